@@ -1,0 +1,38 @@
+# One folder of src/ is one library `inflight_<name>`, with its unit tests in one binary `<name>_test`.
+#
+#   inflight_library(kv_cache SOURCES block_pool.cc DEPS base TESTS block_pool_test.cc)
+#
+# DEPS names our own folders (they become inflight_<dep>); LIBS names imported libraries. Headers need not be listed.
+# TEST_DEPS and TEST_LIBS are linked by the test binary alone.
+function(inflight_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBS;TESTS;TEST_DEPS;TEST_LIBS" ${ARGN})
+  set(target inflight_${name})
+  if(ARG_SOURCES)
+    add_library(${target} STATIC ${ARG_SOURCES})
+    set(scope PUBLIC)
+  else()
+    add_library(${target} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(${target} ${scope} "${CMAKE_SOURCE_DIR}/include" "${CMAKE_SOURCE_DIR}/src")
+  list(TRANSFORM ARG_DEPS PREPEND inflight_)
+  target_link_libraries(${target} ${scope} ${ARG_DEPS} ${ARG_LIBS})
+  if(INFLIGHT_TESTS AND ARG_TESTS)
+    list(TRANSFORM ARG_TEST_DEPS PREPEND inflight_)
+    add_executable(${name}_test ${ARG_TESTS})
+    target_link_libraries(${name}_test PRIVATE ${target} ${ARG_TEST_DEPS} ${ARG_TEST_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
+    add_test(NAME ${name}_test COMMAND ${name}_test)
+  endif()
+endfunction()
+
+# A libFuzzer target `fuzz_<name>` from tests/fuzz/<name>_fuzz.cc.
+function(inflight_fuzzer name)
+  cmake_parse_arguments(ARG "" "" "DEPS;LIBS" ${ARGN})
+  if(NOT INFLIGHT_FUZZERS)
+    return()
+  endif()
+  list(TRANSFORM ARG_DEPS PREPEND inflight_)
+  add_executable(fuzz_${name} "${CMAKE_SOURCE_DIR}/tests/fuzz/${name}_fuzz.cc")
+  target_link_libraries(fuzz_${name} PRIVATE ${ARG_DEPS} ${ARG_LIBS})
+  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+endfunction()

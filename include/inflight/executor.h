@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The executor runs one engine with in-flight batching: requests of tokens in, responses of tokens
+// out.
+//
+// It is the waist of the product: servers, plug-ins, the command line and embedding programs use
+// this interface and nothing below it. Requests join and leave the running batch between steps.
+//
+// Promises (tested by tests/simulation):
+//   every accepted request gets exactly one final response, also on cancel, time-out, error and
+//   shutdown; a cancelled request is in no plan made after the cancel was admitted; sinks never run
+//   on the step loop's thread, and one request's responses arrive in order from one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "inflight/request.h"
+#include "inflight/status.h"
+
+namespace inflight {
+
+// Receives the responses of one request. Called from a stream thread of the executor; must not
+// block for long, since other requests share the thread. The executor drops its reference after the
+// final response.
+class ResponseSink {
+ public:
+  virtual ~ResponseSink() = default;
+  virtual void OnResponse(Response response) = 0;
+};
+
+// Bounds that validation of a request uses; constant after load.
+struct ExecutorLimits {
+  int vocab_size = 0;
+  int max_batch_size = 0;  // sequences in one step
+  int max_num_tokens = 0;  // packed tokens in one step
+  int max_seq_len = 0;     // prompt + output of one sequence
+  int max_input_len = 0;   // prompt of one sequence
+  int max_beam_width = 1;
+  int block_size = 0;      // tokens per KV block
+  int64_t num_blocks = 0;  // KV blocks in the pool
+};
+
+// Gauges and counters as of the last completed step. Counters grow from load.
+struct ExecutorStats {
+  int64_t num_steps = 0;
+  int num_active_requests = 0;  // admitted, not finished
+  int num_queued_requests = 0;  // accepted, not admitted
+  int max_active_requests = 0;
+  int num_scheduled_requests = 0;   // rows of the last step
+  int num_context_requests = 0;     // of them in prefill
+  int num_generation_requests = 0;  // of them in decode
+  int num_paused_requests = 0;
+  int num_context_tokens = 0;  // prompt tokens of the last step
+  int64_t kv_blocks_max = 0, kv_blocks_free = 0,
+          kv_blocks_used = 0;  // used = held by sequences; free includes reusable ones
+  int64_t kv_blocks_reused = 0, kv_blocks_missed = 0, kv_blocks_alloc_total = 0,
+          kv_blocks_alloc_new = 0;
+  int64_t tokens_generated = 0, prompt_tokens = 0, prompt_tokens_cached = 0;
+  int64_t requests_completed = 0, requests_cancelled = 0, requests_failed = 0,
+          requests_timed_out = 0;
+  int64_t last_step_ns = 0;  // duration of the last step
+  int64_t last_host_ns = 0;  // of it: host work outside Launch and waiting
+  int64_t heartbeat_ns = 0;  // monotonic time of the step loop's last turn (also when idle)
+};
+
+// One number per step, for histograms; called on the step loop's thread, so it must not block or
+// allocate.
+class StepObserver {
+ public:
+  virtual ~StepObserver() = default;
+  virtual void OnStep(int64_t step_ns, int num_rows, int num_tokens) = 0;
+};
+
+struct ExecutorOptions {
+  std::optional<int> max_batch_size;     // default and upper bound: the engine's
+  std::optional<int> max_num_tokens;     // default and upper bound: the engine's
+  std::optional<int64_t> max_kv_tokens;  // cap on KV cache tokens
+  double kv_cache_free_memory_fraction =
+      0.9;              // of memory free after weights and workspace; 0 < f < 1
+  int block_size = 64;  // 16, 32, 64 or 128 tokens
+  bool enable_prefix_reuse = true;
+  bool enable_chunked_prefill = true;
+  int max_queue_size = 0;  // 0 = 4096 entries, the size of the queue itself
+  double step_time_goal_ms =
+      250;                     // prefill share of a step is sized by its measured cost to meet this
+  int num_stream_threads = 0;  // 0 = by cores
+  StepObserver* step_observer = nullptr;  // not owned; outlives the executor
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;  // Shutdown, then joins its threads
+
+  // Thread-safe, never blocks. Validates against limits() (kInvalidArgument names field, value,
+  // bound and remedy), then queues; kResourceExhausted when the queue is full ("Maximum queue size
+  // of %d has been reached, please try again later"), kUnavailable after Shutdown or a device
+  // fault. A failed Enqueue never calls the sink.
+  virtual Result<RequestId> Enqueue(Request request, std::shared_ptr<ResponseSink> sink) = 0;
+
+  // Thread-safe, idempotent; unknown and finished ids are ignored. The final response has finish
+  // reason kCancelled and status OK.
+  virtual void Cancel(RequestId id) = 0;
+
+  virtual const ExecutorLimits& limits() const = 0;
+  virtual ExecutorStats stats() const = 0;
+
+  // False after a device fault or when the step loop's heartbeat is older than it should be.
+  virtual bool healthy() const = 0;
+
+  // Refuses new requests; lets accepted ones finish until `drain_ms` have passed, then cancels the
+  // rest. Blocks until done.
+  virtual void Shutdown(int64_t drain_ms) = 0;
+};
+
+}  // namespace inflight

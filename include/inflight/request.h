@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a client of the executor sends and receives: token ids and sampling parameters in, token ids
+// out.
+//
+// Field meanings and defaults follow spec/engine.md section 3; where releases differ, the later
+// name (`max_tokens`, `seed`).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "inflight/status.h"
+
+namespace inflight {
+
+using TokenId = int32_t;
+using RequestId = uint64_t;  // assigned by Executor::Enqueue, increasing, never reused in a process
+
+// How the next token is drawn. An unset optional leaves that rule out.
+struct SamplingParams {
+  int beam_width = 1;                // > 1 is refused until beam search is built
+  int num_return_sequences = 1;      // > 1 is refused until then
+  std::optional<float> temperature;  // >= 0; 0 means greedy
+  std::optional<int> top_k;          // >= 0; 0 = off; unset or 0 with top_p unset or 0 = greedy
+  std::optional<float> top_p;        // [0, 1]; 0 = off
+  std::optional<float> min_p;  // [0, 1]; drop tokens with P < min_p * P_max before top-k and top-p
+  std::optional<uint64_t> seed;             // default 0
+  std::optional<float> repetition_penalty;  // > 0; once per distinct token of prompt and output
+  std::optional<float> presence_penalty;    // added once per distinct token
+  std::optional<float> frequency_penalty;   // added per occurrence
+};
+
+struct OutputOptions {
+  bool return_log_probs =
+      false;  // log P of each chosen token over the vocabulary, true also under greedy
+  bool normalize_log_probs =
+      true;  // sampled top-k rows: output_log_probs conditional on the top-k set (engine.md 4.12)
+};
+
+struct Request {
+  std::vector<TokenId> input_ids;  // [prompt_len] non-empty, ids below the vocabulary size
+  int max_tokens = 0;      // > 0; prompt_len + max_tokens may not exceed the engine's max_seq_len
+  bool streaming = false;  // one response per step with new tokens; otherwise a single one
+  std::vector<TokenId>
+      end_ids;  // any of these ends the sequence and is not returned; empty = never stop
+  std::vector<std::vector<TokenId>>
+      stop_words;  // a tail equal to one of these ends the sequence; matched ids are returned
+  SamplingParams sampling;
+  OutputOptions output;
+  float priority = 0.5F;              // [0, 1]; larger first, ties by arrival
+  std::optional<int64_t> timeout_ms;  // deadline from Enqueue; finish reason kTimedOut
+  uint64_t cache_salt =
+      0;  // part of the prefix-reuse key: equal prompts with other salts never share blocks
+};
+
+enum class FinishReason : uint8_t {
+  kNotFinished = 0,
+  kEndId = 1,
+  kStopWords = 2,
+  kLength = 3,
+  kTimedOut = 4,
+  kCancelled = 5
+};
+
+const char* FinishReasonName(
+    FinishReason reason);  // "end_id", "stop_words", "length", "timed_out", "cancelled"
+
+// Where a request's time went, for statistics; filled in the terminal response. Monotonic clock,
+// nanoseconds.
+struct RequestTimes {
+  int64_t enqueued_ns = 0;
+  int64_t first_scheduled_ns = 0;
+  int64_t first_token_ns = 0;
+  int64_t last_token_ns = 0;
+};
+
+// One response: what became known since the previous one of this request. Every accepted request
+// gets exactly one response with `is_final`; an error response is final.
+struct Response {
+  RequestId request_id = 0;
+  Status status;  // an error ends the request; then the fields below but `times` are empty
+  bool is_final = false;
+  int sequence_index = 0;  // which of the request's sequences
+  std::vector<TokenId>
+      output_ids;  // new ids of this sequence since its last response; never the prompt
+  std::vector<float> output_log_probs;  // one per entry of output_ids, if asked
+  float cum_log_prob = 0;  // sum over everything generated including the end id, if asked
+  FinishReason finish_reason = FinishReason::kNotFinished;
+  int num_cached_tokens = 0;  // prompt tokens served from reused KV blocks
+  RequestTimes times;
+};
+
+}  // namespace inflight

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+namespace inflight {
+namespace {
+
+Status SystemError(const std::filesystem::path& path, std::string_view what, int error) {
+  const StatusCode code =
+      error == ENOENT || error == ENOTDIR ? StatusCode::kNotFound : StatusCode::kInternal;
+  return {code, fmt::format("{}: cannot {}: {}", path.string(), what, std::strerror(error))};
+}
+
+struct Descriptor {
+  explicit Descriptor(int value) : fd(value) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd >= 0) close(fd);
+  }
+  int fd;
+};
+
+}  // namespace
+
+Result<std::string> ReadFile(const std::filesystem::path& path, uint64_t max_bytes) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd < 0) return SystemError(path, "open", errno);
+  struct stat info {};
+  if (fstat(file.fd, &info) != 0) return SystemError(path, "stat", errno);
+  if (S_ISDIR(info.st_mode))
+    return InvalidArgument(path.string() + ": is a directory, a file is needed");
+  std::string content;
+  content.reserve(static_cast<size_t>(info.st_size));
+  char buffer[1 << 16];
+  while (true) {
+    const ssize_t n = read(file.fd, buffer, sizeof(buffer));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return SystemError(path, "read", errno);
+    if (n == 0) return content;
+    if (content.size() + static_cast<size_t>(n) > max_bytes)
+      return ResourceExhausted(fmt::format("{}: larger than {} bytes", path.string(), max_bytes));
+    content.append(buffer, static_cast<size_t>(n));
+  }
+}
+
+Status WriteFile(const std::filesystem::path& path, std::string_view content) {
+  std::filesystem::path temporary = path;
+  temporary += fmt::format(".tmp{}", getpid());
+  {
+    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
+    if (!out) return SystemError(temporary, "create", errno);
+    out.write(content.data(), static_cast<std::streamsize>(content.size()));
+    out.flush();
+    if (!out) return SystemError(temporary, "write", errno);
+  }
+  if (std::rename(temporary.c_str(), path.c_str()) != 0)
+    return SystemError(path, "rename onto", errno);
+  return Status::Ok();
+}
+
+Result<MappedFile> MappedFile::Open(const std::filesystem::path& path) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd < 0) return SystemError(path, "open", errno);
+  struct stat info {};
+  if (fstat(file.fd, &info) != 0) return SystemError(path, "stat", errno);
+  if (!S_ISREG(info.st_mode)) return InvalidArgument(path.string() + ": not a regular file");
+  MappedFile mapped;
+  mapped.size_ = static_cast<size_t>(info.st_size);
+  if (mapped.size_ == 0) return mapped;
+  void* data = mmap(nullptr, mapped.size_, PROT_READ, MAP_PRIVATE, file.fd, 0);
+  if (data == MAP_FAILED) {
+    mapped.size_ = 0;
+    return SystemError(path, "map", errno);
+  }
+  mapped.data_ = static_cast<const std::byte*>(data);
+  return mapped;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
+}
+
+}  // namespace inflight

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole-file reads and writes, and read-only mappings. Errors name the path and the system's
+// reason.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "inflight/status.h"
+
+namespace inflight {
+
+// kNotFound when there is none; kResourceExhausted when larger than `max_bytes`.
+Result<std::string> ReadFile(const std::filesystem::path& path,
+                             uint64_t max_bytes = uint64_t{1} << 30);
+
+// Writes beside `path` and renames over it, so that readers see the old or the new content.
+Status WriteFile(const std::filesystem::path& path, std::string_view content);
+
+// Read-only private mapping of a whole file; empty files map to an empty span.
+class MappedFile {
+ public:
+  static Result<MappedFile> Open(const std::filesystem::path& path);
+
+  MappedFile() = default;
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace inflight

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Structured logs to standard error: one line per event, a message and named fields.
+//
+//   logging::Info("engine loaded", {{"path", dir}, {"ms", elapsed_ms}});
+//
+// prints `I1121 10:02:03.123456 1234 engine loaded path=/m/engine ms=212`, the prefix of Triton's
+// default log format (spec/triton-protocol.md 5.4). Values with blanks or control characters are
+// quoted and escaped, so a client's text cannot forge a line. Threads: all functions are
+// thread-safe.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace inflight::logging {
+
+enum class Level { kVerbose, kInfo, kWarning, kError };
+
+struct Field {
+  std::string_view name;
+  std::string value;
+
+  Field(std::string_view n, std::string v) : name(n), value(std::move(v)) {}
+  Field(std::string_view n, std::string_view v) : name(n), value(v) {}
+  Field(std::string_view n, const char* v) : name(n), value(v) {}
+  Field(std::string_view n, bool v) : name(n), value(v ? "true" : "false") {}
+  template <std::integral T>
+    requires(!std::same_as<T, bool>)
+  Field(std::string_view n, T v) : name(n), value(std::to_string(v)) {}
+  template <std::floating_point T>
+  Field(std::string_view n, T v) : name(n), value(Number(v)) {}
+
+ private:
+  static std::string Number(double v);
+};
+
+// The least level that is printed; kInfo at start. Verbose lines are for debugging
+// (`--log-verbose`).
+void SetLevel(Level level);
+bool Enabled(Level level);
+
+void Log(Level level, std::string_view message, std::initializer_list<Field> fields = {});
+
+inline void Verbose(std::string_view m, std::initializer_list<Field> f = {}) {
+  Log(Level::kVerbose, m, f);
+}
+inline void Info(std::string_view m, std::initializer_list<Field> f = {}) {
+  Log(Level::kInfo, m, f);
+}
+inline void Warning(std::string_view m, std::initializer_list<Field> f = {}) {
+  Log(Level::kWarning, m, f);
+}
+inline void Error(std::string_view m, std::initializer_list<Field> f = {}) {
+  Log(Level::kError, m, f);
+}
+
+// `name=value name="va lue"` as Log appends it; exposed for its test.
+std::string FormatFields(std::initializer_list<Field> fields);
+
+}  // namespace inflight::logging

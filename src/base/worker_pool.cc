@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/worker_pool.h"
+
+#include <pthread.h>
+
+#include "base/check.h"
+
+namespace inflight {
+
+WorkerPool::WorkerPool(int num_threads, std::string thread_name) {
+  CHECK_GT(num_threads, 0);
+  for (int i = 0; i < num_threads; ++i) {
+    threads_.emplace_back([this, thread_name] {
+      pthread_setname_np(pthread_self(), thread_name.substr(0, 15).c_str());
+      Run();
+    });
+  }
+}
+
+WorkerPool::~WorkerPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void WorkerPool::Post(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  wake_.notify_one();
+}
+
+void WorkerPool::Run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task();
+    task = nullptr;
+    lock.lock();
+  }
+}
+
+}  // namespace inflight

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a Hugging Face directory, a checkpoint or an engine directory to an Engine in memory or on
+// disk.
+//
+//   Hugging Face directory --Convert--> checkpoint --Build--> engine directory
+//                    \______________________\_______________________\______ Open --> model::Engine
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "model/engine.h"
+#include "tensor/device.h"
+
+namespace inflight::builder {
+
+enum class SourceKind { kHuggingFace, kCheckpoint, kEngine };
+
+// What `dir` holds, by its files: config.json with "pretrained_config" = engine; with
+// "architecture" and rank0.safetensors = checkpoint; with "architectures" or "model_type" = Hugging
+// Face. kNotFound or kInvalidArgument says what was looked for.
+Result<SourceKind> Detect(const std::filesystem::path& dir);
+
+// Called with the fraction done, [0, 1], and what is being done; for progress bars.
+using Progress = std::function<void(double fraction, std::string_view what)>;
+
+struct ConvertOptions {
+  std::filesystem::path model_dir;
+  std::filesystem::path output_dir;
+  std::string dtype = "auto";  // auto | float32 | bfloat16 | float16; auto = the model's
+                               // torch_dtype (spec/engine.md 1.2)
+  int tp_size = 1;             // > 1 is refused for now
+  int pp_size = 1;             // > 1 is refused for now
+};
+Status Convert(const ConvertOptions& options, const Progress& progress = {});
+
+struct BuildOptions {
+  std::filesystem::path checkpoint_dir;  // or a Hugging Face directory
+  std::filesystem::path output_dir;
+  std::optional<DType> dtype;  // default: the checkpoint's
+  model::EngineLimits limits;
+};
+Status Build(const BuildOptions& options, const Progress& progress = {});
+
+struct OpenOptions {
+  std::optional<DType>
+      dtype;  // other than stored: only from a checkpoint or Hugging Face directory
+  std::optional<model::EngineLimits> limits;  // only from a checkpoint or Hugging Face directory
+};
+Result<std::shared_ptr<const model::Engine>> Open(const std::filesystem::path& dir, Device& device,
+                                                  const OpenOptions& options = {},
+                                                  const Progress& progress = {});
+
+// The model's description without its weights, for `inspect`.
+struct Description {
+  SourceKind kind;
+  model::ModelConfig config;
+  model::EngineLimits limits;
+  uint64_t weight_bytes = 0;  // as they will be in memory
+};
+Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions& options = {});
+
+// An engine of random weights with the given shape, made in memory; for benchmarks.
+Result<std::shared_ptr<const model::Engine>> Random(const model::ModelConfig& config,
+                                                    const model::EngineLimits& limits,
+                                                    uint64_t seed, Device& device);
+
+}  // namespace inflight::builder

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the step loop asks of a device. `LocalBackend` runs a model on this process's CPU or GPU;
+// `FakeBackend` (tests) completes steps late.
+//
+// Depth belongs to the backend: up to `depth` steps may be launched and not yet collected. Depth 1
+// (CPU) computes inside Launch; at depth 2 (CUDA) the step loop plans and launches N+1 while N
+// computes, and every sequence found finished at Collect has one row in flight, which is discarded.
+// Slots and blocks are reused only after the last step that holds them was collected (Retire).
+//
+// Launch is Forward, then Decode, with late inputs between: rows planned with has_late_inputs are
+// decoded only once ProvideLateInputs was called for that step. Where no row has any, the two are
+// one.
+//
+// Threads: all calls come from the executor's thread.
+// Errors:  a failed Launch or Collect is a device fault: the executor fails what is pending and
+// turns unhealthy.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "inflight/request.h"
+#include "scheduler/step_plan.h"
+
+namespace inflight::executor {
+
+using scheduler::BlockId;
+using scheduler::SlotId;
+using scheduler::StepPlan;
+
+// Layers of one window and dtype share block tables. One group today.
+struct KvGroup {
+  int block_size = 0;  // tokens
+  int64_t num_blocks = 0;
+  int window = 0;  // tokens attended to; 0 = all
+};
+
+struct BackendInfo {
+  int depth = 1;
+  int max_slots = 0;  // sequences that can be set up at once; at least max_batch_size + depth - 1
+  int max_batch_size = 0;  // rows in one step, at most StepPlan::kMaxRows
+  int max_num_tokens = 0;  // tokens in one step
+  int max_seq_len = 0;
+  int max_input_len = 0;
+  int vocab_size = 0;
+  std::vector<KvGroup> kv_groups;
+};
+
+// What belongs to a sequence and does not change from step to step; sent once, when the sequence
+// gets its slot. A paused or rebuilt sequence is set up again with what it had generated, as of the
+// last Collect.
+struct SlotSetup {
+  SlotId slot = 0;
+  std::span<const TokenId> tokens;  // [num_prompt_tokens + num_generated] known so far
+  int num_prompt_tokens = 0;
+  int max_seq_len =
+      0;  // prompt + max_tokens: the sequence ends with kLength when it holds that many
+  const Request* request =
+      nullptr;             // sampling, output, end_ids, stop_words; valid during the call only
+  uint64_t seed = 0;       // of this sequence (request seed + sequence index)
+  float cum_log_prob = 0;  // so far
+};
+
+// Inputs that the host makes while the forward pass runs. None exist yet; grammar masks and host
+// logits processors will be entries here.
+struct LateInputs {
+  struct Mask {
+    SlotId slot;
+    std::span<const uint32_t> allowed_bits;  // [ceil(vocab_size / 32)]
+  };
+  std::vector<Mask> masks;
+};
+
+using Ticket = int64_t;  // the plan's step_id
+
+// Results of one step, row by row in plan order. The arrays are reused; valid until the next
+// Collect.
+struct StepResult {
+  std::vector<int32_t>
+      token_begin;  // [num_rows + 1]; row r yielded tokens [token_begin[r], token_begin[r+1])
+  std::vector<TokenId> token_ids;  // an end id that finished a row is included here; the executor
+                                   // keeps it from clients
+  std::vector<float> log_probs;    // one per token: what output_log_probs reports (engine.md 4.12)
+  std::vector<float> cum_log_probs;  // [num_rows] after this step
+  std::vector<FinishReason>
+      finish_reasons;  // [num_rows] kNotFinished, kEndId, kStopWords or kLength
+
+  void Clear(int num_rows);  // sizes the per-row arrays, empties the per-token ones
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual const BackendInfo& info() const = 0;
+
+  // Takes effect for steps launched afterwards. Overwrites whatever the slot held.
+  virtual Status SetupSlot(const SlotSetup& setup) = 0;
+
+  // Enqueues a step; on return `plan` may be overwritten. At most `depth` steps may be outstanding.
+  virtual Result<Ticket> Launch(const StepPlan& plan) = 0;
+  virtual Status ProvideLateInputs(Ticket ticket, const LateInputs& inputs) = 0;
+
+  // True when Collect would not wait.
+  virtual bool Ready(Ticket ticket) const = 0;
+
+  // Waits for the oldest outstanding step and hands out its results. Tickets are collected in
+  // order.
+  virtual Result<const StepResult*> Collect(Ticket ticket) = 0;
+};
+
+}  // namespace inflight::executor

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// A decoder described by data (DESIGN 2.4): dimensions and the kinds of its parts. Families differ
+// in tables of names and flags, not in code.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "inflight/request.h"
+#include "ops/attention.h"
+#include "ops/linear.h"
+#include "tensor/dtype.h"
+
+namespace inflight::model {
+
+enum class PositionKind : uint8_t { kLearnedAbsolute, kRopeNeox, kRopeGptj };
+
+// Rotary scaling rules; formulas in spec/engine.md 1.11.
+struct RopeScaling {
+  enum class Kind : uint8_t { kNone, kLinear, kLlama3, kDynamic } kind = Kind::kNone;
+  double factor = 1.0;
+  double low_freq_factor = 1.0;                 // llama3
+  double high_freq_factor = 4.0;                // llama3
+  int original_max_position_embeddings = 8192;  // llama3
+};
+
+struct ModelConfig {
+  std::string
+      architecture;  // "LlamaForCausalLM", "GPT2LMHeadModel": as in the checkpoint's config.json
+  DType dtype = DType::kF32;  // of weights and KV cache: float32, bfloat16, float16
+  int vocab_size = 0;
+  int hidden_size = 0;
+  int num_layers = 0;
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  int intermediate_size = 0;
+  int max_position_embeddings = 0;
+  ops::NormKind norm = ops::NormKind::kRmsNorm;
+  float norm_eps = 1e-5F;
+  ops::ActivationKind activation = ops::ActivationKind::kSilu;
+  bool gated_mlp = true;
+  bool attention_bias = false;  // on qkv and dense
+  bool mlp_bias = false;
+  bool tied_embeddings = false;
+  PositionKind position = PositionKind::kRopeNeox;
+  double rope_theta = 10000.0;
+  double rotary_fraction = 1.0;
+  RopeScaling rope_scaling;
+  std::vector<TokenId>
+      end_ids;  // from generation_config.json or config.json; the default of requests
+  std::optional<TokenId> bos_id;
+  std::optional<TokenId> pad_id;
+};
+
+// Checks ranges and the combinations that are built: names the field, the value and the bound.
+Status Validate(const ModelConfig& config);
+
+}  // namespace inflight::model

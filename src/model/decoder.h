@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward pass of a decoder-only transformer over a packed batch of prefill chunks and decode
+// rows.
+#pragma once
+
+#include <memory>
+
+#include "model/engine.h"
+#include "ops/backend.h"
+#include "tensor/stream.h"
+
+namespace inflight::model {
+
+// One step's packed inputs, all in device memory at fixed addresses.
+struct Batch {
+  TensorView ids;         // [num_tokens] int32
+  ops::PagedBatch paged;  // rows, positions, slot mapping, block tables
+  TensorView logit_rows;  // [num_logits] int32: indices of tokens whose logits are wanted
+};
+
+// Threads: one Forward at a time per Decoder. Allocates only in Create, for at most
+// `max_num_tokens` tokens and `max_logits` rows.
+class Decoder {
+ public:
+  static Result<std::unique_ptr<Decoder>> Create(std::shared_ptr<const Engine> engine,
+                                                 ops::OpTable ops, Device& device,
+                                                 int max_num_tokens, int max_logits);
+  ~Decoder();
+
+  // Writes K and V of the batch's tokens into `kv` and returns logits [num_logits, vocab_size]
+  // float32, valid until the next Forward.
+  Result<TensorView> Forward(const Batch& batch, const ops::KvCacheView& kv, Stream& stream);
+
+  uint64_t workspace_bytes() const;
+
+  // Workspace that Create would take; for memory plans before loading.
+  static uint64_t WorkspaceBytes(const ModelConfig& config, int max_seq_len, int max_num_tokens,
+                                 int max_logits);
+
+ private:
+  struct Impl;
+  explicit Decoder(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace inflight::model

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine in memory: a model's description and its weights in the layouts that the kernels read.
+// `model/` knows this one type, whether it was mapped from an engine directory or just made from a
+// checkpoint or a Hugging Face directory by builder/ (DESIGN 2.7).
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "base/file.h"
+#include "model/config.h"
+#include "ops/weight.h"
+#include "tensor/buffer.h"
+
+namespace inflight::model {
+
+// One decoder layer. Empty views where the model has no such tensor. Norms and biases are float32.
+struct LayerWeights {
+  TensorView input_norm_weight, input_norm_bias;  // [hidden_size]
+  ops::Weight qkv;  // [(num_heads + 2 num_kv_heads) * head_dim, hidden_size]
+  TensorView qkv_bias;
+  ops::Weight dense;  // [hidden_size, num_heads * head_dim]
+  TensorView dense_bias;
+  TensorView post_norm_weight, post_norm_bias;  // [hidden_size]
+  ops::Weight
+      fc;  // [intermediate_size, hidden_size]: the activated branch (checkpoint name mlp.fc)
+  TensorView fc_bias;
+  ops::Weight
+      gate;  // [intermediate_size, hidden_size]: the linear branch of gated models (mlp.gate)
+  TensorView gate_bias;
+  ops::Weight proj;  // [hidden_size, intermediate_size]
+  TensorView proj_bias;
+};
+
+struct DecoderWeights {
+  ops::Weight
+      vocab_embedding;  // [vocab_size, hidden_size]; with tied embeddings the same data as lm_head
+  TensorView position_embedding;  // [max_position_embeddings, hidden_size] row-major; learned
+                                  // positions only
+  std::vector<LayerWeights> layers;
+  TensorView final_norm_weight, final_norm_bias;
+  ops::Weight lm_head;  // [vocab_size, hidden_size]
+};
+
+// Limits chosen at build time (spec/engine.md 2.1).
+struct EngineLimits {
+  int max_batch_size = 256;
+  int max_num_tokens = 8192;
+  int max_seq_len = 0;    // 0 in files = max_position_embeddings
+  int max_input_len = 0;  // 0 in files = max_seq_len
+  int max_beam_width = 1;
+};
+
+// Immutable after building; shared by executors. Owns the memory that its views point into.
+struct Engine {
+  ModelConfig config;
+  EngineLimits limits;
+  DecoderWeights weights;
+  uint64_t weight_bytes = 0;
+  std::filesystem::path tokenizer_dir;  // where the tokenizer's files are; empty if there are none
+
+  // Storage behind the views: mappings of files and buffers filled while building.
+  std::vector<MappedFile> mappings;
+  std::vector<Buffer> buffers;
+};
+
+}  // namespace inflight::model

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What travels between operators (DESIGN 2.4): values, their scales if quantised, and a norm that
+// the consumer still has to apply while it loads them. A backend that fuses the norm into the
+// consuming linear passes `pending_norm`; others never set it.
+#pragma once
+
+#include "tensor/tensor_view.h"
+
+namespace inflight::ops {
+
+enum class NormKind : uint8_t { kRmsNorm, kLayerNorm };
+
+// RMSNorm   y = x * weight / sqrt(mean(x^2) + eps)                    arXiv:1910.07467, eps inside
+// the root as in Llama LayerNorm y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias
+// arXiv:1607.06450, population variance
+struct Norm {
+  NormKind kind = NormKind::kRmsNorm;
+  TensorView weight;  // [hidden_size] float32
+  TensorView bias;    // [hidden_size] float32; empty for RMSNorm
+  float eps = 1e-5F;
+};
+
+struct Activation {
+  TensorView values;                   // [num_tokens, width] f32 | f16 | bf16 | i8
+  TensorView scales;                   // [num_tokens] float32; empty unless values are i8
+  const Norm* pending_norm = nullptr;  // applied by the consumer; null = already applied
+};
+
+}  // namespace inflight::ops

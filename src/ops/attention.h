@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ops/activation.h"
+#include "ops/kv_cache_view.h"
+#include "ops/weight.h"
+#include "tensor/stream.h"
+
+namespace inflight::ops {
+
+// How rows of a packed batch map to sequences and to KV blocks. Host-known bounds; everything else
+// is device memory.
+//
+//   row r holds tokens [cu_seqlens_q[r], cu_seqlens_q[r+1]) of the batch; they are the last ones of
+//   a sequence whose cache, after this step's write, holds seq_lens_kv[r] tokens. Token at position
+//   p lives in block block_tables[r][p / block_size], at offset p % block_size.
+struct PagedBatch {
+  int num_rows = 0;
+  int num_tokens = 0;
+  TensorView cu_seqlens_q;  // [num_rows + 1] int32
+  TensorView seq_lens_kv;   // [num_rows] int32, this step's tokens included
+  TensorView positions;     // [num_tokens] int32
+  TensorView slot_mapping;  // [num_tokens] int64: block * block_size + offset where the token's K
+                            // and V are written
+  TensorView block_tables;  // [num_rows, max_blocks_per_seq] int32
+};
+
+// Rotary position embedding as a table, so that every scaling rule (plain, linear, llama3) is data:
+// the angle of pair j at position p is p * inv_freq[j]. kNeox rotates (j, j + rotary_dim/2), kGptj
+// rotates (2j, 2j+1).        arXiv:2104.09864; spec/engine.md 1.11
+enum class RopeStyle : uint8_t { kNone, kNeox, kGptj };
+struct Rope {
+  RopeStyle style = RopeStyle::kNone;
+  int rotary_dim = 0;  // <= head_dim, even
+  TensorView cos_sin;  // [max_seq_len, 2, rotary_dim / 2] float32: cos row, then sin row
+};
+
+// The projection that starts attention: q, k, v = x W^T + bias; rotate q and k; write k and v to
+// the cache; keep q.
+struct QkvRopeKvParams {
+  Activation x;   // [num_tokens, hidden_size]
+  Weight weight;  // [(num_heads + 2 num_kv_heads) * head_dim, hidden_size]: rows q, then k, then v
+  TensorView bias;  // [(num_heads + 2 num_kv_heads) * head_dim] float32; empty = none
+  int num_heads = 0;
+  Rope rope;
+  PagedBatch batch;
+  KvCacheView kv;  // num_kv_heads and head_dim are its
+  int layer = 0;
+  TensorView workspace;  // [num_tokens, (num_heads + 2 num_kv_heads) * head_dim] float32 scratch
+  TensorView q;          // [num_tokens, num_heads, head_dim] float32
+};
+
+// Causal attention over the paged cache; query head h reads kv head h * num_kv_heads / num_heads.
+//   y[t, h] = softmax(scale * q[t, h] K^T) V   over positions [0, positions[t]]; softmax in float32
+//   (online, arXiv:2205.14135)
+struct AttentionParams {
+  TensorView q;  // [num_tokens, num_heads, head_dim] float32
+  PagedBatch batch;
+  KvCacheView kv;
+  int layer = 0;
+  float scale = 0;  // usually 1 / sqrt(head_dim)
+  TensorView
+      y;  // [num_tokens, num_heads * head_dim] f32 | bf16, the dtype that the next linear reads
+};
+
+}  // namespace inflight::ops

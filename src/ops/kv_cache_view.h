@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// One KV group's paged cache on a device: layers of one window and dtype share block tables
+// (DESIGN 2.1.1).
+//
+// Outer layout [num_layers][num_blocks][2][num_kv_heads][block_size][head_dim], K first
+// (spec/kernels.md 4.1). The CPU backend permutes inside a (block, kv head) for its dot products
+// (6.4):
+//   float32, float16: K [block_size/16][head_dim][16],      V [block_size][head_dim]
+//   bfloat16:         K [block_size/16][head_dim/2][16][2], V [block_size/2][head_dim][2]
+// ops/reference uses the same permutation, so that both can read one cache in tests. Block contents
+// are never exchanged between devices.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace inflight::ops {
+
+struct KvCacheView {
+  std::byte* data = nullptr;
+  DType dtype = DType::kF32;  // f32 | f16 | bf16
+  int num_layers = 0;
+  int64_t num_blocks = 0;
+  int num_kv_heads = 0;
+  int block_size = 0;  // tokens; a multiple of 16
+  int head_dim = 0;    // a multiple of 8
+
+  size_t head_bytes() const {
+    return static_cast<size_t>(block_size) * static_cast<size_t>(head_dim) * SizeOf(dtype);
+  }
+  size_t block_bytes() const {
+    return 2 * static_cast<size_t>(num_kv_heads) * head_bytes();
+  }  // of one layer
+  std::byte* Keys(int layer, int64_t block, int kv_head) const {
+    return data +
+           (static_cast<size_t>(layer) * static_cast<size_t>(num_blocks) +
+            static_cast<size_t>(block)) *
+               block_bytes() +
+           static_cast<size_t>(kv_head) * head_bytes();
+  }
+  std::byte* Values(int layer, int64_t block, int kv_head) const {
+    return Keys(layer, block, kv_head) + static_cast<size_t>(num_kv_heads) * head_bytes();
+  }
+};
+
+}  // namespace inflight::ops

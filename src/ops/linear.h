@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ops/activation.h"
+#include "ops/weight.h"
+#include "tensor/stream.h"
+
+namespace inflight::ops {
+
+enum class ActivationKind : uint8_t { kNone, kRelu, kGeluTanh, kSilu };
+
+// y = act(x W^T + bias). GELU is the tanh approximation: 0.5x(1 + tanh(sqrt(2/pi)(x +
+// 0.044715x^3))); SiLU is x / (1 + e^-x). Sums are float32, over k in one order for every
+// num_tokens: a row's result does not depend on the batch (spec/kernels.md 6.3).
+struct LinearParams {
+  Activation x;     // [num_tokens, in_features] dtype as the weight (bf16 weights read bf16
+                    // activations; f32 and f16 read f32)
+  Weight weight;    // [out_features, in_features]
+  TensorView bias;  // [out_features] float32; empty = none
+  ActivationKind activation = ActivationKind::kNone;
+  TensorView y;  // [num_tokens, out_features] float32 | bfloat16 (rounded to nearest even)
+};
+
+// y = act(x G^T + gate_bias) * (x U^T + up_bias), the gated feed-forward (SwiGLU with SiLU:
+// arXiv:2002.05202)
+struct GatedLinearParams {
+  Activation x;  // [num_tokens, in_features]
+  Weight gate;   // [out_features, in_features]: the branch that goes through `activation` (Hugging
+                 // Face's gate_proj)
+  Weight up;     // [out_features, in_features]: the linear branch (up_proj)
+  TensorView gate_bias;  // [out_features] float32; empty = none
+  TensorView up_bias;    // [out_features] float32; empty = none
+  ActivationKind activation = ActivationKind::kSilu;
+  TensorView y;  // [num_tokens, out_features] f32 | bf16, the dtype that the next linear reads
+};
+
+// Logits of chosen rows:  logits[r] = x[rows[r]] W^T + bias
+struct LmHeadParams {
+  Activation x;     // [num_tokens, hidden_size], after the final norm
+  TensorView rows;  // [num_rows] int32, each in [0, num_tokens): the tokens whose logits are wanted
+  Weight weight;    // [vocab_size, hidden_size]
+  TensorView bias;  // [vocab_size] float32; empty = none
+  TensorView logits;  // [num_rows, vocab_size] float32
+};
+
+}  // namespace inflight::ops

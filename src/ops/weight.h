@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A linear layer's weight as kernels read it: logical [out_features, in_features] in a named
+// layout.
+//
+// Layouts (N = out, K = in; both padded with zeros to the tile; spec/kernels.md 6.2):
+//   kRowMajor      [N][K]                     the checkpoint's own layout; read by ops/reference
+//   kPanel64       [N/64][K][64]              float32, float16
+//   kPanel64Vnni2  [N/64][K/2][4][16][2]      bfloat16: pairs of k for VDPBF16PS and AMX
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "tensor/tensor_view.h"
+
+namespace inflight::ops {
+
+enum class WeightLayout : uint8_t { kRowMajor, kPanel64, kPanel64Vnni2 };
+
+std::string_view WeightLayoutName(
+    WeightLayout layout);  // "row_major", "panel64", "panel64_vnni2"; the names in engine files
+std::optional<WeightLayout> WeightLayoutFromName(std::string_view name);
+
+// Bytes of a [out_features, in_features] weight of `dtype` in `layout`, padding included.
+size_t WeightBytes(DType dtype, WeightLayout layout, int64_t out_features, int64_t in_features);
+
+struct Weight {
+  const void* data = nullptr;  // 64-byte aligned
+  DType dtype = DType::kF32;
+  WeightLayout layout = WeightLayout::kRowMajor;
+  int64_t out_features = 0;
+  int64_t in_features = 0;
+
+  bool empty() const { return data == nullptr; }
+};
+
+// The layout that the CPU kernels read for `dtype`. One layout serves every ISA, so an engine file
+// moves between machines.
+WeightLayout CpuWeightLayout(DType dtype);
+
+// Writes row-major `source` [out_features, in_features] into `target` (WeightBytes long) in
+// `layout`, converting between float dtypes where they differ (round to nearest even). CPU only.
+void PackWeight(const TensorView& source, DType dtype, WeightLayout layout, void* target);
+
+// The inverse, to float32 row-major; for the reference, for tests and for reading rows of a packed
+// tied embedding.
+void UnpackWeightRow(const Weight& weight, int64_t row, float* out /* [in_features] */);
+
+}  // namespace inflight::ops

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one step does: which slots take part, how many tokens each, which KV blocks they gained.
+//
+// A StepPlan is flat, without pointers and below 64 KB, and is the same bytes for every rank, so
+// that it can be copied to pinned memory or broadcast as it is. What belongs to a request (prompt
+// ids, sampling parameters, words) went to the device once, as a SlotSetup; the plan names slots
+// and ranges only (DESIGN 2.1.1).
+//
+// The host plans bounds, the device knows: of decode rows the device derives ids, positions,
+// sequence lengths and slot mapping from the slot's own length and last tokens. A row yields 0..n
+// tokens; blocks are reserved for the longest outcome, and Collect reconciles.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+namespace inflight::scheduler {
+
+using SlotId = int32_t;   // index of a sequence's state on the device: [0, max_slots)
+using BlockId = int32_t;  // index of a KV block in its group's pool
+
+// One slot's part of a step.
+struct PlanRow {
+  SlotId slot = 0;
+  int32_t num_query_tokens = 0;  // >= 1
+  // Prefill: the row computes known tokens [first_position, first_position + num_query_tokens) of
+  // the slot. Decode: a lower bound for checks; the device uses the slot's own length.
+  int32_t first_position = 0;
+  uint8_t is_prefill = 0;
+  uint8_t yields = 0;  // 1: logits of the last token are decoded (decode rows, and the chunk that
+                       // completes a prompt)
+  uint8_t has_late_inputs =
+      0;  // 1: decoding of this row waits for LateInputs (grammar mask, host logits processor)
+  uint8_t reserved = 0;
+};
+
+// Entries [first_idx, first_idx + num_blocks) of a slot's block table in one KV group become
+// block_ids[offset ...].
+struct BlockTableUpdate {
+  SlotId slot = 0;
+  int16_t group = 0;
+  int16_t num_blocks = 0;
+  int32_t first_idx = 0;
+  int32_t offset = 0;
+};
+
+struct StepPlan {
+  static constexpr int kMaxRows = 1024;
+  static constexpr int kMaxUpdates = 1024;
+  static constexpr int kMaxBlockIds = 7168;
+
+  int64_t step_id = 0;   // 1, 2, ... in the order of launching
+  int32_t num_rows = 0;  // prefill rows after decode rows
+  int32_t num_decode_rows = 0;
+  int32_t num_tokens = 0;  // sum of num_query_tokens
+  int32_t num_yields = 0;
+  int32_t num_updates = 0;
+  int32_t num_block_ids = 0;
+  std::array<PlanRow, kMaxRows> rows;
+  std::array<BlockTableUpdate, kMaxUpdates> updates;
+  std::array<BlockId, kMaxBlockIds> block_ids;
+};
+
+static_assert(std::is_trivially_copyable_v<StepPlan>);
+static_assert(sizeof(StepPlan) < 64 * 1024);
+
+}  // namespace inflight::scheduler

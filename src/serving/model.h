@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// A loaded version of a model, whatever runs it: LLM, preprocessing, postprocessing, ensemble, test
+// models.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model_config.pb.h"
+#include "serving/request.h"
+#include "serving/statistics.h"
+
+namespace inflight::serving {
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  const std::string& name() const { return config_.name(); }
+  const std::string& version() const { return version_; }  // "1"
+  // Normalised and completed, as the config endpoint shows it (spec/triton-protocol.md 3.3).
+  const ::inference::ModelConfig& config() const { return config_; }
+  bool decoupled() const { return config_.model_transaction_policy().decoupled(); }
+  ModelStatistics& statistics() { return statistics_; }
+
+  virtual bool ready() const { return true; }
+
+  // Starts the request; every response, errors included, goes to the handler (exactly one is
+  // final). Never throws, never blocks for long.
+  virtual void Infer(Request request, ResponseHandler handler) = 0;
+
+ protected:
+  Model(::inference::ModelConfig config, std::string version)
+      : config_(std::move(config)), version_(std::move(version)) {}
+
+ private:
+  ::inference::ModelConfig config_;
+  std::string version_;
+  ModelStatistics statistics_;
+};
+
+}  // namespace inflight::serving

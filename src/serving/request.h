@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// One inference request and its responses between a protocol and a model: what every front end
+// parses to.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "serving/tensor.h"
+
+namespace inflight::serving {
+
+using ParameterValue = std::variant<bool, int64_t, uint64_t, double, std::string>;
+using Parameters = std::map<std::string, ParameterValue, std::less<>>;
+
+// How a client's disconnect or cancel reaches whatever works for it. Cancel may come from any
+// thread, before or after a listener is set.
+class CancelToken {
+ public:
+  void Cancel();  // idempotent
+  bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
+  // Runs `listener` once when cancelled: at once if that was already. Replaces the previous
+  // listener; null removes it, and after that call returns no listener runs any more.
+  void SetListener(std::function<void()> listener);
+
+ private:
+  std::atomic<bool> cancelled_{false};
+  std::mutex mutex_;
+  std::function<void()> listener_;
+};
+
+struct Request {
+  std::string model_name;
+  std::string model_version;  // empty = the version policy's choice
+  std::string id;             // echoed
+  std::vector<Tensor> inputs;
+  std::vector<std::string> requested_outputs;  // empty = all
+  Parameters parameters;  // custom ones; the reserved ones are the fields below
+  uint64_t priority = 0;
+  int64_t timeout_us = 0;  // 0 = none
+  uint64_t sequence_id = 0;
+  bool sequence_start = false;
+  bool sequence_end = false;
+  std::shared_ptr<CancelToken> cancel = std::make_shared<CancelToken>();  // never null
+  int64_t received_ns = 0;                                                // monotonic clock
+
+  const Tensor* FindInput(std::string_view name) const;
+  bool WantsOutput(std::string_view name) const;
+};
+
+struct Response {
+  std::string model_name;
+  std::string model_version;
+  std::string id;
+  Status status;                // an error has no outputs
+  std::vector<Tensor> outputs;  // may be empty on a final response of a decoupled model
+  Parameters parameters;
+  bool is_final = false;
+};
+
+// Called for each response, in order, never concurrently for one request; the last has is_final.
+// From any thread, possibly before Infer returned. Must not block for long.
+using ResponseHandler = std::function<void(Response)>;
+
+}  // namespace inflight::serving

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server behind every front end: models by name and version, health, and the way in for
+// requests.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "inflight/executor.h"
+#include "serving/model.h"
+
+namespace inflight::serving {
+
+struct ServerMetadata {
+  std::string name = "triton";  // what old clients and probes compare; `--id` replaces it
+  std::string version;          // protocol level that we answer like (spec/triton-protocol.md 0.4)
+  std::vector<std::string> extensions;
+};
+
+struct IndexEntry {
+  std::string name;
+  std::string version;
+  std::string state;  // "READY", "UNAVAILABLE", "LOADING", "UNLOADING"
+  std::string reason;
+};
+
+// One gauge sample of an LLM model for the metrics page: family, labels, value as the page prints
+// them.
+struct ExecutorGauges {
+  std::string model;
+  std::string version;
+  ExecutorStats stats;
+  ExecutorLimits limits;
+};
+
+// Threads: all methods are thread-safe.
+class Server {
+ public:
+  virtual ~Server() = default;
+
+  virtual const ServerMetadata& metadata() const = 0;
+  virtual bool live() const = 0;
+  virtual bool ready()
+      const = 0;  // every model that should be is; false while draining and after a device fault
+
+  // kNotFound / kUnavailable / kInvalidArgument with the texts of spec/triton-protocol.md 1.2;
+  // empty version = latest available.
+  virtual Result<std::shared_ptr<Model>> FindModel(std::string_view name,
+                                                   std::string_view version) const = 0;
+  virtual std::vector<IndexEntry> Index(bool ready_only) const = 0;
+  virtual std::vector<std::shared_ptr<Model>> models()
+      const = 0;  // loaded ones, by name and version
+  virtual std::vector<ExecutorGauges> executor_gauges() const = 0;
+
+  // Validates against the model's config (missing, unexpected, wrong type or shape, batch size:
+  // texts of spec/triton-protocol.md 1.7), then runs. The handler gets exactly one final response,
+  // also for errors.
+  virtual void Infer(Request request, ResponseHandler handler) = 0;
+
+  // Stops accepting, lets what runs finish for `drain_ms`, cancels the rest. Blocks.
+  virtual void Shutdown(int64_t drain_ms) = 0;
+};
+
+struct ServerOptions {
+  std::vector<std::string> model_dirs;  // Hugging Face, checkpoint or engine directories: served
+                                        // under the four models' names
+  std::vector<std::string> model_repositories;
+  std::string server_id = "triton";
+  bool strict_readiness = true;
+  bool exit_on_error = true;  // a model that fails to load ends the start
+  std::string device = "auto";
+  std::optional<std::string> dtype;
+  ExecutorOptions executor;
+};
+
+// Loads everything; logs a line per model. An error says which model and why.
+Result<std::unique_ptr<Server>> CreateServer(const ServerOptions& options);
+
+}  // namespace inflight::serving

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counts and times of one model version, as the statistics endpoint and the metrics page show them
+// (spec/triton-protocol.md 4).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace inflight::serving {
+
+// Why a request failed: the label values of nv_inference_request_failure.
+enum class FailureReason : uint8_t { kRejected, kCanceled, kBackend, kOther };
+
+struct DurationStat {
+  uint64_t count = 0;
+  uint64_t ns = 0;
+};
+
+struct BatchStat {
+  DurationStat compute_input, compute_infer, compute_output;
+};
+
+// One request's times, monotonic nanoseconds; all set for successful requests.
+struct RequestSpan {
+  int64_t received_ns = 0;       // request complete at the front end
+  int64_t compute_start_ns = 0;  // left the queue
+  int64_t compute_input_end_ns = 0;
+  int64_t compute_output_start_ns = 0;
+  int64_t finished_ns = 0;
+};
+
+// Fixed upper bounds, so that Observe neither allocates nor formats.
+struct Histogram {
+  std::vector<double> upper_bounds;  // ascending; an implicit +Inf follows
+  std::vector<uint64_t> counts;      // upper_bounds.size() + 1
+  double sum = 0;
+  uint64_t count = 0;
+};
+
+struct StatisticsSnapshot {
+  uint64_t last_inference_ms = 0;  // epoch
+  uint64_t inference_count = 0;    // elements of batches
+  uint64_t execution_count = 0;
+  DurationStat success, fail, queue, compute_input, compute_infer, compute_output, cancel;
+  std::map<uint64_t, BatchStat> batches;  // by batch size
+  std::map<FailureReason, uint64_t> failures;
+  uint64_t pending_requests = 0;
+  // Latencies of streamed text, milliseconds: time to first token, between tokens, in queue; and
+  // the executor's step time.
+  Histogram ttft_ms, itl_ms, queue_ms, step_ms;
+};
+
+// Threads: all methods are thread-safe.
+class ModelStatistics {
+ public:
+  ModelStatistics();
+
+  void RequestPending();  // accepted by the model
+  void RequestSucceeded(const RequestSpan& span, uint64_t batch_size = 1);
+  void RequestFailed(FailureReason reason, int64_t received_ns, int64_t finished_ns);
+  void RequestCancelled(int64_t received_ns, int64_t finished_ns);
+  void ObserveTtft(int64_t ns);
+  void ObserveItl(int64_t ns);
+  void ObserveQueue(int64_t ns);
+  void ObserveStep(int64_t ns);
+
+  StatisticsSnapshot Snapshot() const;
+
+ private:
+  mutable std::mutex mutex_;
+  StatisticsSnapshot data_;
+};
+
+}  // namespace inflight::serving

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tensor/buffer.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace inflight {
+namespace {
+
+constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+}  // namespace
+
+Result<Buffer> Buffer::Allocate(Device& device, std::string name, size_t num_bytes) {
+  Buffer buffer;
+  if (num_bytes == 0) return buffer;
+  ASSIGN_OR_RETURN(buffer.share_, device.ledger().Take(name, num_bytes));
+  void* data = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED)
+    return ResourceExhausted(fmt::format("{}: cannot map {} bytes of memory", name, num_bytes));
+  if (num_bytes >= kHugePageBytes) madvise(data, num_bytes, MADV_HUGEPAGE);
+  buffer.data_ = static_cast<std::byte*>(data);
+  buffer.size_ = num_bytes;
+  return buffer;
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      share_(std::move(other.share_)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(share_, other.share_);
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (data_ != nullptr) munmap(data_, size_);
+}
+
+TensorView Buffer::View(DType dtype, Shape shape, size_t offset_bytes) const {
+  const TensorView view{data_ + offset_bytes, dtype, shape};
+  CHECK_LE(offset_bytes + view.num_bytes(), size_);
+  return view;
+}
+
+}  // namespace inflight

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fork-join threads for CPU kernels, one per core that this process may use.
+//
+// Workers spin for some microseconds after a region and then park, so that a region that follows at
+// once starts in well under a microsecond and an idle process uses no CPU (spec/kernels.md 6.6).
+// Threads: ParallelFor may be called from several threads (executors of two models share the
+// process's pool); regions are run one after another. It must not be called from inside a region.
+// No allocation in ParallelFor.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace inflight {
+
+class CpuPool {
+ public:
+  // `num_threads` counts the caller, which works too; 0 = the cores of the affinity mask and cgroup
+  // quota.
+  explicit CpuPool(int num_threads = 0);
+  ~CpuPool();
+  CpuPool(const CpuPool&) = delete;
+  CpuPool& operator=(const CpuPool&) = delete;
+
+  int num_threads() const;
+
+  // Runs body(i) for each i in [0, n), at most `max_threads` at a time (0 = all), and returns when
+  // all are done. Items are claimed in ascending order, so a thread that lost its core holds nobody
+  // up for longer than one item.
+  template <typename Body>
+  void ParallelFor(int64_t n, const Body& body, int max_threads = 0) {
+    Run(
+        n, max_threads, [](const void* b, int64_t i) { (*static_cast<const Body*>(b))(i); }, &body);
+  }
+
+ private:
+  using Call = void (*)(const void* body, int64_t index);
+  void Run(int64_t n, int max_threads, Call call, const void* body);
+
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Cores that this process may use: the affinity mask, cut by the cgroup CPU quota (rounded up).
+int NumUsableCores();
+
+}  // namespace inflight

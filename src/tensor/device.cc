@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tensor/device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+namespace inflight {
+namespace {
+
+// Memory this process can still use: MemAvailable, cut by the cgroup v2 or v1 limit.
+uint64_t AvailableHostBytes() {
+  uint64_t available = uint64_t{1} << 30;
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key;
+  uint64_t kib = 0;
+  std::string unit;
+  while (meminfo >> key >> kib >> unit)
+    if (key == "MemAvailable:") available = kib * 1024;
+  for (const auto& [limit_path, used_path] :
+       {std::pair("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        std::pair("/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                  "/sys/fs/cgroup/memory/memory.usage_in_bytes")}) {
+    uint64_t limit = 0;
+    uint64_t used = 0;
+    if (std::ifstream(limit_path) >> limit && std::ifstream(used_path) >> used)
+      available = std::min(available, limit > used ? limit - used : 0);
+  }
+  return available;
+}
+
+}  // namespace
+
+MemoryShare::MemoryShare(MemoryShare&& other) noexcept
+    : ledger_(std::exchange(other.ledger_, nullptr)),
+      id_(other.id_),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+MemoryShare& MemoryShare::operator=(MemoryShare&& other) noexcept {
+  std::swap(ledger_, other.ledger_);
+  std::swap(id_, other.id_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+MemoryShare::~MemoryShare() {
+  if (ledger_ != nullptr) ledger_->Return(id_);
+}
+
+uint64_t MemoryLedger::free_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return capacity_bytes_ - taken_bytes_;
+}
+
+Result<MemoryShare> MemoryLedger::Take(std::string name, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const uint64_t free = capacity_bytes_ - taken_bytes_;
+  if (bytes > free)
+    return ResourceExhausted(
+        fmt::format("{}: needs {} bytes, {} of {} are free", name, bytes, free, capacity_bytes_));
+  const uint64_t id = next_id_++;
+  taken_.push_back({id, {std::move(name), bytes}});
+  taken_bytes_ += bytes;
+  return MemoryShare(this, id, bytes);
+}
+
+Result<MemoryShare> MemoryLedger::TakeFraction(std::string name, double fraction,
+                                               uint64_t unit_bytes, uint64_t min_bytes,
+                                               uint64_t max_bytes) {
+  const std::lock_guard lock(mutex_);
+  const uint64_t free = capacity_bytes_ - taken_bytes_;
+  auto bytes = std::min(max_bytes, static_cast<uint64_t>(fraction * static_cast<double>(free)));
+  bytes = bytes / unit_bytes * unit_bytes;
+  if (bytes < min_bytes)
+    return ResourceExhausted(
+        fmt::format("{}: {:.3g} of the {} free bytes is {} bytes, at least {} are needed", name,
+                    fraction, free, bytes, min_bytes));
+  const uint64_t id = next_id_++;
+  taken_.push_back({id, {std::move(name), bytes}});
+  taken_bytes_ += bytes;
+  return MemoryShare(this, id, bytes);
+}
+
+std::vector<MemoryLedger::Entry> MemoryLedger::entries() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Entry> result;
+  for (const Taken& taken : taken_) result.push_back(taken.entry);
+  return result;
+}
+
+void MemoryLedger::Return(uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  const auto found =
+      std::find_if(taken_.begin(), taken_.end(), [id](const Taken& t) { return t.id == id; });
+  taken_bytes_ -= found->entry.bytes;
+  taken_.erase(found);
+}
+
+Device::Device(DeviceKind kind, std::string name, uint64_t capacity_bytes,
+               std::unique_ptr<CpuPool> pool)
+    : kind_(kind), name_(std::move(name)), ledger_(capacity_bytes), pool_(std::move(pool)) {}
+
+std::unique_ptr<Device> Device::Cpu(int num_threads) {
+  return CpuWithCapacity(num_threads, AvailableHostBytes());
+}
+
+std::unique_ptr<Device> Device::CpuWithCapacity(int num_threads, uint64_t capacity_bytes) {
+  return std::unique_ptr<Device>(
+      new Device(DeviceKind::kCpu, "cpu", capacity_bytes, std::make_unique<CpuPool>(num_threads)));
+}
+
+}  // namespace inflight

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices belong to the process, not to a model: one memory ledger (and on the CPU one pool) each,
+// from which every executor takes named shares and returns all of them (DESIGN 2.1.1).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "inflight/status.h"
+#include "tensor/cpu_pool.h"
+
+namespace inflight {
+
+enum class DeviceKind : uint8_t { kCpu, kCuda };
+
+class MemoryLedger;
+
+// A named amount of a device's memory; gives it back when destroyed. Movable.
+class MemoryShare {
+ public:
+  MemoryShare() = default;
+  MemoryShare(MemoryShare&& other) noexcept;
+  MemoryShare& operator=(MemoryShare&& other) noexcept;
+  ~MemoryShare();
+
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  friend class MemoryLedger;
+  MemoryShare(MemoryLedger* ledger, uint64_t id, uint64_t bytes)
+      : ledger_(ledger), id_(id), bytes_(bytes) {}
+  MemoryLedger* ledger_ = nullptr;
+  uint64_t id_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+// Accounts for all memory that executors take from one device.
+// Threads: all methods are thread-safe. Sizing by free memory happens inside TakeFraction, under
+// the lock, so that two loads cannot both take 90 %.
+class MemoryLedger {
+ public:
+  explicit MemoryLedger(uint64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
+
+  uint64_t capacity_bytes() const { return capacity_bytes_; }
+  uint64_t free_bytes() const;
+
+  // kResourceExhausted names the share, the bytes asked and the bytes free.
+  Result<MemoryShare> Take(std::string name, uint64_t bytes);
+
+  // Takes floor(fraction * free / unit) * unit bytes, at most `max_bytes`; kResourceExhausted when
+  // that is less than `min_bytes`.
+  Result<MemoryShare> TakeFraction(std::string name, double fraction, uint64_t unit_bytes,
+                                   uint64_t min_bytes, uint64_t max_bytes);
+
+  struct Entry {
+    std::string name;
+    uint64_t bytes;
+  };
+  std::vector<Entry> entries() const;  // what is taken now, in the order of taking
+
+ private:
+  friend class MemoryShare;
+  void Return(uint64_t id);
+
+  struct Taken {
+    uint64_t id;
+    Entry entry;
+  };
+  const uint64_t capacity_bytes_;
+  mutable std::mutex mutex_;
+  std::vector<Taken> taken_;
+  uint64_t taken_bytes_ = 0;
+  uint64_t next_id_ = 1;
+};
+
+// One device of the process. The CPU's capacity is the memory available to this process at creation
+// (cgroup limit included).
+class Device {
+ public:
+  static std::unique_ptr<Device> Cpu(int num_threads = 0);
+  static std::unique_ptr<Device> CpuWithCapacity(int num_threads,
+                                                 uint64_t capacity_bytes);  // for tests
+
+  DeviceKind kind() const { return kind_; }
+  const std::string& name() const { return name_; }  // "cpu"
+  MemoryLedger& ledger() { return ledger_; }
+  CpuPool& cpu_pool() { return *pool_; }  // of CPU devices
+
+ private:
+  Device(DeviceKind kind, std::string name, uint64_t capacity_bytes, std::unique_ptr<CpuPool> pool);
+
+  DeviceKind kind_;
+  std::string name_;
+  MemoryLedger ledger_;
+  std::unique_ptr<CpuPool> pool_;
+};
+
+}  // namespace inflight

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element types of tensors, and scalar conversions of the 16-bit floats.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace inflight {
+
+enum class DType : uint8_t { kF32, kF16, kBF16, kF64, kI8, kU8, kI16, kI32, kI64, kBool };
+
+size_t SizeOf(DType dtype);  // bytes of an element
+std::string_view DTypeName(
+    DType dtype);  // "float32", "bfloat16", ... as in Hugging Face's `torch_dtype`
+std::optional<DType> DTypeFromName(std::string_view name);
+
+// bfloat16: the upper half of a float32, rounded to nearest even; NaN stays NaN.
+struct BFloat16 {
+  uint16_t bits = 0;
+  static BFloat16 FromFloat(float value) {
+    const auto u = std::bit_cast<uint32_t>(value);
+    if ((u & 0x7fffffffU) > 0x7f800000U) return {static_cast<uint16_t>((u >> 16) | 0x40U)};
+    return {static_cast<uint16_t>((u + 0x7fffU + ((u >> 16) & 1U)) >> 16)};
+  }
+  float ToFloat() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+};
+
+// IEEE 754 binary16, rounded to nearest even.
+struct Float16 {
+  uint16_t bits = 0;
+  static Float16 FromFloat(float value);
+  float ToFloat() const;
+};
+
+}  // namespace inflight

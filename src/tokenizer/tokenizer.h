@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text <-> token ids, as the Hugging Face `tokenizers` package does it, id by id.
+//
+// Read from `tokenizer.json` (byte-level BPE; BPE with byte fallback), or from `vocab.json` +
+// `merges.txt` (GPT-2). Kinds that are not built are refused by name at load. Special-token
+// settings come from tokenizer_config.json, special_tokens_map.json where they exist. Threads: a
+// loaded Tokenizer is immutable; all methods are thread-safe.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "inflight/request.h"
+#include "inflight/status.h"
+
+namespace inflight::tokenizer {
+
+class Tokenizer {
+ public:
+  // From a model directory. kNotFound names the files looked for; kInvalidArgument names the file
+  // and what is wrong with it.
+  static Result<std::shared_ptr<const Tokenizer>> Load(const std::filesystem::path& dir);
+  // From the content of a tokenizer.json; for tests and fuzzers.
+  static Result<std::shared_ptr<const Tokenizer>> FromJson(std::string_view tokenizer_json);
+
+  virtual ~Tokenizer() = default;
+
+  // Ids of `text`, which must be valid UTF-8 (kInvalidArgument names the byte offset).
+  // `add_special_tokens` applies the post-processor (BOS ...).
+  virtual Result<std::vector<TokenId>> Encode(std::string_view text,
+                                              bool add_special_tokens) const = 0;
+
+  // Text of `ids`, valid UTF-8 always (U+FFFD where bytes form no character). Ids without an entry
+  // yield nothing.
+  virtual std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const = 0;
+
+  virtual int vocab_size() const = 0;  // largest id + 1
+  virtual std::optional<TokenId> TokenToId(std::string_view token) const = 0;
+  virtual std::string_view IdToToken(TokenId id) const = 0;  // empty if there is none
+  virtual bool IsSpecial(TokenId id) const = 0;
+  virtual std::optional<TokenId> bos_id() const = 0;
+  virtual std::optional<TokenId> eos_id() const = 0;
+  virtual std::optional<TokenId> pad_id() const = 0;  // eos if the files name none
+};
+
+// Incremental detokenisation of one sequence. The concatenation of everything returned equals
+// Decode of all ids, whatever the chunks, and no returned piece ends inside a character (held-back
+// bytes come with a later chunk or with Finish). Threads: one at a time per object.
+class Detokenizer {
+ public:
+  Detokenizer(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens);
+  ~Detokenizer();
+  Detokenizer(Detokenizer&&) noexcept;
+  Detokenizer& operator=(Detokenizer&&) noexcept;
+
+  std::string Append(std::span<const TokenId> ids);
+  std::string Finish();  // what was held back
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace inflight::tokenizer
