@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counter-based random numbers: a pure function of (seed, position), so that a sampled token
+// depends on neither slot, batch, interleaving nor backend, and a resumed sequence draws what it
+// would have drawn.
+//
+// Philox4x32 with 10 rounds: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+// Key = the sequence's seed, counter = the absolute position of the token being drawn.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace inflight::decoding {
+
+using PhiloxBlock = std::array<uint32_t, 4>;
+
+inline PhiloxBlock Philox4x32(PhiloxBlock counter, std::array<uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t product0 = uint64_t{0xD2511F53} * counter[0];
+    const uint64_t product1 = uint64_t{0xCD9E8D57} * counter[2];
+    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0],
+               static_cast<uint32_t>(product1),
+               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1],
+               static_cast<uint32_t>(product0)};
+    key[0] += 0x9E3779B9;
+    key[1] += 0xBB67AE85;
+  }
+  return counter;
+}
+
+// Uniform in (0, 1], 53 bits.
+inline double UniformAt(uint64_t seed, uint64_t position) {
+  const PhiloxBlock block =
+      Philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), 0, 0},
+                 {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  const uint64_t bits = (static_cast<uint64_t>(block[0]) << 32 | block[1]) >> 11;
+  return (static_cast<double>(bits) + 1.0) * 0x1p-53;
+}
+
+}  // namespace inflight::decoding

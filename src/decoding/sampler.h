@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a row of logits to the next token: temperature, penalties, top-k, top-p, min-p, and
+// log-probs (spec/engine.md 4.1-4.12).
+//
+// Order, on the row in place: temperature l / (T + 1e-6) unless T = 1; repetition (l < 0 ? l r : l
+// / r), then presence (- p) and frequency (- f count) for every distinct token of prompt and
+// output; min-p; top-k or top-p; draw. The row is destroyed. Rows that ask for nothing pay for an
+// arg-max only.
+//
+// Threads: Setup and Append from one thread; Sample may run for different slots at once.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "inflight/request.h"
+
+namespace inflight::decoding {
+
+// A request's sampling parameters, normalised: temperature 0 is greedy; top-k 0 and top-p 0 are
+// greedy; top-k alone keeps all of its mass (top-p 1); min-p alone samples from the whole
+// distribution (top-p 1).
+struct SamplingRule {
+  bool greedy = true;
+  float temperature = 1.0F;
+  int top_k = 0;  // 0 = the top-p path
+  float top_p = 1.0F;
+  float min_p = 0.0F;
+  float repetition_penalty = 1.0F;
+  float presence_penalty = 0.0F;
+  float frequency_penalty = 0.0F;
+  bool wants_log_probs = false;
+  bool normalize_log_probs = true;
+  uint64_t seed = 0;
+
+  bool has_penalties() const {
+    return repetition_penalty != 1.0F || presence_penalty != 0.0F || frequency_penalty != 0.0F;
+  }
+};
+
+SamplingRule MakeSamplingRule(const Request& request, uint64_t seed);
+
+struct SampledToken {
+  TokenId id = 0;
+  float log_prob = 0;      // for output_log_probs: over the vocabulary, or over the top-k set of a
+                           // sampled row that normalises
+  float log_prob_all = 0;  // over the vocabulary always; what cum_log_probs sums
+};
+
+class Sampler {
+ public:
+  // `max_concurrency` bounds how many Sample calls run at once.
+  Sampler(int max_slots, int vocab_size, int max_concurrency);
+  ~Sampler();
+
+  // Starts a slot's sequence with the tokens known so far, which the penalties count.
+  void Setup(int slot, const SamplingRule& rule, std::span<const TokenId> tokens);
+
+  // Draws the token that will stand at `position` (the count of tokens before it). `logits`
+  // [vocab_size] is scratch afterwards. Ties go to the lowest id. Log-probs are computed only if
+  // the rule wants them.
+  SampledToken Sample(int slot, int64_t position, float* logits);
+
+  // Counts a token that joined the slot's sequence.
+  void Append(int slot, TokenId token);
+
+ private:
+  struct Candidate {
+    float weight;  // exp(logit - max)
+    TokenId id;
+  };
+  struct Slot;
+  class Scratch;
+
+  void ApplyPenalties(const Slot& slot, float* logits) const;
+  SampledToken SampleTopK(const SamplingRule& rule, double uniform, const float* logits, float max,
+                          std::vector<Candidate>& candidates) const;
+  SampledToken SampleTopP(const SamplingRule& rule, double uniform, const float* logits, float max,
+                          std::vector<Candidate>& candidates) const;
+
+  const int vocab_size_;
+  std::vector<Slot> slots_;
+  // One candidate list per concurrent call, claimed by flag.
+  struct Lane {
+    std::atomic_flag busy = ATOMIC_FLAG_INIT;
+    std::vector<Candidate> candidates;
+  };
+  std::vector<std::unique_ptr<Lane>> lanes_;
+};
+
+}  // namespace inflight::decoding
