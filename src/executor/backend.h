@@ -87,7 +87,8 @@ struct StepResult {
   std::vector<FinishReason>
       finish_reasons;  // [num_rows] kNotFinished, kEndId, kStopWords or kLength
 
-  void Clear(int num_rows);  // sizes the per-row arrays, empties the per-token ones
+  void Reserve(int max_rows);  // so that no step allocates
+  void Clear(int num_rows);    // sizes the per-row arrays, empties the per-token ones
 };
 
 class Backend {

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/backend.h"
+
+namespace inflight::executor {
+
+void StepResult::Reserve(int max_rows) {
+  const auto rows = static_cast<size_t>(max_rows);
+  token_begin.reserve(rows + 1);
+  token_ids.reserve(rows);
+  log_probs.reserve(rows);
+  cum_log_probs.reserve(rows);
+  finish_reasons.reserve(rows);
+}
+
+void StepResult::Clear(int num_rows) {
+  const auto rows = static_cast<size_t>(num_rows);
+  token_begin.assign(rows + 1, 0);
+  token_ids.clear();
+  log_probs.clear();
+  cum_log_probs.assign(rows, 0.0F);
+  finish_reasons.assign(rows, FinishReason::kNotFinished);
+}
+
+}  // namespace inflight::executor

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory of the KV cache of one executor. Who holds which block is the business of
+// kv_cache/.
+#pragma once
+
+#include "inflight/executor.h"
+#include "model/config.h"
+#include "ops/kv_cache_view.h"
+#include "tensor/buffer.h"
+
+namespace inflight::executor {
+
+// The shape of one KV group's cache with no memory behind it; num_blocks is left 0.
+ops::KvCacheView KvShape(const model::ModelConfig& config, int block_size);
+
+// Bytes of one block over all layers.
+uint64_t KvBytesPerBlock(const ops::KvCacheView& shape);
+
+class KvStorage {
+ public:
+  // `num_blocks` blocks of `shape`; booked in the device's ledger as "kv cache".
+  static Result<KvStorage> Create(ops::KvCacheView shape, int64_t num_blocks, Device& device);
+
+  const ops::KvCacheView& view() const { return view_; }
+
+ private:
+  Buffer buffer_;
+  ops::KvCacheView view_;
+};
+
+}  // namespace inflight::executor

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/memory_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "executor/kv_storage.h"
+#include "model/decoder.h"
+#include "scheduler/step_plan.h"
+
+namespace inflight::executor {
+namespace {
+
+std::string Bytes(uint64_t bytes) {
+  if (bytes >= uint64_t{1} << 30)
+    return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+// `value` if set and within [1, bound], the bound if unset.
+Result<int> Lowered(std::string_view name, std::optional<int> value, int bound) {
+  if (!value) return bound;
+  if (*value < 1 || *value > bound)
+    return InvalidArgument(
+        fmt::format("{}: got {}, the engine allows 1 to {} (rebuild with a larger {})", name,
+                    *value, bound, name));
+  return *value;
+}
+
+Status CheckOptions(const ExecutorOptions& options) {
+  const int block = options.block_size;
+  if (block != 16 && block != 32 && block != 64 && block != 128)
+    return InvalidArgument(
+        fmt::format("block_size: got {}, allowed are 16, 32, 64 and 128 tokens", block));
+  const double fraction = options.kv_cache_free_memory_fraction;
+  if (!(fraction > 0.0 && fraction < 1.0))
+    return InvalidArgument(fmt::format(
+        "kv_cache_free_memory_fraction: got {}, must be above 0 and below 1", fraction));
+  if (options.max_kv_tokens && *options.max_kv_tokens < 1)
+    return InvalidArgument(
+        fmt::format("max_kv_tokens: got {}, must be at least 1", *options.max_kv_tokens));
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::string MemoryPlan::ToString() const {
+  return fmt::format(
+      "weights    {}\n"
+      "workspace  {} for steps of {} tokens and {} sequences\n"
+      "KV cache   {}: {} blocks of {} tokens ({} each), {} tokens, {} sequences at full length ({} "
+      "tokens)\n",
+      Bytes(weight_bytes), Bytes(workspace_bytes), max_num_tokens, max_batch_size,
+      Bytes(kv_bytes()), num_blocks, block_size, Bytes(kv_bytes_per_block), kv_tokens(),
+      full_length_sequences(), max_seq_len);
+}
+
+Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::EngineLimits& limits,
+                              uint64_t weight_bytes, bool weights_are_taken,
+                              const ExecutorOptions& options, uint64_t free_bytes) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  MemoryPlan plan;
+  plan.weight_bytes = weight_bytes;
+  plan.block_size = options.block_size;
+  plan.max_seq_len = limits.max_seq_len;
+  plan.max_input_len = std::min(limits.max_input_len, limits.max_seq_len);
+  const int row_bound = std::min(limits.max_batch_size, scheduler::StepPlan::kMaxRows);
+  ASSIGN_OR_RETURN(plan.max_batch_size,
+                   Lowered("max_batch_size", options.max_batch_size, row_bound));
+  ASSIGN_OR_RETURN(plan.max_num_tokens,
+                   Lowered("max_num_tokens", options.max_num_tokens, limits.max_num_tokens));
+  plan.max_num_tokens = std::max(plan.max_num_tokens, plan.max_batch_size);
+  plan.workspace_bytes = model::Decoder::WorkspaceBytes(config, plan.max_seq_len,
+                                                        plan.max_num_tokens, plan.max_batch_size);
+  plan.kv_bytes_per_block = KvBytesPerBlock(KvShape(config, options.block_size));
+
+  const uint64_t needed = plan.workspace_bytes + (weights_are_taken ? 0 : weight_bytes);
+  const uint64_t left = free_bytes > needed ? free_bytes - needed : 0;
+  const auto by_memory =
+      static_cast<int64_t>(options.kv_cache_free_memory_fraction * static_cast<double>(left) /
+                           static_cast<double>(plan.kv_bytes_per_block));
+  plan.num_blocks = std::min(by_memory, int64_t{plan.max_batch_size} * plan.max_blocks_per_seq());
+  if (options.max_kv_tokens)
+    plan.num_blocks =
+        std::min(plan.num_blocks, (*options.max_kv_tokens + plan.block_size - 1) / plan.block_size);
+  if (plan.num_blocks < plan.max_blocks_per_seq())
+    return ResourceExhausted(fmt::format(
+        "KV cache: {} blocks of {} tokens fit, one sequence of max_seq_len {} needs {} (free "
+        "memory, raise "
+        "kv_cache_free_memory_fraction or max_kv_tokens, or build with a smaller max_seq_len)",
+        plan.num_blocks, plan.block_size, plan.max_seq_len, plan.max_blocks_per_seq()));
+  return plan;
+}
+
+}  // namespace inflight::executor

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an executor will take of a device's memory, computed by the code that then allocates;
+// printed at load and by `inflight inspect` (P8).
+#pragma once
+
+#include <string>
+
+#include "inflight/executor.h"
+#include "model/engine.h"
+
+namespace inflight::executor {
+
+struct MemoryPlan {
+  uint64_t weight_bytes = 0;
+  uint64_t workspace_bytes = 0;
+  uint64_t kv_bytes_per_block = 0;
+  int64_t num_blocks = 0;
+  int block_size = 0;
+  int max_batch_size = 0;
+  int max_num_tokens = 0;
+  int max_seq_len = 0;
+  int max_input_len = 0;
+
+  uint64_t kv_bytes() const { return kv_bytes_per_block * static_cast<uint64_t>(num_blocks); }
+  int64_t kv_tokens() const { return num_blocks * block_size; }
+  int64_t full_length_sequences() const { return kv_tokens() / max_seq_len; }
+  int max_blocks_per_seq() const { return (max_seq_len + block_size - 1) / block_size; }
+  std::string ToString() const;  // a line per part, for people
+};
+
+// Bounds from the engine, lowered by `options`; KV blocks from the fraction of what is left of
+// `free_bytes` after workspace (and weights, unless they are taken already), never more than
+// max_batch_size sequences of full length can use, nor than max_kv_tokens. kInvalidArgument names
+// an option out of its range; kResourceExhausted when not even one sequence of full length fits
+// (spec/engine.md 5.7).
+Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::EngineLimits& limits,
+                              uint64_t weight_bytes, bool weights_are_taken,
+                              const ExecutorOptions& options, uint64_t free_bytes);
+
+}  // namespace inflight::executor

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/step_inputs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace inflight::executor {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+// Lays arrays one after another, each 64-byte aligned.
+struct Layout {
+  size_t end = 0;
+  size_t Add(size_t count, size_t element_bytes) {
+    const size_t begin = end;
+    end = (end + count * element_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return begin;
+  }
+};
+
+struct Offsets {
+  size_t ids, positions, slot_mapping, cu_seqlens_q, seq_lens_kv, logit_rows, row_tables,
+      slot_tables, total;
+};
+
+Offsets ComputeOffsets(const MemoryPlan& plan, int max_slots) {
+  const auto tokens = static_cast<size_t>(plan.max_num_tokens);
+  const auto rows = static_cast<size_t>(plan.max_batch_size);
+  const auto table = static_cast<size_t>(plan.max_blocks_per_seq());
+  Layout layout;
+  Offsets at{};
+  at.ids = layout.Add(tokens, sizeof(int32_t));
+  at.positions = layout.Add(tokens, sizeof(int32_t));
+  at.slot_mapping = layout.Add(tokens, sizeof(int64_t));
+  at.cu_seqlens_q = layout.Add(rows + 1, sizeof(int32_t));
+  at.seq_lens_kv = layout.Add(rows, sizeof(int32_t));
+  at.logit_rows = layout.Add(rows, sizeof(int32_t));
+  at.row_tables = layout.Add(rows * table, sizeof(int32_t));
+  at.slot_tables = layout.Add(static_cast<size_t>(max_slots) * table, sizeof(int32_t));
+  at.total = layout.end;
+  return at;
+}
+
+}  // namespace
+
+uint64_t StepInputs::Bytes(const MemoryPlan& plan, int max_slots) {
+  return ComputeOffsets(plan, max_slots).total;
+}
+
+Result<std::unique_ptr<StepInputs>> StepInputs::Create(const MemoryPlan& plan, int max_slots,
+                                                       Device& device) {
+  std::unique_ptr<StepInputs> inputs(new StepInputs(plan, max_slots));
+  const Offsets at = ComputeOffsets(plan, max_slots);
+  ASSIGN_OR_RETURN(inputs->buffer_, Buffer::Allocate(device, "step inputs", at.total));
+  std::byte* base = inputs->buffer_.data();
+  inputs->ids_ = reinterpret_cast<int32_t*>(base + at.ids);
+  inputs->positions_ = reinterpret_cast<int32_t*>(base + at.positions);
+  inputs->slot_mapping_ = reinterpret_cast<int64_t*>(base + at.slot_mapping);
+  inputs->cu_seqlens_q_ = reinterpret_cast<int32_t*>(base + at.cu_seqlens_q);
+  inputs->seq_lens_kv_ = reinterpret_cast<int32_t*>(base + at.seq_lens_kv);
+  inputs->logit_rows_ = reinterpret_cast<int32_t*>(base + at.logit_rows);
+  inputs->row_tables_ = reinterpret_cast<int32_t*>(base + at.row_tables);
+  inputs->slot_tables_ = reinterpret_cast<int32_t*>(base + at.slot_tables);
+  return inputs;
+}
+
+void StepInputs::ApplyBlockUpdates(const scheduler::StepPlan& plan) {
+  const int width = plan_.max_blocks_per_seq();
+  for (int i = 0; i < plan.num_updates; ++i) {
+    const scheduler::BlockTableUpdate& update = plan.updates[static_cast<size_t>(i)];
+    int32_t* table = slot_tables_ + static_cast<int64_t>(update.slot) * width;
+    std::copy_n(plan.block_ids.begin() + update.offset, update.num_blocks,
+                table + update.first_idx);
+  }
+}
+
+Result<model::Batch> StepInputs::Prepare(const scheduler::StepPlan& plan,
+                                         std::span<const SlotTokens> slots) {
+  const int width = plan_.max_blocks_per_seq();
+  const int block_size = plan_.block_size;
+  int num_tokens = 0;
+  int num_logits = 0;
+  cu_seqlens_q_[0] = 0;
+  for (int r = 0; r < plan.num_rows; ++r) {
+    const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
+    const std::vector<TokenId>& tokens = slots[static_cast<size_t>(row.slot)].tokens;
+    const auto known = static_cast<int>(tokens.size());
+    const int first = row.is_prefill != 0 ? row.first_position : known - row.num_query_tokens;
+    const int end = first + row.num_query_tokens;
+    if (first < 0 || end > known || num_tokens + row.num_query_tokens > plan_.max_num_tokens)
+      return Internal(
+          fmt::format("step {}: row {} wants tokens [{}, {}) of slot {}, which knows {}",
+                      plan.step_id, r, first, end, row.slot, known));
+    const int32_t* table = slot_tables_ + static_cast<int64_t>(row.slot) * width;
+    for (int position = first; position < end; ++position, ++num_tokens) {
+      ids_[num_tokens] = tokens[static_cast<size_t>(position)];
+      positions_[num_tokens] = position;
+      slot_mapping_[num_tokens] =
+          int64_t{table[position / block_size]} * block_size + position % block_size;
+    }
+    cu_seqlens_q_[r + 1] = num_tokens;
+    seq_lens_kv_[r] = end;
+    std::copy_n(table, (end + block_size - 1) / block_size,
+                row_tables_ + static_cast<int64_t>(r) * width);
+    if (row.yields != 0) logit_rows_[num_logits++] = num_tokens - 1;
+  }
+  return model::Batch{
+      .ids = {ids_, DType::kI32, {num_tokens}},
+      .paged = {.num_rows = plan.num_rows,
+                .num_tokens = num_tokens,
+                .cu_seqlens_q = {cu_seqlens_q_, DType::kI32, {plan.num_rows + 1}},
+                .seq_lens_kv = {seq_lens_kv_, DType::kI32, {plan.num_rows}},
+                .positions = {positions_, DType::kI32, {num_tokens}},
+                .slot_mapping = {slot_mapping_, DType::kI64, {num_tokens}},
+                .block_tables = {row_tables_, DType::kI32, {plan.num_rows, width}}},
+      .logit_rows = {logit_rows_, DType::kI32, {num_logits}},
+  };
+}
+
+}  // namespace inflight::executor

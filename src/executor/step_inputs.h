@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The packed inputs of one step at fixed addresses and maximum sizes: what Prepare fills from a
+// StepPlan and a model reads.
+#pragma once
+
+#include <span>
+
+#include "executor/memory_plan.h"
+#include "model/decoder.h"
+#include "scheduler/step_plan.h"
+#include "tensor/buffer.h"
+
+namespace inflight::executor {
+
+// Block tables and tokens of every slot, as the device keeps them between steps.
+struct SlotTokens {
+  std::vector<TokenId> tokens;  // known so far: prompt, then generated; capacity max_seq_len
+};
+
+class StepInputs {
+ public:
+  static Result<std::unique_ptr<StepInputs>> Create(const MemoryPlan& plan, int max_slots,
+                                                    Device& device);
+
+  // Entries of block tables that the plan's slots gained.
+  void ApplyBlockUpdates(const scheduler::StepPlan& plan);
+
+  // Packs the plan's rows. Of decode rows, ids, positions, lengths and slot mapping come from the
+  // slot's own tokens. kInternal when a row does not fit its slot: a defect of the planner,
+  // reported as a device fault.
+  Result<model::Batch> Prepare(const scheduler::StepPlan& plan, std::span<const SlotTokens> slots);
+
+  static uint64_t Bytes(const MemoryPlan& plan, int max_slots);
+
+ private:
+  StepInputs(const MemoryPlan& plan, int max_slots) : plan_(plan), max_slots_(max_slots) {}
+
+  MemoryPlan plan_;
+  int max_slots_;
+  Buffer buffer_;
+  int32_t* ids_ = nullptr;           // [max_num_tokens]
+  int32_t* positions_ = nullptr;     // [max_num_tokens]
+  int64_t* slot_mapping_ = nullptr;  // [max_num_tokens]
+  int32_t* cu_seqlens_q_ = nullptr;  // [max_batch_size + 1]
+  int32_t* seq_lens_kv_ = nullptr;   // [max_batch_size]
+  int32_t* logit_rows_ = nullptr;    // [max_batch_size]
+  int32_t* row_tables_ = nullptr;    // [max_batch_size, max_blocks_per_seq], this step's rows
+  int32_t* slot_tables_ = nullptr;   // [max_slots, max_blocks_per_seq], by slot
+};
+
+}  // namespace inflight::executor
