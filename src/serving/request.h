@@ -62,6 +62,8 @@ struct Response {
   std::vector<Tensor> outputs;  // may be empty on a final response of a decoupled model
   Parameters parameters;
   bool is_final = false;
+  bool rejected = false;  // an error found before the model ran (validation, unknown model, full
+                          // queue): a stream answers it without the marks of an executed request
 };
 
 // Called for each response, in order, never concurrently for one request; the last has is_final.
