@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <system_error>
 #include <utility>
 
 namespace inflight {
@@ -32,6 +33,11 @@ struct Descriptor {
 };
 
 }  // namespace
+
+bool FileExists(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
 
 Result<std::string> ReadFile(const std::filesystem::path& path, uint64_t max_bytes) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
