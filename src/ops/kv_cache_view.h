@@ -42,6 +42,18 @@ struct KvCacheView {
   std::byte* Values(int layer, int64_t block, int kv_head) const {
     return Keys(layer, block, kv_head) + static_cast<size_t>(num_kv_heads) * head_bytes();
   }
+
+  // Element of token `offset` of a block, dimension `dim`, counted from Keys() and from Values().
+  int64_t KeyIndex(int offset, int dim) const {
+    const int64_t group = static_cast<int64_t>(offset / 16) * head_dim * 16;
+    if (dtype == DType::kBF16) return group + (dim / 2) * 32 + (offset % 16) * 2 + dim % 2;
+    return group + dim * 16 + offset % 16;
+  }
+  int64_t ValueIndex(int offset, int dim) const {
+    if (dtype == DType::kBF16)
+      return static_cast<int64_t>(offset / 2) * head_dim * 2 + dim * 2 + offset % 2;
+    return static_cast<int64_t>(offset) * head_dim + dim;
+  }
 };
 
 }  // namespace inflight::ops

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string_view>
 
+#include "tensor/cpu_pool.h"
 #include "tensor/tensor_view.h"
 
 namespace inflight::ops {
@@ -40,8 +41,11 @@ struct Weight {
 WeightLayout CpuWeightLayout(DType dtype);
 
 // Writes row-major `source` [out_features, in_features] into `target` (WeightBytes long) in
-// `layout`, converting between float dtypes where they differ (round to nearest even). CPU only.
-void PackWeight(const TensorView& source, DType dtype, WeightLayout layout, void* target);
+// `layout`, converting between float dtypes where they differ (round to nearest even). CPU only;
+// on the threads of `pool` where one is given. kPanel64 takes float32 and float16, kPanel64Vnni2
+// bfloat16.
+void PackWeight(const TensorView& source, DType dtype, WeightLayout layout, void* target,
+                CpuPool* pool = nullptr);
 
 // The inverse, to float32 row-major; for the reference, for tests and for reading rows of a packed
 // tied embedding.

@@ -9,7 +9,10 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <optional>
+#include <string_view>
 
 namespace inflight {
 
@@ -43,5 +46,12 @@ class CpuPool {
 
 // Cores that this process may use: the affinity mask, cut by the cgroup CPU quota (rounded up).
 int NumUsableCores();
+
+// The CPU quota that cgroups set for this process, in cores (rounded up): the least along the path
+// from its own group to the root, of v2 (`cpu.max`) or v1 (`cpu.cfs_quota_us`). `cgroup_root` is
+// /sys/fs/cgroup and `proc_self_cgroup` the text of /proc/self/cgroup; none where there is no
+// quota.
+std::optional<int> CgroupCpuQuota(const std::filesystem::path& cgroup_root,
+                                  std::string_view proc_self_cgroup);
 
 }  // namespace inflight

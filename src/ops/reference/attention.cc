@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ops/reference/element.h"
+#include "ops/reference/reference.h"
+#include "ops/validate.h"
+
+namespace inflight::ops::reference {
+namespace {
+
+// One query head of one token against positions [0, position] of its sequence.
+class HeadAttention {
+ public:
+  HeadAttention(const AttentionParams& params, const int32_t* block_table, int kv_head)
+      : p_(params), block_table_(block_table), kv_head_(kv_head) {}
+
+  void Run(const float* q, int position, int64_t y_index) const {
+    std::vector<float> weights(static_cast<size_t>(position) + 1);
+    for (int s = 0; s <= position; ++s) weights[static_cast<size_t>(s)] = Score(q, s);
+    const float max = *std::max_element(weights.begin(), weights.end());
+    float sum = 0;
+    for (float& w : weights) sum += w = std::exp(w - max);
+    for (int d = 0; d < p_.kv.head_dim; ++d) {
+      float y = 0;
+      for (int s = 0; s <= position; ++s) y += weights[static_cast<size_t>(s)] * Value(s, d);
+      Store(p_.y.data, p_.y.dtype, y_index + d, y / sum);
+    }
+  }
+
+ private:
+  int64_t Block(int position) const { return block_table_[position / p_.kv.block_size]; }
+
+  float Score(const float* q, int position) const {
+    const void* keys = p_.kv.Keys(p_.layer, Block(position), kv_head_);
+    float sum = 0;
+    for (int d = 0; d < p_.kv.head_dim; ++d)
+      sum += q[d] * Load(keys, p_.kv.dtype, p_.kv.KeyIndex(position % p_.kv.block_size, d));
+    return sum * p_.scale;
+  }
+
+  float Value(int position, int d) const {
+    return Load(p_.kv.Values(p_.layer, Block(position), kv_head_), p_.kv.dtype,
+                p_.kv.ValueIndex(position % p_.kv.block_size, d));
+  }
+
+  const AttentionParams& p_;
+  const int32_t* block_table_;
+  const int kv_head_;
+};
+
+}  // namespace
+
+Status Attention(const AttentionParams& p, Stream& stream) {
+  RETURN_IF_ERROR(Validate(p));
+  const int64_t num_heads = p.q.shape[1];
+  const auto group = static_cast<int>(num_heads / p.kv.num_kv_heads);
+  const auto* cu_seqlens_q = p.batch.cu_seqlens_q.as<const int32_t>();
+  const auto* positions = p.batch.positions.as<const int32_t>();
+  for (int row = 0; row < p.batch.num_rows; ++row) {
+    const int32_t* block_table =
+        p.batch.block_tables.as<const int32_t>() + row * p.batch.block_tables.shape[1];
+    const int64_t first = cu_seqlens_q[row];
+    const int64_t num_queries = cu_seqlens_q[row + 1] - first;
+    stream.cpu_pool().ParallelFor(num_queries * num_heads, [&](int64_t i) {
+      const int64_t t = first + i / num_heads;
+      const auto head = static_cast<int>(i % num_heads);
+      const int64_t at = (t * num_heads + head) * p.kv.head_dim;
+      HeadAttention(p, block_table, head / group).Run(p.q.as<const float>() + at, positions[t], at);
+    });
+  }
+  return Status::Ok();
+}
+
+}  // namespace inflight::ops::reference

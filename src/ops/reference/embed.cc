@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/embed.h"
+
+#include "ops/reference/element.h"
+#include "ops/reference/reference.h"
+#include "ops/validate.h"
+
+namespace inflight::ops::reference {
+
+Status Embed(const EmbedParams& p, Stream& stream) {
+  RETURN_IF_ERROR(Validate(p));
+  const int64_t hidden_size = p.table.in_features;
+  stream.cpu_pool().ParallelFor(p.ids.num_elements(), [&](int64_t t) {
+    float* y = p.y.as<float>() + t * hidden_size;
+    UnpackWeightRow(p.table, p.ids.as<const int32_t>()[t], y);
+    if (p.position_table.empty()) return;
+    const int64_t position = p.positions.as<const int32_t>()[t];
+    for (int64_t i = 0; i < hidden_size; ++i)
+      y[i] += Load(p.position_table.data, p.position_table.dtype, position * hidden_size + i);
+  });
+  return Status::Ok();
+}
+
+}  // namespace inflight::ops::reference

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/validate.h"
+
+#include <fmt/format.h>
+
+#include <initializer_list>
+
+namespace inflight::ops {
+namespace {
+
+constexpr std::initializer_list<DType> kFloat32 = {DType::kF32};
+constexpr std::initializer_list<DType> kInt32 = {DType::kI32};
+constexpr std::initializer_list<DType> kInt64 = {DType::kI64};
+constexpr std::initializer_list<DType> kOutputs = {DType::kF32, DType::kBF16};
+constexpr std::initializer_list<DType> kNormOutputs = {DType::kF32, DType::kBF16, DType::kF16};
+
+std::string Names(std::initializer_list<DType> dtypes) {
+  std::string names;
+  for (const DType dtype : dtypes) {
+    if (!names.empty()) names += " or ";
+    names += DTypeName(dtype);
+  }
+  return names;
+}
+
+Status Expect(const char* field, const TensorView& view, std::initializer_list<DType> dtypes,
+              const Shape& shape) {
+  bool dtype_ok = false;
+  for (const DType dtype : dtypes) dtype_ok = dtype_ok || dtype == view.dtype;
+  const bool present = !view.empty() || shape.num_elements() == 0;
+  if (dtype_ok && present && view.shape == shape) return Status::Ok();
+  return InvalidArgument(fmt::format("{}: got {}, needed {} {}", field,
+                                     view.empty() ? "no tensor" : view.ToString(), Names(dtypes),
+                                     shape.ToString()));
+}
+
+Status ExpectOrEmpty(const char* field, const TensorView& view, std::initializer_list<DType> dtypes,
+                     const Shape& shape) {
+  return view.empty() ? Status::Ok() : Expect(field, view, dtypes, shape);
+}
+
+// The dtype in which linears of `weight` read their activations.
+DType InputDType(const Weight& weight) {
+  return weight.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
+}
+
+Status ExpectWeight(const char* field, const Weight& weight) {
+  const bool float_dtype =
+      weight.dtype == DType::kF32 || weight.dtype == DType::kBF16 || weight.dtype == DType::kF16;
+  const bool layout_ok =
+      weight.layout == WeightLayout::kRowMajor || weight.layout == CpuWeightLayout(weight.dtype);
+  if (!weight.empty() && float_dtype && layout_ok) return Status::Ok();
+  return InvalidArgument(
+      fmt::format("{}: got {} {} [{}, {}] at {}, needed float32, bfloat16 or float16, row-major or "
+                  "in the layout of its dtype",
+                  field, DTypeName(weight.dtype), WeightLayoutName(weight.layout),
+                  weight.out_features, weight.in_features, weight.data));
+}
+
+// x [num_tokens, weight.in_features]
+Status ExpectInput(const Activation& x, const Weight& weight) {
+  if (x.pending_norm != nullptr || !x.scales.empty())
+    return Unimplemented(
+        "x: CPU linears take normalized, unquantised activations; apply add_norm before");
+  if (x.values.shape.rank() != 2)
+    return InvalidArgument("x: got " + x.values.ToString() + ", needed [num_tokens, in_features]");
+  return Expect("x", x.values, {InputDType(weight)}, {x.values.shape[0], weight.in_features});
+}
+
+Status ExpectIndices(const char* field, const TensorView& view, int64_t limit) {
+  const auto* values = view.as<const int32_t>();
+  const int64_t n = view.num_elements();
+  for (int64_t i = 0; i < n; ++i)
+    if (values[i] < 0 || values[i] >= limit)
+      return InvalidArgument(
+          fmt::format("{}[{}]: got {}, needed [0, {})", field, i, values[i], limit));
+  return Status::Ok();
+}
+
+Status ExpectCache(const KvCacheView& kv, int layer) {
+  const bool dtype_ok =
+      kv.dtype == DType::kF32 || kv.dtype == DType::kF16 || kv.dtype == DType::kBF16;
+  if (kv.data == nullptr || !dtype_ok || kv.num_kv_heads <= 0 || kv.block_size <= 0 ||
+      kv.block_size % 16 != 0 || kv.head_dim <= 0 || kv.head_dim % 8 != 0)
+    return InvalidArgument(fmt::format(
+        "kv: got {} with num_kv_heads {}, block_size {}, head_dim {}, needed a float dtype, a "
+        "block_size that is a multiple of 16 and a head_dim that is a multiple of 8",
+        DTypeName(kv.dtype), kv.num_kv_heads, kv.block_size, kv.head_dim));
+  if (layer < 0 || layer >= kv.num_layers)
+    return InvalidArgument(fmt::format("layer: got {}, needed [0, {})", layer, kv.num_layers));
+  return Status::Ok();
+}
+
+Status ExpectBatch(const PagedBatch& batch) {
+  RETURN_IF_ERROR(Expect("batch.cu_seqlens_q", batch.cu_seqlens_q, kInt32, {batch.num_rows + 1}));
+  RETURN_IF_ERROR(Expect("batch.seq_lens_kv", batch.seq_lens_kv, kInt32, {batch.num_rows}));
+  RETURN_IF_ERROR(Expect("batch.positions", batch.positions, kInt32, {batch.num_tokens}));
+  RETURN_IF_ERROR(Expect("batch.slot_mapping", batch.slot_mapping, kInt64, {batch.num_tokens}));
+  const Shape& tables = batch.block_tables.shape;
+  const int64_t width = tables.rank() == 2 ? tables[1] : 0;
+  return Expect("batch.block_tables", batch.block_tables, kInt32, {batch.num_rows, width});
+}
+
+Status ExpectRope(const Rope& rope, const PagedBatch& batch, int head_dim) {
+  if (rope.style == RopeStyle::kNone) return Status::Ok();
+  if (rope.rotary_dim <= 0 || rope.rotary_dim % 2 != 0 || rope.rotary_dim > head_dim)
+    return InvalidArgument(fmt::format("rope.rotary_dim: got {}, needed an even number in [2, {}]",
+                                       rope.rotary_dim, head_dim));
+  const int64_t max_seq_len = rope.cos_sin.shape.rank() == 3 ? rope.cos_sin.shape[0] : 0;
+  RETURN_IF_ERROR(
+      Expect("rope.cos_sin", rope.cos_sin, kFloat32, {max_seq_len, 2, rope.rotary_dim / 2}));
+  return ExpectIndices("batch.positions", batch.positions, max_seq_len);
+}
+
+}  // namespace
+
+Status Validate(const EmbedParams& p) {
+  RETURN_IF_ERROR(ExpectWeight("table", p.table));
+  const int64_t num_tokens = p.ids.num_elements();
+  const int64_t hidden_size = p.table.in_features;
+  RETURN_IF_ERROR(Expect("ids", p.ids, kInt32, {num_tokens}));
+  RETURN_IF_ERROR(Expect("y", p.y, kFloat32, {num_tokens, hidden_size}));
+  RETURN_IF_ERROR(ExpectIndices("ids", p.ids, p.table.out_features));
+  if (p.position_table.empty()) return Status::Ok();
+  const int64_t max_positions = p.position_table.shape[0];
+  RETURN_IF_ERROR(
+      Expect("position_table", p.position_table, {p.table.dtype}, {max_positions, hidden_size}));
+  RETURN_IF_ERROR(Expect("positions", p.positions, kInt32, {num_tokens}));
+  return ExpectIndices("positions", p.positions, max_positions);
+}
+
+Status Validate(const AddNormParams& p) {
+  if (p.residual.shape.rank() != 2)
+    return InvalidArgument("residual: got " + p.residual.ToString() +
+                           ", needed [num_tokens, hidden_size]");
+  const int64_t hidden_size = p.residual.shape[1];
+  RETURN_IF_ERROR(Expect("residual", p.residual, kFloat32, p.residual.shape));
+  RETURN_IF_ERROR(ExpectOrEmpty("delta", p.delta, kFloat32, p.residual.shape));
+  RETURN_IF_ERROR(Expect("norm.weight", p.norm.weight, kFloat32, {hidden_size}));
+  RETURN_IF_ERROR(ExpectOrEmpty("norm.bias", p.norm.bias, kFloat32, {hidden_size}));
+  return Expect("y", p.y, kNormOutputs, p.residual.shape);
+}
+
+Status Validate(const QkvRopeKvParams& p) {
+  RETURN_IF_ERROR(ExpectCache(p.kv, p.layer));
+  RETURN_IF_ERROR(ExpectBatch(p.batch));
+  RETURN_IF_ERROR(ExpectWeight("weight", p.weight));
+  RETURN_IF_ERROR(ExpectInput(p.x, p.weight));
+  const int64_t num_tokens = p.batch.num_tokens;
+  const int64_t width = static_cast<int64_t>(p.num_heads + 2 * p.kv.num_kv_heads) * p.kv.head_dim;
+  if (p.x.values.shape[0] != num_tokens || p.weight.out_features != width)
+    return InvalidArgument(fmt::format(
+        "weight: got {} rows for x {}, needed {} for {} heads of {} over {} kv heads and {} tokens",
+        p.weight.out_features, p.x.values.ToString(), width, p.num_heads, p.kv.head_dim,
+        p.kv.num_kv_heads, num_tokens));
+  RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, kFloat32, {width}));
+  RETURN_IF_ERROR(ExpectRope(p.rope, p.batch, p.kv.head_dim));
+  RETURN_IF_ERROR(Expect("workspace", p.workspace, kFloat32, {num_tokens, width}));
+  return Expect("q", p.q, kFloat32, {num_tokens, p.num_heads, p.kv.head_dim});
+}
+
+Status Validate(const AttentionParams& p) {
+  RETURN_IF_ERROR(ExpectCache(p.kv, p.layer));
+  RETURN_IF_ERROR(ExpectBatch(p.batch));
+  const int64_t num_tokens = p.batch.num_tokens;
+  const int64_t num_heads = p.q.shape.rank() == 3 ? p.q.shape[1] : 0;
+  RETURN_IF_ERROR(Expect("q", p.q, kFloat32, {num_tokens, num_heads, p.kv.head_dim}));
+  if (num_heads <= 0 || num_heads % p.kv.num_kv_heads != 0)
+    return InvalidArgument(fmt::format("q: got {} heads, needed a multiple of the {} kv heads",
+                                       num_heads, p.kv.num_kv_heads));
+  return Expect("y", p.y, kOutputs, {num_tokens, num_heads * p.kv.head_dim});
+}
+
+Status Validate(const LinearParams& p) {
+  RETURN_IF_ERROR(ExpectWeight("weight", p.weight));
+  RETURN_IF_ERROR(ExpectInput(p.x, p.weight));
+  RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, kFloat32, {p.weight.out_features}));
+  return Expect("y", p.y, kOutputs, {p.x.values.shape[0], p.weight.out_features});
+}
+
+Status Validate(const GatedLinearParams& p) {
+  RETURN_IF_ERROR(ExpectWeight("gate", p.gate));
+  RETURN_IF_ERROR(ExpectWeight("up", p.up));
+  if (p.gate.dtype != p.up.dtype || p.gate.layout != p.up.layout ||
+      p.gate.out_features != p.up.out_features || p.gate.in_features != p.up.in_features)
+    return InvalidArgument(fmt::format(
+        "up: got {} [{}, {}], needed {} [{}, {}] as gate", DTypeName(p.up.dtype), p.up.out_features,
+        p.up.in_features, DTypeName(p.gate.dtype), p.gate.out_features, p.gate.in_features));
+  RETURN_IF_ERROR(ExpectInput(p.x, p.gate));
+  RETURN_IF_ERROR(ExpectOrEmpty("gate_bias", p.gate_bias, kFloat32, {p.gate.out_features}));
+  RETURN_IF_ERROR(ExpectOrEmpty("up_bias", p.up_bias, kFloat32, {p.gate.out_features}));
+  return Expect("y", p.y, kOutputs, {p.x.values.shape[0], p.gate.out_features});
+}
+
+Status Validate(const LmHeadParams& p) {
+  RETURN_IF_ERROR(ExpectWeight("weight", p.weight));
+  RETURN_IF_ERROR(ExpectInput(p.x, p.weight));
+  const int64_t num_rows = p.rows.num_elements();
+  RETURN_IF_ERROR(Expect("rows", p.rows, kInt32, {num_rows}));
+  RETURN_IF_ERROR(ExpectIndices("rows", p.rows, p.x.values.shape[0]));
+  RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, kFloat32, {p.weight.out_features}));
+  return Expect("logits", p.logits, kFloat32, {num_rows, p.weight.out_features});
+}
+
+}  // namespace inflight::ops

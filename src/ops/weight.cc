@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/weight.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace inflight::ops {
+namespace {
+
+constexpr int64_t kPanelRows = 64;
+constexpr int64_t kSegment = 32;  // elements of a row that are moved at a time: a cache line or two
+
+float ToFloat(const void* data, DType dtype, int64_t i) {
+  switch (dtype) {
+    case DType::kF32:
+      return static_cast<const float*>(data)[i];
+    case DType::kF16:
+      return static_cast<const Float16*>(data)[i].ToFloat();
+    case DType::kBF16:
+      return static_cast<const BFloat16*>(data)[i].ToFloat();
+    case DType::kF64:
+      return static_cast<float>(static_cast<const double*>(data)[i]);
+    default:
+      CHECK(false);
+      return 0;
+  }
+}
+
+void ConvertOne(const void* source, DType from, int64_t i, void* target, DType to, int64_t j) {
+  const float value = ToFloat(source, from, i);
+  switch (to) {
+    case DType::kF32:
+      static_cast<float*>(target)[j] = value;
+      return;
+    case DType::kF16:
+      static_cast<Float16*>(target)[j] = Float16::FromFloat(value);
+      return;
+    case DType::kBF16:
+      static_cast<BFloat16*>(target)[j] = BFloat16::FromFloat(value);
+      return;
+    default:
+      CHECK(false);
+  }
+}
+
+// `count` elements from source[i] on, as `to`, into `out`.
+void ReadSegment(const TensorView& source, int64_t i, int64_t count, DType to, void* out) {
+  if (source.dtype == to) {
+    const size_t size = SizeOf(to);
+    std::memcpy(out, static_cast<const std::byte*>(source.data) + static_cast<size_t>(i) * size,
+                static_cast<size_t>(count) * size);
+    return;
+  }
+  for (int64_t j = 0; j < count; ++j) ConvertOne(source.data, source.dtype, i + j, out, to, j);
+}
+
+// One row of 64 into its place in a panel: element k goes to k * 64 + lane. `Unit` is an element,
+// or a pair of bf16 that stay together.
+template <typename Unit>
+void ScatterSegment(const void* segment, int64_t count, Unit* panel, int64_t first, int64_t lane) {
+  const auto* units = static_cast<const Unit*>(segment);
+  for (int64_t j = 0; j < count; ++j) panel[(first + j) * kPanelRows + lane] = units[j];
+}
+
+void PackPanel(const TensorView& source, DType dtype, WeightLayout layout, int64_t panel_idx,
+               std::byte* panel) {
+  const int64_t rows = source.shape[0];
+  const int64_t columns = source.shape[1];
+  alignas(64) std::byte segment[kSegment * sizeof(float)];
+  for (int64_t k = 0; k < columns; k += kSegment) {
+    const int64_t count = std::min(kSegment, columns - k);
+    for (int64_t lane = 0; lane < kPanelRows; ++lane) {
+      const int64_t row = panel_idx * kPanelRows + lane;
+      if (row >= rows || count < kSegment) std::memset(segment, 0, sizeof(segment));
+      if (row < rows) ReadSegment(source, row * columns + k, count, dtype, segment);
+      if (layout == WeightLayout::kPanel64Vnni2)
+        ScatterSegment(segment, (count + 1) / 2, reinterpret_cast<uint32_t*>(panel), k / 2, lane);
+      else if (SizeOf(dtype) == 2)
+        ScatterSegment(segment, count, reinterpret_cast<uint16_t*>(panel), k, lane);
+      else
+        ScatterSegment(segment, count, reinterpret_cast<uint32_t*>(panel), k, lane);
+    }
+  }
+}
+
+void CheckCombination(DType dtype, WeightLayout layout) {
+  switch (layout) {
+    case WeightLayout::kRowMajor:
+      return;
+    case WeightLayout::kPanel64:
+      CHECK(dtype == DType::kF32 || dtype == DType::kF16);
+      return;
+    case WeightLayout::kPanel64Vnni2:
+      CHECK(dtype == DType::kBF16);
+      return;
+  }
+}
+
+size_t PanelBytes(DType dtype, WeightLayout layout, int64_t in_features) {
+  const int64_t k = layout == WeightLayout::kPanel64Vnni2 ? (in_features + 1) / 2 * 2 : in_features;
+  return static_cast<size_t>(k * kPanelRows) * SizeOf(dtype);
+}
+
+}  // namespace
+
+std::string_view WeightLayoutName(WeightLayout layout) {
+  switch (layout) {
+    case WeightLayout::kRowMajor:
+      return "row_major";
+    case WeightLayout::kPanel64:
+      return "panel64";
+    case WeightLayout::kPanel64Vnni2:
+      return "panel64_vnni2";
+  }
+  return "unknown";
+}
+
+std::optional<WeightLayout> WeightLayoutFromName(std::string_view name) {
+  for (const WeightLayout layout :
+       {WeightLayout::kRowMajor, WeightLayout::kPanel64, WeightLayout::kPanel64Vnni2})
+    if (WeightLayoutName(layout) == name) return layout;
+  return std::nullopt;
+}
+
+size_t WeightBytes(DType dtype, WeightLayout layout, int64_t out_features, int64_t in_features) {
+  if (layout == WeightLayout::kRowMajor)
+    return static_cast<size_t>(out_features * in_features) * SizeOf(dtype);
+  const auto panels = static_cast<size_t>((out_features + kPanelRows - 1) / kPanelRows);
+  return panels * PanelBytes(dtype, layout, in_features);
+}
+
+WeightLayout CpuWeightLayout(DType dtype) {
+  return dtype == DType::kBF16 ? WeightLayout::kPanel64Vnni2 : WeightLayout::kPanel64;
+}
+
+void PackWeight(const TensorView& source, DType dtype, WeightLayout layout, void* target,
+                CpuPool* pool) {
+  CHECK_EQ(source.shape.rank(), 2);
+  CheckCombination(dtype, layout);
+  const int64_t rows = source.shape[0];
+  const int64_t columns = source.shape[1];
+  auto* out = static_cast<std::byte*>(target);
+  const bool row_major = layout == WeightLayout::kRowMajor;
+  const size_t panel_bytes = PanelBytes(dtype, layout, columns);
+  const auto pack = [&](int64_t i) {  // a row, or a panel of 64
+    if (row_major)
+      ReadSegment(source, i * columns, columns, dtype,
+                  out + static_cast<size_t>(i * columns) * SizeOf(dtype));
+    else
+      PackPanel(source, dtype, layout, i, out + static_cast<size_t>(i) * panel_bytes);
+  };
+  const int64_t items = row_major ? rows : (rows + kPanelRows - 1) / kPanelRows;
+  if (pool != nullptr) {
+    pool->ParallelFor(items, pack);
+  } else {
+    for (int64_t i = 0; i < items; ++i) pack(i);
+  }
+}
+
+void UnpackWeightRow(const Weight& weight, int64_t row, float* out) {
+  const int64_t columns = weight.in_features;
+  if (weight.layout == WeightLayout::kRowMajor) {
+    for (int64_t k = 0; k < columns; ++k)
+      out[k] = ToFloat(weight.data, weight.dtype, row * columns + k);
+    return;
+  }
+  const auto* panel =
+      static_cast<const std::byte*>(weight.data) +
+      static_cast<size_t>(row / kPanelRows) * PanelBytes(weight.dtype, weight.layout, columns);
+  const int64_t lane = row % kPanelRows;
+  const bool pairs = weight.layout == WeightLayout::kPanel64Vnni2;
+  for (int64_t k = 0; k < columns; ++k) {
+    const int64_t at = pairs ? (k / 2 * kPanelRows + lane) * 2 + k % 2 : k * kPanelRows + lane;
+    out[k] = ToFloat(panel, weight.dtype, at);
+  }
+}
+
+}  // namespace inflight::ops
