@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/schema.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+
+namespace inflight::config {
+namespace {
+
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+std::string Bounds(const Constraint& constraint) {
+  if (constraint.min && constraint.max)
+    return fmt::format("{} to {}", *constraint.min, *constraint.max);
+  if (constraint.min) return fmt::format("at least {}", *constraint.min);
+  if (constraint.max) return fmt::format("at most {}", *constraint.max);
+  return {};
+}
+
+std::string Allowed(const OptionInfo& info) {
+  if (!info.constraint.choices.empty())
+    return fmt::format("{}", fmt::join(info.constraint.choices, ", "));
+  return Bounds(info.constraint);
+}
+
+Status Bad(const OptionInfo& info, std::string_view text, std::string_view needed) {
+  return InvalidArgument(fmt::format("{}: got '{}', needs {}", info.flag(), text, needed));
+}
+
+Status CheckBounds(const OptionInfo& info, std::string_view text, double value) {
+  const Constraint& c = info.constraint;
+  if ((c.min && !(value >= *c.min)) || (c.max && !(value <= *c.max)))
+    return Bad(info, text,
+               fmt::format("{} {}", info.type == "integer" ? "an integer" : "a number", Bounds(c)));
+  return Status::Ok();
+}
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return lower;
+}
+
+std::string Details(const OptionInfo& info) {
+  std::string details;
+  if (!info.default_text.empty()) details = "default " + info.default_text;
+  if (const std::string allowed = Allowed(info); !allowed.empty())
+    details += (details.empty() ? "" : "; ") + allowed;
+  if (info.repeatable) details += details.empty() ? "repeatable" : "; repeatable";
+  return details;
+}
+
+}  // namespace
+
+std::string OptionInfo::flag() const {
+  std::string flag = "--" + name;
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
+std::optional<std::string> Nearest(std::string_view name, const std::vector<std::string>& known) {
+  const std::string* best = nullptr;
+  size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
+  for (const std::string& candidate : known) {
+    const size_t distance = EditDistance(name, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = &candidate;
+    }
+  }
+  if (best == nullptr) return std::nullopt;
+  return *best;
+}
+
+namespace internal {
+
+Status ParseValue(const OptionInfo& info, std::string_view text, bool& out) {
+  const std::string lower = Lower(text);
+  if (lower == "true" || lower == "on" || lower == "1") {
+    out = true;
+  } else if (lower == "false" || lower == "off" || lower == "0") {
+    out = false;
+  } else {
+    return Bad(info, text, "true, on, 1, false, off or 0");
+  }
+  return Status::Ok();
+}
+
+Status ParseValue(const OptionInfo& info, std::string_view text, int64_t& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    const std::string bounds = Bounds(info.constraint);
+    return Bad(info, text, bounds.empty() ? "an integer" : "an integer " + bounds);
+  }
+  return CheckBounds(info, text, static_cast<double>(out));
+}
+
+Status ParseValue(const OptionInfo& info, std::string_view text, double& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(out))
+    return Bad(info, text, "a number");
+  return CheckBounds(info, text, out);
+}
+
+Status ParseValue(const OptionInfo& info, std::string_view text, std::string& out) {
+  const std::vector<std::string>& choices = info.constraint.choices;
+  if (!choices.empty() && std::find(choices.begin(), choices.end(), text) == choices.end())
+    return Bad(info, text, "one of " + Allowed(info));
+  out = text;
+  return Status::Ok();
+}
+
+std::string ToText(bool value) { return value ? "true" : "false"; }
+std::string ToText(int64_t value) { return std::to_string(value); }
+std::string ToText(double value) { return fmt::format("{}", value); }
+std::string ToText(const std::string& value) { return value; }
+
+}  // namespace internal
+
+std::string ToMarkdown(const std::vector<OptionInfo>& options) {
+  std::string out;
+  std::string section;
+  for (const OptionInfo& info : options) {
+    if (info.section != section) {
+      section = info.section;
+      out += fmt::format(
+          "\n### {}\n\n| flag | file key | type | default and bounds | meaning "
+          "|\n|---|---|---|---|---|\n",
+          section);
+    }
+    out += fmt::format("| `{}` | `{}` | {} | {} | {}{} |\n", info.flag(), info.name, info.type,
+                       Details(info), info.supported ? "" : "Refused: ", info.help);
+  }
+  return out;
+}
+
+std::string ToHelp(const std::vector<OptionInfo>& options) {
+  std::string out;
+  std::string section;
+  for (const OptionInfo& info : options) {
+    if (!info.supported) continue;
+    if (info.section != section) {
+      section = info.section;
+      out += fmt::format("\n{}:\n", section);
+    }
+    const std::string details = Details(info);
+    out += fmt::format("  {:<34} {}{}\n",
+                       info.flag() + (info.type == "text"      ? " TEXT"
+                                      : info.type == "boolean" ? " BOOL"
+                                      : info.type == "integer" ? " INT"
+                                      : info.type == "number"  ? " NUM"
+                                                               : " TEXT"),
+                       info.help, details.empty() ? "" : " (" + details + ")");
+  }
+  return out;
+}
+
+Result<std::vector<std::pair<std::string, std::string>>> ReadOptionFile(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string content, ReadFile(path, /*max_bytes=*/1 << 20));
+  const nlohmann::json json = nlohmann::json::parse(content, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return InvalidArgument(path + ": is not a JSON object of options");
+  std::vector<std::pair<std::string, std::string>> entries;
+  for (const auto& [key, value] : json.items()) {
+    const auto add = [&](const nlohmann::json& element) -> Status {
+      if (element.is_structured() || element.is_null())
+        return InvalidArgument(
+            fmt::format("{}: {}: got {}, needs a text, a number, a boolean or a list of these",
+                        path, key, element.type_name()));
+      entries.emplace_back(key, element.is_string() ? element.get<std::string>() : element.dump());
+      return Status::Ok();
+    };
+    if (value.is_array()) {
+      for (const auto& element : value) RETURN_IF_ERROR(add(element));
+    } else {
+      RETURN_IF_ERROR(add(value));
+    }
+  }
+  return entries;
+}
+
+}  // namespace inflight::config

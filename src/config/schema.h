@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// One schema per command makes its flags, its file keys, its help and its page in
+// docs/configuration.md.
+//
+//   Schema<ServeOptions> schema;
+//   schema.Section("HTTP");
+//   schema.Add("http_port", [](ServeOptions& o) -> auto& { return o.http.port; }, "Port of the HTTP
+//   listener.", Range(0, 65535));
+//
+// An option is called `http_port` in files and `--http-port` on the command line. Its default is
+// the value that a default-constructed struct holds. Values are text from outside: every parse and
+// range error names the option, the value and what is allowed.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "inflight/status.h"
+
+namespace inflight::config {
+
+// What an option accepts beyond its type. Bounds are inclusive.
+struct Constraint {
+  std::optional<double> min;
+  std::optional<double> max;
+  std::vector<std::string> choices;
+};
+inline Constraint Range(double min, double max) { return {.min = min, .max = max, .choices = {}}; }
+inline Constraint AtLeast(double min) { return {.min = min, .max = {}, .choices = {}}; }
+inline Constraint OneOf(std::vector<std::string> choices) {
+  return {.min = {}, .max = {}, .choices = std::move(choices)};
+}
+
+// What help, documents and parsers need to know of an option.
+struct OptionInfo {
+  std::string name;  // "http_port"
+  std::string section;
+  std::string type;          // "integer", "number", "boolean", "text", "list of text"
+  std::string default_text;  // "" when unset
+  std::string help;
+  Constraint constraint;
+  bool repeatable = false;
+  bool supported = true;      // false: known from upstream, refused with `help` as the reason
+  std::string accepted_only;  // unsupported options: the one value that is accepted because it asks
+                              // for nothing
+
+  std::string flag() const;  // "--http-port"
+};
+
+// The declared name nearest to `name` in edit distance, if near enough to be meant.
+std::optional<std::string> Nearest(std::string_view name, const std::vector<std::string>& known);
+
+namespace internal {
+
+Status ParseValue(const OptionInfo& info, std::string_view text, bool& out);
+Status ParseValue(const OptionInfo& info, std::string_view text, int64_t& out);
+Status ParseValue(const OptionInfo& info, std::string_view text, double& out);
+Status ParseValue(const OptionInfo& info, std::string_view text, std::string& out);
+
+std::string ToText(bool value);
+std::string ToText(int64_t value);
+std::string ToText(double value);
+std::string ToText(const std::string& value);
+
+template <typename T>
+struct IsOptional : std::false_type {};
+template <typename T>
+struct IsOptional<std::optional<T>> : std::true_type {
+  using Inner = T;
+};
+
+template <typename T>
+constexpr const char* TypeName() {
+  if constexpr (IsOptional<T>::value)
+    return TypeName<typename IsOptional<T>::Inner>();
+  else if constexpr (std::same_as<T, bool>)
+    return "boolean";
+  else if constexpr (std::integral<T>)
+    return "integer";
+  else if constexpr (std::floating_point<T>)
+    return "number";
+  else if constexpr (std::same_as<T, std::vector<std::string>>)
+    return "list of text";
+  else
+    return "text";
+}
+
+template <typename T>
+std::string DefaultText(const T& value) {
+  if constexpr (IsOptional<T>::value)
+    return value ? DefaultText(*value) : "";
+  else if constexpr (std::same_as<T, std::vector<std::string>>)
+    return "";
+  else if constexpr (std::same_as<T, bool>)
+    return ToText(value);
+  else if constexpr (std::integral<T>)
+    return ToText(static_cast<int64_t>(value));
+  else if constexpr (std::floating_point<T>)
+    return ToText(static_cast<double>(value));
+  else
+    return ToText(value);
+}
+
+template <typename T>
+Status Parse(const OptionInfo& info, std::string_view text, T& out) {
+  if constexpr (IsOptional<T>::value) {
+    typename IsOptional<T>::Inner value{};
+    RETURN_IF_ERROR(Parse(info, text, value));
+    out = std::move(value);
+    return Status::Ok();
+  } else if constexpr (std::same_as<T, std::vector<std::string>>) {
+    std::string value;
+    RETURN_IF_ERROR(ParseValue(info, text, value));
+    out.push_back(std::move(value));
+    return Status::Ok();
+  } else if constexpr (std::integral<T> && !std::same_as<T, bool>) {
+    OptionInfo bounded = info;
+    bounded.constraint.min = std::max(info.constraint.min.value_or(-9e18),
+                                      static_cast<double>(std::numeric_limits<T>::min()));
+    bounded.constraint.max = std::min(info.constraint.max.value_or(9e18),
+                                      static_cast<double>(std::numeric_limits<T>::max()));
+    int64_t value = 0;
+    RETURN_IF_ERROR(ParseValue(bounded, text, value));
+    out = static_cast<T>(value);
+    return Status::Ok();
+  } else if constexpr (std::floating_point<T>) {
+    double value = 0;
+    RETURN_IF_ERROR(ParseValue(info, text, value));
+    out = static_cast<T>(value);
+    return Status::Ok();
+  } else {
+    return ParseValue(info, text, out);
+  }
+}
+
+}  // namespace internal
+
+template <typename Options>
+class Schema {
+ public:
+  // Options added from here on belong to this section of help and documents.
+  void Section(std::string title) { section_ = std::move(title); }
+
+  // `access` maps Options& to the member: bool, integers, floating point, std::string,
+  // std::optional of these, or a vector of strings (repeatable).
+  template <typename Access>
+  void Add(std::string name, Access access, std::string help, Constraint constraint = {}) {
+    Options defaults{};
+    using T = std::remove_cvref_t<decltype(access(defaults))>;
+    Entry entry;
+    entry.info = {.name = std::move(name),
+                  .section = section_,
+                  .type = internal::TypeName<T>(),
+                  .default_text = internal::DefaultText(access(defaults)),
+                  .help = std::move(help),
+                  .constraint = std::move(constraint),
+                  .repeatable = std::same_as<T, std::vector<std::string>>,
+                  .supported = true,
+                  .accepted_only = {}};
+    entry.set = [access, info = entry.info](Options& options, std::string_view text) {
+      return internal::Parse(info, text, access(options));
+    };
+    Push(std::move(entry));
+  }
+
+  // An option that upstream has and that is not built: refused with the reason, unless its value is
+  // `accepted_only`.
+  void Refuse(std::string name, std::string reason, std::string accepted_only = {}) {
+    Entry entry;
+    entry.info = {.name = std::move(name),
+                  .section = section_,
+                  .type = "text",
+                  .default_text = accepted_only,
+                  .help = std::move(reason),
+                  .constraint = {},
+                  .repeatable = false,
+                  .supported = false,
+                  .accepted_only = std::move(accepted_only)};
+    entry.set = [info = entry.info](Options&, std::string_view text) -> Status {
+      if (!info.accepted_only.empty() && text == info.accepted_only) return Status::Ok();
+      return Unimplemented(info.flag() + ": got '" + std::string(text) + "'; " + info.help);
+    };
+    Push(std::move(entry));
+  }
+
+  // Another name for an option, honoured in flags and files.
+  void Alias(std::string alias, std::string name) {
+    aliases_.emplace_back(std::move(alias), std::move(name));
+  }
+
+  // Sets one option from text, by file key or by flag without its dashes. An unknown name suggests
+  // the nearest one.
+  Status Set(Options& options, std::string_view name, std::string_view text) const {
+    std::string key(name);
+    for (char& c : key)
+      if (c == '-') c = '_';
+    for (const auto& [alias, target] : aliases_)
+      if (alias == key) key = target;
+    for (const Entry& entry : entries_)
+      if (entry.info.name == key) return entry.set(options, text);
+    std::string message = "unknown option '" + std::string(name) + "'";
+    if (const auto nearest = Nearest(key, Names())) message += "; did you mean '" + *nearest + "'?";
+    return InvalidArgument(message);
+  }
+
+  std::vector<OptionInfo> options() const {
+    std::vector<OptionInfo> infos;
+    for (const Entry& entry : entries_) infos.push_back(entry.info);
+    return infos;
+  }
+  const std::vector<std::pair<std::string, std::string>>& aliases() const { return aliases_; }
+
+ private:
+  struct Entry {
+    OptionInfo info;
+    std::function<Status(Options&, std::string_view)> set;
+  };
+
+  void Push(Entry entry) { entries_.push_back(std::move(entry)); }
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const Entry& entry : entries_) names.push_back(entry.info.name);
+    return names;
+  }
+
+  std::string section_ = "Options";
+  std::vector<Entry> entries_;
+  std::vector<std::pair<std::string, std::string>> aliases_;
+};
+
+// Rows of a Markdown table for docs/configuration.md, a table per section.
+std::string ToMarkdown(const std::vector<OptionInfo>& options);
+
+// The same for --help: flag, type, default, help; unsupported options are left out.
+std::string ToHelp(const std::vector<OptionInfo>& options);
+
+// Key and value texts of a JSON object in a file, for Schema::Set in order; arrays give an entry
+// per element. kInvalidArgument names the file, the key and what is allowed.
+Result<std::vector<std::pair<std::string, std::string>>> ReadOptionFile(const std::string& path);
+
+}  // namespace inflight::config

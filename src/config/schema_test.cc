@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/schema.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/file.h"
+
+namespace inflight::config {
+namespace {
+
+struct Options {
+  int port = 8000;
+  bool metrics = true;
+  double fraction = 0.9;
+  std::optional<int> batch;
+  std::string policy = "fair";
+  std::vector<std::string> dirs;
+};
+
+Schema<Options> MakeSchema() {
+  Schema<Options> schema;
+  schema.Section("Network");
+  schema.Add(
+      "http_port", [](Options& o) -> auto& { return o.port; }, "Port.", Range(0, 65535));
+  schema.Add(
+      "allow_metrics", [](Options& o) -> auto& { return o.metrics; }, "Metrics.");
+  schema.Section("Memory");
+  schema.Add(
+      "fraction", [](Options& o) -> auto& { return o.fraction; }, "Fraction.", Range(0, 1));
+  schema.Add(
+      "max_batch_size", [](Options& o) -> auto& { return o.batch; }, "Batch.", AtLeast(1));
+  schema.Add(
+      "policy", [](Options& o) -> auto& { return o.policy; }, "Policy.", OneOf({"fair", "fast"}));
+  schema.Add(
+      "model_repository", [](Options& o) -> auto& { return o.dirs; }, "Folders.");
+  schema.Alias("model_store", "model_repository");
+  schema.Refuse("model_control_mode", "only mode none is built", "none");
+  return schema;
+}
+
+TEST(SchemaTest, SetsEveryTypeByFlagOrKey) {
+  const Schema<Options> schema = MakeSchema();
+  Options options;
+  EXPECT_TRUE(schema.Set(options, "http-port", "0").ok());
+  EXPECT_TRUE(schema.Set(options, "allow_metrics", "OFF").ok());
+  EXPECT_TRUE(schema.Set(options, "fraction", "0.5").ok());
+  EXPECT_TRUE(schema.Set(options, "max-batch-size", "7").ok());
+  EXPECT_TRUE(schema.Set(options, "policy", "fast").ok());
+  EXPECT_TRUE(schema.Set(options, "model-store", "a").ok());
+  EXPECT_TRUE(schema.Set(options, "model-repository", "b").ok());
+  EXPECT_EQ(options.port, 0);
+  EXPECT_FALSE(options.metrics);
+  EXPECT_EQ(options.fraction, 0.5);
+  EXPECT_EQ(options.batch, 7);
+  EXPECT_EQ(options.policy, "fast");
+  EXPECT_EQ(options.dirs, (std::vector<std::string>{"a", "b"}));
+}
+
+TEST(SchemaTest, ErrorsNameOptionValueAndBound) {
+  const Schema<Options> schema = MakeSchema();
+  Options options;
+  EXPECT_EQ(schema.Set(options, "http-port", "70000").message(),
+            "--http-port: got '70000', needs an integer 0 to 65535");
+  EXPECT_EQ(schema.Set(options, "http-port", "80x").message(),
+            "--http-port: got '80x', needs an integer 0 to 65535");
+  EXPECT_EQ(schema.Set(options, "max-batch-size", "99999999999").message(),
+            "--max-batch-size: got '99999999999', needs an integer 1 to 2147483647");
+  EXPECT_EQ(schema.Set(options, "fraction", "nan").message(),
+            "--fraction: got 'nan', needs a number");
+  EXPECT_EQ(schema.Set(options, "policy", "slow").message(),
+            "--policy: got 'slow', needs one of fair, fast");
+  EXPECT_EQ(schema.Set(options, "allow-metrics", "yes").message(),
+            "--allow-metrics: got 'yes', needs true, on, 1, false, off or 0");
+}
+
+TEST(SchemaTest, UnknownNameSuggestsTheNearest) {
+  Options options;
+  EXPECT_EQ(MakeSchema().Set(options, "htp-port", "1").message(),
+            "unknown option 'htp-port'; did you mean 'http_port'?");
+  EXPECT_EQ(MakeSchema().Set(options, "zzz", "1").message(), "unknown option 'zzz'");
+}
+
+TEST(SchemaTest, RefusedOptionSaysWhyUnlessItAsksForNothing) {
+  Options options;
+  EXPECT_TRUE(MakeSchema().Set(options, "model-control-mode", "none").ok());
+  const Status status = MakeSchema().Set(options, "model-control-mode", "poll");
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(status.message(), "--model-control-mode: got 'poll'; only mode none is built");
+}
+
+TEST(SchemaTest, HelpAndDocumentsComeFromTheDeclarations) {
+  const std::string help = ToHelp(MakeSchema().options());
+  EXPECT_NE(help.find("--http-port INT"), std::string::npos);
+  EXPECT_NE(help.find("(default 8000; 0 to 65535)"), std::string::npos);
+  EXPECT_EQ(help.find("model-control-mode"), std::string::npos);
+  const std::string markdown = ToMarkdown(MakeSchema().options());
+  EXPECT_NE(markdown.find("| `--policy` | `policy` | text | default fair; fair, fast | Policy. |"),
+            std::string::npos);
+  EXPECT_NE(markdown.find("Refused: only mode none is built"), std::string::npos);
+}
+
+TEST(OptionFileTest, GivesEntriesForTheSchema) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("inflight_schema_test_" + std::to_string(getpid()) + ".json");
+  ASSERT_TRUE(
+      WriteFile(path, R"({"http_port": 9, "model_repository": ["a", "b"], "allow_metrics": false})")
+          .ok());
+  const auto entries = ReadOptionFile(path);
+  ASSERT_TRUE(entries.ok());
+  Options options;
+  for (const auto& [key, value] : *entries) EXPECT_TRUE(MakeSchema().Set(options, key, value).ok());
+  EXPECT_EQ(options.port, 9);
+  EXPECT_FALSE(options.metrics);
+  EXPECT_EQ(options.dirs.size(), 2U);
+  ASSERT_TRUE(WriteFile(path, R"({"http_port": {"a": 1}})").ok());
+  EXPECT_EQ(ReadOptionFile(path).status().code(), StatusCode::kInvalidArgument);
+  ASSERT_TRUE(WriteFile(path, "[").ok());
+  EXPECT_EQ(ReadOptionFile(path).status().code(), StatusCode::kInvalidArgument);
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace inflight::config
