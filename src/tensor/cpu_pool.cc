@@ -17,7 +17,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <climits>
 #include <mutex>
 #include <thread>
@@ -27,11 +26,6 @@
 
 namespace inflight {
 namespace {
-
-// How long a thread looks for work, or for the end of a region, before it parks. A wake by futex
-// costs 15 us, so spinning for twice that costs at most a small multiple of the best choice
-// (spec/kernels.md 6.6).
-constexpr std::chrono::microseconds kSpin{30};
 
 constexpr uint64_t kIndexMask = 0xffffffffU;  // of claim_; all ones = closed
 
@@ -48,22 +42,24 @@ void Pause() {
 #endif
 }
 
-// Returns whether `done()` came true within kSpin.
+// Returns whether `done()` came true within `spin`.
 template <typename Done>
-bool SpinUntil(const Done& done) {
-  const auto deadline = std::chrono::steady_clock::now() + kSpin;
-  do {
+bool SpinUntil(std::chrono::microseconds spin, const Done& done) {
+  if (done()) return true;
+  const auto deadline = std::chrono::steady_clock::now() + spin;
+  while (std::chrono::steady_clock::now() < deadline)
     for (int i = 0; i < 16; ++i) {
       if (done()) return true;
       Pause();
     }
-  } while (std::chrono::steady_clock::now() < deadline);
   return done();
 }
 
 }  // namespace
 
 struct CpuPool::Impl {
+  explicit Impl(std::chrono::microseconds spin_time) : spin(spin_time) {}
+  const std::chrono::microseconds spin;
   std::mutex region;  // held by the caller whose region runs
 
   // The region; written by its caller while claim_ is closed.
@@ -111,7 +107,7 @@ void CpuPool::Impl::WorkOn(uint32_t region_epoch) {
 }
 
 void CpuPool::Impl::WaitForEpochAfter(uint32_t seen) {
-  if (SpinUntil([&] { return epoch.load(std::memory_order_acquire) != seen; })) return;
+  if (SpinUntil(spin, [&] { return epoch.load(std::memory_order_acquire) != seen; })) return;
   num_parked.fetch_add(1, std::memory_order_seq_cst);
   while (epoch.load(std::memory_order_seq_cst) == seen) FutexWait(epoch, seen);
   num_parked.fetch_sub(1, std::memory_order_seq_cst);
@@ -128,7 +124,7 @@ void CpuPool::Impl::WorkerLoop(int worker) {
 }
 
 void CpuPool::Impl::WaitForPending() {
-  if (SpinUntil([&] { return pending.load(std::memory_order_acquire) == 0; })) return;
+  if (SpinUntil(spin, [&] { return pending.load(std::memory_order_acquire) == 0; })) return;
   caller_parked.store(true, std::memory_order_seq_cst);
   for (;;) {
     const uint32_t left = pending.load(std::memory_order_seq_cst);
@@ -138,7 +134,8 @@ void CpuPool::Impl::WaitForPending() {
   caller_parked.store(false, std::memory_order_relaxed);
 }
 
-CpuPool::CpuPool(int num_threads) : impl_(std::make_unique<Impl>()) {
+CpuPool::CpuPool(int num_threads, std::chrono::microseconds spin)
+    : impl_(std::make_unique<Impl>(spin)) {
   const int total = num_threads > 0 ? num_threads : NumUsableCores();
   for (int i = 0; i + 1 < total; ++i)
     impl_->workers.emplace_back([impl = impl_.get(), i] { impl->WorkerLoop(i); });

@@ -8,6 +8,7 @@
 // No allocation in ParallelFor.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -18,9 +19,14 @@ namespace inflight {
 
 class CpuPool {
  public:
+  // How long a thread looks for work, or for the end of a region, before it parks. A wake by futex
+  // costs 15 us, so spinning for twice that is never far from the best choice
+  // (spec/kernels.md 6.6).
+  static constexpr std::chrono::microseconds kSpin{30};
+
   // `num_threads` counts the caller, which works too; 0 = the cores of the affinity mask and cgroup
-  // quota.
-  explicit CpuPool(int num_threads = 0);
+  // quota. `spin` = 0 parks at once.
+  explicit CpuPool(int num_threads = 0, std::chrono::microseconds spin = kSpin);
   ~CpuPool();
   CpuPool(const CpuPool&) = delete;
   CpuPool& operator=(const CpuPool&) = delete;

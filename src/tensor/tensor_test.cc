@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tensor/buffer.h"
+#include "tensor/stream.h"
+
+namespace inflight {
+namespace {
+
+TEST(DTypeTest, NamesAreReadBack) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64, DType::kI8,
+                            DType::kU8, DType::kI16, DType::kI32, DType::kI64, DType::kBool})
+    EXPECT_EQ(DTypeFromName(DTypeName(dtype)), dtype);
+  EXPECT_EQ(DTypeFromName("float64x"), std::nullopt);
+  EXPECT_EQ(SizeOf(DType::kBF16), 2U);
+}
+
+TEST(DTypeTest, BFloat16RoundsToNearestEvenAndKeepsNan) {
+  EXPECT_EQ(BFloat16::FromFloat(1.0F).bits, 0x3f80);
+  EXPECT_EQ(BFloat16::FromFloat(1.0F + 0x1p-8F).bits, 0x3f80);      // tie, to even: down
+  EXPECT_EQ(BFloat16::FromFloat(1.0F + 3 * 0x1p-8F).bits, 0x3f82);  // tie, to even: up
+  EXPECT_EQ(BFloat16::FromFloat(1.0F + 0x1.02p-8F).bits, 0x3f81);   // above the tie
+  EXPECT_EQ(BFloat16::FromFloat(std::numeric_limits<float>::max()).bits, 0x7f80);
+  EXPECT_TRUE(std::isnan(BFloat16::FromFloat(std::nanf("")).ToFloat()));
+}
+
+// The compiler's own _Float16 conversions are the oracle.
+TEST(DTypeTest, Float16AgreesWithTheCompilerForEveryHalfAndItsNeighbours) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const Float16 half{static_cast<uint16_t>(bits)};
+    const auto expected = static_cast<float>(std::bit_cast<_Float16>(half.bits));
+    const float value = half.ToFloat();
+    if (std::isnan(expected)) {
+      EXPECT_TRUE(std::isnan(value));
+      continue;
+    }
+    ASSERT_EQ(value, expected) << bits;
+    for (const float direction :
+         {-std::numeric_limits<float>::infinity(), std::numeric_limits<float>::infinity()}) {
+      for (const float x : {value, std::nextafter(value, direction), value * 1.00049F}) {
+        ASSERT_EQ(Float16::FromFloat(x).bits, std::bit_cast<uint16_t>(static_cast<_Float16>(x)))
+            << x;
+      }
+    }
+  }
+}
+
+TEST(TensorViewTest, SizesFollowFromShapeAndDtype) {
+  TensorView view{.dtype = DType::kBF16, .shape = {2, 3}};
+  EXPECT_TRUE(view.empty());
+  EXPECT_EQ(view.num_elements(), 6);
+  EXPECT_EQ(view.num_bytes(), 12U);
+  EXPECT_EQ(view.ToString(), "bfloat16 [2, 3]");
+  EXPECT_EQ(Shape{}.num_elements(), 1);
+  EXPECT_NE((Shape{2, 3}), (Shape{2, 3, 1}));
+}
+
+TEST(MemoryLedgerTest, SharesAreBookedAndReturned) {
+  const auto device = Device::CpuWithCapacity(1, 1000);
+  MemoryLedger& ledger = device->ledger();
+  {
+    auto weights = ledger.Take("weights", 600);
+    ASSERT_TRUE(weights.ok());
+    EXPECT_EQ(ledger.free_bytes(), 400U);
+    const auto refused = ledger.Take("kv", 401);
+    EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(refused.status().message(), "kv: needs 401 bytes, 400 of 1000 are free");
+    MemoryShare moved = *std::move(weights);
+    EXPECT_EQ(moved.bytes(), 600U);
+    EXPECT_EQ(ledger.entries().size(), 1U);
+  }
+  EXPECT_EQ(ledger.free_bytes(), 1000U);
+  EXPECT_TRUE(ledger.entries().empty());
+}
+
+TEST(MemoryLedgerTest, AFractionIsRoundedToUnitsAndKeptWithinItsBounds) {
+  const auto device = Device::CpuWithCapacity(1, 1000);
+  MemoryLedger& ledger = device->ledger();
+  EXPECT_EQ(ledger.TakeFraction("kv", 0.9, 64, 0, 10000)->bytes(), 896U);
+  EXPECT_EQ(ledger.TakeFraction("kv", 0.9, 64, 0, 100)->bytes(), 64U);
+  EXPECT_EQ(ledger.TakeFraction("kv", 0.5, 64, 501, 10000).status().code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_EQ(ledger.free_bytes(), 1000U);
+}
+
+TEST(BufferTest, IsAlignedZeroedBookedAndReturned) {
+  const auto device = Device::CpuWithCapacity(1, 1U << 20);
+  {
+    auto buffer = Buffer::Allocate(*device, "workspace", 1000);
+    ASSERT_TRUE(buffer.ok());
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % 64, 0U);
+    EXPECT_EQ(buffer->size(), 1000U);
+    for (size_t i = 0; i < buffer->size(); ++i) ASSERT_EQ(buffer->data()[i], std::byte{0});
+    EXPECT_EQ(device->ledger().entries().at(0).name, "workspace");
+    const TensorView view = buffer->View(DType::kF32, {10, 20}, 64);
+    EXPECT_EQ(view.as<std::byte>(), buffer->data() + 64);
+    const Buffer moved = *std::move(buffer);
+    EXPECT_EQ(moved.size(), 1000U);
+  }
+  EXPECT_EQ(device->ledger().free_bytes(), 1U << 20);
+  EXPECT_EQ(Buffer::Allocate(*device, "big", 2U << 20).status().code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Buffer::Allocate(*device, "none", 0).ok());
+}
+
+TEST(BufferDeathTest, AViewBeyondTheBufferIsOurDefect) {
+  const auto device = Device::CpuWithCapacity(1, 1U << 20);
+  const auto buffer = Buffer::Allocate(*device, "workspace", 64);
+  EXPECT_DEATH((void)buffer->View(DType::kF32, {17}), "");
+}
+
+}  // namespace
+}  // namespace inflight
