@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the input tensors of the `tensorrt_llm` model to an executor request. Every tensor that the
+// model declares is honoured or refused by name; values that ask for nothing (an empty list, a
+// penalty's neutral value) are accepted. Names and meanings: docs/protocol/models.md.
+//
+// Errors: kInvalidArgument and kUnimplemented name the tensor as the client calls it.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "contract/tensor.h"
+#include "inflight/executor.h"
+#include "inflight/request.h"
+
+namespace inflight::contract {
+
+// A tensor under the name that the `tensorrt_llm` model has for it; `tensor->name` is the client's
+// name, which differs when the request came through an ensemble.
+struct NamedInput {
+  std::string_view name;
+  const Tensor* tensor = nullptr;
+};
+
+struct LlmRequest {
+  Request request;
+  bool is_stop = false;        // cancel the request with the same id; nothing else is filled
+  bool exclude_input = false;  // keep the prompt out of a non-streaming answer
+};
+
+// What the model's configuration says about requests.
+struct LlmRequestDefaults {
+  bool decoupled = false;
+  bool exclude_input_in_output = false;
+  bool normalize_log_probs = true;
+};
+
+// Fills a request from the tensors present, without looking at what is missing.
+Result<LlmRequest> ParseLlmRequest(std::span<const NamedInput> inputs,
+                                   const LlmRequestDefaults& defaults);
+
+// Checks what the tensors alone do not tell: required ones are there, the prompt fits the engine
+// ("Prompt length (9) exceeds maximum input length (8)."), ids are in the vocabulary. Like upstream
+// it shortens max_tokens to what max_seq_len leaves; the answer then ends for reason kLength.
+Status FitToEngine(Request& request, const ExecutorLimits& limits);
+
+}  // namespace inflight::contract
