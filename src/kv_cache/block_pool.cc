@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kv_cache/block_pool.h"
+
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+
+namespace inflight::kv_cache {
+
+BlockPool::BlockPool(int64_t num_blocks, std::function<void(BlockId)> on_evict)
+    : blocks_(static_cast<size_t>(num_blocks) + 1), on_evict_(std::move(on_evict)) {
+  const auto head = static_cast<BlockId>(num_blocks);
+  blocks_.back().previous = blocks_.back().next = head;
+  free_.reserve(static_cast<size_t>(num_blocks));
+  for (BlockId block = head - 1; block >= 0; --block) free_.push_back(block);
+}
+
+Status BlockPool::Allocate(std::span<BlockId> out) {
+  if (num_free() < static_cast<int64_t>(out.size())) {
+    return ResourceExhausted("KV cache: " + std::to_string(out.size()) + " blocks wanted, " +
+                             std::to_string(num_free()) + " free");
+  }
+  for (BlockId& block : out) {
+    if (!free_.empty()) {
+      block = free_.back();
+      free_.pop_back();
+    } else {
+      block = blocks_.back().next;
+      Unlink(block);
+      on_evict_(block);
+    }
+    blocks_[static_cast<size_t>(block)].refs = 1;
+  }
+  return Status::Ok();
+}
+
+void BlockPool::Take(BlockId block) {
+  Block& entry = blocks_[static_cast<size_t>(block)];
+  if (entry.refs == 0) {
+    CHECK(entry.reusable);
+    Unlink(block);
+  }
+  ++entry.refs;
+}
+
+void BlockPool::Release(BlockId block, bool keep_contents) {
+  Block& entry = blocks_[static_cast<size_t>(block)];
+  CHECK_GT(entry.refs, 0);
+  if (--entry.refs > 0) return;
+  if (keep_contents) {
+    Append(block);
+  } else {
+    free_.push_back(block);
+  }
+}
+
+void BlockPool::Append(BlockId block) {
+  const auto head = static_cast<BlockId>(num_blocks());
+  Block& entry = blocks_[static_cast<size_t>(block)];
+  entry.reusable = true;
+  entry.next = head;
+  entry.previous = blocks_.back().previous;
+  blocks_[static_cast<size_t>(entry.previous)].next = block;
+  blocks_.back().previous = block;
+  ++num_reusable_;
+}
+
+void BlockPool::Unlink(BlockId block) {
+  Block& entry = blocks_[static_cast<size_t>(block)];
+  blocks_[static_cast<size_t>(entry.previous)].next = entry.next;
+  blocks_[static_cast<size_t>(entry.next)].previous = entry.previous;
+  entry.reusable = false;
+  --num_reusable_;
+}
+
+}  // namespace inflight::kv_cache

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Block tables of all sequences: which blocks of each KV group hold a sequence's K and V, what is
+// reserved for its future, and which of its blocks other sequences may reuse.
+//
+// A sequence that Start accepted can always Extend up to the length it named: the blocks it may
+// still need are set aside (GUARANTEED_NO_EVICT, spec/engine.md 5.4).
+//
+//   reservation of a group:  num_free >= sum over sequences of (needed at full length - held)
+//
+// Layers of one window and dtype form a KV group with a pool, a prefix index and tables of its own;
+// a prefix is reused only as far as every group still has it.
+//
+// Threads: executor thread only. Allocates in Start, never in Extend, Publish or Free.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "inflight/request.h"
+#include "kv_cache/block_pool.h"
+#include "kv_cache/prefix_index.h"
+
+namespace inflight::kv_cache {
+
+struct GroupConfig {
+  int64_t num_blocks = 0;
+  int block_size = 0;  // tokens
+};
+
+// One sequence's blocks in one group.
+struct GroupTable {
+  std::vector<BlockId> blocks;  // block i holds tokens [i * block_size, (i + 1) * block_size)
+  int num_reserved = 0;         // blocks that Extend may still take
+  int num_sent = 0;       // leading entries that step plans have carried; set by the scheduler
+  int num_published = 0;  // leading blocks whose contents are in the index, here or in a twin
+  PrefixIndex::Node tip;  // index node of block num_published - 1
+};
+
+struct SequenceBlocks {
+  std::vector<GroupTable> groups;  // [num_groups]; empty before Start and after Free
+  uint64_t salt = 0;
+};
+
+// Counters grow from load. A block lent from the index counts as reused; alloc_total = alloc_new +
+// reused. `missed` counts full prompt blocks that the index did not have.
+struct KvCacheStats {
+  int64_t blocks_max = 0, blocks_free = 0, blocks_used = 0;  // free includes reusable ones
+  int64_t alloc_total = 0, alloc_new = 0, reused = 0, missed = 0;
+};
+
+class KvCache {
+ public:
+  KvCache(std::span<const GroupConfig> groups, bool enable_prefix_reuse,
+          PrefixIndex::HashFunction hash = &PrefixIndex::XxHash);
+
+  struct StartParams {
+    std::span<const TokenId> tokens;  // known so far: what prefill would compute
+    uint64_t salt = 0;
+    int max_kv_tokens = 0;      // at most this many tokens will ever be held
+    int max_reused_blocks = 0;  // of one group
+  };
+  // Reserves for a whole sequence and lends it the blocks of its longest reusable prefix: full
+  // blocks, at most tokens.size() - 1 tokens (the last one is computed for its logits). Writes the
+  // number of reused tokens. False when it does not fit; nothing changes then.
+  bool Start(const StartParams& params, SequenceBlocks* sequence, int* num_cached_tokens);
+
+  // Tokens that Start would reuse now.
+  int MatchTokens(const StartParams& params) const;
+
+  // Makes each table cover `num_tokens`. CHECKs that the reservation allows it.
+  void Extend(SequenceBlocks* sequence, int num_tokens);
+
+  // Offers the full blocks of tokens[0, num_valid), whose K and V are written, for reuse.
+  void Publish(SequenceBlocks* sequence, std::span<const TokenId> tokens, int num_valid);
+
+  // The sequence grows no more: what was set aside for it serves others.
+  void EndGrowth(SequenceBlocks* sequence);
+
+  // Gives all blocks back, the last one first, so that leaves of the tree are evicted first.
+  void Free(SequenceBlocks* sequence);
+
+  bool enable_prefix_reuse() const { return enable_prefix_reuse_; }
+  int num_groups() const { return static_cast<int>(groups_.size()); }
+  int block_size(int group) const { return groups_[static_cast<size_t>(group)]->block_size; }
+  // Changes whenever a Start that failed might succeed.
+  uint64_t version() const { return version_; }
+  KvCacheStats stats() const;
+
+ private:
+  struct Group {
+    Group(const GroupConfig& config, PrefixIndex::HashFunction hash);
+    int block_size;
+    PrefixIndex index;
+    BlockPool pool;
+    int64_t num_reserved = 0;
+  };
+
+  bool Fits(const Group& group, const StartParams& params, int num_cached_tokens) const;
+  void Lend(Group& group, const StartParams& params, int num_cached_tokens, GroupTable* table);
+
+  std::vector<std::unique_ptr<Group>> groups_;
+  bool enable_prefix_reuse_;
+  uint64_t version_ = 1;
+  int64_t alloc_new_ = 0, reused_ = 0, missed_ = 0;
+};
+
+}  // namespace inflight::kv_cache
