@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace inflight::model {
+namespace {
+
+// Bounds are generous against published models (vocabulary 2^18, hidden size 2^14, 126 layers) and
+// small enough that no product of three of them overflows 64 bits.
+constexpr int kMaxVocabSize = 1 << 24;
+constexpr int kMaxWidth = 1 << 20;
+constexpr int kMaxLayers = 4096;
+constexpr int kMaxHeads = 4096;
+constexpr int kMaxHeadDim = 1024;
+constexpr int kMaxPositions = 1 << 24;
+
+Status CheckRange(std::string_view field, int value, int min, int max) {
+  if (value >= min && value <= max) return Status::Ok();
+  return InvalidArgument(
+      fmt::format("{}: got {}, a number from {} to {} is needed", field, value, min, max));
+}
+
+Status CheckDimensions(const ModelConfig& config) {
+  RETURN_IF_ERROR(CheckRange("vocab_size", config.vocab_size, 1, kMaxVocabSize));
+  RETURN_IF_ERROR(CheckRange("hidden_size", config.hidden_size, 1, kMaxWidth));
+  RETURN_IF_ERROR(CheckRange("num_layers", config.num_layers, 1, kMaxLayers));
+  RETURN_IF_ERROR(CheckRange("num_heads", config.num_heads, 1, kMaxHeads));
+  RETURN_IF_ERROR(CheckRange("num_kv_heads", config.num_kv_heads, 1, config.num_heads));
+  RETURN_IF_ERROR(CheckRange("head_dim", config.head_dim, 8, kMaxHeadDim));
+  RETURN_IF_ERROR(CheckRange("intermediate_size", config.intermediate_size, 1, kMaxWidth));
+  RETURN_IF_ERROR(
+      CheckRange("max_position_embeddings", config.max_position_embeddings, 1, kMaxPositions));
+  if (config.num_heads % config.num_kv_heads != 0)
+    return InvalidArgument(fmt::format("num_kv_heads: got {}, num_heads {} is no multiple of it",
+                                       config.num_kv_heads, config.num_heads));
+  if (config.head_dim % 8 != 0)
+    return Unimplemented(
+        fmt::format("head_dim: got {}, only multiples of 8 are built", config.head_dim));
+  return Status::Ok();
+}
+
+Status CheckRope(const ModelConfig& config) {
+  if (config.position == PositionKind::kLearnedAbsolute) return Status::Ok();
+  if (!(std::isfinite(config.rope_theta) && config.rope_theta > 0))
+    return InvalidArgument(
+        fmt::format("rope_theta: got {}, a positive number is needed", config.rope_theta));
+  if (config.rotary_fraction != 1.0)
+    return Unimplemented(fmt::format("partial_rotary_factor (rotary_pct): got {}, only 1 is built",
+                                     config.rotary_fraction));
+  const RopeScaling& scaling = config.rope_scaling;
+  switch (scaling.kind) {
+    case RopeScaling::Kind::kNone:
+      return Status::Ok();
+    case RopeScaling::Kind::kDynamic:
+      return Unimplemented("rope_scaling: type dynamic is not built");
+    case RopeScaling::Kind::kLlama3:
+      if (!(scaling.low_freq_factor > 0 && scaling.high_freq_factor > scaling.low_freq_factor))
+        return InvalidArgument(fmt::format(
+            "rope_scaling: low_freq_factor {} and high_freq_factor {}: 0 < low < high is needed",
+            scaling.low_freq_factor, scaling.high_freq_factor));
+      RETURN_IF_ERROR(CheckRange("rope_scaling: original_max_position_embeddings",
+                                 scaling.original_max_position_embeddings, 1, kMaxPositions));
+      [[fallthrough]];
+    case RopeScaling::Kind::kLinear:
+      if (!(std::isfinite(scaling.factor) && scaling.factor > 0))
+        return InvalidArgument(fmt::format(
+            "rope_scaling: factor: got {}, a positive number is needed", scaling.factor));
+      return Status::Ok();
+  }
+  return InvalidArgument("rope_scaling: unknown kind");
+}
+
+}  // namespace
+
+Status Validate(const ModelConfig& config) {
+  if (config.architecture.empty()) return InvalidArgument("architecture: is missing");
+  if (!std::ranges::count(std::array{DType::kF32, DType::kF16, DType::kBF16}, config.dtype))
+    return InvalidArgument(fmt::format("dtype: got {}, float32, bfloat16 or float16 is needed",
+                                       DTypeName(config.dtype)));
+  RETURN_IF_ERROR(CheckDimensions(config));
+  RETURN_IF_ERROR(CheckRope(config));
+  if (!(std::isfinite(config.norm_eps) && config.norm_eps >= 0))
+    return InvalidArgument(
+        fmt::format("norm_eps: got {}, a number of at least 0 is needed", config.norm_eps));
+  if (config.activation == ops::ActivationKind::kNone)
+    return InvalidArgument("activation: is missing");
+  return Status::Ok();
+}
+
+}  // namespace inflight::model

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/config_json.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "artifact/json_file.h"
+
+namespace inflight::model {
+namespace {
+
+using artifact::JsonFields;
+using nlohmann::json;
+
+constexpr int64_t kMaxInt = INT32_MAX;
+
+std::string_view ActivationName(ops::ActivationKind kind) {
+  switch (kind) {
+    case ops::ActivationKind::kRelu:
+      return "relu";
+    case ops::ActivationKind::kGeluTanh:
+      return "gelu";
+    case ops::ActivationKind::kSilu:
+      return "silu";
+    case ops::ActivationKind::kNone:
+      break;
+  }
+  return "none";
+}
+
+// Fields that change the computation and must have the one value that is built.
+Status RefuseUnbuilt(JsonFields& fields) {
+  const auto refuse = [&](std::string_view name, const json& value, std::string_view built) {
+    return Unimplemented(fmt::format("{}: {}: got {}, only {} is built", fields.where(), name,
+                                     artifact::Abbreviate(value), built));
+  };
+  if (const json* quantization = fields.Find("quantization"))
+    for (const char* name : {"quant_algo", "kv_cache_quant_algo"})
+      if (JsonFields algorithm(fields.where(), *quantization); algorithm.Has(name))
+        return refuse(name, *algorithm.Find(name), "null");
+  for (const char* name : {"use_parallel_embedding", "qk_layernorm", "residual_mlp",
+                           "apply_query_key_layer_scaling", "inner_layernorm", "norm_before_bmm1"})
+    if (fields.BoolOr(name, false)) return refuse(name, true, "false");
+  if (fields.NumberOr("q_scaling", 1.0) != 1.0)
+    return refuse("q_scaling", *fields.Find("q_scaling"), "1");
+  if (const json* experts = fields.Find("moe"))
+    if (JsonFields moe(fields.where() + ": moe", *experts);
+        moe.IntOr("num_experts", 0, 0, kMaxInt) > 0)
+      return refuse("moe", *experts, "a model without experts");
+  if (fields.Has("gpt_variant") && fields.StringOr("gpt_variant", "") != "gpt2")
+    return refuse("gpt_variant", *fields.Find("gpt_variant"), "gpt2");
+  if (fields.Has("embedding_scale"))
+    return refuse("embedding_scale", *fields.Find("embedding_scale"), "null");
+  return fields.status();
+}
+
+Status ParsePosition(JsonFields& fields, ModelConfig& config) {
+  const bool is_learned = config.position == PositionKind::kLearnedAbsolute;
+  const std::string kind =
+      fields.StringOr("position_embedding_type", is_learned ? "learned_absolute" : "rope_gpt_neox");
+  if (is_learned ? kind != "learned_absolute" : kind != "rope_gpt_neox" && kind != "rope_gptj")
+    return Unimplemented(fmt::format(
+        "{}: position_embedding_type: got {}, only {} is built for {}", fields.where(), kind,
+        is_learned ? "learned_absolute" : "rope_gpt_neox or rope_gptj", config.architecture));
+  if (is_learned) return fields.status();
+  config.position = kind == "rope_gptj" ? PositionKind::kRopeGptj : PositionKind::kRopeNeox;
+  config.rope_theta = fields.NumberOr("rotary_base", 10000.0);
+  config.rotary_fraction = fields.NumberOr("rotary_pct", 1.0);
+  if (const json* scaling = fields.Find("rotary_scaling")) {
+    ASSIGN_OR_RETURN(config.rope_scaling,
+                     RopeScalingFromJson(*scaling, fields.where() + ": rotary_scaling"));
+  }
+  return fields.status();
+}
+
+}  // namespace
+
+Result<ModelConfig> FamilyOf(const std::string& architecture) {
+  ModelConfig config;
+  config.architecture = architecture;
+  if (architecture == "LlamaForCausalLM") return config;  // the defaults are Llama's
+  if (architecture == "GPT2LMHeadModel" || architecture == "GPTForCausalLM") {
+    config.architecture = "GPT2LMHeadModel";
+    config.norm = ops::NormKind::kLayerNorm;
+    config.activation = ops::ActivationKind::kGeluTanh;
+    config.gated_mlp = false;
+    config.attention_bias = true;
+    config.mlp_bias = true;
+    config.position = PositionKind::kLearnedAbsolute;
+    return config;
+  }
+  return Unimplemented(
+      fmt::format("architecture {} is not built; LlamaForCausalLM and GPT2LMHeadModel are",
+                  artifact::Abbreviate(architecture)));
+}
+
+std::optional<ops::ActivationKind> ActivationFromName(std::string_view name) {
+  if (name == "relu") return ops::ActivationKind::kRelu;
+  if (name == "silu" || name == "swish") return ops::ActivationKind::kSilu;
+  for (const char* gelu : {"gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh"})
+    if (name == gelu) return ops::ActivationKind::kGeluTanh;
+  return std::nullopt;
+}
+
+Result<RopeScaling> RopeScalingFromJson(const json& dictionary, const std::string& where) {
+  if (!dictionary.is_object())
+    return InvalidArgument(
+        fmt::format("{}: got {}, an object is needed", where, artifact::Abbreviate(dictionary)));
+  JsonFields fields(where, dictionary);
+  RopeScaling scaling;
+  const std::string kind = fields.StringOr("rope_type", fields.StringOr("type", "default"));
+  RETURN_IF_ERROR(fields.status());
+  if (kind == "default") return scaling;
+  if (kind != "linear" && kind != "llama3")
+    return Unimplemented(fmt::format("{}: type {} is not built; default, linear and llama3 are",
+                                     where, artifact::Abbreviate(kind)));
+  scaling.kind = kind == "linear" ? RopeScaling::Kind::kLinear : RopeScaling::Kind::kLlama3;
+  if (kind == "linear" && !fields.Has("factor")) fields.Fail("factor", "is missing");
+  scaling.factor = fields.NumberOr("factor", 8.0);
+  scaling.low_freq_factor = fields.NumberOr("low_freq_factor", 1.0);
+  scaling.high_freq_factor = fields.NumberOr("high_freq_factor", 4.0);
+  scaling.original_max_position_embeddings =
+      static_cast<int>(fields.IntOr("original_max_position_embeddings", 8192, 1, kMaxInt));
+  RETURN_IF_ERROR(fields.status());
+  return scaling;
+}
+
+std::optional<TokenId> OptionalTokenId(const json& object, const std::string& where,
+                                       std::string_view name, Status& status) {
+  JsonFields fields(where, object);
+  const std::optional<int64_t> id = fields.OptionalInt(name, -kMaxInt, kMaxInt);
+  if (status.ok()) status = fields.status();
+  if (!id || *id < 0) return std::nullopt;
+  return static_cast<TokenId>(*id);
+}
+
+std::vector<TokenId> TokenIds(const json& object, const std::string& where, std::string_view name,
+                              Status& status) {
+  JsonFields fields(where, object);
+  const json* value = fields.Find(name);
+  if (value == nullptr) return {};
+  std::vector<TokenId> ids;
+  for (const json& element : value->is_array() ? *value : json::array({*value})) {
+    const json one = {{name, element}};
+    if (const auto id = OptionalTokenId(one, where, name, status)) ids.push_back(*id);
+  }
+  return ids;
+}
+
+Result<ModelConfig> ConfigFromCheckpoint(const json& object, const std::string& where) {
+  JsonFields fields(where, object);
+  const std::string architecture = fields.String("architecture");
+  const std::string dtype_name = fields.String("dtype");
+  RETURN_IF_ERROR(fields.status());
+  Result<ModelConfig> family = FamilyOf(architecture);
+  if (!family.ok()) return family.status().WithPrefix(where);
+  ModelConfig config = *std::move(family);
+  RETURN_IF_ERROR(RefuseUnbuilt(fields));
+
+  const std::optional<DType> dtype = DTypeFromName(dtype_name);
+  if (!dtype) return InvalidArgument(fmt::format("{}: dtype: '{}' is unknown", where, dtype_name));
+  config.dtype = *dtype;
+  const auto number = [&](const char* name) {
+    return static_cast<int>(fields.Int(name, 1, kMaxInt));
+  };
+  const auto number_or = [&](const char* name, int64_t fallback) {
+    return static_cast<int>(fields.IntOr(name, fallback, 1, kMaxInt));
+  };
+  config.vocab_size = number("vocab_size");
+  config.hidden_size = number("hidden_size");
+  config.num_layers = number("num_hidden_layers");
+  config.num_heads = number("num_attention_heads");
+  config.num_kv_heads = number_or("num_key_value_heads", config.num_heads);
+  config.head_dim = number_or("head_size", config.hidden_size / config.num_heads);
+  config.intermediate_size = number_or("intermediate_size", int64_t{4} * config.hidden_size);
+  config.max_position_embeddings = number_or("max_position_embeddings", 2048);
+  config.norm_eps = static_cast<float>(fields.NumberOr("norm_epsilon", 1e-5));
+  config.tied_embeddings = fields.BoolOr("share_embedding_table", false);
+  const bool is_gpt = config.position == PositionKind::kLearnedAbsolute;
+  config.attention_bias = fields.BoolOr(is_gpt ? "bias" : "attn_bias", is_gpt);
+  config.mlp_bias = fields.BoolOr(is_gpt ? "bias" : "mlp_bias", is_gpt);
+  const std::string activation = fields.StringOr("hidden_act", "gelu");
+  RETURN_IF_ERROR(fields.status());
+  const auto kind = ActivationFromName(activation);
+  if (!kind)
+    return Unimplemented(
+        fmt::format("{}: hidden_act: {} is not built", where, artifact::Abbreviate(activation)));
+  config.activation = *kind;
+  RETURN_IF_ERROR(ParsePosition(fields, config));
+
+  Status status;
+  config.end_ids = TokenIds(object, where, "eos_token_id", status);
+  config.bos_id = OptionalTokenId(object, where, "bos_token_id", status);
+  config.pad_id = OptionalTokenId(object, where, "pad_token_id", status);
+  RETURN_IF_ERROR(status);
+  if (const Status valid = Validate(config); !valid.ok()) return valid.WithPrefix(where);
+  return config;
+}
+
+json ConfigToCheckpoint(const ModelConfig& config) {
+  const bool is_learned = config.position == PositionKind::kLearnedAbsolute;
+  json object = {
+      {"architecture", config.architecture},
+      {"dtype", DTypeName(config.dtype)},
+      {"logits_dtype", "float32"},
+      {"vocab_size", config.vocab_size},
+      {"hidden_size", config.hidden_size},
+      {"num_hidden_layers", config.num_layers},
+      {"num_attention_heads", config.num_heads},
+      {"num_key_value_heads", config.num_kv_heads},
+      {"head_size", config.head_dim},
+      {"intermediate_size", config.intermediate_size},
+      {"hidden_act", ActivationName(config.activation)},
+      {"norm_epsilon", config.norm_eps},
+      {"max_position_embeddings", config.max_position_embeddings},
+      {"mapping",
+       {{"world_size", 1}, {"tp_size", 1}, {"pp_size", 1}, {"cp_size", 1}, {"gpus_per_node", 8}}},
+      {"quantization", {{"quant_algo", nullptr}, {"kv_cache_quant_algo", nullptr}}},
+      {"use_parallel_embedding", false},
+      {"embedding_sharding_dim", 0},
+      {"share_embedding_table", config.tied_embeddings},
+      {"qk_layernorm", false},
+      {"eos_token_id", config.end_ids},
+  };
+  if (config.bos_id) object["bos_token_id"] = *config.bos_id;
+  if (config.pad_id) object["pad_token_id"] = *config.pad_id;
+  if (is_learned) {
+    object["position_embedding_type"] = "learned_absolute";
+    object["gpt_variant"] = "gpt2";
+    object["bias"] = config.attention_bias;
+    object["q_scaling"] = 1.0;
+    return object;
+  }
+  object["position_embedding_type"] =
+      config.position == PositionKind::kRopeGptj ? "rope_gptj" : "rope_gpt_neox";
+  object["rotary_base"] = config.rope_theta;
+  object["rotary_pct"] = config.rotary_fraction;
+  object["attn_bias"] = config.attention_bias;
+  object["mlp_bias"] = config.mlp_bias;
+  const RopeScaling& scaling = config.rope_scaling;
+  object["rotary_scaling"] = nullptr;
+  if (scaling.kind == RopeScaling::Kind::kLinear)
+    object["rotary_scaling"] = {{"type", "linear"}, {"factor", scaling.factor}};
+  if (scaling.kind == RopeScaling::Kind::kLlama3)
+    object["rotary_scaling"] = {
+        {"type", "llama3"},
+        {"factor", scaling.factor},
+        {"low_freq_factor", scaling.low_freq_factor},
+        {"high_freq_factor", scaling.high_freq_factor},
+        {"original_max_position_embeddings", scaling.original_max_position_embeddings}};
+  return object;
+}
+
+}  // namespace inflight::model

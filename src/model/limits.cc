@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/limits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "artifact/json_file.h"
+#include "base/log.h"
+
+namespace inflight::model {
+namespace {
+
+constexpr int kMaxBatchSize = 65536;
+constexpr int kMaxNumTokens = 1 << 20;
+constexpr int kMaxSeqLen = 1 << 24;
+constexpr int kManyTokens = 16384;  // spec/engine.md 2.1 asks for a warning above it
+
+Status CheckRange(std::string_view field, int value, int min, int max) {
+  if (value >= min && value <= max) return Status::Ok();
+  return InvalidArgument(
+      fmt::format("{}: got {}, a number from {} to {} is needed", field, value, min, max));
+}
+
+}  // namespace
+
+Result<EngineLimits> ResolveLimits(const ModelConfig& config, EngineLimits limits) {
+  RETURN_IF_ERROR(CheckRange("max_batch_size", limits.max_batch_size, 1, kMaxBatchSize));
+  RETURN_IF_ERROR(CheckRange("max_num_tokens", limits.max_num_tokens, 1, kMaxNumTokens));
+  RETURN_IF_ERROR(CheckRange("max_seq_len", limits.max_seq_len, 0, kMaxSeqLen));
+  RETURN_IF_ERROR(CheckRange("max_input_len", limits.max_input_len, 0, kMaxSeqLen));
+  if (limits.max_beam_width != 1)
+    return Unimplemented(
+        fmt::format("max_beam_width: got {}, only 1 is built for now", limits.max_beam_width));
+  if (limits.max_seq_len == 0) limits.max_seq_len = config.max_position_embeddings;
+  if (limits.max_seq_len > config.max_position_embeddings) {
+    if (config.position == PositionKind::kLearnedAbsolute)
+      return InvalidArgument(fmt::format("max_seq_len: got {}, the model has {} learned positions",
+                                         limits.max_seq_len, config.max_position_embeddings));
+    logging::Warning("max_seq_len is beyond the trained length",
+                     {{"max_seq_len", limits.max_seq_len},
+                      {"max_position_embeddings", config.max_position_embeddings}});
+  }
+  if (limits.max_input_len == 0) limits.max_input_len = limits.max_seq_len;
+  limits.max_input_len = std::min(limits.max_input_len, limits.max_seq_len);
+  limits.max_num_tokens = static_cast<int>(std::min<int64_t>(
+      limits.max_num_tokens, int64_t{limits.max_seq_len} * limits.max_batch_size));
+  if (limits.max_num_tokens > kManyTokens)
+    logging::Warning("max_num_tokens is unusually large; its workspace is taken at load",
+                     {{"max_num_tokens", limits.max_num_tokens}});
+  return limits;
+}
+
+nlohmann::json LimitsToJson(const ModelConfig& config, const EngineLimits& limits) {
+  return {{"max_input_len", limits.max_input_len},
+          {"max_seq_len", limits.max_seq_len},
+          {"max_batch_size", limits.max_batch_size},
+          {"max_beam_width", limits.max_beam_width},
+          {"max_num_tokens", limits.max_num_tokens},
+          {"max_prompt_embedding_table_size", 0},
+          {"max_draft_len", 0},
+          {"speculative_decoding_mode", 1},
+          {"gather_context_logits", false},
+          {"gather_generation_logits", false},
+          {"lora_config", nlohmann::json::object()},
+          {"plugin_config",
+           {{"dtype", DTypeName(config.dtype)},
+            {"paged_kv_cache", true},
+            {"remove_input_padding", true},
+            {"use_paged_context_fmha", true},
+            {"tokens_per_block", 64}}}};
+}
+
+Result<EngineLimits> LimitsFromJson(const nlohmann::json& json, const std::string& where) {
+  artifact::JsonFields fields(where, json);
+  EngineLimits limits;
+  limits.max_batch_size = static_cast<int>(fields.Int("max_batch_size", 1, kMaxBatchSize));
+  limits.max_num_tokens = static_cast<int>(fields.Int("max_num_tokens", 1, kMaxNumTokens));
+  limits.max_seq_len = static_cast<int>(fields.Int("max_seq_len", 1, kMaxSeqLen));
+  limits.max_input_len = static_cast<int>(fields.Int("max_input_len", 1, kMaxSeqLen));
+  limits.max_beam_width = static_cast<int>(fields.IntOr("max_beam_width", 1, 1, 1024));
+  RETURN_IF_ERROR(fields.status());
+  return limits;
+}
+
+}  // namespace inflight::model

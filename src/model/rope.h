@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rotary position tables: every scaling rule becomes cosines and sines (arXiv:2104.09864;
+// spec/engine.md 1.11).
+#pragma once
+
+#include <vector>
+
+#include "model/config.h"
+#include "tensor/cpu_pool.h"
+#include "tensor/tensor_view.h"
+
+namespace inflight::model {
+
+// theta_j of the rotated pairs j in [0, head_dim / 2), scaling applied. Rounded to float32 where
+// Hugging Face rounds, because published models were trained with those numbers.
+std::vector<float> InverseFrequencies(const ModelConfig& config);
+
+// Fills `table` [max_seq_len, 2, head_dim / 2] float32 with cos, then sin, of float32(p * theta_j).
+void FillRopeTable(const ModelConfig& config, const TensorView& table, CpuPool& pool);
+
+}  // namespace inflight::model

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors that a model has: their checkpoint names (spec/engine.md 1.6), shapes, and places in
+// DecoderWeights. Reading, packing, writing and mapping weights are all walks over this list.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/engine.h"
+
+namespace inflight::model {
+
+struct WeightSlot {
+  enum class Kind : uint8_t {
+    kMatrix,  // read by linear operators: packed, of the model's dtype
+    kTable,   // read row by row: row-major, of the model's dtype
+    kVector,  // norms and biases: float32
+  };
+  std::string name;
+  Shape shape;  // [out_features, in_features] or [width]
+  Kind kind = Kind::kMatrix;
+  ops::Weight* weight = nullptr;  // exactly one of these two is set
+  TensorView* view = nullptr;
+};
+
+// Gives `weights` its layers and lists every tensor's slot in it. With tied embeddings lm_head has
+// no slot: set it to vocab_embedding once that is bound.
+std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& weights);
+
+// How a slot is stored in memory and in engine files for the CPU.
+DType StoredDType(const ModelConfig& config, const WeightSlot& slot);
+ops::WeightLayout StoredLayout(const ModelConfig& config, const WeightSlot& slot);
+uint64_t StoredBytes(const ModelConfig& config, const WeightSlot& slot);
+
+// Points the slot at `data`, which holds it in the stored form.
+void Bind(const ModelConfig& config, const WeightSlot& slot, const void* data);
+
+}  // namespace inflight::model
