@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# From a bare Debian 12 or Ubuntu 24.04 to a running server: installs packages, builds, converts and builds the bundled demo
+# model, serves it on ports 8000 (HTTP), 8001 (gRPC), 8002 (metrics), sends requests with public clients and prints the answers.
+#
+# usage: scripts/demo.sh [--once]
+#   --once  stop the server at the end and exit 0; without it the server goes on running
+# Exits non-zero when an answer is missing or senseless. A second run takes seconds.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+once=no
+[ "${1:-}" = --once ] && once=yes
+
+step() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+show() { printf '$ %s\n' "$*"; }
+die() { printf 'demo.sh: %s\n' "$*" >&2; exit 1; }
+
+step "1/5 packages"
+scripts/install_deps.sh test
+
+step "2/5 build (minutes the first time on 2 cores; ccache makes it seconds later)"
+cmake --preset release | tail -n 1
+cmake --build --preset release --target inflight
+
+inflight=build/release/bin/inflight
+checkpoint=build/demo/checkpoint
+engine=build/demo/engine
+step "3/5 model: Hugging Face directory -> checkpoint -> engine"
+if [ ! -e "$engine/config.json" ] || [ "$inflight" -nt "$engine/config.json" ]; then
+  rm -rf "$checkpoint" "$engine"
+  mkdir -p build/demo
+  show "inflight convert --model-dir models/demo --output-dir $checkpoint --dtype bfloat16"
+  "$inflight" convert --model-dir models/demo --output-dir "$checkpoint" --dtype bfloat16
+  show "inflight build --checkpoint-dir $checkpoint --output-dir $engine"
+  "$inflight" build --checkpoint-dir "$checkpoint" --output-dir "$engine"
+fi
+
+step "4/5 serve"
+show "inflight serve $engine"
+for port in 8000 8001 8002; do
+  if (exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null; then die "port $port is in use; stop what listens there first"; fi
+done
+"$inflight" serve "$engine" >build/demo/server.log 2>&1 &
+server=$!
+[ "$once" = yes ] && trap 'kill "$server" 2>/dev/null; wait "$server" 2>/dev/null || true' EXIT
+for _ in $(seq 300); do
+  curl -sf localhost:8000/v2/health/ready >/dev/null && break
+  kill -0 "$server" 2>/dev/null || { cat build/demo/server.log; die "the server ended"; }
+  sleep 0.1
+done
+curl -sf localhost:8000/v2/health/ready >/dev/null || { cat build/demo/server.log; die "the server is not ready"; }
+echo "ready: HTTP 8000, gRPC 8001, metrics 8002 (log: build/demo/server.log)"
+
+step "5/5 requests"
+.venv/bin/python scripts/demo_requests.py
+
+if [ "$once" = yes ]; then
+  step "stopping the server"
+  kill -TERM "$server"
+  wait "$server" || die "the server did not stop cleanly"
+  trap - EXIT
+  echo "done"
+else
+  disown "$server"
+  step "the server goes on running (process $server)"
+  echo "try:   curl -X POST localhost:8000/v2/models/ensemble/generate -d '{\"text_input\": \"Once upon a time\", \"max_tokens\": 60, \"bad_words\": \"\", \"stop_words\": \"\"}'"
+  echo "stop:  kill $server"
+fi

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what Inflight needs on Debian 12 or Ubuntu 24.04 (the package names are the same on both).
+#
+# usage: scripts/install_deps.sh [build|test|ci]
+#   build  compiler and libraries                                    (default)
+#   test   also the Python packages of the tests and the demo, in .venv
+#   ci     also clang 16, its runtimes, formatters and linters
+# Does nothing, in a second, where everything is there. docs/dependencies.md says what each package is for.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+mode=${1:-build}
+
+packages=(build-essential cmake ninja-build ccache pkg-config git ca-certificates
+  libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
+  libboost-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libspdlog-dev libfmt-dev
+  libpcre2-dev libutf8proc-dev libmimalloc-dev zlib1g-dev libxxhash-dev
+  libgtest-dev libgmock-dev libbenchmark-dev)
+[ "$mode" = build ] || packages+=(python3 python3-venv curl)
+[ "$mode" = ci ] && packages+=(clang-16 clang-format-16 libclang-rt-16-dev llvm-16 codespell)
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f '${Status}\n' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "installing: ${missing[*]}"
+  as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { echo "install_deps.sh: run as root, or install sudo" >&2; exit 1; }
+    as_root=(sudo)
+  fi
+  "${as_root[@]}" apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" |
+    awk '/^Setting up/ && ++n % 20 == 0 {print "  " n " packages set up"; fflush()}'
+fi
+
+if [ "$mode" != build ]; then
+  stamp=.venv/requirements.done
+  if ! cmp -s tests/requirements.txt "$stamp"; then
+    echo "installing the Python packages of tests/requirements.txt in .venv"
+    python3 -m venv .venv
+    .venv/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+    cp tests/requirements.txt "$stamp"
+  fi
+fi

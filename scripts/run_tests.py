@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs test suites of a build folder and ends with the line `N passed, N failed`.
+
+usage: scripts/run_tests.py BUILD_DIR [SUITE...]
+
+Suites: `unit` (every *_test binary but simulations), `simulation`, `python` (tests/**/test_*.py with the build's binaries).
+Default: all three. Counts single tests, not binaries. Exit status 1 if any failed or none ran.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SIMULATIONS = {"simulation_test"}
+TIMEOUT_S = 900
+
+
+def run_gtest(binary: pathlib.Path) -> tuple[int, int]:
+    """Passed and failed tests of one GoogleTest binary; a crash counts as one failure."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as report:
+        start = time.monotonic()
+        try:
+            done = subprocess.run(
+                [binary, f"--gtest_output=json:{report.name}", "--gtest_brief=1"], timeout=TIMEOUT_S, check=False
+            )
+            code = done.returncode
+        except subprocess.TimeoutExpired:
+            code = -1
+        try:
+            result = json.loads(pathlib.Path(report.name).read_text())
+            total, failed = result["tests"] - result.get("disabled", 0), result["failures"]
+        except (ValueError, KeyError):
+            total, failed = 0, 0
+    if code != 0 and failed == 0:
+        total, failed = total + 1, 1
+    print(f"{binary.name}: {total - failed} passed, {failed} failed ({time.monotonic() - start:.1f} s)", flush=True)
+    return total - failed, failed
+
+
+def run_pytest(bin_dir: pathlib.Path) -> tuple[int, int]:
+    """Passed and failed Python tests, run against the binaries of `bin_dir`."""
+    python = ROOT / ".venv/bin/python"
+    with tempfile.NamedTemporaryFile(suffix=".xml") as report:
+        env = dict(os.environ, INFLIGHT_BIN_DIR=str(bin_dir))
+        code = subprocess.run(
+            [python, "-m", "pytest", "-q", "--durations=5", f"--junitxml={report.name}", ROOT / "tests"],
+            cwd=ROOT, env=env, check=False,
+        ).returncode
+        try:
+            suite = ElementTree.parse(report.name).getroot().find("testsuite")
+            counts = {key: int(suite.get(key)) for key in ("tests", "failures", "errors", "skipped")}
+        except (ElementTree.ParseError, AttributeError):
+            return 0, 1
+    failed = counts["failures"] + counts["errors"]
+    passed = counts["tests"] - failed - counts["skipped"]
+    return passed, failed if failed or code == 0 else 1
+
+
+def main() -> int:
+    build = pathlib.Path(sys.argv[1]).resolve()
+    suites = sys.argv[2:] or ["unit", "simulation", "python"]
+    passed = failed = 0
+    for binary in sorted((build / "bin").glob("*_test")):
+        suite = "simulation" if binary.name in SIMULATIONS else "unit"
+        if suite in suites:
+            counts = run_gtest(binary)
+            passed, failed = passed + counts[0], failed + counts[1]
+    if "python" in suites:
+        counts = run_pytest(build / "bin")
+        passed, failed = passed + counts[0], failed + counts[1]
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds with a sanitizer preset and runs its tests.
+#   asan  AddressSanitizer and UBSan: unit, simulation and protocol tests
+#   tsan  ThreadSanitizer, without gRPC (Debian's is not instrumented): unit, simulation and HTTP protocol tests
+set -euo pipefail
+cd "$(dirname "$0")/.."
+preset=$1
+export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1
+export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 suppressions=$PWD/tests/tsan.supp"
+cmake --preset "$preset"
+cmake --build --preset "$preset"
+python3 scripts/run_tests.py "build/$preset"
