@@ -12,8 +12,10 @@
 // range error names the option, the value and what is allowed.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -30,12 +32,15 @@ struct Constraint {
   std::optional<double> min;
   std::optional<double> max;
   std::vector<std::string> choices;
+  bool is_switch = false;  // boolean flags: may stand without a value and mean true then
 };
 inline Constraint Range(double min, double max) { return {.min = min, .max = max, .choices = {}}; }
 inline Constraint AtLeast(double min) { return {.min = min, .max = {}, .choices = {}}; }
 inline Constraint OneOf(std::vector<std::string> choices) {
   return {.min = {}, .max = {}, .choices = std::move(choices)};
 }
+
+inline Constraint Switch() { return {.min = {}, .max = {}, .choices = {}, .is_switch = true}; }
 
 // What help, documents and parsers need to know of an option.
 struct OptionInfo {
@@ -97,6 +102,8 @@ std::string DefaultText(const T& value) {
     return value ? DefaultText(*value) : "";
   else if constexpr (std::same_as<T, std::vector<std::string>>)
     return "";
+  else if constexpr (std::same_as<T, std::filesystem::path>)
+    return value.string();
   else if constexpr (std::same_as<T, bool>)
     return ToText(value);
   else if constexpr (std::integral<T>)
@@ -118,6 +125,11 @@ Status Parse(const OptionInfo& info, std::string_view text, T& out) {
     std::string value;
     RETURN_IF_ERROR(ParseValue(info, text, value));
     out.push_back(std::move(value));
+    return Status::Ok();
+  } else if constexpr (std::same_as<T, std::filesystem::path>) {
+    std::string value;
+    RETURN_IF_ERROR(ParseValue(info, text, value));
+    out = value;
     return Status::Ok();
   } else if constexpr (std::integral<T> && !std::same_as<T, bool>) {
     OptionInfo bounded = info;
