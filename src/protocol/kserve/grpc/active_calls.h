@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inference calls in progress, so that a stop can refuse new ones and wait for these.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+namespace inflight::kserve {
+
+// A call that stays open without work, as an idle stream does: asked to end when there is none.
+class Drainable {
+ public:
+  virtual ~Drainable() = default;
+  virtual void Drain() = 0;  // thread-safe, does not block
+};
+
+// Threads: all methods are thread-safe.
+class ActiveCalls {
+ public:
+  using CallId = uint64_t;
+
+  // 0 once stopping: the call must be refused. Every other id is given back to Leave.
+  CallId Enter(std::weak_ptr<Drainable> drainable = {});
+  void Leave(CallId id);
+
+  // From here on Enter refuses; all open calls are asked to drain.
+  void Stop();
+  bool WaitUntilIdle(std::chrono::milliseconds timeout);  // false: calls are still open
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  bool stopping_ = false;
+  CallId next_id_ = 1;
+  std::unordered_map<CallId, std::weak_ptr<Drainable>> calls_;
+};
+
+}  // namespace inflight::kserve

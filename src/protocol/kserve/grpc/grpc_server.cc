@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/kserve/grpc/grpc_server.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "base/log.h"
+#include "protocol/kserve/grpc/inference_service.h"
+
+namespace inflight::kserve {
+namespace {
+
+std::string ListeningAddress(const GrpcOptions& options) {
+  const std::string& address = options.address;
+  const bool is_bare_ipv6 =
+      std::count(address.begin(), address.end(), ':') > 1 && address.find('[') == std::string::npos;
+  return (is_bare_ipv6 ? "[" + address + "]" : address) + ":" + std::to_string(options.port);
+}
+
+Status CheckRange(const char* name, int64_t value, int64_t min, int64_t max) {
+  if (value >= min && value <= max) return Status::Ok();
+  return InvalidArgument(std::string(name) + ": got " + std::to_string(value) + ", allowed are " +
+                         std::to_string(min) + " to " + std::to_string(max));
+}
+
+Status CheckOptions(const GrpcOptions& o) {
+  constexpr int64_t kMax = std::numeric_limits<int>::max();  // gRPC's channel arguments are int
+  RETURN_IF_ERROR(CheckRange("grpc-port", o.port, 0, 65535));
+  RETURN_IF_ERROR(CheckRange("grpc max_message_bytes", o.max_message_bytes, 1, kMax));
+  RETURN_IF_ERROR(CheckRange("grpc-keepalive-time", o.keepalive_time_ms, 1, kMax));
+  RETURN_IF_ERROR(CheckRange("grpc-keepalive-timeout", o.keepalive_timeout_ms, 1, kMax));
+  RETURN_IF_ERROR(
+      CheckRange("grpc-http2-max-pings-without-data", o.http2_max_pings_without_data, 0, kMax));
+  RETURN_IF_ERROR(CheckRange("grpc-http2-min-recv-ping-interval-without-data",
+                             o.http2_min_recv_ping_interval_without_data_ms, 0, kMax));
+  RETURN_IF_ERROR(CheckRange("grpc-http2-max-ping-strikes", o.http2_max_ping_strikes, 0, kMax));
+  RETURN_IF_ERROR(
+      CheckRange("grpc-max-connection-age", o.max_connection_age_ms.value_or(1), 1, kMax));
+  RETURN_IF_ERROR(CheckRange("grpc-max-connection-age-grace",
+                             o.max_connection_age_grace_ms.value_or(0), 0, kMax));
+  RETURN_IF_ERROR(CheckRange("grpc-max-response-pool-size", o.max_pending_responses, 1, kMax));
+  return CheckRange("grpc max_pending_response_bytes", o.max_pending_response_bytes, 1,
+                    std::numeric_limits<int64_t>::max());
+}
+
+void SetChannelArguments(const GrpcOptions& o, ::grpc::ServerBuilder& builder) {
+  const auto set = [&builder](const char* key, int64_t value) {
+    builder.AddChannelArgument(key, static_cast<int>(value));
+  };
+  set(GRPC_ARG_ALLOW_REUSEPORT, o.reuse_port ? 1 : 0);
+  set(GRPC_ARG_KEEPALIVE_TIME_MS, o.keepalive_time_ms);
+  set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, o.keepalive_timeout_ms);
+  set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, o.keepalive_permit_without_calls ? 1 : 0);
+  set(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, o.http2_max_pings_without_data);
+  set(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+      o.http2_min_recv_ping_interval_without_data_ms);
+  set(GRPC_ARG_HTTP2_MAX_PING_STRIKES, o.http2_max_ping_strikes);
+  if (o.max_connection_age_ms) set(GRPC_ARG_MAX_CONNECTION_AGE_MS, *o.max_connection_age_ms);
+  if (o.max_connection_age_grace_ms) {
+    set(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, *o.max_connection_age_grace_ms);
+  }
+  builder.SetMaxReceiveMessageSize(o.max_message_bytes);
+  builder.SetMaxSendMessageSize(o.max_message_bytes);
+}
+
+}  // namespace
+
+class GrpcServer::Impl {
+ public:
+  Impl(serving::Server& server, const GrpcOptions& options)
+      : service_(server, calls_,
+                 {.max_pending_responses = options.max_pending_responses,
+                  .max_pending_bytes = static_cast<size_t>(options.max_pending_response_bytes)}),
+        health_(server) {}
+
+  Status Listen(const GrpcOptions& options) {
+    const std::string address = ListeningAddress(options);
+    ::grpc::ServerBuilder builder;
+    SetChannelArguments(options, builder);
+    builder.AddListeningPort(address, ::grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(&service_);
+    builder.RegisterService(&health_);
+    grpc_ = builder.BuildAndStart();
+    if (grpc_ == nullptr || port_ == 0) {
+      return Unavailable("grpc: cannot listen on " + address +
+                         " (is the port taken or the address not this machine's? choose others "
+                         "with --grpc-port and --grpc-address)");
+    }
+    logging::Info("Started GRPCInferenceService at " + options.address + ":" +
+                  std::to_string(port_));
+    return Status::Ok();
+  }
+
+  void Stop(int64_t drain_ms) {
+    if (grpc_ == nullptr) return;
+    calls_.Stop();
+    if (!calls_.WaitUntilIdle(std::chrono::milliseconds(drain_ms))) {
+      logging::Warning("gRPC calls were still running after the drain time and are cancelled",
+                       {{"drain_ms", drain_ms}});
+    }
+    grpc_->Shutdown(std::chrono::system_clock::now());  // cancels what is open, waits for its end
+    grpc_.reset();
+  }
+
+  int port() const { return port_; }
+
+ private:
+  ActiveCalls calls_;
+  InferenceService service_;
+  HealthService health_;
+  int port_ = 0;
+  std::unique_ptr<::grpc::Server> grpc_;
+};
+
+Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(serving::Server& server,
+                                                      const GrpcOptions& options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  auto impl = std::make_unique<Impl>(server, options);
+  RETURN_IF_ERROR(impl->Listen(options));
+  return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(impl)));
+}
+
+GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+GrpcServer::~GrpcServer() { Stop(0); }
+int GrpcServer::port() const { return impl_->port(); }
+void GrpcServer::Stop(int64_t drain_ms) { impl_->Stop(drain_ms); }
+
+}  // namespace inflight::kserve

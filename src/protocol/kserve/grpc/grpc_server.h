@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gRPC listener: KServe v2 over a serving::Server.
+//
+// Runs on the threads of gRPC's callback API (2 to 16, by cores). They parse and write messages;
+// they never wait for a model. The generated code stays behind this header.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "inflight/status.h"
+#include "serving/server.h"
+
+namespace inflight::kserve {
+
+// Defaults: spec/triton-protocol.md 2.8.
+struct GrpcOptions {
+  std::string address = "0.0.0.0";  // a host, an IPv6 address, or gRPC's `ipv6:[::1]`
+  int port = 8001;                  // 0 = one is picked
+  bool reuse_port = false;          // share the port with other processes (SO_REUSEPORT)
+
+  int max_message_bytes = 2147483647;  // each of request and response
+
+  int64_t keepalive_time_ms = 7200000;
+  int64_t keepalive_timeout_ms = 20000;
+  bool keepalive_permit_without_calls = false;
+  int http2_max_pings_without_data = 2;
+  int64_t http2_min_recv_ping_interval_without_data_ms = 300000;
+  int http2_max_ping_strikes = 2;
+  std::optional<int64_t> max_connection_age_ms;
+  std::optional<int64_t> max_connection_age_grace_ms;
+
+  // Of one stream, before its requests are cancelled because the client does not read.
+  int max_pending_responses = 16384;
+  int64_t max_pending_response_bytes = int64_t{256} << 20;
+};
+
+class GrpcServer {
+ public:
+  // Listens and serves from here on. `server` outlives the result. kUnavailable when the address
+  // cannot be bound, kInvalidArgument names an option out of range.
+  static Result<std::unique_ptr<GrpcServer>> Start(serving::Server& server,
+                                                   const GrpcOptions& options);
+  ~GrpcServer();  // Stop(0) unless it was stopped
+
+  int port() const;
+
+  // From the call on, new inference requests get UNAVAILABLE. Waits until those in progress are
+  // done, at most `drain_ms`; cancels the rest and closes the port. Idempotent.
+  void Stop(int64_t drain_ms);
+
+ private:
+  class Impl;
+  explicit GrpcServer(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace inflight::kserve

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Our status as a gRPC status: the same text, and the codes of spec/triton-protocol.md 0.2.
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include "inflight/status.h"
+
+namespace inflight::kserve {
+
+::grpc::Status ToGrpcStatus(const Status& status);
+
+// What new calls get from Stop on.
+::grpc::Status ShuttingDown();
+
+}  // namespace inflight::kserve

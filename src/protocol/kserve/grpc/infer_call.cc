@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/kserve/grpc/infer_call.h"
+
+#include <memory>
+#include <utility>
+
+#include "base/clock.h"
+#include "protocol/kserve/grpc/grpc_status.h"
+#include "protocol/kserve/grpc/infer_request.h"
+#include "protocol/kserve/grpc/infer_response.h"
+
+namespace inflight::kserve {
+namespace {
+
+using ::inference::ModelInferRequest;
+using ::inference::ModelInferResponse;
+
+// Lives until gRPC reports OnDone, which follows Finish, which follows the final response: the
+// handler may therefore point to it.
+class InferCall final : public ::grpc::ServerUnaryReactor {
+ public:
+  InferCall(ActiveCalls& calls, ModelInferResponse& response)
+      : calls_(calls), response_(response) {}
+
+  void Start(serving::Server& server, std::shared_ptr<const ModelInferRequest> message) {
+    call_id_ = calls_.Enter();
+    if (call_id_ == 0) return Finish(ShuttingDown());
+    Result<InferRequest> parsed = Parse(server, std::move(message));
+    if (!parsed.ok()) return Finish(ToGrpcStatus(parsed.status()));
+    server.Infer(std::move(parsed->request),
+                 [this](serving::Response response) { OnResponse(std::move(response)); });
+  }
+
+  void OnCancel() override { cancel_->Cancel(); }
+
+  void OnDone() override {
+    if (call_id_ != 0) calls_.Leave(call_id_);
+    delete this;
+  }
+
+ private:
+  Result<InferRequest> Parse(serving::Server& server,
+                             std::shared_ptr<const ModelInferRequest> message) {
+    ASSIGN_OR_RETURN(const auto model,
+                     server.FindModel(message->model_name(), message->model_version()));
+    if (model->decoupled()) {
+      return Unimplemented(
+          "ModelInfer RPC doesn't support models with decoupled transaction policy");
+    }
+    ASSIGN_OR_RETURN(InferRequest parsed,
+                     ParseInferRequest(std::move(message), Clock::System().NowNs()));
+    parsed.request.cancel = cancel_;
+    return parsed;
+  }
+
+  void OnResponse(serving::Response response) {
+    if (!single_.Add(std::move(response))) return;
+    serving::Response& result = single_.result();
+    if (result.status.ok()) WriteInferResponse(result, response_);
+    Finish(ToGrpcStatus(result.status));
+  }
+
+  ActiveCalls& calls_;
+  ActiveCalls::CallId call_id_ = 0;
+  ModelInferResponse& response_;
+  // Made here, not by the parser: OnCancel may come before there is a request.
+  const std::shared_ptr<serving::CancelToken> cancel_ = std::make_shared<serving::CancelToken>();
+  SingleResponse single_;
+};
+
+}  // namespace
+
+::grpc::ServerUnaryReactor* StartInferCall(serving::Server& server, ActiveCalls& calls,
+                                           ModelInferRequest& request,
+                                           ModelInferResponse& response) {
+  auto message = std::make_shared<ModelInferRequest>();
+  message->Swap(&request);
+  auto* call = new InferCall(calls, response);
+  call->Start(server, std::move(message));
+  return call;
+}
+
+}  // namespace inflight::kserve

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// One ModelInfer RPC.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include "grpc_service.pb.h"
+#include "protocol/kserve/grpc/active_calls.h"
+#include "serving/server.h"
+
+namespace inflight::kserve {
+
+// Starts the RPC; gRPC owns what is returned. Takes the contents of `request` over, so that
+// tensors share them instead of copying. A cancelled or expired call cancels the request; the RPC
+// itself ends with the model's final response in any case.
+::grpc::ServerUnaryReactor* StartInferCall(serving::Server& server, ActiveCalls& calls,
+                                           ::inference::ModelInferRequest& request,
+                                           ::inference::ModelInferResponse& response);
+
+}  // namespace inflight::kserve

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/kserve/grpc/infer_request.h"
+
+#include <string>
+#include <utility>
+
+#include "protocol/kserve/grpc/parameters.h"
+#include "protocol/kserve/grpc/tensor_contents.h"
+
+namespace inflight::kserve {
+namespace {
+
+using ::inference::InferParameter;
+using ::inference::ModelInferRequest;
+using serving::Tensor;
+
+constexpr char kRegion[] = "shared_memory_region";
+constexpr char kRegionOffset[] = "shared_memory_offset";
+constexpr char kRegionSize[] = "shared_memory_byte_size";
+
+Status CheckInt64(const ParameterMap& parameters, const char* key, const std::string& tensor) {
+  const auto it = parameters.find(key);
+  if (it == parameters.end() || it->second.parameter_choice_case() == InferParameter::kInt64Param) {
+    return Status::Ok();
+  }
+  return InvalidArgument(std::string("invalid value type for '") + key +
+                         "' parameter for tensor '" + tensor + "', expected int64_param.");
+}
+
+// Client shared memory is not offered, so no region is ever known; what is wrong with a request
+// apart from that is said first.
+Status CheckNoSharedMemory(const ParameterMap& parameters, const std::string& tensor) {
+  const auto region = parameters.find(kRegion);
+  if (region == parameters.end()) return Status::Ok();
+  if (region->second.parameter_choice_case() != InferParameter::kStringParam) {
+    return InvalidArgument("invalid value type for 'shared_memory_region' parameter for tensor '" +
+                           tensor + "', expected string_param.");
+  }
+  if (!parameters.contains(kRegionSize)) {
+    return InvalidArgument(
+        "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter "
+        "for tensor '" +
+        tensor + "'");
+  }
+  RETURN_IF_ERROR(CheckInt64(parameters, kRegionSize, tensor));
+  RETURN_IF_ERROR(CheckInt64(parameters, kRegionOffset, tensor));
+  return NotFound("Unable to find shared memory region: '" + region->second.string_param() + "'");
+}
+
+Status ParseOutput(const ModelInferRequest::InferRequestedOutputTensor& output,
+                   serving::Request& request) {
+  const ParameterMap& parameters = output.parameters();
+  if (const auto it = parameters.find("classification"); it != parameters.end()) {
+    if (parameters.contains(kRegion)) {
+      return InvalidArgument("output can't set both 'shared_memory_region' and 'classification'");
+    }
+    if (it->second.parameter_choice_case() != InferParameter::kInt64Param) {
+      return InvalidArgument(
+          "invalid value type for 'classification' parameter, expected int64_param");
+    }
+    if (it->second.int64_param() < 0) {
+      return InvalidArgument("invalid value for 'classification' parameter, expected >= 0");
+    }
+    if (it->second.int64_param() > 0) {  // 0 asks for none
+      return Unimplemented("output '" + output.name() +
+                           "': the classification extension is not supported by this server");
+    }
+  }
+  RETURN_IF_ERROR(CheckNoSharedMemory(parameters, output.name()));
+  request.requested_outputs.push_back(output.name());
+  return Status::Ok();
+}
+
+// `raw_index`: the next entry of raw_input_contents; advanced when it is taken.
+Status ParseInput(const std::shared_ptr<const ModelInferRequest>& message,
+                  const ModelInferRequest::InferInputTensor& input, int& raw_index,
+                  serving::Request& request) {
+  const ParameterMap& parameters = input.parameters();
+  if (parameters.contains(kRegion) && input.has_contents()) {
+    return InvalidArgument(
+        "unexpected 'content' provided when using shared memory for input "
+        "tensor '" +
+        input.name() + "' for model '" + message->model_name() + "'");
+  }
+  RETURN_IF_ERROR(CheckNoSharedMemory(parameters, input.name()));
+
+  Tensor tensor;
+  tensor.name = input.name();
+  tensor.datatype =
+      serving::DataTypeFromName(input.datatype()).value_or(serving::DataType::kInvalid);
+  tensor.shape.assign(input.shape().begin(), input.shape().end());
+  if (message->raw_input_contents_size() > 0) {
+    if (input.has_contents()) {
+      return InvalidArgument(
+          "contents field must not be specified when using raw_input_contents for '" +
+          input.name() + "' for model '" + message->model_name() + "'");
+    }
+    if (raw_index >= message->raw_input_contents_size()) {
+      return MissingData(input.name(), message->model_name());
+    }
+    const std::string& raw = message->raw_input_contents(raw_index++);
+    tensor.data = std::as_bytes(std::span<const char>(raw.data(), raw.size()));
+    tensor.owner = message;
+  } else {
+    if (!input.has_contents()) return MissingData(input.name(), message->model_name());
+    ASSIGN_OR_RETURN(std::string bytes, TensorBytes(input.contents(), tensor.datatype, input.name(),
+                                                    message->model_name()));
+    tensor = Tensor::FromBytes(std::move(tensor.name), tensor.datatype, std::move(tensor.shape),
+                               std::move(bytes));
+  }
+  request.inputs.push_back(std::move(tensor));
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<InferRequest> ParseInferRequest(std::shared_ptr<const ModelInferRequest> message,
+                                       int64_t received_ns) {
+  InferRequest parsed;
+  serving::Request& request = parsed.request;
+  request.model_name = message->model_name();
+  request.model_version = message->model_version();
+  request.id = message->id();
+  request.received_ns = received_ns;
+  RETURN_IF_ERROR(ParseParameters(message->parameters(), request, parsed.enable_empty_final));
+  for (const auto& output : message->outputs()) RETURN_IF_ERROR(ParseOutput(output, request));
+  request.inputs.reserve(message->inputs_size());
+  int raw_index = 0;
+  for (const auto& input : message->inputs()) {
+    RETURN_IF_ERROR(ParseInput(message, input, raw_index, request));
+  }
+  return parsed;
+}
+
+}  // namespace inflight::kserve

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// ModelInferRequest -> serving::Request.
+#pragma once
+
+#include <memory>
+
+#include "grpc_service.pb.h"
+#include "inflight/status.h"
+#include "serving/request.h"
+
+namespace inflight::kserve {
+
+struct InferRequest {
+  serving::Request request;
+  bool enable_empty_final = false;  // a stream shall answer also a completion without outputs
+};
+
+// Tensors sent raw share the message's memory and keep the message alive; typed contents are
+// packed into memory of their own. What only the model's configuration can tell (names, types,
+// shapes, sizes) is left to serving::Server::Infer. An error is what the client is told; rules and
+// texts: spec/triton-protocol.md 2.3, 2.4. `received_ns`: monotonic.
+Result<InferRequest> ParseInferRequest(
+    std::shared_ptr<const ::inference::ModelInferRequest> message, int64_t received_ns);
+
+}  // namespace inflight::kserve

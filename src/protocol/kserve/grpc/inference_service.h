@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The RPCs of GRPCInferenceService and of the standard health check, over a serving::Server.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include "grpc_service.grpc.pb.h"
+#include "health.grpc.pb.h"
+#include "protocol/kserve/grpc/active_calls.h"
+#include "protocol/kserve/grpc/stream_call.h"
+#include "serving/server.h"
+
+namespace inflight::kserve {
+
+// Threads: gRPC calls from several; the referred objects outlive all calls. What is not here
+// (shared memory, trace and log settings) is refused by name.
+class InferenceService final : public ::inference::GRPCInferenceService::CallbackService {
+ public:
+  template <typename Message>
+  using Reader = ::grpc::ServerBidiReactor<::inference::ModelInferRequest, Message>;
+  using Context = ::grpc::CallbackServerContext;
+  using Reactor = ::grpc::ServerUnaryReactor;
+
+  InferenceService(serving::Server& server, ActiveCalls& calls, StreamLimits limits)
+      : server_(server), calls_(calls), limits_(limits) {}
+
+  Reactor* ServerLive(Context*, const ::inference::ServerLiveRequest*,
+                      ::inference::ServerLiveResponse*) override;
+  Reactor* ServerReady(Context*, const ::inference::ServerReadyRequest*,
+                       ::inference::ServerReadyResponse*) override;
+  Reactor* ModelReady(Context*, const ::inference::ModelReadyRequest*,
+                      ::inference::ModelReadyResponse*) override;
+  Reactor* ServerMetadata(Context*, const ::inference::ServerMetadataRequest*,
+                          ::inference::ServerMetadataResponse*) override;
+  Reactor* ModelMetadata(Context*, const ::inference::ModelMetadataRequest*,
+                         ::inference::ModelMetadataResponse*) override;
+  Reactor* ModelConfig(Context*, const ::inference::ModelConfigRequest*,
+                       ::inference::ModelConfigResponse*) override;
+  Reactor* ModelStatistics(Context*, const ::inference::ModelStatisticsRequest*,
+                           ::inference::ModelStatisticsResponse*) override;
+  Reactor* RepositoryIndex(Context*, const ::inference::RepositoryIndexRequest*,
+                           ::inference::RepositoryIndexResponse*) override;
+
+  Reactor* ModelInfer(Context*, const ::inference::ModelInferRequest*,
+                      ::inference::ModelInferResponse*) override;
+  Reader<::inference::ModelStreamInferResponse>* ModelStreamInfer(Context*) override;
+
+  Reactor* RepositoryModelLoad(Context*, const ::inference::RepositoryModelLoadRequest*,
+                               ::inference::RepositoryModelLoadResponse*) override;
+  Reactor* RepositoryModelUnload(Context*, const ::inference::RepositoryModelUnloadRequest*,
+                                 ::inference::RepositoryModelUnloadResponse*) override;
+  Reactor* SystemSharedMemoryStatus(Context*, const ::inference::SystemSharedMemoryStatusRequest*,
+                                    ::inference::SystemSharedMemoryStatusResponse*) override;
+  Reactor* SystemSharedMemoryRegister(Context*,
+                                      const ::inference::SystemSharedMemoryRegisterRequest*,
+                                      ::inference::SystemSharedMemoryRegisterResponse*) override;
+  Reactor* SystemSharedMemoryUnregister(
+      Context*, const ::inference::SystemSharedMemoryUnregisterRequest*,
+      ::inference::SystemSharedMemoryUnregisterResponse*) override;
+  Reactor* CudaSharedMemoryStatus(Context*, const ::inference::CudaSharedMemoryStatusRequest*,
+                                  ::inference::CudaSharedMemoryStatusResponse*) override;
+  Reactor* CudaSharedMemoryRegister(Context*, const ::inference::CudaSharedMemoryRegisterRequest*,
+                                    ::inference::CudaSharedMemoryRegisterResponse*) override;
+  Reactor* CudaSharedMemoryUnregister(Context*,
+                                      const ::inference::CudaSharedMemoryUnregisterRequest*,
+                                      ::inference::CudaSharedMemoryUnregisterResponse*) override;
+  Reactor* TraceSetting(Context*, const ::inference::TraceSettingRequest*,
+                        ::inference::TraceSettingResponse*) override;
+  Reactor* LogSettings(Context*, const ::inference::LogSettingsRequest*,
+                       ::inference::LogSettingsResponse*) override;
+
+ private:
+  serving::Server& server_;
+  ActiveCalls& calls_;
+  const StreamLimits limits_;
+};
+
+// Check answers for the whole server, whatever service is named; Watch is not offered.
+class HealthService final : public ::grpc::health::v1::Health::CallbackService {
+ public:
+  explicit HealthService(serving::Server& server) : server_(server) {}
+
+  ::grpc::ServerUnaryReactor* Check(::grpc::CallbackServerContext*,
+                                    const ::grpc::health::v1::HealthCheckRequest*,
+                                    ::grpc::health::v1::HealthCheckResponse*) override;
+
+ private:
+  serving::Server& server_;
+};
+
+}  // namespace inflight::kserve

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/kserve/grpc/stream_call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "protocol/kserve/grpc/grpc_status.h"
+#include "protocol/kserve/grpc/infer_request.h"
+
+namespace inflight::kserve {
+namespace {
+
+using ::inference::ModelInferRequest;
+
+// Reading goes on below this: enough to keep a fast client's pipe full.
+constexpr int kReadBelowPending = 64;
+
+void CancelAll(const std::vector<std::shared_ptr<serving::CancelToken>>& tokens) {
+  for (const auto& token : tokens) token->Cancel();
+}
+
+}  // namespace
+
+StreamCall::StreamCall(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
+                       bool is_strict)
+    : server_(server), calls_(calls), limits_(limits), is_strict_(is_strict) {}
+
+StreamCall* StreamCall::Start(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
+                              bool is_strict) {
+  std::shared_ptr<StreamCall> call(new StreamCall(server, calls, limits, is_strict));
+  call->self_ = call;
+  call->call_id_ = calls.Enter(call);
+  if (call->call_id_ == 0) {
+    call->EndWith(ShuttingDown(), /*drop_queue=*/true);
+  } else {
+    call->incoming_ = std::make_shared<ModelInferRequest>();
+    call->StartRead(call->incoming_.get());
+  }
+  return call.get();
+}
+
+// --- reactions ---
+
+void StreamCall::OnReadDone(bool ok) {
+  if (!ok) {
+    Action next;
+    {
+      std::lock_guard lock(mutex_);
+      reads_done_ = true;
+      next = NextLocked();
+    }
+    return Do(std::move(next));
+  }
+  Handle(std::exchange(incoming_, std::make_shared<ModelInferRequest>()));
+  {
+    std::lock_guard lock(mutex_);
+    if (is_finished_ || end_) return;
+    if (!MayReadLocked()) {
+      reads_paused_ = true;  // OnWriteDone resumes: something is pending, so a write will end
+      return;
+    }
+  }
+  StartRead(incoming_.get());
+}
+
+void StreamCall::OnWriteDone(bool ok) {
+  Action next;
+  bool resume_reads = false;
+  {
+    std::lock_guard lock(mutex_);
+    writing_.reset();
+    if (!ok && !end_) end_ = ::grpc::Status::CANCELLED;  // the client is gone; OnCancel follows
+    if (!ok) queue_.clear();
+    resume_reads = reads_paused_ && !end_ && MayReadLocked();
+    if (resume_reads) reads_paused_ = false;
+    next = NextLocked();
+  }
+  if (resume_reads) StartRead(incoming_.get());
+  Do(std::move(next));
+}
+
+void StreamCall::OnCancel() { EndWith(::grpc::Status::CANCELLED, /*drop_queue=*/true); }
+
+void StreamCall::OnDone() {
+  if (call_id_ != 0) calls_.Leave(call_id_);
+  self_.reset();  // may delete this
+}
+
+void StreamCall::Drain() {
+  Action next;
+  {
+    std::lock_guard lock(mutex_);
+    is_draining_ = true;
+    next = NextLocked();
+  }
+  Do(std::move(next));
+}
+
+// --- requests ---
+
+void StreamCall::Handle(std::shared_ptr<const ModelInferRequest> message) {
+  auto request = std::make_shared<InProgress>();
+  request->request_id = message->id();
+  request->model_name = message->model_name();
+  request->model_version = message->model_version();
+  request->cancel = std::make_shared<serving::CancelToken>();
+  const auto model = server_.FindModel(message->model_name(), message->model_version());
+  request->is_decoupled = model.ok() && (*model)->decoupled();
+  bool is_refused = false;
+  {
+    std::lock_guard lock(mutex_);
+    request->id = next_id_++;
+    in_progress_.emplace(request->id, request->cancel);
+    if (!request->is_decoupled) order_.push_back({request->id, nullptr});
+    is_refused = is_draining_;
+  }
+
+  const auto reject = [&](Status status) {
+    OnResponse(request, {.status = std::move(status), .is_final = true, .rejected = true});
+  };
+  if (is_refused) return reject(Unavailable(ShuttingDown().error_message()));
+  if (!model.ok()) return reject(model.status());
+  Result<InferRequest> parsed = ParseInferRequest(std::move(message), Clock::System().NowNs());
+  if (!parsed.ok()) return reject(parsed.status());
+  request->enable_empty_final = parsed->enable_empty_final;
+  parsed->request.cancel = request->cancel;
+  server_.Infer(std::move(parsed->request),
+                [self = shared_from_this(), request](serving::Response response) {
+                  self->OnResponse(request, std::move(response));
+                });
+}
+
+void StreamCall::OnResponse(const std::shared_ptr<InProgress>& request,
+                            serving::Response response) {
+  if (!request->is_decoupled) {
+    if (!request->single.Add(std::move(response))) return;
+    response = std::move(request->single.result());
+  }
+  const bool is_final = response.is_final;
+  if (is_strict_ && !response.status.ok() && !response.rejected) {
+    EndWith(ToGrpcStatus(response.status), /*drop_queue=*/false);
+    return Deliver(*request, nullptr, is_final);
+  }
+  const bool is_silent =
+      request->is_decoupled && IsBareCompletion(response) && !request->enable_empty_final;
+  Deliver(*request, is_silent ? nullptr : MakeMessage(*request, response), is_final);
+}
+
+// Names and version of what ran come from the response; what did not produce outputs is told
+// apart by the words of its request.
+std::unique_ptr<StreamCall::Message> StreamCall::MakeMessage(
+    const InProgress& request, const serving::Response& response) const {
+  auto message = std::make_unique<Message>();
+  auto& out = *message->mutable_infer_response();
+  if (response.status.ok() && !(request.is_decoupled && IsBareCompletion(response))) {
+    WriteInferResponse(response, out);
+    SetFinalMark(response.is_final, out);
+    out.set_id(request.request_id);
+    return message;
+  }
+  out.set_id(request.request_id);
+  if (!response.status.ok()) message->set_error_message(response.status.message());
+  if (!response.rejected) {
+    out.set_model_name(request.model_name);
+    out.set_model_version(request.model_version);
+    SetFinalMark(response.is_final, out);
+  }
+  return message;
+}
+
+// --- writing and ending ---
+
+void StreamCall::Deliver(const InProgress& request, std::unique_ptr<Message> message,
+                         bool is_final) {
+  Action next;
+  bool is_overflow = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (is_final) in_progress_.erase(request.id);
+    if (!end_) {
+      QueueLocked(request, std::move(message), is_final);
+      is_overflow = TooManyPendingLocked();
+    }
+    next = NextLocked();
+  }
+  Do(std::move(next));
+  if (is_overflow) {
+    EndWith({::grpc::StatusCode::RESOURCE_EXHAUSTED,
+             "the client reads too slowly: more than " +
+                 std::to_string(limits_.max_pending_responses) + " responses or " +
+                 std::to_string(limits_.max_pending_bytes) + " bytes wait to be read"},
+            /*drop_queue=*/true);
+  }
+}
+
+// Decides how the RPC ends and cancels what is in progress. The first decision stands.
+void StreamCall::EndWith(::grpc::Status status, bool drop_queue) {
+  Action next;
+  std::vector<std::shared_ptr<serving::CancelToken>> tokens;
+  {
+    std::lock_guard lock(mutex_);
+    if (drop_queue) queue_.clear();
+    order_.clear();
+    if (!end_) end_ = std::move(status);
+    tokens = TakeTokensLocked();
+    next = NextLocked();
+  }
+  Do(std::move(next));
+  CancelAll(tokens);
+}
+
+void StreamCall::QueueLocked(const InProgress& request, std::unique_ptr<Message> message,
+                             bool is_final) {
+  if (message) {
+    ++num_pending_;
+    pending_bytes_ += message->ByteSizeLong();
+  }
+  if (request.is_decoupled) {
+    if (message) queue_.push_back(std::move(message));
+    return;
+  }
+  if (!is_final) return;
+  // Places are taken in the order of ids.
+  const auto place = std::lower_bound(order_.begin(), order_.end(), request.id,
+                                      [](const Place& p, uint64_t id) { return p.id < id; });
+  CHECK(place != order_.end() && place->id == request.id);
+  place->message = std::move(message);
+  ReleaseOrderedLocked();
+}
+
+void StreamCall::ReleaseOrderedLocked() {
+  while (!order_.empty() && order_.front().message) {
+    queue_.push_back(std::move(order_.front().message));
+    order_.pop_front();
+  }
+}
+
+bool StreamCall::TooManyPendingLocked() const {
+  return num_pending_ > limits_.max_pending_responses ||
+         // A single large response is the model's size, not the client's slowness.
+         (num_pending_ > 1 && pending_bytes_ > limits_.max_pending_bytes);
+}
+
+bool StreamCall::MayReadLocked() const { return num_pending_ < kReadBelowPending; }
+
+StreamCall::Action StreamCall::NextLocked() {
+  if (writing_ || is_finished_) return {};
+  if (!queue_.empty()) {
+    writing_ = std::move(queue_.front());
+    queue_.pop_front();
+    --num_pending_;
+    pending_bytes_ -= writing_->ByteSizeLong();
+    return {.write = writing_.get()};
+  }
+  if (!end_ && in_progress_.empty()) {
+    if (reads_done_) {
+      end_ = ::grpc::Status::OK;
+    } else if (is_draining_) {
+      end_ = ShuttingDown();
+    }
+  }
+  if (!end_) return {};
+  is_finished_ = true;
+  return {.finish = end_};
+}
+
+// A write cannot race with Finish: while `writing_` is set NextLocked gives neither.
+void StreamCall::Do(Action action) {
+  if (action.write != nullptr) StartWrite(action.write);
+  if (action.finish) Finish(*action.finish);
+}
+
+std::vector<std::shared_ptr<serving::CancelToken>> StreamCall::TakeTokensLocked() {
+  std::vector<std::shared_ptr<serving::CancelToken>> tokens;
+  for (const auto& [id, token] : in_progress_) tokens.push_back(token);
+  in_progress_.clear();
+  return tokens;
+}
+
+}  // namespace inflight::kserve

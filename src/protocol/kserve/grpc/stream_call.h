@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// One ModelStreamInfer RPC: many requests, for any models, over one bidirectional stream
+// (spec/triton-protocol.md 2.6).
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "grpc_service.pb.h"
+#include "protocol/kserve/grpc/active_calls.h"
+#include "protocol/kserve/grpc/infer_response.h"
+#include "serving/server.h"
+
+namespace inflight::kserve {
+
+// Responses that wait for the client to read them. Reading of further requests pauses far below;
+// running requests that still exceed a limit are cancelled, and the RPC ends with
+// RESOURCE_EXHAUSTED.
+struct StreamLimits {
+  int max_pending_responses = 16384;
+  size_t max_pending_bytes = size_t{256} << 20;
+};
+
+// Order:   responses of models that are not decoupled go out in the order of their requests, each
+//          held back until those before it are out; responses of decoupled models as they come.
+// Threads: reactions come from gRPC's threads, responses from the models'. One lock guards the
+//          state; no gRPC operation and no call of another folder is made under it.
+// Life:    gRPC (until OnDone) and every request in progress hold a reference.
+class StreamCall final : public ::grpc::ServerBidiReactor<::inference::ModelInferRequest,
+                                                          ::inference::ModelStreamInferResponse>,
+                         public Drainable,
+                         public std::enable_shared_from_this<StreamCall> {
+ public:
+  // Starts the RPC; gRPC owns what is returned. `is_strict`: the first error of an execution ends
+  // the stream (metadata triton_grpc_error).
+  static StreamCall* Start(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
+                           bool is_strict);
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+  void Drain() override;  // ends with UNAVAILABLE as soon as no request is in progress
+
+ private:
+  using Message = ::inference::ModelStreamInferResponse;
+
+  // A request of the stream, from its message to its final response.
+  struct InProgress {
+    uint64_t id = 0;                                    // key in in_progress_
+    std::string request_id, model_name, model_version;  // as the client sent them
+    bool is_decoupled = false;
+    bool enable_empty_final = false;
+    std::shared_ptr<serving::CancelToken> cancel;
+    SingleResponse single;  // not decoupled; touched by the handler only
+  };
+
+  // A place in the order of responses; taken by requests for models that are not decoupled.
+  struct Place {
+    uint64_t id;
+    std::unique_ptr<Message> message;  // null until it is known
+  };
+
+  // What to ask of gRPC next; decided under the lock, done after it.
+  struct Action {
+    const Message* write = nullptr;
+    std::optional<::grpc::Status> finish;
+  };
+
+  StreamCall(serving::Server& server, ActiveCalls& calls, StreamLimits limits, bool is_strict);
+
+  void Handle(std::shared_ptr<const ::inference::ModelInferRequest> message);
+  void OnResponse(const std::shared_ptr<InProgress>& request, serving::Response response);
+  std::unique_ptr<Message> MakeMessage(const InProgress& request,
+                                       const serving::Response& response) const;
+
+  // Queues `message` (may be null), ends the request if `is_final`, and goes on writing.
+  void Deliver(const InProgress& request, std::unique_ptr<Message> message, bool is_final);
+  void EndWith(::grpc::Status status, bool drop_queue);
+
+  void QueueLocked(const InProgress& request, std::unique_ptr<Message> message, bool is_final);
+  void ReleaseOrderedLocked();
+  bool TooManyPendingLocked() const;
+  bool MayReadLocked() const;
+  Action NextLocked();
+  void Do(Action action);
+  std::vector<std::shared_ptr<serving::CancelToken>> TakeTokensLocked();
+
+  serving::Server& server_;
+  ActiveCalls& calls_;
+  const StreamLimits limits_;
+  const bool is_strict_;
+  ActiveCalls::CallId call_id_ = 0;
+  std::shared_ptr<StreamCall> self_;                          // gRPC's reference
+  std::shared_ptr<::inference::ModelInferRequest> incoming_;  // being read
+
+  std::mutex mutex_;
+  uint64_t next_id_ = 1;
+  std::unordered_map<uint64_t, std::shared_ptr<serving::CancelToken>> in_progress_;
+  std::deque<Place> order_;
+  std::deque<std::unique_ptr<Message>> queue_;  // ready to be written
+  std::unique_ptr<Message> writing_;            // given to gRPC
+  int num_pending_ = 0;                         // in order_ and queue_
+  size_t pending_bytes_ = 0;
+  bool reads_paused_ = false;
+  bool reads_done_ = false;  // half-closed by the client
+  bool is_draining_ = false;
+  bool is_finished_ = false;           // Finish was called
+  std::optional<::grpc::Status> end_;  // decided; follows what is in queue_
+};
+
+}  // namespace inflight::kserve
