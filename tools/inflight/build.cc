@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// inflight build: checkpoint or Hugging Face directory -> engine directory.
+#include "builder/builder.h"
+#include "command_line.h"
+#include "commands.h"
+#include "progress.h"
+
+namespace inflight::tool {
+namespace {
+
+const Usage kUsage = {
+    "inflight build --checkpoint-dir CHECKPOINT --output-dir ENGINE",
+    "Builds an engine directory from a checkpoint or a Hugging Face model directory."};
+
+struct Options {
+  builder::BuildOptions build;
+  std::string dtype = "auto";
+};
+
+config::Schema<Options> MakeSchema() {
+  config::Schema<Options> schema;
+  schema.Section("Build");
+  schema.Add(
+      "checkpoint_dir", [](Options& o) -> auto& { return o.build.checkpoint_dir; },
+      "Checkpoint, or a Hugging Face model directory.");
+  schema.Add(
+      "output_dir", [](Options& o) -> auto& { return o.build.output_dir; },
+      "Directory of the engine.");
+  schema.Add(
+      "dtype", [](Options& o) -> auto& { return o.dtype; },
+      "Weights and KV cache; auto keeps the checkpoint's.",
+      config::OneOf({"auto", "float32", "bfloat16", "float16"}));
+  schema.Section("Limits");
+  schema.Add(
+      "max_batch_size", [](Options& o) -> auto& { return o.build.limits.max_batch_size; },
+      "Sequences in one step.", config::Range(1, 1024));
+  schema.Add(
+      "max_num_tokens", [](Options& o) -> auto& { return o.build.limits.max_num_tokens; },
+      "Packed tokens in one step.", config::AtLeast(1));
+  schema.Add(
+      "max_seq_len", [](Options& o) -> auto& { return o.build.limits.max_seq_len; },
+      "Prompt and output of one sequence; 0 is the model's max_position_embeddings.",
+      config::AtLeast(0));
+  schema.Add(
+      "max_input_len", [](Options& o) -> auto& { return o.build.limits.max_input_len; },
+      "Prompt of one sequence; 0 is max_seq_len.", config::AtLeast(0));
+  schema.Add(
+      "max_beam_width", [](Options& o) -> auto& { return o.build.limits.max_beam_width; },
+      "Beams of a request; only 1 is built.", config::Range(1, 1));
+  schema.Alias("max_decoder_seq_len", "max_seq_len");
+  return schema;
+}
+
+}  // namespace
+
+int BuildMain(Args args) {
+  Options options;
+  std::vector<std::string> positionals;
+  const auto parsed = ParseInto(args, kUsage, MakeSchema(), options, positionals);
+  if (!parsed.ok()) return Fail(parsed.status());
+  if (*parsed == Parsed::kHelpShown) return 0;
+  if (!positionals.empty())
+    return Fail(
+        InvalidArgument("unexpected argument '" + positionals[0] + "'; usage: " + kUsage.line));
+  if (options.build.checkpoint_dir.empty() || options.build.output_dir.empty())
+    return Fail(
+        InvalidArgument("--checkpoint-dir and --output-dir are needed; usage: " + kUsage.line));
+  if (options.dtype != "auto") options.build.dtype = DTypeFromName(options.dtype);
+  ProgressBar bar("build");
+  const Status status = builder::Build(
+      options.build,
+      [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); });
+  return status.ok() ? 0 : Fail(status);
+}
+
+std::string BuildOptionsMarkdown() { return config::ToMarkdown(MakeSchema().options()); }
+
+}  // namespace inflight::tool

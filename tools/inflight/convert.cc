@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// inflight convert: Hugging Face directory -> checkpoint.
+#include "builder/builder.h"
+#include "command_line.h"
+#include "commands.h"
+#include "progress.h"
+
+namespace inflight::tool {
+namespace {
+
+const Usage kUsage = {
+    "inflight convert --model-dir HF --output-dir CHECKPOINT [--dtype auto]",
+    "Converts a Hugging Face model directory to a checkpoint (config.json and rank0.safetensors)."};
+
+config::Schema<builder::ConvertOptions> MakeSchema() {
+  using Options = builder::ConvertOptions;
+  config::Schema<Options> schema;
+  schema.Section("Convert");
+  schema.Add(
+      "model_dir", [](Options& o) -> auto& { return o.model_dir; },
+      "Hugging Face model directory.");
+  schema.Add(
+      "output_dir", [](Options& o) -> auto& { return o.output_dir; },
+      "Directory of the checkpoint.");
+  schema.Add(
+      "dtype", [](Options& o) -> auto& { return o.dtype; },
+      "Stored dtype; auto is the model's own, float16 where that is float32 or not named.",
+      config::OneOf({"auto", "float32", "bfloat16", "float16"}));
+  schema.Add(
+      "tp_size", [](Options& o) -> auto& { return o.tp_size; },
+      "Tensor-parallel ranks; only 1 is built.", config::AtLeast(1));
+  schema.Add(
+      "pp_size", [](Options& o) -> auto& { return o.pp_size; },
+      "Pipeline-parallel ranks; only 1 is built.", config::AtLeast(1));
+  return schema;
+}
+
+}  // namespace
+
+int ConvertMain(Args args) {
+  builder::ConvertOptions options;
+  std::vector<std::string> positionals;
+  const auto parsed = ParseInto(args, kUsage, MakeSchema(), options, positionals);
+  if (!parsed.ok()) return Fail(parsed.status());
+  if (*parsed == Parsed::kHelpShown) return 0;
+  if (!positionals.empty())
+    return Fail(
+        InvalidArgument("unexpected argument '" + positionals[0] + "'; usage: " + kUsage.line));
+  if (options.model_dir.empty() || options.output_dir.empty())
+    return Fail(InvalidArgument("--model-dir and --output-dir are needed; usage: " + kUsage.line));
+  ProgressBar bar("convert");
+  const Status status = builder::Convert(
+      options, [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); });
+  return status.ok() ? 0 : Fail(status);
+}
+
+std::string ConvertOptionsMarkdown() { return config::ToMarkdown(MakeSchema().options()); }
+
+}  // namespace inflight::tool

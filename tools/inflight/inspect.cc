@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// inflight inspect: what is in a model, checkpoint, engine or repository, and its memory plan.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "builder/builder.h"
+#include "command_line.h"
+#include "commands.h"
+#include "executor/memory_plan.h"
+#include "tensor/device.h"
+
+namespace inflight::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+const Usage kUsage = {"inflight inspect DIR",
+                      "Shows what is in a Hugging Face, checkpoint, engine or model-repository "
+                      "directory, and the memory that serving it takes."};
+
+struct Options {
+  ExecutorOptions executor;
+  std::optional<std::string> dtype;
+};
+
+config::Schema<Options> MakeSchema() {
+  config::Schema<Options> schema;
+  schema.Section("Inspect");
+  schema.Add(
+      "dtype", [](Options& o) -> auto& { return o.dtype; },
+      "Plan for this dtype; not for engine directories.",
+      config::OneOf({"float32", "bfloat16", "float16"}));
+  schema.Add(
+      "max_batch_size", [](Options& o) -> auto& { return o.executor.max_batch_size; },
+      "Plan for so many sequences in a step.", config::AtLeast(1));
+  schema.Add(
+      "max_num_tokens", [](Options& o) -> auto& { return o.executor.max_num_tokens; },
+      "Plan for so many tokens in a step.", config::AtLeast(1));
+  schema.Add(
+      "max_kv_tokens", [](Options& o) -> auto& { return o.executor.max_kv_tokens; },
+      "Cap on tokens in the KV cache.", config::AtLeast(1));
+  schema.Add(
+      "kv_cache_free_memory_fraction",
+      [](Options& o) -> auto& { return o.executor.kv_cache_free_memory_fraction; },
+      "Share of free memory for the KV cache.", config::Range(0.001, 0.999));
+  return schema;
+}
+
+const char* KindName(builder::SourceKind kind) {
+  switch (kind) {
+    case builder::SourceKind::kHuggingFace:
+      return "Hugging Face directory";
+    case builder::SourceKind::kCheckpoint:
+      return "checkpoint";
+    case builder::SourceKind::kEngine:
+      return "engine";
+  }
+  return "";
+}
+
+std::string DescribeRope(const model::ModelConfig& config) {
+  using Kind = model::RopeScaling::Kind;
+  if (config.position == model::PositionKind::kLearnedAbsolute) return "learned";
+  std::string text = fmt::format("rope theta {}", config.rope_theta);
+  if (config.rope_scaling.kind == Kind::kLinear)
+    text += fmt::format(", linear factor {}", config.rope_scaling.factor);
+  if (config.rope_scaling.kind == Kind::kLlama3)
+    text += fmt::format(", llama3 factor {}", config.rope_scaling.factor);
+  if (config.rope_scaling.kind == Kind::kDynamic)
+    text += fmt::format(", dynamic factor {}", config.rope_scaling.factor);
+  return text;
+}
+
+Status InspectModel(const fs::path& dir, const Options& options) {
+  builder::OpenOptions open;
+  if (options.dtype) open.dtype = DTypeFromName(*options.dtype);
+  ASSIGN_OR_RETURN(const builder::Description description, builder::Describe(dir, open));
+  const model::ModelConfig& c = description.config;
+  fmt::print("{}: {}\n", dir.string(), KindName(description.kind));
+  fmt::print("architecture  {}, {}\n", c.architecture, DTypeName(c.dtype));
+  fmt::print(
+      "layers {}, hidden {}, heads {} (kv {}), head_dim {}, intermediate {}, vocabulary {}\n",
+      c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads, c.head_dim, c.intermediate_size,
+      c.vocab_size);
+  fmt::print("positions     {}, up to {}; embeddings {}\n", DescribeRope(c),
+             c.max_position_embeddings, c.tied_embeddings ? "tied" : "untied");
+  fmt::print("end ids       {}\n", fmt::join(c.end_ids, " "));
+  const auto device = Device::Cpu();
+  ASSIGN_OR_RETURN(const executor::MemoryPlan plan,
+                   executor::PlanMemory(c, description.limits, description.weight_bytes,
+                                        /*weights_are_taken=*/false, options.executor,
+                                        device->ledger().free_bytes()));
+  fmt::print("\nMemory plan on {} ({:.1f} GiB free):\n{}", device->name(),
+             static_cast<double>(device->ledger().free_bytes()) / (1 << 30), plan.ToString());
+  return Status::Ok();
+}
+
+bool IsRepository(const fs::path& dir) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(dir, error))
+    if (entry.is_directory(error) && fs::exists(entry.path() / "config.pbtxt", error)) return true;
+  return false;
+}
+
+// Models of a repository by name; engines in version directories with their plans.
+Status InspectRepository(const fs::path& dir, const Options& options) {
+  fmt::print("{}: model repository\n", dir.string());
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(dir, error)) {
+    if (!entry.is_directory(error)) continue;
+    fmt::print("\nmodel {}\n", entry.path().filename().string());
+    for (const auto& version : fs::directory_iterator(entry.path(), error)) {
+      if (!version.is_directory(error)) continue;
+      const bool has_model = fs::exists(version.path() / "config.json", error);
+      fmt::print("version {}{}\n", version.path().filename().string(), has_model ? ":" : "");
+      if (!has_model) continue;
+      if (const Status status = InspectModel(version.path(), options); !status.ok())
+        fmt::print("  {}\n", status.message());
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+int InspectMain(Args args) {
+  Options options;
+  std::vector<std::string> positionals;
+  const auto parsed = ParseInto(args, kUsage, MakeSchema(), options, positionals);
+  if (!parsed.ok()) return Fail(parsed.status());
+  if (*parsed == Parsed::kHelpShown) return 0;
+  if (positionals.size() != 1)
+    return Fail(InvalidArgument("one directory is needed; usage: " + kUsage.line));
+  const Status status = IsRepository(positionals[0]) ? InspectRepository(positionals[0], options)
+                                                     : InspectModel(positionals[0], options);
+  return status.ok() ? 0 : Fail(status);
+}
+
+std::string InspectOptionsMarkdown() { return config::ToMarkdown(MakeSchema().options()); }
+
+}  // namespace inflight::tool

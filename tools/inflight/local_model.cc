@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "local_model.h"
+
+#include "executor/executor.h"
+#include "executor/local_backend.h"
+#include "progress.h"
+
+namespace inflight::tool {
+
+Result<LocalModel> OpenLocalModel(const std::filesystem::path& dir,
+                                  const LocalModelOptions& options) {
+  LocalModel model;
+  model.device = Device::Cpu(options.num_threads.value_or(0));
+  builder::OpenOptions open;
+  if (options.dtype) open.dtype = DTypeFromName(*options.dtype);
+  {
+    ProgressBar bar("load");
+    ASSIGN_OR_RETURN(model.engine, builder::Open(dir, *model.device, open,
+                                                 [&bar](double fraction, std::string_view what) {
+                                                   bar.Update(fraction, what);
+                                                 }));
+  }
+  if (!model.engine->tokenizer_dir.empty()) {
+    ASSIGN_OR_RETURN(model.tokenizer, tokenizer::Tokenizer::Load(model.engine->tokenizer_dir));
+  }
+  ASSIGN_OR_RETURN(auto backend, executor::CreateLocalBackend(model.engine, *model.device,
+                                                              options.executor, options.ops));
+  ASSIGN_OR_RETURN(model.executor, executor::CreateExecutor(std::move(backend), options.executor));
+  return model;
+}
+
+}  // namespace inflight::tool

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// inflight: one binary, a subcommand per file of this folder.
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "commands.h"
+#include "inflight/version.h"
+
+namespace inflight::tool {
+namespace {
+
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*main)(Args);
+  std::string (*markdown)();
+};
+
+constexpr Command kCommands[] = {
+    {"serve", "serve models over HTTP and gRPC", ServeMain, ServeOptionsMarkdown},
+    {"run", "generate without a server: a prompt, or a file of requests", RunMain,
+     RunOptionsMarkdown},
+    {"tokenize", "text to token ids and back", TokenizeMain, TokenizeOptionsMarkdown},
+    {"convert", "Hugging Face directory to checkpoint", ConvertMain, ConvertOptionsMarkdown},
+    {"build", "checkpoint or Hugging Face directory to engine", BuildMain, BuildOptionsMarkdown},
+    {"inspect", "what is in a model, checkpoint, engine or repository, and its memory plan",
+     InspectMain, InspectOptionsMarkdown},
+    {"bench", "measure generation beside this machine's limits", BenchMain, BenchOptionsMarkdown},
+};
+
+void PrintUsage(FILE* out) {
+  std::fprintf(out, "inflight %s: an LLM inference server\n\nUsage: inflight COMMAND [options]\n\n",
+               kVersion);
+  for (const Command& command : kCommands)
+    std::fprintf(out, "  %-10s %s\n", command.name, command.summary);
+  std::fprintf(out, "\n`inflight COMMAND --help` lists a command's options.\n");
+}
+
+// The page docs/configuration.md; a test keeps the file equal to it.
+int PrintConfigurationPage() {
+  std::printf(
+      "# Configuration\n\nMade by `inflight options` from the schemas that parse them; do not "
+      "edit.\n\n"
+      "A flag is `--name value` or `--name=value`. With `--config FILE` the same options are read "
+      "from a JSON object under their\n"
+      "file keys; flags win over the file.\n");
+  for (const Command& command : kCommands)
+    std::printf("\n## inflight %s\n%s", command.name, command.markdown().c_str());
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  if (argc < 2) {
+    PrintUsage(stderr);
+    return 1;
+  }
+  const std::string_view name = argv[1];
+  if (name == "--help" || name == "-h" || name == "help") {
+    PrintUsage(stdout);
+    return 0;
+  }
+  if (name == "--version" || name == "version") {
+    std::printf("inflight %s\n", kVersion);
+    return 0;
+  }
+  if (name == "options") return PrintConfigurationPage();
+  for (const Command& command : kCommands)
+    if (name == command.name) return command.main(Args(argv + 2, static_cast<size_t>(argc - 2)));
+  std::fprintf(stderr, "inflight: unknown command '%s'\n\n", argv[1]);
+  PrintUsage(stderr);
+  return 1;
+}
+
+}  // namespace
+}  // namespace inflight::tool
+
+int main(int argc, char** argv) { return inflight::tool::Main(argc, argv); }

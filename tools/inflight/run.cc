@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// inflight run: generate without a server. A prompt streams to the terminal; a file of JSON lines
+// is answered in the same order.
+#include <condition_variable>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "command_line.h"
+#include "commands.h"
+#include "local_model.h"
+#include "progress.h"
+#include "run_request.h"
+
+namespace inflight::tool {
+namespace {
+
+using nlohmann::json;
+
+const Usage kUsage = {
+    "inflight run DIR --prompt TEXT | --input requests.jsonl [--output results.jsonl]",
+    "Generates without a server from a Hugging Face, checkpoint or engine directory. Lines of "
+    "--input are JSON objects\n"
+    "with text_input or input_ids and the ensemble's parameter names (max_tokens, temperature, "
+    "top_k, ...)."};
+
+struct Options {
+  LocalModelOptions model;
+  std::string prompt;
+  std::string input;
+  std::string output = "-";
+  int max_tokens = 64;
+  std::optional<double> temperature;
+  std::optional<int> top_k;
+  std::optional<double> top_p;
+  std::optional<uint32_t> seed;
+  bool verbose = false;
+};
+
+config::Schema<Options> MakeSchema() {
+  config::Schema<Options> schema;
+  schema.Section("Run");
+  schema.Add(
+      "prompt", [](Options& o) -> auto& { return o.prompt; },
+      "Text to continue; the answer streams to standard output.");
+  schema.Add(
+      "input", [](Options& o) -> auto& { return o.input; },
+      "File of requests, a JSON object a line; - is standard input.");
+  schema.Add(
+      "output", [](Options& o) -> auto& { return o.output; },
+      "File of results; - is standard output.");
+  schema.Add(
+      "max_tokens", [](Options& o) -> auto& { return o.max_tokens; },
+      "Tokens to generate where a request does not say.", config::AtLeast(1));
+  schema.Add(
+      "temperature", [](Options& o) -> auto& { return o.temperature; }, "For --prompt.",
+      config::AtLeast(0));
+  schema.Add(
+      "top_k", [](Options& o) -> auto& { return o.top_k; }, "For --prompt; 0 is off.",
+      config::AtLeast(0));
+  schema.Add(
+      "top_p", [](Options& o) -> auto& { return o.top_p; }, "For --prompt; 0 is off.",
+      config::Range(0, 1));
+  schema.Add(
+      "seed", [](Options& o) -> auto& { return o.seed; }, "For --prompt.", config::AtLeast(0));
+  schema.Add(
+      "log_verbose", [](Options& o) -> auto& { return o.verbose; },
+      "Log what is loaded and chosen.", config::Switch());
+  schema.Section("Engine");
+  schema.Add(
+      "dtype", [](Options& o) -> auto& { return o.model.dtype; },
+      "Compute in this dtype; not for engine directories.",
+      config::OneOf({"float32", "bfloat16", "float16"}));
+  schema.Add(
+      "threads", [](Options& o) -> auto& { return o.model.num_threads; },
+      "CPU threads; default: the usable cores.", config::Range(1, 1024));
+  schema.Add(
+      "ops", [](Options& o) -> auto& { return o.model.ops; },
+      "Operator table by name, such as reference or cpu/avx2.");
+  schema.Add(
+      "max_batch_size", [](Options& o) -> auto& { return o.model.executor.max_batch_size; },
+      "Sequences in one step.", config::AtLeast(1));
+  schema.Add(
+      "kv_cache_free_memory_fraction",
+      [](Options& o) -> auto& { return o.model.executor.kv_cache_free_memory_fraction; },
+      "Share of free memory for the KV cache.", config::Range(0.001, 0.999));
+  return schema;
+}
+
+// Prints text as it comes; Wait returns the final status.
+class TerminalSink : public ResponseSink {
+ public:
+  explicit TerminalSink(std::shared_ptr<const tokenizer::Tokenizer> tokenizer)
+      : detokenizer_(std::move(tokenizer), /*skip_special_tokens=*/true) {}
+
+  void OnResponse(Response response) override {
+    std::string text = detokenizer_.Append(response.output_ids);
+    if (response.is_final) text += detokenizer_.Finish();
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+    if (!response.is_final) return;
+    const std::lock_guard lock(mutex_);
+    status_ = response.status;
+    done_ = true;
+    wake_.notify_all();
+  }
+
+  Status Wait() {
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [this] { return done_; });
+    return status_;
+  }
+
+ private:
+  tokenizer::Detokenizer detokenizer_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool done_ = false;
+  Status status_;
+};
+
+Status RunPrompt(const LocalModel& model, const Options& options) {
+  if (model.tokenizer == nullptr)
+    return FailedPrecondition(
+        "--prompt: this model directory has no tokenizer; use --input with input_ids");
+  Request request;
+  ASSIGN_OR_RETURN(request.input_ids,
+                   model.tokenizer->Encode(options.prompt, /*add_special_tokens=*/true));
+  request.max_tokens = options.max_tokens;
+  request.streaming = true;
+  request.end_ids = model.engine->config.end_ids;
+  if (options.temperature) request.sampling.temperature = static_cast<float>(*options.temperature);
+  request.sampling.top_k = options.top_k;
+  if (options.top_p) request.sampling.top_p = static_cast<float>(*options.top_p);
+  if (options.seed) request.sampling.seed = *options.seed;
+  auto sink = std::make_shared<TerminalSink>(model.tokenizer);
+  RETURN_IF_ERROR(model.executor->Enqueue(std::move(request), sink).status());
+  const Status status = sink->Wait();
+  std::fputc('\n', stdout);
+  return status;
+}
+
+json ResultLine(const Response& response, const tokenizer::Tokenizer* tokenizer,
+                bool with_log_probs) {
+  if (!response.status.ok()) return {{"error", response.status.message()}};
+  json line;
+  if (tokenizer != nullptr)
+    line["text_output"] = tokenizer->Decode(response.output_ids, /*skip_special_tokens=*/true);
+  line["output_ids"] = response.output_ids;
+  line["finish_reason"] = FinishReasonName(response.finish_reason);
+  if (with_log_probs) {
+    line["output_log_probs"] = response.output_log_probs;
+    line["cum_log_probs"] = response.cum_log_prob;
+  }
+  return line;
+}
+
+// Writes results in the order of their lines, whatever the order in which they come, and bounds how
+// many are under way.
+class OrderedWriter {
+ public:
+  OrderedWriter(std::ostream& out, size_t window) : out_(out), window_(window) {}
+
+  // Waits until line `index` is within the window.
+  void WaitForRoom(size_t index) {
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [&] { return index < next_ + window_; });
+  }
+
+  void Write(size_t index, const json& line) {
+    const std::lock_guard lock(mutex_);
+    ready_.emplace(index, line.dump(-1, ' ', false, json::error_handler_t::replace));
+    for (auto it = ready_.begin(); it != ready_.end() && it->first == next_;
+         it = ready_.erase(it), ++next_)
+      out_ << it->second << '\n';
+    if (ready_.empty()) out_.flush();
+    wake_.notify_all();
+  }
+
+  void WaitForAll(size_t count) {
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [&] { return next_ == count; });
+  }
+
+  size_t num_written() const {
+    const std::lock_guard lock(mutex_);
+    return next_;
+  }
+
+ private:
+  std::ostream& out_;
+  const size_t window_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::map<size_t, std::string> ready_;
+  size_t next_ = 0;
+};
+
+class LineSink : public ResponseSink {
+ public:
+  LineSink(OrderedWriter& writer, size_t index, const tokenizer::Tokenizer* tokenizer,
+           bool with_log_probs)
+      : writer_(writer), index_(index), tokenizer_(tokenizer), with_log_probs_(with_log_probs) {}
+
+  void OnResponse(Response response) override {
+    if (response.is_final) writer_.Write(index_, ResultLine(response, tokenizer_, with_log_probs_));
+  }
+
+ private:
+  OrderedWriter& writer_;
+  const size_t index_;
+  const tokenizer::Tokenizer* tokenizer_;
+  const bool with_log_probs_;
+};
+
+void StartLine(const LocalModel& model, const RunDefaults& defaults, const std::string& text,
+               size_t index, OrderedWriter& writer) {
+  auto request = ParseRunRequest(text, model.tokenizer.get(), defaults);
+  Status status = request.status();
+  if (request.ok()) {
+    const bool with_log_probs = request->output.return_log_probs;
+    auto sink = std::make_shared<LineSink>(writer, index, model.tokenizer.get(), with_log_probs);
+    status = model.executor->Enqueue(*std::move(request), std::move(sink)).status();
+  }
+  if (!status.ok()) writer.Write(index, {{"error", status.message()}});
+}
+
+Status RunFile(const LocalModel& model, const Options& options) {
+  std::ifstream input_file;
+  if (options.input != "-") {
+    input_file.open(options.input);
+    if (!input_file) return NotFound("--input: cannot open '" + options.input + "'");
+  }
+  std::ofstream output_file;
+  if (options.output != "-") {
+    output_file.open(options.output);
+    if (!output_file) return NotFound("--output: cannot create '" + options.output + "'");
+  }
+  std::istream& in = options.input == "-" ? std::cin : input_file;
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);)
+    if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(std::move(line));
+
+  const RunDefaults defaults{.max_tokens = options.max_tokens,
+                             .end_ids = model.engine->config.end_ids};
+  OrderedWriter writer(options.output == "-" ? std::cout : output_file,
+                       2 * static_cast<size_t>(model.executor->limits().max_batch_size));
+  {
+    ProgressBar bar("run");
+    for (size_t i = 0; i < lines.size(); ++i) {
+      writer.WaitForRoom(i);
+      StartLine(model, defaults, lines[i], i, writer);
+      bar.Update(static_cast<double>(writer.num_written()) / static_cast<double>(lines.size()),
+                 "requests");
+    }
+    writer.WaitForAll(lines.size());
+    bar.Update(1.0, "requests");
+  }
+  return Status::Ok();
+}
+
+Status Run(const std::string& dir, const Options& options) {
+  ASSIGN_OR_RETURN(const LocalModel model, OpenLocalModel(dir, options.model));
+  const Status status = options.input.empty() ? RunPrompt(model, options) : RunFile(model, options);
+  model.executor->Shutdown(/*drain_ms=*/0);
+  return status;
+}
+
+}  // namespace
+
+int RunMain(Args args) {
+  Options options;
+  std::vector<std::string> positionals;
+  const auto parsed = ParseInto(args, kUsage, MakeSchema(), options, positionals);
+  if (!parsed.ok()) return Fail(parsed.status());
+  if (*parsed == Parsed::kHelpShown) return 0;
+  if (positionals.size() != 1)
+    return Fail(InvalidArgument("one model directory is needed; usage: " + kUsage.line));
+  if (options.prompt.empty() == options.input.empty())
+    return Fail(
+        InvalidArgument("exactly one of --prompt and --input is needed; usage: " + kUsage.line));
+  logging::SetLevel(options.verbose ? logging::Level::kVerbose : logging::Level::kWarning);
+  const Status status = Run(positionals[0], options);
+  return status.ok() ? 0 : Fail(status);
+}
+
+std::string RunOptionsMarkdown() { return config::ToMarkdown(MakeSchema().options()); }
+
+}  // namespace inflight::tool

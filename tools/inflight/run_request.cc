@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run_request.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "config/schema.h"
+
+namespace inflight::tool {
+namespace {
+
+using nlohmann::json;
+
+struct Line {
+  const tokenizer::Tokenizer* tokenizer;
+  Request request;
+};
+
+Status Wrong(std::string_view key, const json& value, std::string_view needed) {
+  return InvalidArgument(fmt::format("{}: got {}, needs {}", key,
+                                     value.dump(-1, ' ', false, json::error_handler_t::replace),
+                                     needed));
+}
+
+template <typename T>
+Status SetInteger(std::string_view key, const json& value, T& out) {
+  if (value.is_number_unsigned() &&
+      value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int>::max())) {
+    out = static_cast<int>(value.get<uint64_t>());
+    return Status::Ok();
+  }
+  if (!value.is_number_integer() || value.is_number_unsigned() ||
+      value.get<int64_t>() < std::numeric_limits<int>::min())
+    return Wrong(key, value, "a 32-bit integer");
+  out = static_cast<int>(value.get<int64_t>());
+  return Status::Ok();
+}
+
+Status SetFloat(std::string_view key, const json& value, std::optional<float>& out) {
+  if (!value.is_number()) return Wrong(key, value, "a number");
+  out = value.get<float>();
+  return Status::Ok();
+}
+
+Status SetBool(std::string_view key, const json& value, bool& out) {
+  if (!value.is_boolean()) return Wrong(key, value, "true or false");
+  out = value.get<bool>();
+  return Status::Ok();
+}
+
+Status SetIds(std::string_view key, const json& value, std::vector<TokenId>& out) {
+  out.clear();
+  for (const json& element : value.is_array() ? value : json::array({value})) {
+    TokenId id = 0;
+    RETURN_IF_ERROR(SetInteger(key, element, id));
+    out.push_back(id);
+  }
+  return Status::Ok();
+}
+
+Status SetText(Line& line, const json& value) {
+  if (!value.is_string()) return Wrong("text_input", value, "a text");
+  if (line.tokenizer == nullptr)
+    return FailedPrecondition("text_input: this model directory has no tokenizer; give input_ids");
+  ASSIGN_OR_RETURN(
+      line.request.input_ids,
+      line.tokenizer->Encode(value.get_ref<const std::string&>(), /*add_special_tokens=*/true));
+  return Status::Ok();
+}
+
+Status SetEndIds(Line& line, const json& value) {
+  RETURN_IF_ERROR(SetIds("end_id", value, line.request.end_ids));
+  if (line.request.end_ids == std::vector<TokenId>{-1}) line.request.end_ids.clear();
+  return Status::Ok();
+}
+
+Status SetStopWords(Line& line, const json& value) {
+  for (const json& word : value.is_array() ? value : json::array({value})) {
+    if (!word.is_string()) return Wrong("stop_words", word, "a text or a list of texts");
+    if (word.get_ref<const std::string&>().empty()) continue;
+    if (line.tokenizer == nullptr)
+      return FailedPrecondition("stop_words: this model directory has no tokenizer");
+    ASSIGN_OR_RETURN(auto ids, line.tokenizer->Encode(word.get_ref<const std::string&>(),
+                                                      /*add_special_tokens=*/false));
+    if (!ids.empty()) line.request.stop_words.push_back(std::move(ids));
+  }
+  return Status::Ok();
+}
+
+Status SetSeed(Line& line, const json& value) {
+  if (!value.is_number_unsigned()) return Wrong("random_seed", value, "an unsigned 64-bit integer");
+  line.request.sampling.seed = value.get<uint64_t>();
+  return Status::Ok();
+}
+
+using Setter = std::function<Status(Line&, const json&)>;
+
+const std::map<std::string, Setter, std::less<>>& Setters() {
+  static const auto* setters = new std::map<std::string, Setter, std::less<>>{
+      {"text_input", SetText},
+      {"input_ids",
+       [](Line& l, const json& v) { return SetIds("input_ids", v, l.request.input_ids); }},
+      {"max_tokens",
+       [](Line& l, const json& v) { return SetInteger("max_tokens", v, l.request.max_tokens); }},
+      {"temperature",
+       [](Line& l, const json& v) {
+         return SetFloat("temperature", v, l.request.sampling.temperature);
+       }},
+      {"top_k",
+       [](Line& l, const json& v) { return SetInteger("top_k", v, l.request.sampling.top_k); }},
+      {"top_p",
+       [](Line& l, const json& v) { return SetFloat("top_p", v, l.request.sampling.top_p); }},
+      {"min_p",
+       [](Line& l, const json& v) { return SetFloat("min_p", v, l.request.sampling.min_p); }},
+      {"random_seed", SetSeed},
+      {"repetition_penalty",
+       [](Line& l, const json& v) {
+         return SetFloat("repetition_penalty", v, l.request.sampling.repetition_penalty);
+       }},
+      {"presence_penalty",
+       [](Line& l, const json& v) {
+         return SetFloat("presence_penalty", v, l.request.sampling.presence_penalty);
+       }},
+      {"frequency_penalty",
+       [](Line& l, const json& v) {
+         return SetFloat("frequency_penalty", v, l.request.sampling.frequency_penalty);
+       }},
+      {"end_id", SetEndIds},
+      {"stop_words", SetStopWords},
+      {"beam_width",
+       [](Line& l, const json& v) {
+         return SetInteger("beam_width", v, l.request.sampling.beam_width);
+       }},
+      {"num_return_sequences",
+       [](Line& l, const json& v) {
+         return SetInteger("num_return_sequences", v, l.request.sampling.num_return_sequences);
+       }},
+      {"return_log_probs",
+       [](Line& l, const json& v) {
+         return SetBool("return_log_probs", v, l.request.output.return_log_probs);
+       }},
+  };
+  return *setters;
+}
+
+// Inputs of the ensemble that are not built yet, and whether a value of them asks for nothing.
+bool AsksForNothing(const json& value) {
+  if (value.is_null()) return true;
+  if (value.is_boolean()) return !value.get<bool>();
+  if (value.is_number()) return value.get<double>() == 0;
+  if (value.is_string()) return value.get_ref<const std::string&>().empty();
+  return value.empty() ||
+         (value.is_array() && std::all_of(value.begin(), value.end(), AsksForNothing));
+}
+
+constexpr std::string_view kNotBuilt[] = {"bad_words",
+                                          "min_length",
+                                          "length_penalty",
+                                          "early_stopping",
+                                          "beam_search_diversity_rate",
+                                          "no_repeat_ngram_size",
+                                          "embedding_bias_words",
+                                          "embedding_bias_weights",
+                                          "return_context_logits",
+                                          "return_generation_logits",
+                                          "prompt_embedding_table",
+                                          "prompt_vocab_size",
+                                          "lora_task_id",
+                                          "lora_weights",
+                                          "lora_config",
+                                          "top_p_min",
+                                          "top_p_decay",
+                                          "top_p_reset_ids",
+                                          "num_draft_tokens",
+                                          "use_draft_logits"};
+
+}  // namespace
+
+Result<Request> ParseRunRequest(std::string_view line, const tokenizer::Tokenizer* tokenizer,
+                                const RunDefaults& defaults) {
+  const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return InvalidArgument("the line is not a JSON object");
+  if (object.contains("text_input") == object.contains("input_ids"))
+    return InvalidArgument("exactly one of text_input and input_ids is needed");
+  Line result{.tokenizer = tokenizer, .request = {}};
+  result.request.max_tokens = defaults.max_tokens;
+  result.request.end_ids = defaults.end_ids;
+  for (const auto& [key, value] : object.items()) {
+    if (const auto found = Setters().find(key); found != Setters().end()) {
+      RETURN_IF_ERROR(found->second(result, value));
+    } else if (std::find(std::begin(kNotBuilt), std::end(kNotBuilt), key) != std::end(kNotBuilt)) {
+      if (!AsksForNothing(value))
+        return Unimplemented(key + ": is not supported yet; leave it out");
+    } else {
+      std::vector<std::string> known;
+      for (const auto& [name, setter] : Setters()) known.push_back(name);
+      const auto nearest = config::Nearest(key, known);
+      return InvalidArgument("unknown key '" + key + "'" +
+                             (nearest ? "; did you mean '" + *nearest + "'?" : ""));
+    }
+  }
+  return std::move(result.request);
+}
+
+}  // namespace inflight::tool

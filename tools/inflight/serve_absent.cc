@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// `inflight serve` of a build without the server (-DINFLIGHT_SERVER=OFF).
+#include "command_line.h"
+#include "commands.h"
+
+namespace inflight::tool {
+
+int ServeMain(Args) {
+  return Fail(Unimplemented("this build has no server; configure with -DINFLIGHT_SERVER=ON"));
+}
+
+std::string ServeOptionsMarkdown() { return "\nNot in this build.\n"; }
+
+}  // namespace inflight::tool

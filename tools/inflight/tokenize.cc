@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// inflight tokenize: text <-> ids, a line each.
+#include <charconv>
+#include <fstream>
+#include <iostream>
+
+#include "command_line.h"
+#include "commands.h"
+#include "tokenizer/tokenizer.h"
+
+namespace inflight::tool {
+namespace {
+
+const Usage kUsage = {
+    "inflight tokenize DIR --input FILE [--decode]",
+    "Prints the token ids of each line of a file, or with --decode the text of each line of ids."};
+
+struct Options {
+  std::string input = "-";
+  bool decode = false;
+  bool add_special_tokens = true;
+  bool skip_special_tokens = true;
+};
+
+config::Schema<Options> MakeSchema() {
+  config::Schema<Options> schema;
+  schema.Section("Tokenize");
+  schema.Add(
+      "input", [](Options& o) -> auto& { return o.input; }, "File of lines; - is standard input.");
+  schema.Add(
+      "decode", [](Options& o) -> auto& { return o.decode; }, "Lines are ids, print their text.",
+      config::Switch());
+  schema.Add(
+      "add_special_tokens", [](Options& o) -> auto& { return o.add_special_tokens; },
+      "Add what the tokenizer puts around a prompt (BOS).");
+  schema.Add(
+      "skip_special_tokens", [](Options& o) -> auto& { return o.skip_special_tokens; },
+      "Leave special tokens out of decoded text.");
+  return schema;
+}
+
+Result<std::vector<TokenId>> ParseIds(std::string_view line) {
+  std::vector<TokenId> ids;
+  const char* at = line.data();
+  const char* end = at + line.size();
+  while (at != end) {
+    if (*at == ' ' || *at == ',' || *at == '\t') {
+      ++at;
+      continue;
+    }
+    TokenId id = 0;
+    const auto [next, error] = std::from_chars(at, end, id);
+    if (error != std::errc())
+      return InvalidArgument("not a list of token ids: '" + std::string(at, end) + "'");
+    ids.push_back(id);
+    at = next;
+  }
+  return ids;
+}
+
+Status ProcessLine(const tokenizer::Tokenizer& tokenizer, const Options& options,
+                   const std::string& line) {
+  if (options.decode) {
+    ASSIGN_OR_RETURN(const std::vector<TokenId> ids, ParseIds(line));
+    std::cout << tokenizer.Decode(ids, options.skip_special_tokens) << '\n';
+    return Status::Ok();
+  }
+  ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
+                   tokenizer.Encode(line, options.add_special_tokens));
+  for (size_t i = 0; i < ids.size(); ++i) std::cout << (i > 0 ? " " : "") << ids[i];
+  std::cout << '\n';
+  return Status::Ok();
+}
+
+Status Run(const std::string& dir, const Options& options) {
+  ASSIGN_OR_RETURN(const auto tokenizer, tokenizer::Tokenizer::Load(dir));
+  std::ifstream file;
+  if (options.input != "-") {
+    file.open(options.input);
+    if (!file) return NotFound("--input: cannot open '" + options.input + "'");
+  }
+  std::istream& in = options.input == "-" ? std::cin : file;
+  std::string line;
+  for (int64_t number = 1; std::getline(in, line); ++number) {
+    if (Status status = ProcessLine(*tokenizer, options, line); !status.ok())
+      return status.WithPrefix("line " + std::to_string(number));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+int TokenizeMain(Args args) {
+  Options options;
+  std::vector<std::string> positionals;
+  const auto parsed = ParseInto(args, kUsage, MakeSchema(), options, positionals);
+  if (!parsed.ok()) return Fail(parsed.status());
+  if (*parsed == Parsed::kHelpShown) return 0;
+  if (positionals.size() != 1)
+    return Fail(InvalidArgument("one model directory is needed; usage: " + kUsage.line));
+  const Status status = Run(positionals[0], options);
+  return status.ok() ? 0 : Fail(status);
+}
+
+std::string TokenizeOptionsMarkdown() { return config::ToMarkdown(MakeSchema().options()); }
+
+}  // namespace inflight::tool
