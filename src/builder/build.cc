@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoint or Hugging Face directory -> engine, on disk or in memory.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "artifact/checkpoint.h"
+#include "artifact/engine_file.h"
+#include "builder/builder.h"
+#include "builder/engine_memory.h"
+#include "builder/model_files.h"
+#include "builder/pack.h"
+#include "builder/weight_source.h"
+#include "inflight/version.h"
+#include "model/config_json.h"
+#include "model/limits.h"
+
+namespace inflight::builder {
+namespace {
+
+using model::WeightSlot;
+
+// Holds one packed tensor at a time, so that building needs no second copy of the model.
+Status WriteEngineFile(const WeightSource& source, const std::filesystem::path& path,
+                       const Progress& progress) {
+  const model::ModelConfig& config = source.config;
+  model::DecoderWeights unused;
+  const std::vector<WeightSlot> slots = model::WeightSlots(config, unused);
+  std::vector<artifact::EngineTensor> tensors;
+  uint64_t largest = 0;
+  uint64_t total = 0;
+  for (const WeightSlot& slot : slots) {
+    tensors.push_back({.name = slot.name,
+                       .dtype = StoredDType(config, slot),
+                       .shape = slot.shape,
+                       .layout = std::string(ops::WeightLayoutName(StoredLayout(config, slot))),
+                       .num_bytes = StoredBytes(config, slot)});
+    largest = std::max(largest, tensors.back().num_bytes);
+    total += tensors.back().num_bytes;
+  }
+  const std::vector<artifact::EngineTensor> sizes = tensors;
+  ASSIGN_OR_RETURN(auto writer,
+                   artifact::EngineFileWriter::Create(path, "cpu", std::move(tensors)));
+  const std::unique_ptr<Device> device = Device::Cpu();
+  ASSIGN_OR_RETURN(const Buffer packed, Buffer::Allocate(*device, "packed tensor", largest));
+  uint64_t done = 0;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (progress) progress(static_cast<double>(done) / static_cast<double>(total), slots[i].name);
+    PackSlot(source, slots[i], device->cpu_pool(), packed.data());
+    RETURN_IF_ERROR(writer.Write(i, {packed.data(), sizes[i].num_bytes}));
+    done += sizes[i].num_bytes;
+  }
+  return writer.Finish();
+}
+
+}  // namespace
+
+Status Build(const BuildOptions& options, const Progress& progress) {
+  RETURN_IF_ERROR(CheckDistinct(options.checkpoint_dir, options.output_dir));
+  ASSIGN_OR_RETURN(const auto source, OpenWeightSource(options.checkpoint_dir, options.dtype));
+  ASSIGN_OR_RETURN(const model::EngineLimits limits,
+                   model::ResolveLimits(source->config, options.limits));
+  RETURN_IF_ERROR(artifact::CreateDirectory(options.output_dir));
+  RETURN_IF_ERROR(WriteEngineFile(*source, options.output_dir / artifact::kEngineFile, progress));
+  RETURN_IF_ERROR(CopyModelFiles(options.checkpoint_dir, options.output_dir));
+  // Last, because it is what makes the directory an engine.
+  RETURN_IF_ERROR(artifact::WriteConfig(
+      options.output_dir, {{"version", kVersion},
+                           {"pretrained_config", model::ConfigToCheckpoint(source->config)},
+                           {"build_config", model::LimitsToJson(source->config, limits)}}));
+  if (progress) progress(1.0, "done");
+  return Status::Ok();
+}
+
+Result<std::shared_ptr<const model::Engine>> Open(const std::filesystem::path& dir, Device& device,
+                                                  const OpenOptions& options,
+                                                  const Progress& progress) {
+  ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
+  if (kind == SourceKind::kEngine) return OpenEngine(dir, device, options, progress);
+  ASSIGN_OR_RETURN(const auto source, OpenWeightSource(dir, options.dtype));
+  ASSIGN_OR_RETURN(
+      const model::EngineLimits limits,
+      model::ResolveLimits(source->config, options.limits.value_or(model::EngineLimits{})));
+  return MakeEngine(
+      {.config = source->config, .limits = limits, .tokenizer_dir = TokenizerDir(dir)}, device,
+      [&](const WeightSlot& slot, std::byte* target) {
+        PackSlot(*source, slot, device.cpu_pool(), target);
+      },
+      progress);
+}
+
+Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions& options) {
+  ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
+  if (kind == SourceKind::kEngine) return DescribeEngine(dir, options);
+  ASSIGN_OR_RETURN(const auto source, OpenWeightSource(dir, options.dtype));
+  ASSIGN_OR_RETURN(
+      const model::EngineLimits limits,
+      model::ResolveLimits(source->config, options.limits.value_or(model::EngineLimits{})));
+  return Description{.kind = kind,
+                     .config = source->config,
+                     .limits = limits,
+                     .weight_bytes = EngineBytes(source->config)};
+}
+
+}  // namespace inflight::builder

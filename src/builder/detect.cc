@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "artifact/checkpoint.h"
+#include "artifact/json_file.h"
+#include "base/file.h"
+#include "builder/builder.h"
+
+namespace inflight::builder {
+
+Result<SourceKind> Detect(const std::filesystem::path& dir) {
+  const std::filesystem::path path = dir / artifact::kConfigFile;
+  if (!FileExists(dir)) return NotFound(fmt::format("{}: no such directory", dir.string()));
+  if (!FileExists(path))
+    return NotFound(
+        fmt::format("{}: no config.json; a Hugging Face directory, a checkpoint or an "
+                    "engine directory is needed",
+                    dir.string()));
+  ASSIGN_OR_RETURN(const nlohmann::json json, artifact::ReadJsonFile(path));
+  if (json.contains("pretrained_config")) return SourceKind::kEngine;
+  if (json.contains("architecture")) return SourceKind::kCheckpoint;
+  if (json.contains("architectures") || json.contains("model_type"))
+    return SourceKind::kHuggingFace;
+  if (json.contains("builder_config"))
+    return Unimplemented(
+        fmt::format("{}: an engine of a release before 0.8 cannot be read; build "
+                    "one from its checkpoint with `inflight build`",
+                    path.string()));
+  return InvalidArgument(fmt::format(
+      "{}: neither pretrained_config (engine), architecture (checkpoint) nor architectures or "
+      "model_type (Hugging Face) is in it",
+      path.string()));
+}
+
+}  // namespace inflight::builder

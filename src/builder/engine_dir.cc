@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading engine directories.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "artifact/checkpoint.h"
+#include "artifact/engine_load.h"
+#include "artifact/json_file.h"
+#include "builder/engine_memory.h"
+#include "model/config_json.h"
+#include "model/limits.h"
+
+namespace inflight::builder {
+namespace {
+
+using artifact::EngineTable;
+using artifact::EngineTensor;
+using model::WeightSlot;
+
+// Up to here a mapping is ready sooner and shared between processes; beyond, 2 MiB pages make every
+// step faster (spec/kernels.md 6.2) and only anonymous memory has them.
+constexpr uint64_t kMaxMappedBytes = uint64_t{64} << 20;
+
+constexpr char kRebuild[] =
+    "rebuild it with `inflight build --checkpoint-dir CHECKPOINT --output-dir ENGINE`";
+
+struct EngineConfig {
+  model::ModelConfig model;
+  model::EngineLimits limits;
+};
+
+Result<EngineConfig> ReadConfig(const std::filesystem::path& dir) {
+  const std::filesystem::path path = dir / artifact::kConfigFile;
+  ASSIGN_OR_RETURN(const nlohmann::json json, artifact::ReadJsonFile(path));
+  artifact::JsonFields fields(path.string(), json);
+  for (const char* name : {"version", "pretrained_config", "build_config"})
+    if (!fields.Has(name)) fields.Fail(name, fmt::format("is missing; {}", kRebuild));
+  RETURN_IF_ERROR(fields.status());
+  EngineConfig config;
+  ASSIGN_OR_RETURN(config.model,
+                   model::ConfigFromCheckpoint(*fields.Find("pretrained_config"),
+                                               path.string() + ": pretrained_config"));
+  ASSIGN_OR_RETURN(config.limits, model::LimitsFromJson(*fields.Find("build_config"),
+                                                        path.string() + ": build_config"));
+  // What can be asked of an engine is what was built; a hand-edited limit meets the same bounds.
+  Result<model::EngineLimits> limits = model::ResolveLimits(config.model, config.limits);
+  if (!limits.ok()) return limits.status().WithPrefix(path.string());
+  config.limits = *limits;
+  return config;
+}
+
+// Limits and dtype are decided when an engine is built.
+Status CheckOptions(const std::filesystem::path& dir, const model::ModelConfig& config,
+                    const OpenOptions& options) {
+  if (options.dtype && *options.dtype != config.dtype)
+    return FailedPrecondition(fmt::format("{}: the engine's dtype is {}, not {}; {}", dir.string(),
+                                          DTypeName(config.dtype), DTypeName(*options.dtype),
+                                          kRebuild));
+  if (options.limits)
+    return FailedPrecondition(fmt::format("{}: an engine's limits are fixed when it is built; {}",
+                                          dir.string(), kRebuild));
+  return Status::Ok();
+}
+
+Status CheckTensor(const EngineTensor& tensor, const model::ModelConfig& config,
+                   const WeightSlot& slot) {
+  const auto describe = [](DType dtype, const Shape& shape, std::string_view layout,
+                           uint64_t bytes) {
+    return fmt::format("{} {} {} of {} bytes", DTypeName(dtype), shape.ToString(), layout, bytes);
+  };
+  const std::string expected =
+      describe(StoredDType(config, slot), slot.shape,
+               ops::WeightLayoutName(StoredLayout(config, slot)), StoredBytes(config, slot));
+  const std::string found = describe(tensor.dtype, tensor.shape, tensor.layout, tensor.num_bytes);
+  if (found == expected) return Status::Ok();
+  return InvalidArgument(
+      fmt::format("{}: expected {}, found {}; {}", slot.name, expected, found, kRebuild));
+}
+
+// Binds each slot to its tensor; `data` is where the file's first tensor lies.
+Status BindAll(const EngineTable& table, const std::byte* data, model::Engine& engine) {
+  std::map<std::string_view, const EngineTensor*> by_name;
+  for (const EngineTensor& tensor : table.tensors) by_name.emplace(tensor.name, &tensor);
+  std::set<std::string> missing;
+  for (const WeightSlot& slot : model::WeightSlots(engine.config, engine.weights)) {
+    const auto found = by_name.find(slot.name);
+    if (found == by_name.end()) {
+      missing.insert(slot.name);
+      continue;
+    }
+    RETURN_IF_ERROR(CheckTensor(*found->second, engine.config, slot));
+    model::Bind(engine.config, slot, data + (found->second->offset_bytes - table.data_offset));
+  }
+  if (!missing.empty())
+    return InvalidArgument(fmt::format("Required but not provided tensors:{}", missing));
+  if (engine.config.tied_embeddings) engine.weights.lm_head = engine.weights.vocab_embedding;
+  return Status::Ok();
+}
+
+Result<EngineTable> ReadTable(const std::filesystem::path& path) {
+  ASSIGN_OR_RETURN(EngineTable table, artifact::ReadEngineTable(path));
+  if (table.target != "cpu")
+    return FailedPrecondition(fmt::format("{}: built for target '{}', this program runs 'cpu'; {}",
+                                          path.string(), table.target, kRebuild));
+  return table;
+}
+
+Result<const std::byte*> MapData(const std::filesystem::path& path, const EngineTable& table,
+                                 Device& device, model::Engine& engine) {
+  ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
+  if (file.bytes().size() != table.file_bytes)
+    return Unavailable(path.string() + ": changed while it was opened; try again");
+  RETURN_IF_ERROR(
+      artifact::VerifyEngineData(file.bytes(), table, path.string(), device.cpu_pool()));
+  const std::byte* data = file.bytes().data() + table.data_offset;
+  engine.mappings.push_back(std::move(file));
+  return data;
+}
+
+Result<const std::byte*> ReadData(const std::filesystem::path& path, const EngineTable& table,
+                                  Device& device, const Progress& progress, model::Engine& engine) {
+  ASSIGN_OR_RETURN(Buffer buffer,
+                   Buffer::Allocate(device, "weights", table.file_bytes - table.data_offset));
+  const auto report = [&](double fraction) {
+    if (progress) progress(fraction, "loading weights");
+  };
+  RETURN_IF_ERROR(artifact::LoadEngineData(path, table, buffer.data(), device.cpu_pool(), report));
+  const std::byte* data = buffer.data();
+  engine.buffers.push_back(std::move(buffer));
+  return data;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::path& dir,
+                                                        Device& device, const OpenOptions& options,
+                                                        const Progress& progress) {
+  ASSIGN_OR_RETURN(const EngineConfig config, ReadConfig(dir));
+  RETURN_IF_ERROR(CheckOptions(dir, config.model, options));
+  const std::filesystem::path path = dir / artifact::kEngineFile;
+  ASSIGN_OR_RETURN(const EngineTable table, ReadTable(path));
+
+  auto engine = std::make_shared<model::Engine>();
+  engine->config = config.model;
+  engine->limits = config.limits;
+  engine->weight_bytes = table.file_bytes - table.data_offset;
+  engine->tokenizer_dir = TokenizerDir(dir);
+  // The table is compared with the configuration before any data is read.
+  if (const Status bound = BindAll(table, nullptr, *engine); !bound.ok())
+    return bound.WithPrefix(path.string());
+  ASSIGN_OR_RETURN(const std::byte* data, engine->weight_bytes <= kMaxMappedBytes
+                                              ? MapData(path, table, device, *engine)
+                                              : ReadData(path, table, device, progress, *engine));
+  RETURN_IF_ERROR(BindAll(table, data, *engine));
+  if (progress) progress(1.0, "ready");
+  return std::shared_ptr<const model::Engine>(std::move(engine));
+}
+
+Result<Description> DescribeEngine(const std::filesystem::path& dir, const OpenOptions& options) {
+  ASSIGN_OR_RETURN(EngineConfig config, ReadConfig(dir));
+  RETURN_IF_ERROR(CheckOptions(dir, config.model, options));
+  ASSIGN_OR_RETURN(const EngineTable table, ReadTable(dir / artifact::kEngineFile));
+  return Description{.kind = SourceKind::kEngine,
+                     .config = std::move(config.model),
+                     .limits = config.limits,
+                     .weight_bytes = table.file_bytes - table.data_offset};
+}
+
+}  // namespace inflight::builder

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engines in memory: one aligned range of bytes that holds every slot, and the views into it.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "builder/builder.h"
+#include "builder/weight_source.h"
+
+namespace inflight::builder {
+
+struct EngineHead {
+  model::ModelConfig config;
+  model::EngineLimits limits;  // resolved
+  std::filesystem::path tokenizer_dir;
+};
+
+// An engine whose weights lie in one new buffer, slot after slot. `fill(slot, target)` writes one;
+// called in order on the calling thread.
+using FillSlot = std::function<void(const model::WeightSlot& slot, std::byte* target)>;
+Result<std::shared_ptr<const model::Engine>> MakeEngine(EngineHead head, Device& device,
+                                                        const FillSlot& fill,
+                                                        const Progress& progress);
+
+// Bytes of a model's weights as MakeEngine lays them out.
+uint64_t EngineBytes(const model::ModelConfig& config);
+
+// An engine directory, mapped if small and read into 2 MiB pages if large; checksums are compared
+// in both cases. docs/engine-format.md has the measurements behind it.
+Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::path& dir,
+                                                        Device& device, const OpenOptions& options,
+                                                        const Progress& progress);
+Result<Description> DescribeEngine(const std::filesystem::path& dir, const OpenOptions& options);
+
+// `dir` if a tokenizer's files are in it, else empty.
+std::filesystem::path TokenizerDir(const std::filesystem::path& dir);
+
+}  // namespace inflight::builder

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hugging Face's config.json and generation_config.json of the built architectures, in the older
+// and the newer spelling (rope_scaling / rope_parameters, torch_dtype / dtype).
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "model/config.h"
+
+namespace inflight::builder {
+
+struct HfConfig {
+  model::ModelConfig config;   // tied_embeddings as the file says; dtype is left to the caller
+  std::optional<DType> dtype;  // that the file says; float64 counts as float32
+};
+
+// Errors name file, field and value. What is described but not built (experts, sliding windows,
+// quantised weights, other rope types and architectures) is kUnimplemented by name.
+Result<HfConfig> ParseHfConfig(const nlohmann::json& config, const std::string& where);
+
+// config.json of `dir`; end, begin and pad ids of generation_config.json where it has them.
+Result<HfConfig> ReadHfConfig(const std::filesystem::path& dir);
+
+}  // namespace inflight::builder

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "builder/pack.h"
+
+#include <algorithm>
+#include <memory>
+
+namespace inflight::builder {
+namespace {
+
+using model::WeightSlot;
+
+constexpr int64_t kPanelRows = 64;  // of every packed layout (ops/weight.h)
+constexpr int64_t kTableRowsPerItem = 256;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Rows of a table go to their place as they are.
+void PackTable(const WeightSource& source, const WeightSlot& slot, CpuPool& pool,
+               std::byte* target) {
+  const WeightRecipe& recipe = source.recipes.at(slot.name);
+  const DType dtype = source.config.dtype;
+  const size_t row_bytes = static_cast<size_t>(slot.shape[1]) * SizeOf(dtype);
+  pool.ParallelFor(CeilDiv(slot.shape[0], kTableRowsPerItem), [&](int64_t item) {
+    const int64_t row = item * kTableRowsPerItem;
+    CopyRows(recipe, row, std::min(kTableRowsPerItem, slot.shape[0] - row), dtype,
+             target + static_cast<size_t>(row) * row_bytes);
+  });
+}
+
+void PackVector(const WeightSource& source, const WeightSlot& slot, std::byte* target) {
+  const int64_t width = slot.shape[0];
+  const DType dtype = source.config.dtype;
+  std::vector<std::byte> rounded(static_cast<size_t>(width) * SizeOf(dtype));
+  CopyRows(source.recipes.at(slot.name), 0, width, dtype, rounded.data());
+  const artifact::StoredTensor stored{slot.name, dtype, slot.shape, rounded};
+  CopyRows({.shape = slot.shape, .parts = {&stored}}, 0, width, DType::kF32, target);
+}
+
+}  // namespace
+
+void PackMatrix(const model::ModelConfig& config, const WeightSlot& slot, const FillRows& fill,
+                CpuPool& pool, std::byte* target) {
+  const DType dtype = config.dtype;
+  const ops::WeightLayout layout = StoredLayout(config, slot);
+  const int64_t width = slot.shape[1];
+  const size_t panel_bytes = ops::WeightBytes(dtype, layout, kPanelRows, width);
+  pool.ParallelFor(CeilDiv(slot.shape[0], kPanelRows), [&](int64_t panel) {
+    const int64_t row = panel * kPanelRows;
+    const int64_t num_rows = std::min(kPanelRows, slot.shape[0] - row);
+    const auto rows = std::make_unique_for_overwrite<std::byte[]>(
+        static_cast<size_t>(num_rows * width) * SizeOf(dtype));
+    fill(row, num_rows, rows.get());
+    ops::PackWeight({rows.get(), dtype, {num_rows, width}}, dtype, layout,
+                    target + static_cast<size_t>(panel) * panel_bytes);
+  });
+}
+
+void PackSlot(const WeightSource& source, const WeightSlot& slot, CpuPool& pool,
+              std::byte* target) {
+  switch (slot.kind) {
+    case WeightSlot::Kind::kMatrix: {
+      const WeightRecipe& recipe = source.recipes.at(slot.name);
+      const auto fill = [&](int64_t row, int64_t num_rows, void* out) {
+        CopyRows(recipe, row, num_rows, source.config.dtype, out);
+      };
+      return PackMatrix(source.config, slot, fill, pool, target);
+    }
+    case WeightSlot::Kind::kTable:
+      return PackTable(source, slot, pool, target);
+    case WeightSlot::Kind::kVector:
+      return PackVector(source, slot, target);
+  }
+}
+
+}  // namespace inflight::builder

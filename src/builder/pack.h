@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights from their source into the form that engines hold (model/weight_slots.h).
+#pragma once
+
+#include <functional>
+
+#include "builder/weight_source.h"
+#include "tensor/cpu_pool.h"
+
+namespace inflight::builder {
+
+// Calls `fill(row, num_rows, out)` for each panel of a matrix, on the pool's threads, and packs
+// what it wrote: rows of the model's dtype, row-major. `target` has StoredBytes.
+using FillRows = std::function<void(int64_t row, int64_t num_rows, void* out)>;
+void PackMatrix(const model::ModelConfig& config, const model::WeightSlot& slot,
+                const FillRows& fill, CpuPool& pool, std::byte* target);
+
+// Writes one slot in its stored form to `target`. Every value passes through the model's dtype, so
+// that a model is the same whether it came through a checkpoint or not.
+void PackSlot(const WeightSource& source, const model::WeightSlot& slot, CpuPool& pool,
+              std::byte* target);
+
+}  // namespace inflight::builder

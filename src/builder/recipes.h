@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the stored tensors of every weight that a model needs, under the names of its family.
+#pragma once
+
+#include <vector>
+
+#include "builder/weight_source.h"
+
+namespace inflight::builder {
+
+// Fill `source.recipes` from `source.tensors`. Errors follow spec/engine.md 1.10: all missing
+// tensors in one message; a wrong shape with the expected and the found one. Unexpected tensors are
+// logged as one warning.
+Status MakeCheckpointRecipes(WeightSource& source);
+Status MakeHuggingFaceRecipes(WeightSource& source);
+
+}  // namespace inflight::builder
