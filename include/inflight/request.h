@@ -41,10 +41,12 @@ struct OutputOptions {
 
 struct Request {
   std::vector<TokenId> input_ids;  // [prompt_len] non-empty, ids below the vocabulary size
-  int max_tokens = 0;      // > 0; prompt_len + max_tokens may not exceed the engine's max_seq_len
-  bool streaming = false;  // one response per step with new tokens; otherwise a single one
-  std::vector<TokenId>
-      end_ids;  // any of these ends the sequence and is not returned; empty = never stop
+  // > 0. Shortened to what the engine's max_seq_len leaves after the prompt, as upstream does; the
+  // sequence then ends with kLength. A prompt that leaves no room for one token is refused.
+  int max_tokens = 0;
+  bool streaming = false;        // one response per step with new tokens; otherwise a single one
+  std::vector<TokenId> end_ids;  // any of these ends the sequence and is not returned; empty or
+                                 // -1 = never stop
   std::vector<std::vector<TokenId>>
       stop_words;  // a tail equal to one of these ends the sequence; matched ids are returned
   SamplingParams sampling;
@@ -78,6 +80,9 @@ struct RequestTimes {
 
 // One response: what became known since the previous one of this request. Every accepted request
 // gets exactly one response with `is_final`; an error response is final.
+//
+// A cancelled request that does not stream ends with the tokens it had; a timed-out one with none
+// (spec/engine.md 3.4). What a stream already sent stays sent.
 struct Response {
   RequestId request_id = 0;
   Status status;  // an error ends the request; then the fields below but `times` are empty

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/executor.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+#include "executor/inbox.h"
+#include "executor/step_loop.h"
+#include "executor/streams.h"
+#include "executor/validation.h"
+#include "scheduler/scheduler.h"
+
+namespace inflight::executor {
+namespace {
+
+constexpr int kDefaultQueueSize = 4096;
+constexpr int kMaxQueueSize = 1 << 20;
+constexpr int64_t kIdleTurnNs = 100'000'000;   // the heartbeat of an idle loop
+constexpr int64_t kBacklogTurnNs = 1'000'000;  // an idle loop tries again to hand events over
+
+// The heartbeat may be this old, and ten times the longest step seen, before the loop counts as
+// stuck (kernels.md 5.2.3).
+constexpr int64_t kMaxHeartbeatAgeNs = 30'000'000'000;
+constexpr int64_t kMaxStepsOfHeartbeat = 10;
+
+int StreamThreads(int wanted) {
+  if (wanted > 0) return wanted;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 4, 1, 4);
+}
+
+// `option`, or the engine's value; the engine's is also the upper bound.
+Result<int> AtMost(const char* name, const std::optional<int>& option, int engine) {
+  if (!option) return engine;
+  if (*option < 1 || *option > engine) {
+    return InvalidArgument(fmt::format(
+        "{}: got {}, must be in [1, {}] (rebuild the engine to raise it)", name, *option, engine));
+  }
+  return *option;
+}
+
+Status ValidateBackend(const BackendInfo& info) {
+  if (info.depth < 1 || info.kv_groups.empty() || info.max_slots < info.max_batch_size) {
+    return Internal(fmt::format("backend: depth {}, {} KV groups, {} slots for {} rows", info.depth,
+                                info.kv_groups.size(), info.max_slots, info.max_batch_size));
+  }
+  for (const KvGroup& group : info.kv_groups) {
+    if (group.block_size < 1 || group.num_blocks < 1) {
+      return ResourceExhausted(fmt::format(
+          "KV cache: {} blocks of {} tokens, at least one is needed (give it more memory)",
+          group.num_blocks, group.block_size));
+    }
+  }
+  return Status::Ok();
+}
+
+Result<ExecutorLimits> MakeLimits(const BackendInfo& info, const ExecutorOptions& options) {
+  RETURN_IF_ERROR(ValidateBackend(info));
+  ExecutorLimits limits{.vocab_size = info.vocab_size,
+                        .max_batch_size = 0,
+                        .max_num_tokens = 0,
+                        .max_seq_len = info.max_seq_len,
+                        .max_input_len = info.max_input_len,
+                        .max_beam_width = 1,
+                        .block_size = info.kv_groups[0].block_size,
+                        .num_blocks = info.kv_groups[0].num_blocks};
+  ASSIGN_OR_RETURN(limits.max_batch_size,
+                   AtMost("max_batch_size", options.max_batch_size, info.max_batch_size));
+  ASSIGN_OR_RETURN(limits.max_num_tokens,
+                   AtMost("max_num_tokens", options.max_num_tokens, info.max_num_tokens));
+  limits.max_batch_size = std::min(limits.max_batch_size, scheduler::StepPlan::kMaxRows);
+  for (const KvGroup& group : info.kv_groups) {
+    // A step's plan names each new block of a chunk, and one sequence must fit the pool.
+    const int max_chunk = scheduler::Scheduler::kMaxChunkBlocks /
+                          static_cast<int>(info.kv_groups.size()) * group.block_size;
+    limits.max_num_tokens = std::min(limits.max_num_tokens, max_chunk);
+    const int64_t pool_tokens = group.num_blocks * group.block_size;
+    if (pool_tokens < limits.max_seq_len) {
+      logging::Warning("KV cache holds less than one sequence of full length: max_seq_len lowered",
+                       {{"max_seq_len", limits.max_seq_len}, {"kv_tokens", pool_tokens}});
+      limits.max_seq_len = static_cast<int>(pool_tokens);
+    }
+  }
+  limits.max_input_len = std::min(limits.max_input_len, limits.max_seq_len - 1);
+  if (!options.enable_chunked_prefill) {
+    limits.max_input_len = std::min(limits.max_input_len, limits.max_num_tokens);
+  }
+  return limits;
+}
+
+class ExecutorImpl : public Executor {
+ public:
+  ExecutorImpl(std::unique_ptr<Backend> backend, const ExecutorOptions& options,
+               const ExecutorLimits& limits, Clock& clock)
+      : backend_(std::move(backend)),
+        limits_(limits),
+        clock_(clock),
+        inbox_(options.max_queue_size > 0 ? options.max_queue_size : kDefaultQueueSize),
+        streams_(StreamThreads(options.num_stream_threads)),
+        loop_({.limits = limits,
+               .enable_prefix_reuse = options.enable_prefix_reuse,
+               .enable_chunked_prefill = options.enable_chunked_prefill,
+               .step_time_goal_ns = static_cast<int64_t>(options.step_time_goal_ms * 1e6),
+               .step_observer = options.step_observer},
+              *backend_, inbox_, streams_, clock),
+        thread_([this] { Run(); }) {}
+
+  ~ExecutorImpl() override {
+    Shutdown(/*drain_ms=*/0);
+    is_stopping_.store(true);
+    inbox_.Wake();
+    thread_.join();
+  }
+
+  Result<RequestId> Enqueue(Request request, std::shared_ptr<ResponseSink> sink) override;
+  void Cancel(RequestId id) override { inbox_.Cancel(id); }
+  const ExecutorLimits& limits() const override { return limits_; }
+  ExecutorStats stats() const override { return loop_.stats(); }
+  bool healthy() const override;
+  void Shutdown(int64_t drain_ms) override;
+
+ private:
+  void Run();
+  static RequestId NextId() {  // ids are never reused in a process
+    static std::atomic<RequestId> last{0};
+    return last.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+
+  const std::unique_ptr<Backend> backend_;
+  const ExecutorLimits limits_;
+  Clock& clock_;
+  Inbox inbox_;
+  StreamHub streams_;
+  StepLoop loop_;
+  std::atomic<bool> is_accepting_{true};
+  std::atomic<bool> is_stopping_{false};
+  std::atomic<bool> has_warned_of_length_{false};
+  std::thread thread_;  // last: runs over all of the above
+};
+
+Result<RequestId> ExecutorImpl::Enqueue(Request request, std::shared_ptr<ResponseSink> sink) {
+  bool was_shortened = false;
+  RETURN_IF_ERROR(ValidateRequest(limits_, &request, &was_shortened));
+  if (was_shortened && !has_warned_of_length_.exchange(true)) {
+    logging::Warning("max_tokens shortened to fit max_seq_len; said once",
+                     {{"prompt_len", request.input_ids.size()},
+                      {"max_tokens", request.max_tokens},
+                      {"max_seq_len", limits_.max_seq_len}});
+  }
+  // Open first: either we see that Shutdown began, or Shutdown waits for this request.
+  streams_.Open();
+  if (!is_accepting_.load() || loop_.has_fault()) {
+    streams_.Close();
+    return loop_.has_fault() ? Unavailable("the executor stopped after a device fault")
+                             : Unavailable("the executor is shutting down");
+  }
+  const RequestId id = NextId();
+  const bool has_room =
+      inbox_.Push(MakeActiveRequest(id, std::move(request), std::move(sink), clock_.NowNs()));
+  if (!has_room) {
+    streams_.Close();
+    return ResourceExhausted(
+        fmt::format("Maximum queue size of {} has been reached, please try again later",
+                    inbox_.max_queue_size()));
+  }
+  return id;
+}
+
+bool ExecutorImpl::healthy() const {
+  if (loop_.has_fault()) return false;
+  const ExecutorStats stats = loop_.stats();
+  const int64_t limit =
+      std::max(kMaxHeartbeatAgeNs, kMaxStepsOfHeartbeat * loop_.longest_step_ns());
+  return clock_.NowNs() - stats.heartbeat_ns <= limit;
+}
+
+void ExecutorImpl::Shutdown(int64_t drain_ms) {
+  is_accepting_.store(false);
+  const int64_t now_ns = clock_.NowNs();
+  drain_ms = std::clamp<int64_t>(drain_ms, 0, (kNever - now_ns) / 1'000'000 - 1);
+  inbox_.CancelAllAt(now_ns + drain_ms * 1'000'000);
+  streams_.WaitUntilAllClosed();
+}
+
+void ExecutorImpl::Run() {
+  pthread_setname_np(pthread_self(), "inflight-step");
+  while (!is_stopping_.load()) {
+    if (loop_.Step()) continue;
+    inbox_.WaitForNews(streams_.has_backlog() ? kBacklogTurnNs : kIdleTurnNs);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> CreateExecutor(std::unique_ptr<Backend> backend,
+                                                 const ExecutorOptions& options, Clock& clock) {
+  if (options.max_queue_size < 0 || options.max_queue_size > kMaxQueueSize) {
+    return InvalidArgument(fmt::format("max_queue_size: got {}, must be in [0, {}] (0 = {})",
+                                       options.max_queue_size, kMaxQueueSize, kDefaultQueueSize));
+  }
+  ASSIGN_OR_RETURN(const ExecutorLimits limits, MakeLimits(backend->info(), options));
+  return std::unique_ptr<Executor>(
+      std::make_unique<ExecutorImpl>(std::move(backend), options, limits, clock));
+}
+
+}  // namespace inflight::executor

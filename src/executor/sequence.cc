@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/sequence.h"
+
+#include <utility>
+
+namespace inflight::executor {
+
+ActiveRequest::~ActiveRequest() { delete stream; }
+
+std::unique_ptr<ActiveRequest> MakeActiveRequest(RequestId id, Request request,
+                                                 std::shared_ptr<ResponseSink> sink,
+                                                 int64_t now_ns) {
+  auto active = std::make_unique<ActiveRequest>();
+  active->id = id;
+  active->times.enqueued_ns = now_ns;
+  if (request.timeout_ms && *request.timeout_ms < (kNever - now_ns) / 1'000'000) {
+    active->deadline_ns = now_ns + *request.timeout_ms * 1'000'000;
+  }
+  const int num_sequences = request.sampling.num_return_sequences;
+  active->stream = new Stream(request, id, std::move(sink));
+  active->num_unfinished = active->num_unreleased = num_sequences;
+  active->sequences = std::vector<Sequence>(static_cast<size_t>(num_sequences));
+  for (int i = 0; i < num_sequences; ++i) {
+    Sequence& sequence = active->sequences[static_cast<size_t>(i)];
+    sequence.request = active.get();
+    sequence.index = i;
+    sequence.num_prompt_tokens = static_cast<int>(request.input_ids.size());
+    sequence.seed = request.sampling.seed.value_or(0) + static_cast<uint64_t>(i);
+    sequence.known = i + 1 < num_sequences ? request.input_ids : std::move(request.input_ids);
+    sequence.tokens = &sequence.known;
+    sequence.cache_salt = request.cache_salt;
+    sequence.priority = request.priority;
+    sequence.arrival = id;
+    sequence.max_seq_len = sequence.num_prompt_tokens + request.max_tokens;
+  }
+  active->params = std::move(request);
+  return active;
+}
+
+}  // namespace inflight::executor

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The executor's side of a request: its sequences, what they know, and where its answers go.
+//
+//   Enqueue (caller's thread) makes it -> Inbox -> step loop owns it until every step in flight
+//   that holds one of its sequences was collected.
+//
+// A Sequence is enough to set its slot up again as of the last Collect (DESIGN 2.1.1): tokens,
+// seed, cum_log_prob and the request's parameters.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "executor/streams.h"
+#include "inflight/request.h"
+#include "scheduler/scheduler.h"
+
+namespace inflight::executor {
+
+inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+struct ActiveRequest;
+
+struct Sequence : scheduler::SequenceState {
+  ActiveRequest* request = nullptr;  // constant
+  int index = 0;                     // constant; which of the request's sequences
+  int num_prompt_tokens = 0;         // constant
+  std::vector<TokenId> known;        // prompt, then what was generated; written by Collect
+  uint64_t seed = 0;                 // constant: the request's seed + index
+  float cum_log_prob = 0;            // written by Collect
+  int num_kv_tokens = 0;             // tokens whose K and V collected steps computed or reused
+  int num_rows_in_flight = 0;        // rows launched and not collected
+  bool is_finished = false;          // its last event was pushed; rows in flight are discarded
+};
+
+struct ActiveRequest {
+  ~ActiveRequest();  // a stream without its final event (the queue was full) goes too
+
+  RequestId id = 0;
+  Request params;  // input_ids moved to the sequences
+  RequestTimes times;
+  int64_t deadline_ns = kNever;
+  Stream* stream = nullptr;  // owned until the final event is pushed, null from then on
+  bool is_queued = true;     // counts against the queue's limit: no sequence was admitted
+  int num_unfinished = 0;
+  int num_unreleased = 0;
+  std::vector<Sequence> sequences;  // [num_return_sequences]; never resized
+};
+
+// `id` and times are the caller's; the sink goes into a new Stream.
+std::unique_ptr<ActiveRequest> MakeActiveRequest(RequestId id, Request request,
+                                                 std::shared_ptr<ResponseSink> sink,
+                                                 int64_t now_ns);
+
+}  // namespace inflight::executor

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/step_loop.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace inflight::executor {
+namespace {
+
+std::vector<kv_cache::GroupConfig> GroupConfigs(const BackendInfo& info) {
+  std::vector<kv_cache::GroupConfig> configs;
+  for (const KvGroup& group : info.kv_groups) {
+    configs.push_back({.num_blocks = group.num_blocks, .block_size = group.block_size});
+  }
+  return configs;
+}
+
+}  // namespace
+
+StepLoop::StepLoop(const StepLoopOptions& options, Backend& backend, Inbox& inbox,
+                   StreamHub& streams, Clock& clock)
+    : options_(options),
+      backend_(backend),
+      inbox_(inbox),
+      streams_(streams),
+      clock_(clock),
+      depth_(backend.info().depth),
+      kv_cache_(GroupConfigs(backend.info()), options.enable_prefix_reuse),
+      scheduler_({.max_batch_size = options.limits.max_batch_size,
+                  .max_num_tokens = options.limits.max_num_tokens,
+                  .max_slots = backend.info().max_slots,
+                  .enable_chunked_prefill = options.enable_chunked_prefill},
+                 &kv_cache_),
+      pace_(options.step_time_goal_ns, options.limits.max_num_tokens),
+      in_flight_(static_cast<size_t>(depth_)) {
+  const auto max_rows = static_cast<size_t>(options.limits.max_batch_size);
+  step_.rows.reserve(max_rows);
+  step_.admitted.reserve(max_rows);
+  for (StepInFlight& step : in_flight_) step.rows.reserve(max_rows);
+  finished_.reserve(static_cast<size_t>(backend.info().max_slots));
+  stats_.max_active_requests = options.limits.max_batch_size;
+  heartbeat_ns_.store(clock_.NowNs(), std::memory_order_relaxed);
+  PublishStats();
+}
+
+StepLoop::~StepLoop() { CHECK(requests_.empty()); }
+
+bool StepLoop::Step() {
+  turn_start_ns_ = clock_.NowNs();
+  waited_ns_ = 0;
+  heartbeat_ns_.store(turn_start_ns_, std::memory_order_relaxed);
+
+  bool progressed = Admit();
+  bool launched = false;
+  if (!has_fault() && Plan()) {
+    Prepare();
+    launched = Launch();
+  }
+  const bool is_full = num_in_flight_ == depth_;
+  if (num_in_flight_ > 0 && (is_full || !launched || backend_.Ready(Oldest().ticket))) {
+    Collect();
+    Retire();
+    progressed = true;
+  }
+  streams_.Flush();
+  progressed |= launched;
+  if (progressed) PublishStats();
+  return progressed;
+}
+
+// False when there is nothing to launch.
+bool StepLoop::Plan() {
+  scheduler_.Plan(pace_.share(), &step_);
+  if (step_.plan.num_rows > 0) return true;
+  if (num_in_flight_ > 0) return false;
+  if (scheduler_.num_running() > 0) {
+    Fault(Internal("a step yielded nothing for a sequence that had not ended"));
+  } else if (scheduler_.num_waiting() > 0) {
+    FailHeadOfLine();
+  }
+  return false;
+}
+
+void StepLoop::Prepare() {
+  for (scheduler::SequenceState* state : step_.admitted) SetUp(static_cast<Sequence&>(*state));
+  scheduler::StepPlan& plan = step_.plan;
+  for (int r = plan.num_rows - 1; r >= 0; --r) {  // a slot that could not be set up
+    const auto& sequence = static_cast<Sequence&>(*step_.rows[static_cast<size_t>(r)]);
+    if (sequence.is_finished) scheduler::Scheduler::DropRow(r, &step_);
+  }
+  if (options_.late_inputs == nullptr) return;
+  for (int r = 0; r < plan.num_rows; ++r) {
+    scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
+    const auto& sequence = static_cast<Sequence&>(*step_.rows[static_cast<size_t>(r)]);
+    if (row.yields != 0 && options_.late_inputs->Wants(sequence)) row.has_late_inputs = 1;
+  }
+}
+
+// The sequence has a slot for the first time: what does not change from step to step goes to the
+// device.
+void StepLoop::SetUp(Sequence& sequence) {
+  if (sequence.is_finished) return;
+  ActiveRequest& request = *sequence.request;
+  if (request.is_queued) {
+    request.is_queued = false;
+    inbox_.LeftQueue();
+    request.times.first_scheduled_ns = turn_start_ns_;
+    ++stats_.num_active_requests;
+  }
+  sequence.known.reserve(static_cast<size_t>(sequence.max_seq_len));
+  sequence.num_kv_tokens = sequence.num_cached_tokens;
+  request.stream->num_cached_tokens = sequence.num_cached_tokens;
+  stats_.prompt_tokens += sequence.num_prompt_tokens;
+  stats_.prompt_tokens_cached += sequence.num_cached_tokens;
+  const Status status = backend_.SetupSlot({.slot = sequence.slot,
+                                            .tokens = sequence.known,
+                                            .num_prompt_tokens = sequence.num_prompt_tokens,
+                                            .max_seq_len = sequence.max_seq_len,
+                                            .request = &request.params,
+                                            .seed = sequence.seed,
+                                            .cum_log_prob = sequence.cum_log_prob});
+  if (!status.ok()) Fail(request, status);
+}
+
+// False when nothing was launched.
+bool StepLoop::Launch() {
+  scheduler::StepPlan& plan = step_.plan;
+  if (plan.num_rows == 0) {
+    Retire();
+    return false;
+  }
+  plan.step_id = next_step_id_++;
+  StepInFlight& step = At(num_in_flight_);
+  step.num_rows = plan.num_rows;
+  step.num_decode_rows = plan.num_decode_rows;
+  step.num_tokens = plan.num_tokens;
+  step.num_prefill_tokens = plan.num_tokens - plan.num_decode_rows;
+  step.needs_late_inputs = false;
+  step.rows.clear();
+  for (int r = 0; r < plan.num_rows; ++r) {
+    const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
+    auto* sequence = static_cast<Sequence*>(step_.rows[static_cast<size_t>(r)]);
+    ++sequence->num_rows_in_flight;
+    step.needs_late_inputs |= row.has_late_inputs != 0;
+    step.rows.push_back({.sequence = sequence,
+                         .num_query_tokens = row.num_query_tokens,
+                         .is_prefill = row.is_prefill != 0,
+                         .has_late_inputs = row.has_late_inputs != 0});
+  }
+  step.launched_ns = clock_.NowNs();
+  ++num_in_flight_;
+  const Result<Ticket> ticket = backend_.Launch(plan);
+  waited_ns_ += clock_.NowNs() - step.launched_ns;
+  if (!ticket.ok()) {
+    Fault(ticket.status());
+    return false;
+  }
+  step.ticket = *ticket;
+  ProvideLateInputs();
+  return true;
+}
+
+// The oldest step in flight gets its late inputs as soon as everything before it is known.
+void StepLoop::ProvideLateInputs() {
+  if (num_in_flight_ == 0 || !Oldest().needs_late_inputs) return;
+  StepInFlight& step = Oldest();
+  step.needs_late_inputs = false;
+  late_inputs_.masks.clear();
+  for (const RowInFlight& row : step.rows) {
+    if (row.has_late_inputs && !row.sequence->is_finished) {
+      options_.late_inputs->Fill(*row.sequence, &late_inputs_);
+    }
+  }
+  const Status status = backend_.ProvideLateInputs(step.ticket, late_inputs_);
+  if (!status.ok()) Fault(status);
+}
+
+void StepLoop::Collect() {
+  StepInFlight& step = Oldest();
+  const int64_t before_ns = clock_.NowNs();
+  const Result<const StepResult*> result = backend_.Collect(step.ticket);
+  const int64_t now_ns = clock_.NowNs();
+  waited_ns_ += now_ns - before_ns;
+  if (!result.ok()) {
+    Fault(result.status());
+    return;
+  }
+  for (int r = 0; r < step.num_rows; ++r) {
+    CollectRow(**result, r, step.rows[static_cast<size_t>(r)], now_ns);
+  }
+  CountStep(step, now_ns);
+  first_in_flight_ = (first_in_flight_ + 1) % depth_;
+  --num_in_flight_;
+  ProvideLateInputs();
+}
+
+void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlight& row,
+                          int64_t now_ns) {
+  Sequence& sequence = *row.sequence;
+  --sequence.num_rows_in_flight;
+  if (sequence.is_finished) return;  // found finished or ended early while the row was in flight
+  const auto r = static_cast<size_t>(row_idx);
+  const auto begin = static_cast<size_t>(result.token_begin[r]);
+  auto end = static_cast<size_t>(result.token_begin[r + 1]);
+  const FinishReason reason = result.finish_reasons[r];
+
+  // What the row computed: its chunk, or everything before the newest token.
+  if (row.is_prefill) {
+    sequence.num_kv_tokens += row.num_query_tokens;
+    scheduler_.Publish(&sequence, sequence.num_kv_tokens);
+  } else {
+    sequence.num_kv_tokens += static_cast<int>(end - begin);
+  }
+  if (begin == end && reason == FinishReason::kNotFinished) return;
+
+  sequence.cum_log_prob = result.cum_log_probs[r];
+  if (reason == FinishReason::kEndId) --end;  // the end id is not returned
+  StreamEvent event{.stream = sequence.request->stream,
+                    .cum_log_prob = sequence.cum_log_prob,
+                    .sequence_index = static_cast<uint16_t>(sequence.index)};
+  for (size_t i = begin; i < end; ++i) {
+    event.token = result.token_ids[i];
+    event.log_prob = result.log_probs[i];
+    event.flags = StreamEvent::kToken;
+    sequence.known.push_back(event.token);
+    if (i + 1 < end) streams_.Push(event);
+  }
+  if (begin < end) {
+    RequestTimes& times = sequence.request->times;
+    if (times.first_token_ns == 0) times.first_token_ns = now_ns;
+    times.last_token_ns = now_ns;
+    stats_.tokens_generated += static_cast<int64_t>(end - begin);
+  }
+  event.flags |= StreamEvent::kStepEnd;
+  if (reason != FinishReason::kNotFinished) {
+    event.finish_reason = reason;
+    Finish(sequence, event);
+  } else {
+    streams_.Push(event);
+  }
+}
+
+// Slots and blocks of finished sequences return once no step in flight holds them.
+void StepLoop::Retire() {
+  for (size_t i = 0; i < finished_.size();) {
+    Sequence* sequence = finished_[i];
+    if (sequence->num_rows_in_flight > 0) {
+      ++i;
+      continue;
+    }
+    finished_[i] = finished_.back();
+    finished_.pop_back();
+    scheduler_.Release(sequence, sequence->num_kv_tokens);
+    ActiveRequest& request = *sequence->request;
+    if (--request.num_unreleased == 0) requests_.erase(request.id);
+  }
+}
+
+void StepLoop::CountStep(const StepInFlight& step, int64_t now_ns) {
+  const int64_t step_ns = now_ns - std::max(step.launched_ns, last_collect_ns_);
+  last_collect_ns_ = now_ns;
+  if (step_ns > longest_step_ns()) longest_step_ns_.store(step_ns, std::memory_order_relaxed);
+  pace_.Observe(step_ns, step.num_decode_rows, step.num_prefill_tokens);
+  ++stats_.num_steps;
+  stats_.num_scheduled_requests = step.num_rows;
+  stats_.num_context_requests = step.num_rows - step.num_decode_rows;
+  stats_.num_generation_requests = step.num_decode_rows;
+  stats_.num_context_tokens = step.num_prefill_tokens;
+  stats_.last_step_ns = step_ns;
+  if (options_.step_observer != nullptr) {
+    options_.step_observer->OnStep(step_ns, step.num_rows, step.num_tokens);
+  }
+}
+
+void StepLoop::PublishStats() {
+  const kv_cache::KvCacheStats kv = kv_cache_.stats();
+  stats_.kv_blocks_max = kv.blocks_max;
+  stats_.kv_blocks_free = kv.blocks_free;
+  stats_.kv_blocks_used = kv.blocks_used;
+  stats_.kv_blocks_reused = kv.reused;
+  stats_.kv_blocks_missed = kv.missed;
+  stats_.kv_blocks_alloc_total = kv.alloc_total;
+  stats_.kv_blocks_alloc_new = kv.alloc_new;
+  stats_.last_host_ns = clock_.NowNs() - turn_start_ns_ - waited_ns_;
+  published_stats_.Store(stats_);
+}
+
+ExecutorStats StepLoop::stats() const {
+  ExecutorStats stats = published_stats_.Load();
+  stats.num_queued_requests = inbox_.num_queued();
+  stats.heartbeat_ns = heartbeat_ns();
+  return stats;
+}
+
+}  // namespace inflight::executor

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// The step loop: admits requests, plans steps, launches them, collects what they yielded. `Step` is
+// the table of contents. The thread around it is in executor.cc; tests call Step themselves.
+//
+//   Step N+1 is planned and launched while N computes, up to the backend's depth. A sequence found
+//   finished at Collect may have rows in flight: they are discarded, and its slot and blocks are
+//   reused only after the last of them was collected (Retire).
+//
+// Threads: one thread calls Step. stats() and the health queries are for any thread.
+// Steady state (nobody joins or leaves) allocates nothing, locks nothing and logs nothing.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "executor/backend.h"
+#include "executor/inbox.h"
+#include "executor/seqlock.h"
+#include "executor/sequence.h"
+#include "executor/streams.h"
+#include "kv_cache/kv_cache.h"
+#include "scheduler/prefill_pace.h"
+#include "scheduler/scheduler.h"
+
+namespace inflight::executor {
+
+// Makes late inputs on the host: grammar masks, logits processors (DESIGN 2.1.1). None is built
+// yet; the tests have one.
+class LateInputSource {
+ public:
+  virtual ~LateInputSource() = default;
+  virtual bool Wants(const Sequence& sequence) const = 0;
+  // Called once all earlier steps were collected, before the step that holds these rows is.
+  virtual void Fill(const Sequence& sequence, LateInputs* inputs) = 0;
+};
+
+struct StepLoopOptions {
+  ExecutorLimits limits;
+  bool enable_prefix_reuse = true;
+  bool enable_chunked_prefill = true;
+  int64_t step_time_goal_ns = 0;           // <= 0: none
+  StepObserver* step_observer = nullptr;   // not owned
+  LateInputSource* late_inputs = nullptr;  // not owned
+};
+
+class StepLoop {
+ public:
+  // All are borrowed and outlive the loop.
+  StepLoop(const StepLoopOptions& options, Backend& backend, Inbox& inbox, StreamHub& streams,
+           Clock& clock);
+  ~StepLoop();
+
+  // One turn. False when there was nothing to do.
+  bool Step();
+
+  ExecutorStats stats() const;
+  bool has_fault() const { return has_fault_.load(std::memory_order_acquire); }
+  int64_t longest_step_ns() const { return longest_step_ns_.load(std::memory_order_relaxed); }
+  int64_t heartbeat_ns() const { return heartbeat_ns_.load(std::memory_order_relaxed); }
+
+ private:
+  struct RowInFlight {
+    Sequence* sequence = nullptr;
+    int num_query_tokens = 0;
+    bool is_prefill = false;
+    bool has_late_inputs = false;
+  };
+  struct StepInFlight {
+    Ticket ticket = 0;
+    int num_rows = 0, num_decode_rows = 0, num_tokens = 0, num_prefill_tokens = 0;
+    bool needs_late_inputs = false;
+    int64_t launched_ns = 0;
+    std::vector<RowInFlight> rows;  // [num_rows]
+  };
+
+  // The phases, in order.
+  bool Admit();
+  bool Plan();
+  void Prepare();
+  bool Launch();
+  void Collect();
+  void Retire();
+
+  void TakeRequest(std::unique_ptr<ActiveRequest> request);
+  bool ApplyCancels();
+  bool ExpireDeadlines(int64_t now_ns);
+  void FailHeadOfLine();
+  void SetUp(Sequence& sequence);
+  void ProvideLateInputs();
+  void CollectRow(const StepResult& result, int row_idx, const RowInFlight& row, int64_t now_ns);
+  void CountStep(const StepInFlight& step, int64_t now_ns);
+
+  // Ends a sequence, or all of a request, with its last event.
+  void Finish(Sequence& sequence, StreamEvent event);
+  void EndEarly(ActiveRequest& request, FinishReason reason);
+  void Fail(ActiveRequest& request, const Status& status);
+  void Fault(const Status& status);
+  void CountEnd(ActiveRequest& request, FinishReason reason);
+  template <typename Function>
+  void ForEachUnfinished(Function function) {
+    for (const auto& [id, request] : requests_) {
+      if (request->num_unfinished > 0) function(*request);
+    }
+  }
+  void PublishStats();
+
+  StepInFlight& Oldest() { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
+  StepInFlight& At(int i) {
+    return in_flight_[static_cast<size_t>((first_in_flight_ + i) % depth_)];
+  }
+
+  const StepLoopOptions options_;
+  Backend& backend_;
+  Inbox& inbox_;
+  StreamHub& streams_;
+  Clock& clock_;
+  const int depth_;
+
+  kv_cache::KvCache kv_cache_;
+  scheduler::Scheduler scheduler_;
+  scheduler::PrefillPace pace_;
+  scheduler::PlannedStep step_;
+
+  std::vector<StepInFlight> in_flight_;  // [depth], a ring
+  int first_in_flight_ = 0;
+  int num_in_flight_ = 0;
+  int64_t next_step_id_ = 1;
+  LateInputs late_inputs_;
+
+  std::unordered_map<RequestId, std::unique_ptr<ActiveRequest>> requests_;
+  std::set<std::pair<int64_t, RequestId>> deadlines_;
+  std::vector<RequestId> cancels_;  // to apply now
+  std::vector<RequestId> cancels_taken_;
+  std::vector<RequestId> cancels_early_;  // of requests that are still being pushed
+  std::vector<Sequence*> finished_;       // wait for their last row in flight
+  Status fault_;
+
+  // Times of this turn.
+  int64_t turn_start_ns_ = 0;
+  int64_t waited_ns_ = 0;
+  int64_t last_collect_ns_ = 0;
+
+  ExecutorStats stats_;
+  SeqLock<ExecutorStats> published_stats_;
+  std::atomic<bool> has_fault_{false};
+  std::atomic<int64_t> heartbeat_ns_{0};
+  std::atomic<int64_t> longest_step_ns_{0};
+};
+
+}  // namespace inflight::executor

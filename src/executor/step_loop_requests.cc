@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// How requests enter and leave the step loop.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "executor/step_loop.h"
+
+namespace inflight::executor {
+
+// False when no other thread and no deadline had anything for the loop.
+bool StepLoop::Admit() {
+  bool progressed = false;
+  // A request is pushed before anybody can cancel it: take the cancels first, then all requests.
+  cancels_.swap(cancels_early_);
+  if (inbox_.has_cancels()) {
+    inbox_.TakeCancels(&cancels_taken_);
+    cancels_.insert(cancels_.end(), cancels_taken_.begin(), cancels_taken_.end());
+    cancels_taken_.clear();
+  }
+  while (std::unique_ptr<ActiveRequest> request = inbox_.Pop()) {
+    TakeRequest(std::move(request));
+    progressed = true;
+  }
+  progressed |= ApplyCancels();
+  progressed |= ExpireDeadlines(turn_start_ns_);
+  if (turn_start_ns_ >= inbox_.cancel_all_ns() && !requests_.empty()) {
+    ForEachUnfinished(
+        [this](ActiveRequest& request) { EndEarly(request, FinishReason::kCancelled); });
+    progressed = true;
+  }
+  if (progressed) Retire();
+  return progressed;
+}
+
+void StepLoop::TakeRequest(std::unique_ptr<ActiveRequest> request) {
+  ActiveRequest& taken = *request;
+  requests_.emplace(taken.id, std::move(request));
+  for (Sequence& sequence : taken.sequences) scheduler_.Add(&sequence);
+  if (taken.deadline_ns != kNever) deadlines_.emplace(taken.deadline_ns, taken.id);
+  if (has_fault()) Fail(taken, fault_);
+}
+
+bool StepLoop::ApplyCancels() {
+  bool progressed = false;
+  const bool all_popped = inbox_.all_popped();
+  for (const RequestId id : cancels_) {
+    const auto found = requests_.find(id);
+    if (found != requests_.end()) {
+      EndEarly(*found->second, FinishReason::kCancelled);
+      progressed = true;
+    } else if (!all_popped) {
+      cancels_early_.push_back(id);  // perhaps behind a push that is under way
+    }
+  }
+  cancels_.clear();
+  return progressed;
+}
+
+bool StepLoop::ExpireDeadlines(int64_t now_ns) {
+  bool progressed = false;
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now_ns) {
+    EndEarly(*requests_.at(deadlines_.begin()->second), FinishReason::kTimedOut);
+    progressed = true;
+  }
+  return progressed;
+}
+
+// Nothing runs and the first one still does not fit. Validation leaves no such request, so this is
+// a guard against waiting for ever.
+void StepLoop::FailHeadOfLine() {
+  auto& sequence = static_cast<Sequence&>(*scheduler_.first_waiting());
+  Fail(*sequence.request, ResourceExhausted(fmt::format(
+                              "KV cache: {} tokens do not fit into {} blocks (load the model "
+                              "with more KV cache memory)",
+                              sequence.max_seq_len, kv_cache_.stats().blocks_max)));
+  Retire();
+}
+
+// `event` carries the sequence's last token, if any, and why it ended.
+void StepLoop::Finish(Sequence& sequence, StreamEvent event) {
+  CHECK(!sequence.is_finished);
+  ActiveRequest& request = *sequence.request;
+  event.flags |= StreamEvent::kStepEnd | StreamEvent::kSequenceEnd;
+  if (--request.num_unfinished == 0) {
+    event.flags |= StreamEvent::kRequestEnd;
+    CountEnd(request, event.finish_reason);
+    request.stream->times = request.times;
+  }
+  streams_.Push(event);
+  if (request.num_unfinished == 0) request.stream = nullptr;
+  sequence.is_finished = true;
+  scheduler_.Remove(&sequence);
+  finished_.push_back(&sequence);
+}
+
+void StepLoop::EndEarly(ActiveRequest& request, FinishReason reason) {
+  for (Sequence& sequence : request.sequences) {
+    if (sequence.is_finished) continue;
+    Finish(sequence, {.stream = request.stream,
+                      .cum_log_prob = sequence.cum_log_prob,
+                      .sequence_index = static_cast<uint16_t>(sequence.index),
+                      .finish_reason = reason});
+  }
+}
+
+void StepLoop::Fail(ActiveRequest& request, const Status& status) {
+  if (request.num_unfinished == 0) return;
+  request.stream->status = status;
+  EndEarly(request, FinishReason::kNotFinished);
+}
+
+void StepLoop::CountEnd(ActiveRequest& request, FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kNotFinished:
+      ++stats_.requests_failed;
+      break;
+    case FinishReason::kCancelled:
+      ++stats_.requests_cancelled;
+      break;
+    case FinishReason::kTimedOut:
+      ++stats_.requests_timed_out;
+      break;
+    default:
+      ++stats_.requests_completed;
+  }
+  if (request.deadline_ns != kNever) deadlines_.erase({request.deadline_ns, request.id});
+  if (request.is_queued) {
+    request.is_queued = false;
+    inbox_.LeftQueue();
+  } else {
+    --stats_.num_active_requests;
+  }
+}
+
+// The device can no longer be trusted: every request ends with the reason, those that come later
+// too.
+void StepLoop::Fault(const Status& status) {
+  fault_ = status.WithPrefix("Encountered an error in forwardAsync function");
+  logging::Error("device fault, all requests fail", {{"status", status.ToString()}});
+  num_in_flight_ = 0;
+  for (const auto& [id, request] : requests_) {
+    for (Sequence& sequence : request->sequences) sequence.num_rows_in_flight = 0;
+  }
+  has_fault_.store(true, std::memory_order_release);
+  ForEachUnfinished([this](ActiveRequest& request) { Fail(request, fault_); });
+  Retire();
+}
+
+}  // namespace inflight::executor

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one place where a request is judged against the engine's limits.
+#pragma once
+
+#include "inflight/executor.h"
+
+namespace inflight::executor {
+
+// kInvalidArgument names field, value, bound and remedy. Shortens max_tokens to what fits
+// max_seq_len, as upstream does, and says so in `was_shortened`; drops end id -1 (no end id).
+Status ValidateRequest(const ExecutorLimits& limits, Request* request, bool* was_shortened);
+
+}  // namespace inflight::executor

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns the step-time goal into prompt tokens by what steps were measured to cost (DESIGN 2.1):
+//
+//   step time = base + cost * prompt tokens
+//
+// `base` is the time of steps without prompt tokens, `cost` what a prompt token adds to it. Before
+// anything is known, a step takes one block of the prompt.
+#pragma once
+
+#include <cstdint>
+
+#include "scheduler/scheduler.h"
+
+namespace inflight::scheduler {
+
+class PrefillPace {
+ public:
+  // goal_ns <= 0: no goal, the share is max_num_tokens.
+  PrefillPace(int64_t goal_ns, int max_num_tokens) : goal_ns_(goal_ns), max_(max_num_tokens) {}
+
+  void Observe(int64_t step_ns, int num_decode_rows, int num_prefill_tokens);
+  PrefillShare share() const;
+
+ private:
+  int TokensIn(double ns) const;
+
+  int64_t goal_ns_;
+  int max_;
+  double base_ns_ = 0;   // 0: no step without prompt tokens yet
+  double token_ns_ = 0;  // 0: no step with prompt tokens yet
+};
+
+}  // namespace inflight::scheduler
