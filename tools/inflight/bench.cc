@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// inflight bench: generation through the executor, beside the limits of this machine measured in
+// the same run.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+#include <random>
+
+#include "base/log.h"
+#include "bench/limits/limits.h"
+#include "command_line.h"
+#include "commands.h"
+#include "executor/executor.h"
+#include "executor/local_backend.h"
+#include "local_model.h"
+
+namespace inflight::tool {
+namespace {
+
+const Usage kUsage = {"inflight bench DIR | --shape llama-3.2-1b [--batch 1,16,64]",
+                      "Measures decode and prefill of a model, or of random weights in a known "
+                      "shape, and prints CSV: each figure with the limit\n"
+                      "computed from this machine's measured read bandwidth and arithmetic peak."};
+
+struct Options {
+  LocalModelOptions model;
+  std::string shape;
+  std::string batch = "1,16,64";
+  int input_len = 128;
+  int output_len = 32;
+};
+
+config::Schema<Options> MakeSchema() {
+  config::Schema<Options> schema;
+  schema.Section("Bench");
+  schema.Add(
+      "shape", [](Options& o) -> auto& { return o.shape; },
+      "Random weights in this shape instead of a directory.",
+      config::OneOf({"", "llama-3.2-1b", "llama-3-8b"}));
+  schema.Add(
+      "batch", [](Options& o) -> auto& { return o.batch; },
+      "Numbers of sequences, separated by commas; a scenario each.");
+  schema.Add(
+      "input_len", [](Options& o) -> auto& { return o.input_len; },
+      "Prompt tokens of each sequence.", config::AtLeast(1));
+  schema.Add(
+      "output_len", [](Options& o) -> auto& { return o.output_len; },
+      "Generated tokens of each sequence.", config::AtLeast(2));
+  schema.Section("Engine");
+  schema.Add(
+      "dtype", [](Options& o) -> auto& { return o.model.dtype; },
+      "bfloat16 where --shape is given and this is not.",
+      config::OneOf({"float32", "bfloat16", "float16"}));
+  schema.Add(
+      "threads", [](Options& o) -> auto& { return o.model.num_threads; },
+      "CPU threads; default: the usable cores.", config::Range(1, 1024));
+  schema.Add(
+      "ops", [](Options& o) -> auto& { return o.model.ops; }, "Operator table by name.");
+  schema.Add(
+      "step_time_goal_ms", [](Options& o) -> auto& { return o.model.executor.step_time_goal_ms; },
+      "As of serve; large values measure whole prompts in one step.", config::Range(1, 600000));
+  return schema;
+}
+
+model::ModelConfig ShapeByName(const std::string& name) {
+  model::ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.vocab_size = 128256;
+  config.num_kv_heads = 8;
+  config.num_heads = 32;
+  config.max_position_embeddings = 131072;
+  config.rope_theta = 500000;
+  if (name == "llama-3.2-1b") {
+    config.hidden_size = 2048;
+    config.num_layers = 16;
+    config.head_dim = 64;
+    config.intermediate_size = 8192;
+    config.tied_embeddings = true;
+  } else {  // llama-3-8b
+    config.hidden_size = 4096;
+    config.num_layers = 32;
+    config.head_dim = 128;
+    config.intermediate_size = 14336;
+  }
+  return config;
+}
+
+// One entry per step of the loop; filled on its thread without allocating.
+class StepLog : public StepObserver {
+ public:
+  struct Step {
+    int64_t step_ns, host_ns;
+    int num_rows, num_tokens;
+  };
+
+  void OnStep(int64_t step_ns, int num_rows, int num_tokens) override {
+    // Host time is published after the observer ran: it belongs to the entry before.
+    if (size_ > 0 && executor_ != nullptr)
+      steps_[size_ - 1].host_ns = executor_->stats().last_host_ns;
+    if (size_ < steps_.size()) steps_[size_++] = {step_ns, 0, num_rows, num_tokens};
+  }
+
+  void Watch(const Executor* executor) { executor_ = executor; }
+  void Reset() { size_ = 0; }
+  std::span<const Step> steps() const { return {steps_.data(), size_}; }
+
+ private:
+  const Executor* executor_ = nullptr;
+  std::vector<Step> steps_ = std::vector<Step>(1 << 16);
+  size_t size_ = 0;
+};
+
+class CountdownSink : public ResponseSink {
+ public:
+  explicit CountdownSink(int count) : left_(count) {}
+  void OnResponse(Response response) override {
+    if (!response.is_final) return;
+    const std::lock_guard lock(mutex_);
+    if (!response.status.ok()) status_ = response.status;
+    if (--left_ == 0) wake_.notify_all();
+  }
+  Status Wait() {
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [this] { return left_ == 0; });
+    return status_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  int left_;
+  Status status_;
+};
+
+struct Spread {
+  double low = 0, median = 0, high = 0;  // 10th, 50th, 90th percentile
+};
+
+Spread SpreadOf(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  const auto at = [&](double q) {
+    return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1))];
+  };
+  return {at(0.1), at(0.5), at(0.9)};
+}
+
+Result<std::vector<int>> ParseBatches(const std::string& text) {
+  std::vector<int> batches;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    int value = 0;
+    const auto [next, error] = std::from_chars(text.data() + begin, text.data() + end, value);
+    if (error != std::errc() || next != text.data() + end || value < 1)
+      return InvalidArgument("--batch: got '" + text +
+                             "', needs positive integers separated by commas");
+    batches.push_back(value);
+    begin = end + 1;
+  }
+  return batches;
+}
+
+struct Bench {
+  const Options& options;
+  const LocalModel& model;
+  const bench::MachineLimits& limits;
+  StepLog& log;
+
+  Status RunBatch(int batch) const;
+  void PrintDecode(int batch, const std::vector<double>& step_s,
+                   const std::vector<double>& host_us) const;
+  void PrintPrefill(int batch, int64_t num_tokens, double seconds) const;
+  double BytesPerDecodeStep(int batch) const;
+  double FlopsPerToken() const;
+};
+
+// Weights once, and K and V of each sequence at the middle of its output.
+double Bench::BytesPerDecodeStep(int batch) const {
+  const model::ModelConfig& c = model.engine->config;
+  const double weights = FlopsPerToken() / 2 * static_cast<double>(SizeOf(c.dtype));
+  const double context = options.input_len + options.output_len / 2.0;
+  return weights + batch * context * 2.0 * c.num_layers * c.num_kv_heads * c.head_dim *
+                       static_cast<double>(SizeOf(c.dtype));
+}
+
+// Two for each weight of a linear layer, the head included.
+double Bench::FlopsPerToken() const {
+  const model::ModelConfig& c = model.engine->config;
+  const double attention =
+      static_cast<double>(c.hidden_size) * c.head_dim * (2 * c.num_heads + 2 * c.num_kv_heads);
+  const double mlp =
+      static_cast<double>(c.hidden_size) * c.intermediate_size * (c.gated_mlp ? 3 : 2);
+  return 2 * (c.num_layers * (attention + mlp) + static_cast<double>(c.hidden_size) * c.vocab_size);
+}
+
+Status Bench::RunBatch(int batch) const {
+  const int vocab_size = model.engine->config.vocab_size;
+  std::mt19937 random(static_cast<uint32_t>(batch));
+  log.Reset();
+  auto sink = std::make_shared<CountdownSink>(batch);
+  for (int i = 0; i < batch; ++i) {
+    Request request;
+    for (int t = 0; t < options.input_len; ++t)
+      request.input_ids.push_back(
+          static_cast<TokenId>(random() % static_cast<uint32_t>(vocab_size)));
+    request.max_tokens = options.output_len;
+    RETURN_IF_ERROR(model.executor->Enqueue(std::move(request), sink).status());
+  }
+  RETURN_IF_ERROR(sink->Wait());
+
+  std::vector<double> decode_s;
+  std::vector<double> host_us;
+  int64_t prefill_tokens = 0;
+  double prefill_s = 0;
+  for (const StepLog::Step& step : log.steps()) {
+    if (step.num_tokens > step.num_rows) {
+      prefill_tokens += step.num_tokens;
+      prefill_s += static_cast<double>(step.step_ns) * 1e-9;
+    } else if (step.num_rows == batch) {
+      decode_s.push_back(static_cast<double>(step.step_ns) * 1e-9);
+      if (step.host_ns > 0) host_us.push_back(static_cast<double>(step.host_ns) * 1e-3);
+    }
+  }
+  PrintPrefill(batch, prefill_tokens, prefill_s);
+  PrintDecode(batch, decode_s, host_us);
+  return Status::Ok();
+}
+
+void Bench::PrintDecode(int batch, const std::vector<double>& step_s,
+                        const std::vector<double>& host_us) const {
+  const Spread step = SpreadOf(step_s);
+  const Spread host = SpreadOf(host_us);
+  const double peak = std::max(
+      limits.fp32_flops, model.engine->config.dtype == DType::kBF16 ? limits.bf16_flops : 0.0);
+  const double limit_s =
+      std::max(BytesPerDecodeStep(batch) / limits.read_bytes_per_s, batch * FlopsPerToken() / peak);
+  fmt::print("decode,{},{},{},{:.2f},{:.2f},{:.2f},{:.2f},{:.2f},{:.1f},{:.3f},{:.1f}\n", batch,
+             options.input_len, options.output_len, batch / step.median, step.median * 1e3,
+             step.low * 1e3, step.high * 1e3, batch / limit_s,
+             BytesPerDecodeStep(batch) / step.median * 1e-9, limit_s / step.median, host.median);
+}
+
+void Bench::PrintPrefill(int batch, int64_t num_tokens, double seconds) const {
+  const double peak = std::max(
+      limits.fp32_flops, model.engine->config.dtype == DType::kBF16 ? limits.bf16_flops : 0.0);
+  const double rate = static_cast<double>(num_tokens) / seconds;
+  const double limit =
+      peak / FlopsPerToken();  // counts the head for every token: pessimistic by the head's share
+  fmt::print("prefill,{},{},{},{:.2f},,,,{:.2f},,{:.3f},\n", batch, options.input_len,
+             options.output_len, rate, limit, rate / limit);
+}
+
+Result<LocalModel> OpenRandom(const Options& options) {
+  LocalModel model;
+  model.device = Device::Cpu(options.model.num_threads.value_or(0));
+  model::ModelConfig config = ShapeByName(options.shape);
+  config.dtype = *DTypeFromName(options.model.dtype.value_or("bfloat16"));
+  const int max_seq_len = options.input_len + options.output_len;
+  const model::EngineLimits limits{.max_batch_size = 64,
+                                   .max_num_tokens = 8192,
+                                   .max_seq_len = max_seq_len,
+                                   .max_input_len = max_seq_len};
+  ASSIGN_OR_RETURN(model.engine, builder::Random(config, limits, /*seed=*/1, *model.device));
+  ASSIGN_OR_RETURN(auto backend,
+                   executor::CreateLocalBackend(model.engine, *model.device, options.model.executor,
+                                                options.model.ops));
+  ASSIGN_OR_RETURN(model.executor,
+                   executor::CreateExecutor(std::move(backend), options.model.executor));
+  return model;
+}
+
+Status Run(const std::string& dir, Options& options) {
+  ASSIGN_OR_RETURN(const std::vector<int> batches, ParseBatches(options.batch));
+  StepLog log;
+  options.model.executor.step_observer = &log;
+  options.model.executor.enable_prefix_reuse = false;
+  auto opened = options.shape.empty() ? OpenLocalModel(dir, options.model) : OpenRandom(options);
+  if (!opened.ok()) return opened.status();
+  const LocalModel& model = *opened;
+  log.Watch(model.executor.get());
+  const bench::MachineLimits limits = bench::MeasureLimits(model.device->cpu_pool());
+  fmt::print(
+      "# device: {}, {} threads; read {:.1f} GB/s, fp32 {:.0f} GFLOP/s, bf16 {:.0f} GFLOP/s\n",
+      limits.cpu_name, limits.num_threads, limits.read_bytes_per_s * 1e-9, limits.fp32_flops * 1e-9,
+      limits.bf16_flops * 1e-9);
+  const model::ModelConfig& c = model.engine->config;
+  fmt::print("# model: {} {}, {} layers, hidden {}, intermediate {}, heads {}/{}, vocabulary {}\n",
+             c.architecture, DTypeName(c.dtype), c.num_layers, c.hidden_size, c.intermediate_size,
+             c.num_heads, c.num_kv_heads, c.vocab_size);
+  fmt::print(
+      "phase,sequences,input_len,output_len,tokens_per_s,step_ms,step_ms_p10,step_ms_p90,limit_"
+      "tokens_per_s,read_gb_per_s,"
+      "fraction_of_limit,host_us\n");
+  const Bench bench{options, model, limits, log};
+  for (const int batch : batches) RETURN_IF_ERROR(bench.RunBatch(batch));
+  return Status::Ok();
+}
+
+}  // namespace
+
+int BenchMain(Args args) {
+  Options options;
+  std::vector<std::string> positionals;
+  const auto parsed = ParseInto(args, kUsage, MakeSchema(), options, positionals);
+  if (!parsed.ok()) return Fail(parsed.status());
+  if (*parsed == Parsed::kHelpShown) return 0;
+  if (positionals.size() > 1 || positionals.empty() == options.shape.empty())
+    return Fail(InvalidArgument("a model directory or --shape is needed; usage: " + kUsage.line));
+  logging::SetLevel(logging::Level::kWarning);
+  const Status status = Run(positionals.empty() ? "" : positionals[0], options);
+  return status.ok() ? 0 : Fail(status);
+}
+
+std::string BenchOptionsMarkdown() { return config::ToMarkdown(MakeSchema().options()); }
+
+}  // namespace inflight::tool

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// inflight serve: load models, open the ports, serve until a signal, drain.
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "command_line.h"
+#include "commands.h"
+#include "grpc_front_end.h"
+#include "protocol/kserve/http/http_server.h"
+#include "protocol/metrics/metrics_server.h"
+#include "serve_options.h"
+
+namespace inflight::tool {
+namespace {
+
+const Usage kUsage = {"inflight serve DIR... [--model-repository REPOSITORY] [options]",
+                      "Serves models over HTTP (8000), gRPC (8001) and metrics (8002). DIR is a "
+                      "Hugging Face, checkpoint or engine directory,\n"
+                      "offered as preprocessing, tensorrt_llm, postprocessing and ensemble."};
+
+// The listeners in the order in which they stop taking requests.
+struct FrontEnds {
+  std::unique_ptr<kserve_http::HttpServer> http;
+  std::unique_ptr<GrpcFrontEnd> grpc;
+  std::unique_ptr<metrics::MetricsServer> metrics;
+};
+
+// Triton's clients and tests wait for these lines (spec/triton-protocol.md 5.2).
+void LogStarted(const char* service, const std::string& address, int port) {
+  logging::Info(fmt::format("Started {} at {}:{}", service, address, port));
+}
+
+Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options) {
+  FrontEnds fronts;
+  if (options.grpc.allow) {
+    ASSIGN_OR_RETURN(fronts.grpc, StartGrpc(server, options));
+    LogStarted("GRPCInferenceService", options.grpc.address, fronts.grpc->port());
+  }
+  if (options.http.allow) {
+    kserve_http::HttpOptions http;
+    http.listener.address = options.http.address;
+    http.listener.port = options.http.port;
+    http.listener.threads = options.http_threads;
+    http.max_input_bytes = static_cast<size_t>(options.http_max_input_bytes);
+    ASSIGN_OR_RETURN(fronts.http, kserve_http::HttpServer::Start(server, http));
+    LogStarted("HTTPService", options.http.address, fronts.http->port());
+  }
+  if (options.metrics.allow) {
+    metrics::MetricsOptions metrics;
+    metrics.listener.address =
+        options.metrics.address.empty() ? options.http.address : options.metrics.address;
+    metrics.listener.port = options.metrics.port;
+    ASSIGN_OR_RETURN(fronts.metrics, metrics::MetricsServer::Start(server, metrics));
+    LogStarted("Metrics Service", metrics.listener.address, fronts.metrics->port());
+  }
+  return fronts;
+}
+
+Status WritePortFile(const std::string& path, const FrontEnds& fronts) {
+  if (path.empty()) return Status::Ok();
+  return WriteFile(path, fmt::format("{{\"http\": {}, \"grpc\": {}, \"metrics\": {}}}\n",
+                                     fronts.http ? fronts.http->port() : 0,
+                                     fronts.grpc ? fronts.grpc->port() : 0,
+                                     fronts.metrics ? fronts.metrics->port() : 0));
+}
+
+// SIGINT and SIGTERM are blocked in every thread, since this runs before any is started, and taken
+// by sigwait alone.
+sigset_t BlockStopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+// Waits for a stop signal, or for a device fault: then the process ends with an error, for its
+// supervisor to restart it.
+Status WaitForStop(const sigset_t& signals, const serving::Server& server) {
+  while (true) {
+    const timespec second{.tv_sec = 1, .tv_nsec = 0};
+    const int signal = sigtimedwait(&signals, nullptr, &second);
+    if (signal > 0) {
+      logging::Info(fmt::format("Signal ({}) received.", signal));
+      return Status::Ok();
+    }
+    if (!server.live()) return Internal("a device fault ended an executor; see the log above");
+  }
+}
+
+// Front ends and executors share one budget of time. Returns false when it ran out.
+bool Drain(FrontEnds& fronts, serving::Server& server, int64_t budget_ms) {
+  const Clock& clock = Clock::System();
+  const int64_t deadline_ns = clock.NowNs() + budget_ms * 1'000'000;
+  const auto left_ms = [&] {
+    return std::max<int64_t>(0, (deadline_ns - clock.NowNs()) / 1'000'000);
+  };
+  if (fronts.http) fronts.http->Stop(std::chrono::milliseconds(left_ms()));
+  if (fronts.grpc) fronts.grpc->Stop(left_ms());
+  server.Shutdown(left_ms());
+  if (fronts.metrics) fronts.metrics->Stop(std::chrono::milliseconds(0));
+  return clock.NowNs() <= deadline_ns;
+}
+
+Status Serve(const ServeOptions& options) {
+  const sigset_t signals = BlockStopSignals();
+  ASSIGN_OR_RETURN(const auto server, serving::CreateServer(options.server));
+  ASSIGN_OR_RETURN(FrontEnds fronts, OpenPorts(*server, options));
+  RETURN_IF_ERROR(WritePortFile(options.port_file, fronts));
+  const Status stopped = WaitForStop(signals, *server);
+  const bool in_time =
+      Drain(fronts, *server, stopped.ok() ? int64_t{options.exit_timeout_secs} * 1000 : 0);
+  if (!stopped.ok()) return stopped;
+  if (!in_time && options.exit_timeout_secs > 0)
+    return DeadlineExceeded("Exit timeout expired. Exiting immediately.");
+  return Status::Ok();
+}
+
+}  // namespace
+
+int ServeMain(Args args) {
+  ServeOptions options;
+  std::vector<std::string> positionals;
+  const auto parsed = ParseInto(args, kUsage, ServeSchema(), options, positionals);
+  if (!parsed.ok()) return Fail(parsed.status());
+  if (*parsed == Parsed::kHelpShown) return 0;
+  options.server.model_dirs = positionals;
+  if (options.server.model_dirs.empty() && options.server.model_repositories.empty())
+    return Fail(InvalidArgument("a model directory or --model-repository is needed; usage: " +
+                                kUsage.line));
+  if (options.log_verbose > 0)
+    logging::SetLevel(logging::Level::kVerbose);
+  else if (!options.log_warning)
+    logging::SetLevel(logging::Level::kError);
+  else if (!options.log_info)
+    logging::SetLevel(logging::Level::kWarning);
+  const Status status = Serve(options);
+  return status.ok() ? 0 : Fail(status);
+}
+
+}  // namespace inflight::tool

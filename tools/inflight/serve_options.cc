@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve_options.h"
+
+#include "commands.h"
+
+namespace inflight::tool {
+namespace {
+
+using config::AtLeast;
+using config::OneOf;
+using config::Range;
+using Schema = config::Schema<ServeOptions>;
+
+void AddModels(Schema& schema) {
+  schema.Section("Models");
+  schema.Add(
+      "model_repository", [](ServeOptions& o) -> auto& { return o.server.model_repositories; },
+      "Model repository of Triton's layout.");
+  schema.Alias("model_store", "model_repository");
+  schema.Add(
+      "id", [](ServeOptions& o) -> auto& { return o.server.server_id; },
+      "Server name in metadata.");
+  schema.Add(
+      "exit_on_error", [](ServeOptions& o) -> auto& { return o.server.exit_on_error; },
+      "End the start when a model fails to load.");
+  schema.Add(
+      "strict_readiness", [](ServeOptions& o) -> auto& { return o.server.strict_readiness; },
+      "Ready only when every model is.");
+  schema.Refuse("model_control_mode", "models are loaded at start only", "none");
+  schema.Refuse("load_model", "models are loaded at start only; every model of the repository is");
+  schema.Refuse("repository_poll_secs", "the repository is not polled");
+  schema.Refuse("model_namespacing", "is not built", "false");
+  schema.Refuse("disable_auto_complete_config", "configurations are always completed");
+  schema.Refuse("model_config_name", "is not built");
+}
+
+void AddEngine(Schema& schema) {
+  schema.Section("Engine");
+  schema.Add(
+      "device", [](ServeOptions& o) -> auto& { return o.server.device; }, "Where models run.",
+      OneOf({"auto", "cpu"}));
+  schema.Add(
+      "dtype", [](ServeOptions& o) -> auto& { return o.server.dtype; },
+      "Compute in this dtype; for Hugging Face and checkpoint directories.",
+      OneOf({"float32", "bfloat16", "float16"}));
+  schema.Add(
+      "max_batch_size", [](ServeOptions& o) -> auto& { return o.server.executor.max_batch_size; },
+      "Sequences in one step; may only lower the engine's.", AtLeast(1));
+  schema.Add(
+      "max_num_tokens", [](ServeOptions& o) -> auto& { return o.server.executor.max_num_tokens; },
+      "Packed tokens in one step; may only lower the engine's.", AtLeast(1));
+  schema.Add(
+      "max_kv_tokens", [](ServeOptions& o) -> auto& { return o.server.executor.max_kv_tokens; },
+      "Cap on tokens in the KV cache.", AtLeast(1));
+  schema.Add(
+      "kv_cache_free_memory_fraction",
+      [](ServeOptions& o) -> auto& { return o.server.executor.kv_cache_free_memory_fraction; },
+      "Share of free memory for the KV cache.", Range(0.001, 0.999));
+  schema.Add(
+      "kv_block_size", [](ServeOptions& o) -> auto& { return o.server.executor.block_size; },
+      "Tokens per KV block: 16, 32, 64 or 128.", Range(16, 128));
+  schema.Add(
+      "enable_prefix_reuse",
+      [](ServeOptions& o) -> auto& { return o.server.executor.enable_prefix_reuse; },
+      "Share KV blocks of equal prompt beginnings.");
+  schema.Add(
+      "enable_chunked_prefill",
+      [](ServeOptions& o) -> auto& { return o.server.executor.enable_chunked_prefill; },
+      "Spread long prompts over steps.");
+  schema.Add(
+      "step_time_goal_ms",
+      [](ServeOptions& o) -> auto& { return o.server.executor.step_time_goal_ms; },
+      "The prompt share of a step is sized to meet this.", Range(1, 60000));
+  schema.Add(
+      "max_queue_size", [](ServeOptions& o) -> auto& { return o.server.executor.max_queue_size; },
+      "Waiting requests before new ones are refused; 0 is the queue's own size, 4096.", AtLeast(0));
+}
+
+void AddHttp(Schema& schema) {
+  schema.Section("HTTP");
+  schema.Add(
+      "allow_http", [](ServeOptions& o) -> auto& { return o.http.allow; }, "Serve HTTP.");
+  schema.Add(
+      "http_address", [](ServeOptions& o) -> auto& { return o.http.address; },
+      "Address to listen on.");
+  schema.Add(
+      "http_port", [](ServeOptions& o) -> auto& { return o.http.port; },
+      "Port; 0 picks a free one.", Range(0, 65535));
+  schema.Add(
+      "http_thread_count", [](ServeOptions& o) -> auto& { return o.http_threads; },
+      "I/O threads; 0 is 1 to 4 by cores.", Range(0, 128));
+  schema.Add(
+      "http_max_input_size", [](ServeOptions& o) -> auto& { return o.http_max_input_bytes; },
+      "Largest request body, in bytes.", AtLeast(1));
+  schema.Refuse("reuse_http_port", "two servers on one HTTP port are not built", "false");
+  schema.Refuse("http_restricted_api", "restricted APIs are not built");
+  schema.Refuse("http_header_forward_pattern", "header forwarding is not built");
+}
+
+void AddGrpc(Schema& schema) {
+  schema.Section("gRPC");
+  schema.Add(
+      "allow_grpc", [](ServeOptions& o) -> auto& { return o.grpc.allow; }, "Serve gRPC.");
+  schema.Add(
+      "grpc_address", [](ServeOptions& o) -> auto& { return o.grpc.address; },
+      "Address to listen on.");
+  schema.Add(
+      "grpc_port", [](ServeOptions& o) -> auto& { return o.grpc.port; },
+      "Port; 0 picks a free one.", Range(0, 65535));
+  schema.Add(
+      "reuse_grpc_port", [](ServeOptions& o) -> auto& { return o.grpc_reuse_port; },
+      "Share the port with other servers.");
+  schema.Add(
+      "grpc_keepalive_time", [](ServeOptions& o) -> auto& { return o.grpc_keepalive_time_ms; },
+      "Milliseconds without traffic before a keepalive ping.", AtLeast(1));
+  schema.Add(
+      "grpc_keepalive_timeout",
+      [](ServeOptions& o) -> auto& { return o.grpc_keepalive_timeout_ms; },
+      "Milliseconds to wait for its answer.", AtLeast(1));
+  schema.Add(
+      "grpc_keepalive_permit_without_calls",
+      [](ServeOptions& o) -> auto& { return o.grpc_keepalive_permit_without_calls; },
+      "Ping idle connections too.");
+  schema.Add(
+      "grpc_http2_max_pings_without_data",
+      [](ServeOptions& o) -> auto& { return o.grpc_http2_max_pings_without_data; },
+      "Pings without data in between; 0 is no limit.", AtLeast(0));
+  schema.Add(
+      "grpc_http2_min_recv_ping_interval_without_data",
+      [](ServeOptions& o) -> auto& { return o.grpc_http2_min_recv_ping_interval_without_data_ms; },
+      "Milliseconds that clients must leave between pings.", AtLeast(0));
+  schema.Add(
+      "grpc_http2_max_ping_strikes",
+      [](ServeOptions& o) -> auto& { return o.grpc_http2_max_ping_strikes; },
+      "Bad pings before a connection is closed; 0 is no limit.", AtLeast(0));
+  schema.Add(
+      "grpc_max_connection_age",
+      [](ServeOptions& o) -> auto& { return o.grpc_max_connection_age_ms; },
+      "Milliseconds a connection may live.", AtLeast(1));
+  schema.Add(
+      "grpc_max_connection_age_grace",
+      [](ServeOptions& o) -> auto& { return o.grpc_max_connection_age_grace_ms; },
+      "Milliseconds after that for its calls to end.", AtLeast(0));
+  for (const char* name : {"grpc_use_ssl", "grpc_use_ssl_mutual"})
+    schema.Refuse(name, "TLS is not built", "false");
+  for (const char* name : {"grpc_server_cert", "grpc_server_key", "grpc_root_cert"})
+    schema.Refuse(name, "TLS is not built");
+  schema.Refuse("grpc_infer_response_compression_level", "response compression is not built",
+                "none");
+  schema.Refuse("grpc_restricted_protocol", "restricted APIs are not built");
+  schema.Refuse("grpc_header_forward_pattern", "header forwarding is not built");
+  schema.Refuse("grpc_infer_thread_count", "gRPC's callback API sizes its threads by the cores");
+  schema.Refuse("grpc_infer_allocation_pool_size", "requests are not pooled");
+}
+
+void AddMetrics(Schema& schema) {
+  schema.Section("Metrics");
+  schema.Add(
+      "allow_metrics", [](ServeOptions& o) -> auto& { return o.metrics.allow; },
+      "Serve the metrics page.");
+  schema.Add(
+      "metrics_address", [](ServeOptions& o) -> auto& { return o.metrics.address; },
+      "Address; empty is the HTTP one.");
+  schema.Add(
+      "metrics_port", [](ServeOptions& o) -> auto& { return o.metrics.port; },
+      "Port; 0 picks a free one.", Range(0, 65535));
+  schema.Refuse("metrics_config", "the families of the page are fixed");
+  schema.Refuse("metrics_interval_ms", "values are read when the page is asked for");
+  schema.Refuse("allow_gpu_metrics", "there is no GPU backend", "false");
+  schema.Refuse("allow_cpu_metrics", "CPU metrics are not built", "false");
+}
+
+void AddOperation(Schema& schema) {
+  schema.Section("Operation");
+  schema.Add(
+      "exit_timeout_secs", [](ServeOptions& o) -> auto& { return o.exit_timeout_secs; },
+      "Seconds that running requests get after SIGTERM.", Range(0, 86400));
+  schema.Add(
+      "log_verbose", [](ServeOptions& o) -> auto& { return o.log_verbose; }, "1 logs details.",
+      Range(0, 1000));
+  schema.Add(
+      "log_info", [](ServeOptions& o) -> auto& { return o.log_info; }, "Log information.");
+  schema.Add(
+      "log_warning", [](ServeOptions& o) -> auto& { return o.log_warning; }, "Log warnings.");
+  schema.Refuse("log_error", "errors are always logged", "true");
+  schema.Refuse("log_format", "only the default format is built", "default");
+  schema.Refuse("log_file", "the log goes to standard error");
+  schema.Add(
+      "port_file", [](ServeOptions& o) -> auto& { return o.port_file; },
+      "JSON file that gets the ports in use once the server is ready.");
+  for (const char* name : {"trace_config", "cache_config", "backend_config", "backend_directory",
+                           "repoagent_directory", "cache_directory", "host_policy",
+                           "rate_limit_resource", "model_load_gpu_limit"})
+    schema.Refuse(name, "is not built");
+  schema.Refuse("rate_limit", "is not built", "off");
+  schema.Refuse("allow_client_shm", "shared memory is not built", "false");
+  schema.Refuse("allow_sagemaker", "is not built", "false");
+  schema.Refuse("allow_vertex_ai", "is not built", "false");
+}
+
+}  // namespace
+
+Schema ServeSchema() {
+  Schema schema;
+  AddModels(schema);
+  AddEngine(schema);
+  AddHttp(schema);
+  AddGrpc(schema);
+  AddMetrics(schema);
+  AddOperation(schema);
+  return schema;
+}
+
+std::string ServeOptionsMarkdown() { return config::ToMarkdown(ServeSchema().options()); }
+
+}  // namespace inflight::tool

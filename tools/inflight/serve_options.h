@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options of `inflight serve`: Triton's flags with their meaning (spec/triton-protocol.md 5.1), and
+// ours.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "config/schema.h"
+#include "serving/server.h"
+
+namespace inflight::tool {
+
+struct ListenerOptions {
+  bool allow = true;
+  std::string address = "0.0.0.0";
+  int port = 0;
+};
+
+struct ServeOptions {
+  serving::ServerOptions server;
+  ListenerOptions http{.port = 8000};
+  ListenerOptions grpc{.port = 8001};
+  ListenerOptions metrics{.address = "", .port = 8002};  // address: the HTTP one where empty
+  int http_threads = 0;
+  int64_t http_max_input_bytes = 64 << 20;
+  bool grpc_reuse_port = false;
+  int64_t grpc_keepalive_time_ms = 7200000;
+  int64_t grpc_keepalive_timeout_ms = 20000;
+  bool grpc_keepalive_permit_without_calls = false;
+  int grpc_http2_max_pings_without_data = 2;
+  int64_t grpc_http2_min_recv_ping_interval_without_data_ms = 300000;
+  int grpc_http2_max_ping_strikes = 2;
+  std::optional<int64_t> grpc_max_connection_age_ms;
+  std::optional<int64_t> grpc_max_connection_age_grace_ms;
+  int exit_timeout_secs = 30;
+  int log_verbose = 0;
+  bool log_info = true;
+  bool log_warning = true;
+  std::string
+      port_file;  // written when ready: the ports in use, for callers that asked for any free one
+};
+
+config::Schema<ServeOptions> ServeSchema();
+
+}  // namespace inflight::tool
