@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/grpc/grpc_server.h"
 
+#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
@@ -67,6 +68,12 @@ void SetChannelArguments(const GrpcOptions& o, ::grpc::ServerBuilder& builder) {
   builder.SetMaxSendMessageSize(o.max_message_bytes);
 }
 
+// gRPC's own lines (a peer's broken HTTP/2, a refused bind) are for debugging: what concerns an
+// operator comes back as a status and is reported once, by us.
+void LogToVerbose(gpr_log_func_args* args) {
+  logging::Verbose("gRPC", {{"file", args->file}, {"line", args->line}, {"text", args->message}});
+}
+
 }  // namespace
 
 class GrpcServer::Impl {
@@ -78,6 +85,7 @@ class GrpcServer::Impl {
         health_(server) {}
 
   Status Listen(const GrpcOptions& options) {
+    gpr_set_log_function(LogToVerbose);
     const std::string address = ListeningAddress(options);
     ::grpc::ServerBuilder builder;
     SetChannelArguments(options, builder);
