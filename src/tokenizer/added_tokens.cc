@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/added_tokens.h"
+
+#include <algorithm>
+
+#include "tokenizer/unicode.h"
+
+namespace inflight::tokenizer {
+namespace {
+
+constexpr size_t kMaxContentBytes = 4096;  // bounds the cost of a failed match at each character
+
+size_t BlanksBefore(std::string_view text, size_t pos) {
+  const CharTable& table = CharTable::Get();
+  while (pos > 0) {
+    const Char c = CharBefore(text, pos);
+    if (!(table.Flags(c.code) & kSpace)) break;
+    pos -= c.size;
+  }
+  return pos;
+}
+
+size_t BlanksBehind(std::string_view text, size_t pos) {
+  const CharTable& table = CharTable::Get();
+  uint32_t size;
+  while (pos < text.size() && (table.FlagsAt(text.data() + pos, &size) & kSpace)) pos += size;
+  return pos;
+}
+
+bool IsSingleWord(std::string_view text, size_t begin, size_t end) {
+  const CharTable& table = CharTable::Get();
+  if (begin > 0 && (table.Flags(CharBefore(text, begin).code) & kWord)) return false;
+  uint32_t size;
+  return end == text.size() || !(table.FlagsAt(text.data() + end, &size) & kWord);
+}
+
+}  // namespace
+
+void StringMatcher::Add(std::string_view pattern, TokenId id) {
+  if (pattern.empty()) return;
+  uint32_t node = 0;
+  for (const char c : pattern) {
+    const uint64_t edge = static_cast<uint64_t>(node) << 8 | static_cast<uint8_t>(c);
+    const auto [it, inserted] = edges_.try_emplace(edge, num_nodes_);
+    if (inserted) {
+      ++num_nodes_;
+      id_of_node_.push_back(-1);
+    }
+    node = it->second;
+  }
+  id_of_node_[node] = id;
+  is_first_byte_[static_cast<uint8_t>(pattern[0])] = true;
+}
+
+std::optional<StringMatcher::Match> StringMatcher::FindFrom(std::string_view text,
+                                                            size_t begin) const {
+  for (; begin < text.size(); ++begin) {
+    if (!is_first_byte_[static_cast<uint8_t>(text[begin])]) continue;
+    std::optional<Match> longest;
+    uint32_t node = 0;
+    for (size_t i = begin; i < text.size(); ++i) {
+      const auto it = edges_.find(static_cast<uint64_t>(node) << 8 | static_cast<uint8_t>(text[i]));
+      if (it == edges_.end()) break;
+      node = it->second;
+      if (id_of_node_[node] >= 0) longest = Match{begin, i + 1, id_of_node_[node]};
+    }
+    if (longest) return longest;
+  }
+  return std::nullopt;
+}
+
+Status AddedTokens::Add(AddedToken token, const Vocab& vocab, const Normalizer& normalizer) {
+  if (token.content.empty()) return Status::Ok();
+  if (token.content.size() > kMaxContentBytes) {
+    return InvalidArgument("content: got " + std::to_string(token.content.size()) +
+                           " bytes, allowed are " + std::to_string(kMaxContentBytes));
+  }
+  std::optional<TokenId> id = Find(token.content);
+  if (!id) id = vocab.Find(token.content);
+  if (!id) id = std::max(end_id(), static_cast<TokenId>(vocab.size()));
+  if (*id > kMaxTokenId) {
+    return InvalidArgument("got id " + std::to_string(*id) + ", allowed are 0 to " +
+                           std::to_string(kMaxTokenId));
+  }
+  std::string decoder_form = token.content;
+  if (token.normalized) RETURN_IF_ERROR(normalizer.Apply(decoder_form));
+  (token.normalized ? normalized_ : raw_).Add(decoder_form, *id);
+  ids_[token.content] = *id;
+  if (token.special) special_contents_.insert(token.content);
+  tokens_[*id] = {std::move(token), std::move(decoder_form)};
+  return Status::Ok();
+}
+
+std::optional<TokenId> AddedTokens::Find(std::string_view content) const {
+  const auto it = ids_.find(std::string(content));
+  if (it == ids_.end()) return std::nullopt;
+  return it->second;
+}
+
+const AddedToken* AddedTokens::Get(TokenId id) const {
+  const auto it = tokens_.find(id);
+  return it == tokens_.end() ? nullptr : &it->second.token;
+}
+
+std::string_view AddedTokens::DecoderForm(TokenId id) const {
+  const auto it = tokens_.find(id);
+  return it == tokens_.end() ? std::string_view() : std::string_view(it->second.decoder_form);
+}
+
+void AddedTokens::Split(const StringMatcher& matcher, std::string_view text,
+                        std::vector<Part>& parts) const {
+  size_t covered = 0;  // behind the last token, with the blanks it took along
+  size_t next = 0;     // where the search goes on: behind the last token itself
+  while (const auto match = matcher.FindFrom(text, next)) {
+    next = match->end;
+    const AddedToken& token = tokens_.at(match->id).token;
+    if (token.single_word && !IsSingleWord(text, match->begin, match->end)) continue;
+    size_t begin = match->begin, end = match->end;
+    if (token.lstrip) begin = std::max(BlanksBefore(text, begin), covered);
+    if (token.rstrip) end = BlanksBehind(text, end);
+    if (covered < begin) parts.push_back({covered, begin, -1});
+    parts.push_back({begin, end, match->id});
+    covered = end;
+  }
+  if (covered < text.size()) parts.push_back({covered, text.size(), -1});
+}
+
+}  // namespace inflight::tokenizer

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Byte-pair encoding: a word starts as its characters (or bytes); while any neighbours form a known
+// merge, the pair of the lowest rank, leftmost first, becomes one token.
+//
+// Cost: n log n in the length of a word, whatever the word. Words of everyday length come from a
+// cache. Threads: BpeModel is immutable; a BpeScratch belongs to one call at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "inflight/request.h"
+#include "inflight/status.h"
+#include "tokenizer/merge_table.h"
+#include "tokenizer/vocab.h"
+
+namespace inflight::tokenizer {
+
+// Recently encoded words and their ids: direct-mapped, fixed size.
+class WordCache {
+ public:
+  static constexpr size_t kMaxWordBytes = 32;
+  static constexpr size_t kMaxIds = 7;
+
+  struct alignas(64) Entry {  // a cache line
+    std::array<uint64_t, 4> word{};
+    uint8_t num_bytes = 0;  // 0: free
+    uint8_t num_ids = 0;
+    std::array<TokenId, kMaxIds> ids{};
+  };
+
+  WordCache() : entries_(kNumEntries) {}
+
+  // The place of `word` (1 to kMaxWordBytes bytes); holds it if Matches.
+  Entry& Find(std::string_view word, std::array<uint64_t, 4>& padded);
+  static bool Matches(const Entry& e, std::string_view word,
+                      const std::array<uint64_t, 4>& padded) {
+    return e.num_bytes == word.size() && e.word == padded;
+  }
+
+ private:
+  static constexpr size_t kNumEntries = 16384;  // 1 MiB: stays in a core's second-level cache
+  std::vector<Entry> entries_;
+};
+
+// Working memory of Encode, reused from call to call.
+struct BpeScratch {
+  struct Node {  // of long words: a list over positions
+    TokenId id;
+    int32_t prev, next;       // -1: none
+    MergeTable::Merge merge;  // with the next node; kNoRank when there is none
+  };
+  WordCache cache;
+  std::vector<TokenId> ids;
+  std::vector<MergeTable::Merge> merges;
+  std::vector<Node> nodes;
+  std::vector<uint64_t> heap;  // rank << 32 | position, least first
+  std::string spelled;
+  bool unk_missing = false;  // set when a character had no token and unk_token is not in the vocab
+};
+
+struct BpeConfig {
+  std::optional<std::string> unk_token;
+  bool fuse_unk = false;
+  bool byte_fallback = false;
+  bool ignore_merges = false;
+  bool pieces_are_bytes = false;  // pieces come as plain bytes, not in the byte alphabet
+};
+
+class BpeModel {
+ public:
+  using MergePair = std::pair<std::string_view, std::string_view>;
+
+  // kInvalidArgument: a merge of tokens that the vocabulary lacks.
+  static Result<BpeModel> Create(Vocab vocab, const std::vector<MergePair>& merges,
+                                 BpeConfig config);
+
+  const Vocab& vocab() const { return vocab_; }
+  // Appends the ids of `piece` (not empty) to `out`.
+  void Encode(std::string_view piece, BpeScratch& scratch, std::vector<TokenId>& out) const;
+
+ private:
+  void IndexCharacters();
+  void FindWordBoundary(const std::vector<MergePair>& merges);
+  void EncodeWord(std::string_view word, BpeScratch& scratch, std::vector<TokenId>& out) const;
+  void EncodeUncached(std::string_view word, BpeScratch& scratch, std::vector<TokenId>& out) const;
+  void SplitCharacters(std::string_view word, BpeScratch& scratch) const;
+  bool FallBackToBytes(std::string_view character, std::vector<TokenId>& ids) const;
+  TokenId CharacterId(char32_t code) const;
+  void MergeShort(BpeScratch& scratch) const;
+  void MergeLong(BpeScratch& scratch) const;
+
+  Vocab vocab_;
+  MergeTable merges_;
+  BpeConfig config_;
+  TokenId unk_id_ = -1;
+  std::array<TokenId, 256> byte_ids_{};      // of plain bytes, by the byte alphabet; -1: none
+  std::array<TokenId, 256> fallback_ids_{};  // of <0x00> to <0xFF>; -1: none
+  std::array<TokenId, 128> ascii_ids_{};     // of one-character tokens; -1: none
+  std::unordered_map<char32_t, TokenId> character_ids_;  // the same beyond ASCII
+  bool splits_at_metaspace_ = false;  // no merge crosses the start of a run of U+2581
+};
+
+}  // namespace inflight::tokenizer

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Normalizers: text -> text, before it is split into words.
+//
+// Threads: immutable after loading; all methods are thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "inflight/status.h"
+#include "tokenizer/split_pattern.h"
+
+namespace inflight::tokenizer {
+
+struct NormalizerStep {
+  enum class Kind {
+    kPrepend,
+    kReplace,
+    kNfc,
+    kNfd,
+    kNfkc,
+    kNfkd,
+    kLowercase,
+    kStripAccents,
+    kStrip
+  };
+  Kind kind;
+  std::string content;                           // kPrepend, kReplace
+  std::shared_ptr<const SplitPattern> pattern;   // kReplace
+  bool strip_left = false, strip_right = false;  // kStrip
+};
+
+class Normalizer {
+ public:
+  Normalizer() = default;  // changes nothing
+  explicit Normalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
+
+  bool empty() const { return steps_.empty(); }
+  // Replaces `text` (valid UTF-8) by its normal form, which may be empty.
+  Status Apply(std::string& text) const;
+
+ private:
+  std::vector<NormalizerStep> steps_;
+};
+
+}  // namespace inflight::tokenizer

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/tokenizer_impl.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "tokenizer/unicode.h"
+
+namespace inflight::tokenizer {
+namespace {
+
+constexpr size_t kMaxTextBytes = size_t{1} << 28;  // keeps every offset in 32 bits
+constexpr size_t kMaxFreeScratch = 16;             // of 1 MiB and more each
+
+}  // namespace
+
+class TokenizerImpl::ScratchLoan {
+ public:
+  explicit ScratchLoan(const TokenizerImpl& owner) : owner_(owner) {
+    const std::lock_guard lock(owner.scratch_mutex_);
+    if (owner.free_scratch_.empty()) {
+      scratch_ = std::make_unique<BpeScratch>();
+    } else {
+      scratch_ = std::move(owner.free_scratch_.back());
+      owner.free_scratch_.pop_back();
+    }
+  }
+  ~ScratchLoan() {
+    const std::lock_guard lock(owner_.scratch_mutex_);
+    if (owner_.free_scratch_.size() < kMaxFreeScratch) {
+      owner_.free_scratch_.push_back(std::move(scratch_));
+    }
+  }
+  ScratchLoan(const ScratchLoan&) = delete;
+  ScratchLoan& operator=(const ScratchLoan&) = delete;
+
+  BpeScratch& operator*() { return *scratch_; }
+
+ private:
+  const TokenizerImpl& owner_;
+  std::unique_ptr<BpeScratch> scratch_;
+};
+
+TokenizerImpl::TokenizerImpl(Definition definition)
+    : definition_(std::move(definition)),
+      vocab_size_(std::max(definition_.model.vocab().end_id(), definition_.added.end_id())) {
+  PrepareDecoding();
+}
+
+void TokenizerImpl::PrepareDecoding() {
+  is_special_.resize(static_cast<size_t>(vocab_size_));
+  for (TokenId id = 0; id < vocab_size_; ++id) {
+    const AddedToken* added = definition_.added.Get(id);
+    if (added == nullptr && !definition_.model.vocab().Has(id)) continue;
+    const std::string_view form =
+        added ? definition_.added.DecoderForm(id) : definition_.model.vocab().Token(id);
+    decoded_.Set(id, definition_.decoder.Prepare(form));
+    is_special_[static_cast<size_t>(id)] = definition_.added.IsSpecialContent(IdToToken(id));
+  }
+}
+
+Result<std::vector<TokenId>> TokenizerImpl::Encode(std::string_view text,
+                                                   bool add_special_tokens) const {
+  if (text.size() > kMaxTextBytes) {
+    return InvalidArgument("text: got " + std::to_string(text.size()) + " bytes, allowed are " +
+                           std::to_string(kMaxTextBytes));
+  }
+  if (const auto offset = FindInvalidUtf8(text)) {
+    return InvalidArgument("text: not valid UTF-8 at byte " + std::to_string(*offset));
+  }
+  std::vector<TokenId> ids;
+  ids.reserve(text.size() / 3 + 8);
+  std::vector<AddedTokens::Part> parts;
+  definition_.added.SplitRaw(text, parts);
+  ScratchLoan scratch(*this);
+  (*scratch).unk_missing = false;
+  for (const AddedTokens::Part& part : parts) {
+    if (part.id >= 0) {
+      ids.push_back(part.id);
+      continue;
+    }
+    RETURN_IF_ERROR(
+        EncodeText(text.substr(part.begin, part.end - part.begin), part.begin == 0, *scratch, ids));
+  }
+  if ((*scratch).unk_missing) {
+    return InvalidArgument(
+        "text: a character has no token, and the tokenizer's unk_token is not in its vocabulary");
+  }
+  return ApplyTemplate(std::move(ids), add_special_tokens);
+}
+
+Status TokenizerImpl::EncodeText(std::string_view text, bool starts_input, BpeScratch& scratch,
+                                 std::vector<TokenId>& ids) const {
+  std::string normalized(text);
+  RETURN_IF_ERROR(definition_.normalizer.Apply(normalized));
+  if (normalized.empty()) return Status::Ok();
+  if (!definition_.added.has_normalized()) {
+    return EncodeNormalized(std::move(normalized), starts_input, scratch, ids);
+  }
+  std::vector<AddedTokens::Part> parts;
+  definition_.added.SplitNormalized(normalized, parts);
+  for (const AddedTokens::Part& part : parts) {
+    if (part.id >= 0) {
+      ids.push_back(part.id);
+      continue;
+    }
+    RETURN_IF_ERROR(EncodeNormalized(normalized.substr(part.begin, part.end - part.begin),
+                                     starts_input && part.begin == 0, scratch, ids));
+  }
+  return Status::Ok();
+}
+
+Status TokenizerImpl::EncodeNormalized(std::string text, bool starts_input, BpeScratch& scratch,
+                                       std::vector<TokenId>& ids) const {
+  const auto size = static_cast<uint32_t>(text.size());
+  Pieces pieces{.text = std::move(text), .list = {{0, size}}, .starts_input = starts_input};
+  RETURN_IF_ERROR(definition_.pre_tokenizer.Apply(pieces));
+  for (const Pieces::Piece& piece : pieces.list) {
+    definition_.model.Encode(
+        std::string_view(pieces.text).substr(piece.begin, piece.end - piece.begin), scratch, ids);
+  }
+  return Status::Ok();
+}
+
+std::vector<TokenId> TokenizerImpl::ApplyTemplate(std::vector<TokenId> ids,
+                                                  bool add_special_tokens) const {
+  const auto& parts = definition_.post_processor;
+  if (parts.size() == 1 && parts[0].is_sequence) return ids;
+  std::vector<TokenId> out;
+  out.reserve(ids.size() + parts.size());
+  for (const TemplatePart& part : parts) {
+    if (part.is_sequence) {
+      out.insert(out.end(), ids.begin(), ids.end());
+    } else if (add_special_tokens) {
+      out.insert(out.end(), part.ids.begin(), part.ids.end());
+    }
+  }
+  return out;
+}
+
+void TokenizerImpl::DecodeInto(std::span<const TokenId> ids, bool skip_special_tokens,
+                               DecodeStream& stream) const {
+  const bool takes_bytes = definition_.decoder.prepares_bytes();
+  for (const TokenId id : ids) {
+    if (!decoded_.Has(id) || (skip_special_tokens && IsSpecial(id))) continue;
+    if (takes_bytes) {
+      stream.Bytes(decoded_[id]);
+    } else {
+      stream.Token(decoded_[id]);
+    }
+  }
+}
+
+std::string TokenizerImpl::Decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
+  DecodeStream stream = StartDecoding();
+  DecodeInto(ids, skip_special_tokens, stream);
+  stream.Finish();
+  return stream.Take();
+}
+
+std::optional<TokenId> TokenizerImpl::TokenToId(std::string_view token) const {
+  return definition_.Find(token);
+}
+
+std::string_view TokenizerImpl::IdToToken(TokenId id) const {
+  const AddedToken* added = definition_.added.Get(id);
+  return added ? std::string_view(added->content) : definition_.model.vocab().Token(id);
+}
+
+bool TokenizerImpl::IsSpecial(TokenId id) const {
+  return id >= 0 && id < vocab_size_ && is_special_[static_cast<size_t>(id)];
+}
+
+struct Detokenizer::Impl {
+  std::shared_ptr<const TokenizerImpl> tokenizer;
+  bool skip_special_tokens;
+  DecodeStream stream;
+};
+
+Detokenizer::Detokenizer(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens) {
+  auto impl = std::dynamic_pointer_cast<const TokenizerImpl>(std::move(tokenizer));
+  CHECK(impl != nullptr);  // Load and FromJson make no other
+  DecodeStream stream = impl->StartDecoding();
+  impl_ = std::make_unique<Impl>(std::move(impl), skip_special_tokens, std::move(stream));
+}
+
+Detokenizer::~Detokenizer() = default;
+Detokenizer::Detokenizer(Detokenizer&&) noexcept = default;
+Detokenizer& Detokenizer::operator=(Detokenizer&&) noexcept = default;
+
+std::string Detokenizer::Append(std::span<const TokenId> ids) {
+  impl_->tokenizer->DecodeInto(ids, impl_->skip_special_tokens, impl_->stream);
+  return impl_->stream.Take();
+}
+
+std::string Detokenizer::Finish() {
+  impl_->stream.Finish();
+  return impl_->stream.Take();
+}
+
+}  // namespace inflight::tokenizer

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Tokenizer that runs a Definition.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tokenizer/definition.h"
+#include "tokenizer/tokenizer.h"
+
+namespace inflight::tokenizer {
+
+class TokenizerImpl final : public Tokenizer {
+ public:
+  explicit TokenizerImpl(Definition definition);
+
+  Result<std::vector<TokenId>> Encode(std::string_view text,
+                                      bool add_special_tokens) const override;
+  std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const override;
+  int vocab_size() const override { return vocab_size_; }
+  std::optional<TokenId> TokenToId(std::string_view token) const override;
+  std::string_view IdToToken(TokenId id) const override;
+  bool IsSpecial(TokenId id) const override;
+  std::optional<TokenId> bos_id() const override { return definition_.bos_id; }
+  std::optional<TokenId> eos_id() const override { return definition_.eos_id; }
+  std::optional<TokenId> pad_id() const override {
+    return definition_.pad_id ? definition_.pad_id : definition_.eos_id;
+  }
+
+  DecodeStream StartDecoding() const { return definition_.decoder.Start(); }
+  void DecodeInto(std::span<const TokenId> ids, bool skip_special_tokens,
+                  DecodeStream& stream) const;
+
+ private:
+  // Lends each call a BpeScratch: one lock per call, and caches that stay warm.
+  class ScratchLoan;
+
+  Status EncodeText(std::string_view text, bool starts_input, BpeScratch& scratch,
+                    std::vector<TokenId>& ids) const;
+  Status EncodeNormalized(std::string text, bool starts_input, BpeScratch& scratch,
+                          std::vector<TokenId>& ids) const;
+  std::vector<TokenId> ApplyTemplate(std::vector<TokenId> ids, bool add_special_tokens) const;
+  void PrepareDecoding();
+
+  Definition definition_;
+  int vocab_size_;
+  StringTable decoded_;           // what the decoder's stream takes, by id
+  std::vector<bool> is_special_;  // by id
+  mutable std::mutex scratch_mutex_;
+  mutable std::vector<std::unique_ptr<BpeScratch>> free_scratch_;
+};
+
+}  // namespace inflight::tokenizer
