@@ -13,7 +13,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto message = std::make_shared<inference::ModelInferRequest>();
   if (!message->ParseFromArray(data, static_cast<int>(size))) return 0;
-  auto parsed = inflight::kserve::ParseInferRequest(message, /*received_ns=*/1);
+  auto parsed = inflight::kserve_grpc::ParseInferRequest(message, /*received_ns=*/1);
   if (!parsed.ok()) {
     CHECK(!parsed.status().message().empty());
     return 0;
@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   response.parameters = parsed->request.parameters;
   response.outputs = std::move(parsed->request.inputs);
   inference::ModelInferResponse out;
-  inflight::kserve::WriteInferResponse(response, out);
+  inflight::kserve_grpc::WriteInferResponse(response, out);
   CHECK_EQ(out.outputs_size(), num_inputs);
   CHECK_EQ(out.raw_output_contents_size(), num_inputs);
   for (int i = 0; i < num_inputs; ++i) {

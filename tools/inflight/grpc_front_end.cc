@@ -8,19 +8,19 @@ namespace {
 
 class FrontEnd : public GrpcFrontEnd {
  public:
-  explicit FrontEnd(std::unique_ptr<kserve::GrpcServer> server) : server_(std::move(server)) {}
+  explicit FrontEnd(std::unique_ptr<kserve_grpc::GrpcServer> server) : server_(std::move(server)) {}
   int port() const override { return server_->port(); }
   void Stop(int64_t drain_ms) override { server_->Stop(drain_ms); }
 
  private:
-  std::unique_ptr<kserve::GrpcServer> server_;
+  std::unique_ptr<kserve_grpc::GrpcServer> server_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<GrpcFrontEnd>> StartGrpc(serving::Server& server,
                                                 const ServeOptions& options) {
-  kserve::GrpcOptions grpc;
+  kserve_grpc::GrpcOptions grpc;
   grpc.address = options.grpc.address;
   grpc.port = options.grpc.port;
   grpc.reuse_port = options.grpc_reuse_port;
@@ -33,7 +33,7 @@ Result<std::unique_ptr<GrpcFrontEnd>> StartGrpc(serving::Server& server,
   grpc.http2_max_ping_strikes = options.grpc_http2_max_ping_strikes;
   grpc.max_connection_age_ms = options.grpc_max_connection_age_ms;
   grpc.max_connection_age_grace_ms = options.grpc_max_connection_age_grace_ms;
-  ASSIGN_OR_RETURN(auto started, kserve::GrpcServer::Start(server, grpc));
+  ASSIGN_OR_RETURN(auto started, kserve_grpc::GrpcServer::Start(server, grpc));
   return std::unique_ptr<GrpcFrontEnd>(std::make_unique<FrontEnd>(std::move(started)));
 }
 

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 
 ActiveCalls::CallId ActiveCalls::Enter(std::weak_ptr<Drainable> drainable) {
   std::lock_guard lock(mutex_);
@@ -38,4 +38,4 @@ bool ActiveCalls::WaitUntilIdle(std::chrono::milliseconds timeout) {
   return idle_.wait_for(lock, timeout, [this] { return calls_.empty(); });
 }
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

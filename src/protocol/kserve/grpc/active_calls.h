@@ -8,7 +8,7 @@
 #include <mutex>
 #include <unordered_map>
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 
 // A call that stays open without work, as an idle stream does: asked to end when there is none.
 class Drainable {
@@ -38,4 +38,4 @@ class ActiveCalls {
   std::unordered_map<CallId, std::weak_ptr<Drainable>> calls_;
 };
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

@@ -14,7 +14,7 @@
 
 #include "serving/server.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 
 // A request that reached a model, with the way back to its client.
 struct ReceivedRequest {
@@ -134,4 +134,4 @@ class FakeServer final : public serving::Server {
   bool is_ready_ = true;
 };
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

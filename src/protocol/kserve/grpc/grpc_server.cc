@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "protocol/kserve/grpc/inference_service.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 namespace {
 
 std::string ListeningAddress(const GrpcOptions& options) {
@@ -137,4 +137,4 @@ GrpcServer::~GrpcServer() { Stop(0); }
 int GrpcServer::port() const { return impl_->port(); }
 void GrpcServer::Stop(int64_t drain_ms) { impl_->Stop(drain_ms); }
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

@@ -13,7 +13,7 @@
 #include "inflight/status.h"
 #include "serving/server.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 
 // Defaults: spec/triton-protocol.md 2.8.
 struct GrpcOptions {
@@ -58,4 +58,4 @@ class GrpcServer {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

@@ -17,7 +17,7 @@
 #include "health.grpc.pb.h"
 #include "protocol/kserve/grpc/fake_server.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 namespace {
 
 using ::grpc::ClientContext;
@@ -543,4 +543,4 @@ TEST_F(GrpcServerTest, OptionsOutOfRangeAreNamed) {
 }
 
 }  // namespace
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

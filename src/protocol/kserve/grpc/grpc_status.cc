@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/grpc/grpc_status.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 namespace {
 
 // Codes outside the eight error classes of the protocol become the class that tells the client
@@ -51,4 +51,4 @@ namespace {
           "GRPC server is shutting down and has stopped accepting new requests."};
 }
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

@@ -6,11 +6,11 @@
 
 #include "inflight/status.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 
 ::grpc::Status ToGrpcStatus(const Status& status);
 
 // What new calls get from Stop on.
 ::grpc::Status ShuttingDown();
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

@@ -9,7 +9,7 @@
 #include "protocol/kserve/grpc/infer_request.h"
 #include "protocol/kserve/grpc/infer_response.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 namespace {
 
 using ::inference::ModelInferRequest;
@@ -80,4 +80,4 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
   return call;
 }
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

@@ -8,7 +8,7 @@
 #include "protocol/kserve/grpc/active_calls.h"
 #include "serving/server.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 
 // Starts the RPC; gRPC owns what is returned. Takes the contents of `request` over, so that
 // tensors share them instead of copying. A cancelled or expired call cancels the request; the RPC
@@ -17,4 +17,4 @@ namespace inflight::kserve {
                                            ::inference::ModelInferRequest& request,
                                            ::inference::ModelInferResponse& response);
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

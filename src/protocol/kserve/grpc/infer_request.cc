@@ -7,7 +7,7 @@
 #include "protocol/kserve/grpc/parameters.h"
 #include "protocol/kserve/grpc/tensor_contents.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 namespace {
 
 using ::inference::InferParameter;
@@ -132,4 +132,4 @@ Result<InferRequest> ParseInferRequest(std::shared_ptr<const ModelInferRequest> 
   return parsed;
 }
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

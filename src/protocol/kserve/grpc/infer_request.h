@@ -8,7 +8,7 @@
 #include "inflight/status.h"
 #include "serving/request.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 
 struct InferRequest {
   serving::Request request;
@@ -22,4 +22,4 @@ struct InferRequest {
 Result<InferRequest> ParseInferRequest(
     std::shared_ptr<const ::inference::ModelInferRequest> message, int64_t received_ns);
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

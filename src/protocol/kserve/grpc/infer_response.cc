@@ -6,7 +6,7 @@
 
 #include "protocol/kserve/grpc/parameters.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 
 void WriteInferResponse(const serving::Response& response, ::inference::ModelInferResponse& out) {
   out.set_model_name(response.model_name);
@@ -48,4 +48,4 @@ bool SingleResponse::Add(serving::Response response) {
   return true;
 }
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

@@ -5,7 +5,7 @@
 #include "grpc_service.pb.h"
 #include "serving/request.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 
 // Names, parameters and outputs of a successful response; exactly one raw_output_contents entry
 // per output.
@@ -31,4 +31,4 @@ class SingleResponse {
 // A completion without a response of its own: final, successful, nothing in it.
 bool IsBareCompletion(const serving::Response& response);
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

@@ -8,7 +8,7 @@
 #include "protocol/kserve/grpc/infer_call.h"
 #include "protocol/kserve/grpc/model_messages.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 namespace {
 
 using Context = InferenceService::Context;
@@ -192,4 +192,4 @@ Reactor* InferenceService::LogSettings(Context* context, const ::inference::LogS
   return Answer(context, Unimplemented("the server does not support dynamic logging"));
 }
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

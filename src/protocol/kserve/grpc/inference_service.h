@@ -10,7 +10,7 @@
 #include "protocol/kserve/grpc/stream_call.h"
 #include "serving/server.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 
 // Threads: gRPC calls from several; the referred objects outlive all calls. What is not here
 // (shared memory, trace and log settings) is refused by name.
@@ -88,4 +88,4 @@ class HealthService final : public ::grpc::health::v1::Health::CallbackService {
   serving::Server& server_;
 };
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

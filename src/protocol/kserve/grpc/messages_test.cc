@@ -11,7 +11,7 @@
 #include "protocol/kserve/grpc/infer_response.h"
 #include "protocol/kserve/grpc/model_messages.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 namespace {
 
 using ::inference::InferTensorContents;
@@ -394,4 +394,4 @@ TEST(ModelMessagesTest, StatisticsCarryCountsTimesAndBatches) {
 }
 
 }  // namespace
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 namespace {
 
 using ::inference::ModelMetadataResponse;
@@ -121,4 +121,4 @@ void WriteIndex(const std::vector<serving::IndexEntry>& entries,
   }
 }
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

@@ -11,7 +11,7 @@
 #include "inflight/status.h"
 #include "serving/server.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 
 void WriteServerMetadata(const serving::ServerMetadata& metadata,
                          ::inference::ServerMetadataResponse& out);
@@ -31,4 +31,4 @@ Status WriteStatistics(const serving::Server& server, const std::string& name,
 void WriteIndex(const std::vector<serving::IndexEntry>& entries,
                 ::inference::RepositoryIndexResponse& out);
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

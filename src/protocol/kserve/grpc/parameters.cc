@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <variant>
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 namespace {
 
 using ::inference::InferParameter;
@@ -140,4 +140,4 @@ void WriteParameters(const serving::Parameters& parameters, ParameterMap& out) {
   }
 }
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

@@ -9,7 +9,7 @@
 #include "inflight/status.h"
 #include "serving/request.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 
 using ParameterMap = google::protobuf::Map<std::string, ::inference::InferParameter>;
 
@@ -21,4 +21,4 @@ Status ParseParameters(const ParameterMap& parameters, serving::Request& request
 
 void WriteParameters(const serving::Parameters& parameters, ParameterMap& out);
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

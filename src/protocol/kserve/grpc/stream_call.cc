@@ -9,7 +9,7 @@
 #include "protocol/kserve/grpc/grpc_status.h"
 #include "protocol/kserve/grpc/infer_request.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 namespace {
 
 using ::inference::ModelInferRequest;
@@ -279,4 +279,4 @@ std::vector<std::shared_ptr<serving::CancelToken>> StreamCall::TakeTokensLocked(
   return tokens;
 }
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

@@ -20,7 +20,7 @@
 #include "protocol/kserve/grpc/infer_response.h"
 #include "serving/server.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 
 // Responses that wait for the client to read them. Reading of further requests pauses far below;
 // running requests that still exceed a limit are cancelled, and the RPC ends with
@@ -118,4 +118,4 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::inference::ModelInfe
   std::optional<::grpc::Status> end_;  // decided; follows what is in queue_
 };
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 namespace {
 
 using ::inference::InferTensorContents;
@@ -129,4 +129,4 @@ Status MissingData(std::string_view input_name, std::string_view model_name) {
                          "' for model '" + std::string(model_name) + "' in request.");
 }
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc

@@ -9,7 +9,7 @@
 #include "inflight/status.h"
 #include "serving/tensor.h"
 
-namespace inflight::kserve {
+namespace inflight::kserve_grpc {
 
 // Which field must be set for which datatype: spec/triton-protocol.md 0.3. 8- and 16-bit integers
 // are the low bytes of theirs. The number of elements is not compared with a shape here.
@@ -21,4 +21,4 @@ Result<std::string> TensorBytes(const ::inference::InferTensorContents& contents
 // What is said when an input has neither contents nor an entry of raw_input_contents.
 Status MissingData(std::string_view input_name, std::string_view model_name);
 
-}  // namespace inflight::kserve
+}  // namespace inflight::kserve_grpc
