@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulation/fake_backend.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace inflight::testing {
+namespace {
+
+using executor::LateInputs;
+using executor::SlotSetup;
+using executor::StepPlan;
+using scheduler::BlockId;
+using scheduler::PlanRow;
+
+constexpr uint64_t kGarbage = 0xDEADDEADDEADDEADull;
+
+uint64_t Mix(uint64_t x) {  // splitmix64's finalizer
+  x += 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+uint64_t Chain(uint64_t hash, TokenId token) { return Mix(hash ^ static_cast<uint64_t>(token)); }
+
+struct Draw {
+  TokenId token;
+  float log_prob;
+};
+
+// The token after those of `hash`, for a sequence of this seed.
+Draw DrawToken(uint64_t hash, uint64_t seed, int vocab_size) {
+  const uint64_t bits = Mix(hash ^ Mix(seed));
+  return {.token = static_cast<TokenId>(bits % static_cast<uint64_t>(vocab_size)),
+          .log_prob = -static_cast<float>((bits >> 40) % 1024) / 64.0F};
+}
+
+bool IsAllowed(const LateInputs::Mask& mask, TokenId token) {
+  const auto id = static_cast<uint32_t>(token);
+  return (mask.allowed_bits[id / 32] >> (id % 32) & 1) != 0;
+}
+
+std::string At(const PlanRow& row) {
+  return "slot " + std::to_string(row.slot) + " position " + std::to_string(row.first_position);
+}
+
+}  // namespace
+
+executor::BackendInfo SmallInfo(int depth) {
+  return {.depth = depth,
+          .max_slots = 4 + depth - 1,
+          .max_batch_size = 4,
+          .max_num_tokens = 32,
+          .max_seq_len = 40,
+          .max_input_len = 32,
+          .vocab_size = 97,
+          .kv_groups = {{.block_size = 4, .num_blocks = 16, .window = 0}}};
+}
+
+ExpectedResult ExpectedOutput(const Request& request, int vocab_size) {
+  ExpectedResult expected;
+  const int num_prompt = static_cast<int>(request.input_ids.size());
+  const decoding::StopCriteria stop{.end_ids = request.end_ids,
+                                    .stop_words = request.stop_words,
+                                    .num_prompt_tokens = num_prompt,
+                                    .max_seq_len = num_prompt + request.max_tokens};
+  std::vector<TokenId> tokens = request.input_ids;
+  uint64_t hash = 0;
+  for (const TokenId token : tokens) hash = Chain(hash, token);
+  while (expected.reason == FinishReason::kNotFinished) {
+    const Draw draw = DrawToken(hash, request.sampling.seed.value_or(0), vocab_size);
+    tokens.push_back(draw.token);
+    hash = Chain(hash, draw.token);
+    expected.cum_log_prob += draw.log_prob;
+    expected.reason = decoding::CheckStop(stop, tokens);
+    if (expected.reason != FinishReason::kEndId) {
+      expected.ids.push_back(draw.token);
+      expected.log_probs.push_back(draw.log_prob);
+    }
+  }
+  return expected;
+}
+
+FakeBackend::FakeBackend(FakeBackendOptions options)
+    : options_(std::move(options)),
+      slots_(static_cast<size_t>(options_.info.max_slots)),
+      ready_state_(options_.ready_seed) {
+  for (const executor::KvGroup& config : options_.info.kv_groups) {
+    Group& group = groups_.emplace_back();
+    group.contents.assign(static_cast<size_t>(config.num_blocks * config.block_size), kGarbage);
+    group.uses.resize(static_cast<size_t>(config.num_blocks));
+  }
+  spare_.resize(static_cast<size_t>(options_.info.depth));
+  for (Outstanding& step : spare_) step.rows.reserve(StepPlan::kMaxRows);
+  result_.Reserve(options_.info.max_batch_size);
+}
+
+bool FakeBackend::Violated(const std::string& what) {
+  if (violation_.empty()) violation_ = what;
+  return false;
+}
+
+Status FakeBackend::SetupSlot(const SlotSetup& setup) {
+  if (options_.on_setup) options_.on_setup(setup);
+  if (setup.seed == options_.fail_setup_of_seed) return ResourceExhausted("fake device: no room");
+  Slot& slot = slots_.at(static_cast<size_t>(setup.slot));
+  if (slot.last_step_id > collected_step_id_) {
+    Violated("slot " + std::to_string(setup.slot) + " set up while a step in flight holds it");
+    return Broken();
+  }
+  slot.is_set_up = true;
+  slot.ended = FinishReason::kNotFinished;
+  slot.seed = setup.seed;
+  slot.cum_log_prob = setup.cum_log_prob;
+  slot.num_kv_tokens = -1;
+  slot.stop = {.end_ids = setup.request->end_ids,
+               .stop_words = setup.request->stop_words,
+               .num_prompt_tokens = setup.num_prompt_tokens,
+               .max_seq_len = setup.max_seq_len};
+  const auto max_len = static_cast<size_t>(setup.max_seq_len);
+  slot.tokens.reserve(max_len);
+  slot.tokens.assign(setup.tokens.begin(), setup.tokens.end());
+  slot.hashes.reserve(max_len + 1);
+  slot.hashes.assign(1, 0);
+  for (const TokenId token : slot.tokens) slot.hashes.push_back(Chain(slot.hashes.back(), token));
+  slot.tables.resize(groups_.size());
+  for (std::vector<BlockId>& table : slot.tables) {
+    table.clear();
+    table.reserve(max_len);
+  }
+  return Status::Ok();
+}
+
+Result<executor::Ticket> FakeBackend::Launch(const StepPlan& plan) {
+  if (options_.on_launch) options_.on_launch(plan);
+  if (plan.step_id == options_.fail_launch_of_step) return Internal("fake device: launch failed");
+  if (options_.checks_plans && !CheckPlan(plan)) return Broken();
+  if (!ApplyUpdates(plan)) return Broken();
+  last_step_id_ = plan.step_id;
+  CHECK(!spare_.empty());
+  Outstanding step = std::move(spare_.back());
+  spare_.pop_back();
+  step.step_id = plan.step_id;
+  step.num_prefill_tokens = plan.num_tokens - plan.num_decode_rows;
+  step.needs_late_inputs = false;
+  step.rows.assign(plan.rows.begin(), plan.rows.begin() + plan.num_rows);
+  step.masks.clear();
+  for (const PlanRow& row : step.rows) {
+    step.needs_late_inputs |= row.has_late_inputs != 0;
+    if (options_.checks_plans && !CheckUse(plan, row)) return Broken();
+    slots_[static_cast<size_t>(row.slot)].last_step_id = plan.step_id;
+  }
+  outstanding_.push_back(std::move(step));
+  return plan.step_id;
+}
+
+bool FakeBackend::CheckPlan(const StepPlan& plan) {
+  if (num_outstanding() >= options_.info.depth) return Violated("more steps than the depth");
+  if (plan.step_id != last_step_id_ + 1) return Violated("step ids do not count up");
+  if (plan.num_rows < 1 || plan.num_rows > options_.info.max_batch_size)
+    return Violated("rows: " + std::to_string(plan.num_rows));
+  if (plan.num_tokens > options_.info.max_num_tokens)
+    return Violated("tokens: " + std::to_string(plan.num_tokens));
+  int num_tokens = 0, num_yields = 0;
+  for (int r = 0; r < plan.num_rows; ++r) {
+    const PlanRow& row = plan.rows[static_cast<size_t>(r)];
+    if (row.slot < 0 || row.slot >= options_.info.max_slots) return Violated("no such slot");
+    if (!slots_[static_cast<size_t>(row.slot)].is_set_up)
+      return Violated("slot " + std::to_string(row.slot) + " was not set up");
+    for (int other = 0; other < r; ++other) {
+      if (plan.rows[static_cast<size_t>(other)].slot == row.slot)
+        return Violated("slot " + std::to_string(row.slot) + " has two rows");
+    }
+    if (row.num_query_tokens < 1) return Violated("a row without tokens");
+    if ((row.is_prefill == 0) != (r < plan.num_decode_rows))
+      return Violated("prefill rows before decode rows");
+    if (row.is_prefill == 0 && (row.num_query_tokens != 1 || row.yields == 0))
+      return Violated("a decode row computes one token and yields");
+    num_tokens += row.num_query_tokens;
+    num_yields += row.yields;
+  }
+  if (num_tokens != plan.num_tokens || num_yields != plan.num_yields)
+    return Violated("sums of tokens or yields");
+  return true;
+}
+
+bool FakeBackend::ApplyUpdates(const StepPlan& plan) {
+  for (int u = 0; u < plan.num_updates; ++u) {
+    const scheduler::BlockTableUpdate& update = plan.updates[static_cast<size_t>(u)];
+    std::vector<BlockId>& table =
+        slots_.at(static_cast<size_t>(update.slot)).tables.at(static_cast<size_t>(update.group));
+    if (update.first_idx != static_cast<int>(table.size()))
+      return Violated("a block table does not grow at its end");
+    if (update.offset + update.num_blocks > plan.num_block_ids) return Violated("block ids");
+    const auto num_blocks = options_.info.kv_groups[static_cast<size_t>(update.group)].num_blocks;
+    for (int i = 0; i < update.num_blocks; ++i) {
+      const BlockId block = plan.block_ids[static_cast<size_t>(update.offset + i)];
+      if (block < 0 || block >= num_blocks) return Violated("no such block");
+      table.push_back(block);
+    }
+  }
+  return true;
+}
+
+// All blocks that the row reads or writes are mapped, nobody else in flight writes what it reads,
+// and nobody else in flight uses what it writes.
+bool FakeBackend::CheckUse(const StepPlan& plan, const PlanRow& row) {
+  const Slot& slot = slots_[static_cast<size_t>(row.slot)];
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const int block_size = options_.info.kv_groups[g].block_size;
+    const int first_written = row.first_position / block_size;
+    const int last_written = (row.first_position + row.num_query_tokens - 1) / block_size;
+    if (last_written >= static_cast<int>(slot.tables[g].size()))
+      return Violated("block not mapped: " + At(row));
+    for (int i = 0; i <= last_written; ++i) {
+      BlockUse& use = groups_[g].uses[static_cast<size_t>(slot.tables[g][static_cast<size_t>(i)])];
+      if (!NoteUse(&use, row.slot, plan.step_id, i >= first_written)) return false;
+    }
+  }
+  return true;
+}
+
+bool FakeBackend::NoteUse(BlockUse* use, scheduler::SlotId slot, int64_t step_id, bool writes) {
+  if (use->writer != slot && use->written > collected_step_id_)
+    return Violated("slot " + std::to_string(slot) + " uses a block that a step in flight writes");
+  if (use->user != slot) {
+    use->other_user = use->user;
+    use->used_by_other = use->used;
+    use->user = slot;
+  }
+  use->used = step_id;
+  if (!writes) return true;
+  if (use->used_by_other > collected_step_id_ && use->other_user != slot)
+    return Violated("slot " + std::to_string(slot) + " writes a block that a step in flight uses");
+  use->writer = slot;
+  use->written = step_id;
+  return true;
+}
+
+Status FakeBackend::ProvideLateInputs(executor::Ticket ticket, const LateInputs& inputs) {
+  for (Outstanding& step : outstanding_) {
+    if (step.step_id != ticket) continue;
+    step.needs_late_inputs = false;
+    step.masks = inputs.masks;
+    step.mask_bits.clear();
+    for (LateInputs::Mask& mask : step.masks) {
+      step.mask_bits.emplace_back(mask.allowed_bits.begin(), mask.allowed_bits.end());
+    }
+    for (size_t i = 0; i < step.masks.size(); ++i) step.masks[i].allowed_bits = step.mask_bits[i];
+    return Status::Ok();
+  }
+  Violated("late inputs for a step that is not outstanding");
+  return Broken();
+}
+
+bool FakeBackend::Ready(executor::Ticket) const {
+  if (options_.ready_seed == 0) return false;
+  ready_state_ = Mix(ready_state_);
+  return ready_state_ % 2 == 0;
+}
+
+Result<const executor::StepResult*> FakeBackend::Collect(executor::Ticket ticket) {
+  if (outstanding_.empty() || outstanding_.front().step_id != ticket) {
+    Violated("collected out of order");
+    return Broken();
+  }
+  if (ticket == options_.fail_collect_of_step) return Internal("fake device: step failed");
+  Outstanding step = std::move(outstanding_.front());
+  outstanding_.pop_front();
+  if (options_.clock != nullptr) {
+    options_.clock->AdvanceNs(options_.step_ns +
+                              options_.prefill_token_ns * step.num_prefill_tokens);
+  }
+  if (step.needs_late_inputs) {
+    Violated("step " + std::to_string(ticket) + " never got its late inputs");
+    return Broken();
+  }
+  if (!Execute(step)) return Broken();
+  collected_step_id_ = ticket;
+  spare_.push_back(std::move(step));
+  return &result_;
+}
+
+bool FakeBackend::Execute(const Outstanding& step) {
+  result_.Clear(static_cast<int>(step.rows.size()));
+  for (size_t r = 0; r < step.rows.size(); ++r) {
+    if (!ExecuteRow(step, static_cast<int>(r))) return false;
+    result_.token_begin[r + 1] = static_cast<int32_t>(result_.token_ids.size());
+  }
+  return true;
+}
+
+bool FakeBackend::ExecuteRow(const Outstanding& step, int row_idx) {
+  const PlanRow& row = step.rows[static_cast<size_t>(row_idx)];
+  Slot& slot = slots_[static_cast<size_t>(row.slot)];
+  const int end = row.first_position + row.num_query_tokens;
+  if (slot.ended != FinishReason::kNotFinished) {  // ended while this row was in flight
+    if (slot.ended == FinishReason::kLength) return Violated("planned past the length: " + At(row));
+    ++num_wasted_rows_;
+    WriteContents(slot, row.first_position, end, /*garbage=*/true);
+    return true;
+  }
+  const bool is_first = slot.num_kv_tokens < 0;
+  const int expected_position = row.is_prefill == 0 ? static_cast<int>(slot.tokens.size()) - 1
+                                : is_first          ? row.first_position
+                                                    : slot.num_kv_tokens;
+  if (row.first_position != expected_position) return Violated("positions have a gap: " + At(row));
+  if (end > static_cast<int>(slot.tokens.size())) return Violated("unknown tokens: " + At(row));
+  if (row.is_prefill != 0 && (row.yields != 0) != (end == static_cast<int>(slot.tokens.size())))
+    return Violated("the chunk that completes the prompt yields, no other: " + At(row));
+  if (options_.checks_plans) {
+    if (!CheckContents(slot, row.first_position, /*every_position=*/is_first)) return false;
+    WriteContents(slot, row.first_position, end, /*garbage=*/false);
+  }
+  slot.num_kv_tokens = end;
+  if (row.yields != 0) Yield(step, row, &slot, row_idx);
+  return true;
+}
+
+// K and V of the first `num_tokens` tokens are this sequence's own or an equal prefix.
+bool FakeBackend::CheckContents(const Slot& slot, int num_tokens, bool every_position) {
+  if (num_tokens == 0) return true;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const int block_size = options_.info.kv_groups[g].block_size;
+    const int step = every_position ? 1 : block_size;
+    for (int p = every_position ? 0 : std::min(block_size, num_tokens) - 1; p < num_tokens;
+         p = std::min(p + step, std::max(num_tokens - 1, p + 1))) {
+      const BlockId block = slot.tables[g][static_cast<size_t>(p / block_size)];
+      const auto entry = static_cast<size_t>(block * block_size + p % block_size);
+      if (groups_[g].contents[entry] != slot.hashes[static_cast<size_t>(p) + 1])
+        return Violated("block " + std::to_string(block) + " does not hold position " +
+                        std::to_string(p) + " of its sequence");
+    }
+  }
+  return true;
+}
+
+void FakeBackend::WriteContents(const Slot& slot, int begin, int end, bool garbage) {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const int block_size = options_.info.kv_groups[g].block_size;
+    for (int p = begin; p < end; ++p) {
+      const BlockId block = slot.tables[g][static_cast<size_t>(p / block_size)];
+      groups_[g].contents[static_cast<size_t>(block * block_size + p % block_size)] =
+          garbage ? kGarbage : slot.hashes[static_cast<size_t>(p) + 1];
+    }
+  }
+}
+
+void FakeBackend::Yield(const Outstanding& step, const PlanRow& row, Slot* slot, int row_idx) {
+  Draw draw = DrawToken(slot->hashes.back(), slot->seed, options_.info.vocab_size);
+  for (const LateInputs::Mask& mask : step.masks) {
+    if (mask.slot != row.slot) continue;
+    while (!IsAllowed(mask, draw.token)) draw.token = (draw.token + 1) % options_.info.vocab_size;
+  }
+  slot->tokens.push_back(draw.token);
+  slot->hashes.push_back(Chain(slot->hashes.back(), draw.token));
+  slot->cum_log_prob += draw.log_prob;
+  slot->ended = decoding::CheckStop(slot->stop, slot->tokens);
+  result_.token_ids.push_back(draw.token);
+  result_.log_probs.push_back(draw.log_prob);
+  result_.cum_log_probs[static_cast<size_t>(row_idx)] = slot->cum_log_prob;
+  result_.finish_reasons[static_cast<size_t>(row_idx)] = slot->ended;
+}
+
+}  // namespace inflight::testing

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device without a model, for tests and benches of the executor.
+//
+// It finishes steps as late as it may: a step is executed when it is collected. Each token is a
+// function of the sequence's seed and of all tokens before it, so a sequence's output does not
+// depend on what ran beside it; ExpectedOutput computes it alone.
+//
+// It distrusts every plan: its KV blocks hold, for each position, a hash of all tokens up to there,
+// and a row that would read another sequence's block, a block not written yet or one that was given
+// away too early finds a wrong hash. The first violation ends in a failed Launch or Collect.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "decoding/stop.h"
+#include "executor/backend.h"
+
+namespace inflight::testing {
+
+struct FakeBackendOptions {
+  executor::BackendInfo info;
+  bool checks_plans = true;         // false: for benches, which time the executor alone
+  uint64_t ready_seed = 0;          // 0: Ready is always false; else it is random
+  int64_t fail_launch_of_step = 0;  // step ids; 0: never
+  int64_t fail_collect_of_step = 0;
+  uint64_t fail_setup_of_seed = ~0ull;  // SetupSlot refuses sequences of this seed
+  ManualClock* clock = nullptr;         // advanced by each step's cost
+  int64_t step_ns = 1'000'000;
+  int64_t prefill_token_ns = 0;
+  std::function<void(const executor::SlotSetup&)> on_setup;
+  std::function<void(const executor::StepPlan&)> on_launch;
+};
+
+// A small device: 4 rows, 32 tokens a step, 16 blocks of 4 tokens, vocabulary 97.
+executor::BackendInfo SmallInfo(int depth);
+
+struct ExpectedResult {
+  std::vector<TokenId> ids;  // without the end id
+  std::vector<float> log_probs;
+  float cum_log_prob = 0;
+  FinishReason reason = FinishReason::kNotFinished;
+};
+
+// What `request` yields alone on an idle device.
+ExpectedResult ExpectedOutput(const Request& request, int vocab_size);
+
+class FakeBackend : public executor::Backend {
+ public:
+  explicit FakeBackend(FakeBackendOptions options);
+
+  const executor::BackendInfo& info() const override { return options_.info; }
+  Status SetupSlot(const executor::SlotSetup& setup) override;
+  Result<executor::Ticket> Launch(const executor::StepPlan& plan) override;
+  Status ProvideLateInputs(executor::Ticket ticket, const executor::LateInputs& inputs) override;
+  bool Ready(executor::Ticket ticket) const override;
+  Result<const executor::StepResult*> Collect(executor::Ticket ticket) override;
+
+  int64_t num_launched() const { return last_step_id_; }
+  int num_outstanding() const { return static_cast<int>(outstanding_.size()); }
+  const std::string& violation() const { return violation_; }   // empty: every plan was sound
+  int64_t num_wasted_rows() const { return num_wasted_rows_; }  // rows of sequences that had ended
+
+ private:
+  struct Slot {
+    bool is_set_up = false;
+    FinishReason ended = FinishReason::kNotFinished;
+    uint64_t seed = 0;
+    float cum_log_prob = 0;
+    int num_kv_tokens = -1;  // -1: nothing computed yet; the first row says what was reused
+    int64_t last_step_id = 0;
+    decoding::StopCriteria stop;
+    std::vector<TokenId> tokens;
+    std::vector<uint64_t> hashes;                         // [tokens + 1]; of the first i tokens
+    std::vector<std::vector<scheduler::BlockId>> tables;  // [groups][blocks]
+  };
+  struct BlockUse {
+    scheduler::SlotId writer = -1, user = -1, other_user = -1;
+    int64_t written = 0, used = 0, used_by_other = 0;  // step ids
+  };
+  struct Group {
+    std::vector<uint64_t> contents;  // [num_blocks * block_size]
+    std::vector<BlockUse> uses;      // [num_blocks]
+  };
+  struct Outstanding {
+    int64_t step_id = 0;
+    int num_prefill_tokens = 0;
+    bool needs_late_inputs = false;
+    std::vector<scheduler::PlanRow> rows;
+    std::vector<executor::LateInputs::Mask> masks;
+    std::vector<std::vector<uint32_t>> mask_bits;
+  };
+
+  bool Violated(const std::string& what);  // false, after noting the first one
+  Status Broken() const { return Internal("fake device: " + violation_); }
+  bool CheckPlan(const executor::StepPlan& plan);
+  bool ApplyUpdates(const executor::StepPlan& plan);
+  bool CheckUse(const executor::StepPlan& plan, const scheduler::PlanRow& row);
+  bool NoteUse(BlockUse* use, scheduler::SlotId slot, int64_t step_id, bool writes);
+  bool CheckContents(const Slot& slot, int num_tokens, bool every_position);
+  void WriteContents(const Slot& slot, int begin, int end, bool garbage);
+  bool Execute(const Outstanding& step);
+  bool ExecuteRow(const Outstanding& step, int row_idx);
+  void Yield(const Outstanding& step, const scheduler::PlanRow& row, Slot* slot, int row_idx);
+
+  FakeBackendOptions options_;
+  std::vector<Slot> slots_;
+  std::vector<Group> groups_;
+  std::deque<Outstanding> outstanding_;
+  std::vector<Outstanding> spare_;
+  executor::StepResult result_;
+  int64_t last_step_id_ = 0;
+  int64_t collected_step_id_ = 0;
+  int64_t num_wasted_rows_ = 0;
+  mutable uint64_t ready_state_;
+  std::string violation_;
+};
+
+}  // namespace inflight::testing

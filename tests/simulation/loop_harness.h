@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step loop over a fake backend, driven by the test's own thread and a clock that it sets.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "executor/inbox.h"
+#include "executor/step_loop.h"
+#include "executor/streams.h"
+#include "executor/validation.h"
+#include "simulation/fake_backend.h"
+
+namespace inflight::testing {
+
+// Keeps what a request was answered.
+struct RecordingSink : ResponseSink {
+  void OnResponse(Response response) override {
+    if (response.is_final) ++num_final;
+    ids.insert(ids.end(), response.output_ids.begin(), response.output_ids.end());
+    log_probs.insert(log_probs.end(), response.output_log_probs.begin(),
+                     response.output_log_probs.end());
+    responses.push_back(std::move(response));
+  }
+  bool is_done() const { return num_final > 0; }
+  const Response& last() const { return responses.back(); }
+
+  int num_final = 0;
+  std::vector<TokenId> ids;
+  std::vector<float> log_probs;
+  std::vector<Response> responses;
+};
+
+struct HarnessOptions {
+  FakeBackendOptions backend;
+  bool enable_prefix_reuse = true;
+  bool enable_chunked_prefill = true;
+  int64_t step_time_goal_ns = 0;
+  int max_queue_size = 64;
+  executor::LateInputSource* late_inputs = nullptr;
+};
+
+inline ExecutorLimits LimitsOf(const executor::BackendInfo& info) {
+  return {.vocab_size = info.vocab_size,
+          .max_batch_size = info.max_batch_size,
+          .max_num_tokens = info.max_num_tokens,
+          .max_seq_len = info.max_seq_len,
+          .max_input_len = info.max_input_len,
+          .max_beam_width = 1,
+          .block_size = info.kv_groups[0].block_size,
+          .num_blocks = info.kv_groups[0].num_blocks};
+}
+
+struct LoopHarness {
+  explicit LoopHarness(HarnessOptions options)
+      : backend(WithClock(std::move(options.backend), &clock)),
+        limits(LimitsOf(backend.info())),
+        inbox(options.max_queue_size),
+        streams(/*num_threads=*/0),
+        loop({.limits = limits,
+              .enable_prefix_reuse = options.enable_prefix_reuse,
+              .enable_chunked_prefill = options.enable_chunked_prefill,
+              .step_time_goal_ns = options.step_time_goal_ns,
+              .late_inputs = options.late_inputs},
+             backend, inbox, streams, clock) {}
+
+  ~LoopHarness() {  // end what a failed test left behind
+    inbox.CancelAllAt(0);
+    RunUntilIdle();
+  }
+
+  // 0 when the queue is full.
+  RequestId Enqueue(Request request, std::shared_ptr<ResponseSink> sink) {
+    bool was_shortened = false;
+    if (!executor::ValidateRequest(limits, &request, &was_shortened).ok()) return 0;
+    auto made =
+        executor::MakeActiveRequest(next_id, std::move(request), std::move(sink), clock.NowNs());
+    streams.Open();
+    if (inbox.Push(std::move(made))) return next_id++;
+    streams.Close();
+    return 0;
+  }
+
+  bool Step() {
+    const bool progressed = loop.Step();
+    streams.Pump();
+    return progressed;
+  }
+
+  void RunUntilIdle() {
+    while (Step()) {
+    }
+  }
+
+  ManualClock clock;
+  FakeBackend backend;
+  ExecutorLimits limits;
+  executor::Inbox inbox;
+  executor::StreamHub streams;
+  executor::StepLoop loop;
+  RequestId next_id = 1;
+
+ private:
+  static FakeBackendOptions WithClock(FakeBackendOptions options, ManualClock* clock) {
+    options.clock = clock;
+    return options;
+  }
+};
+
+}  // namespace inflight::testing

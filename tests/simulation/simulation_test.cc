@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random arrivals, cancels and deadlines against the step loop, the scheduler and the KV cache over
+// a fake device, on one thread and a clock that the steps advance. Checked, for each of the worlds
+// below:
+//
+//   every plan is sound (fake_backend.h); every accepted request gets exactly one final response;
+//   its output is what it yields alone; nobody is admitted past one that came first; after the last
+//   one no block is in use.
+//
+// INFLIGHT_SIMULATION_ARRIVALS sets the number of arrivals of all worlds together.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <iostream>
+#include <random>
+#include <set>
+#include <string>
+#include <unordered_map>
+
+#include "simulation/loop_harness.h"
+
+namespace inflight::testing {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int64_t kDefaultArrivals = 100'000;
+#else
+constexpr int64_t kDefaultArrivals = 1'000'000;
+#endif
+
+int64_t NumArrivals() {
+  const char* value = std::getenv("INFLIGHT_SIMULATION_ARRIVALS");
+  return value != nullptr ? std::atoll(value) : kDefaultArrivals;
+}
+
+struct World {
+  const char* name;
+  int depth;
+  int max_batch_size;
+  int max_num_tokens;
+  int64_t num_blocks;
+  bool prefix_reuse;
+  bool chunked;
+  bool priorities;
+  int64_t step_time_goal_ns;
+  std::vector<int> block_sizes = {8};  // one KV group each
+};
+
+const std::vector<World>& Worlds() {
+  static const std::vector<World> worlds = {
+      {"Depth1Tight", 1, 8, 48, 24, true, true, true, 0},
+      {"Depth2Tight", 2, 8, 48, 24, true, true, true, 0},
+      {"Depth3Tight", 3, 8, 48, 24, true, true, true, 0},
+      {"Depth2Roomy", 2, 32, 128, 400, true, true, false, 0},
+      {"Depth3NoReuse", 3, 16, 64, 64, false, true, true, 0},
+      {"Depth1Unchunked", 1, 16, 96, 64, true, false, true, 0},
+      {"Depth2StepGoal", 2, 16, 96, 64, true, true, false, 2'000'000},
+      {"Depth2TwoGroups", 2, 8, 48, 40, true, true, true, 0, {8, 4}},
+      {"Depth3FewTokens", 3, 8, 9, 24, true, true, true, 0},
+  };
+  return worlds;
+}
+
+executor::BackendInfo InfoOf(const World& world) {
+  executor::BackendInfo info{.depth = world.depth,
+                             .max_slots = world.max_batch_size + world.depth - 1,
+                             .max_batch_size = world.max_batch_size,
+                             .max_num_tokens = world.max_num_tokens,
+                             .max_seq_len = 96,
+                             .max_input_len = 90,
+                             .vocab_size = 97};
+  for (const int block_size : world.block_sizes) {
+    info.kv_groups.push_back(
+        {.block_size = block_size, .num_blocks = world.num_blocks * 8 / block_size, .window = 0});
+  }
+  return info;
+}
+
+class Simulation {
+ public:
+  Simulation(const World& world, uint64_t seed)
+      : world_(world), random_(seed), harness_(Options(seed)) {
+    for (auto& prefix : prefixes_) prefix = RandomTokens(48);
+  }
+
+  void Run(int64_t num_arrivals) {
+    int64_t arrivals = 0;
+    while (arrivals < num_arrivals || !live_.empty()) {
+      const int num_new = Chance(4) ? Below(8) : 0;  // bursts
+      for (int i = 0; i < num_new && arrivals < num_arrivals; ++i) {
+        if (!Arrive()) break;
+        ++arrivals;
+      }
+      if (Chance(6)) CancelSomebody();
+      if (!harness_.Step()) harness_.clock.AdvanceNs(1'000'000);
+      ASSERT_EQ(harness_.backend.violation(), "") << world_.name;
+      ASSERT_EQ(num_bad_, 0) << world_.name << ": " << first_bad_;
+      ASSERT_LT(++num_turns_, num_arrivals * 200 + 1000) << "no end";
+    }
+    CheckEnd(arrivals);
+  }
+
+ private:
+  // What the test remembers of a request; also its sink.
+  struct Client : ResponseSink {
+    void OnResponse(Response response) override { owner->OnResponse(*this, std::move(response)); }
+
+    Simulation* owner = nullptr;
+    RequestId id = 0;
+    Request request;
+    std::vector<TokenId> ids;
+    std::vector<float> log_probs;
+    bool was_cancelled = false;
+    int num_final = 0;
+  };
+
+  struct Waiting {
+    float priority;
+    RequestId id;
+    int64_t deadline_ns;
+    int64_t admissions_at_arrival;
+    int64_t num_ahead;
+    bool operator<(const Waiting& other) const {
+      return priority != other.priority ? priority > other.priority : id < other.id;
+    }
+  };
+
+  HarnessOptions Options(uint64_t seed) {
+    return {.backend = {.info = InfoOf(world_),
+                        .ready_seed = seed,
+                        .prefill_token_ns = 20'000,
+                        .on_setup = [this](const executor::SlotSetup& setup) { OnSetup(setup); }},
+            .enable_prefix_reuse = world_.prefix_reuse,
+            .enable_chunked_prefill = world_.chunked,
+            .step_time_goal_ns = world_.step_time_goal_ns,
+            .max_queue_size = 40};
+  }
+
+  int Below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
+  bool Chance(int one_in) { return Below(one_in) == 0; }
+
+  std::vector<TokenId> RandomTokens(int n) {
+    std::vector<TokenId> tokens(static_cast<size_t>(n));
+    for (TokenId& token : tokens) token = Below(97);
+    return tokens;
+  }
+
+  Request RandomRequest() {
+    Request request;
+    if (Chance(2)) {
+      const auto& prefix =
+          prefixes_[static_cast<size_t>(Below(static_cast<int>(prefixes_.size())))];
+      request.input_ids.assign(prefix.begin(), prefix.begin() + Below(49));
+    }
+    const std::vector<TokenId> own = RandomTokens(1 + Below(Chance(8) ? 40 : 8));
+    request.input_ids.insert(request.input_ids.end(), own.begin(), own.end());
+    request.max_tokens = 1 + Below(Chance(8) ? 60 : 12);
+    const int room = harness_.limits.max_seq_len - static_cast<int>(request.input_ids.size());
+    request.max_tokens = std::min(request.max_tokens, room);
+    request.streaming = Chance(2);
+    if (Chance(3)) request.end_ids = RandomTokens(1 + Below(8));
+    if (Chance(4)) request.stop_words.push_back(RandomTokens(1 + Below(2)));
+    if (Chance(20)) request.timeout_ms = 1 + Below(60);
+    if (world_.priorities && Chance(10)) request.priority = Chance(2) ? 0.75F : 0.25F;
+    if (Chance(16)) request.cache_salt = 7;
+    request.output.return_log_probs = true;
+    return request;
+  }
+
+  bool Arrive() {
+    auto client = std::make_shared<Client>();
+    client->owner = this;
+    client->request = RandomRequest();
+    client->request.sampling.seed = harness_.next_id;  // names the request to the fake device too
+    const int64_t now_ns = harness_.clock.NowNs();
+    client->id = harness_.Enqueue(client->request, client);
+    if (client->id == 0) return false;  // the queue is full
+    live_.emplace(client->id, client);
+    order_.push_back(client->id);
+    const Waiting entry{.priority = client->request.priority,
+                        .id = client->id,
+                        .deadline_ns = client->request.timeout_ms
+                                           ? now_ns + *client->request.timeout_ms * 1'000'000
+                                           : executor::kNever,
+                        .admissions_at_arrival = num_admissions_,
+                        .num_ahead = static_cast<int64_t>(waiting_.size())};
+    waiting_.emplace(client->id, entry);
+    line_.insert(entry);
+    return true;
+  }
+
+  void CancelSomebody() {
+    if (order_.empty()) return;
+    // Often one that has long ended, which must change nothing.
+    const RequestId id = order_[static_cast<size_t>(Below(static_cast<int>(order_.size())))];
+    harness_.inbox.Cancel(id);
+    const auto found = live_.find(id);
+    if (found != live_.end()) found->second->was_cancelled = true;
+    LeaveLine(id);
+    if (order_.size() > 256) order_.erase(order_.begin(), order_.begin() + 128);
+  }
+
+  void LeaveLine(RequestId id) {
+    const auto found = waiting_.find(id);
+    if (found == waiting_.end()) return;
+    line_.erase(found->second);
+    waiting_.erase(found);
+  }
+
+  // Called when a sequence gets its slot: it must be the first in line.
+  void OnSetup(const executor::SlotSetup& setup) {
+    const RequestId id = setup.seed;
+    while (!line_.empty() && line_.begin()->deadline_ns <= harness_.clock.NowNs()) {
+      LeaveLine(line_.begin()->id);
+    }
+    const auto found = waiting_.find(id);
+    if (found == waiting_.end()) return Bad("admitted twice, or after its end", id);
+    if (line_.begin()->id != id) return Bad("overtook one that was before it", id);
+    const int64_t waited = num_admissions_ - found->second.admissions_at_arrival;
+    longest_wait_ = std::max(longest_wait_, waited);
+    if (!world_.priorities && waited > found->second.num_ahead) Bad("waited too long", id);
+    ++num_admissions_;
+    LeaveLine(id);
+  }
+
+  void OnResponse(Client& client, Response response) {
+    client.ids.insert(client.ids.end(), response.output_ids.begin(), response.output_ids.end());
+    client.log_probs.insert(client.log_probs.end(), response.output_log_probs.begin(),
+                            response.output_log_probs.end());
+    if (!client.request.streaming && !response.is_final) Bad("a second response", client.id);
+    if (!response.is_final && response.output_ids.empty()) Bad("a response of nothing", client.id);
+    if (!response.status.ok()) Bad(response.status.ToString(), client.id);
+    if (!response.is_final) return;
+    if (++client.num_final != 1) Bad("two final responses", client.id);
+    CheckOutput(client, response);
+    LeaveLine(client.id);
+    ++num_final_;
+    num_cached_tokens_ += response.num_cached_tokens;
+    live_.erase(client.id);
+  }
+
+  void CheckOutput(const Client& client, const Response& response) {
+    const ExpectedResult expected = ExpectedOutput(client.request, 97);
+    switch (response.finish_reason) {
+      case FinishReason::kTimedOut:
+        ++num_timed_out_;
+        if (!client.request.timeout_ms) Bad("timed out without a deadline", client.id);
+        if (!client.request.streaming && !client.ids.empty()) Bad("tokens after all", client.id);
+        break;
+      case FinishReason::kCancelled:
+        ++num_cancelled_;
+        if (!client.was_cancelled) Bad("cancelled by nobody", client.id);
+        break;
+      default:
+        if (response.finish_reason != expected.reason) Bad("another finish reason", client.id);
+        if (client.ids.size() != expected.ids.size()) Bad("another length", client.id);
+        if (response.cum_log_prob != expected.cum_log_prob) Bad("cum_log_prob", client.id);
+    }
+    if (client.ids.size() > expected.ids.size() ||
+        !std::equal(client.ids.begin(), client.ids.end(), expected.ids.begin()) ||
+        !std::equal(client.log_probs.begin(), client.log_probs.end(), expected.log_probs.begin()))
+      Bad("other tokens than alone", client.id);
+  }
+
+  void CheckEnd(int64_t arrivals) {
+    harness_.RunUntilIdle();
+    const ExecutorStats stats = harness_.loop.stats();
+    EXPECT_EQ(num_final_, arrivals);
+    EXPECT_EQ(stats.kv_blocks_used, 0);
+    EXPECT_EQ(stats.kv_blocks_free, stats.kv_blocks_max);
+    EXPECT_EQ(stats.num_active_requests, 0);
+    EXPECT_EQ(stats.num_queued_requests, 0);
+    EXPECT_EQ(stats.requests_cancelled, num_cancelled_);
+    EXPECT_EQ(stats.requests_timed_out, num_timed_out_);
+    EXPECT_EQ(stats.requests_completed, arrivals - num_cancelled_ - num_timed_out_);
+    EXPECT_EQ(stats.requests_failed, 0);
+    EXPECT_EQ(stats.kv_blocks_alloc_total, stats.kv_blocks_alloc_new + stats.kv_blocks_reused);
+    if (!world_.prefix_reuse) {
+      EXPECT_EQ(num_cached_tokens_, 0);
+    }
+    if (world_.prefix_reuse && arrivals > 1000) {
+      EXPECT_GT(num_cached_tokens_, 0);
+    }
+    if (world_.depth == 1) {
+      EXPECT_EQ(harness_.backend.num_wasted_rows(), 0);
+    }
+    std::cout << world_.name << ": " << arrivals << " arrivals, " << stats.num_steps << " steps, "
+              << num_cancelled_ << " cancelled, " << num_timed_out_ << " timed out, "
+              << num_cached_tokens_ << " tokens reused, " << harness_.backend.num_wasted_rows()
+              << " rows wasted, longest wait " << longest_wait_ << " admissions\n";
+  }
+
+  void Bad(const std::string& what, RequestId id) {
+    if (num_bad_++ == 0) first_bad_ = "request " + std::to_string(id) + ": " + what;
+  }
+
+  const World world_;
+  std::mt19937_64 random_;
+  std::array<std::vector<TokenId>, 8> prefixes_;
+  std::unordered_map<RequestId, std::shared_ptr<Client>> live_;
+  std::vector<RequestId> order_;  // recent arrivals
+  std::unordered_map<RequestId, Waiting> waiting_;
+  std::set<Waiting> line_;
+  int64_t num_turns_ = 0, num_final_ = 0, num_cancelled_ = 0, num_timed_out_ = 0;
+  int64_t num_admissions_ = 0, longest_wait_ = 0, num_cached_tokens_ = 0;
+  int num_bad_ = 0;
+  std::string first_bad_;
+  LoopHarness harness_;
+};
+
+class SimulationTest : public ::testing::TestWithParam<World> {};
+
+TEST_P(SimulationTest, EveryRequestIsAnsweredOnceAndAsIfAlone) {
+  Simulation simulation(GetParam(), /*seed=*/20'240'815);
+  simulation.Run(NumArrivals() / static_cast<int64_t>(Worlds().size()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, SimulationTest, ::testing::ValuesIn(Worlds()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace inflight::testing
