@@ -4,11 +4,13 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <variant>
 #include <vector>
 
@@ -30,9 +32,13 @@ class CancelToken {
   void SetListener(std::function<void()> listener);
 
  private:
+  void RunListener(std::function<void()> listener);  // running_in_ is this thread
+
   std::atomic<bool> cancelled_{false};
   std::mutex mutex_;
+  std::condition_variable idle_;
   std::function<void()> listener_;
+  std::thread::id running_in_;  // the thread in a listener; default = none
 };
 
 struct Request {

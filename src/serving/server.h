@@ -74,6 +74,9 @@ struct ServerOptions {
   std::string device = "auto";
   std::optional<std::string> dtype;
   ExecutorOptions executor;
+  // Of model_dirs only; a repository says both in its files.
+  bool decoupled = true;  // requests may stream; one-response RPCs then refuse these models
+  bool include_input_in_output = false;  // non-streaming answers begin with the prompt
 };
 
 // Loads everything; logs a line per model. An error says which model and why.

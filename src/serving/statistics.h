@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -58,8 +59,15 @@ class ModelStatistics {
  public:
   ModelStatistics();
 
-  void RequestPending();  // accepted by the model
+  void RequestPending();  // accepted, waits for execution
+  void RequestStarted();  // no longer pending
+  // Where something else knows how many wait (the executor's queue), it is asked instead.
+  void SetPendingSource(std::function<uint64_t()> source);
+
   void RequestSucceeded(const RequestSpan& span, uint64_t batch_size = 1);
+  // `num_executions` requests at once, with the sum of their times: the steps of an ensemble that
+  // run once per streamed response.
+  void RequestsSucceeded(const RequestSpan& total, uint64_t num_executions);
   void RequestFailed(FailureReason reason, int64_t received_ns, int64_t finished_ns);
   void RequestCancelled(int64_t received_ns, int64_t finished_ns);
   void ObserveTtft(int64_t ns);
@@ -70,8 +78,11 @@ class ModelStatistics {
   StatisticsSnapshot Snapshot() const;
 
  private:
+  void AddSuccess(const RequestSpan& span, uint64_t num_executions, uint64_t batch_size);
+
   mutable std::mutex mutex_;
   StatisticsSnapshot data_;
+  std::function<uint64_t()> pending_source_;
 };
 
 }  // namespace inflight::serving

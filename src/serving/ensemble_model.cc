@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/ensemble_model.h"
+
+#include <optional>
+#include <utility>
+
+#include "contract/llm_response.h"
+#include "serving/llm_call.h"
+#include "serving/model_config.h"
+#include "serving/text_call.h"
+
+namespace inflight::serving {
+
+// One request through the pipeline.
+class EnsembleModel::Call final : public LlmCall {
+ public:
+  Call(EnsembleModel& ensemble, Request request, ResponseHandler handler)
+      : LlmCall(ensemble, *ensemble.members_.llm, std::move(request), std::move(handler)),
+        ensemble_(ensemble) {}
+
+  // Set by Prepare, before the request starts.
+  int64_t preprocessing_started_ns = 0;
+  int64_t preprocessing_ended_ns = 0;  // 0 = it failed
+  std::vector<TokenId> prompt;         // for an answer that contains it; else empty
+  int prompt_len = 0;
+  bool return_log_probs = false;
+  std::optional<tokenizer::Detokenizer> detokenizer;  // of generated ids; none if prompt is set
+
+ protected:
+  void Fill(const inflight::Response& response, Response& out) override;
+  Status Describe(const Status& status) const override {
+    return {status.code(), "in ensemble '" + ensemble_.name() + "', " + status.message()};
+  }
+  void OnSuccess(const RequestSpan& llm) override;
+  void OnFailure(const Status& status, int64_t finished_ns) override;
+
+ private:
+  std::string Detokenize(const inflight::Response& response);
+  void CountPreprocessing();
+  void CountPostprocessing();
+
+  EnsembleModel& ensemble_;
+  int64_t postprocessing_ns_ = 0;
+  uint64_t num_responses_ = 0;
+};
+
+std::string EnsembleModel::Call::Detokenize(const inflight::Response& response) {
+  if (detokenizer) {
+    std::string text = detokenizer->Append(response.output_ids);
+    if (response.is_final) text += detokenizer->Finish();
+    return text;
+  }
+  std::vector<TokenId> ids = prompt;
+  ids.insert(ids.end(), response.output_ids.begin(), response.output_ids.end());
+  const PostprocessingModel& post = *ensemble_.members_.postprocessing;
+  return post.tokenizer()->Decode(ids, post.skip_special_tokens());
+}
+
+void EnsembleModel::Call::Fill(const inflight::Response& response, Response& out) {
+  const int64_t started_ns = llm_.clock().NowNs();
+  const std::string text = Detokenize(response);
+  const bool dummies = ensemble_.with_dummies_;
+  const int num_zeros = streaming ? 1 : prompt_len;
+  out.outputs.reserve(ensemble_.outputs_.size());
+  for (const OutputRoute& route : ensemble_.outputs_) {
+    if (!request_.WantsOutput(route.name)) continue;
+    switch (route.kind) {
+      case OutputKind::kText:
+        out.outputs.push_back(Tensor::FromStrings(route.name, {1}, std::span(&text, 1)));
+        break;
+      case OutputKind::kCumLogProbs:
+        if (return_log_probs) {
+          out.outputs.push_back(contract::CumLogProbs(route.name, response));
+        } else if (dummies) {
+          out.outputs.push_back(contract::Zeros(route.name, {1, 1}, 1));
+        }
+        break;
+      case OutputKind::kOutputLogProbs:
+        if (return_log_probs) {
+          out.outputs.push_back(contract::OutputLogProbs(route.name, response));
+        } else if (dummies) {
+          out.outputs.push_back(contract::Zeros(route.name, {1, 1, num_zeros}, num_zeros));
+        }
+        break;
+      case OutputKind::kContextLogits:
+        if (dummies) out.outputs.push_back(contract::Zeros(route.name, {1, 1, 1}, 1));
+        break;
+      case OutputKind::kGenerationLogits:
+        if (dummies) out.outputs.push_back(contract::Zeros(route.name, {1, 1, 1, 1}, 1));
+        break;
+      case OutputKind::kBatchIndex: {
+        constexpr int32_t kIndex = 0;
+        out.outputs.push_back(Tensor::FromValues<int32_t>(route.name, DataType::kInt32, {1, 1},
+                                                          std::span(&kIndex, 1)));
+        break;
+      }
+      case OutputKind::kNever:
+        break;
+    }
+  }
+  // What an ensemble of that server adds to each response.
+  out.parameters["sequence_id"] = static_cast<int64_t>(request_.sequence_id);
+  out.parameters["sequence_start"] = request_.sequence_start;
+  out.parameters["sequence_end"] = request_.sequence_end;
+  postprocessing_ns_ += llm_.clock().NowNs() - started_ns;
+  ++num_responses_;
+}
+
+void EnsembleModel::Call::CountPreprocessing() {
+  ensemble_.members_.preprocessing->statistics().RequestSucceeded(
+      {.received_ns = preprocessing_started_ns,
+       .compute_start_ns = preprocessing_started_ns,
+       .compute_input_end_ns = preprocessing_started_ns,
+       .compute_output_start_ns = preprocessing_ended_ns,
+       .finished_ns = preprocessing_ended_ns});
+}
+
+void EnsembleModel::Call::CountPostprocessing() {
+  if (num_responses_ == 0) return;
+  ensemble_.members_.postprocessing->statistics().RequestsSucceeded(
+      {.compute_output_start_ns = postprocessing_ns_, .finished_ns = postprocessing_ns_},
+      num_responses_);
+}
+
+// The ensemble's times are the sums over its steps; detokenizing a chunk overlaps the next step.
+void EnsembleModel::Call::OnSuccess(const RequestSpan& llm) {
+  CountPreprocessing();
+  CountPostprocessing();
+  RequestSpan span;
+  span.received_ns = request_.received_ns;
+  span.compute_start_ns = span.received_ns + (llm.compute_start_ns - llm.received_ns);
+  span.compute_input_end_ns =
+      span.compute_start_ns + (llm.compute_input_end_ns - llm.compute_start_ns);
+  span.compute_output_start_ns =
+      span.compute_input_end_ns + (preprocessing_ended_ns - preprocessing_started_ns) +
+      (llm.compute_output_start_ns - llm.compute_input_end_ns) + postprocessing_ns_;
+  span.finished_ns = llm_.clock().NowNs();
+  ensemble_.statistics().RequestSucceeded(span);
+}
+
+void EnsembleModel::Call::OnFailure(const Status& status, int64_t finished_ns) {
+  const bool cancelled = status.code() == StatusCode::kCancelled;
+  if (preprocessing_ended_ns != 0) {
+    CountPreprocessing();
+  } else if (preprocessing_started_ns != 0) {
+    ensemble_.members_.preprocessing->statistics().RequestFailed(
+        ReasonOf(status), preprocessing_started_ns, finished_ns);
+  }
+  CountPostprocessing();
+  if (cancelled) {
+    ensemble_.statistics().RequestCancelled(request_.received_ns, finished_ns);
+  } else {
+    ensemble_.statistics().RequestFailed(FailureReason::kOther, request_.received_ns, finished_ns);
+  }
+}
+
+EnsembleModel::EnsembleModel(::inference::ModelConfig config, std::string version, Members members)
+    : Model(std::move(config), std::move(version)),
+      members_(std::move(members)),
+      // From 0.14 on these tensors do not pass through postprocessing, and zeros are not sent.
+      with_dummies_(HasOutput(members_.postprocessing->config(), "OUT_CUM_LOG_PROBS")) {}
+
+Result<std::shared_ptr<EnsembleModel>> EnsembleModel::Create(::inference::ModelConfig config,
+                                                             std::string version, Members members) {
+  std::shared_ptr<EnsembleModel> ensemble(
+      new EnsembleModel(std::move(config), std::move(version), std::move(members)));
+  RETURN_IF_ERROR(ensemble->Route());
+  return ensemble;
+}
+
+void EnsembleModel::Infer(Request request, ResponseHandler handler) {
+  if (request.received_ns == 0) request.received_ns = members_.llm->clock().NowNs();
+  size_t text_bytes = 0;
+  for (const Tensor& input : request.inputs) {
+    if (input.datatype == DataType::kBytes) text_bytes += input.data.size();
+  }
+  auto call = std::make_shared<Call>(*this, std::move(request), std::move(handler));
+  if (text_bytes <= kInlineTextBytes) return Run(call);
+  members_.preprocessing->text_pool().Post([this, call = std::move(call)] { Run(call); });
+}
+
+void EnsembleModel::Run(const std::shared_ptr<Call>& call) {
+  if (call->request().cancel->cancelled()) return call->Fail(Cancelled("request was cancelled"));
+  auto prepared = Prepare(*call);
+  Status status = prepared.status();
+  if (status.ok()) status = members_.llm->Start(std::move(prepared->request), call);
+  if (!status.ok()) call->Fail(status);
+}
+
+Result<contract::LlmRequest> EnsembleModel::Prepare(Call& call) {
+  const Clock& clock = members_.llm->clock();
+  const PreprocessingModel& pre = *members_.preprocessing;
+  call.preprocessing_started_ns = clock.NowNs();
+  std::vector<TokenId> ids;
+  contract::Words stop_words;
+  std::vector<contract::NamedInput> llm_inputs;
+  bool has_end_id = false;
+  const Tensor* query = nullptr;
+  for (const Tensor& input : call.request().inputs) {
+    const InputRoute* route = FindInputRoute(input.name);
+    if (route == nullptr) return InvalidArgument("unexpected inference input '" + input.name + "'");
+    switch (route->role) {
+      case InputRole::kQuery: {
+        query = &input;
+        ASSIGN_OR_RETURN(ids, pre.EncodePrompt(input));
+        break;
+      }
+      case InputRole::kStopWords: {
+        ASSIGN_OR_RETURN(stop_words, pre.EncodeWords(input));
+        break;
+      }
+      case InputRole::kBadWords: {
+        ASSIGN_OR_RETURN(const auto words, pre.EncodeWords(input));
+        if (!words.empty()) return Unimplemented(input.name + " is not supported yet");
+        break;
+      }
+      case InputRole::kUnsupportedText:
+        RETURN_IF_ERROR(pre.CheckUnsupportedText(input));
+        break;
+      case InputRole::kIgnored:
+        break;
+      case InputRole::kLlm:
+        has_end_id |= route->llm_name == "end_id";
+        llm_inputs.push_back({route->llm_name, &input});
+        break;
+    }
+  }
+  if (query == nullptr) return InvalidArgument("QUERY is not present in the request");
+  if (ids.empty()) return InvalidArgument(query->name + ": the prompt has no tokens");
+  call.preprocessing_ended_ns = call.llm_started_ns = clock.NowNs();
+
+  ASSIGN_OR_RETURN(auto parsed, contract::ParseLlmRequest(llm_inputs, members_.llm->defaults()));
+  if (parsed.is_stop) return Unimplemented("stop is supported by the tensorrt_llm model only");
+  inflight::Request& request = parsed.request;
+  request.input_ids = std::move(ids);
+  request.stop_words = std::move(stop_words);
+  if (!has_end_id && default_end_id_) {
+    request.end_ids = members_.llm->end_ids();
+    const auto eos = pre.tokenizer().eos_id();
+    const int vocab_size = members_.llm->executor().limits().vocab_size;
+    if (request.end_ids.empty() && eos && *eos < vocab_size) request.end_ids.push_back(*eos);
+  }
+  RETURN_IF_ERROR(contract::FitToEngine(request, members_.llm->executor().limits()));
+
+  call.streaming = request.streaming;
+  call.return_log_probs = request.output.return_log_probs;
+  call.prompt_len = static_cast<int>(request.input_ids.size());
+  if (!request.streaming && !parsed.exclude_input) {
+    call.prompt = request.input_ids;
+  } else {
+    call.detokenizer.emplace(members_.postprocessing->tokenizer(),
+                             members_.postprocessing->skip_special_tokens());
+  }
+  return parsed;
+}
+
+}  // namespace inflight::serving

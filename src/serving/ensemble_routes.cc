@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// How an ensemble's configuration is understood: which of its tensors plays which part. Graphs of
+// all releases differ only in names and in which tensors pass through postprocessing.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "serving/ensemble_model.h"
+#include "serving/model_config.h"
+
+namespace inflight::serving {
+namespace {
+
+using ::inference::ModelConfig;
+using ::inference::ModelEnsembling;
+
+// Who writes an ensemble tensor that is not an input: the member and its output.
+struct Producer {
+  std::string model;
+  std::string output;
+};
+
+const ModelEnsembling::Step* FindStep(const ModelConfig& config, const std::string& model) {
+  for (const auto& step : config.ensemble_scheduling().step()) {
+    if (step.model_name() == model) return &step;
+  }
+  return nullptr;
+}
+
+std::map<std::string, Producer> Producers(const ModelConfig& config) {
+  std::map<std::string, Producer> producers;
+  for (const auto& step : config.ensemble_scheduling().step()) {
+    for (const auto& [output, tensor] : step.output_map()) {
+      producers[tensor] = {step.model_name(), output};
+    }
+  }
+  return producers;
+}
+
+// The ensemble tensor that feeds `input` of a step; empty if none does.
+std::string Feed(const ModelEnsembling::Step& step, const std::string& input) {
+  const auto found = step.input_map().find(input);
+  return found == step.input_map().end() ? std::string() : found->second;
+}
+
+Status NotThisGraph(const ModelConfig& config, const std::string& why) {
+  return Unimplemented("ensemble '" + config.name() + "': " + why +
+                       "; only preprocessing -> tensorrt_llm -> postprocessing is supported yet");
+}
+
+// The roles of preprocessing's inputs.
+std::optional<EnsembleModel::InputRole> PreprocessingRole(const std::string& input) {
+  using Role = EnsembleModel::InputRole;
+  if (input == "QUERY") return Role::kQuery;
+  if (input == "STOP_WORDS_DICT") return Role::kStopWords;
+  if (input == "BAD_WORDS_DICT") return Role::kBadWords;
+  if (input == "DECODER_QUERY" || input == "EMBEDDING_BIAS_WORDS") return Role::kUnsupportedText;
+  if (input == "EMBEDDING_BIAS_WEIGHTS") return Role::kIgnored;
+  return std::nullopt;
+}
+
+// What the LLM gets from preprocessing for scalars that only pass through it.
+std::string PassedThrough(const std::string& llm_input) {
+  if (llm_input == "request_output_len") return "REQUEST_OUTPUT_LEN";
+  if (llm_input == "end_id") return "OUT_END_ID";
+  if (llm_input == "pad_id") return "OUT_PAD_ID";
+  return {};
+}
+
+std::string SourceOf(const std::string& preprocessing_output) {
+  if (preprocessing_output == "OUT_END_ID") return "END_ID";
+  if (preprocessing_output == "OUT_PAD_ID") return "PAD_ID";
+  return preprocessing_output;
+}
+
+std::optional<EnsembleModel::OutputKind> KindOf(std::string name) {
+  using Kind = EnsembleModel::OutputKind;
+  if (name.starts_with("OUT_")) name.erase(0, 4);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (name == "output") return Kind::kText;
+  if (name == "cum_log_probs") return Kind::kCumLogProbs;
+  if (name == "output_log_probs") return Kind::kOutputLogProbs;
+  if (name == "context_logits") return Kind::kContextLogits;
+  if (name == "generation_logits") return Kind::kGenerationLogits;
+  if (name == "batch_index") return Kind::kBatchIndex;
+  return std::nullopt;
+}
+
+}  // namespace
+
+Status EnsembleModel::Route() {
+  const std::string& pre = members_.preprocessing->name();
+  const std::string& llm = members_.llm->name();
+  const std::string& post = members_.postprocessing->name();
+  const auto* pre_step = FindStep(config(), pre);
+  const auto* llm_step = FindStep(config(), llm);
+  const auto* post_step = FindStep(config(), post);
+  if (pre_step == nullptr || llm_step == nullptr || post_step == nullptr ||
+      config().ensemble_scheduling().step_size() != 3) {
+    return NotThisGraph(config(), "it has other steps");
+  }
+  const auto producers = Producers(config());
+  const auto is_from = [&](const std::string& tensor, const std::string& model,
+                           const char* output) {
+    const auto found = producers.find(tensor);
+    return found != producers.end() && found->second.model == model &&
+           found->second.output == output;
+  };
+  if (!is_from(Feed(*llm_step, "input_ids"), pre, "INPUT_ID")) {
+    return NotThisGraph(config(), "input_ids of '" + llm + "' is not INPUT_ID of '" + pre + "'");
+  }
+  if (!is_from(Feed(*post_step, "TOKENS_BATCH"), llm, "output_ids")) {
+    return NotThisGraph(config(),
+                        "TOKENS_BATCH of '" + post + "' is not output_ids of '" + llm + "'");
+  }
+  default_end_id_ = is_from(Feed(*llm_step, "end_id"), pre, "OUT_END_ID");
+  RETURN_IF_ERROR(RouteInputs());
+  return RouteOutputs();
+}
+
+Status EnsembleModel::RouteInputs() {
+  const auto* pre_step = FindStep(config(), members_.preprocessing->name());
+  const auto* llm_step = FindStep(config(), members_.llm->name());
+  for (const auto& [input, tensor] : pre_step->input_map()) {
+    if (const auto role = PreprocessingRole(input)) inputs_.push_back({tensor, *role, {}});
+  }
+  for (const auto& [input, tensor] : llm_step->input_map()) {
+    if (HasInput(config(), tensor)) {
+      inputs_.push_back({tensor, InputRole::kLlm, input});
+      continue;
+    }
+    const std::string passed = PassedThrough(input);
+    if (passed.empty()) continue;  // made by preprocessing
+    const std::string source = Feed(*pre_step, SourceOf(passed));
+    if (HasInput(config(), source)) inputs_.push_back({source, InputRole::kLlm, input});
+  }
+  for (const auto& input : config().input()) {
+    if (FindInputRoute(input.name()) == nullptr) {
+      return InvalidArgument("ensemble '" + config().name() + "': input '" + input.name() +
+                             "' feeds no step");
+    }
+  }
+  const bool has_query = std::any_of(inputs_.begin(), inputs_.end(), [](const InputRoute& route) {
+    return route.role == InputRole::kQuery;
+  });
+  return has_query ? Status::Ok() : NotThisGraph(config(), "no input feeds QUERY");
+}
+
+Status EnsembleModel::RouteOutputs() {
+  const auto* post_step = FindStep(config(), members_.postprocessing->name());
+  const auto producers = Producers(config());
+  for (const auto& output : config().output()) {
+    const auto found = producers.find(output.name());
+    if (found == producers.end()) {
+      return InvalidArgument("ensemble '" + config().name() + "': output '" + output.name() +
+                             "' is written by no step");
+    }
+    const auto kind = KindOf(found->second.output);
+    if (!kind && found->second.model == post_step->model_name()) {
+      return NotThisGraph(config(), "output '" + output.name() + "' is " + found->second.output +
+                                        " of '" + found->second.model + "'");
+    }
+    outputs_.push_back({output.name(), kind.value_or(OutputKind::kNever)});
+  }
+  return Status::Ok();
+}
+
+const EnsembleModel::InputRoute* EnsembleModel::FindInputRoute(std::string_view name) const {
+  for (const InputRoute& route : inputs_) {
+    if (route.name == name) return &route;
+  }
+  return nullptr;
+}
+
+}  // namespace inflight::serving

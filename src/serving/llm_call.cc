@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/llm_call.h"
+
+#include <utility>
+
+namespace inflight::serving {
+namespace {
+
+// Failures of the executor after it accepted the request, in the words that clients know.
+Status ExecutorError(const inflight::Response& response) {
+  return {response.status.code(), "Executor failed process requestId " +
+                                      std::to_string(response.request_id) +
+                                      " due to the following error: " + response.status.message()};
+}
+
+}  // namespace
+
+Response FinalError(const Model& model, const Request& request, Status status) {
+  Response response;
+  response.model_name = model.name();
+  response.model_version = model.version();
+  response.id = request.id;
+  response.status = std::move(status);
+  response.is_final = true;
+  return response;
+}
+
+FailureReason ReasonOf(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kUnavailable:
+    case StatusCode::kResourceExhausted:
+      return FailureReason::kRejected;
+    case StatusCode::kCancelled:
+      return FailureReason::kCanceled;
+    default:
+      return FailureReason::kBackend;
+  }
+}
+
+LlmCall::LlmCall(Model& model, LlmModel& llm, Request request, ResponseHandler handler)
+    : model_(model), llm_(llm), request_(std::move(request)), handler_(std::move(handler)) {}
+
+void LlmCall::OnResponse(inflight::Response response) {
+  if (!response.status.ok()) return Fail(ExecutorError(response));
+  if (response.is_final && response.finish_reason == FinishReason::kTimedOut) {
+    return Fail(DeadlineExceeded("Request timeout expired"));
+  }
+  if (response.is_final && request_.cancel->cancelled()) {
+    return Fail(Cancelled("request was cancelled"));
+  }
+  const int64_t arrived_ns = llm_.clock().NowNs();
+  Observe(response, arrived_ns);
+
+  Response out;
+  out.model_name = model_.name();
+  out.model_version = model_.version();
+  out.id = request_.id;
+  out.is_final = response.is_final;
+  Fill(response, out);
+  if (!response.is_final) return handler_(std::move(out));
+
+  // Filling is the LLM's own output only when it answers itself; else it is the next step's work.
+  const bool is_own = &model_ == &llm_;
+  const RequestSpan span = SpanOf(response.times, is_own ? llm_.clock().NowNs() : arrived_ns);
+  llm_.statistics().RequestSucceeded(span);
+  OnSuccess(span);
+  Finish();
+  handler_(std::move(out));
+}
+
+void LlmCall::Fail(const Status& status) {
+  const int64_t now_ns = llm_.clock().NowNs();
+  if (llm_started_ns != 0) {
+    if (status.code() == StatusCode::kCancelled) {
+      llm_.statistics().RequestCancelled(llm_started_ns, now_ns);
+    } else {
+      llm_.statistics().RequestFailed(ReasonOf(status), llm_started_ns, now_ns);
+    }
+  }
+  OnFailure(status, now_ns);
+  Finish();
+  handler_(FinalError(model_, request_, Describe(status)));
+}
+
+void LlmCall::Observe(const inflight::Response& response, int64_t now_ns) {
+  const bool is_first = last_token_ns_ == 0;
+  const auto observe_ttft = [&](int64_t ns) {
+    llm_.statistics().ObserveTtft(ns);
+    if (&model_ != &llm_) model_.statistics().ObserveTtft(ns);
+  };
+  if (streaming && !response.output_ids.empty()) {
+    if (is_first) {
+      observe_ttft(now_ns - request_.received_ns);
+    } else {
+      llm_.statistics().ObserveItl(now_ns - last_token_ns_);
+      if (&model_ != &llm_) model_.statistics().ObserveItl(now_ns - last_token_ns_);
+    }
+    last_token_ns_ = now_ns;
+  }
+  if (!response.is_final) return;
+  const RequestTimes& times = response.times;
+  if (!streaming && times.first_token_ns != 0) {
+    observe_ttft(times.first_token_ns - request_.received_ns);
+  }
+  if (times.first_scheduled_ns != 0) {
+    const int64_t queue_ns = times.first_scheduled_ns - times.enqueued_ns;
+    llm_.statistics().ObserveQueue(queue_ns);
+    if (&model_ != &llm_) model_.statistics().ObserveQueue(queue_ns);
+  }
+}
+
+// A span has its queue first, while here parsing comes before it: the two are swapped, so that each
+// keeps its length and `compute_input_end` is when the first step began.
+RequestSpan LlmCall::SpanOf(const RequestTimes& times, int64_t now_ns) const {
+  const int64_t scheduled = times.first_scheduled_ns != 0 ? times.first_scheduled_ns : enqueued_ns;
+  const int64_t enqueued = times.enqueued_ns != 0 ? times.enqueued_ns : enqueued_ns;
+  RequestSpan span;
+  span.received_ns = llm_started_ns;
+  span.compute_start_ns = llm_started_ns + (scheduled - enqueued);
+  span.compute_input_end_ns = scheduled;
+  span.compute_output_start_ns = times.last_token_ns != 0 ? times.last_token_ns : now_ns;
+  span.finished_ns = now_ns;
+  return span;
+}
+
+void LlmCall::Finish() { llm_.active().Remove(*this); }
+
+}  // namespace inflight::serving

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// One request on its way through an executor: turns its responses into the model's, measures them,
+// and ends exactly once.
+//
+// Threads: the executor's stream thread calls OnResponse; Fail is called instead of it, by the
+// thread that could not start the request.
+#pragma once
+
+#include <string>
+
+#include "inflight/executor.h"
+#include "serving/llm_model.h"
+#include "serving/request.h"
+
+namespace inflight::serving {
+
+// The error and cancel paths of every model end here: one final response with `status`.
+Response FinalError(const Model& model, const Request& request, Status status);
+FailureReason ReasonOf(const Status& status);
+
+class LlmCall : public ResponseSink {
+ public:
+  LlmCall(Model& model, LlmModel& llm, Request request, ResponseHandler handler);
+
+  void OnResponse(inflight::Response response) final;
+  void Fail(const Status& status);  // before or instead of the executor's final response
+
+  const Request& request() const { return request_; }
+
+  // Set before Start.
+  bool streaming = false;
+  int64_t llm_started_ns = 0;  // the LLM's share of the request began
+  int64_t enqueued_ns = 0;
+  mutable bool finished = false;  // guarded by ActiveRequests
+
+ protected:
+  // Adds the outputs of one executor response.
+  virtual void Fill(const inflight::Response& response, Response& out) = 0;
+  // The texts of errors as this model spells them.
+  virtual Status Describe(const Status& status) const { return status; }
+  // Statistics of the models around the LLM; `llm` is the LLM's own share.
+  virtual void OnSuccess(const RequestSpan& /*llm*/) {}
+  virtual void OnFailure(const Status& /*status*/, int64_t /*finished_ns*/) {}
+
+  Model& model_;
+  LlmModel& llm_;
+  Request request_;
+
+ private:
+  void Observe(const inflight::Response& response, int64_t now_ns);
+  RequestSpan SpanOf(const RequestTimes& times, int64_t now_ns) const;
+  void Finish();
+
+  ResponseHandler handler_;
+  int64_t last_token_ns_ = 0;  // 0 until the first
+};
+
+}  // namespace inflight::serving

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/llm_model.h"
+
+#include <utility>
+
+#include "contract/llm_response.h"
+#include "serving/llm_call.h"
+#include "serving/model_config.h"
+
+namespace inflight::serving {
+namespace {
+
+// A request to the model itself: ids out, and the prompt's too unless it is kept out.
+class TokenCall final : public LlmCall {
+ public:
+  using LlmCall::LlmCall;
+
+  std::vector<TokenId> prompt;  // empty = excluded, or streaming
+  int prompt_len = 0;
+  bool return_log_probs = false;
+
+ protected:
+  void Fill(const inflight::Response& response, Response& out) override {
+    const contract::LlmResponseOptions options = {
+        .prompt = prompt,
+        .return_log_probs = return_log_probs,
+        .with_dummies = llm_.with_dummies(),
+        .num_dummy_log_probs = streaming ? 1 : prompt_len};
+    out.outputs = contract::MakeLlmOutputs(response, options, request_.requested_outputs);
+  }
+};
+
+}  // namespace
+
+void StepRecorder::OnStep(int64_t step_ns, int /*num_rows*/, int /*num_tokens*/) {
+  if (ModelStatistics* statistics = statistics_.load(std::memory_order_acquire)) {
+    statistics->ObserveStep(step_ns);
+  }
+}
+
+void ActiveRequests::Add(const LlmCall& call, RequestId id) {
+  if (call.request().id.empty()) return;
+  std::lock_guard lock(mutex_);
+  if (call.finished) return;  // its final response overtook us
+  entries_.emplace(call.request().id, Entry{&call, id});
+}
+
+void ActiveRequests::Remove(const LlmCall& call) {
+  if (call.request().id.empty()) return;
+  std::lock_guard lock(mutex_);
+  call.finished = true;
+  auto [begin, end] = entries_.equal_range(call.request().id);
+  for (auto it = begin; it != end; ++it) {
+    if (it->second.call == &call) {
+      entries_.erase(it);
+      return;
+    }
+  }
+}
+
+std::vector<RequestId> ActiveRequests::Find(const std::string& client_id) const {
+  std::lock_guard lock(mutex_);
+  std::vector<RequestId> ids;
+  auto [begin, end] = entries_.equal_range(client_id);
+  for (auto it = begin; it != end; ++it) ids.push_back(it->second.id);
+  return ids;
+}
+
+LlmModel::LlmModel(::inference::ModelConfig config, std::string version, LlmBackend backend,
+                   const contract::LlmRequestDefaults& defaults, Clock& clock)
+    : Model(std::move(config), std::move(version)),
+      backend_(std::move(backend)),
+      defaults_(defaults),
+      // num_return_sequences came with 0.14, which sends an output only when it was asked for.
+      with_dummies_(!HasInput(this->config(), "num_return_sequences")),
+      clock_(clock) {
+  statistics().SetPendingSource([executor = std::weak_ptr(backend_.executor)] {
+    const auto alive = executor.lock();
+    return alive ? static_cast<uint64_t>(alive->stats().num_queued_requests) : uint64_t{0};
+  });
+  if (backend_.steps) backend_.steps->Bind(&statistics());
+}
+
+LlmModel::~LlmModel() {
+  backend_.executor->Shutdown(/*drain_ms=*/0);
+  if (backend_.steps) backend_.steps->Bind(nullptr);
+}
+
+void LlmModel::Infer(Request request, ResponseHandler handler) {
+  const int64_t started_ns = clock_.NowNs();
+  if (request.received_ns == 0) request.received_ns = started_ns;
+  std::vector<contract::NamedInput> inputs;
+  inputs.reserve(request.inputs.size());
+  for (const Tensor& input : request.inputs) inputs.push_back({input.name, &input});
+  auto parsed = contract::ParseLlmRequest(inputs, defaults_);
+  if (parsed.ok() && parsed->is_stop) return Stop(request, handler);
+
+  auto call = std::make_shared<TokenCall>(*this, *this, std::move(request), std::move(handler));
+  call->llm_started_ns = started_ns;
+  if (!parsed.ok()) return call->Fail(parsed.status());
+  if (const Status fits = contract::FitToEngine(parsed->request, executor().limits()); !fits.ok()) {
+    return call->Fail(fits);
+  }
+  call->streaming = parsed->request.streaming;
+  call->return_log_probs = parsed->request.output.return_log_probs;
+  call->prompt_len = static_cast<int>(parsed->request.input_ids.size());
+  if (!call->streaming && !parsed->exclude_input) call->prompt = parsed->request.input_ids;
+  if (const Status status = Start(std::move(parsed->request), call); !status.ok()) {
+    call->Fail(status);
+  }
+}
+
+Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>& call) {
+  const auto cancel = call->request().cancel;
+  if (cancel->cancelled()) return Cancelled("request was cancelled");
+  request.priority = PriorityOf(call->request().priority);
+  call->enqueued_ns = clock_.NowNs();
+  const Result<RequestId> id = backend_.executor->Enqueue(std::move(request), call);
+  if (!id.ok()) {
+    const Status& status = id.status();
+    // What protocols know as a full queue.
+    if (status.code() == StatusCode::kResourceExhausted) return Unavailable(status.message());
+    return status;
+  }
+  active_.Add(*call, *id);
+  // Cancel of a finished request is ignored, so nobody need take this away again.
+  cancel->SetListener([executor = std::weak_ptr(backend_.executor), id = *id] {
+    if (const auto alive = executor.lock()) alive->Cancel(id);
+  });
+  return Status::Ok();
+}
+
+// Levels 1 (first) to priority_levels of the configuration -> 1 to 0 of the executor.
+float LlmModel::PriorityOf(uint64_t level) const {
+  const auto& batching = config().dynamic_batching();
+  const uint64_t levels = batching.priority_levels();
+  if (levels < 2) return inflight::Request().priority;
+  if (level < 1 || level > levels) level = batching.default_priority_level();
+  return 1.0F - static_cast<float>(level - 1) / static_cast<float>(levels - 1);
+}
+
+void LlmModel::Stop(const Request& request, const ResponseHandler& handler) {
+  if (request.id.empty()) {
+    return handler(
+        FinalError(*this, request,
+                   InvalidArgument("Trying to stop a request but request ID is not provided")));
+  }
+  Response acknowledgement;
+  acknowledgement.model_name = name();
+  acknowledgement.model_version = version();
+  acknowledgement.id = request.id;
+  acknowledgement.is_final = true;
+  const std::vector<RequestId> ids = active_.Find(request.id);
+  handler(std::move(acknowledgement));  // before the last response of what is stopped
+  for (const RequestId id : ids) backend_.executor->Cancel(id);
+}
+
+}  // namespace inflight::serving

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `tensorrt_llm` model: token ids in, token ids out, by one executor. Behaviour:
+// docs/protocol/models.md.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "contract/llm_request.h"
+#include "inflight/executor.h"
+#include "serving/model.h"
+
+namespace inflight::serving {
+
+class LlmCall;
+
+// Step times of an executor into the statistics of the model that owns it. Made before the
+// executor, bound to the model after; steps before that are not counted.
+class StepRecorder : public StepObserver {
+ public:
+  void Bind(ModelStatistics* statistics) { statistics_.store(statistics); }
+  void OnStep(int64_t step_ns, int num_rows, int num_tokens) override;
+
+ private:
+  std::atomic<ModelStatistics*> statistics_{nullptr};
+};
+
+// What an LLM model runs on. The executor is shut down before the models that use it go
+// (Server::Shutdown), so that no sink outlives its model.
+struct LlmBackend {
+  std::shared_ptr<StepRecorder> steps;  // may be null; outlives the executor
+  std::shared_ptr<Executor> executor;
+  std::vector<TokenId> end_ids;  // the model's own
+};
+
+// Executor requests by the client's request id, for the `stop` tensor. Several requests may share
+// an id; a stop cancels all of them.
+class ActiveRequests {
+ public:
+  void Add(const LlmCall& call, RequestId id);
+  void Remove(const LlmCall& call);
+  std::vector<RequestId> Find(const std::string& client_id) const;
+
+ private:
+  struct Entry {
+    const LlmCall* call;
+    RequestId id;
+  };
+  mutable std::mutex mutex_;
+  std::unordered_multimap<std::string, Entry> entries_;
+};
+
+class LlmModel : public Model {
+ public:
+  LlmModel(::inference::ModelConfig config, std::string version, LlmBackend backend,
+           const contract::LlmRequestDefaults& defaults, Clock& clock = Clock::System());
+  ~LlmModel() override;
+
+  bool ready() const override { return backend_.executor->healthy(); }
+  void Infer(Request request, ResponseHandler handler) override;
+
+  Executor& executor() { return *backend_.executor; }
+  const std::vector<TokenId>& end_ids() const { return backend_.end_ids; }
+  const contract::LlmRequestDefaults& defaults() const { return defaults_; }
+  bool with_dummies() const { return with_dummies_; }
+  Clock& clock() const { return clock_; }
+  ActiveRequests& active() { return active_; }
+
+  // Enqueues the request of a call, connects its cancel token, and registers it. Errors are the
+  // call's to report.
+  Status Start(inflight::Request request, const std::shared_ptr<LlmCall>& call);
+
+ private:
+  void Stop(const Request& request, const ResponseHandler& handler);
+  float PriorityOf(uint64_t level) const;
+
+  LlmBackend backend_;
+  const contract::LlmRequestDefaults defaults_;
+  const bool with_dummies_;
+  Clock& clock_;
+  ActiveRequests active_;
+};
+
+}  // namespace inflight::serving

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/model_config.h"
+
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "contract/parameter_values.h"
+
+namespace inflight::serving {
+namespace {
+
+using ::inference::ModelConfig;
+
+class ErrorCollector : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    if (!text_.empty()) return;  // the first says most
+    text_ = std::to_string(line + 1) + ":" + std::to_string(column + 1) + ": " + message;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+bool IsIdentifier(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+
+size_t SkipBlanksBack(const std::string& text, size_t end) {
+  while (end > 0 && std::isspace(static_cast<unsigned char>(text[end - 1]))) --end;
+  return end;
+}
+
+// Takes `name:` off the end of `text`, or the comma before a list element.
+void DropField(std::string& text, std::vector<std::string>& unfilled) {
+  size_t end = SkipBlanksBack(text, text.size());
+  if (end > 0 && text[end - 1] == ',') {
+    text.resize(end - 1);
+    return;
+  }
+  if (end == 0 || text[end - 1] != ':') return;  // a list's first element, or not a field at all
+  end = SkipBlanksBack(text, end - 1);
+  size_t begin = end;
+  while (begin > 0 && IsIdentifier(text[begin - 1])) --begin;
+  unfilled.push_back(text.substr(begin, end - begin));
+  text.resize(begin);
+}
+
+// Skips a string or a comment that starts at `pos`, else one character. Lines stay where they are.
+size_t SkipToken(std::string_view text, size_t pos) {
+  const char first = text[pos];
+  if (first == '#') return std::min(text.find('\n', pos), text.size());
+  if (first != '"' && first != '\'') return pos + 1;
+  for (size_t i = pos + 1; i < text.size(); ++i) {
+    if (text[i] == '\\') {
+      ++i;
+    } else if (text[i] == first || text[i] == '\n') {
+      return i + 1;
+    }
+  }
+  return text.size();
+}
+
+// The text without placeholders outside strings and comments.
+std::string DropUnfilled(std::string_view text, std::vector<std::string>& unfilled) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t pos = 0; pos < text.size();) {
+    if (text.substr(pos).starts_with("${")) {
+      const size_t close = text.find('}', pos);
+      if (close == std::string_view::npos) break;
+      DropField(out, unfilled);
+      pos = close + 1;
+      // In `[${a}, 8]` the comma now stands behind nothing.
+      const size_t bracket = SkipBlanksBack(out, out.size());
+      if (bracket > 0 && out[bracket - 1] == '[') {
+        size_t next = pos;
+        while (next < text.size() && std::isspace(static_cast<unsigned char>(text[next]))) ++next;
+        if (next < text.size() && text[next] == ',') pos = next + 1;
+      }
+      continue;
+    }
+    const size_t end = SkipToken(text, pos);
+    out.append(text.substr(pos, end - pos));
+    pos = end;
+  }
+  return out;
+}
+
+// A datatype left open: what the templates that leave it open ship with.
+template <typename Io>
+void FillDataType(Io& io) {
+  if (io.data_type() != ::inference::TYPE_INVALID) return;
+  io.set_data_type(io.name() == "encoder_input_features" ? ::inference::TYPE_FP16
+                                                         : ::inference::TYPE_FP32);
+}
+
+template <typename Io>
+Status ValidateIo(const ModelConfig& config, const Io& io, std::string_view kind) {
+  const std::string where =
+      "model " + std::string(kind) + " '" + io.name() + "' of '" + config.name() + "'";
+  if (io.name().empty()) {
+    return InvalidArgument("model " + std::string(kind) + " of '" + config.name() +
+                           "' must specify 'name'");
+  }
+  if (io.data_type() == ::inference::TYPE_INVALID) {
+    return InvalidArgument(where + " must specify 'data_type'");
+  }
+  if (io.dims_size() == 0) return InvalidArgument(where + " must specify 'dims'");
+  for (const int64_t dim : io.dims()) {
+    if (dim < 1 && dim != -1) {
+      return InvalidArgument(where + ": dims: got " + std::to_string(dim) +
+                             ", must be at least 1, or -1 for any");
+    }
+  }
+  if (io.has_reshape() && io.reshape().shape_size() == 0 && config.max_batch_size() == 0) {
+    return InvalidArgument(where + ": an empty reshape needs a max_batch_size above 0");
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+bool ParsedModelConfig::IsUnfilled(std::string_view field) const {
+  return std::find(unfilled.begin(), unfilled.end(), field) != unfilled.end();
+}
+
+Result<ParsedModelConfig> ParseModelConfig(std::string_view text) {
+  ParsedModelConfig parsed;
+  const std::string filled = DropUnfilled(text, parsed.unfilled);
+  google::protobuf::TextFormat::Parser parser;
+  ErrorCollector errors;
+  parser.RecordErrorsTo(&errors);
+  parser.SetRecursionLimit(64);
+  if (!parser.ParseFromString(filled, &parsed.config)) {
+    return InvalidArgument("failed to read text proto: " + errors.text());
+  }
+  if (parsed.IsUnfilled("data_type")) {
+    for (auto& input : *parsed.config.mutable_input()) FillDataType(input);
+    for (auto& output : *parsed.config.mutable_output()) FillDataType(output);
+  }
+  return parsed;
+}
+
+void NormalizeModelConfig(ModelConfig& config) {
+  if (!config.has_version_policy()) {
+    config.mutable_version_policy()->mutable_latest()->set_num_versions(1);
+  }
+  if (config.has_dynamic_batching() && config.max_batch_size() > 0 &&
+      config.dynamic_batching().preferred_batch_size_size() == 0) {
+    config.mutable_dynamic_batching()->add_preferred_batch_size(config.max_batch_size());
+  }
+  if (config.has_ensemble_scheduling()) return;  // the rest belongs to models that execute
+
+  auto& optimization = *config.mutable_optimization();
+  if (!optimization.has_input_pinned_memory()) {
+    optimization.mutable_input_pinned_memory()->set_enable(true);
+  }
+  if (!optimization.has_output_pinned_memory()) {
+    optimization.mutable_output_pinned_memory()->set_enable(true);
+  }
+  if (config.instance_group_size() == 0) {
+    auto& group = *config.add_instance_group();
+    group.set_name(config.name());
+    group.set_count(1);
+    group.set_kind(::inference::ModelInstanceGroup::KIND_CPU);
+  }
+  for (int i = 0; i < config.instance_group_size(); ++i) {
+    auto& group = *config.mutable_instance_group(i);
+    if (group.name().empty()) group.set_name(config.name() + "_" + std::to_string(i));
+    if (group.count() < 1) group.set_count(1);
+    if (group.kind() == ::inference::ModelInstanceGroup::KIND_AUTO) {
+      group.set_kind(::inference::ModelInstanceGroup::KIND_CPU);
+    }
+  }
+}
+
+Status ValidateModelConfig(const ModelConfig& config) {
+  if (config.max_batch_size() < 0) {
+    return InvalidArgument("'max_batch_size' must be non-negative value for '" + config.name() +
+                           "'");
+  }
+  for (const auto& input : config.input()) RETURN_IF_ERROR(ValidateIo(config, input, "input"));
+  for (const auto& output : config.output()) RETURN_IF_ERROR(ValidateIo(config, output, "output"));
+  for (const int size : config.dynamic_batching().preferred_batch_size()) {
+    if (size < 1 || size > config.max_batch_size()) {
+      return InvalidArgument("dynamic batching preferred size must be between 1 and " +
+                             std::to_string(config.max_batch_size()) + " for '" + config.name() +
+                             "', got " + std::to_string(size));
+    }
+  }
+  const auto& batching = config.dynamic_batching();
+  if (batching.priority_levels() > 0 &&
+      (batching.default_priority_level() < 1 ||
+       batching.default_priority_level() > batching.priority_levels())) {
+    return InvalidArgument("default priority level must be in range [1, " +
+                           std::to_string(batching.priority_levels()) + "] for '" + config.name() +
+                           "'");
+  }
+  if (config.has_ensemble_scheduling() != (config.platform() == "ensemble")) {
+    return InvalidArgument(
+        "ensemble scheduling must be set, and must be set only, for platform "
+        "'ensemble': model '" +
+        config.name() + "'");
+  }
+  if (config.has_ensemble_scheduling() && config.ensemble_scheduling().step_size() == 0) {
+    return InvalidArgument("must specify 'step' for ensemble '" + config.name() + "'");
+  }
+  return Status::Ok();
+}
+
+std::optional<std::string> FindParameter(const ModelConfig& config, const std::string& key) {
+  const auto found = config.parameters().find(key);
+  if (found == config.parameters().end()) return std::nullopt;
+  const std::string& value = found->second.string_value();
+  if (contract::IsUnfilled(value)) return std::nullopt;
+  return value;
+}
+
+std::map<std::string, std::string> AllParameters(const ModelConfig& config) {
+  std::map<std::string, std::string> all;
+  for (const auto& [key, value] : config.parameters()) all[key] = value.string_value();
+  return all;
+}
+
+bool HasInput(const ModelConfig& config, std::string_view name) {
+  return std::any_of(config.input().begin(), config.input().end(),
+                     [&](const auto& input) { return input.name() == name; });
+}
+
+bool HasOutput(const ModelConfig& config, std::string_view name) {
+  return std::any_of(config.output().begin(), config.output().end(),
+                     [&](const auto& output) { return output.name() == name; });
+}
+
+}  // namespace inflight::serving

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// config.pbtxt: protobuf text as deployers leave it. `${name}` may stand where a number, a bool or
+// an enum is expected (the field is dropped and its default taken) and in strings (kept; readers
+// treat it as the default).
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "inflight/status.h"
+#include "model_config.pb.h"
+
+namespace inflight::serving {
+
+struct ParsedModelConfig {
+  ::inference::ModelConfig config;
+  // Names of fields outside strings that were left as `${...}`: "max_batch_size", "decoupled", ...
+  std::vector<std::string> unfilled;
+
+  bool IsUnfilled(std::string_view field) const;
+};
+
+// kInvalidArgument has the line and column of what is wrong.
+Result<ParsedModelConfig> ParseModelConfig(std::string_view text);
+
+// Fills what the config endpoint shows beyond the file: version policy, instance groups, pinned
+// memory, preferred batch sizes.
+void NormalizeModelConfig(::inference::ModelConfig& config);
+
+// Rules that hold for every model; the message names the model.
+Status ValidateModelConfig(const ::inference::ModelConfig& config);
+
+// A parameter's text; none when it is absent, blank or unfilled.
+std::optional<std::string> FindParameter(const ::inference::ModelConfig& config,
+                                         const std::string& key);
+std::map<std::string, std::string> AllParameters(const ::inference::ModelConfig& config);
+
+bool HasInput(const ::inference::ModelConfig& config, std::string_view name);
+bool HasOutput(const ::inference::ModelConfig& config, std::string_view name);
+
+}  // namespace inflight::serving

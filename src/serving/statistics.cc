@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/statistics.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace inflight::serving {
+namespace {
+
+constexpr double kNsPerMs = 1e6;
+
+Histogram Buckets(std::vector<double> upper_bounds) {
+  Histogram histogram;
+  histogram.counts.assign(upper_bounds.size() + 1, 0);
+  histogram.upper_bounds = std::move(upper_bounds);
+  return histogram;
+}
+
+void Observe(Histogram& histogram, int64_t ns) {
+  const double ms = static_cast<double>(std::max<int64_t>(ns, 0)) / kNsPerMs;
+  const auto bound =
+      std::lower_bound(histogram.upper_bounds.begin(), histogram.upper_bounds.end(), ms);
+  ++histogram.counts[static_cast<size_t>(bound - histogram.upper_bounds.begin())];
+  histogram.sum += ms;
+  ++histogram.count;
+}
+
+uint64_t Elapsed(int64_t from_ns, int64_t to_ns) {
+  return static_cast<uint64_t>(std::max<int64_t>(to_ns - from_ns, 0));
+}
+
+void Add(DurationStat& stat, uint64_t count, uint64_t ns) {
+  stat.count += count;
+  stat.ns += ns;
+}
+
+uint64_t EpochMs() {
+  using namespace std::chrono;
+  return static_cast<uint64_t>(
+      duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count());
+}
+
+}  // namespace
+
+ModelStatistics::ModelStatistics() {
+  const std::vector<double> latency = {1,   2,    5,    10,   20,    50,    100,  200,
+                                       500, 1000, 2000, 5000, 10000, 30000, 60000};
+  data_.ttft_ms = Buckets(latency);
+  data_.queue_ms = Buckets(latency);
+  const std::vector<double> step = {0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000};
+  data_.itl_ms = Buckets(step);
+  data_.step_ms = Buckets(step);
+  for (const auto reason : {FailureReason::kRejected, FailureReason::kCanceled,
+                            FailureReason::kBackend, FailureReason::kOther}) {
+    data_.failures[reason] = 0;
+  }
+}
+
+void ModelStatistics::RequestPending() {
+  std::lock_guard lock(mutex_);
+  ++data_.pending_requests;
+}
+
+void ModelStatistics::RequestStarted() {
+  std::lock_guard lock(mutex_);
+  if (data_.pending_requests > 0) --data_.pending_requests;
+}
+
+void ModelStatistics::SetPendingSource(std::function<uint64_t()> source) {
+  std::lock_guard lock(mutex_);
+  pending_source_ = std::move(source);
+}
+
+void ModelStatistics::RequestSucceeded(const RequestSpan& span, uint64_t batch_size) {
+  AddSuccess(span, 1, batch_size);
+}
+
+void ModelStatistics::RequestsSucceeded(const RequestSpan& total, uint64_t num_executions) {
+  AddSuccess(total, num_executions, 1);
+}
+
+void ModelStatistics::AddSuccess(const RequestSpan& span, uint64_t num_executions,
+                                 uint64_t batch_size) {
+  const uint64_t queue = Elapsed(span.received_ns, span.compute_start_ns);
+  const uint64_t input = Elapsed(span.compute_start_ns, span.compute_input_end_ns);
+  const uint64_t infer = Elapsed(span.compute_input_end_ns, span.compute_output_start_ns);
+  const uint64_t output = Elapsed(span.compute_output_start_ns, span.finished_ns);
+  const uint64_t now_ms = EpochMs();
+
+  std::lock_guard lock(mutex_);
+  const uint64_t n = num_executions;
+  data_.last_inference_ms = now_ms;
+  data_.inference_count += n * batch_size;
+  data_.execution_count += n;
+  Add(data_.success, n, Elapsed(span.received_ns, span.finished_ns));
+  Add(data_.queue, n, queue);
+  Add(data_.compute_input, n, input);
+  Add(data_.compute_infer, n, infer);
+  Add(data_.compute_output, n, output);
+  BatchStat& batch = data_.batches[batch_size];
+  Add(batch.compute_input, n, input);
+  Add(batch.compute_infer, n, infer);
+  Add(batch.compute_output, n, output);
+}
+
+void ModelStatistics::RequestFailed(FailureReason reason, int64_t received_ns,
+                                    int64_t finished_ns) {
+  const uint64_t now_ms = EpochMs();
+  std::lock_guard lock(mutex_);
+  data_.last_inference_ms = now_ms;
+  Add(data_.fail, 1, Elapsed(received_ns, finished_ns));
+  ++data_.failures[reason];
+}
+
+void ModelStatistics::RequestCancelled(int64_t received_ns, int64_t finished_ns) {
+  const uint64_t now_ms = EpochMs();
+  std::lock_guard lock(mutex_);
+  data_.last_inference_ms = now_ms;
+  Add(data_.cancel, 1, Elapsed(received_ns, finished_ns));
+  Add(data_.fail, 1, Elapsed(received_ns, finished_ns));
+  ++data_.failures[FailureReason::kCanceled];
+}
+
+void ModelStatistics::ObserveTtft(int64_t ns) {
+  std::lock_guard lock(mutex_);
+  Observe(data_.ttft_ms, ns);
+}
+
+void ModelStatistics::ObserveItl(int64_t ns) {
+  std::lock_guard lock(mutex_);
+  Observe(data_.itl_ms, ns);
+}
+
+void ModelStatistics::ObserveQueue(int64_t ns) {
+  std::lock_guard lock(mutex_);
+  Observe(data_.queue_ms, ns);
+}
+
+void ModelStatistics::ObserveStep(int64_t ns) {
+  std::lock_guard lock(mutex_);
+  Observe(data_.step_ms, ns);
+}
+
+StatisticsSnapshot ModelStatistics::Snapshot() const {
+  std::function<uint64_t()> pending_source;
+  StatisticsSnapshot snapshot;
+  {
+    std::lock_guard lock(mutex_);
+    snapshot = data_;
+    pending_source = pending_source_;
+  }
+  if (pending_source) snapshot.pending_requests = pending_source();
+  return snapshot;
+}
+
+}  // namespace inflight::serving
