@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/http_listener/connection.h"
+
+#include <boost/asio/write.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/read.hpp>
+#include <exception>
+
+#include "base/log.h"
+#include "protocol/http_listener/exchange.h"
+
+namespace inflight::http_listener {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+
+constexpr size_t kReadBytes = 64 * 1024;          // of one read
+constexpr size_t kMaxPipelinedBytes = 64 * 1024;  // read ahead of the running request
+constexpr uint64_t kMinBodyBytesPerSecond = 64 * 1024;
+constexpr std::chrono::seconds kLinger{2};  // for a client that still sends after its last answer
+
+std::string_view Reason(int status) {
+  if (status == 405) return "Not Allowed";  // as Triton says it
+  const beast::string_view reason = http::obsolete_reason(static_cast<http::status>(status));
+  return {reason.data(), reason.size()};
+}
+
+std::string FormatHead(int status, const Headers& headers) {
+  std::string head = "HTTP/1.1 ";
+  head.append(std::to_string(status)).append(" ").append(Reason(status)).append("\r\n");
+  for (const auto& [name, value] : headers) {
+    head.append(name).append(": ").append(value).append("\r\n");
+  }
+  return head;
+}
+
+bool IsDisconnect(const boost::system::error_code& ec) {
+  return ec == http::error::end_of_stream || ec == http::error::partial_message ||
+         ec.category() == asio::error::get_system_category() ||
+         ec.category() == asio::error::get_misc_category();
+}
+
+}  // namespace
+
+Connection::Connection(std::shared_ptr<IoThread> thread, asio::ip::tcp::socket socket)
+    : thread_(std::move(thread)),
+      socket_(std::move(socket)),
+      read_timer_(thread_->io),
+      write_timer_(thread_->io) {
+  on_chunk_ = [this](uint64_t size, beast::string_view, ErrorCode& ec) {
+    if (size > 0 && ++num_chunks_ > thread_->options.max_chunks) ec = http::error::bad_chunk;
+  };
+}
+
+void Connection::Start() {
+  thread_->connections.insert(this);
+  if (thread_->draining) return Close();
+  ErrorCode ignored;
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  ReadRequest();
+}
+
+void Connection::Drain() {
+  if (!exchange_ && !reading_head_or_body_ && !writing_ && !lingering_) Close();
+}
+
+void Connection::Close() {
+  if (closed_) return;
+  const auto self = shared_from_this();
+  closed_ = true;
+  ErrorCode ignored;
+  socket_.close(ignored);
+  Disarm(read_timer_);
+  Disarm(write_timer_);
+  thread_->connections.erase(this);
+  if (const auto exchange = std::move(exchange_)) exchange->MarkGone();
+  thread_->on_closed();
+}
+
+void Connection::Reject(HttpResponse response) {
+  thread_->connections.insert(this);
+  response.close = true;
+  SendWhole(std::move(response));
+}
+
+// --- Reading -------------------------------------------------------------------------------------
+
+void Connection::ReadRequest() {
+  if (thread_->draining) return Close();
+  if (buffer_.size() > 0) return ReadHead();
+  ExpireAfter(read_timer_, thread_->options.idle_timeout);
+  ReadAhead();
+}
+
+void Connection::ReadHead() {
+  reading_head_or_body_ = true;
+  is_head_ = false;
+  num_chunks_ = 0;
+  parser_.emplace();
+  parser_->header_limit(static_cast<uint32_t>(thread_->options.max_header_bytes));
+  parser_->body_limit(boost::none);  // set by OnHead
+  parser_->on_chunk_header(on_chunk_);
+  ExpireAfter(read_timer_, thread_->options.header_timeout);
+  http::async_read_header(socket_, buffer_, *parser_,
+                          [self = shared_from_this()](ErrorCode ec, size_t) { self->OnHead(ec); });
+}
+
+void Connection::OnHead(ErrorCode ec) {
+  if (closed_) return;
+  if (ec) return FailRequest(ec);
+  const auto& head = parser_->get();
+  request_ = {};
+  request_.method = std::string(head.method_string());
+  request_.target = std::string(head.target());
+  for (const auto& field : head) {
+    request_.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+  }
+  is_head_ = head.method() == http::verb::head;
+  is_http10_ = head.version() < 11;
+  keep_alive_ = parser_->keep_alive();
+
+  const uint64_t limit = thread_->handler.MaxBodyBytes(request_);
+  if (const auto length = parser_->content_length(); length && *length > limit) {
+    return Reject(thread_->handler.BodyTooLarge(request_, *length));
+  }
+  parser_->body_limit(limit);
+  body_started_ = std::chrono::steady_clock::now();
+  if (!parser_->is_done() && !is_http10_ &&
+      beast::iequals(head[http::field::expect], "100-continue")) {
+    static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    asio::async_write(socket_, asio::buffer(kContinue),
+                      [self = shared_from_this()](ErrorCode write_ec, size_t) {
+                        write_ec ? self->Close() : self->ReadBody();
+                      });
+    return;
+  }
+  ReadBody();
+}
+
+void Connection::ReadBody() {
+  if (closed_) return;
+  if (parser_->is_done()) return Dispatch();
+  const auto deadline = body_started_ + thread_->options.body_timeout +
+                        std::chrono::seconds(parser_->get().body().size() / kMinBodyBytesPerSecond);
+  ExpireAfter(read_timer_, std::max(std::chrono::milliseconds(1),
+                                    std::chrono::ceil<std::chrono::milliseconds>(
+                                        deadline - std::chrono::steady_clock::now())));
+  http::async_read_some(socket_, buffer_, *parser_,
+                        [self = shared_from_this()](ErrorCode ec, size_t) { self->OnBody(ec); });
+}
+
+void Connection::OnBody(ErrorCode ec) {
+  if (closed_) return;
+  if (ec == http::error::body_limit) {
+    return Reject(thread_->handler.BodyTooLarge(request_, std::nullopt));
+  }
+  if (ec) return FailRequest(ec);
+  ReadBody();
+}
+
+void Connection::FailRequest(ErrorCode ec) {
+  if (IsDisconnect(ec)) return Close();
+  std::string reason = "malformed HTTP request: " + ec.message();
+  if (num_chunks_ > thread_->options.max_chunks) {
+    reason = "Chunked request body exceeds maximum of " +
+             std::to_string(thread_->options.max_chunks) + " chunks";
+  } else if (ec == http::error::header_limit) {
+    reason = "request head exceeds maximum of " +
+             std::to_string(thread_->options.max_header_bytes) + " bytes";
+  }
+  Reject(thread_->handler.BadRequest(reason));
+}
+
+void Connection::Dispatch() {
+  reading_head_or_body_ = false;
+  Disarm(read_timer_);
+  request_.body = std::make_shared<const std::string>(std::move(parser_->get().body()));
+  parser_.reset();
+  exchange_ = std::make_shared<Exchange>(shared_from_this());
+  const auto exchange = exchange_;
+  ReadAhead();
+  try {
+    thread_->handler.Handle(std::move(request_), std::make_shared<Responder>(exchange));
+  } catch (const std::exception& e) {  // the dropped responder has answered
+    logging::Error("request handler failed", {{"error", e.what()}});
+  }
+}
+
+// The pending read of an idle or running connection: the next request's first bytes, or the end.
+void Connection::ReadAhead() {
+  reading_ahead_ = true;
+  socket_.async_read_some(
+      buffer_.prepare(kReadBytes),
+      [self = shared_from_this()](ErrorCode ec, size_t bytes) { self->OnReadAhead(ec, bytes); });
+}
+
+void Connection::OnReadAhead(ErrorCode ec, size_t bytes) {
+  reading_ahead_ = false;
+  if (closed_) return;
+  if (lingering_) return ec ? Close() : ReadAhead();  // into the same bytes, read by nobody
+  buffer_.commit(bytes);
+  const bool interrupted = ec == asio::error::operation_aborted;  // by FinishExchange
+  if (ec && !interrupted) return Close();
+  if (!exchange_ && !writing_) return ReadHead();
+  if (buffer_.size() < kMaxPipelinedBytes) ReadAhead();
+}
+
+// --- Writing -------------------------------------------------------------------------------------
+
+void Connection::SendWhole(HttpResponse response) {
+  if (closed_) return;
+  response_ = std::move(response);
+  if (response_.close || thread_->draining) keep_alive_ = false;
+  size_t content_length = response_.body.size();
+  for (const Segment& segment : response_.segments) content_length += segment.data.size();
+
+  head_ = FormatHead(response_.status, response_.headers);
+  head_.append("Content-Length: ").append(std::to_string(content_length)).append("\r\n");
+  if (!keep_alive_) {
+    head_.append("Connection: close\r\n");
+  } else if (is_http10_) {
+    head_.append("Connection: keep-alive\r\n");
+  }
+  head_.append("\r\n");
+
+  write_buffers_ = {asio::buffer(head_)};
+  if (!is_head_) {
+    write_buffers_.push_back(asio::buffer(response_.body));
+    for (const Segment& segment : response_.segments) {
+      write_buffers_.emplace_back(segment.data.data(), segment.data.size());
+    }
+  }
+  last_write_ = true;
+  WriteSome();
+}
+
+// Called from any thread, by StartStream; reads only what is constant while an exchange runs.
+std::string Connection::StreamHead(int status, const Headers& headers) const {
+  std::string head = FormatHead(status, headers);
+  if (!is_http10_) head.append("Transfer-Encoding: chunked\r\n");
+  if (!keep_alive_ || is_http10_) head.append("Connection: close\r\n");
+  return head.append("\r\n");
+}
+
+void Connection::FlushStream() {
+  if (closed_ || writing_) return;
+  last_write_ = exchange_->TakePending(chunks_);
+  if (is_http10_) keep_alive_ = false;
+  if (chunks_.empty()) {
+    if (last_write_) FinishExchange();
+    return;
+  }
+  write_buffers_ = {asio::buffer(chunks_)};
+  WriteSome();
+}
+
+void Connection::WriteSome() {
+  writing_ = true;
+  ExpireAfter(write_timer_, thread_->options.write_timeout);
+  socket_.async_write_some(write_buffers_, [self = shared_from_this()](ErrorCode ec, size_t bytes) {
+    self->OnWritten(ec, bytes);
+  });
+}
+
+void Connection::OnWritten(ErrorCode ec, size_t bytes) {
+  if (closed_) return;
+  if (ec) return Close();
+  auto it = write_buffers_.begin();
+  while (it != write_buffers_.end() && bytes >= it->size()) bytes -= (it++)->size();
+  write_buffers_.erase(write_buffers_.begin(), it);
+  if (!write_buffers_.empty()) {
+    write_buffers_.front() += bytes;
+    return WriteSome();
+  }
+  writing_ = false;
+  Disarm(write_timer_);
+  if (last_write_) return FinishExchange();
+  FlushStream();
+}
+
+void Connection::FinishExchange() {
+  if (exchange_) std::exchange(exchange_, nullptr)->MarkDone();
+  response_ = {};
+  if (!keep_alive_ || thread_->draining) return Linger();
+  if (!reading_ahead_) return ReadRequest();
+  if (buffer_.size() == 0) return ExpireAfter(read_timer_, thread_->options.idle_timeout);
+  // A pipelined request lies in the buffer, and perhaps its rest will never come: stop waiting for
+  // more, and OnReadAhead goes on with what is there.
+  ErrorCode ignored;
+  socket_.cancel(ignored);
+}
+
+// Closing at once while the client still sends would make its system throw our answer away.
+void Connection::Linger() {
+  ErrorCode ec;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ec);
+  if (ec || exchange_) return Close();
+  ExpireAfter(read_timer_, kLinger);
+  lingering_ = true;
+  if (!reading_ahead_) ReadAhead();
+}
+
+void Connection::ExpireAfter(asio::steady_timer& timer, std::chrono::milliseconds duration) {
+  if (duration.count() == 0) return Disarm(timer);
+  timer.expires_after(duration);
+  timer.async_wait([self = shared_from_this(), &timer](ErrorCode ec) {
+    // A wait that had ended before it was replaced comes here without an error.
+    const bool is_replaced = timer.expiry() > std::chrono::steady_clock::now();
+    if (!ec && !is_replaced) self->Close();
+  });
+}
+
+void Connection::Disarm(asio::steady_timer& timer) {
+  timer.expires_at(std::chrono::steady_clock::time_point::max());
+}
+
+}  // namespace inflight::http_listener

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// One client's connection: reads requests, hands them to the handler, writes answers.
+//
+// Phases of a request, all on the connection's I/O thread:
+//   idle     buffer empty, waiting for a first byte (idle_timeout)
+//   head     reading the head (header_timeout)
+//   body     reading the body (body_timeout)
+//   running  the handler has it; a read stays pending for the next request or the client's end
+//   writing  the answer goes out; then idle, head of a pipelined request, or closed
+//
+// Threads: Exchange (the responder) comes from any thread; what it shares with the I/O thread is
+// under its mutex. Everything else belongs to the I/O thread.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <utility>  // before Boost 1.74 under C++20
+#include <vector>
+
+#include "protocol/http_listener/growing_body.h"
+#include "protocol/http_listener/http_listener.h"
+
+namespace inflight::http_listener {
+
+class Connection;
+class Exchange;
+
+// An io_context, the connections that live on it, and the options they share. Only its own thread
+// touches `connections` and `draining`.
+struct IoThread {
+  IoThread(HttpHandler& h, const ListenerOptions& o) : handler(h), options(o) {}
+
+  HttpHandler& handler;
+  const ListenerOptions options;
+  boost::asio::io_context io{1};
+  std::unordered_set<Connection*> connections;
+  bool draining = false;
+  std::function<void()> on_closed;  // a connection of this thread has closed
+};
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(std::shared_ptr<IoThread> thread, boost::asio::ip::tcp::socket socket);
+
+  void Start();
+  void Drain();                        // close now if idle, else after the answer
+  void Close();                        // at once; idempotent
+  void Reject(HttpResponse response);  // answer without reading further, close
+
+ private:
+  friend class Exchange;
+  using ErrorCode = boost::system::error_code;
+  using Parser = boost::beast::http::request_parser<GrowingBody>;
+
+  void ReadRequest();
+  void ReadHead();
+  void OnHead(ErrorCode ec);
+  void ReadBody();
+  void OnBody(ErrorCode ec);
+  void Dispatch();
+  void ReadAhead();
+  void OnReadAhead(ErrorCode ec, size_t bytes);
+  void FailRequest(ErrorCode ec);
+
+  void SendWhole(HttpResponse response);
+  void FlushStream();
+  void WriteSome();
+  void OnWritten(ErrorCode ec, size_t bytes);
+  void FinishExchange();
+  void Linger();
+
+  void ExpireAfter(boost::asio::steady_timer& timer, std::chrono::milliseconds duration);
+  static void Disarm(boost::asio::steady_timer& timer);
+  std::string StreamHead(int status, const Headers& headers) const;
+
+  std::shared_ptr<IoThread> thread_;
+  boost::asio::ip::tcp::socket socket_;
+  boost::asio::steady_timer read_timer_;
+  boost::asio::steady_timer write_timer_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+  std::function<void(uint64_t, boost::beast::string_view, ErrorCode&)> on_chunk_;
+  int num_chunks_ = 0;
+  std::chrono::steady_clock::time_point body_started_;
+
+  HttpRequest request_;   // head while its body is read
+  bool is_head_ = false;  // HEAD: answers carry no body
+  bool is_http10_ = false;
+  bool keep_alive_ = false;             // after the running exchange
+  std::shared_ptr<Exchange> exchange_;  // the running one
+  bool reading_ahead_ = false;
+  bool reading_head_or_body_ = false;
+  bool lingering_ = false;  // answered for the last time; waiting for the client to stop sending
+  bool closed_ = false;
+
+  // What is being written: `head_`, then the response's body and segments, or one batch of chunks.
+  std::string head_;
+  HttpResponse response_;
+  std::string chunks_;
+  std::vector<boost::asio::const_buffer> write_buffers_;
+  bool writing_ = false;
+  bool last_write_ = false;  // the exchange is complete when write_buffers_ is empty
+};
+
+}  // namespace inflight::http_listener

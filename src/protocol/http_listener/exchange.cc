@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/http_listener/exchange.h"
+
+#include <boost/asio/post.hpp>
+#include <charconv>
+
+namespace inflight::http_listener {
+namespace {
+
+// chunk = size in hex CRLF data CRLF       RFC 9112, section 7.1
+void AppendChunk(std::string& out, std::string_view bytes) {
+  char size[16];
+  const auto end = std::to_chars(size, size + sizeof(size), bytes.size(), 16).ptr;
+  out.append(size, end).append("\r\n").append(bytes).append("\r\n");
+}
+
+}  // namespace
+
+void Exchange::Send(HttpResponse response) {
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::kOpen) PostResponse(std::move(response));
+}
+
+void Exchange::StartStream(int status, const Headers& headers) {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::kOpen) return;
+  state_ = State::kStreaming;
+  pending_ = connection_->StreamHead(status, headers);
+  ScheduleFlush();
+}
+
+void Exchange::WriteChunk(std::string_view bytes) {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::kStreaming || bytes.empty()) return;
+  if (pending_.size() + bytes.size() > connection_->thread_->options.max_stream_buffer_bytes) {
+    return BreakStream();
+  }
+  if (connection_->is_http10_) {
+    pending_.append(bytes);
+  } else {
+    AppendChunk(pending_, bytes);
+  }
+  ScheduleFlush();
+}
+
+void Exchange::Finish() {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::kStreaming) return;
+  state_ = State::kAnswered;
+  if (!connection_->is_http10_) pending_.append("0\r\n\r\n");
+  ScheduleFlush();
+}
+
+void Exchange::OnDisconnect(std::function<void()> callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::kGone) {
+      on_disconnect_ = std::move(callback);
+      return;
+    }
+  }
+  callback();
+}
+
+void Exchange::Abandon() {
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::kOpen) {
+    PostResponse({.status = 500, .body = R"({"error":"the request was dropped"})", .close = true});
+  } else if (state_ == State::kStreaming) {
+    BreakStream();
+  }
+}
+
+// Tasks are posted with the mutex held: once the state is kGone nothing is posted any more, so that
+// the io_context can end.
+void Exchange::PostResponse(HttpResponse response) {
+  state_ = State::kAnswered;
+  boost::asio::post(connection_->thread_->io,
+                    [self = shared_from_this(), r = std::move(response)]() mutable {
+                      if (self->connection_->exchange_ == self) {
+                        self->connection_->SendWhole(std::move(r));
+                      }
+                    });
+}
+
+void Exchange::BreakStream() {
+  state_ = State::kBroken;
+  boost::asio::post(connection_->thread_->io, [connection = connection_] { connection->Close(); });
+}
+
+// While a write runs the flag stays set: its completion takes what came meanwhile.
+void Exchange::ScheduleFlush() {
+  if (flush_scheduled_) return;
+  flush_scheduled_ = true;
+  boost::asio::post(connection_->thread_->io, [self = shared_from_this()] {
+    if (self->connection_->exchange_ == self) self->connection_->FlushStream();
+  });
+}
+
+bool Exchange::TakePending(std::string& bytes) {
+  const std::lock_guard lock(mutex_);
+  bytes.clear();
+  std::swap(bytes, pending_);
+  flush_scheduled_ = false;
+  return state_ == State::kAnswered;
+}
+
+void Exchange::MarkDone() {
+  std::function<void()> dropped;  // destroyed without the mutex
+  const std::lock_guard lock(mutex_);
+  state_ = State::kGone;
+  dropped.swap(on_disconnect_);
+}
+
+void Exchange::MarkGone() {
+  std::function<void()> callback;
+  {
+    const std::lock_guard lock(mutex_);
+    state_ = State::kGone;
+    callback.swap(on_disconnect_);
+  }
+  if (callback) callback();
+}
+
+}  // namespace inflight::http_listener

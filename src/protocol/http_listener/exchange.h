@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// One request's answer on its way from any thread to the connection's I/O thread.
+//
+// States: open -> answered (Send), open -> streaming (StartStream) -> answered (Finish); from any
+// of them -> gone when the connection closes. The first of two racing calls wins, the other does
+// nothing.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>  // before Boost 1.74 under C++20
+
+#include "protocol/http_listener/connection.h"
+
+namespace inflight::http_listener {
+
+class Exchange : public std::enable_shared_from_this<Exchange> {
+ public:
+  explicit Exchange(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
+
+  // Any thread.
+  void Send(HttpResponse response);
+  void StartStream(int status, const Headers& headers);
+  void WriteChunk(std::string_view bytes);
+  void Finish();
+  void OnDisconnect(std::function<void()> callback);
+  void Abandon();  // the handler dropped its responder
+
+  // I/O thread.
+  bool TakePending(std::string& bytes);  // true when nothing will follow
+  void MarkDone();
+  void MarkGone();
+
+ private:
+  // kBroken: a stream that ends without its last chunk; the connection is about to close.
+  enum class State { kOpen, kStreaming, kAnswered, kBroken, kGone };
+
+  // With mutex_ held.
+  void PostResponse(HttpResponse response);
+  void BreakStream();
+  void ScheduleFlush();
+
+  const std::shared_ptr<Connection> connection_;
+  std::mutex mutex_;
+  State state_ = State::kOpen;
+  std::string pending_;
+  bool flush_scheduled_ = false;
+  std::function<void()> on_disconnect_;
+};
+
+// What the handler holds.
+class Responder : public HttpResponder {
+ public:
+  explicit Responder(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
+  ~Responder() override { exchange_->Abandon(); }
+
+  void Send(HttpResponse response) override { exchange_->Send(std::move(response)); }
+  void StartStream(int status, const Headers& headers) override {
+    exchange_->StartStream(status, headers);
+  }
+  void WriteChunk(std::string_view bytes) override { exchange_->WriteChunk(bytes); }
+  void Finish() override { exchange_->Finish(); }
+  void OnDisconnect(std::function<void()> callback) override {
+    exchange_->OnDisconnect(std::move(callback));
+  }
+
+ private:
+  std::shared_ptr<Exchange> exchange_;
+};
+
+}  // namespace inflight::http_listener

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/http_listener/http_listener.h"
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>  // before Boost 1.74 under C++20
+#include <vector>
+
+#include "base/log.h"
+#include "protocol/http_listener/connection.h"
+
+namespace inflight::http_listener {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+
+constexpr int kBacklog = 1024;
+constexpr std::chrono::milliseconds kAcceptRetry{100};  // after running out of descriptors
+
+int ThreadsByCores() {
+  const unsigned cores = std::thread::hardware_concurrency();
+  return cores <= 2 ? 1 : cores <= 8 ? 2 : 4;
+}
+
+class Listener : public HttpListener {
+ public:
+  Listener(HttpHandler& handler, const ListenerOptions& options) : options_(options) {
+    const int num_threads = options.threads > 0 ? options.threads : ThreadsByCores();
+    for (int i = 0; i < num_threads; ++i) {
+      threads_.push_back(std::make_shared<IoThread>(handler, options));
+      threads_.back()->on_closed = [this] { OnClosed(); };
+    }
+    acceptor_.emplace(threads_[0]->io);
+    accept_retry_.emplace(threads_[0]->io);
+  }
+
+  ~Listener() override { Stop(std::chrono::milliseconds(0)); }
+
+  Status Listen();
+  void Run();
+
+  int port() const override { return port_; }
+  void Stop(std::chrono::milliseconds drain) override;
+
+ private:
+  void Accept();
+  void OnAccept(ErrorCode ec, const std::shared_ptr<IoThread>& thread, tcp::socket socket);
+  void OnClosed();
+  void ForEachConnection(void (Connection::*action)());
+
+  const ListenerOptions options_;
+  std::vector<std::shared_ptr<IoThread>> threads_;
+  std::vector<asio::executor_work_guard<asio::io_context::executor_type>> work_;
+  std::vector<std::thread> running_;
+  std::optional<tcp::acceptor> acceptor_;  // of the first thread
+  std::optional<asio::steady_timer> accept_retry_;
+  size_t next_thread_ = 0;
+  int port_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable none_left_;
+  int num_connections_ = 0;
+  bool stopped_ = false;
+};
+
+Status Listener::Listen() {
+  const std::string where = options_.address + ":" + std::to_string(options_.port);
+  ErrorCode ec;
+  const auto address = asio::ip::make_address(options_.address, ec);
+  if (ec)
+    return InvalidArgument(options_.name + " address '" + options_.address + "' is no IP address");
+  if (options_.port < 0 || options_.port > 65535) {
+    return InvalidArgument(options_.name + " port: got " + std::to_string(options_.port) +
+                           ", should be 0 (any) to 65535");
+  }
+  const tcp::endpoint endpoint(address, static_cast<unsigned short>(options_.port));
+  acceptor_->open(endpoint.protocol(), ec);
+  if (!ec) acceptor_->set_option(tcp::acceptor::reuse_address(true), ec);
+  if (!ec) acceptor_->bind(endpoint, ec);
+  if (!ec) acceptor_->listen(kBacklog, ec);
+  if (ec) return Unavailable(options_.name + " cannot listen on " + where + ": " + ec.message());
+  port_ = acceptor_->local_endpoint(ec).port();
+  return Status::Ok();
+}
+
+void Listener::Run() {
+  Accept();
+  for (const auto& thread : threads_) {
+    work_.push_back(asio::make_work_guard(thread->io));
+    running_.emplace_back([thread] {
+      while (true) {
+        try {
+          thread->io.run();
+          return;
+        } catch (const std::exception& e) {  // such as bad_alloc; that connection is lost
+          logging::Error("I/O thread caught an exception", {{"error", e.what()}});
+        }
+      }
+    });
+  }
+}
+
+void Listener::Accept() {
+  const auto& thread = threads_[next_thread_++ % threads_.size()];
+  acceptor_->async_accept(thread->io, [this, thread](ErrorCode ec, tcp::socket socket) {
+    OnAccept(ec, thread, std::move(socket));
+  });
+}
+
+void Listener::OnAccept(ErrorCode ec, const std::shared_ptr<IoThread>& thread, tcp::socket socket) {
+  if (!acceptor_->is_open()) return;
+  if (ec) {
+    logging::Warning("accept failed", {{"listener", options_.name}, {"reason", ec.message()}});
+    accept_retry_->expires_after(kAcceptRetry);
+    accept_retry_->async_wait([this](ErrorCode wait_ec) {
+      if (!wait_ec) Accept();
+    });
+    return;
+  }
+  bool is_full = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_full = ++num_connections_ > options_.max_connections;
+  }
+  auto connection = std::make_shared<Connection>(thread, std::move(socket));
+  asio::post(thread->io, [this, thread, connection, is_full] {
+    if (!is_full || thread->draining) return connection->Start();
+    connection->Reject({.status = 503,
+                        .headers = {{"Content-Type", "application/json"}},
+                        .body = R"({"error":"too many connections: the limit is )" +
+                                std::to_string(options_.max_connections) + "\"}"});
+  });
+  Accept();
+}
+
+void Listener::OnClosed() {
+  const std::lock_guard lock(mutex_);
+  if (--num_connections_ == 0) none_left_.notify_all();
+}
+
+void Listener::ForEachConnection(void (Connection::*action)()) {
+  for (const auto& thread : threads_) {
+    asio::post(thread->io, [thread, action] {
+      thread->draining = true;
+      const std::vector<Connection*> connections(thread->connections.begin(),
+                                                 thread->connections.end());
+      for (Connection* connection : connections) (connection->*action)();
+    });
+  }
+}
+
+void Listener::Stop(std::chrono::milliseconds drain) {
+  if (running_.empty() || std::exchange(stopped_, true)) return;
+  asio::post(threads_[0]->io, [this] {
+    ErrorCode ignored;
+    acceptor_->close(ignored);
+    accept_retry_->cancel();
+  });
+  ForEachConnection(&Connection::Drain);
+  {
+    std::unique_lock lock(mutex_);
+    none_left_.wait_for(lock, drain, [this] { return num_connections_ == 0; });
+  }
+  ForEachConnection(&Connection::Close);
+  work_.clear();
+  for (auto& thread : running_) thread.join();
+  running_.clear();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HttpListener>> HttpListener::Start(HttpHandler& handler,
+                                                          ListenerOptions options) {
+  try {
+    auto listener = std::make_unique<Listener>(handler, options);
+    RETURN_IF_ERROR(listener->Listen());
+    listener->Run();
+    return std::unique_ptr<HttpListener>(std::move(listener));
+  } catch (const std::exception& e) {
+    return Unavailable(options.name + " listener: " + e.what());
+  }
+}
+
+}  // namespace inflight::http_listener

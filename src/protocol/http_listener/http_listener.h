@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// An HTTP/1.1 server: sockets, framing, limits and time-outs; what to answer is the handler's.
+//
+// Understands keep-alive, pipelining, chunked requests, Expect: 100-continue and HEAD. A read is
+// always pending while a request runs, so that a client's disconnect is noticed at once.
+//
+// Threads: one io_context per I/O thread; a connection stays on the thread it was given to, in
+// turn. One acceptor serves all of them: SO_REUSEPORT would let a second server on the same port
+// start unnoticed and share its clients.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "inflight/status.h"
+#include "protocol/http_listener/http_message.h"
+
+namespace inflight::http_listener {
+
+struct ListenerOptions {
+  std::string name = "HTTP";  // in log lines
+  std::string address = "0.0.0.0";
+  int port = 0;                // 0 = any free one; see port()
+  int threads = 0;             // 0 = by cores, 1 to 4
+  int max_connections = 4096;  // further ones are answered 503 and closed
+  size_t max_header_bytes = 64 * 1024;
+  int max_chunks = 65536;  // non-empty chunks of a request body (spec/triton-protocol.md 1.5)
+  size_t max_stream_buffer_bytes = 4 << 20;  // waiting for a slow reader of a stream
+
+  std::chrono::milliseconds header_timeout{
+      30'000};  // from a request's first byte to its head's end
+  // For the body: this long, and a second more per 64 KiB that arrived.
+  std::chrono::milliseconds body_timeout{60'000};
+  // Between requests of a connection; 0 = for ever, as Triton does.
+  std::chrono::milliseconds idle_timeout{0};
+  std::chrono::milliseconds write_timeout{60'000};  // without any progress of the reader
+};
+
+class HttpListener {
+ public:
+  // Binds, listens and starts its threads. kUnavailable names address, port and the system's
+  // reason. The handler must outlive Stop.
+  static Result<std::unique_ptr<HttpListener>> Start(HttpHandler& handler, ListenerOptions options);
+
+  virtual ~HttpListener() = default;  // Stop(0)
+
+  virtual int port() const = 0;
+
+  // Stops accepting and closes idle connections; lets requests that run finish for `drain`, then
+  // disconnects them. Blocks until no thread of the listener runs. Later calls do nothing.
+  virtual void Stop(std::chrono::milliseconds drain) = 0;
+};
+
+}  // namespace inflight::http_listener

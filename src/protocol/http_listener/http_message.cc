@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/http_listener/http_message.h"
+
+#include <algorithm>
+
+namespace inflight::http_listener {
+namespace {
+
+char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+bool EqualsIgnoringCase(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return Lower(x) == Lower(y); });
+}
+
+}  // namespace
+
+std::string_view HttpRequest::path() const {
+  std::string_view path = target;
+  if (const size_t scheme = path.find("://");
+      scheme != std::string_view::npos && !path.starts_with('/')) {
+    const size_t slash = path.find('/', scheme + 3);
+    path = slash == std::string_view::npos ? "/" : path.substr(slash);
+  }
+  return path.substr(0, path.find('?'));
+}
+
+const std::string* HttpRequest::FindHeader(std::string_view name) const {
+  for (const auto& [key, value] : headers) {
+    if (EqualsIgnoringCase(key, name)) return &value;
+  }
+  return nullptr;
+}
+
+}  // namespace inflight::http_listener

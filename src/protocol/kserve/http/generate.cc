@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// POST .../generate and .../generate_stream (spec/triton-protocol.md 1.11).
+#include <atomic>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "protocol/json/json_writer.h"
+#include "protocol/kserve/http/endpoints.h"
+#include "protocol/kserve/http/generate_json.h"
+#include "protocol/kserve/http/response.h"
+
+namespace inflight::kserve_http {
+namespace {
+
+using http_listener::HttpResponder;
+
+constexpr std::string_view kNotOneResponse =
+    "generate expects model to produce exactly 1 response, use generate stream for model that "
+    "generates various number of responses";
+
+// Responses of one call come one after the other, so nothing here is locked. Which of them are
+// refusals by validation, answered like any error, and which are results of the model, answered in
+// the endpoint's form, is told by where they come from: validation answers within Infer.
+class GenerateCall {
+ public:
+  GenerateCall(std::shared_ptr<HttpResponder> responder, bool is_decoupled)
+      : responder_(std::move(responder)), is_decoupled_(is_decoupled) {}
+  virtual ~GenerateCall() = default;
+
+  void Run(serving::Server& server, serving::Request request,
+           const std::shared_ptr<GenerateCall>& self) {
+    submitter_ = std::this_thread::get_id();
+    server.Infer(std::move(request),
+                 [self](serving::Response response) { self->OnResponse(std::move(response)); });
+    submitter_ = std::thread::id();
+  }
+
+ protected:
+  virtual void OnResult(const serving::Response& response) = 0;
+  virtual void OnEnd() = 0;
+
+  // The response as JSON; an error, also one of writing, as {"error": ...}.
+  Status Write(const serving::Response& response, std::string& out) {
+    Status status = response.status;
+    if (status.ok()) status = writer_.Write(response, out);
+    if (!status.ok()) out.append(json::ErrorBody(status.message()));
+    return status;
+  }
+
+  const std::shared_ptr<HttpResponder> responder_;
+  int num_responses_ = 0;
+
+ private:
+  void OnResponse(serving::Response response) {
+    const bool is_refusal = num_responses_ == 0 && response.is_final && !response.status.ok() &&
+                            submitter_ == std::this_thread::get_id();
+    if (is_refusal) return responder_->Send(Error(response.status));
+    const bool is_bare_end =
+        is_decoupled_ && response.is_final && response.status.ok() && response.outputs.empty();
+    if (!is_bare_end) {
+      ++num_responses_;
+      OnResult(response);
+    }
+    if (response.is_final) OnEnd();
+  }
+
+  const bool is_decoupled_;
+  GenerateWriter writer_;
+  std::atomic<std::thread::id> submitter_;
+};
+
+// Chunked although it is one object: the status goes out with the first response.
+class UnaryCall : public GenerateCall {
+ public:
+  using GenerateCall::GenerateCall;
+
+ private:
+  void OnResult(const serving::Response& response) override {
+    if (num_responses_ > 1) return;
+    status_ = HttpStatus(Write(response, body_).code());
+  }
+
+  void OnEnd() override {
+    responder_->StartStream(status_, {{"Content-Type", std::string(kJson)}});
+    responder_->WriteChunk(num_responses_ == 1 ? body_ : json::ErrorBody(kNotOneResponse));
+    responder_->Finish();
+  }
+
+  int status_ = 200;
+  std::string body_;
+};
+
+// data: <json>\n\n for each response.
+class StreamCall : public GenerateCall {
+ public:
+  using GenerateCall::GenerateCall;
+
+ private:
+  void OnResult(const serving::Response& response) override {
+    event_.assign("data: ");
+    const Status status = Write(response, event_);
+    event_.append("\n\n");
+    if (num_responses_ == 1) Start(HttpStatus(status.code()));
+    responder_->WriteChunk(event_);
+  }
+
+  void OnEnd() override {
+    if (num_responses_ == 0) Start(200);
+    responder_->Finish();
+  }
+
+  void Start(int status) {
+    responder_->StartStream(status, {{"Content-Type", std::string(kEventStream)}});
+  }
+
+  std::string event_;  // kept, so that a chunk costs no allocation
+};
+
+}  // namespace
+
+void HandleGenerate(const Context& context, const Route& route, bool is_stream,
+                    const http_listener::HttpRequest& request,
+                    std::shared_ptr<HttpResponder> responder) {
+  const int64_t received_ns = Clock::System().NowNs();
+  const auto model = context.server.FindModel(route.model, route.version);
+  if (!model.ok()) return responder->Send(Error(model.status()));
+  const std::string* coding = request.FindHeader("Content-Encoding");
+  if (coding != nullptr && *coding != "identity") {
+    return responder->Send(
+        Error(InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")));
+  }
+  auto parsed = ParseGenerate((*model)->config(), *request.body, context.max_input_bytes);
+  if (!parsed.ok()) return responder->Send(Error(parsed.status()));
+  parsed->model_name = route.model;
+  parsed->model_version = route.version;
+  parsed->received_ns = received_ns;
+
+  responder->OnDisconnect([cancel = parsed->cancel] { cancel->Cancel(); });
+  const bool is_decoupled = (*model)->decoupled();
+  std::shared_ptr<GenerateCall> call;
+  if (is_stream) {
+    call = std::make_shared<StreamCall>(std::move(responder), is_decoupled);
+  } else {
+    call = std::make_shared<UnaryCall>(std::move(responder), is_decoupled);
+  }
+  call->Run(context.server, *std::move(parsed), call);
+}
+
+}  // namespace inflight::kserve_http

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flat JSON objects <-> tensors for generate and generate_stream (spec/triton-protocol.md 1.11).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "inflight/status.h"
+#include "model_config.pb.h"
+#include "protocol/json/json_writer.h"
+#include "serving/request.h"
+
+namespace inflight::kserve_http {
+
+// Members named like an input become that tensor, `id` the request's id, an object `parameters` is
+// read by the same rules, other scalars become custom parameters.
+Result<serving::Request> ParseGenerate(const ::inference::ModelConfig& config,
+                                       std::string_view body, size_t max_input_bytes);
+
+// Writes responses as objects whose members are sorted by name; keeps its scratch memory, so that a
+// stream of responses allocates little. Not thread-safe.
+class GenerateWriter {
+ public:
+  // Appends to `out`; on an error (an output without JSON form) `out` is as before.
+  Status Write(const serving::Response& response, std::string& out);
+
+ private:
+  struct Member {
+    std::string_view name;
+    std::string_view text;                               // of id, model_name, model_version
+    const serving::ParameterValue* parameter = nullptr;  // or of a parameter
+    const serving::Tensor* tensor = nullptr;             // or of an output
+  };
+  static Status WriteMember(const Member& member, json::Writer& out);
+
+  std::vector<Member> members_;
+};
+
+}  // namespace inflight::kserve_http

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Liveness and readiness (spec/triton-protocol.md 1.2).
+#include "protocol/kserve/http/endpoints.h"
+#include "protocol/kserve/http/response.h"
+
+namespace inflight::kserve_http {
+
+http_listener::HttpResponse HandleLive(const Context& context) {
+  return Answer(context.server.live() ? 200 : 400, kText);
+}
+
+http_listener::HttpResponse HandleReady(const Context& context) {
+  return Answer(context.server.ready() ? 200 : 400, kText);
+}
+
+http_listener::HttpResponse HandleModelReady(const Context& context, const Route& route) {
+  const auto model = context.server.FindModel(route.model, route.version);
+  if (!model.ok()) return Error(model.status(), kText);
+  if (!(*model)->ready()) return Error(InvalidArgument("Model version not ready"), kText);
+  return Answer(200, kText);
+}
+
+}  // namespace inflight::kserve_http

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// POST .../infer: tensors in, tensors out, one response (spec/triton-protocol.md 1.5 to 1.9).
+#include <utility>
+
+#include "base/clock.h"
+#include "protocol/kserve/http/compression.h"
+#include "protocol/kserve/http/endpoints.h"
+#include "protocol/kserve/http/infer_request.h"
+#include "protocol/kserve/http/infer_response.h"
+#include "protocol/kserve/http/response.h"
+
+namespace inflight::kserve_http {
+namespace {
+
+using http_listener::HttpResponder;
+using http_listener::HttpResponse;
+
+// Keeps the response until the final one is here, which may be a second, empty one.
+class InferCall {
+ public:
+  InferCall(std::shared_ptr<HttpResponder> responder, OutputForm form, Coding coding)
+      : responder_(std::move(responder)), form_(std::move(form)), coding_(coding) {}
+
+  void OnResponse(serving::Response response) {
+    const bool is_final = response.is_final;
+    const bool is_bare_end =
+        is_final && num_responses_ > 0 && response.status.ok() && response.outputs.empty();
+    if (!is_bare_end) {
+      ++num_responses_;
+      if (response_.status.ok()) response_ = std::move(response);  // an error is kept
+    }
+    if (is_final) responder_->Send(Write());
+  }
+
+ private:
+  HttpResponse Write() const {
+    if (!response_.status.ok()) return Error(response_.status);
+    if (num_responses_ != 1) {
+      return Error(Internal("expected a single response, got " + std::to_string(num_responses_)),
+                   kText);
+    }
+    auto answer = WriteInfer(response_, form_);
+    if (!answer.ok()) return Error(answer.status(), kText);
+    if (Status status = Compress(coding_, *answer); !status.ok()) return Error(status, kText);
+    return *std::move(answer);
+  }
+
+  const std::shared_ptr<HttpResponder> responder_;
+  const OutputForm form_;
+  const Coding coding_;
+  serving::Response response_;
+  int num_responses_ = 0;
+};
+
+HttpResponse EncodingError(const Status& status) {
+  HttpResponse response = Error(status, kText);
+  if (status.code() == StatusCode::kUnimplemented) {
+    response.headers.emplace_back("Accept-Encoding", "gzip, deflate");
+  }
+  return response;
+}
+
+}  // namespace
+
+void HandleInfer(const Context& context, const Route& route,
+                 const http_listener::HttpRequest& request,
+                 std::shared_ptr<HttpResponder> responder) {
+  const int64_t received_ns = Clock::System().NowNs();
+  const auto model = context.server.FindModel(route.model, route.version);
+  if (!model.ok()) return responder->Send(Error(model.status(), kText));
+  if ((*model)->decoupled()) {
+    return responder->Send(Error(
+        Unimplemented("HTTP end point doesn't support models with decoupled transaction policy"),
+        kText));
+  }
+  auto body = DecodedBody(request, context.max_input_bytes);
+  if (!body.ok()) return responder->Send(EncodingError(body.status()));
+  const auto json_length = JsonLength(request, (*body)->size());
+  if (!json_length.ok()) return responder->Send(Error(json_length.status(), kText));
+
+  auto parsed =
+      ParseInfer((*model)->config(), *std::move(body), *json_length, context.max_input_bytes);
+  if (!parsed.ok()) return responder->Send(Error(parsed.status()));
+  parsed->request.model_name = route.model;
+  parsed->request.model_version = route.version;
+  parsed->request.received_ns = received_ns;
+
+  const std::string* accept = request.FindHeader("Accept-Encoding");
+  const Coding coding = accept == nullptr ? Coding::kIdentity : AcceptedCoding(*accept);
+  responder->OnDisconnect([cancel = parsed->request.cancel] { cancel->Cancel(); });
+  auto call = std::make_shared<InferCall>(std::move(responder), std::move(parsed->form), coding);
+  context.server.Infer(std::move(parsed->request), [call](serving::Response response) {
+    call->OnResponse(std::move(response));
+  });
+}
+
+}  // namespace inflight::kserve_http

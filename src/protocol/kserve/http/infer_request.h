@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Body of POST .../infer -> serving::Request (spec/triton-protocol.md 1.5 to 1.9).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "inflight/status.h"
+#include "model_config.pb.h"
+#include "protocol/http_listener/http_message.h"
+#include "protocol/kserve/http/infer_response.h"
+#include "serving/request.h"
+
+namespace inflight::kserve_http {
+
+struct ParsedInfer {
+  serving::Request request;  // model_name and model_version are the caller's to set
+  OutputForm form;
+};
+
+// The value of Inference-Header-Content-Length: bytes of JSON in front of the binary tensors.
+// Unset when there is no such header. kInvalidArgument when it is no number or beyond the body.
+Result<std::optional<size_t>> JsonLength(const http_listener::HttpRequest& request,
+                                         size_t body_bytes);
+
+// Tensors of the binary part point into `body`, which they keep alive. A body without JSON is the
+// data of the model's only input. Errors carry Triton's texts.
+Result<ParsedInfer> ParseInfer(const ::inference::ModelConfig& config,
+                               std::shared_ptr<const std::string> body,
+                               std::optional<size_t> json_length, size_t max_input_bytes);
+
+}  // namespace inflight::kserve_http

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/kserve/http/infer_response.h"
+
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "protocol/kserve/http/response.h"
+#include "protocol/kserve/http/tensor_json.h"
+
+namespace inflight::kserve_http {
+namespace {
+
+bool IsBinary(const OutputForm& form, const std::string& name) {
+  const auto it = form.listed_binary.find(name);
+  return it == form.listed_binary.end() ? form.is_binary_by_default : it->second;
+}
+
+Status WriteOutput(const serving::Tensor& tensor, bool is_binary, json::Writer& out) {
+  out.BeginObject();
+  out.Key("name").String(tensor.name);
+  out.Key("datatype").String(serving::DataTypeName(tensor.datatype));
+  out.Key("shape").BeginArray();
+  for (const int64_t dim : tensor.shape) out.Int(dim);
+  out.EndArray();
+  if (is_binary) {
+    out.Key("parameters").BeginObject();
+    out.Key("binary_data_size").Uint(tensor.data.size()).EndObject();
+  } else {
+    out.Key("data").BeginArray();
+    RETURN_IF_ERROR(WriteElements(tensor, out));
+    out.EndArray();
+  }
+  out.EndObject();
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<http_listener::HttpResponse> WriteInfer(const serving::Response& response,
+                                               const OutputForm& form) {
+  http_listener::HttpResponse answer;
+  json::Writer out(answer.body);
+  out.BeginObject();
+  if (!response.id.empty()) out.Key("id").String(response.id);
+  out.Key("model_name").String(response.model_name);
+  out.Key("model_version").String(response.model_version);
+  if (!response.parameters.empty()) {
+    out.Key("parameters").BeginObject();
+    for (const auto& [name, value] : response.parameters) {
+      out.Key(name);
+      WriteParameter(value, out);
+    }
+    out.EndObject();
+  }
+  out.Key("outputs").BeginArray();
+  for (const serving::Tensor& tensor : response.outputs) {
+    const bool is_binary = IsBinary(form, tensor.name);
+    RETURN_IF_ERROR(WriteOutput(tensor, is_binary, out));
+    if (is_binary && !tensor.data.empty()) answer.segments.push_back({tensor.data, tensor.owner});
+  }
+  out.EndArray().EndObject();
+
+  if (answer.segments.empty()) {
+    answer.headers = {{"Content-Type", std::string(kJson)}};
+  } else {
+    answer.headers = {{"Content-Type", std::string(kBinary)},
+                      {"Inference-Header-Content-Length", std::to_string(answer.body.size())}};
+  }
+  return answer;
+}
+
+void WriteParameter(const serving::ParameterValue& value, json::Writer& out) {
+  std::visit(
+      [&out](const auto& v) {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, bool>) {
+          out.Bool(v);
+        } else if constexpr (std::is_same_v<T, int64_t>) {
+          out.Int(v);
+        } else if constexpr (std::is_same_v<T, uint64_t>) {
+          out.Uint(v);
+        } else if constexpr (std::is_same_v<T, double>) {
+          out.Double(v);
+        } else {
+          out.String(v);
+        }
+      },
+      value);
+}
+
+}  // namespace inflight::kserve_http

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// serving::Response -> body of the answer to POST .../infer (spec/triton-protocol.md 1.8).
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "inflight/status.h"
+#include "protocol/http_listener/http_message.h"
+#include "protocol/json/json_writer.h"
+#include "serving/request.h"
+
+namespace inflight::kserve_http {
+
+// Which outputs come as bytes behind the JSON.
+struct OutputForm {
+  bool is_binary_by_default = false;          // for outputs that the request does not list
+  std::map<std::string, bool> listed_binary;  // by name of a listed output
+};
+
+// JSON, then the binary tensors, which are sent from where they lie.
+Result<http_listener::HttpResponse> WriteInfer(const serving::Response& response,
+                                               const OutputForm& form);
+
+void WriteParameter(const serving::ParameterValue& value, json::Writer& out);
+
+}  // namespace inflight::kserve_http

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// A request whose whole body is the data of the model's only input (spec/triton-protocol.md 1.9).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "inflight/status.h"
+#include "model_config.pb.h"
+#include "serving/tensor.h"
+
+namespace inflight::kserve_http {
+
+// Name and type from the configuration; the shape from it and the body's size. kInvalidArgument
+// when the model has several inputs or the shape cannot be deduced.
+Result<serving::Tensor> RawInput(const ::inference::ModelConfig& config,
+                                 std::shared_ptr<const std::string> body);
+
+}  // namespace inflight::kserve_http

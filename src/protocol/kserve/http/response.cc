@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/kserve/http/response.h"
+
+#include <utility>
+
+#include "protocol/json/json_writer.h"
+
+namespace inflight::kserve_http {
+
+int HttpStatus(StatusCode code) {
+  switch (code) {
+    case StatusCode::kOk:
+      return 200;
+    case StatusCode::kNotFound:
+      return 404;
+    case StatusCode::kUnimplemented:
+      return 501;
+    case StatusCode::kInternal:
+    case StatusCode::kDataLoss:
+      return 500;
+    case StatusCode::kUnavailable:
+    case StatusCode::kResourceExhausted:  // a full queue: try again later
+    case StatusCode::kDeadlineExceeded:   // time-out while queued
+      return 503;
+    case StatusCode::kUnauthenticated:
+      return 401;
+    case StatusCode::kPermissionDenied:
+      return 403;
+    case StatusCode::kCancelled:
+    case StatusCode::kUnknown:
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kAlreadyExists:
+    case StatusCode::kFailedPrecondition:
+    case StatusCode::kAborted:
+    case StatusCode::kOutOfRange:
+      return 400;
+  }
+  return 500;
+}
+
+http_listener::HttpResponse Answer(int status, std::string_view content_type, std::string body) {
+  return {.status = status,
+          .headers = {{"Content-Type", std::string(content_type)}},
+          .body = std::move(body)};
+}
+
+http_listener::HttpResponse Error(const Status& status, std::string_view content_type) {
+  return Answer(HttpStatus(status.code()), content_type, json::ErrorBody(status.message()));
+}
+
+}  // namespace inflight::kserve_http

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers that all endpoints share, and the one table from status codes to HTTP.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "inflight/status.h"
+#include "protocol/http_listener/http_message.h"
+
+namespace inflight::kserve_http {
+
+inline constexpr std::string_view kJson = "application/json";
+inline constexpr std::string_view kText = "text/plain";
+inline constexpr std::string_view kBinary = "application/octet-stream";
+inline constexpr std::string_view kEventStream = "text/event-stream; charset=utf-8";
+
+int HttpStatus(StatusCode code);  // spec/triton-protocol.md 0.2
+
+http_listener::HttpResponse Answer(int status, std::string_view content_type,
+                                   std::string body = {});
+
+// {"error":"<message>"}. Which errors are labelled text/plain is Triton's accident (spec 0.2).
+http_listener::HttpResponse Error(const Status& status, std::string_view content_type = kJson);
+
+}  // namespace inflight::kserve_http

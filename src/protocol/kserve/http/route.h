@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a path to an endpoint (spec/triton-protocol.md 1.1): matched as a whole, case-sensitively,
+// without percent-decoding; a trailing slash never matches.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace inflight::kserve_http {
+
+enum class Endpoint {
+  kLive,
+  kReady,
+  kServerMetadata,
+  kModelMetadata,
+  kModelReady,
+  kModelConfig,
+  kStatistics,
+  kInfer,
+  kGenerate,
+  kGenerateStream,
+  kIndex,
+  kLoad,
+  kUnload,
+  kSharedMemoryStatus,
+  kSharedMemoryChange,
+  kTraceSetting,
+  kLogging,
+};
+
+struct Route {
+  Endpoint endpoint;
+  std::string model;    // empty = all models (statistics)
+  std::string version;  // digits without leading zeros; empty = the latest
+};
+
+std::optional<Route> FindRoute(std::string_view path);
+
+bool AllowsMethod(Endpoint endpoint, std::string_view method);
+
+}  // namespace inflight::kserve_http

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counts and times of one or all models (spec/triton-protocol.md 1.14, 4.4).
+#include "serving/statistics.h"
+
+#include "protocol/json/json_writer.h"
+#include "protocol/kserve/http/endpoints.h"
+#include "protocol/kserve/http/response.h"
+
+namespace inflight::kserve_http {
+namespace {
+
+void WriteDuration(std::string_view name, const serving::DurationStat& stat, json::Writer& out) {
+  out.Key(name).BeginObject();
+  out.Key("count").Uint(stat.count);
+  out.Key("ns").Uint(stat.ns);
+  out.EndObject();
+}
+
+void WriteModel(serving::Model& model, json::Writer& out) {
+  const serving::StatisticsSnapshot s = model.statistics().Snapshot();
+  out.BeginObject();
+  out.Key("name").String(model.name());
+  out.Key("version").String(model.version());
+  out.Key("last_inference").Uint(s.last_inference_ms);
+  out.Key("inference_count").Uint(s.inference_count);
+  out.Key("execution_count").Uint(s.execution_count);
+  out.Key("inference_stats").BeginObject();
+  WriteDuration("success", s.success, out);
+  WriteDuration("fail", s.fail, out);
+  WriteDuration("queue", s.queue, out);
+  WriteDuration("compute_input", s.compute_input, out);
+  WriteDuration("compute_infer", s.compute_infer, out);
+  WriteDuration("compute_output", s.compute_output, out);
+  WriteDuration("cache_hit", {}, out);  // there is no response cache
+  WriteDuration("cache_miss", {}, out);
+  out.EndObject();
+  out.Key("response_stats").BeginObject().EndObject();
+  out.Key("batch_stats").BeginArray();
+  for (const auto& [batch_size, batch] : s.batches) {
+    out.BeginObject();
+    out.Key("batch_size").Uint(batch_size);
+    WriteDuration("compute_input", batch.compute_input, out);
+    WriteDuration("compute_infer", batch.compute_infer, out);
+    WriteDuration("compute_output", batch.compute_output, out);
+    out.EndObject();
+  }
+  out.EndArray();
+  out.Key("memory_usage").BeginArray().EndArray();
+  out.EndObject();
+}
+
+// This endpoint has its own texts, and answers 400 where the others say 404.
+Status FindError(const Context& context, const Route& route) {
+  if (route.version.empty() || !context.server.FindModel(route.model, "").ok()) {
+    return InvalidArgument("requested model '" + route.model + "' is not available");
+  }
+  return InvalidArgument("requested model version is not available for model '" + route.model +
+                         "'");
+}
+
+}  // namespace
+
+http_listener::HttpResponse HandleStatistics(const Context& context, const Route& route) {
+  std::string body;
+  json::Writer out(body);
+  out.BeginObject().Key("model_stats").BeginArray();
+  bool is_found = false;
+  for (const auto& model : context.server.models()) {
+    const bool is_asked_for =
+        route.model.empty() || (model->name() == route.model &&
+                                (route.version.empty() || model->version() == route.version));
+    if (!is_asked_for) continue;
+    is_found = true;
+    WriteModel(*model, out);
+  }
+  out.EndArray().EndObject();
+  if (!is_found && !route.model.empty()) return Error(FindError(context, route));
+  return Answer(200, kJson, std::move(body));
+}
+
+}  // namespace inflight::kserve_http
