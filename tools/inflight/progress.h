@@ -3,6 +3,7 @@
 // tenth elsewhere.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -20,7 +21,8 @@ class ProgressBar {
  private:
   const std::string title_;
   const bool is_terminal_;
-  int last_drawn_ = -1;
+  int64_t last_line_ns_;
+  int last_percent_ = -1;
 };
 
 }  // namespace inflight::tool

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `inflight` binary from outside: help, option errors, documents, convert, build, inspect, run, tokenize."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
+DEMO = ROOT / "models/demo"
+
+
+def run(*args, check=True, **kwargs):
+    done = subprocess.run([INFLIGHT, *map(str, args)], capture_output=True, text=True, timeout=300, check=False, **kwargs)
+    if check:
+        assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    """The demo model converted to a float32 checkpoint and built."""
+    work = tmp_path_factory.mktemp("engine")
+    run("convert", "--model-dir", DEMO, "--output-dir", work / "ckpt", "--dtype", "float32")
+    run("build", "--checkpoint-dir", work / "ckpt", "--output-dir", work / "engine", "--max-seq-len", 256)
+    return work
+
+
+def generate(directory, requests, tmp_path, *options):
+    path = tmp_path / "requests.jsonl"
+    path.write_text("".join(request if isinstance(request, str) else json.dumps(request) + "\n" for request in requests))
+    run("run", directory, "--input", path, "--output", tmp_path / "results.jsonl", *options)
+    return [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+
+
+def test_configuration_page_is_what_the_schemas_say():
+    assert (ROOT / "docs/configuration.md").read_text() == run("options").stdout
+
+
+@pytest.mark.parametrize("command", ["serve", "run", "tokenize", "convert", "build", "inspect", "bench"])
+def test_help_lists_options_of_each_command(command):
+    text = run(command, "--help").stdout
+    assert f"inflight {command}" in text
+    assert "--" in text
+
+
+def test_unknown_option_suggests_the_nearest_one():
+    done = run("build", "--checkpont-dir", "x", check=False)
+    assert done.returncode == 1
+    assert "did you mean '--checkpoint-dir'?" in done.stderr
+
+
+def test_option_out_of_range_names_option_value_and_bound():
+    done = run("serve", DEMO, "--http-port", "70000", check=False)
+    assert done.returncode == 1
+    assert "--http-port: got '70000', needs an integer 0 to 65535" in done.stderr
+
+
+def test_refused_option_says_why():
+    done = run("serve", DEMO, "--model-control-mode", "explicit", check=False)
+    assert done.returncode == 1
+    assert "--model-control-mode" in done.stderr and "models are loaded at start only" in done.stderr
+
+
+def test_sharded_conversion_is_refused_by_name(tmp_path):
+    done = run("convert", "--model-dir", DEMO, "--output-dir", tmp_path / "ckpt", "--tp-size", "2", check=False)
+    assert done.returncode == 1
+    assert "tp_size" in done.stderr.replace("-", "_")
+
+
+def test_same_answers_from_all_three_kinds_of_directory(engine, tmp_path):
+    requests = [{"text_input": "Once upon a time", "max_tokens": 24, "return_log_probs": True}]
+    hugging_face = generate(DEMO, requests, tmp_path, "--dtype", "float32")
+    checkpoint = generate(engine / "ckpt", requests, tmp_path)
+    built = generate(engine / "engine", requests, tmp_path)
+    assert hugging_face == checkpoint == built
+    assert len(built[0]["output_ids"]) == len(built[0]["output_log_probs"])
+    assert built[0]["text_output"].strip()
+
+
+def test_answers_keep_the_order_and_a_bad_line_does_not_stop_the_others(engine, tmp_path):
+    results = generate(engine / "engine", [
+        {"text_input": "Once upon a time", "max_tokens": 30},
+        "not json\n",
+        {"text_input": "Hello", "max_tokens": 1},
+        {"text_input": "Hello", "max_tokens": -1},
+        {"text_input": "Hello", "max_token": 1},
+        {"text_input": "Hello", "max_tokens": 1, "bad_words": ["x"]},
+        {"text_input": "Hello", "max_tokens": 1, "temperature": -1.0, "top_k": 5},
+        {"input_ids": [1, 2, 99999999], "max_tokens": 1},
+        {"input_ids": [5, 6, 7], "max_tokens": 3, "end_id": -1},
+    ], tmp_path)
+    assert len(results) == 9
+    assert results[0]["text_output"]
+    assert "JSON" in results[1]["error"]
+    assert len(results[2]["output_ids"]) == 1
+    assert "max_tokens" in results[3]["error"]
+    assert "did you mean 'max_tokens'" in results[4]["error"]
+    assert "bad_words" in results[5]["error"]
+    assert "temperature" in results[6]["error"]
+    assert "99999999" in results[7]["error"]
+    assert len(results[8]["output_ids"]) == 3 and results[8]["finish_reason"] == "length"
+
+
+def test_log_probs_under_greedy_are_true_and_sum_up(engine, tmp_path):
+    [result] = generate(engine / "engine", [{"text_input": "Once upon a time", "max_tokens": 8, "end_id": -1,
+                                             "return_log_probs": True}], tmp_path)
+    assert all(p < 0 for p in result["output_log_probs"])
+    assert result["cum_log_probs"] == pytest.approx(sum(result["output_log_probs"]), abs=1e-4)
+
+
+def test_same_seed_gives_the_same_tokens_alone_and_in_a_crowd(engine, tmp_path):
+    requests = [{"text_input": "Once upon a time", "max_tokens": 20, "top_p": 0.95, "temperature": 1.2, "random_seed": seed}
+                for seed in range(24)]
+    together = generate(engine / "engine", requests, tmp_path)
+    for seed in (0, 7, 23):
+        assert generate(engine / "engine", [requests[seed]], tmp_path) == [together[seed]]
+    assert len({tuple(result["output_ids"]) for result in together}) > 12
+
+
+def test_stop_words_end_the_text_and_stay_in_it(engine, tmp_path):
+    [free] = generate(engine / "engine", [{"text_input": "Once upon a time", "max_tokens": 16}], tmp_path)
+    word = free["output_ids"][5]
+    text = run("tokenize", engine / "engine", "--decode", input=f"{word}\n").stdout.rstrip("\n")
+    [stopped] = generate(engine / "engine", [{"text_input": "Once upon a time", "max_tokens": 16, "stop_words": text}], tmp_path)
+    ids = run("tokenize", engine / "engine", "--add-special-tokens=false", input=text + "\n").stdout.split()
+    if ids == [str(word)]:  # the word's text is one token again
+        assert stopped["finish_reason"] == "stop_words"
+        assert stopped["output_ids"] == free["output_ids"][: free["output_ids"].index(word) + 1]
+
+
+def test_tokenize_and_decode_are_inverse(tmp_path):
+    lines = "Once upon a time\n\tTabs and  blanks \nü 漢字 😀\n"
+    ids = run("tokenize", DEMO, input=lines).stdout
+    assert all(token.isdigit() for token in ids.split())
+    assert run("tokenize", DEMO, "--decode", input=ids).stdout == lines
+
+
+def test_inspect_shows_model_and_memory_plan(engine):
+    text = run("inspect", engine / "engine").stdout
+    assert "LlamaForCausalLM, float32" in text
+    assert "KV cache" in text and "sequences at full length (256 tokens)" in text
+
+
+def test_truncated_engine_and_wrong_version_are_refused_with_the_remedy(engine, tmp_path):
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for path in (engine / "engine").iterdir():
+        (broken / path.name).write_bytes(path.read_bytes())
+    packed = next(path for path in broken.iterdir() if path.suffix == ".engine")
+    packed.write_bytes(packed.read_bytes()[:-4096])
+    done = run("run", broken, "--prompt", "x", check=False)
+    assert done.returncode == 1
+    assert packed.name in done.stderr and "inflight build" in done.stderr
+
+
+def test_checkpoint_with_a_missing_tensor_names_it(engine, tmp_path):
+    broken = tmp_path / "ckpt"
+    broken.mkdir()
+    for path in (engine / "ckpt").iterdir():
+        (broken / path.name).write_bytes(path.read_bytes())
+    data = (broken / "rank0.safetensors").read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    # Rename in place, so that offsets stay true.
+    text = json.dumps(header, separators=(",", ":")).replace("transformer.ln_f.weight", "transformer.ln_x.weight").encode()
+    (broken / "rank0.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+    done = run("run", broken, "--prompt", "x", check=False)
+    assert done.returncode == 1
+    assert "transformer.ln_f.weight" in done.stderr
+
+
+def test_corrupt_tokenizer_is_refused_naming_the_file(engine, tmp_path):
+    broken = tmp_path / "engine"
+    broken.mkdir()
+    for path in (engine / "engine").iterdir():
+        (broken / path.name).write_bytes(path.read_bytes())
+    (broken / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": ')
+    done = run("run", broken, "--prompt", "x", check=False)
+    assert done.returncode == 1
+    assert "tokenizer.json" in done.stderr
