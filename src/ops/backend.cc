@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "ops/cpu/cpu.h"
 #include "ops/reference/reference.h"
 
 namespace inflight::ops {
@@ -28,8 +29,8 @@ std::string NamesOf(const std::vector<OpTable>& tables) {
 
 }  // namespace
 
-std::vector<OpTable> CpuOpTables(const ShapeClass&) {
-  std::vector<OpTable> tables;
+std::vector<OpTable> CpuOpTables(const ShapeClass& shape) {
+  std::vector<OpTable> tables = cpu::OpTables(shape);
   tables.push_back(ReferenceTable());
   return tables;
 }
@@ -39,10 +40,14 @@ Result<OpTable> FindOps(DeviceKind device, const ShapeClass& shape, std::string_
     return Unimplemented("device: cuda is not built into this program, use cpu");
   const std::vector<OpTable> tables = CpuOpTables(shape);
   if (force_name.empty()) {
-    logging::Info("kernels chosen", {{"ops", tables.front().name},
+    const OpTable& chosen = tables[cpu::FastestTable(shape)];
+    logging::Info("kernels chosen", {{"ops", chosen.name},
                                      {"can_run", NamesOf(tables)},
                                      {"weights", DTypeName(shape.weight_dtype)}});
-    return tables.front();
+    if (chosen.name == "reference")
+      logging::Warning(
+          "no vector kernels for this processor or head size: expect a hundredth of the speed");
+    return chosen;
   }
   for (const OpTable& table : tables) {
     if (table.name != force_name) continue;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "base/check.h"
 
@@ -103,6 +104,46 @@ size_t PanelBytes(DType dtype, WeightLayout layout, int64_t in_features) {
   return static_cast<size_t>(k * kPanelRows) * SizeOf(dtype);
 }
 
+template <typename T, typename Use>
+void ForEachOfRowAs(const T* data, const Weight& weight, int64_t row, const Use& use) {
+  const int64_t columns = weight.in_features;
+  const auto value = [data](int64_t i) {
+    if constexpr (std::is_same_v<T, float>)
+      return data[i];
+    else
+      return data[i].ToFloat();
+  };
+  if (weight.layout == WeightLayout::kRowMajor) {
+    for (int64_t k = 0; k < columns; ++k) use(k, value(row * columns + k));
+    return;
+  }
+  const auto panel_elements =
+      static_cast<int64_t>(PanelBytes(weight.dtype, weight.layout, columns) / sizeof(T));
+  const int64_t first = row / kPanelRows * panel_elements;
+  const int64_t lane = row % kPanelRows;
+  if (weight.layout == WeightLayout::kPanel64) {
+    for (int64_t k = 0; k < columns; ++k) use(k, value(first + k * kPanelRows + lane));
+    return;
+  }
+  for (int64_t k = 0; k < columns; ++k)
+    use(k, value(first + (k / 2 * kPanelRows + lane) * 2 + k % 2));
+}
+
+// use(k, element k as float32) for one logical row.
+template <typename Use>
+void ForEachOfRow(const Weight& weight, int64_t row, const Use& use) {
+  switch (weight.dtype) {
+    case DType::kF32:
+      return ForEachOfRowAs(static_cast<const float*>(weight.data), weight, row, use);
+    case DType::kF16:
+      return ForEachOfRowAs(static_cast<const Float16*>(weight.data), weight, row, use);
+    case DType::kBF16:
+      return ForEachOfRowAs(static_cast<const BFloat16*>(weight.data), weight, row, use);
+    default:
+      CHECK(false);
+  }
+}
+
 }  // namespace
 
 std::string_view WeightLayoutName(WeightLayout layout) {
@@ -160,21 +201,11 @@ void PackWeight(const TensorView& source, DType dtype, WeightLayout layout, void
 }
 
 void UnpackWeightRow(const Weight& weight, int64_t row, float* out) {
-  const int64_t columns = weight.in_features;
-  if (weight.layout == WeightLayout::kRowMajor) {
-    for (int64_t k = 0; k < columns; ++k)
-      out[k] = ToFloat(weight.data, weight.dtype, row * columns + k);
-    return;
-  }
-  const auto* panel =
-      static_cast<const std::byte*>(weight.data) +
-      static_cast<size_t>(row / kPanelRows) * PanelBytes(weight.dtype, weight.layout, columns);
-  const int64_t lane = row % kPanelRows;
-  const bool pairs = weight.layout == WeightLayout::kPanel64Vnni2;
-  for (int64_t k = 0; k < columns; ++k) {
-    const int64_t at = pairs ? (k / 2 * kPanelRows + lane) * 2 + k % 2 : k * kPanelRows + lane;
-    out[k] = ToFloat(panel, weight.dtype, at);
-  }
+  ForEachOfRow(weight, row, [out](int64_t k, float value) { out[k] = value; });
+}
+
+void AddWeightRow(const Weight& weight, int64_t row, float* out) {
+  ForEachOfRow(weight, row, [out](int64_t k, float value) { out[k] += value; });
 }
 
 }  // namespace inflight::ops

@@ -51,4 +51,7 @@ void PackWeight(const TensorView& source, DType dtype, WeightLayout layout, void
 // tied embedding.
 void UnpackWeightRow(const Weight& weight, int64_t row, float* out /* [in_features] */);
 
+// out += row; for learned positions.
+void AddWeightRow(const Weight& weight, int64_t row, float* out /* [in_features] */);
+
 }  // namespace inflight::ops

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// An item is a kv head of one row of the batch, for as many of its tokens as fill a kernel call:
+// all query heads of the group together, so that keys and values are read once
+// (spec/kernels.md 6.4).
+#include "ops/attention.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ops/cpu/cpu.h"
+#include "ops/cpu/launch.h"
+#include "ops/validate.h"
+
+namespace inflight::ops::cpu {
+namespace {
+
+class Items {
+ public:
+  Items(const KernelSet& kernels, const AttentionParams& params)
+      : p_(params),
+        attend_(kernels.attend),
+        num_heads_(static_cast<int>(params.q.shape[1])),
+        group_(num_heads_ / params.kv.num_kv_heads),
+        tokens_per_item_(std::max(1, kMaxRows / group_)),
+        cu_seqlens_q_(params.batch.cu_seqlens_q.as<const int32_t>()) {}
+
+  // Row r's tokens lie in items [ItemsBefore(r), ItemsBefore(r + 1)) of each kv head: enough for
+  // them all, at most one of them empty. Needs no array of sums.
+  int64_t ItemsBefore(int row) const { return cu_seqlens_q_[row] / tokens_per_item_ + row; }
+
+  int64_t size() const { return ItemsBefore(p_.batch.num_rows) * p_.kv.num_kv_heads; }
+
+  void Run(int64_t index) const {
+    const auto kv_head = static_cast<int>(index % p_.kv.num_kv_heads);
+    const int64_t item = index / p_.kv.num_kv_heads;
+    const int row = RowOfItem(item);
+    const int64_t first =
+        cu_seqlens_q_[row] + (item - ItemsBefore(row)) * static_cast<int64_t>(tokens_per_item_);
+    const int64_t last = std::min<int64_t>(cu_seqlens_q_[row + 1], first + tokens_per_item_);
+    for (int64_t t = first; t < last; ++t) {
+      // A group wider than a call is cut; otherwise one call takes all tokens of the item.
+      if (group_ <= kMaxRows) {
+        Call(row, kv_head, t, static_cast<int>(last - t), 0, group_);
+        return;
+      }
+      for (int head = 0; head < group_; head += kMaxRows)
+        Call(row, kv_head, t, 1, head, std::min(kMaxRows, group_ - head));
+    }
+  }
+
+ private:
+  int RowOfItem(int64_t item) const {  // the last row with ItemsBefore(row) <= item
+    int low = 0;
+    int high = p_.batch.num_rows;
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (ItemsBefore(middle) <= item ? low : high) = middle;
+    }
+    return low;
+  }
+
+  // Tokens [token, token + num_tokens) by heads [head, head + num_heads) of the kv head's group.
+  void Call(int row, int kv_head, int64_t token, int num_tokens, int head, int num_heads) const {
+    const float* q[kMaxRows];
+    void* y[kMaxRows];
+    int32_t positions[kMaxRows];
+    int num_rows = 0;
+    for (int64_t t = token; t < token + num_tokens; ++t) {
+      for (int h = head; h < head + num_heads; ++h, ++num_rows) {
+        const int64_t at = (t * num_heads_ + kv_head * group_ + h) * p_.kv.head_dim;
+        q[num_rows] = p_.q.as<const float>() + at;
+        y[num_rows] = p_.y.as<std::byte>() + static_cast<size_t>(at) * SizeOf(p_.y.dtype);
+        positions[num_rows] = p_.batch.positions.as<const int32_t>()[t];
+      }
+    }
+    attend_({.num_rows = num_rows,
+             .q = q,
+             .positions = positions,
+             .y = y,
+             .y_element = ElementOf(p_.y.dtype),
+             .kv_element = ElementOf(p_.kv.dtype),
+             .keys = reinterpret_cast<const char*>(p_.kv.Keys(p_.layer, 0, kv_head)),
+             .values = reinterpret_cast<const char*>(p_.kv.Values(p_.layer, 0, kv_head)),
+             .block_stride_bytes = static_cast<int64_t>(p_.kv.block_bytes()),
+             .block_table =
+                 p_.batch.block_tables.as<const int32_t>() + row * p_.batch.block_tables.shape[1],
+             .block_size = p_.kv.block_size,
+             .head_dim = p_.kv.head_dim,
+             .scale = p_.scale});
+  }
+
+  const AttentionParams& p_;
+  void (*const attend_)(const AttentionArgs&);
+  const int num_heads_;
+  const int group_;
+  const int tokens_per_item_;
+  const int32_t* cu_seqlens_q_;
+};
+
+// Multiplications, more or less; for the choice of threads alone.
+int64_t Work(const AttentionParams& p) {
+  int64_t keys = 0;
+  for (int t = 0; t < p.batch.num_tokens; ++t) keys += p.batch.positions.as<const int32_t>()[t] + 1;
+  return 2 * keys * p.q.shape[1] * p.kv.head_dim;
+}
+
+}  // namespace
+
+Status Attention(const KernelSet& kernels, const AttentionParams& p, Stream& stream) {
+  RETURN_IF_ERROR(Validate(p));
+  if (p.kv.head_dim > kMaxHeadDim)
+    return InvalidArgument(fmt::format("kv.head_dim: got {}, the vector kernels take at most {}",
+                                       p.kv.head_dim, kMaxHeadDim));
+  if (p.batch.num_tokens == 0) return Status::Ok();
+  const Items items(kernels, p);
+  stream.cpu_pool().ParallelFor(
+      items.size(), [&](int64_t i) { items.Run(i); }, ThreadsFor(Work(p)));
+  return Status::Ok();
+}
+
+}  // namespace inflight::ops::cpu

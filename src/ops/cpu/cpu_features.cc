@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cpu/cpu_features.h"
+
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace inflight::ops::cpu {
+namespace {
+
+#if defined(__x86_64__)
+
+struct Registers {
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+};
+
+Registers Cpuid(uint32_t leaf, uint32_t subleaf) {
+  Registers r;
+  __get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx);  // zeros beyond the last leaf
+  return r;
+}
+
+uint64_t EnabledStates() {
+  uint32_t low = 0;
+  uint32_t high = 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (uint64_t{high} << 32) | low;
+}
+
+bool All(uint32_t reg, uint32_t bits) { return (reg & bits) == bits; }
+
+CpuFeatures Detect() {
+  constexpr uint64_t kYmmStates = 0x6;   // XMM, YMM
+  constexpr uint64_t kZmmStates = 0xe6;  // and masks, upper ZMM, ZMM16-31
+  const Registers leaf1 = Cpuid(1, 0);
+  if (!All(leaf1.ecx, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C)) return {};
+  const uint64_t states = EnabledStates();
+  const Registers leaf7 = Cpuid(7, 0);
+  CpuFeatures features;
+  features.avx2 = (states & kYmmStates) == kYmmStates && All(leaf7.ebx, bit_AVX2);
+  features.avx512 = features.avx2 && (states & kZmmStates) == kZmmStates &&
+                    All(leaf7.ebx, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL);
+  features.avx512_bf16 = features.avx512 && All(Cpuid(7, 1).eax, bit_AVX512BF16);
+  return features;
+}
+
+#else
+
+CpuFeatures Detect() { return {}; }
+
+#endif
+
+}  // namespace
+
+const CpuFeatures& GetCpuFeatures() {
+  static const CpuFeatures features = Detect();
+  return features;
+}
+
+}  // namespace inflight::ops::cpu

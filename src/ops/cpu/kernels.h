@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inner kernels of the CPU backend, one set per instruction set: what launchers (linear.cc,
+// attention.cc, add_norm.cc) call with raw pointers, one work item at a time.
+//
+// This header is compiled with the flags of every instruction set, so it holds plain data only: an
+// inline function here could be the copy that the linker keeps, and crash an older machine
+// (spec/kernels.md 6.5). No kernel allocates, locks or throws.
+#pragma once
+
+#include <cstdint>
+
+namespace inflight::ops::cpu {
+
+inline constexpr int kPanelColumns = 64;  // of a packed weight; weight.h
+inline constexpr int kMaxRows = 64;       // rows of one kernel call
+inline constexpr int kMaxHeadDim = 256;
+
+enum class Element : uint8_t { kF32, kF16, kBf16 };
+enum class Function : uint8_t { kNone, kRelu, kGeluTanh, kSilu };
+
+// sums[r][n] = sum_k x[r][k] * panel[k][n], float32. A sum runs over k in ascending order (bf16: by
+// pairs) whatever num_rows is.
+struct PanelArgs {
+  const void* const* x;  // [num_rows] rows of `in_features` bf16 (bf16 panels) or float32
+  int num_rows;          // 1 .. kMaxRows
+  const void* panel;     // kPanel64 [in_features][64] or kPanel64Vnni2 [in_features/2][64][2]
+  int64_t in_features;
+  float* sums;  // [num_rows][64], 64-byte aligned
+};
+
+// y[r][n] = function(sums[r][n] + bias[n]), and where up_sums is set, times (up_sums[r][n] +
+// up_bias[n]).
+struct FinishArgs {
+  const float* sums;     // [num_rows][64]
+  const float* bias;     // [num_columns] or null
+  const float* up_sums;  // [num_rows][64] or null
+  const float* up_bias;  // [num_columns] or null
+  Function function;
+  int num_rows;
+  int num_columns;  // 1 .. 64
+  Element y_element;
+  void* const* y;  // [num_rows] where each row's first column goes
+};
+
+// residual[i] += delta[i] (where delta is set); y = norm(residual). One token.
+struct NormArgs {
+  float* residual;      // [size]
+  const float* delta;   // [size] or null
+  const float* weight;  // [size]
+  const float* bias;    // [size] or null
+  bool center;          // LayerNorm: subtract the mean
+  float eps;
+  int64_t size;
+  Element y_element;
+  void* y;  // [size]
+};
+
+// Query rows that share one kv head of one sequence: all query heads of the group for one or more
+// tokens. A row's result depends on its own position alone: keys are taken in tiles of 64 positions
+// from 0 on, so neither batch nor chunk shows in it.
+struct AttentionArgs {
+  int num_rows;              // 1 .. kMaxRows
+  const float* const* q;     // [num_rows] rows of head_dim
+  const int32_t* positions;  // [num_rows]: keys 0 .. positions[r] are seen
+  void* const* y;            // [num_rows] rows of head_dim
+  Element y_element;
+
+  Element kv_element;
+  const char* keys;    // of block 0, this layer and kv head; layout in kv_cache_view.h
+  const char* values;  // likewise
+  int64_t block_stride_bytes;
+  const int32_t* block_table;
+  int block_size;
+  int head_dim;  // <= kMaxHeadDim
+  float scale;
+};
+
+struct KernelSet {
+  const char* name;  // "cpu/avx2", ...
+  void (*panel_f32)(const PanelArgs&);
+  void (*panel_f16)(const PanelArgs&);
+  void (*panel_bf16)(const PanelArgs&);
+  void (*finish)(const FinishArgs&);
+  void (*norm)(const NormArgs&);
+  void (*attend)(const AttentionArgs&);
+};
+
+extern const KernelSet kAvx2;        // AVX2, FMA, F16C
+extern const KernelSet kAvx512;      // AVX-512 F, BW, DQ, VL; bf16 by shift and FMA
+extern const KernelSet kAvx512Bf16;  // and VDPBF16PS, which flushes denormals
+
+}  // namespace inflight::ops::cpu

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of rows that share a kv head: online softmax over tiles of 64 keys
+// (arXiv:2205.14135), both products by the register tile. Included once by each instruction set's
+// translation unit; all names have internal linkage.
+//
+// With a bf16 cache, queries and softmax weights are rounded to bf16 for the products, as the keys
+// and values are; sums stay float32.
+#pragma once
+
+namespace inflight::ops::cpu {
+namespace {
+
+constexpr int kKeyTile = 64;
+constexpr float kMinusInfinity = -__builtin_inff();
+
+INFLIGHT_INLINE void StoreOperand(float* p, Vec v) { Store(p, v); }
+INFLIGHT_INLINE void StoreOperand(uint16_t* p, Vec v) { StoreBf16(p, v); }
+
+template <typename Operand>
+class RowsAttention {
+ public:
+  explicit RowsAttention(const AttentionArgs& args) : a_(args) {}
+
+  void Run() {
+    LoadQueries();
+    int last = 0;
+    for (int r = 0; r < a_.num_rows; ++r) last = a_.positions[r] > last ? a_.positions[r] : last;
+    for (int start = 0; start <= last; start += kKeyTile) {
+      const int num_keys = last + 1 - start < kKeyTile ? last + 1 - start : kKeyTile;
+      Score(start, num_keys);
+      for (int r = 0; r < a_.num_rows; ++r) UpdateSoftmax(r, start);
+      AddValues(start, num_keys);
+    }
+    StoreResults();
+  }
+
+ private:
+  using X = typename Operand::X;
+  using W = typename Operand::W;
+  static constexpr int kStep = Operand::kStep;
+
+  void LoadQueries() {
+    for (int r = 0; r < a_.num_rows; ++r) {
+      X* row = queries_ + r * kMaxHeadDim;
+      for (int d = 0; d < a_.head_dim; d += 16)
+        StoreOperand(row + d, LoadFirst(a_.q[r] + d, a_.head_dim - d < 16 ? 8 : 16));
+      query_rows_[r] = row;
+      weight_rows_[r] = weights_ + r * kKeyTile;
+      max_[r] = kMinusInfinity;
+      sum_[r] = 0;
+      for (int d = 0; d < a_.head_dim; d += 16) Store(Result(r) + d, Zero());
+    }
+  }
+
+  float* Result(int row) { return results_ + row * kMaxHeadDim; }
+
+  const char* BlockOf(const char* base, int position) const {
+    return base + a_.block_table[position / a_.block_size] * a_.block_stride_bytes;
+  }
+
+  // scores_[r][j] = q[r] . key[start + j]; groups of sixteen keys, beyond the last key unspecified
+  void Score(int start, int num_keys) {
+    const W* groups[kKeyTile / 16];
+    const int num_groups = (num_keys + 15) / 16;
+    for (int g = 0; g < num_groups; ++g) {
+      const int position = start + g * 16;
+      const auto* keys = reinterpret_cast<const W*>(BlockOf(a_.keys, position));
+      groups[g] = keys + static_cast<int64_t>(position % a_.block_size) * a_.head_dim;
+    }
+    for (int r = 0; r < a_.num_rows; ++r)
+      for (int j = 0; j < num_groups * 16; j += 16) Store(scores_ + r * kKeyTile + j, Zero());
+    const Product<Operand> product = {query_rows_,         0,       groups,  16 * kStep,
+                                      a_.head_dim / kStep, scores_, kKeyTile};
+    product.Run(a_.num_rows, num_groups, /*half_last=*/false);
+  }
+
+  // Turns row r's scores into weights e^(score - max) and rescales what was summed under the old
+  // maximum. Keys after the row's own position get weight 0.
+  void UpdateSoftmax(int r, int start) {
+    X* weights = weights_ + r * kKeyTile;
+    const int seen = a_.positions[r] + 1 - start;
+    if (seen <= 0) {
+      for (int j = 0; j < kKeyTile; j += 16) StoreOperand(weights + j, Zero());
+      return;
+    }
+    const Vec scale = Set1(a_.scale);
+    Vec score[kKeyTile / 16];
+    Vec largest = Set1(kMinusInfinity);
+    for (int g = 0; g < kKeyTile / 16; ++g) {
+      const int n = seen - g * 16 < 0 ? 0 : seen - g * 16 < 16 ? seen - g * 16 : 16;
+      score[g] = n == 0 ? Set1(kMinusInfinity)
+                        : KeepFirst(Mul(Load(scores_ + r * kKeyTile + g * 16), scale), n,
+                                    Set1(kMinusInfinity));
+      largest = Max(largest, score[g]);
+    }
+    const float here = Largest(largest);
+    const float max = here > max_[r] ? here : max_[r];
+    Vec total = Zero();
+    for (int g = 0; g < kKeyTile / 16; ++g) {
+      const int n = seen - g * 16 < 0 ? 0 : seen - g * 16 < 16 ? seen - g * 16 : 16;
+      const Vec w = KeepFirst(Exp(Sub(score[g], Set1(max))), n, Zero());
+      StoreOperand(weights + g * 16, w);
+      total = Add(total, w);
+    }
+    if (start > 0 && max > max_[r]) Rescale(r, max_[r] - max);
+    max_[r] = max;
+    sum_[r] += Sum(total);
+  }
+
+  void Rescale(int r, float exponent) {
+    const Vec factor = Exp(Set1(exponent));
+    alignas(64) float lanes[16];
+    Store(lanes, factor);
+    sum_[r] *= lanes[0];
+    float* result = Result(r);
+    for (int d = 0; d < a_.head_dim; d += 16) Store(result + d, Mul(Load(result + d), factor));
+  }
+
+  // results_[r] += sum_j weights_[r][j] * value[start + j], run by run of one block
+  void AddValues(int start, int num_keys) {
+    for (int j = 0; j < num_keys;) {
+      const int offset = (start + j) % a_.block_size;
+      const int in_block = a_.block_size - offset;
+      const int n = num_keys - j < in_block ? num_keys - j : in_block;
+      const auto* values = reinterpret_cast<const W*>(BlockOf(a_.values, start + j)) +
+                           static_cast<int64_t>(offset) * a_.head_dim;
+      AddRun(values, j, n / kStep);
+      if (n % kStep != 0)
+        AddLastOfPair(values + static_cast<int64_t>(n - 1) * a_.head_dim, j + n - 1);
+      j += n;
+    }
+  }
+
+  void AddRun(const W* values, int first_weight, int num_steps) {
+    constexpr int kMaxGroups = kMaxHeadDim / 16;
+    const W* groups[kMaxGroups];
+    const int num_groups = (a_.head_dim + 15) / 16;
+    for (int g = 0; g < num_groups; ++g) groups[g] = values + g * 16 * kStep;
+    const Product<Operand> product = {weight_rows_, first_weight, groups,     a_.head_dim * kStep,
+                                      num_steps,    results_,     kMaxHeadDim};
+    product.Run(a_.num_rows, num_groups, a_.head_dim % 16 != 0);
+  }
+
+  // The last key stands first in its pair; the second is not written yet and may hold anything.
+  void AddLastOfPair(const W* values, int weight) {
+    if constexpr (kStep == 2) {
+      alignas(64) W pair[2 * kMaxHeadDim];
+      for (int d = 0; d < a_.head_dim; ++d) {
+        pair[2 * d] = values[2 * d];
+        pair[2 * d + 1] = 0;
+      }
+      AddRun(pair, weight, 1);
+    }
+  }
+
+  void StoreResults() {
+    for (int r = 0; r < a_.num_rows; ++r) {
+      const Vec sum = Set1(sum_[r]);
+      for (int d = 0; d < a_.head_dim; d += 16)
+        StoreAs(a_.y_element, a_.y[r], d, Div(Load(Result(r) + d), sum),
+                a_.head_dim - d < 16 ? 8 : 16);
+    }
+  }
+
+  const AttentionArgs& a_;
+  const X* query_rows_[kMaxRows];
+  const X* weight_rows_[kMaxRows];
+  float max_[kMaxRows];  // of the scores so far
+  float sum_[kMaxRows];  // of the weights so far
+  alignas(64) X queries_[kMaxRows * kMaxHeadDim];
+  alignas(64) X weights_[kMaxRows * kKeyTile];
+  alignas(64) float scores_[kMaxRows * kKeyTile];
+  alignas(64) float results_[kMaxRows * kMaxHeadDim];
+};
+
+template <typename Operand>
+void AttendAs(const AttentionArgs& args) {
+  RowsAttention<Operand> rows(args);
+  rows.Run();
+}
+
+void Attend(const AttentionArgs& args) {
+  switch (args.kv_element) {
+    case Element::kF32:
+      AttendAs<F32Operand>(args);
+      return;
+    case Element::kF16:
+      AttendAs<F16Operand>(args);
+      return;
+    case Element::kBf16:
+      AttendAs<Bf16Operand>(args);
+      return;
+  }
+}
+
+}  // namespace
+}  // namespace inflight::ops::cpu

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exponential and the activation functions on Vec. Included once by each instruction set's
+// translation unit; all names have internal linkage.
+#pragma once
+
+namespace inflight::ops::cpu {
+namespace {
+
+// e^x to about 1 ulp; 2^-126 below -87.3, 2^127 above 88; NaN stays NaN.
+//   x = n ln 2 + r, |r| <= ln 2 / 2;  e^x = 2^n * (Taylor series of e^r to r^7, remainder 5e-9)
+INFLIGHT_INLINE Vec Exp(Vec x) {
+  x = Max(Set1(-87.3F), Min(Set1(88.0F), x));
+  const Vec n = Round(Mul(x, Set1(1.44269504F)));
+  Vec r = MulAdd(n, Set1(-0.693359375F), x);  // ln 2 in two parts, the first exact in 10 bits
+  r = MulAdd(n, Set1(2.12194440e-4F), r);
+  Vec p = Set1(1.0F / 5040);
+  p = MulAdd(p, r, Set1(1.0F / 720));
+  p = MulAdd(p, r, Set1(1.0F / 120));
+  p = MulAdd(p, r, Set1(1.0F / 24));
+  p = MulAdd(p, r, Set1(1.0F / 6));
+  p = MulAdd(p, r, Set1(0.5F));
+  p = MulAdd(p, Mul(r, r), r);
+  return Mul(Add(p, Set1(1.0F)), PowerOf2(n));
+}
+
+// 1 / (1 + e^-x)
+INFLIGHT_INLINE Vec Sigmoid(Vec x) { return Div(Set1(1.0F), Add(Set1(1.0F), Exp(Sub(Zero(), x)))); }
+
+// The functions of linear.h. GELU by 0.5 (1 + tanh u) = sigmoid(2u), which loses no digits.
+INFLIGHT_INLINE Vec Apply(Function function, Vec x) {
+  switch (function) {
+    case Function::kNone:
+      return x;
+    case Function::kRelu:
+      return Max(Zero(), x);
+    case Function::kGeluTanh: {
+      const Vec cube = Mul(Mul(x, x), x);
+      const Vec u = MulAdd(cube, Set1(0.044715F), x);
+      return Mul(x, Sigmoid(Mul(u, Set1(2 * 0.7978845608F))));
+    }
+    case Function::kSilu:
+      return Mul(x, Sigmoid(x));
+  }
+  return x;
+}
+
+// The first n of sixteen lanes to an array of `element`s, from index i on.
+INFLIGHT_INLINE void StoreAs(Element element, void* y, int64_t i, Vec v, int n) {
+  if (element == Element::kF32) {
+    float* out = static_cast<float*>(y) + i;
+    if (n == 16)
+      Store(out, v);
+    else
+      StoreFirst(out, v, n);
+    return;
+  }
+  uint16_t* out = static_cast<uint16_t*>(y) + i;
+  uint16_t lanes[16];
+  uint16_t* to = n == 16 ? out : lanes;
+  if (element == Element::kBf16)
+    StoreBf16(to, v);
+  else
+    StoreF16(to, v);
+  if (n < 16)
+    for (int lane = 0; lane < n; ++lane) out[lane] = lanes[lane];
+}
+
+}  // namespace
+}  // namespace inflight::ops::cpu

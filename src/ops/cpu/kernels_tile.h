@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// The register-tiled product that linears and attention share. Included once by each instruction
+// set's translation unit, after its Vec, MulAddPairs and kPairTileRows; all names have internal
+// linkage.
+//
+// An Operand says how weights (or keys, or values) of one element type are read and multiplied. A
+// step of k is one element, or one pair for bf16.
+#pragma once
+
+namespace inflight::ops::cpu {
+namespace {
+
+struct F32Operand {
+  using X = float;
+  using W = float;
+  using WideX = Vec;
+  using WideW = Vec;
+  static constexpr int kStep = 1;  // elements of k that one step takes
+  static constexpr int kMaxTileRows = kTileRows;
+  INFLIGHT_INLINE static WideX LoadX(const X* p) { return Set1(*p); }
+  INFLIGHT_INLINE static WideW LoadW(const W* p) { return Load(p); }
+  INFLIGHT_INLINE static WideW LoadWHalf(const W* p) { return LoadFirst(p, 8); }
+  INFLIGHT_INLINE static Vec Accumulate(Vec sum, WideW w, WideX x) { return MulAdd(w, x, sum); }
+};
+
+struct F16Operand {
+  using X = float;
+  using W = uint16_t;
+  using WideX = Vec;
+  using WideW = Vec;
+  static constexpr int kStep = 1;
+  static constexpr int kMaxTileRows = kTileRows;
+  INFLIGHT_INLINE static WideX LoadX(const X* p) { return Set1(*p); }
+  INFLIGHT_INLINE static WideW LoadW(const W* p) { return LoadF16(p); }
+  INFLIGHT_INLINE static WideW LoadWHalf(const W* p) { return LoadF16Half(p); }
+  INFLIGHT_INLINE static Vec Accumulate(Vec sum, WideW w, WideX x) { return MulAdd(w, x, sum); }
+};
+
+struct Bf16Operand {
+  using X = uint16_t;
+  using W = uint16_t;
+  using WideX = Pairs;
+  using WideW = Pairs;
+  static constexpr int kStep = 2;
+  static constexpr int kMaxTileRows = kPairTileRows;
+  using UnalignedPair [[gnu::aligned(1), gnu::may_alias]] = uint32_t;
+  INFLIGHT_INLINE static WideX LoadX(const X* p) {
+    return SetPairs(*reinterpret_cast<const UnalignedPair*>(p));
+  }
+  INFLIGHT_INLINE static WideW LoadW(const W* p) { return LoadPairs(p); }
+  INFLIGHT_INLINE static WideW LoadWHalf(const W* p) { return LoadPairsHalf(p); }
+  INFLIGHT_INLINE static Vec Accumulate(Vec sum, WideW w, WideX x) {
+    return MulAddPairs(sum, w, x);
+  }
+};
+
+// The same operand where a column group has only eight columns.
+template <typename Operand>
+struct HalfGroup : Operand {
+  INFLIGHT_INLINE static auto LoadW(const typename Operand::W* p) { return Operand::LoadWHalf(p); }
+};
+
+// sums[r][16 g + lane] += sum over steps of x[r] * w[g], groups of sixteen columns.
+template <typename Operand>
+struct Product {
+  using X = typename Operand::X;
+  using W = typename Operand::W;
+
+  const X* const* x;  // [num_rows]
+  int64_t x_offset;   // first element of each row
+  const W* const* w;  // [num_groups] first step of each column group
+  int64_t w_stride;   // elements from step to step
+  int64_t num_steps;
+  float* sums;
+  int64_t sums_stride;  // elements from row to row
+
+  // Rows [row, row + kRows) by groups [group, group + kGroups), in registers.
+  template <typename Reader, int kRows, int kGroups>
+  INFLIGHT_INLINE void Tile(int row, int group) const {
+    Vec sum[kRows][kGroups];
+    const X* xs[kRows];
+    const W* ws[kGroups];
+    float* out = sums + row * sums_stride + group * 16;
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      xs[r] = x[row + r] + x_offset;
+#pragma GCC unroll 4
+      for (int g = 0; g < kGroups; ++g) sum[r][g] = Load(out + r * sums_stride + g * 16);
+    }
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g) ws[g] = w[group + g];
+#pragma GCC unroll 2
+    for (int64_t step = 0; step < num_steps; ++step) {
+      if constexpr (kRows < kGroups) {  // the shorter side stays in registers
+        typename Operand::WideX wide[kRows];
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) wide[r] = Operand::LoadX(xs[r] + step * Operand::kStep);
+#pragma GCC unroll 4
+        for (int g = 0; g < kGroups; ++g) {
+          const typename Operand::WideW one = Reader::LoadW(ws[g] + step * w_stride);
+#pragma GCC unroll 8
+          for (int r = 0; r < kRows; ++r) sum[r][g] = Operand::Accumulate(sum[r][g], one, wide[r]);
+        }
+      } else {
+        typename Operand::WideW wide[kGroups];
+#pragma GCC unroll 4
+        for (int g = 0; g < kGroups; ++g) wide[g] = Reader::LoadW(ws[g] + step * w_stride);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) {
+          const typename Operand::WideX one = Operand::LoadX(xs[r] + step * Operand::kStep);
+#pragma GCC unroll 4
+          for (int g = 0; g < kGroups; ++g)
+            sum[r][g] = Operand::Accumulate(sum[r][g], wide[g], one);
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+      for (int g = 0; g < kGroups; ++g) Store(out + r * sums_stride + g * 16, sum[r][g]);
+  }
+
+  template <int kRows>
+  [[gnu::noinline]] void Rows(int row, int num_groups, bool half_last) const {
+    constexpr int kWide = ColumnGroups(kRows);
+    const int full = half_last ? num_groups - 1 : num_groups;
+    int group = 0;
+    for (; group + kWide <= full; group += kWide) Tile<Operand, kRows, kWide>(row, group);
+    for (; group < full; ++group) Tile<Operand, kRows, 1>(row, group);
+    if (half_last) Tile<HalfGroup<Operand>, kRows, 1>(row, group);
+  }
+
+  // `half_last`: the last group has eight columns. Its other eight sums are left as they were.
+  void Run(int num_rows, int num_groups, bool half_last) const {
+    constexpr int kMax = Operand::kMaxTileRows;
+    const int num_tiles = (num_rows + kMax - 1) / kMax;
+    int row = 0;
+    for (int tile = 0; tile < num_tiles; ++tile) {  // tiles of equal height, give or take one
+      const int height = (num_rows - row + num_tiles - tile - 1) / (num_tiles - tile);
+      if (height == 1) Rows<1>(row, num_groups, half_last);
+      if (height == 2) Rows<2>(row, num_groups, half_last);
+      if (height == 3) Rows<3>(row, num_groups, half_last);
+      if (height == 4) Rows<4>(row, num_groups, half_last);
+      if constexpr (kMax >= 5)
+        if (height == 5) Rows<5>(row, num_groups, half_last);
+      if constexpr (kMax >= 6)
+        if (height == 6) Rows<6>(row, num_groups, half_last);
+      row += height;
+    }
+  }
+};
+
+}  // namespace
+}  // namespace inflight::ops::cpu

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Panels outer, rows inner: an item is a panel of 64 output features (with its gate's partner), so
+// each panel leaves DRAM once per step whatever the number of rows (spec/kernels.md 6.3).
+#include "ops/linear.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ops/cpu/cpu.h"
+#include "ops/cpu/launch.h"
+#include "ops/validate.h"
+
+namespace inflight::ops::cpu {
+namespace {
+
+using PanelKernel = void (*)(const PanelArgs&);
+
+PanelKernel PanelKernelOf(const KernelSet& kernels, DType dtype) {
+  switch (ElementOf(dtype)) {
+    case Element::kF32:
+      return kernels.panel_f32;
+    case Element::kF16:
+      return kernels.panel_f16;
+    case Element::kBf16:
+      return kernels.panel_bf16;
+  }
+  return kernels.panel_f32;
+}
+
+Status ExpectPacked(const char* field, const Weight& weight) {
+  const WeightLayout needed = CpuWeightLayout(weight.dtype);
+  if (weight.layout == needed && reinterpret_cast<uintptr_t>(weight.data) % 64 == 0)
+    return Status::Ok();
+  return InvalidArgument(
+      fmt::format("{}: got layout {} at {}, the vector kernels read {} at a multiple of 64 (pack "
+                  "the weight, or "
+                  "force ops to reference)",
+                  field, WeightLayoutName(weight.layout), weight.data, WeightLayoutName(needed)));
+}
+
+// What the three linears have in common: y[r] = f(x[rows[r]] W^T), `up` for the gated one.
+struct Product {
+  const TensorView* x = nullptr;
+  const int32_t* rows = nullptr;  // null: r itself
+  int64_t num_rows = 0;
+  const Weight* weight = nullptr;
+  const float* bias = nullptr;
+  const Weight* up = nullptr;
+  const float* up_bias = nullptr;
+  ActivationKind activation = ActivationKind::kNone;
+  const TensorView* y = nullptr;
+};
+
+class PanelRunner {
+ public:
+  PanelRunner(const KernelSet& kernels, const Product& product)
+      : p_(product),
+        panel_(PanelKernelOf(kernels, product.weight->dtype)),
+        finish_(kernels.finish),
+        panel_bytes_(WeightBytes(product.weight->dtype, product.weight->layout, kPanelColumns,
+                                 product.weight->in_features)) {}
+
+  // Features [64 panel, 64 panel + 64) of rows [first, last).
+  void Run(int64_t panel, int64_t first, int64_t last) const {
+    for (int64_t row = first; row < last; row += kMaxRows)
+      RunRows(panel, row, static_cast<int>(std::min<int64_t>(kMaxRows, last - row)));
+  }
+
+ private:
+  void RunRows(int64_t panel, int64_t first, int num_rows) const {
+    alignas(64) float sums[kMaxRows * kPanelColumns];
+    alignas(64) float up_sums[kMaxRows * kPanelColumns];
+    const void* x[kMaxRows];
+    void* y[kMaxRows];
+    const int64_t column = panel * kPanelColumns;
+    for (int r = 0; r < num_rows; ++r) {
+      const int64_t row = first + r;
+      x[r] = RowOf(*p_.x, p_.rows == nullptr ? row : p_.rows[row]);
+      y[r] = static_cast<std::byte*>(RowOf(*p_.y, row)) +
+             static_cast<size_t>(column) * SizeOf(p_.y->dtype);
+    }
+    Multiply(*p_.weight, panel, x, num_rows, sums);
+    if (p_.up != nullptr) Multiply(*p_.up, panel, x, num_rows, up_sums);
+    finish_({.sums = sums,
+             .bias = p_.bias == nullptr ? nullptr : p_.bias + column,
+             .up_sums = p_.up == nullptr ? nullptr : up_sums,
+             .up_bias = p_.up_bias == nullptr ? nullptr : p_.up_bias + column,
+             .function = FunctionOf(p_.activation),
+             .num_rows = num_rows,
+             .num_columns = static_cast<int>(
+                 std::min<int64_t>(kPanelColumns, p_.weight->out_features - column)),
+             .y_element = ElementOf(p_.y->dtype),
+             .y = y});
+  }
+
+  void Multiply(const Weight& weight, int64_t panel, const void* const* x, int num_rows,
+                float* sums) const {
+    panel_({.x = x,
+            .num_rows = num_rows,
+            .panel = static_cast<const std::byte*>(weight.data) +
+                     static_cast<size_t>(panel) * panel_bytes_,
+            .in_features = weight.in_features,
+            .sums = sums});
+  }
+
+  const Product& p_;
+  const PanelKernel panel_;
+  void (*const finish_)(const FinishArgs&);
+  const size_t panel_bytes_;
+};
+
+void Run(const KernelSet& kernels, const Product& product, Stream& stream) {
+  const int64_t num_rows = product.num_rows;
+  const int64_t out_features = product.weight->out_features;
+  if (num_rows == 0) return;
+  CpuPool& pool = stream.cpu_pool();
+  const PanelRunner runner(kernels, product);
+  const int64_t num_panels = (out_features + kPanelColumns - 1) / kPanelColumns;
+  // Few panels and many rows: cut the rows too, so that every thread has work.
+  const int64_t row_parts =
+      num_panels >= 4 * pool.num_threads() ? 1 : (num_rows + kMaxRows - 1) / kMaxRows;
+  const int64_t rows_per_part =
+      ((num_rows + row_parts - 1) / row_parts + kMaxRows - 1) / kMaxRows * kMaxRows;
+  pool.ParallelFor(
+      num_panels * row_parts,
+      [&](int64_t i) {
+        const int64_t first = i % row_parts * rows_per_part;
+        runner.Run(i / row_parts, first, std::min(num_rows, first + rows_per_part));
+      },
+      ThreadsFor(num_rows * out_features * product.weight->in_features));
+}
+
+}  // namespace
+
+Status Linear(const KernelSet& kernels, const LinearParams& p, Stream& stream) {
+  RETURN_IF_ERROR(Validate(p));
+  RETURN_IF_ERROR(ExpectPacked("weight", p.weight));
+  Run(kernels,
+      {.x = &p.x.values,
+       .num_rows = p.x.values.shape[0],
+       .weight = &p.weight,
+       .bias = p.bias.as<const float>(),
+       .activation = p.activation,
+       .y = &p.y},
+      stream);
+  return Status::Ok();
+}
+
+Status GatedLinear(const KernelSet& kernels, const GatedLinearParams& p, Stream& stream) {
+  RETURN_IF_ERROR(Validate(p));
+  RETURN_IF_ERROR(ExpectPacked("gate", p.gate));
+  RETURN_IF_ERROR(ExpectPacked("up", p.up));
+  Run(kernels,
+      {.x = &p.x.values,
+       .num_rows = p.x.values.shape[0],
+       .weight = &p.gate,
+       .bias = p.gate_bias.as<const float>(),
+       .up = &p.up,
+       .up_bias = p.up_bias.as<const float>(),
+       .activation = p.activation,
+       .y = &p.y},
+      stream);
+  return Status::Ok();
+}
+
+Status LmHead(const KernelSet& kernels, const LmHeadParams& p, Stream& stream) {
+  RETURN_IF_ERROR(Validate(p));
+  RETURN_IF_ERROR(ExpectPacked("weight", p.weight));
+  Run(kernels,
+      {.x = &p.x.values,
+       .rows = p.rows.as<const int32_t>(),
+       .num_rows = p.rows.num_elements(),
+       .weight = &p.weight,
+       .bias = p.bias.as<const float>(),
+       .y = &p.logits},
+      stream);
+  return Status::Ok();
+}
+
+}  // namespace inflight::ops::cpu

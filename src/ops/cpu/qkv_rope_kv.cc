@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/attention.h"
+#include "ops/cpu/cpu.h"
+#include "ops/cpu/launch.h"
+#include "ops/rope_kv.h"
+#include "ops/validate.h"
+
+namespace inflight::ops::cpu {
+
+Status QkvRopeKv(const KernelSet& kernels, const QkvRopeKvParams& p, Stream& stream) {
+  RETURN_IF_ERROR(Validate(p));
+  RETURN_IF_ERROR(
+      Linear(kernels, {.x = p.x, .weight = p.weight, .bias = p.bias, .y = p.workspace}, stream));
+  stream.cpu_pool().ParallelFor(
+      p.batch.num_tokens, [&](int64_t t) { RotateAndStoreToken(p, t); },
+      ThreadsFor(4 * p.workspace.num_elements()));
+  return Status::Ok();
+}
+
+}  // namespace inflight::ops::cpu

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vec: sixteen float32 lanes, here two AVX2 registers; the names of vec_avx512.h. Included by
+// translation units of that instruction set only; all names have internal linkage.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#define INFLIGHT_INLINE [[gnu::always_inline]] inline
+
+namespace inflight::ops::cpu {
+namespace {
+
+// Of sixteen registers at most eight accumulate: a column group takes two.
+constexpr int kTileRows = 4;
+constexpr int ColumnGroups(int rows) { return rows == 1 ? 4 : 1; }
+
+struct Vec {
+  __m256 lo, hi;
+};
+struct Pairs {  // sixteen pairs of bf16: the even k below, the odd above
+  __m256i lo, hi;
+};
+
+INFLIGHT_INLINE __m256i FirstLanesOf8(int n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+INFLIGHT_INLINE Vec Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+INFLIGHT_INLINE Vec Set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+INFLIGHT_INLINE Vec Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+INFLIGHT_INLINE Vec LoadFirst(const float* p, int n) {  // zeros above
+  return {_mm256_maskload_ps(p, FirstLanesOf8(n)), _mm256_maskload_ps(p + 8, FirstLanesOf8(n - 8))};
+}
+INFLIGHT_INLINE void Store(float* p, Vec v) {
+  _mm256_storeu_ps(p, v.lo);
+  _mm256_storeu_ps(p + 8, v.hi);
+}
+INFLIGHT_INLINE void StoreFirst(float* p, Vec v, int n) {
+  _mm256_maskstore_ps(p, FirstLanesOf8(n), v.lo);
+  _mm256_maskstore_ps(p + 8, FirstLanesOf8(n - 8), v.hi);
+}
+INFLIGHT_INLINE Vec KeepFirst(Vec v, int n, Vec rest) {
+  return {_mm256_blendv_ps(rest.lo, v.lo, _mm256_castsi256_ps(FirstLanesOf8(n))),
+          _mm256_blendv_ps(rest.hi, v.hi, _mm256_castsi256_ps(FirstLanesOf8(n - 8)))};
+}
+
+INFLIGHT_INLINE Vec Add(Vec a, Vec b) {
+  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+INFLIGHT_INLINE Vec Sub(Vec a, Vec b) {
+  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+INFLIGHT_INLINE Vec Mul(Vec a, Vec b) {
+  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+INFLIGHT_INLINE Vec Div(Vec a, Vec b) {
+  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
+INFLIGHT_INLINE Vec MulAdd(Vec a, Vec b, Vec c) {  // a b + c
+  return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+INFLIGHT_INLINE Vec Min(Vec a, Vec b) {  // b where either is NaN
+  return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
+}
+INFLIGHT_INLINE Vec Max(Vec a, Vec b) {  // b where either is NaN
+  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}
+INFLIGHT_INLINE Vec Round(Vec v) {
+  return {_mm256_round_ps(v.lo, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
+          _mm256_round_ps(v.hi, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+INFLIGHT_INLINE __m256 PowerOf2Of8(__m256 n) {
+  return _mm256_castsi256_ps(
+      _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+}
+INFLIGHT_INLINE Vec PowerOf2(Vec n) {  // 2^n for whole n in [-126, 127]
+  return {PowerOf2Of8(n.lo), PowerOf2Of8(n.hi)};
+}
+INFLIGHT_INLINE float Sum(Vec v) {
+  const __m256 eight = _mm256_add_ps(v.lo, v.hi);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+INFLIGHT_INLINE float Largest(Vec v) {
+  const __m256 eight = _mm256_max_ps(v.lo, v.hi);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+INFLIGHT_INLINE __m256 LoadF16Of8(const uint16_t* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+INFLIGHT_INLINE Vec LoadF16(const uint16_t* p) { return {LoadF16Of8(p), LoadF16Of8(p + 8)}; }
+INFLIGHT_INLINE Vec LoadF16Half(const uint16_t* p) {  // eight lanes, zeros above
+  return {LoadF16Of8(p), _mm256_setzero_ps()};
+}
+INFLIGHT_INLINE void StoreF16(uint16_t* p, Vec v) {
+  constexpr int kRounding = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v.lo, kRounding));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(v.hi, kRounding));
+}
+INFLIGHT_INLINE __m256i RoundToBf16Of8(__m256 v) {  // in the low half of each 32 bits
+  const __m256i bits = _mm256_castps_si256(v);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  return _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+}
+// Rounds to nearest even, keeps NaN: the same bits as BFloat16::FromFloat for numbers.
+INFLIGHT_INLINE void StoreBf16(uint16_t* p, Vec v) {
+  const __m256i packed = _mm256_packus_epi32(RoundToBf16Of8(v.lo), RoundToBf16Of8(v.hi));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
+}
+
+INFLIGHT_INLINE Pairs LoadPairs(const uint16_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 16))};
+}
+INFLIGHT_INLINE Pairs LoadPairsHalf(const uint16_t* p) {  // eight pairs, zeros above
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm256_setzero_si256()};
+}
+INFLIGHT_INLINE Pairs SetPairs(uint32_t pair) {
+  const __m256i v = _mm256_set1_epi32(static_cast<int>(pair));
+  return {v, v};
+}
+INFLIGHT_INLINE Vec EvenOfPairs(Pairs v) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(v.lo, 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(v.hi, 16))};
+}
+INFLIGHT_INLINE Vec OddOfPairs(Pairs v) {
+  const __m256i mask = _mm256_set1_epi32(static_cast<int>(0xffff0000U));
+  return {_mm256_castsi256_ps(_mm256_and_si256(v.lo, mask)),
+          _mm256_castsi256_ps(_mm256_and_si256(v.hi, mask))};
+}
+
+}  // namespace
+}  // namespace inflight::ops::cpu

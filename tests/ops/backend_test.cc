@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "ops/cpu/cpu_features.h"
+
+namespace inflight::ops {
+namespace {
+
+std::vector<std::string> Names(const std::vector<OpTable>& tables) {
+  std::vector<std::string> names;
+  for (const OpTable& table : tables) names.push_back(table.name);
+  return names;
+}
+
+// /proc/cpuinfo is what the kernel found out by itself.
+TEST(CpuFeaturesTest, AgreeWithTheOperatingSystem) {
+#if !defined(__x86_64__)
+  GTEST_SKIP() << "vector kernels exist for x86-64 only";
+#endif
+  std::string flags;
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("flags")) {
+      flags = line + " ";
+      break;
+    }
+  if (flags.empty()) GTEST_SKIP() << "no flags in /proc/cpuinfo";
+  const auto has = [&](const char* flag) {
+    return flags.find(std::string(" ") + flag + " ") != std::string::npos;
+  };
+  const bool avx2 = has("avx2") && has("fma") && has("f16c");
+  const bool avx512 =
+      avx2 && has("avx512f") && has("avx512bw") && has("avx512dq") && has("avx512vl");
+  EXPECT_EQ(cpu::GetCpuFeatures().avx2, avx2);
+  EXPECT_EQ(cpu::GetCpuFeatures().avx512, avx512);
+  EXPECT_EQ(cpu::GetCpuFeatures().avx512_bf16, avx512 && has("avx512_bf16"));
+}
+
+TEST(FindOpsTest, EveryListedTableIsCompleteAndCanBeForced) {
+  const ShapeClass shape = {.weight_dtype = DType::kBF16, .kv_dtype = DType::kBF16, .head_dim = 64};
+  const std::vector<OpTable> tables = CpuOpTables(shape);
+  EXPECT_EQ(tables.back().name, "reference");
+  for (const OpTable& table : tables) {
+    EXPECT_NE(table.embed, nullptr);
+    EXPECT_NE(table.add_norm, nullptr);
+    EXPECT_NE(table.qkv_rope_kv, nullptr);
+    EXPECT_NE(table.attention, nullptr);
+    EXPECT_NE(table.linear, nullptr);
+    EXPECT_NE(table.gated_linear, nullptr);
+    EXPECT_NE(table.lm_head, nullptr);
+    const auto found = FindOps(DeviceKind::kCpu, shape, table.name);
+    ASSERT_TRUE(found.ok());
+    EXPECT_EQ(found->name, table.name);
+    EXPECT_EQ(found->linear, table.linear);
+  }
+}
+
+TEST(FindOpsTest, WithoutAForcedNameATableOfTheListIsChosen) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const ShapeClass shape = {.weight_dtype = dtype, .kv_dtype = dtype, .head_dim = 64};
+    const auto found = FindOps(DeviceKind::kCpu, shape);
+    ASSERT_TRUE(found.ok());
+    EXPECT_THAT(Names(CpuOpTables(shape)), testing::Contains(found->name));
+    if (dtype != DType::kBF16) {
+      EXPECT_EQ(found->name, CpuOpTables(shape).front().name);
+    }
+  }
+}
+
+TEST(FindOpsTest, AnUnknownNameListsWhatCanRun) {
+  const auto found = FindOps(DeviceKind::kCpu, {}, "cpu/avx1024");
+  EXPECT_EQ(found.status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(found.status().message(), testing::HasSubstr("got cpu/avx1024, here can run "));
+  EXPECT_THAT(found.status().message(), testing::EndsWith("reference"));
+}
+
+TEST(FindOpsTest, CudaIsRefusedByName) {
+  EXPECT_EQ(FindOps(DeviceKind::kCuda, {}).status().code(), StatusCode::kUnimplemented);
+}
+
+}  // namespace
+}  // namespace inflight::ops

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cases.h"
+#include "compare.h"
+#include "ops/add_norm.h"
+#include "ops/embed.h"
+
+namespace inflight::ops {
+namespace {
+
+class NormTest : public testing::Test {
+ protected:
+  std::unique_ptr<Device> device_ = Device::Cpu(3);
+  Stream stream_{*device_};
+};
+
+Tensor Copy(const Tensor& t) { return Tensor::Of(t.view().dtype, t.view().shape, t.ToFloats()); }
+
+TEST_F(NormTest, EveryTableAgreesWithTheReference) {
+  for (const NormCase& c : NormCases()) {
+    const Shape shape = {c.num_tokens, c.hidden_size};
+    const Tensor residual = Tensor::Random(DType::kF32, shape, 1);
+    const Tensor delta = Tensor::Random(DType::kF32, shape, 2);
+    const Tensor weight = Tensor::Random(DType::kF32, {c.hidden_size}, 3, 1);
+    const Tensor bias = Tensor::Random(DType::kF32, {c.hidden_size}, 4, 3);
+    const auto run = [&](const OpTable& table, Tensor& x, Tensor& y) {
+      return table.add_norm(
+          {.residual = x.view(),
+           .delta = c.delta ? delta.view() : TensorView{},
+           .norm = {.kind = c.layer_norm ? NormKind::kLayerNorm : NormKind::kRmsNorm,
+                    .weight = weight.view(),
+                    .bias = c.layer_norm ? bias.view() : TensorView{},
+                    .eps = 1e-5F},
+           .y = y.view()},
+          stream_);
+    };
+    Tensor want_x = Copy(residual);
+    Tensor want(c.y_dtype, shape);
+    ASSERT_EQ(run(ReferenceTable(), want_x, want), Status::Ok());
+    // The mean of n squares (and the mean itself) carries a relative error of n u each side; y has
+    // half of the former, and of the latter an absolute part of the size of the scaled inputs.
+    std::vector<double> bound;
+    for (int64_t i = 0; i < shape.num_elements(); ++i) {
+      const int64_t column = i % c.hidden_size;
+      const double y = std::abs(static_cast<double>(want.Get(i)));
+      const double relative = 2 * (c.hidden_size + 8) * kUnit;
+      const double size = (y + std::abs(static_cast<double>(bias.Get(column))) +
+                           2 * std::abs(static_cast<double>(weight.Get(column))));
+      bound.push_back(RoundedBound(relative * size, y, c.y_dtype));
+    }
+    for (const OpTable& table : VectorTables({})) {
+      Tensor x = Copy(residual);
+      Tensor got(c.y_dtype, shape, 1);
+      ASSERT_EQ(run(table, x, got), Status::Ok());
+      EXPECT_TRUE(SameBits(x.ToFloats(), want_x.ToFloats())) << table.name << " " << c.name;
+      EXPECT_TRUE(Within(got.ToFloats(), want.ToFloats(), bound)) << table.name << " " << c.name;
+    }
+  }
+}
+
+// RMS of (3, 4) with weight (1, 2): mean square 25/2, y = (3, 8) / sqrt(12.5) =
+// (0.848528, 2.262742). LayerNorm of (1, 3) with weight (1, 2), bias (10, 0): mean 2, variance 1: y
+// = (9, 2).
+TEST_F(NormTest, HandCheckedCases) {
+  for (const OpTable& table : CpuOpTables({})) {
+    Tensor x = Tensor::Of(DType::kF32, {1, 2}, {1, 5});
+    const Tensor delta = Tensor::Of(DType::kF32, {1, 2}, {2, -1});
+    const Tensor weight = Tensor::Of(DType::kF32, {2}, {1, 2});
+    const Tensor bias = Tensor::Of(DType::kF32, {2}, {10, 0});
+    Tensor y(DType::kF32, {1, 2});
+    ASSERT_EQ(table.add_norm({.residual = x.view(),
+                              .delta = delta.view(),
+                              .norm = {.weight = weight.view(), .eps = 0},
+                              .y = y.view()},
+                             stream_),
+              Status::Ok());
+    EXPECT_EQ(x.ToFloats(), (std::vector<float>{3, 4})) << table.name;
+    EXPECT_NEAR(y.Get(0), 0.848528, 1e-6) << table.name;
+    EXPECT_NEAR(y.Get(1), 2.262742, 1e-6) << table.name;
+    x = Tensor::Of(DType::kF32, {1, 2}, {1, 3});
+    ASSERT_EQ(table.add_norm({.residual = x.view(),
+                              .norm = {.kind = NormKind::kLayerNorm,
+                                       .weight = weight.view(),
+                                       .bias = bias.view(),
+                                       .eps = 0},
+                              .y = y.view()},
+                             stream_),
+              Status::Ok());
+    EXPECT_EQ(y.ToFloats(), (std::vector<float>{9, 2})) << table.name;
+  }
+}
+
+TEST_F(NormTest, ATokenIsTheSameAloneAndInABatch) {
+  const Tensor x = Tensor::Random(DType::kF32, {16, 515}, 1);
+  const Tensor weight = Tensor::Random(DType::kF32, {515}, 3);
+  const Norm norm = {.weight = weight.view()};
+  for (const OpTable& table : CpuOpTables({})) {
+    Tensor together_x = Copy(x);
+    Tensor alone_x = Copy(x);
+    Tensor together(DType::kF32, {16, 515});
+    Tensor alone(DType::kF32, {16, 515});
+    ASSERT_EQ(table.add_norm({.residual = together_x.view(), .norm = norm, .y = together.view()},
+                             stream_),
+              Status::Ok());
+    for (int64_t t = 0; t < 16; ++t) {
+      const auto row = [t](const Tensor& all) {
+        return TensorView{
+            .data = all.view().as<float>() + t * 515, .dtype = DType::kF32, .shape = {1, 515}};
+      };
+      ASSERT_EQ(table.add_norm({.residual = row(alone_x), .norm = norm, .y = row(alone)}, stream_),
+                Status::Ok());
+    }
+    EXPECT_TRUE(SameBits(together.ToFloats(), alone.ToFloats())) << table.name;
+  }
+}
+
+class EmbedTest : public NormTest {};
+
+TEST_F(EmbedTest, RowsOfPackedTablesAndPositionsAreExact) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const Tensor rows = Tensor::Random(dtype, {131, 37}, 1);
+    const Tensor positions = Tensor::Random(dtype, {9, 37}, 2);
+    const Tensor ids = Tensor::Int32({130, 0, 64, 64});
+    const Tensor at = Tensor::Int32({0, 8, 3, 4});
+    for (const WeightLayout layout : {WeightLayout::kRowMajor, CpuWeightLayout(dtype)}) {
+      const PackedWeight table(dtype, layout, rows);
+      for (const OpTable& ops : CpuOpTables({.weight_dtype = dtype})) {
+        Tensor y(DType::kF32, {4, 37});
+        EmbedParams params = {.ids = ids.view(), .table = table.weight(), .y = y.view()};
+        ASSERT_EQ(ops.embed(params, stream_), Status::Ok());
+        std::vector<float> want;
+        for (const int id : {130, 0, 64, 64})
+          for (int i = 0; i < 37; ++i) want.push_back(rows.Get(id * 37 + i));
+        EXPECT_TRUE(SameBits(y.ToFloats(), want)) << ops.name;
+        params.positions = at.view();
+        params.position_table = positions.view();
+        ASSERT_EQ(ops.embed(params, stream_), Status::Ok());
+        for (int64_t i = 0; i < 4 * 37; ++i)
+          want[static_cast<size_t>(i)] +=
+              positions.Get(at.view().as<int32_t>()[i / 37] * 37 + i % 37);
+        EXPECT_TRUE(SameBits(y.ToFloats(), want)) << ops.name;
+      }
+    }
+  }
+}
+
+TEST_F(EmbedTest, AnIdOutsideTheVocabularyIsRefused) {
+  const PackedWeight table(DType::kF32, WeightLayout::kPanel64,
+                           Tensor::Random(DType::kF32, {10, 4}, 1));
+  Tensor y(DType::kF32, {2, 4});
+  for (const OpTable& ops : CpuOpTables({})) {
+    for (const int bad : {10, -1}) {
+      const Tensor ids = Tensor::Int32({3, bad});
+      EXPECT_EQ(
+          ops.embed({.ids = ids.view(), .table = table.weight(), .y = y.view()}, stream_).message(),
+          "ids[1]: got " + std::to_string(bad) + ", needed [0, 10)");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace inflight::ops

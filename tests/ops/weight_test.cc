@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/weight.h"
+
+#include <gtest/gtest.h>
+
+#include "compare.h"
+
+namespace inflight::ops {
+namespace {
+
+TEST(WeightTest, LayoutNamesAreReadBack) {
+  for (const WeightLayout layout :
+       {WeightLayout::kRowMajor, WeightLayout::kPanel64, WeightLayout::kPanel64Vnni2})
+    EXPECT_EQ(WeightLayoutFromName(WeightLayoutName(layout)), layout);
+  EXPECT_EQ(WeightLayoutFromName("panel65"), std::nullopt);
+}
+
+TEST(WeightTest, BytesCountThePadding) {
+  EXPECT_EQ(WeightBytes(DType::kF32, WeightLayout::kRowMajor, 65, 3), 65U * 3 * 4);
+  EXPECT_EQ(WeightBytes(DType::kF32, WeightLayout::kPanel64, 65, 3), 128U * 3 * 4);
+  EXPECT_EQ(WeightBytes(DType::kF16, WeightLayout::kPanel64, 64, 3), 64U * 3 * 2);
+  EXPECT_EQ(WeightBytes(DType::kBF16, WeightLayout::kPanel64Vnni2, 1, 3), 64U * 4 * 2);
+  EXPECT_EQ(WeightBytes(DType::kBF16, WeightLayout::kPanel64Vnni2, 0, 3), 0U);
+}
+
+// W[n][k] = n + k / 4 stands where the layout says, and zeros fill the tile.
+TEST(WeightTest, HandCheckedPlaces) {
+  Tensor w(DType::kF32, {66, 3});
+  for (int n = 0; n < 66; ++n)
+    for (int k = 0; k < 3; ++k) w.Set(n * 3 + k, static_cast<float>(n) + static_cast<float>(k) / 4);
+  const PackedWeight panel(DType::kF32, WeightLayout::kPanel64, w);
+  const auto* f32 = static_cast<const float*>(panel.weight().data);
+  EXPECT_EQ(f32[0], 0);                         // [0][0]
+  EXPECT_EQ(f32[63], 63);                       // [63][0]
+  EXPECT_EQ(f32[2 * 64 + 5], 5.5F);             // [5][2]
+  EXPECT_EQ(f32[3 * 64 + 1 * 64 + 1], 65.25F);  // second panel: [65][1]
+  EXPECT_EQ(f32[3 * 64 + 2], 0);                // padding: row 66
+
+  const PackedWeight pairs(DType::kBF16, WeightLayout::kPanel64Vnni2, w);
+  const auto* bf16 = static_cast<const BFloat16*>(pairs.weight().data);
+  EXPECT_EQ(bf16[0].ToFloat(), 0);                    // [0][0]
+  EXPECT_EQ(bf16[1].ToFloat(), 0.25F);                // [0][1]
+  EXPECT_EQ(bf16[2 * 17].ToFloat(), 17);              // [17][0]: second group of sixteen
+  EXPECT_EQ(bf16[128 + 2 * 17].ToFloat(), 17.5F);     // [17][2]
+  EXPECT_EQ(bf16[128 + 2 * 17 + 1].ToFloat(), 0);     // padding: k 3
+  EXPECT_EQ(bf16[256 + 2 * 1 + 1].ToFloat(), 65.0F);  // second panel: [65][1] = 65.25 rounded
+}
+
+TEST(WeightTest, UnpackingInvertsPackingFromEveryDTypeToEveryLayout) {
+  const auto device = Device::Cpu(3);
+  for (const DType from : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const DType to : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (const WeightLayout layout : {WeightLayout::kRowMajor, CpuWeightLayout(to)}) {
+        for (const auto& [rows, columns] : {std::pair{1, 1}, {63, 31}, {64, 32}, {130, 67}}) {
+          const Tensor w = Tensor::Random(from, {rows, columns}, 17);
+          Tensor rounded(to, {rows, columns});
+          for (int i = 0; i < rows * columns; ++i) rounded.Set(i, w.Get(i));
+          const PackedWeight packed(to, layout, w, &device->cpu_pool());
+          std::vector<float> got(static_cast<size_t>(rows) * static_cast<size_t>(columns));
+          for (int n = 0; n < rows; ++n)
+            UnpackWeightRow(packed.weight(), n, got.data() + n * columns);
+          EXPECT_TRUE(SameBits(got, rounded.ToFloats()))
+              << DTypeName(from) << " to " << DTypeName(to) << " " << WeightLayoutName(layout)
+              << " " << rows << "x" << columns;
+          std::vector<float> twice = got;
+          for (int n = 0; n < rows; ++n)
+            AddWeightRow(packed.weight(), n, twice.data() + n * columns);
+          for (float& v : got) v *= 2;
+          EXPECT_TRUE(SameBits(twice, got));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace inflight::ops
