@@ -48,7 +48,10 @@ uint64_t HeaderChecksum(const Header& header) {
   return XXH3_64bits(&header, offsetof(Header, header_checksum));
 }
 
-Status Corrupt(std::string what) { return {StatusCode::kDataLoss, std::move(what)}; }
+Status Corrupt(const std::string& what) {
+  return {StatusCode::kDataLoss,
+          what + "; copy the engine again, or rebuild it with `inflight build`"};
+}
 
 // Takes typed values from the front of a byte range; a read past the end fails and stays failed.
 class TableReader {
@@ -179,7 +182,7 @@ Result<Header> ParseHeader(std::span<const std::byte> begin, uint64_t file_bytes
                               "`inflight build --checkpoint-dir CHECKPOINT --output-dir ENGINE`",
                               header.version, kEngineFormatVersion));
   if (header.header_checksum != HeaderChecksum(header))
-    return Corrupt("the header's checksum is wrong; copy or rebuild the engine");
+    return Corrupt("the header's checksum is wrong");
   if (header.file_bytes != file_bytes)
     return Corrupt(fmt::format("{}: the header says {} bytes, the file has {}",
                                file_bytes < header.file_bytes ? "truncated" : "has grown",
@@ -198,7 +201,7 @@ Result<EngineTable> Parse(std::span<const std::byte> begin, uint64_t file_bytes)
     return Corrupt("truncated: the tensor table is not complete");
   const std::span<const std::byte> encoded = begin.subspan(sizeof(header), header.table_bytes);
   if (XXH3_64bits(encoded.data(), encoded.size()) != header.table_checksum)
-    return Corrupt("the tensor table's checksum is wrong; copy or rebuild the engine");
+    return Corrupt("the tensor table's checksum is wrong");
 
   EngineTable table;
   table.target =

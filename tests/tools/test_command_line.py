@@ -145,16 +145,28 @@ def test_inspect_shows_model_and_memory_plan(engine):
     assert "KV cache" in text and "sequences at full length (256 tokens)" in text
 
 
-def test_truncated_engine_and_wrong_version_are_refused_with_the_remedy(engine, tmp_path):
+def damaged_engine(engine, tmp_path, damage):
+    """A copy of the engine whose packed file went through `damage`; returns the error of running it."""
     broken = tmp_path / "broken"
     broken.mkdir()
     for path in (engine / "engine").iterdir():
         (broken / path.name).write_bytes(path.read_bytes())
-    packed = next(path for path in broken.iterdir() if path.suffix == ".engine")
-    packed.write_bytes(packed.read_bytes()[:-4096])
+    packed = broken / "rank0.engine"
+    packed.write_bytes(damage(packed.read_bytes()))
     done = run("run", broken, "--prompt", "x", check=False)
     assert done.returncode == 1
-    assert packed.name in done.stderr and "inflight build" in done.stderr
+    assert "rank0.engine" in done.stderr
+    return done.stderr
+
+
+def test_truncated_engine_is_refused_with_the_remedy(engine, tmp_path):
+    error = damaged_engine(engine, tmp_path, lambda data: data[:-4096])
+    assert "truncated" in error and "inflight build" in error
+
+
+def test_engine_of_another_version_is_refused_with_the_remedy(engine, tmp_path):
+    error = damaged_engine(engine, tmp_path, lambda data: data[:16] + (99).to_bytes(4, "little") + data[20:])
+    assert "version 99" in error and "inflight build" in error
 
 
 def test_checkpoint_with_a_missing_tensor_names_it(engine, tmp_path):
