@@ -28,7 +28,7 @@ const Usage kUsage = {"inflight bench DIR | --shape llama-3.2-1b [--batch 1,16,6
                       "computed from this machine's measured read bandwidth and arithmetic peak."};
 
 struct Options {
-  LocalModelOptions model;
+  LocalModelOptions model{.executor = {.step_time_goal_ms = 60000}};  // whole prompts in one step
   std::string shape;
   std::string batch = "1,16,64";
   int input_len = 128;
@@ -63,7 +63,8 @@ config::Schema<Options> MakeSchema() {
       "ops", [](Options& o) -> auto& { return o.model.ops; }, "Operator table by name.");
   schema.Add(
       "step_time_goal_ms", [](Options& o) -> auto& { return o.model.executor.step_time_goal_ms; },
-      "As of serve; large values measure whole prompts in one step.", config::Range(1, 600000));
+      "As of serve; the large default computes whole prompts in one step.",
+      config::Range(1, 600000));
   return schema;
 }
 
@@ -226,6 +227,10 @@ Status Bench::RunBatch(int batch) const {
       if (step.host_ns > 0) host_us.push_back(static_cast<double>(step.host_ns) * 1e-3);
     }
   }
+  if (decode_s.empty() || prefill_tokens == 0)
+    return FailedPrecondition(fmt::format(
+        "no step held {} sequences in decode alone; raise --output-len or --step-time-goal-ms",
+        batch));
   PrintPrefill(batch, prefill_tokens, prefill_s);
   PrintDecode(batch, decode_s, host_us);
   return Status::Ok();
