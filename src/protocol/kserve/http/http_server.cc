@@ -155,8 +155,6 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Start(serving::Server& server,
   }
   auto http_server = std::make_unique<Server>(server, options);
   RETURN_IF_ERROR(http_server->Listen(options.listener));
-  logging::Info("started HTTP service",
-                {{"address", options.listener.address}, {"port", http_server->port()}});
   return std::unique_ptr<HttpServer>(std::move(http_server));
 }
 

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The metrics page: Triton's nv_inference_* families, the TensorRT-LLM back-end's nv_trt_llm_*
+// gauges (spec/triton-protocol.md 4.2, 4.3) and our own inflight_* latencies and token counts.
+#pragma once
+
+#include <string>
+
+#include "serving/server.h"
+
+namespace inflight::metrics {
+
+std::string MetricsPage(const serving::Server& server);
+
+}  // namespace inflight::metrics

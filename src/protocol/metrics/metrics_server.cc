@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/metrics/metrics_server.h"
+
+#include <string>
+#include <utility>
+
+#include "protocol/metrics/metrics_page.h"
+
+namespace inflight::metrics {
+namespace {
+
+using http_listener::HttpRequest;
+using http_listener::HttpResponder;
+using http_listener::HttpResponse;
+
+constexpr size_t kMaxBodyBytes = 64 * 1024;  // of requests that have no use for one
+
+HttpResponse TextError(int status, std::string_view message) {
+  return {.status = status,
+          .headers = {{"Content-Type", "text/plain"}},
+          .body = R"({"error":")" + std::string(message) + "\"}"};
+}
+
+class Handler : public http_listener::HttpHandler {
+ public:
+  explicit Handler(const serving::Server& server) : server_(server) {}
+
+  size_t MaxBodyBytes(const HttpRequest&) const override { return kMaxBodyBytes; }
+  HttpResponse BodyTooLarge(const HttpRequest&, std::optional<uint64_t>) const override {
+    return TextError(400, "request body exceeds the maximum of 65536 bytes");
+  }
+  HttpResponse BadRequest(std::string_view) const override {
+    return TextError(400, "malformed HTTP request");
+  }
+
+  void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
+    if (request.method != "GET") return responder->Send(TextError(405, "Method Not Allowed"));
+    HttpResponse response{.headers = {{"Content-Type", "text/plain; charset=utf-8"}}};
+    const std::string_view path = request.path();
+    // Other paths are empty pages, as in Triton.
+    if (path == "/metrics" || path == "/metrics/") response.body = MetricsPage(server_);
+    responder->Send(std::move(response));
+  }
+
+ private:
+  const serving::Server& server_;
+};
+
+class MetricsServerImpl : public MetricsServer {
+ public:
+  explicit MetricsServerImpl(const serving::Server& server) : handler_(server) {}
+
+  Status Listen(const http_listener::ListenerOptions& options) {
+    ASSIGN_OR_RETURN(listener_, http_listener::HttpListener::Start(handler_, options));
+    return Status::Ok();
+  }
+
+  int port() const override { return listener_->port(); }
+  void Stop(std::chrono::milliseconds drain) override { listener_->Stop(drain); }
+
+ private:
+  Handler handler_;
+  std::unique_ptr<http_listener::HttpListener> listener_;  // stops before the handler goes
+};
+
+}  // namespace
+
+Result<std::unique_ptr<MetricsServer>> MetricsServer::Start(const serving::Server& server,
+                                                            MetricsOptions options) {
+  auto metrics_server = std::make_unique<MetricsServerImpl>(server);
+  RETURN_IF_ERROR(metrics_server->Listen(options.listener));
+  return std::unique_ptr<MetricsServer>(std::move(metrics_server));
+}
+
+}  // namespace inflight::metrics
