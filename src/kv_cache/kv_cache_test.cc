@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kv_cache/kv_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace inflight::kv_cache {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<TokenId> Iota(int n, TokenId first = 0) {
+  std::vector<TokenId> tokens(static_cast<size_t>(n));
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+// ---- BlockPool ----
+
+struct PoolTest : ::testing::Test {
+  BlockPool pool{4, [this](BlockId block) { evicted.push_back(block); }};
+  std::vector<BlockId> evicted;
+
+  std::vector<BlockId> Allocate(size_t n) {
+    std::vector<BlockId> out(n, -1);
+    EXPECT_TRUE(pool.Allocate(out).ok());
+    return out;
+  }
+};
+
+TEST_F(PoolTest, AllocatesNothingWhenTooFewAreFree) {
+  Allocate(3);
+  std::vector<BlockId> out(2, -1);
+  const Status status = pool.Allocate(out);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(), "KV cache: 2 blocks wanted, 1 free");
+  EXPECT_THAT(out, ElementsAre(-1, -1));
+  EXPECT_EQ(pool.num_free(), 1);
+  EXPECT_EQ(pool.num_used(), 3);
+}
+
+TEST_F(PoolTest, BlockReturnsWithItsLastReference) {
+  const BlockId block = Allocate(1)[0];
+  pool.Take(block);
+  EXPECT_EQ(pool.refs(block), 2);
+  pool.Release(block, /*keep_contents=*/false);
+  EXPECT_EQ(pool.num_used(), 1);
+  pool.Release(block, /*keep_contents=*/false);
+  EXPECT_EQ(pool.num_used(), 0);
+}
+
+TEST_F(PoolTest, FreeBlocksGoBeforeReusableOnesAndThoseByAge) {
+  const auto blocks = Allocate(3);
+  pool.Release(blocks[2], /*keep_contents=*/true);
+  pool.Release(blocks[0], /*keep_contents=*/true);
+  EXPECT_EQ(pool.num_free(), 3);
+  EXPECT_EQ(pool.num_reusable(), 2);
+  EXPECT_THAT(Allocate(1), ElementsAre(3));  // the one that was never used
+  EXPECT_TRUE(evicted.empty());
+  EXPECT_THAT(Allocate(2), ElementsAre(blocks[2], blocks[0]));
+  EXPECT_THAT(evicted, ElementsAre(blocks[2], blocks[0]));
+}
+
+TEST_F(PoolTest, TakingAReusableBlockSavesItFromEviction) {
+  const auto blocks = Allocate(4);
+  for (const BlockId block : blocks) pool.Release(block, /*keep_contents=*/true);
+  pool.Take(blocks[0]);
+  EXPECT_EQ(pool.num_free(), 3);
+  EXPECT_THAT(Allocate(3), ElementsAre(blocks[1], blocks[2], blocks[3]));
+  pool.Release(blocks[0], /*keep_contents=*/true);
+  EXPECT_THAT(Allocate(1), ElementsAre(blocks[0]));
+}
+
+// ---- PrefixIndex ----
+
+uint64_t SameHash(const void*, size_t, uint64_t) { return 42; }
+
+TEST(PrefixIndexTest, FindsAChildByItsParentAndTokens) {
+  PrefixIndex index(8, 2);
+  const auto root = index.Root(0);
+  const auto first = index.Insert(root, Iota(2), 5);
+  const auto second = index.Insert(first, Iota(2), 3);
+  EXPECT_EQ(index.Find(root, Iota(2)).block, 5);
+  EXPECT_EQ(index.Find(first, Iota(2)).block, 3);
+  EXPECT_EQ(index.Find(second, Iota(2)).block, -1);
+  EXPECT_EQ(index.Find(root, Iota(2, 1)).block, -1);
+  EXPECT_EQ(index.Find(index.Root(1), Iota(2)).block, -1) << "another salt";
+}
+
+TEST(PrefixIndexTest, EqualHashesAreToldApartByTokensParentAndSalt) {
+  PrefixIndex index(8, 2, &SameHash);
+  const auto root = index.Root(0);
+  const auto a = index.Insert(root, Iota(2, 10), 0);
+  index.Insert(root, Iota(2, 20), 1);
+  index.Insert(a, Iota(2, 20), 2);
+  EXPECT_EQ(index.Find(root, Iota(2, 10)).block, 0);
+  EXPECT_EQ(index.Find(root, Iota(2, 20)).block, 1);
+  EXPECT_EQ(index.Find(a, Iota(2, 20)).block, 2);
+  EXPECT_EQ(index.Find(root, Iota(2, 30)).block, -1);
+  EXPECT_EQ(index.Find(a, Iota(2, 10)).block, -1);
+  EXPECT_EQ(index.Find(index.Root(9), Iota(2, 10)).block, -1);
+  index.Erase(1);
+  EXPECT_EQ(index.Find(root, Iota(2, 20)).block, -1);
+  EXPECT_EQ(index.Find(a, Iota(2, 20)).block, 2);
+}
+
+TEST(PrefixIndexTest, ChildrenOfAnErasedBlockAreOutOfReachForEver) {
+  PrefixIndex index(8, 2);
+  const auto root = index.Root(0);
+  const auto old_parent = index.Insert(root, Iota(2), 0);
+  index.Insert(old_parent, Iota(2, 7), 1);
+  index.Erase(0);
+  EXPECT_FALSE(index.IsLive(old_parent));
+  const auto new_parent = index.Insert(root, Iota(2), 0);  // same block, same tokens
+  EXPECT_EQ(index.Find(new_parent, Iota(2, 7)).block, -1);
+}
+
+// ---- KvCache ----
+
+struct KvCacheTest : ::testing::Test {
+  static constexpr GroupConfig kGroup{.num_blocks = 8, .block_size = 4};
+  KvCache cache{std::span(&kGroup, 1), /*enable_prefix_reuse=*/true};
+
+  // The number of reused tokens; -1 when it does not fit.
+  int Start(SequenceBlocks* sequence, const std::vector<TokenId>& tokens, int max_kv_tokens,
+            uint64_t salt = 0) {
+    int num_cached = 0;
+    const bool fits = cache.Start(
+        {.tokens = tokens, .salt = salt, .max_kv_tokens = max_kv_tokens, .max_reused_blocks = 100},
+        sequence, &num_cached);
+    return fits ? num_cached : -1;
+  }
+
+  // A sequence that computed all of `tokens`, published, and went.
+  void Remember(const std::vector<TokenId>& tokens, uint64_t salt = 0) {
+    SequenceBlocks sequence;
+    const int n = static_cast<int>(tokens.size());
+    ASSERT_GE(Start(&sequence, tokens, n, salt), 0);
+    cache.Extend(&sequence, n);
+    cache.Publish(&sequence, tokens, n);
+    cache.Free(&sequence);
+  }
+};
+
+TEST_F(KvCacheTest, ReservesTheWholeLengthAtTheStart) {
+  SequenceBlocks a, b;
+  EXPECT_EQ(Start(&a, Iota(5), 21), 0);  // 6 blocks
+  EXPECT_EQ(cache.stats().blocks_used, 0) << "reserved, not taken";
+  EXPECT_EQ(Start(&b, Iota(5, 50), 9), -1) << "3 blocks, 2 left";
+  EXPECT_TRUE(b.groups.empty());
+  EXPECT_EQ(Start(&b, Iota(5, 50), 8), 0);
+  cache.Extend(&a, 21);
+  cache.Extend(&b, 8);
+  EXPECT_EQ(cache.stats().blocks_used, 8);
+  cache.Free(&a);
+  cache.Free(&b);
+  EXPECT_EQ(cache.stats().blocks_used, 0);
+}
+
+TEST_F(KvCacheTest, EndGrowthGivesTheReservationToOthers) {
+  SequenceBlocks a, b;
+  Start(&a, Iota(5), 32);
+  cache.Extend(&a, 5);  // 2 of 8 blocks
+  const uint64_t version = cache.version();
+  EXPECT_EQ(Start(&b, Iota(5, 50), 24), -1);
+  cache.EndGrowth(&a);
+  EXPECT_NE(cache.version(), version);
+  EXPECT_EQ(Start(&b, Iota(5, 50), 24), 0);
+  cache.Free(&a);
+  cache.Free(&b);
+}
+
+TEST_F(KvCacheTest, ReusesFullBlocksAndAlwaysComputesTheLastPromptToken) {
+  Remember(Iota(10));
+  SequenceBlocks sequence;
+  EXPECT_EQ(Start(&sequence, Iota(10), 12), 8);
+  cache.Free(&sequence);
+  EXPECT_EQ(Start(&sequence, Iota(9), 12), 8);
+  cache.Free(&sequence);
+  EXPECT_EQ(Start(&sequence, Iota(8), 12), 4) << "token 7 must be computed for its logits";
+  cache.Free(&sequence);
+  EXPECT_EQ(Start(&sequence, Iota(3), 12), 0);
+  cache.Free(&sequence);
+  EXPECT_EQ(Start(&sequence, Iota(10), 12, /*salt=*/1), 0);
+  cache.Free(&sequence);
+}
+
+TEST_F(KvCacheTest, CollidingHashesNeverLendAnotherPromptsBlocks) {
+  KvCache colliding(std::span(&kGroup, 1), true, &SameHash);
+  SequenceBlocks a, b;
+  int num_cached = 0;
+  const auto tokens = Iota(8);
+  ASSERT_TRUE(colliding.Start({.tokens = tokens, .max_kv_tokens = 8, .max_reused_blocks = 9}, &a,
+                              &num_cached));
+  colliding.Extend(&a, 8);
+  colliding.Publish(&a, tokens, 8);
+  const auto others = Iota(9, 30);
+  ASSERT_TRUE(colliding.Start({.tokens = others, .max_kv_tokens = 9, .max_reused_blocks = 9}, &b,
+                              &num_cached));
+  EXPECT_EQ(num_cached, 0);
+}
+
+TEST_F(KvCacheTest, CreditsBlocksThatOthersHoldButChargesIdleOnes) {
+  const auto tokens = Iota(17);
+  Remember(tokens);  // 4 full blocks reusable, 8 free in all
+  SequenceBlocks a, b, c;
+  EXPECT_EQ(Start(&a, tokens, 20), 16);  // takes 4 idle ones and reserves 1
+  EXPECT_EQ(Start(&b, tokens, 20), 16);  // shares the 4, reserves 1
+  EXPECT_EQ(Start(&c, Iota(5, 50), 9), -1) << "8 - 4 - 2 = 2 blocks left, 3 wanted";
+  EXPECT_EQ(Start(&c, Iota(5, 50), 8), 0);
+  EXPECT_EQ(cache.stats().blocks_used, 4);
+  cache.Free(&a);
+  EXPECT_EQ(cache.stats().blocks_used, 4) << "b still holds them";
+  cache.Free(&b);
+  cache.Free(&c);
+  EXPECT_EQ(cache.stats().blocks_used, 0);
+}
+
+TEST_F(KvCacheTest, EvictsLeavesFirst) {
+  Remember(Iota(16));  // 4 blocks
+  SequenceBlocks other;
+  EXPECT_EQ(Start(&other, Iota(4, 90), 24), 0);
+  cache.Extend(&other, 24);  // 6 blocks: 4 free ones and 2 evicted
+  SequenceBlocks again;
+  EXPECT_EQ(Start(&again, Iota(16), 16), -1) << "2 idle and 2 more";
+  cache.Free(&other);
+  EXPECT_EQ(Start(&again, Iota(16), 16), 8) << "the first two blocks survived";
+  cache.Free(&again);
+}
+
+TEST_F(KvCacheTest, PublishesOnlyBlocksThatAreFullOfValidTokens) {
+  const auto tokens = Iota(12);
+  SequenceBlocks a, b;
+  Start(&a, tokens, 12);
+  cache.Extend(&a, 12);
+  cache.Publish(&a, tokens, 7);
+  EXPECT_EQ(Start(&b, tokens, 12), 4);
+  cache.Free(&b);
+  cache.Publish(&a, tokens, 11);
+  EXPECT_EQ(Start(&b, tokens, 12), 8);
+  cache.Free(&b);
+  cache.Free(&a);
+}
+
+TEST_F(KvCacheTest, TwinThatOutlivesThePublishedBlocksPublishesItsOwn) {
+  const auto tokens = Iota(9);
+  SequenceBlocks a, b, filler, c;
+  Start(&a, tokens, 9);
+  Start(&b, tokens, 9);  // computes the same, unknowingly
+  cache.Extend(&a, 9);
+  cache.Extend(&b, 9);
+  cache.Publish(&a, tokens, 4);
+  cache.Publish(&b, tokens, 4);  // finds a's block
+  cache.Free(&a);
+  EXPECT_EQ(Start(&filler, Iota(1, 90), 20), 0);
+  cache.Extend(&filler, 20);  // all the rest: a's block is evicted
+  cache.Publish(&b, tokens, 9);
+  cache.Free(&filler);
+  EXPECT_EQ(Start(&c, tokens, 9), 8);
+  EXPECT_EQ(c.groups[0].blocks[0], b.groups[0].blocks[0]);
+  cache.Free(&b);
+  cache.Free(&c);
+}
+
+TEST_F(KvCacheTest, CountersTellReusedFromNewAndMissed) {
+  Remember(Iota(8));  // 2 new; 1 matchable block missed
+  SequenceBlocks sequence;
+  Start(&sequence, Iota(14), 14);  // 2 reused, 1 of 3 matchable missed
+  cache.Extend(&sequence, 14);     // 2 new
+  const KvCacheStats stats = cache.stats();
+  EXPECT_EQ(stats.alloc_new, 4);
+  EXPECT_EQ(stats.reused, 2);
+  EXPECT_EQ(stats.missed, 2);
+  EXPECT_EQ(stats.alloc_total, 6);
+  EXPECT_EQ(stats.blocks_max, 8);
+  EXPECT_EQ(stats.blocks_used, 4);
+  EXPECT_EQ(stats.blocks_free, 4);
+  cache.Free(&sequence);
+}
+
+TEST(KvCacheGroupsTest, PrefixIsReusedAsFarAsEveryGroupHasIt) {
+  const std::vector<GroupConfig> groups = {{.num_blocks = 8, .block_size = 8},
+                                           {.num_blocks = 16, .block_size = 4}};
+  KvCache cache(groups, true);
+  const auto tokens = Iota(20);
+  SequenceBlocks a, b;
+  int num_cached = -1;
+  ASSERT_TRUE(cache.Start({.tokens = tokens, .max_kv_tokens = 20, .max_reused_blocks = 9}, &a,
+                          &num_cached));
+  cache.Extend(&a, 20);
+  EXPECT_EQ(a.groups[0].blocks.size(), 3u);
+  EXPECT_EQ(a.groups[1].blocks.size(), 5u);
+  cache.Publish(&a, tokens, 12);  // 1 block of the first group, 3 of the second
+  ASSERT_TRUE(cache.Start({.tokens = tokens, .max_kv_tokens = 20, .max_reused_blocks = 9}, &b,
+                          &num_cached));
+  EXPECT_EQ(num_cached, 8);
+  EXPECT_EQ(b.groups[0].blocks.size(), 1u);
+  EXPECT_EQ(b.groups[1].blocks.size(), 2u);
+  cache.Free(&a);
+  cache.Free(&b);
+}
+
+TEST(KvCacheReuseOffTest, NothingIsPublishedOrMissed) {
+  const GroupConfig group{.num_blocks = 8, .block_size = 4};
+  KvCache cache(std::span(&group, 1), /*enable_prefix_reuse=*/false);
+  const auto tokens = Iota(8);
+  for (int i = 0; i < 2; ++i) {
+    SequenceBlocks sequence;
+    int num_cached = -1;
+    ASSERT_TRUE(cache.Start({.tokens = tokens, .max_kv_tokens = 8, .max_reused_blocks = 9},
+                            &sequence, &num_cached));
+    EXPECT_EQ(num_cached, 0);
+    cache.Extend(&sequence, 8);
+    cache.Publish(&sequence, tokens, 8);
+    cache.Free(&sequence);
+  }
+  EXPECT_EQ(cache.stats().missed, 0);
+  EXPECT_EQ(cache.stats().reused, 0);
+}
+
+}  // namespace
+}  // namespace inflight::kv_cache

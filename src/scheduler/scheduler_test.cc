@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <numeric>
+
+#include "scheduler/prefill_pace.h"
+
+namespace inflight::scheduler {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr PrefillShare kNoGoal{.beside_decode = 1 << 20, .alone = 1 << 20};
+
+// A scheduler whose steps finish as soon as they are planned, unless a test says otherwise.
+class SchedulerTest : public ::testing::Test {
+ protected:
+  void Make(const SchedulerOptions& options, int64_t num_blocks = 64, int block_size = 4) {
+    const kv_cache::GroupConfig group{.num_blocks = num_blocks, .block_size = block_size};
+    cache_ = std::make_unique<kv_cache::KvCache>(std::span(&group, 1), /*reuse=*/true);
+    scheduler_ = std::make_unique<Scheduler>(options, cache_.get());
+  }
+
+  SequenceState* Add(int prompt_len, int max_tokens, float priority = 0.5F) {
+    auto& tokens = tokens_.emplace_back(static_cast<size_t>(prompt_len));
+    std::iota(tokens.begin(), tokens.end(), static_cast<TokenId>(1000 * tokens_.size()));
+    return AddTokens(max_tokens, priority);
+  }
+
+  SequenceState* AddTokens(int max_tokens, float priority = 0.5F) {
+    SequenceState& sequence = sequences_.emplace_back();
+    sequence.tokens = &tokens_.back();
+    sequence.priority = priority;
+    sequence.arrival = sequences_.size();
+    sequence.max_seq_len = static_cast<int>(tokens_.back().size()) + max_tokens;
+    scheduler_->Add(&sequence);
+    return &sequence;
+  }
+
+  // Plans a step and pretends that it was collected.
+  const StepPlan& Plan(const PrefillShare& share = kNoGoal) {
+    scheduler_->Plan(share, &step_);
+    for (int r = 0; r < step_.plan.num_rows; ++r) {
+      if (row(r).is_prefill != 0) {
+        scheduler_->Publish(step_.rows[static_cast<size_t>(r)],
+                            row(r).first_position + row(r).num_query_tokens);
+      }
+    }
+    return step_.plan;
+  }
+
+  const PlanRow& row(int r) const { return step_.plan.rows[static_cast<size_t>(r)]; }
+
+  std::vector<int> QueryTokens() const {
+    std::vector<int> counts;
+    for (int r = 0; r < step_.plan.num_rows; ++r) counts.push_back(row(r).num_query_tokens);
+    return counts;
+  }
+
+  void End(SequenceState* sequence) {
+    scheduler_->Remove(sequence);
+    scheduler_->Release(sequence, 0);
+  }
+
+  std::unique_ptr<kv_cache::KvCache> cache_;
+  std::unique_ptr<Scheduler> scheduler_;
+  PlannedStep step_;
+  std::deque<std::vector<TokenId>> tokens_;
+  std::deque<SequenceState> sequences_;
+};
+
+TEST_F(SchedulerTest, PromptIsComputedThenEachStepDecodesOneToken) {
+  Make({.max_batch_size = 4, .max_num_tokens = 32, .max_slots = 4});
+  SequenceState* a = Add(5, 3);
+  Plan();
+  EXPECT_THAT(step_.admitted, ElementsAre(a));
+  EXPECT_THAT(QueryTokens(), ElementsAre(5));
+  EXPECT_EQ(row(0).is_prefill, 1);
+  EXPECT_EQ(row(0).yields, 1);
+  EXPECT_EQ(row(0).first_position, 0);
+  EXPECT_EQ(step_.plan.num_updates, 1);
+  EXPECT_EQ(step_.plan.updates[0].num_blocks, 2);
+  Plan();
+  EXPECT_THAT(step_.admitted, IsEmpty());
+  EXPECT_EQ(row(0).is_prefill, 0);
+  EXPECT_EQ(row(0).first_position, 5);
+  EXPECT_EQ(step_.plan.num_updates, 0) << "position 5 is in the second block";
+  EXPECT_EQ(Plan().num_rows, 1);
+  EXPECT_EQ(row(0).first_position, 6);
+  EXPECT_EQ(Plan().num_rows, 0)
+      << "all 3 tokens are planned; a length known in advance wastes none";
+}
+
+TEST_F(SchedulerTest, BlocksAreSentWhenTheFirstTokenNeedsThem) {
+  Make({.max_batch_size = 4, .max_num_tokens = 32, .max_slots = 4});
+  Add(4, 6);
+  Plan();
+  EXPECT_EQ(step_.plan.updates[0].num_blocks, 1);
+  Plan();  // position 4 begins the second block
+  ASSERT_EQ(step_.plan.num_updates, 1);
+  EXPECT_EQ(step_.plan.updates[0].first_idx, 1);
+  EXPECT_EQ(step_.plan.updates[0].num_blocks, 1);
+}
+
+TEST_F(SchedulerTest, DecodeRowsComeFirstAndLeaveTheRestToPrefill) {
+  Make({.max_batch_size = 4, .max_num_tokens = 10, .max_slots = 4});
+  Add(3, 9);
+  Add(3, 9);
+  Plan();
+  Add(20, 4);
+  Plan();
+  EXPECT_EQ(step_.plan.num_decode_rows, 2);
+  EXPECT_THAT(QueryTokens(), ElementsAre(1, 1, 8));
+  EXPECT_EQ(step_.plan.num_yields, 2) << "the chunk does not complete its prompt";
+  EXPECT_EQ(row(2).yields, 0);
+}
+
+TEST_F(SchedulerTest, ChunksEndOnBlockBoundariesUntilTheLast) {
+  Make({.max_batch_size = 4, .max_num_tokens = 11, .max_slots = 4});
+  Add(21, 4);
+  Plan();
+  EXPECT_THAT(QueryTokens(), ElementsAre(8));
+  Plan();
+  EXPECT_THAT(QueryTokens(), ElementsAre(8));
+  EXPECT_EQ(row(0).first_position, 8);
+  Plan();
+  EXPECT_THAT(QueryTokens(), ElementsAre(5));
+  EXPECT_EQ(row(0).yields, 1);
+}
+
+TEST_F(SchedulerTest, StepGoalBoundsPrefillButNotBelowABlock) {
+  Make({.max_batch_size = 4, .max_num_tokens = 64, .max_slots = 4});
+  Add(30, 4);
+  Plan({.beside_decode = 64, .alone = 9});
+  EXPECT_THAT(QueryTokens(), ElementsAre(8));
+  Plan({.beside_decode = 64, .alone = 1});
+  EXPECT_THAT(QueryTokens(), ElementsAre(4));
+}
+
+TEST_F(SchedulerTest, StepWithLessThanABlockLeftStillMakesProgress) {
+  Make({.max_batch_size = 4, .max_num_tokens = 4, .max_slots = 4});
+  Add(4, 9);
+  Plan();
+  Add(10, 2);
+  Plan();
+  EXPECT_THAT(QueryTokens(), ElementsAre(1, 3));
+}
+
+TEST_F(SchedulerTest, WithoutChunkingAPromptWaitsForAStepThatHoldsItWhole) {
+  Make(
+      {.max_batch_size = 4, .max_num_tokens = 16, .max_slots = 4, .enable_chunked_prefill = false});
+  Add(10, 2);
+  Add(10, 4);
+  Plan();
+  EXPECT_THAT(QueryTokens(), ElementsAre(10));
+  Plan();
+  EXPECT_THAT(QueryTokens(), ElementsAre(1, 10));
+}
+
+TEST_F(SchedulerTest, NobodyOvertakesTheFirstThatDoesNotFit) {
+  Make({.max_batch_size = 4, .max_num_tokens = 64, .max_slots = 4}, /*num_blocks=*/8);
+  SequenceState* a = Add(8, 9);     // 4 blocks at full length
+  SequenceState* big = Add(8, 13);  // 5 blocks
+  SequenceState* small = Add(2, 2);
+  Plan();
+  EXPECT_THAT(step_.admitted, ElementsAre(a));
+  Plan();
+  EXPECT_THAT(step_.admitted, IsEmpty());
+  End(a);
+  Plan();
+  EXPECT_THAT(step_.admitted, ElementsAre(big, small));
+}
+
+TEST_F(SchedulerTest, HigherPriorityGoesFirstTiesByArrival) {
+  Make({.max_batch_size = 1, .max_num_tokens = 64, .max_slots = 1});
+  SequenceState* low = Add(4, 1, 0.2F);
+  SequenceState* first = Add(4, 1);
+  SequenceState* second = Add(4, 1);
+  SequenceState* high = Add(4, 1, 0.9F);
+  for (SequenceState* expected : {high, first, second, low}) {
+    Plan();
+    ASSERT_THAT(step_.admitted, ElementsAre(expected));
+    End(expected);
+  }
+}
+
+TEST_F(SchedulerTest, RemovedSequenceLeavesTheNextPlanButKeepsSlotAndBlocksUntilRelease) {
+  Make({.max_batch_size = 2, .max_num_tokens = 64, .max_slots = 2}, /*num_blocks=*/4);
+  SequenceState* a = Add(8, 4);
+  Plan();
+  SequenceState* b = Add(8, 8);  // 4 blocks: needs all
+  scheduler_->Remove(a);
+  EXPECT_EQ(Plan().num_rows, 0);
+  EXPECT_EQ(cache_->stats().blocks_used, 2);
+  scheduler_->Release(a, 8);
+  EXPECT_EQ(cache_->stats().blocks_used, 0);
+  Plan();
+  EXPECT_THAT(step_.admitted, ElementsAre(b));
+}
+
+TEST_F(SchedulerTest, RemovedWhileWaitingIsNeverAdmitted) {
+  Make({.max_batch_size = 1, .max_num_tokens = 64, .max_slots = 1});
+  SequenceState* a = Add(4, 1);
+  SequenceState* b = Add(4, 1);
+  scheduler_->Remove(a);
+  scheduler_->Release(a, 0);
+  EXPECT_EQ(scheduler_->num_waiting(), 1);
+  Plan();
+  EXPECT_THAT(step_.admitted, ElementsAre(b));
+}
+
+TEST_F(SchedulerTest, ReusedPrefixIsNotComputedAgain) {
+  Make({.max_batch_size = 2, .max_num_tokens = 64, .max_slots = 2});
+  SequenceState* a = Add(11, 2);
+  Plan();
+  Plan();
+  End(a);
+  SequenceState* b = AddTokens(2);
+  Plan();
+  EXPECT_EQ(b->num_cached_tokens, 8);
+  EXPECT_THAT(QueryTokens(), ElementsAre(3));
+  EXPECT_EQ(row(0).first_position, 8);
+  EXPECT_EQ(step_.plan.updates[0].num_blocks, 3) << "the reused blocks are named too";
+}
+
+TEST_F(SchedulerTest, PromptWaitsWhileItsPrefixIsBeingComputed) {
+  Make({.max_batch_size = 4, .max_num_tokens = 64, .max_slots = 4});
+  SequenceState* a = Add(11, 2);
+  SequenceState* twin = AddTokens(2);
+  scheduler_->Plan(kNoGoal, &step_);  // in flight
+  EXPECT_THAT(step_.admitted, ElementsAre(a));
+  scheduler_->Publish(a, 11);  // collected
+  Plan();
+  EXPECT_THAT(step_.admitted, ElementsAre(twin));
+  EXPECT_EQ(twin->num_cached_tokens, 8);
+}
+
+TEST_F(SchedulerTest, PlanStaysWithinItsArrays) {
+  constexpr int kBatch = 1000;
+  Make({.max_batch_size = kBatch, .max_num_tokens = 16384, .max_slots = kBatch},
+       /*num_blocks=*/200'000, /*block_size=*/1);
+  for (int i = 0; i < kBatch; ++i) Add(40, 50);
+  int num_tokens = 0;
+  for (int i = 0; i < 100 && num_tokens < kBatch * 40; ++i) {
+    Plan();
+    ASSERT_LE(step_.plan.num_block_ids, StepPlan::kMaxBlockIds);
+    ASSERT_LE(step_.plan.num_updates, StepPlan::kMaxUpdates);
+    num_tokens += step_.plan.num_tokens - step_.plan.num_decode_rows;
+  }
+  EXPECT_EQ(num_tokens, kBatch * 40);
+}
+
+TEST_F(SchedulerTest, DroppedRowTakesItsBlocksAlong) {
+  Make({.max_batch_size = 4, .max_num_tokens = 64, .max_slots = 4});
+  SequenceState* a = Add(3, 2);
+  Add(5, 2);
+  scheduler_->Plan(kNoGoal, &step_);
+  scheduler_->Remove(a);
+  Scheduler::DropRow(0, &step_);
+  EXPECT_THAT(QueryTokens(), ElementsAre(5));
+  EXPECT_EQ(step_.plan.num_tokens, 5);
+  EXPECT_EQ(step_.plan.num_yields, 1);
+  ASSERT_EQ(step_.plan.num_updates, 1);
+  EXPECT_EQ(step_.plan.updates[0].slot, row(0).slot);
+}
+
+// ---- PrefillPace ----
+
+TEST(PrefillPaceTest, BeginsWithOneBlockAndLearnsTheCostOfAToken) {
+  PrefillPace pace(/*goal_ns=*/1'000'000, /*max_num_tokens=*/4096);
+  EXPECT_EQ(pace.share().alone, 1);  // the scheduler makes a block of it
+  pace.Observe(640'000, 0, 64);      // 10 us a token
+  EXPECT_EQ(pace.share().alone, 100);
+  EXPECT_EQ(pace.share().beside_decode, 100) << "no decode step was seen";
+}
+
+TEST(PrefillPaceTest, DecodeRowsTakeTheirTimeFirst) {
+  PrefillPace pace(1'000'000, 4096);
+  pace.Observe(400'000, 8, 0);
+  pace.Observe(400'000 + 640'000, 8, 64);
+  EXPECT_EQ(pace.share().beside_decode, 60);
+  EXPECT_EQ(pace.share().alone, 100);
+}
+
+TEST(PrefillPaceTest, NeverExceedsTheHardLimitAndNeverStops) {
+  PrefillPace fast(1'000'000'000, 512);
+  fast.Observe(100, 0, 64);
+  EXPECT_EQ(fast.share().alone, 512);
+  PrefillPace slow(1'000, 512);
+  slow.Observe(1'000'000, 4, 0);
+  slow.Observe(2'000'000, 4, 64);
+  EXPECT_EQ(slow.share().beside_decode, 1);
+  EXPECT_EQ(PrefillPace(0, 512).share().alone, 512) << "no goal";
+}
+
+TEST(PrefillPaceTest, StepTimeSettlesAtTheGoal) {
+  PrefillPace pace(/*goal_ns=*/10'000'000, 4096);
+  // A device of 2 ms a step and 20 us a prompt token.
+  int64_t step_ns = 0;
+  for (int i = 0; i < 50; ++i) {
+    const int tokens = std::max(64, pace.share().alone);
+    step_ns = 2'000'000 + 20'000 * tokens;
+    pace.Observe(step_ns, 0, tokens);
+  }
+  EXPECT_NEAR(static_cast<double>(step_ns), 10e6, 0.2e6);
+}
+
+}  // namespace
+}  // namespace inflight::scheduler
