@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "contract/llm_request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "contract/model_tables.h"
+
+namespace inflight::contract {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Inputs of one request, under the LLM's names.
+class Inputs {
+ public:
+  template <typename T>
+  Inputs& Add(const char* name, DataType type, std::vector<int64_t> shape, std::vector<T> values) {
+    tensors_.push_back(
+        Tensor::FromValues<T>(name, type, std::move(shape), std::span<const T>(values)));
+    return *this;
+  }
+  Inputs& Int(const char* name, int32_t value) {
+    return Add<int32_t>(name, DataType::kInt32, {1, 1}, {value});
+  }
+  Inputs& Float(const char* name, float value) {
+    return Add<float>(name, DataType::kFp32, {1, 1}, {value});
+  }
+  Inputs& Bool(const char* name, bool value) {
+    return Add<uint8_t>(name, DataType::kBool, {1, 1}, {static_cast<uint8_t>(value)});
+  }
+  Inputs& Ids(const char* name, std::vector<int32_t> ids) {
+    const auto size = static_cast<int64_t>(ids.size());
+    return Add<int32_t>(name, DataType::kInt32, {1, size}, std::move(ids));
+  }
+
+  Result<LlmRequest> Parse(const LlmRequestDefaults& defaults = {.decoupled = true}) const {
+    std::vector<NamedInput> named;
+    for (const Tensor& tensor : tensors_) named.push_back({tensor.name, &tensor});
+    return ParseLlmRequest(named, defaults);
+  }
+  Status Error() const { return Parse().status(); }
+
+ private:
+  std::vector<Tensor> tensors_;
+};
+
+Inputs Minimal() {
+  Inputs inputs;
+  inputs.Ids("input_ids", {3, 4, 5}).Int("input_lengths", 3).Int("request_output_len", 7);
+  return inputs;
+}
+
+const ExecutorLimits kLimits = {
+    .vocab_size = 100, .max_batch_size = 4, .max_seq_len = 16, .max_input_len = 10};
+
+TEST(LlmRequest, RequiredInputsAloneMakeAGreedyRequest) {
+  const auto parsed = Minimal().Parse();
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  const Request& request = parsed->request;
+  EXPECT_THAT(request.input_ids, ElementsAre(3, 4, 5));
+  EXPECT_EQ(request.max_tokens, 7);
+  EXPECT_FALSE(request.streaming);
+  EXPECT_TRUE(request.end_ids.empty());
+  EXPECT_TRUE(request.stop_words.empty());
+  EXPECT_FALSE(request.sampling.temperature.has_value());
+  EXPECT_FALSE(request.sampling.top_k.has_value());
+  EXPECT_TRUE(request.output.normalize_log_probs);
+  EXPECT_FALSE(parsed->is_stop);
+}
+
+TEST(LlmRequest, EverySamplingTensorReachesItsField) {
+  const auto parsed = Minimal()
+                          .Float("temperature", 0.5F)
+                          .Int("runtime_top_k", 4)
+                          .Float("runtime_top_p", 0.9F)
+                          .Float("repetition_penalty", 1.25F)
+                          .Float("presence_penalty", -0.5F)
+                          .Float("frequency_penalty", 0.75F)
+                          .Add<uint64_t>("random_seed", DataType::kUint64, {1, 1}, {1ULL << 60})
+                          .Int("end_id", 9)
+                          .Bool("streaming", true)
+                          .Bool("return_log_probs", true)
+                          .Parse();
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  const Request& request = parsed->request;
+  EXPECT_EQ(request.sampling.temperature, 0.5F);
+  EXPECT_EQ(request.sampling.top_k, 4);
+  EXPECT_EQ(request.sampling.top_p, 0.9F);
+  EXPECT_EQ(request.sampling.repetition_penalty, 1.25F);
+  EXPECT_EQ(request.sampling.presence_penalty, -0.5F);
+  EXPECT_EQ(request.sampling.frequency_penalty, 0.75F);
+  EXPECT_EQ(request.sampling.seed, 1ULL << 60);
+  EXPECT_THAT(request.end_ids, ElementsAre(9));
+  EXPECT_TRUE(request.streaming);
+  EXPECT_TRUE(request.output.return_log_probs);
+}
+
+TEST(LlmRequest, StopWordsAreRead) {
+  const auto parsed =
+      Minimal()
+          .Add<int32_t>("stop_words_list", DataType::kInt32, {1, 2, 3}, {1, 2, 3, 1, 3, -1})
+          .Parse();
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_THAT(parsed->request.stop_words, ElementsAre(ElementsAre(1), ElementsAre(2, 3)));
+}
+
+TEST(LlmRequest, ValuesThatAskForNothingAreAccepted) {
+  const auto parsed = Minimal()
+                          .Int("beam_width", 1)
+                          .Int("end_id", -1)
+                          .Int("pad_id", 0)
+                          .Int("min_length", 0)
+                          .Float("len_penalty", 1.0F)
+                          .Float("runtime_top_p", 0.0F)
+                          .Float("runtime_top_p_decay", 1.0F)
+                          .Bool("return_context_logits", false)
+                          .Bool("return_generation_logits", false)
+                          .Bool("stop", false)
+                          .Ids("decoder_input_ids", {0})
+                          .Int("decoder_input_lengths", 1)
+                          .Add<int32_t>("bad_words_list", DataType::kInt32, {1, 2, 1}, {0, -1})
+                          .Add<int32_t>("stop_words_list", DataType::kInt32, {1, 2, 0}, {})
+                          .Add<float>("embedding_bias", DataType::kFp32, {1, 0}, {})
+                          .Add<int32_t>("draft_input_ids", DataType::kInt32, {1, 0}, {})
+                          .Parse();
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  EXPECT_TRUE(parsed->request.end_ids.empty());
+  EXPECT_FALSE(parsed->request.sampling.top_p.has_value());
+}
+
+TEST(LlmRequest, OldClientsMaySendUnsignedNumbersAndFlatScalars) {
+  const auto parsed = Inputs()
+                          .Ids("input_ids", {3})
+                          .Add<uint32_t>("request_output_len", DataType::kUint32, {1}, {5})
+                          .Add<uint32_t>("end_id", DataType::kUint32, {1, 1}, {2})
+                          .Parse();
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  EXPECT_EQ(parsed->request.max_tokens, 5);
+  EXPECT_THAT(parsed->request.end_ids, ElementsAre(2));
+}
+
+TEST(LlmRequest, PaddingBeyondInputLengthsIsLeftOut) {
+  const auto parsed = Inputs()
+                          .Ids("input_ids", {3, 4, 0, 0})
+                          .Int("input_lengths", 2)
+                          .Int("request_output_len", 1)
+                          .Parse();
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_THAT(parsed->request.input_ids, ElementsAre(3, 4));
+}
+
+TEST(LlmRequest, AStopNeedsNothingElseToBeValid) {
+  const auto parsed = Inputs()
+                          .Ids("input_ids", {0})
+                          .Int("input_lengths", 0)
+                          .Int("request_output_len", 0)
+                          .Bool("stop", true)
+                          .Parse();
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  EXPECT_TRUE(parsed->is_stop);
+}
+
+TEST(LlmRequest, StreamingNeedsADecoupledModel) {
+  const auto parsed = Minimal().Bool("streaming", true).Parse({.decoupled = false});
+  EXPECT_THAT(parsed.status().message(), HasSubstr("Streaming is only supported if model is"));
+  EXPECT_EQ(parsed.status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(LlmRequest, WhatIsNotBuiltIsRefusedByName) {
+  const std::vector<Inputs> cases = [] {
+    std::vector<Inputs> list;
+    list.push_back(Minimal().Int("beam_width", 2));
+    list.push_back(Minimal().Int("num_return_sequences", 2));
+    list.push_back(Minimal().Int("min_length", 4));
+    list.push_back(Minimal().Int("no_repeat_ngram_size", 2));
+    list.push_back(Minimal().Bool("return_context_logits", true));
+    list.push_back(Minimal().Bool("return_generation_logits", true));
+    list.push_back(Minimal().Float("runtime_top_p_decay", 0.9F));
+    list.push_back(Minimal().Add<uint64_t>("lora_task_id", DataType::kUint64, {1, 1}, {7}));
+    list.push_back(Minimal().Add<float>("embedding_bias", DataType::kFp32, {1, 1}, {1.0F}));
+    list.push_back(Minimal().Ids("draft_input_ids", {1}));
+    list.push_back(
+        Minimal().Add<uint16_t>("prompt_embedding_table", DataType::kFp16, {1, 1, 1}, {0}));
+    list.push_back(Minimal().Add<int32_t>("bad_words_list", DataType::kInt32, {1, 2, 1}, {5, 1}));
+    return list;
+  }();
+  for (const Inputs& inputs : cases) {
+    const Status status = inputs.Error();
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << status.ToString();
+    EXPECT_THAT(status.message(), HasSubstr("is not supported yet"));
+  }
+  EXPECT_EQ(Minimal().Int("beam_width", 2).Error().message(), "beam_width 2 is not supported yet");
+}
+
+TEST(LlmRequest, EveryDeclaredInputIsKnown) {
+  for (const TensorSpec& spec : LlmInputs()) {
+    // A tensor of no elements: whatever is said about it, it is not "unknown".
+    Tensor tensor = Tensor::FromBytes(std::string(spec.name), spec.type, {1, 0}, {});
+    const NamedInput input = {spec.name, &tensor};
+    const auto parsed = ParseLlmRequest(std::span(&input, 1), {});
+    EXPECT_NE(parsed.status().code(), StatusCode::kUnimplemented)
+        << spec.name << ": " << parsed.status().ToString();
+  }
+}
+
+TEST(LlmRequest, ValuesOutsideTheirRangeAreNamedWithTheBound) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  const std::vector<std::pair<Status, const char*>> cases = {
+      {Minimal().Float("temperature", -1.0F).Error(), "temperature: got -1, must be a finite"},
+      {Minimal().Float("temperature", nan).Error(), "temperature: got nan"},
+      {Minimal().Float("temperature", inf).Error(), "temperature: got inf"},
+      {Minimal().Int("runtime_top_k", -1).Error(), "runtime_top_k: got -1, must be at least 0"},
+      {Minimal().Float("runtime_top_p", 1.5F).Error(), "runtime_top_p: got 1.5, must be at most 1"},
+      {Minimal().Float("runtime_top_p", nan).Error(), "runtime_top_p: got nan"},
+      {Minimal().Float("repetition_penalty", 0.0F).Error(), "repetition_penalty: got 0"},
+      {Minimal().Float("presence_penalty", nan).Error(), "presence_penalty: got nan"},
+      {Minimal().Int("beam_width", 0).Error(), "beam_width: got 0, must be at least 1"},
+      {Minimal().Int("end_id", -2).Error(), "end_id: got -2"},
+      {Inputs().Ids("input_ids", {1}).Int("request_output_len", 0).Error(),
+       "request_output_len: got 0, must be at least 1"},
+      {Inputs().Ids("input_ids", {1, 2}).Int("input_lengths", 3).Error(),
+       "input_lengths: got 3, must be at most 2"},
+      {Inputs().Ids("input_ids", {}).Error(), "input_ids: got no tokens"},
+      {Minimal().Ids("temperature", {1, 2}).Error(), "is INT32, expected FP32"},
+      {Minimal().Ids("end_id", {1, 2}).Error(), "Invalid size for tensor end_id"},
+      {Inputs().Add<int32_t>("input_ids", DataType::kInt32, {2, 1}, {1, 2}).Error(),
+       "Expected batch dimension to be 1 for each request for input tensor input_ids"},
+  };
+  for (const auto& [status, message] : cases) {
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << message;
+    EXPECT_THAT(status.message(), HasSubstr(message));
+  }
+}
+
+TEST(LlmRequest, TensorsAreReadAtAnyAddress) {
+  // A byte before the number puts it at an odd address, as in the body of an HTTP request.
+  std::string bytes("x\x05\0\0\0", 5);
+  Tensor tensor;
+  tensor.name = "request_output_len";
+  tensor.datatype = DataType::kInt32;
+  tensor.shape = {1, 1};
+  tensor.data = std::as_bytes(std::span(bytes)).subspan(1);
+  const NamedInput input = {"request_output_len", &tensor};
+  EXPECT_EQ(ParseLlmRequest(std::span(&input, 1), {})->request.max_tokens, 5);
+}
+
+TEST(FitToEngine, PromptsBeyondTheLimitHaveTheKnownText) {
+  Request request{.input_ids = std::vector<TokenId>(11, 1), .max_tokens = 1};
+  EXPECT_EQ(FitToEngine(request, kLimits).message(),
+            "Prompt length (11) exceeds maximum input length (10).");
+}
+
+TEST(FitToEngine, MaxTokensIsShortenedToTheSequenceLimit) {
+  Request request{.input_ids = {1, 2, 3}, .max_tokens = 1000};
+  ASSERT_TRUE(FitToEngine(request, kLimits).ok());
+  EXPECT_EQ(request.max_tokens, 13);
+}
+
+TEST(FitToEngine, WhatIsMissingIsNamed) {
+  Request no_ids{.max_tokens = 1};
+  EXPECT_EQ(FitToEngine(no_ids, kLimits).message(), "input_ids is not present in the request");
+  Request no_length{.input_ids = {1}};
+  EXPECT_EQ(FitToEngine(no_length, kLimits).message(),
+            "request_output_len is not present in the request");
+}
+
+TEST(FitToEngine, IdsOutsideTheVocabularyAreRefused) {
+  Request prompt{.input_ids = {1, 100}, .max_tokens = 1};
+  EXPECT_THAT(FitToEngine(prompt, kLimits).message(), HasSubstr("token id 100"));
+  Request negative{.input_ids = {-1}, .max_tokens = 1};
+  EXPECT_FALSE(FitToEngine(negative, kLimits).ok());
+  Request end{.input_ids = {1}, .max_tokens = 1, .end_ids = {100}};
+  EXPECT_THAT(FitToEngine(end, kLimits).message(),
+              HasSubstr("EndId (100) is not within vocabulary"));
+}
+
+}  // namespace
+}  // namespace inflight::contract

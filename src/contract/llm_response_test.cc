@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "contract/llm_response.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "contract/tensor_values.h"
+
+namespace inflight::contract {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<std::string> Names(const std::vector<Tensor>& tensors) {
+  std::vector<std::string> names;
+  for (const Tensor& tensor : tensors) names.push_back(tensor.name);
+  return names;
+}
+
+Response TwoTokens() {
+  Response response;
+  response.output_ids = {7, 8};
+  response.output_log_probs = {-1.0F, -2.0F};
+  response.cum_log_prob = -3.0F;
+  return response;
+}
+
+TEST(LlmResponse, OutputIdsComeFirstAndDummiesFillTheRest) {
+  const std::vector<TokenId> prompt = {1, 2, 3};
+  const auto outputs = MakeLlmOutputs(
+      TwoTokens(), {.prompt = prompt, .with_dummies = true, .num_dummy_log_probs = 3}, {});
+  EXPECT_THAT(Names(outputs),
+              ElementsAre("output_ids", "sequence_length", "context_logits", "generation_logits",
+                          "output_log_probs", "cum_log_probs"));
+  EXPECT_THAT(outputs[0].shape, ElementsAre(1, 1, 5));
+  EXPECT_THAT(*ReadInt32s(outputs[0]), ElementsAre(1, 2, 3, 7, 8));
+  EXPECT_EQ(*ReadInt32(outputs[1]), 5);
+  EXPECT_THAT(outputs[2].shape, ElementsAre(1, 1, 1));
+  EXPECT_THAT(outputs[3].shape, ElementsAre(1, 1, 1, 1));
+  EXPECT_EQ(*ReadFloat(outputs[3]), 0.0F);
+  EXPECT_THAT(outputs[4].shape, ElementsAre(1, 1, 3));
+  EXPECT_EQ(outputs[4].data.size(), 12U);
+  EXPECT_EQ(*ReadFloat(outputs[5]), 0.0F);
+}
+
+TEST(LlmResponse, LogProbsAreOfTheGeneratedTokens) {
+  const auto outputs = MakeLlmOutputs(
+      TwoTokens(), {.prompt = {}, .return_log_probs = true, .with_dummies = false}, {});
+  EXPECT_THAT(Names(outputs),
+              ElementsAre("output_ids", "sequence_length", "output_log_probs", "cum_log_probs"));
+  EXPECT_THAT(outputs[2].shape, ElementsAre(1, 1, 2));
+  EXPECT_EQ(*ReadFloat(outputs[3]), -3.0F);
+}
+
+TEST(LlmResponse, OnlyRequestedOutputsAreMade) {
+  const std::vector<std::string> requested = {"sequence_length"};
+  EXPECT_THAT(Names(MakeLlmOutputs(TwoTokens(), {.prompt = {}}, requested)),
+              ElementsAre("sequence_length"));
+}
+
+TEST(LlmResponse, ZerosOfAnySizeAreZero) {
+  for (const int n : {0, 1, 256, 257, 5000}) {
+    const Tensor zeros = Zeros("z", {1, 1, n}, n);
+    EXPECT_EQ(zeros.data.size(), static_cast<size_t>(n) * sizeof(float));
+    for (const std::byte b : zeros.data) ASSERT_EQ(b, std::byte{0});
+  }
+}
+
+TEST(Tensors, StringsAreFramed) {
+  const std::vector<std::string> strings = {"ab", "", "c"};
+  const Tensor tensor = Tensor::FromStrings("t", {1, 3}, strings);
+  EXPECT_EQ(tensor.data.size(), 15U);
+  EXPECT_THAT(*tensor.Strings(), ElementsAre("ab", "", "c"));
+}
+
+TEST(Tensors, BrokenStringsAreErrors) {
+  const auto strings = [](std::string bytes, std::vector<int64_t> shape) {
+    return Tensor::FromBytes("t", DataType::kBytes, std::move(shape), std::move(bytes))
+        .Strings()
+        .status();
+  };
+  EXPECT_FALSE(strings(std::string("\x02\0\0", 3), {1}).ok());
+  EXPECT_FALSE(strings(std::string("\x02\0\0\0a", 5), {1}).ok());
+  EXPECT_FALSE(strings(std::string("\xff\xff\xff\xff", 4), {1}).ok());
+  EXPECT_FALSE(strings(std::string("\x01\0\0\0a", 5), {2}).ok());
+  EXPECT_TRUE(strings(std::string("\x01\0\0\0a", 5), {1, 1}).ok());
+}
+
+TEST(Tensors, ElementCountsDoNotOverflow) {
+  Tensor tensor;
+  tensor.shape = {int64_t{1} << 40, int64_t{1} << 40};
+  EXPECT_EQ(tensor.num_elements(), -1);
+  tensor.shape = {2, -1};
+  EXPECT_EQ(tensor.num_elements(), -1);
+  tensor.shape = {};
+  EXPECT_EQ(tensor.num_elements(), 1);
+}
+
+}  // namespace
+}  // namespace inflight::contract
