@@ -250,9 +250,8 @@ uint64_t TensorChecksum(std::span<const std::byte> data) {
 
 Status CompareChecksum(const EngineTensor& tensor, uint64_t found, std::string_view file) {
   if (found == tensor.checksum) return Status::Ok();
-  return Corrupt(
-      fmt::format("{}: {}: checksum {:016x}, the table says {:016x}; copy or rebuild the engine",
-                  file, tensor.name, found, tensor.checksum));
+  return Corrupt(fmt::format("{}: {}: checksum {:016x}, the table says {:016x}", file, tensor.name,
+                             found, tensor.checksum));
 }
 
 Result<EngineFileWriter> EngineFileWriter::Create(const std::filesystem::path& path,

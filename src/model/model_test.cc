@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "model/config_json.h"
+#include "model/decoder.h"
+#include "model/limits.h"
+#include "model/rope.h"
+#include "model/weight_slots.h"
+
+namespace inflight::model {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+ModelConfig TinyLlama() {
+  ModelConfig config = *FamilyOf("LlamaForCausalLM");
+  config.vocab_size = 100;
+  config.hidden_size = 32;
+  config.num_layers = 2;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  config.head_dim = 8;
+  config.intermediate_size = 48;
+  config.max_position_embeddings = 64;
+  return config;
+}
+
+ModelConfig TinyGpt2() {
+  ModelConfig config = TinyLlama();
+  const ModelConfig family = *FamilyOf("GPT2LMHeadModel");
+  config.architecture = family.architecture;
+  config.norm = family.norm;
+  config.activation = family.activation;
+  config.gated_mlp = family.gated_mlp;
+  config.attention_bias = config.mlp_bias = true;
+  config.position = family.position;
+  config.num_kv_heads = 4;
+  config.tied_embeddings = true;
+  return config;
+}
+
+TEST(Validate, AcceptsBothFamilies) {
+  EXPECT_TRUE(Validate(TinyLlama()).ok()) << Validate(TinyLlama()).ToString();
+  EXPECT_TRUE(Validate(TinyGpt2()).ok()) << Validate(TinyGpt2()).ToString();
+}
+
+TEST(Validate, NamesTheFieldAndItsBound) {
+  const auto error = [](auto&& change) {
+    ModelConfig config = TinyLlama();
+    change(config);
+    return Validate(config).message();
+  };
+  EXPECT_EQ(error([](auto& c) { c.vocab_size = 0; }),
+            "vocab_size: got 0, a number from 1 to 16777216 is needed");
+  EXPECT_THAT(error([](auto& c) { c.head_dim = 12; }), HasSubstr("only multiples of 8"));
+  EXPECT_THAT(error([](auto& c) { c.num_kv_heads = 3; }), HasSubstr("num_kv_heads: got 3"));
+  EXPECT_THAT(error([](auto& c) { c.num_kv_heads = 8; }), HasSubstr("num_kv_heads: got 8"));
+  EXPECT_THAT(error([](auto& c) { c.dtype = DType::kF64; }), HasSubstr("dtype: got float64"));
+  EXPECT_THAT(error([](auto& c) { c.norm_eps = NAN; }), HasSubstr("norm_eps"));
+  EXPECT_THAT(error([](auto& c) { c.rope_theta = -1; }), HasSubstr("rope_theta"));
+  EXPECT_THAT(error([](auto& c) { c.rotary_fraction = 0.5; }), HasSubstr("only 1 is built"));
+  EXPECT_THAT(error([](auto& c) { c.rope_scaling.kind = RopeScaling::Kind::kDynamic; }),
+              HasSubstr("dynamic is not built"));
+  EXPECT_THAT(error([](auto& c) {
+                c.rope_scaling = {.kind = RopeScaling::Kind::kLlama3, .low_freq_factor = 4.0};
+              }),
+              HasSubstr("low_freq_factor"));
+}
+
+TEST(CheckpointConfig, RoundTripsBothFamilies) {
+  ModelConfig llama = TinyLlama();
+  llama.rope_scaling = {.kind = RopeScaling::Kind::kLlama3,
+                        .factor = 32,
+                        .low_freq_factor = 1,
+                        .high_freq_factor = 4,
+                        .original_max_position_embeddings = 8192};
+  llama.rope_theta = 500000;
+  llama.end_ids = {7, 9};
+  llama.bos_id = 1;
+  llama.attention_bias = true;
+  for (const ModelConfig& config : {llama, TinyGpt2()}) {
+    const nlohmann::json json = ConfigToCheckpoint(config);
+    const auto read = ConfigFromCheckpoint(json, "config.json");
+    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    EXPECT_EQ(ConfigToCheckpoint(*read), json);
+    EXPECT_EQ(read->end_ids, config.end_ids);
+    EXPECT_EQ(read->bos_id, config.bos_id);
+    EXPECT_EQ(read->gated_mlp, config.gated_mlp);
+    EXPECT_EQ(read->rope_scaling.factor, config.rope_scaling.factor);
+  }
+}
+
+// The fields of spec/engine.md 1.5 as a converter of TensorRT-LLM 0.11 fills them.
+TEST(CheckpointConfig, ReadsWhatUpstreamWrites) {
+  const auto json = nlohmann::json::parse(R"({
+    "architecture": "GPTForCausalLM", "dtype": "float16", "logits_dtype": "float32",
+    "num_hidden_layers": 12, "num_attention_heads": 12, "num_key_value_heads": 12,
+    "hidden_size": 768, "intermediate_size": 3072, "hidden_act": "gelu_new",
+    "norm_epsilon": 1e-05, "vocab_size": 50257, "max_position_embeddings": 1024,
+    "position_embedding_type": "learned_absolute", "use_parallel_embedding": false,
+    "embedding_sharding_dim": 0, "share_embedding_table": false, "gpt_variant": "gpt2",
+    "bias": true, "q_scaling": 1.0, "moe": null, "apply_query_key_layer_scaling": false,
+    "rotary_pct": 1.0, "rotary_base": 10000.0, "rotary_scaling": null,
+    "mapping": {"world_size": 1, "tp_size": 1, "pp_size": 1},
+    "quantization": {"quant_algo": null, "kv_cache_quant_algo": null, "group_size": 128}})");
+  const auto config = ConfigFromCheckpoint(json, "config.json");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config->architecture, "GPT2LMHeadModel");
+  EXPECT_EQ(config->dtype, DType::kF16);
+  EXPECT_EQ(config->head_dim, 64);
+  EXPECT_EQ(config->activation, ops::ActivationKind::kGeluTanh);
+  EXPECT_TRUE(config->attention_bias);
+  EXPECT_FALSE(config->tied_embeddings);
+}
+
+TEST(CheckpointConfig, RefusesByNameWhatIsNotBuilt) {
+  const auto error = [](const char* field, nlohmann::json value) {
+    nlohmann::json json = ConfigToCheckpoint(TinyLlama());
+    json[field] = std::move(value);
+    const Status status = ConfigFromCheckpoint(json, "config.json").status();
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << status.ToString();
+    return status.message();
+  };
+  EXPECT_THAT(error("architecture", "MixtralForCausalLM"), HasSubstr("MixtralForCausalLM"));
+  EXPECT_THAT(error("quantization", {{"quant_algo", "W8A16"}}),
+              HasSubstr("quant_algo: got \"W8A16\""));
+  EXPECT_THAT(error("position_embedding_type", "alibi"), HasSubstr("alibi"));
+  EXPECT_THAT(error("rotary_scaling", {{"type", "dynamic"}, {"factor", 2.0}}),
+              HasSubstr("rotary_scaling: type \"dynamic\" is not built"));
+  EXPECT_THAT(error("hidden_act", "squared-relu"), HasSubstr("hidden_act"));
+  EXPECT_THAT(error("qk_layernorm", true), HasSubstr("qk_layernorm"));
+  EXPECT_THAT(error("q_scaling", 2.0), HasSubstr("q_scaling: got 2.0"));
+  EXPECT_THAT(error("rotary_pct", 0.25), HasSubstr("rotary_pct"));
+  EXPECT_THAT(error("moe", {{"num_experts", 8}}), HasSubstr("moe"));
+}
+
+TEST(Limits, DefaultsComeFromTheModelAndAreNeverMultiplied) {
+  ModelConfig config = TinyLlama();
+  config.rope_scaling = {.kind = RopeScaling::Kind::kLinear, .factor = 8};
+  const auto limits = ResolveLimits(config, {});
+  ASSERT_TRUE(limits.ok());
+  EXPECT_EQ(limits->max_seq_len, 64);
+  EXPECT_EQ(limits->max_input_len, 64);
+  EXPECT_EQ(limits->max_num_tokens, 8192);
+  EXPECT_EQ(ResolveLimits(config, {.max_batch_size = 2})->max_num_tokens, 128);
+  EXPECT_EQ(ResolveLimits(config, {.max_seq_len = 32, .max_input_len = 99})->max_input_len, 32);
+}
+
+TEST(Limits, NameTheValueAndTheBound) {
+  EXPECT_THAT(ResolveLimits(TinyGpt2(), {.max_seq_len = 65}).status().message(),
+              HasSubstr("max_seq_len: got 65, the model has 64 learned positions"));
+  EXPECT_TRUE(ResolveLimits(TinyLlama(), {.max_seq_len = 65}).ok());
+  EXPECT_THAT(ResolveLimits(TinyLlama(), {.max_batch_size = 0}).status().message(),
+              HasSubstr("max_batch_size: got 0"));
+  EXPECT_THAT(ResolveLimits(TinyLlama(), {.max_num_tokens = -5}).status().message(),
+              HasSubstr("max_num_tokens: got -5"));
+  EXPECT_EQ(ResolveLimits(TinyLlama(), {.max_beam_width = 4}).status().code(),
+            StatusCode::kUnimplemented);
+}
+
+TEST(Limits, RoundTripThroughBuildConfig) {
+  const EngineLimits limits = {.max_batch_size = 3,
+                               .max_num_tokens = 77,
+                               .max_seq_len = 60,
+                               .max_input_len = 50,
+                               .max_beam_width = 1};
+  const auto read = LimitsFromJson(LimitsToJson(TinyLlama(), limits), "f");
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->max_batch_size, 3);
+  EXPECT_EQ(read->max_num_tokens, 77);
+  EXPECT_EQ(read->max_seq_len, 60);
+  EXPECT_EQ(read->max_input_len, 50);
+}
+
+// head_dim 4 and theta 100: 100^(-0/4) = 1 and 100^(-2/4) = 1/10.
+TEST(Rope, PlainFrequenciesAndTable) {
+  ModelConfig config = TinyLlama();
+  config.head_dim = 4;
+  config.rope_theta = 100;
+  EXPECT_THAT(InverseFrequencies(config), ElementsAre(1.0F, 0.1F));
+  float table[3 * 2 * 2];
+  CpuPool pool(1);
+  FillRopeTable(config, {table, DType::kF32, {3, 2, 2}}, pool);
+  EXPECT_THAT(std::vector<float>(table, table + 4), ElementsAre(1, 1, 0, 0));
+  EXPECT_FLOAT_EQ(table[8], -0.41614684F);  // cos 2
+  EXPECT_FLOAT_EQ(table[9], 0.98006658F);   // cos 0.2
+  EXPECT_FLOAT_EQ(table[10], 0.90929743F);  // sin 2
+  EXPECT_FLOAT_EQ(table[11], 0.19866933F);  // sin 0.2
+}
+
+TEST(Rope, LinearScalingDividesPositions) {
+  ModelConfig config = TinyLlama();
+  config.head_dim = 4;
+  config.rope_theta = 100;
+  config.rope_scaling = {.kind = RopeScaling::Kind::kLinear, .factor = 4};
+  EXPECT_THAT(InverseFrequencies(config), ElementsAre(0.25F, 0.025F));
+}
+
+// theta 10^6 over head_dim 8 gives 1, 10^-1.5, 10^-3, 10^-4.5: wavelengths 6.28, 198.7, 6283 and
+// 198692. With original length 1024, low 1 and high 4, those below 256 stay, those above 1024 are
+// divided by 8. theta 10^5 over head_dim 4: 10^-2.5 has wavelength 1986.9; with original length
+// 4096 it is between 1024 and 4096: s = (4096/1986.92 - 1)/3 = 0.35383, so 10^-2.5 (0.64617/8 +
+// 0.35383).
+TEST(Rope, Llama3KeepsShortStretchesLongAndBlendsBetween) {
+  ModelConfig config = TinyLlama();
+  config.rope_theta = 1e6;
+  config.rope_scaling = {.kind = RopeScaling::Kind::kLlama3,
+                         .factor = 8,
+                         .low_freq_factor = 1,
+                         .high_freq_factor = 4,
+                         .original_max_position_embeddings = 1024};
+  const std::vector<float> scaled = InverseFrequencies(config);
+  EXPECT_FLOAT_EQ(scaled[0], 1.0F);
+  EXPECT_FLOAT_EQ(scaled[1], 0.031622777F);
+  EXPECT_FLOAT_EQ(scaled[2], 0.000125F);
+  EXPECT_FLOAT_EQ(scaled[3], 3.1622777e-5F / 8);
+
+  config.head_dim = 4;
+  config.rope_theta = 1e5;
+  config.rope_scaling.original_max_position_embeddings = 4096;
+  EXPECT_NEAR(InverseFrequencies(config)[1], 0.0031622777 * (0.64617 / 8 + 0.35383), 1e-7);
+}
+
+TEST(WeightSlots, HaveTheNamesAndShapesOfTheCheckpoint) {
+  DecoderWeights weights;
+  std::vector<std::string> lines;
+  for (const WeightSlot& slot : WeightSlots(TinyLlama(), weights))
+    if (slot.name.find("layers.1") == std::string::npos)
+      lines.push_back(slot.name + " " + slot.shape.ToString());
+  EXPECT_THAT(lines, ElementsAre("transformer.vocab_embedding.weight [100, 32]",
+                                 "transformer.layers.0.input_layernorm.weight [32]",
+                                 "transformer.layers.0.attention.qkv.weight [64, 32]",
+                                 "transformer.layers.0.attention.dense.weight [32, 32]",
+                                 "transformer.layers.0.post_layernorm.weight [32]",
+                                 "transformer.layers.0.mlp.fc.weight [48, 32]",
+                                 "transformer.layers.0.mlp.gate.weight [48, 32]",
+                                 "transformer.layers.0.mlp.proj.weight [32, 48]",
+                                 "transformer.ln_f.weight [32]", "lm_head.weight [100, 32]"));
+  lines.clear();
+  for (const WeightSlot& slot : WeightSlots(TinyGpt2(), weights))
+    if (slot.name.find("layers.1") == std::string::npos)
+      lines.push_back(slot.name + " " + slot.shape.ToString());
+  EXPECT_THAT(lines, ElementsAre("transformer.vocab_embedding.weight [100, 32]",
+                                 "transformer.position_embedding.weight [64, 32]",
+                                 "transformer.layers.0.input_layernorm.weight [32]",
+                                 "transformer.layers.0.input_layernorm.bias [32]",
+                                 "transformer.layers.0.attention.qkv.weight [96, 32]",
+                                 "transformer.layers.0.attention.qkv.bias [96]",
+                                 "transformer.layers.0.attention.dense.weight [32, 32]",
+                                 "transformer.layers.0.attention.dense.bias [32]",
+                                 "transformer.layers.0.post_layernorm.weight [32]",
+                                 "transformer.layers.0.post_layernorm.bias [32]",
+                                 "transformer.layers.0.mlp.fc.weight [48, 32]",
+                                 "transformer.layers.0.mlp.fc.bias [48]",
+                                 "transformer.layers.0.mlp.proj.weight [32, 48]",
+                                 "transformer.layers.0.mlp.proj.bias [32]",
+                                 "transformer.ln_f.weight [32]", "transformer.ln_f.bias [32]"));
+}
+
+TEST(Decoder, WorkspaceIsWhatWasPlanned) {
+  const auto device = Device::Cpu(1);
+  for (const ModelConfig& config : {TinyLlama(), TinyGpt2()}) {
+    auto engine = std::make_shared<Engine>();
+    engine->config = config;
+    engine->limits = *ResolveLimits(config, {});
+    const uint64_t before = device->ledger().free_bytes();
+    const auto decoder = Decoder::Create(engine, {}, *device, 10, 3);
+    ASSERT_TRUE(decoder.ok()) << decoder.status().ToString();
+    EXPECT_EQ((*decoder)->workspace_bytes(), Decoder::WorkspaceBytes(config, 64, 10, 3));
+    EXPECT_EQ(before - device->ledger().free_bytes(), (*decoder)->workspace_bytes());
+  }
+}
+
+TEST(Decoder, WithoutMemoryThereIsAStatus) {
+  const auto device = Device::CpuWithCapacity(1, 1000);
+  auto engine = std::make_shared<Engine>();
+  engine->config = TinyLlama();
+  engine->limits = *ResolveLimits(engine->config, {});
+  EXPECT_EQ(Decoder::Create(engine, {}, *device, 10, 3).status().code(),
+            StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace inflight::model
