@@ -93,6 +93,7 @@ FakeBackend::FakeBackend(FakeBackendOptions options)
     group.contents.assign(static_cast<size_t>(config.num_blocks * config.block_size), kGarbage);
     group.uses.resize(static_cast<size_t>(config.num_blocks));
   }
+  outstanding_.reserve(static_cast<size_t>(options_.info.depth));
   spare_.resize(static_cast<size_t>(options_.info.depth));
   for (Outstanding& step : spare_) step.rows.reserve(StepPlan::kMaxRows);
   result_.Reserve(options_.info.max_batch_size);
@@ -269,7 +270,7 @@ Result<const executor::StepResult*> FakeBackend::Collect(executor::Ticket ticket
   }
   if (ticket == options_.fail_collect_of_step) return Internal("fake device: step failed");
   Outstanding step = std::move(outstanding_.front());
-  outstanding_.pop_front();
+  outstanding_.erase(outstanding_.begin());
   if (options_.clock != nullptr) {
     options_.clock->AdvanceNs(options_.step_ns +
                               options_.prefill_token_ns * step.num_prefill_tokens);

@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <string>
 #include <vector>
@@ -110,7 +109,7 @@ class FakeBackend : public executor::Backend {
   FakeBackendOptions options_;
   std::vector<Slot> slots_;
   std::vector<Group> groups_;
-  std::deque<Outstanding> outstanding_;
+  std::vector<Outstanding> outstanding_;  // the oldest first
   std::vector<Outstanding> spare_;
   executor::StepResult result_;
   int64_t last_step_id_ = 0;
