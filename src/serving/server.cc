@@ -213,6 +213,7 @@ void ServerImpl::RejectRequest(const Request& request, const ResponseHandler& ha
   response.id = request.id;
   response.status = std::move(status);
   response.is_final = true;
+  response.rejected = true;
   handler(std::move(response));
 }
 
