@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tiny models against transformers (make_golden.py): logits and greedy ids, for each road to an
+// engine and each table of operators.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "artifact/safetensors.h"
+#include "base/check.h"
+#include "base/file.h"
+#include "builder/builder.h"
+#include "model/weight_slots.h"
+#include "paged_model.h"
+
+namespace inflight::golden {
+namespace {
+
+constexpr float kTolerance = 1e-4F;  // of float32 logits; the promise
+constexpr int kBlockSize = 16;
+
+// What transformers said about one prompt.
+struct Expected {
+  std::vector<TokenId> prompt;
+  std::vector<TokenId> greedy;     // [256]
+  std::vector<int64_t> positions;  // [n]
+  std::vector<float> logits;       // [n, vocab_size]
+  float noise_gain = 0;
+
+  // The prompt and all generated tokens but the last: the input whose logits were kept.
+  std::vector<TokenId> Whole() const {
+    std::vector<TokenId> ids = prompt;
+    ids.insert(ids.end(), greedy.begin(), greedy.end() - 1);
+    return ids;
+  }
+};
+
+template <typename T>
+std::vector<T> Values(const artifact::TensorSet& set, const std::string& name) {
+  const artifact::StoredTensor* tensor = set.Find(name);
+  CHECK(tensor != nullptr);
+  std::vector<T> values(tensor->data.size() / sizeof(T));
+  std::memcpy(values.data(), tensor->data.data(), tensor->data.size());
+  return values;
+}
+
+std::vector<Expected> ReadReference(const std::filesystem::path& dir) {
+  const auto set = artifact::TensorSet::OpenFile(dir / "reference.safetensors");
+  CHECK(set.ok());
+  std::vector<Expected> all;
+  for (int p = 0; set->Find("prompt_" + std::to_string(p)) != nullptr; ++p) {
+    const std::string suffix = "_" + std::to_string(p);
+    const auto ids = [&](const std::string& name) {
+      const auto wide = Values<int64_t>(*set, name + suffix);
+      return std::vector<TokenId>(wide.begin(), wide.end());
+    };
+    all.push_back({ids("prompt"), ids("greedy"), Values<int64_t>(*set, "positions" + suffix),
+                   Values<float>(*set, "logits" + suffix),
+                   Values<float>(*set, "noise_gain" + suffix).at(0)});
+  }
+  return all;
+}
+
+std::filesystem::path DataDir() { return INFLIGHT_GOLDEN_DATA; }
+
+std::vector<std::string> ModelNames() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(DataDir()))
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+using EnginePtr = std::shared_ptr<const model::Engine>;
+
+std::vector<ops::OpTable> TablesFor(const model::ModelConfig& config) {
+  return ops::CpuOpTables({.weight_dtype = config.dtype,
+                           .kv_dtype = config.dtype,
+                           .head_dim = config.head_dim,
+                           .num_heads = config.num_heads,
+                           .num_kv_heads = config.num_kv_heads});
+}
+
+class GoldenTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    work_dir_ = std::filesystem::path(testing::TempDir()) /
+                ("golden_" + std::to_string(getpid()) + GetParam());
+    std::filesystem::remove_all(work_dir_);
+    expected_ = ReadReference(hf_dir());
+    ASSERT_EQ(expected_.size(), 3U);
+  }
+  void TearDown() override { std::filesystem::remove_all(work_dir_); }
+
+  std::filesystem::path hf_dir() const { return DataDir() / GetParam(); }
+
+  EnginePtr Open(const std::filesystem::path& dir, std::optional<DType> dtype = std::nullopt) {
+    auto engine = builder::Open(dir, *device_, {.dtype = dtype, .limits = std::nullopt});
+    EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+    return engine.ok() ? *engine : nullptr;
+  }
+
+  // Calls check(engine, table) for every road with the best table, and for every table on the last
+  // road: EveryRoadGivesTheSameWeights makes the other pairs repetitions.
+  template <typename Check>
+  void ForRoadsAndTables(const Check& check) {
+    const std::vector<EnginePtr> engines = OpenAllRoads(DType::kF32);
+    const std::vector<ops::OpTable> tables = TablesFor(engines[0]->config);
+    ASSERT_EQ(tables.back().name, "reference");
+    for (const EnginePtr& engine : engines) check(engine, tables.front());
+    for (size_t i = 1; i < tables.size(); ++i) check(engines.back(), tables[i]);
+  }
+
+  // The model through all three roads, in `dtype`.
+  std::vector<EnginePtr> OpenAllRoads(DType dtype) {
+    const auto checkpoint = work_dir_ / "checkpoint";
+    const auto engine = work_dir_ / "engine";
+    const Status converted = builder::Convert(
+        {.model_dir = hf_dir(), .output_dir = checkpoint, .dtype = std::string(DTypeName(dtype))});
+    EXPECT_TRUE(converted.ok()) << converted.ToString();
+    const Status built =
+        builder::Build({.checkpoint_dir = checkpoint, .output_dir = engine, .limits = {}});
+    EXPECT_TRUE(built.ok()) << built.ToString();
+    return {Open(hf_dir(), dtype), Open(checkpoint), Open(engine)};
+  }
+
+  std::unique_ptr<Device> device_ = Device::Cpu(2);
+  std::filesystem::path work_dir_;
+  std::vector<Expected> expected_;
+};
+
+// Logits of every position of `ids`, fed in pieces of the sizes in `chunks`, repeated.
+std::vector<std::vector<float>> AllLogits(const EnginePtr& engine, const ops::OpTable& table,
+                                          Device& device, std::span<const TokenId> ids,
+                                          std::span<const size_t> chunks) {
+  PagedModel model(engine, table, device, 1, kBlockSize);
+  std::vector<std::vector<float>> logits;
+  for (size_t i = 0; !ids.empty(); ++i) {
+    const size_t n = std::min(chunks[i % chunks.size()], ids.size());
+    const Piece piece{0, ids.first(n)};
+    for (auto& row : model.Step({&piece, 1}, /*last_only=*/false)) logits.push_back(std::move(row));
+    ids = ids.subspan(n);
+  }
+  return logits;
+}
+
+struct Difference {
+  float worst = 0;
+  int64_t position = 0;
+  size_t token = 0;
+  float found = 0;
+  float expected = 0;
+};
+
+Difference Compare(const Expected& expected, const std::vector<std::vector<float>>& logits) {
+  Difference out;
+  const size_t vocab = logits.front().size();
+  for (size_t i = 0; i < expected.positions.size(); ++i)
+    for (size_t v = 0; v < vocab; ++v) {
+      const float want = expected.logits[i * vocab + v];
+      const float got = logits[static_cast<size_t>(expected.positions[i])][v];
+      const float difference = std::fabs(want - got);
+      if (!(difference <= out.worst)) out = {difference, expected.positions[i], v, got, want};
+    }
+  return out;
+}
+
+std::string Describe(const Difference& d) {
+  return "position " + std::to_string(d.position) + ", token " + std::to_string(d.token) +
+         ": found " + std::to_string(d.found) + ", expected " + std::to_string(d.expected);
+}
+
+// Greedy continuations of all prompts, decoded in one batch after prefills of different lengths.
+std::vector<std::vector<TokenId>> Greedy(const EnginePtr& engine, const ops::OpTable& table,
+                                         Device& device, const std::vector<Expected>& prompts) {
+  PagedModel model(engine, table, device, prompts.size(), kBlockSize);
+  std::vector<std::vector<TokenId>> ids(prompts.size());
+  for (size_t step = 0; step < prompts.front().greedy.size(); ++step) {
+    std::vector<Piece> pieces;
+    for (size_t s = 0; s < prompts.size(); ++s)
+      pieces.push_back({s, step == 0 ? std::span<const TokenId>(prompts[s].prompt)
+                                     : std::span<const TokenId>(&ids[s].back(), 1)});
+    const auto logits = model.Step(pieces, /*last_only=*/true);
+    for (size_t s = 0; s < prompts.size(); ++s)
+      ids[s].push_back(static_cast<TokenId>(std::max_element(logits[s].begin(), logits[s].end()) -
+                                            logits[s].begin()));
+  }
+  return ids;
+}
+
+// The bytes of every weight, in the order of the slots.
+std::vector<std::span<const std::byte>> WeightBytesOf(const model::Engine& engine) {
+  model::DecoderWeights weights;
+  const auto slots = model::WeightSlots(engine.config, weights);
+  weights = engine.weights;  // the slots point into the same layers
+  std::vector<std::span<const std::byte>> bytes;
+  for (const model::WeightSlot& slot : slots) {
+    const void* data = slot.weight != nullptr ? slot.weight->data : slot.view->data;
+    bytes.emplace_back(static_cast<const std::byte*>(data),
+                       model::StoredBytes(engine.config, slot));
+  }
+  return bytes;
+}
+
+TEST_P(GoldenTest, EveryRoadGivesTheSameWeights) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const std::vector<EnginePtr> engines = OpenAllRoads(dtype);
+    const auto first = WeightBytesOf(*engines[0]);
+    for (const EnginePtr& engine : engines) {
+      const auto other = WeightBytesOf(*engine);
+      ASSERT_EQ(first.size(), other.size());
+      for (size_t i = 0; i < first.size(); ++i)
+        EXPECT_TRUE(std::ranges::equal(first[i], other[i])) << "slot " << i;
+      EXPECT_EQ(engine->config.end_ids, engines[0]->config.end_ids);
+      EXPECT_EQ(engine->limits.max_seq_len, engine->config.max_position_embeddings);
+    }
+  }
+}
+
+TEST_P(GoldenTest, Float32LogitsEqualTransformers) {
+  ForRoadsAndTables([&](const EnginePtr& engine, const ops::OpTable& table) {
+    for (const Expected& expected : expected_) {
+      const auto ids = expected.Whole();
+      const size_t whole[] = {ids.size()};
+      const Difference d = Compare(expected, AllLogits(engine, table, *device_, ids, whole));
+      EXPECT_LE(d.worst, kTolerance) << table.name << ": " << Describe(d);
+    }
+  });
+}
+
+TEST_P(GoldenTest, ChunkedPrefillGivesTheSameLogits) {
+  const EnginePtr engine = Open(hf_dir());
+  for (const ops::OpTable& table : TablesFor(engine->config))
+    for (const Expected& expected : expected_) {
+      const auto ids = expected.Whole();
+      const size_t whole[] = {ids.size()};
+      const size_t chunks[] = {1, 7, 64, 3, 16, 130};
+      EXPECT_EQ(AllLogits(engine, table, *device_, ids, chunks),
+                AllLogits(engine, table, *device_, ids, whole))
+          << table.name;
+    }
+}
+
+TEST_P(GoldenTest, GreedyIdsEqualTransformersOver256Steps) {
+  ForRoadsAndTables([&](const EnginePtr& engine, const ops::OpTable& table) {
+    const auto ids = Greedy(engine, table, *device_, expected_);
+    for (size_t s = 0; s < ids.size(); ++s) {
+      EXPECT_EQ(ids[s].size(), 256U);
+      EXPECT_EQ(ids[s], expected_[s].greedy) << table.name << ", prompt " << s;
+    }
+  });
+}
+
+// What rounding may change in a logit: k * u * noise_gain.
+//   u            unit roundoff: 2^-8 for bfloat16, 2^-11 for float16
+//   noise_gain   measured by make_golden.py on this very prompt: the largest change of these logits
+//                per unit of relative, normally distributed noise on all weights
+//   k = 1.5      rounding to nearest is noise of at most u / sqrt(3) rms; the weights have it, and
+//                activations, keys and values as much again: u * sqrt(2 / 3). The rest is margin
+//                for draws that are worse than the measured ones.
+float RoundingBound(DType dtype, const Expected& expected) {
+  const float unit_roundoff = dtype == DType::kBF16 ? 0x1p-8F : 0x1p-11F;
+  return 1.5F * unit_roundoff * expected.noise_gain;
+}
+
+TEST_P(GoldenTest, SixteenBitLogitsStayNearFloat32) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    const EnginePtr engine = Open(hf_dir(), dtype);
+    for (const ops::OpTable& table : TablesFor(engine->config))
+      for (const Expected& expected : expected_) {
+        const auto ids = expected.Whole();
+        const size_t whole[] = {ids.size()};
+        const Difference d = Compare(expected, AllLogits(engine, table, *device_, ids, whole));
+        const float bound = RoundingBound(dtype, expected);
+        EXPECT_LE(d.worst, bound) << DTypeName(dtype) << ", " << table.name << ": " << Describe(d);
+      }
+  }
+}
+
+// Row 2j of the interleaved form is row j of the half-split form, row 2j + 1 is row j + head_dim
+// / 2.
+std::vector<float> Interleave(std::vector<float> rows, int64_t width, int head_dim,
+                              int64_t num_rotated_heads) {
+  std::vector<float> out = rows;
+  for (int64_t head = 0; head < num_rotated_heads; ++head)
+    for (int r = 0; r < head_dim; ++r) {
+      const int from = r / 2 + r % 2 * (head_dim / 2);
+      std::copy_n(rows.begin() + (head * head_dim + from) * width, width,
+                  out.begin() + (head * head_dim + r) * width);
+    }
+  return out;
+}
+
+// Rewrites a checkpoint of half-split rotary heads into one of interleaved heads: the same model.
+void InterleaveCheckpoint(const std::filesystem::path& dir, const model::ModelConfig& config) {
+  auto json = nlohmann::json::parse(*ReadFile(dir / "config.json"));
+  json["position_embedding_type"] = "rope_gptj";
+  ASSERT_TRUE(WriteFile(dir / "config.json", json.dump()).ok());
+  const auto set = artifact::TensorSet::OpenFile(dir / "rank0.safetensors");
+  ASSERT_TRUE(set.ok());
+  std::vector<artifact::TensorSpec> specs;
+  for (const auto& tensor : set->tensors())
+    specs.push_back({tensor.name, tensor.dtype, tensor.shape});
+  auto writer = artifact::SafetensorsWriter::Create(dir / "rank0.safetensors", specs);
+  ASSERT_TRUE(writer.ok());
+  for (const auto& tensor : set->tensors()) {
+    auto values = Values<float>(*set, tensor.name);
+    if (tensor.name.ends_with("qkv.weight"))
+      values = Interleave(values, config.hidden_size, config.head_dim,
+                          config.num_heads + config.num_kv_heads);
+    ASSERT_TRUE(writer->Append(std::as_bytes(std::span(values))).ok());
+  }
+  ASSERT_TRUE(writer->Finish().ok());
+}
+
+TEST_P(GoldenTest, InterleavedRotaryHeadsGiveTheSameLogits) {
+  const EnginePtr half_split = Open(hf_dir());
+  if (half_split->config.position != model::PositionKind::kRopeNeox ||
+      half_split->config.attention_bias)
+    GTEST_SKIP() << "has no rotary heads, or biases that would have to be reordered too";
+  const auto dir = work_dir_ / "interleaved";
+  ASSERT_TRUE(
+      builder::Convert({.model_dir = hf_dir(), .output_dir = dir, .dtype = "float32"}).ok());
+  InterleaveCheckpoint(dir, half_split->config);
+  const EnginePtr engine = Open(dir);
+  ASSERT_EQ(engine->config.position, model::PositionKind::kRopeGptj);
+  for (const ops::OpTable& table : TablesFor(engine->config)) {
+    const auto ids = expected_[1].Whole();
+    const size_t whole[] = {ids.size()};
+    const Difference d = Compare(expected_[1], AllLogits(engine, table, *device_, ids, whole));
+    EXPECT_LE(d.worst, kTolerance) << table.name << ": " << Describe(d);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, testing::ValuesIn(ModelNames()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace inflight::golden

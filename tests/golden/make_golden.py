@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the golden models of this directory with transformers: tiny random models and what they say.
+
+    python tests/golden/make_golden.py [NAME...]      needs torch (CPU), transformers, safetensors
+
+Each model is a directory data/NAME: a Hugging Face model (float32), and
+
+    reference.safetensors   prompt_P     [prompt_len] int64        token ids, P = 0, 1, ...
+                            positions_P  [n] int64                 whose logits are kept
+                            logits_P     [n, vocab_size] float32   float32 arithmetic of torch
+                            greedy_P     [256] int64               what greedy decoding appends
+                            noise_gain_P [1] float32               largest change of these logits when every weight
+                                                                   changes by normal relative noise, per unit of noise
+    about.json              seed, library versions, the smallest gap between the two best logits on the
+                            greedy path, and the largest difference between float32 and float64 logits
+
+Greedy ids are only a fair test if no step is nearly a tie: seeds are tried in order from the model's
+first one until every gap on the path is at least 1e-3, ten times the tolerance of the logits.
+"""
+
+import json
+import pathlib
+import shutil
+import sys
+
+import safetensors.torch
+import torch
+import transformers
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+DATA = pathlib.Path(__file__).parent / "data"
+NUM_GREEDY = 256
+NUM_NOISE_DRAWS = 4
+MIN_GAP = 1e-3
+MAX_LOGIT_ERROR = 2e-5  # float32 against float64; a fifth of the test's tolerance
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 64}
+
+
+def llama(heads, kv_heads, head_dim, *, hidden=None, layers=2, vocab=193, inner=72, prompts=(1, 17, 70),
+          form="new", rope=None, theta=10000.0, shards=1, **flags):
+    hidden = hidden or heads * head_dim
+    config = LlamaConfig(
+        vocab_size=vocab, hidden_size=hidden, intermediate_size=inner, num_hidden_layers=layers,
+        num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=head_dim,
+        max_position_embeddings=512, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=flags.pop("eos", 2),
+        rope_parameters={"rope_theta": theta, **(rope or {"rope_type": "default"})}, **flags)
+    return {"class": LlamaForCausalLM, "config": config, "prompts": prompts, "form": form, "shards": shards}
+
+
+def gpt2(heads, head_dim, *, layers=2, vocab=257, inner=None, prompts=(1, 17, 70), prefix=True, shards=1, **flags):
+    config = GPT2Config(
+        vocab_size=vocab, n_embd=heads * head_dim, n_inner=inner, n_layer=layers, n_head=heads, n_positions=max(prompts) + 260,
+        bos_token_id=0, eos_token_id=0, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, **flags)
+    return {"class": GPT2LMHeadModel, "config": config, "prompts": prompts, "form": "new", "prefix": prefix,
+            "shards": shards}
+
+
+MODELS = {
+    "llama_mha": lambda: llama(4, 4, 16, vocab=257),
+    "llama_gqa2": lambda: llama(4, 2, 16, vocab=211, form="old", tie_word_embeddings=True),
+    "llama_gqa4": lambda: llama(4, 1, 24, vocab=131, prompts=(3, 64, 128), eos=[2, 5]),
+    "llama_gqa8": lambda: llama(8, 1, 8, vocab=1021, prompts=(2, 33, 200), tie_word_embeddings=True),
+    "llama_head64": lambda: llama(2, 1, 64, vocab=130, layers=1, inner=48, form="old"),
+    "llama_odd_width": lambda: llama(3, 1, 24, hidden=57, vocab=97, inner=71),
+    "llama_linear": lambda: llama(4, 2, 16, form="old", rope={"rope_type": "linear", "factor": 4.0},
+                                  prompts=(5, 65, 190)),
+    "llama_linear_new": lambda: llama(4, 2, 16, layers=1, rope={"rope_type": "linear", "factor": 2.0}),
+    "llama_llama3": lambda: llama(4, 2, 16, rope=LLAMA3, theta=500000.0, prompts=(1, 66, 200),
+                                  tie_word_embeddings=True),
+    "llama_llama3_old": lambda: llama(4, 2, 24, layers=1, form="old", rope=LLAMA3, theta=500000.0),
+    "llama_bias": lambda: llama(4, 2, 16, attention_bias=True, mlp_bias=True, inner=76),
+    "llama_sharded": lambda: llama(4, 2, 16, layers=3, vocab=128, inner=64, shards=3),
+    "gpt2_tied": lambda: gpt2(4, 16, vocab=257, inner=160, prompts=(1, 40, 200)),
+    "gpt2_bare_names": lambda: gpt2(3, 24, vocab=131, inner=100, prefix=False),
+    "gpt2_untied": lambda: gpt2(2, 8, vocab=509, layers=3, tie_word_embeddings=False, shards=2),
+    "gpt2_relu": lambda: gpt2(2, 40, vocab=101, inner=88, prompts=(2, 31, 90), activation_function="relu",
+                              tie_word_embeddings=False),
+}
+
+
+def build(spec, seed):
+    """A model whose logits spread over several units, so that greedy text wanders."""
+    torch.manual_seed(seed)
+    model = spec["class"](spec["config"]).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            is_norm = "norm" in name or "ln_" in name
+            if parameter.dim() == 1:
+                parameter.normal_(1.0 if is_norm and name.endswith("weight") else 0.0, 0.2)
+            elif "embed" in name or "wte" in name or "wpe" in name or "lm_head" in name:
+                tied = spec["config"].tie_word_embeddings
+                scale = 2.5 / parameter.shape[-1] ** 0.5 if "lm_head" in name or tied else 1.0
+                parameter.normal_(0.0, scale)
+            else:
+                fan_in = parameter.shape[0] if "c_" in name else parameter.shape[1]
+                parameter.normal_(0.0, 1.2 / fan_in**0.5)
+    return model
+
+
+@torch.no_grad()
+def greedy(model, prompt):
+    """The next NUM_GREEDY ids and the smallest gap between the two best logits on the way."""
+    ids, gap = list(prompt), float("inf")
+    cache = None
+    step = torch.tensor([prompt])
+    for _ in range(NUM_GREEDY):
+        out = model(step, past_key_values=cache, use_cache=True)
+        cache = out.past_key_values
+        best = torch.topk(out.logits[0, -1], 2)
+        gap = min(gap, (best.values[0] - best.values[1]).item())
+        ids.append(best.indices[0].item())
+        step = best.indices[:1].unsqueeze(0)
+    return ids[len(prompt):], gap
+
+
+@torch.no_grad()
+def noise_gain(spec, seed, whole, positions, exact):
+    """How far rounding can move the logits of this very model: measured in float64 with tiny noise."""
+    gain, noise = 0.0, 1e-6
+    for draw in range(NUM_NOISE_DRAWS):
+        model = build(spec, seed).double()
+        generator = torch.Generator().manual_seed(draw)
+        for parameter in model.parameters():
+            parameter.mul_(1 + noise * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+        change = model(whole.unsqueeze(0)).logits[0][positions] - exact[positions]
+        gain = max(gain, change.abs().max().item() / noise)
+    return torch.tensor([gain], dtype=torch.float32)
+
+
+@torch.no_grad()
+def reference(spec, seed):
+    """Tensors to keep and figures about them, or None if this seed is no fair test."""
+    model = build(spec, seed)
+    vocab = spec["config"].vocab_size
+    generator = torch.Generator().manual_seed(seed + 1)
+    tensors, min_gap, worst = {}, float("inf"), 0.0
+    distinct = 0
+    for index, length in enumerate(spec["prompts"]):
+        prompt = torch.randint(0, vocab, (length,), generator=generator)
+        ids, gap = greedy(model, prompt.tolist())
+        min_gap, distinct = min(min_gap, gap), max(distinct, len(set(ids)))
+        whole = torch.cat([prompt, torch.tensor(ids[:-1])])
+        logits = model(whole.unsqueeze(0)).logits[0]
+        positions = sorted({0, length // 2, length - 1, length, len(whole) // 2, len(whole) - 1})
+        tensors |= {f"prompt_{index}": prompt, f"greedy_{index}": torch.tensor(ids),
+                    f"positions_{index}": torch.tensor(positions), f"logits_{index}": logits[positions].contiguous()}
+        if logits[length - 1:].argmax(-1).tolist() != ids or min_gap < MIN_GAP:
+            return None
+        exact = build(spec, seed).double()(whole.unsqueeze(0)).logits[0]
+        worst = max(worst, (exact - logits).abs().max().item())
+        tensors[f"noise_gain_{index}"] = noise_gain(spec, seed, whole, positions, exact)
+    if worst > MAX_LOGIT_ERROR or distinct < 16:
+        print(f"  seed {seed}: float32 error {worst:.1e}, {distinct} distinct ids")
+        return None
+    about = {"seed": seed, "min_top2_gap": round(min_gap, 6), "max_float32_error": float(f"{worst:.3g}"),
+             "max_abs_logit": round(max(t.abs().max().item() for n, t in tensors.items() if "logits" in n), 3),
+             "distinct_greedy_ids": distinct, "torch": torch.__version__, "transformers": transformers.__version__,
+             "safetensors": safetensors.__version__, "command": "python tests/golden/make_golden.py"}
+    return model, tensors, about
+
+
+def old_form(config):
+    """The spelling of config.json before rope_parameters and dtype."""
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    kind = rope.pop("rope_type")
+    key = "type" if kind == "linear" else "rope_type"
+    config["rope_scaling"] = None if kind == "default" else {key: kind, **rope}
+    config["torch_dtype"] = config.pop("dtype")
+    return config
+
+
+def save(name, spec, model, tensors, about):
+    directory = DATA / name
+    shutil.rmtree(directory, ignore_errors=True)
+    num_bytes = sum(p.numel() * 4 for p in model.parameters())
+    model.save_pretrained(directory, max_shard_size=num_bytes // spec["shards"] + 4096 if spec["shards"] > 1 else "1GB")
+    path = directory / "config.json"
+    config = json.loads(path.read_text())
+    if spec["form"] == "old":
+        config = old_form(config)
+    path.write_text(json.dumps(config, indent=1) + "\n")
+    if not spec.get("prefix", True):  # as the original gpt2 is stored
+        weights = safetensors.torch.load_file(directory / "model.safetensors")
+        weights = {key.removeprefix("transformer."): value for key, value in weights.items()}
+        weights["h.0.attn.bias"] = torch.ones(1, 1, 4, 4)  # masks that old files carry
+        weights["h.0.attn.masked_bias"] = torch.tensor(-1e4)
+        safetensors.torch.save_file(weights, directory / "model.safetensors", {"format": "pt"})
+    safetensors.torch.save_file(tensors, directory / "reference.safetensors")
+    for file in directory.iterdir():
+        file.chmod(0o644)
+    (directory / "about.json").write_text(json.dumps(about, indent=1) + "\n")
+
+
+def main():
+    torch.set_num_threads(1)
+    for name in sys.argv[1:] or MODELS:
+        seed = 1000 * (list(MODELS).index(name) + 1)
+        spec = MODELS[name]()
+        while (made := reference(spec, seed)) is None:
+            seed += 1
+        save(name, spec, *made)
+        print(name, json.dumps({k: v for k, v in made[2].items() if k not in ("command",)}))
+
+
+if __name__ == "__main__":
+    main()
