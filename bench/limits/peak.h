@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chains of multiply-adds in registers, as many as hide their latency; one per instruction set.
+// Compiled with the flags of every instruction set: plain declarations only.
+#pragma once
+
+#include <cstdint>
+
+namespace inflight::bench {
+
+// Each runs `rounds` rounds and returns the floating-point operations done (a multiply-add is two).
+// `sink` gets a number that depends on all of them.
+double PeakFmaBaseline(int64_t rounds, float* sink);
+double PeakFmaAvx2(int64_t rounds, float* sink);
+double PeakFmaAvx512(int64_t rounds, float* sink);
+double PeakBf16Avx512(int64_t rounds, float* sink);
+
+}  // namespace inflight::bench

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <immintrin.h>
+
+#include "bench/limits/peak.h"
+
+namespace inflight::bench {
+
+double PeakFmaAvx2(int64_t rounds, float* sink) {
+  constexpr int kChains = 12;
+  __m256 sum[kChains];
+#pragma GCC unroll 12
+  for (int c = 0; c < kChains; ++c) sum[c] = _mm256_setzero_ps();
+  const __m256 a = _mm256_set1_ps(0.5F);
+  const __m256 b = _mm256_set1_ps(0.25F);
+  for (int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 12
+    for (int c = 0; c < kChains; ++c) sum[c] = _mm256_fmadd_ps(a, b, sum[c]);
+  }
+#pragma GCC unroll 12
+  for (int c = 1; c < kChains; ++c) sum[0] = _mm256_add_ps(sum[0], sum[c]);
+  *sink = _mm256_cvtss_f32(sum[0]);
+  return 2.0 * 8 * kChains * static_cast<double>(rounds);
+}
+
+}  // namespace inflight::bench

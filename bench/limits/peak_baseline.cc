@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/limits/peak.h"
+
+namespace inflight::bench {
+
+using Vec4 [[gnu::vector_size(16)]] = float;
+
+double PeakFmaBaseline(int64_t rounds, float* sink) {
+  constexpr int kChains = 12;
+  Vec4 sum[kChains] = {};
+  const Vec4 a = {1.0F, 0.5F, 0.25F, 0.125F};
+  Vec4 b = a;
+  for (int64_t i = 0; i < rounds; ++i) {
+    asm volatile("" : "+x"(b));  // not a constant, so that the products are computed
+#pragma GCC unroll 12
+    for (int c = 0; c < kChains; ++c) sum[c] += a * b;
+  }
+  Vec4 total = sum[0];
+  for (int c = 1; c < kChains; ++c) total += sum[c];
+  *sink = total[0];
+  return 2.0 * 4 * kChains * static_cast<double>(rounds);
+}
+
+}  // namespace inflight::bench
