@@ -12,6 +12,9 @@ double PeakFmaAvx2(int64_t rounds, float* sink) {
   for (int c = 0; c < kChains; ++c) sum[c] = _mm256_setzero_ps();
   const __m256 a = _mm256_set1_ps(0.5F);
   const __m256 b = _mm256_set1_ps(0.25F);
+#pragma GCC unroll 12
+  for (int c = 0; c < kChains; ++c)
+    asm volatile("" : "+x"(sum[c]));  // or the compiler sees that all chains are equal
   for (int64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 12
     for (int c = 0; c < kChains; ++c) sum[c] = _mm256_fmadd_ps(a, b, sum[c]);

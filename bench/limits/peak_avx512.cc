@@ -12,6 +12,9 @@ double PeakFmaAvx512(int64_t rounds, float* sink) {
   for (int c = 0; c < kChains; ++c) sum[c] = _mm512_setzero_ps();
   const __m512 a = _mm512_set1_ps(0.5F);
   const __m512 b = _mm512_set1_ps(0.25F);
+#pragma GCC unroll 24
+  for (int c = 0; c < kChains; ++c)
+    asm volatile("" : "+v"(sum[c]));  // or the compiler sees that all chains are equal
   for (int64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 24
     for (int c = 0; c < kChains; ++c) sum[c] = _mm512_fmadd_ps(a, b, sum[c]);

@@ -12,6 +12,9 @@ double PeakBf16Avx512(int64_t rounds, float* sink) {
   for (int c = 0; c < kChains; ++c) sum[c] = _mm512_setzero_ps();
   const auto a = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3f003e80));  // 0.5, 0.25
   const auto b = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3e803f00));
+#pragma GCC unroll 24
+  for (int c = 0; c < kChains; ++c)
+    asm volatile("" : "+v"(sum[c]));  // or the compiler sees that all chains are equal
   for (int64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 24
     for (int c = 0; c < kChains; ++c) sum[c] = _mm512_dpbf16_ps(sum[c], a, b);

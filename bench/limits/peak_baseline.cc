@@ -10,6 +10,9 @@ double PeakFmaBaseline(int64_t rounds, float* sink) {
   Vec4 sum[kChains] = {};
   const Vec4 a = {1.0F, 0.5F, 0.25F, 0.125F};
   Vec4 b = a;
+#pragma GCC unroll 12
+  for (int c = 0; c < kChains; ++c)
+    asm volatile("" : "+x"(sum[c]));  // or the compiler sees that all chains are equal
   for (int64_t i = 0; i < rounds; ++i) {
     asm volatile("" : "+x"(b));  // not a constant, so that the products are computed
 #pragma GCC unroll 12
