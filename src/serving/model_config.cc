@@ -70,7 +70,10 @@ std::string DropUnfilled(std::string_view text, std::vector<std::string>& unfill
   for (size_t pos = 0; pos < text.size();) {
     if (text.substr(pos).starts_with("${")) {
       const size_t close = text.find('}', pos);
-      if (close == std::string_view::npos) break;
+      if (close == std::string_view::npos) {
+        out.append(text.substr(pos));  // not a placeholder; the parser will say so
+        break;
+      }
       DropField(out, unfilled);
       pos = close + 1;
       // In `[${a}, 8]` the comma now stands behind nothing.

@@ -22,6 +22,7 @@ using ::inference::ModelConfig;
 
 constexpr char kConfigFile[] = "config.pbtxt";
 constexpr uint64_t kMaxConfigBytes = 16 << 20;
+constexpr int kAnyBatchSize = 1 << 20;
 
 bool Exists(const fs::path& path) {
   std::error_code error;
@@ -242,7 +243,9 @@ void Repository::Load(Candidate& candidate) {
 Result<std::shared_ptr<Model>> Repository::LoadVersion(const Candidate& candidate,
                                                        const std::string& version) {
   const ModelConfig& config = candidate.parsed.config;
-  RETURN_IF_ERROR(ValidateModelConfig(config));
+  ModelConfig filled = config;  // the engine's batch size is not known yet; any will do
+  if (candidate.parsed.IsUnfilled("max_batch_size")) filled.set_max_batch_size(kAnyBatchSize);
+  RETURN_IF_ERROR(ValidateModelConfig(filled));
   RETURN_IF_ERROR(CheckBuilt(config));
   switch (candidate.kind) {
     case Kind::kLlm:

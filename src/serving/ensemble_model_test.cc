@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/ensemble_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "contract/tensor_values.h"
+#include "serving/test_models.h"
+#include "serving/text_call.h"
+
+namespace inflight::serving {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<Tensor> Inputs(const std::string& text, int max_tokens, std::vector<Tensor> more = {}) {
+  std::vector<Tensor> inputs = {Text("text_input", {text}), Int("max_tokens", max_tokens)};
+  for (Tensor& tensor : more) inputs.push_back(std::move(tensor));
+  return inputs;
+}
+
+// The prompt without its <s>, over and over: text that a test can foresee.
+TokenId EchoText(const inflight::Request& request, int position) {
+  const auto size = request.input_ids.size() - 1;
+  return request.input_ids[1 + static_cast<size_t>(position) % size];
+}
+
+TEST(Ensemble, TextInTextOut) {
+  TestModels models;
+  models.executor->generate = EchoText;
+  Collector got;
+  models.ensemble->Infer(MakeRequest(Inputs("hello ", 8), "e"), got.Handler());
+  models.executor->Run();
+  ASSERT_EQ(got.responses().size(), 1U);
+  ASSERT_TRUE(got.status().ok()) << got.status().ToString();
+  EXPECT_EQ(got.Joined(), "hello he");
+  EXPECT_EQ(got.last().model_name, "ensemble");
+  EXPECT_EQ(got.last().id, "e");
+  EXPECT_THAT(Collector::Find(got.last(), "text_output")->shape, ElementsAre(1));
+  EXPECT_THAT(models.executor->last_request.end_ids, ElementsAre(257));
+  EXPECT_EQ(std::get<int64_t>(got.last().parameters.at("sequence_id")), 0);
+  EXPECT_FALSE(std::get<bool>(got.last().parameters.at("sequence_start")));
+}
+
+TEST(Ensemble, UnsentOptionsAnswerWithZeros) {
+  TestModels models;
+  Collector got;
+  models.ensemble->Infer(MakeRequest(Inputs("ab", 1)), got.Handler());
+  models.executor->Run();
+  EXPECT_THAT(Collector::Find(got.last(), "cum_log_probs")->shape, ElementsAre(1, 1));
+  EXPECT_THAT(Collector::Find(got.last(), "output_log_probs")->shape, ElementsAre(1, 1, 3));
+  EXPECT_THAT(Collector::Find(got.last(), "context_logits")->shape, ElementsAre(1, 1, 1));
+  EXPECT_THAT(Collector::Find(got.last(), "generation_logits")->shape, ElementsAre(1, 1, 1, 1));
+}
+
+TEST(Ensemble, StreamedChunksJoinToTheWholeAnswerAndNeverSplitACharacter) {
+  const std::string prompt = "a\u00e9\u4e2d\U0001F600 z";  // 1 to 4 bytes, one byte a token
+  for (int max_tokens = 1; max_tokens < 20; ++max_tokens) {
+    TestModels models;
+    models.executor->generate = EchoText;
+    Collector whole;
+    Collector streamed;
+    models.ensemble->Infer(MakeRequest(Inputs(prompt, max_tokens)), whole.Handler());
+    models.ensemble->Infer(MakeRequest(Inputs(prompt, max_tokens, {Bool("stream", true)})),
+                           streamed.Handler());
+    models.executor->Run();
+    EXPECT_EQ(streamed.responses().size(), static_cast<size_t>(max_tokens));
+    EXPECT_EQ(streamed.Joined(), whole.Joined()) << max_tokens;
+    for (const Response& response : streamed.responses()) {
+      const auto chunk = Collector::Find(response, "text_output")->Strings();
+      EXPECT_TRUE(models.preprocessing->tokenizer().Encode(chunk->front(), false).ok())
+          << "not UTF-8";
+    }
+  }
+}
+
+TEST(Ensemble, PromptComesFirstWhenItIsIncluded) {
+  TestModels models({.max_batch_size = 8, .exclude_input_in_output = false});
+  models.executor->generate = EchoText;
+  Collector whole;
+  Collector streamed;
+  models.ensemble->Infer(MakeRequest(Inputs("abc", 2)), whole.Handler());
+  models.ensemble->Infer(MakeRequest(Inputs("abc", 2, {Bool("stream", true)})), streamed.Handler());
+  models.executor->Run();
+  EXPECT_EQ(whole.Joined(), "abcab");
+  EXPECT_EQ(streamed.Joined(), "ab");
+}
+
+TEST(Ensemble, EveryParameterReachesTheExecutor) {
+  TestModels models;
+  Collector got;
+  const uint64_t seed = 77;
+  models.ensemble->Infer(
+      MakeRequest(Inputs("x", 4,
+                         {Int("end_id", 65), Int("pad_id", 0), Int("top_k", 3),
+                          Float("top_p", 0.5F), Float("temperature", 0.25F),
+                          Float("repetition_penalty", 1.5F), Float("presence_penalty", 0.1F),
+                          Float("frequency_penalty", 0.2F), Float("length_penalty", 1.0F),
+                          Tensor::FromValues<uint64_t>("random_seed", DataType::kUint64, {1, 1},
+                                                       std::span<const uint64_t>(&seed, 1)),
+                          Bool("return_log_probs", true), Int("beam_width", 1),
+                          Text("stop_words", {"st", "op"}), Text("bad_words", {""})})),
+      got.Handler());
+  const inflight::Request request = models.executor->last_request;
+  EXPECT_THAT(request.input_ids, ElementsAre(256, 'x'));
+  EXPECT_EQ(request.max_tokens, 4);
+  EXPECT_THAT(request.end_ids, ElementsAre(65));
+  EXPECT_EQ(request.sampling.top_k, 3);
+  EXPECT_EQ(request.sampling.top_p, 0.5F);
+  EXPECT_EQ(request.sampling.temperature, 0.25F);
+  EXPECT_EQ(request.sampling.repetition_penalty, 1.5F);
+  EXPECT_EQ(request.sampling.presence_penalty, 0.1F);
+  EXPECT_EQ(request.sampling.frequency_penalty, 0.2F);
+  EXPECT_EQ(request.sampling.seed, 77U);
+  EXPECT_TRUE(request.output.return_log_probs);
+  EXPECT_THAT(request.stop_words, ElementsAre(ElementsAre('s', 't'), ElementsAre('o', 'p')));
+  models.executor->Run();
+  EXPECT_THAT(Collector::Find(got.last(), "output_log_probs")->shape, ElementsAre(1, 1, 4));
+  EXPECT_EQ(*contract::ReadFloat(*Collector::Find(got.last(), "cum_log_probs")), -2.0F);
+}
+
+TEST(Ensemble, EndIdMinusOneMeansNone) {
+  TestModels models;
+  Collector got;
+  models.ensemble->Infer(MakeRequest(Inputs("x", 4, {Int("end_id", -1)})), got.Handler());
+  EXPECT_TRUE(models.executor->last_request.end_ids.empty());
+  models.executor->Run();
+}
+
+struct Refusal {
+  Tensor input;
+  StatusCode code;
+  const char* message;
+};
+
+TEST(Ensemble, RefusalsNameTheTensorAsTheClientCallsIt) {
+  TestModels models;
+  const std::vector<Refusal> cases = {
+      {Int("beam_width", 2), StatusCode::kUnimplemented, "beam_width 2 is not supported yet"},
+      {Int("min_length", 2), StatusCode::kUnimplemented, "min_length 2 is not supported yet"},
+      {Text("bad_words", {"x"}), StatusCode::kUnimplemented, "bad_words is not supported yet"},
+      {Bool("return_context_logits", true), StatusCode::kUnimplemented,
+       "return_context_logits is not supported yet"},
+      {Text("embedding_bias_words", {"x"}), StatusCode::kUnimplemented,
+       "embedding_bias_words is not supported yet"},
+      {Text("decoder_text_input", {"x"}), StatusCode::kUnimplemented,
+       "decoder_text_input is not supported yet"},
+      {Int("top_k", -1), StatusCode::kInvalidArgument, "top_k: got -1, must be at least 0"},
+      {Float("temperature", -0.5F), StatusCode::kInvalidArgument, "temperature: got -0.5"},
+      {Int("end_id", 300), StatusCode::kInvalidArgument, "EndId (300) is not within vocabulary"},
+  };
+  for (const Refusal& refusal : cases) {
+    Collector got;
+    models.ensemble->Infer(MakeRequest(Inputs("x", 4, {refusal.input})), got.Handler());
+    EXPECT_EQ(got.num_final(), 1) << refusal.message;
+    EXPECT_EQ(got.status().code(), refusal.code) << refusal.message;
+    EXPECT_THAT(got.status().message(), HasSubstr("in ensemble 'ensemble', "));
+    EXPECT_THAT(got.status().message(), HasSubstr(refusal.message));
+  }
+  EXPECT_EQ(models.ensemble->statistics().Snapshot().failures.at(FailureReason::kOther),
+            cases.size());
+}
+
+TEST(Ensemble, BadPromptsAreErrors) {
+  TestModels models;
+  const std::vector<std::pair<std::vector<Tensor>, const char*>> cases = {
+      {Inputs("a\xc3", 4), "text_input"},
+      {Inputs(std::string(40, 'x'), 4), "Prompt length (41) exceeds maximum input length (32)."},
+      {Inputs("x", 0), "max_tokens: got 0, must be at least 1"},
+      {{Int("max_tokens", 4)}, "QUERY is not present in the request"},
+      {{Text("text_input", {"x"})}, "request_output_len is not present in the request"},
+      {{Text("text_input", {}), Int("max_tokens", 4)}, "text_input: got no text"},
+  };
+  for (const auto& [inputs, message] : cases) {
+    Collector got;
+    models.ensemble->Infer(MakeRequest(inputs), got.Handler());
+    EXPECT_EQ(got.status().code(), StatusCode::kInvalidArgument) << message;
+    EXPECT_THAT(got.status().message(), HasSubstr(message));
+  }
+  EXPECT_EQ(models.executor->num_active(), 0U);
+}
+
+TEST(Ensemble, LongPromptsAreEncodedOnTheTextPool) {
+  ExecutorLimits limits = FakeExecutor::SmallLimits();
+  limits.max_seq_len = limits.max_input_len = 100'000;
+  TestModels models({.max_batch_size = 8}, /*threaded=*/true, limits);
+  Collector got;
+  models.ensemble->Infer(MakeRequest(Inputs(std::string(kInlineTextBytes + 1, 'x'), 3)),
+                         got.Handler());
+  got.WaitFinal();
+  EXPECT_EQ(got.Joined(), "xx");  // <s>, which is special, then two of the prompt
+}
+
+TEST(Ensemble, CancelWhileItStreamsEndsItOnce) {
+  TestModels models;
+  Collector got;
+  Request request = MakeRequest(Inputs("ab", 20, {Bool("stream", true)}));
+  const auto cancel = request.cancel;
+  models.ensemble->Infer(std::move(request), got.Handler());
+  models.executor->Step();
+  cancel->Cancel();
+  models.executor->Run();
+  EXPECT_EQ(got.num_final(), 1);
+  EXPECT_EQ(got.status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(models.ensemble->statistics().Snapshot().cancel.count, 1U);
+}
+
+TEST(Ensemble, MembersAreCountedToo) {
+  TestModels models;
+  Collector got;
+  models.ensemble->Infer(MakeRequest(Inputs("ab", 5, {Bool("stream", true)})), got.Handler());
+  models.executor->Run();
+  EXPECT_EQ(models.preprocessing->statistics().Snapshot().success.count, 1U);
+  EXPECT_EQ(models.llm->statistics().Snapshot().success.count, 1U);
+  EXPECT_EQ(models.postprocessing->statistics().Snapshot().success.count, 5U);
+  const StatisticsSnapshot ensemble = models.ensemble->statistics().Snapshot();
+  EXPECT_EQ(ensemble.success.count, 1U);
+  EXPECT_EQ(ensemble.execution_count, 1U);
+  EXPECT_EQ(ensemble.ttft_ms.count, 1U);
+  EXPECT_EQ(ensemble.itl_ms.count, 4U);
+}
+
+TEST(Ensemble, FailuresOfTheExecutorEndTheStream) {
+  TestModels models;
+  Collector got;
+  models.ensemble->Infer(MakeRequest(Inputs("ab", 5, {Bool("stream", true)})), got.Handler());
+  models.executor->Step();
+  models.executor->fail_with = Internal("the device is gone");
+  models.executor->Step();
+  EXPECT_EQ(got.responses().size(), 2U);
+  EXPECT_EQ(got.status().code(), StatusCode::kInternal);
+  EXPECT_THAT(got.status().message(), HasSubstr("the device is gone"));
+}
+
+TEST(Ensemble, OtherGraphsAreRefused) {
+  TestModels models;
+  const EnsembleModel::Members members = {models.preprocessing, models.llm, models.postprocessing};
+  auto fed_elsewhere = EnsembleConfig({.max_batch_size = 8});
+  (*fed_elsewhere.mutable_ensemble_scheduling()
+        ->mutable_step(1)
+        ->mutable_input_map())["input_ids"] = "_PREPROCESSOR_END_ID";
+  EXPECT_EQ(EnsembleModel::Create(fed_elsewhere, "1", members).status().code(),
+            StatusCode::kUnimplemented);
+  auto unused = EnsembleConfig({.max_batch_size = 8});
+  unused.add_input()->set_name("extra");
+  EXPECT_THAT(EnsembleModel::Create(unused, "1", members).status().message(),
+              HasSubstr("'extra' feeds no step"));
+  auto unwritten = EnsembleConfig({.max_batch_size = 8});
+  unwritten.add_output()->set_name("extra");
+  EXPECT_THAT(EnsembleModel::Create(unwritten, "1", members).status().message(),
+              HasSubstr("'extra' is written by no step"));
+}
+
+// The graph of 0.7: end ids go from the client straight to the LLM, and there is no default.
+TEST(Ensemble, WithoutADefaultEndIdGenerationRunsOn) {
+  TestModels models;
+  auto config = EnsembleConfig({.max_batch_size = 8});
+  auto& step = *config.mutable_ensemble_scheduling()->mutable_step(1);
+  (*step.mutable_input_map())["end_id"] = "end_id";
+  const auto ensemble =
+      EnsembleModel::Create(config, "1", {models.preprocessing, models.llm, models.postprocessing});
+  ASSERT_TRUE(ensemble.ok()) << ensemble.status().ToString();
+  Collector got;
+  (*ensemble)->Infer(MakeRequest(Inputs("x", 2)), got.Handler());
+  EXPECT_TRUE(models.executor->last_request.end_ids.empty());
+  models.executor->Run();
+}
+
+}  // namespace
+}  // namespace inflight::serving

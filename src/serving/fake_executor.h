@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests: an executor without a model, and a tokenizer whose tokens are bytes.
+//
+// The fake generates by a function of request and position, by default the prompt over and over.
+// It advances when a test calls Step, or by its own thread.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "inflight/executor.h"
+#include "tokenizer/tokenizer.h"
+
+namespace inflight::serving {
+
+class FakeExecutor : public Executor {
+ public:
+  using Generator = std::function<TokenId(const inflight::Request&, int position)>;
+
+  static ExecutorLimits SmallLimits() {
+    return {.vocab_size = 300,
+            .max_batch_size = 8,
+            .max_num_tokens = 256,
+            .max_seq_len = 64,
+            .max_input_len = 32,
+            .block_size = 16,
+            .num_blocks = 64};
+  }
+
+  explicit FakeExecutor(ExecutorLimits limits = SmallLimits(), bool threaded = false)
+      : limits_(limits) {
+    if (threaded) thread_ = std::thread([this] { Loop(); });
+  }
+  ~FakeExecutor() override {
+    Shutdown(0);
+    if (thread_.joinable()) thread_.join();
+  }
+
+  Result<RequestId> Enqueue(inflight::Request request,
+                            std::shared_ptr<ResponseSink> sink) override {
+    std::lock_guard lock(mutex_);
+    last_request = request;
+    if (closed_) return Unavailable("the executor is shut down");
+    if (!refuse_with.ok()) return refuse_with;
+    const RequestId id = next_id_++;
+    active_[id] = {std::move(request), std::move(sink), 0, false, 0};
+    wake_.notify_all();
+    return id;
+  }
+
+  void Cancel(RequestId id) override {
+    std::lock_guard lock(mutex_);
+    cancelled_ids.push_back(id);
+    if (const auto it = active_.find(id); it != active_.end()) it->second.cancelled = true;
+    wake_.notify_all();
+  }
+
+  const ExecutorLimits& limits() const override { return limits_; }
+  ExecutorStats stats() const override {
+    std::lock_guard lock(mutex_);
+    ExecutorStats stats;
+    stats.num_queued_requests = static_cast<int>(active_.size());
+    return stats;
+  }
+  bool healthy() const override { return is_healthy; }
+
+  void Shutdown(int64_t /*drain_ms*/) override {
+    {
+      std::lock_guard lock(mutex_);
+      closed_ = true;
+      for (auto& [id, work] : active_) work.cancelled = true;
+      wake_.notify_all();
+    }
+    if (!thread_.joinable()) Run();
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [this] { return active_.empty(); });
+  }
+
+  // One token for each active request. Sinks are called without the lock.
+  void Step() {
+    std::vector<std::pair<std::shared_ptr<ResponseSink>, inflight::Response>> out;
+    {
+      std::lock_guard lock(mutex_);
+      ++now_ns_;
+      for (auto it = active_.begin(); it != active_.end();) {
+        Advance(it->first, it->second, out);
+        it = !out.empty() && out.back().second.request_id == it->first && out.back().second.is_final
+                 ? active_.erase(it)
+                 : std::next(it);
+      }
+    }
+    for (auto& [sink, response] : out) sink->OnResponse(std::move(response));
+    idle_.notify_all();
+  }
+  void Run() {
+    while (num_active() > 0) Step();
+  }
+  size_t num_active() const {
+    std::lock_guard lock(mutex_);
+    return active_.size();
+  }
+
+  Generator generate = [](const inflight::Request& request, int position) {
+    return request.input_ids[static_cast<size_t>(position) % request.input_ids.size()];
+  };
+  Status refuse_with;  // what Enqueue answers, if not OK
+  Status fail_with;    // what the next step answers, if not OK
+  bool is_healthy = true;
+  inflight::Request last_request;  // as enqueued
+  std::vector<RequestId> cancelled_ids;
+
+ private:
+  struct Work {
+    inflight::Request request;
+    std::shared_ptr<ResponseSink> sink;
+    int position = 0;
+    bool cancelled = false;
+    float cum_log_prob = 0;
+    std::vector<TokenId> ids = {};      // not sent yet
+    std::vector<float> log_probs = {};  // of `ids`
+  };
+
+  void Advance(RequestId id, Work& work,
+               std::vector<std::pair<std::shared_ptr<ResponseSink>, inflight::Response>>& out) {
+    inflight::Response response;
+    response.request_id = id;
+    if (!fail_with.ok()) {
+      response.status = fail_with;
+      response.is_final = true;
+      out.emplace_back(work.sink, std::move(response));
+      return;
+    }
+    response.finish_reason =
+        work.cancelled ? FinishReason::kCancelled : NextToken(work, work.request);
+    response.is_final = response.finish_reason != FinishReason::kNotFinished;
+    if (!response.is_final && !work.request.streaming) return;
+    response.output_ids = std::exchange(work.ids, {});
+    response.output_log_probs = std::exchange(work.log_probs, {});
+    response.cum_log_prob = work.cum_log_prob;
+    out.emplace_back(work.sink, std::move(response));
+  }
+
+  FinishReason NextToken(Work& work, const inflight::Request& request) {
+    const TokenId token = generate(request, work.position++);
+    for (const TokenId end : request.end_ids) {
+      if (token == end) return FinishReason::kEndId;
+    }
+    work.ids.push_back(token);
+    work.cum_log_prob -= 0.5F;
+    if (request.output.return_log_probs) work.log_probs.push_back(-0.5F);
+    return work.position == request.max_tokens ? FinishReason::kLength : FinishReason::kNotFinished;
+  }
+
+  void Loop() {
+    for (;;) {
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [this] { return closed_ || !active_.empty(); });
+        if (closed_ && active_.empty()) return;
+      }
+      Step();
+    }
+  }
+
+  const ExecutorLimits limits_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_, idle_;
+  std::map<RequestId, Work> active_;
+  RequestId next_id_ = 1;
+  int64_t now_ns_ = 0;
+  bool closed_ = false;
+  std::thread thread_;
+};
+
+// tokenizer.json of a byte-level BPE without merges: 256 tokens, one per byte, then <s> = 256 and
+// </s> = 257, which are special; <s> goes before a prompt.
+std::string ByteTokenizerJson();
+// `text` as that tokenizer has it, without <s>.
+std::vector<TokenId> ByteIds(std::string_view text);
+
+}  // namespace inflight::serving
