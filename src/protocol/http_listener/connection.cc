@@ -5,6 +5,7 @@
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/read.hpp>
 #include <exception>
+#include <limits>
 
 #include "base/log.h"
 #include "protocol/http_listener/exchange.h"
@@ -100,7 +101,7 @@ void Connection::ReadHead() {
   num_chunks_ = 0;
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(thread_->options.max_header_bytes));
-  parser_->body_limit(boost::none);  // set by OnHead
+  parser_->body_limit(std::numeric_limits<uint64_t>::max());  // OnHead sets it
   parser_->on_chunk_header(on_chunk_);
   ExpireAfter(read_timer_, thread_->options.header_timeout);
   http::async_read_header(socket_, buffer_, *parser_,

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server of the tests: models from config.pbtxt text, and a function in place of each model.
+#pragma once
+
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "serving/server.h"
+#include "serving/validate.h"
+
+namespace inflight::kserve_http {
+
+using Behaviour = std::function<void(serving::Request, serving::ResponseHandler)>;
+
+inline ::inference::ModelConfig ConfigFromText(const std::string& text) {
+  ::inference::ModelConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
+  return config;
+}
+
+class FakeModel : public serving::Model {
+ public:
+  FakeModel(::inference::ModelConfig config, Behaviour behaviour)
+      : Model(std::move(config), "1"), behaviour_(std::move(behaviour)) {}
+
+  bool ready() const override { return is_ready; }
+  void Infer(serving::Request request, serving::ResponseHandler handler) override {
+    behaviour_(std::move(request), std::move(handler));
+  }
+
+  bool is_ready = true;
+
+ private:
+  Behaviour behaviour_;
+};
+
+class FakeServer : public serving::Server {
+ public:
+  FakeModel& Add(const std::string& config, Behaviour behaviour = nullptr) {
+    auto model = std::make_shared<FakeModel>(ConfigFromText(config), std::move(behaviour));
+    models_.push_back(model);
+    return *model;
+  }
+
+  const serving::ServerMetadata& metadata() const override { return metadata_; }
+  bool live() const override { return true; }
+  bool ready() const override { return is_ready; }
+  Result<std::shared_ptr<serving::Model>> FindModel(std::string_view name,
+                                                    std::string_view version) const override {
+    const std::string prefix = "Request for unknown model: '" + std::string(name) + "' ";
+    for (const auto& model : models_) {
+      if (model->name() != name) continue;
+      if (version.empty() || version == model->version()) return model;
+      return NotFound(prefix + "version " + std::string(version) + " is not found");
+    }
+    return NotFound(prefix + "is not found");
+  }
+  std::vector<serving::IndexEntry> Index(bool ready_only) const override {
+    std::vector<serving::IndexEntry> entries;
+    for (const auto& model : models_) entries.push_back({model->name(), "1", "READY", ""});
+    if (!ready_only) entries.push_back({"broken", "1", "UNAVAILABLE", "Internal: no file"});
+    return entries;
+  }
+  std::vector<std::shared_ptr<serving::Model>> models() const override { return models_; }
+  std::vector<serving::ExecutorGauges> executor_gauges() const override { return gauges; }
+  void Infer(serving::Request request, serving::ResponseHandler handler) override {
+    const auto model = FindModel(request.model_name, request.model_version);
+    Status status = model.status();
+    if (status.ok()) status = serving::ValidateRequest((*model)->config(), request);
+    if (status.ok()) return (*model)->Infer(std::move(request), std::move(handler));
+    handler({.status = std::move(status), .is_final = true});
+  }
+  void Shutdown(int64_t) override {}
+
+  bool is_ready = true;
+  std::vector<serving::ExecutorGauges> gauges;
+
+ private:
+  serving::ServerMetadata metadata_{
+      .name = "triton", .version = "2.73.0", .extensions = {"parameters", "statistics"}};
+  std::vector<std::shared_ptr<serving::Model>> models_;
+};
+
+}  // namespace inflight::kserve_http

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/metrics/metrics_page.h"
+
+#include <gtest/gtest.h>
+
+#include "protocol/http_listener/test_client.h"
+#include "protocol/kserve/http/fake_server.h"
+#include "protocol/metrics/metrics_server.h"
+#include "protocol/metrics/text_writer.h"
+
+namespace inflight::metrics {
+namespace {
+
+using kserve_http::FakeServer;
+
+TEST(TextWriterTest, WritesTheExpositionFormat) {
+  TextWriter out;
+  out.Family("f_total", "Say \"what\" \\ and\nwhy", "counter");
+  const Label labels[] = {{"model", "a\"b\\c\nd"}, {"version", "1"}};
+  out.Sample(labels, uint64_t{18446744073709551615U});
+  out.Family("g", "No labels", "gauge");
+  out.Sample({}, 0.25);
+  EXPECT_EQ(out.Take(),
+            "# HELP f_total Say \"what\" \\\\ and\\nwhy\n"
+            "# TYPE f_total counter\n"
+            "f_total{model=\"a\\\"b\\\\c\\nd\",version=\"1\"} 18446744073709551615\n"
+            "# HELP g No labels\n"
+            "# TYPE g gauge\n"
+            "g 0.25\n");
+}
+
+TEST(TextWriterTest, HistogramBucketsAreCumulative) {
+  TextWriter out;
+  out.Family("h_ms", "Times", "histogram");
+  const Label labels[] = {{"model", "m"}};
+  const double bounds[] = {0.5, 10};
+  const uint64_t counts[] = {2, 0, 3};
+  out.HistogramSamples(labels, bounds, counts, 61.5);
+  EXPECT_EQ(out.Take(),
+            "# HELP h_ms Times\n"
+            "# TYPE h_ms histogram\n"
+            "h_ms_bucket{model=\"m\",le=\"0.5\"} 2\n"
+            "h_ms_bucket{model=\"m\",le=\"10\"} 2\n"
+            "h_ms_bucket{model=\"m\",le=\"+Inf\"} 5\n"
+            "h_ms_sum{model=\"m\"} 61.5\n"
+            "h_ms_count{model=\"m\"} 5\n");
+}
+
+std::vector<std::string> LinesOf(const std::string& page) {
+  std::vector<std::string> lines;
+  for (size_t start = 0; start < page.size();) {
+    const size_t end = page.find('\n', start);
+    lines.push_back(page.substr(start, end - start));
+    start = end + 1;
+  }
+  return lines;
+}
+
+bool HasLine(const std::string& page, const std::string& line) {
+  const auto lines = LinesOf(page);
+  return std::find(lines.begin(), lines.end(), line) != lines.end();
+}
+
+TEST(MetricsPageTest, RequestFamiliesComeFromTheStatistics) {
+  FakeServer server;
+  auto& model = server.Add(R"(name: "m")");
+  model.statistics().RequestSucceeded({.received_ns = 1'000'000,
+                                       .compute_start_ns = 1'010'000,
+                                       .compute_input_end_ns = 1'030'000,
+                                       .compute_output_start_ns = 1'090'000,
+                                       .finished_ns = 1'100'000});
+  model.statistics().RequestFailed(serving::FailureReason::kRejected, 1, 2);
+  const std::string page = MetricsPage(server);
+  for (const char* line :
+       {"# TYPE nv_inference_request_success counter",
+        "nv_inference_request_success{model=\"m\",version=\"1\"} 1",
+        "# TYPE nv_inference_request_failure counter",
+        "nv_inference_request_failure{model=\"m\",reason=\"BACKEND\",version=\"1\"} 0",
+        "nv_inference_request_failure{model=\"m\",reason=\"CANCELED\",version=\"1\"} 0",
+        "nv_inference_request_failure{model=\"m\",reason=\"OTHER\",version=\"1\"} 0",
+        "nv_inference_request_failure{model=\"m\",reason=\"REJECTED\",version=\"1\"} 1",
+        "nv_inference_count{model=\"m\",version=\"1\"} 1",
+        "nv_inference_exec_count{model=\"m\",version=\"1\"} 1",
+        "nv_inference_request_duration_us{model=\"m\",version=\"1\"} 100",
+        "nv_inference_queue_duration_us{model=\"m\",version=\"1\"} 10",
+        "nv_inference_compute_input_duration_us{model=\"m\",version=\"1\"} 20",
+        "nv_inference_compute_infer_duration_us{model=\"m\",version=\"1\"} 60",
+        "nv_inference_compute_output_duration_us{model=\"m\",version=\"1\"} 10",
+        "# TYPE nv_inference_pending_request_count gauge",
+        "nv_inference_pending_request_count{model=\"m\",version=\"1\"} 0"}) {
+    EXPECT_TRUE(HasLine(page, line)) << line << "\n" << page;
+  }
+}
+
+TEST(MetricsPageTest, LatenciesAreHistograms) {
+  FakeServer server;
+  server.Add(R"(name: "m")").statistics().ObserveTtft(3'000'000);
+  const std::string page = MetricsPage(server);
+  for (const char* line : {"# TYPE inflight_time_to_first_token_ms histogram",
+                           "inflight_time_to_first_token_ms_sum{model=\"m\",version=\"1\"} 3",
+                           "inflight_time_to_first_token_ms_count{model=\"m\",version=\"1\"} 1",
+                           "inflight_inter_token_ms_count{model=\"m\",version=\"1\"} 0",
+                           "inflight_queue_ms_count{model=\"m\",version=\"1\"} 0",
+                           "inflight_step_ms_count{model=\"m\",version=\"1\"} 0"}) {
+    EXPECT_TRUE(HasLine(page, line)) << line << "\n" << page;
+  }
+}
+
+TEST(MetricsPageTest, ExecutorGaugesHaveSortedLabels) {
+  FakeServer server;
+  serving::ExecutorGauges gauges{.model = "tensorrt_llm", .version = "1"};
+  gauges.stats.num_active_requests = 3;
+  gauges.stats.kv_blocks_max = 8;
+  gauges.stats.kv_blocks_used = 2;
+  gauges.stats.tokens_generated = 42;
+  gauges.limits.block_size = 64;
+  server.gauges = {gauges};
+  const std::string page = MetricsPage(server);
+  const std::string tail = "model=\"tensorrt_llm\",version=\"1\"}";
+  for (const std::string& line :
+       {std::string("nv_trt_llm_request_metrics{model=\"tensorrt_llm\",request_type=\"active\","
+                    "version=\"1\"} 3"),
+        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"used\"," + tail + " 2",
+        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"fraction\"," + tail + " 0.25",
+        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"tokens_per\"," + tail + " 64",
+        "inflight_tokens_generated_total{" + tail + " 42"}) {
+    EXPECT_TRUE(HasLine(page, line)) << line << "\n" << page;
+  }
+}
+
+TEST(MetricsPageTest, ServerWithoutModelsHasAnEmptyPage) {
+  FakeServer server;
+  EXPECT_EQ(MetricsPage(server), "");
+}
+
+TEST(MetricsServerTest, ServesThePageAndEmptyOtherPaths) {
+  using http_listener::Get;
+  using http_listener::RoundTrip;
+  FakeServer fake;
+  fake.Add(R"(name: "m")");
+  auto server = MetricsServer::Start(fake, {.listener = {.address = "127.0.0.1", .threads = 1}});
+  ASSERT_TRUE(server.ok()) << server.status().ToString();
+  const int port = (*server)->port();
+  for (const char* path : {"/metrics", "/metrics/", "/metrics?x=1"}) {
+    const auto response = RoundTrip(port, Get(path));
+    EXPECT_EQ(response.status, 200);
+    EXPECT_EQ(response.Header("Content-Type"), "text/plain; charset=utf-8");
+    EXPECT_TRUE(HasLine(response.body, "nv_inference_count{model=\"m\",version=\"1\"} 0"));
+  }
+  const auto root = RoundTrip(port, Get("/"));
+  EXPECT_EQ(root.status, 200);
+  EXPECT_EQ(root.body, "");
+  const auto post = RoundTrip(port, http_listener::Post("/metrics", ""));
+  EXPECT_EQ(post.status, 405);
+  EXPECT_EQ(post.body, R"({"error":"Method Not Allowed"})");
+}
+
+}  // namespace
+}  // namespace inflight::metrics
