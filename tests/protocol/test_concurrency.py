@@ -6,6 +6,7 @@ exactly. Streams of gRPC and HTTP are mixed; disturbers cancel, run into deadlin
 """
 
 import concurrent.futures
+import contextlib
 import random
 import threading
 import time
@@ -19,7 +20,7 @@ from tritonclient.utils import InferenceServerException
 NUM_CLIENTS = 64
 NUM_DISTURBERS = 12
 SEED = 20261121
-WORDS = "the a robot fox river garden old small walked found Question: Answer: What is 12 + 30 who lives in".split()
+WORDS = "the a robot fox river garden old small walked found who lives Question: Answer: 12+30".split()  # noqa: SIM905
 
 
 def request_values(rng, index):
@@ -82,10 +83,8 @@ class Disturber(threading.Thread):
                 callback=lambda result, error: errors.append(error) if error else None,
                 stream_timeout=self.rng.uniform(0.01, 0.3),
             )
-            try:
+            with contextlib.suppress(InferenceServerException):  # the deadline came first
                 client.async_stream_infer("ensemble", tensors(stream=True, **values))
-            except InferenceServerException:
-                pass  # the deadline came first
             time.sleep(0.35)
             client.stop_stream(cancel_requests=True)
 
@@ -99,7 +98,7 @@ class Disturber(threading.Thread):
 
     def drop_http(self, values):
         response = open_http_stream(self.server, **values)
-        for _, _ in zip(range(self.rng.randint(0, 4)), events(response)):
+        for _, _ in zip(range(self.rng.randint(0, 4)), events(response), strict=False):
             pass
         response.close()
 
@@ -124,7 +123,7 @@ def run_crowd(server, clients):
 
 
 def differing(clients, got, expected):
-    return [(c, g, e) for c, g, e in zip(clients, got, expected) if g != e]
+    return [(c, g, e) for c, g, e in zip(clients, got, expected, strict=False) if g != e]
 
 
 def test_each_client_repeats_its_text_alone(server, clients, texts_alone):
@@ -145,7 +144,7 @@ def test_crowd_is_undisturbed_by_cancels_and_disconnects(server, clients, texts_
     for d in disturbers:
         d.start()
     try:
-        for _ in range(2):
+        for _ in range(4):
             assert differing(clients, run_crowd(server, clients), texts_alone) == []
     finally:
         stop.set()

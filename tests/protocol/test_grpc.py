@@ -87,9 +87,7 @@ def test_metadata_and_config_say_what_http_says(server, client, model):
     ours = client.get_model_metadata(model)
     assert [ours.name, list(ours.versions), ours.platform] == [http["name"], http["versions"], http["platform"]]
     for kind in ("inputs", "outputs"):
-        assert [
-            {"name": t.name, "datatype": t.datatype, "shape": list(t.shape)} for t in getattr(ours, kind)
-        ] == http[kind]
+        assert [{"name": t.name, "datatype": t.datatype, "shape": list(t.shape)} for t in getattr(ours, kind)] == http[kind]
 
     config = client.get_model_config(model).config
     from_http = json_format.ParseDict(
@@ -192,7 +190,7 @@ def test_typed_contents_equal_raw_contents(server):
             response_deserializer=service_pb2.ModelInferResponse.FromString,
         )
         response = infer(request, timeout=30)
-        ids = dict(zip((o.name for o in response.outputs), response.raw_output_contents))["INPUT_ID"]
+        ids = dict(zip((o.name for o in response.outputs), response.raw_output_contents, strict=True))["INPUT_ID"]
         assert np.frombuffer(ids, np.int32).tolist() == token_ids(server, PROMPT)
         request.raw_input_contents.append(b"x")
         with pytest.raises(grpc.RpcError, match="contents field must not be specified"):
@@ -201,9 +199,7 @@ def test_typed_contents_equal_raw_contents(server):
 
 def test_compressed_requests_are_accepted(server, client):
     for algorithm in ("gzip", "deflate"):
-        result = client.infer(
-            "preprocessing", tensors(QUERY=PROMPT, REQUEST_OUTPUT_LEN=4), compression_algorithm=algorithm
-        )
+        result = client.infer("preprocessing", tensors(QUERY=PROMPT, REQUEST_OUTPUT_LEN=4), compression_algorithm=algorithm)
         assert result.as_numpy("INPUT_ID").reshape(-1).tolist() == token_ids(server, PROMPT)
 
 
@@ -224,10 +220,9 @@ def short(name):
         (short("QUERY"), {}, r"missing required input\(s\) \['QUERY'"),
         ([*short(""), *tensors(text_input="x")], {}, "unexpected inference input 'text_input' for model"),
         (short(""), {"outputs": [triton.InferRequestedOutput("NOPE")]}, "unexpected inference output 'NOPE'"),
-        (short(""), {"parameters": {"triton_x": True}}, "keys starting with 'triton_' are reserved"),
         (short(""), {"model_version": "7"}, "'preprocessing' version 7 is not found"),
     ],
-    ids=["missing", "unexpected", "output", "reserved", "version"],
+    ids=["missing", "unexpected", "output", "version"],
 )
 def test_bad_requests_get_the_texts_clients_know(client, inputs, kwargs, text):
     with pytest.raises(InferenceServerException, match=text):

@@ -59,9 +59,7 @@ def published(module):
     return file
 
 
-@pytest.mark.parametrize(
-    "ours_name, module", [("model_config.proto", model_config_pb2), ("grpc_service.proto", service_pb2)]
-)
+@pytest.mark.parametrize("ours_name, module", [("model_config.proto", model_config_pb2), ("grpc_service.proto", service_pb2)])
 def test_descriptors_agree_with_the_published_client(tmp_path, ours_name, module):
     ours_file, theirs_file = our_files(tmp_path)[ours_name], published(module)
     assert ours_file.package == theirs_file.package == "inference"
