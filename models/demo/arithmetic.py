@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums, differences and small products, as bare expressions and as word problems.
 
-The split is by operands, not by wording: a held-out pair such as {27, 58} is added in no training text at all, in
+The split is by operands, not by wording: a held-out pair such as {27, 54} is added in no training text at all, in
 either order. Only pairs of two two-digit numbers are held out. Products (0 to 12) are a table to be learned by heart;
 they are split by wording.
 """
