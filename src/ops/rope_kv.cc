@@ -2,6 +2,7 @@
 #include "ops/rope_kv.h"
 
 #include <cstring>
+#include <type_traits>
 
 namespace inflight::ops {
 namespace {
@@ -21,16 +22,26 @@ void Rotate(RopeStyle style, int rotary_dim, const float* cos_sin, float* head) 
   }
 }
 
+// One head's key and value to its place in a block, by the permutations of kv_cache_view.h.
 template <typename T, typename Convert>
 void StoreHead(const KvCacheView& kv, int layer, int64_t slot, int kv_head, const float* k,
                const float* v, const Convert& convert) {
   const int64_t block = slot / kv.block_size;
   const auto offset = static_cast<int>(slot % kv.block_size);
-  auto* keys = reinterpret_cast<T*>(kv.Keys(layer, block, kv_head));
-  auto* values = reinterpret_cast<T*>(kv.Values(layer, block, kv_head));
-  for (int d = 0; d < kv.head_dim; ++d) {
-    keys[kv.KeyIndex(offset, d)] = convert(k[d]);
-    values[kv.ValueIndex(offset, d)] = convert(v[d]);
+  auto* keys = reinterpret_cast<T*>(kv.Keys(layer, block, kv_head)) + kv.KeyIndex(offset, 0);
+  auto* values = reinterpret_cast<T*>(kv.Values(layer, block, kv_head)) + kv.ValueIndex(offset, 0);
+  if constexpr (std::is_same_v<T, BFloat16>) {  // dimensions in pairs, tokens in pairs
+    for (int d = 0; d < kv.head_dim; d += 2) {
+      keys[d * 16] = convert(k[d]);
+      keys[d * 16 + 1] = convert(k[d + 1]);
+      values[d * 2] = convert(v[d]);
+      values[d * 2 + 2] = convert(v[d + 1]);
+    }
+  } else {
+    for (int d = 0; d < kv.head_dim; ++d) {
+      keys[d * 16] = convert(k[d]);
+      values[d] = convert(v[d]);
+    }
   }
 }
 
