@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Normalizers: text -> text, before it is split into words.
 //
+// Unicode forms come from utf8proc (Unicode 15). The `tokenizers` package has tables of Unicode 10
+// and leaves characters assigned since as they are; here only those differ.
 // Threads: immutable after loading; all methods are thread-safe.
 #pragma once
 

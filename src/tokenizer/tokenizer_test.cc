@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tokenizer/test_files.h"
+
+namespace inflight::tokenizer {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Ids = std::vector<TokenId>;
+using TokenizerPtr = std::shared_ptr<const Tokenizer>;
+
+TokenizerPtr MustLoad(const nlohmann::json& json) {
+  auto result = FromJson(json);
+  EXPECT_TRUE(result.ok()) << result.status().ToString();
+  return *std::move(result);
+}
+
+Ids Encode(const TokenizerPtr& tokenizer, std::string_view text, bool special = false) {
+  auto ids = tokenizer->Encode(text, special);
+  EXPECT_TRUE(ids.ok()) << ids.status().ToString();
+  return *ids;
+}
+
+TEST(Encode, MergesLowestRankFirst) {
+  const auto t = MustLoad(ByteLevelJson());
+  EXPECT_THAT(Encode(t, "abc"), ElementsAre(6));
+  EXPECT_THAT(Encode(t, "bc ab a"), ElementsAre(10, 4, 5, 7));  // in " ab" a+b goes before Ġ+a
+}
+
+TEST(Encode, LeftmostGoesFirstAmongEqualRanks) {
+  auto json = ByteLevelJson();
+  json["model"]["vocab"]["aa"] = 12;
+  json["model"]["merges"] = {"a a"};
+  EXPECT_THAT(Encode(MustLoad(json), "aaa"), ElementsAre(12, 1));
+}
+
+TEST(Encode, LongWordsEqualShortOnes) {
+  // 200 times abc in one word goes through the heap, each alone through the array.
+  const auto t = MustLoad(ByteLevelJson());
+  std::string text;
+  Ids expected;
+  for (int i = 0; i < 200; ++i) text += "abc", expected.push_back(6);
+  EXPECT_EQ(Encode(t, text), expected);
+}
+
+TEST(Encode, PostProcessorAddsSpecialTokensOnRequest) {
+  const auto t = MustLoad(ByteLevelJson());
+  EXPECT_THAT(Encode(t, "a", true), ElementsAre(0, 1));
+  EXPECT_THAT(Encode(t, "", true), ElementsAre(0));
+  EXPECT_THAT(Encode(t, "", false), IsEmpty());
+}
+
+TEST(Encode, AddedTokensAreCutOutFirst) {
+  const auto t = MustLoad(ByteLevelJson());
+  EXPECT_THAT(Encode(t, "a<|x|>b<s>c"), ElementsAre(1, 11, 2, 0, 3));
+  EXPECT_EQ(t->vocab_size(), 12);
+  EXPECT_EQ(t->TokenToId("<|x|>"), 11);
+  EXPECT_EQ(t->IdToToken(11), "<|x|>");
+  EXPECT_TRUE(t->IsSpecial(0));
+  EXPECT_FALSE(t->IsSpecial(11));
+  EXPECT_FALSE(t->IsSpecial(-1));
+  EXPECT_EQ(t->IdToToken(1000), "");
+}
+
+TEST(Encode, AddedTokenFlagsTakeBlanksAndRespectWords) {
+  auto json = ByteLevelJson();
+  json["added_tokens"][1]["lstrip"] = true;
+  json["added_tokens"][1]["rstrip"] = true;
+  EXPECT_THAT(Encode(MustLoad(json), "a  <|x|> \n b"), ElementsAre(1, 11, 2));
+  json = ByteLevelJson();
+  json["added_tokens"][1]["content"] = "b";
+  json["added_tokens"][1]["single_word"] = true;
+  // "b" is in the vocabulary, so the added token has its id, 2; in "ab" it is no word of its own.
+  EXPECT_THAT(Encode(MustLoad(json), "ab b"), ElementsAre(5, 4, 2));
+}
+
+TEST(Encode, UnknownCharactersBecomeBytesOrUnkOrNothing) {
+  EXPECT_THAT(Encode(MustLoad(Llama2Json()), "hi é"), ElementsAre(263, 259, 3 + 0xC3, 3 + 0xA9));
+  auto json = Llama2Json();
+  json["model"]["byte_fallback"] = false;
+  EXPECT_THAT(Encode(MustLoad(json), "éé"), ElementsAre(259, 0));
+  json["model"]["fuse_unk"] = false;
+  EXPECT_THAT(Encode(MustLoad(json), "éé"), ElementsAre(259, 0, 0));
+  json["model"]["unk_token"] = nullptr;
+  EXPECT_THAT(Encode(MustLoad(json), "éé"), ElementsAre(259));
+  json["model"]["unk_token"] = "<missing>";
+  const auto ids = MustLoad(json)->Encode("é", false);
+  EXPECT_THAT(ids.status().message(), HasSubstr("unk_token"));
+}
+
+TEST(Encode, InvalidUtf8IsRefusedWithItsOffset) {
+  const auto ids = MustLoad(ByteLevelJson())->Encode("ab\xC3", false);
+  EXPECT_EQ(ids.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(ids.status().message(), HasSubstr("byte 2"));
+}
+
+TEST(Encode, ThreadsShareATokenizer) {
+  const auto t = MustLoad(Llama2Json());
+  const Ids expected = Encode(t, "hi hi é hi");
+  std::vector<std::thread> threads;
+  std::vector<int> equal(4);
+  for (int& count : equal) {
+    threads.emplace_back([&count, &t, &expected] {
+      for (int i = 0; i < 200; ++i) count += *t->Encode("hi hi é hi", false) == expected;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(equal, ElementsAre(200, 200, 200, 200));
+}
+
+TEST(Decode, ByteLevelJoinsBytesAndMarksWhatIsNoCharacter) {
+  const auto t = MustLoad(ByteLevelJson());
+  EXPECT_EQ(t->Decode(Ids{6, 7, 8, 9}, false), "abc aé");
+  EXPECT_EQ(t->Decode(Ids{8, 1, 9, 8}, false), "\uFFFDa\uFFFD\uFFFD");
+  EXPECT_EQ(t->Decode(Ids{0, 1, 999, -5, 11}, true), "a<|x|>");
+  EXPECT_EQ(t->Decode(Ids{0, 1}, false), "<s>a");
+}
+
+TEST(Decode, Llama2StripsOneLeadingBlankAndJoinsBytes) {
+  const auto t = MustLoad(Llama2Json());
+  EXPECT_EQ(t->Decode(Ids{263, 263}, false), "hi hi");
+  EXPECT_EQ(t->Decode(Ids{1, 263, 3 + 0xC3, 3 + 0xA9, 2}, true), "hié");
+  // One wrong byte spoils its run, a mark for each byte of it.
+  EXPECT_EQ(t->Decode(Ids{262, 3 + 0xC3, 3 + 0xA9, 3 + 0xFF, 262}, false),
+            "hi\uFFFD\uFFFD\uFFFDhi");
+}
+
+TEST(Decode, WithoutADecoderTokensStandApart) {
+  auto json = ByteLevelJson();
+  json["decoder"] = nullptr;
+  EXPECT_EQ(MustLoad(json)->Decode(Ids{1, 5, 6}, false), "a ab abc");
+}
+
+TEST(Detokenizer, HoldsBackUnfinishedCharacters) {
+  Detokenizer d(MustLoad(ByteLevelJson()), true);
+  EXPECT_EQ(d.Append(Ids{1}), "a");
+  EXPECT_EQ(d.Append(Ids{8}), "");
+  EXPECT_EQ(d.Append(Ids{9}), "é");
+  EXPECT_EQ(d.Append(Ids{8}), "");
+  EXPECT_EQ(d.Finish(), "\uFFFD");
+}
+
+TEST(Detokenizer, KeepsTheBlankBetweenWordsOfMetaspaceModels) {
+  Detokenizer d(MustLoad(Llama2Json()), true);
+  EXPECT_EQ(d.Append(Ids{1}), "");
+  EXPECT_EQ(d.Append(Ids{263}), "hi");
+  EXPECT_EQ(d.Append(Ids{263}), " hi");
+  EXPECT_EQ(d.Append(Ids{3 + 0xC3}), "");
+  EXPECT_EQ(d.Append(Ids{3 + 0xA9}), "");  // the run could go on with a wrong byte
+  EXPECT_EQ(d.Append(Ids{262}), "éhi");
+  EXPECT_EQ(d.Finish(), "");
+}
+
+TEST(Detokenizer, EveryCutOfASequenceGivesTheWholeText) {
+  const auto t = MustLoad(Llama2Json());
+  const Ids ids = {1, 263, 3 + 0xF0, 3 + 0x9F, 3 + 0x91, 3 + 0x8D, 259, 262, 3 + 0xC3, 2, 263};
+  for (const bool skip : {false, true}) {
+    for (uint32_t cuts = 0; cuts < 1u << (ids.size() - 1); ++cuts) {
+      Detokenizer d(t, skip);
+      std::string text;
+      Ids chunk;
+      for (size_t i = 0; i < ids.size(); ++i) {
+        chunk.push_back(ids[i]);
+        if (!(cuts >> i & 1)) continue;
+        text += d.Append(chunk);
+        chunk.clear();
+      }
+      text += d.Append(chunk);
+      text += d.Finish();
+      ASSERT_EQ(text, t->Decode(ids, skip)) << cuts;
+    }
+  }
+}
+
+TEST(Detokenizer, StopMarksAndSplitMatchesWaitForTheNextToken) {
+  auto json = ByteLevelJson();
+  json["decoder"] = nlohmann::json::parse(R"({"type": "Sequence", "decoders": [
+      {"type": "Fuse"},
+      {"type": "Replace", "pattern": {"String": "abb"}, "content": "X"},
+      {"type": "Strip", "content": "c", "start": 1, "stop": 2}]})");
+  const auto t = MustLoad(json);
+  EXPECT_EQ(t->Decode(Ids{3, 5, 2, 3, 3, 3}, false), "Xc");
+  Detokenizer d(t, false);
+  EXPECT_EQ(d.Append(Ids{3, 5}), "");  // c is stripped, ab may become abb
+  EXPECT_EQ(d.Append(Ids{2}), "X");
+  EXPECT_EQ(d.Append(Ids{3, 3}), "");
+  EXPECT_EQ(d.Append(Ids{3}), "c");
+  EXPECT_EQ(d.Append(Ids{1}), "");  // the a could begin the next abb
+  EXPECT_EQ(d.Finish(), "cca");
+}
+
+}  // namespace
+}  // namespace inflight::tokenizer

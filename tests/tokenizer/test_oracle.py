@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ids and texts equal those of the `tokenizers` package, for every recipe and a varied corpus."""
+
+import random
+import time
+import unicodedata
+
+import pytest
+from recipes import INSERTS, RECIPES
+from texts import SAMPLES, long_texts, random_texts
+
+# Ample against noise, and a fraction of what any quadratic step would take on 100 kB.
+MAX_LONG_TEXT_SECONDS = 5
+LONG_TEXT_RECIPES = [
+    "gpt2 prefix space", "llama3", "llama3 ignore_merges", "qwen2", "o200k", "llama2", "metaspace first",
+    "merges across words", "unknown among bytes", "split merged_with_next", "whitespace",
+]  # fmt: skip
+
+# The recipes among which every way to class characters is found.
+CHARACTER_RECIPES = [
+    "gpt2", "llama3", "o200k", "qwen2", "llama2", "digits", "whitespace", "whitespace split", "split isolated",
+    "lowercase", "accents",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=sorted(RECIPES))
+def pair(request, driver, tmp_path_factory):
+    """A tokenizer of the package, and our driver with the same one loaded."""
+    oracle = RECIPES[request.param]()
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    oracle.save(str(path))
+    reply = driver.load(path)
+    assert "error" not in reply
+    return oracle, driver
+
+
+def assert_same_ids(oracle, driver, text, add_special_tokens):
+    if oracle.normalizer is not None:
+        # The package's normalizers know the characters of Unicode 10 (ours those of 15): take what is older.
+        text = "".join(c for c in text if unicodedata.ucd_3_2_0.category(c) != "Cn")
+    expected = oracle.encode(text, add_special_tokens=add_special_tokens).ids
+    assert driver.encode(text, add_special_tokens) == expected, ascii(text[:200])
+
+
+def random_ids(oracle, seed, count):
+    rng = random.Random(seed)
+    size = oracle.get_vocab_size() + 5  # some that do not exist
+    return [[rng.randrange(size) for _ in range(rng.randint(0, 40))] for _ in range(count)]
+
+
+def chunked(ids, seed):
+    rng = random.Random(seed)
+    chunks = []
+    while ids:
+        size = rng.choice([0, 1, 1, 1, 2, 5])
+        chunks.append(ids[:size])
+        ids = ids[size:]
+    return chunks
+
+
+@pytest.mark.parametrize("add_special_tokens", [False, True])
+def test_encode_equals_the_package(pair, add_special_tokens):
+    oracle, driver = pair
+    for text in SAMPLES + random_texts(seed=1, count=300, inserts=INSERTS):
+        assert_same_ids(oracle, driver, text, add_special_tokens)
+
+
+@pytest.mark.parametrize("pair", CHARACTER_RECIPES, indirect=True)
+def test_every_character_encodes_as_in_the_package(pair):
+    oracle, driver = pair
+    characters = [chr(c) for c in range(0x30000) if not 0xD800 <= c <= 0xDFFF]
+    rng = random.Random(2)
+    rng.shuffle(characters)
+    # Neighbours of all kinds: the classes of characters decide where words end.
+    for begin in range(0, len(characters), 1000):
+        text = "".join(c + rng.choice(["", " ", "a", "1", "'s", "\n"]) for c in characters[begin : begin + 1000])
+        assert_same_ids(oracle, driver, text, False)
+
+
+@pytest.mark.parametrize("pair", LONG_TEXT_RECIPES, indirect=True)
+def test_long_lines_are_equal_and_not_quadratic(pair):
+    oracle, driver = pair
+    for name, text in long_texts().items():
+        start = time.monotonic()
+        ids = driver.encode(text)
+        seconds = time.monotonic() - start
+        assert seconds < MAX_LONG_TEXT_SECONDS, name
+        assert ids == oracle.encode(text, add_special_tokens=False).ids, name
+
+
+@pytest.mark.parametrize("skip_special_tokens", [False, True])
+def test_decode_equals_the_package(pair, skip_special_tokens):
+    oracle, driver = pair
+    texts = SAMPLES + random_texts(seed=3, count=100, inserts=INSERTS)
+    for ids in [oracle.encode(text).ids for text in texts] + random_ids(oracle, seed=4, count=200):
+        expected = oracle.decode(ids, skip_special_tokens=skip_special_tokens)
+        assert driver.decode(ids, skip_special_tokens) == expected, ids
+
+
+@pytest.mark.parametrize("skip_special_tokens", [False, True])
+def test_chunks_of_any_size_concatenate_to_the_text(pair, skip_special_tokens):
+    oracle, driver = pair
+    texts = SAMPLES + random_texts(seed=5, count=100, inserts=INSERTS)
+    for i, ids in enumerate([oracle.encode(text).ids for text in texts] + random_ids(oracle, seed=6, count=100)):
+        pieces = driver.detokenize(chunked(ids, seed=i), skip_special_tokens)
+        assert "".join(pieces) == oracle.decode(ids, skip_special_tokens=skip_special_tokens), ids
