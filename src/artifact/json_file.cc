@@ -14,6 +14,8 @@ namespace {
 
 constexpr uint64_t kMaxConfigBytes = uint64_t{64} << 20;
 constexpr size_t kMaxQuoted = 80;
+constexpr int kMaxDepth =
+    64;  // copying, comparing and printing recurse; 64 MB could nest 10^7 deep
 
 }  // namespace
 
@@ -23,8 +25,16 @@ Result<nlohmann::json> ReadJsonFile(const std::filesystem::path& path) {
 }
 
 Result<nlohmann::json> ParseJsonObject(std::string_view text, std::string_view where) {
+  bool is_too_deep = false;
+  const nlohmann::json::parser_callback_t keep = [&](int depth, nlohmann::json::parse_event_t,
+                                                     const nlohmann::json&) {
+    is_too_deep |= depth > kMaxDepth;
+    return depth <= kMaxDepth;
+  };
   try {
-    nlohmann::json json = nlohmann::json::parse(text);
+    nlohmann::json json = nlohmann::json::parse(text, keep);
+    if (is_too_deep)
+      return InvalidArgument(fmt::format("{}: nested deeper than {} levels", where, kMaxDepth));
     if (!json.is_object())
       return InvalidArgument(
           fmt::format("{}: a JSON object is needed, found {}", where, json.type_name()));

@@ -54,6 +54,12 @@ TEST(JsonFields, TextThatIsNoObjectIsAnError) {
   EXPECT_THAT(ParseJsonObject("{\"a\": \"\xff\"}", "f").status().message(),
               HasSubstr("not valid JSON"));
   EXPECT_FALSE(ParseJsonObject(std::string(100000, '['), "f").ok());
+  constexpr size_t kDepth = 1'000'000;
+  EXPECT_THAT(
+      ParseJsonObject("{\"a\": " + std::string(kDepth, '[') + std::string(kDepth, ']') + "}", "f")
+          .status()
+          .message(),
+      HasSubstr("nested deeper than 64 levels"));
 }
 
 class CheckpointTest : public FileTest {};

@@ -24,6 +24,7 @@ using nlohmann::json;
 
 constexpr size_t kLengthBytes = sizeof(uint64_t);
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the bound of the reference implementation
+constexpr int kMaxHeaderDepth = 8;                 // 3 are used; printing a value recurses
 constexpr size_t kHeaderAlignment = 64;            // of what we write, so that data is aligned
 
 struct NamedDType {
@@ -58,17 +59,22 @@ std::string_view SafetensorsName(DType dtype) {
 Result<json> ParseHeader(std::string_view text, std::string_view file) {
   std::vector<std::set<std::string>> open_objects;
   std::string repeated;
-  const json::parser_callback_t callback = [&](int, json::parse_event_t event, json& parsed) {
+  bool is_too_deep = false;
+  const json::parser_callback_t callback = [&](int depth, json::parse_event_t event, json& parsed) {
     if (event == json::parse_event_t::object_start) open_objects.emplace_back();
     if (event == json::parse_event_t::object_end) open_objects.pop_back();
     if (event == json::parse_event_t::key && repeated.empty()) {
       const auto& key = parsed.get_ref<const std::string&>();
       if (!open_objects.back().insert(key).second) repeated = key;
     }
-    return true;
+    is_too_deep |= depth > kMaxHeaderDepth;
+    return depth <= kMaxHeaderDepth;
   };
   try {
     json header = json::parse(text, callback);
+    if (is_too_deep)
+      return InvalidArgument(
+          fmt::format("{}: header: nested deeper than {} levels", file, kMaxHeaderDepth));
     if (!repeated.empty())
       return InvalidArgument(fmt::format("{}: header: '{}' comes twice", file, repeated));
     if (!header.is_object())

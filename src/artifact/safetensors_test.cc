@@ -104,6 +104,8 @@ TEST(Safetensors, RefusesWhatTheFormatDoesNotAllow) {
                           "w": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}})",
                       0),
               HasSubstr("'w' comes twice"));
+  EXPECT_THAT(ErrorOf("{\"w\": " + std::string(100000, '[') + std::string(100000, ']') + "}", 0),
+              HasSubstr("nested deeper"));
   std::string huge(8, '\0');
   PutAt(huge, 0, uint64_t{1} << 62);
   EXPECT_THAT(Parse(huge).status().message(), HasSubstr("at most 100000000 are allowed"));
