@@ -32,6 +32,7 @@ class EnsembleModel : public Model {
                                                        std::string version, Members members);
 
   bool ready() const override { return members_.llm->ready(); }
+  bool allows_single_response_calls() const override { return true; }
   void Infer(Request request, ResponseHandler handler) override;
 
   // Where an ensemble input goes.

@@ -41,7 +41,10 @@ LlmCall::LlmCall(Model& model, LlmModel& llm, Request request, ResponseHandler h
     : model_(model), llm_(llm), request_(std::move(request)), handler_(std::move(handler)) {}
 
 void LlmCall::OnResponse(inflight::Response response) {
-  if (!response.status.ok()) return Fail(ExecutorError(response));
+  if (!response.status.ok()) {
+    llm_.NoteExecutorError();
+    return Fail(ExecutorError(response));
+  }
   if (response.is_final && response.finish_reason == FinishReason::kTimedOut) {
     return Fail(DeadlineExceeded("Request timeout expired"));
   }

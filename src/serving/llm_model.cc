@@ -118,6 +118,7 @@ Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>
   const Result<RequestId> id = backend_.executor->Enqueue(std::move(request), call);
   if (!id.ok()) {
     const Status& status = id.status();
+    if (status.code() == StatusCode::kUnavailable) NoteExecutorError();
     // What protocols know as a full queue.
     if (status.code() == StatusCode::kResourceExhausted) return Unavailable(status.message());
     return status;
@@ -128,6 +129,10 @@ Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>
     if (const auto alive = executor.lock()) alive->Cancel(id);
   });
   return Status::Ok();
+}
+
+void LlmModel::NoteExecutorError() {
+  if (!executor().healthy()) has_fault_.store(true, std::memory_order_release);
 }
 
 // Levels 1 (first) to priority_levels of the configuration -> 1 to 0 of the executor.
@@ -150,6 +155,7 @@ void LlmModel::Stop(const Request& request, const ResponseHandler& handler) {
   acknowledgement.model_version = version();
   acknowledgement.id = request.id;
   acknowledgement.is_final = true;
+  acknowledgement.has_answer = true;
   const std::vector<RequestId> ids = active_.Find(request.id);
   handler(std::move(acknowledgement));  // before the last response of what is stopped
   for (const RequestId id : ids) backend_.executor->Cancel(id);

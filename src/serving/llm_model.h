@@ -3,6 +3,7 @@
 // docs/protocol/models.md.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -62,6 +63,7 @@ class LlmModel : public Model {
   ~LlmModel() override;
 
   bool ready() const override { return backend_.executor->healthy(); }
+  bool allows_single_response_calls() const override { return true; }
   void Infer(Request request, ResponseHandler handler) override;
 
   Executor& executor() { return *backend_.executor; }
@@ -70,6 +72,11 @@ class LlmModel : public Model {
   bool with_dummies() const { return with_dummies_; }
   Clock& clock() const { return clock_; }
   ActiveRequests& active() { return active_; }
+
+  // True after a device fault: the executor has failed requests and is no longer healthy. Requests
+  // go on failing until the process is restarted.
+  bool has_fault() const { return has_fault_.load(std::memory_order_acquire); }
+  void NoteExecutorError();  // a request failed in the executor, or was not accepted
 
   // Enqueues the request of a call, connects its cancel token, and registers it. Errors are the
   // call's to report.
@@ -84,6 +91,7 @@ class LlmModel : public Model {
   const bool with_dummies_;
   Clock& clock_;
   ActiveRequests active_;
+  std::atomic<bool> has_fault_{false};
 };
 
 }  // namespace inflight::serving

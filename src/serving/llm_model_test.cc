@@ -117,9 +117,21 @@ TEST(LlmModel, ErrorsOfTheExecutorKeepTheirCodeAndTheKnownWords) {
   Collector got;
   models.llm->Infer(MakeRequest(Inputs({1}, 3)), got.Handler());
   models.executor->Step();
+  EXPECT_FALSE(models.llm->has_fault());  // the executor is still healthy
   EXPECT_EQ(got.status().code(), StatusCode::kInternal);
   EXPECT_EQ(got.status().message(),
             "Executor failed process requestId 1 due to the following error: the device is gone");
+}
+
+TEST(LlmModel, ErrorsOfAnUnhealthyExecutorAreAFault) {
+  TestModels models;
+  Collector got;
+  models.llm->Infer(MakeRequest(Inputs({1}, 3)), got.Handler());
+  models.executor->is_healthy = false;
+  EXPECT_FALSE(models.llm->has_fault());  // late, perhaps, but nothing failed
+  models.executor->fail_with = Internal("the device is gone");
+  models.executor->Step();
+  EXPECT_TRUE(models.llm->has_fault());
 }
 
 TEST(LlmModel, StopEndsTheRequestWithTheSameId) {
@@ -137,6 +149,7 @@ TEST(LlmModel, StopEndsTheRequestWithTheSameId) {
   EXPECT_TRUE(stop.status().ok());
   EXPECT_TRUE(stop.last().outputs.empty());
   EXPECT_TRUE(stop.last().is_final);
+  EXPECT_TRUE(stop.last().has_answer);
   models.executor->Step();
   EXPECT_EQ(stopped.num_final(), 1);
   EXPECT_TRUE(stopped.status().ok());

@@ -23,6 +23,10 @@ class Model {
   bool decoupled() const { return config_.model_transaction_policy().decoupled(); }
   ModelStatistics& statistics() { return statistics_; }
 
+  // Whether calls that carry exactly one response (`/infer`, ModelInfer) may use this model. Not
+  // decoupled ones, except those that answer once unless the request itself asks to stream.
+  virtual bool allows_single_response_calls() const { return !decoupled(); }
+
   virtual bool ready() const { return true; }
 
   // Starts the request; every response, errors included, goes to the handler (exactly one is

@@ -70,6 +70,9 @@ struct Response {
   bool is_final = false;
   bool rejected = false;  // an error found before the model ran (validation, unknown model, full
                           // queue): a stream answers it without the marks of an executed request
+  // An answer although it has no outputs (the acknowledgement of a stop): protocols deliver it,
+  // while a final response without outputs otherwise only ends a decoupled request.
+  bool has_answer = false;
 };
 
 // Called for each response, in order, never concurrently for one request; the last has is_final.

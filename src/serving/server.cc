@@ -109,7 +109,12 @@ class ServerImpl final : public Server {
   ~ServerImpl() override { Shutdown(/*drain_ms=*/0); }
 
   const ServerMetadata& metadata() const override { return metadata_; }
-  bool live() const override { return true; }
+  // A device fault is for the process's supervisor; a step loop that is late only makes us not
+  // ready.
+  bool live() const override {
+    return std::none_of(llms_.begin(), llms_.end(),
+                        [](const auto& llm) { return llm->has_fault(); });
+  }
   bool ready() const override;
   Result<std::shared_ptr<Model>> FindModel(std::string_view name,
                                            std::string_view version) const override;

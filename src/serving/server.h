@@ -42,7 +42,7 @@ class Server {
   virtual ~Server() = default;
 
   virtual const ServerMetadata& metadata() const = 0;
-  virtual bool live() const = 0;
+  virtual bool live() const = 0;  // false after a device fault: the process should be restarted
   virtual bool ready()
       const = 0;  // every model that should be is; false while draining and after a device fault
 
@@ -75,7 +75,7 @@ struct ServerOptions {
   std::optional<std::string> dtype;
   ExecutorOptions executor;
   // Of model_dirs only; a repository says both in its files.
-  bool decoupled = true;  // requests may stream; one-response RPCs then refuse these models
+  bool decoupled = true;                 // requests may stream
   bool include_input_in_output = false;  // non-streaming answers begin with the prompt
 };
 

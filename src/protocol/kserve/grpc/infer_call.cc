@@ -43,7 +43,7 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
                              std::shared_ptr<const ModelInferRequest> message) {
     ASSIGN_OR_RETURN(const auto model,
                      server.FindModel(message->model_name(), message->model_version()));
-    if (model->decoupled()) {
+    if (!model->allows_single_response_calls()) {
       return Unimplemented(
           "ModelInfer RPC doesn't support models with decoupled transaction policy");
     }

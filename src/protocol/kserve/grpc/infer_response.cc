@@ -27,7 +27,8 @@ void SetFinalMark(bool is_final, ::inference::ModelInferResponse& out) {
 }
 
 bool IsBareCompletion(const serving::Response& response) {
-  return response.is_final && response.status.ok() && response.outputs.empty();
+  return response.is_final && response.status.ok() && response.outputs.empty() &&
+         !response.has_answer;
 }
 
 bool SingleResponse::Add(serving::Response response) {

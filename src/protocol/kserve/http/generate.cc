@@ -57,8 +57,8 @@ class GenerateCall {
     const bool is_refusal = num_responses_ == 0 && response.is_final && !response.status.ok() &&
                             submitter_ == std::this_thread::get_id();
     if (is_refusal) return responder_->Send(Error(response.status));
-    const bool is_bare_end =
-        is_decoupled_ && response.is_final && response.status.ok() && response.outputs.empty();
+    const bool is_bare_end = is_decoupled_ && response.is_final && response.status.ok() &&
+                             response.outputs.empty() && !response.has_answer;
     if (!is_bare_end) {
       ++num_responses_;
       OnResult(response);

@@ -68,7 +68,7 @@ void HandleInfer(const Context& context, const Route& route,
   const int64_t received_ns = Clock::System().NowNs();
   const auto model = context.server.FindModel(route.model, route.version);
   if (!model.ok()) return responder->Send(Error(model.status(), kText));
-  if ((*model)->decoupled()) {
+  if (!(*model)->allows_single_response_calls()) {
     return responder->Send(Error(
         Unimplemented("HTTP end point doesn't support models with decoupled transaction policy"),
         kText));
