@@ -8,9 +8,11 @@
 #include <chrono>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "protocol/kserve/grpc/inference_service.h"
+#include "protocol/kserve/grpc/parse_failure.h"
 
 namespace inflight::kserve_grpc {
 namespace {
@@ -92,6 +94,9 @@ class GrpcServer::Impl {
     builder.AddListeningPort(address, ::grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(&service_);
     builder.RegisterService(&health_);
+    std::vector<std::unique_ptr<::grpc::experimental::ServerInterceptorFactoryInterface>> factories;
+    factories.push_back(MakeParseFailureFactory());
+    builder.experimental().SetInterceptorCreators(std::move(factories));
     grpc_ = builder.BuildAndStart();
     if (grpc_ == nullptr || port_ == 0) {
       return Unavailable("grpc: cannot listen on " + address +

@@ -3,6 +3,7 @@
 #include "protocol/kserve/grpc/grpc_server.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -217,6 +218,35 @@ TEST_F(GrpcServerTest, WhatIsNotOfferedIsRefusedByName) {
   region.set_name("x");
   status = stub_->SystemSharedMemoryStatus(&region_context, region, &regions);
   EXPECT_EQ(status.error_message(), "Unable to find system shared memory region: 'x'");
+}
+
+// A call with bytes of our own, to a method that may not exist.
+::grpc::Status CallWith(const std::string& bytes, const std::string& path,
+                        const std::shared_ptr<::grpc::Channel>& channel) {
+  ::grpc::GenericStub stub(channel);
+  ClientContext context;
+  const ::grpc::Slice slice(bytes);
+  const ::grpc::ByteBuffer request(&slice, 1);
+  ::grpc::ByteBuffer response;
+  std::promise<::grpc::Status> done;
+  stub.UnaryCall(&context, path, {}, &request, &response,
+                 [&done](::grpc::Status status) { done.set_value(std::move(status)); });
+  return done.get_future().get();
+}
+
+TEST_F(GrpcServerTest, BytesThatAreNoMessageAreAnErrorOfTheirCall) {
+  for (const char* path :
+       {"/inference.GRPCInferenceService/ModelReady", "/inference.GRPCInferenceService/ModelInfer",
+        "/grpc.health.v1.Health/Check"}) {
+    const auto status = CallWith("\x0a\xff\xff", path, channel_);
+    EXPECT_EQ(status.error_code(), ::grpc::StatusCode::INTERNAL) << path;
+    EXPECT_EQ(status.error_message(), "Unable to parse request");
+  }
+  for (const char* path : {"/inference.GRPCInferenceService/Nope", "/inference.Other/ServerLive",
+                           "/grpc.health.v1.Health/Watch"}) {
+    const auto status = CallWith("", path, channel_);
+    EXPECT_EQ(status.error_code(), ::grpc::StatusCode::UNIMPLEMENTED) << path;
+  }
 }
 
 // --- ModelInfer ---

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a client is told when the bytes of its call are no message.
+#pragma once
+
+#include <grpcpp/support/server_interceptor.h>
+
+#include <memory>
+
+namespace inflight::kserve_grpc {
+
+// gRPC's callback API answers UNIMPLEMENTED without a text, as if there were no such method; with
+// this, unary methods of our services answer INTERNAL `Unable to parse request`, as recorded from a
+// Triton server. Streams are left alone: their messages pass no interceptor.
+std::unique_ptr<::grpc::experimental::ServerInterceptorFactoryInterface> MakeParseFailureFactory();
+
+}  // namespace inflight::kserve_grpc
