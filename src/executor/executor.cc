@@ -190,8 +190,9 @@ void ExecutorImpl::Shutdown(int64_t drain_ms) {
 
 void ExecutorImpl::Run() {
   pthread_setname_np(pthread_self(), "inflight-step");
-  while (!is_stopping_.load()) {
+  while (true) {
     if (loop_.Step()) continue;
+    if (is_stopping_.load()) return;  // idle: nothing is in flight
     inbox_.WaitForNews(streams_.has_backlog() ? kBacklogTurnNs : kIdleTurnNs);
   }
 }

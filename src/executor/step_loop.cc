@@ -65,8 +65,9 @@ bool StepLoop::Step() {
     progressed = true;
   }
   streams_.Flush();
-  progressed |= launched;
+  progressed |= launched || num_retired_ > 0;
   if (progressed) PublishStats();
+  for (; num_retired_ > 0; --num_retired_) streams_.Close();  // Shutdown may go on
   return progressed;
 }
 
@@ -254,7 +255,9 @@ void StepLoop::Retire() {
     finished_.pop_back();
     scheduler_.Release(sequence, sequence->num_kv_tokens);
     ActiveRequest& request = *sequence->request;
-    if (--request.num_unreleased == 0) requests_.erase(request.id);
+    if (--request.num_unreleased > 0) continue;
+    requests_.erase(request.id);
+    ++num_retired_;
   }
 }
 

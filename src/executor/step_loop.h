@@ -141,6 +141,8 @@ class StepLoop {
   std::vector<Sequence*> finished_;       // wait for their last row in flight
   Status fault_;
 
+  int num_retired_ = 0;  // requests given up in this turn
+
   // Times of this turn.
   int64_t turn_start_ns_ = 0;
   int64_t waited_ns_ = 0;

@@ -37,6 +37,7 @@ bool StepLoop::Admit() {
 
 void StepLoop::TakeRequest(std::unique_ptr<ActiveRequest> request) {
   ActiveRequest& taken = *request;
+  streams_.Open();  // until Retire
   requests_.emplace(taken.id, std::move(request));
   for (Sequence& sequence : taken.sequences) scheduler_.Add(&sequence);
   if (taken.deadline_ns != kNever) deadlines_.emplace(taken.deadline_ns, taken.id);

@@ -355,13 +355,17 @@ TEST_P(StepLoopTest, RequestThatCanNeverFitFailsInsteadOfWaiting) {
   options.backend.info.kv_groups[0].num_blocks = 4;  // CreateExecutor would lower max_seq_len
   LoopHarness harness(std::move(options));
   auto big = std::make_shared<RecordingSink>();
+  auto bigger = std::make_shared<RecordingSink>();
   harness.Enqueue(MakeRequest(10, 20, 1), big);
+  harness.Enqueue(MakeRequest(10, 21, 1), bigger);
   const Request small = MakeRequest(3, 4, 2);
   auto sink = std::make_shared<RecordingSink>();
   harness.Enqueue(small, sink);
   harness.RunUntilIdle();
-  EXPECT_EQ(big->num_final, 1);
-  EXPECT_EQ(big->last().status.code(), StatusCode::kResourceExhausted);
+  for (const auto& failed : {big, bigger}) {
+    EXPECT_EQ(failed->num_final, 1);
+    EXPECT_EQ(failed->last().status.code(), StatusCode::kResourceExhausted);
+  }
   ExpectWhole(harness, small, *sink);
 }
 

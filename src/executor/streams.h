@@ -77,11 +77,12 @@ class StreamHub {
 
   size_t Pump();  // without threads only: delivers everything on this thread; number of events
 
-  // Any thread. Requests between Open and the return of their final OnResponse.
+  // Any thread. A request is open until the return of its final OnResponse, and until the step loop
+  // gave back what it held.
   void Open() { num_open_.fetch_add(1); }
   void Close();
   int64_t num_open() const { return num_open_.load(); }
-  void WaitUntilAllClosed();
+  void WaitUntilAllClosed();  // not from a sink
 
  private:
   struct Lane {
