@@ -4,7 +4,8 @@
     python models/demo/score.py                                # with torch and transformers: 200 questions a category
     python models/demo/score.py --write-heldout                # makes heldout.jsonl (25 a category); needs no library
 
-    build/release/bin/inflight run models/demo --input models/demo/heldout.jsonl --output answers.jsonl
+    python models/demo/score.py --write-requests requests.jsonl
+    build/release/bin/inflight run models/demo --input requests.jsonl --output answers.jsonl
     python models/demo/score.py --answers answers.jsonl        # scores Inflight's answers; needs no library
 
 Exits non-zero when a category scores below 90 %.
@@ -33,7 +34,8 @@ def table(rows: list[dict], answers: list[str], num_shown: int = 20) -> bool:
         if answer != row["expected"]:
             wrong.append(f"  {row['category']} / {row['form']}: {row['text_input']!r}")
             wrong.append(f"    expected {row['expected']!r}\n    got      {answer!r}")
-    print("\n".join(wrong[:2 * num_shown]))
+    for line in wrong[:2 * num_shown]:
+        print(line)
     print("| category | questions | exact | percent |\n|---|---|---|---|")
     for category in asked:
         print(f"| {category} | {asked[category]} | {right[category]} | {100 * right[category] / asked[category]:.1f} |")
@@ -125,22 +127,33 @@ def report_transformers(folder: Path, per_category: int, device: str, dtype: str
     return is_good
 
 
+def read_lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def write_lines(path: Path, rows: list[dict]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=HERE)
     parser.add_argument("--questions", type=int, default=200, help="per category")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--answers", type=Path, help="score this output of `inflight run --input heldout.jsonl` instead")
+    parser.add_argument("--write-requests", type=Path, help="write heldout.jsonl for `inflight run --input` and stop")
+    parser.add_argument("--answers", type=Path, help="score these answers of `inflight run` to heldout.jsonl instead")
     parser.add_argument("--write-heldout", action="store_true", help="write heldout.jsonl and stop")
     args = parser.parse_args()
     heldout = HERE / "heldout.jsonl"
     if args.write_heldout:
         rows = corpus.held_out_set(25)
-        heldout.write_text("".join(json.dumps({**row, "max_tokens": 60}) + "\n" for row in rows), encoding="utf-8")
+        write_lines(heldout, [{**row, "max_tokens": 60} for row in rows])
+    elif args.write_requests:
+        write_lines(args.write_requests, [{key: row[key] for key in ("text_input", "max_tokens")} for row in read_lines(heldout)])
     elif args.answers:
-        rows = [json.loads(line) for line in heldout.read_text(encoding="utf-8").splitlines()]
-        answers = [json.loads(line).get("text_output") for line in args.answers.read_text(encoding="utf-8").splitlines()]
+        rows = read_lines(heldout)
+        answers = [answer.get("text_output") for answer in read_lines(args.answers)]
         if len(answers) != len(rows):
             sys.exit(f"{args.answers}: {len(answers)} answers to {len(rows)} questions")
         sys.exit(not table(rows, answers))
