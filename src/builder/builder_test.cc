@@ -253,8 +253,10 @@ TEST_F(BuilderTest, DescribeSaysWhatOpenDoes) {
   for (const auto& dir : {hf(), checkpoint(), engine()}) {
     const auto description = Describe(dir);
     ASSERT_TRUE(description.ok()) << description.status().ToString();
+    const uint64_t free_bytes = device_->ledger().free_bytes();
     const auto opened = Open(dir, *device_);
     ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    EXPECT_EQ(free_bytes - device_->ledger().free_bytes(), description->weight_bytes);
     EXPECT_EQ(description->kind, *Detect(dir));
     EXPECT_EQ(description->weight_bytes, (*opened)->weight_bytes);
     EXPECT_EQ(description->config.dtype, (*opened)->config.dtype);

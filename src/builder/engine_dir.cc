@@ -117,7 +117,10 @@ Result<const std::byte*> MapData(const std::filesystem::path& path, const Engine
     return Unavailable(path.string() + ": changed while it was opened; try again");
   RETURN_IF_ERROR(
       artifact::VerifyEngineData(file.bytes(), table, path.string(), device.cpu_pool()));
+  ASSIGN_OR_RETURN(MemoryShare share,
+                   device.ledger().Take("weights", table.file_bytes - table.data_offset));
   const std::byte* data = file.bytes().data() + table.data_offset;
+  engine.mapping_shares.push_back(std::move(share));
   engine.mappings.push_back(std::move(file));
   return data;
 }

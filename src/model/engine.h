@@ -62,6 +62,7 @@ struct Engine {
 
   // Storage behind the views: mappings of files and buffers filled while building.
   std::vector<MappedFile> mappings;
+  std::vector<MemoryShare> mapping_shares;  // books the mappings in the device's ledger
   std::vector<Buffer> buffers;
 };
 
