@@ -8,7 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -72,7 +74,20 @@ struct IgnoringSink : ResponseSink {
   void OnResponse(Response) override {}
 };
 
-void Measure(int depth, int num_sequences, int num_steps) {
+// The processor's name; commas would break the CSV.
+std::string CpuName() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.rfind("model name", 0) != 0) continue;
+    std::string name = line.substr(line.find(':') + 2);
+    std::replace(name.begin(), name.end(), ',', ' ');
+    return name;
+  }
+  return "unknown";
+}
+
+void Measure(const std::string& device, int depth, int num_sequences, int num_steps) {
   const int max_seq_len = num_steps + 400;
   const executor::BackendInfo info{
       .depth = depth,
@@ -117,7 +132,7 @@ void Measure(int depth, int num_sequences, int num_steps) {
   const auto at = [&](double q) {
     return static_cast<double>(turn_ns[static_cast<size_t>(q * (num_steps - 1))]) * 1e-3;
   };
-  std::printf("%d,%d,%d,%.2f,%.2f,%.2f\n", depth, num_sequences,
+  std::printf("%s,%d,%d,%d,%.2f,%.2f,%.2f\n", device.c_str(), depth, num_sequences,
               loop.stats().num_generation_requests, at(0.5), at(0.1), at(0.9));
   inbox.CancelAllAt(0);
   while (loop.Step() || streams.has_backlog()) {
@@ -133,10 +148,11 @@ int main(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; ++i) {
     if (std::strcmp(argv[i], "--steps") == 0) num_steps = std::max(1, std::atoi(argv[i + 1]));
   }
-  std::printf("depth,sequences,rows,host_us_median,host_us_p10,host_us_p90\n");
+  const std::string device = inflight::CpuName();
+  std::printf("device,depth,sequences,rows,host_us_median,host_us_p10,host_us_p90\n");
   for (const int depth : {1, 2}) {
     for (const int num_sequences : {1, 16, 64, 256, 1024}) {
-      inflight::Measure(depth, num_sequences, num_steps);
+      inflight::Measure(device, depth, num_sequences, num_steps);
     }
   }
   return 0;

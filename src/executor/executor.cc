@@ -16,6 +16,7 @@
 #include "executor/streams.h"
 #include "executor/validation.h"
 #include "scheduler/scheduler.h"
+#include "tensor/cpu_pool.h"
 
 namespace inflight::executor {
 namespace {
@@ -32,7 +33,7 @@ constexpr int64_t kMaxStepsOfHeartbeat = 10;
 
 int StreamThreads(int wanted) {
   if (wanted > 0) return wanted;
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 4, 1, 4);
+  return std::clamp(NumUsableCores() / 4, 1, 4);
 }
 
 // `option`, or the engine's value; the engine's is also the upper bound.

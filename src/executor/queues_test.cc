@@ -29,8 +29,8 @@ TEST(SpscRingTest, HoldsItsCapacityInOrder) {
 }
 
 TEST(SpscRingTest, CarriesEverythingBetweenTwoThreads) {
-  constexpr int kCount = 100'000;
-  SpscRing<int> ring(64);
+  constexpr int kCount = 20'000;
+  SpscRing<int> ring(1024);
   std::thread producer([&] {
     for (int i = 0; i < kCount; ++i) {
       while (!ring.Push(i)) std::this_thread::yield();
@@ -62,8 +62,8 @@ TEST(MpscRingTest, IsFullAtItsCapacityAndThenGoesRound) {
 }
 
 TEST(MpscRingTest, KeepsTheOrderOfEachProducer) {
-  constexpr int kProducers = 3, kCount = 20'000;
-  MpscRing<std::array<int, 2>> ring(32);
+  constexpr int kProducers = 3, kCount = 4'000;
+  MpscRing<std::array<int, 2>> ring(1024);
   std::vector<std::thread> producers;
   for (int p = 0; p < kProducers; ++p) {
     producers.emplace_back([&ring, p] {

@@ -82,14 +82,7 @@ void StreamHub::Push(const StreamEvent& event) {
 
 void StreamHub::Flush() {
   for (const auto& lane : lanes_) {
-    if (!lane->backlog.empty()) {
-      size_t num_pushed = 0;
-      while (num_pushed < lane->backlog.size() && lane->ring.Push(lane->backlog[num_pushed])) {
-        ++num_pushed;
-      }
-      lane->backlog.erase(lane->backlog.begin(),
-                          lane->backlog.begin() + static_cast<ptrdiff_t>(num_pushed));
-    }
+    if (!lane->backlog.empty()) MoveBacklog(*lane);
     // A thread that found its ring empty set the flag first: either it sees the events, or we see
     // the flag.
     if (lane->is_sleeping.load() != 0 && !lane->ring.empty()) {
@@ -97,6 +90,15 @@ void StreamHub::Flush() {
       lane->is_sleeping.notify_one();
     }
   }
+}
+
+// Each event is moved a constant number of times, however long the backlog grows.
+void StreamHub::MoveBacklog(Lane& lane) {
+  size_t& begin = lane.backlog_begin;
+  while (begin < lane.backlog.size() && lane.ring.Push(lane.backlog[begin])) ++begin;
+  if (2 * begin < lane.backlog.size()) return;
+  lane.backlog.erase(lane.backlog.begin(), lane.backlog.begin() + static_cast<ptrdiff_t>(begin));
+  begin = 0;
 }
 
 bool StreamHub::has_backlog() const {

@@ -88,11 +88,13 @@ class StreamHub {
   struct Lane {
     explicit Lane(size_t ring_events) : ring(ring_events) {}
     SpscRing<StreamEvent> ring;
-    std::vector<StreamEvent> backlog;      // step loop's
+    std::vector<StreamEvent> backlog;  // step loop's; entries before backlog_begin are gone
+    size_t backlog_begin = 0;
     std::atomic<uint32_t> is_sleeping{0};  // 1: its thread waits to be woken
     std::thread thread;
   };
 
+  static void MoveBacklog(Lane& lane);
   void Run(Lane& lane);
   void Deliver(const StreamEvent& event);
 
