@@ -12,8 +12,9 @@
 // one.
 //
 // Threads: all calls come from the executor's thread.
-// Errors:  a failed Launch or Collect is a device fault: the executor fails what is pending and
-// turns unhealthy.
+// Errors:  a failed Launch, Collect or ProvideLateInputs is a device fault: the executor fails what
+// is pending and turns unhealthy. A device that may hang needs a watchdog in its Collect
+// (kernels.md 5.2.3). A failed SetupSlot ends that request alone.
 #pragma once
 
 #include <cstdint>
