@@ -62,7 +62,8 @@ def generate(host: str, request: dict) -> str:
 
 def generate_stream(host: str, request: dict, whole: str) -> None:
     answer = curl(f"http://{host}/v2/models/ensemble/generate_stream", body_of(request, stream=True))
-    print(answer.rstrip())
+    events = [line for line in answer.splitlines() if line]
+    print("\n\n".join([*events[:2], f"... {len(events) - 3} more ...", events[-1]]))
     chunks = [json.loads(line[len("data:"):])["text_output"] for line in answer.splitlines() if line.startswith("data:")]
     if "".join(chunks) != whole:
         fail(f"generate_stream: the chunks make {''.join(chunks)!r}, generate gave {whole!r}")
