@@ -203,9 +203,12 @@ def test_compressed_requests_are_accepted(server, client):
         assert result.as_numpy("INPUT_ID").reshape(-1).tolist() == token_ids(server, PROMPT)
 
 
-def test_infer_refuses_decoupled_models(client):
+def test_infer_answers_for_a_decoupled_llm_unless_asked_to_stream(client):
+    whole = client.infer("ensemble", tensors(text_input=PROMPT, max_tokens=12), request_id="w")
+    assert whole.get_response().id == "w"
+    assert text_of(whole) == "".join(stream_grpc(client, text_input=PROMPT, max_tokens=12))
     with pytest.raises(InferenceServerException) as error:
-        client.infer("ensemble", tensors(text_input=PROMPT, max_tokens=4))
+        client.infer("ensemble", tensors(text_input=PROMPT, max_tokens=100, stream=True))
     assert error.value.status() == "StatusCode.UNIMPLEMENTED"
     assert error.value.message() == "ModelInfer RPC doesn't support models with decoupled transaction policy"
 

@@ -51,6 +51,10 @@ class FakeModel final : public serving::Model {
     arrived_.notify_all();
   }
 
+  // A decoupled model that answers once unless asked to stream, as the LLM models do.
+  bool answers_once = false;
+  bool allows_single_response_calls() const override { return answers_once || !decoupled(); }
+
   // The next request; fails the test's wait after ten seconds.
   std::optional<ReceivedRequest> Take() {
     std::unique_lock lock(mutex_);

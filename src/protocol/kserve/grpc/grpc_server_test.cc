@@ -316,6 +316,35 @@ TEST_F(GrpcServerTest, InferOfAModelThatRespondsTwiceIsAnError) {
   EXPECT_EQ(status.get().error_message(), "expected a single response, got 2");
 }
 
+TEST_F(GrpcServerTest, InferTakesOneAnswerOfADecoupledModelThatAllowsIt) {
+  many_->answers_once = true;
+  ClientContext context;
+  ModelInferResponse response;
+  auto status = Infer(context, Request("many", ""), response);
+  const auto received = many_->Take();
+  received->RespondText("whole", /*is_final=*/false);
+  received->Complete();
+  EXPECT_TRUE(status.get().ok());
+  EXPECT_EQ(response.raw_output_contents(0), std::string("\5\0\0\0whole", 9));
+}
+
+TEST_F(GrpcServerTest, InferThatAsksADecoupledModelToStreamIsStopped) {
+  many_->answers_once = true;
+  ClientContext context;
+  ModelInferResponse response;
+  auto status = Infer(context, Request("many", ""), response);
+  const auto received = many_->Take();
+  received->RespondText("a", /*is_final=*/false);
+  EXPECT_FALSE(received->request.cancel->cancelled());
+  received->RespondText("b", /*is_final=*/false);
+  EXPECT_TRUE(received->request.cancel->cancelled());
+  received->Fail(Cancelled("request was cancelled"));
+  const ::grpc::Status got = status.get();
+  EXPECT_EQ(got.error_code(), ::grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(got.error_message(),
+            "ModelInfer RPC doesn't support models with decoupled transaction policy");
+}
+
 TEST_F(GrpcServerTest, CancelOfInferReachesTheModel) {
   ClientContext context;
   ModelInferResponse response;

@@ -43,18 +43,25 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
                              std::shared_ptr<const ModelInferRequest> message) {
     ASSIGN_OR_RETURN(const auto model,
                      server.FindModel(message->model_name(), message->model_version()));
-    if (!model->allows_single_response_calls()) {
-      return Unimplemented(
-          "ModelInfer RPC doesn't support models with decoupled transaction policy");
-    }
+    if (!model->allows_single_response_calls()) return DecoupledModel();
+    is_decoupled_ = model->decoupled();
     ASSIGN_OR_RETURN(InferRequest parsed,
                      ParseInferRequest(std::move(message), Clock::System().NowNs()));
     parsed.request.cancel = cancel_;
     return parsed;
   }
 
+  static Status DecoupledModel() {
+    return Unimplemented("ModelInfer RPC doesn't support models with decoupled transaction policy");
+  }
+
   void OnResponse(serving::Response response) {
-    if (!single_.Add(std::move(response))) return;
+    const bool is_final = single_.Add(std::move(response));
+    // A request that asked a decoupled model to stream: more answers would be generated for nobody.
+    const bool is_stream = is_decoupled_ && single_.num_answers() > 1;
+    if (is_stream) cancel_->Cancel();
+    if (!is_final) return;
+    if (is_stream) return Finish(ToGrpcStatus(DecoupledModel()));
     serving::Response& result = single_.result();
     if (result.status.ok()) WriteInferResponse(result, response_);
     Finish(ToGrpcStatus(result.status));
@@ -65,6 +72,7 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
   ModelInferResponse& response_;
   // Made here, not by the parser: OnCancel may come before there is a request.
   const std::shared_ptr<serving::CancelToken> cancel_ = std::make_shared<serving::CancelToken>();
+  bool is_decoupled_ = false;
   SingleResponse single_;
 };
 

@@ -35,6 +35,7 @@ bool SingleResponse::Add(serving::Response response) {
   const bool is_final = response.is_final;
   if (num_responses_ == 0 || !IsBareCompletion(response)) {
     ++num_responses_;
+    if (response.status.ok()) ++num_answers_;
     // The first error wins, since later ones are its consequences.
     if (num_responses_ == 1 || (result_.status.ok() && !response.status.ok())) {
       result_ = std::move(response);

@@ -20,11 +20,14 @@ class SingleResponse {
   // True with the final response: then `result` is complete.
   bool Add(serving::Response response);
 
+  int num_answers() const { return num_answers_; }  // successful responses so far
+
   // The response; an error if the model sent one, or not exactly one response.
   serving::Response& result() { return result_; }
 
  private:
-  int num_responses_ = 0;
+  int num_responses_ = 0;  // answers and errors
+  int num_answers_ = 0;
   serving::Response result_;
 };
 
