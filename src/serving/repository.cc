@@ -13,6 +13,7 @@
 #include "serving/generated_config.h"
 #include "serving/postprocessing_model.h"
 #include "serving/preprocessing_model.h"
+#include "serving/repository_layout.h"
 
 namespace inflight::serving {
 namespace {
@@ -23,55 +24,6 @@ using ::inference::ModelConfig;
 constexpr char kConfigFile[] = "config.pbtxt";
 constexpr uint64_t kMaxConfigBytes = 16 << 20;
 constexpr int kAnyBatchSize = 1 << 20;
-
-bool Exists(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
-
-std::vector<fs::path> Subdirectories(const fs::path& dir) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
-    std::error_code ignored;
-    if (it->is_directory(ignored)) found.push_back(it->path());
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
-// Version directories are positive integers without a leading zero; ascending.
-std::vector<int64_t> VersionsIn(const fs::path& dir) {
-  std::vector<int64_t> versions;
-  for (const fs::path& sub : Subdirectories(dir)) {
-    const std::string name = sub.filename().string();
-    const bool digits =
-        std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
-    if (!digits || name.front() == '0' || name.size() > 18) continue;
-    versions.push_back(std::stoll(name));
-  }
-  std::sort(versions.begin(), versions.end());
-  return versions;
-}
-
-std::vector<std::string> SelectVersions(const ModelConfig& config, const fs::path& dir) {
-  std::vector<int64_t> present = VersionsIn(dir);
-  const auto& policy = config.version_policy();
-  if (policy.has_specific()) {
-    const auto& wanted = policy.specific().versions();
-    std::erase_if(present, [&](int64_t version) {
-      return std::find(wanted.begin(), wanted.end(), version) == wanted.end();
-    });
-  } else if (!policy.has_all()) {
-    const size_t count = std::max<uint32_t>(1, policy.latest().num_versions());
-    if (present.size() > count) {
-      present.erase(present.begin(), present.end() - static_cast<std::ptrdiff_t>(count));
-    }
-  }
-  std::vector<std::string> selected;
-  for (const int64_t version : present) selected.push_back(std::to_string(version));
-  return selected;
-}
 
 // What a configuration asks for that no model here does yet.
 Status CheckBuilt(const ModelConfig& config) {
@@ -90,17 +42,6 @@ Status CheckBuilt(const ModelConfig& config) {
   if (field == nullptr) return Status::Ok();
   return Unimplemented(std::string(field) + " of model '" + config.name() +
                        "' is not supported yet");
-}
-
-// The engine itself, when the path names the directory above it.
-fs::path ResolveEngineDir(const fs::path& dir) {
-  if (Exists(dir / "config.json")) return dir;
-  std::vector<fs::path> engines = Subdirectories(dir);
-  std::erase_if(engines, [](const fs::path& sub) { return !Exists(sub / "config.json"); });
-  if (engines.size() != 1) return dir;
-  logging::Warning("engine taken from the only sub-directory that has one",
-                   {{"path", dir.string()}, {"engine", engines.front().string()}});
-  return engines.front();
 }
 
 bool TokenizerFlag(const ModelConfig& config, const std::string& key, bool fallback) {
