@@ -8,8 +8,8 @@
 //                                  -> {"pieces": [T, ...]}, one per chunk and one for the end
 //   {"op": "time_encode", "path": FILE, "repeats": n}      -> {"seconds": [...], "num_ids": n}
 //
-// time_encode encodes each line of FILE by a call of its own and times whole passes on the
-// monotonic clock. A failure is {"error": message}.
+// time_encode reads FILE as a JSON array of texts, encodes each by a call of its own and times
+// whole passes on the monotonic clock. A failure is {"error": message}.
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -63,20 +63,15 @@ Json Detokenize(const Json& request, const TokenizerPtr& tokenizer) {
 
 Result<Json> TimeEncode(const Json& request, const Tokenizer& tokenizer) {
   using Clock = std::chrono::steady_clock;
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(request.at("path").get<std::string>()));
-  std::vector<std::string_view> lines;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    lines.push_back(std::string_view(text).substr(begin, end - begin));
-    begin = end + 1;
-  }
+  ASSIGN_OR_RETURN(const std::string file, ReadFile(request.at("path").get<std::string>()));
+  const auto texts = Json::parse(file).get<std::vector<std::string>>();
   std::vector<double> seconds;
   size_t num_ids = 0;
   for (int i = 0; i < request.at("repeats").get<int>(); ++i) {
     num_ids = 0;
     const auto start = Clock::now();
-    for (const std::string_view line : lines) {
-      ASSIGN_OR_RETURN(const auto ids, tokenizer.Encode(line, /*add_special_tokens=*/false));
+    for (const std::string& text : texts) {
+      ASSIGN_OR_RETURN(const auto ids, tokenizer.Encode(text, /*add_special_tokens=*/false));
       num_ids += ids.size();
     }
     seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());

@@ -104,7 +104,7 @@ def _merges_as_strings(data):
 
 
 @functools.cache
-def _metaspace_base(crosses_words):
+def _metaspace_base(crosses_words, vocab_size):
     """Trained with U+2581 as the blank; its vocabulary gets the 256 byte tokens of Llama behind the special ones."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     if crosses_words:
@@ -113,7 +113,7 @@ def _metaspace_base(crosses_words):
     else:
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     special = ["<unk>", "<s>", "</s>"]
-    data = json.loads(_train(tokenizer, 1500, ["▁"], special).to_str())
+    data = json.loads(_train(tokenizer, vocab_size, ["▁"], special).to_str())
     vocab = {token: id for token, id in data["model"]["vocab"].items() if id < 3}
     vocab.update({f"<0x{byte:02X}>": 3 + byte for byte in range(256)})
     vocab.update({token: id + 256 for token, id in data["model"]["vocab"].items() if id >= 3})
@@ -121,8 +121,8 @@ def _metaspace_base(crosses_words):
     return json.dumps(data)
 
 
-def _metaspace(style, added=True, crosses_words=False, split=True, edit=None):
-    data = json.loads(_metaspace_base(crosses_words))
+def _metaspace(style, vocab_size=1500, added=True, crosses_words=False, split=True, edit=None):
+    data = json.loads(_metaspace_base(crosses_words, vocab_size))
     data["normalizer"] = data["pre_tokenizer"] = None
     tokenizer = Tokenizer.from_str(json.dumps(data))
     if style == "normalizers":
