@@ -1,66 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the real server on free ports for the black-box tests of the protocols."""
+"""One running server for all black-box tests of the protocols."""
 
-import dataclasses
-import json
-import os
 import pathlib
-import signal
-import subprocess
 import sys
-import time
 
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEMO = ROOT / "models" / "demo"
-START_TIMEOUT_S = 60
-
-
-@dataclasses.dataclass
-class Server:
-    """A running server; addresses are `host:port`."""
-
-    process: subprocess.Popen
-    log: pathlib.Path
-    http: str
-    grpc: str
-    metrics: str
-    model_dir: pathlib.Path
-
-    def stop(self, timeout_s=60):
-        """Ends it as a supervisor would; the exit status."""
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            return self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise
-
-
-def start_server(work_dir, model_dir=DEMO, *options):
-    """Serves `model_dir` (or a repository, by options) once it answers; its log is `work_dir`/log."""
-    inflight = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
-    ports, log = work_dir / "ports.json", work_dir / "log"
-    command = [
-        inflight, "serve", *([model_dir] if model_dir else []), "--dtype", "float32", "--max-kv-tokens", "32768",
-        "--http-address", "127.0.0.1", "--grpc-address", "127.0.0.1",
-        "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", "--port-file", ports, *options,
-    ]  # fmt: skip
-    with open(log, "wb") as out:
-        process = subprocess.Popen([str(c) for c in command], stdout=out, stderr=subprocess.STDOUT)
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while not ports.exists() or not ports.read_text().endswith("\n"):
-        if process.poll() is not None or time.monotonic() > deadline:
-            process.kill()
-            pytest.fail(f"the server did not start:\n{log.read_text()[-4000:]}")
-        time.sleep(0.02)
-    used = json.loads(ports.read_text())
-    address = {name: f"127.0.0.1:{port}" for name, port in used.items()}
-    return Server(process, log, address["http"], address["grpc"], address["metrics"], model_dir)
+from live_server import start_server
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,8 @@
 """Many clients at once get what each gets alone, whatever others do in between; nothing is left behind afterwards.
 
 The server computes in float32, where a row's result does not depend on its neighbours in the batch; so texts are compared
-exactly. Streams of gRPC and HTTP are mixed; disturbers cancel, run into deadlines and drop connections at random moments.
+exactly. Streams of gRPC and HTTP are mixed (HTTP alone where the build has no gRPC); disturbers cancel, run into deadlines
+and drop connections at random moments.
 """
 
 import concurrent.futures
@@ -13,6 +14,7 @@ import time
 
 import grpc
 import pytest
+import requests
 import tritonclient.grpc as triton
 from llm_client import events, kv_blocks, open_http_stream, stream_grpc, stream_http, tensors, wait_until_idle
 from tritonclient.utils import InferenceServerException
@@ -43,7 +45,7 @@ def request_values(rng, index):
 
 
 def run_one(server, use_grpc, values):
-    if not use_grpc:
+    if not use_grpc or server.grpc is None:
         return "".join(stream_http(server, **values))
     with triton.InferenceServerClient(server.grpc) as client:
         return "".join(stream_grpc(client, **values))
@@ -58,7 +60,9 @@ class Disturber(threading.Thread):
         self.num_left, self.failures = 0, []
 
     def run(self):
-        kinds = [self.cancel_grpc, self.miss_deadline, self.close_channel, self.drop_http]
+        kinds = [self.drop_http]
+        if self.server.grpc is not None:
+            kinds += [self.cancel_grpc, self.miss_deadline, self.close_channel]
         while not self.stop.is_set():
             try:
                 self.rng.choice(kinds)({"text_input": f"{self.rng.random()} once upon a time", "max_tokens": 300, "end_id": -1})
@@ -154,12 +158,13 @@ def test_crowd_is_undisturbed_by_cancels_and_disconnects(server, clients, texts_
     assert sum(d.num_left for d in disturbers) >= NUM_DISTURBERS
     wait_until_idle(server)
     assert kv_blocks(server, "max") - kv_blocks(server, "used") == free_before
-    with triton.InferenceServerClient(server.grpc) as client:
-        assert client.is_server_live() and client.is_server_ready()
+    assert requests.get(f"http://{server.http}/v2/health/ready", timeout=10).status_code == 200
 
 
 def test_requests_beside_a_crowd_of_broken_ones(server, clients, texts_alone):
     """Bad requests and garbage end alone; the good ones between them keep their texts."""
+    if server.grpc is None:
+        pytest.skip("built without gRPC")
     done = threading.Event()
 
     def misbehave():

@@ -5,6 +5,8 @@ import asyncio
 import json
 import queue
 import re
+import signal
+import time
 
 import grpc
 import numpy as np
@@ -13,12 +15,19 @@ import requests
 import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 from google.protobuf import json_format
+from live_server import start_server
 from llm_client import Stream, is_final, stream_grpc, tensors, text_of, wait_until_idle
 from tokenizers import Tokenizer
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
 PROMPT = "The little robot walked to the river"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_grpc(server):
+    if server.grpc is None:
+        pytest.skip("built without gRPC")
 
 
 @pytest.fixture
@@ -449,6 +458,25 @@ def test_disconnect_frees_blocks(server):
     channel.close()
     keep_open.put(None)
     wait_until_idle(server)
+
+
+def test_sigterm_lets_a_stream_finish_and_refuses_new_requests(server, client, tmp_path):
+    values = {"text_input": PROMPT, "max_tokens": 900, "end_id": -1}
+    alone = "".join(stream_grpc(client, **values))
+    stopping = start_server(tmp_path)
+    with triton.InferenceServerClient(stopping.grpc) as c, Stream(c) as s:
+        s.send("r", tensors(stream=True, **values), enable_empty_final_response=True)
+        first, error = s.receive()
+        assert error is None, error
+        stopping.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 30
+        with pytest.raises(InferenceServerException) as refused:
+            while time.monotonic() < deadline:
+                c.infer("preprocessing", tensors(QUERY=PROMPT, REQUEST_OUTPUT_LEN=4))
+        assert refused.value.status() == "StatusCode.UNAVAILABLE"
+        results = [first, *s.receive_until_final()]
+    assert "".join(text_of(r) for r in results if r.get_response().outputs) == alone
+    assert stopping.process.wait(timeout=30) == 0, stopping.log.read_text()[-4000:]
 
 
 # --- the asyncio client ---

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.http as triton
-from conftest import start_server
+from live_server import start_server
 from llm_client import events, open_http_stream, stream_http, wait_until_idle
 from tokenizers import Tokenizer
 from tritonclient.utils import InferenceServerException

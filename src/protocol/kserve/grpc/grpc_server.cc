@@ -103,8 +103,6 @@ class GrpcServer::Impl {
                          " (is the port taken or the address not this machine's? choose others "
                          "with --grpc-port and --grpc-address)");
     }
-    logging::Info("Started GRPCInferenceService at " + options.address + ":" +
-                  std::to_string(port_));
     return Status::Ok();
   }
 

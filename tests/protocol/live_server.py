@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the real server on free ports."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEMO = ROOT / "models" / "demo"
+START_TIMEOUT_S = 60
+NO_GRPC = "this build has no gRPC"  # as the sanitizer of threads has it: Debian's gRPC is not instrumented
+
+
+@dataclasses.dataclass
+class Server:
+    """A running server; addresses are `host:port`."""
+
+    process: subprocess.Popen
+    log: pathlib.Path
+    http: str
+    grpc: str | None  # None where the build has none
+    metrics: str
+    model_dir: pathlib.Path
+
+    def stop(self, timeout_s=60):
+        """Ends it as a supervisor would; the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+
+def start_server(work_dir, model_dir=DEMO, *options):
+    """Serves `model_dir` (or a repository, by options) once it answers; its log is `work_dir`/log."""
+    inflight = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
+    ports, log = work_dir / "ports.json", work_dir / "log"
+    command = [
+        inflight, "serve", *([model_dir] if model_dir else []), "--dtype", "float32", "--max-kv-tokens", "32768",
+        "--http-address", "127.0.0.1", "--grpc-address", "127.0.0.1",
+        "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", "--port-file", ports, *options,
+    ]  # fmt: skip
+    with open(log, "wb") as out:
+        process = subprocess.Popen([str(c) for c in command], stdout=out, stderr=subprocess.STDOUT)
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not ports.exists() or not ports.read_text().endswith("\n"):
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            if NO_GRPC in log.read_text() and "--allow-grpc=false" not in options:
+                return start_server(work_dir, model_dir, *options, "--allow-grpc=false")
+            pytest.fail(f"the server did not start:\n{log.read_text()[-4000:]}")
+        time.sleep(0.02)
+    used = json.loads(ports.read_text())
+    address = {name: f"127.0.0.1:{port}" if port else None for name, port in used.items()}
+    return Server(process, log, address["http"], address["grpc"], address["metrics"], model_dir)
