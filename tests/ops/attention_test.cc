@@ -99,7 +99,7 @@ TEST_P(AttentionTest, ARowIsTheSameAloneAndInABatch) {
   for (const AttentionCase& c : AttentionCases()) {
     const Inputs in(c, GetParam());
     const int num_tokens = in.batch.view().num_tokens;
-    for (const OpTable& table : CpuOpTables({.kv_dtype = GetParam(), .head_dim = c.head_dim})) {
+    for (const OpTable& table : VectorTables({.kv_dtype = GetParam(), .head_dim = c.head_dim})) {
       const Tensor together = Output(c, num_tokens, c.y_dtype);
       const Tensor alone = Output(c, num_tokens, c.y_dtype);
       ASSERT_EQ(table.attention(in.Params(together), stream_), Status::Ok());
@@ -133,7 +133,7 @@ TEST_P(AttentionTest, AChunkingDoesNotShow) {
     const AttentionCase c = {"chunks", 6, 2, 40, block_size, {{kLength, kLength}}};
     const Inputs in(c, GetParam());
     const int64_t width = static_cast<int64_t>(c.num_heads) * c.head_dim;
-    for (const OpTable& table : CpuOpTables({.kv_dtype = GetParam(), .head_dim = c.head_dim})) {
+    for (const OpTable& table : VectorTables({.kv_dtype = GetParam(), .head_dim = c.head_dim})) {
       const Tensor whole = Output(c, kLength, DType::kF32);
       ASSERT_EQ(table.attention(in.Params(whole), stream_), Status::Ok());
       for (const std::vector<int>& chunks :

@@ -166,7 +166,7 @@ TEST_P(LinearTest, LmHeadReadsTheChosenRows) {
 // change a result.
 TEST_P(LinearTest, ARowIsTheSameAloneAndInABatch) {
   const DType dtype = GetParam();
-  for (const OpTable& table : CpuOpTables({.weight_dtype = dtype})) {
+  for (const OpTable& table : VectorTables({.weight_dtype = dtype})) {
     for (const int num_tokens : {2, 5, 16, 67}) {
       const LinearCase c = {"batch", num_tokens, 130, 1500};
       const Inputs in(c, dtype, 5);
