@@ -5,6 +5,7 @@ import pathlib
 import sys
 
 import pytest
+import tritonclient.grpc as triton
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
@@ -18,3 +19,16 @@ def server(tmp_path_factory):
     yield running
     assert running.process.poll() is None, f"the server ended by itself:\n{running.log.read_text()[-4000:]}"
     assert running.stop() == 0, running.log.read_text()[-4000:]
+
+
+@pytest.fixture(scope="module")
+def needs_grpc(server):
+    if server.grpc is None:
+        pytest.skip("built without gRPC")
+
+
+@pytest.fixture
+def client(server, needs_grpc):
+    """The published client of gRPC."""
+    with triton.InferenceServerClient(server.grpc) as c:
+        yield c

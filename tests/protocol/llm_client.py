@@ -8,6 +8,7 @@ import time
 import numpy as np
 import requests
 import tritonclient.grpc as triton
+from tokenizers import Tokenizer
 
 DATATYPES = {
     "text_input": "BYTES", "max_tokens": "INT32", "stream": "BOOL", "end_id": "INT32", "stop_words": "BYTES",
@@ -29,6 +30,11 @@ def tensors(**values):
         infer_input.set_data_from_numpy(np.array([[value]], dtype=NUMPY[datatype]))
         inputs.append(infer_input)
     return inputs
+
+
+def token_ids(server, text):
+    """What the tokenizers package makes of it."""
+    return Tokenizer.from_file(str(server.model_dir / "tokenizer.json")).encode(text).ids
 
 
 def text_of(result):

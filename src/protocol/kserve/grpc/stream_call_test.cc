@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// ModelStreamInfer of a real gRPC server: order, marks, errors, cancellation, slow clients.
+#include <gmock/gmock.h>
+
+#include <thread>
+#include <vector>
+
+#include "protocol/kserve/grpc/grpc_test_fixture.h"
+
+namespace inflight::kserve_grpc {
+namespace {
+
+using ::testing::HasSubstr;
+using StreamCallTest = GrpcServerTest;
+
+TEST_F(StreamCallTest, StreamedResponsesCarryTheFinalMark) {
+  Stream stream(*stub_);
+  stream.Write(Request("many", "r"));
+  const auto received = many_->Take();
+  received->RespondText("one", /*is_final=*/false);
+  EXPECT_EQ(stream.Read(), "r:one");
+  EXPECT_EQ(stream.last().model_version(), "1");
+  received->RespondText("two", /*is_final=*/true);
+  EXPECT_EQ(stream.Read(), "r:two+");
+  stream.HalfClose();
+  EXPECT_EQ(stream.Read(), "end");
+  EXPECT_TRUE(stream.Finish().ok());
+}
+
+TEST_F(StreamCallTest, BareCompletionIsSilentUnlessAskedFor) {
+  Stream stream(*stub_);
+  stream.Write(Request("many", "silent"));
+  const auto silent = many_->Take();
+  silent->RespondText("x", /*is_final=*/false);
+  silent->Complete();
+  auto request = Request("many", "told");
+  (*request.mutable_parameters())["triton_enable_empty_final_response"].set_bool_param(true);
+  stream.Write(request);
+  many_->Take()->Complete();
+  stream.HalfClose();
+  EXPECT_EQ(stream.Read(), "silent:x");
+  EXPECT_EQ(stream.Read(), "told+");
+  EXPECT_EQ(stream.last().model_name(), "many");
+  EXPECT_EQ(stream.last().model_version(), "");  // as the request named it
+  EXPECT_EQ(stream.last().outputs_size(), 0);
+  EXPECT_EQ(stream.Read(), "end");
+  EXPECT_TRUE(stream.Finish().ok());
+}
+
+TEST_F(StreamCallTest, StreamAnswersPlainModelsInRequestOrderAndDecoupledOnesAsTheyCome) {
+  Stream stream(*stub_);
+  stream.Write(Request("single", "a"));
+  const auto a = single_->Take();
+  stream.Write(Request("single", "b"));
+  const auto b = single_->Take();
+  stream.Write(Request("many", "c"));
+  const auto c = many_->Take();
+  stream.Write(Request("nosuch", "d"));
+  b->RespondText("2", /*is_final=*/true);
+  c->RespondText("3", /*is_final=*/true);
+  EXPECT_EQ(stream.Read(), "c:3+");
+  a->RespondText("1", /*is_final=*/true);
+  EXPECT_EQ(stream.Read(), "a:1+");
+  EXPECT_EQ(stream.Read(), "b:2+");
+  EXPECT_EQ(stream.Read(), "d!Request for unknown model: 'nosuch' is not found?");
+  stream.HalfClose();
+  EXPECT_EQ(stream.Read(), "end");
+  EXPECT_TRUE(stream.Finish().ok());
+}
+
+TEST_F(StreamCallTest, StreamSurvivesErrorsAndNamesTheRequest) {
+  Stream stream(*stub_);
+  auto reserved = Request("many", "early");
+  (*reserved.mutable_parameters())["triton_x"].set_bool_param(true);
+  stream.Write(reserved);
+  EXPECT_THAT(stream.Read(), ::testing::StartsWith("early!parameter keys starting with"));
+  EXPECT_EQ(stream.last().model_name(), "");
+  EXPECT_EQ(stream.last().parameters_size(), 0);
+
+  stream.Write(Request("many", "late"));
+  const auto received = many_->Take();
+  received->Fail(Internal("failure requested"), /*is_final=*/false);
+  EXPECT_EQ(stream.Read(), "late!failure requested");
+  EXPECT_EQ(stream.last().model_name(), "many");
+  received->RespondText("more", /*is_final=*/true);
+  EXPECT_EQ(stream.Read(), "late:more+");
+  stream.HalfClose();
+  EXPECT_EQ(stream.Read(), "end");
+  EXPECT_TRUE(stream.Finish().ok());
+}
+
+TEST_F(StreamCallTest, StrictStreamEndsWithTheFirstErrorOfAnExecution) {
+  Stream stream(*stub_, "true");
+  stream.Write(Request("nosuch", "early"));  // not an execution: an element
+  EXPECT_THAT(stream.Read(), HasSubstr("early!"));
+  stream.Write(Request("many", "other"));
+  const auto other = many_->Take();
+  stream.Write(Request("many", "failing"));
+  const auto failing = many_->Take();
+  failing->RespondText("a", /*is_final=*/false);
+  failing->Fail(Internal("failure requested"));
+  EXPECT_EQ(stream.Read(), "failing:a");
+  EXPECT_EQ(stream.Read(), "end");
+  const auto status = stream.Finish();
+  EXPECT_EQ(status.error_code(), ::grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(status.error_message(), "failure requested");
+  EXPECT_TRUE(IsCancelled(*other));
+  other->RespondText("too late", /*is_final=*/true);
+}
+
+TEST_F(StreamCallTest, StrictModeIsTheWordTrueInLowerCase) {
+  Stream stream(*stub_, "True");
+  stream.Write(Request("single", "r"));
+  single_->Take()->Fail(Internal("why"));
+  EXPECT_EQ(stream.Read(), "r!why+");
+  stream.HalfClose();
+  EXPECT_TRUE(stream.Finish().ok());
+}
+
+TEST_F(StreamCallTest, HalfCloseWaitsForRequestsInProgress) {
+  Stream stream(*stub_);
+  stream.Write(Request("single", "r"));
+  stream.HalfClose();
+  single_->Take()->RespondText("late", /*is_final=*/true);
+  EXPECT_EQ(stream.Read(), "r:late+");
+  EXPECT_EQ(stream.Read(), "end");
+  EXPECT_TRUE(stream.Finish().ok());
+}
+
+TEST_F(StreamCallTest, CancelOfAStreamReachesEveryRequest) {
+  Stream stream(*stub_);
+  stream.Write(Request("many", "a"));
+  stream.Write(Request("single", "b"));
+  const auto a = many_->Take();
+  const auto b = single_->Take();
+  stream.Cancel();
+  EXPECT_EQ(stream.Finish().error_code(), ::grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(IsCancelled(*a));
+  EXPECT_TRUE(IsCancelled(*b));
+  a->Fail(Cancelled("request was cancelled"));
+  b->Fail(Cancelled("request was cancelled"));
+}
+
+TEST_F(StreamCallTest, ManyStreamsAndRequestsDoNotMix) {
+  constexpr int kStreams = 8;
+  constexpr int kRequests = 25;
+  std::thread model([this] {
+    for (int i = 0; i < kStreams * kRequests; ++i) {
+      const auto received = many_->Take();
+      ASSERT_TRUE(received);
+      received->RespondText(received->request.id, /*is_final=*/false);
+      received->RespondText(received->request.id, /*is_final=*/true);
+    }
+  });
+  std::vector<std::thread> clients;
+  for (int s = 0; s < kStreams; ++s) {
+    clients.emplace_back([this, s] {
+      Stream stream(*stub_);
+      for (int r = 0; r < kRequests; ++r) {
+        stream.Write(Request("many", std::to_string(s) + "-" + std::to_string(r)));
+      }
+      stream.HalfClose();
+      for (int r = 0; r < kRequests; ++r) {
+        const std::string id = std::to_string(s) + "-" + std::to_string(r);
+        EXPECT_EQ(stream.Read(), id + ":" + id);
+        EXPECT_EQ(stream.Read(), id + ":" + id + "+");
+      }
+      EXPECT_EQ(stream.Read(), "end");
+      EXPECT_TRUE(stream.Finish().ok());
+    });
+  }
+  for (auto& client : clients) client.join();
+  model.join();
+}
+
+TEST_F(StreamCallTest, ClientThatDoesNotReadIsCancelled) {
+  Start({.max_pending_responses = 10});
+  Stream stream(*stub_);
+  stream.Write(Request("many", "r"));
+  const auto received = many_->Take();
+  const std::string big(1 << 20, 'x');  // fills the connection's window soon
+  for (int i = 0; i < 1000 && !received->request.cancel->cancelled(); ++i) {
+    received->RespondText(big, /*is_final=*/false);
+  }
+  EXPECT_TRUE(IsCancelled(*received));
+  received->Fail(Cancelled("request was cancelled"));
+  while (stream.Read() != "end") {
+  }
+  const auto status = stream.Finish();
+  EXPECT_EQ(status.error_code(), ::grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("more than 10 responses"));
+}
+
+}  // namespace
+}  // namespace inflight::kserve_grpc
