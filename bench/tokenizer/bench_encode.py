@@ -26,13 +26,17 @@ os.environ["RAYON_NUM_THREADS"] = "1"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "tokenizer"))
 
-import recipes
-import texts
-from tokenizer_driver import Driver
-from tokenizers import Tokenizer
+import recipes  # noqa: E402
+import texts  # noqa: E402
+from tokenizer_driver import Driver  # noqa: E402
+from tokenizers import Tokenizer  # noqa: E402
 
 TEXT_CHARS = 2048
 VOCAB_SIZE = 32000
+COLUMNS = [
+    "device", "commit", "tokenizer", "bytes", "ids", "inflight_mb_per_s", "inflight_spread", "package_mb_per_s",
+    "package_spread", "ratio",
+]  # fmt: skip
 
 
 def library_sources():
@@ -59,9 +63,7 @@ def trained(folder, sources):
     files = {}
     for name, make in {
         "gpt2": lambda: recipes._byte_level(vocab_size=VOCAB_SIZE),
-        "llama3": lambda: recipes._byte_level(
-            recipes.LLAMA3, vocab_size=VOCAB_SIZE, edit=recipes._set_model(ignore_merges=True)
-        ),
+        "llama3": lambda: recipes._byte_level(recipes.LLAMA3, vocab_size=VOCAB_SIZE, edit=recipes._set_model(ignore_merges=True)),
         "llama2": lambda: recipes._metaspace("normalizers", VOCAB_SIZE),
         "metaspace": lambda: recipes._metaspace("first", VOCAB_SIZE),
     }.items():
@@ -114,9 +116,7 @@ def main():
     corpus = cut(sources[1::2])
     num_bytes = sum(len(text.encode()) for text in corpus)
     writer = csv.writer(sys.stdout)
-    writer.writerow(
-        "device commit tokenizer bytes ids inflight_mb_per_s inflight_spread package_mb_per_s package_spread ratio".split()
-    )
+    writer.writerow(COLUMNS)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         files = {path: pathlib.Path(path) for path in args.tokenizer} or trained(folder, sources[0::2])

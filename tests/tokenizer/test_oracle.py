@@ -10,7 +10,7 @@ from recipes import INSERTS, RECIPES
 from texts import SAMPLES, long_texts, random_texts
 
 # Ample against noise, and a fraction of what any quadratic step would take on 100 kB.
-MAX_LONG_TEXT_SECONDS = 5
+MAX_LONG_TEXT_SECONDS = 15
 LONG_TEXT_RECIPES = [
     "gpt2 prefix space", "llama3", "llama3 ignore_merges", "qwen2", "o200k", "llama2", "metaspace first",
     "merges across words", "unknown among bytes", "split merged_with_next", "whitespace",
