@@ -17,9 +17,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Peak = double (*)(int64_t rounds, float* sink);
+using Read = float (*)(const char* data, int64_t bytes);
 
 constexpr size_t kWorkingSetBytes = size_t{1} << 30;
-constexpr int kReadRounds = 5;
+constexpr int kReadRounds = 10;
 constexpr int kPeakRounds = 5;
 constexpr size_t kReadItemBytes = size_t{1} << 20;
 
@@ -52,31 +53,28 @@ class WorkingSet {
   size_t bytes_;
 };
 
-using Words [[gnu::vector_size(16)]] = uint64_t;
-
-// One sequential stream; eight loads in flight beside what the prefetcher does.
-uint64_t ReadAll(const char* data, size_t bytes) {
-  const auto* words = reinterpret_cast<const Words*>(data);
-  Words sum[8] = {};
-  for (size_t i = 0; i + 8 <= bytes / sizeof(Words); i += 8)
-#pragma GCC unroll 8
-    for (size_t j = 0; j < 8; ++j) sum[j] ^= words[i + j];
-  for (size_t j = 1; j < 8; ++j) sum[0] ^= sum[j];
-  return sum[0][0] ^ sum[0][1];
+Read WidestRead() {
+#if defined(__x86_64__)
+  const ops::cpu::CpuFeatures& features = ops::cpu::GetCpuFeatures();
+  return features.avx512 ? ReadAvx512 : features.avx2 ? ReadAvx2 : ReadBaseline;
+#else
+  return ReadBaseline;
+#endif
 }
 
 // As the kernels read weights: items of a panel's size, each one stream, claimed by the threads.
 double ReadBytesPerS(CpuPool& pool, const WorkingSet& set, int num_threads) {
   const auto items = static_cast<int64_t>(set.size() / kReadItemBytes);
   if (items == 0) return 0;
-  std::atomic<uint64_t> sink{0};
+  const Read read = WidestRead();
+  std::atomic<float> sink{0};
   double best = 0;
   for (int round = 0; round < kReadRounds; ++round) {
     const auto start = Clock::now();
     pool.ParallelFor(
         items,
         [&](int64_t i) {
-          sink ^= ReadAll(set.data() + static_cast<size_t>(i) * kReadItemBytes, kReadItemBytes);
+          sink += read(set.data() + static_cast<size_t>(i) * kReadItemBytes, kReadItemBytes);
         },
         num_threads);
     const double bytes = static_cast<double>(items) * kReadItemBytes;

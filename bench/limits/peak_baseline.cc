@@ -24,4 +24,22 @@ double PeakFmaBaseline(int64_t rounds, float* sink) {
   return 2.0 * 4 * kChains * static_cast<double>(rounds);
 }
 
+float ReadBaseline(const char* data, int64_t bytes) {
+  constexpr int kStreams = 8;
+  Vec4 sum[kStreams];
+#pragma GCC unroll 8
+  for (int s = 0; s < kStreams; ++s) sum[s] = Vec4{};
+  for (int64_t i = 0; i < bytes; i += kStreams * 16) {
+#pragma GCC unroll 8
+    for (int s = 0; s < kStreams; ++s) {
+      const char* at = data + i + s * 16;
+      __builtin_prefetch(at + 4096);
+      sum[s] = sum[s] + *reinterpret_cast<const Vec4*>(at);
+    }
+  }
+#pragma GCC unroll 8
+  for (int s = 1; s < kStreams; ++s) sum[0] = sum[0] + sum[s];
+  return sum[0][0];
+}
+
 }  // namespace inflight::bench
