@@ -266,7 +266,7 @@ def test_parallel_requests_get_what_each_gets_alone(server):
 def test_disconnect_frees_the_kv_blocks(server, endpoint):
     wait_until_idle(server)
     cancelled = failures(server, "tensorrt_llm", "CANCELED")
-    with pytest.raises(requests.exceptions.RequestException):
+    with pytest.raises(requests.exceptions.RequestException):  # noqa: SIM117
         with requests.post(
             url(server, f"v2/models/ensemble/{endpoint}"),
             json={"text_input": PROMPT, "max_tokens": 900, "end_id": -1, "stream": endpoint == "generate_stream"},

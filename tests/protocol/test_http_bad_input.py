@@ -2,6 +2,7 @@
 """What a client may get wrong over HTTP: it is told what, nobody else notices, and the server goes on."""
 
 import json
+import pathlib
 import socket
 
 import numpy as np
@@ -51,7 +52,8 @@ def raw(server, request, shut=False):
     (b"hello", "failed to parse the request JSON buffer: Invalid value. at 0"),
     (b"", "failed to parse the request JSON buffer: The document is empty. at 0"),
     (b'{"text_input": "a"', "failed to parse the request JSON buffer: Missing a comma or '}' after an object member. at 18"),
-    (b'{"text_input": "a"} x', "failed to parse the request JSON buffer: The document root must not be followed by other values. at 20"),
+    (b'{"text_input": "a"} x',
+     "failed to parse the request JSON buffer: The document root must not be followed by other values. at 20"),
     (b"[1]", "attempt to get members for non-object"),
 ])  # fmt: skip
 def test_malformed_json(server, body, message):
@@ -164,7 +166,7 @@ def test_a_gigabyte_that_is_sent_anyway_is_not_kept(server):
         assert response.status_code == 400 and "--http-max-input-size" in response.text
     except requests.exceptions.ConnectionError:
         pass  # the answer came and the connection closed while the client was still sending
-    status = open(f"/proc/{server.process.pid}/status").read()
+    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
     resident_kb = int(status.split("VmRSS:")[1].split()[0])
     assert resident_kb < 2 << 20
 
