@@ -4,8 +4,8 @@
 
 usage: scripts/run_tests.py BUILD_DIR [SUITE...]
 
-Suites: `unit` (every *_test binary but simulations), `simulation`, `python` (tests/**/test_*.py with the build's binaries).
-Default: all three. Counts single tests, not binaries. Exit status 1 if any failed or none ran.
+Suites: `unit` (every *_test binary but those of the next two), `simulation`, `golden` (tiny models against transformers),
+`python` (tests/**/test_*.py with the build's binaries). Default: all. Counts single tests, not binaries. Exit status 1 if any failed or none ran.
 """
 
 import json
@@ -18,7 +18,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SIMULATIONS = {"simulation_test"}
+SUITES = {"simulation_test": "simulation", "golden_test": "golden"}  # others are `unit`
 TIMEOUT_S = 900
 
 
@@ -65,11 +65,10 @@ def run_pytest(bin_dir: pathlib.Path) -> tuple[int, int]:
 
 def main() -> int:
     build = pathlib.Path(sys.argv[1]).resolve()
-    suites = sys.argv[2:] or ["unit", "simulation", "python"]
+    suites = sys.argv[2:] or ["unit", "simulation", "golden", "python"]
     passed = failed = 0
     for binary in sorted((build / "bin").glob("*_test")):
-        suite = "simulation" if binary.name in SIMULATIONS else "unit"
-        if suite in suites:
+        if SUITES.get(binary.name, "unit") in suites:
             counts = run_gtest(binary)
             passed, failed = passed + counts[0], failed + counts[1]
     if "python" in suites:
