@@ -5,7 +5,8 @@
 usage: scripts/run_tests.py BUILD_DIR [SUITE...]
 
 Suites: `unit` (every *_test binary but those of the next two), `simulation`, `golden` (tiny models against
-transformers), `python` (tests/**/test_*.py with the build's binaries). Default: all. Counts single tests, not binaries. Exit status 1 if any failed or none ran.
+transformers), `python` (tests/**/test_*.py with the build's binaries). Default: all.
+Counts single tests, not binaries. Exit status 1 if any failed or none ran.
 """
 
 import json
