@@ -23,10 +23,10 @@ class RowsAttention {
 
   void Run() {
     LoadQueries();
-    int last = 0;
-    for (int r = 0; r < a_.num_rows; ++r) last = a_.positions[r] > last ? a_.positions[r] : last;
-    for (int start = 0; start <= last; start += kKeyTile) {
-      const int num_keys = last + 1 - start < kKeyTile ? last + 1 - start : kKeyTile;
+    last_ = 0;
+    for (int r = 0; r < a_.num_rows; ++r) last_ = a_.positions[r] > last_ ? a_.positions[r] : last_;
+    for (int start = 0; start <= last_; start += kKeyTile) {
+      const int num_keys = last_ + 1 - start < kKeyTile ? last_ + 1 - start : kKeyTile;
       Score(start, num_keys);
       for (int r = 0; r < a_.num_rows; ++r) UpdateSoftmax(r, start);
       AddValues(start, num_keys);
@@ -58,6 +58,31 @@ class RowsAttention {
     return base + a_.block_table[position / a_.block_size] * a_.block_stride_bytes;
   }
 
+  // Elements from the tile of `base` at position `here` to that of `next_base` at `there`, where
+  // few rows wait for memory rather than compute; 0 where there is none, or a tile has no single
+  // place.
+  int64_t Ahead(const char* base, int here, const char* next_base, int there) const {
+    if (a_.num_rows > Operand::kMaxTileRows || a_.block_size % kKeyTile != 0 || there > last_)
+      return 0;
+    const auto* from = reinterpret_cast<const W*>(BlockOf(base, here));
+    const auto* to = reinterpret_cast<const W*>(BlockOf(next_base, there));
+    return to - from +
+           static_cast<int64_t>(there % a_.block_size - here % a_.block_size) * a_.head_dim;
+  }
+
+  void Multiply(const X* const* x, int64_t x_offset, const W* const* w, int64_t w_stride,
+                int64_t num_steps, float* sums, int64_t sums_stride, int num_groups, bool half_last,
+                int64_t ahead) const {
+    if (ahead != 0) {
+      const Product<Operand, true> product = {x,         x_offset, w,           w_stride,
+                                              num_steps, sums,     sums_stride, ahead};
+      product.Run(a_.num_rows, num_groups, half_last);
+    } else {
+      const Product<Operand> product = {x, x_offset, w, w_stride, num_steps, sums, sums_stride};
+      product.Run(a_.num_rows, num_groups, half_last);
+    }
+  }
+
   // scores_[r][j] = q[r] . key[start + j]; groups of sixteen keys, beyond the last key unspecified
   void Score(int start, int num_keys) {
     const W* groups[kKeyTile / 16];
@@ -69,9 +94,8 @@ class RowsAttention {
     }
     for (int r = 0; r < a_.num_rows; ++r)
       for (int j = 0; j < num_groups * 16; j += 16) Store(scores_ + r * kKeyTile + j, Zero());
-    const Product<Operand> product = {query_rows_,         0,       groups,  16 * kStep,
-                                      a_.head_dim / kStep, scores_, kKeyTile};
-    product.Run(a_.num_rows, num_groups, /*half_last=*/false);
+    Multiply(query_rows_, 0, groups, 16 * kStep, a_.head_dim / kStep, scores_, kKeyTile, num_groups,
+             /*half_last=*/false, Ahead(a_.keys, start, a_.values, start));
   }
 
   // Turns row r's scores into weights e^(score - max) and rescales what was summed under the old
@@ -124,21 +148,20 @@ class RowsAttention {
       const int n = num_keys - j < in_block ? num_keys - j : in_block;
       const auto* values = reinterpret_cast<const W*>(BlockOf(a_.values, start + j)) +
                            static_cast<int64_t>(offset) * a_.head_dim;
-      AddRun(values, j, n / kStep);
+      AddRun(values, j, n / kStep, Ahead(a_.values, start, a_.keys, start + kKeyTile));
       if (n % kStep != 0)
         AddLastOfPair(values + static_cast<int64_t>(n - 1) * a_.head_dim, j + n - 1);
       j += n;
     }
   }
 
-  void AddRun(const W* values, int first_weight, int num_steps) {
+  void AddRun(const W* values, int first_weight, int num_steps, int64_t ahead) {
     constexpr int kMaxGroups = kMaxHeadDim / 16;
     const W* groups[kMaxGroups];
     const int num_groups = (a_.head_dim + 15) / 16;
     for (int g = 0; g < num_groups; ++g) groups[g] = values + g * 16 * kStep;
-    const Product<Operand> product = {weight_rows_, first_weight, groups,     a_.head_dim * kStep,
-                                      num_steps,    results_,     kMaxHeadDim};
-    product.Run(a_.num_rows, num_groups, a_.head_dim % 16 != 0);
+    Multiply(weight_rows_, first_weight, groups, a_.head_dim * kStep, num_steps, results_,
+             kMaxHeadDim, num_groups, a_.head_dim % 16 != 0, ahead);
   }
 
   // The last key stands first in its pair; the second is not written yet and may hold anything.
@@ -149,7 +172,7 @@ class RowsAttention {
         pair[2 * d] = values[2 * d];
         pair[2 * d + 1] = 0;
       }
-      AddRun(pair, weight, 1);
+      AddRun(pair, weight, 1, 0);
     }
   }
 
@@ -163,6 +186,7 @@ class RowsAttention {
   }
 
   const AttentionArgs& a_;
+  int last_;  // position of the last key that any row sees
   const X* query_rows_[kMaxRows];
   const X* weight_rows_[kMaxRows];
   float max_[kMaxRows];  // of the scores so far

@@ -61,7 +61,10 @@ struct HalfGroup : Operand {
 };
 
 // sums[r][16 g + lane] += sum over steps of x[r] * w[g], groups of sixteen columns.
-template <typename Operand>
+//
+// With kAsk, each step also asks memory for the line `ahead` elements behind each one it reads:
+// what the next product will need, where the hardware cannot guess it.
+template <typename Operand, bool kAsk = false>
 struct Product {
   using X = typename Operand::X;
   using W = typename Operand::W;
@@ -73,6 +76,7 @@ struct Product {
   int64_t num_steps;
   float* sums;
   int64_t sums_stride;  // elements from row to row
+  int64_t ahead = 0;
 
   // Rows [row, row + kRows) by groups [group, group + kGroups), in registers.
   template <typename Reader, int kRows, int kGroups>
@@ -91,6 +95,10 @@ struct Product {
     for (int g = 0; g < kGroups; ++g) ws[g] = w[group + g];
 #pragma GCC unroll 2
     for (int64_t step = 0; step < num_steps; ++step) {
+      if constexpr (kAsk) {
+#pragma GCC unroll 4
+        for (int g = 0; g < kGroups; ++g) __builtin_prefetch(ws[g] + step * w_stride + ahead);
+      }
       if constexpr (kRows < kGroups) {  // the shorter side stays in registers
         typename Operand::WideX wide[kRows];
 #pragma GCC unroll 8
