@@ -51,7 +51,7 @@ uint64_t StepInputs::Bytes(const MemoryPlan& plan, int max_slots) {
 
 Result<std::unique_ptr<StepInputs>> StepInputs::Create(const MemoryPlan& plan, int max_slots,
                                                        Device& device) {
-  std::unique_ptr<StepInputs> inputs(new StepInputs(plan, max_slots));
+  std::unique_ptr<StepInputs> inputs(new StepInputs(plan));
   const Offsets at = ComputeOffsets(plan, max_slots);
   ASSIGN_OR_RETURN(inputs->buffer_, Buffer::Allocate(device, "step inputs", at.total));
   std::byte* base = inputs->buffer_.data();

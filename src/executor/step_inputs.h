@@ -33,10 +33,9 @@ class StepInputs {
   static uint64_t Bytes(const MemoryPlan& plan, int max_slots);
 
  private:
-  StepInputs(const MemoryPlan& plan, int max_slots) : plan_(plan), max_slots_(max_slots) {}
+  explicit StepInputs(const MemoryPlan& plan) : plan_(plan) {}
 
   MemoryPlan plan_;
-  int max_slots_;
   Buffer buffer_;
   int32_t* ids_ = nullptr;           // [max_num_tokens]
   int32_t* positions_ = nullptr;     // [max_num_tokens]
