@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "contract/llm_parameters.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include "contract/parameter_values.h"
 
@@ -11,7 +13,9 @@ namespace {
 
 struct Context {
   std::string_view key;
+  std::string_view note;  // of the key's entry
   LlmParameters& out;
+  std::string ignored{};  // set by handlers of values without effect: why
 };
 
 using Handler = Status (*)(const std::string& value, Context& context);
@@ -24,13 +28,18 @@ Status NotSupported(const std::string& value, const Context& context,
 }
 
 void WarnDefault(const std::string& value, Context& context) {
-  context.out.warnings.push_back(std::string(context.key) + " '" + value +
-                                 "' is not understood; the default is used");
+  context.ignored = "not understood; the default is used";
+  context.out.warnings.push_back(std::string(context.key) + " '" + value + "' is " +
+                                 context.ignored);
 }
 
-// Takes effect on no answer here: polling periods of an event-driven server, sizes of rings and
-// caches that do not exist, kernel choices of another runtime.
-Status Accept(const std::string&, Context&) { return Status::Ok(); }
+void Ignore(std::string why, Context& context) { context.ignored = std::move(why); }
+
+// Takes effect on no answer here, for the reason in its note.
+Status Accept(const std::string&, Context& context) {
+  Ignore(std::string(context.note), context);
+  return Status::Ok();
+}
 
 Status RefuseIfSet(const std::string& value, Context& context) {
   return NotSupported(value, context);
@@ -68,6 +77,7 @@ Status BeamWidth(const std::string& value, Context& context) {
     return InvalidArgument("max_beam_width: got " + value + ", must be at least 1");
   }
   if (width > 1) {
+    Ignore("requests with a beam_width above 1 are refused", context);
     context.out.warnings.push_back("max_beam_width " + value +
                                    ": beam search is not supported yet; requests with a beam_width "
                                    "above 1 are refused");
@@ -94,6 +104,7 @@ Status FreeMemoryFraction(const std::string& value, Context& context) {
                            ", must be between 0 and 1, both excluded");
   }
   context.out.executor.kv_cache_free_memory_fraction = *fraction;
+  context.out.has_memory_share = true;
   return Status::Ok();
 }
 
@@ -107,6 +118,7 @@ Status MaxKvTokens(const std::string& value, Context& context) {
     return InvalidArgument("max_tokens_in_paged_kv_cache: got " + value + ", must be at least 1");
   }
   context.out.executor.max_kv_tokens = *tokens;
+  context.out.has_memory_share = true;
   return Status::Ok();
 }
 
@@ -135,7 +147,28 @@ Status DecodingMode(const std::string& value, Context& context) {
   return Status::Ok();
 }
 
+// One window for all layers, or a comma list that repeats over them.
+Status AttentionWindows(const std::string& value, Context& context) {
+  std::vector<int64_t> windows;
+  std::string_view rest = value;
+  while (!rest.empty()) {
+    const size_t comma = std::min(rest.find(','), rest.size());
+    const std::string_view part = rest.substr(0, comma);
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    if (IsUnfilled(part)) continue;  // after the last comma
+    const auto window = LeadingInt(part);
+    if (!window || *window < 0) {
+      WarnDefault(value, context);
+      return Status::Ok();
+    }
+    if (*window > 0) windows.push_back(*window);
+  }
+  context.out.attention_windows = std::move(windows);
+  return Status::Ok();
+}
+
 Status Overlap(const std::string& value, Context& context) {
+  Ignore("steps overlap where the device allows", context);
   if (StrictBool(value).value_or(false)) {
     context.out.warnings.emplace_back(
         "enable_trt_overlap has no effect: steps overlap where the device allows");
@@ -144,6 +177,7 @@ Status Overlap(const std::string& value, Context& context) {
 }
 
 Status DeviceIds(const std::string& value, Context& context) {
+  Ignore("this server runs on the CPU", context);
   context.out.warnings.push_back("gpu_device_ids '" + value +
                                  "' has no effect: this server runs on the CPU");
   return Status::Ok();
@@ -165,85 +199,180 @@ Status ExecutorFlag(const std::string& value, Context& context) {
   return Status::Ok();
 }
 
+// --- values in effect where the file is silent, for the report ---
+
+std::string BoolText(bool value) { return value ? "true" : "false"; }
+std::string ShowChunking(const LlmParameters& p) {
+  return BoolText(p.executor.enable_chunked_prefill);
+}
+std::string ShowReuse(const LlmParameters& p) { return BoolText(p.executor.enable_prefix_reuse); }
+std::string ShowExclude(const LlmParameters& p) { return BoolText(p.exclude_input_in_output); }
+std::string ShowNormalize(const LlmParameters& p) { return BoolText(p.normalize_log_probs); }
+std::string ShowPath(const LlmParameters&) { return "the version directory"; }
+std::string ShowType(const LlmParameters&) { return "inflight_fused_batching"; }
+std::string ShowPolicy(const LlmParameters&) { return "guaranteed_no_evict"; }
+std::string ShowMode(const LlmParameters&) { return "auto"; }
+std::string ShowBeamWidth(const LlmParameters&) { return "1"; }
+std::string ShowUnset(const LlmParameters&) { return "unset"; }
+std::string ShowFraction(const LlmParameters& p) {
+  std::string text = std::to_string(p.executor.kv_cache_free_memory_fraction);
+  return text.substr(0, text.find_last_not_of('0') + 1);
+}
+std::string ShowKvTokens(const LlmParameters& p) {
+  return p.executor.max_kv_tokens ? std::to_string(*p.executor.max_kv_tokens) : "unlimited";
+}
+std::string ShowSequences(const LlmParameters& p) {
+  return p.executor.max_batch_size ? std::to_string(*p.executor.max_batch_size) : "the engine's";
+}
+
 struct Entry {
   std::string_view key;
   Handler handler;
+  std::string_view note = {};                            // why an accepted key has no effect
+  std::string (*shown)(const LlmParameters&) = nullptr;  // listed also where the file is silent
 };
 
 constexpr auto kEntries = std::to_array<Entry>({
-    {"FORCE_CPU_ONLY_INPUT_TENSORS", Accept},
-    {"batch_scheduler_policy", SchedulerPolicy},
-    {"cancellation_check_period_ms", Accept},
+    {"FORCE_CPU_ONLY_INPUT_TENSORS", Accept, "tensors are always in host memory"},
+    {"batch_scheduler_policy", SchedulerPolicy, {}, ShowPolicy},
+    {"cancellation_check_period_ms", Accept,
+     "a cancel takes effect at the next step, without polling"},
     {"cross_kv_cache_fraction", RefuseIfSet},
-    {"cuda_graph_cache_size", Accept},
-    {"cuda_graph_mode", Accept},
-    {"decoding_mode", DecodingMode},
+    {"cuda_graph_cache_size", Accept, "there is no GPU backend"},
+    {"cuda_graph_mode", Accept, "there is no GPU backend"},
+    {"decoding_mode", DecodingMode, {}, ShowMode},
     {"eagle_choices", RefuseIfSet},
-    {"enable_chunked_context", ExecutorFlag<&ExecutorOptions::enable_chunked_prefill>},
-    {"enable_context_fmha_fp32_acc", Accept},
-    {"enable_kv_cache_reuse", ExecutorFlag<&ExecutorOptions::enable_prefix_reuse>},
+    {"enable_chunked_context",
+     ExecutorFlag<&ExecutorOptions::enable_chunked_prefill>,
+     {},
+     ShowChunking},
+    {"enable_context_fmha_fp32_acc", Accept, "attention always accumulates in float32"},
+    {"enable_kv_cache_reuse", ExecutorFlag<&ExecutorOptions::enable_prefix_reuse>, {}, ShowReuse},
     {"enable_trt_overlap", Overlap},
     {"encoder_model_path", RefuseIfSet},
-    {"exclude_input_in_output", Flag<&LlmParameters::exclude_input_in_output>},
-    {"executor_worker_path", Accept},
-    {"gpt_model_path", ModelPath},
-    {"gpt_model_type", ModelType},
+    {"engine_dir", ModelPath},
+    {"exclude_input_in_output", Flag<&LlmParameters::exclude_input_in_output>, {}, ShowExclude},
+    {"executor_worker_path", Accept, "there are no worker processes"},
+    {"gpt_model_path", ModelPath, {}, ShowPath},
+    {"gpt_model_type", ModelType, {}, ShowType},
     {"gpu_device_ids", DeviceIds},
     {"gpu_weights_percent", RefuseUnlessOne},
     {"guided_decoding_backend", RefuseIfSet},
-    {"iter_stats_max_iterations", Accept},
-    {"kv_cache_free_gpu_mem_fraction", FreeMemoryFraction},
+    {"iter_stats_max_iterations", Accept, "statistics are kept as counters, not as a ring"},
+    {"kv_cache_free_gpu_mem_fraction", FreeMemoryFraction, {}, ShowFraction},
     {"kv_cache_host_memory_bytes", RefuseUnlessZero},
-    {"kv_cache_onboard_blocks", Accept},
-    {"logits_datatype", Accept},
+    {"kv_cache_onboard_blocks", Accept, "there is no host pool of blocks"},
+    {"logits_datatype", Accept, "requests with draft logits are refused"},
     {"lookahead_ngram_size", RefuseUnlessZero},
     {"lookahead_verification_set_size", RefuseUnlessZero},
     {"lookahead_window_size", RefuseUnlessZero},
-    {"lora_cache_gpu_memory_fraction", Accept},
-    {"lora_cache_host_memory_bytes", Accept},
-    {"lora_cache_max_adapter_size", Accept},
-    {"lora_cache_optimal_adapter_size", Accept},
+    {"lora_cache_gpu_memory_fraction", Accept, "requests with adapters are refused"},
+    {"lora_cache_host_memory_bytes", Accept, "requests with adapters are refused"},
+    {"lora_cache_max_adapter_size", Accept, "requests with adapters are refused"},
+    {"lora_cache_optimal_adapter_size", Accept, "requests with adapters are refused"},
     {"lora_prefetch_dir", RefuseIfSet},
-    {"max_attention_window_size", RefuseUnlessZero},
-    {"max_beam_width", BeamWidth},
-    {"max_kv_cache_length", RefuseUnlessZero},
-    {"max_num_sequences", MaxNumSequences},
-    {"max_tokens_in_paged_kv_cache", MaxKvTokens},
+    {"max_attention_window_size", AttentionWindows, {}, ShowUnset},
+    {"max_beam_width", BeamWidth, {}, ShowBeamWidth},
+    {"max_kv_cache_length", AttentionWindows},
+    {"max_num_sequences", MaxNumSequences, {}, ShowSequences},
+    {"max_tokens_in_paged_kv_cache", MaxKvTokens, {}, ShowKvTokens},
     {"medusa_choices", RefuseIfSet},
-    {"multi_block_mode", Accept},
-    {"normalize_log_probs", Flag<&LlmParameters::normalize_log_probs>},
+    {"multi_block_mode", Accept, "kernels are chosen at load"},
+    {"normalize_log_probs", Flag<&LlmParameters::normalize_log_probs>, {}, ShowNormalize},
     {"num_nodes", RefuseUnlessOne},
     {"participant_ids", RefuseIfSet},
-    {"recv_poll_period_ms", Accept},
-    {"request_stats_max_iterations", Accept},
+    {"recv_poll_period_ms", Accept, "nothing is polled"},
+    {"request_stats_max_iterations", Accept, "statistics are kept as counters, not as a ring"},
     {"sink_token_length", RefuseUnlessZero},
     {"speculative_decoding_fast_logits", RefuseIfTrue},
-    {"stats_check_period_ms", Accept},
-    {"tokenizer_dir", Accept},
-    {"worker_path", Accept},
-    {"xgrammar_tokenizer_info_path", Accept},
+    {"stats_check_period_ms", Accept, "statistics are read when they are asked for"},
+    {"tokenizer_dir", Accept, "only guided decoding needs it here, whose requests are refused"},
+    {"worker_path", Accept, "there are no worker processes"},
+    {"xgrammar_tokenizer_info_path", Accept, "requests with guided decoding are refused"},
 });
+
+const Entry* FindEntry(std::string_view key) {
+  for (const Entry& entry : kEntries) {
+    if (entry.key == key) return &entry;
+  }
+  return nullptr;
+}
+
+// The line of a key that the file does not have, or has as `${...}` or blank.
+KeyLine OpenLine(const Entry& entry, const LlmParameters& base, bool is_in_file) {
+  KeyLine line{.key = std::string(entry.key), .value = "unset"};
+  if (entry.shown != nullptr) {
+    line.value = entry.shown(base);
+    if (line.value != entry.shown(LlmParameters{})) line.source = KeySource::kOption;
+  }
+  if (is_in_file) line.reason = "left unfilled";
+  return line;
+}
+
+KeyLine FileLine(const Context& context, const std::string& value, const Status& status) {
+  KeyLine line{.key = std::string(context.key), .value = value, .source = KeySource::kFile};
+  if (!status.ok()) {
+    line.effect = KeyEffect::kRefused;
+    line.reason = status.message();
+  } else if (!context.ignored.empty()) {
+    line.effect = KeyEffect::kIgnored;
+    line.reason = context.ignored;
+  }
+  return line;
+}
 
 }  // namespace
 
 Result<LlmParameters> ParseLlmParameters(const std::map<std::string, std::string>& parameters,
-                                         const ExecutorOptions& base) {
+                                         const ExecutorOptions& base, KeyReport* report) {
   LlmParameters out;
   out.executor = base;
+  const LlmParameters open = out;
+  Status first = Status::Ok();
+  KeyReport lines;
   for (const auto& [key, value] : parameters) {
-    const Entry* found = nullptr;
-    for (const Entry& entry : kEntries) {
-      if (entry.key == key) found = &entry;
-    }
-    if (found == nullptr) {
+    const Entry* entry = FindEntry(key);
+    Context context{.key = key, .note = {}, .out = out};
+    Status status = Status::Ok();
+    if (entry == nullptr) {
+      context.ignored = "not known";
       out.warnings.push_back("parameter '" + key + "' is not known; it has no effect");
+    } else if (IsUnfilled(value)) {
+      lines.push_back(OpenLine(*entry, open, /*is_in_file=*/true));
       continue;
+    } else {
+      context.note = entry->note;
+      status = entry->handler(value, context);
     }
-    if (IsUnfilled(value)) continue;
-    Context context{.key = found->key, .out = out};
-    RETURN_IF_ERROR(found->handler(value, context));
+    lines.push_back(FileLine(context, value, status));
+    if (first.ok()) first = status;
   }
+  for (const Entry& entry : kEntries) {
+    if (entry.shown == nullptr || parameters.contains(std::string(entry.key))) continue;
+    lines.push_back(OpenLine(entry, open, /*is_in_file=*/false));
+  }
+  if (report != nullptr) report->insert(report->end(), lines.begin(), lines.end());
+  if (!first.ok()) return first;
   return out;
+}
+
+Status CheckAttentionWindows(const LlmParameters& parameters, const ExecutorLimits& limits,
+                             KeyReport* report) {
+  for (const int64_t window : parameters.attention_windows) {
+    if (window >= limits.max_seq_len) continue;
+    const Status status = Unimplemented(
+        "max_attention_window_size: got " + std::to_string(window) + ", below the engine's " +
+        std::to_string(limits.max_seq_len) +
+        " tokens per sequence; sliding windows are not supported yet (leave it unfilled)");
+    if (report == nullptr) return status;
+    for (KeyLine& line : *report) {
+      if (line.key != "max_attention_window_size" && line.key != "max_kv_cache_length") continue;
+      line.effect = KeyEffect::kRefused;
+      line.reason = status.message();
+    }
+    return status;
+  }
+  return Status::Ok();
 }
 
 }  // namespace inflight::contract

@@ -8,13 +8,16 @@
 #include <string>
 #include <vector>
 
+#include "contract/key_report.h"
 #include "inflight/executor.h"
 #include "inflight/status.h"
 
 namespace inflight::contract {
 
 struct LlmParameters {
-  std::string engine_dir;  // gpt_model_path; empty = the version directory
+  std::string engine_dir;         // gpt_model_path; empty = the version directory
+  bool has_memory_share = false;  // the file says how much of the device this model may take
+  std::vector<int64_t> attention_windows;  // tokens, a layer each, repeated; empty = no window
   bool exclude_input_in_output = false;
   bool normalize_log_probs = true;
   ExecutorOptions executor;           // the server's, changed where the parameters say so
@@ -22,8 +25,14 @@ struct LlmParameters {
 };
 
 // kInvalidArgument for a value that no release knows, kUnimplemented for one that is not built;
-// both name the key and the value.
+// both name the key and the value, and are the first of several. `report` gets a line for each key
+// of the file and for each key that means something here, also when one is refused.
 Result<LlmParameters> ParseLlmParameters(const std::map<std::string, std::string>& parameters,
-                                         const ExecutorOptions& base);
+                                         const ExecutorOptions& base, KeyReport* report = nullptr);
+
+// What only the engine tells: an attention window as long as a sequence may become is none, a
+// shorter one is kUnimplemented. The key's line in `report` then says so.
+Status CheckAttentionWindows(const LlmParameters& parameters, const ExecutorLimits& limits,
+                             KeyReport* report = nullptr);
 
 }  // namespace inflight::contract

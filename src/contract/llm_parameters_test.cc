@@ -9,8 +9,20 @@
 namespace inflight::contract {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+
+KeyLine LineOf(const KeyReport& report, std::string_view key) {
+  const KeyLine* found = nullptr;
+  for (const KeyLine& line : report) {
+    if (line.key != key) continue;
+    EXPECT_EQ(found, nullptr) << key << " stands twice in the report";
+    found = &line;
+  }
+  EXPECT_NE(found, nullptr) << key << " is not in the report";
+  return found != nullptr ? *found : KeyLine{};
+}
 
 using Map = std::map<std::string, std::string>;
 
@@ -57,7 +69,6 @@ TEST(LlmParameters, WhatIsNotBuiltIsRefusedByName) {
   const std::vector<Map> refused = {{{"gpt_model_type", "V1"}},
                                     {{"batch_scheduler_policy", "max_utilization"}},
                                     {{"decoding_mode", "medusa"}},
-                                    {{"max_attention_window_size", "64"}},
                                     {{"sink_token_length", "4"}},
                                     {{"kv_cache_host_memory_bytes", "1000"}},
                                     {{"gpu_weights_percent", "0.5"}},
@@ -86,6 +97,72 @@ TEST(LlmParameters, UnknownAndPowerlessOnesWarn) {
                                          {});
   ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
   EXPECT_EQ(parsed->warnings.size(), 4U);
+}
+
+TEST(LlmParameters, AWindowAsLongAsASequenceIsNone) {
+  const auto parsed = ParseLlmParameters({{"max_attention_window_size", "2560, 4096,"}}, {});
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  EXPECT_THAT(parsed->attention_windows, ElementsAre(2560, 4096));
+  EXPECT_TRUE(CheckAttentionWindows(*parsed, {.max_seq_len = 2560}).ok());
+  KeyReport report;
+  ASSERT_TRUE(ParseLlmParameters({{"max_attention_window_size", "64"}}, {}, &report).ok());
+  const auto refused = CheckAttentionWindows(*parsed, {.max_seq_len = 2561}, &report);
+  EXPECT_EQ(refused.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(refused.message(), HasSubstr("max_attention_window_size: got 2560"));
+  EXPECT_EQ(LineOf(report, "max_attention_window_size").effect, KeyEffect::kRefused);
+}
+
+TEST(LlmParameters, TheOldNameOfTheEnginePathIsKnown) {
+  const auto parsed = ParseLlmParameters({{"engine_dir", "/engines/a"}}, {});
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->engine_dir, "/engines/a");
+}
+
+TEST(LlmParameters, TheReportHasEachKeyWithSourceAndEffect) {
+  KeyReport report;
+  ExecutorOptions flags;
+  flags.enable_prefix_reuse = false;
+  const auto parsed = ParseLlmParameters({{"gpt_model_type", "inflight_batching"},
+                                          {"enable_trt_overlap", "True"},
+                                          {"max_beam_width", "${max_beam_width}"},
+                                          {"batch_scheduler_policy", "best"},
+                                          {"sink_token_length", "4"},
+                                          {"medusa_choices", "{0}"},
+                                          {"no_such_key", "1"}},
+                                         flags, &report);
+  // The first refusal is the answer, but the report goes on.
+  EXPECT_THAT(parsed.status().message(), HasSubstr("medusa_choices"));
+  const auto expect = [&](const char* key, const char* value, KeySource source, KeyEffect effect,
+                          const char* reason) {
+    const KeyLine line = LineOf(report, key);
+    EXPECT_EQ(line.value, value) << key;
+    EXPECT_EQ(line.source, source) << key;
+    EXPECT_EQ(line.effect, effect) << key;
+    EXPECT_THAT(line.reason, HasSubstr(reason)) << key;
+  };
+  using enum KeySource;
+  using enum KeyEffect;
+  expect("gpt_model_type", "inflight_batching", kFile, kHonoured, "");
+  expect("enable_trt_overlap", "True", kFile, kIgnored, "overlap");
+  expect("max_beam_width", "1", kDefault, kHonoured, "left unfilled");
+  expect("batch_scheduler_policy", "best", kFile, kIgnored, "not understood");
+  expect("sink_token_length", "4", kFile, kRefused, "not supported yet");
+  expect("medusa_choices", "{0}", kFile, kRefused, "not supported yet");
+  expect("no_such_key", "1", kFile, kIgnored, "not known");
+  expect("enable_kv_cache_reuse", "false", kOption, kHonoured, "");
+  expect("kv_cache_free_gpu_mem_fraction", "0.9", kDefault, kHonoured, "");
+}
+
+TEST(KeyReport, IsATableOfFourColumns) {
+  EXPECT_EQ(ToTable({{.key = "max_batch_size", .value = "8", .source = KeySource::kAuto},
+                     {.key = "worker_path",
+                      .value = "/w",
+                      .source = KeySource::kFile,
+                      .effect = KeyEffect::kIgnored,
+                      .reason = "there are no worker processes"}}),
+            "  key             value  source  effect\n"
+            "  max_batch_size  8      auto    honoured\n"
+            "  worker_path     /w     file    ignored: there are no worker processes\n");
 }
 
 TEST(ParameterValues, BooleansFollowTheirPlace) {

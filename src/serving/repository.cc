@@ -245,6 +245,7 @@ Result<std::shared_ptr<Model>> Repository::LoadLlm(const Candidate& candidate,
   }
   engine_dir = ResolveEngineDir(engine_dir);
   ASSIGN_OR_RETURN(LoadedEngine engine, load_(engine_dir, parameters.executor));
+  RETURN_IF_ERROR(contract::CheckAttentionWindows(parameters, engine.backend.executor->limits()));
   if (engine_tokenizer_dir_.empty()) engine_tokenizer_dir_ = engine.tokenizer_dir;
 
   if (candidate.parsed.IsUnfilled("max_batch_size")) {
