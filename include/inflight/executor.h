@@ -51,13 +51,19 @@ struct ExecutorStats {
   int num_scheduled_requests = 0;   // rows of the last step
   int num_context_requests = 0;     // of them in prefill
   int num_generation_requests = 0;  // of them in decode
+  // Started, paused since, not resumed yet: they hold no blocks (kMaxUtilization). Counted as
+  // active.
   int num_paused_requests = 0;
-  int num_context_tokens = 0;  // prompt tokens of the last step
+  int num_context_tokens =
+      0;                   // tokens of the last step in prefill: prompts and what resumes repeat
+  int micro_batch_id = 0;  // place of the last step among those in flight: [0, backend's depth)
   int64_t kv_blocks_max = 0, kv_blocks_free = 0,
           kv_blocks_used = 0;  // used = held by sequences; free includes reusable ones
   int64_t kv_blocks_reused = 0, kv_blocks_missed = 0, kv_blocks_alloc_total = 0,
           kv_blocks_alloc_new = 0;
   int64_t tokens_generated = 0, prompt_tokens = 0, prompt_tokens_cached = 0;
+  int64_t num_pauses = 0;         // how often a request was paused
+  int64_t tokens_recomputed = 0;  // tokens whose K and V a resume computed a second time
   int64_t requests_completed = 0, requests_cancelled = 0, requests_failed = 0,
           requests_timed_out = 0;
   int64_t last_step_ns = 0;  // duration of the last step

@@ -271,6 +271,7 @@ void StepLoop::CountStep(const StepInFlight& step, int64_t now_ns) {
   stats_.num_context_requests = step.num_rows - step.num_decode_rows;
   stats_.num_generation_requests = step.num_decode_rows;
   stats_.num_context_tokens = step.num_prefill_tokens;
+  stats_.micro_batch_id = first_in_flight_;
   stats_.last_step_ns = step_ns;
   if (options_.step_observer != nullptr) {
     options_.step_observer->OnStep(step_ns, step.num_rows, step.num_tokens);

@@ -419,6 +419,9 @@ TEST_P(StepLoopTest, StatsCountWhatHappened) {
   EXPECT_EQ(stats.num_generation_requests, 2);
   EXPECT_EQ(stats.num_context_requests, 0);
   EXPECT_EQ(stats.num_context_tokens, 0);
+  EXPECT_EQ(stats.micro_batch_id, (4 - 1) % depth()) << "steps take the places in turn";
+  EXPECT_EQ(stats.num_paused_requests, 0);
+  EXPECT_EQ(stats.num_pauses, 0);
   EXPECT_EQ(stats.kv_blocks_max, 16);
   EXPECT_EQ(stats.kv_blocks_free, 16);
   EXPECT_EQ(stats.prompt_tokens, 12);
