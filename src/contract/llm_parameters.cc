@@ -6,44 +6,19 @@
 #include <string_view>
 #include <utility>
 
+#include "contract/parameter_table.h"
 #include "contract/parameter_values.h"
 
 namespace inflight::contract {
 namespace {
 
-struct Context {
-  std::string_view key;
-  std::string_view note;  // of the key's entry
-  LlmParameters& out;
-  std::string ignored{};  // set by handlers of values without effect: why
-};
+using Context = ParameterContext<LlmParameters>;
+using Entry = ParameterEntry<LlmParameters>;
 
-using Handler = Status (*)(const std::string& value, Context& context);
-
-Status NotSupported(const std::string& value, const Context& context,
-                    std::string_view remedy = {}) {
-  std::string message = std::string(context.key) + " '" + value + "' is not supported yet";
-  if (!remedy.empty()) message += " (" + std::string(remedy) + ")";
-  return Unimplemented(std::move(message));
-}
-
-void WarnDefault(const std::string& value, Context& context) {
-  context.ignored = "not understood; the default is used";
-  context.out.warnings.push_back(std::string(context.key) + " '" + value + "' is " +
-                                 context.ignored);
-}
+constexpr auto* Accept = &AcceptParameter<LlmParameters>;
+constexpr auto* RefuseIfSet = &RefuseParameter<LlmParameters>;
 
 void Ignore(std::string why, Context& context) { context.ignored = std::move(why); }
-
-// Takes effect on no answer here, for the reason in its note.
-Status Accept(const std::string&, Context& context) {
-  Ignore(std::string(context.note), context);
-  return Status::Ok();
-}
-
-Status RefuseIfSet(const std::string& value, Context& context) {
-  return NotSupported(value, context);
-}
 
 Status RefuseIfTrue(const std::string& value, Context& context) {
   return StrictBool(value).value_or(false) ? NotSupported(value, context) : Status::Ok();
@@ -225,13 +200,6 @@ std::string ShowSequences(const LlmParameters& p) {
   return p.executor.max_batch_size ? std::to_string(*p.executor.max_batch_size) : "the engine's";
 }
 
-struct Entry {
-  std::string_view key;
-  Handler handler;
-  std::string_view note = {};                            // why an accepted key has no effect
-  std::string (*shown)(const LlmParameters&) = nullptr;  // listed also where the file is silent
-};
-
 constexpr auto kEntries = std::to_array<Entry>({
     {"FORCE_CPU_ONLY_INPUT_TENSORS", Accept, "tensors are always in host memory"},
     {"batch_scheduler_policy", SchedulerPolicy, {}, ShowPolicy},
@@ -291,68 +259,13 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"xgrammar_tokenizer_info_path", Accept, "requests with guided decoding are refused"},
 });
 
-const Entry* FindEntry(std::string_view key) {
-  for (const Entry& entry : kEntries) {
-    if (entry.key == key) return &entry;
-  }
-  return nullptr;
-}
-
-// The line of a key that the file does not have, or has as `${...}` or blank.
-KeyLine OpenLine(const Entry& entry, const LlmParameters& base, bool is_in_file) {
-  KeyLine line{.key = std::string(entry.key), .value = "unset"};
-  if (entry.shown != nullptr) {
-    line.value = entry.shown(base);
-    if (line.value != entry.shown(LlmParameters{})) line.source = KeySource::kOption;
-  }
-  if (is_in_file) line.reason = "left unfilled";
-  return line;
-}
-
-KeyLine FileLine(const Context& context, const std::string& value, const Status& status) {
-  KeyLine line{.key = std::string(context.key), .value = value, .source = KeySource::kFile};
-  if (!status.ok()) {
-    line.effect = KeyEffect::kRefused;
-    line.reason = status.message();
-  } else if (!context.ignored.empty()) {
-    line.effect = KeyEffect::kIgnored;
-    line.reason = context.ignored;
-  }
-  return line;
-}
-
 }  // namespace
 
 Result<LlmParameters> ParseLlmParameters(const std::map<std::string, std::string>& parameters,
                                          const ExecutorOptions& base, KeyReport* report) {
   LlmParameters out;
   out.executor = base;
-  const LlmParameters open = out;
-  Status first = Status::Ok();
-  KeyReport lines;
-  for (const auto& [key, value] : parameters) {
-    const Entry* entry = FindEntry(key);
-    Context context{.key = key, .note = {}, .out = out};
-    Status status = Status::Ok();
-    if (entry == nullptr) {
-      context.ignored = "not known";
-      out.warnings.push_back("parameter '" + key + "' is not known; it has no effect");
-    } else if (IsUnfilled(value)) {
-      lines.push_back(OpenLine(*entry, open, /*is_in_file=*/true));
-      continue;
-    } else {
-      context.note = entry->note;
-      status = entry->handler(value, context);
-    }
-    lines.push_back(FileLine(context, value, status));
-    if (first.ok()) first = status;
-  }
-  for (const Entry& entry : kEntries) {
-    if (entry.shown == nullptr || parameters.contains(std::string(entry.key))) continue;
-    lines.push_back(OpenLine(entry, open, /*is_in_file=*/false));
-  }
-  if (report != nullptr) report->insert(report->end(), lines.begin(), lines.end());
-  if (!first.ok()) return first;
+  RETURN_IF_ERROR(ParseParameters<LlmParameters>(kEntries, parameters, out, report));
   return out;
 }
 

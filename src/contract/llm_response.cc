@@ -67,6 +67,11 @@ std::vector<Tensor> MakeLlmOutputs(const Response& response, const LlmResponseOp
     if (wants("output_log_probs")) outputs.push_back(Zeros("output_log_probs", {1, 1, n}, n));
     if (wants("cum_log_probs")) outputs.push_back(Zeros("cum_log_probs", {1, 1}, 1));
   }
+  if (options.with_batch_index && wants("batch_index")) {
+    constexpr int32_t kRow = 0;
+    outputs.push_back(
+        Tensor::FromValues<int32_t>("batch_index", DataType::kInt32, {1, 1}, std::span(&kRow, 1)));
+  }
   return outputs;
 }
 

@@ -19,6 +19,7 @@ struct LlmResponseOptions {
   // dummy has one zero per prompt token in a single answer, and one in each streamed one.
   bool with_dummies = true;
   int num_dummy_log_probs = 1;
+  bool with_batch_index = false;  // 0.12 and 0.13 send the row of the batch always: 0 here
 };
 
 // Outputs of one response. Log-probs of a streamed response cover its own ids (cum_log_probs the

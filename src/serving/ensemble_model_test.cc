@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/ensemble_model.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "contract/tensor_values.h"
+#include "serving/pipeline_model.h"
 #include "serving/test_models.h"
 #include "serving/text_call.h"
 
@@ -235,20 +234,26 @@ TEST(Ensemble, FailuresOfTheExecutorEndTheStream) {
 
 TEST(Ensemble, OtherGraphsAreRefused) {
   TestModels models;
-  const EnsembleModel::Members members = {models.preprocessing, models.llm, models.postprocessing};
+  const PipelineMembers members = {models.preprocessing, models.llm, models.postprocessing};
   auto fed_elsewhere = EnsembleConfig({.max_batch_size = 8});
   (*fed_elsewhere.mutable_ensemble_scheduling()
         ->mutable_step(1)
         ->mutable_input_map())["input_ids"] = "_PREPROCESSOR_END_ID";
-  EXPECT_EQ(EnsembleModel::Create(fed_elsewhere, "1", members).status().code(),
+  EXPECT_EQ(PipelineModel::Create(PipelineModel::Kind::kEnsemble, fed_elsewhere, "1", members)
+                .status()
+                .code(),
             StatusCode::kUnimplemented);
   auto unused = EnsembleConfig({.max_batch_size = 8});
   unused.add_input()->set_name("extra");
-  EXPECT_THAT(EnsembleModel::Create(unused, "1", members).status().message(),
+  EXPECT_THAT(PipelineModel::Create(PipelineModel::Kind::kEnsemble, unused, "1", members)
+                  .status()
+                  .message(),
               HasSubstr("'extra' feeds no step"));
   auto unwritten = EnsembleConfig({.max_batch_size = 8});
   unwritten.add_output()->set_name("extra");
-  EXPECT_THAT(EnsembleModel::Create(unwritten, "1", members).status().message(),
+  EXPECT_THAT(PipelineModel::Create(PipelineModel::Kind::kEnsemble, unwritten, "1", members)
+                  .status()
+                  .message(),
               HasSubstr("'extra' is written by no step"));
 }
 
@@ -259,7 +264,8 @@ TEST(Ensemble, WithoutADefaultEndIdGenerationRunsOn) {
   auto& step = *config.mutable_ensemble_scheduling()->mutable_step(1);
   (*step.mutable_input_map())["end_id"] = "end_id";
   const auto ensemble =
-      EnsembleModel::Create(config, "1", {models.preprocessing, models.llm, models.postprocessing});
+      PipelineModel::Create(PipelineModel::Kind::kEnsemble, config, "1",
+                            {models.preprocessing, models.llm, models.postprocessing});
   ASSERT_TRUE(ensemble.ok()) << ensemble.status().ToString();
   Collector got;
   (*ensemble)->Infer(MakeRequest(Inputs("x", 2)), got.Handler());

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "serving/ensemble_model.h"
 #include "serving/model_config.h"
+#include "serving/pipeline_routes.h"
 
 namespace inflight::serving {
 namespace {
@@ -50,8 +50,8 @@ Status NotThisGraph(const ModelConfig& config, const std::string& why) {
 }
 
 // The roles of preprocessing's inputs.
-std::optional<EnsembleModel::InputRole> PreprocessingRole(const std::string& input) {
-  using Role = EnsembleModel::InputRole;
+std::optional<InputRole> PreprocessingRole(const std::string& input) {
+  using Role = InputRole;
   if (input == "QUERY") return Role::kQuery;
   if (input == "STOP_WORDS_DICT") return Role::kStopWords;
   if (input == "BAD_WORDS_DICT") return Role::kBadWords;
@@ -74,8 +74,8 @@ std::string SourceOf(const std::string& preprocessing_output) {
   return preprocessing_output;
 }
 
-std::optional<EnsembleModel::OutputKind> KindOf(std::string name) {
-  using Kind = EnsembleModel::OutputKind;
+std::optional<OutputKind> KindOf(std::string name) {
+  using Kind = OutputKind;
   if (name.starts_with("OUT_")) name.erase(0, 4);
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -88,90 +88,94 @@ std::optional<EnsembleModel::OutputKind> KindOf(std::string name) {
   return std::nullopt;
 }
 
+bool HasInputRoute(const PipelineRoutes& routes, std::string_view name) {
+  return std::any_of(routes.inputs.begin(), routes.inputs.end(),
+                     [&](const InputRoute& route) { return route.name == name; });
+}
+
+// The steps of the only graph that there is.
+struct Steps {
+  const ModelEnsembling::Step* preprocessing = nullptr;
+  const ModelEnsembling::Step* llm = nullptr;
+  const ModelEnsembling::Step* postprocessing = nullptr;
+};
+
+Status RouteInputs(const ModelConfig& config, const Steps& steps, PipelineRoutes& routes) {
+  for (const auto& [input, tensor] : steps.preprocessing->input_map()) {
+    if (const auto role = PreprocessingRole(input)) routes.inputs.push_back({tensor, *role, {}});
+  }
+  for (const auto& [input, tensor] : steps.llm->input_map()) {
+    if (HasInput(config, tensor)) {
+      routes.inputs.push_back({tensor, InputRole::kLlm, input});
+      continue;
+    }
+    const std::string passed = PassedThrough(input);
+    if (passed.empty()) continue;  // made by preprocessing
+    const std::string source = Feed(*steps.preprocessing, SourceOf(passed));
+    if (HasInput(config, source)) routes.inputs.push_back({source, InputRole::kLlm, input});
+  }
+  bool has_query = false;
+  for (const InputRoute& route : routes.inputs) has_query |= route.role == InputRole::kQuery;
+  if (!has_query) return NotThisGraph(config, "no input feeds QUERY");
+  for (const auto& input : config.input()) {
+    if (!HasInputRoute(routes, input.name())) {
+      return InvalidArgument("ensemble '" + config.name() + "': input '" + input.name() +
+                             "' feeds no step");
+    }
+  }
+  return Status::Ok();
+}
+
+Status RouteOutputs(const ModelConfig& config, const Steps& steps, PipelineRoutes& routes) {
+  const auto producers = Producers(config);
+  for (const auto& output : config.output()) {
+    const auto found = producers.find(output.name());
+    if (found == producers.end()) {
+      return InvalidArgument("ensemble '" + config.name() + "': output '" + output.name() +
+                             "' is written by no step");
+    }
+    const auto kind = KindOf(found->second.output);
+    if (!kind && found->second.model == steps.postprocessing->model_name()) {
+      return NotThisGraph(config, "output '" + output.name() + "' is " + found->second.output +
+                                      " of '" + found->second.model + "'");
+    }
+    routes.outputs.push_back({output.name(), kind.value_or(OutputKind::kNever)});
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
-Status EnsembleModel::Route() {
-  const std::string& pre = members_.preprocessing->name();
-  const std::string& llm = members_.llm->name();
-  const std::string& post = members_.postprocessing->name();
-  const auto* pre_step = FindStep(config(), pre);
-  const auto* llm_step = FindStep(config(), llm);
-  const auto* post_step = FindStep(config(), post);
-  if (pre_step == nullptr || llm_step == nullptr || post_step == nullptr ||
-      config().ensemble_scheduling().step_size() != 3) {
-    return NotThisGraph(config(), "it has other steps");
+Result<PipelineRoutes> EnsembleRoutes(const ModelConfig& config, const PipelineMembers& members) {
+  const std::string& pre = members.preprocessing->name();
+  const std::string& llm = members.llm->name();
+  const std::string& post = members.postprocessing->name();
+  const Steps steps = {FindStep(config, pre), FindStep(config, llm), FindStep(config, post)};
+  if (steps.preprocessing == nullptr || steps.llm == nullptr || steps.postprocessing == nullptr ||
+      config.ensemble_scheduling().step_size() != 3) {
+    return NotThisGraph(config, "it has other steps");
   }
-  const auto producers = Producers(config());
+  const auto producers = Producers(config);
   const auto is_from = [&](const std::string& tensor, const std::string& model,
                            const char* output) {
     const auto found = producers.find(tensor);
     return found != producers.end() && found->second.model == model &&
            found->second.output == output;
   };
-  if (!is_from(Feed(*llm_step, "input_ids"), pre, "INPUT_ID")) {
-    return NotThisGraph(config(), "input_ids of '" + llm + "' is not INPUT_ID of '" + pre + "'");
+  if (!is_from(Feed(*steps.llm, "input_ids"), pre, "INPUT_ID")) {
+    return NotThisGraph(config, "input_ids of '" + llm + "' is not INPUT_ID of '" + pre + "'");
   }
-  if (!is_from(Feed(*post_step, "TOKENS_BATCH"), llm, "output_ids")) {
-    return NotThisGraph(config(),
+  if (!is_from(Feed(*steps.postprocessing, "TOKENS_BATCH"), llm, "output_ids")) {
+    return NotThisGraph(config,
                         "TOKENS_BATCH of '" + post + "' is not output_ids of '" + llm + "'");
   }
-  default_end_id_ = is_from(Feed(*llm_step, "end_id"), pre, "OUT_END_ID");
-  RETURN_IF_ERROR(RouteInputs());
-  return RouteOutputs();
-}
-
-Status EnsembleModel::RouteInputs() {
-  const auto* pre_step = FindStep(config(), members_.preprocessing->name());
-  const auto* llm_step = FindStep(config(), members_.llm->name());
-  for (const auto& [input, tensor] : pre_step->input_map()) {
-    if (const auto role = PreprocessingRole(input)) inputs_.push_back({tensor, *role, {}});
-  }
-  for (const auto& [input, tensor] : llm_step->input_map()) {
-    if (HasInput(config(), tensor)) {
-      inputs_.push_back({tensor, InputRole::kLlm, input});
-      continue;
-    }
-    const std::string passed = PassedThrough(input);
-    if (passed.empty()) continue;  // made by preprocessing
-    const std::string source = Feed(*pre_step, SourceOf(passed));
-    if (HasInput(config(), source)) inputs_.push_back({source, InputRole::kLlm, input});
-  }
-  for (const auto& input : config().input()) {
-    if (FindInputRoute(input.name()) == nullptr) {
-      return InvalidArgument("ensemble '" + config().name() + "': input '" + input.name() +
-                             "' feeds no step");
-    }
-  }
-  const bool has_query = std::any_of(inputs_.begin(), inputs_.end(), [](const InputRoute& route) {
-    return route.role == InputRole::kQuery;
-  });
-  return has_query ? Status::Ok() : NotThisGraph(config(), "no input feeds QUERY");
-}
-
-Status EnsembleModel::RouteOutputs() {
-  const auto* post_step = FindStep(config(), members_.postprocessing->name());
-  const auto producers = Producers(config());
-  for (const auto& output : config().output()) {
-    const auto found = producers.find(output.name());
-    if (found == producers.end()) {
-      return InvalidArgument("ensemble '" + config().name() + "': output '" + output.name() +
-                             "' is written by no step");
-    }
-    const auto kind = KindOf(found->second.output);
-    if (!kind && found->second.model == post_step->model_name()) {
-      return NotThisGraph(config(), "output '" + output.name() + "' is " + found->second.output +
-                                        " of '" + found->second.model + "'");
-    }
-    outputs_.push_back({output.name(), kind.value_or(OutputKind::kNever)});
-  }
-  return Status::Ok();
-}
-
-const EnsembleModel::InputRoute* EnsembleModel::FindInputRoute(std::string_view name) const {
-  for (const InputRoute& route : inputs_) {
-    if (route.name == name) return &route;
-  }
-  return nullptr;
+  PipelineRoutes routes;
+  routes.has_default_end_id = is_from(Feed(*steps.llm, "end_id"), pre, "OUT_END_ID");
+  // From 0.14 on these tensors do not pass through postprocessing, and zeros are not sent.
+  routes.with_dummies = HasOutput(members.postprocessing->config(), "OUT_CUM_LOG_PROBS");
+  RETURN_IF_ERROR(RouteInputs(config, steps, routes));
+  RETURN_IF_ERROR(RouteOutputs(config, steps, routes));
+  return routes;
 }
 
 }  // namespace inflight::serving

@@ -15,7 +15,7 @@ Status ExecutorError(const inflight::Response& response) {
 
 }  // namespace
 
-Response FinalError(const Model& model, const Request& request, Status status) {
+Response FinalResponse(const Model& model, const Request& request, Status status) {
   Response response;
   response.model_name = model.name();
   response.model_version = model.version();
@@ -68,7 +68,11 @@ void LlmCall::OnResponse(inflight::Response response) {
   llm_.statistics().RequestSucceeded(span);
   OnSuccess(span);
   Finish();
+  if (!ends_apart) return handler_(std::move(out));
+  Response end = FinalResponse(model_, request_, Status::Ok());
+  out.is_final = false;
   handler_(std::move(out));
+  handler_(std::move(end));
 }
 
 void LlmCall::Fail(const Status& status) {
@@ -82,7 +86,7 @@ void LlmCall::Fail(const Status& status) {
   }
   OnFailure(status, now_ns);
   Finish();
-  handler_(FinalError(model_, request_, Describe(status)));
+  handler_(FinalResponse(model_, request_, Describe(status)));
 }
 
 void LlmCall::Observe(const inflight::Response& response, int64_t now_ns) {

@@ -14,8 +14,8 @@
 
 namespace inflight::serving {
 
-// The error and cancel paths of every model end here: one final response with `status`.
-Response FinalError(const Model& model, const Request& request, Status status);
+// A final response without outputs: with an error for the error and cancel paths of every model.
+Response FinalResponse(const Model& model, const Request& request, Status status);
 FailureReason ReasonOf(const Status& status);
 
 class LlmCall : public ResponseSink {
@@ -29,6 +29,7 @@ class LlmCall : public ResponseSink {
 
   // Set before Start.
   bool streaming = false;
+  bool ends_apart = false;     // the final mark goes out in an empty response of its own
   int64_t llm_started_ns = 0;  // the LLM's share of the request began
   int64_t enqueued_ns = 0;
   mutable bool finished = false;  // guarded by ActiveRequests

@@ -21,12 +21,14 @@ class TokenCall final : public LlmCall {
 
  protected:
   void Fill(const inflight::Response& response, Response& out) override {
-    const contract::LlmResponseOptions options = {
-        .prompt = prompt,
-        .return_log_probs = return_log_probs,
-        .with_dummies = llm_.with_dummies(),
-        .num_dummy_log_probs = streaming ? 1 : prompt_len};
-    out.outputs = contract::MakeLlmOutputs(response, options, request_.requested_outputs);
+    const contract::LlmResponseOptions options = {.prompt = prompt,
+                                                  .return_log_probs = return_log_probs,
+                                                  .with_dummies = llm_.with_dummies(),
+                                                  .num_dummy_log_probs = streaming ? 1 : prompt_len,
+                                                  .with_batch_index = llm_.with_dummies()};
+    const auto& requested = request_.requested_outputs;
+    out.outputs = contract::MakeLlmOutputs(response, options,
+                                           requested.empty() ? llm_.declared_outputs() : requested);
   }
 };
 
@@ -74,6 +76,7 @@ LlmModel::LlmModel(::inference::ModelConfig config, std::string version, LlmBack
       // num_return_sequences came with 0.14, which sends an output only when it was asked for.
       with_dummies_(!HasInput(this->config(), "num_return_sequences")),
       clock_(clock) {
+  for (const auto& output : this->config().output()) declared_outputs_.push_back(output.name());
   statistics().SetPendingSource([executor = std::weak_ptr(backend_.executor)] {
     const auto alive = executor.lock();
     return alive ? static_cast<uint64_t>(alive->stats().num_queued_requests) : uint64_t{0};
@@ -147,8 +150,8 @@ float LlmModel::PriorityOf(uint64_t level) const {
 void LlmModel::Stop(const Request& request, const ResponseHandler& handler) {
   if (request.id.empty()) {
     return handler(
-        FinalError(*this, request,
-                   InvalidArgument("Trying to stop a request but request ID is not provided")));
+        FinalResponse(*this, request,
+                      InvalidArgument("Trying to stop a request but request ID is not provided")));
   }
   Response acknowledgement;
   acknowledgement.model_name = name();

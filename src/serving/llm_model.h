@@ -70,6 +70,7 @@ class LlmModel : public Model {
   const std::vector<TokenId>& end_ids() const { return backend_.end_ids; }
   const contract::LlmRequestDefaults& defaults() const { return defaults_; }
   bool with_dummies() const { return with_dummies_; }
+  const std::vector<std::string>& declared_outputs() const { return declared_outputs_; }
   Clock& clock() const { return clock_; }
   ActiveRequests& active() { return active_; }
 
@@ -89,6 +90,7 @@ class LlmModel : public Model {
   LlmBackend backend_;
   const contract::LlmRequestDefaults defaults_;
   const bool with_dummies_;
+  std::vector<std::string> declared_outputs_;  // of this release's configuration
   Clock& clock_;
   ActiveRequests active_;
   std::atomic<bool> has_fault_{false};

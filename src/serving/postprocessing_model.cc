@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kInlineIdBytes = size_t{4} * kInlineTextBytes;  // a token is about four characters
 
 // Tensors that pass through, under their other names; zeros of the shape given stand for absent
-// ones.
+// ones, where it has a shape.
 struct PassThrough {
   const char* input;
   const char* output;
@@ -29,6 +29,7 @@ const std::vector<PassThrough>& PassThroughs() {
       {"OUTPUT_LOG_PROBS", "OUT_OUTPUT_LOG_PROBS", {1, 1, 1}},
       {"CONTEXT_LOGITS", "OUT_CONTEXT_LOGITS", {1, 1, 1}},
       {"GENERATION_LOGITS", "OUT_GENERATION_LOGITS", {1, 1, 1, 1}},
+      {"BATCH_INDEX", "OUT_BATCH_INDEX", {}},
   };
   return table;
 }
@@ -50,10 +51,18 @@ Result<std::vector<Tensor>> PostprocessingModel::Run(const Request& request) con
   const Tensor* batch = request.FindInput("TOKENS_BATCH");       // [batch, beams, length]
   const Tensor* lengths = request.FindInput("SEQUENCE_LENGTH");  // [batch, beams]
   if (batch == nullptr) return InvalidArgument("TOKENS_BATCH is not present in the request");
-  if (lengths == nullptr) return InvalidArgument("SEQUENCE_LENGTH is not present in the request");
+  // 0.5 has no lengths: its rows are decoded whole.
+  if (lengths == nullptr && HasInput(config(), "SEQUENCE_LENGTH")) {
+    return InvalidArgument("SEQUENCE_LENGTH is not present in the request");
+  }
   ASSIGN_OR_RETURN(const auto ids, contract::ReadInt32s(*batch));
-  ASSIGN_OR_RETURN(const auto counts, contract::ReadInt32s(*lengths));
   const auto width = static_cast<size_t>(batch->shape.empty() ? 0 : batch->shape.back());
+  std::vector<int32_t> counts;
+  if (lengths != nullptr) {
+    ASSIGN_OR_RETURN(counts, contract::ReadInt32s(*lengths));
+  } else if (width > 0) {
+    counts.assign(ids.size() / width, static_cast<int32_t>(width));
+  }
   if (counts.size() * width != ids.size()) {
     return InvalidArgument("SEQUENCE_LENGTH: got " + std::to_string(counts.size()) +
                            " lengths for TOKENS_BATCH of " + std::to_string(ids.size()) +
@@ -78,7 +87,7 @@ Result<std::vector<Tensor>> PostprocessingModel::Run(const Request& request) con
     if (const Tensor* input = request.FindInput(pass.input)) {
       outputs.push_back(*input);
       outputs.back().name = pass.output;
-    } else {
+    } else if (!pass.dummy_shape.empty()) {
       outputs.push_back(contract::Zeros(pass.output, pass.dummy_shape, 1));
     }
   }

@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "contract/llm_parameters.h"
 #include "contract/parameter_values.h"
-#include "serving/ensemble_model.h"
 #include "serving/generated_config.h"
+#include "serving/pipeline_model.h"
 #include "serving/postprocessing_model.h"
 #include "serving/preprocessing_model.h"
 #include "serving/repository_layout.h"
@@ -310,7 +310,7 @@ Result<std::shared_ptr<Model>> Repository::LoadPostprocessing(const Candidate& c
 Result<std::shared_ptr<Model>> Repository::LoadEnsemble(const Candidate& candidate,
                                                         const std::string& version) const {
   ModelConfig config = Complete(candidate);
-  EnsembleModel::Members members;
+  PipelineMembers members;
   for (const auto& step : config.ensemble_scheduling().step()) {
     const std::shared_ptr<Model> model = Find(step.model_name());
     if (model == nullptr) {
@@ -331,7 +331,8 @@ Result<std::shared_ptr<Model>> Repository::LoadEnsemble(const Candidate& candida
                          "yet");
   }
   config.mutable_model_transaction_policy()->set_decoupled(members.llm->decoupled());
-  ASSIGN_OR_RETURN(auto ensemble, EnsembleModel::Create(std::move(config), version, members));
+  ASSIGN_OR_RETURN(auto ensemble, PipelineModel::Create(PipelineModel::Kind::kEnsemble,
+                                                        std::move(config), version, members));
   return std::shared_ptr<Model>(std::move(ensemble));
 }
 

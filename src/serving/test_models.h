@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/check.h"
-#include "serving/ensemble_model.h"
 #include "serving/fake_executor.h"
 #include "serving/generated_config.h"
 #include "serving/llm_model.h"
+#include "serving/pipeline_model.h"
 #include "serving/postprocessing_model.h"
 #include "serving/preprocessing_model.h"
 
@@ -92,7 +92,7 @@ struct TestModels {
   std::shared_ptr<PreprocessingModel> preprocessing;
   std::shared_ptr<LlmModel> llm;
   std::shared_ptr<PostprocessingModel> postprocessing;
-  std::shared_ptr<EnsembleModel> ensemble;
+  std::shared_ptr<PipelineModel> ensemble;
 
   explicit TestModels(const GeneratedConfigOptions& options = {.max_batch_size = 8},
                       bool threaded = false, ExecutorLimits limits = FakeExecutor::SmallLimits())
@@ -110,8 +110,8 @@ struct TestModels {
     postprocessing = std::make_shared<PostprocessingModel>(
         PostprocessingConfig(options), "1",
         PostprocessingOptions{.tokenizer = *tokenizer, .text_pool = text_pool});
-    auto made =
-        EnsembleModel::Create(EnsembleConfig(options), "1", {preprocessing, llm, postprocessing});
+    auto made = PipelineModel::Create(PipelineModel::Kind::kEnsemble, EnsembleConfig(options), "1",
+                                      {preprocessing, llm, postprocessing});
     CHECK(made.ok());
     ensemble = *made;
   }

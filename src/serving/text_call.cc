@@ -22,7 +22,7 @@ void Run(Model& model, Clock& clock, const Request& request, const ResponseHandl
       model.statistics().RequestFailed(ReasonOf(outputs.status()), request.received_ns,
                                        finished_ns);
     }
-    return handler(FinalError(model, request, outputs.status()));
+    return handler(FinalResponse(model, request, outputs.status()));
   }
   model.statistics().RequestSucceeded({.received_ns = request.received_ns,
                                        .compute_start_ns = started_ns,

@@ -1,22 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/ensemble_model.h"
+#include "serving/pipeline_model.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "contract/llm_response.h"
+#include "contract/tensor_values.h"
 #include "serving/llm_call.h"
-#include "serving/model_config.h"
 #include "serving/text_call.h"
 
 namespace inflight::serving {
+namespace {
+
+// --- what upstream's BLS checks before it calls anything, in its words ---
+
+Status CheckText(const Tensor& text) {
+  ASSIGN_OR_RETURN(const auto strings, text.Strings());
+  if (!strings.empty() && !strings.front().empty()) return Status::Ok();
+  return InvalidArgument(text.name + " is required");
+}
+
+Status CheckMaxTokens(const Tensor& max_tokens) {
+  const auto value = contract::ReadInt32(max_tokens);
+  if (value.ok() && *value > 0) return Status::Ok();
+  return InvalidArgument(max_tokens.name + " must be a single value > 0");
+}
+
+Status CheckNoDraft(const Tensor& tensor) {
+  const bool is_off = std::all_of(tensor.data.begin(), tensor.data.end(),
+                                  [](std::byte b) { return b == std::byte{0}; });
+  if (is_off) return Status::Ok();
+  return Unimplemented("cannot perform speculative decoding without draft model (" + tensor.name +
+                       " is not supported yet)");
+}
+
+}  // namespace
 
 // One request through the pipeline.
-class EnsembleModel::Call final : public LlmCall {
+class PipelineModel::Call final : public LlmCall {
  public:
-  Call(EnsembleModel& ensemble, Request request, ResponseHandler handler)
-      : LlmCall(ensemble, *ensemble.members_.llm, std::move(request), std::move(handler)),
-        ensemble_(ensemble) {}
+  Call(PipelineModel& pipeline, Request request, ResponseHandler handler)
+      : LlmCall(pipeline, *pipeline.members_.llm, std::move(request), std::move(handler)),
+        pipeline_(pipeline) {}
 
   // Set by Prepare, before the request starts.
   int64_t preprocessing_started_ns = 0;
@@ -29,7 +55,8 @@ class EnsembleModel::Call final : public LlmCall {
  protected:
   void Fill(const inflight::Response& response, Response& out) override;
   Status Describe(const Status& status) const override {
-    return {status.code(), "in ensemble '" + ensemble_.name() + "', " + status.message()};
+    if (pipeline_.kind_ == Kind::kBls) return status;
+    return {status.code(), "in ensemble '" + pipeline_.name() + "', " + status.message()};
   }
   void OnSuccess(const RequestSpan& llm) override;
   void OnFailure(const Status& status, int64_t finished_ns) override;
@@ -39,12 +66,12 @@ class EnsembleModel::Call final : public LlmCall {
   void CountPreprocessing();
   void CountPostprocessing();
 
-  EnsembleModel& ensemble_;
+  PipelineModel& pipeline_;
   int64_t postprocessing_ns_ = 0;
   uint64_t num_responses_ = 0;
 };
 
-std::string EnsembleModel::Call::Detokenize(const inflight::Response& response) {
+std::string PipelineModel::Call::Detokenize(const inflight::Response& response) {
   if (detokenizer) {
     std::string text = detokenizer->Append(response.output_ids);
     if (response.is_final) text += detokenizer->Finish();
@@ -52,17 +79,17 @@ std::string EnsembleModel::Call::Detokenize(const inflight::Response& response) 
   }
   std::vector<TokenId> ids = prompt;
   ids.insert(ids.end(), response.output_ids.begin(), response.output_ids.end());
-  const PostprocessingModel& post = *ensemble_.members_.postprocessing;
+  const PostprocessingModel& post = *pipeline_.members_.postprocessing;
   return post.tokenizer()->Decode(ids, post.skip_special_tokens());
 }
 
-void EnsembleModel::Call::Fill(const inflight::Response& response, Response& out) {
+void PipelineModel::Call::Fill(const inflight::Response& response, Response& out) {
   const int64_t started_ns = llm_.clock().NowNs();
   const std::string text = Detokenize(response);
-  const bool dummies = ensemble_.with_dummies_;
+  const bool dummies = pipeline_.routes_.with_dummies;
   const int num_zeros = streaming ? 1 : prompt_len;
-  out.outputs.reserve(ensemble_.outputs_.size());
-  for (const OutputRoute& route : ensemble_.outputs_) {
+  out.outputs.reserve(pipeline_.routes_.outputs.size());
+  for (const OutputRoute& route : pipeline_.routes_.outputs) {
     if (!request_.WantsOutput(route.name)) continue;
     switch (route.kind) {
       case OutputKind::kText:
@@ -89,6 +116,7 @@ void EnsembleModel::Call::Fill(const inflight::Response& response, Response& out
         if (dummies) out.outputs.push_back(contract::Zeros(route.name, {1, 1, 1, 1}, 1));
         break;
       case OutputKind::kBatchIndex: {
+        if (!dummies) break;  // later releases send it with batches of several rows only
         constexpr int32_t kIndex = 0;
         out.outputs.push_back(Tensor::FromValues<int32_t>(route.name, DataType::kInt32, {1, 1},
                                                           std::span(&kIndex, 1)));
@@ -98,16 +126,17 @@ void EnsembleModel::Call::Fill(const inflight::Response& response, Response& out
         break;
     }
   }
-  // What an ensemble of that server adds to each response.
-  out.parameters["sequence_id"] = static_cast<int64_t>(request_.sequence_id);
-  out.parameters["sequence_start"] = request_.sequence_start;
-  out.parameters["sequence_end"] = request_.sequence_end;
+  if (pipeline_.kind_ == Kind::kEnsemble) {  // what that server adds to each response
+    out.parameters["sequence_id"] = static_cast<int64_t>(request_.sequence_id);
+    out.parameters["sequence_start"] = request_.sequence_start;
+    out.parameters["sequence_end"] = request_.sequence_end;
+  }
   postprocessing_ns_ += llm_.clock().NowNs() - started_ns;
   ++num_responses_;
 }
 
-void EnsembleModel::Call::CountPreprocessing() {
-  ensemble_.members_.preprocessing->statistics().RequestSucceeded(
+void PipelineModel::Call::CountPreprocessing() {
+  pipeline_.members_.preprocessing->statistics().RequestSucceeded(
       {.received_ns = preprocessing_started_ns,
        .compute_start_ns = preprocessing_started_ns,
        .compute_input_end_ns = preprocessing_started_ns,
@@ -115,15 +144,15 @@ void EnsembleModel::Call::CountPreprocessing() {
        .finished_ns = preprocessing_ended_ns});
 }
 
-void EnsembleModel::Call::CountPostprocessing() {
+void PipelineModel::Call::CountPostprocessing() {
   if (num_responses_ == 0) return;
-  ensemble_.members_.postprocessing->statistics().RequestsSucceeded(
+  pipeline_.members_.postprocessing->statistics().RequestsSucceeded(
       {.compute_output_start_ns = postprocessing_ns_, .finished_ns = postprocessing_ns_},
       num_responses_);
 }
 
-// The ensemble's times are the sums over its steps; detokenizing a chunk overlaps the next step.
-void EnsembleModel::Call::OnSuccess(const RequestSpan& llm) {
+// The pipeline's times are the sums over its steps; detokenizing a chunk overlaps the next step.
+void PipelineModel::Call::OnSuccess(const RequestSpan& llm) {
   CountPreprocessing();
   CountPostprocessing();
   RequestSpan span;
@@ -135,40 +164,52 @@ void EnsembleModel::Call::OnSuccess(const RequestSpan& llm) {
       span.compute_input_end_ns + (preprocessing_ended_ns - preprocessing_started_ns) +
       (llm.compute_output_start_ns - llm.compute_input_end_ns) + postprocessing_ns_;
   span.finished_ns = llm_.clock().NowNs();
-  ensemble_.statistics().RequestSucceeded(span);
+  pipeline_.statistics().RequestSucceeded(span);
 }
 
-void EnsembleModel::Call::OnFailure(const Status& status, int64_t finished_ns) {
+void PipelineModel::Call::OnFailure(const Status& status, int64_t finished_ns) {
   const bool cancelled = status.code() == StatusCode::kCancelled;
   if (preprocessing_ended_ns != 0) {
     CountPreprocessing();
   } else if (preprocessing_started_ns != 0) {
-    ensemble_.members_.preprocessing->statistics().RequestFailed(
+    pipeline_.members_.preprocessing->statistics().RequestFailed(
         ReasonOf(status), preprocessing_started_ns, finished_ns);
   }
   CountPostprocessing();
   if (cancelled) {
-    ensemble_.statistics().RequestCancelled(request_.received_ns, finished_ns);
+    pipeline_.statistics().RequestCancelled(request_.received_ns, finished_ns);
   } else {
-    ensemble_.statistics().RequestFailed(FailureReason::kOther, request_.received_ns, finished_ns);
+    const bool is_ensemble = pipeline_.kind_ == Kind::kEnsemble;
+    pipeline_.statistics().RequestFailed(is_ensemble ? FailureReason::kOther : ReasonOf(status),
+                                         request_.received_ns, finished_ns);
   }
 }
 
-EnsembleModel::EnsembleModel(::inference::ModelConfig config, std::string version, Members members)
+PipelineModel::PipelineModel(Kind kind, ::inference::ModelConfig config, std::string version,
+                             PipelineMembers members, PipelineRoutes routes)
     : Model(std::move(config), std::move(version)),
+      kind_(kind),
       members_(std::move(members)),
-      // From 0.14 on these tensors do not pass through postprocessing, and zeros are not sent.
-      with_dummies_(HasOutput(members_.postprocessing->config(), "OUT_CUM_LOG_PROBS")) {}
+      routes_(std::move(routes)) {}
 
-Result<std::shared_ptr<EnsembleModel>> EnsembleModel::Create(::inference::ModelConfig config,
-                                                             std::string version, Members members) {
-  std::shared_ptr<EnsembleModel> ensemble(
-      new EnsembleModel(std::move(config), std::move(version), std::move(members)));
-  RETURN_IF_ERROR(ensemble->Route());
-  return ensemble;
+Result<std::shared_ptr<PipelineModel>> PipelineModel::Create(Kind kind,
+                                                             ::inference::ModelConfig config,
+                                                             std::string version,
+                                                             PipelineMembers members) {
+  ASSIGN_OR_RETURN(PipelineRoutes routes, kind == Kind::kEnsemble ? EnsembleRoutes(config, members)
+                                                                  : BlsRoutes(config, members));
+  return std::shared_ptr<PipelineModel>(new PipelineModel(
+      kind, std::move(config), std::move(version), std::move(members), std::move(routes)));
 }
 
-void EnsembleModel::Infer(Request request, ResponseHandler handler) {
+const InputRoute* PipelineModel::FindInputRoute(std::string_view name) const {
+  for (const InputRoute& route : routes_.inputs) {
+    if (route.name == name) return &route;
+  }
+  return nullptr;
+}
+
+void PipelineModel::Infer(Request request, ResponseHandler handler) {
   if (request.received_ns == 0) request.received_ns = members_.llm->clock().NowNs();
   size_t text_bytes = 0;
   for (const Tensor& input : request.inputs) {
@@ -179,7 +220,7 @@ void EnsembleModel::Infer(Request request, ResponseHandler handler) {
   members_.preprocessing->text_pool().Post([this, call = std::move(call)] { Run(call); });
 }
 
-void EnsembleModel::Run(const std::shared_ptr<Call>& call) {
+void PipelineModel::Run(const std::shared_ptr<Call>& call) {
   if (call->request().cancel->cancelled()) return call->Fail(Cancelled("request was cancelled"));
   auto prepared = Prepare(*call);
   Status status = prepared.status();
@@ -187,7 +228,7 @@ void EnsembleModel::Run(const std::shared_ptr<Call>& call) {
   if (!status.ok()) call->Fail(status);
 }
 
-Result<contract::LlmRequest> EnsembleModel::Prepare(Call& call) {
+Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
   const Clock& clock = members_.llm->clock();
   const PreprocessingModel& pre = *members_.preprocessing;
   call.preprocessing_started_ns = clock.NowNs();
@@ -202,6 +243,7 @@ Result<contract::LlmRequest> EnsembleModel::Prepare(Call& call) {
     switch (route->role) {
       case InputRole::kQuery: {
         query = &input;
+        if (kind_ == Kind::kBls) RETURN_IF_ERROR(CheckText(input));
         ASSIGN_OR_RETURN(ids, pre.EncodePrompt(input));
         break;
       }
@@ -217,9 +259,18 @@ Result<contract::LlmRequest> EnsembleModel::Prepare(Call& call) {
       case InputRole::kUnsupportedText:
         RETURN_IF_ERROR(pre.CheckUnsupportedText(input));
         break;
+      case InputRole::kUnsupportedData:
+        if (!input.data.empty()) return Unimplemented(input.name + " is not supported yet");
+        break;
+      case InputRole::kSpeculation:
+        RETURN_IF_ERROR(CheckNoDraft(input));
+        break;
       case InputRole::kIgnored:
         break;
       case InputRole::kLlm:
+        if (kind_ == Kind::kBls && route->llm_name == "request_output_len") {
+          RETURN_IF_ERROR(CheckMaxTokens(input));
+        }
         has_end_id |= route->llm_name == "end_id";
         llm_inputs.push_back({route->llm_name, &input});
         break;
@@ -229,12 +280,14 @@ Result<contract::LlmRequest> EnsembleModel::Prepare(Call& call) {
   if (ids.empty()) return InvalidArgument(query->name + ": the prompt has no tokens");
   call.preprocessing_ended_ns = call.llm_started_ns = clock.NowNs();
 
-  ASSIGN_OR_RETURN(auto parsed, contract::ParseLlmRequest(llm_inputs, members_.llm->defaults()));
+  contract::LlmRequestDefaults defaults = members_.llm->defaults();
+  defaults.decoupled = defaults.decoupled && decoupled();
+  ASSIGN_OR_RETURN(auto parsed, contract::ParseLlmRequest(llm_inputs, defaults));
   if (parsed.is_stop) return Unimplemented("stop is supported by the tensorrt_llm model only");
   inflight::Request& request = parsed.request;
   request.input_ids = std::move(ids);
   request.stop_words = std::move(stop_words);
-  if (!has_end_id && default_end_id_) {
+  if (!has_end_id && routes_.has_default_end_id) {
     request.end_ids = members_.llm->end_ids();
     const auto eos = pre.tokenizer().eos_id();
     const int vocab_size = members_.llm->executor().limits().vocab_size;
@@ -243,6 +296,7 @@ Result<contract::LlmRequest> EnsembleModel::Prepare(Call& call) {
   RETURN_IF_ERROR(contract::FitToEngine(request, members_.llm->executor().limits()));
 
   call.streaming = request.streaming;
+  call.ends_apart = kind_ == Kind::kBls && this->decoupled();
   call.return_log_probs = request.output.return_log_probs;
   call.prompt_len = static_cast<int>(request.input_ids.size());
   if (!request.streaming && !parsed.exclude_input) {

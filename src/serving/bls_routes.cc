@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors of `tensorrt_llm_bls`, of all releases. Upstream's script copies them to its inner
+// requests by name; those that keep their name need no entry here.
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "serving/model_config.h"
+#include "serving/pipeline_routes.h"
+
+namespace inflight::serving {
+namespace {
+
+using Role = InputRole;
+
+struct Entry {
+  std::string_view name;
+  Role role;
+  std::string_view llm_name = {};
+};
+
+constexpr auto kInputs = std::to_array<Entry>({
+    {"bad_words", Role::kBadWords},
+    {"decoder_text_input", Role::kUnsupportedText},
+    {"embedding_bias_weights", Role::kIgnored},
+    {"embedding_bias_words", Role::kUnsupportedText},
+    {"image_bytes_input", Role::kUnsupportedData},
+    {"image_input", Role::kUnsupportedData},
+    {"image_url_input", Role::kUnsupportedText},
+    {"length_penalty", Role::kLlm, "len_penalty"},
+    {"max_tokens", Role::kLlm, "request_output_len"},
+    {"num_draft_tokens", Role::kSpeculation},
+    {"prompt_table_extra_id", Role::kLlm, "prompt_table_extra_ids"},
+    {"stop_words", Role::kStopWords},
+    {"stream", Role::kLlm, "streaming"},
+    {"text_input", Role::kQuery},
+    {"top_k", Role::kLlm, "runtime_top_k"},
+    {"top_p", Role::kLlm, "runtime_top_p"},
+    {"use_draft_logits", Role::kSpeculation},
+    {"video_bytes_input", Role::kUnsupportedData},
+});
+
+InputRoute RouteOf(const std::string& name) {
+  for (const Entry& entry : kInputs) {
+    if (entry.name == name) return {name, entry.role, std::string(entry.llm_name)};
+  }
+  return {name, Role::kLlm, name};  // one that the LLM does not know is refused when it is sent
+}
+
+struct Output {
+  std::string_view name;
+  OutputKind kind;
+};
+
+constexpr auto kOutputs = std::to_array<Output>({
+    {"text_output", OutputKind::kText},
+    {"cum_log_probs", OutputKind::kCumLogProbs},
+    {"output_log_probs", OutputKind::kOutputLogProbs},
+    {"context_logits", OutputKind::kContextLogits},
+    {"generation_logits", OutputKind::kGenerationLogits},
+    {"batch_index", OutputKind::kBatchIndex},
+    // Sent when something was asked for that is refused today.
+    {"acceptance_rate", OutputKind::kNever},
+    {"arrival_time_ns", OutputKind::kNever},
+    {"first_scheduled_time_ns", OutputKind::kNever},
+    {"first_token_time_ns", OutputKind::kNever},
+    {"kv_cache_alloc_new_blocks", OutputKind::kNever},
+    {"kv_cache_alloc_total_blocks", OutputKind::kNever},
+    {"kv_cache_reused_blocks", OutputKind::kNever},
+    {"last_token_time_ns", OutputKind::kNever},
+    {"num_input_tokens", OutputKind::kNever},
+    {"num_output_tokens", OutputKind::kNever},
+    {"sequence_index", OutputKind::kNever},
+    {"total_accepted_draft_tokens", OutputKind::kNever},
+    {"total_draft_tokens", OutputKind::kNever},
+});
+
+std::optional<OutputKind> KindOf(std::string_view name) {
+  for (const Output& output : kOutputs) {
+    if (output.name == name) return output.kind;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<PipelineRoutes> BlsRoutes(const ::inference::ModelConfig& config,
+                                 const PipelineMembers& members) {
+  PipelineRoutes routes;
+  for (const auto& input : config.input()) routes.inputs.push_back(RouteOf(input.name()));
+  for (const auto& output : config.output()) {
+    const auto kind = KindOf(output.name());
+    if (!kind) {
+      return InvalidArgument("model '" + config.name() + "': output '" + output.name() +
+                             "' is none that a BLS model of upstream has");
+    }
+    routes.outputs.push_back({output.name(), *kind});
+  }
+  // 0.7 forwards the end id of the request and has no other.
+  routes.has_default_end_id = HasOutput(members.preprocessing->config(), "OUT_END_ID");
+  routes.with_dummies = members.llm->with_dummies();
+  return routes;
+}
+
+}  // namespace inflight::serving
