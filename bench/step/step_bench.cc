@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host time per step: what the step loop does beside the device, over a fake device that answers at
 // once. Streaming sequences in steady decode; responses are delivered by a stream thread, as in the
-// product. Prints CSV: median and 10-90 % range over the steps, in microseconds.
+// product. Prints CSV: median and 10-90 % range over the steps, in microseconds. With --cold-mib the
+// device sweeps that much memory in each step, as a forward pass on the CPU does, so that the loop
+// finds nothing in the caches.
 //
-//   step_bench [--steps N]
+//   step_bench [--steps N] [--cold-mib N]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -24,8 +26,10 @@ namespace {
 // The cheapest device: every row yields token 1 and never ends before its length.
 class InstantBackend : public executor::Backend {
  public:
-  explicit InstantBackend(const executor::BackendInfo& info)
-      : info_(info), lengths_(static_cast<size_t>(info.max_slots)) {
+  InstantBackend(const executor::BackendInfo& info, int cold_mib)
+      : info_(info),
+        swept_(static_cast<size_t>(cold_mib) << 17),
+        lengths_(static_cast<size_t>(info.max_slots)) {
     result_.Reserve(info.max_batch_size);
     plans_.resize(static_cast<size_t>(info.depth));
     for (auto& plan : plans_) plan.reserve(static_cast<size_t>(info.max_batch_size));
@@ -39,6 +43,7 @@ class InstantBackend : public executor::Backend {
   Result<executor::Ticket> Launch(const executor::StepPlan& plan) override {
     plans_[static_cast<size_t>(plan.step_id) % plans_.size()].assign(
         plan.rows.begin(), plan.rows.begin() + plan.num_rows);
+    for (uint64_t& word : swept_) ++word;
     return plan.step_id;
   }
   Status ProvideLateInputs(executor::Ticket, const executor::LateInputs&) override {
@@ -65,6 +70,7 @@ class InstantBackend : public executor::Backend {
     int now = 0, max = 0;
   };
   executor::BackendInfo info_;
+  std::vector<uint64_t> swept_;
   std::vector<Length> lengths_;
   std::vector<std::vector<scheduler::PlanRow>> plans_;
   executor::StepResult result_;
@@ -87,7 +93,7 @@ std::string CpuName() {
   return "unknown";
 }
 
-void Measure(const std::string& device, int depth, int num_sequences, int num_steps) {
+void Measure(const std::string& device, int depth, int num_sequences, int num_steps, int cold_mib) {
   const int max_seq_len = num_steps + 400;
   const executor::BackendInfo info{
       .depth = depth,
@@ -107,7 +113,7 @@ void Measure(const std::string& device, int depth, int num_sequences, int num_st
                               .max_input_len = info.max_input_len,
                               .block_size = 64,
                               .num_blocks = info.kv_groups[0].num_blocks};
-  InstantBackend backend(info);
+  InstantBackend backend(info, cold_mib);
   executor::Inbox inbox(num_sequences);
   executor::StreamHub streams(/*num_threads=*/1);
   executor::StepLoop loop({.limits = limits}, backend, inbox, streams, Clock::System());
@@ -124,9 +130,8 @@ void Measure(const std::string& device, int depth, int num_sequences, int num_st
   std::vector<int64_t> turn_ns;
   turn_ns.reserve(static_cast<size_t>(num_steps));
   for (int i = 0; i < num_steps; ++i) {
-    const int64_t begin = Clock::System().NowNs();
     loop.Step();
-    turn_ns.push_back(Clock::System().NowNs() - begin);
+    turn_ns.push_back(loop.stats().last_host_ns);
   }
   std::sort(turn_ns.begin(), turn_ns.end());
   const auto at = [&](double q) {
@@ -145,14 +150,17 @@ void Measure(const std::string& device, int depth, int num_sequences, int num_st
 
 int main(int argc, char** argv) {
   int num_steps = 5000;
+  int cold_mib = 0;
   for (int i = 1; i + 1 < argc; ++i) {
+    if (std::strcmp(argv[i], "--cold-mib") == 0) cold_mib = std::max(0, std::atoi(argv[i + 1]));
     if (std::strcmp(argv[i], "--steps") == 0) num_steps = std::max(1, std::atoi(argv[i + 1]));
   }
   const std::string device = inflight::CpuName();
+  std::printf("# the device sweeps %d MiB a step\n", cold_mib);
   std::printf("device,depth,sequences,rows,host_us_median,host_us_p10,host_us_p90\n");
   for (const int depth : {1, 2}) {
     for (const int num_sequences : {1, 16, 64, 256, 1024}) {
-      inflight::Measure(device, depth, num_sequences, num_steps);
+      inflight::Measure(device, depth, num_sequences, num_steps, cold_mib);
     }
   }
   return 0;

@@ -93,6 +93,7 @@ class StepLoop {
   void FailHeadOfLine();
   void SetUp(Sequence& sequence);
   void ProvideLateInputs();
+  static void Prefetch(const StepInFlight& step);
   void CollectRow(const StepResult& result, int row_idx, const RowInFlight& row, int64_t now_ns);
   void CountStep(const StepInFlight& step, int64_t now_ns);
 

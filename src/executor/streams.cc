@@ -77,12 +77,19 @@ StreamHub::~StreamHub() {
 
 void StreamHub::Push(const StreamEvent& event) {
   Lane& lane = *lanes_[event.stream->id % lanes_.size()];
+  lane.has_news |= event.stream->streaming || (event.flags & StreamEvent::kSequenceEnd) != 0;
   if (!lane.backlog.empty() || !lane.ring.Push(event)) lane.backlog.push_back(event);
 }
 
+// Waking a thread costs more than all else in a step: nobody is woken for tokens that wait for
+// their sequence's end.
 void StreamHub::Flush() {
   for (const auto& lane : lanes_) {
-    if (!lane->backlog.empty()) MoveBacklog(*lane);
+    if (!lane->backlog.empty()) {
+      MoveBacklog(*lane);
+      lane->has_news = true;
+    }
+    if (!std::exchange(lane->has_news, false)) continue;
     // A thread that found its ring empty set the flag first: either it sees the events, or we see
     // the flag.
     if (lane->is_sleeping.load() != 0 && !lane->ring.empty()) {

@@ -90,6 +90,7 @@ class StreamHub {
     SpscRing<StreamEvent> ring;
     std::vector<StreamEvent> backlog;  // step loop's; entries before backlog_begin are gone
     size_t backlog_begin = 0;
+    bool has_news = false;  // step loop's: since the last Flush something to deliver was pushed
     std::atomic<uint32_t> is_sleeping{0};  // 1: its thread waits to be woken
     std::thread thread;
   };

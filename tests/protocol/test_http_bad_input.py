@@ -120,6 +120,10 @@ def test_prompt_too_long_is_told_its_bound(server):
 def test_values_out_of_range_are_refused_by_name(server, name, value, endpoint):
     body = {"text_input": PROMPT, "max_tokens": 4, "stream": endpoint == "generate_stream"} | {name: value}
     response = post(server, f"ensemble/{endpoint}", body)
+    # The model refuses, not the server: a stream has its error in the stream's form.
+    is_event = endpoint == "generate_stream"
+    assert response.headers["Content-Type"].startswith("text/event-stream" if is_event else "application/json")
+    assert response.text.startswith("data: ") == is_event
     text = response.text.removeprefix("data: ").strip()
     assert response.status_code in (400, 501), response.text
     message = json.loads(text)["error"]

@@ -216,6 +216,7 @@ Status Bench::RunBatch(int batch) const {
       request.input_ids.push_back(
           static_cast<TokenId>(random() % static_cast<uint32_t>(vocab_size)));
     request.max_tokens = options.output_len;
+    request.streaming = true;  // the dearer way: a stream thread is woken in each step
     RETURN_IF_ERROR(model.executor->Enqueue(std::move(request), sink).status());
   }
   RETURN_IF_ERROR(sink->Wait());

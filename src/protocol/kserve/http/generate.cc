@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST .../generate and .../generate_stream (spec/triton-protocol.md 1.11).
-#include <atomic>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -20,9 +18,8 @@ constexpr std::string_view kNotOneResponse =
     "generate expects model to produce exactly 1 response, use generate stream for model that "
     "generates various number of responses";
 
-// Responses of one call come one after the other, so nothing here is locked. Which of them are
-// refusals by validation, answered like any error, and which are results of the model, answered in
-// the endpoint's form, is told by where they come from: validation answers within Infer.
+// Responses of one call come one after the other, so nothing here is locked. A refusal, found before
+// the model ran, is answered like any error; a result of the model in the endpoint's form.
 class GenerateCall {
  public:
   GenerateCall(std::shared_ptr<HttpResponder> responder, bool is_decoupled)
@@ -31,10 +28,8 @@ class GenerateCall {
 
   void Run(serving::Server& server, serving::Request request,
            const std::shared_ptr<GenerateCall>& self) {
-    submitter_ = std::this_thread::get_id();
     server.Infer(std::move(request),
                  [self](serving::Response response) { self->OnResponse(std::move(response)); });
-    submitter_ = std::thread::id();
   }
 
  protected:
@@ -54,9 +49,7 @@ class GenerateCall {
 
  private:
   void OnResponse(serving::Response response) {
-    const bool is_refusal = num_responses_ == 0 && response.is_final && !response.status.ok() &&
-                            submitter_ == std::this_thread::get_id();
-    if (is_refusal) return responder_->Send(Error(response.status));
+    if (response.rejected) return responder_->Send(Error(response.status));
     const bool is_bare_end = is_decoupled_ && response.is_final && response.status.ok() &&
                              response.outputs.empty() && !response.has_answer;
     if (!is_bare_end) {
@@ -68,7 +61,6 @@ class GenerateCall {
 
   const bool is_decoupled_;
   GenerateWriter writer_;
-  std::atomic<std::thread::id> submitter_;
 };
 
 // Chunked although it is one object: the status goes out with the first response.
