@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host time per step: what the step loop does beside the device, over a fake device that answers at
 // once. Streaming sequences in steady decode; responses are delivered by a stream thread, as in the
-// product. Prints CSV: median and 10-90 % range over the steps, in microseconds. With --cold-mib the
-// device sweeps that much memory in each step, as a forward pass on the CPU does, so that the loop
-// finds nothing in the caches.
+// product. Prints CSV: median and 10-90 % range over the steps, in microseconds. With --cold-mib
+// the device sweeps that much memory in each step, as a forward pass on the CPU does, so that the
+// loop finds nothing in the caches.
 //
 //   step_bench [--steps N] [--cold-mib N]
 #include <algorithm>

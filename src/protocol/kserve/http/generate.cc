@@ -18,8 +18,8 @@ constexpr std::string_view kNotOneResponse =
     "generate expects model to produce exactly 1 response, use generate stream for model that "
     "generates various number of responses";
 
-// Responses of one call come one after the other, so nothing here is locked. A refusal, found before
-// the model ran, is answered like any error; a result of the model in the endpoint's form.
+// Responses of one call come one after the other, so nothing here is locked. A refusal, found
+// before the model ran, is answered like any error; a result of the model in the endpoint's form.
 class GenerateCall {
  public:
   GenerateCall(std::shared_ptr<HttpResponder> responder, bool is_decoupled)
