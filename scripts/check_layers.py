@@ -22,6 +22,7 @@ ARROWS = {
     "ops/cuda": ["ops", "tensor"],
     "ops/comm": ["ops", "tensor"],
     "tokenizer": [],
+    "chat_template": [],
     "artifact": ["tensor", "config"],
     "model": ["ops", "tensor", "artifact", "config"],
     "builder": ["model", "artifact", "ops", "tensor", "config"],

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Templates and special tokens from the files of a model directory.
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "chat_template/chat_template.h"
+#include "chat_template/parser.h"
+
+namespace inflight::chat_template {
+namespace {
+
+constexpr const char* kSpecialTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                          "pad_token", "cls_token", "mask_token"};
+
+// The file's object; an undefined value where there is no file.
+Result<Value> ReadJsonObject(const std::filesystem::path& path) {
+  if (!FileExists(path)) return Value();
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  Result<Value> value = Value::FromJson(text);
+  if (!value.ok()) return value.status().WithPrefix(path.string());
+  if (value->dict() == nullptr)
+    return InvalidArgument(fmt::format("{}: holds no JSON object", path.string()));
+  return value;
+}
+
+const Value* Find(const Value& object, std::string_view key) {
+  return object.dict() == nullptr ? nullptr : object.dict()->Find(key);
+}
+
+// A token is written as its text, or as an object with "content".
+const std::string* TokenText(const Value* token) {
+  if (token == nullptr) return nullptr;
+  if (const Value* content = Find(*token, "content")) return content->string();
+  return token->string();
+}
+
+Variables SpecialTokens(const Value& config, const Value& map) {
+  Variables tokens;
+  for (const char* name : kSpecialTokens) {
+    const std::string* text = TokenText(Find(config, name));
+    if (text == nullptr) text = TokenText(Find(map, name));
+    if (text != nullptr) tokens.emplace_back(name, Value(*text));
+  }
+  return tokens;
+}
+
+// "chat_template" of tokenizer_config.json; null where it has none.
+Result<const std::string*> TemplateOf(const Value& config) {
+  const Value* entry = Find(config, "chat_template");
+  if (entry == nullptr || entry->is_none()) return nullptr;
+  if (entry->string() != nullptr) return entry->string();
+  if (entry->list() != nullptr) {
+    for (const Value& named : entry->list()->items) {
+      const Value* name = Find(named, "name");
+      const Value* source = Find(named, "template");
+      if (name != nullptr && name->string() != nullptr && *name->string() == "default" &&
+          source != nullptr && source->string() != nullptr)
+        return source->string();
+    }
+  }
+  return InvalidArgument(
+      "chat_template: needs a text, or a list with one that is named \"default\"");
+}
+
+}  // namespace
+
+Result<ModelTemplate> LoadModelTemplate(const std::filesystem::path& model_dir,
+                                        const std::filesystem::path& file) {
+  const std::filesystem::path config_path = model_dir / "tokenizer_config.json";
+  ASSIGN_OR_RETURN(const Value config, ReadJsonObject(config_path));
+  ASSIGN_OR_RETURN(const Value map, ReadJsonObject(model_dir / "special_tokens_map.json"));
+  std::filesystem::path path = file.empty() ? model_dir / "chat_template.jinja" : file;
+  std::string source;
+  if (!file.empty() || FileExists(path)) {
+    ASSIGN_OR_RETURN(source, ReadFile(path, kMaxTemplateBytes));
+  } else {
+    path = config_path;
+    const Result<const std::string*> found = TemplateOf(config);
+    if (!found.ok()) return found.status().WithPrefix(path.string());
+    if (*found == nullptr)
+      return NotFound(
+          fmt::format("{}: no chat template: neither chat_template.jinja nor \"chat_template\" in "
+                      "tokenizer_config.json",
+                      model_dir.string()));
+    source = **found;
+  }
+  Result<ChatTemplate> parsed = ChatTemplate::Parse(source);
+  if (!parsed.ok()) return parsed.status().WithPrefix(path.string() + ": chat template");
+  return ModelTemplate{.chat_template = *std::move(parsed),
+                       .special_tokens = SpecialTokens(config, map)};
+}
+
+}  // namespace inflight::chat_template

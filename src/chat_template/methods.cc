@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Methods of texts and dicts, as Python has them. Those that change a value are refused, as in
+// Jinja's immutable sandbox.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "chat_template/builtins.h"
+#include "chat_template/text.h"
+
+namespace inflight::chat_template {
+namespace {
+
+const std::string* TextArgument(Runtime& runtime, std::string_view method, const Value* value) {
+  if (value == nullptr || value->is_none()) return nullptr;
+  if (value->string() == nullptr)
+    runtime.Fail(
+        fmt::format("{}: needs a text, got a value of type {}", method, value->TypeName()));
+  return value->string();
+}
+
+Value Stripped(Runtime& runtime, const std::string& text, std::string_view method,
+               const CallArguments& arguments) {
+  const auto values = Bind(runtime, method, arguments, {"chars"});
+  const std::string* chars = TextArgument(runtime, method, values[0]);
+  std::string_view result = text;
+  if (method != "rstrip") result = chars == nullptr ? StripLeft(result) : StripLeft(result, *chars);
+  if (method != "lstrip")
+    result = chars == nullptr ? StripRight(result) : StripRight(result, *chars);
+  return runtime.NewText(std::string(result));
+}
+
+Value SplitText(Runtime& runtime, const std::string& text, const CallArguments& arguments) {
+  const auto values = Bind(runtime, "split", arguments, {"sep", "maxsplit"});
+  const std::string* separator = TextArgument(runtime, "split", values[0]);
+  const int64_t max_splits = values[1] == nullptr ? -1 : values[1]->integer().value_or(-1);
+  if (separator != nullptr && separator->empty()) return runtime.Fail("split: empty separator");
+  if (!runtime.Charge(2 * text.size())) return {};
+  std::vector<Value> parts;
+  for (std::string& part :
+       separator == nullptr ? Split(text, max_splits) : Split(text, *separator, max_splits))
+    parts.emplace_back(std::move(part));
+  if (!runtime.ChargeItems(parts.size())) return {};
+  return runtime.NewList(std::move(parts));
+}
+
+Value LinesOf(Runtime& runtime, const std::string& text, const CallArguments& arguments) {
+  const auto values = Bind(runtime, "splitlines", arguments, {"keepends"});
+  if (!runtime.ChargeItems(text.size())) return {};
+  std::vector<Value> lines;
+  for (std::string& line : SplitLines(text, values[0] != nullptr && values[0]->Truthy()))
+    lines.emplace_back(std::move(line));
+  return runtime.NewList(std::move(lines));
+}
+
+Value HasEnd(Runtime& runtime, const std::string& text, std::string_view method,
+             const CallArguments& arguments) {
+  const auto values = Bind(runtime, method, arguments, {"affix"}, 1);
+  if (runtime.failed()) return {};
+  std::vector<Value> affixes = {*values[0]};
+  if (values[0]->list() != nullptr && values[0]->list()->is_tuple)
+    affixes = values[0]->list()->items;
+  bool found = false;
+  for (const Value& affix : affixes) {
+    const std::string* end = affix.string();
+    if (end == nullptr)
+      return runtime.Fail(fmt::format("{}: needs a text or a tuple of texts", method));
+    found = found || (method == "startswith" ? text.starts_with(*end) : text.ends_with(*end));
+  }
+  return Value(found);
+}
+
+Value Replaced(Runtime& runtime, const std::string& text, const CallArguments& arguments) {
+  const auto values = Bind(runtime, "replace", arguments, {"old", "new", "count"}, 2);
+  if (runtime.failed()) return {};
+  const std::string* from = TextArgument(runtime, "replace", values[0]);
+  const std::string* to = TextArgument(runtime, "replace", values[1]);
+  if (from == nullptr || to == nullptr) return runtime.Fail("replace: needs two texts");
+  const int64_t count = values[2] == nullptr ? -1 : values[2]->integer().value_or(-1);
+  // At most one replacement per length of `from`, and one more.
+  if (!runtime.Charge((text.size() / std::max<size_t>(1, from->size()) + 1) * (to->size() + 1)))
+    return {};
+  return runtime.NewText(Replace(text, *from, *to, count));
+}
+
+Value FindText(Runtime& runtime, const std::string& text, const CallArguments& arguments) {
+  const auto values = Bind(runtime, "find", arguments, {"sub"}, 1);
+  const std::string* part = runtime.failed() ? nullptr : TextArgument(runtime, "find", values[0]);
+  if (part == nullptr) return runtime.Fail("find: needs a text");
+  const size_t at = text.find(*part);
+  if (at == std::string::npos) return Value(int64_t{-1});
+  return Value(static_cast<int64_t>(NumCharacters(std::string_view(text).substr(0, at))));
+}
+
+Value WithoutAffix(Runtime& runtime, const std::string& text, std::string_view method,
+                   const CallArguments& arguments) {
+  const auto values = Bind(runtime, method, arguments, {"affix"}, 1);
+  const std::string* affix = runtime.failed() ? nullptr : TextArgument(runtime, method, values[0]);
+  if (affix == nullptr) return runtime.Fail(fmt::format("{}: needs a text", method));
+  std::string_view result = text;
+  if (method == "removeprefix" && result.starts_with(*affix)) result.remove_prefix(affix->size());
+  if (method == "removesuffix" && result.ends_with(*affix)) result.remove_suffix(affix->size());
+  return runtime.NewText(std::string(result));
+}
+
+Value TextMethod(Runtime& runtime, const std::string& text, std::string_view name,
+                 const CallArguments& arguments) {
+  if (!runtime.Charge(text.size())) return {};
+  if (name == "strip" || name == "lstrip" || name == "rstrip")
+    return Stripped(runtime, text, name, arguments);
+  if (name == "split") return SplitText(runtime, text, arguments);
+  if (name == "splitlines") return LinesOf(runtime, text, arguments);
+  if (name == "startswith" || name == "endswith") return HasEnd(runtime, text, name, arguments);
+  if (name == "replace") return Replaced(runtime, text, arguments);
+  if (name == "find") return FindText(runtime, text, arguments);
+  if (name == "removeprefix" || name == "removesuffix")
+    return WithoutAffix(runtime, text, name, arguments);
+  if (name == "join")
+    return ApplyFilter(runtime, "join",
+                       arguments.positional.empty() ? Value() : arguments.positional[0],
+                       {.positional = {Value(text)}, .named = {}});
+  using Change = std::string (*)(std::string_view);
+  const Change change = name == "upper"        ? Upper
+                        : name == "lower"      ? Lower
+                        : name == "title"      ? Title
+                        : name == "capitalize" ? Capitalize
+                                               : Change{nullptr};
+  if (change == nullptr)
+    return runtime.Fail(fmt::format("the method '{}' of a text is not built", name));
+  Bind(runtime, name, arguments, {});
+  return runtime.NewText(change(text));
+}
+
+Value DictMethod(Runtime& runtime, const Value& object, std::string_view name,
+                 const CallArguments& arguments) {
+  const Dict& dict = *object.dict();
+  if (name == "get") {
+    const auto values = Bind(runtime, "get", arguments, {"key", "default"}, 1);
+    if (runtime.failed()) return {};
+    if (Contains(runtime, object, *values[0]))
+      return MemberOf(runtime, object, *values[0]->string());
+    return values[1] == nullptr ? Value(None{}) : *values[1];
+  }
+  if (name != "items" && name != "keys" && name != "values")
+    return runtime.Fail(fmt::format("the method '{}' of a dict is not built", name));
+  Bind(runtime, name, arguments, {});
+  if (!runtime.ChargeItems(dict.items.size())) return {};
+  std::vector<Value> items;
+  for (const auto& [key, value] : dict.items) {
+    if (name == "items")
+      items.push_back(runtime.NewList({Value(key), value}, /*is_tuple=*/true));
+    else
+      items.push_back(name == "keys" ? Value(key) : value);
+  }
+  return runtime.NewList(std::move(items));
+}
+
+}  // namespace
+
+bool IsDictMethod(std::string_view name) {
+  static constexpr std::string_view kNames[] = {"get",        "items",   "keys",    "values",
+                                                "copy",       "clear",   "pop",     "update",
+                                                "setdefault", "popitem", "fromkeys"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+Value CallMethod(Runtime& runtime, const Value& object, std::string_view name,
+                 const CallArguments& arguments) {
+  if (object.is_undefined())
+    return runtime.Fail(fmt::format("'{}' is undefined, so it has no '{}'",
+                                    std::get<Undefined>(object.storage()).name, name));
+  if (const std::string* text = object.string()) return TextMethod(runtime, *text, name, arguments);
+  if (object.dict() != nullptr) return DictMethod(runtime, object, name, arguments);
+  return runtime.Fail(
+      fmt::format("the method '{}' of a value of type {} is not built", name, object.TypeName()));
+}
+
+}  // namespace inflight::chat_template

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chat_template/parser.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "chat_template/expression_parser.h"
+
+namespace inflight::chat_template {
+namespace {
+
+using Kind = Token::Kind;
+
+// Statements of Jinja and its usual extensions that chat templates have no use for.
+constexpr std::string_view kNotBuilt[] = {"block",  "extends", "include",    "import",
+                                          "from",   "with",    "autoescape", "call",
+                                          "filter", "raw",     "do",         "trans"};
+
+class TemplateParser : public ExpressionParser {
+ public:
+  using ExpressionParser::ExpressionParser;
+
+  Result<Body> Run() {
+    Body body = Statements({});
+    if (!failed() && !Is(Kind::kEnd))
+      Fail(fmt::format("'{{% {} %}}' closes nothing", current().text));
+    RETURN_IF_ERROR(status());
+    return body;
+  }
+
+ private:
+  using Names = std::vector<std::string_view>;
+
+  // Up to a block that begins with one of `ends`; the name of that is current then.
+  Body Statements(const Names& ends) {
+    const Nested nested(*this);
+    Body body;
+    while (!failed() && !Is(Kind::kEnd)) {
+      if (Is(Kind::kData)) {
+        body.push_back(Make(StatementKind::kText));
+        body.back().text = current().text;
+        Advance();
+      } else if (Is(Kind::kVariableBegin)) {
+        Advance();
+        body.push_back(Make(StatementKind::kOutput));
+        body.back().expr = WithTuples();
+        ExpectEnd(Kind::kVariableEnd, "}}");
+      } else {
+        Advance();  // {%
+        if (Is(Kind::kName) && (std::find(ends.begin(), ends.end(), current().text) != ends.end() ||
+                                current().text.starts_with("end") || current().text == "else" ||
+                                current().text == "elif")) {
+          if (std::find(ends.begin(), ends.end(), current().text) == ends.end() && !ends.empty())
+            Fail(fmt::format("expected '{}', found '{}'", ends.back(), current().text));
+          return body;
+        }
+        body.push_back(Block());
+      }
+    }
+    if (!failed() && !ends.empty()) Fail(fmt::format("'{{% {} %}}' is missing", ends.back()));
+    return body;
+  }
+
+  Statement Make(StatementKind kind) const {
+    Statement statement{};
+    statement.kind = kind;
+    statement.line = current().line;
+    return statement;
+  }
+
+  void ExpectEnd(Kind kind, std::string_view text) {
+    if (!Is(kind)) return Fail(fmt::format("expected '{}'", text));
+    Advance();
+  }
+  void ExpectBlockEnd() { ExpectEnd(Kind::kBlockEnd, "%}"); }
+
+  Statement Block() {
+    const std::string name = ExpectName("a statement");
+    if (name == "if") return If();
+    if (name == "for") return For();
+    if (name == "set") return Set();
+    if (name == "macro") return Macro();
+    if (name == "generation") return Generation();
+    if (name == "break" || name == "continue") {
+      Statement statement =
+          Make(name == "break" ? StatementKind::kBreak : StatementKind::kContinue);
+      if (num_loops_ == 0) Fail(fmt::format("'{}' stands outside of a loop", name));
+      ExpectBlockEnd();
+      return statement;
+    }
+    if (std::find(std::begin(kNotBuilt), std::end(kNotBuilt), name) != std::end(kNotBuilt))
+      Refuse(fmt::format("the statement '{}'", name));
+    else
+      Fail(fmt::format("unknown statement '{}'", name));
+    return Make(StatementKind::kText);
+  }
+
+  Statement If() {
+    Statement statement = Make(StatementKind::kIf);
+    bool is_else = false;
+    while (!failed()) {
+      Branch& branch = statement.branches.emplace_back();
+      if (!is_else) branch.condition = WithTuples();
+      ExpectBlockEnd();
+      branch.body = Statements(is_else ? Names{"endif"} : Names{"elif", "else", "endif"});
+      if (failed() || SkipName("endif")) break;
+      is_else = IsName("else");
+      Advance();
+    }
+    ExpectBlockEnd();
+    return statement;
+  }
+
+  Statement For() {
+    Statement statement = Make(StatementKind::kFor);
+    do {
+      statement.targets.push_back(Target());
+    } while (SkipOperator(","));
+    if (!failed() && !SkipName("in")) Fail("expected 'in'");
+    statement.expr = WithoutIf();
+    if (SkipName("if")) statement.condition = Expression();
+    if (IsName("recursive")) Refuse("a recursive loop");
+    ExpectBlockEnd();
+    ++num_loops_;
+    statement.body = Statements({"else", "endfor"});
+    --num_loops_;
+    if (!failed() && SkipName("else")) {
+      ExpectBlockEnd();
+      statement.otherwise = Statements({"endfor"});
+    }
+    Advance();
+    ExpectBlockEnd();
+    return statement;
+  }
+
+  std::string Target() {
+    std::string name = ExpectName("a variable's name");
+    if (name == "loop" || name == "namespace") Fail(fmt::format("'{}' cannot be assigned", name));
+    return name;
+  }
+
+  Statement Set() {
+    Statement statement = Make(StatementKind::kSet);
+    statement.targets.push_back(Target());
+    if (SkipOperator(".")) statement.member = ExpectName("a member's name");
+    while (statement.member.empty() && SkipOperator(",")) statement.targets.push_back(Target());
+    if (SkipOperator("=")) {
+      statement.expr = WithTuples();
+      ExpectBlockEnd();
+      return statement;
+    }
+    if (IsOperator("|")) Refuse("a filter of a `set` block");
+    if (statement.targets.size() > 1 || !statement.member.empty()) Fail("expected '='");
+    ExpectBlockEnd();
+    statement.kind = StatementKind::kSetBlock;
+    statement.body = Statements({"endset"});
+    Advance();
+    ExpectBlockEnd();
+    return statement;
+  }
+
+  Statement Macro() {
+    Statement statement = Make(StatementKind::kMacro);
+    // Its body is walked while its own template is, and its variables are the template's.
+    if (num_loops_ > 0 || in_macro_) Refuse("a macro inside of a loop or of a macro");
+    in_macro_ = true;
+    statement.macro = std::make_unique<MacroNode>();
+    MacroNode& macro = *statement.macro;
+    macro.name = Target();
+    Expect("(");
+    while (!failed() && !IsOperator(")")) {
+      macro.parameters.push_back(Target());
+      if (SkipOperator("="))
+        macro.defaults.push_back(Expression());
+      else if (!macro.defaults.empty())
+        Fail("a parameter without a default follows one with a default");
+      if (!SkipOperator(",")) break;
+    }
+    Expect(")");
+    ExpectBlockEnd();
+    macro.body = Statements({"endmacro"});
+    Advance();
+    if (Is(Kind::kName)) Advance();  // {% endmacro name %}
+    ExpectBlockEnd();
+    in_macro_ = false;
+    return statement;
+  }
+
+  // transformers' mark of what the assistant said; it changes no text.
+  Statement Generation() {
+    Statement statement = Make(StatementKind::kScope);
+    ExpectBlockEnd();
+    statement.body = Statements({"endgeneration"});
+    Advance();
+    ExpectBlockEnd();
+    return statement;
+  }
+
+  int num_loops_ = 0;
+  bool in_macro_ = false;
+};
+
+}  // namespace
+
+Result<Body> Parse(std::string_view source) {
+  if (source.size() > kMaxTemplateBytes)
+    return InvalidArgument(
+        fmt::format("has {} bytes, at most {} are read", source.size(), kMaxTemplateBytes));
+  ASSIGN_OR_RETURN(std::vector<Token> tokens, Tokenize(source));
+  return TemplateParser(std::move(tokens)).Run();
+}
+
+}  // namespace inflight::chat_template

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chat_template/runtime.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "chat_template/text.h"
+
+namespace inflight::chat_template {
+
+Value Runtime::Fail(std::string_view message) {
+  if (!failed()) status_ = InvalidArgument(fmt::format("line {}: {}", line_, message));
+  return {};
+}
+
+void Runtime::FailVerbatim(std::string message) {
+  if (!failed()) status_ = InvalidArgument(std::move(message));
+}
+
+Value Runtime::Take(Result<Value> value) {
+  if (!value.ok()) return Fail(value.status().message());
+  return *std::move(value);
+}
+
+Value Runtime::NewList(std::vector<Value> items, bool is_tuple) {
+  return Take(Value::MakeList(std::move(items), is_tuple));
+}
+
+Value Runtime::NewText(std::string text) {
+  if (!Charge(text.size())) return {};
+  return Value(std::move(text));
+}
+
+bool Runtime::Charge(size_t units) {
+  if (failed()) return false;
+  work_left_ -= static_cast<int64_t>(std::min<size_t>(units, size_t{1} << 40));
+  if (work_left_ >= 0) return true;
+  Fail("the template asks for too much work");
+  return false;
+}
+
+std::vector<const Value*> Bind(Runtime& runtime, std::string_view callee,
+                               const CallArguments& arguments, std::vector<std::string_view> names,
+                               size_t num_required) {
+  std::vector<const Value*> values(names.size(), nullptr);
+  if (arguments.positional.size() > names.size()) {
+    runtime.Fail(fmt::format("{}: got {} arguments, takes at most {}", callee,
+                             arguments.positional.size(), names.size()));
+    return values;
+  }
+  for (size_t i = 0; i < arguments.positional.size(); ++i) values[i] = &arguments.positional[i];
+  for (const auto& [name, value] : arguments.named) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    const size_t index = static_cast<size_t>(found - names.begin());
+    if (found == names.end())
+      runtime.Fail(fmt::format("{}: unknown argument '{}'", callee, name));
+    else if (values[index] != nullptr)
+      runtime.Fail(fmt::format("{}: argument '{}' is given twice", callee, name));
+    else
+      values[index] = &value;
+  }
+  for (size_t i = 0; i < num_required; ++i)
+    if (values[i] == nullptr)
+      runtime.Fail(fmt::format("{}: argument '{}' is missing", callee, names[i]));
+  return values;
+}
+
+std::vector<Value> Iterate(Runtime& runtime, const Value& value) {
+  if (const List* list = value.list()) {
+    if (!runtime.ChargeItems(list->items.size())) return {};
+    return list->items;
+  }
+  std::vector<Value> items;
+  if (const Dict* dict = value.dict()) {
+    if (!runtime.ChargeItems(dict->items.size())) return {};
+    for (const auto& [key, item] : dict->items) items.emplace_back(key);
+  } else if (const std::string* text = value.string()) {
+    if (!runtime.ChargeItems(text->size())) return {};
+    const std::vector<size_t> offsets = CharacterOffsets(*text);
+    for (size_t i = 0; i + 1 < offsets.size(); ++i)
+      items.emplace_back(text->substr(offsets[i], offsets[i + 1] - offsets[i]));
+  } else if (!value.is_undefined()) {
+    runtime.Fail(fmt::format("a value of type {} is not iterable", value.TypeName()));
+  }
+  return items;
+}
+
+Value MemberOf(Runtime& runtime, const Value& value, std::string_view name) {
+  if (value.is_undefined())
+    return runtime.Fail(fmt::format("'{}' is undefined, so it has no '{}'",
+                                    std::get<Undefined>(value.storage()).name, name));
+  const Value* found = nullptr;
+  if (const Dict* dict = value.dict()) {
+    if (!runtime.Charge(dict->items.size() / 8)) return {};
+    found = dict->Find(name);
+  } else if (const Namespace* space = value.name_space()) {
+    found = space->Find(name);
+  }
+  return found != nullptr ? *found : Value(Undefined{std::string(name)});
+}
+
+bool Contains(Runtime& runtime, const Value& haystack, const Value& needle) {
+  if (const std::string* text = haystack.string()) {
+    if (needle.string() == nullptr) {
+      runtime.Fail(
+          fmt::format("only a text is in a text, not a value of type {}", needle.TypeName()));
+      return false;
+    }
+    return runtime.Charge(text->size() / 8) && text->find(*needle.string()) != std::string::npos;
+  }
+  if (const List* list = haystack.list()) {
+    return runtime.ChargeItems(list->items.size()) &&
+           std::any_of(list->items.begin(), list->items.end(),
+                       [&](const Value& item) { return Equal(item, needle); });
+  }
+  if (const Dict* dict = haystack.dict()) {
+    return runtime.Charge(dict->items.size() / 8) && needle.string() != nullptr &&
+           dict->Find(*needle.string()) != nullptr;
+  }
+  if (!haystack.is_undefined())
+    runtime.Fail(fmt::format("nothing is in a value of type {}", haystack.TypeName()));
+  return false;
+}
+
+}  // namespace inflight::chat_template

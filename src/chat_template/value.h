@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// A value of the template language, with Python's meaning of truth, equality, order and text.
+//
+// Values are immutable and shared, but for namespaces, which `set ns.x = ...` writes. Lists and
+// dicts nest at most kMaxNesting deep and never hold a namespace, so that no value holds itself.
+// Threads: a value that holds no namespace may be read from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "inflight/status.h"
+
+namespace inflight::chat_template {
+
+constexpr int kMaxNesting = 100;
+
+class Value;
+struct MacroNode;
+
+// A name that has no value, or a member that is not there. It is false and empty text; most other
+// uses are errors that say `name`.
+struct Undefined {
+  std::string name;
+};
+struct None {};
+struct List {
+  std::vector<Value> items;
+  bool is_tuple = false;  // prints as (1, 2)
+  int depth = 1;
+};
+// In the order of insertion. Keys are text.
+struct Dict {
+  std::vector<std::pair<std::string, Value>> items;
+  int depth = 1;
+
+  const Value* Find(std::string_view key) const;
+};
+struct Namespace {
+  std::vector<std::pair<std::string, Value>> items;
+
+  const Value* Find(std::string_view key) const;
+  void Set(std::string_view key, Value value);
+};
+
+class Value {
+ public:
+  using Storage =
+      std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>,
+                   std::shared_ptr<const List>, std::shared_ptr<const Dict>,
+                   std::shared_ptr<Namespace>, const MacroNode*>;
+
+  Value() = default;
+  explicit Value(Undefined undefined) : storage_(std::move(undefined)) {}
+  explicit Value(None none) : storage_(none) {}
+  explicit Value(bool value) : storage_(value) {}
+  explicit Value(int64_t value) : storage_(value) {}
+  explicit Value(double value) : storage_(value) {}
+  explicit Value(std::string value)
+      : storage_(std::make_shared<const std::string>(std::move(value))) {}
+  explicit Value(std::shared_ptr<Namespace> value) : storage_(std::move(value)) {}
+  explicit Value(const MacroNode* value) : storage_(value) {}
+  explicit Value(const char*) = delete;  // would be a bool
+
+  // kInvalidArgument where nested too deep or holding a namespace.
+  static Result<Value> MakeList(std::vector<Value> items, bool is_tuple = false);
+  static Result<Value> MakeDict(std::vector<std::pair<std::string, Value>> items);
+
+  // A JSON document. kInvalidArgument says what is wrong with it.
+  static Result<Value> FromJson(std::string_view json);
+
+  bool is_undefined() const { return std::holds_alternative<Undefined>(storage_); }
+  bool is_none() const { return std::holds_alternative<None>(storage_); }
+  bool is_macro() const { return std::holds_alternative<const MacroNode*>(storage_); }
+  const bool* boolean() const { return std::get_if<bool>(&storage_); }
+  const std::string* string() const { return Pointee<const std::string>(); }
+  const List* list() const { return Pointee<const List>(); }
+  const Dict* dict() const { return Pointee<const Dict>(); }
+  Namespace* name_space() const { return Pointee<Namespace>(); }
+  const Storage& storage() const { return storage_; }
+
+  // Booleans count as 0 and 1, as in Python.
+  std::optional<int64_t> integer() const;
+  std::optional<double> number() const;
+
+  bool Truthy() const;
+  const char* TypeName() const;  // Python's name, for errors: "str", "list", "NoneType"
+
+  // What {{ value }} prints: text as it is, other kinds as Python's str() writes them.
+  std::string ToText() const;
+  // As Python's repr() writes it: text in quotes.
+  std::string Repr() const;
+
+ private:
+  template <typename T>
+  T* Pointee() const {
+    const auto* pointer = std::get_if<std::shared_ptr<T>>(&storage_);
+    return pointer == nullptr ? nullptr : pointer->get();
+  }
+
+  Storage storage_;
+};
+
+bool Equal(const Value& a, const Value& b);
+
+// a < b among numbers, texts and lists; nothing where Python raises TypeError.
+std::optional<bool> Less(const Value& a, const Value& b);
+
+// Python's json.dumps(value, ensure_ascii=, indent=, separators=, sort_keys=).
+struct JsonStyle {
+  bool ensure_ascii = false;
+  std::optional<int64_t> indent;
+  std::string item_separator = ", ";
+  std::string key_separator = ": ";
+  bool sort_keys = false;
+};
+// kInvalidArgument for undefined values, namespaces and macros.
+Result<std::string> ToJson(const Value& value, const JsonStyle& style);
+
+}  // namespace inflight::chat_template

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: E501
+"""Rendered texts against jinja2, set up as transformers' apply_chat_template sets it up."""
+
+import datetime
+import json
+import os
+import pathlib
+import subprocess
+
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+import pytest
+from conversations import CONVERSATIONS
+from templates import ALL
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NOW_S = 1_781_503_200
+SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "tools": None, "documents": None}
+
+
+class Generation(jinja2.ext.Extension):
+    """Knows {% generation %}; its body is rendered in a scope of its own, as transformers' tracker does."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser):
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        return jinja2.nodes.CallBlock(self.call_method("_body"), [], [], body).set_lineno(line)
+
+    @staticmethod
+    def _body(caller):
+        return caller()
+
+
+def raise_exception(message):
+    raise jinja2.exceptions.TemplateError(message)
+
+
+def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+    return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def environment():
+    env = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
+    )
+    env.filters["tojson"] = tojson
+    env.globals["raise_exception"] = raise_exception
+    env.globals["strftime_now"] = lambda form: datetime.datetime.fromtimestamp(NOW_S).strftime(form)
+    return env
+
+
+@pytest.fixture(scope="module")
+def driver():
+    binary = pathlib.Path(os.environ.get("INFLIGHT_BIN_DIR", "build/release/bin")) / "chat_template_driver"
+    process = subprocess.Popen([binary], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def render(template, variables):
+        request = {"template": template, "variables": variables, "now_s": NOW_S}
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        assert line, f"chat_template_driver ended with {process.wait()} on {template[:200]!r}"
+        return json.loads(line)
+
+    yield render
+    process.stdin.close()
+    assert process.wait(timeout=30) == 0
+
+
+def check(driver, template, variables):
+    """The same text; or an error from both, and where the template raises, its words."""
+    ours = driver(template, variables)
+    try:
+        expected = environment().from_string(template).render(**variables)
+    except jinja2.exceptions.TemplateError as error:
+        assert "error" in ours, f"jinja2 raises {error!r}, rendered {ours['text']!r}"
+        if type(error) is jinja2.exceptions.TemplateError:
+            assert ours["error"] == str(error)
+        return "error"
+    except (TypeError, ValueError) as error:
+        assert "error" in ours, f"jinja2 raises {error!r}, rendered {ours['text']!r}"
+        return "error"
+    assert ours.get("text") == expected, ours
+    return "text"
+
+
+@pytest.mark.parametrize("conversation", CONVERSATIONS)
+@pytest.mark.parametrize("template", ALL)
+@pytest.mark.parametrize("add_generation_prompt", [True, False])
+def test_published_shapes_render_as_jinja2_does(driver, template, conversation, add_generation_prompt):
+    variables = {**SPECIAL, **CONVERSATIONS[conversation], "add_generation_prompt": add_generation_prompt}
+    outcome = check(driver, ALL[template], variables)
+    if conversation in {"one_turn", "system"}:
+        assert outcome == "text"
+
+
+def test_demo_models_template_renders_as_jinja2_does(driver):
+    template = json.loads((ROOT / "models/demo/tokenizer_config.json").read_text())["chat_template"]
+    for conversation in ("one_turn", "white_space", "system"):
+        assert check(driver, template, {**SPECIAL, **CONVERSATIONS[conversation], "add_generation_prompt": True}) == "text"
+
+
+VARIABLES = {
+    "s": "Grüße, wörld! 漢字 😀\n", "e": "", "n": 7, "z": 0, "f": 2.5, "t": True, "x": None, "l": [3, "a", None, 1.0, [True]],
+    "d": {"a": 1, "b": {"c": [1, 2]}, "items": "mine"}, "words": ["b", "A", "c"], "quotes": "it's \"so\" \\ \t\x7f\u200b",
+    "users": [{"name": "Ann", "age": 3, "on": True}, {"name": "Bob", "age": 5, "on": False}, {"name": "Cy"}],
+    "text": "line one\n  line two\r\n\nline four", "big": 1e16, "small": 1e-5, "neg": -7,
+}  # fmt: skip
+
+EXPRESSIONS = """\
+n + 2 * 3 - 4 // 3 ~ 'x' ~ n % 4
+neg // 2 ~ ' ' ~ neg % 3 ~ ' ' ~ 7 % -3 ~ ' ' ~ 7.5 % -2 ~ ' ' ~ 7 / 2
+-n ~ ' ' ~ +n ~ ' ' ~ - f ~ ' ' ~ -neg | string
+-5 | string
+2 * 'ab' ~ [1] * 3 ~ 'x' * -1
+t + 1
+t and n or e
+e or x or 'last'
+not e and not z
+1 < 2 < 3 and not 3 > 4 >= 4
+1 == 1.0 and true == 1 and 'a' != 'b' and [1, 2] == [1, 2] and {'a': 1} == {'a': 1} and (1, 2) != [1, 2]
+'ö' in s and 'q' not in s and 3 in l and 'a' in d and 'c' not in d
+'a' if n > 5 else 'b'
+'a' if n < 5
+('a' if n < 5) is undefined
+s | length ~ e | length ~ l | count ~ d | length
+'Grün 漢' | upper ~ s | lower ~ 'éa B' | capitalize ~ s | trim
+s[0] ~ s[-3] ~ s[1:4] ~ s[::-1] ~ s[100:] ~ s[-2:] ~ s[:-2:3] ~ s[8:2:-2]
+l[0] ~ l[-1] ~ l[1:3] ~ l[::2] ~ l[99] ~ l[-99:99] ~ l[::-1]
+(1, 2)[0] ~ (1, 2)[::-1] ~ (1,) ~ ()
+[1, 2] + [3] ~ (1,) + (2,)
+l ~ d ~ x ~ t ~ f ~ big ~ small ~ 1e22 ~ 100000.0 ~ 1.0
+[quotes, s, 'it''s']
+quotes
+l | tojson ~ d | tojson ~ s | tojson ~ quotes | tojson ~ f | tojson ~ x | tojson ~ big | tojson
+d | tojson(indent=2) ~ [] | tojson(indent=2) ~ {} | tojson(indent=0) ~ l | tojson(indent=1)
+s | tojson(ensure_ascii=true) ~ quotes | tojson(true) ~ d | tojson(separators=(',', ':')) ~ {'b': 1, 'a': 2} | tojson(sort_keys=true)
+l | join(', ') ~ l | join ~ words | join('-') ~ users | join(',', attribute='name') ~ s | join('.')
+undefined_name ~ undefined_name | default('d') ~ e | default('d') ~ e | default('d', true) ~ d.q | d('q') ~ x | default(boolean=true, default_value='v')
+undefined_name is defined ~ d.a is defined ~ d.zz is defined ~ d['zz'] is undefined
+x is none ~ s is string ~ n is number ~ f is float ~ n is integer ~ t is boolean ~ t is integer ~ t is number
+d is mapping ~ l is iterable ~ s is iterable ~ n is iterable ~ l is sequence ~ d is sequence ~ x is sequence ~ undefined_name is iterable
+n is odd ~ n is even ~ n is divisibleby 7 ~ n is divisibleby(3) ~ neg is odd
+n is eq 7 ~ n is equalto(7) ~ n is ne 7 ~ n is gt 6 ~ n is le 6 ~ n is in [7, 8] ~ 'a' is in d ~ n is not none
+t is true ~ t is false ~ 1 is true ~ 'abc' is lower ~ 'ABC' is upper ~ '12' is upper
+raise_exception is defined ~ raise_exception is callable ~ n is callable
+d.a ~ d['b'].c ~ d.b['c'][1] ~ d.b.c.0 ~ d['items'] ~ d.q
+d.items() | list
+d.keys() | list ~ d.values() | list ~ d.get('a') ~ d.get('q') ~ d.get('q', 5)
+d | items | list
+users | map(attribute='name') | list ~ users | map(attribute='age', default=0) | list ~ words | map('upper') | join
+users | selectattr('on') | map(attribute='name') | list ~ users | rejectattr('on') | map(attribute='name') | list
+users | selectattr('age', 'defined') | selectattr('age', 'gt', 3) | map(attribute='name') | list
+[1, 2, 3, 4] | select('odd') | list ~ [0, 1, ''] | select | list ~ [1, 2, 3] | reject('in', [2]) | list
+words | first ~ words | last ~ [] | first ~ [] | last ~ 'abc' | first
+words | reverse | list ~ 'abc' | reverse ~ 'abc' | list ~ d | list
+'12' | int + 1 ~ '3.9' | int ~ 'x' | int ~ 'x' | int(5) ~ f | int ~ '1.5' | float ~ 'q' | float ~ n | float ~ x | int
+s | replace('ü', 'ue') | replace('l', 'L', 1) ~ 'aaa' | replace('a', 'b', 2) ~ 'ab' | replace('', '-') ~ n | replace('7', '8')
+text | indent ~ '|' ~ text | indent(2, true) ~ '|' ~ text | indent(width='> ', blank=true)
+text.splitlines() ~ text.splitlines(true) ~ text.split() ~ text.split('\\n') ~ text.split('line', 1) ~ '  a b c '.split(none, 1)
+s.strip() ~ 'xxaxx'.strip('x') ~ 'xxaxx'.lstrip('x') ~ 'xxaxx'.rstrip('x') ~ 'éaé'.strip('é') ~ '[x]'.strip('][')
+s.startswith('Grü') ~ s.endswith(('x', '\\n')) ~ s.find('w') ~ s.find('q') ~ s.replace('ö', 'oe') ~ 'aXb'.title() ~ "they're".title()
+'abc'.upper() ~ 'ABC'.lower() ~ 'hello World'.capitalize() ~ ', '.join(words) ~ 'abc'.removeprefix('a') ~ 'abc'.removesuffix('c')
+'\\x41\\u00e9\\101\\'' "joined" 'text'
+range(3) | list ~ range(1, 10, 4) | list ~ range(5, 0, -2) | list ~ range(0) | list
+dict(a=1, b='x') ~ {'k': 1, 'k': 2} ~ [1, 2,] ~ {'a': [],}
+namespace(a=1).a ~ namespace().q
+(n, s | trim)
+n, 1
+d is defined and d.a == 1 or undefined_name.boom
+'%s' | trim ~ '100%'
+[undefined_name] ~ [none, true]
+strftime_now('%Y-%m-%d %H:%M %B')
+0x10
+1_000
+'a' 'b'
+undefined_name + 1
+undefined_name.a
+d.q.r
+x.y
+x.y.z
+n.y
+'a' + 1
+'a' < 1
+1 in 'a'
+1 in 5
+n | length
+raise_exception('own words: ' ~ n)
+[1, 2].append(3)
+undefined_name | tojson
+undefined_name()
+s()
+1 / 0
+trim(s)
+""".splitlines()
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_expression_has_jinja2s_value(driver, expression):
+    if expression in {"0x10", "1_000"}:
+        assert "line 1" in driver("{{ " + expression + " }}", VARIABLES)["error"]  # refused, not read as something else
+        return
+    if expression == "1 / 0":
+        assert "division by 0" in driver("{{ 1 / 0 }}", VARIABLES)["error"]
+        return
+    check(driver, "{{ " + expression + " }}", VARIABLES)
+
+
+STATEMENTS = {
+    "trim_and_lstrip": "a\n  {% if t %}\n  b\n  {% endif %}\n c {% if t %} d {% endif %}\n\n{{ n }}\n\n",
+    "signs": "a \n {%- if t -%} \n b {%+ if t +%}\n c\n {%- endif %}\n{%+ endif -%}\n\n d {{- n -}} \n e",
+    "lstrip_begins_the_template": "   {% if t %}x{% endif %}   {% if t %}y{% endif %}",
+    "comments": "a\n  {# one\n two #}\nb {#- c -#} d\n{#+ e +#}\nf",
+    "comment_after_text": "a {# b #}\nc\n {# d #} e",
+    "line_begins_after_a_trimmed_tag": "{% if t %}\n   {% if t %}\nx{% endif %}{% endif %}",
+    "newlines": "a\r\nb\rc\n{% if t %}\r\nd{% endif %}\r\n",
+    "last_newline": "a\n\n",
+    "quotes_and_braces": "{{ '}}' }}{{ {'a': {'b': 1}}['a'] }}{% if '%}' %}x{% endif %}{{ \"{{\" }}",
+    "for_else": "{% for i in [] %}x{% else %}none{% endfor %}{% for i in l %}{{ loop.index }}{% else %}none{% endfor %}",
+    "loop_variables": "{% for i in words %}{{ loop.index0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }}"
+    "{{ loop.revindex0 }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.cycle('x', 'y') }}{{ loop.depth }};{% endfor %}",
+    "nested_loops": "{% for i in words %}{% set o = loop %}{% for j in [1, 2] %}{{ i }}{{ loop.index }}{% endfor %}"
+    "{{ loop.index }}{% endfor %}".replace("{% set o = loop %}", ""),
+    "loop_if": "{% for i in range(10) if i is odd %}{{ i }}/{{ loop.length }}{% if not loop.last %},{% endif %}{% endfor %}",
+    "unpacking": "{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}{% for a, b in [[1, 2], (3, 4), 'xy'] %}{{ a }}{{ b }}{% endfor %}",
+    "unpacking_fails": "{% for a, b in [[1, 2, 3]] %}{% endfor %}",
+    "for_over_text_and_dict": "{% for c in 'aé' %}[{{ c }}]{% endfor %}{% for k in d %}{{ k }}{% endfor %}{% for q in nothing %}x{% endfor %}",
+    "break_continue": "{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}{% if i == 5 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+    "set_stays_in_its_loop": "{% set a = 1 %}{% for i in [1, 2] %}{{ a }}{% set a = a + i %}{{ a }}{% endfor %}{{ a }}",
+    "set_in_if_reaches_out": "{% if t %}{% set a = 5 %}{% else %}{% set b = 1 %}{% endif %}{{ a }}{{ b is defined }}",
+    "set_of_several": "{% set a, b = 1, 'x' %}{{ a }}{{ b }}{% set c = 1, 2 %}{{ c }}",
+    "set_block": "{% set a %}  x{{ n }}\n{% endset %}[{{ a }}]{% set b %}{% endset %}{{ b | length }}",
+    "namespace": "{% set ns = namespace(a=0, found=false) %}{% for i in [1, 2, 3] %}{% set ns.a = ns.a + i %}"
+    "{% if i == 2 %}{% set ns.found = true %}{% endif %}{% endfor %}{{ ns.a }}{{ ns.found }}{{ ns.b }}",
+    "macro": "{% macro f(a, b='B', c=a) %}{{ a }}{{ b }}{{ c }}{{ n }}{{ later }}{% endmacro %}{% set later = 'L' %}"
+    "{{ f(1) }}|{{ f(1, 2) }}|{{ f(b=3, a=4) }}|{{ f('x') | upper }}|{{ f() | length > 0 }}",
+    "macro_calls_macro": "{% macro g(i) %}{% if i > 0 %}{{ i }}{{ g(i - 1) }}{% endif %}{% endmacro %}{{ g(4) }}",
+    "macro_sees_no_loop": "{% macro h() %}{{ i is defined }}{% endmacro %}{% for i in [1] %}{{ h() }}{% endfor %}",
+    "macro_takes_no_more": "{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}",
+    "elif": "{% if z %}a{% elif e %}b{% elif n == 7 %}c{% else %}d{% endif %}",
+    "tuple_output": "{{ 1, 'a' }}",
+    "generation": "{% set a = 1 %}{% generation %}{{ a }}{% set a = 2 %}{{ a }}{% endgeneration %}{{ a }}",
+    "is_not_in_conditions": "{% if x is not none and d.a is defined or not n is odd %}y{% else %}n{% endif %}",
+    "filters_bind_tighter": "{{ 'a' + ' b ' | trim + 'c' }}{{ -1 | string }}{{ (1 + 2) | string + 'x' }}{{ not t | string }}",
+    "no_such_tag": "{% frobnicate %}",
+    "unclosed": "{% if t %}",
+    "undefined_namespace": "{% set q.a = 1 %}",
+    "set_member_of_dict": "{% set d.a = 1 %}",
+    "for_over_none": "{% for i in x %}{% endfor %}",
+    "text_only": " no tags { } % # {x} \n",
+    "empty": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_statement_renders_as_jinja2_does(driver, name):
+    check(driver, STATEMENTS[name], VARIABLES)
