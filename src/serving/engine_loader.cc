@@ -24,8 +24,18 @@ std::vector<TokenId> EndIdsWithin(const std::vector<TokenId>& ids, int vocab_siz
   return within;
 }
 
-Result<LoadedEngine> Load(const std::filesystem::path& dir, ExecutorOptions options,
-                          const std::shared_ptr<Device>& device, std::optional<DType> dtype) {
+void LogShares(const std::string& owner, const MemoryLedger& ledger) {
+  for (const MemoryLedger::Entry& entry : ledger.entries()) {
+    if (!entry.name.starts_with(owner + ": ")) continue;
+    logging::Info("memory taken", {{"share", entry.name}, {"bytes", entry.bytes}});
+  }
+  logging::Info("memory left", {{"bytes", ledger.free_bytes()}});
+}
+
+Result<LoadedEngine> Load(const std::filesystem::path& dir, const std::string& owner,
+                          ExecutorOptions options, const std::shared_ptr<Device>& device,
+                          std::optional<DType> dtype) {
+  const MemoryLedger::OwnerScope scope(device->ledger(), owner);
   ASSIGN_OR_RETURN(const auto engine, builder::Open(dir, *device, {.dtype = dtype, .limits = {}}));
   auto steps = std::make_shared<StepRecorder>();
   options.step_observer = steps.get();
@@ -38,12 +48,14 @@ Result<LoadedEngine> Load(const std::filesystem::path& dir, ExecutorOptions opti
       std::shared_ptr<Executor>(executor.release(), [device, steps](Executor* e) { delete e; });
   loaded.backend.end_ids = EndIdsWithin(engine->config.end_ids, engine->config.vocab_size);
   loaded.tokenizer_dir = engine->tokenizer_dir.empty() ? dir : engine->tokenizer_dir;
+  LogShares(owner, device->ledger());
   return loaded;
 }
 
 }  // namespace
 
-Result<EngineLoader> LocalEngineLoader(const ServerOptions& options) {
+Result<EngineLoader> LocalEngineLoader(const ServerOptions& options,
+                                       std::shared_ptr<Device> device) {
   if (options.device != "auto" && options.device != "cpu") {
     return Unimplemented("--device '" + options.device +
                          "' is not supported by this build (use auto or cpu)");
@@ -56,11 +68,11 @@ Result<EngineLoader> LocalEngineLoader(const ServerOptions& options) {
                              "', must be auto, float32, bfloat16 or float16");
     }
   }
-  std::shared_ptr<Device> device = Device::Cpu();
-  return EngineLoader(
-      [device, dtype](const std::filesystem::path& dir, const ExecutorOptions& executor_options) {
-        return Load(dir, executor_options, device, dtype);
-      });
+  if (device == nullptr) device = Device::Cpu();
+  return EngineLoader([device, dtype](const std::filesystem::path& dir, const std::string& owner,
+                                      const ExecutorOptions& executor_options) {
+    return Load(dir, owner, executor_options, device, dtype);
+  });
 }
 
 Result<std::unique_ptr<Server>> CreateServer(const ServerOptions& options) {

@@ -6,9 +6,14 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "serving/llm_model.h"
 #include "serving/server.h"
+
+namespace inflight {
+class Device;
+}
 
 namespace inflight::serving {
 
@@ -17,12 +22,15 @@ struct LoadedEngine {
   std::filesystem::path tokenizer_dir;  // where the tokenizer's files are expected
 };
 
-// Opens `dir` (Hugging Face directory, checkpoint or engine) and starts an executor on it.
-using EngineLoader = std::function<Result<LoadedEngine>(const std::filesystem::path& dir,
-                                                        const ExecutorOptions& options)>;
+// Opens `dir` (Hugging Face directory, checkpoint or engine) and starts an executor on it. What it
+// takes of the device's memory stands in the ledger under the name of `owner`, "tensorrt_llm/1",
+// and is given back when the executor goes.
+using EngineLoader = std::function<Result<LoadedEngine>(
+    const std::filesystem::path& dir, const std::string& owner, const ExecutorOptions& options)>;
 
-// Builds where needed and runs on this process's device.
-Result<EngineLoader> LocalEngineLoader(const ServerOptions& options);
+// Builds where needed and runs on this process's device, or on the one given.
+Result<EngineLoader> LocalEngineLoader(const ServerOptions& options,
+                                       std::shared_ptr<Device> device = nullptr);
 
 // CreateServer with another way to executors.
 Result<std::unique_ptr<Server>> CreateServerWith(const ServerOptions& options, EngineLoader load);

@@ -33,19 +33,23 @@ size_t SkipBlanksBack(const std::string& text, size_t end) {
   return end;
 }
 
-// Takes `name:` off the end of `text`, or the comma before a list element.
-void DropField(std::string& text, std::vector<std::string>& unfilled) {
+// Takes `name:` off the end of `text`, or the comma before a list element. True if a separator that
+// follows belongs to nothing any more.
+bool DropField(std::string& text, std::vector<std::string>& unfilled) {
   size_t end = SkipBlanksBack(text, text.size());
   if (end > 0 && text[end - 1] == ',') {
     text.resize(end - 1);
-    return;
+    return false;
   }
-  if (end == 0 || text[end - 1] != ':') return;  // a list's first element, or not a field at all
+  if (end == 0 || text[end - 1] != ':') {  // a list's first element, or not a field at all
+    return end > 0 && text[end - 1] == '[';
+  }
   end = SkipBlanksBack(text, end - 1);
   size_t begin = end;
   while (begin > 0 && IsIdentifier(text[begin - 1])) --begin;
   unfilled.push_back(text.substr(begin, end - begin));
   text.resize(begin);
+  return true;
 }
 
 // Skips a string or a comment that starts at `pos`, else one character. Lines stay where they are.
@@ -74,15 +78,12 @@ std::string DropUnfilled(std::string_view text, std::vector<std::string>& unfill
         out.append(text.substr(pos));  // not a placeholder; the parser will say so
         break;
       }
-      DropField(out, unfilled);
+      const bool skip_separator = DropField(out, unfilled);
       pos = close + 1;
-      // In `[${a}, 8]` the comma now stands behind nothing.
-      const size_t bracket = SkipBlanksBack(out, out.size());
-      if (bracket > 0 && out[bracket - 1] == '[') {
-        size_t next = pos;
-        while (next < text.size() && std::isspace(static_cast<unsigned char>(text[next]))) ++next;
-        if (next < text.size() && text[next] == ',') pos = next + 1;
-      }
+      if (!skip_separator) continue;  // in `[8, ${a}, 9]` the second comma is still needed
+      size_t next = pos;
+      while (next < text.size() && std::isspace(static_cast<unsigned char>(text[next]))) ++next;
+      if (next < text.size() && (text[next] == ',' || text[next] == ';')) pos = next + 1;
       continue;
     }
     const size_t end = SkipToken(text, pos);

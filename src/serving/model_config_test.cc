@@ -12,6 +12,62 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// Where deployers leave placeholders outside strings, in every layout that the text format allows.
+TEST(ModelConfigText, PlaceholdersMayStandInAnyLayout) {
+  const char* const texts[] = {
+      "max_batch_size: ${a}\ninstance_group [ { count: ${b} kind: KIND_CPU } ]",
+      "max_batch_size:${a} instance_group [{count:${b}, kind:KIND_CPU}]",
+      "max_batch_size: ${a};\ninstance_group { count: ${b}; kind : KIND_CPU }",
+      "max_batch_size : ${a},\r\ninstance_group: [\r\n{\r\ncount: ${b}\r\nkind: KIND_CPU\r\n}\r\n]",
+      "max_batch_size: ${a} # ${c} in a comment\ninstance_group < kind: KIND_CPU count: ${b} >",
+      "instance_group [ { kind: KIND_CPU, count: ${b} }, ]\nmax_batch_size: ${a}",
+  };
+  for (const char* text : texts) {
+    const std::string file = text;
+    const auto parsed = ParseModelConfig(file);
+    if (file.find("}, ]") != std::string::npos) {
+      EXPECT_FALSE(parsed.ok());  // a comma before the bracket is an error with or without us
+      continue;
+    }
+    ASSERT_TRUE(parsed.ok()) << file << "\n" << parsed.status().ToString();
+    EXPECT_TRUE(parsed->IsUnfilled("max_batch_size")) << file;
+    EXPECT_TRUE(parsed->IsUnfilled("count")) << file;
+    EXPECT_EQ(parsed->unfilled.size(), 2U) << file;
+    ASSERT_EQ(parsed->config.instance_group_size(), 1) << file;
+    EXPECT_EQ(parsed->config.instance_group(0).kind(), ::inference::ModelInstanceGroup::KIND_CPU);
+  }
+}
+
+TEST(ModelConfigText, PlaceholdersInListsLeaveTheOtherElements) {
+  const auto sizes = [](const std::string& list) {
+    const auto parsed = ParseModelConfig("dynamic_batching { preferred_batch_size: " + list + " }");
+    EXPECT_TRUE(parsed.ok()) << list << " " << parsed.status().ToString();
+    const auto& found = parsed->config.dynamic_batching().preferred_batch_size();
+    return std::vector<int>(found.begin(), found.end());
+  };
+  EXPECT_EQ(sizes("[ ${a} ]"), std::vector<int>());
+  EXPECT_EQ(sizes("[${a}, 8]"), std::vector<int>({8}));
+  EXPECT_EQ(sizes("[4, ${a}, 8]"), std::vector<int>({4, 8}));
+  EXPECT_EQ(sizes("[4, ${a}]"), std::vector<int>({4}));
+  EXPECT_EQ(sizes("${a}"), std::vector<int>());
+}
+
+TEST(ModelConfigText, SpellingsOfTruthThatUpstreamsTextFormatTakes) {
+  for (const char* yes : {"True", "true", "t", "1"}) {
+    const auto parsed =
+        ParseModelConfig(std::string("model_transaction_policy { decoupled: ") + yes + " }");
+    ASSERT_TRUE(parsed.ok()) << yes;
+    EXPECT_TRUE(parsed->config.model_transaction_policy().decoupled());
+  }
+  for (const char* no : {"False", "false", "f", "0", "${decoupled_mode}"}) {
+    const auto parsed =
+        ParseModelConfig(std::string("model_transaction_policy { decoupled: ") + no + " }");
+    ASSERT_TRUE(parsed.ok()) << no;
+    EXPECT_FALSE(parsed->config.model_transaction_policy().decoupled());
+  }
+  EXPECT_FALSE(ParseModelConfig("model_transaction_policy { decoupled: yes }").ok());
+}
+
 TEST(ParseModelConfig, PlaceholdersOutsideStringsAreDropped) {
   const auto parsed = ParseModelConfig(R"(
     name: "tensorrt_llm"

@@ -25,6 +25,15 @@ std::vector<int64_t> VersionsIn(const fs::path& dir) {
   return versions;
 }
 
+// `dir`, or the only sub-directory for which `is_it` holds when it does not for `dir`.
+template <typename IsIt>
+fs::path OnlyPlace(const fs::path& dir, const IsIt& is_it) {
+  if (is_it(dir)) return dir;
+  std::vector<fs::path> places = Subdirectories(dir);
+  std::erase_if(places, [&](const fs::path& sub) { return !is_it(sub); });
+  return places.size() == 1 ? places.front() : dir;
+}
+
 }  // namespace
 
 bool Exists(const fs::path& path) {
@@ -37,6 +46,7 @@ std::vector<fs::path> Subdirectories(const fs::path& dir) {
   std::error_code error;
   for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
     std::error_code ignored;
+    if (it->path().filename().string().starts_with('.')) continue;
     if (it->is_directory(ignored)) found.push_back(it->path());
   }
   std::sort(found.begin(), found.end());
@@ -62,14 +72,48 @@ std::vector<std::string> SelectVersions(const ModelConfig& config, const fs::pat
   return selected;
 }
 
-fs::path ResolveEngineDir(const fs::path& dir) {
-  if (Exists(dir / "config.json")) return dir;
-  std::vector<fs::path> engines = Subdirectories(dir);
-  std::erase_if(engines, [](const fs::path& sub) { return !Exists(sub / "config.json"); });
-  if (engines.size() != 1) return dir;
-  logging::Warning("engine taken from the only sub-directory that has one",
-                   {{"path", dir.string()}, {"engine", engines.front().string()}});
-  return engines.front();
+std::optional<fs::path> FindRepository(const fs::path& dir) {
+  const auto holds_models = [](const fs::path& place) {
+    const std::vector<fs::path> subs = Subdirectories(place);
+    return std::any_of(subs.begin(), subs.end(),
+                       [](const fs::path& sub) { return Exists(sub / "config.pbtxt"); });
+  };
+  if (holds_models(dir)) return dir;
+  const std::vector<fs::path> subs = Subdirectories(dir);
+  if (subs.size() == 1 && holds_models(subs.front())) return subs.front();
+  return std::nullopt;
 }
+
+fs::path ResolvePath(const fs::path& path, const fs::path& model_dir) {
+  if (path.is_absolute() || Exists(path)) return path;
+  for (const fs::path& base : {model_dir, model_dir.parent_path()}) {
+    if (Exists(base / path)) return base / path;
+  }
+  return path;
+}
+
+Result<fs::path> FindEngine(const std::string& named, const fs::path& model_dir,
+                            const std::string& version) {
+  const auto has_engine = [](const fs::path& place) { return Exists(place / "config.json"); };
+  const fs::path dir = named.empty() ? model_dir / version : ResolvePath(named, model_dir);
+  if (!Exists(dir)) return NotFound("gpt_model_path: '" + dir.string() + "' does not exist");
+  const fs::path found = OnlyPlace(dir, has_engine);
+  if (found != dir) {
+    logging::Warning("engine taken from the only sub-directory that has one",
+                     {{"path", dir.string()}, {"engine", found.string()}});
+  } else if (named.empty() && !has_engine(dir)) {
+    return NotFound(
+        "Both encoder and decoder model paths are empty: gpt_model_path is not set, and '" +
+        dir.string() + "' holds no engine");
+  }
+  return found;
+}
+
+bool HasTokenizer(const fs::path& dir) {
+  return Exists(dir / "tokenizer.json") || Exists(dir / "tokenizer.model") ||
+         Exists(dir / "vocab.json");
+}
+
+fs::path FindTokenizer(const fs::path& dir) { return OnlyPlace(dir, HasTokenizer); }
 
 }  // namespace inflight::serving

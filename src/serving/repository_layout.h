@@ -3,23 +3,41 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "inflight/status.h"
 #include "model_config.pb.h"
 
 namespace inflight::serving {
 
 bool Exists(const std::filesystem::path& path);
 
-std::vector<std::filesystem::path> Subdirectories(const std::filesystem::path& dir);  // sorted
+// Sorted; without those whose name begins with a dot, which hold other programs' things.
+std::vector<std::filesystem::path> Subdirectories(const std::filesystem::path& dir);
+
+// `dir` if a subdirectory of it holds a config.pbtxt, or its only subdirectory if that is so there.
+std::optional<std::filesystem::path> FindRepository(const std::filesystem::path& dir);
 
 // Versions of the model in `dir` that its version policy serves, ascending. Version directories are
 // positive integers without a leading zero.
 std::vector<std::string> SelectVersions(const ::inference::ModelConfig& config,
                                         const std::filesystem::path& dir);
 
-// `dir`, or the engine in it when it holds none itself and exactly one sub-directory does.
-std::filesystem::path ResolveEngineDir(const std::filesystem::path& dir);
+// A path of a configuration: as it is if that exists, else relative to the model's directory or to
+// the repository that holds it, whichever has it.
+std::filesystem::path ResolvePath(const std::filesystem::path& path,
+                                  const std::filesystem::path& model_dir);
+
+// The directory of an engine: the path named, or the version directory when none is; or the only
+// sub-directory of it that holds one. kNotFound names what was looked at.
+Result<std::filesystem::path> FindEngine(const std::string& named,
+                                         const std::filesystem::path& model_dir,
+                                         const std::string& version);
+
+// `dir`, or the only sub-directory that has tokenizer files when it has none itself.
+std::filesystem::path FindTokenizer(const std::filesystem::path& dir);
+bool HasTokenizer(const std::filesystem::path& dir);
 
 }  // namespace inflight::serving

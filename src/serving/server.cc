@@ -16,6 +16,7 @@
 #include "serving/engine_loader.h"
 #include "serving/llm_call.h"
 #include "serving/repository.h"
+#include "serving/repository_layout.h"
 #include "serving/validate.h"
 
 namespace inflight::serving {
@@ -262,13 +263,24 @@ void ServerImpl::Shutdown(int64_t drain_ms) {
   }
 }
 
+// A server without a single model is of no use to anybody.
+Status CheckAnyLoaded(const Repository& repository, const ServerOptions& options) {
+  if (!options.exit_on_error) return Status::Ok();
+  std::string reasons;
+  for (const ModelEntry& entry : repository.entries()) {
+    if (entry.model != nullptr) return Status::Ok();
+    reasons += "; '" + entry.name + "': " + ReasonText(entry.status);
+  }
+  return FailedPrecondition("failed to load all models: none could be loaded" + reasons);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Server>> CreateServerWith(const ServerOptions& options, EngineLoader load) {
   auto text_pool = std::make_shared<WorkerPool>(NumTextThreads(), "text");
   Repository repository(options, std::move(load), text_pool);
   for (const std::string& dir : options.model_dirs) {
-    if (Repository::IsRepository(dir)) {
+    if (FindRepository(dir)) {
       repository.LoadRepository(dir);
     } else {
       repository.LoadModelDir(dir);
@@ -280,6 +292,7 @@ Result<std::unique_ptr<Server>> CreateServerWith(const ServerOptions& options, E
     return Status(entry.status.code(),
                   "failed to load all models: '" + entry.name + "': " + ReasonText(entry.status));
   }
+  RETURN_IF_ERROR(CheckAnyLoaded(repository, options));
   return std::unique_ptr<Server>(
       std::make_unique<ServerImpl>(options, std::move(text_pool), repository));
 }

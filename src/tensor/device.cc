@@ -56,6 +56,7 @@ uint64_t MemoryLedger::free_bytes() const {
 
 Result<MemoryShare> MemoryLedger::Take(std::string name, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
+  name = NameOf(std::move(name));
   const uint64_t free = capacity_bytes_ - taken_bytes_;
   if (bytes > free)
     return ResourceExhausted(
@@ -70,6 +71,7 @@ Result<MemoryShare> MemoryLedger::TakeFraction(std::string name, double fraction
                                                uint64_t unit_bytes, uint64_t min_bytes,
                                                uint64_t max_bytes) {
   const std::lock_guard lock(mutex_);
+  name = NameOf(std::move(name));
   const uint64_t free = capacity_bytes_ - taken_bytes_;
   auto bytes = std::min(max_bytes, static_cast<uint64_t>(fraction * static_cast<double>(free)));
   bytes = bytes / unit_bytes * unit_bytes;
@@ -81,6 +83,24 @@ Result<MemoryShare> MemoryLedger::TakeFraction(std::string name, double fraction
   taken_.push_back({id, {std::move(name), bytes}});
   taken_bytes_ += bytes;
   return MemoryShare(this, id, bytes);
+}
+
+MemoryLedger::OwnerScope::OwnerScope(MemoryLedger& ledger, std::string owner)
+    : ledger_(ledger), outer_(ledger.SetOwner(std::move(owner))) {}
+
+MemoryLedger::OwnerScope::~OwnerScope() { ledger_.SetOwner(std::move(outer_)); }
+
+std::string MemoryLedger::SetOwner(std::string owner) {
+  const std::lock_guard lock(mutex_);
+  const auto id = std::this_thread::get_id();
+  std::string before = std::exchange(owners_[id], std::move(owner));
+  if (owners_[id].empty()) owners_.erase(id);
+  return before;
+}
+
+std::string MemoryLedger::NameOf(std::string name) const {
+  const auto owner = owners_.find(std::this_thread::get_id());
+  return owner == owners_.end() ? name : owner->second + ": " + name;
 }
 
 std::vector<MemoryLedger::Entry> MemoryLedger::entries() const {

@@ -5,9 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "inflight/status.h"
@@ -56,6 +58,19 @@ class MemoryLedger {
   Result<MemoryShare> TakeFraction(std::string name, double fraction, uint64_t unit_bytes,
                                    uint64_t min_bytes, uint64_t max_bytes);
 
+  // While it lives, what this thread takes stands under the name of `owner`: "owner: weights".
+  class OwnerScope {
+   public:
+    OwnerScope(MemoryLedger& ledger, std::string owner);
+    OwnerScope(const OwnerScope&) = delete;
+    OwnerScope& operator=(const OwnerScope&) = delete;
+    ~OwnerScope();
+
+   private:
+    MemoryLedger& ledger_;
+    std::string outer_;  // restored at the end
+  };
+
   struct Entry {
     std::string name;
     uint64_t bytes;
@@ -65,6 +80,8 @@ class MemoryLedger {
  private:
   friend class MemoryShare;
   void Return(uint64_t id);
+  std::string NameOf(std::string name) const;  // with its owner; under the lock
+  std::string SetOwner(std::string owner);     // returns the one before
 
   struct Taken {
     uint64_t id;
@@ -75,6 +92,7 @@ class MemoryLedger {
   std::vector<Taken> taken_;
   uint64_t taken_bytes_ = 0;
   uint64_t next_id_ = 1;
+  std::map<std::thread::id, std::string> owners_;  // of threads that load
 };
 
 // One device of the process. The CPU's capacity is the memory available to this process at creation
