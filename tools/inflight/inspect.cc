@@ -9,6 +9,7 @@
 #include "command_line.h"
 #include "commands.h"
 #include "executor/memory_plan.h"
+#include "inspect_repository.h"
 #include "tensor/device.h"
 
 namespace inflight::tool {
@@ -18,7 +19,8 @@ namespace fs = std::filesystem;
 
 const Usage kUsage = {"inflight inspect DIR",
                       "Shows what is in a Hugging Face, checkpoint, engine or model-repository "
-                      "directory, and the memory that serving it takes."};
+                      "directory, and the memory that serving it takes;\nof a repository also what "
+                      "becomes of each key of its configurations."};
 
 struct Options {
   ExecutorOptions executor;
@@ -97,32 +99,6 @@ Status InspectModel(const fs::path& dir, const Options& options) {
   return Status::Ok();
 }
 
-bool IsRepository(const fs::path& dir) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(dir, error))
-    if (entry.is_directory(error) && fs::exists(entry.path() / "config.pbtxt", error)) return true;
-  return false;
-}
-
-// Models of a repository by name; engines in version directories with their plans.
-Status InspectRepository(const fs::path& dir, const Options& options) {
-  fmt::print("{}: model repository\n", dir.string());
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(dir, error)) {
-    if (!entry.is_directory(error)) continue;
-    fmt::print("\nmodel {}\n", entry.path().filename().string());
-    for (const auto& version : fs::directory_iterator(entry.path(), error)) {
-      if (!version.is_directory(error)) continue;
-      const bool has_model = fs::exists(version.path() / "config.json", error);
-      fmt::print("version {}{}\n", version.path().filename().string(), has_model ? ":" : "");
-      if (!has_model) continue;
-      if (const Status status = InspectModel(version.path(), options); !status.ok())
-        fmt::print("  {}\n", status.message());
-    }
-  }
-  return Status::Ok();
-}
-
 }  // namespace
 
 int InspectMain(Args args) {
@@ -133,8 +109,8 @@ int InspectMain(Args args) {
   if (*parsed == Parsed::kHelpShown) return 0;
   if (positionals.size() != 1)
     return Fail(InvalidArgument("one directory is needed; usage: " + kUsage.line));
-  const Status status = IsRepository(positionals[0]) ? InspectRepository(positionals[0], options)
-                                                     : InspectModel(positionals[0], options);
+  const auto repository = InspectRepository(positionals[0], options.executor, options.dtype);
+  const Status status = repository ? *repository : InspectModel(positionals[0], options);
   return status.ok() ? 0 : Fail(status);
 }
 

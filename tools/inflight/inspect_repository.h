@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// inflight inspect of a model repository: a start without executors. Configurations, engines' sizes
+// and tokenizers are read as `serve` reads them, so that the report is the one it would log.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "inflight/executor.h"
+#include "inflight/status.h"
+
+namespace inflight::tool {
+
+// None where `dir` is no repository. An error says that a model would end the start of `serve`.
+std::optional<Status> InspectRepository(const std::filesystem::path& dir,
+                                        const ExecutorOptions& options,
+                                        const std::optional<std::string>& dtype);
+
+}  // namespace inflight::tool

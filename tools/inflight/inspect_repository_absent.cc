@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// A build without the server (-DINFLIGHT_SERVER=OFF) knows no repositories.
+#include "inspect_repository.h"
+
+namespace inflight::tool {
+
+std::optional<Status> InspectRepository(const std::filesystem::path&, const ExecutorOptions&,
+                                        const std::optional<std::string>&) {
+  return std::nullopt;
+}
+
+}  // namespace inflight::tool
