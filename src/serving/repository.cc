@@ -131,6 +131,7 @@ void Repository::FindPartners(const std::vector<Candidate>& candidates) {
       return c.kind == ModelKind::kLlm && c.parsed.config.name() == name;
     });
   };
+  open_shares_ = 0;
   for (const Candidate& candidate : candidates) {
     const ModelConfig& config = candidate.parsed.config;
     std::vector<std::string> members;

@@ -3,6 +3,9 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "tensor/buffer.h"
 #include "tensor/stream.h"
@@ -74,6 +77,26 @@ TEST(MemoryLedgerTest, SharesAreBookedAndReturned) {
   }
   EXPECT_EQ(ledger.free_bytes(), 1000U);
   EXPECT_TRUE(ledger.entries().empty());
+}
+
+TEST(MemoryLedgerTest, SharesStandUnderTheNameOfTheirOwner) {
+  const auto device = Device::CpuWithCapacity(1, 1000);
+  MemoryLedger& ledger = device->ledger();
+  auto nobodys = ledger.Take("a", 1);
+  std::vector<Result<MemoryShare>> shares;
+  {
+    const MemoryLedger::OwnerScope outer(ledger, "outer");
+    {
+      const MemoryLedger::OwnerScope inner(ledger, "inner");
+      shares.push_back(ledger.Take("b", 1));
+      std::thread([&] { shares.push_back(ledger.Take("c", 1)); }).join();  // another's thread
+    }
+    shares.push_back(ledger.TakeFraction("d", 0.5, 1, 1, 1));
+  }
+  shares.push_back(ledger.Take("e", 1));
+  std::vector<std::string> names;
+  for (const auto& entry : ledger.entries()) names.push_back(entry.name);
+  EXPECT_EQ(names, std::vector<std::string>({"a", "inner: b", "c", "outer: d", "e"}));
 }
 
 TEST(MemoryLedgerTest, AFractionIsRoundedToUnitsAndKeptWithinItsBounds) {
