@@ -58,6 +58,16 @@ TEST(LlmResponse, OnlyRequestedOutputsAreMade) {
               ElementsAre("sequence_length"));
 }
 
+TEST(LlmResponse, TheBatchIndexIsSentByReleasesThatDeclareIt) {
+  const std::vector<std::string> declared = {"output_ids", "batch_index"};
+  const auto outputs =
+      MakeLlmOutputs({}, {.with_dummies = true, .with_batch_index = true}, declared);
+  ASSERT_EQ(outputs.size(), 2U);
+  EXPECT_EQ(outputs[1].name, "batch_index");
+  EXPECT_THAT(outputs[1].shape, ElementsAre(1, 1));
+  EXPECT_EQ(MakeLlmOutputs({}, {.with_dummies = true}, declared).size(), 1U);
+}
+
 TEST(LlmResponse, ZerosOfAnySizeAreZero) {
   for (const int n : {0, 1, 256, 257, 5000}) {
     const Tensor zeros = Zeros("z", {1, 1, n}, n);

@@ -129,6 +129,28 @@ TEST(Postprocessing, PassesProbabilitiesThrough) {
   EXPECT_EQ(*contract::ReadFloat(*Collector::Find(got.last(), "OUT_CUM_LOG_PROBS")), -2.5F);
 }
 
+// The 0.5 release has no lengths; 0.12 and 0.13 pass the row's index through.
+TEST(Postprocessing, OlderAndLaterTensorsAreTakenAsTheFileDeclaresThem) {
+  TestModels models;
+  ::inference::ModelConfig config;
+  config.set_name("postprocessing");
+  config.set_max_batch_size(8);
+  for (const char* name : {"TOKENS_BATCH", "BATCH_INDEX"}) config.add_input()->set_name(name);
+  for (const char* name : {"OUTPUT", "OUT_BATCH_INDEX"}) config.add_output()->set_name(name);
+  PostprocessingModel model(
+      config, "1", {.tokenizer = models.postprocessing->tokenizer(), .text_pool = nullptr});
+  const Tensor ids = Tensor::FromValues<int32_t>("TOKENS_BATCH", DataType::kInt32, {1, 2, 2},
+                                                 std::vector<int32_t>{'a', 'b', 'c', 'd'});
+  Collector got;
+  model.Infer(MakeRequest({ids, Int("BATCH_INDEX", 0)}), got.Handler());
+  ASSERT_TRUE(got.status().ok()) << got.status().ToString();
+  EXPECT_THAT(*Collector::Find(got.last(), "OUTPUT")->Strings(), ElementsAre("ab", "cd"));
+  EXPECT_EQ(*contract::ReadInt32(*Collector::Find(got.last(), "OUT_BATCH_INDEX")), 0);
+  Collector without;
+  model.Infer(MakeRequest({ids}), without.Handler());
+  EXPECT_EQ(Collector::Find(without.last(), "OUT_BATCH_INDEX"), nullptr);
+}
+
 TEST(Postprocessing, LengthsMustFitTheIds) {
   TestModels models;
   Collector got;
