@@ -18,6 +18,7 @@ constexpr const char* kModelFiles[] = {"tokenizer.json",
                                        "vocab.json",
                                        "merges.txt",
                                        "tokenizer.model",
+                                       "spiece.model",
                                        "generation_config.json",
                                        "chat_template.jinja"};
 
@@ -44,9 +45,10 @@ Status CheckDistinct(const std::filesystem::path& from, const std::filesystem::p
 }
 
 std::filesystem::path TokenizerDir(const std::filesystem::path& dir) {
-  return FileExists(dir / "tokenizer.json") || FileExists(dir / "vocab.json")
-             ? dir
-             : std::filesystem::path();
+  for (const char* name : {"tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model"}) {
+    if (FileExists(dir / name)) return dir;
+  }
+  return {};
 }
 
 }  // namespace inflight::builder

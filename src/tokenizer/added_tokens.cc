@@ -36,39 +36,6 @@ bool IsSingleWord(std::string_view text, size_t begin, size_t end) {
 
 }  // namespace
 
-void StringMatcher::Add(std::string_view pattern, TokenId id) {
-  if (pattern.empty()) return;
-  uint32_t node = 0;
-  for (const char c : pattern) {
-    const uint64_t edge = static_cast<uint64_t>(node) << 8 | static_cast<uint8_t>(c);
-    const auto [it, inserted] = edges_.try_emplace(edge, num_nodes_);
-    if (inserted) {
-      ++num_nodes_;
-      id_of_node_.push_back(-1);
-    }
-    node = it->second;
-  }
-  id_of_node_[node] = id;
-  is_first_byte_[static_cast<uint8_t>(pattern[0])] = true;
-}
-
-std::optional<StringMatcher::Match> StringMatcher::FindFrom(std::string_view text,
-                                                            size_t begin) const {
-  for (; begin < text.size(); ++begin) {
-    if (!is_first_byte_[static_cast<uint8_t>(text[begin])]) continue;
-    std::optional<Match> longest;
-    uint32_t node = 0;
-    for (size_t i = begin; i < text.size(); ++i) {
-      const auto it = edges_.find(static_cast<uint64_t>(node) << 8 | static_cast<uint8_t>(text[i]));
-      if (it == edges_.end()) break;
-      node = it->second;
-      if (id_of_node_[node] >= 0) longest = Match{begin, i + 1, id_of_node_[node]};
-    }
-    if (longest) return longest;
-  }
-  return std::nullopt;
-}
-
 Status AddedTokens::Add(AddedToken token, const Vocab& vocab, const Normalizer& normalizer) {
   if (token.content.empty()) return Status::Ok();
   if (token.content.size() > kMaxContentBytes) {

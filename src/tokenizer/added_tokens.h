@@ -5,8 +5,6 @@
 // Threads: immutable after loading; all methods are thread-safe.
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,6 +16,7 @@
 #include "inflight/request.h"
 #include "inflight/status.h"
 #include "tokenizer/normalizer.h"
+#include "tokenizer/string_matcher.h"
 #include "tokenizer/vocab.h"
 
 namespace inflight::tokenizer {
@@ -29,25 +28,6 @@ struct AddedToken {
   bool single_word = false;  // only between characters that are not \w
   bool lstrip = false;       // takes the blanks before it along
   bool rstrip = false;       // takes the blanks behind it along
-};
-
-// Finds strings of a set in a text: the leftmost, of those the longest, without overlaps.
-class StringMatcher {
- public:
-  void Add(std::string_view pattern, TokenId id);  // a pattern given again takes the new id
-  bool empty() const { return num_nodes_ == 1; }
-
-  struct Match {
-    size_t begin, end;
-    TokenId id;
-  };
-  std::optional<Match> FindFrom(std::string_view text, size_t begin) const;
-
- private:
-  std::unordered_map<uint64_t, uint32_t> edges_;  // node << 8 | byte -> node
-  std::vector<TokenId> id_of_node_ = {-1};        // -1: no pattern ends here
-  uint32_t num_nodes_ = 1;
-  std::array<bool, 256> is_first_byte_{};
 };
 
 class AddedTokens {

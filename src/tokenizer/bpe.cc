@@ -11,9 +11,12 @@
 namespace inflight::tokenizer {
 namespace {
 
-constexpr std::string_view kMetaspace = "\xE2\x96\x81";  // U+2581
 // Up to here scanning an array for the least rank beats a heap.
 constexpr size_t kMaxShortWord = 48;
+
+bool CrossesWords(std::string_view left, std::string_view right) {
+  return right.starts_with(kMetaspace) && !left.ends_with(kMetaspace);
+}
 
 }  // namespace
 
@@ -44,12 +47,30 @@ Result<BpeModel> BpeModel::Create(Vocab vocab, const std::vector<MergePair>& mer
     }
     model.merges_.Set(*left, *right, {static_cast<uint32_t>(i), *merged});
   }
+  model.IndexBytes();
   model.IndexCharacters();
-  model.FindWordBoundary(merges);
+  model.FindWordBoundary(std::any_of(merges.begin(), merges.end(), [](const MergePair& m) {
+    return CrossesWords(m.first, m.second);
+  }));
   return model;
 }
 
-void BpeModel::IndexCharacters() {
+BpeModel BpeModel::FromRanked(Vocab vocab, const std::vector<RankedMerge>& merges,
+                              const std::vector<TokenId>& characters, BpeConfig config) {
+  BpeModel model;
+  model.vocab_ = std::move(vocab);
+  model.config_ = std::move(config);
+  model.merges_ = MergeTable(merges.size());
+  for (const RankedMerge& m : merges) model.merges_.Set(m.left, m.right, m.merge);
+  model.IndexBytes();
+  for (const TokenId id : characters) model.AddCharacter(id);
+  model.FindWordBoundary(std::any_of(merges.begin(), merges.end(), [&](const RankedMerge& m) {
+    return CrossesWords(model.vocab_.Token(m.left), model.vocab_.Token(m.right));
+  }));
+  return model;
+}
+
+void BpeModel::IndexBytes() {
   if (config_.unk_token) unk_id_ = vocab_.Find(*config_.unk_token).value_or(-1);
   for (size_t b = 0; b < 256; ++b) {
     byte_ids_[b] = vocab_.Find(ByteAlphabet::Get().Symbol(static_cast<uint8_t>(b))).value_or(-1);
@@ -58,34 +79,37 @@ void BpeModel::IndexCharacters() {
     fallback_ids_[b] = vocab_.Find(name).value_or(-1);
   }
   ascii_ids_.fill(-1);
+}
+
+void BpeModel::IndexCharacters() {
   for (TokenId id = 0; id < vocab_.end_id(); ++id) {
     const std::string_view token = vocab_.Token(id);
-    if (token.empty()) continue;
-    const Char c = CharAt(token.data());
-    if (c.size != token.size()) continue;
-    if (c.code < 128) {
-      ascii_ids_[c.code] = id;
-    } else {
-      character_ids_[c.code] = id;
-    }
+    if (!token.empty() && CharAt(token.data()).size == token.size()) AddCharacter(id);
+  }
+}
+
+void BpeModel::AddCharacter(TokenId id) {
+  const Char c = CharAt(vocab_.Token(id).data());
+  if (c.code < 128) {
+    ascii_ids_[c.code] = id;
+  } else {
+    character_ids_[c.code] = id;
   }
 }
 
 // Without a pre-tokenizer the whole text is one word (Llama 2). If no merge joins a token that
 // starts with U+2581 to one that does not end with it, merging never crosses such a place, and the
 // words between them can be encoded one by one with the same result.
-void BpeModel::FindWordBoundary(const std::vector<MergePair>& merges) {
-  const bool has_mark = vocab_.Find(kMetaspace).has_value();
+void BpeModel::FindWordBoundary(bool merges_cross) {
+  const bool has_mark = vocab_.Find(kMetaspace).has_value() && CharacterId(0x2581) >= 0;
   const bool unk_ends_so = config_.unk_token && config_.unk_token->ends_with(kMetaspace);
-  splits_at_metaspace_ =
-      has_mark && !unk_ends_so && !config_.pieces_are_bytes && !config_.ignore_merges &&
-      std::none_of(merges.begin(), merges.end(), [](const MergePair& m) {
-        return m.second.starts_with(kMetaspace) && !m.first.ends_with(kMetaspace);
-      });
+  splits_at_metaspace_ = has_mark && !unk_ends_so && !config_.pieces_are_bytes &&
+                         !config_.ignore_merges && !merges_cross;
 }
 
-void BpeModel::Encode(std::string_view piece, BpeScratch& scratch,
+void BpeModel::Encode(std::string_view piece, ModelScratch& any_scratch,
                       std::vector<TokenId>& out) const {
+  auto& scratch = static_cast<BpeScratch&>(any_scratch);
   if (!splits_at_metaspace_) return EncodeWord(piece, scratch, out);
   size_t begin = 0;
   while (begin < piece.size()) {

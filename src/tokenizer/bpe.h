@@ -18,6 +18,7 @@
 #include "inflight/request.h"
 #include "inflight/status.h"
 #include "tokenizer/merge_table.h"
+#include "tokenizer/model.h"
 #include "tokenizer/vocab.h"
 
 namespace inflight::tokenizer {
@@ -49,8 +50,7 @@ class WordCache {
   std::vector<Entry> entries_;
 };
 
-// Working memory of Encode, reused from call to call.
-struct BpeScratch {
+struct BpeScratch final : ModelScratch {
   struct Node {  // of long words: a list over positions
     TokenId id;
     int32_t prev, next;       // -1: none
@@ -62,7 +62,6 @@ struct BpeScratch {
   std::vector<Node> nodes;
   std::vector<uint64_t> heap;  // rank << 32 | position, least first
   std::string spelled;
-  bool unk_missing = false;  // set when a character had no token and unk_token is not in the vocab
 };
 
 struct BpeConfig {
@@ -73,21 +72,34 @@ struct BpeConfig {
   bool pieces_are_bytes = false;  // pieces come as plain bytes, not in the byte alphabet
 };
 
-class BpeModel {
+// Tokens `left` and `right` become `merge.id`. Several pairs may share a rank.
+struct RankedMerge {
+  TokenId left, right;
+  MergeTable::Merge merge;
+};
+
+class BpeModel final : public Model {
  public:
   using MergePair = std::pair<std::string_view, std::string_view>;
 
   // kInvalidArgument: a merge of tokens that the vocabulary lacks.
   static Result<BpeModel> Create(Vocab vocab, const std::vector<MergePair>& merges,
                                  BpeConfig config);
+  // By ids; a word starts as tokens of `characters`, ids of tokens of one character each.
+  static BpeModel FromRanked(Vocab vocab, const std::vector<RankedMerge>& merges,
+                             const std::vector<TokenId>& characters, BpeConfig config);
 
-  const Vocab& vocab() const { return vocab_; }
-  // Appends the ids of `piece` (not empty) to `out`.
-  void Encode(std::string_view piece, BpeScratch& scratch, std::vector<TokenId>& out) const;
+  std::unique_ptr<ModelScratch> NewScratch() const override {
+    return std::make_unique<BpeScratch>();
+  }
+  void Encode(std::string_view piece, ModelScratch& scratch,
+              std::vector<TokenId>& out) const override;
 
  private:
+  void IndexBytes();
   void IndexCharacters();
-  void FindWordBoundary(const std::vector<MergePair>& merges);
+  void AddCharacter(TokenId id);
+  void FindWordBoundary(bool merges_cross);
   void EncodeWord(std::string_view word, BpeScratch& scratch, std::vector<TokenId>& out) const;
   void EncodeUncached(std::string_view word, BpeScratch& scratch, std::vector<TokenId>& out) const;
   void SplitCharacters(std::string_view word, BpeScratch& scratch) const;
@@ -96,7 +108,6 @@ class BpeModel {
   void MergeShort(BpeScratch& scratch) const;
   void MergeLong(BpeScratch& scratch) const;
 
-  Vocab vocab_;
   MergeTable merges_;
   BpeConfig config_;
   TokenId unk_id_ = -1;

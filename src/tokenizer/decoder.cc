@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "tokenizer/sentencepiece_stage.h"
 #include "tokenizer/unicode.h"
 
 namespace inflight::tokenizer {
@@ -334,6 +335,8 @@ std::unique_ptr<DecodeStage> MakeStage(const DecoderStep& step, DecodeStage& nex
       return std::make_unique<StripStage>(step, next);
     case Kind::kJoin:
       return std::make_unique<JoinStage>(step, next);
+    case Kind::kSentencePiece:
+      return std::make_unique<SentencePieceStage>(step, next);
   }
   return nullptr;
 }

@@ -18,19 +18,22 @@ namespace inflight::tokenizer {
 
 struct DecoderStep {
   enum class Kind {
-    kByteLevel,     // byte alphabet -> bytes; U+FFFD for what is no UTF-8
-    kMetaspace,     // content -> blank; nothing in the first token if strips_first
-    kReplace,       // pattern -> content, within a token
-    kByteFallback,  // a run of <0xNN> tokens -> its characters, or a U+FFFD for each
-    kFuse,          // all tokens -> one
-    kStrip,         // up to start / stop times content off the ends of each token
-    kJoin,          // a blank between tokens: what the package does without a decoder
+    kByteLevel,      // byte alphabet -> bytes; U+FFFD for what is no UTF-8
+    kMetaspace,      // content -> blank; nothing in the first token if strips_first
+    kReplace,        // pattern -> content, within a token
+    kByteFallback,   // a run of <0xNN> tokens -> its characters, or a U+FFFD for each
+    kFuse,           // all tokens -> one
+    kStrip,          // up to start / stop times content off the ends of each token
+    kJoin,           // a blank between tokens: what the package does without a decoder
+    kSentencePiece,  // all of SentencePiece's own decoding (sentencepiece_stage.h)
   };
   Kind kind;
   std::string content;
   std::string literal;                          // kReplace by a string; else pattern
   std::shared_ptr<const SplitPattern> pattern;  // kReplace by a regex
-  bool strips_first = false;
+  bool strips_first = false;                    // kMetaspace, kSentencePiece
+  bool strips_all = false;  // kSentencePiece: off every piece until there is text, not off one
+  bool has_bytes = false;   // kSentencePiece: <0xNN> pieces are bytes
   uint32_t start = 0, stop = 0;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "tokenizer/bpe.h"
 #include "tokenizer/components.h"
 #include "tokenizer/json.h"
 
@@ -137,7 +138,7 @@ Status ReadAddedTokens(const JsonObject& root, Definition& definition) {
     ASSIGN_OR_RETURN(token.lstrip, json.Bool("lstrip"));
     ASSIGN_OR_RETURN(token.rstrip, json.Bool("rstrip"));
     const Status added =
-        definition.added.Add(std::move(token), definition.model.vocab(), definition.normalizer);
+        definition.added.Add(std::move(token), definition.model->vocab(), definition.normalizer);
     if (!added.ok()) return added.WithPrefix(json.path());
   }
   return Status::Ok();
@@ -200,7 +201,8 @@ Result<Definition> ReadTokenizerJson(std::string_view json) {
   Definition definition;
   RETURN_IF_ERROR(ReadComponents(root, definition));
   ASSIGN_OR_RETURN(const JsonObject model, root.Object("model"));
-  ASSIGN_OR_RETURN(definition.model, ReadModel(model, definition.pre_tokenizer.pieces_are_bytes()));
+  ASSIGN_OR_RETURN(BpeModel bpe, ReadModel(model, definition.pre_tokenizer.pieces_are_bytes()));
+  definition.model = std::make_shared<BpeModel>(std::move(bpe));
   RETURN_IF_ERROR(ReadAddedTokens(root, definition));
   return definition;
 }
@@ -224,7 +226,7 @@ Result<Definition> ReadVocabAndMerges(std::string_view vocab_json, std::string_v
   definition.decoder = Decoder({{.kind = DecoderStep::Kind::kByteLevel}});
   auto model = BpeModel::Create(*std::move(vocab), merges, {.pieces_are_bytes = true});
   if (!model.ok()) return model.status().WithPrefix("merges.txt");
-  definition.model = *std::move(model);
+  definition.model = std::make_shared<BpeModel>(*std::move(model));
   return definition;
 }
 

@@ -2,13 +2,16 @@
 // A tokenizer as its files define it: what the readers make and TokenizerImpl runs.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "tokenizer/added_tokens.h"
-#include "tokenizer/bpe.h"
 #include "tokenizer/decoder.h"
+#include "tokenizer/model.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/pre_tokenizer.h"
 
@@ -22,18 +25,19 @@ struct TemplatePart {
 };
 
 struct Definition {
-  BpeModel model;
+  std::shared_ptr<const Model> model;
   AddedTokens added;
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   std::vector<TemplatePart> post_processor = {{.is_sequence = true}};
   Decoder decoder;
+  std::map<TokenId, std::string> decoder_forms;  // where they are not the tokens themselves
   std::optional<TokenId> bos_id, eos_id, pad_id;
 
   // Id of an added token or one of the vocabulary.
   std::optional<TokenId> Find(std::string_view token) const {
     const auto id = added.Find(token);
-    return id ? id : model.vocab().Find(token);
+    return id ? id : model->vocab().Find(token);
   }
 };
 

@@ -102,8 +102,10 @@ TEST(FromJson, ATokenListedTwiceIsAnError) {
 TEST_F(LoadTest, ADirectoryWithoutATokenizerSaysWhatWasSought) {
   EXPECT_EQ(Load().status().code(), StatusCode::kNotFound);
   EXPECT_THAT(Load().status().message(), HasSubstr("tokenizer.json, vocab.json"));
+  EXPECT_THAT(Load().status().message(), HasSubstr("tokenizer.model, spiece.model"));
   Write("tokenizer.model", "x");
-  EXPECT_EQ(Load().status().code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(Load().status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(Load().status().message(), HasSubstr((dir_ / "tokenizer.model").string()));
 }
 
 TEST_F(LoadTest, MessagesNameTheFile) {

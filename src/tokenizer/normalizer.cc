@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "tokenizer/sentencepiece_normalizer.h"
 #include "tokenizer/unicode.h"
 
 namespace inflight::tokenizer {
@@ -148,6 +149,9 @@ Status ApplyStep(const NormalizerStep& step, std::string& text) {
       return Status::Ok();
     case Kind::kStrip:
       Strip(step, text);
+      return Status::Ok();
+    case Kind::kSentencePiece:
+      step.sentencepiece->Apply(text);
       return Status::Ok();
   }
   return Status::Ok();

@@ -16,6 +16,8 @@
 
 namespace inflight::tokenizer {
 
+class SentencePieceNormalizer;
+
 struct NormalizerStep {
   enum class Kind {
     kPrepend,
@@ -26,12 +28,14 @@ struct NormalizerStep {
     kNfkd,
     kLowercase,
     kStripAccents,
-    kStrip
+    kStrip,
+    kSentencePiece
   };
   Kind kind;
   std::string content;                           // kPrepend, kReplace
   std::shared_ptr<const SplitPattern> pattern;   // kReplace
   bool strip_left = false, strip_right = false;  // kStrip
+  std::shared_ptr<const SentencePieceNormalizer> sentencepiece;
 };
 
 class Normalizer {

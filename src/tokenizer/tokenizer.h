@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text <-> token ids, as the Hugging Face `tokenizers` package does it, id by id.
+// Text <-> token ids, as the Hugging Face `tokenizers` package and the `sentencepiece` package do
+// it, id by id.
 //
-// Read from `tokenizer.json` (byte-level BPE; BPE with byte fallback), or from `vocab.json` +
-// `merges.txt` (GPT-2). Kinds that are not built are refused by name at load. Special-token
-// settings come from tokenizer_config.json, special_tokens_map.json where they exist. Threads: a
-// loaded Tokenizer is immutable; all methods are thread-safe.
+// Read from the first of these that a directory has: `tokenizer.json` (byte-level BPE; BPE with
+// byte fallback), `vocab.json` + `merges.txt` (GPT-2), `tokenizer.model` or `spiece.model`
+// (SentencePiece BPE and Unigram; load_sentencepiece.h says how they are dressed). Kinds that are
+// not built are refused by name at load. Special-token settings come from tokenizer_config.json,
+// special_tokens_map.json and added_tokens.json where they exist. Threads: a loaded Tokenizer is
+// immutable; all methods are thread-safe.
 #pragma once
 
 #include <filesystem>
@@ -25,8 +28,9 @@ class Tokenizer {
   // From a model directory. kNotFound names the files looked for; kInvalidArgument names the file
   // and what is wrong with it.
   static Result<std::shared_ptr<const Tokenizer>> Load(const std::filesystem::path& dir);
-  // From the content of a tokenizer.json; for tests and fuzzers.
+  // From the content of a tokenizer.json, or of a tokenizer.model alone; for tests and fuzzers.
   static Result<std::shared_ptr<const Tokenizer>> FromJson(std::string_view tokenizer_json);
+  static Result<std::shared_ptr<const Tokenizer>> FromSentencePiece(std::string_view model);
 
   virtual ~Tokenizer() = default;
 

@@ -19,7 +19,7 @@ class TokenizerImpl::ScratchLoan {
   explicit ScratchLoan(const TokenizerImpl& owner) : owner_(owner) {
     const std::lock_guard lock(owner.scratch_mutex_);
     if (owner.free_scratch_.empty()) {
-      scratch_ = std::make_unique<BpeScratch>();
+      scratch_ = owner.definition_.model->NewScratch();
     } else {
       scratch_ = std::move(owner.free_scratch_.back());
       owner.free_scratch_.pop_back();
@@ -34,16 +34,16 @@ class TokenizerImpl::ScratchLoan {
   ScratchLoan(const ScratchLoan&) = delete;
   ScratchLoan& operator=(const ScratchLoan&) = delete;
 
-  BpeScratch& operator*() { return *scratch_; }
+  ModelScratch& operator*() { return *scratch_; }
 
  private:
   const TokenizerImpl& owner_;
-  std::unique_ptr<BpeScratch> scratch_;
+  std::unique_ptr<ModelScratch> scratch_;
 };
 
 TokenizerImpl::TokenizerImpl(Definition definition)
     : definition_(std::move(definition)),
-      vocab_size_(std::max(definition_.model.vocab().end_id(), definition_.added.end_id())) {
+      vocab_size_(std::max(definition_.model->vocab().end_id(), definition_.added.end_id())) {
   PrepareDecoding();
 }
 
@@ -51,9 +51,11 @@ void TokenizerImpl::PrepareDecoding() {
   is_special_.resize(static_cast<size_t>(vocab_size_));
   for (TokenId id = 0; id < vocab_size_; ++id) {
     const AddedToken* added = definition_.added.Get(id);
-    if (added == nullptr && !definition_.model.vocab().Has(id)) continue;
-    const std::string_view form =
-        added ? definition_.added.DecoderForm(id) : definition_.model.vocab().Token(id);
+    if (added == nullptr && !definition_.model->vocab().Has(id)) continue;
+    const auto other = definition_.decoder_forms.find(id);
+    const std::string_view form = other != definition_.decoder_forms.end() ? other->second
+                                  : added ? definition_.added.DecoderForm(id)
+                                          : definition_.model->vocab().Token(id);
     decoded_.Set(id, definition_.decoder.Prepare(form));
     is_special_[static_cast<size_t>(id)] = definition_.added.IsSpecialContent(IdToToken(id));
   }
@@ -89,7 +91,7 @@ Result<std::vector<TokenId>> TokenizerImpl::Encode(std::string_view text,
   return ApplyTemplate(std::move(ids), add_special_tokens);
 }
 
-Status TokenizerImpl::EncodeText(std::string_view text, bool starts_input, BpeScratch& scratch,
+Status TokenizerImpl::EncodeText(std::string_view text, bool starts_input, ModelScratch& scratch,
                                  std::vector<TokenId>& ids) const {
   std::string normalized(text);
   RETURN_IF_ERROR(definition_.normalizer.Apply(normalized));
@@ -110,13 +112,13 @@ Status TokenizerImpl::EncodeText(std::string_view text, bool starts_input, BpeSc
   return Status::Ok();
 }
 
-Status TokenizerImpl::EncodeNormalized(std::string text, bool starts_input, BpeScratch& scratch,
+Status TokenizerImpl::EncodeNormalized(std::string text, bool starts_input, ModelScratch& scratch,
                                        std::vector<TokenId>& ids) const {
   const auto size = static_cast<uint32_t>(text.size());
   Pieces pieces{.text = std::move(text), .list = {{0, size}}, .starts_input = starts_input};
   RETURN_IF_ERROR(definition_.pre_tokenizer.Apply(pieces));
   for (const Pieces::Piece& piece : pieces.list) {
-    definition_.model.Encode(
+    definition_.model->Encode(
         std::string_view(pieces.text).substr(piece.begin, piece.end - piece.begin), scratch, ids);
   }
   return Status::Ok();
@@ -164,7 +166,7 @@ std::optional<TokenId> TokenizerImpl::TokenToId(std::string_view token) const {
 
 std::string_view TokenizerImpl::IdToToken(TokenId id) const {
   const AddedToken* added = definition_.added.Get(id);
-  return added ? std::string_view(added->content) : definition_.model.vocab().Token(id);
+  return added ? std::string_view(added->content) : definition_.model->vocab().Token(id);
 }
 
 bool TokenizerImpl::IsSpecial(TokenId id) const {

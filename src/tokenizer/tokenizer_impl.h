@@ -34,12 +34,12 @@ class TokenizerImpl final : public Tokenizer {
                   DecodeStream& stream) const;
 
  private:
-  // Lends each call a BpeScratch: one lock per call, and caches that stay warm.
+  // Lends each call a ModelScratch: one lock per call, and caches that stay warm.
   class ScratchLoan;
 
-  Status EncodeText(std::string_view text, bool starts_input, BpeScratch& scratch,
+  Status EncodeText(std::string_view text, bool starts_input, ModelScratch& scratch,
                     std::vector<TokenId>& ids) const;
-  Status EncodeNormalized(std::string text, bool starts_input, BpeScratch& scratch,
+  Status EncodeNormalized(std::string text, bool starts_input, ModelScratch& scratch,
                           std::vector<TokenId>& ids) const;
   std::vector<TokenId> ApplyTemplate(std::vector<TokenId> ids, bool add_special_tokens) const;
   void PrepareDecoding();
@@ -49,7 +49,7 @@ class TokenizerImpl final : public Tokenizer {
   StringTable decoded_;           // what the decoder's stream takes, by id
   std::vector<bool> is_special_;  // by id
   mutable std::mutex scratch_mutex_;
-  mutable std::vector<std::unique_ptr<BpeScratch>> free_scratch_;
+  mutable std::vector<std::unique_ptr<ModelScratch>> free_scratch_;
 };
 
 }  // namespace inflight::tokenizer

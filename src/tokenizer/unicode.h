@@ -15,6 +15,7 @@
 namespace inflight::tokenizer {
 
 inline constexpr std::string_view kReplacementChar = "\xEF\xBF\xBD";  // U+FFFD
+inline constexpr std::string_view kMetaspace = "\xE2\x96\x81";  // U+2581, a blank in vocabularies
 
 struct Char {
   char32_t code;
