@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encode on one thread: ours beside the `tokenizers` package, on the same texts, passes taken in turns.
+"""Encode on one thread: ours beside the `tokenizers` and `sentencepiece` packages, on the same texts, passes taken in turns.
 
-    INFLIGHT_BIN_DIR=build/release/bin python bench/tokenizer/bench_encode.py [--repeats N] [--tokenizer FILE]...
+    INFLIGHT_BIN_DIR=build/release/bin python bench/tokenizer/bench_encode.py [--repeats N] [--only NAME] [--tokenizer FILE]...
 
 Without --tokenizer, tokenizers of each family are trained on one half of the sources of Python's library and timed on
-the other half (texts of about 2 KiB, as prompts are). The package runs encode_batch_fast, its quickest way: no offsets,
-and one call for all texts. Prints CSV; MB are 10^6 bytes of UTF-8; spread is (max - min) / median over the passes.
+the other half (texts of about 2 KiB, as prompts are). The packages get all texts in one call, their quickest way
+(`tokenizers`: encode_batch_fast, without offsets). Prints CSV; MB are 10^6 bytes of UTF-8; spread is (max - min) / median
+over the passes.
 """
 
 import argparse
 import csv
+import functools
+import io
 import json
 import os
 import pathlib
@@ -27,12 +30,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "tokenizer"))
 
 import recipes  # noqa: E402
+import sentencepiece  # noqa: E402
 import texts  # noqa: E402
 from tokenizer_driver import Driver  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
 
 TEXT_CHARS = 2048
 VOCAB_SIZE = 32000
+SENTENCEPIECE_VOCAB_SIZE = 16000
+SENTENCEPIECE_SENTENCES = 60000
 COLUMNS = [
     "device", "commit", "tokenizer", "bytes", "ids", "inflight_mb_per_s", "inflight_spread", "package_mb_per_s",
     "package_spread", "ratio",
@@ -57,20 +63,47 @@ def cut(sources):
     return pieces + mixed
 
 
-def trained(folder, sources):
-    """Files of one tokenizer per family, by name."""
+def train_sentencepiece(model_type, sources, **options):
+    lines = [line for source in sources for line in source.splitlines() if line.strip()]
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines[:SENTENCEPIECE_SENTENCES] + texts.SAMPLES[1:]),
+        model_writer=out,
+        model_type=model_type,
+        vocab_size=SENTENCEPIECE_VOCAB_SIZE,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **options,
+    )
+    return out.getvalue()
+
+
+def makers(sources):
+    """What saves one tokenizer per family to a path, by name."""
     recipes.training_texts = lambda: cut(sources)
-    files = {}
-    for name, make in {
+    llama = {"byte_fallback": True, "normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+    packages = {
         "gpt2": lambda: recipes._byte_level(vocab_size=VOCAB_SIZE),
         "llama3": lambda: recipes._byte_level(recipes.LLAMA3, vocab_size=VOCAB_SIZE, edit=recipes._set_model(ignore_merges=True)),
         "llama2": lambda: recipes._metaspace("normalizers", VOCAB_SIZE),
         "metaspace": lambda: recipes._metaspace("first", VOCAB_SIZE),
-    }.items():
-        print(f"training {name}", file=sys.stderr)
-        files[name] = folder / f"{name}.json"
-        make().save(str(files[name]))
-    return files
+    }
+    models = {
+        "sentencepiece bpe": lambda: train_sentencepiece("bpe", sources, allow_whitespace_only_pieces=True, **llama),
+        "sentencepiece unigram": lambda: train_sentencepiece("unigram", sources, **llama),
+        "sentencepiece unigram nmt_nfkc": lambda: train_sentencepiece("unigram", sources),
+    }
+
+    def save_json(make, folder):
+        make().save(str(folder / "tokenizer.json"))
+        return folder / "tokenizer.json"
+
+    def save_model(make, folder):
+        (folder / "tokenizer.model").write_bytes(make())
+        return folder / "tokenizer.model"
+
+    saves = {name: functools.partial(save_json, make) for name, make in packages.items()}
+    return saves | {name: functools.partial(save_model, make) for name, make in models.items()}
 
 
 def cpu_name():
@@ -88,16 +121,22 @@ def commit():
 def time_passes(path, corpus, corpus_path, repeats):
     """Seconds of every pass of ours and of the package's, and whether the number of ids agrees."""
     driver = Driver()
-    reply = driver.load(path)
+    if path.suffix == ".model":
+        reply = driver.load(path.parent)
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        encode_all = functools.partial(processor.encode, corpus, num_threads=1)
+    else:
+        reply = driver.load(path)
+        oracle = Tokenizer.from_file(str(path))
+        encode_all = functools.partial(oracle.encode_batch_fast, corpus, add_special_tokens=False)
     assert "error" not in reply, reply
-    oracle = Tokenizer.from_file(str(path))
     ours, theirs, num_ids = [], [], None
     for i in range(repeats + 1):  # the first pass of each warms up
         reply = driver.call(op="time_encode", path=str(corpus_path), repeats=1)
         start = time.perf_counter()
-        encodings = oracle.encode_batch_fast(corpus, add_special_tokens=False)
+        encodings = encode_all()
         seconds = time.perf_counter() - start
-        num_ids = sum(len(encoding.ids) for encoding in encodings)
+        num_ids = sum(len(getattr(encoding, "ids", encoding)) for encoding in encodings)
         assert num_ids == reply["num_ids"], (num_ids, reply["num_ids"])
         if i > 0:
             ours += reply["seconds"]
@@ -109,7 +148,8 @@ def time_passes(path, corpus, corpus_path, repeats):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--tokenizer", action="append", default=[], help="a tokenizer.json to time")
+    parser.add_argument("--tokenizer", action="append", default=[], help="a tokenizer.json or tokenizer.model to time")
+    parser.add_argument("--only", default="", help="train and time those whose names hold this")
     args = parser.parse_args()
 
     sources = library_sources()
@@ -119,10 +159,14 @@ def main():
     writer.writerow(COLUMNS)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        files = {path: pathlib.Path(path) for path in args.tokenizer} or trained(folder, sources[0::2])
+        saves = {path: lambda _, path=path: pathlib.Path(path) for path in args.tokenizer} or makers(sources[0::2])
         corpus_path = folder / "corpus.json"
         corpus_path.write_text(json.dumps(corpus))
-        for name, path in files.items():
+        for name, save in saves.items():
+            if args.only not in name:
+                continue
+            (folder / name.replace("/", "_")).mkdir()
+            path = save(folder / name.replace("/", "_"))
             ours, theirs, num_ids = time_passes(path, corpus, corpus_path, args.repeats)
             row = [cpu_name(), commit(), name, num_bytes, num_ids]
             for seconds in (ours, theirs):
