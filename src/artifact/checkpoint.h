@@ -6,7 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "artifact/safetensors.h"
+#include "artifact/tensor_set.h"
 
 namespace inflight::artifact {
 

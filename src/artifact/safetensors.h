@@ -11,48 +11,19 @@
 #include <filesystem>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "artifact/output_file.h"
-#include "base/file.h"
+#include "artifact/stored_tensor.h"
 #include "tensor/tensor_view.h"
 
 namespace inflight::artifact {
-
-struct StoredTensor {
-  std::string name;
-  DType dtype = DType::kF32;
-  Shape shape;
-  std::span<const std::byte> data;  // in the mapping; unaligned
-};
 
 // Reads the header of one file's bytes and checks every promise of it: sizes, offsets, no gap, no
 // overlap, no repeated name. `file` is for messages; truncation is kDataLoss, the rest
 // kInvalidArgument.
 Result<std::vector<StoredTensor>> ParseSafetensors(std::span<const std::byte> bytes,
                                                    std::string_view file);
-
-// The tensors of one or several mapped files under unique names.
-class TensorSet {
- public:
-  static Result<TensorSet> OpenFile(const std::filesystem::path& path);
-
-  // A Hugging Face directory: model.safetensors, or the shards that model.safetensors.index.json
-  // names.
-  static Result<TensorSet> OpenModel(const std::filesystem::path& dir);
-
-  const StoredTensor* Find(std::string_view name) const;
-  const std::vector<StoredTensor>& tensors() const { return tensors_; }
-
- private:
-  Status Add(const std::filesystem::path& path);
-  Status AddShards(const std::filesystem::path& index_path);
-
-  std::vector<MappedFile> files_;
-  std::vector<StoredTensor> tensors_;
-  std::unordered_map<std::string, size_t> by_name_;  // -> index in tensors_
-};
 
 // What a file will hold, in the order of writing.
 struct TensorSpec {

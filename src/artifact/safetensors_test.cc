@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "artifact/tensor_set.h"
 #include "artifact/test_files.h"
 
 namespace inflight::artifact {
@@ -111,16 +112,7 @@ TEST(Safetensors, RefusesWhatTheFormatDoesNotAllow) {
   EXPECT_THAT(Parse(huge).status().message(), HasSubstr("at most 100000000 are allowed"));
 }
 
-class SafetensorsFileTest : public FileTest {
- protected:
-  void Write(const std::string& name, const std::vector<TensorSpec>& specs, size_t num_bytes) {
-    auto writer = SafetensorsWriter::Create(dir() / name, specs);
-    ASSERT_TRUE(writer.ok()) << writer.status().ToString();
-    const std::string data(num_bytes, 'x');
-    ASSERT_TRUE(writer->Append(BytesOf(data)).ok());
-    ASSERT_TRUE(writer->Finish().ok());
-  }
-};
+using SafetensorsFileTest = FileTest;
 
 TEST_F(SafetensorsFileTest, WhatIsWrittenIsRead) {
   auto writer = SafetensorsWriter::Create(dir() / "w.safetensors",
@@ -149,50 +141,6 @@ TEST_F(SafetensorsFileTest, UnfinishedFilesLeaveNothing) {
     ASSERT_TRUE(writer.ok());
   }
   EXPECT_TRUE(std::filesystem::is_empty(dir()));
-}
-
-TEST_F(SafetensorsFileTest, ShardsAreOneModel) {
-  Write("model-1.safetensors", {{"a", DType::kU8, {2}}}, 2);
-  Write("model-2.safetensors", {{"b", DType::kU8, {3}}}, 3);
-  const auto index = dir() / "model.safetensors.index.json";
-  ASSERT_TRUE(
-      WriteFile(index,
-                R"({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})")
-          .ok());
-  const auto set = TensorSet::OpenModel(dir());
-  ASSERT_TRUE(set.ok()) << set.status().ToString();
-  EXPECT_EQ(set->tensors().size(), 2U);
-  EXPECT_NE(set->Find("b"), nullptr);
-
-  ASSERT_TRUE(WriteFile(index, R"({"weight_map": {"c": "model-1.safetensors"}})").ok());
-  EXPECT_THAT(TensorSet::OpenModel(dir()).status().message(),
-              HasSubstr("c: is not in model-1.safetensors"));
-  ASSERT_TRUE(WriteFile(index, R"({"weight_map": {"a": "gone.safetensors"}})").ok());
-  EXPECT_EQ(TensorSet::OpenModel(dir()).status().code(), StatusCode::kNotFound);
-}
-
-TEST_F(SafetensorsFileTest, AnIndexCannotLeaveItsDirectory) {
-  for (const char* name : {"../x.safetensors", "/etc/passwd", "..", "", "a/b"}) {
-    ASSERT_TRUE(WriteFile(dir() / "model.safetensors.index.json",
-                          std::string(R"({"weight_map": {"a": ")") + name + "\"}}")
-                    .ok());
-    EXPECT_THAT(TensorSet::OpenModel(dir()).status().message(), HasSubstr("same directory"));
-  }
-}
-
-TEST_F(SafetensorsFileTest, OneNameInTwoShardsIsAnError) {
-  Write("1.safetensors", {{"a", DType::kU8, {2}}}, 2);
-  Write("2.safetensors", {{"a", DType::kU8, {2}}, {"b", DType::kU8, {1}}}, 3);
-  ASSERT_TRUE(WriteFile(dir() / "model.safetensors.index.json",
-                        R"({"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}})")
-                  .ok());
-  EXPECT_THAT(TensorSet::OpenModel(dir()).status().message(), HasSubstr("a: is in another shard"));
-}
-
-TEST_F(SafetensorsFileTest, PickledWeightsAreRefusedByName) {
-  ASSERT_TRUE(WriteFile(dir() / "pytorch_model.bin", "x").ok());
-  EXPECT_THAT(TensorSet::OpenModel(dir()).status().message(),
-              HasSubstr("pytorch_model.bin is not read"));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "artifact/engine_file.h"
+#include "artifact/tensor_set.h"
 #include "builder/test_models.h"
 #include "model/weight_slots.h"
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "artifact/checkpoint.h"
+#include "artifact/safetensors.h"
 #include "builder/builder.h"
 #include "builder/hf_config.h"
 #include "builder/model_files.h"

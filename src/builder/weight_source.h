@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "artifact/safetensors.h"
+#include "artifact/tensor_set.h"
 #include "model/config.h"
 #include "model/weight_slots.h"
 

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "artifact/safetensors.h"
+#include "artifact/tensor_set.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "builder/builder.h"

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "artifact/pickle.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+
+#include "artifact/pickle_opcode.h"
+#include "artifact/printable.h"
+
+namespace inflight::artifact {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "numbers are read without swapping");
+
+using Kind = PickleValue::Kind;
+
+// Far above any state dict: one of 2,000 tensors takes some 40,000 values and 300 KB.
+constexpr size_t kMaxPickleBytes = size_t{64} << 20;
+constexpr size_t kMaxValues = size_t{1} << 22;
+constexpr size_t kMaxMarks = 1000;
+constexpr uint8_t kMaxProtocol = 5;
+
+struct AllowedGlobal {
+  std::string_view module;
+  std::string_view name;
+  PickleGlobal global;
+  DType dtype = DType::kF32;  // of a storage type
+};
+constexpr AllowedGlobal kAllowedGlobals[] = {
+    {"collections", "OrderedDict", PickleGlobal::kOrderedDict},
+    {"torch._utils", "_rebuild_tensor_v2", PickleGlobal::kRebuildTensor},
+    {"torch._utils", "_rebuild_parameter", PickleGlobal::kRebuildParameter},
+    {"torch", "FloatStorage", PickleGlobal::kStorageType, DType::kF32},
+    {"torch", "HalfStorage", PickleGlobal::kStorageType, DType::kF16},
+    {"torch", "BFloat16Storage", PickleGlobal::kStorageType, DType::kBF16},
+    {"torch", "DoubleStorage", PickleGlobal::kStorageType, DType::kF64},
+    {"torch", "CharStorage", PickleGlobal::kStorageType, DType::kI8},
+    {"torch", "ByteStorage", PickleGlobal::kStorageType, DType::kU8},
+    {"torch", "ShortStorage", PickleGlobal::kStorageType, DType::kI16},
+    {"torch", "IntStorage", PickleGlobal::kStorageType, DType::kI32},
+    {"torch", "LongStorage", PickleGlobal::kStorageType, DType::kI64},
+    {"torch", "BoolStorage", PickleGlobal::kStorageType, DType::kBool},
+};
+
+// The only attribute that BUILD may give to an OrderedDict: versions of a module's buffers, which
+// nothing here needs.
+constexpr std::string_view kMetadataKey = "_metadata";
+
+class PickleReader {
+ public:
+  explicit PickleReader(std::span<const std::byte> bytes)
+      : text_(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kMaxPickleBytes)),
+        is_cut_(bytes.size() > kMaxPickleBytes) {}
+
+  Result<Pickle> Read() {
+    while (!is_done_) {
+      op_at_ = at_;
+      uint8_t op = 0;
+      Status status = ReadNumber(op);
+      if (status.ok()) status = Step(op);
+      if (!status.ok()) return status.WithPrefix(Where(op));
+    }
+    pickle_.num_bytes = at_;
+    return std::move(pickle_);
+  }
+
+ private:
+  std::string Where(uint8_t op) const {
+    const std::string_view name = PickleOpName(op);
+    if (op_at_ == text_.size() || name.empty()) return fmt::format("pickle: byte {}", op_at_);
+    return fmt::format("pickle: byte {}: {}", op_at_, name);
+  }
+
+  // What an opcode reads.
+
+  Result<std::string_view> Take(uint64_t num_bytes) {
+    if (num_bytes > text_.size() - at_) {
+      if (is_cut_)
+        return InvalidArgument(
+            fmt::format("longer than {} bytes, the bound of what describes "
+                        "tensors",
+                        kMaxPickleBytes));
+      return DataLoss("truncated");
+    }
+    const std::string_view taken = text_.substr(at_, num_bytes);
+    at_ += num_bytes;
+    return taken;
+  }
+
+  template <typename T>
+  Status ReadNumber(T& number) {
+    ASSIGN_OR_RETURN(const std::string_view bytes, Take(sizeof(T)));
+    std::memcpy(&number, bytes.data(), sizeof(T));
+    return Status::Ok();
+  }
+
+  template <typename Length>
+  Result<std::string_view> TakeCounted() {
+    Length num_bytes = 0;
+    RETURN_IF_ERROR(ReadNumber(num_bytes));
+    return Take(num_bytes);
+  }
+
+  Result<std::string_view> TakeLine() {
+    const size_t end = text_.find('\n', at_);
+    if (end == std::string_view::npos) return Take(text_.size() - at_ + 1);
+    ASSIGN_OR_RETURN(std::string_view line, Take(end - at_ + 1));
+    line.remove_suffix(1);
+    return line;
+  }
+
+  // The stack of indices; marks hold its heights.
+
+  const PickleValue& At(PickleIdx idx) const { return pickle_.values[idx]; }
+
+  size_t HeightAboveMark() const { return stack_.size() - (marks_.empty() ? 0 : marks_.back()); }
+
+  Result<PickleIdx> Pop() {
+    if (HeightAboveMark() == 0) return InvalidArgument("the stack is empty");
+    const PickleIdx top = stack_.back();
+    stack_.pop_back();
+    return top;
+  }
+
+  // The value that the opcode changes, left on the stack.
+  Result<PickleIdx> Top(Kind kind) const {
+    if (HeightAboveMark() == 0) return InvalidArgument("the stack is empty");
+    const Kind found = At(stack_.back()).kind;
+    if (found != kind)
+      return Unimplemented(
+          fmt::format("of {}, {} is needed", PickleKindName(found), PickleKindName(kind)));
+    return stack_.back();
+  }
+
+  Result<std::vector<PickleIdx>> PopToMark() {
+    if (marks_.empty()) return InvalidArgument("there is no mark");
+    std::vector<PickleIdx> items(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()),
+                                 stack_.end());
+    stack_.resize(marks_.back());
+    marks_.pop_back();
+    return items;
+  }
+
+  Status Push(PickleValue value) {
+    if (pickle_.values.size() == kMaxValues)
+      return InvalidArgument(fmt::format("more than {} values", kMaxValues));
+    stack_.push_back(static_cast<PickleIdx>(pickle_.values.size()));
+    pickle_.values.push_back(std::move(value));
+    return Status::Ok();
+  }
+  Status PushKind(Kind kind) { return Push({.kind = kind}); }
+  Status PushNumber(Kind kind, int64_t number) { return Push({.kind = kind, .number = number}); }
+  Status PushItems(Kind kind, std::vector<PickleIdx> items) {
+    return Push({.kind = kind, .items = std::move(items)});
+  }
+  Status PushText(const Result<std::string_view>& text) {
+    if (!text.ok()) return text.status();
+    return Push({.kind = Kind::kText, .text = *text});
+  }
+
+  // The opcodes.
+
+  Status Step(uint8_t op) {
+    switch (static_cast<PickleOp>(op)) {
+      case PickleOp::kProto:
+        return Proto();
+      case PickleOp::kFrame:
+        return TakeFrame();
+      case PickleOp::kStop:
+        return Stop();
+      case PickleOp::kMark:
+        return Mark();
+      case PickleOp::kNone:
+        return PushKind(Kind::kNone);
+      case PickleOp::kNewTrue:
+        return PushNumber(Kind::kBool, 1);
+      case PickleOp::kNewFalse:
+        return PushNumber(Kind::kBool, 0);
+      case PickleOp::kBinInt:
+        return Int<int32_t>();
+      case PickleOp::kBinInt1:
+        return Int<uint8_t>();
+      case PickleOp::kBinInt2:
+        return Int<uint16_t>();
+      case PickleOp::kLong1:
+        return Long();
+      case PickleOp::kBinFloat:
+        RETURN_IF_ERROR(Take(sizeof(double)).status());
+        return PushKind(Kind::kFloat);
+      case PickleOp::kShortBinUnicode:
+        return PushText(TakeCounted<uint8_t>());
+      case PickleOp::kBinUnicode:
+        return PushText(TakeCounted<uint32_t>());
+      case PickleOp::kBinUnicode8:
+        return PushText(TakeCounted<uint64_t>());
+      case PickleOp::kEmptyTuple:
+        return PushKind(Kind::kTuple);
+      case PickleOp::kTuple1:
+        return Tuple(1);
+      case PickleOp::kTuple2:
+        return Tuple(2);
+      case PickleOp::kTuple3:
+        return Tuple(3);
+      case PickleOp::kTuple: {
+        ASSIGN_OR_RETURN(std::vector<PickleIdx> items, PopToMark());
+        return PushItems(Kind::kTuple, std::move(items));
+      }
+      case PickleOp::kEmptyList:
+        return PushKind(Kind::kList);
+      case PickleOp::kAppend:
+        return Extend(Kind::kList, 1);
+      case PickleOp::kAppends:
+        return ExtendFromMark(Kind::kList);
+      case PickleOp::kEmptyDict:
+        return PushKind(Kind::kDict);
+      case PickleOp::kSetItem:
+        return Extend(Kind::kDict, 2);
+      case PickleOp::kSetItems:
+        return ExtendFromMark(Kind::kDict);
+      case PickleOp::kBinPut:
+        return Put<uint8_t>();
+      case PickleOp::kLongBinPut:
+        return Put<uint32_t>();
+      case PickleOp::kMemoize:
+        return PutAt(static_cast<uint32_t>(memo_.size()));
+      case PickleOp::kBinGet:
+        return Get<uint8_t>();
+      case PickleOp::kLongBinGet:
+        return Get<uint32_t>();
+      case PickleOp::kGlobal: {
+        ASSIGN_OR_RETURN(const std::string_view module, TakeLine());
+        ASSIGN_OR_RETURN(const std::string_view name, TakeLine());
+        return PushGlobal(module, name);
+      }
+      case PickleOp::kStackGlobal:
+        return StackGlobal();
+      case PickleOp::kBinPersId:
+        return PersistentId();
+      case PickleOp::kReduce:
+        return Reduce();
+      case PickleOp::kBuild:
+        return Build();
+    }
+    if (PickleOpName(op).empty()) return InvalidArgument(fmt::format("0x{:02x} is no opcode", op));
+    return Unimplemented("this opcode is refused: no state dict of tensors needs it");
+  }
+
+  Status Mark() {
+    if (marks_.size() == kMaxMarks)
+      return InvalidArgument(fmt::format("more than {} marks within each other", kMaxMarks));
+    marks_.push_back(stack_.size());
+    return Status::Ok();
+  }
+
+  Status Proto() {
+    uint8_t protocol = 0;
+    RETURN_IF_ERROR(ReadNumber(protocol));
+    if (protocol > kMaxProtocol)
+      return Unimplemented(fmt::format("got {}, at most {} is read", protocol, kMaxProtocol));
+    return Status::Ok();
+  }
+
+  // Frames only help readers of streams; what they promise is not relied on.
+  Status TakeFrame() {
+    uint64_t num_bytes = 0;
+    return ReadNumber(num_bytes);
+  }
+
+  Status Stop() {
+    if (!marks_.empty() || stack_.size() != 1)
+      return InvalidArgument(fmt::format("{} values on the stack, one is needed", stack_.size()));
+    pickle_.root = stack_.front();
+    is_done_ = true;
+    return Status::Ok();
+  }
+
+  template <typename T>
+  Status Int() {
+    T number = 0;
+    RETURN_IF_ERROR(ReadNumber(number));
+    return PushNumber(Kind::kInt, number);
+  }
+
+  // Two's complement of any length.
+  Status Long() {
+    ASSIGN_OR_RETURN(const std::string_view bytes, TakeCounted<uint8_t>());
+    if (bytes.size() > sizeof(int64_t)) return Push({.kind = Kind::kHugeInt, .text = bytes});
+    const bool is_negative = !bytes.empty() && (static_cast<uint8_t>(bytes.back()) & 0x80U) != 0;
+    int64_t number = is_negative ? -1 : 0;
+    std::memcpy(&number, bytes.data(), bytes.size());
+    return PushNumber(Kind::kInt, number);
+  }
+
+  Status Tuple(size_t num_items) {
+    if (HeightAboveMark() < num_items) return InvalidArgument("the stack is empty");
+    std::vector<PickleIdx> items(stack_.end() - static_cast<std::ptrdiff_t>(num_items),
+                                 stack_.end());
+    stack_.resize(stack_.size() - num_items);
+    return PushItems(Kind::kTuple, std::move(items));
+  }
+
+  Status Extend(Kind kind, size_t num_items) {
+    if (HeightAboveMark() <= num_items) return InvalidArgument("the stack is empty");
+    const std::vector<PickleIdx> items(stack_.end() - static_cast<std::ptrdiff_t>(num_items),
+                                       stack_.end());
+    stack_.resize(stack_.size() - num_items);
+    return AddItems(kind, items);
+  }
+
+  Status ExtendFromMark(Kind kind) {
+    ASSIGN_OR_RETURN(const std::vector<PickleIdx> items, PopToMark());
+    if (kind == Kind::kDict && items.size() % 2 != 0)
+      return InvalidArgument("a key without a value");
+    return AddItems(kind, items);
+  }
+
+  Status AddItems(Kind kind, const std::vector<PickleIdx>& items) {
+    ASSIGN_OR_RETURN(const PickleIdx target, Top(kind));
+    std::vector<PickleIdx>& all = pickle_.values[target].items;
+    all.insert(all.end(), items.begin(), items.end());
+    return Status::Ok();
+  }
+
+  Status PutAt(uint32_t key) {
+    if (HeightAboveMark() == 0) return InvalidArgument("the stack is empty");
+    memo_[key] = stack_.back();
+    if (memo_.size() > kMaxValues)
+      return InvalidArgument(fmt::format("more than {} values are kept", kMaxValues));
+    return Status::Ok();
+  }
+  template <typename Key>
+  Status Put() {
+    Key key = 0;
+    RETURN_IF_ERROR(ReadNumber(key));
+    return PutAt(key);
+  }
+  template <typename Key>
+  Status Get() {
+    Key key = 0;
+    RETURN_IF_ERROR(ReadNumber(key));
+    const auto found = memo_.find(key);
+    if (found == memo_.end()) return InvalidArgument(fmt::format("nothing is kept as {}", key));
+    stack_.push_back(found->second);
+    return Status::Ok();
+  }
+
+  Status PushGlobal(std::string_view module, std::string_view name) {
+    for (const AllowedGlobal& allowed : kAllowedGlobals)
+      if (allowed.module == module && allowed.name == name)
+        return Push({.kind = Kind::kGlobal, .global = allowed.global, .dtype = allowed.dtype});
+    return Unimplemented(fmt::format("global {} is refused: only dense tensors are made",
+                                     Printable(fmt::format("{}.{}", module, name))));
+  }
+
+  Status StackGlobal() {
+    ASSIGN_OR_RETURN(const PickleIdx name, Pop());
+    ASSIGN_OR_RETURN(const PickleIdx module, Pop());
+    if (At(module).kind != Kind::kText || At(name).kind != Kind::kText)
+      return InvalidArgument("two texts are needed");
+    return PushGlobal(At(module).text, At(name).text);
+  }
+
+  Status PersistentId() {
+    ASSIGN_OR_RETURN(const PickleIdx id, Pop());
+    if (At(id).kind != Kind::kTuple)
+      return InvalidArgument(fmt::format("persistent id is {}, the tuple of a storage is needed",
+                                         PickleKindName(At(id).kind)));
+    return PushItems(Kind::kStorage, {id});
+  }
+
+  // "Calls" one of the three callables: notes the result's kind and its arguments.
+  Status Reduce() {
+    ASSIGN_OR_RETURN(const PickleIdx args_idx, Pop());
+    ASSIGN_OR_RETURN(const PickleIdx callable_idx, Pop());
+    const PickleValue& args = At(args_idx);
+    const PickleValue& callable = At(callable_idx);
+    if (callable.kind != Kind::kGlobal)
+      return Unimplemented(fmt::format("call of {} is refused", PickleKindName(callable.kind)));
+    if (args.kind != Kind::kTuple)
+      return InvalidArgument(
+          fmt::format("arguments are {}, a tuple is needed", PickleKindName(args.kind)));
+    switch (callable.global) {
+      case PickleGlobal::kOrderedDict:
+        if (!args.items.empty())
+          return Unimplemented("call of OrderedDict with arguments is refused");
+        return PushKind(Kind::kDict);
+      case PickleGlobal::kRebuildTensor:
+        return PushItems(Kind::kTensor, {args_idx});
+      case PickleGlobal::kRebuildParameter:
+        if (args.items.empty() || At(args.items[0]).kind != Kind::kTensor)
+          return InvalidArgument("call of _rebuild_parameter: a tensor is needed");
+        stack_.push_back(args.items[0]);
+        return Status::Ok();
+      case PickleGlobal::kStorageType:
+        break;
+    }
+    return Unimplemented("call of a storage type is refused");
+  }
+
+  Status Build() {
+    ASSIGN_OR_RETURN(const PickleIdx state, Pop());
+    RETURN_IF_ERROR(Top(Kind::kDict).status());
+    if (At(state).kind != Kind::kDict)
+      return Unimplemented(
+          fmt::format("state is {}, a dict is needed", PickleKindName(At(state).kind)));
+    const std::vector<PickleIdx>& items = At(state).items;
+    if (items.empty()) return Status::Ok();
+    const PickleValue& key = At(items.front());
+    if (key.kind != Kind::kText || key.text != kMetadataKey)
+      return Unimplemented(fmt::format(
+          "attribute {} is refused",
+          key.kind == Kind::kText ? Printable(key.text) : std::string(PickleKindName(key.kind))));
+    if (items.size() != 2)
+      return Unimplemented(
+          fmt::format("{} attributes, only {} is allowed", items.size() / 2, kMetadataKey));
+    return Status::Ok();
+  }
+
+  std::string_view text_;
+  const bool is_cut_;
+  size_t at_ = 0;
+  size_t op_at_ = 0;
+  bool is_done_ = false;
+  Pickle pickle_;
+  std::vector<PickleIdx> stack_;
+  std::vector<size_t> marks_;
+  std::unordered_map<uint32_t, PickleIdx> memo_;
+};
+
+}  // namespace
+
+std::string_view PickleKindName(Kind kind) {
+  switch (kind) {
+    case Kind::kNone:
+      return "None";
+    case Kind::kBool:
+      return "a bool";
+    case Kind::kInt:
+    case Kind::kHugeInt:
+      return "a whole number";
+    case Kind::kFloat:
+      return "a float";
+    case Kind::kText:
+      return "a text";
+    case Kind::kTuple:
+      return "a tuple";
+    case Kind::kList:
+      return "a list";
+    case Kind::kDict:
+      return "a dict";
+    case Kind::kGlobal:
+      return "a global";
+    case Kind::kTensor:
+      return "a tensor";
+    case Kind::kStorage:
+      return "a storage";
+  }
+  return "";
+}
+
+Result<Pickle> ReadPickle(std::span<const std::byte> bytes) { return PickleReader(bytes).Read(); }
+
+}  // namespace inflight::artifact

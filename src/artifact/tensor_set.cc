@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "artifact/tensor_set.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "artifact/json_file.h"
+#include "artifact/safetensors.h"
+#include "artifact/torch_file.h"
+
+namespace inflight::artifact {
+
+using nlohmann::json;
+
+Result<TensorSet> TensorSet::OpenFile(const std::filesystem::path& path) {
+  TensorSet set;
+  RETURN_IF_ERROR(set.Add(path, Format::kSafetensors));
+  return set;
+}
+
+Result<TensorSet> TensorSet::OpenModel(const std::filesystem::path& dir) {
+  struct Kind {
+    const char* single;
+    const char* index;
+    Format format;
+  };
+  static constexpr Kind kKinds[] = {
+      {"model.safetensors", "model.safetensors.index.json", Format::kSafetensors},
+      {"pytorch_model.bin", "pytorch_model.bin.index.json", Format::kTorch}};
+  TensorSet set;
+  for (const Kind& kind : kKinds) {
+    if (FileExists(dir / kind.single)) {
+      RETURN_IF_ERROR(set.Add(dir / kind.single, kind.format));
+      return set;
+    }
+    if (FileExists(dir / kind.index)) {
+      RETURN_IF_ERROR(set.AddShards(dir / kind.index, kind.format));
+      return set;
+    }
+  }
+  return NotFound(fmt::format(
+      "{}: no weights: neither model.safetensors nor pytorch_model.bin, nor an index of shards of "
+      "either (model.safetensors.index.json, pytorch_model.bin.index.json)",
+      dir.string()));
+}
+
+Result<std::vector<StoredTensor>> TensorSet::Parse(const MappedFile& file, std::string_view name,
+                                                   Format format) {
+  if (format == Format::kSafetensors) return ParseSafetensors(file.bytes(), name);
+  ASSIGN_OR_RETURN(TorchTensors parsed, ParseTorchFile(file.bytes(), name));
+  for (auto& buffer : parsed.gathered) gathered_.push_back(std::move(buffer));
+  return std::move(parsed.tensors);
+}
+
+Status TensorSet::Add(const std::filesystem::path& path, Format format) {
+  ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
+  ASSIGN_OR_RETURN(std::vector<StoredTensor> tensors, Parse(file, path.string(), format));
+  for (StoredTensor& tensor : tensors) {
+    if (!by_name_.emplace(tensor.name, tensors_.size()).second)
+      return InvalidArgument(
+          fmt::format("{}: {}: is in another shard too", path.string(), tensor.name));
+    tensors_.push_back(std::move(tensor));
+  }
+  files_.push_back(std::move(file));
+  return Status::Ok();
+}
+
+Status TensorSet::AddShards(const std::filesystem::path& index_path, Format format) {
+  ASSIGN_OR_RETURN(const json index, ReadJsonFile(index_path));
+  const auto map = index.find("weight_map");
+  if (map == index.end() || !map->is_object())
+    return InvalidArgument(index_path.string() + ": weight_map: an object is needed");
+  std::set<std::string> shards;
+  for (const auto& [name, shard] : map->items()) {
+    const std::string file = shard.is_string() ? shard.get<std::string>() : "";
+    if (file.empty() || std::filesystem::path(file).filename() != file || file == "..")
+      return InvalidArgument(fmt::format(
+          "{}: weight_map: {}: got {}, the name of a file in the same directory is needed",
+          index_path.string(), name, Abbreviate(shard)));
+    shards.insert(file);
+  }
+  for (const std::string& shard : shards)
+    RETURN_IF_ERROR(Add(index_path.parent_path() / shard, format));
+  for (const auto& [name, shard] : map->items())
+    if (Find(name) == nullptr)
+      return Status(StatusCode::kDataLoss, fmt::format("{}: {}: is not in {}", index_path.string(),
+                                                       name, shard.get<std::string>()));
+  return Status::Ok();
+}
+
+const StoredTensor* TensorSet::Find(std::string_view name) const {
+  const auto found = by_name_.find(std::string(name));
+  return found == by_name_.end() ? nullptr : &tensors_[found->second];
+}
+
+}  // namespace inflight::artifact

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors of a model's weight files, opened by mapping.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "artifact/stored_tensor.h"
+#include "base/file.h"
+#include "inflight/status.h"
+
+namespace inflight::artifact {
+
+// The tensors of one or several mapped files under unique names.
+class TensorSet {
+ public:
+  // A safetensors file.
+  static Result<TensorSet> OpenFile(const std::filesystem::path& path);
+
+  // A Hugging Face directory: model.safetensors, or the shards that model.safetensors.index.json
+  // names, or pytorch_model.bin, or the shards that pytorch_model.bin.index.json names; the first
+  // of them that is there.
+  static Result<TensorSet> OpenModel(const std::filesystem::path& dir);
+
+  const StoredTensor* Find(std::string_view name) const;
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }
+
+ private:
+  enum class Format { kSafetensors, kTorch };
+  Status Add(const std::filesystem::path& path, Format format);
+  Status AddShards(const std::filesystem::path& index_path, Format format);
+  Result<std::vector<StoredTensor>> Parse(const MappedFile& file, std::string_view name,
+                                          Format format);
+
+  std::vector<MappedFile> files_;
+  std::vector<std::unique_ptr<std::byte[]>> gathered_;  // tensors that no file holds densely
+  std::vector<StoredTensor> tensors_;
+  std::unordered_map<std::string, size_t> by_name_;  // -> index in tensors_
+};
+
+}  // namespace inflight::artifact
