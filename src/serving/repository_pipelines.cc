@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "artifact/hub_cache.h"
 #include "base/log.h"
 #include "contract/text_parameters.h"
 #include "serving/pipeline_model.h"
@@ -50,7 +51,9 @@ Result<std::shared_ptr<const tokenizer::Tokenizer>> Repository::LoadTokenizer(
   const std::string& model = candidate.parsed.config.name();
   fs::path dir;
   if (!named.empty()) {
-    dir = FindTokenizer(ResolvePath(named, candidate.dir));
+    auto place = artifact::ResolveModelDir(ResolvePath(named, candidate.dir));
+    if (!place.ok()) return place.status().WithPrefix("tokenizer_dir");
+    dir = FindTokenizer(*place);
   } else {
     const LoadedLlm* llm = LlmOf(model);
     if (llm == nullptr) {

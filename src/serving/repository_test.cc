@@ -232,6 +232,18 @@ TEST_F(RepositoryTest, ANamedTokenizerThatIsNotThereEndsTheStart) {
   EXPECT_THAT(failed.status().message(), HasSubstr("/no/such/tokenizer"));
 }
 
+TEST_F(RepositoryTest, ATokenizerMayBeNamedByItsHubId) {
+  WriteServable("repo");
+  const std::string file = "repo/postprocessing/config.pbtxt";
+  auto text = ReadFile(Path(file), 1 << 20);
+  ASSERT_TRUE(text.ok());
+  text->replace(text->find("${tokenizer_dir}"), 16, "org/not-in-the-cache");
+  Write(file, *text);
+  const auto failed = CreateServerWith({.model_repositories = {Path("repo")}}, Loader());
+  EXPECT_THAT(failed.status().message(), HasSubstr("tokenizer_dir: org/not-in-the-cache"));
+  EXPECT_THAT(failed.status().message(), HasSubstr("models--org--not-in-the-cache"));
+}
+
 TEST_F(RepositoryTest, AnEmptyVersionDirectoryIsNamed) {
   WriteRepository("repo", "");
   const auto failed = CreateServerWith({.model_repositories = {Path("repo")}}, Loader());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // inflight build: checkpoint or Hugging Face directory -> engine directory.
+#include "artifact/hub_cache.h"
 #include "builder/builder.h"
 #include "command_line.h"
 #include "commands.h"
@@ -22,7 +23,7 @@ config::Schema<Options> MakeSchema() {
   schema.Section("Build");
   schema.Add(
       "checkpoint_dir", [](Options& o) -> auto& { return o.build.checkpoint_dir; },
-      "Checkpoint, or a Hugging Face model directory.");
+      "Checkpoint, or a Hugging Face model directory, or org/name in the hub's local cache.");
   schema.Add(
       "output_dir", [](Options& o) -> auto& { return o.build.output_dir; },
       "Directory of the engine.");
@@ -65,6 +66,9 @@ int BuildMain(Args args) {
   if (options.build.checkpoint_dir.empty() || options.build.output_dir.empty())
     return Fail(
         InvalidArgument("--checkpoint-dir and --output-dir are needed; usage: " + kUsage.line));
+  const auto checkpoint_dir = artifact::ResolveModelDir(options.build.checkpoint_dir);
+  if (!checkpoint_dir.ok()) return Fail(checkpoint_dir.status().WithPrefix("--checkpoint-dir"));
+  options.build.checkpoint_dir = *checkpoint_dir;
   if (options.dtype != "auto") options.build.dtype = DTypeFromName(options.dtype);
   ProgressBar bar("build");
   const Status status = builder::Build(

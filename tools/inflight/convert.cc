@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // inflight convert: Hugging Face directory -> checkpoint.
+#include "artifact/hub_cache.h"
 #include "builder/builder.h"
 #include "command_line.h"
 #include "commands.h"
@@ -18,7 +19,7 @@ config::Schema<builder::ConvertOptions> MakeSchema() {
   schema.Section("Convert");
   schema.Add(
       "model_dir", [](Options& o) -> auto& { return o.model_dir; },
-      "Hugging Face model directory.");
+      "Hugging Face model directory, or org/name in the hub's local cache.");
   schema.Add(
       "output_dir", [](Options& o) -> auto& { return o.output_dir; },
       "Directory of the checkpoint.");
@@ -48,6 +49,9 @@ int ConvertMain(Args args) {
         InvalidArgument("unexpected argument '" + positionals[0] + "'; usage: " + kUsage.line));
   if (options.model_dir.empty() || options.output_dir.empty())
     return Fail(InvalidArgument("--model-dir and --output-dir are needed; usage: " + kUsage.line));
+  const auto model_dir = artifact::ResolveModelDir(options.model_dir);
+  if (!model_dir.ok()) return Fail(model_dir.status().WithPrefix("--model-dir"));
+  options.model_dir = *model_dir;
   ProgressBar bar("convert");
   const Status status = builder::Convert(
       options, [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); });

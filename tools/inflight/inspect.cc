@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "artifact/hub_cache.h"
 #include "builder/builder.h"
 #include "command_line.h"
 #include "commands.h"
@@ -109,8 +110,10 @@ int InspectMain(Args args) {
   if (*parsed == Parsed::kHelpShown) return 0;
   if (positionals.size() != 1)
     return Fail(InvalidArgument("one directory is needed; usage: " + kUsage.line));
-  const auto repository = InspectRepository(positionals[0], options.executor, options.dtype);
-  const Status status = repository ? *repository : InspectModel(positionals[0], options);
+  const auto dir = artifact::ResolveModelDir(positionals[0]);
+  if (!dir.ok()) return Fail(dir.status());
+  const auto repository = InspectRepository(*dir, options.executor, options.dtype);
+  const Status status = repository ? *repository : InspectModel(*dir, options);
   return status.ok() ? 0 : Fail(status);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "local_model.h"
 
+#include "artifact/hub_cache.h"
 #include "executor/executor.h"
 #include "executor/local_backend.h"
 #include "progress.h"
@@ -9,13 +10,14 @@ namespace inflight::tool {
 
 Result<LocalModel> OpenLocalModel(const std::filesystem::path& dir,
                                   const LocalModelOptions& options) {
+  ASSIGN_OR_RETURN(const std::filesystem::path model_dir, artifact::ResolveModelDir(dir));
   LocalModel model;
   model.device = Device::Cpu(options.num_threads.value_or(0));
   builder::OpenOptions open;
   if (options.dtype) open.dtype = DTypeFromName(*options.dtype);
   {
     ProgressBar bar("load");
-    ASSIGN_OR_RETURN(model.engine, builder::Open(dir, *model.device, open,
+    ASSIGN_OR_RETURN(model.engine, builder::Open(model_dir, *model.device, open,
                                                  [&bar](double fraction, std::string_view what) {
                                                    bar.Update(fraction, what);
                                                  }));

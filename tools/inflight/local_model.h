@@ -29,6 +29,7 @@ struct LocalModel {
   std::unique_ptr<Executor> executor;
 };
 
+// `dir` is a directory, or a hub id (artifact/hub_cache.h).
 Result<LocalModel> OpenLocalModel(const std::filesystem::path& dir,
                                   const LocalModelOptions& options);
 

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "artifact/hub_cache.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -133,7 +134,11 @@ int ServeMain(Args args) {
   const auto parsed = ParseInto(args, kUsage, ServeSchema(), options, positionals);
   if (!parsed.ok()) return Fail(parsed.status());
   if (*parsed == Parsed::kHelpShown) return 0;
-  options.server.model_dirs = positionals;
+  for (const std::string& argument : positionals) {
+    const auto dir = artifact::ResolveModelDir(argument);
+    if (!dir.ok()) return Fail(dir.status());
+    options.server.model_dirs.push_back(dir->string());
+  }
   if (options.server.model_dirs.empty() && options.server.model_repositories.empty())
     return Fail(InvalidArgument("a model directory or --model-repository is needed; usage: " +
                                 kUsage.line));

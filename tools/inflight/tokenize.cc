@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "artifact/hub_cache.h"
 #include "command_line.h"
 #include "commands.h"
 #include "tokenizer/tokenizer.h"
@@ -73,7 +74,8 @@ Status ProcessLine(const tokenizer::Tokenizer& tokenizer, const Options& options
 }
 
 Status Run(const std::string& dir, const Options& options) {
-  ASSIGN_OR_RETURN(const auto tokenizer, tokenizer::Tokenizer::Load(dir));
+  ASSIGN_OR_RETURN(const std::filesystem::path model_dir, artifact::ResolveModelDir(dir));
+  ASSIGN_OR_RETURN(const auto tokenizer, tokenizer::Tokenizer::Load(model_dir));
   std::ifstream file;
   if (options.input != "-") {
     file.open(options.input);
