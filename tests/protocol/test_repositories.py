@@ -125,13 +125,24 @@ def test_nothing_filled_and_everything_one_level_deeper(tmp_path):
         assert "Streaming is only supported if model is" in refused[0]["error"]
 
 
-def test_v0_10_shipped_text_settings(tmp_path):
-    fill = {**FILLED, "exclude_input_in_output": "True", "max_attention_window_size": 2560, "triton_max_batch_size": 64}
-    repository = write_repository(tmp_path / "repository", 10, **fill, max_queue_delay_microseconds=0)
-    with serving(tmp_path, repository) as server:
-        assert generate(server, "ensemble", **question())["text_output"].strip() == ANSWER
+def test_the_llama_walk_through_of_0_10(tmp_path):
+    """Filled as that guide fills it, keys that no template of the release has included."""
+    fill = {
+        **FILLED, "triton_max_batch_size": 64, "preprocessing_instance_count": 1, "postprocessing_instance_count": 1,
+        "bls_instance_count": 1, "decoupled_mode": "False", "accumulate_tokens": "False", "triton_backend": "tensorrtllm",
+        "max_beam_width": 1, "max_tokens_in_paged_kv_cache": 2560, "max_attention_window_size": 2560,
+        "kv_cache_free_gpu_mem_fraction": 0.5, "exclude_input_in_output": "True", "enable_kv_cache_reuse": "False",
+        "batching_strategy": "inflight_fused_batching", "max_queue_delay_microseconds": 0, "tokenizer_type": "llama",
+    }  # fmt: skip
+    with serving(tmp_path, write_repository(tmp_path / "repository", 10, **fill)) as server:
+        for model in ("ensemble", "tensorrt_llm_bls"):
+            assert generate(server, model, **question(pad_id=END_ID, end_id=END_ID))["text_output"].strip() == ANSWER
+            with concurrent.futures.ThreadPoolExecutor(20) as pool:  # as its script does
+                answers = pool.map(lambda _, m=model: generate(server, m, **question()), range(20))
+            assert {a["text_output"].strip() for a in answers} == {ANSWER}
         config = requests.get(url(server, "tensorrt_llm", "config"), timeout=30).json()
         assert config["max_batch_size"] == 64
+        assert config["parameters"]["max_attention_window_size"]["string_value"] == "2560"
 
 
 # --- what is missing or refused ---
