@@ -218,6 +218,17 @@ TEST_F(BuilderTest, TokenizerFilesTravelAlong) {
   EXPECT_EQ((*opened)->tokenizer_dir, engine());
 }
 
+TEST_F(BuilderTest, SentencePieceModelsTravelAlong) {
+  TinyLlama().Write(hf());
+  ASSERT_TRUE(WriteFile(hf() / "tokenizer.model", "pieces").ok());
+  ASSERT_TRUE(ConvertTo("float16").ok());
+  ASSERT_TRUE(Build({.checkpoint_dir = checkpoint(), .output_dir = engine(), .limits = {}}).ok());
+  EXPECT_EQ(*ReadFile(engine() / "tokenizer.model"), "pieces");
+  const auto opened = Open(engine(), *device_);
+  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  EXPECT_EQ((*opened)->tokenizer_dir, engine());
+}
+
 TEST_F(BuilderTest, DetectSaysWhatADirectoryIs) {
   TinyLlama().Write(hf());
   ASSERT_TRUE(ConvertTo("float32").ok());

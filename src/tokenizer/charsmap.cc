@@ -63,4 +63,15 @@ Charsmap::Match Charsmap::Longest(std::string_view text) const {
   return match;
 }
 
+bool Charsmap::MayBeginWith(std::string_view prefix) const {
+  size_t node = Offset(units_[0]);
+  for (const char c : prefix) {
+    const auto byte = static_cast<uint8_t>(c);
+    node ^= byte;
+    if (node >= units_.size() || Label(units_[node]) != byte) return false;
+    node ^= Offset(units_[node]);
+  }
+  return true;
+}
+
 }  // namespace inflight::tokenizer

@@ -26,6 +26,8 @@ class Charsmap {
   };
   // The longest rule for text that begins with `text` (valid UTF-8).
   Match Longest(std::string_view text) const;
+  // Some rule may begin with `prefix`.
+  bool MayBeginWith(std::string_view prefix) const;
 
  private:
   std::vector<uint32_t> units_;

@@ -20,11 +20,22 @@ Result<SentencePieceNormalizer> SentencePieceNormalizer::Create(const SentencePi
   normalizer.add_dummy_prefix_ = spec.add_dummy_prefix;
   normalizer.remove_extra_blanks_ = spec.remove_extra_whitespaces;
   normalizer.blank_as_suffix_ = proto.treat_whitespace_as_suffix;
-  for (int c = 0x21; c < 0x80 && !normalizer.charsmap_; ++c) {
-    normalizer.plain_[static_cast<size_t>(c)] =
-        !normalizer.user_defined_.MayBegin(static_cast<char>(c));
+  for (char c = 0x21; c < 0x7F; ++c) {
+    normalizer.plain_[static_cast<size_t>(c)] = normalizer.IsPlain(c);
   }
   return normalizer;
+}
+
+bool SentencePieceNormalizer::IsPlain(char c) const {
+  if (user_defined_.MayBegin(c)) return false;
+  if (!charsmap_) return true;
+  if (charsmap_->Longest({&c, 1}).size > 0) return false;
+  std::string pair = {c, '\0'};
+  for (int next = 0; next < 0x80; ++next) {
+    pair[1] = static_cast<char>(next);
+    if (charsmap_->MayBeginWith(pair)) return false;
+  }
+  return true;
 }
 
 SentencePieceNormalizer::Part SentencePieceNormalizer::First(std::string_view text) const {
@@ -45,7 +56,10 @@ void SentencePieceNormalizer::AppendNormal(std::string_view text, bool after_bla
                                            std::string& out) const {
   while (!text.empty()) {
     size_t num_plain = 0;
-    while (num_plain < text.size() && plain_[static_cast<uint8_t>(text[num_plain])]) ++num_plain;
+    while (num_plain < text.size() && plain_[static_cast<uint8_t>(text[num_plain])] &&
+           (num_plain + 1 == text.size() || static_cast<uint8_t>(text[num_plain + 1]) < 0x80)) {
+      ++num_plain;
+    }
     if (num_plain > 0) {
       out += text.substr(0, num_plain);
       text.remove_prefix(num_plain);

@@ -32,11 +32,12 @@ class SentencePieceNormalizer {
     uint32_t size;  // bytes of the text that it stands for
   };
   Part First(std::string_view text) const;
+  bool IsPlain(char c) const;
   void AppendNormal(std::string_view text, bool after_blank, std::string& out) const;
 
   std::optional<Charsmap> charsmap_;
   StringMatcher user_defined_;
-  std::array<bool, 256> plain_{};  // ASCII that stays itself whatever follows it
+  std::array<bool, 256> plain_{};  // ASCII that stays itself before ASCII
   std::string_view blank_;         // what ' ' becomes
   bool add_dummy_prefix_ = true;
   bool remove_extra_blanks_ = true;
