@@ -159,6 +159,12 @@ Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model:
       const MemoryPlan plan,
       PlanMemory(engine->config, engine->limits, engine->weight_bytes, /*weights_are_taken=*/true,
                  options, free > mapped_bytes ? free - mapped_bytes : 0));
+  if (plan.engine_max_seq_len > 0) {
+    logging::Warning(
+        "KV cache holds less than one sequence of full length: max_seq_len lowered (free memory, "
+        "raise kv_cache_free_memory_fraction or max_kv_tokens)",
+        {{"engine_max_seq_len", plan.engine_max_seq_len}, {"max_seq_len", plan.max_seq_len}});
+  }
   const model::ModelConfig& config = engine->config;
   const ops::ShapeClass shape{.weight_dtype = config.dtype,
                               .kv_dtype = config.dtype,

@@ -46,14 +46,20 @@ Status CheckOptions(const ExecutorOptions& options) {
 }  // namespace
 
 std::string MemoryPlan::ToString() const {
-  return fmt::format(
-      "weights    {}\n"
-      "workspace  {} for steps of {} tokens and {} sequences\n"
-      "KV cache   {}: {} blocks of {} tokens ({} each), {} tokens, {} sequences at full length ({} "
-      "tokens)\n",
-      Bytes(weight_bytes), Bytes(workspace_bytes), max_num_tokens, max_batch_size,
-      Bytes(kv_bytes()), num_blocks, block_size, Bytes(kv_bytes_per_block), kv_tokens(),
-      full_length_sequences(), max_seq_len);
+  const std::string lowered =
+      engine_max_seq_len == 0
+          ? ""
+          : fmt::format("max_seq_len lowered from {} to {}, all that the KV cache holds\n",
+                        engine_max_seq_len, max_seq_len);
+  return lowered + fmt::format(
+                       "weights    {}\n"
+                       "workspace  {} for steps of {} tokens and {} sequences\n"
+                       "KV cache   {}: {} blocks of {} tokens ({} each), {} tokens, {} sequences "
+                       "at full length ({} "
+                       "tokens)\n",
+                       Bytes(weight_bytes), Bytes(workspace_bytes), max_num_tokens, max_batch_size,
+                       Bytes(kv_bytes()), num_blocks, block_size, Bytes(kv_bytes_per_block),
+                       kv_tokens(), full_length_sequences(), max_seq_len);
 }
 
 Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::EngineLimits& limits,
@@ -84,12 +90,18 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   if (options.max_kv_tokens)
     plan.num_blocks =
         std::min(plan.num_blocks, (*options.max_kv_tokens + plan.block_size - 1) / plan.block_size);
-  if (plan.num_blocks < plan.max_blocks_per_seq())
+  if (plan.num_blocks < 1)
     return ResourceExhausted(fmt::format(
-        "KV cache: {} blocks of {} tokens fit, one sequence of max_seq_len {} needs {} (free "
-        "memory, raise "
-        "kv_cache_free_memory_fraction or max_kv_tokens, or build with a smaller max_seq_len)",
-        plan.num_blocks, plan.block_size, plan.max_seq_len, plan.max_blocks_per_seq()));
+        "KV cache: not one block of {} tokens ({}) fits into {:.3g} of the {} left after weights "
+        "and workspace (free memory, raise kv_cache_free_memory_fraction, or lower max_num_tokens "
+        "or block_size)",
+        plan.block_size, Bytes(plan.kv_bytes_per_block), options.kv_cache_free_memory_fraction,
+        Bytes(left)));
+  if (plan.kv_tokens() < plan.max_seq_len) {
+    plan.engine_max_seq_len = plan.max_seq_len;
+    plan.max_seq_len = static_cast<int>(plan.kv_tokens());
+    plan.max_input_len = std::min(plan.max_input_len, plan.max_seq_len - 1);
+  }
   return plan;
 }
 

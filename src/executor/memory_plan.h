@@ -20,6 +20,7 @@ struct MemoryPlan {
   int max_num_tokens = 0;
   int max_seq_len = 0;
   int max_input_len = 0;
+  int engine_max_seq_len = 0;  // not 0: max_seq_len was lowered from this to what the blocks hold
 
   uint64_t kv_bytes() const { return kv_bytes_per_block * static_cast<uint64_t>(num_blocks); }
   int64_t kv_tokens() const { return num_blocks * block_size; }
@@ -30,9 +31,10 @@ struct MemoryPlan {
 
 // Bounds from the engine, lowered by `options`; KV blocks from the fraction of what is left of
 // `free_bytes` after workspace (and weights, unless they are taken already), never more than
-// max_batch_size sequences of full length can use, nor than max_kv_tokens. kInvalidArgument names
-// an option out of its range; kResourceExhausted when not even one sequence of full length fits
-// (spec/engine.md 5.7).
+// max_batch_size sequences of full length can use, nor than max_kv_tokens, rounded up to blocks.
+// Where they hold less than one sequence of full length, max_seq_len and max_input_len are lowered
+// to what they hold (spec/engine.md 5.7). kInvalidArgument names an option out of its range;
+// kResourceExhausted when not one block fits.
 Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::EngineLimits& limits,
                               uint64_t weight_bytes, bool weights_are_taken,
                               const ExecutorOptions& options, uint64_t free_bytes);

@@ -30,6 +30,14 @@ Status ValidatePrompt(const ExecutorLimits& limits, const Request& request) {
     return Invalid("input_ids: got no tokens, the prompt needs at least one");
   }
   if (request.input_ids.size() > static_cast<size_t>(limits.max_input_len)) {
+    // The pool may hold less than a sequence of the engine's length; then that is the bound.
+    const int64_t kv_tokens = limits.num_blocks * limits.block_size;
+    if (kv_tokens > 0 && kv_tokens <= limits.max_seq_len) {
+      return Invalid(
+          "Prompt length ({}) exceeds maximum input length ({}). The KV cache holds {} tokens: "
+          "shorten input_ids, or load the model with more KV cache memory",
+          request.input_ids.size(), limits.max_input_len, kv_tokens);
+    }
     return Invalid(
         "Prompt length ({}) exceeds maximum input length ({}). Shorten input_ids, or rebuild the "
         "engine with a larger max_input_len and max_seq_len",

@@ -43,6 +43,18 @@ TEST(ValidationTest, PromptTooLongHasTheWellKnownText) {
   EXPECT_EQ(Message(request), "");
 }
 
+TEST(ValidationTest, PromptThatTheKvCacheCannotHoldIsToldSo) {
+  ExecutorLimits limits = kLimits;
+  limits.block_size = 16;
+  limits.num_blocks = 2;  // 32 tokens, all of max_seq_len
+  Request request = Good();
+  request.input_ids.assign(21, 1);
+  bool was_shortened = false;
+  EXPECT_EQ(ValidateRequest(limits, &request, &was_shortened).message(),
+            "Prompt length (21) exceeds maximum input length (20). The KV cache holds 32 tokens: "
+            "shorten input_ids, or load the model with more KV cache memory");
+}
+
 TEST(ValidationTest, PromptNeedsTokensOfTheVocabulary) {
   Request request = Good();
   request.input_ids.clear();
