@@ -42,6 +42,19 @@ struct ExecutorLimits {
   int64_t num_blocks = 0;  // KV blocks in the pool
 };
 
+// Who may hold KV blocks (spec/engine.md 5.4; how each keeps its promises: docs/executor.md).
+enum class SchedulerPolicy : uint8_t {
+  kMaxUtilization = 0,     // admits while the next steps fit; pauses the last one when they do not
+  kGuaranteedNoEvict = 1,  // admits who fits at full length; nobody is ever paused
+  kStaticBatch = 2,        // the same, and nobody joins until all of a batch have ended
+};
+
+// Who gets the prompt tokens of a step, where not all fit (spec/engine.md 5.5).
+enum class ChunkingPolicy : uint8_t {
+  kFirstComeFirstServed = 0,  // in order, each as many as are left
+  kEqualProgress = 1,         // a block each, round after round
+};
+
 // Gauges and counters as of the last completed step. Counters grow from load.
 struct ExecutorStats {
   int64_t num_steps = 0;
@@ -88,7 +101,12 @@ struct ExecutorOptions {
   int block_size = 64;  // 16, 32, 64 or 128 tokens
   bool enable_prefix_reuse = true;
   bool enable_chunked_prefill = true;
-  int max_queue_size = 0;  // 0 = 4096 entries, the size of the queue itself
+  SchedulerPolicy scheduler_policy = SchedulerPolicy::kGuaranteedNoEvict;
+  ChunkingPolicy chunking_policy = ChunkingPolicy::kFirstComeFirstServed;
+  int max_queue_size = 0;  // requests that wait for their start; 0 = 4096
+  // A request that finds room may wait this long for others to start with it: until as many wait as
+  // can still join, or the oldest has waited so long. 0 = starts at once.
+  int64_t max_queue_delay_us = 0;
   double step_time_goal_ms =
       250;                     // prefill share of a step is sized by its measured cost to meet this
   int num_stream_threads = 0;  // 0 = by cores

@@ -23,8 +23,9 @@ namespace {
 
 constexpr int kDefaultQueueSize = 4096;
 constexpr int kMaxQueueSize = 1 << 20;
-constexpr int64_t kIdleTurnNs = 100'000'000;   // the heartbeat of an idle loop
-constexpr int64_t kBacklogTurnNs = 1'000'000;  // an idle loop tries again to hand events over
+constexpr int64_t kMaxQueueDelayUs = 3'600'000'000;  // an hour
+constexpr int64_t kIdleTurnNs = 100'000'000;         // the heartbeat of an idle loop
+constexpr int64_t kBacklogTurnNs = 1'000'000;        // an idle loop tries again to hand events over
 
 // The heartbeat may be this old, and ten times the longest step seen, before the loop counts as
 // stuck (kernels.md 5.2.3).
@@ -107,7 +108,10 @@ class ExecutorImpl : public Executor {
         loop_({.limits = limits,
                .enable_prefix_reuse = options.enable_prefix_reuse,
                .enable_chunked_prefill = options.enable_chunked_prefill,
+               .scheduler_policy = options.scheduler_policy,
+               .chunking_policy = options.chunking_policy,
                .step_time_goal_ns = static_cast<int64_t>(options.step_time_goal_ms * 1e6),
+               .max_queue_delay_ns = options.max_queue_delay_us * 1000,
                .step_observer = options.step_observer},
               *backend_, inbox_, streams_, clock),
         thread_([this] { Run(); }) {}
@@ -194,7 +198,8 @@ void ExecutorImpl::Run() {
   while (true) {
     if (loop_.Step()) continue;
     if (is_stopping_.load()) return;  // idle: nothing is in flight
-    inbox_.WaitForNews(streams_.has_backlog() ? kBacklogTurnNs : kIdleTurnNs);
+    const int64_t next_ns = std::min(loop_.next_turn_ns() - clock_.NowNs(), kIdleTurnNs);
+    if (next_ns > 0) inbox_.WaitForNews(streams_.has_backlog() ? kBacklogTurnNs : next_ns);
   }
 }
 
@@ -205,6 +210,10 @@ Result<std::unique_ptr<Executor>> CreateExecutor(std::unique_ptr<Backend> backen
   if (options.max_queue_size < 0 || options.max_queue_size > kMaxQueueSize) {
     return InvalidArgument(fmt::format("max_queue_size: got {}, must be in [0, {}] (0 = {})",
                                        options.max_queue_size, kMaxQueueSize, kDefaultQueueSize));
+  }
+  if (options.max_queue_delay_us < 0 || options.max_queue_delay_us > kMaxQueueDelayUs) {
+    return InvalidArgument(fmt::format("max_queue_delay_us: got {}, must be in [0, {}]",
+                                       options.max_queue_delay_us, kMaxQueueDelayUs));
   }
   ASSIGN_OR_RETURN(const ExecutorLimits limits, MakeLimits(backend->info(), options));
   return std::unique_ptr<Executor>(

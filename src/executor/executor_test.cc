@@ -140,6 +140,15 @@ TEST(ExecutorTest, FullQueueHasTheWellKnownText) {
   sinks.back()->WaitForFinal();
 }
 
+TEST(ExecutorTest, QueueDelayIsWaitedForAndThenOver) {
+  auto executor = Make({.info = SmallInfo(1)}, {.max_queue_delay_us = 20'000});
+  auto sink = std::make_shared<WaitingSink>();
+  ASSERT_TRUE(executor->Enqueue(MakeRequest(1), sink).ok());
+  const Response response = sink->WaitForFinal();
+  EXPECT_EQ(response.output_ids, ExpectedOutput(MakeRequest(1), 97).ids);
+  EXPECT_GE(response.times.first_scheduled_ns - response.times.enqueued_ns, 20'000'000);
+}
+
 TEST(ExecutorTest, MaxTokensBeyondMaxSeqLenIsShortened) {
   auto executor = Make({.info = SmallInfo(1)});
   auto sink = std::make_shared<WaitingSink>();
@@ -274,6 +283,7 @@ TEST(ExecutorTest, OptionsMayOnlyLowerTheEnginesLimits) {
             "max_batch_size: got 5, must be in [1, 4] (rebuild the engine to raise it)");
   EXPECT_EQ(make({.max_num_tokens = 0}).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(make({.max_queue_size = -1}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(make({.max_queue_delay_us = -1}).status().code(), StatusCode::kInvalidArgument);
   const auto lowered = make({.max_batch_size = 2, .max_num_tokens = 8});
   ASSERT_TRUE(lowered.ok());
   EXPECT_EQ((*lowered)->limits().max_batch_size, 2);

@@ -30,8 +30,6 @@ struct Sequence : scheduler::SequenceState {
   std::vector<TokenId> known;        // prompt, then what was generated; written by Collect
   uint64_t seed = 0;                 // constant: the request's seed + index
   float cum_log_prob = 0;            // written by Collect
-  int num_kv_tokens = 0;             // tokens whose K and V collected steps computed or reused
-  int num_rows_in_flight = 0;        // rows launched and not collected
   bool is_finished = false;          // its last event was pushed; rows in flight are discarded
 };
 

@@ -31,9 +31,12 @@ StepLoop::StepLoop(const StepLoopOptions& options, Backend& backend, Inbox& inbo
       scheduler_({.max_batch_size = options.limits.max_batch_size,
                   .max_num_tokens = options.limits.max_num_tokens,
                   .max_slots = backend.info().max_slots,
+                  .policy = options.scheduler_policy,
+                  .chunking = options.chunking_policy,
                   .enable_chunked_prefill = options.enable_chunked_prefill},
                  &kv_cache_),
       pace_(options.step_time_goal_ns, options.limits.max_num_tokens),
+      queue_delay_(options.max_queue_delay_ns),
       in_flight_(static_cast<size_t>(depth_)) {
   const auto max_rows = static_cast<size_t>(options.limits.max_batch_size);
   step_.rows.reserve(max_rows);
@@ -73,12 +76,15 @@ bool StepLoop::Step() {
 
 // False when there is nothing to launch.
 bool StepLoop::Plan() {
-  scheduler_.Plan(pace_.share(), &step_);
+  const int num_places = options_.limits.max_batch_size - scheduler_.num_running();
+  const bool may_start =
+      queue_delay_.MayStart(turn_start_ns_, scheduler_.num_waiting(), num_places);
+  scheduler_.Plan(pace_.share(), &step_, may_start);
   if (step_.plan.num_rows > 0) return true;
   if (num_in_flight_ > 0) return false;
   if (scheduler_.num_running() > 0) {
     Fault(Internal("a step yielded nothing for a sequence that had not ended"));
-  } else if (scheduler_.num_waiting() > 0) {
+  } else if (scheduler_.num_waiting() > 0 && may_start) {
     FailHeadOfLine();
   }
   return false;
@@ -99,8 +105,8 @@ void StepLoop::Prepare() {
   }
 }
 
-// The sequence has a slot for the first time: what does not change from step to step goes to the
-// device.
+// The sequence got a slot: what does not change from step to step goes to the device. One that
+// resumes goes on from what it knows.
 void StepLoop::SetUp(Sequence& sequence) {
   if (sequence.is_finished) return;
   ActiveRequest& request = *sequence.request;
@@ -112,9 +118,13 @@ void StepLoop::SetUp(Sequence& sequence) {
   }
   sequence.known.reserve(static_cast<size_t>(sequence.max_seq_len));
   sequence.num_kv_tokens = sequence.num_cached_tokens;
-  request.stream->num_cached_tokens = sequence.num_cached_tokens;
-  stats_.prompt_tokens += sequence.num_prompt_tokens;
-  stats_.prompt_tokens_cached += sequence.num_cached_tokens;
+  if (sequence.num_pauses > 0) {
+    stats_.tokens_recomputed += sequence.num_prefill_tokens - sequence.num_cached_tokens;
+  } else {
+    request.stream->num_cached_tokens = sequence.num_cached_tokens;
+    stats_.prompt_tokens += sequence.num_prompt_tokens;
+    stats_.prompt_tokens_cached += sequence.num_cached_tokens;
+  }
   const Status status = backend_.SetupSlot({.slot = sequence.slot,
                                             .tokens = sequence.known,
                                             .num_prompt_tokens = sequence.num_prompt_tokens,
@@ -298,6 +308,8 @@ void StepLoop::CountStep(const StepInFlight& step, int64_t now_ns) {
 }
 
 void StepLoop::PublishStats() {
+  stats_.num_paused_requests = scheduler_.num_paused();
+  stats_.num_pauses = scheduler_.num_pauses();
   const kv_cache::KvCacheStats kv = kv_cache_.stats();
   stats_.kv_blocks_max = kv.blocks_max;
   stats_.kv_blocks_free = kv.blocks_free;
@@ -308,6 +320,12 @@ void StepLoop::PublishStats() {
   stats_.kv_blocks_alloc_new = kv.alloc_new;
   stats_.last_host_ns = clock_.NowNs() - turn_start_ns_ - waited_ns_;
   published_stats_.Store(stats_);
+}
+
+int64_t StepLoop::next_turn_ns() const {
+  const int64_t deadline_ns = deadlines_.empty() ? kNever : deadlines_.begin()->first;
+  return scheduler_.num_waiting() > 0 ? std::min(deadline_ns, queue_delay_.opens_ns())
+                                      : deadline_ns;
 }
 
 ExecutorStats StepLoop::stats() const {

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "executor/backend.h"
 #include "executor/inbox.h"
+#include "executor/queue_delay.h"
 #include "executor/seqlock.h"
 #include "executor/sequence.h"
 #include "executor/streams.h"
@@ -44,7 +45,10 @@ struct StepLoopOptions {
   ExecutorLimits limits;
   bool enable_prefix_reuse = true;
   bool enable_chunked_prefill = true;
-  int64_t step_time_goal_ns = 0;           // <= 0: none
+  SchedulerPolicy scheduler_policy = SchedulerPolicy::kGuaranteedNoEvict;
+  ChunkingPolicy chunking_policy = ChunkingPolicy::kFirstComeFirstServed;
+  int64_t step_time_goal_ns = 0;  // <= 0: none
+  int64_t max_queue_delay_ns = 0;
   StepObserver* step_observer = nullptr;   // not owned
   LateInputSource* late_inputs = nullptr;  // not owned
 };
@@ -58,6 +62,10 @@ class StepLoop {
 
   // One turn. False when there was nothing to do.
   bool Step();
+
+  // When an idle loop has to turn although nobody sends anything: a deadline, or the end of a queue
+  // delay. kNever when there is neither.
+  int64_t next_turn_ns() const;
 
   ExecutorStats stats() const;
   bool has_fault() const { return has_fault_.load(std::memory_order_acquire); }
@@ -126,6 +134,7 @@ class StepLoop {
   kv_cache::KvCache kv_cache_;
   scheduler::Scheduler scheduler_;
   scheduler::PrefillPace pace_;
+  QueueDelay queue_delay_;
   scheduler::PlannedStep step_;
 
   std::vector<StepInFlight> in_flight_;  // [depth], a ring

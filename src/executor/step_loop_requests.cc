@@ -40,6 +40,7 @@ void StepLoop::TakeRequest(std::unique_ptr<ActiveRequest> request) {
   streams_.Open();  // until Retire
   requests_.emplace(taken.id, std::move(request));
   for (Sequence& sequence : taken.sequences) scheduler_.Add(&sequence);
+  queue_delay_.Arrived(taken.times.enqueued_ns);
   if (taken.deadline_ns != kNever) deadlines_.emplace(taken.deadline_ns, taken.id);
   if (has_fault()) Fail(taken, fault_);
 }

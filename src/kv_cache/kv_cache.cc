@@ -74,21 +74,20 @@ int KvCache::MatchTokens(const StartParams& params) const {
 // others are not.
 bool KvCache::Fits(const Group& group, const StartParams& params, int num_cached_tokens) const {
   const int num_reused = num_cached_tokens / group.block_size;
-  int64_t needed = BlocksFor(params.max_kv_tokens, group.block_size) - num_reused;
+  int64_t needed = BlocksFor(params.reserved_tokens, group.block_size) - num_reused;
   PrefixIndex::Node node = group.index.Root(params.salt);
   for (int i = 0; i < num_reused; ++i) {
     node = group.index.Find(node, BlockTokens(params.tokens, i, group.block_size));
     needed += group.pool.refs(node.block) == 0 ? 1 : 0;
   }
-  return needed <= group.pool.num_free() - group.num_reserved;
+  return needed + params.num_spare_blocks <= group.pool.num_free() - group.num_reserved;
 }
 
 void KvCache::Lend(Group& group, const StartParams& params, int num_cached_tokens,
                    GroupTable* table) {
   const int num_reused = num_cached_tokens / group.block_size;
-  const int num_full = BlocksFor(params.max_kv_tokens, group.block_size);
   table->blocks.clear();
-  table->blocks.reserve(static_cast<size_t>(num_full));
+  table->blocks.reserve(static_cast<size_t>(BlocksFor(params.max_kv_tokens, group.block_size)));
   table->tip = group.index.Root(params.salt);
   for (int i = 0; i < num_reused; ++i) {
     table->tip = group.index.Find(table->tip, BlockTokens(params.tokens, i, group.block_size));
@@ -97,12 +96,30 @@ void KvCache::Lend(Group& group, const StartParams& params, int num_cached_token
   }
   table->num_sent = 0;
   table->num_published = num_reused;
-  table->num_reserved = num_full - num_reused;
+  table->num_reserved = BlocksFor(params.reserved_tokens, group.block_size) - num_reused;
   group.num_reserved += table->num_reserved;
   reused_ += num_reused;
   if (enable_prefix_reuse_) {
     missed_ += (static_cast<int>(params.tokens.size()) - 1) / group.block_size - num_reused;
   }
+}
+
+bool KvCache::Reserve(SequenceBlocks* sequence, int num_tokens) {
+  const auto num_missing = [&](size_t g) {
+    const GroupTable& table = sequence->groups[g];
+    return BlocksFor(num_tokens, groups_[g]->block_size) - static_cast<int>(table.blocks.size()) -
+           table.num_reserved;
+  };
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const int64_t num_available = groups_[g]->pool.num_free() - groups_[g]->num_reserved;
+    if (num_missing(g) > std::max<int64_t>(num_available, 0)) return false;
+  }
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const int num_more = std::max(num_missing(g), 0);
+    sequence->groups[g].num_reserved += num_more;
+    groups_[g]->num_reserved += num_more;
+  }
+  return true;
 }
 
 void KvCache::Extend(SequenceBlocks* sequence, int num_tokens) {

@@ -2,15 +2,15 @@
 // Block tables of all sequences: which blocks of each KV group hold a sequence's K and V, what is
 // reserved for its future, and which of its blocks other sequences may reuse.
 //
-// A sequence that Start accepted can always Extend up to the length it named: the blocks it may
-// still need are set aside (GUARANTEED_NO_EVICT, spec/engine.md 5.4).
+// A sequence can always Extend up to the length that Start or Reserve set aside for it: all it may
+// ever need (GUARANTEED_NO_EVICT, spec/engine.md 5.4), or its next steps (MAX_UTILIZATION).
 //
-//   reservation of a group:  num_free >= sum over sequences of (needed at full length - held)
+//   reservation of a group:  num_free >= sum over sequences of (set aside - held)
 //
 // Layers of one window and dtype form a KV group with a pool, a prefix index and tables of its own;
 // a prefix is reused only as far as every group still has it.
 //
-// Threads: executor thread only. Allocates in Start, never in Extend, Publish or Free.
+// Threads: executor thread only. Allocates in Start, never in Reserve, Extend, Publish or Free.
 #pragma once
 
 #include <cstdint>
@@ -59,15 +59,21 @@ class KvCache {
     std::span<const TokenId> tokens;  // known so far: what prefill would compute
     uint64_t salt = 0;
     int max_kv_tokens = 0;      // at most this many tokens will ever be held
+    int reserved_tokens = 0;    // of them, those whose blocks are set aside now
+    int num_spare_blocks = 0;   // blocks of each group that must stay free beside them
     int max_reused_blocks = 0;  // of one group
   };
-  // Reserves for a whole sequence and lends it the blocks of its longest reusable prefix: full
-  // blocks, at most tokens.size() - 1 tokens (the last one is computed for its logits). Writes the
-  // number of reused tokens. False when it does not fit; nothing changes then.
+  // Sets blocks aside and lends those of the longest reusable prefix: full blocks, at most
+  // tokens.size() - 1 tokens (the last one is computed for its logits). Writes the number of reused
+  // tokens. False when it does not fit; nothing changes then.
   bool Start(const StartParams& params, SequenceBlocks* sequence, int* num_cached_tokens);
 
   // Tokens that Start would reuse now.
   int MatchTokens(const StartParams& params) const;
+
+  // Sets aside what `num_tokens` (<= max_kv_tokens) need in each group. False when too few blocks
+  // are free; nothing changes then.
+  bool Reserve(SequenceBlocks* sequence, int num_tokens);
 
   // Makes each table cover `num_tokens`. CHECKs that the reservation allows it.
   void Extend(SequenceBlocks* sequence, int num_tokens);

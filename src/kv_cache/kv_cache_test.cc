@@ -127,9 +127,12 @@ struct KvCacheTest : ::testing::Test {
   int Start(SequenceBlocks* sequence, const std::vector<TokenId>& tokens, int max_kv_tokens,
             uint64_t salt = 0) {
     int num_cached = 0;
-    const bool fits = cache.Start(
-        {.tokens = tokens, .salt = salt, .max_kv_tokens = max_kv_tokens, .max_reused_blocks = 100},
-        sequence, &num_cached);
+    const bool fits = cache.Start({.tokens = tokens,
+                                   .salt = salt,
+                                   .max_kv_tokens = max_kv_tokens,
+                                   .reserved_tokens = max_kv_tokens,
+                                   .max_reused_blocks = 100},
+                                  sequence, &num_cached);
     return fits ? num_cached : -1;
   }
 
@@ -192,13 +195,15 @@ TEST_F(KvCacheTest, CollidingHashesNeverLendAnotherPromptsBlocks) {
   SequenceBlocks a, b;
   int num_cached = 0;
   const auto tokens = Iota(8);
-  ASSERT_TRUE(colliding.Start({.tokens = tokens, .max_kv_tokens = 8, .max_reused_blocks = 9}, &a,
-                              &num_cached));
+  ASSERT_TRUE(colliding.Start(
+      {.tokens = tokens, .max_kv_tokens = 8, .reserved_tokens = 8, .max_reused_blocks = 9}, &a,
+      &num_cached));
   colliding.Extend(&a, 8);
   colliding.Publish(&a, tokens, 8);
   const auto others = Iota(9, 30);
-  ASSERT_TRUE(colliding.Start({.tokens = others, .max_kv_tokens = 9, .max_reused_blocks = 9}, &b,
-                              &num_cached));
+  ASSERT_TRUE(colliding.Start(
+      {.tokens = others, .max_kv_tokens = 9, .reserved_tokens = 9, .max_reused_blocks = 9}, &b,
+      &num_cached));
   EXPECT_EQ(num_cached, 0);
 }
 
@@ -287,14 +292,16 @@ TEST(KvCacheGroupsTest, PrefixIsReusedAsFarAsEveryGroupHasIt) {
   const auto tokens = Iota(20);
   SequenceBlocks a, b;
   int num_cached = -1;
-  ASSERT_TRUE(cache.Start({.tokens = tokens, .max_kv_tokens = 20, .max_reused_blocks = 9}, &a,
-                          &num_cached));
+  ASSERT_TRUE(cache.Start(
+      {.tokens = tokens, .max_kv_tokens = 20, .reserved_tokens = 20, .max_reused_blocks = 9}, &a,
+      &num_cached));
   cache.Extend(&a, 20);
   EXPECT_EQ(a.groups[0].blocks.size(), 3u);
   EXPECT_EQ(a.groups[1].blocks.size(), 5u);
   cache.Publish(&a, tokens, 12);  // 1 block of the first group, 3 of the second
-  ASSERT_TRUE(cache.Start({.tokens = tokens, .max_kv_tokens = 20, .max_reused_blocks = 9}, &b,
-                          &num_cached));
+  ASSERT_TRUE(cache.Start(
+      {.tokens = tokens, .max_kv_tokens = 20, .reserved_tokens = 20, .max_reused_blocks = 9}, &b,
+      &num_cached));
   EXPECT_EQ(num_cached, 8);
   EXPECT_EQ(b.groups[0].blocks.size(), 1u);
   EXPECT_EQ(b.groups[1].blocks.size(), 2u);
@@ -309,8 +316,9 @@ TEST(KvCacheReuseOffTest, NothingIsPublishedOrMissed) {
   for (int i = 0; i < 2; ++i) {
     SequenceBlocks sequence;
     int num_cached = -1;
-    ASSERT_TRUE(cache.Start({.tokens = tokens, .max_kv_tokens = 8, .max_reused_blocks = 9},
-                            &sequence, &num_cached));
+    ASSERT_TRUE(cache.Start(
+        {.tokens = tokens, .max_kv_tokens = 8, .reserved_tokens = 8, .max_reused_blocks = 9},
+        &sequence, &num_cached));
     EXPECT_EQ(num_cached, 0);
     cache.Extend(&sequence, 8);
     cache.Publish(&sequence, tokens, 8);

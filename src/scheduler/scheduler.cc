@@ -2,7 +2,6 @@
 #include "scheduler/scheduler.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/check.h"
 
@@ -11,160 +10,69 @@ namespace {
 
 int BlocksFor(int num_tokens, int block_size) { return (num_tokens + block_size - 1) / block_size; }
 
-bool ComesBefore(const SequenceState& a, const SequenceState& b) {
-  return a.priority != b.priority ? a.priority > b.priority : a.arrival < b.arrival;
-}
-
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerOptions& options, kv_cache::KvCache* kv_cache)
     : options_(options),
       kv_cache_(kv_cache),
       max_running_(std::min({options.max_batch_size, options.max_num_tokens, StepPlan::kMaxRows})),
-      chunk_unit_(0) {
+      chunk_unit_(0),
+      lookahead_(1) {
   for (int g = 0; g < kv_cache_->num_groups(); ++g) {
     chunk_unit_ = std::max(chunk_unit_, kv_cache_->block_size(g));
   }
+  lookahead_ = std::max(1, chunk_unit_ / 8);
   CHECK_GE(options_.max_slots, max_running_);
   for (SlotId slot = options_.max_slots - 1; slot >= 0; --slot) free_slots_.push_back(slot);
   running_.reserve(static_cast<size_t>(max_running_));
+  chunks_.reserve(static_cast<size_t>(max_running_));
+  pausing_.reserve(static_cast<size_t>(options_.max_slots));
 }
 
 void Scheduler::Add(SequenceState* sequence) {
   CHECK(sequence->phase == Phase::kIdle);
   sequence->phase = Phase::kWaiting;
-  SequenceState* after = last_waiting_;
-  while (after != nullptr && ComesBefore(*sequence, *after)) after = after->previous;
-  sequence->previous = after;
-  sequence->next = after != nullptr ? after->next : first_waiting_;
-  (sequence->next != nullptr ? sequence->next->previous : last_waiting_) = sequence;
-  (after != nullptr ? after->next : first_waiting_) = sequence;
-  ++num_waiting_;
+  waiting_.Insert(sequence);
 }
 
-void Scheduler::Unlink(SequenceState* sequence) {
-  (sequence->previous != nullptr ? sequence->previous->next : first_waiting_) = sequence->next;
-  (sequence->next != nullptr ? sequence->next->previous : last_waiting_) = sequence->previous;
-  sequence->previous = sequence->next = nullptr;
-  --num_waiting_;
-  if (blocked_ == sequence) blocked_ = nullptr;
-}
-
-void Scheduler::Plan(const PrefillShare& share, PlannedStep* step) {
+void Scheduler::Plan(const PrefillShare& share, PlannedStep* step, bool may_start) {
   StepPlan& plan = step->plan;
   plan.num_rows = plan.num_decode_rows = plan.num_tokens = plan.num_yields = 0;
   plan.num_updates = plan.num_block_ids = 0;
   step->rows.clear();
   step->admitted.clear();
+  may_start_ = may_start;
+  is_short_of_blocks_ = false;
 
+  if (!pausing_.empty()) ParkPaused();
   PlanDecodeRows(step);
-  Budget budget{.tokens = options_.max_num_tokens - plan.num_tokens,
-                .prefill = plan.num_decode_rows > 0 ? share.beside_decode : share.alone,
-                .first = true};
-  for (SequenceState* sequence : running_) {
-    if (sequence->phase == Phase::kPrefill && !PlanPrefillRow(sequence, &budget, step)) return;
+  if (options_.policy == SchedulerPolicy::kStaticBatch) {
+    FormBatch(step);
+    may_start_ = false;
   }
-  while (first_waiting_ != nullptr && budget.tokens > 0 && (budget.first || budget.prefill > 0)) {
-    SequenceState* sequence = first_waiting_;
-    if (!Admit(sequence)) return;
-    step->admitted.push_back(sequence);
-    if (!PlanPrefillRow(sequence, &budget, step)) return;
+  const Budget budget{.tokens = options_.max_num_tokens - plan.num_tokens,
+                      .prefill = plan.num_decode_rows > 0 ? share.beside_decode : share.alone,
+                      .first = true};
+  if (options_.chunking == ChunkingPolicy::kEqualProgress && options_.enable_chunked_prefill) {
+    PlanPrefillEqually(budget, step);
+  } else {
+    PlanPrefillInOrder(budget, step);
   }
 }
 
 void Scheduler::PlanDecodeRows(PlannedStep* step) {
-  for (SequenceState* sequence : running_) {
+  const bool reserves = options_.policy == SchedulerPolicy::kMaxUtilization;
+  // A pause shortens running_ at its end.
+  for (size_t i = 0; i < running_.size(); ++i) {
+    SequenceState* sequence = running_[i];
     if (sequence->phase != Phase::kDecode) continue;
     // The row computes position num_planned_tokens and yields the token after it.
     if (sequence->num_planned_tokens + 1 >= sequence->max_seq_len) continue;
     if (!UpdatesFit(*sequence, sequence->num_planned_tokens + 1, step->plan)) continue;
+    if (reserves && !ReserveRow(sequence)) continue;
     AddRow(sequence, 1, /*is_prefill=*/false, /*yields=*/true, step);
   }
   step->plan.num_decode_rows = step->plan.num_rows;
-}
-
-// False when the sequence finds no room in this step; those behind it do not get any either.
-bool Scheduler::PlanPrefillRow(SequenceState* sequence, Budget* budget, PlannedStep* step) {
-  const int chunk = ChunkSize(*sequence, *budget);
-  if (chunk == 0) return false;
-  if (!UpdatesFit(*sequence, sequence->num_planned_tokens + chunk, step->plan)) return false;
-  const bool is_last = sequence->num_planned_tokens + chunk == sequence->num_prefill_tokens;
-  AddRow(sequence, chunk, /*is_prefill=*/true, /*yields=*/is_last, step);
-  if (is_last) sequence->phase = Phase::kDecode;
-  budget->tokens -= chunk;
-  budget->prefill -= chunk;
-  budget->first = false;
-  return true;
-}
-
-// Tokens of the next prefill row; 0 when there is no room. Chunks end on block boundaries, except
-// the last one and where max_num_tokens leaves less than a block beside the decode rows.
-int Scheduler::ChunkSize(const SequenceState& sequence, const Budget& budget) const {
-  const int planned = sequence.num_planned_tokens;
-  const int remaining = sequence.num_prefill_tokens - planned;
-  const int share = budget.first ? std::max(budget.prefill, chunk_unit_) : budget.prefill;
-  if (!options_.enable_chunked_prefill) {
-    const bool fits = remaining <= budget.tokens && (budget.first || remaining <= share);
-    return fits ? remaining : 0;
-  }
-  const int limit = std::min(budget.tokens, share);
-  if (remaining <= limit) return remaining;
-  const int end = (planned + limit) / chunk_unit_ * chunk_unit_;
-  if (end > planned) return end - planned;
-  return budget.first ? limit : 0;
-}
-
-bool Scheduler::Admit(SequenceState* sequence) {
-  if (num_running() >= max_running_ || free_slots_.empty()) return false;
-  if (blocked_ == sequence && blocked_version_ == kv_cache_->version()) return false;
-  if (PrefixIsBeingComputed(*sequence)) return false;
-  const kv_cache::KvCache::StartParams params{
-      .tokens = *sequence->tokens,
-      .salt = sequence->cache_salt,
-      .max_kv_tokens = sequence->max_seq_len - 1,  // the last token is never fed
-      .max_reused_blocks = kMaxReusedBlocks / kv_cache_->num_groups()};
-  if (!kv_cache_->Start(params, &sequence->blocks, &sequence->num_cached_tokens)) {
-    blocked_ = sequence;
-    blocked_version_ = kv_cache_->version();
-    return false;
-  }
-  Unlink(sequence);
-  sequence->slot = free_slots_.back();
-  free_slots_.pop_back();
-  sequence->phase = Phase::kPrefill;
-  sequence->num_prefill_tokens = static_cast<int>(sequence->tokens->size());
-  sequence->num_planned_tokens = sequence->num_cached_tokens;
-  auto place = std::upper_bound(
-      running_.begin(), running_.end(), sequence,
-      [](const SequenceState* a, const SequenceState* b) { return ComesBefore(*a, *b); });
-  running_.insert(place, sequence);
-  return true;
-}
-
-// True when a running sequence is about to publish the first block that `sequence` would have to
-// compute: waiting for it is cheaper than computing it twice (spec/engine.md 5.4).
-bool Scheduler::PrefixIsBeingComputed(const SequenceState& sequence) const {
-  if (!kv_cache_->enable_prefix_reuse()) return false;
-  const std::vector<TokenId>& tokens = *sequence.tokens;
-  const int block_size = kv_cache_->block_size(0);
-  int num_matched = -1;
-  for (const SequenceState* other : running_) {
-    const int num_published = other->blocks.groups[0].num_published * block_size;
-    const int num_prefill = other->num_prefill_tokens / block_size * block_size;
-    if (num_published >= num_prefill || other->cache_salt != sequence.cache_salt) continue;
-    if (num_matched < 0) {
-      num_matched =
-          kv_cache_->MatchTokens({.tokens = tokens,
-                                  .salt = sequence.cache_salt,
-                                  .max_reused_blocks = kMaxReusedBlocks / kv_cache_->num_groups()});
-    }
-    const int end = num_matched + block_size;
-    if (end > static_cast<int>(tokens.size()) - 1 || end > num_prefill || end <= num_published)
-      continue;
-    const size_t bytes = static_cast<size_t>(end) * sizeof(TokenId);
-    if (std::memcmp(tokens.data(), other->tokens->data(), bytes) == 0) return true;
-  }
-  return false;
 }
 
 bool Scheduler::UpdatesFit(const SequenceState& sequence, int num_tokens,
@@ -236,18 +144,37 @@ void Scheduler::DropRow(int row, PlannedStep* step) {
 }
 
 void Scheduler::Remove(SequenceState* sequence) {
-  if (sequence->phase == Phase::kWaiting) {
-    Unlink(sequence);
-  } else if (sequence->phase == Phase::kPrefill || sequence->phase == Phase::kDecode) {
-    running_.erase(std::find(running_.begin(), running_.end(), sequence));
-    kv_cache_->EndGrowth(&sequence->blocks);
+  if (blocked_ == sequence) blocked_ = nullptr;
+  switch (sequence->phase) {
+    case Phase::kWaiting:
+      waiting_.Erase(sequence);
+      if (sequence->num_pauses > 0) --num_paused_;
+      break;
+    case Phase::kPausing:
+      std::erase(pausing_, sequence);
+      --num_paused_;
+      break;
+    case Phase::kPrefill:
+    case Phase::kDecode:
+      running_.erase(std::find(running_.begin(), running_.end(), sequence));
+      kv_cache_->EndGrowth(&sequence->blocks);
+      break;
+    case Phase::kIdle:
+    case Phase::kRemoved:
+      break;
   }
+  if (sequence->phase != Phase::kRemoved && sequence->slot >= 0) ++num_removed_;
   sequence->phase = Phase::kRemoved;
 }
 
 void Scheduler::Release(SequenceState* sequence, int num_valid_tokens) {
   CHECK(sequence->phase == Phase::kRemoved);
   if (sequence->slot < 0) return;
+  GiveBack(sequence, num_valid_tokens);
+  --num_removed_;
+}
+
+void Scheduler::GiveBack(SequenceState* sequence, int num_valid_tokens) {
   Publish(sequence, num_valid_tokens);
   kv_cache_->Free(&sequence->blocks);
   free_slots_.push_back(sequence->slot);

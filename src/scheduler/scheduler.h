@@ -4,54 +4,38 @@
 // State in, plan out: no clock, no device, no threads. The executor reports what happened to
 // sequences and asks for the next plan; several plans may be under way (backend.h, depth).
 //
-// Policy (spec/engine.md 5.4, 5.5; kernels.md 5.5):
-//   capacity   GUARANTEED_NO_EVICT: a sequence starts when the blocks of its full length, less
-//   those
-//              of its reusable prefix, are free beside what running sequences may still need. The
-//              first one that does not fit waits, and all behind it: priority, then arrival.
-//   packing    every running decode row, then prefill chunks in order under one token budget.
-//   chunks     end on block boundaries until the last; without chunking a prompt is taken whole.
-//
-//   waiting --Plan--> prefill --last chunk planned--> decode --Remove--> gone --Release-->
-//   (nothing)
+// One order rules: priority, then arrival (spec/engine.md 5.4, 5.5; kernels.md 5.5).
+//   capacity   who holds blocks, by policy (capacity.cc). The first in line that does not fit
+//   waits,
+//              and all behind it.
+//                GUARANTEED_NO_EVICT: admitted when the blocks of its full length, less those of
+//                its reusable prefix, are free beside what running sequences may still need.
+//                MAX_UTILIZATION: admitted when the blocks of its next steps are free; when a step
+//                lacks blocks, the last running sequence is paused and computed again later.
+//                STATIC_BATCH: as the first, but nobody joins until all of a batch have ended.
+//   packing    every running decode row, then prefill chunks under one token budget.
+//   chunks     (prefill_rows.cc) end on block boundaries until the last. FIRST_COME_FIRST_SERVED
+//              gives each prompt all it can take, in order; EQUAL_PROGRESS a block each, round
+//              after round. Without chunking a prompt is taken whole.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
-#include "inflight/request.h"
+#include "inflight/executor.h"
 #include "kv_cache/kv_cache.h"
+#include "scheduler/sequence_state.h"
 #include "scheduler/step_plan.h"
+#include "scheduler/waiting_line.h"
 
 namespace inflight::scheduler {
-
-enum class Phase : uint8_t { kIdle, kWaiting, kPrefill, kDecode, kRemoved };
-
-// What the scheduler knows of one sequence; the executor's Sequence is one.
-struct SequenceState {
-  // Set before Add. `tokens` is appended to by the executor as steps are collected.
-  const std::vector<TokenId>* tokens = nullptr;  // prompt, then what was generated
-  uint64_t cache_salt = 0;
-  float priority = 0.5F;
-  uint64_t arrival = 0;  // ties of priority: smaller first
-  int max_seq_len = 0;   // prompt + max_tokens
-
-  // Written by the scheduler.
-  Phase phase = Phase::kIdle;
-  SlotId slot = -1;            // from admission to Release
-  int num_prefill_tokens = 0;  // tokens known at admission
-  int num_cached_tokens = 0;   // of them, taken from reused blocks
-  int num_planned_tokens = 0;  // K and V of tokens [0, n) are reused or computed by steps planned
-  kv_cache::SequenceBlocks blocks;
-  SequenceState* previous = nullptr;  // in the waiting list
-  SequenceState* next = nullptr;
-};
 
 struct SchedulerOptions {
   int max_batch_size = 0;  // running sequences, and rows of a step
   int max_num_tokens = 0;  // tokens of a step
   int max_slots = 0;
+  SchedulerPolicy policy = SchedulerPolicy::kGuaranteedNoEvict;
+  ChunkingPolicy chunking = ChunkingPolicy::kFirstComeFirstServed;
   bool enable_chunked_prefill = true;
 };
 
@@ -81,8 +65,8 @@ class Scheduler {
 
   // Fills `step` with the next step, all but its id; no rows when there is nothing to do. A
   // sequence whose last token is planned appears in no later plan, so lengths known in advance
-  // waste no row.
-  void Plan(const PrefillShare& share, PlannedStep* step);
+  // waste no row. With `may_start` false nobody new is admitted, paused sequences are.
+  void Plan(const PrefillShare& share, PlannedStep* step, bool may_start = true);
 
   // Takes back row `row` of the plan just made; its sequence must be Removed.
   static void DropRow(int row, PlannedStep* step);
@@ -97,39 +81,79 @@ class Scheduler {
   // The K and V of the sequence's first `num_valid_tokens` tokens are written.
   void Publish(SequenceState* sequence, int num_valid_tokens);
 
-  int num_waiting() const { return num_waiting_; }
+  int num_waiting() const { return waiting_.size(); }  // new and paused ones
   int num_running() const { return static_cast<int>(running_.size()); }
-  SequenceState* first_waiting() const { return first_waiting_; }
+  int num_paused() const { return num_paused_; }
+  int64_t num_pauses() const { return num_pauses_; }  // since the start
+  SequenceState* first_waiting() const { return waiting_.first(); }
 
  private:
   struct Budget {
     int tokens;   // left of max_num_tokens
     int prefill;  // left of the step-time goal's share
     bool first;   // no prefill row yet: the share is stretched to one block
+
+    bool has_room() const { return tokens > 0 && (first || prefill > 0); }
+    void Take(int num_tokens) {
+      tokens -= num_tokens;
+      prefill -= num_tokens;
+      first = false;
+    }
+  };
+  struct Chunk {
+    SequenceState* sequence;
+    int num_tokens;
   };
 
+  // scheduler.cc
   void PlanDecodeRows(PlannedStep* step);
-  bool PlanPrefillRow(SequenceState* sequence, Budget* budget, PlannedStep* step);
-  bool Admit(SequenceState* sequence);
-  bool PrefixIsBeingComputed(const SequenceState& sequence) const;
-  int ChunkSize(const SequenceState& sequence, const Budget& budget) const;
   bool UpdatesFit(const SequenceState& sequence, int num_tokens, const StepPlan& plan) const;
   void AddRow(SequenceState* sequence, int num_query_tokens, bool is_prefill, bool yields,
               PlannedStep* step);
   void SendBlocks(SequenceState* sequence, StepPlan* plan);
-  void Unlink(SequenceState* sequence);
+  void GiveBack(SequenceState* sequence, int num_valid_tokens);
+
+  // prefill_rows.cc
+  void PlanPrefillInOrder(Budget budget, PlannedStep* step);
+  void PlanPrefillEqually(Budget budget, PlannedStep* step);
+  int ChunkSize(const SequenceState& sequence, int num_taken, const Budget& budget,
+                int at_most) const;
+  bool AddPrefillRow(SequenceState* sequence, int num_tokens, PlannedStep* step);
+
+  // capacity.cc
+  bool Admit(PlannedStep* step);
+  void FormBatch(PlannedStep* step);
+  bool MayAdmit(const SequenceState& sequence) const;
+  bool StartBlocks(SequenceState* sequence);
+  bool PrefixIsBeingComputed(const SequenceState& sequence) const;
+  int NumSpareBlocks() const;
+  bool ReserveRow(SequenceState* sequence);
+  void Pause(SequenceState* sequence);
+  void ParkPaused();
+  void Park(SequenceState* sequence);
+  int num_leaving() const { return num_removed_ + static_cast<int>(pausing_.size()); }
 
   SchedulerOptions options_;
   kv_cache::KvCache* kv_cache_;
   int max_running_;
   int chunk_unit_;  // the largest block size
+  // MAX_UTILIZATION looks so many steps ahead: a newcomer is admitted when nobody who runs would
+  // lack a block for it. A fraction of a block, so that hardly any memory lies idle.
+  int lookahead_;
   std::vector<SlotId> free_slots_;
-  std::vector<SequenceState*> running_;  // by priority, then arrival
-  SequenceState* first_waiting_ = nullptr;
-  SequenceState* last_waiting_ = nullptr;
-  int num_waiting_ = 0;
+  std::vector<SequenceState*> running_;  // in order
+  WaitingLine waiting_;
+  std::vector<SequenceState*> pausing_;  // hold slot and blocks until no row is in flight
+  int num_removed_ = 0;                  // Removed and not Released, with slot and blocks
+  int num_paused_ = 0;                   // pausing, or waiting to resume
+  int64_t num_pauses_ = 0;
+  std::vector<Chunk> chunks_;               // PlanPrefillEqually's
   const SequenceState* blocked_ = nullptr;  // did not fit when the cache had blocked_version_
   uint64_t blocked_version_ = 0;
+
+  // Of the plan being made.
+  bool may_start_ = true;
+  bool is_short_of_blocks_ = false;  // somebody goes without a row: nobody is admitted
 };
 
 }  // namespace inflight::scheduler

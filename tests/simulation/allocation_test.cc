@@ -40,14 +40,18 @@ thread_local int64_t num_allocations = 0;
 namespace inflight::testing {
 namespace {
 
-class AllocationTest : public ::testing::TestWithParam<int> {};
+class AllocationTest : public ::testing::TestWithParam<std::tuple<int, SchedulerPolicy>> {};
 
-INSTANTIATE_TEST_SUITE_P(Depths, AllocationTest, ::testing::Values(1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(DepthsAndPolicies, AllocationTest,
+                         ::testing::Combine(::testing::Values(1, 2, 3),
+                                            ::testing::Values(SchedulerPolicy::kGuaranteedNoEvict,
+                                                              SchedulerPolicy::kMaxUtilization,
+                                                              SchedulerPolicy::kStaticBatch)));
 
 TEST_P(AllocationTest, SteadyStepAllocatesNothing) {
   constexpr int kSequences = 64;
   HarnessOptions options;
-  options.backend.info = {.depth = GetParam(),
+  options.backend.info = {.depth = std::get<0>(GetParam()),
                           .max_slots = kSequences + 2,
                           .max_batch_size = kSequences,
                           .max_num_tokens = 512,
@@ -55,6 +59,7 @@ TEST_P(AllocationTest, SteadyStepAllocatesNothing) {
                           .max_input_len = 500,
                           .vocab_size = 97,
                           .kv_groups = {{.block_size = 16, .num_blocks = 4096, .window = 0}}};
+  options.scheduler_policy = std::get<1>(GetParam());
   options.max_queue_size = kSequences + 1;
   LoopHarness harness(std::move(options));
   std::vector<std::shared_ptr<RecordingSink>> sinks;

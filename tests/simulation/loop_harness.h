@@ -37,7 +37,10 @@ struct HarnessOptions {
   FakeBackendOptions backend;
   bool enable_prefix_reuse = true;
   bool enable_chunked_prefill = true;
+  SchedulerPolicy scheduler_policy = SchedulerPolicy::kGuaranteedNoEvict;
+  ChunkingPolicy chunking_policy = ChunkingPolicy::kFirstComeFirstServed;
   int64_t step_time_goal_ns = 0;
+  int64_t max_queue_delay_ns = 0;
   int max_queue_size = 64;
   executor::LateInputSource* late_inputs = nullptr;
 };
@@ -62,7 +65,10 @@ struct LoopHarness {
         loop({.limits = limits,
               .enable_prefix_reuse = options.enable_prefix_reuse,
               .enable_chunked_prefill = options.enable_chunked_prefill,
+              .scheduler_policy = options.scheduler_policy,
+              .chunking_policy = options.chunking_policy,
               .step_time_goal_ns = options.step_time_goal_ns,
+              .max_queue_delay_ns = options.max_queue_delay_ns,
               .late_inputs = options.late_inputs},
              backend, inbox, streams, clock) {}
 

@@ -4,8 +4,10 @@
 // below:
 //
 //   every plan is sound (fake_backend.h); every accepted request gets exactly one final response;
-//   its output is what it yields alone; nobody is admitted past one that came first; after the last
-//   one no block is in use.
+//   its output is what it yields alone, however often it was paused; nobody is admitted past one
+//   that came first, and whoever runs comes before whoever is paused; without priorities a request
+//   ends within a number of turns that those before it bound; after the last one no block is in
+//   use.
 //
 // INFLIGHT_SIMULATION_ARRIVALS sets the number of arrivals of all worlds together.
 #include <gtest/gtest.h>
@@ -35,30 +37,101 @@ int64_t NumArrivals() {
   return value != nullptr ? std::atoll(value) : kDefaultArrivals;
 }
 
+using enum SchedulerPolicy;
+using enum ChunkingPolicy;
+
 struct World {
   const char* name;
-  int depth;
-  int max_batch_size;
-  int max_num_tokens;
-  int64_t num_blocks;
-  bool prefix_reuse;
-  bool chunked;
-  bool priorities;
-  int64_t step_time_goal_ns;
+  int depth = 1;
+  int max_batch_size = 8;
+  int max_num_tokens = 48;
+  int64_t num_blocks = 24;
+  bool prefix_reuse = true;
+  bool chunked = true;
+  bool priorities = true;
+  int64_t step_time_goal_ns = 0;
   std::vector<int> block_sizes = {8};  // one KV group each
+  SchedulerPolicy policy = kGuaranteedNoEvict;
+  ChunkingPolicy chunking = kFirstComeFirstServed;
+  int64_t max_queue_delay_ns = 0;
 };
 
 const std::vector<World>& Worlds() {
   static const std::vector<World> worlds = {
-      {"Depth1Tight", 1, 8, 48, 24, true, true, true, 0},
-      {"Depth2Tight", 2, 8, 48, 24, true, true, true, 0},
-      {"Depth3Tight", 3, 8, 48, 24, true, true, true, 0},
-      {"Depth2Roomy", 2, 32, 128, 400, true, true, false, 0},
-      {"Depth3NoReuse", 3, 16, 64, 64, false, true, true, 0},
-      {"Depth1Unchunked", 1, 16, 96, 64, true, false, true, 0},
-      {"Depth2StepGoal", 2, 16, 96, 64, true, true, false, 2'000'000},
-      {"Depth2TwoGroups", 2, 8, 48, 40, true, true, true, 0, {8, 4}},
-      {"Depth3FewTokens", 3, 8, 9, 24, true, true, true, 0},
+      {.name = "Depth1Tight"},
+      {.name = "Depth2Tight", .depth = 2},
+      {.name = "Depth3Tight", .depth = 3},
+      {.name = "Depth2Roomy",
+       .depth = 2,
+       .max_batch_size = 32,
+       .max_num_tokens = 128,
+       .num_blocks = 400,
+       .priorities = false},
+      {.name = "Depth3NoReuse",
+       .depth = 3,
+       .max_batch_size = 16,
+       .max_num_tokens = 64,
+       .num_blocks = 64,
+       .prefix_reuse = false},
+      {.name = "Depth1Unchunked",
+       .max_batch_size = 16,
+       .max_num_tokens = 96,
+       .num_blocks = 64,
+       .chunked = false},
+      {.name = "Depth2StepGoal",
+       .depth = 2,
+       .max_batch_size = 16,
+       .max_num_tokens = 96,
+       .num_blocks = 64,
+       .priorities = false,
+       .step_time_goal_ns = 2'000'000},
+      {.name = "Depth2TwoGroups", .depth = 2, .num_blocks = 40, .block_sizes = {8, 4}},
+      {.name = "Depth3FewTokens", .depth = 3, .max_num_tokens = 9},
+      {.name = "EqualProgress",
+       .max_batch_size = 16,
+       .num_blocks = 64,
+       .priorities = false,
+       .chunking = kEqualProgress},
+      {.name = "MaxUtilization", .policy = kMaxUtilization},
+      {.name = "MaxUtilizationFifo", .priorities = false, .policy = kMaxUtilization},
+      {.name = "MaxUtilizationDepth2", .depth = 2, .priorities = false, .policy = kMaxUtilization},
+      {.name = "MaxUtilizationDepth3", .depth = 3, .policy = kMaxUtilization},
+      {.name = "MaxUtilizationOneAtATime",
+       .depth = 3,
+       .num_blocks = 12,
+       .priorities = false,
+       .policy = kMaxUtilization},
+      {.name = "MaxUtilizationNoReuse",
+       .depth = 2,
+       .prefix_reuse = false,
+       .priorities = false,
+       .policy = kMaxUtilization},
+      {.name = "MaxUtilizationUnchunked",
+       .max_num_tokens = 40,
+       .chunked = false,
+       .policy = kMaxUtilization},
+      {.name = "MaxUtilizationEqualProgress",
+       .depth = 2,
+       .max_num_tokens = 32,
+       .policy = kMaxUtilization,
+       .chunking = kEqualProgress},
+      {.name = "MaxUtilizationTwoGroups",
+       .depth = 2,
+       .num_blocks = 28,
+       .priorities = false,
+       .block_sizes = {8, 4},
+       .policy = kMaxUtilization},
+      {.name = "StaticBatch", .policy = kStaticBatch},
+      {.name = "StaticBatchDepth2",
+       .depth = 2,
+       .priorities = false,
+       .policy = kStaticBatch,
+       .chunking = kEqualProgress,
+       .max_queue_delay_ns = 5'000'000},
+      {.name = "QueueDelay",
+       .num_blocks = 64,
+       .priorities = false,
+       .max_queue_delay_ns = 4'000'000},
   };
   return worlds;
 }
@@ -69,7 +142,7 @@ executor::BackendInfo InfoOf(const World& world) {
                              .max_batch_size = world.max_batch_size,
                              .max_num_tokens = world.max_num_tokens,
                              .max_seq_len = 96,
-                             .max_input_len = 90,
+                             .max_input_len = world.chunked ? 90 : world.max_num_tokens - 6,
                              .vocab_size = 97};
   for (const int block_size : world.block_sizes) {
     info.kv_groups.push_back(
@@ -114,13 +187,16 @@ class Simulation {
     std::vector<float> log_probs;
     bool was_cancelled = false;
     int num_final = 0;
+    int64_t last_turn = 0;    // the latest in which it may end, without priorities
+    int64_t start_turn = -1;  // in which it got a slot for the first time
+    scheduler::SlotId slot = -1;
   };
 
   struct Waiting {
     float priority;
     RequestId id;
     int64_t deadline_ns;
-    int64_t admissions_at_arrival;
+    int64_t starts_at_arrival;
     int64_t num_ahead;
     bool operator<(const Waiting& other) const {
       return priority != other.priority ? priority > other.priority : id < other.id;
@@ -131,10 +207,14 @@ class Simulation {
     return {.backend = {.info = InfoOf(world_),
                         .ready_seed = seed,
                         .prefill_token_ns = 20'000,
-                        .on_setup = [this](const executor::SlotSetup& setup) { OnSetup(setup); }},
+                        .on_setup = [this](const executor::SlotSetup& setup) { OnSetup(setup); },
+                        .on_launch = [this](const executor::StepPlan& plan) { OnLaunch(plan); }},
             .enable_prefix_reuse = world_.prefix_reuse,
             .enable_chunked_prefill = world_.chunked,
+            .scheduler_policy = world_.policy,
+            .chunking_policy = world_.chunking,
             .step_time_goal_ns = world_.step_time_goal_ns,
+            .max_queue_delay_ns = world_.max_queue_delay_ns,
             .max_queue_size = 40};
   }
 
@@ -152,13 +232,16 @@ class Simulation {
     if (Chance(2)) {
       const auto& prefix =
           prefixes_[static_cast<size_t>(Below(static_cast<int>(prefixes_.size())))];
-      request.input_ids.assign(prefix.begin(), prefix.begin() + Below(49));
+      const int longest = std::min(48, harness_.limits.max_input_len / 2 + 4);
+      request.input_ids.assign(prefix.begin(), prefix.begin() + Below(longest + 1));
     }
-    const std::vector<TokenId> own = RandomTokens(1 + Below(Chance(8) ? 40 : 8));
+    const int room = harness_.limits.max_input_len - static_cast<int>(request.input_ids.size());
+    const std::vector<TokenId> own = RandomTokens(1 + Below(std::min(Chance(8) ? 40 : 8, room)));
     request.input_ids.insert(request.input_ids.end(), own.begin(), own.end());
-    request.max_tokens = 1 + Below(Chance(8) ? 60 : 12);
-    const int room = harness_.limits.max_seq_len - static_cast<int>(request.input_ids.size());
-    request.max_tokens = std::min(request.max_tokens, room);
+    const bool outgrows_memory = world_.policy == kMaxUtilization;
+    request.max_tokens = 1 + Below(Chance(outgrows_memory ? 2 : 8) ? 60 : 12);
+    const int left = harness_.limits.max_seq_len - static_cast<int>(request.input_ids.size());
+    request.max_tokens = std::min(request.max_tokens, left);
     request.streaming = Chance(2);
     if (Chance(3)) request.end_ids = RandomTokens(1 + Below(8));
     if (Chance(4)) request.stop_words.push_back(RandomTokens(1 + Below(2)));
@@ -184,11 +267,25 @@ class Simulation {
                         .deadline_ns = client->request.timeout_ms
                                            ? now_ns + *client->request.timeout_ms * 1'000'000
                                            : executor::kNever,
-                        .admissions_at_arrival = num_admissions_,
-                        .num_ahead = static_cast<int64_t>(waiting_.size())};
-    waiting_.emplace(client->id, entry);
+                        .starts_at_arrival = num_starts_,
+                        .num_ahead = static_cast<int64_t>(line_.size())};
+    entries_.emplace(client->id, entry);
     line_.insert(entry);
+    turns_of_live_ += TurnsAlone(client->request);
+    client->last_turn = num_turns_ + turns_of_live_;
     return true;
+  }
+
+  // Turns that the first in order needs at most, once those before it have ended: a token each, and
+  // the depth again wherever it waits for a block (its start, and each new block).
+  int64_t TurnsAlone(const Request& request) const {
+    const int64_t length = static_cast<int64_t>(request.input_ids.size()) + request.max_tokens;
+    const int64_t block = *std::min_element(world_.block_sizes.begin(), world_.block_sizes.end());
+    int64_t turns = length + (world_.depth + 1) * (length / block + 2) + 2;
+    turns += world_.max_queue_delay_ns / 1'000'000;
+    // An unchunked prompt waits until the decode rows behind it leave room.
+    if (!world_.chunked) turns += harness_.limits.max_seq_len;
+    return turns;
   }
 
   void CancelSomebody() {
@@ -203,26 +300,69 @@ class Simulation {
   }
 
   void LeaveLine(RequestId id) {
-    const auto found = waiting_.find(id);
-    if (found == waiting_.end()) return;
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) return;
     line_.erase(found->second);
-    waiting_.erase(found);
+    paused_.erase(found->second);
   }
 
-  // Called when a sequence gets its slot: it must be the first in line.
+  // Called when a sequence gets a slot: it must come before all that are known to wait.
   void OnSetup(const executor::SlotSetup& setup) {
     const RequestId id = setup.seed;
-    while (!line_.empty() && line_.begin()->deadline_ns <= harness_.clock.NowNs()) {
-      LeaveLine(line_.begin()->id);
+    const auto found = live_.find(id);
+    if (found == live_.end()) return Bad("admitted after its end", id);
+    Client& client = *found->second;
+    const Waiting& entry = entries_.at(id);
+    // Whose slot it was holds none now: it is paused, if it has not ended.
+    const auto owner = owners_.find(setup.slot);
+    const auto former = owner == owners_.end() ? live_.end() : live_.find(owner->second);
+    if (former != live_.end() && former->first != id && former->second->slot == setup.slot &&
+        !IsEnding(*former->second)) {
+      paused_.insert(entries_.at(former->first));
+      line_.insert(entries_.at(former->first));
     }
-    const auto found = waiting_.find(id);
-    if (found == waiting_.end()) return Bad("admitted twice, or after its end", id);
-    if (line_.begin()->id != id) return Bad("overtook one that was before it", id);
-    const int64_t waited = num_admissions_ - found->second.admissions_at_arrival;
-    longest_wait_ = std::max(longest_wait_, waited);
-    if (!world_.priorities && waited > found->second.num_ahead) Bad("waited too long", id);
-    ++num_admissions_;
+    owners_[setup.slot] = id;
+    client.slot = setup.slot;
+
+    while (!line_.empty() && line_.begin()->deadline_ns <= harness_.clock.NowNs()) {
+      const RequestId expired = line_.begin()->id;
+      LeaveLine(expired);
+    }
+    if (!line_.empty() && *line_.begin() < entry) Bad("overtook one that was before it", id);
     LeaveLine(id);
+    if (client.start_turn >= 0) {
+      ++num_resumes_;
+      return;
+    }
+    client.start_turn = num_turns_;
+    if (world_.policy == kStaticBatch) CheckBatch(id);
+    const int64_t waited = num_starts_ - entry.starts_at_arrival;
+    longest_wait_ = std::max(longest_wait_, waited);
+    if (!world_.priorities && waited > entry.num_ahead) Bad("waited too long", id);
+    ++num_starts_;
+  }
+
+  bool IsEnding(const Client& client) const {
+    return client.was_cancelled || entries_.at(client.id).deadline_ns <= harness_.clock.NowNs();
+  }
+
+  // Nobody joins a batch under way.
+  void CheckBatch(RequestId id) {
+    for (const auto& [other_id, other] : live_) {
+      if (other->start_turn >= 0 && other->start_turn != num_turns_ && !IsEnding(*other))
+        return Bad("joined a batch under way", id);
+    }
+  }
+
+  // Whoever runs comes before whoever is paused.
+  void OnLaunch(const executor::StepPlan& plan) {
+    if (paused_.empty()) return;
+    for (int r = 0; r < plan.num_rows; ++r) {
+      const RequestId id = owners_.at(plan.rows[static_cast<size_t>(r)].slot);
+      const auto found = entries_.find(id);
+      if (found != entries_.end() && *paused_.begin() < found->second)
+        Bad("runs while one before it is paused", id);
+    }
   }
 
   void OnResponse(Client& client, Response response) {
@@ -235,7 +375,10 @@ class Simulation {
     if (!response.is_final) return;
     if (++client.num_final != 1) Bad("two final responses", client.id);
     CheckOutput(client, response);
+    if (!world_.priorities && num_turns_ > client.last_turn) Bad("ended too late", client.id);
+    turns_of_live_ -= TurnsAlone(client.request);
     LeaveLine(client.id);
+    entries_.erase(client.id);
     ++num_final_;
     num_cached_tokens_ += response.num_cached_tokens;
     live_.erase(client.id);
@@ -276,6 +419,13 @@ class Simulation {
     EXPECT_EQ(stats.requests_timed_out, num_timed_out_);
     EXPECT_EQ(stats.requests_completed, arrivals - num_cancelled_ - num_timed_out_);
     EXPECT_EQ(stats.requests_failed, 0);
+    EXPECT_EQ(stats.num_paused_requests, 0);
+    EXPECT_GE(stats.num_pauses, num_resumes_);
+    if (world_.policy != kMaxUtilization) {
+      EXPECT_EQ(stats.num_pauses, 0);
+    } else if (arrivals > 1000) {
+      EXPECT_GT(num_resumes_, arrivals / 100) << "memory was not under pressure";
+    }
     EXPECT_EQ(stats.kv_blocks_alloc_total, stats.kv_blocks_alloc_new + stats.kv_blocks_reused);
     if (!world_.prefix_reuse) {
       EXPECT_EQ(num_cached_tokens_, 0);
@@ -289,7 +439,8 @@ class Simulation {
     std::cout << world_.name << ": " << arrivals << " arrivals, " << stats.num_steps << " steps, "
               << num_cancelled_ << " cancelled, " << num_timed_out_ << " timed out, "
               << num_cached_tokens_ << " tokens reused, " << harness_.backend.num_wasted_rows()
-              << " rows wasted, longest wait " << longest_wait_ << " admissions\n";
+              << " rows wasted, longest wait " << longest_wait_ << " starts, " << stats.num_pauses
+              << " pauses, " << stats.tokens_recomputed << " tokens computed again\n";
   }
 
   void Bad(const std::string& what, RequestId id) {
@@ -300,11 +451,14 @@ class Simulation {
   std::mt19937_64 random_;
   std::array<std::vector<TokenId>, 8> prefixes_;
   std::unordered_map<RequestId, std::shared_ptr<Client>> live_;
-  std::vector<RequestId> order_;  // recent arrivals
-  std::unordered_map<RequestId, Waiting> waiting_;
-  std::set<Waiting> line_;
+  std::vector<RequestId> order_;                             // recent arrivals
+  std::unordered_map<RequestId, Waiting> entries_;           // of all live requests
+  std::unordered_map<scheduler::SlotId, RequestId> owners_;  // who got the slot last
+  std::set<Waiting> line_;                                   // who is known to wait
+  std::set<Waiting> paused_;                                 // of them, those that had started
+  int64_t turns_of_live_ = 0;
   int64_t num_turns_ = 0, num_final_ = 0, num_cancelled_ = 0, num_timed_out_ = 0;
-  int64_t num_admissions_ = 0, longest_wait_ = 0, num_cached_tokens_ = 0;
+  int64_t num_starts_ = 0, num_resumes_ = 0, longest_wait_ = 0, num_cached_tokens_ = 0;
   int num_bad_ = 0;
   std::string first_bad_;
   LoopHarness harness_;

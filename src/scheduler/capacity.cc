@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who holds slots and blocks: admission by policy, pause and resume.
+//
+// Two facts carry the promise that nobody starves (docs/executor.md): sequences are admitted in
+// order and none past one that waits, and the one paused is always the last in order. So whoever
+// runs comes before whoever is paused, and the first of all can take what it needs.
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "scheduler/scheduler.h"
+
+namespace inflight::scheduler {
+namespace {
+
+int BlocksFor(int num_tokens, int block_size) { return (num_tokens + block_size - 1) / block_size; }
+
+}  // namespace
+
+// The first in line gets a slot and joins the running ones; false when it has to wait.
+bool Scheduler::Admit(PlannedStep* step) {
+  SequenceState* sequence = waiting_.first();
+  if (sequence == nullptr || !MayAdmit(*sequence) || !StartBlocks(sequence)) return false;
+  waiting_.Erase(sequence);
+  if (sequence->num_pauses > 0) --num_paused_;
+  sequence->slot = free_slots_.back();
+  free_slots_.pop_back();
+  sequence->phase = Phase::kPrefill;
+  sequence->num_prefill_tokens = static_cast<int>(sequence->tokens->size());
+  sequence->num_planned_tokens = sequence->num_cached_tokens;
+  auto place = std::upper_bound(
+      running_.begin(), running_.end(), sequence,
+      [](const SequenceState* a, const SequenceState* b) { return ComesBefore(*a, *b); });
+  running_.insert(place, sequence);
+  step->admitted.push_back(sequence);
+  return true;
+}
+
+bool Scheduler::MayAdmit(const SequenceState& sequence) const {
+  if (num_running() >= max_running_ || free_slots_.empty()) return false;
+  if (!may_start_ && sequence.num_pauses == 0) return false;
+  // One that is pausing will stand in line before those that are there now.
+  if (is_short_of_blocks_ || !pausing_.empty()) return false;
+  // A batch is formed at once: one that waited for a twin would miss it.
+  if (options_.policy == SchedulerPolicy::kStaticBatch) return true;
+  return !PrefixIsBeingComputed(sequence);
+}
+
+// STATIC_BATCH: as many as fit when nobody is left of the last batch. Their prompts may take
+// several steps.
+void Scheduler::FormBatch(PlannedStep* step) {
+  if (!running_.empty() || num_leaving() > 0) return;
+  while (Admit(step)) {
+  }
+}
+
+bool Scheduler::StartBlocks(SequenceState* sequence) {
+  if (blocked_ == sequence && blocked_version_ == kv_cache_->version()) return false;
+  const int full = sequence->max_seq_len - 1;  // the last token is never fed
+  kv_cache::KvCache::StartParams params{
+      .tokens = *sequence->tokens,
+      .salt = sequence->cache_salt,
+      .max_kv_tokens = full,
+      .reserved_tokens = full,
+      .num_spare_blocks = 0,
+      .max_reused_blocks = kMaxReusedBlocks / kv_cache_->num_groups()};
+  if (options_.policy == SchedulerPolicy::kMaxUtilization) {
+    const int known = static_cast<int>(sequence->tokens->size());
+    params.reserved_tokens = std::min(known + lookahead_, full);
+    params.num_spare_blocks = NumSpareBlocks();
+  }
+  if (kv_cache_->Start(params, &sequence->blocks, &sequence->num_cached_tokens)) return true;
+  blocked_ = sequence;
+  blocked_version_ = kv_cache_->version();
+  return false;
+}
+
+// Running sequences that will begin another block within the next steps.
+int Scheduler::NumSpareBlocks() const {
+  int num_blocks = 0;
+  for (const SequenceState* sequence : running_) {
+    const int known = std::max(sequence->num_planned_tokens, sequence->num_prefill_tokens);
+    const int end = std::min(known + lookahead_, sequence->max_seq_len - 1);
+    for (int g = 0; g < kv_cache_->num_groups(); ++g) {
+      const kv_cache::GroupTable& table = sequence->blocks.groups[static_cast<size_t>(g)];
+      const int num_held = static_cast<int>(table.blocks.size()) + table.num_reserved;
+      if (BlocksFor(end, kv_cache_->block_size(g)) <= num_held) continue;
+      ++num_blocks;
+      break;
+    }
+  }
+  return num_blocks;
+}
+
+// True when a running sequence is about to publish the first block that `sequence` would have to
+// compute: waiting for it is cheaper than computing it twice (spec/engine.md 5.4).
+bool Scheduler::PrefixIsBeingComputed(const SequenceState& sequence) const {
+  if (!kv_cache_->enable_prefix_reuse()) return false;
+  const std::vector<TokenId>& tokens = *sequence.tokens;
+  const int block_size = kv_cache_->block_size(0);
+  int num_matched = -1;
+  for (const SequenceState* other : running_) {
+    const int num_published = other->blocks.groups[0].num_published * block_size;
+    const int num_prefill = other->num_prefill_tokens / block_size * block_size;
+    if (num_published >= num_prefill || other->cache_salt != sequence.cache_salt) continue;
+    if (num_matched < 0) {
+      num_matched =
+          kv_cache_->MatchTokens({.tokens = tokens,
+                                  .salt = sequence.cache_salt,
+                                  .max_reused_blocks = kMaxReusedBlocks / kv_cache_->num_groups()});
+    }
+    const int end = num_matched + block_size;
+    if (end > static_cast<int>(tokens.size()) - 1 || end > num_prefill || end <= num_published)
+      continue;
+    const size_t bytes = static_cast<size_t>(end) * sizeof(TokenId);
+    if (std::memcmp(tokens.data(), other->tokens->data(), bytes) == 0) return true;
+  }
+  return false;
+}
+
+// MAX_UTILIZATION: sets aside the block that the next decode row of `sequence` may begin. Where
+// none is free, the last running sequences are paused until one is, `sequence` itself at the worst.
+// False when it has no row in this step: its blocks are on their way from sequences that leave, or
+// it is the one that was paused.
+bool Scheduler::ReserveRow(SequenceState* sequence) {
+  const int end = sequence->num_planned_tokens + 1;
+  while (!kv_cache_->Reserve(&sequence->blocks, end)) {
+    SequenceState* last = running_.back();
+    const bool ends_soon = last->num_planned_tokens + 1 >= last->max_seq_len;
+    if (num_leaving() == 0 && !ends_soon) {
+      Pause(last);
+      if (last != sequence && num_leaving() == 0) continue;
+    }
+    is_short_of_blocks_ = true;
+    return false;
+  }
+  return true;
+}
+
+void Scheduler::Pause(SequenceState* sequence) {
+  CHECK(running_.back() == sequence);
+  running_.pop_back();
+  kv_cache_->EndGrowth(&sequence->blocks);
+  ++sequence->num_pauses;
+  ++num_pauses_;
+  ++num_paused_;
+  sequence->phase = Phase::kPausing;
+  if (sequence->num_rows_in_flight > 0) {
+    pausing_.push_back(sequence);
+  } else {
+    Park(sequence);
+  }
+}
+
+// Sequences whose last row in flight was collected give back what they hold.
+void Scheduler::ParkPaused() {
+  std::erase_if(pausing_, [this](SequenceState* sequence) {
+    if (sequence->num_rows_in_flight > 0) return false;
+    Park(sequence);
+    return true;
+  });
+}
+
+void Scheduler::Park(SequenceState* sequence) {
+  GiveBack(sequence, sequence->num_kv_tokens);
+  sequence->phase = Phase::kWaiting;
+  waiting_.Insert(sequence);
+}
+
+}  // namespace inflight::scheduler

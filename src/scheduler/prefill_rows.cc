@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a step's prefill budget is spent: the two chunking policies.
+#include <algorithm>
+
+#include "scheduler/scheduler.h"
+
+namespace inflight::scheduler {
+
+// FIRST_COME_FIRST_SERVED: whoever finds no room in this step holds up those behind it.
+void Scheduler::PlanPrefillInOrder(Budget budget, PlannedStep* step) {
+  const auto plan_row = [&](SequenceState* sequence) {
+    const int num_tokens = ChunkSize(*sequence, 0, budget, options_.max_num_tokens);
+    if (num_tokens == 0 || !AddPrefillRow(sequence, num_tokens, step)) return false;
+    budget.Take(num_tokens);
+    return true;
+  };
+  for (SequenceState* sequence : running_) {
+    if (sequence->phase == Phase::kPrefill && !plan_row(sequence)) return;
+  }
+  while (budget.has_room() && Admit(step)) {
+    if (!plan_row(step->admitted.back())) return;
+  }
+}
+
+// EQUAL_PROGRESS: a block for each, in order and with those that can be admitted, then another one
+// for each, until the budget is spent. The first in order gets its block in every step.
+void Scheduler::PlanPrefillEqually(Budget budget, PlannedStep* step) {
+  chunks_.clear();
+  const auto take = [&](Chunk* chunk) {
+    const int num_tokens = ChunkSize(*chunk->sequence, chunk->num_tokens, budget, chunk_unit_);
+    chunk->num_tokens += num_tokens;
+    if (num_tokens > 0) budget.Take(num_tokens);
+    return num_tokens > 0;
+  };
+  for (SequenceState* sequence : running_) {
+    if (sequence->phase == Phase::kPrefill) chunks_.push_back({sequence, 0});
+  }
+  bool has_room = true;
+  for (Chunk& chunk : chunks_) has_room = has_room && take(&chunk);
+  while (has_room && budget.has_room() && Admit(step)) {
+    chunks_.push_back({step->admitted.back(), 0});
+    has_room = take(&chunks_.back());
+  }
+  for (bool taken = has_room; taken;) {
+    taken = false;
+    for (Chunk& chunk : chunks_) taken |= take(&chunk);
+  }
+  for (const Chunk& chunk : chunks_) {
+    if (chunk.num_tokens == 0 || !AddPrefillRow(chunk.sequence, chunk.num_tokens, step)) return;
+  }
+}
+
+// Tokens that `sequence` may take more, after `num_taken` in this step: at most `at_most`, 0 when
+// there is no room. Chunks end on block boundaries, except the last one and where max_num_tokens
+// leaves less than a block beside the decode rows.
+int Scheduler::ChunkSize(const SequenceState& sequence, int num_taken, const Budget& budget,
+                         int at_most) const {
+  const int planned = sequence.num_planned_tokens + num_taken;
+  const int remaining = sequence.num_prefill_tokens - planned;
+  const int share = budget.first ? std::max(budget.prefill, chunk_unit_) : budget.prefill;
+  // A resumed sequence may know more tokens than any step holds.
+  if (!options_.enable_chunked_prefill && remaining <= options_.max_num_tokens) {
+    const bool fits = remaining <= budget.tokens && (budget.first || remaining <= share);
+    return fits ? remaining : 0;
+  }
+  const int limit = std::min({budget.tokens, share, at_most});
+  if (remaining <= limit) return remaining;
+  const int end = (planned + limit) / chunk_unit_ * chunk_unit_;
+  if (end > planned) return end - planned;
+  return budget.first ? limit : 0;
+}
+
+// False when the plan's arrays have no room for it.
+bool Scheduler::AddPrefillRow(SequenceState* sequence, int num_tokens, PlannedStep* step) {
+  const int end = sequence->num_planned_tokens + num_tokens;
+  if (!UpdatesFit(*sequence, end, step->plan)) return false;
+  const bool is_last = end == sequence->num_prefill_tokens;
+  AddRow(sequence, num_tokens, /*is_prefill=*/true, /*yields=*/is_last, step);
+  if (is_last) sequence->phase = Phase::kDecode;
+  return true;
+}
+
+}  // namespace inflight::scheduler

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the scheduler knows of one sequence; the executor's Sequence is one.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "inflight/request.h"
+#include "kv_cache/kv_cache.h"
+#include "scheduler/step_plan.h"
+
+namespace inflight::scheduler {
+
+//   waiting --Plan--> prefill --last chunk planned--> decode --Remove--> removed --Release--> gone
+//      ^                 |                               |
+//      |                 +------------ paused -----------+
+//      +---- no row in flight ---- pausing
+enum class Phase : uint8_t { kIdle, kWaiting, kPrefill, kDecode, kPausing, kRemoved };
+
+struct SequenceState {
+  // Set before Add. `tokens` is appended to by the executor as steps are collected.
+  const std::vector<TokenId>* tokens = nullptr;  // prompt, then what was generated
+  uint64_t cache_salt = 0;
+  float priority = 0.5F;
+  uint64_t arrival = 0;  // ties of priority: smaller first
+  int max_seq_len = 0;   // prompt + max_tokens
+
+  // Written by the executor.
+  int num_kv_tokens = 0;       // tokens whose K and V collected steps computed or reused
+  int num_rows_in_flight = 0;  // rows launched and not collected
+
+  // Written by the scheduler.
+  Phase phase = Phase::kIdle;
+  SlotId slot = -1;            // from admission to Release, or to the next pause
+  int num_prefill_tokens = 0;  // tokens known at admission
+  int num_cached_tokens = 0;   // of them, taken from reused blocks
+  int num_planned_tokens = 0;  // K and V of tokens [0, n) are reused or computed by steps planned
+  int num_pauses = 0;          // > 0 at admission: it resumes
+  kv_cache::SequenceBlocks blocks;
+  SequenceState* previous = nullptr;  // in the waiting line
+  SequenceState* next = nullptr;
+};
+
+// The order of everything: priority, then arrival.
+inline bool ComesBefore(const SequenceState& a, const SequenceState& b) {
+  return a.priority != b.priority ? a.priority > b.priority : a.arrival < b.arrival;
+}
+
+}  // namespace inflight::scheduler
