@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pause and resume on a real model: the demo model's answers under memory pressure are those of an
+// executor with room for everybody.
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <random>
+
+#include "builder/builder.h"
+#include "executor/executor.h"
+#include "executor/local_backend.h"
+
+namespace inflight::golden {
+namespace {
+
+struct Sink : ResponseSink {
+  void OnResponse(Response response) override {
+    const std::lock_guard lock(mutex);
+    ids.insert(ids.end(), response.output_ids.begin(), response.output_ids.end());
+    log_probs.insert(log_probs.end(), response.output_log_probs.begin(),
+                     response.output_log_probs.end());
+    last = std::move(response);
+    changed.notify_all();
+  }
+  void Wait() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return last.is_final; });
+  }
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<TokenId> ids;
+  std::vector<float> log_probs;
+  Response last;
+};
+
+// Greedy and sampled, with and without penalties.
+std::vector<Request> MakeRequests(int vocab_size) {
+  std::mt19937 random(3);
+  std::vector<Request> requests;
+  for (int i = 0; i < 6; ++i) {
+    Request request;
+    for (int t = 0; t < 20 + 3 * i; ++t) {
+      request.input_ids.push_back(
+          static_cast<TokenId>(random() % static_cast<unsigned>(vocab_size)));
+    }
+    request.max_tokens = 80;
+    request.streaming = i % 2 == 0;
+    request.output.return_log_probs = true;
+    if (i % 3 != 0) {
+      request.sampling.top_k = 20;
+      request.sampling.temperature = 0.9F;
+      request.sampling.seed = static_cast<uint64_t>(i);
+    }
+    if (i == 2) request.sampling.repetition_penalty = 1.2F;
+    if (i == 4) request.sampling.frequency_penalty = 0.3F;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+std::vector<std::shared_ptr<Sink>> RunAll(const std::shared_ptr<const model::Engine>& engine,
+                                          Device& device, ExecutorOptions options,
+                                          ExecutorStats* stats) {
+  options.block_size = 16;
+  options.max_batch_size = 6;
+  auto backend = executor::CreateLocalBackend(engine, device, options);
+  EXPECT_TRUE(backend.ok()) << backend.status().ToString();
+  auto executor = executor::CreateExecutor(std::move(*backend), options);
+  EXPECT_TRUE(executor.ok()) << executor.status().ToString();
+  std::vector<std::shared_ptr<Sink>> sinks;
+  for (Request& request : MakeRequests(engine->config.vocab_size)) {
+    sinks.push_back(std::make_shared<Sink>());
+    EXPECT_TRUE((*executor)->Enqueue(std::move(request), sinks.back()).ok());
+  }
+  for (const auto& sink : sinks) sink->Wait();
+  (*executor)->Shutdown(0);
+  *stats = (*executor)->stats();
+  return sinks;
+}
+
+TEST(PauseTest, PausedRequestsOfTheDemoModelYieldTheSameIdsAndLogProbs) {
+  const auto device = Device::Cpu();
+  const auto engine =
+      builder::Open(INFLIGHT_DEMO_MODEL, *device, {.dtype = DType::kF32, .limits = {}});
+  ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+  ExecutorOptions options;
+  options.max_kv_tokens = 2048;
+  ExecutorStats stats;
+  const auto expected = RunAll(*engine, *device, options, &stats);
+  EXPECT_EQ(stats.num_pauses, 0);
+  for (const bool reuse : {true, false}) {
+    options.max_kv_tokens = 256;  // of the 700 that all need in the end
+    options.scheduler_policy = SchedulerPolicy::kMaxUtilization;
+    options.enable_prefix_reuse = reuse;
+    const auto actual = RunAll(*engine, *device, options, &stats);
+    EXPECT_GE(stats.num_pauses, 2);
+    EXPECT_GT(stats.tokens_recomputed, 0);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(actual[i]->last.status.ok()) << actual[i]->last.status.ToString();
+      EXPECT_EQ(actual[i]->last.finish_reason, expected[i]->last.finish_reason);
+      ASSERT_EQ(actual[i]->ids, expected[i]->ids) << "request " << i;
+      for (size_t t = 0; t < expected[i]->log_probs.size(); ++t) {
+        ASSERT_NEAR(actual[i]->log_probs[t], expected[i]->log_probs[t], 1e-3F)
+            << "request " << i << ", token " << t;
+      }
+      EXPECT_NEAR(actual[i]->last.cum_log_prob, expected[i]->last.cum_log_prob, 1e-2F);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace inflight::golden
