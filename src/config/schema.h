@@ -100,7 +100,7 @@ template <typename T>
 std::string DefaultText(const T& value) {
   if constexpr (IsOptional<T>::value)
     return value ? DefaultText(*value) : "";
-  else if constexpr (std::same_as<T, std::vector<std::string>>)
+  else if constexpr (std::same_as<T, std::vector<std::string>> || std::is_enum_v<T>)
     return "";
   else if constexpr (std::same_as<T, std::filesystem::path>)
     return value.string();
@@ -131,6 +131,13 @@ Status Parse(const OptionInfo& info, std::string_view text, T& out) {
     RETURN_IF_ERROR(ParseValue(info, text, value));
     out = value;
     return Status::Ok();
+  } else if constexpr (std::is_enum_v<T>) {
+    std::string value;
+    RETURN_IF_ERROR(ParseValue(info, text, value));  // one of the choices
+    const auto& choices = info.constraint.choices;
+    const auto found = std::find(choices.begin(), choices.end(), value);
+    out = static_cast<T>(found - choices.begin());
+    return Status::Ok();
   } else if constexpr (std::integral<T> && !std::same_as<T, bool>) {
     OptionInfo bounded = info;
     bounded.constraint.min = std::max(info.constraint.min.value_or(-9e18),
@@ -160,7 +167,8 @@ class Schema {
   void Section(std::string title) { section_ = std::move(title); }
 
   // `access` maps Options& to the member: bool, integers, floating point, std::string,
-  // std::optional of these, or a vector of strings (repeatable).
+  // std::optional of these, a vector of strings (repeatable), or an enum whose values 0, 1, ... the
+  // constraint's choices name in order.
   template <typename Access>
   void Add(std::string name, Access access, std::string help, Constraint constraint = {}) {
     Options defaults{};
@@ -175,6 +183,10 @@ class Schema {
                   .repeatable = std::same_as<T, std::vector<std::string>>,
                   .supported = true,
                   .accepted_only = {}};
+    if constexpr (std::is_enum_v<T>) {
+      entry.info.default_text =
+          entry.info.constraint.choices.at(static_cast<size_t>(access(defaults)));
+    }
     entry.set = [access, info = entry.info](Options& options, std::string_view text) {
       return internal::Parse(info, text, access(options));
     };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -34,8 +35,9 @@ Status RefuseUnlessOne(const std::string& value, Context& context) {
 
 Status ModelType(const std::string& value, Context& context) {
   if (value == "inflight_batching" || value == "inflight_fused_batching") return Status::Ok();
-  if (value == "V1" || value == "v1") {
-    return NotSupported(value, context, "use inflight_fused_batching");
+  if (value == "V1" || value == "v1") {  // its batches run to their end, whatever the policy says
+    context.out.executor.scheduler_policy = SchedulerPolicy::kStaticBatch;
+    return Status::Ok();
   }
   return InvalidArgument("Invalid gpt_model_type '" + value +
                          "'. Must be v1/inflight_batching/inflight_fused_batching.");
@@ -60,12 +62,31 @@ Status BeamWidth(const std::string& value, Context& context) {
   return Status::Ok();
 }
 
-Status SchedulerPolicy(const std::string& value, Context& context) {
-  if (value == "max_utilization" || value == "static_batch") {
-    return NotSupported(value, context, "use guaranteed_no_evict");
+constexpr auto kPolicies = std::to_array<std::string_view>(
+    {"max_utilization", "guaranteed_no_evict", "static_batch"});  // in the order of the enum
+constexpr auto kChunkings =
+    std::to_array<std::string_view>({"first_come_first_served", "equal_progress"});
+
+// `value` among `names`, whatever its case, as the enum of that order.
+template <typename Enum, auto kMember>
+Status Choice(std::span<const std::string_view> names, const std::string& value, Context& context) {
+  std::string lower = value;
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  const auto found = std::find(names.begin(), names.end(), lower);
+  if (found == names.end()) {
+    WarnDefault(value, context);
+  } else {
+    context.out.executor.*kMember = static_cast<Enum>(found - names.begin());
   }
-  if (value != "guaranteed_no_evict") WarnDefault(value, context);
   return Status::Ok();
+}
+
+Status Policy(const std::string& value, Context& context) {
+  return Choice<SchedulerPolicy, &ExecutorOptions::scheduler_policy>(kPolicies, value, context);
+}
+
+Status Chunking(const std::string& value, Context& context) {
+  return Choice<ChunkingPolicy, &ExecutorOptions::chunking_policy>(kChunkings, value, context);
 }
 
 Status FreeMemoryFraction(const std::string& value, Context& context) {
@@ -185,7 +206,9 @@ std::string ShowExclude(const LlmParameters& p) { return BoolText(p.exclude_inpu
 std::string ShowNormalize(const LlmParameters& p) { return BoolText(p.normalize_log_probs); }
 std::string ShowPath(const LlmParameters&) { return "the version directory"; }
 std::string ShowType(const LlmParameters&) { return "inflight_fused_batching"; }
-std::string ShowPolicy(const LlmParameters&) { return "guaranteed_no_evict"; }
+std::string ShowPolicy(const LlmParameters& p) {
+  return std::string(kPolicies.at(static_cast<size_t>(p.executor.scheduler_policy)));
+}
 std::string ShowMode(const LlmParameters&) { return "auto"; }
 std::string ShowBeamWidth(const LlmParameters&) { return "1"; }
 std::string ShowUnset(const LlmParameters&) { return "unset"; }
@@ -202,9 +225,10 @@ std::string ShowSequences(const LlmParameters& p) {
 
 constexpr auto kEntries = std::to_array<Entry>({
     {"FORCE_CPU_ONLY_INPUT_TENSORS", Accept, "tensors are always in host memory"},
-    {"batch_scheduler_policy", SchedulerPolicy, {}, ShowPolicy},
+    {"batch_scheduler_policy", Policy, {}, ShowPolicy},
     {"cancellation_check_period_ms", Accept,
      "a cancel takes effect at the next step, without polling"},
+    {"context_chunking_policy", Chunking},
     {"cross_kv_cache_fraction", RefuseIfSet},
     {"cuda_graph_cache_size", Accept, "there is no GPU backend"},
     {"cuda_graph_mode", Accept, "there is no GPU backend"},

@@ -65,10 +65,35 @@ TEST(LlmParameters, FilledOnesReachTheExecutor) {
   EXPECT_FALSE(parsed->normalize_log_probs);
 }
 
+TEST(LlmParameters, SchedulingReachesTheExecutor) {
+  const auto policy = [](const Map& parameters) {
+    return ParseLlmParameters(parameters, {})->executor.scheduler_policy;
+  };
+  EXPECT_EQ(policy({}), SchedulerPolicy::kGuaranteedNoEvict);
+  EXPECT_EQ(policy({{"batch_scheduler_policy", "max_utilization"}}),
+            SchedulerPolicy::kMaxUtilization);
+  EXPECT_EQ(policy({{"batch_scheduler_policy", "static_batch"}}), SchedulerPolicy::kStaticBatch);
+  EXPECT_EQ(policy({{"batch_scheduler_policy", "GUARANTEED_NO_EVICT"}}),
+            SchedulerPolicy::kGuaranteedNoEvict);
+  EXPECT_EQ(policy({{"gpt_model_type", "V1"}}), SchedulerPolicy::kStaticBatch);
+  EXPECT_EQ(policy({{"gpt_model_type", "v1"}, {"batch_scheduler_policy", "max_utilization"}}),
+            SchedulerPolicy::kStaticBatch);
+
+  // The file goes before the server's options, which fill what it leaves open.
+  ExecutorOptions base;
+  base.scheduler_policy = SchedulerPolicy::kMaxUtilization;
+  EXPECT_EQ(ParseLlmParameters({}, base)->executor.scheduler_policy,
+            SchedulerPolicy::kMaxUtilization);
+  EXPECT_EQ(ParseLlmParameters({{"batch_scheduler_policy", "guaranteed_no_evict"}}, base)
+                ->executor.scheduler_policy,
+            SchedulerPolicy::kGuaranteedNoEvict);
+
+  const auto chunking = ParseLlmParameters({{"context_chunking_policy", "EQUAL_PROGRESS"}}, {});
+  EXPECT_EQ(chunking->executor.chunking_policy, ChunkingPolicy::kEqualProgress);
+}
+
 TEST(LlmParameters, WhatIsNotBuiltIsRefusedByName) {
-  const std::vector<Map> refused = {{{"gpt_model_type", "V1"}},
-                                    {{"batch_scheduler_policy", "max_utilization"}},
-                                    {{"decoding_mode", "medusa"}},
+  const std::vector<Map> refused = {{{"decoding_mode", "medusa"}},
                                     {{"sink_token_length", "4"}},
                                     {{"kv_cache_host_memory_bytes", "1000"}},
                                     {{"gpu_weights_percent", "0.5"}},

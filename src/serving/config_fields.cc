@@ -87,7 +87,10 @@ void Batching(ModelKind kind, const ParsedModelConfig& parsed, const ModelConfig
   }
   lines.Ignored("preferred_batch_size", sizes, kNoBatcher,
                 batching.preferred_batch_size_size() > 0 ? KeySource::kFile : KeySource::kAuto);
-  if (batching.max_queue_delay_microseconds() > 0) {
+  if (batching.max_queue_delay_microseconds() > 0 && kind == ModelKind::kLlm) {
+    lines.Honoured("max_queue_delay_microseconds",
+                   std::to_string(batching.max_queue_delay_microseconds()), KeySource::kFile);
+  } else if (batching.max_queue_delay_microseconds() > 0) {
     lines.Ignored("max_queue_delay_microseconds",
                   std::to_string(batching.max_queue_delay_microseconds()), kNoBatcher);
   } else if (parsed.IsUnfilled("max_queue_delay_microseconds")) {

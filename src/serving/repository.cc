@@ -240,6 +240,9 @@ Result<std::shared_ptr<Model>> Repository::LoadLlm(const Candidate& candidate,
   ExecutorOptions base = options_.executor;
   const auto max_queue = config.dynamic_batching().default_queue_policy().max_queue_size();
   if (max_queue > 0) base.max_queue_size = static_cast<int>(std::min(max_queue, 1U << 20));
+  const auto max_delay = config.dynamic_batching().max_queue_delay_microseconds();
+  if (max_delay > 0)
+    base.max_queue_delay_us = static_cast<int64_t>(std::min<uint64_t>(max_delay, INT64_MAX));
   ASSIGN_OR_RETURN(auto parameters,
                    contract::ParseLlmParameters(AllParameters(config), base, &keys));
   for (const std::string& warning : parameters.warnings) {

@@ -356,6 +356,7 @@ TEST_F(RepositoryTest, EachKeyIsReportedWithSourceAndEffect) {
   expect("tensorrt_llm", "backend", "tensorrtllm", kAuto, kHonoured);
   expect("tensorrt_llm", "decoupled", "true", kFile, kHonoured);
   expect("tensorrt_llm", "max_queue_size", "17", kFile, kHonoured);
+  expect("tensorrt_llm", "max_queue_delay_microseconds", "250", kFile, kHonoured);
   expect("tensorrt_llm", "max_beam_width", "1", kDefault, kHonoured);
   expect("tensorrt_llm", "enable_trt_overlap", "True", kFile, kIgnored);
   expect("tensorrt_llm", "gpt_model_path", "tensorrt_llm/1", kFile, kHonoured);

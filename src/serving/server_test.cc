@@ -105,6 +105,7 @@ TEST_F(ServerTest, ARepositoryOfTemplatesIsServed) {
   EXPECT_THAT(loaded_dirs_, ElementsAre(Path("repo/tensorrt_llm/1")));
   EXPECT_EQ(options_.max_kv_tokens, 640);
   EXPECT_EQ(options_.max_queue_size, 17);
+  EXPECT_EQ(options_.max_queue_delay_us, 250);
   EXPECT_FALSE(options_.enable_prefix_reuse);
   const auto llm = *server->FindModel("tensorrt_llm", "");
   EXPECT_EQ(llm->config().backend(), "tensorrtllm");
@@ -137,12 +138,12 @@ TEST_F(ServerTest, AnEngineOneLevelDeeperAndModelsOneLevelDeeperAreFound) {
 
 TEST_F(ServerTest, WhatCannotLoadEndsTheStartOrLeavesTheServerNotReady) {
   WriteRepository("repo", R"(
-    parameters { key: "batch_scheduler_policy" value: { string_value: "max_utilization" } })");
+    parameters { key: "decoding_mode" value: { string_value: "medusa" } })");
   Write("repo/tensorrt_llm/1/config.json", "{}");
   Write("repo/tensorrt_llm/1/tokenizer.json", ByteTokenizerJson());
   const auto failed = CreateServerWith({.model_repositories = {Path("repo")}}, Loader());
   EXPECT_THAT(failed.status().message(), HasSubstr("failed to load all models: 'tensorrt_llm'"));
-  EXPECT_THAT(failed.status().message(), HasSubstr("batch_scheduler_policy 'max_utilization'"));
+  EXPECT_THAT(failed.status().message(), HasSubstr("decoding_mode 'medusa'"));
   const auto server = Serve({.model_repositories = {Path("repo")}, .exit_on_error = false});
   ASSERT_NE(server, nullptr);
   EXPECT_TRUE(server->live());

@@ -94,7 +94,7 @@ inline void ServerTest::WriteRepository(const std::string& repo, const std::stri
     model_transaction_policy { decoupled: )" + decoupled +
                                                  R"( }
     dynamic_batching { preferred_batch_size: [ ${triton_max_batch_size} ]
-                       max_queue_delay_microseconds: ${max_queue_delay_microseconds}
+                       max_queue_delay_microseconds: 250
                        default_queue_policy: { max_queue_size: 17 } }
     input [ { name: "input_ids" data_type: TYPE_INT32 dims: [ -1 ] allow_ragged_batch: true },
             { name: "input_lengths" data_type: TYPE_INT32 dims: [ 1 ] reshape: { shape: [ ] } },

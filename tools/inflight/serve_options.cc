@@ -68,12 +68,26 @@ void AddEngine(Schema& schema) {
       [](ServeOptions& o) -> auto& { return o.server.executor.enable_chunked_prefill; },
       "Spread long prompts over steps.");
   schema.Add(
+      "scheduler_policy",
+      [](ServeOptions& o) -> auto& { return o.server.executor.scheduler_policy; },
+      "Who may hold KV blocks: as many requests as run now, pausing the last when memory runs out; "
+      "only those that fit at full length; batches that nobody joins.",
+      OneOf({"max_utilization", "guaranteed_no_evict", "static_batch"}));
+  schema.Add(
+      "chunking_policy", [](ServeOptions& o) -> auto& { return o.server.executor.chunking_policy; },
+      "Who gets the prompt tokens of a step: the first all it can take, or each a block in turn.",
+      OneOf({"first_come_first_served", "equal_progress"}));
+  schema.Add(
       "step_time_goal_ms",
       [](ServeOptions& o) -> auto& { return o.server.executor.step_time_goal_ms; },
       "The prompt share of a step is sized to meet this.", Range(1, 60000));
   schema.Add(
       "max_queue_size", [](ServeOptions& o) -> auto& { return o.server.executor.max_queue_size; },
       "Waiting requests before new ones are refused; 0 is the queue's own size, 4096.", AtLeast(0));
+  schema.Add(
+      "max_queue_delay_us",
+      [](ServeOptions& o) -> auto& { return o.server.executor.max_queue_delay_us; },
+      "Microseconds that a request may wait for others to start with it.", Range(0, 3.6e9));
 }
 
 void AddHttp(Schema& schema) {
