@@ -47,6 +47,7 @@ struct QkvRopeKvParams {
   KvCacheView kv;  // num_kv_heads and head_dim are its
   int layer = 0;
   TensorView workspace;  // [num_tokens, (num_heads + 2 num_kv_heads) * head_dim] float32 scratch
+  TensorView scratch;    // of the linear (linear.h); int8 weights only
   TensorView q;          // [num_tokens, num_heads, head_dim] float32
 };
 

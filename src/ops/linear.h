@@ -9,16 +9,32 @@ namespace inflight::ops {
 
 enum class ActivationKind : uint8_t { kNone, kRelu, kGeluTanh, kSilu };
 
+// int8 weights (weight-only W8A16 of a checkpoint) are computed on the CPU with int8 activations, a
+// scale per token, whatever the number of tokens (spec/kernels.md 6.2; the runtime formula of
+// spec/engine.md 1.9.2):
+//   r[t]    = 127 / max_k |x[t, k]|            s_x[t] = max_k |x[t, k]| / 127
+//   q[t, k] = x[t, k] * r[t], rounded to the nearest integer, ties to even
+//   y[t, n] = (float32(sum_k q[t, k] w[n, k]) * s_w[n]) * s_x[t] + bias[n], the sum exact in int32
+// A row of zeros, and one so small that r overflows, gives zeros; one that holds infinity or NaN
+// gives NaN.
+//
+// Bytes of scratch that a linear needs for the rounded activations; 0 for float weights.
+size_t LinearScratchBytes(DType weight_dtype, int64_t num_tokens, int64_t in_features);
+
+// The widest row of int8 activations whose sum cannot leave int32: 127 * 128 * 2^17 < 2^31.
+inline constexpr int64_t kMaxInt8Features = int64_t{1} << 17;
+
 // y = act(x W^T + bias). GELU is the tanh approximation: 0.5x(1 + tanh(sqrt(2/pi)(x +
 // 0.044715x^3))); SiLU is x / (1 + e^-x). Sums are float32, over k in one order for every
 // num_tokens: a row's result does not depend on the batch (spec/kernels.md 6.3).
 struct LinearParams {
   Activation x;     // [num_tokens, in_features] dtype as the weight (bf16 weights read bf16
-                    // activations; f32 and f16 read f32)
+                    // activations; f32 and f16 read f32; int8 weights read either)
   Weight weight;    // [out_features, in_features]
   TensorView bias;  // [out_features] float32; empty = none
   ActivationKind activation = ActivationKind::kNone;
-  TensorView y;  // [num_tokens, out_features] float32 | bfloat16 (rounded to nearest even)
+  TensorView y;        // [num_tokens, out_features] float32 | bfloat16 (rounded to nearest even)
+  TensorView scratch;  // [>= LinearScratchBytes] uint8, 64-byte aligned; int8 weights only
 };
 
 // y = act(x G^T + gate_bias) * (x U^T + up_bias), the gated feed-forward (SwiGLU with SiLU:
@@ -32,6 +48,7 @@ struct GatedLinearParams {
   TensorView up_bias;    // [out_features] float32; empty = none
   ActivationKind activation = ActivationKind::kSilu;
   TensorView y;  // [num_tokens, out_features] f32 | bf16, the dtype that the next linear reads
+  TensorView scratch;  // as of Linear
 };
 
 // Logits of chosen rows:  logits[r] = x[rows[r]] W^T + bias
@@ -40,7 +57,8 @@ struct LmHeadParams {
   TensorView rows;  // [num_rows] int32, each in [0, num_tokens): the tokens whose logits are wanted
   Weight weight;    // [vocab_size, hidden_size]
   TensorView bias;  // [vocab_size] float32; empty = none
-  TensorView logits;  // [num_rows, vocab_size] float32
+  TensorView logits;   // [num_rows, vocab_size] float32
+  TensorView scratch;  // as of Linear, for num_rows tokens
 };
 
 }  // namespace inflight::ops

@@ -9,6 +9,7 @@ namespace inflight::ops {
 namespace {
 
 constexpr std::initializer_list<DType> kFloat32 = {DType::kF32};
+constexpr std::initializer_list<DType> kBFloat16 = {DType::kBF16};
 constexpr std::initializer_list<DType> kInt32 = {DType::kI32};
 constexpr std::initializer_list<DType> kInt64 = {DType::kI64};
 constexpr std::initializer_list<DType> kOutputs = {DType::kF32, DType::kBF16};
@@ -39,9 +40,10 @@ Status ExpectOrEmpty(const char* field, const TensorView& view, std::initializer
   return view.empty() ? Status::Ok() : Expect(field, view, dtypes, shape);
 }
 
-// The dtype in which linears of `weight` read their activations.
-DType InputDType(const Weight& weight) {
-  return weight.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
+// The dtypes in which linears of `weight` read their activations.
+std::initializer_list<DType> InputDTypes(const Weight& weight) {
+  if (weight.dtype == DType::kI8) return kOutputs;
+  return weight.dtype == DType::kBF16 ? kBFloat16 : kFloat32;
 }
 
 Status ExpectWeight(const char* field, const Weight& weight) {
@@ -57,6 +59,34 @@ Status ExpectWeight(const char* field, const Weight& weight) {
                   weight.out_features, weight.in_features, weight.data));
 }
 
+// Of a linear: float weights, or int8 with a scale for each row.
+Status ExpectLinearWeight(const char* field, const Weight& weight) {
+  if (weight.dtype != DType::kI8) return ExpectWeight(field, weight);
+  const bool layout_ok =
+      weight.layout == WeightLayout::kRowMajor || weight.layout == CpuWeightLayout(weight.dtype);
+  if (!weight.empty() && weight.scales != nullptr && layout_ok &&
+      weight.in_features <= kMaxInt8Features)
+    return Status::Ok();
+  return InvalidArgument(
+      fmt::format("{}: got int8 {} [{}, {}] at {} with scales at {}, needed scales, row-major or "
+                  "{}, and at most "
+                  "{} columns",
+                  field, WeightLayoutName(weight.layout), weight.out_features, weight.in_features,
+                  weight.data, static_cast<const void*>(weight.scales),
+                  WeightLayoutName(CpuWeightLayout(DType::kI8)), kMaxInt8Features));
+}
+
+Status ExpectScratch(const TensorView& scratch, const Weight& weight, int64_t num_tokens) {
+  const size_t needed = LinearScratchBytes(weight.dtype, num_tokens, weight.in_features);
+  if (needed == 0 ||
+      (!scratch.empty() && scratch.dtype == DType::kU8 && scratch.num_bytes() >= needed &&
+       reinterpret_cast<uintptr_t>(scratch.data) % 64 == 0))
+    return Status::Ok();
+  return InvalidArgument(fmt::format("scratch: got {} at {}, needed uint8 [{}] at a multiple of 64",
+                                     scratch.empty() ? "no tensor" : scratch.ToString(),
+                                     scratch.data, needed));
+}
+
 // x [num_tokens, weight.in_features]
 Status ExpectInput(const Activation& x, const Weight& weight) {
   if (x.pending_norm != nullptr || !x.scales.empty())
@@ -64,7 +94,7 @@ Status ExpectInput(const Activation& x, const Weight& weight) {
         "x: CPU linears take normalized, unquantised activations; apply add_norm before");
   if (x.values.shape.rank() != 2)
     return InvalidArgument("x: got " + x.values.ToString() + ", needed [num_tokens, in_features]");
-  return Expect("x", x.values, {InputDType(weight)}, {x.values.shape[0], weight.in_features});
+  return Expect("x", x.values, InputDTypes(weight), {x.values.shape[0], weight.in_features});
 }
 
 Status ExpectIndices(const char* field, const TensorView& view, int64_t limit) {
@@ -144,7 +174,7 @@ Status Validate(const AddNormParams& p) {
 Status Validate(const QkvRopeKvParams& p) {
   RETURN_IF_ERROR(ExpectCache(p.kv, p.layer));
   RETURN_IF_ERROR(ExpectBatch(p.batch));
-  RETURN_IF_ERROR(ExpectWeight("weight", p.weight));
+  RETURN_IF_ERROR(ExpectLinearWeight("weight", p.weight));
   RETURN_IF_ERROR(ExpectInput(p.x, p.weight));
   const int64_t num_tokens = p.batch.num_tokens;
   const int64_t width = static_cast<int64_t>(p.num_heads + 2 * p.kv.num_kv_heads) * p.kv.head_dim;
@@ -156,6 +186,7 @@ Status Validate(const QkvRopeKvParams& p) {
   RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, kFloat32, {width}));
   RETURN_IF_ERROR(ExpectRope(p.rope, p.batch, p.kv.head_dim));
   RETURN_IF_ERROR(Expect("workspace", p.workspace, kFloat32, {num_tokens, width}));
+  RETURN_IF_ERROR(ExpectScratch(p.scratch, p.weight, num_tokens));
   return Expect("q", p.q, kFloat32, {num_tokens, p.num_heads, p.kv.head_dim});
 }
 
@@ -172,15 +203,16 @@ Status Validate(const AttentionParams& p) {
 }
 
 Status Validate(const LinearParams& p) {
-  RETURN_IF_ERROR(ExpectWeight("weight", p.weight));
+  RETURN_IF_ERROR(ExpectLinearWeight("weight", p.weight));
   RETURN_IF_ERROR(ExpectInput(p.x, p.weight));
   RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, kFloat32, {p.weight.out_features}));
+  RETURN_IF_ERROR(ExpectScratch(p.scratch, p.weight, p.x.values.shape[0]));
   return Expect("y", p.y, kOutputs, {p.x.values.shape[0], p.weight.out_features});
 }
 
 Status Validate(const GatedLinearParams& p) {
-  RETURN_IF_ERROR(ExpectWeight("gate", p.gate));
-  RETURN_IF_ERROR(ExpectWeight("up", p.up));
+  RETURN_IF_ERROR(ExpectLinearWeight("gate", p.gate));
+  RETURN_IF_ERROR(ExpectLinearWeight("up", p.up));
   if (p.gate.dtype != p.up.dtype || p.gate.layout != p.up.layout ||
       p.gate.out_features != p.up.out_features || p.gate.in_features != p.up.in_features)
     return InvalidArgument(fmt::format(
@@ -189,16 +221,18 @@ Status Validate(const GatedLinearParams& p) {
   RETURN_IF_ERROR(ExpectInput(p.x, p.gate));
   RETURN_IF_ERROR(ExpectOrEmpty("gate_bias", p.gate_bias, kFloat32, {p.gate.out_features}));
   RETURN_IF_ERROR(ExpectOrEmpty("up_bias", p.up_bias, kFloat32, {p.gate.out_features}));
+  RETURN_IF_ERROR(ExpectScratch(p.scratch, p.gate, p.x.values.shape[0]));
   return Expect("y", p.y, kOutputs, {p.x.values.shape[0], p.gate.out_features});
 }
 
 Status Validate(const LmHeadParams& p) {
-  RETURN_IF_ERROR(ExpectWeight("weight", p.weight));
+  RETURN_IF_ERROR(ExpectLinearWeight("weight", p.weight));
   RETURN_IF_ERROR(ExpectInput(p.x, p.weight));
   const int64_t num_rows = p.rows.num_elements();
   RETURN_IF_ERROR(Expect("rows", p.rows, kInt32, {num_rows}));
   RETURN_IF_ERROR(ExpectIndices("rows", p.rows, p.x.values.shape[0]));
   RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, kFloat32, {p.weight.out_features}));
+  RETURN_IF_ERROR(ExpectScratch(p.scratch, p.weight, num_rows));
   return Expect("logits", p.logits, kFloat32, {num_rows, p.weight.out_features});
 }
 

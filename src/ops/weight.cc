@@ -46,6 +46,9 @@ void ConvertOne(const void* source, DType from, int64_t i, void* target, DType t
   }
 }
 
+// int8 elements are stored with this added: as a bit pattern, with the sign bit turned over.
+constexpr uint32_t kQuadOffset = 0x80808080U;
+
 // `count` elements from source[i] on, as `to`, into `out`.
 void ReadSegment(const TensorView& source, int64_t i, int64_t count, DType to, void* out) {
   if (source.dtype == to) {
@@ -65,6 +68,13 @@ void ScatterSegment(const void* segment, int64_t count, Unit* panel, int64_t fir
   for (int64_t j = 0; j < count; ++j) panel[(first + j) * kPanelRows + lane] = units[j];
 }
 
+void ScatterQuads(std::byte* segment, int64_t count, std::byte* panel, int64_t first,
+                  int64_t lane) {
+  auto* quads = reinterpret_cast<uint32_t*>(segment);
+  for (int64_t j = 0; j < count; ++j) quads[j] ^= kQuadOffset;
+  ScatterSegment(segment, count, reinterpret_cast<uint32_t*>(panel), first, lane);
+}
+
 void PackPanel(const TensorView& source, DType dtype, WeightLayout layout, int64_t panel_idx,
                std::byte* panel) {
   const int64_t rows = source.shape[0];
@@ -76,7 +86,9 @@ void PackPanel(const TensorView& source, DType dtype, WeightLayout layout, int64
       const int64_t row = panel_idx * kPanelRows + lane;
       if (row >= rows || count < kSegment) std::memset(segment, 0, sizeof(segment));
       if (row < rows) ReadSegment(source, row * columns + k, count, dtype, segment);
-      if (layout == WeightLayout::kPanel64Vnni2)
+      if (layout == WeightLayout::kPanel64Vnni4)
+        ScatterQuads(segment, (count + 3) / 4, panel, k / 4, lane);
+      else if (layout == WeightLayout::kPanel64Vnni2)
         ScatterSegment(segment, (count + 1) / 2, reinterpret_cast<uint32_t*>(panel), k / 2, lane);
       else if (SizeOf(dtype) == 2)
         ScatterSegment(segment, count, reinterpret_cast<uint16_t*>(panel), k, lane);
@@ -96,12 +108,41 @@ void CheckCombination(DType dtype, WeightLayout layout) {
     case WeightLayout::kPanel64Vnni2:
       CHECK(dtype == DType::kBF16);
       return;
+    case WeightLayout::kPanel64Vnni4:
+      CHECK(dtype == DType::kI8);
+      return;
   }
 }
 
+// Elements of k that lie side by side; k is padded to a multiple of them.
+int64_t StepOf(WeightLayout layout) {
+  if (layout == WeightLayout::kPanel64Vnni4) return 4;
+  return layout == WeightLayout::kPanel64Vnni2 ? 2 : 1;
+}
+
 size_t PanelBytes(DType dtype, WeightLayout layout, int64_t in_features) {
-  const int64_t k = layout == WeightLayout::kPanel64Vnni2 ? (in_features + 1) / 2 * 2 : in_features;
+  const int64_t step = StepOf(layout);
+  const int64_t k = (in_features + step - 1) / step * step;
   return static_cast<size_t>(k * kPanelRows) * SizeOf(dtype);
+}
+
+// Where element k of `row` stands, in elements.
+int64_t IndexOf(const Weight& weight, int64_t row, int64_t k) {
+  if (weight.layout == WeightLayout::kRowMajor) return row * weight.in_features + k;
+  const auto panel_elements = static_cast<int64_t>(
+      PanelBytes(weight.dtype, weight.layout, weight.in_features) / SizeOf(weight.dtype));
+  const int64_t step = StepOf(weight.layout);
+  return row / kPanelRows * panel_elements + (k / step * kPanelRows + row % kPanelRows) * step +
+         k % step;
+}
+
+// use(k, element k) for one logical row of int8, not scaled.
+template <typename Use>
+void ForEachInt8(const Weight& weight, int64_t row, const Use& use) {
+  const auto* data = static_cast<const int8_t*>(weight.data);
+  const int offset = weight.layout == WeightLayout::kRowMajor ? 0 : 0x80;
+  for (int64_t k = 0; k < weight.in_features; ++k)
+    use(k, static_cast<int8_t>(data[IndexOf(weight, row, k)] ^ offset));
 }
 
 template <typename T, typename Use>
@@ -139,6 +180,10 @@ void ForEachOfRow(const Weight& weight, int64_t row, const Use& use) {
       return ForEachOfRowAs(static_cast<const Float16*>(weight.data), weight, row, use);
     case DType::kBF16:
       return ForEachOfRowAs(static_cast<const BFloat16*>(weight.data), weight, row, use);
+    case DType::kI8:
+      return ForEachInt8(weight, row, [&](int64_t k, int8_t value) {
+        use(k, static_cast<float>(value) * weight.scales[row]);
+      });
     default:
       CHECK(false);
   }
@@ -154,13 +199,15 @@ std::string_view WeightLayoutName(WeightLayout layout) {
       return "panel64";
     case WeightLayout::kPanel64Vnni2:
       return "panel64_vnni2";
+    case WeightLayout::kPanel64Vnni4:
+      return "panel64_vnni4";
   }
   return "unknown";
 }
 
 std::optional<WeightLayout> WeightLayoutFromName(std::string_view name) {
-  for (const WeightLayout layout :
-       {WeightLayout::kRowMajor, WeightLayout::kPanel64, WeightLayout::kPanel64Vnni2})
+  for (const WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kPanel64,
+                                    WeightLayout::kPanel64Vnni2, WeightLayout::kPanel64Vnni4})
     if (WeightLayoutName(layout) == name) return layout;
   return std::nullopt;
 }
@@ -173,13 +220,21 @@ size_t WeightBytes(DType dtype, WeightLayout layout, int64_t out_features, int64
 }
 
 WeightLayout CpuWeightLayout(DType dtype) {
-  return dtype == DType::kBF16 ? WeightLayout::kPanel64Vnni2 : WeightLayout::kPanel64;
+  switch (dtype) {
+    case DType::kI8:
+      return WeightLayout::kPanel64Vnni4;
+    case DType::kBF16:
+      return WeightLayout::kPanel64Vnni2;
+    default:
+      return WeightLayout::kPanel64;
+  }
 }
 
 void PackWeight(const TensorView& source, DType dtype, WeightLayout layout, void* target,
                 CpuPool* pool) {
   CHECK_EQ(source.shape.rank(), 2);
   CheckCombination(dtype, layout);
+  CHECK((dtype == DType::kI8) == (source.dtype == DType::kI8));
   const int64_t rows = source.shape[0];
   const int64_t columns = source.shape[1];
   auto* out = static_cast<std::byte*>(target);
@@ -202,6 +257,11 @@ void PackWeight(const TensorView& source, DType dtype, WeightLayout layout, void
 
 void UnpackWeightRow(const Weight& weight, int64_t row, float* out) {
   ForEachOfRow(weight, row, [out](int64_t k, float value) { out[k] = value; });
+}
+
+void UnpackInt8Row(const Weight& weight, int64_t row, int8_t* out) {
+  CHECK(weight.dtype == DType::kI8);
+  ForEachInt8(weight, row, [out](int64_t k, int8_t value) { out[k] = value; });
 }
 
 void AddWeightRow(const Weight& weight, int64_t row, float* out) {

@@ -6,6 +6,11 @@
 //   kRowMajor      [N][K]                     the checkpoint's own layout; read by ops/reference
 //   kPanel64       [N/64][K][64]              float32, float16
 //   kPanel64Vnni2  [N/64][K/2][4][16][2]      bfloat16: pairs of k for VDPBF16PS and AMX
+//   kPanel64Vnni4  [N/64][K/4][4][16][4]      int8, stored as element + 128: quads of k for
+//   VPDPBUSD,
+//                                             whose first operand is unsigned, and AMX
+// Panels of 64 rows, where spec/kernels.md 6.2 has 32 for int8: a linear's items, sums and epilogue
+// are then the same for every dtype.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +22,10 @@
 
 namespace inflight::ops {
 
-enum class WeightLayout : uint8_t { kRowMajor, kPanel64, kPanel64Vnni2 };
+enum class WeightLayout : uint8_t { kRowMajor, kPanel64, kPanel64Vnni2, kPanel64Vnni4 };
 
-std::string_view WeightLayoutName(
-    WeightLayout layout);  // "row_major", "panel64", "panel64_vnni2"; the names in engine files
+std::string_view WeightLayoutName(WeightLayout layout);  // "row_major", "panel64", "panel64_vnni2",
+                                                         // "panel64_vnni4": as in engine files
 std::optional<WeightLayout> WeightLayoutFromName(std::string_view name);
 
 // Bytes of a [out_features, in_features] weight of `dtype` in `layout`, padding included.
@@ -32,6 +37,8 @@ struct Weight {
   WeightLayout layout = WeightLayout::kRowMajor;
   int64_t out_features = 0;
   int64_t in_features = 0;
+  // Of int8 weights: element k of row n stands for element * scales[n]. Null for float weights.
+  const float* scales = nullptr;  // [out_features]
 
   bool empty() const { return data == nullptr; }
 };
@@ -43,13 +50,16 @@ WeightLayout CpuWeightLayout(DType dtype);
 // Writes row-major `source` [out_features, in_features] into `target` (WeightBytes long) in
 // `layout`, converting between float dtypes where they differ (round to nearest even). CPU only;
 // on the threads of `pool` where one is given. kPanel64 takes float32 and float16, kPanel64Vnni2
-// bfloat16.
+// bfloat16, kPanel64Vnni4 int8; int8 is packed from int8 only (builder/quantize.h makes it).
 void PackWeight(const TensorView& source, DType dtype, WeightLayout layout, void* target,
                 CpuPool* pool = nullptr);
 
-// The inverse, to float32 row-major; for the reference, for tests and for reading rows of a packed
-// tied embedding.
+// The inverse, to float32 row-major, of int8 weights with their scale applied; for the reference,
+// for tests and for reading rows of a packed tied embedding.
 void UnpackWeightRow(const Weight& weight, int64_t row, float* out /* [in_features] */);
+
+// The elements of one row of int8 weights, without their scale.
+void UnpackInt8Row(const Weight& weight, int64_t row, int8_t* out /* [in_features] */);
 
 // out += row; for learned positions.
 void AddWeightRow(const Weight& weight, int64_t row, float* out /* [in_features] */);

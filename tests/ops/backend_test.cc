@@ -38,6 +38,7 @@ TEST(CpuFeaturesTest, AgreeWithTheOperatingSystem) {
       avx2 && has("avx512f") && has("avx512bw") && has("avx512dq") && has("avx512vl");
   EXPECT_EQ(cpu::GetCpuFeatures().avx2, avx2);
   EXPECT_EQ(cpu::GetCpuFeatures().avx512, avx512);
+  EXPECT_EQ(cpu::GetCpuFeatures().avx512_vnni, avx512 && has("avx512_vnni"));
   EXPECT_EQ(cpu::GetCpuFeatures().avx512_bf16, avx512 && has("avx512_bf16"));
 }
 

@@ -9,8 +9,8 @@ namespace inflight::ops {
 namespace {
 
 TEST(WeightTest, LayoutNamesAreReadBack) {
-  for (const WeightLayout layout :
-       {WeightLayout::kRowMajor, WeightLayout::kPanel64, WeightLayout::kPanel64Vnni2})
+  for (const WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kPanel64,
+                                    WeightLayout::kPanel64Vnni2, WeightLayout::kPanel64Vnni4})
     EXPECT_EQ(WeightLayoutFromName(WeightLayoutName(layout)), layout);
   EXPECT_EQ(WeightLayoutFromName("panel65"), std::nullopt);
 }
@@ -44,6 +44,42 @@ TEST(WeightTest, HandCheckedPlaces) {
   EXPECT_EQ(bf16[128 + 2 * 17].ToFloat(), 17.5F);     // [17][2]
   EXPECT_EQ(bf16[128 + 2 * 17 + 1].ToFloat(), 0);     // padding: k 3
   EXPECT_EQ(bf16[256 + 2 * 1 + 1].ToFloat(), 65.0F);  // second panel: [65][1] = 65.25 rounded
+}
+
+// w[n][k] = n - k: quads of k side by side, with the sign bit turned over, and 128 (a weight of
+// zero) as padding.
+TEST(WeightTest, HandCheckedPlacesOfInt8) {
+  std::vector<int8_t> w(66 * 6);
+  for (int n = 0; n < 66; ++n)
+    for (int k = 0; k < 6; ++k) w[static_cast<size_t>(n * 6 + k)] = static_cast<int8_t>(n - k);
+  ASSERT_EQ(WeightBytes(DType::kI8, WeightLayout::kPanel64Vnni4, 66, 6), 2U * 64 * 8);
+  alignas(64) uint8_t packed[2 * 64 * 8];
+  PackWeight({w.data(), DType::kI8, {66, 6}}, DType::kI8, WeightLayout::kPanel64Vnni4, packed);
+  EXPECT_EQ(packed[0], 128);                     // [0][0] = 0
+  EXPECT_EQ(packed[3], 125);                     // [0][3] = -3
+  EXPECT_EQ(packed[4 * 63 + 1], 128 + 62);       // [63][1]
+  EXPECT_EQ(packed[256 + 4 * 2 + 1], 128 - 3);   // [2][5]
+  EXPECT_EQ(packed[256 + 4 * 2 + 2], 128);       // padding: k 6
+  EXPECT_EQ(packed[512 + 4 * 1 + 2], 128 + 63);  // second panel: [65][2]
+  EXPECT_EQ(packed[512 + 4 * 2], 128);           // padding: row 66
+
+  const std::vector<float> scales(66, 0.5F);
+  const Weight weight = {.data = packed,
+                         .dtype = DType::kI8,
+                         .layout = WeightLayout::kPanel64Vnni4,
+                         .out_features = 66,
+                         .in_features = 6,
+                         .scales = scales.data()};
+  for (int n = 0; n < 66; ++n) {
+    int8_t row[6];
+    float values[6];
+    UnpackInt8Row(weight, n, row);
+    UnpackWeightRow(weight, n, values);
+    for (int k = 0; k < 6; ++k) {
+      EXPECT_EQ(row[k], n - k);
+      EXPECT_EQ(values[k], static_cast<float>(n - k) / 2);
+    }
+  }
 }
 
 TEST(WeightTest, UnpackingInvertsPackingFromEveryDTypeToEveryLayout) {

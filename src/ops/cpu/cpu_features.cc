@@ -42,6 +42,7 @@ CpuFeatures Detect() {
   features.avx2 = (states & kYmmStates) == kYmmStates && All(leaf7.ebx, bit_AVX2);
   features.avx512 = features.avx2 && (states & kZmmStates) == kZmmStates &&
                     All(leaf7.ebx, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL);
+  features.avx512_vnni = features.avx512 && All(leaf7.ecx, bit_AVX512VNNI);
   features.avx512_bf16 = features.avx512 && All(Cpuid(7, 1).eax, bit_AVX512BF16);
   return features;
 }

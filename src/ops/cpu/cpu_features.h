@@ -8,6 +8,7 @@ namespace inflight::ops::cpu {
 struct CpuFeatures {
   bool avx2 = false;         // with FMA and F16C
   bool avx512 = false;       // F, BW, DQ, VL
+  bool avx512_vnni = false;  // and VPDPBUSD
   bool avx512_bf16 = false;  // and VDPBF16PS
 };
 

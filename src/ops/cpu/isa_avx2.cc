@@ -13,15 +13,51 @@ INFLIGHT_INLINE Vec MulAddPairs(Vec sum, Pairs w, Pairs x) {
   return MulAdd(OddOfPairs(w), OddOfPairs(x), MulAdd(EvenOfPairs(w), EvenOfPairs(x), sum));
 }
 
+constexpr int kQuadTileRows = kTileRows;
+constexpr int kQuadOffset = 0;
+
+// VPMADDUBSW adds two products in 16 bits and saturates; |w| <= 128 as its unsigned operand and
+// x in [-127, 127] with the sign of w stay within 2 * 128 * 127 = 32512.
+struct QuadWeights {
+  __m256i magnitude_lo, magnitude_hi;
+  __m256i lo, hi;
+};
+
+INFLIGHT_INLINE QuadWeights LoadQuadWeights(const uint8_t* p) {
+  const __m256i sign = _mm256_set1_epi8(-128);
+  const __m256i lo = _mm256_xor_si256(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)), sign);
+  const __m256i hi =
+      _mm256_xor_si256(_mm256_load_si256(reinterpret_cast<const __m256i*>(p + 32)), sign);
+  return {_mm256_abs_epi8(lo), _mm256_abs_epi8(hi), lo, hi};
+}
+
+INFLIGHT_INLINE __m256 MulAddQuadsOf8(__m256 sum, __m256i magnitude, __m256i w, Quads x) {
+  const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(x, w));
+  const __m256i quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(sum), quads));
+}
+
+INFLIGHT_INLINE Vec MulAddQuads(Vec sum, QuadWeights w, Quads x) {
+  return {MulAddQuadsOf8(sum.lo, w.magnitude_lo, w.lo, x),
+          MulAddQuadsOf8(sum.hi, w.magnitude_hi, w.hi, x)};
+}
+
 }  // namespace
 }  // namespace inflight::ops::cpu
 
 #include "ops/cpu/kernels_all.h"
+#include "ops/cpu/kernels_int8.h"
 
 namespace inflight::ops::cpu {
 
-const KernelSet kAvx2 = {
-    "cpu/avx2", Panel<F32Operand>, Panel<F16Operand>, Panel<Bf16Operand>, Finish, NormToken,
-    Attend};
+const KernelSet kAvx2 = {"cpu/avx2",
+                         Panel<F32Operand>,
+                         Panel<F16Operand>,
+                         Panel<Bf16Operand>,
+                         PanelInt8,
+                         Quantize,
+                         Finish,
+                         NormToken,
+                         Attend};
 
 }  // namespace inflight::ops::cpu

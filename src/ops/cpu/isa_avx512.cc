@@ -15,15 +15,53 @@ INFLIGHT_INLINE Vec MulAddPairs(Vec sum, Pairs w, Pairs x) {
   return MulAdd(OddOfPairs(w), OddOfPairs(x), MulAdd(EvenOfPairs(w), EvenOfPairs(x), sum));
 }
 
+constexpr int kQuadTileRows = 5;
+constexpr int kQuadOffset = 0;
+
+// As in isa_avx2.cc; the sign of w comes by a masked negation.
+struct QuadWeights {
+  __m512i magnitude;
+  __mmask64 is_negative;
+};
+
+INFLIGHT_INLINE QuadWeights LoadQuadWeights(const uint8_t* p) {
+  const __m512i w = _mm512_xor_si512(_mm512_load_si512(p), _mm512_set1_epi8(-128));
+  return {_mm512_abs_epi8(w), _mm512_movepi8_mask(w)};
+}
+
+INFLIGHT_INLINE Vec MulAddQuads(Vec sum, QuadWeights w, Quads x) {
+  const __m512i signed_x = _mm512_mask_sub_epi8(x, w.is_negative, _mm512_setzero_si512(), x);
+  const __m512i pairs = _mm512_maddubs_epi16(w.magnitude, signed_x);
+  const __m512i quads = _mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(sum), quads));
+}
+
 }  // namespace
 }  // namespace inflight::ops::cpu
 
 #include "ops/cpu/kernels_all.h"
+#include "ops/cpu/kernels_int8.h"
 
 namespace inflight::ops::cpu {
 
-const KernelSet kAvx512 = {
-    "cpu/avx512", Panel<F32Operand>, Panel<F16Operand>, Panel<Bf16Operand>, Finish, NormToken,
-    Attend};
+const KernelSet kAvx512 = {"cpu/avx512",
+                           Panel<F32Operand>,
+                           Panel<F16Operand>,
+                           Panel<Bf16Operand>,
+                           PanelInt8,
+                           Quantize,
+                           Finish,
+                           NormToken,
+                           Attend};
+
+const KernelSet kAvx512Vnni = {"cpu/avx512_vnni",
+                               Panel<F32Operand>,
+                               Panel<F16Operand>,
+                               Panel<Bf16Operand>,
+                               PanelInt8Vnni,
+                               Quantize,
+                               Finish,
+                               NormToken,
+                               Attend};
 
 }  // namespace inflight::ops::cpu

@@ -24,6 +24,8 @@ const KernelSet kAvx512Bf16 = {"cpu/avx512_bf16",
                                Panel<F32Operand>,
                                Panel<F16Operand>,
                                Panel<Bf16Operand>,
+                               PanelInt8Vnni,
+                               Quantize,
                                Finish,
                                NormToken,
                                Attend};

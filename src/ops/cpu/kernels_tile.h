@@ -1,58 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The register-tiled product that linears and attention share. Included once by each instruction
-// set's translation unit, after its Vec, MulAddPairs and kPairTileRows; all names have internal
-// linkage.
+// set's translation unit, after its Vec; all names have internal linkage.
 //
-// An Operand says how weights (or keys, or values) of one element type are read and multiplied. A
-// step of k is one element, or one pair for bf16.
+// An Operand (kernels_operands.h, kernels_int8.h) says how weights (or keys, or values) of one
+// element type are read and multiplied. A step of k is one element, one pair for bf16, one quad for
+// int8.
 #pragma once
 
 namespace inflight::ops::cpu {
 namespace {
-
-struct F32Operand {
-  using X = float;
-  using W = float;
-  using WideX = Vec;
-  using WideW = Vec;
-  static constexpr int kStep = 1;  // elements of k that one step takes
-  static constexpr int kMaxTileRows = kTileRows;
-  INFLIGHT_INLINE static WideX LoadX(const X* p) { return Set1(*p); }
-  INFLIGHT_INLINE static WideW LoadW(const W* p) { return Load(p); }
-  INFLIGHT_INLINE static WideW LoadWHalf(const W* p) { return LoadFirst(p, 8); }
-  INFLIGHT_INLINE static Vec Accumulate(Vec sum, WideW w, WideX x) { return MulAdd(w, x, sum); }
-};
-
-struct F16Operand {
-  using X = float;
-  using W = uint16_t;
-  using WideX = Vec;
-  using WideW = Vec;
-  static constexpr int kStep = 1;
-  static constexpr int kMaxTileRows = kTileRows;
-  INFLIGHT_INLINE static WideX LoadX(const X* p) { return Set1(*p); }
-  INFLIGHT_INLINE static WideW LoadW(const W* p) { return LoadF16(p); }
-  INFLIGHT_INLINE static WideW LoadWHalf(const W* p) { return LoadF16Half(p); }
-  INFLIGHT_INLINE static Vec Accumulate(Vec sum, WideW w, WideX x) { return MulAdd(w, x, sum); }
-};
-
-struct Bf16Operand {
-  using X = uint16_t;
-  using W = uint16_t;
-  using WideX = Pairs;
-  using WideW = Pairs;
-  static constexpr int kStep = 2;
-  static constexpr int kMaxTileRows = kPairTileRows;
-  using UnalignedPair [[gnu::aligned(1), gnu::may_alias]] = uint32_t;
-  INFLIGHT_INLINE static WideX LoadX(const X* p) {
-    return SetPairs(*reinterpret_cast<const UnalignedPair*>(p));
-  }
-  INFLIGHT_INLINE static WideW LoadW(const W* p) { return LoadPairs(p); }
-  INFLIGHT_INLINE static WideW LoadWHalf(const W* p) { return LoadPairsHalf(p); }
-  INFLIGHT_INLINE static Vec Accumulate(Vec sum, WideW w, WideX x) {
-    return MulAddPairs(sum, w, x);
-  }
-};
 
 // The same operand where a column group has only eight columns.
 template <typename Operand>
@@ -135,7 +91,8 @@ struct Product {
     int group = 0;
     for (; group + kWide <= full; group += kWide) Tile<Operand, kRows, kWide>(row, group);
     for (; group < full; ++group) Tile<Operand, kRows, 1>(row, group);
-    if (half_last) Tile<HalfGroup<Operand>, kRows, 1>(row, group);
+    if constexpr (Operand::kHasHalfGroups)
+      if (half_last) Tile<HalfGroup<Operand>, kRows, 1>(row, group);
   }
 
   // `half_last`: the last group has eight columns. Its other eight sums are left as they were.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Panels outer, rows inner: an item is a panel of 64 output features (with its gate's partner), so
-// each panel leaves DRAM once per step whatever the number of rows (spec/kernels.md 6.3).
+// each panel leaves DRAM once per step whatever the number of rows (spec/kernels.md 6.3). With int8
+// weights the rows are rounded first, once for both branches of a gated linear.
 #include "ops/linear.h"
 
 #include <fmt/format.h>
@@ -17,6 +18,7 @@ namespace {
 using PanelKernel = void (*)(const PanelArgs&);
 
 PanelKernel PanelKernelOf(const KernelSet& kernels, DType dtype) {
+  if (dtype == DType::kI8) return kernels.panel_int8;
   switch (ElementOf(dtype)) {
     case Element::kF32:
       return kernels.panel_f32;
@@ -50,7 +52,42 @@ struct Product {
   const float* up_bias = nullptr;
   ActivationKind activation = ActivationKind::kNone;
   const TensorView* y = nullptr;
+  const TensorView* scratch = nullptr;
 };
+
+// Activations in int8, placed in the scratch as LinearScratchBytes counts it.
+struct RoundedRows {
+  explicit RoundedRows(const Product& p) {
+    if (p.weight->dtype != DType::kI8) return;
+    stride = (p.weight->in_features + 63) / 64 * 64;
+    values = p.scratch->as<int8_t>();
+    scales = reinterpret_cast<float*>(values + p.num_rows * stride);
+    sums = reinterpret_cast<int32_t*>(scales + p.num_rows);
+  }
+  int64_t stride = 0;
+  int8_t* values = nullptr;  // [num_rows][stride]
+  float* scales = nullptr;   // [num_rows]
+  int32_t* sums = nullptr;   // [num_rows]
+};
+
+const void* RowOfX(const Product& p, int64_t row) {
+  return RowOf(*p.x, p.rows == nullptr ? row : p.rows[row]);
+}
+
+void RoundRows(const KernelSet& kernels, const Product& p, CpuPool& pool) {
+  const RoundedRows rounded(p);
+  pool.ParallelFor(
+      p.num_rows,
+      [&](int64_t row) {
+        kernels.quantize({.x = RowOfX(p, row),
+                          .x_element = ElementOf(p.x->dtype),
+                          .size = p.weight->in_features,
+                          .values = rounded.values + row * rounded.stride,
+                          .scale = rounded.scales + row,
+                          .sum = rounded.sums + row});
+      },
+      ThreadsFor(2 * p.num_rows * p.weight->in_features));
+}
 
 class PanelRunner {
  public:
@@ -59,7 +96,9 @@ class PanelRunner {
         panel_(PanelKernelOf(kernels, product.weight->dtype)),
         finish_(kernels.finish),
         panel_bytes_(WeightBytes(product.weight->dtype, product.weight->layout, kPanelColumns,
-                                 product.weight->in_features)) {}
+                                 product.weight->in_features)),
+        is_int8_(product.weight->dtype == DType::kI8),
+        rounded_(product) {}
 
   // Features [64 panel, 64 panel + 64) of rows [first, last).
   void Run(int64_t panel, int64_t first, int64_t last) const {
@@ -76,12 +115,12 @@ class PanelRunner {
     const int64_t column = panel * kPanelColumns;
     for (int r = 0; r < num_rows; ++r) {
       const int64_t row = first + r;
-      x[r] = RowOf(*p_.x, p_.rows == nullptr ? row : p_.rows[row]);
+      x[r] = is_int8_ ? rounded_.values + row * rounded_.stride : RowOfX(p_, row);
       y[r] = static_cast<std::byte*>(RowOf(*p_.y, row)) +
              static_cast<size_t>(column) * SizeOf(p_.y->dtype);
     }
-    Multiply(*p_.weight, panel, x, num_rows, sums);
-    if (p_.up != nullptr) Multiply(*p_.up, panel, x, num_rows, up_sums);
+    Multiply(*p_.weight, panel, x, first, num_rows, sums);
+    if (p_.up != nullptr) Multiply(*p_.up, panel, x, first, num_rows, up_sums);
     finish_({.sums = sums,
              .bias = p_.bias == nullptr ? nullptr : p_.bias + column,
              .up_sums = p_.up == nullptr ? nullptr : up_sums,
@@ -94,20 +133,32 @@ class PanelRunner {
              .y = y});
   }
 
-  void Multiply(const Weight& weight, int64_t panel, const void* const* x, int num_rows,
-                float* sums) const {
-    panel_({.x = x,
-            .num_rows = num_rows,
-            .panel = static_cast<const std::byte*>(weight.data) +
-                     static_cast<size_t>(panel) * panel_bytes_,
-            .in_features = weight.in_features,
-            .sums = sums});
+  // `x` are the rows from `first` on.
+  void Multiply(const Weight& weight, int64_t panel, const void* const* x, int64_t first,
+                int num_rows, float* sums) const {
+    PanelArgs args = {.x = x,
+                      .num_rows = num_rows,
+                      .panel = static_cast<const std::byte*>(weight.data) +
+                               static_cast<size_t>(panel) * panel_bytes_,
+                      .in_features = weight.in_features,
+                      .sums = sums};
+    if (is_int8_) {
+      const int64_t column = panel * kPanelColumns;
+      args.x_scales = rounded_.scales + first;
+      args.x_sums = rounded_.sums + first;
+      args.w_scales = weight.scales + column;
+      args.num_columns =
+          static_cast<int>(std::min<int64_t>(kPanelColumns, weight.out_features - column));
+    }
+    panel_(args);
   }
 
   const Product& p_;
   const PanelKernel panel_;
   void (*const finish_)(const FinishArgs&);
   const size_t panel_bytes_;
+  const bool is_int8_;
+  const RoundedRows rounded_;
 };
 
 void Run(const KernelSet& kernels, const Product& product, Stream& stream) {
@@ -115,6 +166,7 @@ void Run(const KernelSet& kernels, const Product& product, Stream& stream) {
   const int64_t out_features = product.weight->out_features;
   if (num_rows == 0) return;
   CpuPool& pool = stream.cpu_pool();
+  if (product.weight->dtype == DType::kI8) RoundRows(kernels, product, pool);
   const PanelRunner runner(kernels, product);
   const int64_t num_panels = (out_features + kPanelColumns - 1) / kPanelColumns;
   // Few panels and many rows: cut the rows too, so that every thread has work.
@@ -142,7 +194,8 @@ Status Linear(const KernelSet& kernels, const LinearParams& p, Stream& stream) {
        .weight = &p.weight,
        .bias = p.bias.as<const float>(),
        .activation = p.activation,
-       .y = &p.y},
+       .y = &p.y,
+       .scratch = &p.scratch},
       stream);
   return Status::Ok();
 }
@@ -159,7 +212,8 @@ Status GatedLinear(const KernelSet& kernels, const GatedLinearParams& p, Stream&
        .up = &p.up,
        .up_bias = p.up_bias.as<const float>(),
        .activation = p.activation,
-       .y = &p.y},
+       .y = &p.y,
+       .scratch = &p.scratch},
       stream);
   return Status::Ok();
 }
@@ -173,7 +227,8 @@ Status LmHead(const KernelSet& kernels, const LmHeadParams& p, Stream& stream) {
        .num_rows = p.rows.num_elements(),
        .weight = &p.weight,
        .bias = p.bias.as<const float>(),
-       .y = &p.logits},
+       .y = &p.logits,
+       .scratch = &p.scratch},
       stream);
   return Status::Ok();
 }

@@ -138,5 +138,14 @@ INFLIGHT_INLINE Vec OddOfPairs(Pairs v) {
           _mm256_castsi256_ps(_mm256_and_si256(v.hi, mask))};
 }
 
+using Quads = __m256i;  // eight groups of four int8; both halves of a Vec multiply the same
+INFLIGHT_INLINE Quads SetQuads(uint32_t quad) { return _mm256_set1_epi32(static_cast<int>(quad)); }
+// Lanes that hold int32, less `minus`, as float32.
+INFLIGHT_INLINE Vec IntegersMinus(Vec v, int32_t minus) {
+  const __m256i m = _mm256_set1_epi32(minus);
+  return {_mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_castps_si256(v.lo), m)),
+          _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_castps_si256(v.hi), m))};
+}
+
 }  // namespace
 }  // namespace inflight::ops::cpu

@@ -85,5 +85,12 @@ INFLIGHT_INLINE Vec OddOfPairs(Pairs v) {
   return _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xffff0000U))));
 }
 
+using Quads = __m512i;  // sixteen groups of four int8
+INFLIGHT_INLINE Quads SetQuads(uint32_t quad) { return _mm512_set1_epi32(static_cast<int>(quad)); }
+// Lanes that hold int32, less `minus`, as float32.
+INFLIGHT_INLINE Vec IntegersMinus(Vec v, int32_t minus) {
+  return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(minus)));
+}
+
 }  // namespace
 }  // namespace inflight::ops::cpu

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/linear.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "ops/reference/element.h"
@@ -20,15 +22,70 @@ float Dot(const TensorView& x, int64_t row, const std::vector<float>& w) {
   return sum;
 }
 
-// Calls use(feature, row of the weight as float32) for every output feature.
-template <typename Use>
-void ForEachFeature(const Weight& weight, Stream& stream, const Use& use) {
-  stream.cpu_pool().ParallelFor(weight.out_features, [&](int64_t n) {
-    std::vector<float> w(static_cast<size_t>(weight.in_features));
-    UnpackWeightRow(weight, n, w.data());
-    use(n, w);
-  });
+// One token's activations as int8 (formula: ops/linear.h).
+struct RoundedRow {
+  std::vector<int8_t> q;
+  float scale = 0;
+};
+
+RoundedRow Round(const TensorView& x, int64_t row) {
+  const int64_t n = x.shape[1];
+  RoundedRow out = {.q = std::vector<int8_t>(static_cast<size_t>(n))};
+  float largest = 0;
+  for (int64_t k = 0; k < n; ++k) {
+    const float magnitude = std::abs(Load(x.data, x.dtype, row * n + k));
+    if (!std::isfinite(magnitude)) {
+      out.scale = std::numeric_limits<float>::quiet_NaN();
+      return out;
+    }
+    largest = std::max(largest, magnitude);
+  }
+  const float inverse = 127.0F / largest;
+  if (!std::isfinite(inverse)) return out;
+  out.scale = largest / 127.0F;
+  for (int64_t k = 0; k < n; ++k)
+    out.q[static_cast<size_t>(k)] =
+        static_cast<int8_t>(std::nearbyint(Load(x.data, x.dtype, row * n + k) * inverse));
+  return out;
 }
+
+// x W^T for one weight: sum(token, feature), from which the linears make their results. Rows of x
+// are rounded once, where the weight is int8; rows of the weight are unpacked once a feature.
+class Sums {
+ public:
+  Sums(const TensorView& x, const Weight& weight) : x_(x), weight_(weight) {
+    if (weight.dtype != DType::kI8) return;
+    for (int64_t t = 0; t < x.shape[0]; ++t) rounded_.push_back(Round(x, t));
+  }
+
+  // Calls use(sum) with sum(t) = x[t] . weight[n].
+  template <typename Use>
+  void WithFeature(int64_t n, const Use& use) const {
+    const auto size = static_cast<size_t>(weight_.in_features);
+    if (weight_.dtype == DType::kI8) {
+      std::vector<int8_t> w(size);
+      UnpackInt8Row(weight_, n, w.data());
+      use([&](int64_t t) {
+        return IntDot(rounded_[static_cast<size_t>(t)], w, weight_.scales[n]);
+      });
+      return;
+    }
+    std::vector<float> w(size);
+    UnpackWeightRow(weight_, n, w.data());
+    use([&](int64_t t) { return Dot(x_, t, w); });
+  }
+
+ private:
+  static float IntDot(const RoundedRow& x, const std::vector<int8_t>& w, float w_scale) {
+    int32_t sum = 0;
+    for (size_t k = 0; k < w.size(); ++k) sum += int32_t{x.q[k]} * w[k];
+    return static_cast<float>(sum) * w_scale * x.scale;
+  }
+
+  const TensorView& x_;
+  const Weight& weight_;
+  std::vector<RoundedRow> rounded_;
+};
 
 float BiasAt(const TensorView& bias, int64_t n) {
   return bias.empty() ? 0.0F : bias.as<const float>()[n];
@@ -54,11 +111,13 @@ float Activate(ActivationKind kind, float x) {
 Status Linear(const LinearParams& p, Stream& stream) {
   RETURN_IF_ERROR(Validate(p));
   const int64_t num_tokens = p.x.values.shape[0];
-  ForEachFeature(p.weight, stream, [&](int64_t n, const std::vector<float>& w) {
-    for (int64_t t = 0; t < num_tokens; ++t) {
-      const float y = Activate(p.activation, Dot(p.x.values, t, w) + BiasAt(p.bias, n));
-      Store(p.y.data, p.y.dtype, t * p.weight.out_features + n, y);
-    }
+  const Sums sums(p.x.values, p.weight);
+  stream.cpu_pool().ParallelFor(p.weight.out_features, [&](int64_t n) {
+    sums.WithFeature(n, [&](const auto& sum) {
+      for (int64_t t = 0; t < num_tokens; ++t)
+        Store(p.y.data, p.y.dtype, t * p.weight.out_features + n,
+              Activate(p.activation, sum(t) + BiasAt(p.bias, n)));
+    });
   });
   return Status::Ok();
 }
@@ -66,14 +125,19 @@ Status Linear(const LinearParams& p, Stream& stream) {
 Status GatedLinear(const GatedLinearParams& p, Stream& stream) {
   RETURN_IF_ERROR(Validate(p));
   const int64_t num_tokens = p.x.values.shape[0];
-  ForEachFeature(p.gate, stream, [&](int64_t n, const std::vector<float>& gate_row) {
-    std::vector<float> up_row(gate_row.size());
-    UnpackWeightRow(p.up, n, up_row.data());
-    for (int64_t t = 0; t < num_tokens; ++t) {
-      const float gate = Dot(p.x.values, t, gate_row) + BiasAt(p.gate_bias, n);
-      const float up = Dot(p.x.values, t, up_row) + BiasAt(p.up_bias, n);
-      Store(p.y.data, p.y.dtype, t * p.gate.out_features + n, Activate(p.activation, gate) * up);
-    }
+  const Sums gates(p.x.values, p.gate);
+  const Sums ups(p.x.values, p.up);
+  stream.cpu_pool().ParallelFor(p.gate.out_features, [&](int64_t n) {
+    gates.WithFeature(n, [&](const auto& gate_sum) {
+      ups.WithFeature(n, [&](const auto& up_sum) {
+        for (int64_t t = 0; t < num_tokens; ++t) {
+          const float gate = gate_sum(t) + BiasAt(p.gate_bias, n);
+          const float up = up_sum(t) + BiasAt(p.up_bias, n);
+          Store(p.y.data, p.y.dtype, t * p.gate.out_features + n,
+                Activate(p.activation, gate) * up);
+        }
+      });
+    });
   });
   return Status::Ok();
 }
@@ -81,10 +145,13 @@ Status GatedLinear(const GatedLinearParams& p, Stream& stream) {
 Status LmHead(const LmHeadParams& p, Stream& stream) {
   RETURN_IF_ERROR(Validate(p));
   const int64_t num_rows = p.rows.num_elements();
-  ForEachFeature(p.weight, stream, [&](int64_t n, const std::vector<float>& w) {
-    for (int64_t r = 0; r < num_rows; ++r)
-      p.logits.as<float>()[r * p.weight.out_features + n] =
-          Dot(p.x.values, p.rows.as<const int32_t>()[r], w) + BiasAt(p.bias, n);
+  const Sums sums(p.x.values, p.weight);
+  stream.cpu_pool().ParallelFor(p.weight.out_features, [&](int64_t n) {
+    sums.WithFeature(n, [&](const auto& sum) {
+      for (int64_t r = 0; r < num_rows; ++r)
+        p.logits.as<float>()[r * p.weight.out_features + n] =
+            sum(p.rows.as<const int32_t>()[r]) + BiasAt(p.bias, n);
+    });
   });
   return Status::Ok();
 }

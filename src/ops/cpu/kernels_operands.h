@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The float operands of the register tile. Included once by each instruction set's translation
+// unit, after its Vec, MulAddPairs and kPairTileRows; all names have internal linkage.
+#pragma once
+
+namespace inflight::ops::cpu {
+namespace {
+
+struct F32Operand {
+  using X = float;
+  using W = float;
+  using WideX = Vec;
+  using WideW = Vec;
+  static constexpr int kStep = 1;  // elements of k that one step takes
+  static constexpr bool kHasHalfGroups = true;
+  static constexpr int kMaxTileRows = kTileRows;
+  INFLIGHT_INLINE static WideX LoadX(const X* p) { return Set1(*p); }
+  INFLIGHT_INLINE static WideW LoadW(const W* p) { return Load(p); }
+  INFLIGHT_INLINE static WideW LoadWHalf(const W* p) { return LoadFirst(p, 8); }
+  INFLIGHT_INLINE static Vec Accumulate(Vec sum, WideW w, WideX x) { return MulAdd(w, x, sum); }
+};
+
+struct F16Operand {
+  using X = float;
+  using W = uint16_t;
+  using WideX = Vec;
+  using WideW = Vec;
+  static constexpr int kStep = 1;
+  static constexpr bool kHasHalfGroups = true;
+  static constexpr int kMaxTileRows = kTileRows;
+  INFLIGHT_INLINE static WideX LoadX(const X* p) { return Set1(*p); }
+  INFLIGHT_INLINE static WideW LoadW(const W* p) { return LoadF16(p); }
+  INFLIGHT_INLINE static WideW LoadWHalf(const W* p) { return LoadF16Half(p); }
+  INFLIGHT_INLINE static Vec Accumulate(Vec sum, WideW w, WideX x) { return MulAdd(w, x, sum); }
+};
+
+struct Bf16Operand {
+  using X = uint16_t;
+  using W = uint16_t;
+  using WideX = Pairs;
+  using WideW = Pairs;
+  static constexpr int kStep = 2;
+  static constexpr bool kHasHalfGroups = true;
+  static constexpr int kMaxTileRows = kPairTileRows;
+  using UnalignedPair [[gnu::aligned(1), gnu::may_alias]] = uint32_t;
+  INFLIGHT_INLINE static WideX LoadX(const X* p) {
+    return SetPairs(*reinterpret_cast<const UnalignedPair*>(p));
+  }
+  INFLIGHT_INLINE static WideW LoadW(const W* p) { return LoadPairs(p); }
+  INFLIGHT_INLINE static WideW LoadWHalf(const W* p) { return LoadPairsHalf(p); }
+  INFLIGHT_INLINE static Vec Accumulate(Vec sum, WideW w, WideX x) {
+    return MulAddPairs(sum, w, x);
+  }
+};
+
+}  // namespace
+}  // namespace inflight::ops::cpu
