@@ -56,7 +56,8 @@ Status WriteEngineFile(const WeightSource& source, const std::filesystem::path& 
 
 Status Build(const BuildOptions& options, const Progress& progress) {
   RETURN_IF_ERROR(CheckDistinct(options.checkpoint_dir, options.output_dir));
-  ASSIGN_OR_RETURN(const auto source, OpenWeightSource(options.checkpoint_dir, options.dtype));
+  ASSIGN_OR_RETURN(const auto source,
+                   OpenWeightSource(options.checkpoint_dir, options.dtype, options.quant_algo));
   ASSIGN_OR_RETURN(const model::EngineLimits limits,
                    model::ResolveLimits(source->config, options.limits));
   RETURN_IF_ERROR(artifact::CreateDirectory(options.output_dir));
@@ -76,7 +77,7 @@ Result<std::shared_ptr<const model::Engine>> Open(const std::filesystem::path& d
                                                   const Progress& progress) {
   ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
   if (kind == SourceKind::kEngine) return OpenEngine(dir, device, options, progress);
-  ASSIGN_OR_RETURN(const auto source, OpenWeightSource(dir, options.dtype));
+  ASSIGN_OR_RETURN(const auto source, OpenWeightSource(dir, options.dtype, options.quant_algo));
   ASSIGN_OR_RETURN(
       const model::EngineLimits limits,
       model::ResolveLimits(source->config, options.limits.value_or(model::EngineLimits{})));
@@ -91,7 +92,7 @@ Result<std::shared_ptr<const model::Engine>> Open(const std::filesystem::path& d
 Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions& options) {
   ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
   if (kind == SourceKind::kEngine) return DescribeEngine(dir, options);
-  ASSIGN_OR_RETURN(const auto source, OpenWeightSource(dir, options.dtype));
+  ASSIGN_OR_RETURN(const auto source, OpenWeightSource(dir, options.dtype, options.quant_algo));
   ASSIGN_OR_RETURN(
       const model::EngineLimits limits,
       model::ResolveLimits(source->config, options.limits.value_or(model::EngineLimits{})));

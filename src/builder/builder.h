@@ -32,15 +32,17 @@ struct ConvertOptions {
   std::filesystem::path output_dir;
   std::string dtype = "auto";  // auto | float32 | bfloat16 | float16; auto = the model's
                                // torch_dtype (spec/engine.md 1.2)
-  int tp_size = 1;             // > 1 is refused for now
-  int pp_size = 1;             // > 1 is refused for now
+  model::QuantAlgo quant_algo = model::QuantAlgo::kNone;
+  int tp_size = 1;  // > 1 is refused for now
+  int pp_size = 1;  // > 1 is refused for now
 };
 Status Convert(const ConvertOptions& options, const Progress& progress = {});
 
 struct BuildOptions {
   std::filesystem::path checkpoint_dir;  // or a Hugging Face directory
   std::filesystem::path output_dir;
-  std::optional<DType> dtype;  // default: the checkpoint's
+  std::optional<DType> dtype;                  // default: the checkpoint's
+  std::optional<model::QuantAlgo> quant_algo;  // default: the checkpoint's
   model::EngineLimits limits;
 };
 Status Build(const BuildOptions& options, const Progress& progress = {});
@@ -48,7 +50,8 @@ Status Build(const BuildOptions& options, const Progress& progress = {});
 struct OpenOptions {
   std::optional<DType>
       dtype;  // other than stored: only from a checkpoint or Hugging Face directory
-  std::optional<model::EngineLimits> limits;  // only from a checkpoint or Hugging Face directory
+  std::optional<model::QuantAlgo> quant_algo;  // likewise
+  std::optional<model::EngineLimits> limits;   // only from a checkpoint or Hugging Face directory
 };
 Result<std::shared_ptr<const model::Engine>> Open(const std::filesystem::path& dir, Device& device,
                                                   const OpenOptions& options = {},

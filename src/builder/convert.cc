@@ -10,6 +10,7 @@
 #include "builder/builder.h"
 #include "builder/hf_config.h"
 #include "builder/model_files.h"
+#include "builder/quantize.h"
 #include "builder/weight_source.h"
 #include "model/config_json.h"
 
@@ -42,10 +43,8 @@ Status CheckOptions(const ConvertOptions& options) {
 
 Status WriteTensor(const WeightSource& source, const model::WeightSlot& slot, CpuPool& pool,
                    std::vector<std::byte>& piece, artifact::SafetensorsWriter& writer) {
-  const WeightRecipe& recipe = source.recipes.at(slot.name);
-  const DType dtype = source.config.dtype;
-  const int64_t row_bytes =
-      (slot.shape.rank() == 1 ? 1 : slot.shape[1]) * static_cast<int64_t>(SizeOf(dtype));
+  const int64_t row_bytes = (slot.shape.rank() == 1 ? 1 : slot.shape[1]) *
+                            static_cast<int64_t>(SizeOf(CheckpointDType(source.config, slot)));
   const int64_t rows_per_piece = std::max<int64_t>(1, kPieceBytes / row_bytes);
   for (int64_t row = 0; row < slot.shape[0]; row += rows_per_piece) {
     const int64_t num_rows = std::min(rows_per_piece, slot.shape[0] - row);
@@ -54,7 +53,7 @@ Status WriteTensor(const WeightSource& source, const model::WeightSlot& slot, Cp
     pool.ParallelFor(num_items, [&](int64_t item) {
       const int64_t begin = num_rows * item / num_items;
       const int64_t end = num_rows * (item + 1) / num_items;
-      CopyRows(recipe, row + begin, end - begin, dtype, piece.data() + begin * row_bytes);
+      CopySlotRows(source, slot, row + begin, end - begin, piece.data() + begin * row_bytes);
     });
     RETURN_IF_ERROR(writer.Append(piece));
   }
@@ -67,7 +66,7 @@ Status WriteTensors(const WeightSource& source, const std::filesystem::path& pat
   const std::vector<model::WeightSlot> slots = model::WeightSlots(source.config, unused);
   std::vector<artifact::TensorSpec> specs;
   for (const model::WeightSlot& slot : slots)
-    specs.push_back({slot.name, source.config.dtype, slot.shape});
+    specs.push_back({slot.name, CheckpointDType(source.config, slot), slot.shape});
   ASSIGN_OR_RETURN(artifact::SafetensorsWriter writer,
                    artifact::SafetensorsWriter::Create(path, specs));
   CpuPool pool;
@@ -86,7 +85,8 @@ Status Convert(const ConvertOptions& options, const Progress& progress) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(const HfConfig hf, ReadHfConfig(options.model_dir));
   ASSIGN_OR_RETURN(const DType dtype, ChooseDType(options.dtype, hf.dtype));
-  ASSIGN_OR_RETURN(const auto source, OpenWeightSource(options.model_dir, dtype));
+  ASSIGN_OR_RETURN(const auto source,
+                   OpenWeightSource(options.model_dir, dtype, options.quant_algo));
   RETURN_IF_ERROR(artifact::CreateDirectory(options.output_dir));
   RETURN_IF_ERROR(WriteTensors(*source, options.output_dir / artifact::kRankFile, progress));
   RETURN_IF_ERROR(CopyModelFiles(options.model_dir, options.output_dir));

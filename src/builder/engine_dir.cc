@@ -54,13 +54,21 @@ Result<EngineConfig> ReadConfig(const std::filesystem::path& dir) {
   return config;
 }
 
-// Limits and dtype are decided when an engine is built.
+std::string_view NameOf(model::QuantAlgo algo) {
+  return algo == model::QuantAlgo::kNone ? "none" : model::QuantAlgoName(algo);
+}
+
+// Limits, dtype and quantisation are decided when an engine is built.
 Status CheckOptions(const std::filesystem::path& dir, const model::ModelConfig& config,
                     const OpenOptions& options) {
   if (options.dtype && *options.dtype != config.dtype)
     return FailedPrecondition(fmt::format("{}: the engine's dtype is {}, not {}; {}", dir.string(),
                                           DTypeName(config.dtype), DTypeName(*options.dtype),
                                           kRebuild));
+  if (options.quant_algo && *options.quant_algo != config.quant_algo)
+    return FailedPrecondition(fmt::format("{}: the engine's quantisation is {}, not {}; {}",
+                                          dir.string(), NameOf(config.quant_algo),
+                                          NameOf(*options.quant_algo), kRebuild));
   if (options.limits)
     return FailedPrecondition(fmt::format("{}: an engine's limits are fixed when it is built; {}",
                                           dir.string(), kRebuild));

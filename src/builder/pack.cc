@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "builder/quantize.h"
+
 namespace inflight::builder {
 namespace {
 
@@ -17,13 +19,12 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Rows of a table go to their place as they are.
 void PackTable(const WeightSource& source, const WeightSlot& slot, CpuPool& pool,
                std::byte* target) {
-  const WeightRecipe& recipe = source.recipes.at(slot.name);
   const DType dtype = source.config.dtype;
   const size_t row_bytes = static_cast<size_t>(slot.shape[1]) * SizeOf(dtype);
   pool.ParallelFor(CeilDiv(slot.shape[0], kTableRowsPerItem), [&](int64_t item) {
     const int64_t row = item * kTableRowsPerItem;
-    CopyRows(recipe, row, std::min(kTableRowsPerItem, slot.shape[0] - row), dtype,
-             target + static_cast<size_t>(row) * row_bytes);
+    CopySlotRows(source, slot, row, std::min(kTableRowsPerItem, slot.shape[0] - row),
+                 target + static_cast<size_t>(row) * row_bytes);
   });
 }
 
@@ -31,16 +32,16 @@ void PackVector(const WeightSource& source, const WeightSlot& slot, std::byte* t
   const int64_t width = slot.shape[0];
   const DType dtype = source.config.dtype;
   std::vector<std::byte> rounded(static_cast<size_t>(width) * SizeOf(dtype));
-  CopyRows(source.recipes.at(slot.name), 0, width, dtype, rounded.data());
-  const artifact::StoredTensor stored{slot.name, dtype, slot.shape, rounded};
-  CopyRows({.shape = slot.shape, .parts = {&stored}}, 0, width, DType::kF32, target);
+  CopySlotRows(source, slot, 0, width, rounded.data());
+  ops::PackWeight({rounded.data(), dtype, {1, width}}, DType::kF32, ops::WeightLayout::kRowMajor,
+                  target);
 }
 
 }  // namespace
 
 void PackMatrix(const model::ModelConfig& config, const WeightSlot& slot, const FillRows& fill,
                 CpuPool& pool, std::byte* target) {
-  const DType dtype = config.dtype;
+  const DType dtype = StoredDType(config, slot);
   const ops::WeightLayout layout = StoredLayout(config, slot);
   const int64_t width = slot.shape[1];
   const size_t panel_bytes = ops::WeightBytes(dtype, layout, kPanelRows, width);
@@ -59,15 +60,15 @@ void PackSlot(const WeightSource& source, const WeightSlot& slot, CpuPool& pool,
               std::byte* target) {
   switch (slot.kind) {
     case WeightSlot::Kind::kMatrix: {
-      const WeightRecipe& recipe = source.recipes.at(slot.name);
       const auto fill = [&](int64_t row, int64_t num_rows, void* out) {
-        CopyRows(recipe, row, num_rows, source.config.dtype, out);
+        CopySlotRows(source, slot, row, num_rows, out);
       };
       return PackMatrix(source.config, slot, fill, pool, target);
     }
     case WeightSlot::Kind::kTable:
       return PackTable(source, slot, pool, target);
     case WeightSlot::Kind::kVector:
+    case WeightSlot::Kind::kScales:
       return PackVector(source, slot, target);
   }
 }

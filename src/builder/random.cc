@@ -26,6 +26,7 @@ uint64_t Mix(uint64_t x) {
 void Store(float value, float* to) { *to = value; }
 void Store(float value, Float16* to) { *to = Float16::FromFloat(value); }
 void Store(float value, BFloat16* to) { *to = BFloat16::FromFloat(value); }
+void Store(float value, int8_t* to) { *to = static_cast<int8_t>(std::floor(value)); }
 
 // `n` values uniform in (-bound, bound), four from each counter.
 template <typename T>
@@ -40,6 +41,8 @@ void FillUniform(uint64_t stream, uint64_t first, int64_t n, float bound, T* out
 
 void FillUniform(uint64_t stream, uint64_t first, int64_t n, float bound, DType dtype, void* out) {
   switch (dtype) {
+    case DType::kI8:  // `bound` is that of the scaled values
+      return FillUniform(stream, first, n, 128.0F, static_cast<int8_t*>(out));
     case DType::kF32:
       return FillUniform(stream, first, n, bound, static_cast<float*>(out));
     case DType::kF16:
@@ -67,14 +70,19 @@ Result<std::shared_ptr<const model::Engine>> Random(const model::ModelConfig& co
   RETURN_IF_ERROR(model::Validate(config));
   ASSIGN_OR_RETURN(const model::EngineLimits resolved, model::ResolveLimits(config, limits));
   uint64_t stream = Mix(seed);
+  float bound = 0;  // of the last matrix, for its scales
   const auto fill = [&](const WeightSlot& slot, std::byte* target) {
     stream = Mix(stream);
     if (slot.kind == WeightSlot::Kind::kVector) return FillVector(slot, target);
+    if (slot.kind == WeightSlot::Kind::kScales) {
+      std::fill_n(reinterpret_cast<float*>(target), slot.shape[0], bound / 128);
+      return;
+    }
     const int64_t width = slot.shape[1];
-    const float bound = std::numbers::sqrt3_v<float> / std::sqrt(static_cast<float>(width));
+    bound = std::numbers::sqrt3_v<float> / std::sqrt(static_cast<float>(width));
     const auto rows = [&](int64_t row, int64_t num_rows, void* out) {
-      FillUniform(stream, static_cast<uint64_t>(row * width), num_rows * width, bound, config.dtype,
-                  out);
+      FillUniform(stream, static_cast<uint64_t>(row * width), num_rows * width, bound,
+                  StoredDType(config, slot), out);
     };
     if (slot.kind == WeightSlot::Kind::kTable)
       rows(0, slot.shape[0], target);

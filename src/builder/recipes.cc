@@ -115,7 +115,7 @@ class RecipeMaker {
         continue;
       }
       used_.insert(names[i]);
-      RETURN_IF_ERROR(Check(*tensor, PartShape(slot.shape, part_rows[i], is_transposed)));
+      RETURN_IF_ERROR(Check(slot, *tensor, PartShape(slot.shape, part_rows[i], is_transposed)));
       recipe.parts.push_back(tensor);
     }
     source_.recipes.emplace(slot.name, std::move(recipe));
@@ -143,14 +143,17 @@ class RecipeMaker {
     return is_transposed ? Shape{shape[1], rows} : Shape{rows, shape[1]};
   }
 
-  Status Check(const StoredTensor& tensor, const Shape& expected) const {
+  Status Check(const WeightSlot& slot, const StoredTensor& tensor, const Shape& expected) const {
     if (tensor.shape != expected)
       return InvalidArgument(fmt::format("{}: {}: expected shape {}, found {}", source_.where,
                                          tensor.name, expected.ToString(),
                                          tensor.shape.ToString()));
-    if (!IsFloat(tensor.dtype))
-      return Unimplemented(fmt::format("{}: {}: dtype {}: quantised weights are not built",
-                                       source_.where, tensor.name, DTypeName(tensor.dtype)));
+    const bool is_int8 = slot.is_quantized && tensor.dtype == DType::kI8;
+    if (!IsFloat(tensor.dtype) && !is_int8)
+      return Unimplemented(fmt::format(
+          "{}: {}: dtype {}: quantised weights other than a checkpoint's with quant_algo W8A16 are "
+          "not built",
+          source_.where, tensor.name, DTypeName(tensor.dtype)));
     return Status::Ok();
   }
 
@@ -184,8 +187,14 @@ std::string_view PrefixInFiles(const NameTable& table, const artifact::TensorSet
 Status MakeCheckpointRecipes(WeightSource& source) {
   RecipeMaker maker(source);
   model::DecoderWeights unused;
-  for (const WeightSlot& slot : model::WeightSlots(source.config, unused))
+  for (const WeightSlot& slot : model::WeightSlots(source.config, unused)) {
+    // A checkpoint may leave quantising to whoever loads it (spec/engine.md 1.9.1).
+    if (slot.kind == WeightSlot::Kind::kScales) {
+      const auto matrix = source.recipes.find(model::MatrixOfScales(slot));
+      if (matrix->second.parts.empty() || !IsInt8(matrix->second)) continue;
+    }
     RETURN_IF_ERROR(maker.Add(slot, {slot.name}, {slot.shape[0]}, /*is_transposed=*/false));
+  }
   return maker.Finish({});
 }
 

@@ -85,6 +85,11 @@ DType StoredDType(const WeightSource& source) {
   return dtype == DType::kF64 ? DType::kF32 : dtype;
 }
 
+bool HoldsInt8(const WeightSource& source) {
+  return std::ranges::any_of(source.recipes,
+                             [](const auto& named) { return IsInt8(named.second); });
+}
+
 Result<std::unique_ptr<WeightSource>> OpenHuggingFace(const std::filesystem::path& dir,
                                                       std::optional<DType> dtype) {
   auto source = std::make_unique<WeightSource>();
@@ -107,6 +112,14 @@ Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::filesystem::path
   ASSIGN_OR_RETURN(source->tensors, artifact::OpenCheckpointTensors(dir, json));
   if (dtype) source->config.dtype = *dtype;
   RETURN_IF_ERROR(MakeCheckpointRecipes(*source));
+  artifact::JsonFields fields(path.string(), json);
+  if (HoldsInt8(*source) && !fields.BoolOr("disable_weight_only_quant_plugin", false))
+    return Unimplemented(fmt::format(
+        "{}: disable_weight_only_quant_plugin: got false: int8 weights in the layout of "
+        "TensorRT-LLM's plug-in, which fits one kind of GPU, cannot be read; convert "
+        "with --disable-weight-only-quant-plugin, or from the Hugging Face model",
+        path.string()));
+  RETURN_IF_ERROR(fields.status());
   return source;
 }
 
@@ -141,19 +154,24 @@ void CopyRows(const WeightRecipe& recipe, int64_t row, int64_t num_rows, DType d
   }
 }
 
+bool IsInt8(const WeightRecipe& recipe) { return recipe.parts.front()->dtype == DType::kI8; }
+
 Result<std::unique_ptr<WeightSource>> OpenWeightSource(const std::filesystem::path& dir,
-                                                       std::optional<DType> dtype) {
+                                                       std::optional<DType> dtype,
+                                                       std::optional<model::QuantAlgo> quant_algo) {
   ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
-  switch (kind) {
-    case SourceKind::kHuggingFace:
-      return OpenHuggingFace(dir, dtype);
-    case SourceKind::kCheckpoint:
-      return OpenCheckpoint(dir, dtype);
-    case SourceKind::kEngine:
-      break;
-  }
-  return InvalidArgument(fmt::format(
-      "{}: is an engine; a checkpoint or a Hugging Face directory is needed", dir.string()));
+  if (kind == SourceKind::kEngine)
+    return InvalidArgument(fmt::format(
+        "{}: is an engine; a checkpoint or a Hugging Face directory is needed", dir.string()));
+  ASSIGN_OR_RETURN(auto source, kind == SourceKind::kCheckpoint ? OpenCheckpoint(dir, dtype)
+                                                                : OpenHuggingFace(dir, dtype));
+  if (quant_algo == model::QuantAlgo::kNone && HoldsInt8(*source))
+    return FailedPrecondition(fmt::format(
+        "{}: the weights are int8 already; convert the model again for others", dir.string()));
+  if (quant_algo) source->config.quant_algo = *quant_algo;
+  if (const Status valid = model::Validate(source->config); !valid.ok())
+    return valid.WithPrefix(dir.string());
+  return source;
 }
 
 }  // namespace inflight::builder

@@ -22,6 +22,9 @@ struct WeightRecipe {
   bool is_transposed = false;                        // stored [in, out]; then there is one part
 };
 
+// Whether the stored weights are int8 with scales of their own.
+bool IsInt8(const WeightRecipe& recipe);
+
 // Converts rows [row, row + num_rows) of the recipe to `dtype`, row-major, into `out`. A vector is
 // one row. Rounds to nearest even.
 void CopyRows(const WeightRecipe& recipe, int64_t row, int64_t num_rows, DType dtype, void* out);
@@ -34,8 +37,10 @@ struct WeightSource {
   std::unordered_map<std::string, WeightRecipe> recipes;  // by checkpoint name
 };
 
-// Opens a Hugging Face directory or a checkpoint. `dtype` overrides the stored one.
-Result<std::unique_ptr<WeightSource>> OpenWeightSource(const std::filesystem::path& dir,
-                                                       std::optional<DType> dtype);
+// Opens a Hugging Face directory or a checkpoint. `dtype` and `quant_algo` override what is stored;
+// weights that are quantised already stay so (asking for none is kFailedPrecondition).
+Result<std::unique_ptr<WeightSource>> OpenWeightSource(
+    const std::filesystem::path& dir, std::optional<DType> dtype,
+    std::optional<model::QuantAlgo> quant_algo = std::nullopt);
 
 }  // namespace inflight::builder

@@ -44,6 +44,17 @@ Status CheckDimensions(const ModelConfig& config) {
   return Status::Ok();
 }
 
+// The sums of the int8 kernels must stay within 32 bits.
+Status CheckQuantization(const ModelConfig& config) {
+  if (config.quant_algo == QuantAlgo::kNone) return Status::Ok();
+  constexpr auto kMax = static_cast<int>(ops::kMaxInt8Features);
+  RETURN_IF_ERROR(CheckRange("hidden_size with int8 weights", config.hidden_size, 1, kMax));
+  RETURN_IF_ERROR(
+      CheckRange("intermediate_size with int8 weights", config.intermediate_size, 1, kMax));
+  return CheckRange("num_heads * head_dim with int8 weights", config.num_heads * config.head_dim, 1,
+                    kMax);
+}
+
 Status CheckRope(const ModelConfig& config) {
   if (config.position == PositionKind::kLearnedAbsolute) return Status::Ok();
   if (!(std::isfinite(config.rope_theta) && config.rope_theta > 0))
@@ -77,6 +88,25 @@ Status CheckRope(const ModelConfig& config) {
 
 }  // namespace
 
+std::string_view QuantAlgoName(QuantAlgo algo) { return algo == QuantAlgo::kW8A16 ? "W8A16" : ""; }
+
+std::optional<QuantAlgo> QuantAlgoFromName(std::string_view name) {
+  for (const QuantAlgo algo : {QuantAlgo::kNone, QuantAlgo::kW8A16})
+    if (QuantAlgoName(algo) == name) return algo;
+  return std::nullopt;
+}
+
+DType LinearDType(const ModelConfig& config) {
+  return config.quant_algo == QuantAlgo::kW8A16 ? DType::kI8 : config.dtype;
+}
+
+std::string_view QuantizationNote(const ModelConfig& config) {
+  if (config.quant_algo != QuantAlgo::kW8A16) return {};
+  return "int8 weights, a scale per output channel; the CPU rounds activations to int8, a scale "
+         "per "
+         "token";
+}
+
 Status Validate(const ModelConfig& config) {
   if (config.architecture.empty()) return InvalidArgument("architecture: is missing");
   if (!std::ranges::count(std::array{DType::kF32, DType::kF16, DType::kBF16}, config.dtype))
@@ -84,6 +114,7 @@ Status Validate(const ModelConfig& config) {
                                        DTypeName(config.dtype)));
   RETURN_IF_ERROR(CheckDimensions(config));
   RETURN_IF_ERROR(CheckRope(config));
+  RETURN_IF_ERROR(CheckQuantization(config));
   if (!(std::isfinite(config.norm_eps) && config.norm_eps >= 0))
     return InvalidArgument(
         fmt::format("norm_eps: got {}, a number of at least 0 is needed", config.norm_eps));

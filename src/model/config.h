@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "inflight/request.h"
@@ -25,10 +26,20 @@ struct RopeScaling {
   int original_max_position_embeddings = 8192;  // llama3
 };
 
+// How the weights of the layers' linears are stored; the names are those of "quant_algo" in
+// checkpoints (spec/engine.md 1.9.7). Embeddings, lm_head, norms and biases keep the model's dtype.
+enum class QuantAlgo : uint8_t {
+  kNone,
+  kW8A16,  // int8, a scale per output channel (1.9.1)
+};
+std::string_view QuantAlgoName(QuantAlgo algo);  // "W8A16"; empty for kNone
+std::optional<QuantAlgo> QuantAlgoFromName(std::string_view name);
+
 struct ModelConfig {
   std::string
       architecture;  // "LlamaForCausalLM", "GPT2LMHeadModel": as in the checkpoint's config.json
   DType dtype = DType::kF32;  // of weights and KV cache: float32, bfloat16, float16
+  QuantAlgo quant_algo = QuantAlgo::kNone;
   int vocab_size = 0;
   int hidden_size = 0;
   int num_layers = 0;
@@ -53,6 +64,12 @@ struct ModelConfig {
   std::optional<TokenId> bos_id;
   std::optional<TokenId> pad_id;
 };
+
+// The dtype of the layers' linear weights: int8 or the model's.
+DType LinearDType(const ModelConfig& config);
+
+// What a user should know of how quantised weights are computed here; empty for float models.
+std::string_view QuantizationNote(const ModelConfig& config);
 
 // Checks ranges and the combinations that are built: names the field, the value and the bound.
 Status Validate(const ModelConfig& config);

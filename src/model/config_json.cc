@@ -31,16 +31,55 @@ std::string_view ActivationName(ops::ActivationKind kind) {
   return "none";
 }
 
+// Modules that a checkpoint may say it left in the model's dtype: those that are never quantised
+// here. Patterns as upstream writes them, with or without wildcards and prefixes.
+bool IsNeverQuantized(std::string_view pattern) {
+  while (pattern.starts_with('*')) pattern.remove_prefix(1);
+  while (pattern.ends_with('*')) pattern.remove_suffix(1);
+  const size_t dot = pattern.rfind('.');
+  if (dot != std::string_view::npos) pattern.remove_prefix(dot + 1);
+  for (const char* name :
+       {"lm_head", "router", "vocab_embedding", "position_embedding", "block_embedding", "ln_f",
+        "ln_embed", "input_layernorm", "post_layernorm"})
+    if (pattern == name) return true;
+  return false;
+}
+
+Status ParseQuantization(JsonFields& fields, ModelConfig& config) {
+  const json* object = fields.Find("quantization");
+  if (object == nullptr) return fields.status();
+  const std::string where = fields.where() + ": quantization";
+  JsonFields quantization(where, *object);
+  const std::string name = quantization.StringOr("quant_algo", "");
+  RETURN_IF_ERROR(quantization.status());
+  const std::optional<QuantAlgo> algo = QuantAlgoFromName(name);
+  if (!algo)
+    return Unimplemented(fmt::format("{}: quant_algo: got {}, only null and W8A16 are built", where,
+                                     artifact::Abbreviate(*quantization.Find("quant_algo"))));
+  config.quant_algo = *algo;
+  if (quantization.Has("kv_cache_quant_algo"))
+    return Unimplemented(
+        fmt::format("{}: kv_cache_quant_algo: got {}, only null is built", where,
+                    artifact::Abbreviate(*quantization.Find("kv_cache_quant_algo"))));
+  for (const char* flag : {"has_zero_point", "pre_quant_scale"})
+    if (quantization.BoolOr(flag, false))
+      return Unimplemented(fmt::format("{}: {}: got true, only false is built", where, flag));
+  const json* excluded = quantization.Find("exclude_modules");
+  if (excluded != nullptr && config.quant_algo != QuantAlgo::kNone)
+    for (const json& module : excluded->is_array() ? *excluded : json::array({*excluded}))
+      if (!module.is_string() || !IsNeverQuantized(module.get<std::string>()))
+        return Unimplemented(fmt::format(
+            "{}: exclude_modules: got {}, all linears of the layers are quantised and nothing else",
+            where, artifact::Abbreviate(module)));
+  return quantization.status();
+}
+
 // Fields that change the computation and must have the one value that is built.
 Status RefuseUnbuilt(JsonFields& fields) {
   const auto refuse = [&](std::string_view name, const json& value, std::string_view built) {
     return Unimplemented(fmt::format("{}: {}: got {}, only {} is built", fields.where(), name,
                                      artifact::Abbreviate(value), built));
   };
-  if (const json* quantization = fields.Find("quantization"))
-    for (const char* name : {"quant_algo", "kv_cache_quant_algo"})
-      if (JsonFields algorithm(fields.where(), *quantization); algorithm.Has(name))
-        return refuse(name, *algorithm.Find(name), "null");
   for (const char* name : {"use_parallel_embedding", "qk_layernorm", "residual_mlp",
                            "apply_query_key_layer_scaling", "inner_layernorm", "norm_before_bmm1"})
     if (fields.BoolOr(name, false)) return refuse(name, true, "false");
@@ -159,6 +198,7 @@ Result<ModelConfig> ConfigFromCheckpoint(const json& object, const std::string& 
   if (!family.ok()) return family.status().WithPrefix(where);
   ModelConfig config = *std::move(family);
   RETURN_IF_ERROR(RefuseUnbuilt(fields));
+  RETURN_IF_ERROR(ParseQuantization(fields, config));
 
   const std::optional<DType> dtype = DTypeFromName(dtype_name);
   if (!dtype) return InvalidArgument(fmt::format("{}: dtype: '{}' is unknown", where, dtype_name));
@@ -225,6 +265,11 @@ json ConfigToCheckpoint(const ModelConfig& config) {
       {"qk_layernorm", false},
       {"eos_token_id", config.end_ids},
   };
+  if (config.quant_algo != QuantAlgo::kNone) {
+    object["quantization"]["quant_algo"] = QuantAlgoName(config.quant_algo);
+    // Upstream's name for plain rows, [out, in]: its plug-in's own layout fits one kind of GPU.
+    object["disable_weight_only_quant_plugin"] = true;
+  }
   if (config.bos_id) object["bos_token_id"] = *config.bos_id;
   if (config.pad_id) object["pad_token_id"] = *config.pad_id;
   if (is_learned) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -22,10 +23,11 @@ struct Workspace {
   TensorView attention;  // [max_num_tokens, num_heads * head_dim] activation dtype
   TensorView inner;      // [max_num_tokens, intermediate_size] activation dtype
   TensorView logits;     // [max_logits, vocab_size] float32
+  TensorView scratch;    // [LinearScratchBytes of the widest linear] uint8; empty for float weights
   TensorView cos_sin;    // [max_seq_len, 2, head_dim / 2] float32; rotary models only
 };
 
-// What linear operators read beside weights of `dtype` (ops/linear.h).
+// What linear operators read beside weights of `dtype` (ops/linear.h); int8 ones read it too.
 DType ActivationDType(DType dtype) { return dtype == DType::kBF16 ? DType::kBF16 : DType::kF32; }
 
 // Places the workspace from `base` on and returns its size; a null base only measures.
@@ -49,6 +51,10 @@ uint64_t LayOut(const ModelConfig& config, int max_seq_len, int max_num_tokens, 
   out.attention = place(activation, {tokens, q_width});
   out.inner = place(activation, {tokens, config.intermediate_size});
   out.logits = place(DType::kF32, {max_logits, config.vocab_size});
+  const int64_t widest =
+      std::max({int64_t{config.hidden_size}, q_width, int64_t{config.intermediate_size}});
+  const size_t scratch = ops::LinearScratchBytes(LinearDType(config), tokens, widest);
+  if (scratch > 0) out.scratch = place(DType::kU8, {static_cast<int64_t>(scratch)});
   if (config.position != PositionKind::kLearnedAbsolute)
     out.cos_sin = place(DType::kF32, {max_seq_len, 2, config.head_dim / 2});
   return size;
@@ -181,6 +187,7 @@ Status Decoder::Impl::RunLayer(size_t idx, const Batch& batch, const ops::KvCach
                                    .kv = kv,
                                    .layer = static_cast<int>(idx),
                                    .workspace = w.qkv,
+                                   .scratch = w.scratch,
                                    .q = w.q},
                                   stream));
   RETURN_IF_ERROR(ops.attention({.q = w.q,
@@ -190,9 +197,12 @@ Status Decoder::Impl::RunLayer(size_t idx, const Batch& batch, const ops::KvCach
                                  .scale = 1.0F / std::sqrt(static_cast<float>(config().head_dim)),
                                  .y = w.attention},
                                 stream));
-  RETURN_IF_ERROR(ops.linear(
-      {.x = {.values = w.attention}, .weight = layer.dense, .bias = layer.dense_bias, .y = w.delta},
-      stream));
+  RETURN_IF_ERROR(ops.linear({.x = {.values = w.attention},
+                              .weight = layer.dense,
+                              .bias = layer.dense_bias,
+                              .y = w.delta,
+                              .scratch = w.scratch},
+                             stream));
   RETURN_IF_ERROR(ops.add_norm({.residual = w.residual,
                                 .delta = w.delta,
                                 .norm = NormOf(layer.post_norm_weight, layer.post_norm_bias),
@@ -211,21 +221,24 @@ Status Decoder::Impl::RunMlp(const LayerWeights& layer, const Workspace& w, Stre
                                       .gate_bias = layer.fc_bias,
                                       .up_bias = layer.gate_bias,
                                       .activation = config().activation,
-                                      .y = w.inner},
+                                      .y = w.inner,
+                                      .scratch = w.scratch},
                                      stream));
   } else {
     RETURN_IF_ERROR(ops.linear({.x = {.values = w.x},
                                 .weight = layer.fc,
                                 .bias = layer.fc_bias,
                                 .activation = config().activation,
-                                .y = w.inner},
+                                .y = w.inner,
+                                .scratch = w.scratch},
                                stream));
   }
   return ops.linear({.x = {.values = w.inner},
                      .weight = layer.proj,
                      .bias = layer.proj_bias,
                      .activation = ops::ActivationKind::kNone,
-                     .y = w.delta},
+                     .y = w.delta,
+                     .scratch = w.scratch},
                     stream);
 }
 

@@ -127,8 +127,8 @@ TEST(CheckpointConfig, RefusesByNameWhatIsNotBuilt) {
     return status.message();
   };
   EXPECT_THAT(error("architecture", "MixtralForCausalLM"), HasSubstr("MixtralForCausalLM"));
-  EXPECT_THAT(error("quantization", {{"quant_algo", "W8A16"}}),
-              HasSubstr("quant_algo: got \"W8A16\""));
+  EXPECT_THAT(error("quantization", {{"quant_algo", "W4A16"}}),
+              HasSubstr("quant_algo: got \"W4A16\", only null and W8A16 are built"));
   EXPECT_THAT(error("position_embedding_type", "alibi"), HasSubstr("alibi"));
   EXPECT_THAT(error("rotary_scaling", {{"type", "dynamic"}, {"factor", 2.0}}),
               HasSubstr("rotary_scaling: type \"dynamic\" is not built"));

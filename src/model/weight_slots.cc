@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "base/check.h"
 
 namespace inflight::model {
@@ -10,13 +12,24 @@ namespace {
 
 using Kind = WeightSlot::Kind;
 
+constexpr std::string_view kScaleSuffix = "per_channel_scale";
+
 class SlotList {
  public:
+  explicit SlotList(QuantAlgo algo) : is_quantized_(algo == QuantAlgo::kW8A16) {}
+
+  // A linear of a layer, which quantisation takes in.
+  void Linear(const std::string& stem, int64_t out, int64_t in, ops::Weight& weight) {
+    Matrix(stem + ".weight", out, in, weight);
+    if (!is_quantized_) return;
+    slots_.back().is_quantized = true;
+    slots_.push_back({fmt::format("{}.{}", stem, kScaleSuffix), {out}, Kind::kScales, &weight, {}});
+  }
   void Matrix(std::string name, int64_t out, int64_t in, ops::Weight& weight) {
-    slots_.push_back({std::move(name), {out, in}, Kind::kMatrix, &weight, nullptr});
+    slots_.push_back({std::move(name), {out, in}, Kind::kMatrix, &weight, {}});
   }
   void Table(std::string name, int64_t rows, int64_t width, ops::Weight& weight) {
-    slots_.push_back({std::move(name), {rows, width}, Kind::kTable, &weight, nullptr});
+    slots_.push_back({std::move(name), {rows, width}, Kind::kTable, &weight, {}});
   }
   void Table(std::string name, int64_t rows, int64_t width, TensorView& view) {
     slots_.push_back({std::move(name), {rows, width}, Kind::kTable, nullptr, &view});
@@ -27,6 +40,7 @@ class SlotList {
   std::vector<WeightSlot> Take() { return std::move(slots_); }
 
  private:
+  bool is_quantized_;
   std::vector<WeightSlot> slots_;
 };
 
@@ -40,26 +54,26 @@ void AddLayer(const ModelConfig& config, const std::string& prefix, LayerWeights
 
   list.Vector(prefix + "input_layernorm.weight", hidden, layer.input_norm_weight);
   if (has_norm_bias) list.Vector(prefix + "input_layernorm.bias", hidden, layer.input_norm_bias);
-  list.Matrix(prefix + "attention.qkv.weight", qkv, hidden, layer.qkv);
+  list.Linear(prefix + "attention.qkv", qkv, hidden, layer.qkv);
   if (config.attention_bias) list.Vector(prefix + "attention.qkv.bias", qkv, layer.qkv_bias);
-  list.Matrix(prefix + "attention.dense.weight", hidden, attention, layer.dense);
+  list.Linear(prefix + "attention.dense", hidden, attention, layer.dense);
   if (config.attention_bias) list.Vector(prefix + "attention.dense.bias", hidden, layer.dense_bias);
   list.Vector(prefix + "post_layernorm.weight", hidden, layer.post_norm_weight);
   if (has_norm_bias) list.Vector(prefix + "post_layernorm.bias", hidden, layer.post_norm_bias);
-  list.Matrix(prefix + "mlp.fc.weight", inner, hidden, layer.fc);
+  list.Linear(prefix + "mlp.fc", inner, hidden, layer.fc);
   if (config.mlp_bias) list.Vector(prefix + "mlp.fc.bias", inner, layer.fc_bias);
   if (config.gated_mlp) {
-    list.Matrix(prefix + "mlp.gate.weight", inner, hidden, layer.gate);
+    list.Linear(prefix + "mlp.gate", inner, hidden, layer.gate);
     if (config.mlp_bias) list.Vector(prefix + "mlp.gate.bias", inner, layer.gate_bias);
   }
-  list.Matrix(prefix + "mlp.proj.weight", hidden, inner, layer.proj);
+  list.Linear(prefix + "mlp.proj", hidden, inner, layer.proj);
   if (config.mlp_bias) list.Vector(prefix + "mlp.proj.bias", hidden, layer.proj_bias);
 }
 
 }  // namespace
 
 std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& weights) {
-  SlotList list;
+  SlotList list(config.quant_algo);
   const char* embedding = "transformer.vocab_embedding.weight";
   if (config.tied_embeddings)
     list.Matrix(embedding, config.vocab_size, config.hidden_size, weights.vocab_embedding);
@@ -79,23 +93,35 @@ std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& w
   return list.Take();
 }
 
+std::string MatrixOfScales(const WeightSlot& scales) {
+  CHECK(scales.kind == Kind::kScales);
+  return scales.name.substr(0, scales.name.size() - kScaleSuffix.size()) + "weight";
+}
+
 DType StoredDType(const ModelConfig& config, const WeightSlot& slot) {
-  return slot.kind == Kind::kVector ? DType::kF32 : config.dtype;
+  if (slot.is_quantized) return LinearDType(config);
+  const bool is_float32 = slot.kind == Kind::kVector || slot.kind == Kind::kScales;
+  return is_float32 ? DType::kF32 : config.dtype;
 }
 
 ops::WeightLayout StoredLayout(const ModelConfig& config, const WeightSlot& slot) {
-  return slot.kind == Kind::kMatrix ? ops::CpuWeightLayout(config.dtype)
+  return slot.kind == Kind::kMatrix ? ops::CpuWeightLayout(StoredDType(config, slot))
                                     : ops::WeightLayout::kRowMajor;
 }
 
 uint64_t StoredBytes(const ModelConfig& config, const WeightSlot& slot) {
   if (slot.kind == Kind::kMatrix)
-    return ops::WeightBytes(config.dtype, StoredLayout(config, slot), slot.shape[0], slot.shape[1]);
+    return ops::WeightBytes(StoredDType(config, slot), StoredLayout(config, slot), slot.shape[0],
+                            slot.shape[1]);
   return static_cast<uint64_t>(slot.shape.num_elements()) * SizeOf(StoredDType(config, slot));
 }
 
 void Bind(const ModelConfig& config, const WeightSlot& slot, const void* data) {
   const DType dtype = StoredDType(config, slot);
+  if (slot.kind == Kind::kScales) {
+    slot.weight->scales = static_cast<const float*>(data);
+    return;
+  }
   if (slot.weight != nullptr) {
     *slot.weight = {.data = data,
                     .dtype = dtype,

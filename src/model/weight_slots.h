@@ -12,16 +12,21 @@ namespace inflight::model {
 
 struct WeightSlot {
   enum class Kind : uint8_t {
-    kMatrix,  // read by linear operators: packed, of the model's dtype
+    kMatrix,  // read by linear operators: packed, of the model's dtype, or int8 if is_quantized
     kTable,   // read row by row: row-major, of the model's dtype
     kVector,  // norms and biases: float32
+    kScales,  // one per row of the quantised matrix before it in the list: float32
   };
   std::string name;
   Shape shape;  // [out_features, in_features] or [width]
   Kind kind = Kind::kMatrix;
-  ops::Weight* weight = nullptr;  // exactly one of these two is set
+  ops::Weight* weight = nullptr;  // exactly one of these two is set; scales have their matrix's
   TensorView* view = nullptr;
+  bool is_quantized = false;
 };
+
+// "…attention.qkv.weight" of "…attention.qkv.per_channel_scale".
+std::string MatrixOfScales(const WeightSlot& scales);
 
 // Gives `weights` its layers and lists every tensor's slot in it. With tied embeddings lm_head has
 // no slot: set it to vocab_embedding once that is bound.
@@ -32,7 +37,8 @@ DType StoredDType(const ModelConfig& config, const WeightSlot& slot);
 ops::WeightLayout StoredLayout(const ModelConfig& config, const WeightSlot& slot);
 uint64_t StoredBytes(const ModelConfig& config, const WeightSlot& slot);
 
-// Points the slot at `data`, which holds it in the stored form.
+// Points the slot at `data`, which holds it in the stored form. A quantised matrix is bound before
+// its scales.
 void Bind(const ModelConfig& config, const WeightSlot& slot, const void* data);
 
 }  // namespace inflight::model

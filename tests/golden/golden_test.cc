@@ -201,7 +201,9 @@ std::vector<std::span<const std::byte>> WeightBytesOf(const model::Engine& engin
   weights = engine.weights;  // the slots point into the same layers
   std::vector<std::span<const std::byte>> bytes;
   for (const model::WeightSlot& slot : slots) {
-    const void* data = slot.weight != nullptr ? slot.weight->data : slot.view->data;
+    const void* data = slot.view != nullptr                            ? slot.view->data
+                       : slot.kind == model::WeightSlot::Kind::kScales ? slot.weight->scales
+                                                                       : slot.weight->data;
     bytes.emplace_back(static_cast<const std::byte*>(data),
                        model::StoredBytes(engine.config, slot));
   }

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What storing a model in fewer bits costs: perplexity of given token sequences, and the distance
+// of the logits from those of float32.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "builder/builder.h"
+#include "inflight/request.h"
+
+namespace inflight::builder {
+
+// Of one stored form, over every position that has a next token.
+struct Accuracy {
+  std::string name;  // "float32", "float16", "bfloat16", "int8"
+  uint64_t weight_bytes = 0;
+  double perplexity = 0;  // exp of the mean of -ln p(next token)
+  double logit_rms = 0;   // root of the mean square of (logit - float32's logit)
+  double logit_max = 0;   // largest magnitude of it
+  double same_best = 0;   // share of positions whose likeliest token is float32's
+};
+
+struct AccuracyReport {
+  std::string ops;                 // table of operators that computed it
+  DType int8_dtype = DType::kF32;  // of the int8 form's embeddings, head and KV cache
+  int64_t num_sequences = 0;
+  int64_t num_predictions = 0;
+  std::vector<Accuracy> forms;  // float32 first
+
+  std::string ToString() const;  // a small table, for people
+};
+
+// Opens the model in each form, float32 beside one other at a time, and feeds every sequence alone,
+// cut into pieces of at most kMaxPiece tokens that do not see each other. The same numbers on every
+// run of one machine. kFailedPrecondition if the weights are quantised already.
+inline constexpr int kMaxPiece = 512;
+Result<AccuracyReport> MeasureAccuracy(const std::filesystem::path& dir, const OpenOptions& options,
+                                       std::span<const std::vector<TokenId>> sequences,
+                                       Device& device);
+
+}  // namespace inflight::builder

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "builder/quantize.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "builder/builder.h"
+#include "builder/test_models.h"
+
+namespace inflight::builder {
+namespace {
+
+using model::QuantAlgo;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<int8_t> Quantized(const std::vector<float>& row, float scale) {
+  std::vector<int8_t> out(row.size());
+  EXPECT_EQ(QuantizeRow(row.data(), static_cast<int64_t>(row.size()), out.data()), scale);
+  return out;
+}
+
+// spec/engine.md 1.9.1: amax / 128, so that the largest positive weight saturates and the largest
+// negative one does not; halves go away from zero.
+TEST(QuantizeRowTest, HandCheckedRows) {
+  EXPECT_THAT(Quantized({64, -64, 0.25F, -0.25F, 0.2F, 1}, 0.5F),
+              ElementsAre(127, -128, 1, -1, 0, 2));
+  EXPECT_THAT(Quantized({-3}, 3.0F / 128), ElementsAre(-128));
+  EXPECT_THAT(Quantized({0, -0.0F}, 0), ElementsAre(0, 0));
+}
+
+TEST(QuantizeRowTest, WhatIsNoNumberMakesTheScaleNan) {
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    const float row[] = {1, bad};
+    int8_t out[2] = {5, 5};
+    EXPECT_TRUE(std::isnan(QuantizeRow(row, 2, out)));
+    EXPECT_THAT(out, ElementsAre(0, 0));
+  }
+}
+
+class QuantizeTest : public testing::Test {
+ protected:
+  QuantizeTest() {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    dir_ = std::filesystem::path(testing::TempDir()) /
+           ("quantize_" + std::to_string(getpid()) + info->name());
+    std::filesystem::remove_all(dir_);
+    std::filesystem::create_directories(dir_);
+    TinyLlama().Write(dir_ / "hf");
+  }
+  ~QuantizeTest() override { std::filesystem::remove_all(dir_); }
+
+  Status ConvertTo(const std::string& dtype, QuantAlgo algo = QuantAlgo::kW8A16) {
+    return Convert({.model_dir = dir_ / "hf",
+                    .output_dir = dir_ / "checkpoint",
+                    .dtype = dtype,
+                    .quant_algo = algo});
+  }
+  nlohmann::json Config() {
+    return nlohmann::json::parse(*ReadFile(dir_ / "checkpoint" / "config.json"));
+  }
+  void SetConfig(const nlohmann::json& config) {
+    ASSERT_TRUE(WriteFile(dir_ / "checkpoint" / "config.json", config.dump()).ok());
+  }
+
+  std::filesystem::path dir_;
+  std::unique_ptr<Device> device_ = Device::Cpu(2);
+};
+
+TEST_F(QuantizeTest, TheCheckpointHoldsInt8RowsAndAScaleForEach) {
+  ASSERT_TRUE(ConvertTo("float32").ok());
+  EXPECT_EQ(Config()["quantization"]["quant_algo"], "W8A16");
+  EXPECT_EQ(Config()["disable_weight_only_quant_plugin"], true);
+  const auto set = artifact::TensorSet::OpenFile(dir_ / "checkpoint" / "rank0.safetensors");
+  ASSERT_TRUE(set.ok());
+  for (const char* stem : {"attention.qkv", "attention.dense", "mlp.fc", "mlp.gate", "mlp.proj"}) {
+    const std::string at = std::string("transformer.layers.0.") + stem;
+    const auto* weight = set->Find(at + ".weight");
+    const auto* scale = set->Find(at + ".per_channel_scale");
+    ASSERT_TRUE(weight != nullptr && scale != nullptr) << at;
+    EXPECT_EQ(weight->dtype, DType::kI8);
+    EXPECT_EQ(scale->dtype, DType::kF32);
+    EXPECT_EQ(scale->shape, Shape{weight->shape[0]});
+  }
+  // The embedding, the head and the norms keep their dtype.
+  for (const char* name :
+       {"transformer.vocab_embedding.weight", "lm_head.weight", "transformer.ln_f.weight",
+        "transformer.layers.0.input_layernorm.weight"})
+    EXPECT_EQ(set->Find(name)->dtype, DType::kF32) << name;
+
+  const auto* dense = set->Find("transformer.layers.0.attention.dense.weight");
+  const auto* scales = set->Find("transformer.layers.0.attention.dense.per_channel_scale");
+  const auto values = TinyLlama().Values("model.layers.0.self_attn.o_proj.weight");
+  for (size_t row = 0; row < 16; ++row) {
+    float scale = 0;
+    std::memcpy(&scale, scales->data.data() + 4 * row, 4);
+    EXPECT_EQ(scale, values[16 * row + 15] / 128);  // rows ascend
+    for (size_t k = 0; k < 16; ++k) {
+      const auto q = static_cast<int8_t>(dense->data[16 * row + k]);
+      // Half a step, or up to a whole one where the largest weights saturate.
+      EXPECT_NEAR(scale * q, values[16 * row + k], (q == 127 ? 1.0F : 0.5F) * scale * 1.0001F);
+    }
+  }
+}
+
+TEST_F(QuantizeTest, ScalesAreStoredInTheModelsDtype) {
+  ASSERT_TRUE(ConvertTo("bfloat16").ok());
+  const auto set = artifact::TensorSet::OpenFile(dir_ / "checkpoint" / "rank0.safetensors");
+  EXPECT_EQ(set->Find("transformer.layers.0.mlp.fc.per_channel_scale")->dtype, DType::kBF16);
+}
+
+// Float checkpoints may leave quantising to whoever loads them; a build may ask for it.
+TEST_F(QuantizeTest, QuantisingLateGivesTheSameWeights) {
+  ASSERT_TRUE(ConvertTo("bfloat16").ok());
+  const auto early = Open(dir_ / "checkpoint", *device_);
+  ASSERT_TRUE(early.ok()) << early.status().ToString();
+
+  ASSERT_TRUE(ConvertTo("bfloat16", QuantAlgo::kNone).ok());
+  auto config = Config();
+  config["quantization"]["quant_algo"] = "W8A16";
+  SetConfig(config);
+  const auto at_load = Open(dir_ / "checkpoint", *device_);
+  ASSERT_TRUE(at_load.ok()) << at_load.status().ToString();
+  config["quantization"]["quant_algo"] = nullptr;
+  SetConfig(config);
+  const auto on_request = Open(dir_ / "checkpoint", *device_,
+                               {.dtype = {}, .quant_algo = QuantAlgo::kW8A16, .limits = {}});
+  ASSERT_TRUE(on_request.ok()) << on_request.status().ToString();
+
+  for (const auto& engine : {*at_load, *on_request}) {
+    const ops::Weight& a = (*early)->weights.layers[0].proj;
+    const ops::Weight& b = engine->weights.layers[0].proj;
+    ASSERT_EQ(b.dtype, DType::kI8);
+    EXPECT_EQ(std::memcmp(a.data, b.data,
+                          ops::WeightBytes(a.dtype, a.layout, a.out_features, a.in_features)),
+              0);
+    EXPECT_EQ(std::vector<float>(a.scales, a.scales + a.out_features),
+              std::vector<float>(b.scales, b.scales + b.out_features));
+    EXPECT_EQ(engine->weights.lm_head.dtype, DType::kBF16);
+  }
+}
+
+TEST_F(QuantizeTest, AnEngineKeepsItsQuantisation) {
+  ASSERT_TRUE(Build({.checkpoint_dir = dir_ / "hf",
+                     .output_dir = dir_ / "engine",
+                     .quant_algo = QuantAlgo::kW8A16,
+                     .limits = {}})
+                  .ok());
+  const auto engine = Open(dir_ / "engine", *device_);
+  ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+  EXPECT_EQ((*engine)->config.quant_algo, QuantAlgo::kW8A16);
+  EXPECT_EQ((*engine)->weights.layers[0].qkv.layout, ops::WeightLayout::kPanel64Vnni4);
+  EXPECT_NE((*engine)->weights.layers[0].qkv.scales, nullptr);
+  EXPECT_THAT(
+      Open(dir_ / "engine", *device_, {.dtype = {}, .quant_algo = QuantAlgo::kNone, .limits = {}})
+          .status()
+          .message(),
+      HasSubstr("the engine's quantisation is W8A16, not none; rebuild it"));
+}
+
+TEST_F(QuantizeTest, WhatCannotBeReadIsRefusedByName) {
+  ASSERT_TRUE(ConvertTo("float32").ok());
+  const auto plain = Config();
+  const auto error = [&](const char* section, const char* key, const nlohmann::json& value) {
+    auto config = plain;
+    (section == nullptr ? config : config[section])[key] = value;
+    SetConfig(config);
+    return Open(dir_ / "checkpoint", *device_).status().message();
+  };
+  EXPECT_THAT(error(nullptr, "disable_weight_only_quant_plugin", false),
+              HasSubstr("disable_weight_only_quant_plugin: got false"));
+  EXPECT_THAT(error("quantization", "quant_algo", "W4A16"), HasSubstr("only null and W8A16"));
+  EXPECT_THAT(error("quantization", "quant_algo", nullptr), HasSubstr("dtype int8"));
+  EXPECT_THAT(error("quantization", "kv_cache_quant_algo", "INT8"),
+              HasSubstr("only null is built"));
+  EXPECT_THAT(error("quantization", "exclude_modules", {"lm_head", "*.mlp.fc"}),
+              HasSubstr("exclude_modules: got \"*.mlp.fc\""));
+  EXPECT_EQ(error("quantization", "exclude_modules", {"lm_head", "router"}), "");
+
+  SetConfig(plain);
+  const Status to_float = Build({.checkpoint_dir = dir_ / "checkpoint",
+                                 .output_dir = dir_ / "engine",
+                                 .quant_algo = QuantAlgo::kNone,
+                                 .limits = {}});
+  EXPECT_THAT(to_float.message(), HasSubstr("the weights are int8 already"));
+}
+
+}  // namespace
+}  // namespace inflight::builder
