@@ -110,6 +110,7 @@ ThreadLimits Measure(CpuPool& pool, const WorkingSet& set, int num_threads) {
 #if defined(__x86_64__)
   const ops::cpu::CpuFeatures& features = ops::cpu::GetCpuFeatures();
   const Peak fma = features.avx512 ? PeakFmaAvx512 : features.avx2 ? PeakFmaAvx2 : PeakFmaBaseline;
+  if (features.avx512_vnni) limits.int8_ops = PeakFlops(pool, PeakInt8Avx512, num_threads);
   if (features.avx512_bf16) limits.bf16_flops = PeakFlops(pool, PeakBf16Avx512, num_threads);
 #else
   const Peak fma = PeakFmaBaseline;
@@ -145,6 +146,7 @@ MachineLimits MeasureLimits(CpuPool& pool) {
     limits.read_bytes_per_s = std::max(limits.read_bytes_per_s, l.read_bytes_per_s);
   limits.fp32_flops = limits.by_threads.back().fp32_flops;
   limits.bf16_flops = limits.by_threads.back().bf16_flops;
+  limits.int8_ops = limits.by_threads.back().int8_ops;
   return limits;
 }
 

@@ -17,6 +17,7 @@ struct ThreadLimits {
   double read_bytes_per_s = 0;
   double fp32_flops = 0;
   double bf16_flops = 0;
+  double int8_ops = 0;
 };
 
 struct MachineLimits {
@@ -26,6 +27,7 @@ struct MachineLimits {
       0;                  // best of 1..num_threads threads over a working set of at least 1 GiB
   double fp32_flops = 0;  // FMA of the widest instruction set, all threads
   double bf16_flops = 0;  // VDPBF16PS, all threads; 0 where absent
+  double int8_ops = 0;    // VPDPBUSD, all threads; 0 where absent. AMX is not counted: not used
   std::vector<ThreadLimits> by_threads;  // with 1, 2, 4, ... and all threads
 };
 

@@ -166,12 +166,15 @@ Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model:
         {{"engine_max_seq_len", plan.engine_max_seq_len}, {"max_seq_len", plan.max_seq_len}});
   }
   const model::ModelConfig& config = engine->config;
-  const ops::ShapeClass shape{.weight_dtype = config.dtype,
+  const ops::ShapeClass shape{.weight_dtype = model::LinearDType(config),
                               .kv_dtype = config.dtype,
                               .head_dim = config.head_dim,
                               .num_heads = config.num_heads,
                               .num_kv_heads = config.num_kv_heads};
   ASSIGN_OR_RETURN(const ops::OpTable ops, ops::FindOps(device.kind(), shape, force_ops));
+  if (const std::string_view note = model::QuantizationNote(config); !note.empty())
+    logging::Info("weights are quantised",
+                  {{"quant_algo", model::QuantAlgoName(config.quant_algo)}, {"computed", note}});
   auto backend = std::make_unique<LocalBackend>(std::move(engine), device, plan);
   RETURN_IF_ERROR(backend->Load(ops, plan, device, mapped_bytes));
   logging::Info("memory planned", {{"device", device.name()},

@@ -18,16 +18,19 @@
 #include "executor/executor.h"
 #include "executor/local_backend.h"
 #include "local_model.h"
+#include "weight_only.h"
 
 namespace inflight::tool {
 namespace {
 
-const Usage kUsage = {"inflight bench DIR | --shape llama-3.2-1b [--batch 1,16,64]",
-                      "Measures decode and prefill of a model, or of random weights in a known "
-                      "shape, and prints CSV: each figure with the limit\n"
-                      "computed from this machine's measured read bandwidth and arithmetic peak."};
+const Usage kUsage = {
+    "inflight bench DIR | --shape llama-3.2-1b [--use-weight-only] [--batch 1,16,64]",
+    "Measures decode and prefill of a model, or of random weights in a known "
+    "shape, and prints CSV: each figure with the limit\n"
+    "computed from this machine's measured read bandwidth and arithmetic peak."};
 
 struct Options {
+  WeightOnlyOptions weight_only;
   LocalModelOptions model{.executor = {.step_time_goal_ms = 60000}};  // whole prompts in one step
   std::string shape;
   std::string batch = "1,16,64";
@@ -56,6 +59,7 @@ config::Schema<Options> MakeSchema() {
       "dtype", [](Options& o) -> auto& { return o.model.dtype; },
       "bfloat16 where --shape is given and this is not.",
       config::OneOf({"float32", "bfloat16", "float16"}));
+  AddWeightOnly(schema, [](Options& o) -> auto& { return o.weight_only; });
   schema.Add(
       "threads", [](Options& o) -> auto& { return o.model.num_threads; },
       "CPU threads; default: the usable cores.", config::Range(1, 1024));
@@ -177,32 +181,46 @@ struct Bench {
                    const std::vector<double>& host_us) const;
   void PrintPrefill(int batch, int64_t num_tokens, double seconds) const;
   double BytesPerDecodeStep(int batch) const;
-  double FlopsPerToken() const;
+  double LayerFlops() const;
   double HeadFlops() const;
+  double LayerPeak() const;
+  double HeadPeak() const;
 };
 
 // Weights once, and K and V of each sequence at the middle of its output.
 double Bench::BytesPerDecodeStep(int batch) const {
   const model::ModelConfig& c = model.engine->config;
-  const double weights = FlopsPerToken() / 2 * static_cast<double>(SizeOf(c.dtype));
+  const double weights = LayerFlops() / 2 * static_cast<double>(SizeOf(LinearDType(c))) +
+                         HeadFlops() / 2 * static_cast<double>(SizeOf(c.dtype));
   const double context = options.input_len + options.output_len / 2.0;
   return weights + batch * context * 2.0 * c.num_layers * c.num_kv_heads * c.head_dim *
                        static_cast<double>(SizeOf(c.dtype));
 }
 
-// Two for each weight of a linear layer, the head included.
-double Bench::FlopsPerToken() const {
+// Two for each weight of the layers' linears, for one token.
+double Bench::LayerFlops() const {
   const model::ModelConfig& c = model.engine->config;
   const double attention =
       static_cast<double>(c.hidden_size) * c.head_dim * (2 * c.num_heads + 2 * c.num_kv_heads);
   const double mlp =
       static_cast<double>(c.hidden_size) * c.intermediate_size * (c.gated_mlp ? 3 : 2);
-  return 2 * c.num_layers * (attention + mlp) + HeadFlops();
+  return 2 * c.num_layers * (attention + mlp);
 }
 
 double Bench::HeadFlops() const {
   const model::ModelConfig& c = model.engine->config;
   return 2.0 * c.hidden_size * c.vocab_size;
+}
+
+// The arithmetic that the weights' dtype can be computed in at most.
+double Bench::LayerPeak() const {
+  const bool is_int8 = LinearDType(model.engine->config) == DType::kI8;
+  return is_int8 ? std::max(limits.fp32_flops, limits.int8_ops) : HeadPeak();
+}
+
+double Bench::HeadPeak() const {
+  const bool is_bf16 = model.engine->config.dtype == DType::kBF16;
+  return std::max(limits.fp32_flops, is_bf16 ? limits.bf16_flops : 0.0);
 }
 
 Status Bench::RunBatch(int batch) const {
@@ -247,10 +265,9 @@ void Bench::PrintDecode(int batch, const std::vector<double>& step_s,
                         const std::vector<double>& host_us) const {
   const Spread step = SpreadOf(step_s);
   const Spread host = SpreadOf(host_us);
-  const double peak = std::max(
-      limits.fp32_flops, model.engine->config.dtype == DType::kBF16 ? limits.bf16_flops : 0.0);
+  const double arithmetic_s = batch * (LayerFlops() / LayerPeak() + HeadFlops() / HeadPeak());
   const double limit_s =
-      std::max(BytesPerDecodeStep(batch) / limits.read_bytes_per_s, batch * FlopsPerToken() / peak);
+      std::max(BytesPerDecodeStep(batch) / limits.read_bytes_per_s, arithmetic_s);
   fmt::print("decode,{},{},{},{:.2f},{:.2f},{:.2f},{:.2f},{:.2f},{:.1f},{:.3f},{:.1f}\n", batch,
              options.input_len, options.output_len, batch / step.median, step.median * 1e3,
              step.low * 1e3, step.high * 1e3, batch / limit_s,
@@ -258,12 +275,15 @@ void Bench::PrintDecode(int batch, const std::vector<double>& step_s,
 }
 
 void Bench::PrintPrefill(int batch, int64_t num_tokens, double seconds) const {
-  const double peak = std::max(
-      limits.fp32_flops, model.engine->config.dtype == DType::kBF16 ? limits.bf16_flops : 0.0);
   const double rate = static_cast<double>(num_tokens) / seconds;
-  const double limit = peak / (FlopsPerToken() - HeadFlops());  // the head runs once a prompt
+  const double limit = LayerPeak() / LayerFlops();  // the head runs once a prompt
   fmt::print("prefill,{},{},{},{:.2f},,,,{:.2f},,{:.3f},\n", batch, options.input_len,
              options.output_len, rate, limit, rate / limit);
+}
+
+std::string FormOf(const model::ModelConfig& config) {
+  const std::string_view algo = model::QuantAlgoName(config.quant_algo);
+  return fmt::format("{}{}{}", DTypeName(config.dtype), algo.empty() ? "" : " ", algo);
 }
 
 Result<LocalModel> OpenRandom(const Options& options) {
@@ -271,6 +291,7 @@ Result<LocalModel> OpenRandom(const Options& options) {
   model.device = Device::Cpu(options.model.num_threads.value_or(0));
   model::ModelConfig config = ShapeByName(options.shape);
   config.dtype = *DTypeFromName(options.model.dtype.value_or("bfloat16"));
+  config.quant_algo = options.model.quant_algo.value_or(model::QuantAlgo::kNone);
   const int max_seq_len = options.input_len + options.output_len;
   const model::EngineLimits limits{.max_batch_size = 64,
                                    .max_num_tokens = 8192,
@@ -287,6 +308,7 @@ Result<LocalModel> OpenRandom(const Options& options) {
 
 Status Run(const std::string& dir, Options& options) {
   ASSIGN_OR_RETURN(const std::vector<int> batches, ParseBatches(options.batch));
+  ASSIGN_OR_RETURN(options.model.quant_algo, options.weight_only.Algo());
   StepLog log;
   options.model.executor.step_observer = &log;
   options.model.executor.enable_prefix_reuse = false;
@@ -296,12 +318,13 @@ Status Run(const std::string& dir, Options& options) {
   log.Watch(model.executor.get());
   const bench::MachineLimits limits = bench::MeasureLimits(model.device->cpu_pool());
   fmt::print(
-      "# device: {}, {} threads; read {:.1f} GB/s, fp32 {:.0f} GFLOP/s, bf16 {:.0f} GFLOP/s\n",
+      "# device: {}, {} threads; read {:.1f} GB/s, fp32 {:.0f} GFLOP/s, bf16 {:.0f} GFLOP/s, int8 "
+      "{:.0f} GOP/s\n",
       limits.cpu_name, limits.num_threads, limits.read_bytes_per_s * 1e-9, limits.fp32_flops * 1e-9,
-      limits.bf16_flops * 1e-9);
+      limits.bf16_flops * 1e-9, limits.int8_ops * 1e-9);
   const model::ModelConfig& c = model.engine->config;
   fmt::print("# model: {} {}, {} layers, hidden {}, intermediate {}, heads {}/{}, vocabulary {}\n",
-             c.architecture, DTypeName(c.dtype), c.num_layers, c.hidden_size, c.intermediate_size,
+             c.architecture, FormOf(c), c.num_layers, c.hidden_size, c.intermediate_size,
              c.num_heads, c.num_kv_heads, c.vocab_size);
   fmt::print(
       "phase,sequences,input_len,output_len,tokens_per_s,step_ms,step_ms_p10,step_ms_p90,limit_"

@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // inflight build: checkpoint or Hugging Face directory -> engine directory.
 #include "artifact/hub_cache.h"
+#include "build_report.h"
 #include "builder/builder.h"
 #include "command_line.h"
 #include "commands.h"
 #include "progress.h"
+#include "weight_only.h"
 
 namespace inflight::tool {
 namespace {
 
 const Usage kUsage = {
-    "inflight build --checkpoint-dir CHECKPOINT --output-dir ENGINE",
+    "inflight build --checkpoint-dir CHECKPOINT --output-dir ENGINE [--use-weight-only] [--report]",
     "Builds an engine directory from a checkpoint or a Hugging Face model directory."};
 
 struct Options {
   builder::BuildOptions build;
   std::string dtype = "auto";
+  WeightOnlyOptions weight_only;
+  bool report = false;
+  std::filesystem::path report_text;
 };
 
 config::Schema<Options> MakeSchema() {
@@ -31,6 +36,16 @@ config::Schema<Options> MakeSchema() {
       "dtype", [](Options& o) -> auto& { return o.dtype; },
       "Weights and KV cache; auto keeps the checkpoint's.",
       config::OneOf({"auto", "float32", "bfloat16", "float16"}));
+  AddWeightOnly(schema, [](Options& o) -> auto& { return o.weight_only; });
+  schema.Add(
+      "report", [](Options& o) -> auto& { return o.report; },
+      "Print perplexity and logit error of the model as float32, float16, bfloat16 and int8 before "
+      "building; without output_dir, that alone. Takes the memory of float32 and one more.",
+      config::Switch());
+  schema.Add(
+      "report_text", [](Options& o) -> auto& { return o.report_text; },
+      "Text of the report: a .jsonl file with a document a line in \"text\" or \"text_input\" and "
+      "\"expected\", or any other text; default: heldout.jsonl of checkpoint_dir.");
   schema.Section("Limits");
   schema.Add(
       "max_batch_size", [](Options& o) -> auto& { return o.build.limits.max_batch_size; },
@@ -63,13 +78,23 @@ int BuildMain(Args args) {
   if (!positionals.empty())
     return Fail(
         InvalidArgument("unexpected argument '" + positionals[0] + "'; usage: " + kUsage.line));
-  if (options.build.checkpoint_dir.empty() || options.build.output_dir.empty())
+  if (options.build.checkpoint_dir.empty() || (options.build.output_dir.empty() && !options.report))
     return Fail(
         InvalidArgument("--checkpoint-dir and --output-dir are needed; usage: " + kUsage.line));
   const auto checkpoint_dir = artifact::ResolveModelDir(options.build.checkpoint_dir);
   if (!checkpoint_dir.ok()) return Fail(checkpoint_dir.status().WithPrefix("--checkpoint-dir"));
   options.build.checkpoint_dir = *checkpoint_dir;
   if (options.dtype != "auto") options.build.dtype = DTypeFromName(options.dtype);
+  const auto algo = options.weight_only.Algo();
+  if (!algo.ok()) return Fail(algo.status());
+  options.build.quant_algo = *algo;
+  if (options.report) {
+    const Status reported = PrintAccuracy(options.build, options.report_text);
+    if (!reported.ok() || options.build.output_dir.empty())
+      return reported.ok() ? 0 : Fail(reported);
+  } else if (!options.report_text.empty()) {
+    return Fail(InvalidArgument("--report-text: needs --report"));
+  }
   ProgressBar bar("build");
   const Status status = builder::Build(
       options.build,

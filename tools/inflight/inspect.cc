@@ -83,6 +83,8 @@ Status InspectModel(const fs::path& dir, const Options& options) {
   const model::ModelConfig& c = description.config;
   fmt::print("{}: {}\n", dir.string(), KindName(description.kind));
   fmt::print("architecture  {}, {}\n", c.architecture, DTypeName(c.dtype));
+  if (const std::string_view note = model::QuantizationNote(c); !note.empty())
+    fmt::print("quantization  {}: {}\n", model::QuantAlgoName(c.quant_algo), note);
   fmt::print(
       "layers {}, hidden {}, heads {} (kv {}), head_dim {}, intermediate {}, vocabulary {}\n",
       c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads, c.head_dim, c.intermediate_size,

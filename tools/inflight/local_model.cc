@@ -15,6 +15,7 @@ Result<LocalModel> OpenLocalModel(const std::filesystem::path& dir,
   model.device = Device::Cpu(options.num_threads.value_or(0));
   builder::OpenOptions open;
   if (options.dtype) open.dtype = DTypeFromName(*options.dtype);
+  open.quant_algo = options.quant_algo;
   {
     ProgressBar bar("load");
     ASSIGN_OR_RETURN(model.engine, builder::Open(model_dir, *model.device, open,

@@ -15,9 +15,10 @@
 namespace inflight::tool {
 
 struct LocalModelOptions {
-  std::optional<std::string> dtype;  // float32, bfloat16, float16
-  std::optional<int> num_threads;    // of CPU kernels
-  std::string ops;                   // operator table by name; empty = the best one
+  std::optional<std::string> dtype;            // float32, bfloat16, float16
+  std::optional<model::QuantAlgo> quant_algo;  // empty = the model's own
+  std::optional<int> num_threads;              // of CPU kernels
+  std::string ops;                             // operator table by name; empty = the best one
   ExecutorOptions executor;
 };
 
