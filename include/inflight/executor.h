@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "inflight/request.h"
 #include "inflight/status.h"
@@ -79,6 +80,8 @@ struct ExecutorStats {
   int64_t tokens_recomputed = 0;  // tokens whose K and V a resume computed a second time
   int64_t requests_completed = 0, requests_cancelled = 0, requests_failed = 0,
           requests_timed_out = 0;
+  // What this executor holds of each kind of memory: weights, workspace and KV blocks. Constant.
+  int64_t cpu_memory_bytes = 0, gpu_memory_bytes = 0, pinned_memory_bytes = 0;
   int64_t last_step_ns = 0;  // duration of the last step
   int64_t last_host_ns = 0;  // of it: host work outside Launch and waiting
   int64_t heartbeat_ns = 0;  // monotonic time of the step loop's last turn (also when idle)
@@ -110,6 +113,8 @@ struct ExecutorOptions {
   double step_time_goal_ms =
       250;                     // prefill share of a step is sized by its measured cost to meet this
   int num_stream_threads = 0;  // 0 = by cores
+  // Records that TakeIterationStats finds at most; older ones are lost. 0 keeps none.
+  int iter_stats_max_iterations = 1000;
   StepObserver* step_observer = nullptr;  // not owned; outlives the executor
 };
 
@@ -129,6 +134,12 @@ class Executor {
 
   virtual const ExecutorLimits& limits() const = 0;
   virtual ExecutorStats stats() const = 0;
+
+  // Appends a record for each step since the last call, oldest first: stats() as they were right
+  // after it, heartbeat_ns being when it was collected. When nothing is left to do, one more record
+  // follows whose step fields (scheduled, context, generation) are 0. Thread-safe; never delays the
+  // step loop.
+  virtual void TakeIterationStats(std::vector<ExecutorStats>* records) = 0;
 
   // False after a device fault or when the step loop's heartbeat is older than it should be.
   virtual bool healthy() const = 0;

@@ -47,6 +47,8 @@ struct BackendInfo {
   int max_input_len = 0;
   int vocab_size = 0;
   std::vector<KvGroup> kv_groups;
+  // Held while the backend lives: weights, workspace, KV blocks.
+  int64_t cpu_memory_bytes = 0, gpu_memory_bytes = 0, pinned_memory_bytes = 0;
 };
 
 // What belongs to a sequence and does not change from step to step; sent once, when the sequence

@@ -23,6 +23,7 @@ namespace {
 
 constexpr int kDefaultQueueSize = 4096;
 constexpr int kMaxQueueSize = 1 << 20;
+constexpr int kMaxIterStats = 1 << 20;
 constexpr int64_t kMaxQueueDelayUs = 3'600'000'000;  // an hour
 constexpr int64_t kIdleTurnNs = 100'000'000;         // the heartbeat of an idle loop
 constexpr int64_t kBacklogTurnNs = 1'000'000;        // an idle loop tries again to hand events over
@@ -112,6 +113,7 @@ class ExecutorImpl : public Executor {
                .chunking_policy = options.chunking_policy,
                .step_time_goal_ns = static_cast<int64_t>(options.step_time_goal_ms * 1e6),
                .max_queue_delay_ns = options.max_queue_delay_us * 1000,
+               .iter_stats_max_iterations = options.iter_stats_max_iterations,
                .step_observer = options.step_observer},
               *backend_, inbox_, streams_, clock),
         thread_([this] { Run(); }) {}
@@ -127,6 +129,9 @@ class ExecutorImpl : public Executor {
   void Cancel(RequestId id) override { inbox_.Cancel(id); }
   const ExecutorLimits& limits() const override { return limits_; }
   ExecutorStats stats() const override { return loop_.stats(); }
+  void TakeIterationStats(std::vector<ExecutorStats>* records) override {
+    loop_.TakeIterationStats(records);
+  }
   bool healthy() const override;
   void Shutdown(int64_t drain_ms) override;
 
@@ -214,6 +219,10 @@ Result<std::unique_ptr<Executor>> CreateExecutor(std::unique_ptr<Backend> backen
   if (options.max_queue_delay_us < 0 || options.max_queue_delay_us > kMaxQueueDelayUs) {
     return InvalidArgument(fmt::format("max_queue_delay_us: got {}, must be in [0, {}]",
                                        options.max_queue_delay_us, kMaxQueueDelayUs));
+  }
+  if (options.iter_stats_max_iterations < 0 || options.iter_stats_max_iterations > kMaxIterStats) {
+    return InvalidArgument(fmt::format("iter_stats_max_iterations: got {}, must be in [0, {}]",
+                                       options.iter_stats_max_iterations, kMaxIterStats));
   }
   ASSIGN_OR_RETURN(const ExecutorLimits limits, MakeLimits(backend->info(), options));
   return std::unique_ptr<Executor>(

@@ -30,7 +30,9 @@ class LocalBackend : public Backend {
         .max_seq_len = plan.max_seq_len,
         .max_input_len = plan.max_input_len,
         .vocab_size = engine_->config.vocab_size,
-        .kv_groups = {{.block_size = plan.block_size, .num_blocks = plan.num_blocks, .window = 0}}};
+        .kv_groups = {{.block_size = plan.block_size, .num_blocks = plan.num_blocks, .window = 0}},
+        .cpu_memory_bytes =
+            static_cast<int64_t>(plan.weight_bytes + plan.workspace_bytes + plan.kv_bytes())};
     tokens_.resize(static_cast<size_t>(info_.max_slots));
     slots_.resize(static_cast<size_t>(info_.max_slots));
     sampled_.resize(static_cast<size_t>(info_.max_batch_size));

@@ -37,13 +37,17 @@ StepLoop::StepLoop(const StepLoopOptions& options, Backend& backend, Inbox& inbo
                  &kv_cache_),
       pace_(options.step_time_goal_ns, options.limits.max_num_tokens),
       queue_delay_(options.max_queue_delay_ns),
-      in_flight_(static_cast<size_t>(depth_)) {
+      in_flight_(static_cast<size_t>(depth_)),
+      iterations_(static_cast<size_t>(options.iter_stats_max_iterations)) {
   const auto max_rows = static_cast<size_t>(options.limits.max_batch_size);
   step_.rows.reserve(max_rows);
   step_.admitted.reserve(max_rows);
   for (StepInFlight& step : in_flight_) step.rows.reserve(max_rows);
   finished_.reserve(static_cast<size_t>(backend.info().max_slots));
   stats_.max_active_requests = options.limits.max_batch_size;
+  stats_.cpu_memory_bytes = backend.info().cpu_memory_bytes;
+  stats_.gpu_memory_bytes = backend.info().gpu_memory_bytes;
+  stats_.pinned_memory_bytes = backend.info().pinned_memory_bytes;
   heartbeat_ns_.store(clock_.NowNs(), std::memory_order_relaxed);
   PublishStats();
 }
@@ -67,9 +71,10 @@ bool StepLoop::Step() {
     Retire();
     progressed = true;
   }
-  streams_.Flush();
   progressed |= launched || num_retired_ > 0;
+  // Before clients are woken, so that whoever has its last response finds it counted.
   if (progressed) PublishStats();
+  streams_.Flush();
   for (; num_retired_ > 0; --num_retired_) streams_.Close();  // Shutdown may go on
   return progressed;
 }
@@ -320,6 +325,28 @@ void StepLoop::PublishStats() {
   stats_.kv_blocks_alloc_new = kv.alloc_new;
   stats_.last_host_ns = clock_.NowNs() - turn_start_ns_ - waited_ns_;
   published_stats_.Store(stats_);
+  RecordIteration();
+}
+
+// One record a step, and one with no rows when the loop runs dry: gauges made of the newest record
+// then fall back to 0.
+void StepLoop::RecordIteration() {
+  const bool is_idle = requests_.empty() && num_in_flight_ == 0;
+  const bool has_new_step = stats_.num_steps != num_recorded_steps_;
+  if (!has_new_step && (!is_idle || has_recorded_idle_)) return;
+  ExecutorStats record = stats_;
+  record.num_queued_requests = inbox_.num_queued();
+  record.heartbeat_ns = last_collect_ns_;
+  if (has_new_step) iterations_.Push(record);
+  num_recorded_steps_ = stats_.num_steps;
+  has_recorded_idle_ = is_idle;
+  if (!is_idle) return;
+  record.num_scheduled_requests = 0;
+  record.num_context_requests = 0;
+  record.num_generation_requests = 0;
+  record.num_context_tokens = 0;
+  record.heartbeat_ns = turn_start_ns_ > last_collect_ns_ ? turn_start_ns_ : last_collect_ns_;
+  iterations_.Push(record);
 }
 
 int64_t StepLoop::next_turn_ns() const {

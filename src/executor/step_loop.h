@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "executor/backend.h"
 #include "executor/inbox.h"
+#include "executor/iteration_ring.h"
 #include "executor/queue_delay.h"
 #include "executor/seqlock.h"
 #include "executor/sequence.h"
@@ -49,6 +50,7 @@ struct StepLoopOptions {
   ChunkingPolicy chunking_policy = ChunkingPolicy::kFirstComeFirstServed;
   int64_t step_time_goal_ns = 0;  // <= 0: none
   int64_t max_queue_delay_ns = 0;
+  int iter_stats_max_iterations = 0;  // records kept for TakeIterationStats
   StepObserver* step_observer = nullptr;   // not owned
   LateInputSource* late_inputs = nullptr;  // not owned
 };
@@ -68,6 +70,7 @@ class StepLoop {
   int64_t next_turn_ns() const;
 
   ExecutorStats stats() const;
+  void TakeIterationStats(std::vector<ExecutorStats>* records) { iterations_.Take(records); }
   bool has_fault() const { return has_fault_.load(std::memory_order_acquire); }
   int64_t longest_step_ns() const { return longest_step_ns_.load(std::memory_order_relaxed); }
   int64_t heartbeat_ns() const { return heartbeat_ns_.load(std::memory_order_relaxed); }
@@ -118,6 +121,7 @@ class StepLoop {
     }
   }
   void PublishStats();
+  void RecordIteration();
 
   StepInFlight& Oldest() { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
   StepInFlight& At(int i) {
@@ -160,6 +164,9 @@ class StepLoop {
 
   ExecutorStats stats_;
   SeqLock<ExecutorStats> published_stats_;
+  IterationRing iterations_;
+  int64_t num_recorded_steps_ = 0;
+  bool has_recorded_idle_ = true;  // the newest record says that there is nothing to do
   std::atomic<bool> has_fault_{false};
   std::atomic<int64_t> heartbeat_ns_{0};
   std::atomic<int64_t> longest_step_ns_{0};

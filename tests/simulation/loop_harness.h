@@ -42,6 +42,7 @@ struct HarnessOptions {
   int64_t step_time_goal_ns = 0;
   int64_t max_queue_delay_ns = 0;
   int max_queue_size = 64;
+  int iter_stats_max_iterations = 64;
   executor::LateInputSource* late_inputs = nullptr;
 };
 
@@ -69,6 +70,7 @@ struct LoopHarness {
               .chunking_policy = options.chunking_policy,
               .step_time_goal_ns = options.step_time_goal_ns,
               .max_queue_delay_ns = options.max_queue_delay_ns,
+              .iter_stats_max_iterations = options.iter_stats_max_iterations,
               .late_inputs = options.late_inputs},
              backend, inbox, streams, clock) {}
 
