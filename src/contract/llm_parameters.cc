@@ -131,6 +131,30 @@ Status MaxNumSequences(const std::string& value, Context& context) {
   return Status::Ok();
 }
 
+Status IntWithin(const std::string& value, int min, int max, int& out, Context& context) {
+  const auto number = LeadingInt(value);
+  if (!number) {
+    WarnDefault(value, context);
+    return Status::Ok();
+  }
+  if (*number < min || *number > max) {
+    return InvalidArgument(std::string(context.key) + ": got " + value + ", must be in [" +
+                           std::to_string(min) + ", " + std::to_string(max) + "]");
+  }
+  out = static_cast<int>(*number);
+  return Status::Ok();
+}
+
+Status StatsPeriod(const std::string& value, Context& context) {
+  constexpr int kMaxMs = 3'600'000;
+  return IntWithin(value, 1, kMaxMs, context.out.stats_check_period_ms, context);
+}
+
+Status IterStats(const std::string& value, Context& context) {
+  constexpr int kMaxRecords = 1 << 20;
+  return IntWithin(value, 0, kMaxRecords, context.out.executor.iter_stats_max_iterations, context);
+}
+
 Status DecodingMode(const std::string& value, Context& context) {
   for (const std::string_view mode : {"auto", "top_k", "top_p", "top_k_top_p"}) {
     if (value == mode) return Status::Ok();
@@ -223,6 +247,13 @@ std::string ShowSequences(const LlmParameters& p) {
   return p.executor.max_batch_size ? std::to_string(*p.executor.max_batch_size) : "the engine's";
 }
 
+std::string ShowStatsPeriod(const LlmParameters& p) {
+  return std::to_string(p.stats_check_period_ms);
+}
+std::string ShowIterStats(const LlmParameters& p) {
+  return std::to_string(p.executor.iter_stats_max_iterations);
+}
+
 constexpr auto kEntries = std::to_array<Entry>({
     {"FORCE_CPU_ONLY_INPUT_TENSORS", Accept, "tensors are always in host memory"},
     {"batch_scheduler_policy", Policy, {}, ShowPolicy},
@@ -250,7 +281,7 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"gpu_device_ids", DeviceIds},
     {"gpu_weights_percent", RefuseUnlessOne},
     {"guided_decoding_backend", RefuseIfSet},
-    {"iter_stats_max_iterations", Accept, "statistics are kept as counters, not as a ring"},
+    {"iter_stats_max_iterations", IterStats, {}, ShowIterStats},
     {"kv_cache_free_gpu_mem_fraction", FreeMemoryFraction, {}, ShowFraction},
     {"kv_cache_host_memory_bytes", RefuseUnlessZero},
     {"kv_cache_onboard_blocks", Accept, "there is no host pool of blocks"},
@@ -277,7 +308,7 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"request_stats_max_iterations", Accept, "statistics are kept as counters, not as a ring"},
     {"sink_token_length", RefuseUnlessZero},
     {"speculative_decoding_fast_logits", RefuseIfTrue},
-    {"stats_check_period_ms", Accept, "statistics are read when they are asked for"},
+    {"stats_check_period_ms", StatsPeriod, {}, ShowStatsPeriod},
     {"tokenizer_dir", Accept, "only guided decoding needs it here, whose requests are refused"},
     {"worker_path", Accept, "there are no worker processes"},
     {"xgrammar_tokenizer_info_path", Accept, "requests with guided decoding are refused"},

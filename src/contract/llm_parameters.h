@@ -20,6 +20,7 @@ struct LlmParameters {
   std::vector<int64_t> attention_windows;  // tokens, a layer each, repeated; empty = no window
   bool exclude_input_in_output = false;
   bool normalize_log_probs = true;
+  int stats_check_period_ms = 100;
   ExecutorOptions executor;           // the server's, changed where the parameters say so
   std::vector<std::string> warnings;  // accepted, but worth a line in the log
 };

@@ -178,6 +178,20 @@ TEST(LlmParameters, TheReportHasEachKeyWithSourceAndEffect) {
   expect("kv_cache_free_gpu_mem_fraction", "0.9", kDefault, kHonoured, "");
 }
 
+TEST(LlmParameters, StatisticsPeriodAndRingAreHonoured) {
+  const auto parsed = ParseLlmParameters(
+      {{"stats_check_period_ms", "250"}, {"iter_stats_max_iterations", "7"}}, {});
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->stats_check_period_ms, 250);
+  EXPECT_EQ(parsed->executor.iter_stats_max_iterations, 7);
+  EXPECT_EQ(ParseLlmParameters({}, {})->stats_check_period_ms, 100);
+  EXPECT_EQ(ParseLlmParameters({}, {})->executor.iter_stats_max_iterations, 1000);
+  EXPECT_EQ(ParseLlmParameters({{"stats_check_period_ms", "0"}}, {}).status().message(),
+            "stats_check_period_ms: got 0, must be in [1, 3600000]");
+  EXPECT_EQ(ParseLlmParameters({{"iter_stats_max_iterations", "-1"}}, {}).status().message(),
+            "iter_stats_max_iterations: got -1, must be in [0, 1048576]");
+}
+
 TEST(KeyReport, IsATableOfFourColumns) {
   EXPECT_EQ(ToTable({{.key = "max_batch_size", .value = "8", .source = KeySource::kAuto},
                      {.key = "worker_path",

@@ -203,6 +203,8 @@ TEST(Ensemble, CancelWhileItStreamsEndsItOnce) {
   EXPECT_EQ(got.num_final(), 1);
   EXPECT_EQ(got.status().code(), StatusCode::kCancelled);
   EXPECT_EQ(models.ensemble->statistics().Snapshot().cancel.count, 1U);
+  EXPECT_EQ(models.ensemble->statistics().Snapshot().failures.at(FailureReason::kOther), 1U);
+  EXPECT_EQ(models.llm->statistics().Snapshot().failures.at(FailureReason::kCanceled), 1U);
 }
 
 TEST(Ensemble, MembersAreCountedToo) {

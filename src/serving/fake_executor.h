@@ -69,6 +69,11 @@ class FakeExecutor : public Executor {
     stats.num_queued_requests = static_cast<int>(active_.size());
     return stats;
   }
+  void TakeIterationStats(std::vector<ExecutorStats>* records) override {
+    std::lock_guard lock(mutex_);
+    records->insert(records->end(), iterations.begin(), iterations.end());
+    iterations.clear();
+  }
   bool healthy() const override { return is_healthy; }
 
   void Shutdown(int64_t /*drain_ms*/) override {
@@ -115,6 +120,7 @@ class FakeExecutor : public Executor {
   bool is_healthy = true;
   inflight::Request last_request;  // as enqueued
   std::vector<RequestId> cancelled_ids;
+  std::vector<ExecutorStats> iterations;  // to be taken
 
  private:
   struct Work {

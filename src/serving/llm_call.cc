@@ -46,7 +46,10 @@ void LlmCall::OnResponse(inflight::Response response) {
     return Fail(ExecutorError(response));
   }
   if (response.is_final && response.finish_reason == FinishReason::kTimedOut) {
-    return Fail(DeadlineExceeded("Request timeout expired"));
+    // Either it was never scheduled, or its execution took too long.
+    const bool was_queued = response.times.first_scheduled_ns == 0;
+    return Fail(DeadlineExceeded("Request timeout expired"),
+                was_queued ? FailureReason::kRejected : FailureReason::kBackend);
   }
   if (response.is_final && request_.cancel->cancelled()) {
     return Fail(Cancelled("request was cancelled"));
@@ -66,6 +69,7 @@ void LlmCall::OnResponse(inflight::Response response) {
   const bool is_own = &model_ == &llm_;
   const RequestSpan span = SpanOf(response.times, is_own ? llm_.clock().NowNs() : arrived_ns);
   llm_.statistics().RequestSucceeded(span);
+  llm_.statistics().ObserveLengths(num_prompt_tokens, num_output_tokens_);
   OnSuccess(span);
   Finish();
   if (!ends_apart) return handler_(std::move(out));
@@ -75,13 +79,13 @@ void LlmCall::OnResponse(inflight::Response response) {
   handler_(std::move(end));
 }
 
-void LlmCall::Fail(const Status& status) {
+void LlmCall::Fail(const Status& status, FailureReason reason) {
   const int64_t now_ns = llm_.clock().NowNs();
   if (llm_started_ns != 0) {
     if (status.code() == StatusCode::kCancelled) {
       llm_.statistics().RequestCancelled(llm_started_ns, now_ns);
     } else {
-      llm_.statistics().RequestFailed(ReasonOf(status), llm_started_ns, now_ns);
+      llm_.statistics().RequestFailed(reason, llm_started_ns, now_ns);
     }
   }
   OnFailure(status, now_ns);
@@ -90,6 +94,7 @@ void LlmCall::Fail(const Status& status) {
 }
 
 void LlmCall::Observe(const inflight::Response& response, int64_t now_ns) {
+  num_output_tokens_ += static_cast<int64_t>(response.output_ids.size());
   const bool is_first = last_token_ns_ == 0;
   const auto observe_ttft = [&](int64_t ns) {
     llm_.statistics().ObserveTtft(ns);

@@ -23,7 +23,8 @@ class LlmCall : public ResponseSink {
   LlmCall(Model& model, LlmModel& llm, Request request, ResponseHandler handler);
 
   void OnResponse(inflight::Response response) final;
-  void Fail(const Status& status);  // before or instead of the executor's final response
+  // Before or instead of the executor's final response.
+  void Fail(const Status& status) { Fail(status, ReasonOf(status)); }
 
   const Request& request() const { return request_; }
 
@@ -32,6 +33,7 @@ class LlmCall : public ResponseSink {
   bool ends_apart = false;     // the final mark goes out in an empty response of its own
   int64_t llm_started_ns = 0;  // the LLM's share of the request began
   int64_t enqueued_ns = 0;
+  int64_t num_prompt_tokens = 0;
   mutable bool finished = false;  // guarded by ActiveRequests
 
  protected:
@@ -48,12 +50,14 @@ class LlmCall : public ResponseSink {
   Request request_;
 
  private:
+  void Fail(const Status& status, FailureReason reason);
   void Observe(const inflight::Response& response, int64_t now_ns);
   RequestSpan SpanOf(const RequestTimes& times, int64_t now_ns) const;
   void Finish();
 
   ResponseHandler handler_;
   int64_t last_token_ns_ = 0;  // 0 until the first
+  int64_t num_output_tokens_ = 0;
 };
 
 }  // namespace inflight::serving

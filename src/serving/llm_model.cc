@@ -75,7 +75,8 @@ LlmModel::LlmModel(::inference::ModelConfig config, std::string version, LlmBack
       defaults_(defaults),
       // num_return_sequences came with 0.14, which sends an output only when it was asked for.
       with_dummies_(!HasInput(this->config(), "num_return_sequences")),
-      clock_(clock) {
+      clock_(clock),
+      iterations_(backend_.executor, ProfileOf(this->config()), backend_.iterations, clock) {
   for (const auto& output : this->config().output()) declared_outputs_.push_back(output.name());
   statistics().SetPendingSource([executor = std::weak_ptr(backend_.executor)] {
     const auto alive = executor.lock();
@@ -117,6 +118,7 @@ Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>
   const auto cancel = call->request().cancel;
   if (cancel->cancelled()) return Cancelled("request was cancelled");
   request.priority = PriorityOf(call->request().priority);
+  call->num_prompt_tokens = static_cast<int64_t>(request.input_ids.size());
   call->enqueued_ns = clock_.NowNs();
   const Result<RequestId> id = backend_.executor->Enqueue(std::move(request), call);
   if (!id.ok()) {
@@ -132,6 +134,18 @@ Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>
     if (const auto alive = executor.lock()) alive->Cancel(id);
   });
   return Status::Ok();
+}
+
+std::vector<MemoryUsage> LlmModel::memory_usage() const {
+  const ExecutorStats stats = backend_.executor->stats();
+  std::vector<MemoryUsage> usage;
+  const auto add = [&usage](std::string_view type, int64_t bytes) {
+    if (bytes > 0) usage.push_back({.type = type, .bytes = static_cast<uint64_t>(bytes)});
+  };
+  add("CPU", stats.cpu_memory_bytes);
+  add("CPU_PINNED", stats.pinned_memory_bytes);
+  add("GPU", stats.gpu_memory_bytes);
+  return usage;
 }
 
 void LlmModel::NoteExecutorError() {

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "contract/llm_request.h"
 #include "inflight/executor.h"
+#include "serving/iteration_reporter.h"
 #include "serving/model.h"
 
 namespace inflight::serving {
@@ -37,6 +38,7 @@ struct LlmBackend {
   std::shared_ptr<StepRecorder> steps;  // may be null; outlives the executor
   std::shared_ptr<Executor> executor;
   std::vector<TokenId> end_ids;  // the model's own
+  IterationReporterOptions iterations = {};
 };
 
 // Executor requests by the client's request id, for the `stop` tensor. Several requests may share
@@ -73,6 +75,9 @@ class LlmModel : public Model {
   const std::vector<std::string>& declared_outputs() const { return declared_outputs_; }
   Clock& clock() const { return clock_; }
   ActiveRequests& active() { return active_; }
+  const IterationProfile& iteration_profile() const { return iterations_.profile(); }
+  Iteration newest_iteration() { return iterations_.Check(); }
+  std::vector<MemoryUsage> memory_usage() const override;
 
   // True after a device fault: the executor has failed requests and is no longer healthy. Requests
   // go on failing until the process is restarted.
@@ -94,6 +99,7 @@ class LlmModel : public Model {
   Clock& clock_;
   ActiveRequests active_;
   std::atomic<bool> has_fault_{false};
+  IterationReporter iterations_;
 };
 
 }  // namespace inflight::serving

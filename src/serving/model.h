@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model_config.pb.h"
@@ -11,6 +12,13 @@
 #include "serving/statistics.h"
 
 namespace inflight::serving {
+
+// Memory that a model holds, as the statistics endpoint shows it.
+struct MemoryUsage {
+  std::string_view type;  // "CPU", "CPU_PINNED" or "GPU"
+  int64_t id = 0;         // of the device
+  uint64_t bytes = 0;
+};
 
 class Model {
  public:
@@ -28,6 +36,7 @@ class Model {
   virtual bool allows_single_response_calls() const { return !decoupled(); }
 
   virtual bool ready() const { return true; }
+  virtual std::vector<MemoryUsage> memory_usage() const { return {}; }
 
   // Starts the request; every response, errors included, goes to the handler (exactly one is
   // final). Never throws, never blocks for long.

@@ -164,11 +164,12 @@ void PipelineModel::Call::OnSuccess(const RequestSpan& llm) {
       span.compute_input_end_ns + (preprocessing_ended_ns - preprocessing_started_ns) +
       (llm.compute_output_start_ns - llm.compute_input_end_ns) + postprocessing_ns_;
   span.finished_ns = llm_.clock().NowNs();
+  // What was detokenized while the LLM went on took no time of its own.
+  span.compute_output_start_ns = std::min(span.compute_output_start_ns, span.finished_ns);
   pipeline_.statistics().RequestSucceeded(span);
 }
 
 void PipelineModel::Call::OnFailure(const Status& status, int64_t finished_ns) {
-  const bool cancelled = status.code() == StatusCode::kCancelled;
   if (preprocessing_ended_ns != 0) {
     CountPreprocessing();
   } else if (preprocessing_started_ns != 0) {
@@ -176,12 +177,12 @@ void PipelineModel::Call::OnFailure(const Status& status, int64_t finished_ns) {
         ReasonOf(status), preprocessing_started_ns, finished_ns);
   }
   CountPostprocessing();
-  if (cancelled) {
-    pipeline_.statistics().RequestCancelled(request_.received_ns, finished_ns);
+  const bool is_ensemble = pipeline_.kind_ == Kind::kEnsemble;
+  const FailureReason reason = is_ensemble ? FailureReason::kOther : ReasonOf(status);
+  if (status.code() == StatusCode::kCancelled) {
+    pipeline_.statistics().RequestCancelled(request_.received_ns, finished_ns, reason);
   } else {
-    const bool is_ensemble = pipeline_.kind_ == Kind::kEnsemble;
-    pipeline_.statistics().RequestFailed(is_ensemble ? FailureReason::kOther : ReasonOf(status),
-                                         request_.received_ns, finished_ns);
+    pipeline_.statistics().RequestFailed(reason, request_.received_ns, finished_ns);
   }
 }
 

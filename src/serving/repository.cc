@@ -266,6 +266,8 @@ Result<std::shared_ptr<Model>> Repository::LoadLlm(const Candidate& candidate,
       .exclude_input_in_output = parameters.exclude_input_in_output,
       .normalize_log_probs = parameters.normalize_log_probs};
   const fs::path tokenizer_dir = engine.tokenizer_dir;
+  engine.backend.iterations = {.period_ms = parameters.stats_check_period_ms,
+                               .has_records = parameters.executor.iter_stats_max_iterations > 0};
   auto model =
       std::make_shared<LlmModel>(std::move(config), version, std::move(engine.backend), defaults);
   llms_.push_back(model);

@@ -205,8 +205,11 @@ std::vector<std::shared_ptr<Model>> ServerImpl::models() const {
 std::vector<ExecutorGauges> ServerImpl::executor_gauges() const {
   std::vector<ExecutorGauges> gauges;
   for (const auto& llm : llms_) {
-    gauges.push_back(
-        {llm->name(), llm->version(), llm->executor().stats(), llm->executor().limits()});
+    gauges.push_back({.model = llm->name(),
+                      .version = llm->version(),
+                      .stats = llm->executor().stats(),
+                      .iteration = llm->newest_iteration(),
+                      .profile = llm->iteration_profile()});
   }
   return gauges;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "inflight/executor.h"
+#include "serving/iteration_metrics.h"
 #include "serving/model.h"
 
 namespace inflight::serving {
@@ -27,13 +28,13 @@ struct IndexEntry {
   std::string reason;
 };
 
-// One gauge sample of an LLM model for the metrics page: family, labels, value as the page prints
-// them.
+// What the metrics page shows of one LLM model's executor.
 struct ExecutorGauges {
   std::string model;
   std::string version;
-  ExecutorStats stats;
-  ExecutorLimits limits;
+  ExecutorStats stats;  // counters, as of now
+  Iteration iteration;  // gauges, as of the newest iteration that was reported
+  IterationProfile profile;
 };
 
 // Threads: all methods are thread-safe.

@@ -16,12 +16,17 @@ Histogram Buckets(std::vector<double> upper_bounds) {
   return histogram;
 }
 
-void Observe(Histogram& histogram, int64_t ns) {
-  const double ms = static_cast<double>(std::max<int64_t>(ns, 0)) / kNsPerMs;
-  const auto bound =
-      std::lower_bound(histogram.upper_bounds.begin(), histogram.upper_bounds.end(), ms);
-  ++histogram.counts[static_cast<size_t>(bound - histogram.upper_bounds.begin())];
-  histogram.sum += ms;
+template <typename Bounds>
+size_t BucketOf(const Bounds& upper_bounds, double value) {
+  const auto bound = std::lower_bound(upper_bounds.begin(), upper_bounds.end(), value);
+  return static_cast<size_t>(bound - upper_bounds.begin());
+}
+
+double Milliseconds(int64_t ns) { return static_cast<double>(std::max<int64_t>(ns, 0)) / kNsPerMs; }
+
+void Observe(Histogram& histogram, double value) {
+  ++histogram.counts[BucketOf(histogram.upper_bounds, value)];
+  histogram.sum += value;
   ++histogram.count;
 }
 
@@ -47,9 +52,10 @@ ModelStatistics::ModelStatistics() {
                                        500, 1000, 2000, 5000, 10000, 30000, 60000};
   data_.ttft_ms = Buckets(latency);
   data_.queue_ms = Buckets(latency);
-  const std::vector<double> step = {0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000};
-  data_.itl_ms = Buckets(step);
-  data_.step_ms = Buckets(step);
+  data_.itl_ms = Buckets({StepTimes::kUpperBoundsMs.begin(), StepTimes::kUpperBoundsMs.end()});
+  const std::vector<double> lengths = {10, 50, 100, 500, 1000};  // the TensorRT-LLM back-end's
+  data_.prompt_tokens = Buckets(lengths);
+  data_.output_tokens = Buckets(lengths);
   for (const auto reason : {FailureReason::kRejected, FailureReason::kCanceled,
                             FailureReason::kBackend, FailureReason::kOther}) {
     data_.failures[reason] = 0;
@@ -112,33 +118,52 @@ void ModelStatistics::RequestFailed(FailureReason reason, int64_t received_ns,
   ++data_.failures[reason];
 }
 
-void ModelStatistics::RequestCancelled(int64_t received_ns, int64_t finished_ns) {
+void ModelStatistics::RequestCancelled(int64_t received_ns, int64_t finished_ns,
+                                       FailureReason reason) {
   const uint64_t now_ms = EpochMs();
   std::lock_guard lock(mutex_);
   data_.last_inference_ms = now_ms;
   Add(data_.cancel, 1, Elapsed(received_ns, finished_ns));
   Add(data_.fail, 1, Elapsed(received_ns, finished_ns));
-  ++data_.failures[FailureReason::kCanceled];
+  ++data_.failures[reason];
 }
 
 void ModelStatistics::ObserveTtft(int64_t ns) {
   std::lock_guard lock(mutex_);
-  Observe(data_.ttft_ms, ns);
+  Observe(data_.ttft_ms, Milliseconds(ns));
 }
 
 void ModelStatistics::ObserveItl(int64_t ns) {
   std::lock_guard lock(mutex_);
-  Observe(data_.itl_ms, ns);
+  Observe(data_.itl_ms, Milliseconds(ns));
 }
 
 void ModelStatistics::ObserveQueue(int64_t ns) {
   std::lock_guard lock(mutex_);
-  Observe(data_.queue_ms, ns);
+  Observe(data_.queue_ms, Milliseconds(ns));
 }
 
-void ModelStatistics::ObserveStep(int64_t ns) {
+void ModelStatistics::ObserveLengths(int64_t num_prompt_tokens, int64_t num_output_tokens) {
   std::lock_guard lock(mutex_);
-  Observe(data_.step_ms, ns);
+  Observe(data_.prompt_tokens, static_cast<double>(num_prompt_tokens));
+  Observe(data_.output_tokens, static_cast<double>(num_output_tokens));
+}
+
+void StepTimes::Observe(int64_t ns) {
+  ns = std::max<int64_t>(ns, 0);
+  counts_[BucketOf(kUpperBoundsMs, Milliseconds(ns))].fetch_add(1, std::memory_order_relaxed);
+  sum_ns_.fetch_add(ns, std::memory_order_relaxed);
+}
+
+Histogram StepTimes::Snapshot() const {
+  Histogram histogram;
+  histogram.upper_bounds.assign(kUpperBoundsMs.begin(), kUpperBoundsMs.end());
+  histogram.sum = Milliseconds(sum_ns_.load(std::memory_order_relaxed));
+  for (const auto& count : counts_) {
+    histogram.counts.push_back(count.load(std::memory_order_relaxed));
+    histogram.count += histogram.counts.back();
+  }
+  return histogram;
 }
 
 StatisticsSnapshot ModelStatistics::Snapshot() const {
@@ -149,6 +174,7 @@ StatisticsSnapshot ModelStatistics::Snapshot() const {
     snapshot = data_;
     pending_source = pending_source_;
   }
+  snapshot.step_ms = step_times_.Snapshot();
   if (pending_source) snapshot.pending_requests = pending_source();
   return snapshot;
 }

@@ -3,6 +3,8 @@
 // (spec/triton-protocol.md 4).
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -52,6 +54,22 @@ struct StatisticsSnapshot {
   // Latencies of streamed text, milliseconds: time to first token, between tokens, in queue; and
   // the executor's step time.
   Histogram ttft_ms, itl_ms, queue_ms, step_ms;
+  // Lengths of successful requests, in tokens.
+  Histogram prompt_tokens, output_tokens;
+};
+
+// Step times, which the step loop adds without a lock. One writer; readers may see a step counted
+// in one number and not yet in another.
+class StepTimes {
+ public:
+  static constexpr std::array<double, 13> kUpperBoundsMs = {0.5, 1,   2,   5,    10,   20,  50,
+                                                            100, 200, 500, 1000, 2000, 5000};
+  void Observe(int64_t ns);
+  Histogram Snapshot() const;
+
+ private:
+  std::array<std::atomic<uint64_t>, kUpperBoundsMs.size() + 1> counts_{};
+  std::atomic<int64_t> sum_ns_{0};
 };
 
 // Threads: all methods are thread-safe.
@@ -69,11 +87,13 @@ class ModelStatistics {
   // run once per streamed response.
   void RequestsSucceeded(const RequestSpan& total, uint64_t num_executions);
   void RequestFailed(FailureReason reason, int64_t received_ns, int64_t finished_ns);
-  void RequestCancelled(int64_t received_ns, int64_t finished_ns);
+  void RequestCancelled(int64_t received_ns, int64_t finished_ns,
+                        FailureReason reason = FailureReason::kCanceled);
   void ObserveTtft(int64_t ns);
   void ObserveItl(int64_t ns);
   void ObserveQueue(int64_t ns);
-  void ObserveStep(int64_t ns);
+  void ObserveStep(int64_t ns) { step_times_.Observe(ns); }  // never waits; one thread
+  void ObserveLengths(int64_t num_prompt_tokens, int64_t num_output_tokens);
 
   StatisticsSnapshot Snapshot() const;
 
@@ -81,7 +101,8 @@ class ModelStatistics {
   void AddSuccess(const RequestSpan& span, uint64_t num_executions, uint64_t batch_size);
 
   mutable std::mutex mutex_;
-  StatisticsSnapshot data_;
+  StatisticsSnapshot data_;  // without step_ms
+  StepTimes step_times_;
   std::function<uint64_t()> pending_source_;
 };
 

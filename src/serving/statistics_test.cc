@@ -72,6 +72,21 @@ TEST(ModelStatistics, ObservationsFallIntoTheBucketThatContainsThem) {
   EXPECT_DOUBLE_EQ(h.sum, 1 + 3 + 3'600'000);
 }
 
+TEST(ModelStatistics, StepsAndLengthsAreHistogramsToo) {
+  ModelStatistics statistics;
+  statistics.ObserveStep(kMs / 2);  // exactly the first bound
+  statistics.ObserveStep(3 * kMs);
+  statistics.ObserveLengths(/*num_prompt_tokens=*/10, /*num_output_tokens=*/1001);
+  const StatisticsSnapshot s = statistics.Snapshot();
+  EXPECT_EQ(s.step_ms.counts[0], 1U);
+  EXPECT_EQ(s.step_ms.counts[3], 1U);  // (2, 5]
+  EXPECT_EQ(s.step_ms.count, 2U);
+  EXPECT_DOUBLE_EQ(s.step_ms.sum, 3.5);
+  EXPECT_EQ(s.prompt_tokens.counts[0], 1U);
+  EXPECT_EQ(s.output_tokens.counts.back(), 1U);
+  EXPECT_DOUBLE_EQ(s.output_tokens.sum, 1001);
+}
+
 TEST(ModelStatistics, PendingIsCountedOrAskedFor) {
   ModelStatistics statistics;
   statistics.RequestPending();

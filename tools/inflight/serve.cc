@@ -59,6 +59,7 @@ Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options
     metrics.listener.address =
         options.metrics.address.empty() ? options.http.address : options.metrics.address;
     metrics.listener.port = options.metrics.port;
+    metrics.page.with_failure_reasons = options.metrics_failure_reasons;
     ASSIGN_OR_RETURN(fronts.metrics, metrics::MetricsServer::Start(server, metrics));
     LogStarted("Metrics Service", metrics.listener.address, fronts.metrics->port());
   }

@@ -178,6 +178,9 @@ void AddMetrics(Schema& schema) {
   schema.Add(
       "metrics_port", [](ServeOptions& o) -> auto& { return o.metrics.port; },
       "Port; 0 picks a free one.", Range(0, 65535));
+  schema.Add(
+      "metrics_failure_reasons", [](ServeOptions& o) -> auto& { return o.metrics_failure_reasons; },
+      "Count failed requests by reason; false gives one series a model, as before 24.07.");
   schema.Refuse("metrics_config", "the families of the page are fixed");
   schema.Refuse("metrics_interval_ms", "values are read when the page is asked for");
   schema.Refuse("allow_gpu_metrics", "there is no GPU backend", "false");

@@ -34,6 +34,7 @@ struct ServeOptions {
   int grpc_http2_max_ping_strikes = 2;
   std::optional<int64_t> grpc_max_connection_age_ms;
   std::optional<int64_t> grpc_max_connection_age_grace_ms;
+  bool metrics_failure_reasons = true;
   int exit_timeout_secs = 30;
   int log_verbose = 0;
   bool log_info = true;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/metrics/metrics_page.h"
 
-#include <chrono>
+#include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "protocol/metrics/text_writer.h"
 #include "serving/statistics.h"
 
@@ -64,7 +64,7 @@ constexpr CounterFamily kRequestFamilies[] = {
      [](const StatisticsSnapshot& s) { return s.pending_requests; }},
 };
 
-void WriteFailures(const std::vector<ModelSample>& models, TextWriter& out) {
+void WriteFailures(const std::vector<ModelSample>& models, bool with_reasons, TextWriter& out) {
   static constexpr std::pair<std::string_view, FailureReason> kReasons[] = {
       {"BACKEND", FailureReason::kBackend},
       {"CANCELED", FailureReason::kCanceled},
@@ -73,6 +73,11 @@ void WriteFailures(const std::vector<ModelSample>& models, TextWriter& out) {
   out.Family("nv_inference_request_failure", "Number of failed inference requests, all batch sizes",
              "counter");
   for (const ModelSample& model : models) {
+    if (!with_reasons) {
+      const Label labels[] = {{"model", model.name}, {"version", model.version}};
+      out.Sample(labels, model.statistics.fail.count);
+      continue;
+    }
     for (const auto& [reason_name, reason] : kReasons) {
       const Label labels[] = {
           {"model", model.name}, {"reason", reason_name}, {"version", model.version}};
@@ -96,6 +101,10 @@ constexpr HistogramFamily kHistogramFamilies[] = {
     {"inflight_queue_ms", "Milliseconds from a request's arrival to its first scheduling",
      &StatisticsSnapshot::queue_ms},
     {"inflight_step_ms", "Milliseconds of a step of the executor", &StatisticsSnapshot::step_ms},
+    {"inflight_request_prompt_tokens", "Prompt tokens of successful requests",
+     &StatisticsSnapshot::prompt_tokens},
+    {"inflight_request_output_tokens", "Generated tokens of successful requests",
+     &StatisticsSnapshot::output_tokens},
 };
 
 // Models without token latencies (preprocessing, ensembles) have none of these series.
@@ -114,106 +123,84 @@ void WriteHistograms(const std::vector<ModelSample>& models, TextWriter& out) {
 
 // ---- Per executor ----
 
-// When the step loop last turned, in microseconds of the epoch.
-double HeartbeatMicroseconds(const ExecutorStats& stats) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const int64_t age_ns = Clock::System().NowNs() - stats.heartbeat_ns;
-  return static_cast<double>(
-      (std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() - age_ns) / 1000);
-}
-
-struct Gauge {
-  std::string_view value_name;  // of the discriminating label
-  double (*value)(const ExecutorGauges&);
-};
-
-struct GaugeFamily {
-  std::string_view name;
-  std::string_view help;
-  std::string_view label;
-  std::vector<Gauge> gauges;
-};
-
-const std::vector<GaugeFamily>& GaugeFamilies() {
-  static const std::vector<GaugeFamily> kFamilies = {
-      {"nv_trt_llm_request_metrics",
-       "TRT LLM request metrics",
-       "request_type",
-       {{"waiting", [](const ExecutorGauges& g) { return double(g.stats.num_queued_requests); }},
-        {"context", [](const ExecutorGauges& g) { return double(g.stats.num_context_requests); }},
-        {"scheduled",
-         [](const ExecutorGauges& g) { return double(g.stats.num_scheduled_requests); }},
-        {"max", [](const ExecutorGauges& g) { return double(g.stats.max_active_requests); }},
-        {"active", [](const ExecutorGauges& g) { return double(g.stats.num_active_requests); }}}},
-      {"nv_trt_llm_kv_cache_block_metrics",
-       "TRT LLM KV cache block metrics",
-       "kv_cache_block_type",
-       {{"fraction",
-         [](const ExecutorGauges& g) {
-           return g.stats.kv_blocks_max == 0
-                      ? 0.0
-                      : double(g.stats.kv_blocks_used) / double(g.stats.kv_blocks_max);
-         }},
-        {"tokens_per", [](const ExecutorGauges& g) { return double(g.limits.block_size); }},
-        {"reused", [](const ExecutorGauges& g) { return double(g.stats.kv_blocks_reused); }},
-        {"used", [](const ExecutorGauges& g) { return double(g.stats.kv_blocks_used); }},
-        {"free", [](const ExecutorGauges& g) { return double(g.stats.kv_blocks_free); }},
-        {"max", [](const ExecutorGauges& g) { return double(g.stats.kv_blocks_max); }}}},
-      {"nv_trt_llm_inflight_batcher_metrics",
-       "TRT LLM inflight_batcher-specific metrics",
-       "inflight_batcher_specific_metric",
-       {{"micro_batch_id", [](const ExecutorGauges&) { return 0.0; }},  // there is one
-        {"generation_requests",
-         [](const ExecutorGauges& g) { return double(g.stats.num_generation_requests); }},
-        {"total_context_tokens",
-         [](const ExecutorGauges& g) { return double(g.stats.num_context_tokens); }},
-        {"paused_requests",
-         [](const ExecutorGauges& g) { return double(g.stats.num_paused_requests); }}}},
-      {"nv_trt_llm_general_metrics",
-       "General TRT LLM metrics",
-       "general_type",
-       {{"iteration_counter", [](const ExecutorGauges& g) { return double(g.stats.num_steps); }},
-        {"timestamp", [](const ExecutorGauges& g) { return HeartbeatMicroseconds(g.stats); }}}},
-  };
-  return kFamilies;
+// The label that tells samples of a family apart goes to its place in the alphabet.
+void GaugeSample(const ExecutorGauges& executor, const Label& kind, const std::string& value,
+                 TextWriter& out) {
+  Label labels[] = {kind, {"model", executor.model}, {"version", executor.version}};
+  std::sort(std::begin(labels), std::end(labels));
+  out.Sample(labels, value);
 }
 
 void WriteGauges(const std::vector<ExecutorGauges>& executors, TextWriter& out) {
-  if (executors.empty()) return;
-  for (const GaugeFamily& family : GaugeFamilies()) {
-    out.Family(family.name, family.help, "gauge");
+  using serving::GaugeFamily;
+  for (const GaugeFamily family :
+       {GaugeFamily::kRequest, GaugeFamily::kRuntimeMemory, GaugeFamily::kKvCacheBlock,
+        GaugeFamily::kInflightBatcher, GaugeFamily::kV1, GaugeFamily::kGeneral}) {
+    const serving::GaugeFamilyInfo& info = serving::InfoOf(family);
+    bool is_announced = false;
     for (const ExecutorGauges& executor : executors) {
-      for (const Gauge& gauge : family.gauges) {
-        // All discriminators but one sort before "model".
-        const Label model{"model", executor.model};
-        const Label kind{family.label, gauge.value_name};
-        const bool is_kind_first = family.label < std::string_view("model");
-        const Label labels[] = {is_kind_first ? kind : model,
-                                is_kind_first ? model : kind,
-                                {"version", executor.version}};
-        out.Sample(labels, gauge.value(executor));
+      for (const serving::IterationField* field : serving::FieldsOf(executor.profile)) {
+        if (field->family != family) continue;
+        if (!std::exchange(is_announced, true)) out.Family(info.name, info.help, "gauge");
+        GaugeSample(executor, {info.label, field->label_value},
+                    serving::FieldText(*field, executor.iteration, executor.profile), out);
       }
     }
   }
 }
 
-struct TokenCounter {
+// The TensorRT-LLM back-end's histograms of lengths, of releases that had them.
+void WriteLengths(const std::vector<ExecutorGauges>& executors,
+                  const std::vector<ModelSample>& models, TextWriter& out) {
+  struct Family {
+    std::string_view name;
+    std::string_view kind;
+    serving::Histogram StatisticsSnapshot::*histogram;
+  };
+  static constexpr Family kFamilies[] = {
+      {"nv_llm_input_token_len", "total_input_tokens", &StatisticsSnapshot::prompt_tokens},
+      {"nv_llm_output_token_len", "total_output_tokens", &StatisticsSnapshot::output_tokens}};
+  constexpr int kSinceRelease = 16;
+  for (const Family& family : kFamilies) {
+    bool is_announced = false;
+    for (const ExecutorGauges& executor : executors) {
+      if (executor.profile.release < kSinceRelease) continue;
+      for (const ModelSample& model : models) {
+        if (model.name != executor.model || model.version != executor.version) continue;
+        if (!std::exchange(is_announced, true)) {
+          out.Family(family.name, "TRT LLM response metrics", "histogram");
+        }
+        const Label labels[] = {{"model", model.name},
+                                {"response_metric_type", family.kind},
+                                {"version", model.version}};
+        const serving::Histogram& histogram = model.statistics.*family.histogram;
+        out.HistogramSamples(labels, histogram.upper_bounds, histogram.counts, histogram.sum);
+      }
+    }
+  }
+}
+
+struct ExecutorCounter {
   std::string_view name;
   std::string_view help;
   int64_t ExecutorStats::*value;
 };
 
-constexpr TokenCounter kTokenCounters[] = {
+constexpr ExecutorCounter kExecutorCounters[] = {
     {"inflight_tokens_generated_total", "Tokens generated", &ExecutorStats::tokens_generated},
     {"inflight_prompt_tokens_total", "Prompt tokens of admitted requests",
      &ExecutorStats::prompt_tokens},
     {"inflight_prompt_tokens_cached_total", "Prompt tokens taken from reused KV blocks",
      &ExecutorStats::prompt_tokens_cached},
+    {"inflight_kv_blocks_reused_total", "KV blocks of prompts found in the cache",
+     &ExecutorStats::kv_blocks_reused},
+    {"inflight_kv_blocks_missed_total", "KV blocks of prompts that had to be computed",
+     &ExecutorStats::kv_blocks_missed},
 };
 
-void WriteTokenCounters(const std::vector<ExecutorGauges>& executors, TextWriter& out) {
+void WriteCounters(const std::vector<ExecutorGauges>& executors, TextWriter& out) {
   if (executors.empty()) return;
-  for (const TokenCounter& counter : kTokenCounters) {
+  for (const ExecutorCounter& counter : kExecutorCounters) {
     out.Family(counter.name, counter.help, "counter");
     for (const ExecutorGauges& executor : executors) {
       const Label labels[] = {{"model", executor.model}, {"version", executor.version}};
@@ -224,7 +211,7 @@ void WriteTokenCounters(const std::vector<ExecutorGauges>& executors, TextWriter
 
 }  // namespace
 
-std::string MetricsPage(const serving::Server& server) {
+std::string MetricsPage(const serving::Server& server, const PageOptions& options) {
   std::vector<ModelSample> models;
   for (const auto& model : server.models()) {
     models.push_back({model->name(), model->version(), model->statistics().Snapshot()});
@@ -238,12 +225,13 @@ std::string MetricsPage(const serving::Server& server) {
         out.Sample(labels, family.value(model.statistics));
       }
     }
-    WriteFailures(models, out);
+    WriteFailures(models, options.with_failure_reasons, out);
     WriteHistograms(models, out);
   }
   const std::vector<ExecutorGauges> executors = server.executor_gauges();
   WriteGauges(executors, out);
-  WriteTokenCounters(executors, out);
+  WriteLengths(executors, models, out);
+  WriteCounters(executors, out);
   return out.Take();
 }
 

@@ -9,6 +9,12 @@
 
 namespace inflight::metrics {
 
-std::string MetricsPage(const serving::Server& server);
+struct PageOptions {
+  // nv_inference_request_failure by reason, as servers have had it since 24.07; else one series a
+  // model, which older scripts expect.
+  bool with_failure_reasons = true;
+};
+
+std::string MetricsPage(const serving::Server& server, const PageOptions& options = {});
 
 }  // namespace inflight::metrics

@@ -106,24 +106,93 @@ TEST(MetricsPageTest, LatenciesAreHistograms) {
   }
 }
 
+TEST(MetricsPageTest, FailuresMayBeOneSeries) {
+  FakeServer server;
+  auto& statistics = server.Add(R"(name: "m")").statistics();
+  statistics.RequestFailed(serving::FailureReason::kRejected, 1, 2);
+  statistics.RequestCancelled(1, 2);
+  const std::string page = MetricsPage(server, {.with_failure_reasons = false});
+  EXPECT_TRUE(HasLine(page, "nv_inference_request_failure{model=\"m\",version=\"1\"} 2")) << page;
+  EXPECT_EQ(page.find("reason="), std::string::npos);
+}
+
+// Lines of the page that begin with `prefix`, without HELP and TYPE.
+std::vector<std::string> Samples(const std::string& page, const std::string& prefix) {
+  std::vector<std::string> samples;
+  for (const std::string& line : LinesOf(page)) {
+    if (line.starts_with(prefix)) samples.push_back(line);
+  }
+  return samples;
+}
+
+serving::ExecutorGauges SomeGauges(serving::IterationProfile profile) {
+  serving::ExecutorGauges gauges{.model = "tensorrt_llm", .version = "1", .profile = profile};
+  gauges.stats.tokens_generated = 42;
+  gauges.iteration.block_size = 64;
+  gauges.iteration.timestamp_us = 1'715'988'519'250'000;
+  ExecutorStats& stats = gauges.iteration.stats;
+  stats.num_active_requests = 3;
+  stats.kv_blocks_max = 8;
+  stats.kv_blocks_used = 2;
+  stats.cpu_memory_bytes = int64_t{3} << 40;
+  return gauges;
+}
+
 TEST(MetricsPageTest, ExecutorGaugesHaveSortedLabels) {
   FakeServer server;
-  serving::ExecutorGauges gauges{.model = "tensorrt_llm", .version = "1"};
-  gauges.stats.num_active_requests = 3;
-  gauges.stats.kv_blocks_max = 8;
-  gauges.stats.kv_blocks_used = 2;
-  gauges.stats.tokens_generated = 42;
-  gauges.limits.block_size = 64;
-  server.gauges = {gauges};
+  server.gauges = {SomeGauges({.release = 19})};
   const std::string page = MetricsPage(server);
   const std::string tail = "model=\"tensorrt_llm\",version=\"1\"}";
   for (const std::string& line :
        {std::string("nv_trt_llm_request_metrics{model=\"tensorrt_llm\",request_type=\"active\","
                     "version=\"1\"} 3"),
         "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"used\"," + tail + " 2",
-        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"fraction\"," + tail + " 0.25",
+        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"fraction\"," + tail + " 0.250000",
+        "nv_trt_llm_runtime_memory_metrics{memory_type=\"cpu\"," + tail + " 3298534883328",
+        "nv_trt_llm_general_metrics{general_type=\"timestamp\"," + tail + " 1715988519250000",
+        "# HELP nv_trt_llm_general_metrics General TRT LLM metrics",
         "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"tokens_per\"," + tail + " 64",
         "inflight_tokens_generated_total{" + tail + " 42"}) {
+    EXPECT_TRUE(HasLine(page, line)) << line << "\n" << page;
+  }
+}
+
+// As many samples as the back-end's own check expects: 17 in flight, 16 of a static batch.
+TEST(MetricsPageTest, FamiliesFollowReleaseAndModelType) {
+  FakeServer server;
+  server.gauges = {SomeGauges({.release = 11})};
+  EXPECT_EQ(Samples(MetricsPage(server), "nv_trt_llm_").size(), 17U);
+  server.gauges = {SomeGauges({.release = 11, .is_static_batch = true})};
+  const std::string page = MetricsPage(server);
+  EXPECT_EQ(Samples(page, "nv_trt_llm_").size(), 16U);
+  EXPECT_EQ(Samples(page, "nv_trt_llm_inflight_batcher_metrics").size(), 0U);
+  EXPECT_TRUE(HasLine(page,
+                      "nv_trt_llm_v1_metrics{model=\"tensorrt_llm\",v1_specific_metric="
+                      "\"empty_generation_slots\",version=\"1\"} 0"))
+      << page;
+  server.gauges = {SomeGauges({.release = 11}), SomeGauges({.release = 11})};
+  server.gauges[1].model = "other";
+  const std::string two = MetricsPage(server);
+  EXPECT_EQ(Samples(two, "nv_trt_llm_").size(), 34U);
+  EXPECT_EQ(Samples(two, "# TYPE nv_trt_llm_").size(), 5U);
+}
+
+TEST(MetricsPageTest, LengthHistogramsCameWithALaterRelease) {
+  FakeServer server;
+  server.Add(R"(name: "tensorrt_llm")").statistics().ObserveLengths(3, 50);
+  server.gauges = {SomeGauges({.release = 15})};
+  EXPECT_EQ(Samples(MetricsPage(server), "nv_llm_").size(), 0U);
+  server.gauges = {SomeGauges({.release = 16})};
+  const std::string page = MetricsPage(server);
+  for (const char* line :
+       {"nv_llm_input_token_len_bucket{model=\"tensorrt_llm\",response_metric_type=\"total_input_"
+        "tokens\",version=\"1\",le=\"10\"} 1",
+        "nv_llm_output_token_len_bucket{model=\"tensorrt_llm\",response_metric_type=\"total_output_"
+        "tokens\",version=\"1\",le=\"10\"} 0",
+        "nv_llm_output_token_len_bucket{model=\"tensorrt_llm\",response_metric_type=\"total_output_"
+        "tokens\",version=\"1\",le=\"50\"} 1",
+        "# HELP nv_llm_output_token_len TRT LLM response metrics",
+        "inflight_request_output_tokens_sum{model=\"tensorrt_llm\",version=\"1\"} 50"}) {
     EXPECT_TRUE(HasLine(page, line)) << line << "\n" << page;
   }
 }

@@ -23,7 +23,7 @@ HttpResponse TextError(int status, std::string_view message) {
 
 class Handler : public http_listener::HttpHandler {
  public:
-  explicit Handler(const serving::Server& server) : server_(server) {}
+  Handler(const serving::Server& server, const PageOptions& page) : server_(server), page_(page) {}
 
   size_t MaxBodyBytes(const HttpRequest&) const override { return kMaxBodyBytes; }
   HttpResponse BodyTooLarge(const HttpRequest&, std::optional<uint64_t>) const override {
@@ -38,17 +38,21 @@ class Handler : public http_listener::HttpHandler {
     HttpResponse response{.headers = {{"Content-Type", "text/plain; charset=utf-8"}}};
     const std::string_view path = request.path();
     // Other paths are empty pages, as in Triton.
-    if (path == "/metrics" || path == "/metrics/") response.body = MetricsPage(server_);
+    if (path == "/metrics" || path == "/metrics/") {
+      response.body = MetricsPage(server_, page_);
+    }
     responder->Send(std::move(response));
   }
 
  private:
   const serving::Server& server_;
+  const PageOptions page_;
 };
 
 class MetricsServerImpl : public MetricsServer {
  public:
-  explicit MetricsServerImpl(const serving::Server& server) : handler_(server) {}
+  MetricsServerImpl(const serving::Server& server, const PageOptions& page)
+      : handler_(server, page) {}
 
   Status Listen(const http_listener::ListenerOptions& options) {
     ASSIGN_OR_RETURN(listener_, http_listener::HttpListener::Start(handler_, options));
@@ -67,7 +71,7 @@ class MetricsServerImpl : public MetricsServer {
 
 Result<std::unique_ptr<MetricsServer>> MetricsServer::Start(const serving::Server& server,
                                                             MetricsOptions options) {
-  auto metrics_server = std::make_unique<MetricsServerImpl>(server);
+  auto metrics_server = std::make_unique<MetricsServerImpl>(server, options.page);
   RETURN_IF_ERROR(metrics_server->Listen(options.listener));
   return std::unique_ptr<MetricsServer>(std::move(metrics_server));
 }

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "protocol/http_listener/http_listener.h"
+#include "protocol/metrics/metrics_page.h"
 #include "serving/server.h"
 
 namespace inflight::metrics {
@@ -13,6 +14,7 @@ namespace inflight::metrics {
 struct MetricsOptions {
   http_listener::ListenerOptions listener{
       .name = "metrics", .port = 8002, .threads = 1, .max_connections = 256};
+  PageOptions page;
 };
 
 class MetricsServer {

@@ -42,6 +42,10 @@ void TextWriter::Sample(std::span<const Label> labels, double value) {
   Line("", labels, "", Number(value));
 }
 
+void TextWriter::Sample(std::span<const Label> labels, std::string_view number) {
+  Line("", labels, "", number);
+}
+
 void TextWriter::HistogramSamples(std::span<const Label> labels,
                                   std::span<const double> upper_bounds,
                                   std::span<const uint64_t> counts, double sum) {

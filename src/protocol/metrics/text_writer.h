@@ -25,6 +25,7 @@ class TextWriter {
   // that is the alphabet's.
   void Sample(std::span<const Label> labels, uint64_t value);
   void Sample(std::span<const Label> labels, double value);
+  void Sample(std::span<const Label> labels, std::string_view number);  // as it stands
 
   // _bucket lines with cumulative counts, _sum and _count. counts has one entry more than
   // upper_bounds, for what lies above all of them.

@@ -55,6 +55,12 @@ void WriteModelStatistics(serving::Model& model, ::inference::ModelStatistics& o
     WriteDuration(batch.compute_infer, *entry.mutable_compute_infer());
     WriteDuration(batch.compute_output, *entry.mutable_compute_output());
   }
+  for (const serving::MemoryUsage& usage : model.memory_usage()) {
+    auto& entry = *out.add_memory_usage();
+    entry.set_type(std::string(usage.type));
+    entry.set_id(usage.id);
+    entry.set_byte_size(usage.bytes);
+  }
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ void WriteModel(serving::Model& model, json::Writer& out) {
   WriteDuration("cache_hit", {}, out);  // there is no response cache
   WriteDuration("cache_miss", {}, out);
   out.EndObject();
+  // Only for back-ends that report each response of a request; the TensorRT-LLM one does not.
   out.Key("response_stats").BeginObject().EndObject();
   out.Key("batch_stats").BeginArray();
   for (const auto& [batch_size, batch] : s.batches) {
@@ -45,7 +46,15 @@ void WriteModel(serving::Model& model, json::Writer& out) {
     out.EndObject();
   }
   out.EndArray();
-  out.Key("memory_usage").BeginArray().EndArray();
+  out.Key("memory_usage").BeginArray();
+  for (const serving::MemoryUsage& usage : model.memory_usage()) {
+    out.BeginObject();
+    out.Key("type").String(usage.type);
+    out.Key("id").Int(usage.id);
+    out.Key("byte_size").Uint(usage.bytes);
+    out.EndObject();
+  }
+  out.EndArray();
   out.EndObject();
 }
 
