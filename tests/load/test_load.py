@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Some seconds of what run_load.py does for minutes: a crowd that also cancels, leaves, misses deadlines and fills the queue.
+
+Afterwards the server's counters equal what the clients counted, and nothing is left in it.
+"""
+
+import asyncio
+import json
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "protocol"))
+
+import load_clients
+import server_counts
+from live_server import DEMO, start_server
+
+NUM_CLIENTS = 64
+DURATION_S = 6
+SEED = 20261121
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A small queue, so that it gets full; the log tells each iteration."""
+    options = ("--max-batch-size", "8", "--max-queue-size", "24", "--log-verbose", "1")
+    running = start_server(tmp_path_factory.mktemp("load"), DEMO, *options)
+    yield running
+    assert running.process.poll() is None, f"the server ended by itself:\n{running.log.read_text()[-4000:]}"
+    assert running.stop() == 0, running.log.read_text()[-4000:]
+
+
+@pytest.fixture(scope="module")
+def load(server):
+    """Counts before and after, and what the clients counted in between."""
+    before = server_counts.wait_until_idle(server)
+
+    async def run():
+        clients = load_clients.Clients(server.http, server.grpc, server.model_dir / "tokenizer.json", SEED)
+        try:
+            return await clients.run(NUM_CLIENTS, DURATION_S), clients.num_started
+        finally:
+            await clients.close()
+
+    tally, num_started = asyncio.run(run())
+    return before, server_counts.wait_until_idle(server), tally, num_started
+
+
+def test_every_request_ends_exactly_once(load):
+    _, _, tally, num_started = load
+    assert tally.problems == []
+    assert sum(tally.ends.values()) == num_started
+
+
+def test_every_way_to_end_occurs(load, server):
+    _, _, tally, _ = load
+    ends = {end for _, end in tally.ends}
+    assert {"success", "canceled", "rejected", "backend", "not counted"} <= ends, tally.kinds
+    canceled = {kind for kind, end in tally.kinds if end == "canceled"}
+    assert canceled >= ({"drop_http"} if server.grpc is None else {"drop_http", "cancel_running", "cancel_anywhere"}), tally.kinds
+    if server.grpc is not None:
+        assert tally.kinds["deadline", "canceled"] + tally.kinds["deadline", "unknown"] > 0, tally.kinds
+
+
+def test_counters_equal_what_the_clients_saw(load):
+    before, after, tally, _ = load
+    assert server_counts.differences(before, after, tally) == []
+
+
+# What each sample of the gauges is called in the log (the released back-end's own check has the same table).
+JSON_KEYS = {
+    "active": "Active Request Count", "max": "Max Request Count", "scheduled": "Scheduled Requests",
+    "context": "Context Requests", "cpu": "Runtime CPU Memory Usage", "gpu": "Runtime GPU Memory Usage",
+    "pinned": "Runtime Pinned Memory Usage", "free": "Free KV cache blocks", "used": "Used KV cache blocks",
+    "tokens_per": "Tokens per KV cache block", "total_context_tokens": "Total Context Tokens",
+    "generation_requests": "Generation Requests", "micro_batch_id": "MicroBatch ID", "paused_requests": "Paused Requests",
+    "iteration_counter": "Iteration Counter", "timestamp": "Timestamp",
+}  # fmt: skip
+KV_MAX = "Max KV cache blocks"
+
+
+def test_gauges_are_the_last_record_of_the_log(load, server):
+    _, after, _, _ = load
+    record = iterations(server)[-1]
+    samples = {
+        (next(value for key, value in labels if key not in ("model", "version")), name): value
+        for (name, labels), value in after.samples.items()
+        if name.startswith("nv_trt_llm_")
+    }
+    assert len(samples) == len(record) == 17
+    for (kind, family), value in samples.items():
+        key = KV_MAX if kind == "max" and "kv_cache" in family else JSON_KEYS[kind]
+        if kind == "timestamp":
+            assert isinstance(record[key], str)
+            assert value > 1.7e9
+        else:
+            assert value == record[key], (family, kind)
+    assert record["Runtime CPU Memory Usage"] > 10**7
+
+
+def iterations(server):
+    lines = [line for line in server.log.read_text().splitlines() if '"Active Request Count"' in line]
+    return [json.loads(line[line.index("{") :]) for line in lines]
+
+
+def test_records_of_the_log_are_consistent(load, server):
+    records = iterations(server)
+    assert len(records) > 100
+    for record in records:
+        assert record["Used KV cache blocks"] + record["Free KV cache blocks"] == record[KV_MAX]
+        assert record["Scheduled Requests"] == record["Context Requests"] + record["Generation Requests"]
+        assert record["Scheduled Requests"] <= record["Max Request Count"] == 8
+        assert record["Context Requests"] <= record["Total Context Tokens"]
+    counters = [record["Iteration Counter"] for record in records]
+    assert counters == sorted(counters)
+    assert max(record["Active Request Count"] for record in records) == 8
+    assert records[-1]["Active Request Count"] == records[-1]["Scheduled Requests"] == 0
