@@ -50,7 +50,7 @@ struct StepLoopOptions {
   ChunkingPolicy chunking_policy = ChunkingPolicy::kFirstComeFirstServed;
   int64_t step_time_goal_ns = 0;  // <= 0: none
   int64_t max_queue_delay_ns = 0;
-  int iter_stats_max_iterations = 0;  // records kept for TakeIterationStats
+  int iter_stats_max_iterations = 0;       // records kept for TakeIterationStats
   StepObserver* step_observer = nullptr;   // not owned
   LateInputSource* late_inputs = nullptr;  // not owned
 };
