@@ -40,9 +40,10 @@ def test_configuration_page_is_what_the_schemas_say():
     assert (ROOT / "docs/configuration.md").read_text() == run("options").stdout
 
 
-@pytest.mark.parametrize("command", ["serve", "run", "tokenize", "convert", "build", "inspect", "bench"])
+@pytest.mark.parametrize("command", ["serve", "run", "chat", "tokenize", "convert", "build", "inspect", "bench",
+                                     "bench load"])
 def test_help_lists_options_of_each_command(command):
-    text = run(command, "--help").stdout
+    text = run(*command.split(), "--help").stdout
     assert f"inflight {command}" in text
     assert "--" in text
 

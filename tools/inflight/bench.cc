@@ -11,6 +11,7 @@
 #include <mutex>
 #include <random>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "bench/limits/limits.h"
 #include "command_line.h"
@@ -228,6 +229,7 @@ Status Bench::RunBatch(int batch) const {
   std::mt19937 random(static_cast<uint32_t>(batch));
   log.Reset();
   auto sink = std::make_shared<CountdownSink>(batch);
+  const int64_t begin_ns = Clock::System().NowNs();
   for (int i = 0; i < batch; ++i) {
     Request request;
     for (int t = 0; t < options.input_len; ++t)
@@ -238,6 +240,8 @@ Status Bench::RunBatch(int batch) const {
     RETURN_IF_ERROR(model.executor->Enqueue(std::move(request), sink).status());
   }
   RETURN_IF_ERROR(sink->Wait());
+
+  const double total_s = static_cast<double>(Clock::System().NowNs() - begin_ns) * 1e-9;
 
   std::vector<double> decode_s;
   std::vector<double> host_us;
@@ -258,6 +262,9 @@ Status Bench::RunBatch(int batch) const {
         batch));
   PrintPrefill(batch, prefill_tokens, prefill_s);
   PrintDecode(batch, decode_s, host_us);
+  // From the first request to the last answer: what `bench load` compares a server with.
+  fmt::print("total,{},{},{},{:.2f},,,,,,,\n", batch, options.input_len, options.output_len,
+             batch * options.output_len / total_s);
   return Status::Ok();
 }
 
@@ -338,6 +345,7 @@ Status Run(const std::string& dir, Options& options) {
 }  // namespace
 
 int BenchMain(Args args) {
+  if (!args.empty() && std::string_view(args[0]) == "load") return BenchLoadMain(args.subspan(1));
   Options options;
   std::vector<std::string> positionals;
   const auto parsed = ParseInto(args, kUsage, MakeSchema(), options, positionals);
@@ -350,6 +358,6 @@ int BenchMain(Args args) {
   return status.ok() ? 0 : Fail(status);
 }
 
-std::string BenchOptionsMarkdown() { return config::ToMarkdown(MakeSchema().options()); }
+std::vector<config::OptionInfo> BenchOptionInfos() { return MakeSchema().options(); }
 
 }  // namespace inflight::tool

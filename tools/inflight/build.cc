@@ -102,6 +102,6 @@ int BuildMain(Args args) {
   return status.ok() ? 0 : Fail(status);
 }
 
-std::string BuildOptionsMarkdown() { return config::ToMarkdown(MakeSchema().options()); }
+std::vector<config::OptionInfo> BuildOptionInfos() { return MakeSchema().options(); }
 
 }  // namespace inflight::tool

@@ -5,6 +5,9 @@
 
 #include <span>
 #include <string>
+#include <vector>
+
+#include "config/schema.h"
 
 namespace inflight::tool {
 
@@ -12,19 +15,23 @@ using Args = std::span<char* const>;
 
 int ServeMain(Args args);
 int RunMain(Args args);
+int ChatMain(Args args);
 int TokenizeMain(Args args);
 int ConvertMain(Args args);
 int BuildMain(Args args);
 int InspectMain(Args args);
 int BenchMain(Args args);
+int BenchLoadMain(Args args);
 
-// Options of each command as docs/configuration.md shows them.
-std::string ServeOptionsMarkdown();
-std::string RunOptionsMarkdown();
-std::string TokenizeOptionsMarkdown();
-std::string ConvertOptionsMarkdown();
-std::string BuildOptionsMarkdown();
-std::string InspectOptionsMarkdown();
-std::string BenchOptionsMarkdown();
+// Options of each command, for docs/configuration.md and the completion script.
+std::vector<config::OptionInfo> ServeOptionInfos();
+std::vector<config::OptionInfo> RunOptionInfos();
+std::vector<config::OptionInfo> ChatOptionInfos();
+std::vector<config::OptionInfo> TokenizeOptionInfos();
+std::vector<config::OptionInfo> ConvertOptionInfos();
+std::vector<config::OptionInfo> BuildOptionInfos();
+std::vector<config::OptionInfo> InspectOptionInfos();
+std::vector<config::OptionInfo> BenchOptionInfos();
+std::vector<config::OptionInfo> BenchLoadOptionInfos();
 
 }  // namespace inflight::tool

@@ -68,6 +68,6 @@ int ConvertMain(Args args) {
   return status.ok() ? 0 : Fail(status);
 }
 
-std::string ConvertOptionsMarkdown() { return config::ToMarkdown(MakeSchema().options()); }
+std::vector<config::OptionInfo> ConvertOptionInfos() { return MakeSchema().options(); }
 
 }  // namespace inflight::tool

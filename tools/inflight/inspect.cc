@@ -119,6 +119,6 @@ int InspectMain(Args args) {
   return status.ok() ? 0 : Fail(status);
 }
 
-std::string InspectOptionsMarkdown() { return config::ToMarkdown(MakeSchema().options()); }
+std::vector<config::OptionInfo> InspectOptionInfos() { return MakeSchema().options(); }
 
 }  // namespace inflight::tool

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "commands.h"
+#include "completion.h"
 #include "inflight/version.h"
 
 namespace inflight::tool {
@@ -15,27 +16,31 @@ struct Command {
   const char* name;
   const char* summary;
   int (*main)(Args);
-  std::string (*markdown)();
+  std::vector<config::OptionInfo> (*options)();
 };
 
 constexpr Command kCommands[] = {
-    {"serve", "serve models over HTTP and gRPC", ServeMain, ServeOptionsMarkdown},
-    {"run", "generate without a server: a prompt, or a file of requests", RunMain,
-     RunOptionsMarkdown},
-    {"tokenize", "text to token ids and back", TokenizeMain, TokenizeOptionsMarkdown},
-    {"convert", "Hugging Face directory to checkpoint", ConvertMain, ConvertOptionsMarkdown},
-    {"build", "checkpoint or Hugging Face directory to engine", BuildMain, BuildOptionsMarkdown},
+    {"serve", "serve models over HTTP and gRPC", ServeMain, ServeOptionInfos},
+    {"run", "generate without a server: a prompt, or a file of requests", RunMain, RunOptionInfos},
+    {"chat", "talk with a model in the terminal", ChatMain, ChatOptionInfos},
+    {"tokenize", "text to token ids and back", TokenizeMain, TokenizeOptionInfos},
+    {"convert", "Hugging Face directory to checkpoint", ConvertMain, ConvertOptionInfos},
+    {"build", "checkpoint or Hugging Face directory to engine", BuildMain, BuildOptionInfos},
     {"inspect", "what is in a model, checkpoint, engine or repository, and its memory plan",
-     InspectMain, InspectOptionsMarkdown},
-    {"bench", "measure generation beside this machine's limits", BenchMain, BenchOptionsMarkdown},
+     InspectMain, InspectOptionInfos},
+    {"bench", "measure generation beside this machine's limits", BenchMain, BenchOptionInfos},
+    {"bench load", "measure a running server over the wire", BenchLoadMain, BenchLoadOptionInfos},
 };
 
 void PrintUsage(FILE* out) {
   std::fprintf(out, "inflight %s: an LLM inference server\n\nUsage: inflight COMMAND [options]\n\n",
                kVersion);
   for (const Command& command : kCommands)
-    std::fprintf(out, "  %-10s %s\n", command.name, command.summary);
-  std::fprintf(out, "\n`inflight COMMAND --help` lists a command's options.\n");
+    std::fprintf(out, "  %-11s %s\n", command.name, command.summary);
+  std::fprintf(
+      out,
+      "\n`inflight COMMAND --help` lists a command's options; `inflight completion bash` prints "
+      "completion for bash.\n");
 }
 
 // The page docs/configuration.md; a test keeps the file equal to it.
@@ -47,7 +52,20 @@ int PrintConfigurationPage() {
       "from a JSON object under their\n"
       "file keys; flags win over the file.\n");
   for (const Command& command : kCommands)
-    std::printf("\n## inflight %s\n%s", command.name, command.markdown().c_str());
+    std::printf("\n## inflight %s\n%s", command.name,
+                config::ToMarkdown(command.options()).c_str());
+  return 0;
+}
+
+int PrintCompletion(Args args) {
+  if (args.size() != 1 || std::string_view(args[0]) != "bash") {
+    std::fprintf(stderr,
+                 "inflight: completion is for one shell; usage: inflight completion bash\n");
+    return 1;
+  }
+  std::vector<CommandOptions> commands;
+  for (const Command& command : kCommands) commands.push_back({command.name, command.options()});
+  std::fputs(BashCompletion(commands).c_str(), stdout);
   return 0;
 }
 
@@ -67,6 +85,7 @@ int Main(int argc, char** argv) {
     return 0;
   }
   if (name == "options") return PrintConfigurationPage();
+  if (name == "completion") return PrintCompletion(Args(argv + 2, static_cast<size_t>(argc - 2)));
   for (const Command& command : kCommands)
     if (name == command.name) return command.main(Args(argv + 2, static_cast<size_t>(argc - 2)));
   std::fprintf(stderr, "inflight: unknown command '%s'\n\n", argv[1]);

@@ -288,6 +288,6 @@ int RunMain(Args args) {
   return status.ok() ? 0 : Fail(status);
 }
 
-std::string RunOptionsMarkdown() { return config::ToMarkdown(MakeSchema().options()); }
+std::vector<config::OptionInfo> RunOptionInfos() { return MakeSchema().options(); }
 
 }  // namespace inflight::tool

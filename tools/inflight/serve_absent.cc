@@ -9,6 +9,6 @@ int ServeMain(Args) {
   return Fail(Unimplemented("this build has no server; configure with -DINFLIGHT_SERVER=ON"));
 }
 
-std::string ServeOptionsMarkdown() { return "\nNot in this build.\n"; }
+std::vector<config::OptionInfo> ServeOptionInfos() { return {}; }
 
 }  // namespace inflight::tool

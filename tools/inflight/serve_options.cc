@@ -228,6 +228,6 @@ Schema ServeSchema() {
   return schema;
 }
 
-std::string ServeOptionsMarkdown() { return config::ToMarkdown(ServeSchema().options()); }
+std::vector<config::OptionInfo> ServeOptionInfos() { return ServeSchema().options(); }
 
 }  // namespace inflight::tool

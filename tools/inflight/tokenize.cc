@@ -104,6 +104,6 @@ int TokenizeMain(Args args) {
   return status.ok() ? 0 : Fail(status);
 }
 
-std::string TokenizeOptionsMarkdown() { return config::ToMarkdown(MakeSchema().options()); }
+std::vector<config::OptionInfo> TokenizeOptionInfos() { return MakeSchema().options(); }
 
 }  // namespace inflight::tool

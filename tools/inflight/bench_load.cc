@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// inflight bench load: requests to a running server, and what its clients would see.
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "base/file.h"
+#include "bench/load/load.h"
+#include "command_line.h"
+#include "commands.h"
+
+namespace inflight::tool {
+namespace {
+
+using bench::LoadPrompt;
+using bench::LoadProtocol;
+
+const Usage kUsage = {
+    "inflight bench load HOST[:PORT] [--concurrency N | --request-rate R]",
+    "Sends requests to a running server and prints times to the first token, between tokens and to "
+    "the end, tokens/s,\n"
+    "requests/s, errors by kind, and the CPU time that this client took itself."};
+
+struct Options {
+  bench::LoadOptions load{.model = "ensemble"};
+  std::string protocol = "generate-stream";
+  std::string input = "auto";
+  std::string prompts;
+  int num_requests = 100;
+  int input_len = 128;
+  int output_len = 64;
+  int vocab_size = 1000;
+  std::string json;
+};
+
+config::Schema<Options> MakeSchema() {
+  config::Schema<Options> schema;
+  schema.Section("Server");
+  schema.Add(
+      "protocol", [](Options& o) -> auto& { return o.protocol; },
+      "HTTP (port 8000) or a gRPC stream for each request (port 8001).",
+      config::OneOf({"generate-stream", "generate", "infer", "grpc"}));
+  schema.Add(
+      "model", [](Options& o) -> auto& { return o.load.model; }, "Name of the model.");
+  schema.Section("Load");
+  schema.Add(
+      "num_requests", [](Options& o) -> auto& { return o.num_requests; },
+      "Requests that are counted.", config::AtLeast(1));
+  schema.Add(
+      "concurrency", [](Options& o) -> auto& { return o.load.concurrency; },
+      "Requests under way; with --request-rate at most so many (4096 unless given).",
+      config::Range(1, 65536));
+  schema.Add(
+      "request_rate", [](Options& o) -> auto& { return o.load.request_rate; },
+      "Requests a second with exponential gaps; 0 sends when an answer came.",
+      config::Range(0, 1e6));
+  schema.Add(
+      "num_warmup", [](Options& o) -> auto& { return o.load.num_warmup; },
+      "Requests before the measurement, not counted.", config::AtLeast(0));
+  schema.Add(
+      "timeout_ms", [](Options& o) -> auto& { return o.load.timeout_ms; },
+      "A request that lasts longer is given up and counted as an error.", config::AtLeast(1));
+  schema.Section("Requests");
+  schema.Add(
+      "input", [](Options& o) -> auto& { return o.input; },
+      "Send text or token ids; auto sends ids to the model tensorrt_llm.",
+      config::OneOf({"auto", "text", "ids"}));
+  schema.Add(
+      "prompts", [](Options& o) -> auto& { return o.prompts; },
+      "File with a prompt a line, text or a JSON object with text_input or input_ids and "
+      "max_tokens; read round and round.");
+  schema.Add(
+      "input_len", [](Options& o) -> auto& { return o.input_len; },
+      "Without --prompts: token ids, or words, of each prompt.", config::AtLeast(1));
+  schema.Add(
+      "output_len", [](Options& o) -> auto& { return o.output_len; },
+      "Tokens asked for where a prompt does not say.", config::AtLeast(1));
+  schema.Add(
+      "ignore_end", [](Options& o) -> auto& { return o.load.ignore_end; },
+      "Ask for all tokens, past the model's end token.");
+  schema.Add(
+      "vocab_size", [](Options& o) -> auto& { return o.vocab_size; },
+      "Random token ids are below this.", config::AtLeast(2));
+  schema.Add(
+      "seed", [](Options& o) -> auto& { return o.load.seed; }, "Of prompts and arrivals.",
+      config::AtLeast(0));
+  schema.Section("Report");
+  schema.Add(
+      "json", [](Options& o) -> auto& { return o.json; },
+      "File for the report as JSON; - is standard output, instead of the table.");
+  return schema;
+}
+
+// Port 8000, or 8001 of gRPC, unless given.
+Status ParseAddress(std::string text, bench::LoadOptions& load) {
+  if (text.starts_with("http://")) text.erase(0, 7);
+  while (text.ends_with('/')) text.pop_back();
+  const size_t colon = text.rfind(':');
+  load.host = text.substr(0, colon);
+  load.port = load.protocol == LoadProtocol::kGrpcStream ? 8001 : 8000;
+  if (colon == std::string::npos) return Status::Ok();
+  const char* end = text.data() + text.size();
+  const auto [next, error] = std::from_chars(text.data() + colon + 1, end, load.port);
+  if (error != std::errc() || next != end || load.port < 1 || load.port > 65535)
+    return InvalidArgument("address: got '" + text + "', needs HOST or HOST:PORT");
+  return Status::Ok();
+}
+
+Result<LoadPrompt> ParsePrompt(const std::string& line, const Options& options, bool wants_ids) {
+  LoadPrompt prompt{.text = line, .ids = {}, .output_len = options.output_len};
+  if (line.starts_with('{')) {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object()) return InvalidArgument("not a JSON object");
+    prompt.text.clear();
+    for (const auto& [key, value] : json.items()) {
+      if (key == "text_input" && value.is_string())
+        prompt.text = value.get<std::string>();
+      else if (key == "max_tokens" && value.is_number_integer() && value.get<int64_t>() > 0)
+        prompt.output_len = value.get<int>();
+      else if (key == "input_ids" && value.is_array() &&
+               std::all_of(value.begin(), value.end(),
+                           [](const auto& id) { return id.is_number_integer(); }))
+        prompt.ids = value.get<std::vector<int32_t>>();
+      else
+        return InvalidArgument("'" + key +
+                               "': known are text_input (text), input_ids (integers) and "
+                               "max_tokens (above 0)");
+    }
+  }
+  if (wants_ids == prompt.ids.empty())
+    return InvalidArgument(wants_ids ? "needs input_ids for this model"
+                                     : "needs text_input for this model");
+  return prompt;
+}
+
+Result<std::vector<LoadPrompt>> ReadPrompts(const Options& options, bool wants_ids) {
+  std::ifstream file(options.prompts);
+  if (!file) return NotFound("--prompts: cannot open '" + options.prompts + "'");
+  std::vector<LoadPrompt> prompts;
+  std::string line;
+  for (int64_t number = 1; std::getline(file, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    auto prompt = ParsePrompt(line, options, wants_ids);
+    if (!prompt.ok())
+      return prompt.status().WithPrefix(options.prompts + " line " + std::to_string(number));
+    prompts.push_back(*std::move(prompt));
+  }
+  if (prompts.empty()) return InvalidArgument("--prompts: '" + options.prompts + "' has no line");
+  return prompts;
+}
+
+// Different from each other, so that none is served from another's KV cache.
+LoadPrompt RandomPrompt(const Options& options, bool wants_ids, std::mt19937_64& random) {
+  static constexpr const char* kWords[] = {"the",   "river",  "house", "green", "walked", "and",
+                                           "seven", "under",  "light", "stone", "a",      "spoke",
+                                           "early", "garden", "to",    "winter"};
+  LoadPrompt prompt{.text = {}, .ids = {}, .output_len = options.output_len};
+  for (int i = 0; i < options.input_len; ++i) {
+    if (wants_ids)
+      prompt.ids.push_back(
+          static_cast<int32_t>(random() % static_cast<uint64_t>(options.vocab_size)));
+    else
+      prompt.text += (i > 0 ? " " : "") + std::string(kWords[random() % std::size(kWords)]);
+  }
+  return prompt;
+}
+
+Result<std::vector<LoadPrompt>> MakePrompts(const Options& options) {
+  const bool wants_ids =
+      options.input == "ids" || (options.input == "auto" && options.load.model == "tensorrt_llm");
+  const auto count =
+      static_cast<size_t>(options.num_requests) + static_cast<size_t>(options.load.num_warmup);
+  std::vector<LoadPrompt> prompts;
+  if (!options.prompts.empty()) {
+    ASSIGN_OR_RETURN(const std::vector<LoadPrompt> lines, ReadPrompts(options, wants_ids));
+    while (prompts.size() < count) prompts.push_back(lines[prompts.size() % lines.size()]);
+    return prompts;
+  }
+  std::mt19937_64 random(options.load.seed);
+  while (prompts.size() < count) prompts.push_back(RandomPrompt(options, wants_ids, random));
+  return prompts;
+}
+
+Status Run(const std::string& address, Options& options) {
+  options.load.protocol = options.protocol == "infer"      ? LoadProtocol::kInfer
+                          : options.protocol == "generate" ? LoadProtocol::kGenerate
+                          : options.protocol == "grpc"     ? LoadProtocol::kGrpcStream
+                                                           : LoadProtocol::kGenerateStream;
+  RETURN_IF_ERROR(ParseAddress(address, options.load));
+  if (options.load.request_rate > 0 && options.load.concurrency == 1)
+    options.load.concurrency = 4096;
+  ASSIGN_OR_RETURN(const std::vector<LoadPrompt> prompts, MakePrompts(options));
+  ASSIGN_OR_RETURN(const bench::LoadResult result, bench::RunLoad(options.load, prompts));
+  if (options.json != "-") std::fputs(bench::LoadReportText(options.load, result).c_str(), stdout);
+  const std::string json = bench::LoadReportJson(options.load, result);
+  if (options.json == "-")
+    std::fputs(json.c_str(), stdout);
+  else if (!options.json.empty())
+    RETURN_IF_ERROR(WriteFile(options.json, json));
+  for (const bench::RequestOutcome& outcome : result.outcomes)
+    if (outcome.error.empty()) return Status::Ok();
+  return Unavailable("no request was answered: " + result.outcomes.front().error);
+}
+
+}  // namespace
+
+int BenchLoadMain(Args args) {
+  Options options;
+  std::vector<std::string> positionals;
+  const auto parsed = ParseInto(args, kUsage, MakeSchema(), options, positionals);
+  if (!parsed.ok()) return Fail(parsed.status());
+  if (*parsed == Parsed::kHelpShown) return 0;
+  if (positionals.size() != 1)
+    return Fail(InvalidArgument("one server is needed; usage: " + kUsage.line));
+  const Status status = Run(positionals[0], options);
+  return status.ok() ? 0 : Fail(status);
+}
+
+std::vector<config::OptionInfo> BenchLoadOptionInfos() { return MakeSchema().options(); }
+
+}  // namespace inflight::tool

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// inflight chat: a conversation in the terminal with a model of this process.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+
+#include "base/log.h"
+#include "command_line.h"
+#include "commands.h"
+#include "conversation.h"
+#include "interrupt.h"
+#include "local_model.h"
+
+namespace inflight::tool {
+namespace {
+
+const Usage kUsage = {
+    "inflight chat DIR [--system TEXT]",
+    "Talks with a Hugging Face, checkpoint or engine directory in the terminal, by the model's own "
+    "chat template.\n"
+    "Ctrl-C stops the answer, Ctrl-D ends, /clear forgets the conversation. Standard input that is "
+    "no terminal is read\n"
+    "line by line, an answer to each."};
+
+struct Options {
+  LocalModelOptions model;
+  std::string system;
+  std::string template_file;
+  bool no_template = false;
+  int max_tokens = 512;
+  std::optional<double> temperature;
+  std::optional<int> top_k;
+  std::optional<double> top_p;
+  std::optional<double> min_p;
+  std::optional<double> repetition_penalty;
+  std::optional<uint32_t> seed;
+  bool verbose = false;
+};
+
+config::Schema<Options> MakeSchema() {
+  config::Schema<Options> schema;
+  schema.Section("Chat");
+  schema.Add(
+      "system", [](Options& o) -> auto& { return o.system; },
+      "Text of the system turn, where the template has one.");
+  schema.Add(
+      "chat_template", [](Options& o) -> auto& { return o.template_file; },
+      "File with a chat template, instead of the model's.");
+  schema.Add(
+      "no_template", [](Options& o) -> auto& { return o.no_template; },
+      "Continue the text of the turns as it is; for models without a chat template.",
+      config::Switch());
+  schema.Add(
+      "max_tokens", [](Options& o) -> auto& { return o.max_tokens; }, "Tokens of an answer.",
+      config::AtLeast(1));
+  schema.Add(
+      "temperature", [](Options& o) -> auto& { return o.temperature; },
+      "Randomness; takes effect with top_k or top_p.", config::AtLeast(0));
+  schema.Add(
+      "top_k", [](Options& o) -> auto& { return o.top_k; }, "Sample among so many; 0 is off.",
+      config::AtLeast(0));
+  schema.Add(
+      "top_p", [](Options& o) -> auto& { return o.top_p; },
+      "Sample among the likeliest of this sum; 0 is off.", config::Range(0, 1));
+  schema.Add(
+      "min_p", [](Options& o) -> auto& { return o.min_p; },
+      "Leave out tokens below this share of the likeliest.", config::Range(0, 1));
+  schema.Add(
+      "repetition_penalty", [](Options& o) -> auto& { return o.repetition_penalty; },
+      "Above 1 discourages tokens that occurred.", config::AtLeast(0));
+  schema.Add(
+      "seed", [](Options& o) -> auto& { return o.seed; },
+      "Of the random numbers; each turn adds its number.", config::AtLeast(0));
+  schema.Add(
+      "log_verbose", [](Options& o) -> auto& { return o.verbose; },
+      "Log what is loaded and chosen.", config::Switch());
+  schema.Section("Engine");
+  schema.Add(
+      "dtype", [](Options& o) -> auto& { return o.model.dtype; },
+      "Compute in this dtype; not for engine directories.",
+      config::OneOf({"float32", "bfloat16", "float16"}));
+  schema.Add(
+      "threads", [](Options& o) -> auto& { return o.model.num_threads; },
+      "CPU threads; default: the usable cores.", config::Range(1, 1024));
+  schema.Add(
+      "ops", [](Options& o) -> auto& { return o.model.ops; },
+      "Operator table by name, such as reference or cpu/avx2.");
+  schema.Add(
+      "kv_cache_free_memory_fraction",
+      [](Options& o) -> auto& { return o.model.executor.kv_cache_free_memory_fraction; },
+      "Share of free memory for the KV cache.", config::Range(0.001, 0.999));
+  return schema;
+}
+
+// Prints an answer as it comes and keeps its text.
+class AnswerSink : public ResponseSink {
+ public:
+  explicit AnswerSink(std::shared_ptr<const tokenizer::Tokenizer> tokenizer)
+      : detokenizer_(std::move(tokenizer), /*skip_special_tokens=*/true) {}
+
+  void OnResponse(Response response) override {
+    std::string text = detokenizer_.Append(response.output_ids);
+    if (response.is_final) text += detokenizer_.Finish();
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+    const std::lock_guard lock(mutex_);
+    text_ += text;
+    if (!response.is_final) return;
+    final_ = std::move(response);
+    wake_.notify_all();
+  }
+
+  // Waits for a while; whether the answer is complete.
+  bool WaitFor(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return wake_.wait_for(lock, time, [this] { return final_.has_value(); });
+  }
+
+  // After completion.
+  const Response& final_response() const { return *final_; }
+  std::string TakeText() { return std::move(text_); }
+
+ private:
+  tokenizer::Detokenizer detokenizer_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::string text_;
+  std::optional<Response> final_;
+};
+
+class Chat {
+ public:
+  Chat(const LocalModel& model, const Options& options, Conversation conversation)
+      : model_(model),
+        options_(options),
+        conversation_(std::move(conversation)),
+        is_terminal_(isatty(STDIN_FILENO) == 1) {
+    end_ids_ = model.engine->config.end_ids;
+    const auto eos = model.tokenizer->eos_id();  // chat models often end turns by another id
+    if (eos && std::find(end_ids_.begin(), end_ids_.end(), *eos) == end_ids_.end())
+      end_ids_.push_back(*eos);
+  }
+
+  Status Run() {
+    const InterruptScope interrupts;
+    LineReader reader;
+    for (std::string line;;) {
+      if (is_terminal_) std::fputs("> ", stdout);
+      std::fflush(stdout);
+      const LineEvent event = reader.Next(line);
+      if (event == LineEvent::kEnd) break;
+      if (event == LineEvent::kInterrupted) {
+        std::fputc('\n', stdout);
+        continue;
+      }
+      if (line.find_first_not_of(" \t") == std::string::npos) continue;
+      if (line == "/clear") {
+        conversation_.Clear();
+        continue;
+      }
+      if (Status status = Turn(line); !status.ok()) {
+        if (!is_terminal_) return status;
+        Fail(status);
+      }
+    }
+    if (is_terminal_) std::fputc('\n', stdout);
+    return Status::Ok();
+  }
+
+ private:
+  // One line and its answer. A turn that fails is not part of the conversation.
+  Status Turn(const std::string& line) {
+    conversation_.Add("user", line);
+    auto sink = std::make_shared<AnswerSink>(model_.tokenizer);
+    if (Status status = Generate(sink); !status.ok()) {
+      conversation_.RemoveLast();
+      return status;
+    }
+    conversation_.Add("assistant", sink->TakeText());
+    ++num_turns_;
+    return Status::Ok();
+  }
+
+  Status Generate(const std::shared_ptr<AnswerSink>& sink) {
+    Request request;
+    ASSIGN_OR_RETURN(request.input_ids, conversation_.Prompt(*model_.tokenizer));
+    const int max_input_len = model_.executor->limits().max_input_len;
+    if (static_cast<int>(request.input_ids.size()) > max_input_len)
+      return FailedPrecondition("the conversation has " + std::to_string(request.input_ids.size()) +
+                                " tokens, the model takes " + std::to_string(max_input_len) +
+                                "; /clear begins a new one");
+    request.max_tokens = options_.max_tokens;
+    request.streaming = true;
+    request.end_ids = end_ids_;
+    SetSampling(request.sampling);
+    ASSIGN_OR_RETURN(const RequestId id, model_.executor->Enqueue(std::move(request), sink));
+    while (!sink->WaitFor(std::chrono::milliseconds(20)))
+      if (InterruptScope::TakeFlag()) model_.executor->Cancel(id);
+    InterruptScope::TakeFlag();  // one that came with the last token
+    std::fputc('\n', stdout);
+    const Response& response = sink->final_response();
+    if (is_terminal_ && response.finish_reason == FinishReason::kLength)
+      std::fputs("[ended by --max-tokens or the model's length]\n", stdout);
+    return response.status;
+  }
+
+  void SetSampling(SamplingParams& sampling) const {
+    if (options_.temperature) sampling.temperature = static_cast<float>(*options_.temperature);
+    sampling.top_k = options_.top_k;
+    if (options_.top_p) sampling.top_p = static_cast<float>(*options_.top_p);
+    if (options_.min_p) sampling.min_p = static_cast<float>(*options_.min_p);
+    if (options_.repetition_penalty)
+      sampling.repetition_penalty = static_cast<float>(*options_.repetition_penalty);
+    if (options_.seed) sampling.seed = *options_.seed + num_turns_;
+  }
+
+  const LocalModel& model_;
+  const Options& options_;
+  Conversation conversation_;
+  const bool is_terminal_;
+  std::vector<TokenId> end_ids_;
+  uint64_t num_turns_ = 0;
+};
+
+Result<std::optional<chat_template::ModelTemplate>> LoadTemplate(const LocalModel& model,
+                                                                 const Options& options) {
+  if (options.no_template) return std::optional<chat_template::ModelTemplate>();
+  auto loaded =
+      chat_template::LoadModelTemplate(model.engine->tokenizer_dir, options.template_file);
+  if (loaded.ok()) return std::optional(*std::move(loaded));
+  if (loaded.status().code() != StatusCode::kNotFound || !options.template_file.empty())
+    return loaded.status();
+  return NotFound(loaded.status().message() +
+                  "; give one with --chat-template FILE, or continue plain text with "
+                  "--no-template");
+}
+
+Status Run(const std::string& dir, const Options& options) {
+  ASSIGN_OR_RETURN(const LocalModel model, OpenLocalModel(dir, options.model));
+  if (model.tokenizer == nullptr)
+    return FailedPrecondition(dir + ": this model directory has no tokenizer, which chat needs");
+  ASSIGN_OR_RETURN(auto model_template, LoadTemplate(model, options));
+  Chat chat(model, options, Conversation(std::move(model_template), options.system));
+  const Status status = chat.Run();
+  model.executor->Shutdown(/*drain_ms=*/0);
+  return status;
+}
+
+}  // namespace
+
+int ChatMain(Args args) {
+  Options options;
+  std::vector<std::string> positionals;
+  const auto parsed = ParseInto(args, kUsage, MakeSchema(), options, positionals);
+  if (!parsed.ok()) return Fail(parsed.status());
+  if (*parsed == Parsed::kHelpShown) return 0;
+  if (positionals.size() != 1)
+    return Fail(InvalidArgument("one model directory is needed; usage: " + kUsage.line));
+  if (options.no_template && (!options.system.empty() || !options.template_file.empty()))
+    return Fail(InvalidArgument("--no-template has no use for --system and --chat-template"));
+  logging::SetLevel(options.verbose ? logging::Level::kVerbose : logging::Level::kWarning);
+  const Status status = Run(positionals[0], options);
+  return status.ok() ? 0 : Fail(status);
+}
+
+std::vector<config::OptionInfo> ChatOptionInfos() { return MakeSchema().options(); }
+
+}  // namespace inflight::tool

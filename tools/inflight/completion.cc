@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "completion.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace inflight::tool {
+namespace {
+
+// Values of an option that can be listed.
+std::vector<std::string> Choices(const config::OptionInfo& option) {
+  std::vector<std::string> choices;
+  for (const std::string& choice : option.constraint.choices)
+    if (!choice.empty()) choices.push_back(choice);
+  if (option.type == "boolean" && !option.constraint.is_switch) choices = {"true", "false"};
+  return choices;
+}
+
+// One branch of the script: the flags, and what follows those that take a value.
+std::string CommandCase(const CommandOptions& command) {
+  std::string flags;
+  std::string listed;    // flags with choices
+  std::string unlisted;  // flags whose value is a number, a text or a file
+  for (const config::OptionInfo& option : command.options) {
+    if (!option.supported) continue;
+    flags += option.flag() + ' ';
+    if (option.constraint.is_switch) continue;
+    const std::vector<std::string> choices = Choices(option);
+    if (choices.empty())
+      unlisted += option.flag() + '|';
+    else
+      listed +=
+          fmt::format("        {}) choices=\"{}\" ;;\n", option.flag(), fmt::join(choices, " "));
+  }
+  return fmt::format(
+      "    \"{}\")\n"
+      "      flags=\"{}--config --help\"\n"
+      "      case $previous in\n"
+      "{}"
+      "        {}--config) return ;;\n"
+      "      esac ;;\n",
+      command.name, flags, listed, unlisted);
+}
+
+}  // namespace
+
+std::string BashCompletion(const std::vector<CommandOptions>& commands) {
+  std::string names;
+  std::string cases;
+  for (const CommandOptions& command : commands) {
+    if (command.name.find(' ') == std::string::npos) names += command.name + ' ';
+    cases += CommandCase(command);
+  }
+  // An empty COMPREPLY leaves the word to bash, which completes it as a file.
+  return fmt::format(
+      "# Completion of inflight for bash, made by `inflight completion bash`.\n"
+      "_inflight() {{\n"
+      "  local word=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}}\n"
+      "  local command=${{COMP_WORDS[1]}} flags= choices=\n"
+      "  COMPREPLY=()\n"
+      "  if ((COMP_CWORD == 1)); then\n"
+      "    COMPREPLY=($(compgen -W \"{}completion --help --version\" -- \"$word\"))\n"
+      "    return\n"
+      "  fi\n"
+      "  if [[ $command == bench && COMP_CWORD -gt 2 && ${{COMP_WORDS[2]}} == load ]]; then\n"
+      "    command=\"bench load\"\n"
+      "  fi\n"
+      "  case $command in\n"
+      "    completion) choices=bash ;;\n"
+      "{}"
+      "  esac\n"
+      "  if [[ -n $choices ]]; then\n"
+      "    COMPREPLY=($(compgen -W \"$choices\" -- \"$word\"))\n"
+      "  elif [[ $word == -* ]]; then\n"
+      "    COMPREPLY=($(compgen -W \"$flags\" -- \"$word\"))\n"
+      "  elif [[ $command == bench && COMP_CWORD -eq 2 ]]; then\n"
+      "    COMPREPLY=($(compgen -W load -- \"$word\") $(compgen -d -- \"$word\"))\n"
+      "  fi\n"
+      "}}\n"
+      "complete -o bashdefault -o default -F _inflight inflight\n",
+      names, cases);
+}
+
+}  // namespace inflight::tool

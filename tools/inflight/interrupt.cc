@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interrupt.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+namespace inflight::tool {
+namespace {
+
+// A signal handler reaches nothing else. The pipe wakes a reader also where the signal comes just
+// before it waits.
+std::atomic<bool> g_interrupted = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
+int g_wake_pipe[2] = {-1, -1};
+
+void OnInterrupt(int) {
+  const int error = errno;
+  g_interrupted.store(true);
+  [[maybe_unused]] const ssize_t size = write(g_wake_pipe[1], "", 1);
+  errno = error;
+}
+
+}  // namespace
+
+InterruptScope::InterruptScope() {
+  struct sigaction action {};
+  action.sa_handler = OnInterrupt;  // without SA_RESTART, so that read() returns
+  sigaction(SIGINT, &action, nullptr);
+}
+
+InterruptScope::~InterruptScope() { std::signal(SIGINT, SIG_DFL); }
+
+bool InterruptScope::TakeFlag() { return g_interrupted.exchange(false); }
+
+LineEvent LineReader::Next(std::string& line) {
+  for (;;) {
+    const size_t newline = pending_.find('\n');
+    if (newline != std::string::npos || (at_end_ && !pending_.empty())) {
+      line = pending_.substr(0, newline);
+      pending_.erase(0, newline == std::string::npos ? pending_.size() : newline + 1);
+      if (line.ends_with('\r')) line.pop_back();
+      return LineEvent::kLine;
+    }
+    if (at_end_) return LineEvent::kEnd;
+    pollfd waits[2] = {{STDIN_FILENO, POLLIN, 0}, {g_wake_pipe[0], POLLIN, 0}};
+    if (poll(waits, 2, -1) < 0 && errno != EINTR) {
+      at_end_ = true;
+      continue;
+    }
+    if (InterruptScope::TakeFlag()) {
+      pending_.clear();
+      return LineEvent::kInterrupted;
+    }
+    if (waits[0].revents == 0) continue;
+    char buffer[4096];
+    const ssize_t size = read(STDIN_FILENO, buffer, sizeof buffer);
+    if (size > 0)
+      pending_.append(buffer, static_cast<size_t>(size));
+    else if (size == 0 || errno != EINTR)
+      at_end_ = true;
+  }
+}
+
+}  // namespace inflight::tool
