@@ -32,6 +32,7 @@ class PlannedExecutor : public Executor {
   void Cancel(RequestId) override {}
   const ExecutorLimits& limits() const override { return limits_; }
   ExecutorStats stats() const override { return {}; }
+  void TakeIterationStats(std::vector<ExecutorStats>*) override {}
   bool healthy() const override { return true; }
   void Shutdown(int64_t) override {}
 

@@ -150,7 +150,7 @@ TEST(MetricsPageTest, ExecutorGaugesHaveSortedLabels) {
         "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"fraction\"," + tail + " 0.250000",
         "nv_trt_llm_runtime_memory_metrics{memory_type=\"cpu\"," + tail + " 3298534883328",
         "nv_trt_llm_general_metrics{general_type=\"timestamp\"," + tail + " 1715988519250000",
-        "# HELP nv_trt_llm_general_metrics General TRT LLM metrics",
+        std::string("# HELP nv_trt_llm_general_metrics General TRT LLM metrics"),
         "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"tokens_per\"," + tail + " 64",
         "inflight_tokens_generated_total{" + tail + " 42"}) {
     EXPECT_TRUE(HasLine(page, line)) << line << "\n" << page;
