@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <string>
 
-#include "artifact/safetensors.h"
+#include "artifact/tensor_set.h"
 #include "builder/builder.h"
 #include "paged_model.h"
 
