@@ -2,7 +2,8 @@
 """Scores the demo model on held-out questions: greedy, and an answer counts only if every character is right.
 
     python models/demo/score.py                                # with torch and transformers: 200 questions a category
-    python models/demo/score.py --write-heldout                # makes heldout.jsonl (25 a category); needs no library
+    python models/demo/score.py --write-heldout                # makes heldout.jsonl (25 a category) and heldout_text.jsonl;
+                                                               # needs no library
 
     python models/demo/score.py --write-requests requests.jsonl
     build/release/bin/inflight run models/demo --input requests.jsonl --output answers.jsonl
@@ -84,6 +85,13 @@ def quick(model, tokenizer, rows: list[dict]) -> str:
     return "exact % " + ", ".join(f"{c} {100 * right[c] // asked[c]}" for c in asked)
 
 
+def held_out_text(rows: list[dict]) -> list[dict]:
+    """What perplexity is measured over: replies after their questions, and whole stories."""
+    rng = random.Random(f"{corpus.SEED}/held-out/text")
+    told = [{"text_input": "", "expected": stories.story(rng)[0]} for _ in range(40)]
+    return [{key: row[key] for key in ("text_input", "expected")} for row in rows[::2]] + told
+
+
 def story_prompts(count: int) -> list[tuple[str, str]]:
     """Requests for stories and beginnings of stories, with the form of each."""
     rng = random.Random(f"{corpus.SEED}/stories")
@@ -143,12 +151,13 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--write-requests", type=Path, help="write heldout.jsonl for `inflight run --input` and stop")
     parser.add_argument("--answers", type=Path, help="score these answers of `inflight run` to heldout.jsonl instead")
-    parser.add_argument("--write-heldout", action="store_true", help="write heldout.jsonl and stop")
+    parser.add_argument("--write-heldout", action="store_true", help="write heldout.jsonl and heldout_text.jsonl and stop")
     args = parser.parse_args()
     heldout = HERE / "heldout.jsonl"
     if args.write_heldout:
         rows = corpus.held_out_set(25)
         write_lines(heldout, [{**row, "max_tokens": 60} for row in rows])
+        write_lines(HERE / "heldout_text.jsonl", held_out_text(rows))
     elif args.write_requests:
         write_lines(args.write_requests, [{key: row[key] for key in ("text_input", "max_tokens")} for row in read_lines(heldout)])
     elif args.answers:

@@ -139,9 +139,10 @@ class Tally {
   int64_t num_predictions_ = 0;
 };
 
-// Feeds one piece to both models in step and tallies what `other` says.
+// Feeds one piece to both models in step and tallies what `other` says of its tokens from
+// `first_scored` on.
 Status Score(SequenceModel& float32, SequenceModel& other, std::span<const TokenId> piece,
-             Tally& tally) {
+             size_t first_scored, Tally& tally) {
   const auto vocab = static_cast<size_t>(float32.engine().config.vocab_size);
   for (size_t first = 0; first + 1 < piece.size(); first += kChunk) {
     const size_t n = std::min<size_t>(kChunk, piece.size() - first);
@@ -152,23 +153,28 @@ Status Score(SequenceModel& float32, SequenceModel& other, std::span<const Token
     if (&other != &float32) {
       ASSIGN_OR_RETURN(got, other.Feed(chunk, position));
     }
-    for (size_t i = 0; i < n && first + i + 1 < piece.size(); ++i)
-      tally.Add({got + i * vocab, vocab}, {want + i * vocab, vocab}, piece[first + i + 1]);
+    for (size_t i = 0; i < n; ++i) {
+      const size_t next = first + i + 1;
+      if (next >= first_scored && next < piece.size())
+        tally.Add({got + i * vocab, vocab}, {want + i * vocab, vocab}, piece[next]);
+    }
   }
   return Status::Ok();
 }
 
 Result<Tally> ScoreAll(SequenceModel& float32, SequenceModel& other,
-                       std::span<const std::vector<TokenId>> sequences) {
+                       std::span<const ScoredText> texts) {
   const auto longest =
       static_cast<size_t>(std::min(kMaxPiece, float32.engine().limits.max_seq_len));
   Tally tally;
-  for (const std::vector<TokenId>& sequence : sequences)
-    for (std::span<const TokenId> rest = sequence; rest.size() > 1;) {
-      const size_t n = std::min(longest, rest.size());
-      RETURN_IF_ERROR(Score(float32, other, rest.first(n), tally));
-      rest = rest.subspan(n);
+  for (const ScoredText& text : texts) {
+    const std::span<const TokenId> ids = text.ids;
+    for (size_t first = 0; first + 1 < ids.size(); first += longest) {
+      const auto piece = ids.subspan(first, std::min(longest, ids.size() - first));
+      const size_t unscored = text.first_scored > first ? text.first_scored - first : 0;
+      RETURN_IF_ERROR(Score(float32, other, piece, std::max<size_t>(unscored, 1), tally));
     }
+  }
   if (tally.num_predictions() == 0)
     return InvalidArgument("the text holds no sequence of two tokens or more");
   return tally;
@@ -177,10 +183,11 @@ Result<Tally> ScoreAll(SequenceModel& float32, SequenceModel& other,
 }  // namespace
 
 std::string AccuracyReport::ToString() const {
-  std::string out = fmt::format("accuracy over {} predictions in {} sequences, computed by {}\n",
-                                num_predictions, num_sequences, ops);
-  out += fmt::format("int8: {} per output channel, activations int8 per token; the rest {}\n\n",
-                     model::QuantAlgoName(model::QuantAlgo::kW8A16), DTypeName(int8_dtype));
+  std::string out = fmt::format("accuracy over {} predictions in {} texts, computed by {}\n",
+                                num_predictions, num_texts, ops);
+  out += fmt::format(
+      "int8: {}, a scale per output channel; activations int8 per token; the rest {}\n\n",
+      model::QuantAlgoName(model::QuantAlgo::kW8A16), DTypeName(int8_dtype));
   out += "form      weights MB  perplexity   change   logit rms  logit max  same best\n";
   for (const Accuracy& form : forms)
     out += fmt::format("{:<9} {:>10.1f} {:>11.5f} {:>+7.3f} % {:>10.6f} {:>10.5f} {:>8.2f} %\n",
@@ -191,8 +198,7 @@ std::string AccuracyReport::ToString() const {
 }
 
 Result<AccuracyReport> MeasureAccuracy(const std::filesystem::path& dir, const OpenOptions& options,
-                                       std::span<const std::vector<TokenId>> sequences,
-                                       Device& device) {
+                                       std::span<const ScoredText> texts, Device& device) {
   using enum model::QuantAlgo;
   ASSIGN_OR_RETURN(const Description stored,
                    Describe(dir, {.dtype = options.dtype, .quant_algo = kNone, .limits = {}}));
@@ -203,15 +209,15 @@ Result<AccuracyReport> MeasureAccuracy(const std::filesystem::path& dir, const O
   ASSIGN_OR_RETURN(const auto float32, open(DType::kF32, kNone));
   AccuracyReport report = {.ops = float32->ops(),
                            .int8_dtype = stored.config.dtype,
-                           .num_sequences = static_cast<int64_t>(sequences.size())};
-  ASSIGN_OR_RETURN(const Tally base, ScoreAll(*float32, *float32, sequences));
+                           .num_texts = static_cast<int64_t>(texts.size())};
+  ASSIGN_OR_RETURN(const Tally base, ScoreAll(*float32, *float32, texts));
   report.num_predictions = base.num_predictions();
   report.forms.push_back(base.Finish("float32", float32->engine().weight_bytes));
   for (const auto& [name, dtype, algo] : {std::tuple{"float16", DType::kF16, kNone},
                                           {"bfloat16", DType::kBF16, kNone},
                                           {"int8", stored.config.dtype, kW8A16}}) {
     ASSIGN_OR_RETURN(const auto other, open(dtype, algo));
-    ASSIGN_OR_RETURN(const Tally tally, ScoreAll(*float32, *other, sequences));
+    ASSIGN_OR_RETURN(const Tally tally, ScoreAll(*float32, *other, texts));
     report.forms.push_back(tally.Finish(name, other->engine().weight_bytes));
   }
   return report;

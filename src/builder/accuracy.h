@@ -13,7 +13,14 @@
 
 namespace inflight::builder {
 
-// Of one stored form, over every position that has a next token.
+// A text to measure over. Tokens before `first_scored` are read and not scored: the question before
+// a reply.
+struct ScoredText {
+  std::vector<TokenId> ids;
+  size_t first_scored = 1;
+};
+
+// Of one stored form, over the positions whose next token is scored.
 struct Accuracy {
   std::string name;  // "float32", "float16", "bfloat16", "int8"
   uint64_t weight_bytes = 0;
@@ -26,19 +33,18 @@ struct Accuracy {
 struct AccuracyReport {
   std::string ops;                 // table of operators that computed it
   DType int8_dtype = DType::kF32;  // of the int8 form's embeddings, head and KV cache
-  int64_t num_sequences = 0;
+  int64_t num_texts = 0;
   int64_t num_predictions = 0;
   std::vector<Accuracy> forms;  // float32 first
 
   std::string ToString() const;  // a small table, for people
 };
 
-// Opens the model in each form, float32 beside one other at a time, and feeds every sequence alone,
+// Opens the model in each form, float32 beside one other at a time, and feeds every text alone,
 // cut into pieces of at most kMaxPiece tokens that do not see each other. The same numbers on every
 // run of one machine. kFailedPrecondition if the weights are quantised already.
 inline constexpr int kMaxPiece = 512;
 Result<AccuracyReport> MeasureAccuracy(const std::filesystem::path& dir, const OpenOptions& options,
-                                       std::span<const std::vector<TokenId>> sequences,
-                                       Device& device);
+                                       std::span<const ScoredText> texts, Device& device);
 
 }  // namespace inflight::builder

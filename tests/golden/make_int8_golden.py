@@ -13,7 +13,7 @@ rounded per token (1.9.2: scale = amax / 127), which is what the CPU computes.
                             logits_P [prompt_len, vocab] float32   weights and activations int8
                             weight_only_P, the same shape          weights int8, activations float: what a backend that
                                                                    does not round activations computes
-    int8/demo_perplexity.json   of models/demo over its heldout.jsonl, in each of these forms
+    int8/demo_perplexity.json   of the replies and stories in models/demo/heldout_text.jsonl, in each of these forms
 
 A rounded activation is only a fair test if float32 cannot round it the other way: prompts are drawn until no activation
 lies within MIN_MARGIN of the middle between two integers, a hundred times what float32 sums of this size are off.
@@ -36,21 +36,30 @@ MAX_FLOAT32_ERROR = 1e-4
 MAX_DRAWS = 3000
 
 
-class Rounding:
-    """How the linears of the layers compute; counts how near an activation came to a tie."""
+def rounded_weights(weights: dict) -> dict:
+    """Weights of the layers' linears as int8 and a scale per output channel stand for them."""
+    result = dict(weights)
+    for name, value in weights.items():
+        if not name.endswith(("_proj.weight", ".c_attn.weight", ".c_proj.weight", ".c_fc.weight")):
+            continue
+        rows = (value.T if ".c_" in name else value).astype(np.float32)  # GPT-2 stores [in, out]
+        scale = np.abs(rows).max(axis=1, keepdims=True) / np.float32(128)
+        ratio = rows / scale
+        q = np.clip(np.sign(ratio) * np.floor(np.abs(ratio) + 0.5), -128, 127)  # half away from zero
+        rows = q.astype(np.float64) * scale.astype(np.float64)
+        result[name] = rows.T if ".c_" in name else rows
+    return result
 
-    def __init__(self, weights: bool = False, activations: bool = False):
-        self.weights, self.activations = weights, activations
+
+class Rounding:
+    """Whether the linears of the layers round their activations; counts how near one came to a tie."""
+
+    def __init__(self, activations: bool = False):
+        self.activations = activations
         self.margin = 0.5
 
     def linear(self, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
         """x [tokens, in], w [out, in]."""
-        if self.weights:
-            w32 = w.astype(np.float32)
-            scale = np.abs(w32).max(axis=1, keepdims=True) / np.float32(128)
-            ratio = w32 / scale
-            q = np.clip(np.sign(ratio) * np.floor(np.abs(ratio) + 0.5), -128, 127)  # half away from zero
-            w = q.astype(np.float64) * scale.astype(np.float64)
         if self.activations:
             amax = np.abs(x).max(axis=1, keepdims=True)
             steps = x * (127 / amax)
@@ -185,22 +194,23 @@ def check(name: str, config: dict, weights: dict, forward) -> None:
 def make(name: str) -> None:
     config, weights, forward = load(DATA / name)
     check(name, config, weights, forward)
+    int8_weights = rounded_weights(weights)
     rng = np.random.default_rng(list(MODELS).index(name) + 1)
     tensors = {}
     for p, length in enumerate(PROMPT_LENGTHS):
-        for draw in range(MAX_DRAWS):
+        for _ in range(MAX_DRAWS):
             ids = rng.integers(0, config["vocab_size"], length)
-            rounding = Rounding(weights=True, activations=True)
-            logits = forward(config, weights, ids, rounding)
+            rounding = Rounding(activations=True)
+            logits = forward(config, int8_weights, ids, rounding)
             if rounding.margin >= MIN_MARGIN:
                 break
         else:
             sys.exit(f"{name}: no prompt of {length} tokens keeps clear of ties")
-        weight_only = forward(config, weights, ids, Rounding(weights=True))
+        weight_only = forward(config, int8_weights, ids, Rounding())
         exact = forward(config, weights, ids, Rounding())
         tensors |= {f"prompt_{p}": ids, f"logits_{p}": logits.astype(np.float32),
                     f"weight_only_{p}": weight_only.astype(np.float32)}
-        print(f"{name} prompt {p}: draw {draw}, margin {rounding.margin:.1e}, logits to {np.abs(exact).max():.2f}; changed by "
+        print(f"{name} prompt {p}: margin {rounding.margin:.1e}, logits to {np.abs(exact).max():.2f}; changed by "
               f"int8 weights {np.abs(weight_only - exact).max():.4f}, by activations too {np.abs(logits - exact).max():.4f}")
     save_file(tensors, OUT / f"{name}.safetensors")
 
@@ -209,17 +219,19 @@ def demo_perplexity() -> None:
     from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_file(str(DEMO / "tokenizer.json"))
     config, weights, forward = load(DEMO)
-    documents = [json.loads(line) for line in (DEMO / "heldout.jsonl").read_text().splitlines()]
-    forms = {"float32": Rounding(), "int8_weights": Rounding(weights=True),
-             "int8": Rounding(weights=True, activations=True)}
+    documents = [json.loads(line) for line in (DEMO / "heldout_text.jsonl").read_text().splitlines()]
+    int8_weights = rounded_weights(weights)
+    forms = {"float32": (weights, Rounding()), "int8_weights": (int8_weights, Rounding()),
+             "int8": (int8_weights, Rounding(activations=True))}
     surprise, count = dict.fromkeys(forms, 0.0), 0
     for document in documents:
         ids = np.array(tokenizer.encode(document["text_input"] + document["expected"]).ids)
-        count += len(ids) - 1
-        for form, rounding in forms.items():
-            probability = softmax(forward(config, weights, ids, rounding))[np.arange(len(ids) - 1), ids[1:]]
-            surprise[form] -= np.log(probability).sum()
-    result = {"num_sequences": len(documents), "num_predictions": count,
+        scored = np.arange(len(tokenizer.encode(document["text_input"]).ids), len(ids))
+        count += len(scored)
+        for form, (form_weights, rounding) in forms.items():
+            logits = forward(config, form_weights, ids, rounding)
+            surprise[form] -= np.log(softmax(logits[scored - 1])[np.arange(len(scored)), ids[scored]]).sum()
+    result = {"num_texts": len(documents), "num_predictions": count,
               **{form: float(np.exp(surprise[form] / count)) for form in forms}}
     (OUT / "demo_perplexity.json").write_text(json.dumps(result, indent=1) + "\n")
     print(result)

@@ -41,18 +41,18 @@ def report(*args):
 def test_report_gives_the_perplexities_of_a_second_implementation():
     forms, text = report("--checkpoint-dir", DEMO)
     assert list(forms) == ["float32", "float16", "bfloat16", "int8"]
-    assert f"{SECOND_IMPLEMENTATION['num_predictions']} predictions in {SECOND_IMPLEMENTATION['num_sequences']} seq" in text
+    assert f"{SECOND_IMPLEMENTATION['num_predictions']} predictions in {SECOND_IMPLEMENTATION['num_texts']} texts" in text
     exact = SECOND_IMPLEMENTATION["float32"]
     # Float32 sums against float64 ones: far below the last digit of what sixteen bits change.
     assert forms["float32"]["perplexity"] == pytest.approx(exact, rel=1e-5)
     assert forms["float16"]["perplexity"] == pytest.approx(exact, rel=1e-3)
     assert forms["bfloat16"]["perplexity"] == pytest.approx(exact, rel=5e-3)
     # The rest of the int8 form is bfloat16 here and float64 there.
-    assert forms["int8"]["perplexity"] == pytest.approx(SECOND_IMPLEMENTATION["int8"], rel=5e-3)
+    assert forms["int8"]["perplexity"] == pytest.approx(SECOND_IMPLEMENTATION["int8"], rel=1e-3)
     # What is asked of int8: within one percent of float32.
     assert forms["int8"]["perplexity"] == pytest.approx(forms["float32"]["perplexity"], rel=0.01)
     errors = [form["logit_rms"] for form in forms.values()]
-    assert errors[0] == 0 < errors[1] < errors[2] < errors[3] < 0.1
+    assert errors[0] == 0 < errors[1] < errors[2] < errors[3]
     assert forms["int8"]["same_best"] > 95
     assert forms["int8"]["weights_mb"] < 0.75 * forms["bfloat16"]["weights_mb"]
 
@@ -62,14 +62,15 @@ def test_report_is_repeatable_and_takes_any_text(tmp_path):
     text.write_text("Once upon a time, a curious fox named Luma lived in an old mill. " * 60)
     first = report("--checkpoint-dir", DEMO, "--report-text", text)
     assert first == report("--checkpoint-dir", DEMO, "--report-text", text)
-    assert "in 1 sequences" in first[1]
+    assert "in 1 texts" in first[1]
 
 
 def test_report_without_text_says_what_is_needed(int8_engine):
     done = run("build", "--report", "--checkpoint-dir", int8_engine / "ckpt", check=False)
     assert done.returncode == 1
     assert "--report-text: is needed" in done.stderr
-    done = run("build", "--report", "--checkpoint-dir", int8_engine / "ckpt", "--report-text", DEMO / "heldout.jsonl", check=False)
+    done = run("build", "--report", "--checkpoint-dir", int8_engine / "ckpt", "--report-text", DEMO / "heldout_text.jsonl",
+               check=False)
     assert done.returncode == 1
     assert "the weights are int8 already" in done.stderr
 

@@ -44,8 +44,10 @@ config::Schema<Options> MakeSchema() {
       config::Switch());
   schema.Add(
       "report_text", [](Options& o) -> auto& { return o.report_text; },
-      "Text of the report: a .jsonl file with a document a line in \"text\" or \"text_input\" and "
-      "\"expected\", or any other text; default: heldout.jsonl of checkpoint_dir.");
+      "Text of the report: a .jsonl file with a document a line in \"text\", or in \"text_input\" "
+      "(read) "
+      "and \"expected\" (scored), or any other text; default: heldout_text.jsonl of "
+      "checkpoint_dir.");
   schema.Section("Limits");
   schema.Add(
       "max_batch_size", [](Options& o) -> auto& { return o.build.limits.max_batch_size; },

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -16,31 +17,54 @@
 namespace inflight::tool {
 namespace {
 
-constexpr char kHeldOut[] = "heldout.jsonl";
+constexpr char kHeldOut[] = "heldout_text.jsonl";
 
-Result<std::string> DocumentOf(const std::string& line, const std::string& where) {
+struct Document {
+  std::string text;
+  size_t context_bytes = 0;  // that are not scored
+};
+
+Result<Document> DocumentOf(const std::string& line, const std::string& where) {
   ASSIGN_OR_RETURN(const nlohmann::json json, artifact::ParseJsonObject(line, where));
   artifact::JsonFields fields(where, json);
-  std::string text = fields.Has("text")
-                         ? fields.String("text")
-                         : fields.String("text_input") + fields.StringOr("expected", "");
+  Document document;
+  if (fields.Has("text")) {
+    document.text = fields.String("text");
+  } else {
+    document.text = fields.String("text_input");
+    document.context_bytes = document.text.size();
+    document.text += fields.String("expected");
+  }
   RETURN_IF_ERROR(fields.status());
-  return text;
+  return document;
 }
 
-Result<std::vector<std::string>> ReadDocuments(const std::filesystem::path& path) {
+Result<std::vector<Document>> ReadDocuments(const std::filesystem::path& path) {
   ASSIGN_OR_RETURN(std::string text, ReadFile(path));
-  if (path.extension() != ".jsonl") return std::vector{std::move(text)};
-  std::vector<std::string> documents;
+  if (path.extension() != ".jsonl") return std::vector{Document{std::move(text), 0}};
+  std::vector<Document> documents;
   std::istringstream in(text);
   std::string line;
   for (int number = 1; std::getline(in, line); ++number) {
     if (line.empty()) continue;
-    ASSIGN_OR_RETURN(std::string document,
+    ASSIGN_OR_RETURN(Document document,
                      DocumentOf(line, fmt::format("{}:{}", path.string(), number)));
     documents.push_back(std::move(document));
   }
   return documents;
+}
+
+// Scored from the first token on that is not the context's alone.
+Result<builder::ScoredText> Encode(const tokenizer::Tokenizer& tokenizer,
+                                   const Document& document) {
+  builder::ScoredText out;
+  ASSIGN_OR_RETURN(out.ids, tokenizer.Encode(document.text, /*add_special_tokens=*/true));
+  ASSIGN_OR_RETURN(const std::vector<TokenId> context,
+                   tokenizer.Encode(document.text.substr(0, document.context_bytes),
+                                    /*add_special_tokens=*/true));
+  const auto [end, unused] = std::ranges::mismatch(context, out.ids);
+  out.first_scored = std::max<size_t>(1, static_cast<size_t>(end - context.begin()));
+  return out;
 }
 
 }  // namespace
@@ -51,12 +75,12 @@ Status PrintAccuracy(const builder::BuildOptions& build, const std::filesystem::
   if (text_file.empty() && !FileExists(path))
     return InvalidArgument(fmt::format("--report-text: is needed: {} holds no {}",
                                        build.checkpoint_dir.string(), kHeldOut));
-  ASSIGN_OR_RETURN(const std::vector<std::string> documents, ReadDocuments(path));
+  ASSIGN_OR_RETURN(const std::vector<Document> documents, ReadDocuments(path));
   ASSIGN_OR_RETURN(const auto tokenizer, tokenizer::Tokenizer::Load(build.checkpoint_dir));
-  std::vector<std::vector<TokenId>> sequences;
-  for (const std::string& document : documents) {
-    ASSIGN_OR_RETURN(std::vector<TokenId> ids, tokenizer->Encode(document, true));
-    sequences.push_back(std::move(ids));
+  std::vector<builder::ScoredText> texts;
+  for (const Document& document : documents) {
+    ASSIGN_OR_RETURN(builder::ScoredText scored, Encode(*tokenizer, document));
+    texts.push_back(std::move(scored));
   }
   logging::SetLevel(logging::Level::kWarning);  // four loads say the same four times
   const auto device = Device::Cpu();
@@ -64,7 +88,7 @@ Status PrintAccuracy(const builder::BuildOptions& build, const std::filesystem::
       const builder::AccuracyReport report,
       builder::MeasureAccuracy(build.checkpoint_dir,
                                {.dtype = build.dtype, .quant_algo = {}, .limits = build.limits},
-                               sequences, *device));
+                               texts, *device));
   fmt::print("{}: {}", path.string(), report.ToString());
   std::fflush(stdout);
   return Status::Ok();
