@@ -125,6 +125,12 @@ class Terminal:
                 self.text += os.read(self.fd, 4096).decode(errors="replace")
         return len(self.text)
 
+    def wait_for_more(self, size):
+        end = len(self.text) + size
+        while len(self.text) < end:
+            assert select.select([self.fd], [], [], 60)[0], self.text
+            self.text += os.read(self.fd, 4096).decode(errors="replace")
+
     def send(self, data):
         os.write(self.fd, data)
 
@@ -133,14 +139,25 @@ class Terminal:
 
 
 def test_interrupt_stops_the_answer_and_end_of_input_the_program():
-    terminal = Terminal("--no-template", "--max-tokens", "100000")  # told as a story, it goes on
-    terminal.wait_for("> ")
+    terminal = Terminal("--no-template", "--max-tokens", "900", "--threads", "1")
+    at = terminal.wait_for("> ")
     terminal.send(b"Once upon a time\n")
-    at = terminal.wait_for("\n")
-    terminal.wait_for(" ", begin=at)  # the answer has begun
+    terminal.wait_for_more(len("Once upon a time\r\n") + 20)  # the echo, and the answer has begun
     terminal.send(b"\x03")
-    at = terminal.wait_for("> ", begin=at)
+    at = terminal.wait_for("\r\n> ", begin=at)
     terminal.send(b"typed but not sent\x03")  # drops the line
-    at = terminal.wait_for("> ", begin=at)
+    at = terminal.wait_for("\r\n> ", begin=at)
     terminal.send(b"\x04")
+    assert terminal.status() == 0
+
+
+def test_interrupt_right_behind_a_line_hangs_nothing():
+    """A terminal forgets at Ctrl-C what was not read yet, in both directions, whatever the program does just then."""
+    terminal = Terminal("--no-template", "--max-tokens", "3")
+    at = terminal.wait_for("> ")
+    for _ in range(20):
+        terminal.send(b"Hi\n\x03")
+        terminal.send(b"\n")  # a prompt that is not forgotten
+        at = terminal.wait_for("> ", begin=at)
+    terminal.send(b"\x04\x04")
     assert terminal.status() == 0

@@ -29,14 +29,38 @@ void OnInterrupt(int) {
 }  // namespace
 
 InterruptScope::InterruptScope() {
+  if (pipe2(g_wake_pipe, O_NONBLOCK | O_CLOEXEC) != 0) return;  // then Ctrl-C ends the program
   struct sigaction action {};
-  action.sa_handler = OnInterrupt;  // without SA_RESTART, so that read() returns
+  action.sa_handler = OnInterrupt;
+  action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
 }
 
-InterruptScope::~InterruptScope() { std::signal(SIGINT, SIG_DFL); }
+InterruptScope::~InterruptScope() {
+  std::signal(SIGINT, SIG_DFL);
+  for (int& fd : g_wake_pipe)
+    if (fd >= 0) close(std::exchange(fd, -1));
+}
 
-bool InterruptScope::TakeFlag() { return g_interrupted.exchange(false); }
+bool InterruptScope::TakeFlag() {
+  char drained[16];
+  while (read(g_wake_pipe[0], drained, sizeof drained) > 0) {
+  }
+  return g_interrupted.exchange(false);
+}
+
+// Ctrl-C makes a terminal forget what was typed, maybe between poll and read: reads must not wait.
+// A terminal opened anew is set so without touching the one that the shell has.
+LineReader::LineReader() : fd_(STDIN_FILENO) {
+  const char* terminal = isatty(STDIN_FILENO) == 1 ? ttyname(STDIN_FILENO) : nullptr;
+  if (terminal == nullptr) return;
+  const int fd = open(terminal, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (fd >= 0) fd_ = fd;
+}
+
+LineReader::~LineReader() {
+  if (fd_ != STDIN_FILENO) close(fd_);
+}
 
 LineEvent LineReader::Next(std::string& line) {
   for (;;) {
@@ -48,7 +72,7 @@ LineEvent LineReader::Next(std::string& line) {
       return LineEvent::kLine;
     }
     if (at_end_) return LineEvent::kEnd;
-    pollfd waits[2] = {{STDIN_FILENO, POLLIN, 0}, {g_wake_pipe[0], POLLIN, 0}};
+    pollfd waits[2] = {{fd_, POLLIN, 0}, {g_wake_pipe[0], POLLIN, 0}};
     if (poll(waits, 2, -1) < 0 && errno != EINTR) {
       at_end_ = true;
       continue;
@@ -59,10 +83,10 @@ LineEvent LineReader::Next(std::string& line) {
     }
     if (waits[0].revents == 0) continue;
     char buffer[4096];
-    const ssize_t size = read(STDIN_FILENO, buffer, sizeof buffer);
+    const ssize_t size = read(fd_, buffer, sizeof buffer);
     if (size > 0)
       pending_.append(buffer, static_cast<size_t>(size));
-    else if (size == 0 || errno != EINTR)
+    else if (size == 0 || (errno != EINTR && errno != EAGAIN))
       at_end_ = true;
   }
 }

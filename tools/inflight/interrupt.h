@@ -23,10 +23,16 @@ enum class LineEvent { kLine, kInterrupted, kEnd };
 // Lines of standard input, read without stdio, which would not see an interrupt.
 class LineReader {
  public:
+  LineReader();
+  ~LineReader();
+  LineReader(const LineReader&) = delete;
+  LineReader& operator=(const LineReader&) = delete;
+
   // kInterrupted drops what was typed of the line. The last line may lack its newline.
   LineEvent Next(std::string& line);
 
  private:
+  int fd_;
   std::string pending_;
   bool at_end_ = false;
 };
