@@ -25,6 +25,7 @@ MAX_SEQ_LEN = 1024  # of the demo model
 LONG = 900  # tokens that are never waited for
 WORDS = "the a robot fox river garden old small walked found who lives Question: Answer: 12+30".split()  # noqa: SIM905
 QUEUE_FULL = "Maximum queue size"
+NOT_SENT = "Internal error from Core"
 FULL_BACKOFF_S = 1.0  # mean
 REQUEST_TIMEOUT_S = 300
 
@@ -371,8 +372,8 @@ class Clients:
             if not end.is_canceled:
                 raise
         except grpc.aio.AioRpcError as e:
-            # A deadline that comes while a message is being sent is reported as a failure to send.
-            if timeout_s is None or grpc.StatusCode.DEADLINE_EXCEEDED not in (e.code(), await call.code()):
+            # A deadline that comes while a message is being sent is reported as the client's own failure to send.
+            if timeout_s is None or (e.code() != grpc.StatusCode.DEADLINE_EXCEEDED and e.details() != NOT_SENT):
                 raise
             end.is_canceled = not end.is_over
         to_send.put_nowait(None)

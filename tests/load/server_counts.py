@@ -58,7 +58,8 @@ def wait_until_idle(server, timeout_s=60):
 def differences(before, after, tally):
     """Every number of the server that is not what the clients counted, as text; empty when all are equal.
 
-    Requests whose clients do not know whether they were taken (`unknown`) may be missing or be among the cancelled ones.
+    Requests whose clients do not know whether they were taken (`unknown`) may be missing, or be among the cancelled or
+    rejected ones.
     """
     wrong = []
 
@@ -80,9 +81,11 @@ def differences(before, after, tally):
         expect(f"{name} of the LLM", delta(name, "tensorrt_llm"), ended["success"])
         expect(f"{name} of the ensemble", delta(name, "ensemble"), in_ensemble["success"])
     for end, reason in FAILURES.items():
-        high = ended[end] + unknown if end == "canceled" else None
+        high = None if end == "backend" else ended[end] + unknown
         expect(f"{reason} failures of the LLM", failures("tensorrt_llm", reason), ended[end], high)
         expect(f"{reason} failures of the ensemble", failures("ensemble", reason), 0)
+    failed = sum(ended[end] for end in FAILURES)
+    expect("failures of the LLM", sum(failures("tensorrt_llm", reason) for reason in FAILURES.values()), failed, failed + unknown)
     failed_in_ensemble = sum(in_ensemble[end] for end in FAILURES)
     expect(
         "OTHER failures of the ensemble", failures("ensemble", "OTHER"),
