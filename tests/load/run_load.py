@@ -25,6 +25,7 @@ from live_server import DEMO, start_server
 RSS_PERIOD_S = 30
 # The KV cache was planned at load, but its pages become resident as blocks are used for the first time.
 WARM_UP_SHARE = 0.5
+MIN_RSS_S = 180
 # A reading may exceed the first one after the warm-up by as much: allocators keep what peaks needed.
 RSS_SLACK = 0.02
 RSS_SLACK_BYTES = 4 << 20
@@ -56,6 +57,9 @@ async def run(server, args, readings):
 
 def grown(readings):
     """What is wrong with the memory, as text."""
+    if readings[-1][0] < MIN_RSS_S:
+        print(f"memory is not judged: the run was shorter than {MIN_RSS_S} s")
+        return []
     warm = [rss for at, rss in readings if at >= WARM_UP_SHARE * readings[-1][0] - RSS_PERIOD_S / 2]
     if len(warm) < 2:
         return []
