@@ -12,33 +12,70 @@
 namespace inflight::artifact {
 namespace {
 
-constexpr int64_t kMaxRanks = 1 << 20;
-
-Status CheckMapping(const std::string& where, const nlohmann::json& config) {
-  JsonFields fields(where, config);
-  const nlohmann::json* mapping = fields.Find("mapping");
-  if (mapping == nullptr) return Status::Ok();
-  JsonFields ranks(where + ": mapping", *mapping);
-  for (const char* name : {"world_size", "tp_size", "pp_size", "cp_size"}) {
-    const int64_t size = ranks.IntOr(name, 1, 1, kMaxRanks);
-    if (size != 1)
-      return Unimplemented(
-          fmt::format("{}: mapping: {}: got {}, only 1 is built for now; convert "
-                      "the model with --tp-size 1 --pp-size 1",
-                      where, name, size));
-  }
-  return ranks.status();
-}
+constexpr int64_t kMaxRanks = 1 << 12;  // in each direction
 
 }  // namespace
 
-Result<TensorSet> OpenCheckpointTensors(const std::filesystem::path& dir,
-                                        const nlohmann::json& config) {
-  RETURN_IF_ERROR(CheckMapping((dir / kConfigFile).string(), config));
-  if (FileExists(dir / "rank1.safetensors"))
-    return InvalidArgument(fmt::format(
-        "{}: holds rank1.safetensors, config.json's mapping says one rank", dir.string()));
-  return TensorSet::OpenFile(dir / kRankFile);
+std::string RankFileName(int rank) { return fmt::format("rank{}.safetensors", rank); }
+
+Result<RankMapping> ReadMapping(const nlohmann::json& config, const std::string& where) {
+  JsonFields fields(where, config);
+  const nlohmann::json* object = fields.Find("mapping");
+  if (object == nullptr) return RankMapping{};
+  JsonFields ranks(where + ": mapping", *object);
+  RankMapping mapping{.tp_size = static_cast<int>(ranks.IntOr("tp_size", 1, 1, kMaxRanks)),
+                      .pp_size = static_cast<int>(ranks.IntOr("pp_size", 1, 1, kMaxRanks))};
+  const int64_t cp_size = ranks.IntOr("cp_size", 1, 1, kMaxRanks);
+  const int64_t world_size =
+      ranks.IntOr("world_size", mapping.num_ranks() * cp_size, 1, kMaxRanks * kMaxRanks);
+  RETURN_IF_ERROR(ranks.status());
+  if (cp_size != 1)
+    return Unimplemented(
+        fmt::format("{}: cp_size: got {}, context parallelism is not built; convert with cp_size 1",
+                    ranks.where(), cp_size));
+  if (world_size != mapping.num_ranks())
+    return InvalidArgument(fmt::format("{}: world_size: got {}, tp_size {} * pp_size {} is needed",
+                                       ranks.where(), world_size, mapping.tp_size,
+                                       mapping.pp_size));
+  return mapping;
+}
+
+nlohmann::json MappingToJson(const RankMapping& mapping) {
+  return {{"world_size", mapping.num_ranks()},
+          {"tp_size", mapping.tp_size},
+          {"pp_size", mapping.pp_size},
+          {"cp_size", 1},
+          {"gpus_per_node", 8}};
+}
+
+Result<std::vector<TensorSet>> OpenRankFiles(const std::filesystem::path& dir,
+                                             const RankMapping& mapping) {
+  const auto counted = [&] {
+    return fmt::format("config.json's mapping has {} ranks (tp_size {} * pp_size {})",
+                       mapping.num_ranks(), mapping.tp_size, mapping.pp_size);
+  };
+  if (const std::string next = RankFileName(mapping.num_ranks()); FileExists(dir / next))
+    return InvalidArgument(fmt::format("{}: holds {}, {}", dir.string(), next, counted()));
+  std::vector<TensorSet> files;
+  for (int rank = 0; rank < mapping.num_ranks(); ++rank) {
+    const std::filesystem::path path = dir / RankFileName(rank);
+    if (!FileExists(path))
+      return NotFound(
+          fmt::format("{}: {} is missing, {}", dir.string(), path.filename().string(), counted()));
+    ASSIGN_OR_RETURN(TensorSet file, TensorSet::OpenFile(path));
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+Status RemoveFurtherRankFiles(const std::filesystem::path& dir, int num_ranks) {
+  for (int rank = num_ranks;; ++rank) {
+    std::error_code error;
+    const std::filesystem::path path = dir / RankFileName(rank);
+    if (!std::filesystem::remove(path, error))
+      return error ? Internal(fmt::format("{}: cannot remove: {}", path.string(), error.message()))
+                   : Status::Ok();
+  }
 }
 
 Status CreateDirectory(const std::filesystem::path& dir) {

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "artifact/tensor_set.h"
@@ -11,13 +12,31 @@
 namespace inflight::artifact {
 
 inline constexpr char kConfigFile[] = "config.json";
-inline constexpr char kRankFile[] = "rank0.safetensors";
 inline constexpr char kEngineFile[] = "rank0.engine";
 
-// The tensors of a checkpoint of one rank. More ranks, or a config.mapping that says so, are
-// kUnimplemented.
-Result<TensorSet> OpenCheckpointTensors(const std::filesystem::path& dir,
-                                        const nlohmann::json& config);
+// How many ranks a checkpoint is split over. File r belongs to rank r = pp_rank * tp_size +
+// tp_rank.
+struct RankMapping {
+  int tp_size = 1;
+  int pp_size = 1;
+
+  int num_ranks() const { return tp_size * pp_size; }
+  int rank(int pp_rank, int tp_rank) const { return pp_rank * tp_size + tp_rank; }
+};
+
+std::string RankFileName(int rank);  // "rank3.safetensors"
+
+// "mapping" of a checkpoint's config.json, one rank where it is absent. kInvalidArgument if
+// world_size is not their product; context parallelism (cp_size) is kUnimplemented.
+Result<RankMapping> ReadMapping(const nlohmann::json& config, const std::string& where);
+nlohmann::json MappingToJson(const RankMapping& mapping);
+
+// The tensors of each rank. A missing file is kNotFound, one too many kInvalidArgument.
+Result<std::vector<TensorSet>> OpenRankFiles(const std::filesystem::path& dir,
+                                             const RankMapping& mapping);
+
+// Removes rank files that a checkpoint of `num_ranks` ranks does not have and an earlier one left.
+Status RemoveFurtherRankFiles(const std::filesystem::path& dir, int num_ranks);
 
 // Creates `dir` if need be and checks that it is a directory.
 Status CreateDirectory(const std::filesystem::path& dir);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "artifact/checkpoint.h"
+#include "artifact/safetensors.h"
 #include "artifact/test_files.h"
 
 namespace inflight::artifact {
@@ -64,17 +65,43 @@ TEST(JsonFields, TextThatIsNoObjectIsAnError) {
 
 class CheckpointTest : public FileTest {};
 
-TEST_F(CheckpointTest, MoreThanOneRankIsRefusedByName) {
-  const nlohmann::json config = {{"mapping", {{"tp_size", 2}}}};
-  const Status status = OpenCheckpointTensors(dir(), config).status();
-  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(status.message(), HasSubstr("mapping: tp_size: got 2, only 1"));
+TEST_F(CheckpointTest, MappingIsReadAndChecked) {
+  const auto read = [](nlohmann::json mapping) {
+    return ReadMapping({{"mapping", std::move(mapping)}}, "config.json");
+  };
+  EXPECT_EQ(ReadMapping(nlohmann::json::object(), "f")->num_ranks(), 1);
+  const auto mapping =
+      read({{"world_size", 8}, {"tp_size", 4}, {"pp_size", 2}, {"gpus_per_node", 8}});
+  ASSERT_TRUE(mapping.ok()) << mapping.status().ToString();
+  EXPECT_EQ(mapping->num_ranks(), 8);
+  EXPECT_EQ(mapping->rank(/*pp_rank=*/1, /*tp_rank=*/2), 6);
+  EXPECT_EQ(read({{"world_size", 2}, {"tp_size", 2}})->pp_size, 1);
+  EXPECT_THAT(read({{"world_size", 4}, {"tp_size", 2}}).status().message(),
+              HasSubstr("mapping: world_size: got 4, tp_size 2 * pp_size 1 is needed"));
+  const Status context = read({{"world_size", 2}, {"cp_size", 2}}).status();
+  EXPECT_EQ(context.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(context.message(), HasSubstr("cp_size: got 2"));
+  EXPECT_FALSE(read({{"tp_size", 0}}).ok());
 }
 
-TEST_F(CheckpointTest, MissingTensorFileIsNamed) {
-  const Status status = OpenCheckpointTensors(dir(), nlohmann::json::object()).status();
-  EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  EXPECT_THAT(status.message(), HasSubstr("rank0.safetensors"));
+TEST_F(CheckpointTest, AsManyFilesAsRanksAreNeeded) {
+  const RankMapping two{.tp_size = 2};
+  const auto write = [&](int rank) {
+    auto writer = SafetensorsWriter::Create(dir() / RankFileName(rank), {});
+    ASSERT_TRUE(writer.ok() && writer->Finish().ok());
+  };
+  EXPECT_EQ(OpenRankFiles(dir(), two).status().code(), StatusCode::kNotFound);
+  write(0);
+  const Status missing = OpenRankFiles(dir(), two).status();
+  EXPECT_EQ(missing.code(), StatusCode::kNotFound);
+  EXPECT_THAT(missing.message(), HasSubstr("rank1.safetensors is missing, config.json's mapping "
+                                           "has 2 ranks (tp_size 2 * pp_size 1)"));
+  write(1);
+  EXPECT_EQ(OpenRankFiles(dir(), two)->size(), 2U);
+  write(2);
+  EXPECT_THAT(OpenRankFiles(dir(), two).status().message(), HasSubstr("holds rank2.safetensors"));
+  ASSERT_TRUE(RemoveFurtherRankFiles(dir(), 2).ok());
+  EXPECT_EQ(OpenRankFiles(dir(), two)->size(), 2U);
 }
 
 TEST_F(CheckpointTest, DirectoriesThatCannotBeMadeAreErrors) {

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoint or Hugging Face directory -> engine, on disk or in memory.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "artifact/checkpoint.h"
 #include "artifact/engine_file.h"
+#include "base/log.h"
 #include "builder/builder.h"
 #include "builder/engine_memory.h"
+#include "builder/merge.h"
 #include "builder/model_files.h"
 #include "builder/pack.h"
 #include "builder/weight_source.h"
@@ -21,7 +25,7 @@ using model::WeightSlot;
 
 // Holds one packed tensor at a time, so that building needs no second copy of the model.
 Status WriteEngineFile(const WeightSource& source, const std::filesystem::path& path,
-                       const Progress& progress) {
+                       Device& device, const Progress& progress) {
   const model::ModelConfig& config = source.config;
   model::DecoderWeights unused;
   const std::vector<WeightSlot> slots = model::WeightSlots(config, unused);
@@ -40,33 +44,61 @@ Status WriteEngineFile(const WeightSource& source, const std::filesystem::path& 
   const std::vector<artifact::EngineTensor> sizes = tensors;
   ASSIGN_OR_RETURN(auto writer,
                    artifact::EngineFileWriter::Create(path, "cpu", std::move(tensors)));
-  const std::unique_ptr<Device> device = Device::Cpu();
-  ASSIGN_OR_RETURN(const Buffer packed, Buffer::Allocate(*device, "packed tensor", largest));
+  ASSIGN_OR_RETURN(const Buffer packed, Buffer::Allocate(device, "packed tensor", largest));
   uint64_t done = 0;
   for (size_t i = 0; i < slots.size(); ++i) {
     if (progress) progress(static_cast<double>(done) / static_cast<double>(total), slots[i].name);
-    PackSlot(source, slots[i], device->cpu_pool(), packed.data());
+    PackSlot(source, slots[i], device.cpu_pool(), packed.data());
     RETURN_IF_ERROR(writer.Write(i, {packed.data(), sizes[i].num_bytes}));
     done += sizes[i].num_bytes;
   }
   return writer.Finish();
 }
 
+// spec/engine.md 2.1: the sizes must equal the checkpoint's.
+Status CheckMapping(const WeightSource& source, const BuildOptions& options) {
+  const auto check = [&](const char* name, std::optional<int> asked, int found,
+                         const char* parallelism) {
+    if (asked.value_or(found) == found) return Status::Ok();
+    return InvalidArgument(
+        fmt::format("{}: got {}, {} has {} ({} parallelism mismatch); convert it with {} {}, or "
+                    "leave the option out",
+                    name, *asked, source.where, found, parallelism, name, *asked));
+  };
+  RETURN_IF_ERROR(check("tp_size", options.tp_size, source.ranks.tp_size, "tensor"));
+  return check("pp_size", options.pp_size, source.ranks.pp_size, "pipeline");
+}
+
 }  // namespace
 
 Status Build(const BuildOptions& options, const Progress& progress) {
   RETURN_IF_ERROR(CheckDistinct(options.checkpoint_dir, options.output_dir));
+  if (!options.tokenizer_dir.empty() && TokenizerDir(options.tokenizer_dir).empty())
+    return NotFound(fmt::format("tokenizer_dir: got {}, no tokenizer's files are in it",
+                                options.tokenizer_dir.string()));
   ASSIGN_OR_RETURN(const auto source,
                    OpenWeightSource(options.checkpoint_dir, options.dtype, options.quant_algo));
+  RETURN_IF_ERROR(CheckMapping(*source, options));
   ASSIGN_OR_RETURN(const model::EngineLimits limits,
                    model::ResolveLimits(source->config, options.limits));
+  const std::unique_ptr<Device> device = Device::Cpu();
+  RETURN_IF_ERROR(CheckCopies(*source, device->cpu_pool()));
+  if (options.dry_run) return Status::Ok();
   RETURN_IF_ERROR(artifact::CreateDirectory(options.output_dir));
-  RETURN_IF_ERROR(WriteEngineFile(*source, options.output_dir / artifact::kEngineFile, progress));
+  RETURN_IF_ERROR(
+      WriteEngineFile(*source, options.output_dir / artifact::kEngineFile, *device, progress));
   RETURN_IF_ERROR(CopyModelFiles(options.checkpoint_dir, options.output_dir));
+  if (!options.tokenizer_dir.empty())
+    RETURN_IF_ERROR(CopyModelFiles(options.tokenizer_dir, options.output_dir));
+  if (TokenizerDir(options.output_dir).empty())
+    logging::Warning("the engine has no tokenizer; name one with tokenizer_dir",
+                     {{"path", options.output_dir.string()}});
   // Last, because it is what makes the directory an engine.
+  nlohmann::json pretrained_config = model::ConfigToCheckpoint(source->config);
+  if (source->further_config) pretrained_config.update(*source->further_config);
   RETURN_IF_ERROR(artifact::WriteConfig(
       options.output_dir, {{"version", kVersion},
-                           {"pretrained_config", model::ConfigToCheckpoint(source->config)},
+                           {"pretrained_config", std::move(pretrained_config)},
                            {"build_config", model::LimitsToJson(source->config, limits)}}));
   if (progress) progress(1.0, "done");
   return Status::Ok();
@@ -81,6 +113,7 @@ Result<std::shared_ptr<const model::Engine>> Open(const std::filesystem::path& d
   ASSIGN_OR_RETURN(
       const model::EngineLimits limits,
       model::ResolveLimits(source->config, options.limits.value_or(model::EngineLimits{})));
+  RETURN_IF_ERROR(CheckCopies(*source, device.cpu_pool()));
   return MakeEngine(
       {.config = source->config, .limits = limits, .tokenizer_dir = TokenizerDir(dir)}, device,
       [&](const WeightSlot& slot, std::byte* target) {

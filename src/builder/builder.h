@@ -33,8 +33,12 @@ struct ConvertOptions {
   std::string dtype = "auto";  // auto | float32 | bfloat16 | float16; auto = the model's
                                // torch_dtype (spec/engine.md 1.2)
   model::QuantAlgo quant_algo = model::QuantAlgo::kNone;
-  int tp_size = 1;  // > 1 is refused for now
-  int pp_size = 1;  // > 1 is refused for now
+  int tp_size = 1;  // tensor-parallel ranks
+  int pp_size = 1;  // pipeline stages; layers that are left over go to the first ones
+  bool use_parallel_embedding = false;  // split the embedding table over the tensor-parallel ranks
+  int embedding_sharding_dim = 0;       // along the vocabulary (0) or the hidden size (1)
+  std::optional<bool> use_embedding_sharing;  // store a tied table once; default: where it can be
+  bool save_config_only = false;              // write config.json without weights
 };
 Status Convert(const ConvertOptions& options, const Progress& progress = {});
 
@@ -44,6 +48,10 @@ struct BuildOptions {
   std::optional<DType> dtype;                  // default: the checkpoint's
   std::optional<model::QuantAlgo> quant_algo;  // default: the checkpoint's
   model::EngineLimits limits;
+  std::filesystem::path tokenizer_dir;  // of the tokenizer's files; empty = checkpoint_dir
+  std::optional<int> tp_size;           // that the checkpoint is expected to have
+  std::optional<int> pp_size;           // the same
+  bool dry_run = false;                 // check, write nothing
 };
 Status Build(const BuildOptions& options, const Progress& progress = {});
 

@@ -159,14 +159,6 @@ TEST_F(BuilderTest, AutoDtypeFollowsTheRuleOfTheSpec) {
   EXPECT_THAT(ConvertTo("int4").message(), HasSubstr("dtype: got 'int4'"));
 }
 
-TEST_F(BuilderTest, MoreThanOneRankIsRefusedByName) {
-  TinyLlama().Write(hf());
-  EXPECT_THAT(Convert({.model_dir = hf(), .output_dir = checkpoint(), .tp_size = 2}).message(),
-              HasSubstr("tp_size: got 2"));
-  EXPECT_THAT(Convert({.model_dir = hf(), .output_dir = checkpoint(), .pp_size = 4}).message(),
-              HasSubstr("pp_size: got 4"));
-}
-
 TEST_F(BuilderTest, InputIsNeverOverwritten) {
   TinyLlama().Write(hf());
   EXPECT_THAT(Convert({.model_dir = hf(), .output_dir = hf() / "."}).message(),
@@ -207,12 +199,18 @@ TEST_F(BuilderTest, EndIdsComeFromGenerationConfigFirst) {
 
 TEST_F(BuilderTest, TokenizerFilesTravelAlong) {
   TinyLlama().Write(hf());
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"})
-    ASSERT_TRUE(WriteFile(hf() / name, name).ok());
+  const auto names = {"tokenizer.json",      "tokenizer_config.json",
+                      "chat_template.jinja", "special_tokens_map.json",
+                      "tokenizer.model",     "vocab.json",
+                      "merges.txt",          "added_tokens.json",
+                      "chat_template.json",  "additional_chat_templates/tool_use.jinja"};
+  std::filesystem::create_directories(hf() / "additional_chat_templates");
+  for (const char* name : names) ASSERT_TRUE(WriteFile(hf() / name, name).ok());
+  ASSERT_TRUE(WriteFile(hf() / "generation_config.json", "{}").ok());
   ASSERT_TRUE(ConvertTo("float16").ok());
   ASSERT_TRUE(Build({.checkpoint_dir = checkpoint(), .output_dir = engine(), .limits = {}}).ok());
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"})
-    EXPECT_EQ(*ReadFile(engine() / name), name);
+  for (const char* name : names) EXPECT_EQ(*ReadFile(engine() / name), name);
+  EXPECT_EQ(*ReadFile(engine() / "generation_config.json"), "{}");
   const auto opened = Open(engine(), *device_);
   ASSERT_TRUE(opened.ok()) << opened.status().ToString();
   EXPECT_EQ((*opened)->tokenizer_dir, engine());
@@ -229,6 +227,31 @@ TEST_F(BuilderTest, SentencePieceModelsTravelAlong) {
   EXPECT_EQ((*opened)->tokenizer_dir, engine());
 }
 
+// Checkpoints of upstream's converters come without a tokenizer.
+TEST_F(BuilderTest, TheTokenizerMayComeFromElsewhere) {
+  TinyLlama().Write(hf());
+  const std::filesystem::path tokenizer = dir_ / "tokenizer";
+  BuildOptions options{.checkpoint_dir = hf(), .output_dir = engine(), .limits = {}};
+  testing::internal::CaptureStderr();
+  ASSERT_TRUE(Build(options).ok());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("the engine has no tokenizer"));
+  options.tokenizer_dir = tokenizer;
+  EXPECT_THAT(Build(options).message(), HasSubstr("tokenizer_dir: got " + tokenizer.string()));
+  std::filesystem::create_directories(tokenizer);
+  ASSERT_TRUE(WriteFile(tokenizer / "tokenizer.model", "x").ok());
+  ASSERT_TRUE(Build(options).ok());
+  EXPECT_EQ((*Open(engine(), *device_))->tokenizer_dir, engine());
+}
+
+TEST_F(BuilderTest, DryRunChecksAndWritesNothing) {
+  TinyGpt2().Write(hf());
+  BuildOptions options{.checkpoint_dir = hf(), .output_dir = engine(), .dry_run = true};
+  EXPECT_TRUE(Build(options).ok());
+  EXPECT_FALSE(FileExists(engine()));
+  options.limits.max_seq_len = 21;
+  EXPECT_FALSE(Build(options).ok());
+}
+
 TEST_F(BuilderTest, DetectSaysWhatADirectoryIs) {
   TinyLlama().Write(hf());
   ASSERT_TRUE(ConvertTo("float32").ok());
@@ -242,6 +265,9 @@ TEST_F(BuilderTest, DetectSaysWhatADirectoryIs) {
   EXPECT_EQ(Detect(dir_).status().code(), StatusCode::kInvalidArgument);
   ASSERT_TRUE(WriteFile(dir_ / "config.json", R"({"builder_config": {}})").ok());
   EXPECT_THAT(Detect(dir_).status().message(), HasSubstr("before 0.8"));
+  std::filesystem::remove(dir_ / "config.json");
+  ASSERT_TRUE(WriteFile(dir_ / "config.ini", "[gpt]").ok());
+  EXPECT_THAT(Detect(dir_).status().message(), HasSubstr("convert the Hugging Face model again"));
   EXPECT_THAT(Convert({.model_dir = engine(), .output_dir = dir_ / "x"}).message(),
               HasSubstr("an engine; a Hugging Face directory is needed"));
 }

@@ -7,10 +7,12 @@
 
 #include "artifact/checkpoint.h"
 #include "artifact/safetensors.h"
+#include "base/log.h"
 #include "builder/builder.h"
 #include "builder/hf_config.h"
 #include "builder/model_files.h"
 #include "builder/quantize.h"
+#include "builder/sharding.h"
 #include "builder/weight_source.h"
 #include "model/config_json.h"
 
@@ -29,10 +31,6 @@ Result<DType> ChooseDType(const std::string& name, std::optional<DType> stored) 
 }
 
 Status CheckOptions(const ConvertOptions& options) {
-  if (options.tp_size != 1)
-    return Unimplemented(fmt::format("tp_size: got {}, only 1 is built for now", options.tp_size));
-  if (options.pp_size != 1)
-    return Unimplemented(fmt::format("pp_size: got {}, only 1 is built for now", options.pp_size));
   ASSIGN_OR_RETURN(const SourceKind kind, Detect(options.model_dir));
   if (kind != SourceKind::kHuggingFace)
     return InvalidArgument(fmt::format("model_dir: got {}, {}; a Hugging Face directory is needed",
@@ -41,42 +39,114 @@ Status CheckOptions(const ConvertOptions& options) {
   return CheckDistinct(options.model_dir, options.output_dir);
 }
 
-Status WriteTensor(const WeightSource& source, const model::WeightSlot& slot, CpuPool& pool,
-                   std::vector<std::byte>& piece, artifact::SafetensorsWriter& writer) {
-  const int64_t row_bytes = (slot.shape.rank() == 1 ? 1 : slot.shape[1]) *
-                            static_cast<int64_t>(SizeOf(CheckpointDType(source.config, slot)));
+// How the checkpoint will store the model: its sharding, and whether a tied table stands in it
+// once.
+struct Layout {
+  model::ModelConfig config;
+  Sharding sharding;
+};
+
+Result<Layout> ChooseLayout(const ConvertOptions& options, const model::ModelConfig& config) {
+  Layout layout{.config = config,
+                .sharding = {.ranks = {.tp_size = options.tp_size, .pp_size = options.pp_size},
+                             .use_parallel_embedding = options.use_parallel_embedding,
+                             .embedding_sharding_dim = options.embedding_sharding_dim}};
+  if (options.use_embedding_sharing.value_or(false) && !config.tied_embeddings)
+    return InvalidArgument(
+        "use_embedding_sharing: got true, the model's embedding and head are two tables");
+  const Status shared = CheckSharding(layout.config, layout.sharding);
+  if (config.tied_embeddings)
+    layout.config.tied_embeddings = options.use_embedding_sharing.value_or(shared.ok());
+  RETURN_IF_ERROR(CheckSharding(layout.config, layout.sharding));
+  layout.sharding.num_layers = EvenStages(config.num_layers, options.pp_size);
+  if (config.num_layers % options.pp_size != 0)
+    logging::Warning("stages are uneven; TensorRT-LLM's own tools want equal ones",
+                     {{"num_layers", config.num_layers}, {"pp_size", options.pp_size}});
+  return layout;
+}
+
+// A tensor of one rank's file and the slot that it is a shard of.
+struct RankTensor {
+  Shard shard;
+  model::WeightSlot slot;
+};
+
+// Rows past the end of the tensor are zeros.
+Status WriteRows(const WeightSource& source, const RankTensor& tensor, const RowRange& range,
+                 CpuPool& pool, std::vector<std::byte>& piece,
+                 artifact::SafetensorsWriter& writer) {
+  const Shard& shard = tensor.shard;
+  const int64_t row_bytes =
+      shard.num_columns * static_cast<int64_t>(SizeOf(CheckpointDType(source.config, tensor.slot)));
   const int64_t rows_per_piece = std::max<int64_t>(1, kPieceBytes / row_bytes);
-  for (int64_t row = 0; row < slot.shape[0]; row += rows_per_piece) {
-    const int64_t num_rows = std::min(rows_per_piece, slot.shape[0] - row);
-    piece.resize(static_cast<size_t>(num_rows * row_bytes));
-    const int64_t num_items = std::min<int64_t>(num_rows, 4 * pool.num_threads());
+  for (int64_t done = 0; done < range.num_rows; done += rows_per_piece) {
+    const int64_t first = range.row + done;
+    const int64_t num_rows = std::min(rows_per_piece, range.num_rows - done);
+    const int64_t num_stored = std::clamp<int64_t>(tensor.slot.shape[0] - first, 0, num_rows);
+    piece.assign(static_cast<size_t>(num_rows * row_bytes), std::byte{0});
+    const int64_t num_items = std::min<int64_t>(num_stored, 4 * pool.num_threads());
     pool.ParallelFor(num_items, [&](int64_t item) {
-      const int64_t begin = num_rows * item / num_items;
-      const int64_t end = num_rows * (item + 1) / num_items;
-      CopySlotRows(source, slot, row + begin, end - begin, piece.data() + begin * row_bytes);
+      const int64_t begin = num_stored * item / num_items;
+      const int64_t end = num_stored * (item + 1) / num_items;
+      CopySlotBlock(source, tensor.slot,
+                    {.row = first + begin,
+                     .num_rows = end - begin,
+                     .column = shard.column,
+                     .num_columns = shard.num_columns},
+                    piece.data() + begin * row_bytes);
     });
     RETURN_IF_ERROR(writer.Append(piece));
   }
   return Status::Ok();
 }
 
-Status WriteTensors(const WeightSource& source, const std::filesystem::path& path,
-                    const Progress& progress) {
+std::vector<std::vector<RankTensor>> TensorsOfRanks(const WeightSource& source,
+                                                    const Layout& layout) {
+  std::vector<std::vector<RankTensor>> ranks(
+      static_cast<size_t>(layout.sharding.ranks.num_ranks()));
   model::DecoderWeights unused;
-  const std::vector<model::WeightSlot> slots = model::WeightSlots(source.config, unused);
+  for (const model::WeightSlot& slot : model::WeightSlots(layout.config, unused)) {
+    model::WeightSlot from = slot;
+    if (slot.name == "lm_head.weight" && source.config.tied_embeddings)
+      from.name = "transformer.vocab_embedding.weight";  // the table once more
+    for (Shard& shard : ShardsOf(layout.config, layout.sharding, slot))
+      ranks[static_cast<size_t>(shard.rank)].push_back({std::move(shard), from});
+  }
+  return ranks;
+}
+
+Status WriteRank(const WeightSource& source, const std::vector<RankTensor>& tensors,
+                 const std::filesystem::path& path, CpuPool& pool, const Progress& progress) {
   std::vector<artifact::TensorSpec> specs;
-  for (const model::WeightSlot& slot : slots)
-    specs.push_back({slot.name, CheckpointDType(source.config, slot), slot.shape});
+  for (const RankTensor& tensor : tensors)
+    specs.push_back(
+        {tensor.shard.name, CheckpointDType(source.config, tensor.slot), tensor.shard.shape});
   ASSIGN_OR_RETURN(artifact::SafetensorsWriter writer,
                    artifact::SafetensorsWriter::Create(path, specs));
-  CpuPool pool;
   std::vector<std::byte> piece;
-  for (size_t i = 0; i < slots.size(); ++i) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const RankTensor& tensor = tensors[i];
     if (progress)
-      progress(static_cast<double>(i) / static_cast<double>(slots.size()), slots[i].name);
-    RETURN_IF_ERROR(WriteTensor(source, slots[i], pool, piece, writer));
+      progress(static_cast<double>(i) / static_cast<double>(tensors.size()), tensor.shard.name);
+    for (const RowRange& range : tensor.shard.rows)
+      RETURN_IF_ERROR(WriteRows(source, tensor, range, pool, piece, writer));
   }
   return writer.Finish();
+}
+
+Status WriteRanks(const WeightSource& source, const Layout& layout,
+                  const std::filesystem::path& dir, const Progress& progress) {
+  const auto ranks = TensorsOfRanks(source, layout);
+  CpuPool pool;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const auto report = [&](double fraction, std::string_view what) {
+      if (progress)
+        progress((static_cast<double>(rank) + fraction) / static_cast<double>(ranks.size()), what);
+    };
+    const std::string name = artifact::RankFileName(static_cast<int>(rank));
+    RETURN_IF_ERROR(WriteRank(source, ranks[rank], dir / name, pool, report));
+  }
+  return artifact::RemoveFurtherRankFiles(dir, static_cast<int>(ranks.size()));
 }
 
 }  // namespace
@@ -87,12 +157,15 @@ Status Convert(const ConvertOptions& options, const Progress& progress) {
   ASSIGN_OR_RETURN(const DType dtype, ChooseDType(options.dtype, hf.dtype));
   ASSIGN_OR_RETURN(const auto source,
                    OpenWeightSource(options.model_dir, dtype, options.quant_algo));
+  ASSIGN_OR_RETURN(const Layout layout, ChooseLayout(options, source->config));
   RETURN_IF_ERROR(artifact::CreateDirectory(options.output_dir));
-  RETURN_IF_ERROR(WriteTensors(*source, options.output_dir / artifact::kRankFile, progress));
+  if (!options.save_config_only)
+    RETURN_IF_ERROR(WriteRanks(*source, layout, options.output_dir, progress));
   RETURN_IF_ERROR(CopyModelFiles(options.model_dir, options.output_dir));
   // Last, because it is what makes the directory a checkpoint.
-  RETURN_IF_ERROR(
-      artifact::WriteConfig(options.output_dir, model::ConfigToCheckpoint(source->config)));
+  nlohmann::json config = model::ConfigToCheckpoint(layout.config);
+  WriteSharding(layout.sharding, config);
+  RETURN_IF_ERROR(artifact::WriteConfig(options.output_dir, config));
   if (progress) progress(1.0, "done");
   return Status::Ok();
 }

@@ -13,6 +13,11 @@ namespace inflight::builder {
 Result<SourceKind> Detect(const std::filesystem::path& dir) {
   const std::filesystem::path path = dir / artifact::kConfigFile;
   if (!FileExists(dir)) return NotFound(fmt::format("{}: no such directory", dir.string()));
+  if (!FileExists(path) && FileExists(dir / "config.ini"))
+    return Unimplemented(fmt::format(
+        "{}: weights as releases before 0.8 converted them (config.ini and .bin arrays) "
+        "are not read; convert the Hugging Face model again with `inflight convert`",
+        dir.string()));
   if (!FileExists(path))
     return NotFound(
         fmt::format("{}: no config.json; a Hugging Face directory, a checkpoint or an "

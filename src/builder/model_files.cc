@@ -11,29 +11,51 @@
 namespace inflight::builder {
 namespace {
 
+// Of every kind of tokenizer, its settings, chat templates in each place where they are kept, and
+// generation defaults.
 constexpr const char* kModelFiles[] = {"tokenizer.json",
                                        "tokenizer_config.json",
                                        "special_tokens_map.json",
                                        "added_tokens.json",
                                        "vocab.json",
                                        "merges.txt",
+                                       "vocab.txt",
                                        "tokenizer.model",
                                        "spiece.model",
                                        "generation_config.json",
-                                       "chat_template.jinja"};
+                                       "chat_template.jinja",
+                                       "chat_template.json"};
+constexpr char kMoreTemplates[] = "additional_chat_templates";  // a folder of NAME.jinja
+
+Status CopyFile(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::error_code error;
+  std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing, error);
+  if (error)
+    return Internal(
+        fmt::format("{}: cannot copy to {}: {}", from.string(), to.string(), error.message()));
+  return Status::Ok();
+}
+
+Status CopyTemplates(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::error_code error;
+  std::filesystem::create_directories(to, error);
+  std::filesystem::directory_iterator entry(from, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
+    if (entry->path().extension() == ".jinja")
+      RETURN_IF_ERROR(CopyFile(entry->path(), to / entry->path().filename()));
+  if (error)
+    return Internal(
+        fmt::format("{}: cannot copy to {}: {}", from.string(), to.string(), error.message()));
+  return Status::Ok();
+}
 
 }  // namespace
 
 Status CopyModelFiles(const std::filesystem::path& from, const std::filesystem::path& to) {
-  for (const char* name : kModelFiles) {
-    if (!FileExists(from / name)) continue;
-    std::error_code error;
-    std::filesystem::copy_file(from / name, to / name,
-                               std::filesystem::copy_options::overwrite_existing, error);
-    if (error)
-      return Internal(fmt::format("{}: cannot copy to {}: {}", (from / name).string(), to.string(),
-                                  error.message()));
-  }
+  for (const char* name : kModelFiles)
+    if (FileExists(from / name)) RETURN_IF_ERROR(CopyFile(from / name, to / name));
+  if (FileExists(from / kMoreTemplates))
+    RETURN_IF_ERROR(CopyTemplates(from / kMoreTemplates, to / kMoreTemplates));
   return Status::Ok();
 }
 
@@ -45,9 +67,8 @@ Status CheckDistinct(const std::filesystem::path& from, const std::filesystem::p
 }
 
 std::filesystem::path TokenizerDir(const std::filesystem::path& dir) {
-  for (const char* name : {"tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model"}) {
+  for (const char* name : {"tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model"})
     if (FileExists(dir / name)) return dir;
-  }
   return {};
 }
 

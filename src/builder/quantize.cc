@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <vector>
 
 namespace inflight::builder {
@@ -75,6 +76,21 @@ void CopySlotRows(const WeightSource& source, const WeightSlot& slot, int64_t ro
   ForEachRow(recipe, row, num_rows, dtype, [&](int64_t i, const float* from) {
     QuantizeRow(from, recipe.shape[1], values + i * recipe.shape[1]);
   });
+}
+
+void CopySlotBlock(const WeightSource& source, const WeightSlot& slot, const WeightBlock& block,
+                   void* out) {
+  const int64_t width = slot.shape.rank() == 1 ? 1 : slot.shape[1];
+  if (block.num_columns == width) return CopySlotRows(source, slot, block.row, block.num_rows, out);
+  const DType dtype = CheckpointDType(source.config, slot);
+  const WeightRecipe& recipe = source.recipes.at(slot.name);
+  if (!slot.is_quantized || IsInt8(recipe)) return CopyBlock(recipe, block, dtype, out);
+  const std::unique_ptr<int8_t[]> row = std::make_unique<int8_t[]>(static_cast<size_t>(width));
+  auto* to = static_cast<int8_t*>(out);
+  for (int64_t i = 0; i < block.num_rows; ++i, to += block.num_columns) {
+    CopySlotRows(source, slot, block.row + i, 1, row.get());
+    std::copy_n(row.get() + block.column, block.num_columns, to);
+  }
 }
 
 }  // namespace inflight::builder

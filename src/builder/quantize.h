@@ -18,7 +18,11 @@ float QuantizeRow(const float* row, int64_t size, int8_t* out);
 void CopySlotRows(const WeightSource& source, const model::WeightSlot& slot, int64_t row,
                   int64_t num_rows, void* out);
 
-// The dtype that CopySlotRows writes.
+// The same for a block, dense. Matrices are quantised by whole rows, whatever the block's columns.
+void CopySlotBlock(const WeightSource& source, const model::WeightSlot& slot,
+                   const WeightBlock& block, void* out);
+
+// The dtype that both write.
 DType CheckpointDType(const model::ModelConfig& config, const model::WeightSlot& slot);
 
 }  // namespace inflight::builder

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "base/log.h"
 
@@ -99,27 +101,28 @@ bool IsFloat(DType dtype) {
          dtype == DType::kF64;
 }
 
-// Collects recipes, what is missing and what is used.
-class RecipeMaker {
+// Finds stored tensors, and keeps what is missing and what is used.
+class TensorFinder {
  public:
-  explicit RecipeMaker(WeightSource& source) : source_(source) {}
+  explicit TensorFinder(const WeightSource& source) : source_(source), used_(source.files.size()) {}
 
-  // Rows of the parts of a stacked matrix may differ (q against k); `part_rows` lists them.
-  Status Add(const WeightSlot& slot, const std::vector<std::string>& names,
-             const std::vector<int64_t>& part_rows, bool is_transposed) {
-    WeightRecipe recipe{.shape = slot.shape, .parts = {}, .is_transposed = is_transposed};
-    for (size_t i = 0; i < names.size(); ++i) {
-      const StoredTensor* tensor = source_.tensors.Find(names[i]);
-      if (tensor == nullptr) {
-        missing_.insert(names[i]);
-        continue;
-      }
-      used_.insert(names[i]);
-      RETURN_IF_ERROR(Check(slot, *tensor, PartShape(slot.shape, part_rows[i], is_transposed)));
-      recipe.parts.push_back(tensor);
+  // Null if it is missing, which Finish reports.
+  Result<const StoredTensor*> Find(size_t file, const std::string& name, const Shape& expected,
+                                   bool may_be_int8) {
+    const StoredTensor* tensor = source_.files[file].Find(name);
+    if (tensor == nullptr) {
+      missing_.insert(Label(file, name));
+      return tensor;
     }
-    source_.recipes.emplace(slot.name, std::move(recipe));
-    return Status::Ok();
+    used_[file].insert(tensor->name);
+    if (tensor->shape != expected)
+      return InvalidArgument(fmt::format("{}: {}: expected shape {}, found {}", source_.where,
+                                         Label(file, name), expected.ToString(),
+                                         tensor->shape.ToString()));
+    if (!IsFloat(tensor->dtype))
+      return Unimplemented(fmt::format("{}: {}: dtype {}: quantised weights are not built",
+                                       source_.where, Label(file, name), DTypeName(tensor->dtype)));
+    return tensor;
   }
 
   Status Finish(const std::vector<std::string_view>& ignorable) const {
@@ -127,9 +130,10 @@ class RecipeMaker {
       return InvalidArgument(
           fmt::format("{}: Required but not provided tensors:{}", source_.where, missing_));
     std::vector<std::string> unexpected;
-    for (const StoredTensor& tensor : source_.tensors.tensors())
-      if (!used_.contains(tensor.name) && !IsIgnorable(tensor.name, ignorable))
-        unexpected.push_back(tensor.name);
+    for (size_t file = 0; file < used_.size(); ++file)
+      for (const StoredTensor& tensor : source_.files[file].tensors())
+        if (!used_[file].contains(tensor.name) && !IsIgnorable(tensor.name, ignorable))
+          unexpected.push_back(Label(file, tensor.name));
     if (!unexpected.empty())
       logging::Warning(
           "unexpected tensors are not used",
@@ -138,34 +142,21 @@ class RecipeMaker {
   }
 
  private:
-  static Shape PartShape(const Shape& shape, int64_t rows, bool is_transposed) {
-    if (shape.rank() == 1) return {rows};
-    return is_transposed ? Shape{shape[1], rows} : Shape{rows, shape[1]};
-  }
-
-  Status Check(const WeightSlot& slot, const StoredTensor& tensor, const Shape& expected) const {
-    if (tensor.shape != expected)
-      return InvalidArgument(fmt::format("{}: {}: expected shape {}, found {}", source_.where,
-                                         tensor.name, expected.ToString(),
-                                         tensor.shape.ToString()));
-    const bool is_int8 = slot.is_quantized && tensor.dtype == DType::kI8;
-    if (!IsFloat(tensor.dtype) && !is_int8)
-      return Unimplemented(fmt::format(
-          "{}: {}: dtype {}: quantised weights other than a checkpoint's with quant_algo W8A16 are "
-          "not built",
-          source_.where, tensor.name, DTypeName(tensor.dtype)));
-    return Status::Ok();
-  }
-
   static bool IsIgnorable(std::string_view name, const std::vector<std::string_view>& ends) {
     for (const std::string_view end : ends)
       if (name.ends_with(end)) return true;
     return false;
   }
 
-  WeightSource& source_;
+  std::string Label(size_t file, std::string_view name) const {
+    return source_.files.size() == 1
+               ? std::string(name)
+               : fmt::format("{}: {}", artifact::RankFileName(static_cast<int>(file)), name);
+  }
+
+  const WeightSource& source_;
   std::set<std::string> missing_;
-  std::set<std::string> used_;
+  std::vector<std::set<std::string_view>> used_;  // by file
 };
 
 // Rows that each of `num_parts` stored tensors contributes to `slot`.
@@ -184,8 +175,8 @@ std::string_view PrefixInFiles(const NameTable& table, const artifact::TensorSet
 
 }  // namespace
 
-Status MakeCheckpointRecipes(WeightSource& source) {
-  RecipeMaker maker(source);
+Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
+  TensorFinder finder(source);
   model::DecoderWeights unused;
   for (const WeightSlot& slot : model::WeightSlots(source.config, unused)) {
     // A checkpoint may leave quantising to whoever loads it (spec/engine.md 1.9.1).
@@ -193,29 +184,69 @@ Status MakeCheckpointRecipes(WeightSource& source) {
       const auto matrix = source.recipes.find(model::MatrixOfScales(slot));
       if (matrix->second.parts.empty() || !IsInt8(matrix->second)) continue;
     }
-    RETURN_IF_ERROR(maker.Add(slot, {slot.name}, {slot.shape[0]}, /*is_transposed=*/false));
+    WeightRecipe recipe{.shape = slot.shape, .parts = {}};
+    std::set<std::pair<int64_t, int64_t>> held;  // where a part begins; equal begins are copies
+    for (const Shard& shard : ShardsOf(source.config, sharding, slot)) {
+      const auto file = static_cast<size_t>(shard.rank);
+      ASSIGN_OR_RETURN(const StoredTensor* tensor,
+                       finder.Find(file, shard.name, shard.shape, slot.is_quantized));
+      if (tensor == nullptr) continue;
+      int64_t stored_row = 0;
+      for (const RowRange& range : shard.rows) {
+        const WeightPart part{.tensor = tensor,
+                              .row = range.row,
+                              .num_rows = std::min(range.num_rows, slot.shape[0] - range.row),
+                              .column = shard.column,
+                              .num_columns = shard.num_columns,
+                              .stored_row = stored_row};
+        stored_row += range.num_rows;
+        if (part.num_rows <= 0) continue;  // padding alone
+        if (held.emplace(part.row, part.column).second)
+          recipe.parts.push_back(part);
+        else
+          source.copies.push_back({slot.name, artifact::RankFileName(shard.rank), part});
+      }
+    }
+    source.recipes.emplace(slot.name, std::move(recipe));
   }
-  return maker.Finish({});
+  return finder.Finish({});
 }
 
 Status MakeHuggingFaceRecipes(WeightSource& source) {
   model::ModelConfig& config = source.config;
+  const artifact::TensorSet& tensors = source.files.front();
   const NameTable& table =
       config.position == model::PositionKind::kLearnedAbsolute ? Gpt2Names() : LlamaNames();
-  const std::string_view prefix = PrefixInFiles(table, source.tensors);
-  if (source.tensors.Find("lm_head.weight") == nullptr) config.tied_embeddings = true;
+  const std::string_view prefix = PrefixInFiles(table, tensors);
+  if (tensors.Find("lm_head.weight") == nullptr) config.tied_embeddings = true;
 
-  RecipeMaker maker(source);
+  TensorFinder finder(source);
   model::DecoderWeights unused;
   for (const WeightSlot& slot : model::WeightSlots(config, unused)) {
     const std::vector<std::string> names = StoredNames(table, prefix, slot.name);
+    const std::vector<int64_t> part_rows = PartRows(config, slot, names.size());
+    const int64_t width = slot.shape.rank() == 1 ? 1 : slot.shape[1];
     const bool is_transposed = table.has_conv1d && slot.name.starts_with(kLayers) &&
                                slot.kind == WeightSlot::Kind::kMatrix;
-    RETURN_IF_ERROR(maker.Add(slot, names, PartRows(config, slot, names.size()), is_transposed));
+    WeightRecipe recipe{.shape = slot.shape, .parts = {}};
+    int64_t row = 0;
+    for (size_t i = 0; i < names.size(); row += part_rows[i], ++i) {
+      const Shape expected = slot.shape.rank() == 1 ? Shape{part_rows[i]}
+                             : is_transposed        ? Shape{width, part_rows[i]}
+                                                    : Shape{part_rows[i], width};
+      ASSIGN_OR_RETURN(const StoredTensor* tensor,
+                       finder.Find(0, names[i], expected, /*may_be_int8=*/false));
+      recipe.parts.push_back({.tensor = tensor,
+                              .row = row,
+                              .num_rows = part_rows[i],
+                              .num_columns = width,
+                              .is_transposed = is_transposed});
+    }
+    source.recipes.emplace(slot.name, std::move(recipe));
   }
   std::vector<std::string_view> ignorable = table.ignorable;
   if (config.tied_embeddings) ignorable.emplace_back("lm_head.weight");  // the same data again
-  return maker.Finish(ignorable);
+  return finder.Finish(ignorable);
 }
 
 }  // namespace inflight::builder

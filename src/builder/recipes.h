@@ -4,14 +4,15 @@
 
 #include <vector>
 
+#include "builder/sharding.h"
 #include "builder/weight_source.h"
 
 namespace inflight::builder {
 
-// Fill `source.recipes` from `source.tensors`. Errors follow spec/engine.md 1.10: all missing
+// Fill `source.recipes` from `source.files`. Errors follow spec/engine.md 1.10: all missing
 // tensors in one message; a wrong shape with the expected and the found one. Unexpected tensors are
-// logged as one warning.
-Status MakeCheckpointRecipes(WeightSource& source);
+// logged as one warning. With several files messages name the file as well.
+Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source);
 Status MakeHuggingFaceRecipes(WeightSource& source);
 
 }  // namespace inflight::builder

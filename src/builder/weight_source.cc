@@ -2,6 +2,7 @@
 #include "builder/weight_source.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -11,9 +12,12 @@
 #include "artifact/checkpoint.h"
 #include "artifact/json_file.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "builder/builder.h"
 #include "builder/hf_config.h"
+#include "builder/merge.h"
 #include "builder/recipes.h"
+#include "builder/sharding.h"
 #include "model/config_json.h"
 
 namespace inflight::builder {
@@ -81,7 +85,8 @@ void ConvertStrided(const std::byte* from, DType from_dtype, size_t stride_bytes
 
 // The dtype of a model whose configuration does not say one: its embedding's.
 DType StoredDType(const WeightSource& source) {
-  const DType dtype = source.recipes.at("transformer.vocab_embedding.weight").parts.front()->dtype;
+  const DType dtype =
+      source.recipes.at("transformer.vocab_embedding.weight").parts.front().tensor->dtype;
   return dtype == DType::kF64 ? DType::kF32 : dtype;
 }
 
@@ -95,11 +100,28 @@ Result<std::unique_ptr<WeightSource>> OpenHuggingFace(const std::filesystem::pat
   auto source = std::make_unique<WeightSource>();
   source->where = dir.string();
   ASSIGN_OR_RETURN(HfConfig hf, ReadHfConfig(dir));
-  ASSIGN_OR_RETURN(source->tensors, artifact::TensorSet::OpenModel(dir));
+  ASSIGN_OR_RETURN(artifact::TensorSet tensors, artifact::TensorSet::OpenModel(dir));
+  source->files.push_back(std::move(tensors));
   source->config = std::move(hf.config);
   RETURN_IF_ERROR(MakeHuggingFaceRecipes(*source));
   source->config.dtype = dtype.value_or(hf.dtype.value_or(StoredDType(*source)));
   return source;
+}
+
+// Keys that upstream's tools or a person added are kept in engines; the unknown ones are said.
+void KeepFurtherConfig(const nlohmann::json& json, const std::string& where, WeightSource& source) {
+  nlohmann::json further = json;
+  const nlohmann::json known = model::ConfigToCheckpoint(source.config);
+  for (const auto& [key, value] : known.items()) further.erase(key);
+  further.erase(kPipelineLayers);
+  std::vector<std::string> unknown;
+  for (const auto& [key, value] : further.items())
+    if (!model::IsCheckpointField(key)) unknown.push_back(key);
+  if (!unknown.empty())
+    logging::Warning("keys of config.json are kept and not used",
+                     {{"path", where}, {"keys", fmt::format("{}", fmt::join(unknown, ","))}});
+  if (!further.empty())
+    source.further_config = std::make_shared<const nlohmann::json>(std::move(further));
 }
 
 Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::filesystem::path& dir,
@@ -109,9 +131,13 @@ Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::filesystem::path
   const std::filesystem::path path = dir / artifact::kConfigFile;
   ASSIGN_OR_RETURN(const nlohmann::json json, artifact::ReadJsonFile(path));
   ASSIGN_OR_RETURN(source->config, model::ConfigFromCheckpoint(json, path.string()));
-  ASSIGN_OR_RETURN(source->tensors, artifact::OpenCheckpointTensors(dir, json));
+  ASSIGN_OR_RETURN(const Sharding sharding, ReadSharding(json, source->config, path.string()));
+  source->ranks = sharding.ranks;
+  ASSIGN_OR_RETURN(source->files, artifact::OpenRankFiles(dir, sharding.ranks));
+  RETURN_IF_ERROR(MakeCheckpointRecipes(sharding, *source));
+  FoldHead(*source);
+  KeepFurtherConfig(json, path.string(), *source);
   if (dtype) source->config.dtype = *dtype;
-  RETURN_IF_ERROR(MakeCheckpointRecipes(*source));
   artifact::JsonFields fields(path.string(), json);
   if (HoldsInt8(*source) && !fields.BoolOr("disable_weight_only_quant_plugin", false))
     return Unimplemented(fmt::format(
@@ -125,36 +151,51 @@ Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::filesystem::path
 
 }  // namespace
 
-void CopyRows(const WeightRecipe& recipe, int64_t row, int64_t num_rows, DType dtype, void* out) {
-  const bool is_vector = recipe.shape.rank() == 1;
-  const int64_t width = is_vector ? 1 : recipe.shape[1];
-  const size_t row_bytes = static_cast<size_t>(width) * SizeOf(dtype);
-  auto* to = static_cast<std::byte*>(out);
-  if (recipe.is_transposed) {
-    const StoredTensor& part = *recipe.parts.front();
-    const size_t element = SizeOf(part.dtype);
-    const size_t stride = static_cast<size_t>(part.shape[1]) * element;
-    for (int64_t r = row; r < row + num_rows; ++r, to += row_bytes)
-      ConvertStrided(part.data.data() + static_cast<size_t>(r) * element, part.dtype, stride, width,
-                     dtype, to);
-    return;
-  }
-  int64_t first = 0;  // row of the checkpoint tensor where `part` begins
-  for (const StoredTensor* part : recipe.parts) {
-    const int64_t begin = std::max(row, first);
-    const int64_t end = std::min(row + num_rows, first + part->shape[0]);
-    if (begin < end) {
-      const size_t element = SizeOf(part->dtype);
-      const int64_t n = (end - begin) * width;
-      ConvertStrided(part->data.data() + static_cast<size_t>((begin - first) * width) * element,
-                     part->dtype, element, n, dtype, to);
-      to += static_cast<size_t>(n) * SizeOf(dtype);
+void CopyBlock(const WeightRecipe& recipe, const WeightBlock& block, DType dtype, void* out) {
+  const size_t to_element = SizeOf(dtype);
+  const size_t to_row_bytes = static_cast<size_t>(block.num_columns) * to_element;
+  for (const WeightPart& part : recipe.parts) {
+    const int64_t begin = std::max(block.row, part.row);
+    const int64_t end = std::min(block.row + block.num_rows, part.row + part.num_rows);
+    const int64_t left = std::max(block.column, part.column);
+    const int64_t right =
+        std::min(block.column + block.num_columns, part.column + part.num_columns);
+    if (begin >= end || left >= right) continue;
+    const StoredTensor& tensor = *part.tensor;
+    const size_t element = SizeOf(tensor.dtype);
+    const size_t stored_width = tensor.shape.rank() == 1 ? 1 : static_cast<size_t>(tensor.shape[1]);
+    auto* to = static_cast<std::byte*>(out) +
+               static_cast<size_t>(begin - block.row) * to_row_bytes +
+               static_cast<size_t>(left - block.column) * to_element;
+    const auto stored_row = static_cast<size_t>(part.stored_row + begin - part.row);
+    const auto stored_column = static_cast<size_t>(left - part.column);
+    int64_t num_rows = end - begin;
+    int64_t run = right - left;  // elements that follow each other in both
+    if (part.is_transposed) {
+      const std::byte* from =
+          tensor.data.data() + (stored_column * stored_width + stored_row) * element;
+      for (; num_rows > 0; --num_rows, from += element, to += to_row_bytes)
+        ConvertStrided(from, tensor.dtype, stored_width * element, run, dtype, to);
+      continue;
     }
-    first += part->shape[0];
+    const std::byte* from =
+        tensor.data.data() + (stored_row * stored_width + stored_column) * element;
+    if (run == block.num_columns && static_cast<size_t>(run) == stored_width) {
+      run *= num_rows;
+      num_rows = 1;
+    }
+    for (; num_rows > 0; --num_rows, from += stored_width * element, to += to_row_bytes)
+      ConvertStrided(from, tensor.dtype, element, run, dtype, to);
   }
 }
 
-bool IsInt8(const WeightRecipe& recipe) { return recipe.parts.front()->dtype == DType::kI8; }
+void CopyRows(const WeightRecipe& recipe, int64_t row, int64_t num_rows, DType dtype, void* out) {
+  const int64_t width = recipe.shape.rank() == 1 ? 1 : recipe.shape[1];
+  CopyBlock(recipe, {.row = row, .num_rows = num_rows, .column = 0, .num_columns = width}, dtype,
+            out);
+}
+
+bool IsInt8(const WeightRecipe& recipe) { return recipe.parts.front().tensor->dtype == DType::kI8; }
 
 Result<std::unique_ptr<WeightSource>> OpenWeightSource(const std::filesystem::path& dir,
                                                        std::optional<DType> dtype,

@@ -5,36 +5,70 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "artifact/checkpoint.h"
 #include "artifact/tensor_set.h"
 #include "model/config.h"
 #include "model/weight_slots.h"
 
 namespace inflight::builder {
 
-// A checkpoint tensor made of stored ones.
+// A rectangle of a checkpoint tensor and the stored tensor that holds it. A vector has one column.
+struct WeightPart {
+  const artifact::StoredTensor* tensor = nullptr;
+  int64_t row = 0;  // of the checkpoint tensor
+  int64_t num_rows = 0;
+  int64_t column = 0;
+  int64_t num_columns = 1;
+  int64_t stored_row = 0;      // that holds `row`; all stored columns are used
+  bool is_transposed = false;  // stored [in, out]: `stored_row` counts stored columns then
+};
+
+// A checkpoint tensor made of stored ones: parts that tile it.
 struct WeightRecipe {
-  Shape shape;                                       // of the checkpoint tensor
-  std::vector<const artifact::StoredTensor*> parts;  // stacked along rows
-  bool is_transposed = false;                        // stored [in, out]; then there is one part
+  Shape shape;  // of the checkpoint tensor
+  std::vector<WeightPart> parts;
 };
 
 // Whether the stored weights are int8 with scales of their own.
 bool IsInt8(const WeightRecipe& recipe);
 
-// Converts rows [row, row + num_rows) of the recipe to `dtype`, row-major, into `out`. A vector is
-// one row. Rounds to nearest even.
+// A rectangle of a checkpoint tensor, both ranges half-open.
+struct WeightBlock {
+  int64_t row = 0;
+  int64_t num_rows = 0;
+  int64_t column = 0;
+  int64_t num_columns = 1;
+};
+
+// Converts a block of the recipe to `dtype`, row-major and dense, into `out`. Rounds to nearest
+// even.
+void CopyBlock(const WeightRecipe& recipe, const WeightBlock& block, DType dtype, void* out);
+
+// The same for rows [row, row + num_rows) at full width. A vector's elements are its rows.
 void CopyRows(const WeightRecipe& recipe, int64_t row, int64_t num_rows, DType dtype, void* out);
+
+// What several ranks hold alike: a further copy of what a recipe takes from another file.
+struct WeightCopy {
+  std::string name;  // of the checkpoint tensor
+  std::string file;  // that holds this copy
+  WeightPart part;
+};
 
 // A model whose tensors are known to be complete and of the right shapes. Owns the mappings.
 struct WeightSource {
   model::ModelConfig config;
-  std::string where;  // directory, for messages
-  artifact::TensorSet tensors;
+  std::string where;                                      // directory, for messages
+  artifact::RankMapping ranks;                            // of the checkpoint
+  std::vector<artifact::TensorSet> files;                 // one per rank
   std::unordered_map<std::string, WeightRecipe> recipes;  // by checkpoint name
+  std::vector<WeightCopy> copies;                         // for CheckCopies
+  std::shared_ptr<const nlohmann::json> further_config;   // keys of a checkpoint's config.json that
+                                                          // ModelConfig does not hold; null if none
 };
 
 // Opens a Hugging Face directory or a checkpoint. `dtype` and `quant_algo` override what is stored;

@@ -67,8 +67,6 @@ Status CheckRope(const ModelConfig& config) {
   switch (scaling.kind) {
     case RopeScaling::Kind::kNone:
       return Status::Ok();
-    case RopeScaling::Kind::kDynamic:
-      return Unimplemented("rope_scaling: type dynamic is not built");
     case RopeScaling::Kind::kLlama3:
       if (!(scaling.low_freq_factor > 0 && scaling.high_freq_factor > scaling.low_freq_factor))
         return InvalidArgument(fmt::format(
@@ -78,6 +76,7 @@ Status CheckRope(const ModelConfig& config) {
                                  scaling.original_max_position_embeddings, 1, kMaxPositions));
       [[fallthrough]];
     case RopeScaling::Kind::kLinear:
+    case RopeScaling::Kind::kDynamic:
       if (!(std::isfinite(scaling.factor) && scaling.factor > 0))
         return InvalidArgument(fmt::format(
             "rope_scaling: factor: got {}, a positive number is needed", scaling.factor));

@@ -17,7 +17,8 @@ namespace inflight::model {
 
 enum class PositionKind : uint8_t { kLearnedAbsolute, kRopeNeox, kRopeGptj };
 
-// Rotary scaling rules; formulas in spec/engine.md 1.11.
+// Rotary scaling rules; formulas in spec/engine.md 1.11. Dynamic changes nothing up to
+// max_position_embeddings, and longer sequences are refused (model/limits.h).
 struct RopeScaling {
   enum class Kind : uint8_t { kNone, kLinear, kLlama3, kDynamic } kind = Kind::kNone;
   double factor = 1.0;

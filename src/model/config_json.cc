@@ -3,11 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "artifact/json_file.h"
+#include "base/log.h"
 
 namespace inflight::model {
 namespace {
@@ -80,8 +83,8 @@ Status RefuseUnbuilt(JsonFields& fields) {
     return Unimplemented(fmt::format("{}: {}: got {}, only {} is built", fields.where(), name,
                                      artifact::Abbreviate(value), built));
   };
-  for (const char* name : {"use_parallel_embedding", "qk_layernorm", "residual_mlp",
-                           "apply_query_key_layer_scaling", "inner_layernorm", "norm_before_bmm1"})
+  for (const char* name : {"qk_layernorm", "residual_mlp", "apply_query_key_layer_scaling",
+                           "inner_layernorm", "norm_before_bmm1"})
     if (fields.BoolOr(name, false)) return refuse(name, true, "false");
   if (fields.NumberOr("q_scaling", 1.0) != 1.0)
     return refuse("q_scaling", *fields.Find("q_scaling"), "1");
@@ -94,6 +97,15 @@ Status RefuseUnbuilt(JsonFields& fields) {
   if (fields.Has("embedding_scale"))
     return refuse("embedding_scale", *fields.Find("embedding_scale"), "null");
   return fields.status();
+}
+
+// Architectures of checkpoints that name a graph which is built (spec/engine.md 1.5.1); what sets
+// them apart stands in fields of its own.
+std::string_view GraphOf(std::string_view architecture) {
+  for (const char* llama : {"MistralForCausalLM", "MixtralForCausalLM", "ArcticForCausalLM",
+                            "InternLMForCausalLM", "InternLM2ForCausalLM", "SkyworkForCausalLM"})
+    if (architecture == llama) return "LlamaForCausalLM";
+  return architecture;
 }
 
 Status ParsePosition(JsonFields& fields, ModelConfig& config) {
@@ -153,11 +165,17 @@ Result<RopeScaling> RopeScalingFromJson(const json& dictionary, const std::strin
   const std::string kind = fields.StringOr("rope_type", fields.StringOr("type", "default"));
   RETURN_IF_ERROR(fields.status());
   if (kind == "default") return scaling;
-  if (kind != "linear" && kind != "llama3")
-    return Unimplemented(fmt::format("{}: type {} is not built; default, linear and llama3 are",
-                                     where, artifact::Abbreviate(kind)));
-  scaling.kind = kind == "linear" ? RopeScaling::Kind::kLinear : RopeScaling::Kind::kLlama3;
-  if (kind == "linear" && !fields.Has("factor")) fields.Fail("factor", "is missing");
+  if (kind == "linear")
+    scaling.kind = RopeScaling::Kind::kLinear;
+  else if (kind == "llama3")
+    scaling.kind = RopeScaling::Kind::kLlama3;
+  else if (kind == "dynamic")
+    scaling.kind = RopeScaling::Kind::kDynamic;
+  else
+    return Unimplemented(
+        fmt::format("{}: type {} is not built; default, linear, dynamic and llama3 are", where,
+                    artifact::Abbreviate(kind)));
+  if (kind != "llama3" && !fields.Has("factor")) fields.Fail("factor", "is missing");
   scaling.factor = fields.NumberOr("factor", 8.0);
   scaling.low_freq_factor = fields.NumberOr("low_freq_factor", 1.0);
   scaling.high_freq_factor = fields.NumberOr("high_freq_factor", 4.0);
@@ -194,11 +212,13 @@ Result<ModelConfig> ConfigFromCheckpoint(const json& object, const std::string& 
   const std::string architecture = fields.String("architecture");
   const std::string dtype_name = fields.String("dtype");
   RETURN_IF_ERROR(fields.status());
-  Result<ModelConfig> family = FamilyOf(architecture);
+  Result<ModelConfig> family = FamilyOf(std::string(GraphOf(architecture)));
   if (!family.ok()) return family.status().WithPrefix(where);
   ModelConfig config = *std::move(family);
   RETURN_IF_ERROR(RefuseUnbuilt(fields));
   RETURN_IF_ERROR(ParseQuantization(fields, config));
+  if (fields.StringOr("logits_dtype", "float32") != "float32")
+    logging::Warning("logits are float32", {{"path", where}});
 
   const std::optional<DType> dtype = DTypeFromName(dtype_name);
   if (!dtype) return InvalidArgument(fmt::format("{}: dtype: '{}' is unknown", where, dtype_name));
@@ -238,6 +258,49 @@ Result<ModelConfig> ConfigFromCheckpoint(const json& object, const std::string& 
   RETURN_IF_ERROR(status);
   if (const Status valid = Validate(config); !valid.ok()) return valid.WithPrefix(where);
   return config;
+}
+
+bool IsCheckpointField(std::string_view key) {
+  static constexpr std::array<std::string_view, 39> kFields = {"architecture",
+                                                               "dtype",
+                                                               "logits_dtype",
+                                                               "vocab_size",
+                                                               "hidden_size",
+                                                               "num_hidden_layers",
+                                                               "num_attention_heads",
+                                                               "num_key_value_heads",
+                                                               "intermediate_size",
+                                                               "head_size",
+                                                               "hidden_act",
+                                                               "norm_epsilon",
+                                                               "position_embedding_type",
+                                                               "max_position_embeddings",
+                                                               "rotary_base",
+                                                               "rotary_scaling",
+                                                               "rotary_pct",
+                                                               "mapping",
+                                                               "quantization",
+                                                               "use_parallel_embedding",
+                                                               "embedding_sharding_dim",
+                                                               "share_embedding_table",
+                                                               "qk_layernorm",
+                                                               "gpt_variant",
+                                                               "bias",
+                                                               "q_scaling",
+                                                               "embedding_scale",
+                                                               "apply_query_key_layer_scaling",
+                                                               "inner_layernorm",
+                                                               "norm_before_bmm1",
+                                                               "moe",
+                                                               "mlp_bias",
+                                                               "attn_bias",
+                                                               "residual_mlp",
+                                                               "disable_weight_only_quant_plugin",
+                                                               "remove_duplicated_kv_heads",
+                                                               "eos_token_id",
+                                                               "bos_token_id",
+                                                               "pad_token_id"};
+  return std::ranges::find(kFields, key) != kFields.end();
 }
 
 json ConfigToCheckpoint(const ModelConfig& config) {
@@ -289,6 +352,8 @@ json ConfigToCheckpoint(const ModelConfig& config) {
   object["rotary_scaling"] = nullptr;
   if (scaling.kind == RopeScaling::Kind::kLinear)
     object["rotary_scaling"] = {{"type", "linear"}, {"factor", scaling.factor}};
+  if (scaling.kind == RopeScaling::Kind::kDynamic)
+    object["rotary_scaling"] = {{"type", "dynamic"}, {"factor", scaling.factor}};
   if (scaling.kind == RopeScaling::Kind::kLlama3)
     object["rotary_scaling"] = {
         {"type", "llama3"},

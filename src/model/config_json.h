@@ -16,10 +16,14 @@ namespace inflight::model {
 // ones.
 Result<ModelConfig> FamilyOf(const std::string& architecture);
 
-// Errors name `where` (a file) and the field. What is described but not built (quantisation,
-// sharding, other position kinds) is kUnimplemented by name.
+// Errors name `where` (a file) and the field. What is described but not built (quantisation, other
+// position kinds) is kUnimplemented by name. How the weights are sharded is builder/sharding.h's.
 Result<ModelConfig> ConfigFromCheckpoint(const nlohmann::json& json, const std::string& where);
 nlohmann::json ConfigToCheckpoint(const ModelConfig& config);
+
+// Whether spec/engine.md 1.5 knows this key of a checkpoint's config.json. Others are extensions of
+// whoever wrote it.
+bool IsCheckpointField(std::string_view key);
 
 // "silu" -> kSilu, every tanh form of GELU -> kGeluTanh; empty for others.
 std::optional<ops::ActivationKind> ActivationFromName(std::string_view name);

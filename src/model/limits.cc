@@ -38,6 +38,12 @@ Result<EngineLimits> ResolveLimits(const ModelConfig& config, EngineLimits limit
     if (config.position == PositionKind::kLearnedAbsolute)
       return InvalidArgument(fmt::format("max_seq_len: got {}, the model has {} learned positions",
                                          limits.max_seq_len, config.max_position_embeddings));
+    if (config.rope_scaling.kind == RopeScaling::Kind::kDynamic)
+      return Unimplemented(fmt::format(
+          "max_seq_len: got {}, the model's rope_scaling is dynamic and it was trained for {} "
+          "positions: beyond, every key that is cached already would need another base; give at "
+          "most {}",
+          limits.max_seq_len, config.max_position_embeddings, config.max_position_embeddings));
     logging::Warning("max_seq_len is beyond the trained length",
                      {{"max_seq_len", limits.max_seq_len},
                       {"max_position_embeddings", config.max_position_embeddings}});

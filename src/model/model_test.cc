@@ -64,8 +64,9 @@ TEST(Validate, NamesTheFieldAndItsBound) {
   EXPECT_THAT(error([](auto& c) { c.norm_eps = NAN; }), HasSubstr("norm_eps"));
   EXPECT_THAT(error([](auto& c) { c.rope_theta = -1; }), HasSubstr("rope_theta"));
   EXPECT_THAT(error([](auto& c) { c.rotary_fraction = 0.5; }), HasSubstr("only 1 is built"));
-  EXPECT_THAT(error([](auto& c) { c.rope_scaling.kind = RopeScaling::Kind::kDynamic; }),
-              HasSubstr("dynamic is not built"));
+  EXPECT_THAT(
+      error([](auto& c) { c.rope_scaling = {.kind = RopeScaling::Kind::kDynamic, .factor = -1}; }),
+      HasSubstr("rope_scaling: factor: got -1"));
   EXPECT_THAT(error([](auto& c) {
                 c.rope_scaling = {.kind = RopeScaling::Kind::kLlama3, .low_freq_factor = 4.0};
               }),
@@ -118,6 +119,36 @@ TEST(CheckpointConfig, ReadsWhatUpstreamWrites) {
   EXPECT_FALSE(config->tied_embeddings);
 }
 
+// spec/engine.md 1.5.1: names that select the graph of Llama.
+TEST(CheckpointConfig, ArchitecturesOfOneGraphAreOneFamily) {
+  nlohmann::json json = ConfigToCheckpoint(TinyLlama());
+  for (const char* name : {"MistralForCausalLM", "InternLMForCausalLM", "SkyworkForCausalLM"}) {
+    json["architecture"] = name;
+    const auto config = ConfigFromCheckpoint(json, "config.json");
+    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    EXPECT_EQ(config->architecture, "LlamaForCausalLM");
+  }
+}
+
+// The base of dynamic scaling changes with the length, so cached keys would not fit the next ones.
+TEST(Limits, DynamicRopeEndsAtTheTrainedLength) {
+  ModelConfig config = TinyLlama();
+  config.rope_scaling = {.kind = RopeScaling::Kind::kDynamic, .factor = 4.0};
+  const auto read = ConfigFromCheckpoint(ConfigToCheckpoint(config), "config.json");
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->rope_scaling.kind, RopeScaling::Kind::kDynamic);
+  EXPECT_EQ(read->rope_scaling.factor, 4.0);
+  const int trained = config.max_position_embeddings;
+  EXPECT_EQ(ResolveLimits(*read, {})->max_seq_len, trained);
+  const Status status = ResolveLimits(*read, {.max_seq_len = trained + 1}).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(status.message(), HasSubstr("max_seq_len: got " + std::to_string(trained + 1) +
+                                          ", the model's rope_scaling is dynamic"));
+  ModelConfig plain = config;
+  plain.rope_scaling = {};
+  EXPECT_EQ(InverseFrequencies(config), InverseFrequencies(plain));
+}
+
 TEST(CheckpointConfig, RefusesByNameWhatIsNotBuilt) {
   const auto error = [](const char* field, nlohmann::json value) {
     nlohmann::json json = ConfigToCheckpoint(TinyLlama());
@@ -126,12 +157,15 @@ TEST(CheckpointConfig, RefusesByNameWhatIsNotBuilt) {
     EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << status.ToString();
     return status.message();
   };
-  EXPECT_THAT(error("architecture", "MixtralForCausalLM"), HasSubstr("MixtralForCausalLM"));
+  EXPECT_THAT(error("architecture", "FuyuForCausalLM"), HasSubstr("FuyuForCausalLM"));
   EXPECT_THAT(error("quantization", {{"quant_algo", "W4A16"}}),
               HasSubstr("quant_algo: got \"W4A16\", only null and W8A16 are built"));
   EXPECT_THAT(error("position_embedding_type", "alibi"), HasSubstr("alibi"));
-  EXPECT_THAT(error("rotary_scaling", {{"type", "dynamic"}, {"factor", 2.0}}),
-              HasSubstr("rotary_scaling: type \"dynamic\" is not built"));
+  for (const char* type : {"yarn", "longrope", "su", "mrope"})
+    EXPECT_THAT(error("rotary_scaling", {{"type", type}, {"factor", 2.0}}),
+                HasSubstr(std::string("rotary_scaling: type \"") + type + "\" is not built"));
+  for (const char* kind : {"long_rope", "alibi_with_scale", "relative", "chatglm"})
+    EXPECT_THAT(error("position_embedding_type", kind), HasSubstr(kind));
   EXPECT_THAT(error("hidden_act", "squared-relu"), HasSubstr("hidden_act"));
   EXPECT_THAT(error("qk_layernorm", true), HasSubstr("qk_layernorm"));
   EXPECT_THAT(error("q_scaling", 2.0), HasSubstr("q_scaling: got 2.0"));

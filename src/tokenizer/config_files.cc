@@ -50,6 +50,8 @@ Result<ConfigFiles> ReadConfigFiles(const Path& dir) {
   ASSIGN_OR_RETURN(files.added_tokens, ReadOptional(dir / "added_tokens.json"));
   ASSIGN_OR_RETURN(files.generation_config, ReadOptional(dir / "generation_config.json"));
   ASSIGN_OR_RETURN(files.config, ReadOptional(dir / "config.json"));
+  // An engine's config.json holds the model's.
+  if (const Json* model = Find(files.config, "pretrained_config")) files.config = Json(*model);
   return files;
 }
 

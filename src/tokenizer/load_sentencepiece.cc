@@ -92,12 +92,9 @@ Result<Class> ClassOf(const ConfigFiles& files) {
                          "supported (save the "
                          "tokenizer as tokenizer.json, with transformers' save_pretrained)");
   }
-  // config.json of a model, of a checkpoint or of an engine.
-  const Json* engine = Find(files.config, "pretrained_config");
-  const Json& config = engine != nullptr ? *engine : files.config;
-  const Json* family = Find(config, "model_type");
-  if (family == nullptr) family = Find(config, "architecture");
-  if (const Json* list = Find(config, "architectures");
+  const Json* family = Find(files.config, "model_type");
+  if (family == nullptr) family = Find(files.config, "architecture");
+  if (const Json* list = Find(files.config, "architectures");
       family == nullptr && list != nullptr && list->is_array() && !list->empty()) {
     family = &list->front();
   }

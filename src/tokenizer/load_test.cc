@@ -139,6 +139,8 @@ TEST_F(LoadTest, ModelConfigNamesTheEndIfTokenizerFilesDoNot) {
   Write("tokenizer.json", ByteLevelJson().dump());
   Write("config.json", R"({"eos_token_id": 3})");
   EXPECT_EQ((*Load())->eos_id(), 3);
+  Write("config.json", R"({"version": "1", "pretrained_config": {"eos_token_id": [4]}})");
+  EXPECT_EQ((*Load())->eos_id(), 4) << "an engine directory";
   Write("generation_config.json", R"({"eos_token_id": [5, 6]})");
   EXPECT_EQ((*Load())->eos_id(), 5);
   EXPECT_EQ((*Load())->bos_id(), std::nullopt);

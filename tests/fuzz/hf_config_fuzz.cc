@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "builder/hf_config.h"
+#include "builder/sharding.h"
 #include "model/config_json.h"
 #include "model/limits.h"
 
@@ -35,8 +36,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!json.ok()) return 0;
   if (const auto hf = inflight::builder::ParseHfConfig(*json, "fuzz"); hf.ok())
     CheckStable(hf->config);
-  if (const auto config = inflight::model::ConfigFromCheckpoint(*json, "fuzz"); config.ok())
+  if (const auto config = inflight::model::ConfigFromCheckpoint(*json, "fuzz"); config.ok()) {
     CheckStable(*config);
+    const auto sharding = inflight::builder::ReadSharding(*json, *config, "fuzz");
+    if (sharding.ok()) {
+      nlohmann::json written;
+      inflight::builder::WriteSharding(*sharding, written);
+      CHECK(inflight::builder::ReadSharding(written, *config, "fuzz").ok());
+    }
+  }
   (void)inflight::model::LimitsFromJson(*json, "fuzz").ok();
   return 0;
 }

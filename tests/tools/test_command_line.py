@@ -66,12 +66,6 @@ def test_refused_option_says_why():
     assert "--model-control-mode" in done.stderr and "models are loaded at start only" in done.stderr
 
 
-def test_sharded_conversion_is_refused_by_name(tmp_path):
-    done = run("convert", "--model-dir", DEMO, "--output-dir", tmp_path / "ckpt", "--tp-size", "2", check=False)
-    assert done.returncode == 1
-    assert "tp_size" in done.stderr.replace("-", "_")
-
-
 def test_same_answers_from_all_three_kinds_of_directory(engine, tmp_path):
     requests = [{"text_input": "Once upon a time", "max_tokens": 24, "return_log_probs": True}]
     hugging_face = generate(DEMO, requests, tmp_path, "--dtype", "float32")

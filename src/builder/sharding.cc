@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "builder/sharding.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "artifact/json_file.h"
+
+namespace inflight::builder {
+namespace {
+
+using artifact::JsonFields;
+using model::ModelConfig;
+
+constexpr std::string_view kLayers = "transformer.layers.";
+
+Status CheckDivides(std::string_view what, int value, int tp_size) {
+  if (value % tp_size == 0) return Status::Ok();
+  return InvalidArgument(
+      fmt::format("tp_size: got {}, {} {} is no multiple of it", tp_size, what, value));
+}
+
+// A tensor's stage and its name in the files of that stage.
+struct Place {
+  int stage = 0;
+  std::string name;
+};
+
+Place PlaceOf(const Sharding& sharding, const std::string& name) {
+  if (!name.starts_with(kLayers)) {
+    const bool is_input = name.starts_with("transformer.vocab_embedding.") ||
+                          name.starts_with("transformer.position_embedding.");
+    return {is_input ? 0 : sharding.ranks.pp_size - 1, name};
+  }
+  int layer = 0;
+  const char* const end = name.data() + name.size();
+  const auto parsed = std::from_chars(name.data() + kLayers.size(), end, layer);
+  int stage = 0;
+  for (; layer >= sharding.num_layers[static_cast<size_t>(stage)]; ++stage)
+    layer -= sharding.num_layers[static_cast<size_t>(stage)];
+  return {stage, fmt::format("{}{}{}", kLayers, layer, std::string_view(parsed.ptr, end))};
+}
+
+enum class Rule : uint8_t { kWhole, kRows, kHeads, kColumns };
+
+Rule RuleOf(const Sharding& sharding, std::string_view name) {
+  const auto is = [&](std::string_view stem) { return name.find(stem) != std::string_view::npos; };
+  if (is(".attention.qkv.")) return Rule::kHeads;
+  if (is(".mlp.fc.") || is(".mlp.gate.") || name == "lm_head.weight") return Rule::kRows;
+  if (name.ends_with(".attention.dense.weight") || name.ends_with(".mlp.proj.weight"))
+    return Rule::kColumns;
+  if (name == "transformer.vocab_embedding.weight" && sharding.use_parallel_embedding)
+    return sharding.embedding_sharding_dim == 0 ? Rule::kRows : Rule::kColumns;
+  return Rule::kWhole;
+}
+
+// Query, key and value rows of one rank.
+std::vector<RowRange> HeadRows(const ModelConfig& config, int tp_size, int tp_rank) {
+  const int64_t head = config.head_dim;
+  const int64_t query_rows = config.num_heads / tp_size * head;
+  const int64_t num_kv_heads = std::max(config.num_kv_heads / tp_size, 1);
+  const int64_t first_kv_head = int64_t{tp_rank} * config.num_kv_heads / tp_size;
+  const int64_t keys = config.num_heads * head;
+  const int64_t values = keys + config.num_kv_heads * head;
+  return {{tp_rank * query_rows, query_rows},
+          {keys + first_kv_head * head, num_kv_heads * head},
+          {values + first_kv_head * head, num_kv_heads * head}};
+}
+
+// The lengths of half-open ranges that tile [0, num_layers); empty if they do not.
+std::vector<int> LayersOfRanges(const nlohmann::json& ranges, int num_layers) {
+  if (!ranges.is_array()) return {};
+  std::vector<int> lengths;
+  int64_t begin = 0;
+  for (const nlohmann::json& range : ranges) {
+    if (!range.is_array() || range.size() != 2 || !range[0].is_number_integer() ||
+        !range[1].is_number_integer())
+      return {};
+    const auto end = range[1].get<int64_t>();
+    if (range[0].get<int64_t>() != begin || end < begin || end > num_layers) return {};
+    lengths.push_back(static_cast<int>(end - begin));
+    begin = end;
+  }
+  return begin == num_layers ? lengths : std::vector<int>();
+}
+
+}  // namespace
+
+std::vector<int> EvenStages(int num_layers, int pp_size) {
+  std::vector<int> stages(static_cast<size_t>(pp_size), num_layers / pp_size);
+  for (int stage = 0; stage < num_layers % pp_size; ++stage) ++stages[static_cast<size_t>(stage)];
+  return stages;
+}
+
+Status CheckSharding(const ModelConfig& config, const Sharding& sharding) {
+  const int tp_size = sharding.ranks.tp_size;
+  const int pp_size = sharding.ranks.pp_size;
+  if (pp_size > config.num_layers)
+    return InvalidArgument(
+        fmt::format("pp_size: got {}, the model has {} layers", pp_size, config.num_layers));
+  RETURN_IF_ERROR(CheckDivides("num_attention_heads", config.num_heads, tp_size));
+  if (config.num_kv_heads % tp_size != 0 && tp_size % config.num_kv_heads != 0)
+    return InvalidArgument(
+        fmt::format("tp_size: got {}, it must divide num_key_value_heads {} or be a multiple of it",
+                    tp_size, config.num_kv_heads));
+  RETURN_IF_ERROR(CheckDivides("intermediate_size", config.intermediate_size, tp_size));
+  if (sharding.use_parallel_embedding && sharding.embedding_sharding_dim == 1)
+    RETURN_IF_ERROR(
+        CheckDivides("hidden_size (embedding_sharding_dim 1)", config.hidden_size, tp_size));
+  if (!config.tied_embeddings) return Status::Ok();
+  if (pp_size > 1)
+    return InvalidArgument(fmt::format(
+        "share_embedding_table: the table cannot be shared between the stages of pp_size {}; "
+        "store it twice (use_embedding_sharing false)",
+        pp_size));
+  if (tp_size > 1 && (!sharding.use_parallel_embedding || sharding.embedding_sharding_dim != 0))
+    return InvalidArgument(
+        fmt::format("share_embedding_table: with tp_size {} it needs use_parallel_embedding and "
+                    "embedding_sharding_dim 0",
+                    tp_size));
+  return Status::Ok();
+}
+
+Result<Sharding> ReadSharding(const nlohmann::json& json, const ModelConfig& config,
+                              const std::string& where) {
+  Sharding sharding;
+  ASSIGN_OR_RETURN(sharding.ranks, artifact::ReadMapping(json, where));
+  JsonFields fields(where, json);
+  sharding.use_parallel_embedding = fields.BoolOr("use_parallel_embedding", false);
+  sharding.embedding_sharding_dim =
+      static_cast<int>(fields.IntOr("embedding_sharding_dim", 0, 0, 1));
+  RETURN_IF_ERROR(fields.status());
+  if (const Status valid = CheckSharding(config, sharding); !valid.ok())
+    return valid.WithPrefix(where);
+  sharding.num_layers = EvenStages(config.num_layers, sharding.ranks.pp_size);
+
+  const nlohmann::json* ranges = fields.Find(kPipelineLayers);
+  if (ranges == nullptr) return sharding;
+  std::vector<int> num_layers = LayersOfRanges(*ranges, config.num_layers);
+  if (num_layers.size() != sharding.num_layers.size())
+    return InvalidArgument(fmt::format("{}: {}: got {}, {} ranges that tile [0, {}) are needed",
+                                       where, kPipelineLayers, artifact::Abbreviate(*ranges),
+                                       sharding.ranks.pp_size, config.num_layers));
+  sharding.num_layers = std::move(num_layers);
+  return sharding;
+}
+
+void WriteSharding(const Sharding& sharding, nlohmann::json& json) {
+  json["mapping"] = artifact::MappingToJson(sharding.ranks);
+  json["use_parallel_embedding"] = sharding.use_parallel_embedding;
+  json["embedding_sharding_dim"] = sharding.embedding_sharding_dim;
+  if (sharding.ranks.pp_size == 1) return;
+  json[kPipelineLayers] = nlohmann::json::array();
+  int begin = 0;
+  for (const int num_layers : sharding.num_layers) {
+    json[kPipelineLayers].push_back({begin, begin + num_layers});
+    begin += num_layers;
+  }
+}
+
+std::vector<Shard> ShardsOf(const ModelConfig& config, const Sharding& sharding,
+                            const model::WeightSlot& slot) {
+  const int tp_size = sharding.ranks.tp_size;
+  const Place place = PlaceOf(sharding, slot.name);
+  const Rule rule = RuleOf(sharding, slot.name);
+  const int64_t whole_rows = slot.shape[0];
+  const int64_t whole_columns = slot.shape.rank() == 1 ? 1 : slot.shape[1];
+  std::vector<Shard> shards;
+  for (int tp_rank = 0; tp_rank < tp_size; ++tp_rank) {
+    Shard shard{.rank = sharding.ranks.rank(place.stage, tp_rank),
+                .name = place.name,
+                .shape = {},
+                .rows = {{0, whole_rows}},
+                .column = 0,
+                .num_columns = whole_columns};
+    if (rule == Rule::kHeads) shard.rows = HeadRows(config, tp_size, tp_rank);
+    if (rule == Rule::kRows) {
+      const int64_t num_rows = (whole_rows + tp_size - 1) / tp_size;
+      shard.rows = {{tp_rank * num_rows, num_rows}};
+    }
+    if (rule == Rule::kColumns) {
+      shard.num_columns = whole_columns / tp_size;
+      shard.column = tp_rank * shard.num_columns;
+    }
+    int64_t num_rows = 0;
+    for (const RowRange& range : shard.rows) num_rows += range.num_rows;
+    shard.shape = slot.shape.rank() == 1 ? Shape{num_rows} : Shape{num_rows, shard.num_columns};
+    shards.push_back(std::move(shard));
+  }
+  return shards;
+}
+
+}  // namespace inflight::builder
