@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/log.h"
 
 namespace inflight::config {
 namespace {
@@ -61,19 +62,31 @@ std::string Lower(std::string_view text) {
   return lower;
 }
 
+// Upstream's feature flags say enable and disable.
+std::optional<bool> ParseBool(std::string_view text) {
+  const std::string lower = Lower(text);
+  if (lower == "true" || lower == "on" || lower == "enable" || lower == "1") return true;
+  if (lower == "false" || lower == "off" || lower == "disable" || lower == "0") return false;
+  return std::nullopt;
+}
+
 std::string Details(const OptionInfo& info) {
   std::string details;
   if (!info.default_text.empty()) details = "default " + info.default_text;
   if (const std::string allowed = Allowed(info); !allowed.empty())
     details += (details.empty() ? "" : "; ") + allowed;
   if (info.repeatable) details += details.empty() ? "repeatable" : "; repeatable";
+  for (const std::string& alias : info.aliases)
+    details += fmt::format("{}also {}", details.empty() ? "" : "; ", alias);
   return details;
 }
 
 }  // namespace
 
-std::string OptionInfo::flag() const {
-  std::string flag = "--" + name;
+std::string OptionInfo::flag() const { return FlagOf(name); }
+
+std::string FlagOf(std::string_view name) {
+  std::string flag = "--" + std::string(name);
   std::replace(flag.begin(), flag.end(), '_', '-');
   return flag;
 }
@@ -95,14 +108,9 @@ std::optional<std::string> Nearest(std::string_view name, const std::vector<std:
 namespace internal {
 
 Status ParseValue(const OptionInfo& info, std::string_view text, bool& out) {
-  const std::string lower = Lower(text);
-  if (lower == "true" || lower == "on" || lower == "1") {
-    out = true;
-  } else if (lower == "false" || lower == "off" || lower == "0") {
-    out = false;
-  } else {
-    return Bad(info, text, "true, on, 1, false, off or 0");
-  }
+  const std::optional<bool> value = ParseBool(text);
+  if (!value) return Bad(info, text, "true, on, enable, 1, false, off, disable or 0");
+  out = *value;
   return Status::Ok();
 }
 
@@ -130,6 +138,18 @@ Status ParseValue(const OptionInfo& info, std::string_view text, std::string& ou
   return Status::Ok();
 }
 
+bool AsksForNothing(const OptionInfo& info, std::string_view text) {
+  if (info.accepted_only.empty()) return false;
+  if (text == info.accepted_only) return true;
+  const std::optional<bool> accepted = ParseBool(info.accepted_only);
+  return accepted && accepted == ParseBool(text);
+}
+
+void WarnWithoutEffect(const OptionInfo& info, std::string_view text) {
+  logging::Warning("option has no effect",
+                   {{"option", info.flag()}, {"value", text}, {"reason", info.help}});
+}
+
 std::string ToText(bool value) { return value ? "true" : "false"; }
 std::string ToText(int64_t value) { return std::to_string(value); }
 std::string ToText(double value) { return fmt::format("{}", value); }
@@ -149,7 +169,11 @@ std::string ToMarkdown(const std::vector<OptionInfo>& options) {
           section);
     }
     out += fmt::format("| `{}` | `{}` | {} | {} | {}{} |\n", info.flag(), info.name, info.type,
-                       Details(info), info.supported ? "" : "Refused: ", info.help);
+                       Details(info),
+                       !info.supported    ? "Refused: "
+                       : !info.has_effect ? "No effect: "
+                                          : "",
+                       info.help);
   }
   return out;
 }
@@ -158,7 +182,7 @@ std::string ToHelp(const std::vector<OptionInfo>& options) {
   std::string out;
   std::string section;
   for (const OptionInfo& info : options) {
-    if (!info.supported) continue;
+    if (!info.supported || !info.has_effect) continue;
     if (info.section != section) {
       section = info.section;
       out += fmt::format("\n{}:\n", section);

@@ -32,7 +32,9 @@ struct Constraint {
   std::optional<double> min;
   std::optional<double> max;
   std::vector<std::string> choices;
-  bool is_switch = false;  // boolean flags: may stand without a value and mean true then
+  bool is_switch = false;          // boolean flags: may stand without a value and mean true then
+  bool is_value_optional = false;  // the same for flags that often have one ("--x", "--x enable");
+                                   // only in commands without positional arguments
 };
 inline Constraint Range(double min, double max) { return {.min = min, .max = max, .choices = {}}; }
 inline Constraint AtLeast(double min) { return {.min = min, .max = {}, .choices = {}}; }
@@ -41,6 +43,9 @@ inline Constraint OneOf(std::vector<std::string> choices) {
 }
 
 inline Constraint Switch() { return {.min = {}, .max = {}, .choices = {}, .is_switch = true}; }
+inline Constraint OptionalValue() {
+  return {.min = {}, .max = {}, .choices = {}, .is_value_optional = true};
+}
 
 // What help, documents and parsers need to know of an option.
 struct OptionInfo {
@@ -54,9 +59,13 @@ struct OptionInfo {
   bool supported = true;      // false: known from upstream, refused with `help` as the reason
   std::string accepted_only;  // unsupported options: the one value that is accepted because it asks
                               // for nothing
+  bool has_effect = true;     // false: accepted from upstream, `help` says why nothing follows
+  std::vector<std::string> aliases;  // further flags, with their dashes
 
   std::string flag() const;  // "--http-port"
 };
+
+std::string FlagOf(std::string_view name);  // "http_port" -> "--http-port"
 
 // The declared name nearest to `name` in edit distance, if near enough to be meant.
 std::optional<std::string> Nearest(std::string_view name, const std::vector<std::string>& known);
@@ -67,6 +76,12 @@ Status ParseValue(const OptionInfo& info, std::string_view text, bool& out);
 Status ParseValue(const OptionInfo& info, std::string_view text, int64_t& out);
 Status ParseValue(const OptionInfo& info, std::string_view text, double& out);
 Status ParseValue(const OptionInfo& info, std::string_view text, std::string& out);
+
+// Whether a refused option's value is `accepted_only`: the same word, or the same switch position
+// in other words ("disable", "false", "off", "0").
+bool AsksForNothing(const OptionInfo& info, std::string_view text);
+// Logs a warning with the option's reason.
+void WarnWithoutEffect(const OptionInfo& info, std::string_view text);
 
 std::string ToText(bool value);
 std::string ToText(int64_t value);
@@ -195,26 +210,52 @@ class Schema {
 
   // An option that upstream has and that is not built: refused with the reason, unless its value is
   // `accepted_only`.
-  void Refuse(std::string name, std::string reason, std::string accepted_only = {}) {
+  void Refuse(std::string name, std::string reason, std::string accepted_only = {},
+              Constraint constraint = {}) {
     Entry entry;
     entry.info = {.name = std::move(name),
                   .section = section_,
                   .type = "text",
                   .default_text = accepted_only,
                   .help = std::move(reason),
-                  .constraint = {},
+                  .constraint = std::move(constraint),
                   .repeatable = false,
                   .supported = false,
                   .accepted_only = std::move(accepted_only)};
     entry.set = [info = entry.info](Options&, std::string_view text) -> Status {
-      if (!info.accepted_only.empty() && text == info.accepted_only) return Status::Ok();
+      if (internal::AsksForNothing(info, text)) return Status::Ok();
       return Unimplemented(info.flag() + ": got '" + std::string(text) + "'; " + info.help);
     };
     Push(std::move(entry));
   }
 
-  // Another name for an option, honoured in flags and files.
+  // An option of upstream's that is accepted with any value and changes nothing here, because it
+  // steers machinery that does not exist: said once as a warning with the reason.
+  void Note(std::string name, std::string reason) {
+    Entry entry;
+    entry.info = {.name = std::move(name),
+                  .section = section_,
+                  .type = "text",
+                  .default_text = {},
+                  .help = std::move(reason),
+                  .constraint = OptionalValue(),
+                  .repeatable = false,
+                  .supported = true,
+                  .accepted_only = {},
+                  .has_effect = false};
+    entry.set = [info = entry.info](Options&, std::string_view text) {
+      internal::WarnWithoutEffect(info, text);
+      return Status::Ok();
+    };
+    Push(std::move(entry));
+  }
+
+  // Another name for an option declared before, honoured in flags and files. One that begins with a
+  // dash ("-tp") is a flag as it stands.
   void Alias(std::string alias, std::string name) {
+    for (Entry& entry : entries_)
+      if (entry.info.name == name)
+        entry.info.aliases.push_back(alias.starts_with('-') ? alias : FlagOf(alias));
     aliases_.emplace_back(std::move(alias), std::move(name));
   }
 

@@ -73,7 +73,7 @@ TEST(SchemaTest, ErrorsNameOptionValueAndBound) {
   EXPECT_EQ(schema.Set(options, "policy", "slow").message(),
             "--policy: got 'slow', needs one of fair, fast");
   EXPECT_EQ(schema.Set(options, "allow-metrics", "yes").message(),
-            "--allow-metrics: got 'yes', needs true, on, 1, false, off or 0");
+            "--allow-metrics: got 'yes', needs true, on, enable, 1, false, off, disable or 0");
 }
 
 TEST(SchemaTest, UnknownNameSuggestsTheNearest) {
@@ -89,6 +89,40 @@ TEST(SchemaTest, RefusedOptionSaysWhyUnlessItAsksForNothing) {
   const Status status = MakeSchema().Set(options, "model-control-mode", "poll");
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
   EXPECT_EQ(status.message(), "--model-control-mode: got 'poll'; only mode none is built");
+}
+
+TEST(SchemaTest, SwitchPositionsHaveSeveralWords) {
+  Schema<Options> schema = MakeSchema();
+  Options options;
+  EXPECT_TRUE(schema.Set(options, "allow_metrics", "disable").ok());
+  EXPECT_FALSE(options.metrics);
+  EXPECT_TRUE(schema.Set(options, "allow_metrics", "enable").ok());
+  EXPECT_TRUE(options.metrics);
+  schema.Refuse("sharding", "is not built", "disable");
+  EXPECT_TRUE(schema.Set(options, "sharding", "false").ok());
+  EXPECT_FALSE(schema.Set(options, "sharding", "enable").ok());
+  EXPECT_FALSE(schema.Set(options, "sharding", "disabled").ok());
+}
+
+TEST(SchemaTest, OptionsWithoutEffectAreAcceptedWithAWarning) {
+  Schema<Options> schema = MakeSchema();
+  schema.Note("gemm_plugin", "there are no plugins");
+  Options options;
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(schema.Set(options, "gemm-plugin", "float16").ok());
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("option has no effect option=--gemm-plugin value=float16 "
+                     "reason=\"there are no plugins\""),
+            std::string::npos)
+      << log;
+  EXPECT_EQ(ToHelp(schema.options()).find("gemm"), std::string::npos);
+  EXPECT_NE(ToMarkdown(schema.options()).find("No effect: there are no plugins"),
+            std::string::npos);
+}
+
+TEST(SchemaTest, AliasesAreDocumented) {
+  const std::string markdown = ToMarkdown(MakeSchema().options());
+  EXPECT_NE(markdown.find("also --model-store"), std::string::npos);
 }
 
 TEST(SchemaTest, HelpAndDocumentsComeFromTheDeclarations) {

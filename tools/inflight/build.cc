@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// inflight build: checkpoint or Hugging Face directory -> engine directory.
+// inflight build: checkpoint or Hugging Face directory -> engine directory. Takes the flags of
+// trtllm-build and of the older per-model build.py, too (spec/engine.md 1.4, 2.1).
 #include "artifact/hub_cache.h"
 #include "build_report.h"
 #include "builder/builder.h"
 #include "command_line.h"
 #include "commands.h"
 #include "progress.h"
+#include "upstream_flags.h"
 #include "weight_only.h"
 
 namespace inflight::tool {
@@ -21,6 +23,9 @@ struct Options {
   WeightOnlyOptions weight_only;
   bool report = false;
   std::filesystem::path report_text;
+  std::optional<int> max_output_len;
+  std::optional<int> world_size;
+  std::string log_level = "info";
 };
 
 config::Schema<Options> MakeSchema() {
@@ -31,12 +36,20 @@ config::Schema<Options> MakeSchema() {
       "Checkpoint, or a Hugging Face model directory, or org/name in the hub's local cache.");
   schema.Add(
       "output_dir", [](Options& o) -> auto& { return o.build.output_dir; },
-      "Directory of the engine.");
+      "Directory of the engine; engine_outputs where it is not given.");
   schema.Add(
       "dtype", [](Options& o) -> auto& { return o.dtype; },
       "Weights and KV cache; auto keeps the checkpoint's.",
       config::OneOf({"auto", "float32", "bfloat16", "float16"}));
-  AddWeightOnly(schema, [](Options& o) -> auto& { return o.weight_only; });
+  schema.Add(
+      "tokenizer_dir", [](Options& o) -> auto& { return o.build.tokenizer_dir; },
+      "Directory of the tokenizer's files; empty is the checkpoint's.");
+  schema.Add(
+      "dry_run", [](Options& o) -> auto& { return o.build.dry_run; },
+      "Check everything and write nothing.", config::OptionalValue());
+  schema.Add(
+      "log_level", [](Options& o) -> auto& { return o.log_level; }, "What is logged.",
+      config::OneOf(LogLevels()));
   schema.Add(
       "report", [](Options& o) -> auto& { return o.report; },
       "Print perplexity and logit error of the model as float32, float16, bfloat16 and int8 before "
@@ -65,8 +78,62 @@ config::Schema<Options> MakeSchema() {
   schema.Add(
       "max_beam_width", [](Options& o) -> auto& { return o.build.limits.max_beam_width; },
       "Beams of a request; only 1 is built.", config::Range(1, 1));
-  schema.Alias("max_decoder_seq_len", "max_seq_len");
+  schema.Add(
+      "max_output_len", [](Options& o) -> auto& { return o.max_output_len; },
+      "Releases up to 0.11: max_seq_len is max_input_len and this.", config::AtLeast(1));
+  schema.Section("Ranks");
+  for (const auto& [name, what] : {std::pair{"tp_size", "Tensor-parallel ranks"},
+                                   {"pp_size", "Pipeline stages"},
+                                   {"world_size", "Ranks"}}) {
+    const std::string_view which = name;
+    schema.Add(
+        name,
+        [which](Options& o) -> auto& {
+          return which == "tp_size"   ? o.build.tp_size
+                 : which == "pp_size" ? o.build.pp_size
+                                      : o.world_size;
+        },
+        std::string(what) + " that the checkpoint must have; the engine merges them.",
+        config::AtLeast(1));
+  }
+  schema.Section("Quantization");
+  AddWeightOnly(schema, [](Options& o) -> auto& { return o.weight_only; });
+  schema.Section("Other flags of trtllm-build and build.py");
+  AddUpstreamFlags(BuildFlags(), schema);
+  for (const auto& [alias, name] : {std::pair{"model_dir", "checkpoint_dir"},
+                                    {"ft_model_dir", "checkpoint_dir"},
+                                    {"max_decoder_seq_len", "max_seq_len"},
+                                    {"max_multimodal_len", "max_prompt_embedding_table_size"}})
+    schema.Alias(alias, name);
   return schema;
+}
+
+// What several flags say together.
+Status Combine(Options& options) {
+  model::EngineLimits& limits = options.build.limits;
+  if (options.max_output_len) {
+    if (limits.max_input_len == 0)
+      return InvalidArgument(
+          "--max-output-len: needs --max-input-len, whose sum is the longest sequence; or give "
+          "--max-seq-len alone");
+    const int64_t sum = int64_t{limits.max_input_len} + *options.max_output_len;
+    if (sum > INT32_MAX || (limits.max_seq_len != 0 && limits.max_seq_len != sum))
+      return InvalidArgument("--max-output-len: got " + std::to_string(*options.max_output_len) +
+                             ", with --max-input-len that is a sequence of " + std::to_string(sum) +
+                             ", but --max-seq-len is " + std::to_string(limits.max_seq_len) +
+                             "; leave one of them out");
+    limits.max_seq_len = static_cast<int>(sum);
+  }
+  const int64_t world_size =
+      int64_t{options.build.tp_size.value_or(1)} * options.build.pp_size.value_or(1);
+  if (options.world_size && !options.build.tp_size && !options.build.pp_size)
+    options.build.tp_size = options.world_size;
+  else if (options.world_size.value_or(static_cast<int>(world_size)) != world_size)
+    return InvalidArgument("--world-size: got " + std::to_string(*options.world_size) +
+                           ", tp_size * pp_size is " + std::to_string(world_size));
+  if (options.dtype != "auto") options.build.dtype = DTypeFromName(options.dtype);
+  ASSIGN_OR_RETURN(options.build.quant_algo, options.weight_only.Algo());
+  return Status::Ok();
 }
 
 }  // namespace
@@ -80,16 +147,13 @@ int BuildMain(Args args) {
   if (!positionals.empty())
     return Fail(
         InvalidArgument("unexpected argument '" + positionals[0] + "'; usage: " + kUsage.line));
-  if (options.build.checkpoint_dir.empty() || (options.build.output_dir.empty() && !options.report))
-    return Fail(
-        InvalidArgument("--checkpoint-dir and --output-dir are needed; usage: " + kUsage.line));
+  if (options.build.checkpoint_dir.empty())
+    return Fail(InvalidArgument("--checkpoint-dir is needed; usage: " + kUsage.line));
   const auto checkpoint_dir = artifact::ResolveModelDir(options.build.checkpoint_dir);
   if (!checkpoint_dir.ok()) return Fail(checkpoint_dir.status().WithPrefix("--checkpoint-dir"));
   options.build.checkpoint_dir = *checkpoint_dir;
-  if (options.dtype != "auto") options.build.dtype = DTypeFromName(options.dtype);
-  const auto algo = options.weight_only.Algo();
-  if (!algo.ok()) return Fail(algo.status());
-  options.build.quant_algo = *algo;
+  if (const Status combined = Combine(options); !combined.ok()) return Fail(combined);
+  SetLogLevel(options.log_level);
   if (options.report) {
     const Status reported = PrintAccuracy(options.build, options.report_text);
     if (!reported.ok() || options.build.output_dir.empty())
@@ -97,6 +161,7 @@ int BuildMain(Args args) {
   } else if (!options.report_text.empty()) {
     return Fail(InvalidArgument("--report-text: needs --report"));
   }
+  if (options.build.output_dir.empty()) options.build.output_dir = "engine_outputs";
   ProgressBar bar("build");
   const Status status = builder::Build(
       options.build,

@@ -7,21 +7,34 @@
 namespace inflight::tool {
 namespace {
 
-std::string Dashed(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
-  return "--" + name;
-}
+using Aliases = std::vector<std::pair<std::string, std::string>>;
 
 // CLI11 takes both spellings of a flag: the documented one and the file key's.
 std::string Spellings(const std::string& name) {
-  const std::string dashed = Dashed(name);
+  const std::string dashed = config::FlagOf(name);
   const std::string underscored = "--" + name;
   return dashed == underscored ? dashed : dashed + "," + underscored;
 }
 
+bool IsValueOptional(const std::vector<config::OptionInfo>& infos, const std::string& name) {
+  const auto found = std::ranges::find(infos, name, &config::OptionInfo::name);
+  return found != infos.end() && found->constraint.is_value_optional;
+}
+
+// "-tp" becomes "--tp_size" where that is its alias: CLI11 has no flags of one dash and several
+// letters.
+std::string WithoutShortAlias(const std::string& arg, const Aliases& aliases) {
+  for (const auto& [alias, target] : aliases)
+    if (alias.starts_with('-') && alias == arg) return "--" + target;
+  return arg;
+}
+
 Status UnknownOption(const std::string& argument, const std::vector<config::OptionInfo>& infos) {
   std::vector<std::string> known;
-  for (const config::OptionInfo& info : infos) known.push_back(info.flag());
+  for (const config::OptionInfo& info : infos) {
+    known.push_back(info.flag());
+    known.insert(known.end(), info.aliases.begin(), info.aliases.end());
+  }
   std::string message = "unknown option '" + argument + "'";
   if (const auto nearest = config::Nearest(argument, known))
     message += "; did you mean '" + *nearest + "'?";
@@ -32,19 +45,20 @@ Status UnknownOption(const std::string& argument, const std::vector<config::Opti
 
 Result<Arguments> ParseArguments(std::span<char* const> args,
                                  const std::vector<config::OptionInfo>& infos,
-                                 const std::vector<std::pair<std::string, std::string>>& aliases) {
+                                 const Aliases& aliases) {
   Arguments result;
   CLI::App app;
   app.set_help_flag();
   app.add_flag("-h,--help", result.help);
   app.allow_extras();
-  const auto add = [&](const std::string& name) {
+  const auto add = [&](const std::string& name, bool is_value_optional) {
     app.add_option_function<std::vector<std::string>>(
            Spellings(name),
            [&result, name](const std::vector<std::string>& values) {
-             for (const std::string& value : values) result.options.emplace_back(name, value);
+             for (const std::string& value : values)
+               result.options.emplace_back(name, value.empty() ? "true" : value);
            })
-        ->expected(1)
+        ->expected(is_value_optional ? 0 : 1, 1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->trigger_on_parse();
   };
@@ -54,13 +68,16 @@ Result<Arguments> ParseArguments(std::span<char* const> args,
         result.options.emplace_back(name, count > 0 ? "true" : "false");
       });
     } else {
-      add(info.name);
+      add(info.name, info.constraint.is_value_optional);
     }
   }
-  for (const auto& [alias, target] : aliases) add(alias);
-  add("config");
+  for (const auto& [alias, target] : aliases)
+    if (!alias.starts_with('-')) add(alias, IsValueOptional(infos, target));
+  add("config", /*is_value_optional=*/false);
 
-  std::vector<std::string> reversed(args.rbegin(), args.rend());
+  std::vector<std::string> reversed;
+  for (auto arg = args.rbegin(); arg != args.rend(); ++arg)
+    reversed.push_back(WithoutShortAlias(*arg, aliases));
   try {
     app.parse(std::move(reversed));
   } catch (const CLI::ParseError& error) {

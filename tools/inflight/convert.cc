@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// inflight convert: Hugging Face directory -> checkpoint.
+// inflight convert: Hugging Face directory -> checkpoint. Takes the flags of upstream's converters,
+// convert_checkpoint.py and the older hf_*_convert.py, too (spec/engine.md 1.2 to 1.4).
 #include "artifact/hub_cache.h"
 #include "builder/builder.h"
 #include "command_line.h"
 #include "commands.h"
 #include "progress.h"
+#include "upstream_flags.h"
 #include "weight_only.h"
 
 namespace inflight::tool {
 namespace {
 
 const Usage kUsage = {
-    "inflight convert --model-dir HF --output-dir CHECKPOINT [--dtype auto] [--use-weight-only]",
-    "Converts a Hugging Face model directory to a checkpoint (config.json and rank0.safetensors)."};
+    "inflight convert --model-dir HF --output-dir CHECKPOINT [--dtype auto] [--tp-size T] "
+    "[--pp-size P] [--use-weight-only]",
+    "Converts a Hugging Face model directory to a checkpoint: config.json and a rankN.safetensors "
+    "for each rank."};
 
 struct Options {
-  builder::ConvertOptions convert;
+  builder::ConvertOptions convert{.output_dir = "tllm_checkpoint"};
   WeightOnlyOptions weight_only;
+  std::string out_dir;  // older flow: the checkpoint goes to a folder of it
+  std::string log_level = "info";
 };
 
 config::Schema<Options> MakeSchema() {
@@ -31,40 +37,84 @@ config::Schema<Options> MakeSchema() {
   schema.Add(
       "dtype", [](Options& o) -> auto& { return o.convert.dtype; },
       "Stored dtype; auto is the model's own, float16 where that is float32 or not named.",
-      config::OneOf({"auto", "float32", "bfloat16", "float16"}));
+      config::OneOf({"auto", "float32", "bfloat16", "float16", "fp32", "fp16"}));
   schema.Add(
-      "tp_size", [](Options& o) -> auto& { return o.convert.tp_size; },
-      "Tensor-parallel ranks; only 1 is built.", config::AtLeast(1));
+      "log_level", [](Options& o) -> auto& { return o.log_level; }, "What is logged.",
+      config::OneOf(LogLevels()));
+  schema.Section("Ranks");
+  schema.Add(
+      "tp_size", [](Options& o) -> auto& { return o.convert.tp_size; }, "Tensor-parallel ranks.",
+      config::Range(1, 4096));
   schema.Add(
       "pp_size", [](Options& o) -> auto& { return o.convert.pp_size; },
-      "Pipeline-parallel ranks; only 1 is built.", config::AtLeast(1));
+      "Pipeline stages; layers that are left over go to the first ones.", config::Range(1, 4096));
+  schema.Add(
+      "use_parallel_embedding",
+      [](Options& o) -> auto& { return o.convert.use_parallel_embedding; },
+      "Split the embedding table over the tensor-parallel ranks.", config::OptionalValue());
+  schema.Add(
+      "embedding_sharding_dim",
+      [](Options& o) -> auto& { return o.convert.embedding_sharding_dim; },
+      "Along which it is split: 0 the vocabulary, 1 the hidden size.", config::Range(0, 1));
+  schema.Add(
+      "use_embedding_sharing", [](Options& o) -> auto& { return o.convert.use_embedding_sharing; },
+      "Store a table that is also the head once; by default where the ranks allow it.",
+      config::OptionalValue());
+  schema.Add(
+      "save_config_only", [](Options& o) -> auto& { return o.convert.save_config_only; },
+      "Write config.json without weights.", config::OptionalValue());
+  schema.Section("Quantization");
   AddWeightOnly(schema, [](Options& o) -> auto& { return o.weight_only; });
+  schema.Section("Other flags of TensorRT-LLM's converters");
+  schema.Add(
+      "out_dir", [](Options& o) -> auto& { return o.out_dir; },
+      "As in hf_gpt_convert.py: the checkpoint goes to OUT_DIR/T-gpu.");
+  AddUpstreamFlags(ConvertFlags(), schema);
+  for (const auto& [alias, name] : {std::pair{"in_file", "model_dir"},
+                                    {"-i", "model_dir"},
+                                    {"-o", "out_dir"},
+                                    {"storage_type", "dtype"},
+                                    {"-t", "dtype"},
+                                    {"tensor_parallelism", "tp_size"},
+                                    {"-tp", "tp_size"},
+                                    {"-p", "processes"},
+                                    {"model", "gpt_variant"},
+                                    {"-sq", "smoothquant"},
+                                    {"calibrate_kv_cache", "int8_kv_cache"},
+                                    {"-kv", "int8_kv_cache"}})
+    schema.Alias(alias, name);
   return schema;
 }
 
 }  // namespace
 
 int ConvertMain(Args args) {
-  Options parsed_options;
-  builder::ConvertOptions& options = parsed_options.convert;
+  Options options;
   std::vector<std::string> positionals;
-  const auto parsed = ParseInto(args, kUsage, MakeSchema(), parsed_options, positionals);
+  const auto parsed = ParseInto(args, kUsage, MakeSchema(), options, positionals);
   if (!parsed.ok()) return Fail(parsed.status());
   if (*parsed == Parsed::kHelpShown) return 0;
   if (!positionals.empty())
     return Fail(
         InvalidArgument("unexpected argument '" + positionals[0] + "'; usage: " + kUsage.line));
-  if (options.model_dir.empty() || options.output_dir.empty())
-    return Fail(InvalidArgument("--model-dir and --output-dir are needed; usage: " + kUsage.line));
-  const auto model_dir = artifact::ResolveModelDir(options.model_dir);
+  builder::ConvertOptions& convert = options.convert;
+  if (convert.model_dir.empty())
+    return Fail(InvalidArgument("--model-dir is needed; usage: " + kUsage.line));
+  const auto model_dir = artifact::ResolveModelDir(convert.model_dir);
   if (!model_dir.ok()) return Fail(model_dir.status().WithPrefix("--model-dir"));
-  options.model_dir = *model_dir;
-  const auto algo = parsed_options.weight_only.Algo();
+  convert.model_dir = *model_dir;
+  const auto algo = options.weight_only.Algo();
   if (!algo.ok()) return Fail(algo.status());
-  options.quant_algo = algo->value_or(model::QuantAlgo::kNone);
+  convert.quant_algo = algo->value_or(model::QuantAlgo::kNone);
+  if (convert.dtype == "fp32") convert.dtype = "float32";
+  if (convert.dtype == "fp16") convert.dtype = "float16";
+  if (!options.out_dir.empty())
+    convert.output_dir =
+        std::filesystem::path(options.out_dir) / (std::to_string(convert.tp_size) + "-gpu");
+  SetLogLevel(options.log_level);
   ProgressBar bar("convert");
   const Status status = builder::Convert(
-      options, [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); });
+      convert, [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); });
   return status.ok() ? 0 : Fail(status);
 }
 

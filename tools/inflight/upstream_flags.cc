@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "upstream_flags.h"
+
+#include "base/log.h"
+
+namespace inflight::tool {
+namespace {
+
+using enum UpstreamFlag::Kind;
+
+constexpr char kThreads[] = "all cores work on each tensor";
+constexpr char kMapped[] = "files are mapped and written tensor by tensor";
+constexpr char kCalibration[] =
+    "calibration is not built; convert without it, the weights keep their dtype";
+constexpr char kCalibrationData[] = "only calibration reads it, which is not built; leave it out";
+constexpr char kGroupwise[] = "group-wise quantised weights are not built; leave it out";
+constexpr char kSkeleton[] =
+    "the model's own config.json says it; leave it out, or change that file";
+constexpr char kExperts[] = "models with experts are not built; leave it out";
+constexpr char kMeta[] =
+    "Meta's and NeMo's formats are not read; give the model in the Hugging Face format with "
+    "--model-dir";
+constexpr char kPlugins[] = "there are no plugins; kernels are chosen by the machine";
+constexpr char kTensorRt[] = "steers TensorRT, which is not used";
+constexpr char kAlwaysOn[] = "is always on";
+constexpr char kAttention[] =
+    "attention is always tiled, paged and accumulated in float32, prompts in chunks";
+constexpr char kLora[] = "adapters (LoRA) are not built; leave it out";
+constexpr char kFp8[] = "fp8 is not built; leave it out";
+constexpr char kLogits[] = "returning logits is not built; leave it out";
+constexpr char kSpeculative[] = "speculative decoding is not built; leave it out";
+constexpr char kPlainWeights[] = "weights are always stored as [out, in]";
+constexpr char kVerbose[] = "say --log-level verbose";
+constexpr char kVariants[] =
+    "only gpt2 is built; the architecture is read from the model's config.json";
+constexpr char kOneRank[] = "an engine for the CPU has one rank";
+constexpr char kPaged[] =
+    "the KV cache is always paged and batches are always packed; leave it out";
+constexpr char kBlocks[] = "blocks are sized when serving: inflight serve --kv-block-size";
+constexpr char kLogitsDType[] = "logits are always float32; leave it out";
+constexpr char kPromptTuning[] = "prompt tuning is not built; leave it out";
+constexpr char kEncoder[] = "encoder-decoder models are not built; leave it out";
+constexpr char kStreaming[] = "weights stay in memory; leave it out";
+constexpr char kSink[] = "attention sinks are not built; leave it out";
+constexpr char kModelConfig[] = "the checkpoint's own config.json is read; put the changes there";
+constexpr char kBuildConfig[] = "give limits as flags, or as a JSON object of them with --config";
+constexpr char kModelClass[] =
+    "code of models cannot be loaded; docs/models.md lists what is built";
+constexpr char kConverters[] =
+    "belongs to conversion: give it to inflight convert; an engine has one rank";
+
+constexpr UpstreamFlag kConvertFlags[] = {
+    {kNoEffect, "workers", kThreads},
+    {kNoEffect, "processes", kThreads},
+    {kNoEffect, "load_by_shard", kMapped},
+    {kNoEffect, "load_model_on_cpu", kMapped},
+    {kNoEffect, "convert_model_on_cpu", kMapped},
+    {kNoEffect, "load_nemo_on_gpu", kMapped},
+    {kNoEffect, "load_checkpoints_on_gpu", kMapped},
+    {kNoEffect, "verbose", kVerbose},
+    {kNoEffect, "disable_weight_only_quant_plugin", kPlainWeights},
+    {kRefused, "meta_ckpt_dir", kMeta},
+    {kRefused, "nemo_ckpt_path", kMeta},
+    {kRefused, "nemo_rename_key", kMeta},
+    {kRefused, "gpt_variant", kVariants, "gpt2"},
+    {kRefused, "vocab_size", kSkeleton},
+    {kRefused, "n_positions", kSkeleton},
+    {kRefused, "n_layer", kSkeleton},
+    {kRefused, "n_head", kSkeleton},
+    {kRefused, "n_kv_head", kSkeleton},
+    {kRefused, "n_embd", kSkeleton},
+    {kRefused, "inter_size", kSkeleton},
+    {kRefused, "rms_norm_eps", kSkeleton},
+    {kRefused, "hidden_act", kSkeleton},
+    {kRefused, "rotary_base", kSkeleton},
+    {kRefused, "smoothquant", kCalibration},
+    {kRefused, "int8_kv_cache", kCalibration, "disable"},
+    {kRefused, "per_channel", kCalibration, "disable"},
+    {kRefused, "per_token", kCalibration, "disable"},
+    {kRefused, "calib_dataset", kCalibrationData},
+    {kRefused, "dataset_cache_dir", kCalibrationData},
+    {kRefused, "quant_ckpt_path", kGroupwise},
+    {kRefused, "per_group", kGroupwise, "disable"},
+    {kRefused, "group_size", kGroupwise},
+    {kRefused, "moe_tp_size", kExperts, "-1"},
+    {kRefused, "moe_ep_size", kExperts, "-1"},
+    {kRefused, "moe_num_experts", kExperts, "0"},
+    {kRefused, "moe_top_k", kExperts, "0"},
+    {kRefused, "moe_renorm_mode", kExperts},
+};
+
+constexpr UpstreamFlag kBuildFlags[] = {
+    {kNoEffect, "workers", kThreads},
+    {kNoEffect, "parallel_build", kThreads},
+    {kNoEffect, "gpt_attention_plugin", kPlugins},
+    {kNoEffect, "bert_attention_plugin", kPlugins},
+    {kNoEffect, "gemm_plugin", kPlugins},
+    {kNoEffect, "moe_plugin", kPlugins},
+    {kNoEffect, "nccl_plugin", kPlugins},
+    {kNoEffect, "lookup_plugin", kPlugins},
+    {kNoEffect, "mamba_conv1d_plugin", kPlugins},
+    {kNoEffect, "gemm_swiglu_plugin", kPlugins},
+    {kNoEffect, "fp8_rowwise_gemm_plugin", kPlugins},
+    {kNoEffect, "use_gpt_attention_plugin", kPlugins},
+    {kNoEffect, "use_gemm_plugin", kPlugins},
+    {kNoEffect, "use_layernorm_plugin", kPlugins},
+    {kNoEffect, "use_rmsnorm_plugin", kPlugins},
+    {kNoEffect, "use_lookup_plugin", kPlugins},
+    {kNoEffect, "context_fmha", kAttention},
+    {kNoEffect, "enable_context_fmha", kAttention},
+    {kNoEffect, "context_fmha_fp32_acc", kAttention},
+    {kNoEffect, "enable_context_fmha_fp32_acc", kAttention},
+    {kNoEffect, "use_paged_context_fmha", kAttention},
+    {kNoEffect, "multi_block_mode", kAttention},
+    {kNoEffect, "enable_xqa", kAttention},
+    {kNoEffect, "use_inflight_batching", kAlwaysOn},
+    {kNoEffect, "paged_state", kAlwaysOn},
+    {kNoEffect, "opt_num_tokens", kTensorRt},
+    {kNoEffect, "opt_batch_size", kTensorRt},
+    {kNoEffect, "multiple_profiles", kTensorRt},
+    {kNoEffect, "builder_opt", kTensorRt},
+    {kNoEffect, "builder_force_num_profiles", kTensorRt},
+    {kNoEffect, "profiling_verbosity", kTensorRt},
+    {kNoEffect, "enable_debug_output", kTensorRt},
+    {kNoEffect, "visualize_network", kTensorRt},
+    {kNoEffect, "input_timing_cache", kTensorRt},
+    {kNoEffect, "output_timing_cache", kTensorRt},
+    {kNoEffect, "timing_cache", kTensorRt},
+    {kNoEffect, "strongly_typed", kTensorRt},
+    {kNoEffect, "fast_build", kTensorRt},
+    {kNoEffect, "weight_sparsity", kTensorRt},
+    {kNoEffect, "strip_plan", kTensorRt},
+    {kNoEffect, "cluster_key", kTensorRt},
+    {kNoEffect, "reduce_fusion", kTensorRt},
+    {kNoEffect, "use_fused_mlp", kTensorRt},
+    {kNoEffect, "gpus_per_node", kOneRank},
+    {kNoEffect, "use_custom_all_reduce", kOneRank},
+    {kNoEffect, "use_parallel_embedding", kConverters},
+    {kNoEffect, "embedding_sharding_dim", kConverters},
+    {kNoEffect, "use_embedding_sharing", kConverters},
+    {kRefused, "paged_kv_cache", kPaged, "enable"},
+    {kRefused, "remove_input_padding", kPaged, "enable"},
+    {kRefused, "tokens_per_block", kBlocks, "64"},
+    {kRefused, "auto_parallel", kOneRank, "1"},
+    {kRefused, "cp_size", kOneRank, "1"},
+    {kRefused, "logits_dtype", kLogitsDType, "float32"},
+    {kRefused, "gather_context_logits", kLogits, "disable"},
+    {kRefused, "gather_generation_logits", kLogits, "disable"},
+    {kRefused, "gather_all_token_logits", kLogits, "disable"},
+    {kRefused, "max_prompt_embedding_table_size", kPromptTuning, "0"},
+    {kRefused, "max_draft_len", kSpeculative, "0"},
+    {kRefused, "speculative_decoding_mode", kSpeculative, "none"},
+    {kRefused, "lora_dir", kLora},
+    {kRefused, "hf_lora_dir", kLora},
+    {kRefused, "lora_ckpt_source", kLora},
+    {kRefused, "lora_target_modules", kLora},
+    {kRefused, "max_lora_rank", kLora},
+    {kRefused, "lora_plugin", kLora, "disable"},
+    {kRefused, "use_lora_plugin", kLora, "disable"},
+    {kRefused, "max_encoder_input_len", kEncoder},
+    {kRefused, "weight_streaming", kStreaming, "disable"},
+    {kRefused, "streamingllm", kSink, "disable"},
+    {kRefused, "model_config", kModelConfig},
+    {kRefused, "build_config", kBuildConfig},
+    {kRefused, "model_cls_file", kModelClass},
+    {kRefused, "model_cls_name", kModelClass},
+    {kRefused, "meta_ckpt_dir", kMeta},
+    {kRefused, "vocab_size", kSkeleton},
+    {kRefused, "n_positions", kSkeleton},
+    {kRefused, "n_layer", kSkeleton},
+    {kRefused, "n_head", kSkeleton},
+    {kRefused, "n_kv_head", kSkeleton},
+    {kRefused, "n_embd", kSkeleton},
+    {kRefused, "inter_size", kSkeleton},
+    {kRefused, "rms_norm_eps", kSkeleton},
+    {kRefused, "hidden_act", kSkeleton},
+    {kRefused, "rotary_base", kSkeleton},
+    {kRefused, "multiple_of", kSkeleton},
+    {kRefused, "ffn_dim_multiplier", kSkeleton},
+    {kRefused, "rotary_scaling", kSkeleton},
+    {kRefused, "rotary_pct", kSkeleton},
+    {kRefused, "no_bias", kSkeleton, "disable"},
+    {kRefused, "use_smooth_quant", kCalibration, "disable"},
+    {kRefused, "int8_kv_cache", kCalibration, "disable"},
+    {kRefused, "per_channel", kCalibration, "disable"},
+    {kRefused, "per_token", kCalibration, "disable"},
+    {kRefused, "enable_fp8", kFp8, "disable"},
+    {kRefused, "fp8_kv_cache", kFp8, "disable"},
+    {kRefused, "quantized_fp8_model_path", kFp8},
+    {kRefused, "use_fp8_context_fmha", kFp8, "disable"},
+    {kRefused, "quant_ckpt_path", kGroupwise},
+    {kRefused, "per_group", kGroupwise, "disable"},
+    {kRefused, "group_size", kGroupwise},
+};
+
+struct NamedLevel {
+  const char* name;
+  logging::Level level;
+};
+constexpr NamedLevel kLevels[] = {
+    {"internal_error", logging::Level::kError}, {"error", logging::Level::kError},
+    {"warning", logging::Level::kWarning},      {"info", logging::Level::kInfo},
+    {"verbose", logging::Level::kVerbose},      {"debug", logging::Level::kVerbose}};
+
+}  // namespace
+
+std::span<const UpstreamFlag> ConvertFlags() { return kConvertFlags; }
+std::span<const UpstreamFlag> BuildFlags() { return kBuildFlags; }
+
+std::vector<std::string> LogLevels() {
+  std::vector<std::string> names;
+  for (const NamedLevel& level : kLevels) names.emplace_back(level.name);
+  return names;
+}
+
+void SetLogLevel(const std::string& name) {
+  for (const NamedLevel& level : kLevels)
+    if (name == level.name) logging::SetLevel(level.level);
+}
+
+}  // namespace inflight::tool
