@@ -119,9 +119,11 @@ class TensorFinder {
       return InvalidArgument(fmt::format("{}: {}: expected shape {}, found {}", source_.where,
                                          Label(file, name), expected.ToString(),
                                          tensor->shape.ToString()));
-    if (!IsFloat(tensor->dtype))
-      return Unimplemented(fmt::format("{}: {}: dtype {}: quantised weights are not built",
-                                       source_.where, Label(file, name), DTypeName(tensor->dtype)));
+    if (!IsFloat(tensor->dtype) && !(may_be_int8 && tensor->dtype == DType::kI8))
+      return Unimplemented(fmt::format(
+          "{}: {}: dtype {}: quantised weights other than a checkpoint's with quant_algo W8A16 are "
+          "not built",
+          source_.where, Label(file, name), DTypeName(tensor->dtype)));
     return tensor;
   }
 
