@@ -51,8 +51,9 @@ struct Request {
       stop_words;  // a tail equal to one of these ends the sequence; matched ids are returned
   SamplingParams sampling;
   OutputOptions output;
-  float priority = 0.5F;              // [0, 1]; larger first, ties by arrival
-  std::optional<int64_t> timeout_ms;  // deadline from Enqueue; finish reason kTimedOut
+  float priority = 0.5F;                    // [0, 1]; larger first, ties by arrival
+  std::optional<int64_t> timeout_ms;        // deadline from Enqueue; finish reason kTimedOut
+  std::optional<int64_t> queue_timeout_us;  // the same while no step has begun with the request
   uint64_t cache_salt =
       0;  // part of the prefix-reuse key: equal prompts with other salts never share blocks
 };

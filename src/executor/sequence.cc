@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/sequence.h"
 
+#include <optional>
 #include <utility>
 
 namespace inflight::executor {
+namespace {
+
+int64_t After(int64_t now_ns, const std::optional<int64_t>& timeout, int64_t unit_ns) {
+  const bool is_bound = timeout && *timeout < (kNever - now_ns) / unit_ns;
+  return is_bound ? now_ns + *timeout * unit_ns : kNever;
+}
+
+}  // namespace
 
 ActiveRequest::~ActiveRequest() { delete stream; }
 
@@ -13,9 +22,8 @@ std::unique_ptr<ActiveRequest> MakeActiveRequest(RequestId id, Request request,
   auto active = std::make_unique<ActiveRequest>();
   active->id = id;
   active->times.enqueued_ns = now_ns;
-  if (request.timeout_ms && *request.timeout_ms < (kNever - now_ns) / 1'000'000) {
-    active->deadline_ns = now_ns + *request.timeout_ms * 1'000'000;
-  }
+  active->deadline_ns = After(now_ns, request.timeout_ms, 1'000'000);
+  active->queue_deadline_ns = After(now_ns, request.queue_timeout_us, 1'000);
   const int num_sequences = request.sampling.num_return_sequences;
   active->stream = new Stream(request, id, std::move(sink));
   active->num_unfinished = active->num_unreleased = num_sequences;

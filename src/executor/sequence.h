@@ -8,6 +8,7 @@
 // seed, cum_log_prob and the request's parameters.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -40,11 +41,16 @@ struct ActiveRequest {
   Request params;  // input_ids moved to the sequences
   RequestTimes times;
   int64_t deadline_ns = kNever;
-  Stream* stream = nullptr;  // owned until the final event is pushed, null from then on
-  bool is_queued = true;     // counts against the queue's limit: no sequence was admitted
+  int64_t queue_deadline_ns = kNever;  // holds only while is_queued
+  Stream* stream = nullptr;            // owned until the final event is pushed, null from then on
+  bool is_queued = true;               // counts against the queue's limit: no sequence was admitted
   int num_unfinished = 0;
   int num_unreleased = 0;
   std::vector<Sequence> sequences;  // [num_return_sequences]; never resized
+
+  int64_t next_deadline_ns() const {
+    return is_queued ? std::min(deadline_ns, queue_deadline_ns) : deadline_ns;
+  }
 };
 
 // `id` and times are the caller's; the sink goes into a new Stream.

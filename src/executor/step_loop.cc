@@ -75,6 +75,9 @@ bool StepLoop::Step() {
   // Before clients are woken, so that whoever has its last response finds it counted.
   if (progressed) PublishStats();
   streams_.Flush();
+  if (progressed) {
+    last_host_ns_.store(clock_.NowNs() - turn_start_ns_ - waited_ns_, std::memory_order_relaxed);
+  }
   for (; num_retired_ > 0; --num_retired_) streams_.Close();  // Shutdown may go on
   return progressed;
 }
@@ -116,8 +119,7 @@ void StepLoop::SetUp(Sequence& sequence) {
   if (sequence.is_finished) return;
   ActiveRequest& request = *sequence.request;
   if (request.is_queued) {
-    request.is_queued = false;
-    inbox_.LeftQueue();
+    LeaveQueue(request);
     request.times.first_scheduled_ns = turn_start_ns_;
     ++stats_.num_active_requests;
   }
@@ -323,7 +325,6 @@ void StepLoop::PublishStats() {
   stats_.kv_blocks_missed = kv.missed;
   stats_.kv_blocks_alloc_total = kv.alloc_total;
   stats_.kv_blocks_alloc_new = kv.alloc_new;
-  stats_.last_host_ns = clock_.NowNs() - turn_start_ns_ - waited_ns_;
   published_stats_.Store(stats_);
   RecordIteration();
 }
@@ -331,6 +332,7 @@ void StepLoop::PublishStats() {
 // One record a step, and one with no rows when the loop runs dry: gauges made of the newest record
 // then fall back to 0.
 void StepLoop::RecordIteration() {
+  if (options_.iter_stats_max_iterations == 0) return;
   const bool is_idle = requests_.empty() && num_in_flight_ == 0;
   const bool has_new_step = stats_.num_steps != num_recorded_steps_;
   if (!has_new_step && (!is_idle || has_recorded_idle_)) return;
@@ -359,6 +361,7 @@ ExecutorStats StepLoop::stats() const {
   ExecutorStats stats = published_stats_.Load();
   stats.num_queued_requests = inbox_.num_queued();
   stats.heartbeat_ns = heartbeat_ns();
+  stats.last_host_ns = last_host_ns_.load(std::memory_order_relaxed);
   return stats;
 }
 

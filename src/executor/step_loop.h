@@ -114,6 +114,7 @@ class StepLoop {
   void Fail(ActiveRequest& request, const Status& status);
   void Fault(const Status& status);
   void CountEnd(ActiveRequest& request, FinishReason reason);
+  void LeaveQueue(ActiveRequest& request);
   template <typename Function>
   void ForEachUnfinished(Function function) {
     for (const auto& [id, request] : requests_) {
@@ -169,6 +170,7 @@ class StepLoop {
   bool has_recorded_idle_ = true;  // the newest record says that there is nothing to do
   std::atomic<bool> has_fault_{false};
   std::atomic<int64_t> heartbeat_ns_{0};
+  std::atomic<int64_t> last_host_ns_{0};  // waking the stream threads included
   std::atomic<int64_t> longest_step_ns_{0};
 };
 

@@ -41,7 +41,7 @@ void StepLoop::TakeRequest(std::unique_ptr<ActiveRequest> request) {
   requests_.emplace(taken.id, std::move(request));
   for (Sequence& sequence : taken.sequences) scheduler_.Add(&sequence);
   queue_delay_.Arrived(taken.times.enqueued_ns);
-  if (taken.deadline_ns != kNever) deadlines_.emplace(taken.deadline_ns, taken.id);
+  if (taken.next_deadline_ns() != kNever) deadlines_.emplace(taken.next_deadline_ns(), taken.id);
   if (has_fault()) Fail(taken, fault_);
 }
 
@@ -128,13 +128,21 @@ void StepLoop::CountEnd(ActiveRequest& request, FinishReason reason) {
     default:
       ++stats_.requests_completed;
   }
-  if (request.deadline_ns != kNever) deadlines_.erase({request.deadline_ns, request.id});
   if (request.is_queued) {
-    request.is_queued = false;
-    inbox_.LeftQueue();
+    LeaveQueue(request);
   } else {
     --stats_.num_active_requests;
   }
+  if (request.deadline_ns != kNever) deadlines_.erase({request.deadline_ns, request.id});
+}
+
+void StepLoop::LeaveQueue(ActiveRequest& request) {
+  if (request.queue_deadline_ns < request.deadline_ns) {
+    deadlines_.erase({request.queue_deadline_ns, request.id});
+    if (request.deadline_ns != kNever) deadlines_.emplace(request.deadline_ns, request.id);
+  }
+  request.is_queued = false;
+  inbox_.LeftQueue();
 }
 
 // The device can no longer be trusted: every request ends with the reason, those that come later

@@ -224,6 +224,31 @@ TEST_P(StepLoopTest, DeadlineEndsRunningAndWaitingRequestsWithoutTokens) {
   EXPECT_EQ(harness.loop.stats().requests_timed_out, 2);
 }
 
+TEST_P(StepLoopTest, QueueTimeoutEndsOnlyWhatStillWaits) {
+  HarnessOptions options = Small();
+  options.backend.info.max_batch_size = 1;
+  LoopHarness harness(std::move(options));  // a step takes 1 ms
+  Request request = MakeRequest(5, 20);
+  request.queue_timeout_us = 6'000;
+  auto running = std::make_shared<RecordingSink>();
+  harness.Enqueue(request, running);
+  auto waiting = std::make_shared<RecordingSink>();
+  harness.Enqueue(request, waiting);
+  request.timeout_ms = 8;  // goes on to hold once the queue is left
+  request.queue_timeout_us = 100'000;
+  auto late = std::make_shared<RecordingSink>();
+  harness.Enqueue(request, late);
+  harness.RunUntilIdle();
+  ExpectWhole(harness, MakeRequest(5, 20), *running);
+  for (const auto& sink : {waiting, late}) {
+    EXPECT_EQ(sink->num_final, 1);
+    EXPECT_EQ(sink->last().finish_reason, FinishReason::kTimedOut);
+    EXPECT_EQ(sink->last().times.first_scheduled_ns, 0);
+  }
+  EXPECT_EQ(harness.loop.stats().requests_timed_out, 2);
+  EXPECT_EQ(harness.loop.next_turn_ns(), kNever);  // no deadline is left behind
+}
+
 TEST_P(StepLoopTest, WhatAStreamSentBeforeItsDeadlineStaysSent) {
   LoopHarness harness(Small());
   Request request = MakeRequest(5, 20);

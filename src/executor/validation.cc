@@ -151,6 +151,10 @@ Status ValidateRequest(const ExecutorLimits& limits, Request* request, bool* was
     return Invalid("timeout_ms: got {}, must be greater than 0 (leave it out for no deadline)",
                    *request->timeout_ms);
   }
+  if (request->queue_timeout_us && *request->queue_timeout_us <= 0) {
+    return Invalid("queue_timeout_us: got {}, must be greater than 0 (leave it out for no limit)",
+                   *request->queue_timeout_us);
+  }
   std::erase(request->end_ids, -1);
   const int room = limits.max_seq_len - static_cast<int>(request->input_ids.size());
   if (request->max_tokens > room) {

@@ -159,6 +159,9 @@ TEST(ValidationTest, PriorityAndDeadlineHaveBounds) {
   request = Good();
   request.timeout_ms = 0;
   EXPECT_EQ(Message(request).find("timeout_ms: got 0, must be greater than 0"), 0u);
+  request.timeout_ms.reset();
+  request.queue_timeout_us = -1;
+  EXPECT_EQ(Message(request).find("queue_timeout_us: got -1, must be greater than 0"), 0u);
 }
 
 }  // namespace

@@ -8,8 +8,6 @@
 namespace inflight::kv_cache {
 namespace {
 
-int BlocksFor(int num_tokens, int block_size) { return (num_tokens + block_size - 1) / block_size; }
-
 std::span<const TokenId> BlockTokens(std::span<const TokenId> tokens, int block_idx,
                                      int block_size) {
   return tokens.subspan(static_cast<size_t>(block_idx) * static_cast<size_t>(block_size),

@@ -29,6 +29,11 @@ struct GroupConfig {
   int block_size = 0;  // tokens
 };
 
+// Blocks that hold as many tokens.
+constexpr int BlocksFor(int num_tokens, int block_size) {
+  return (num_tokens + block_size - 1) / block_size;
+}
+
 // One sequence's blocks in one group.
 struct GroupTable {
   std::vector<BlockId> blocks;  // block i holds tokens [i * block_size, (i + 1) * block_size)

@@ -11,12 +11,6 @@
 #include "scheduler/scheduler.h"
 
 namespace inflight::scheduler {
-namespace {
-
-int BlocksFor(int num_tokens, int block_size) { return (num_tokens + block_size - 1) / block_size; }
-
-}  // namespace
-
 // The first in line gets a slot and joins the running ones; false when it has to wait.
 bool Scheduler::Admit(PlannedStep* step) {
   SequenceState* sequence = waiting_.first();
@@ -84,7 +78,7 @@ int Scheduler::NumSpareBlocks() const {
     for (int g = 0; g < kv_cache_->num_groups(); ++g) {
       const kv_cache::GroupTable& table = sequence->blocks.groups[static_cast<size_t>(g)];
       const int num_held = static_cast<int>(table.blocks.size()) + table.num_reserved;
-      if (BlocksFor(end, kv_cache_->block_size(g)) <= num_held) continue;
+      if (kv_cache::BlocksFor(end, kv_cache_->block_size(g)) <= num_held) continue;
       ++num_blocks;
       break;
     }

@@ -6,12 +6,6 @@
 #include "base/check.h"
 
 namespace inflight::scheduler {
-namespace {
-
-int BlocksFor(int num_tokens, int block_size) { return (num_tokens + block_size - 1) / block_size; }
-
-}  // namespace
-
 Scheduler::Scheduler(const SchedulerOptions& options, kv_cache::KvCache* kv_cache)
     : options_(options),
       kv_cache_(kv_cache),
@@ -81,7 +75,7 @@ bool Scheduler::UpdatesFit(const SequenceState& sequence, int num_tokens,
   int num_updates = 0;
   for (int g = 0; g < kv_cache_->num_groups(); ++g) {
     const kv_cache::GroupTable& table = sequence.blocks.groups[static_cast<size_t>(g)];
-    const int num_new = BlocksFor(num_tokens, kv_cache_->block_size(g)) - table.num_sent;
+    const int num_new = kv_cache::BlocksFor(num_tokens, kv_cache_->block_size(g)) - table.num_sent;
     num_ids += std::max(num_new, 0);
     num_updates += num_new > 0 ? 1 : 0;
   }
