@@ -21,6 +21,7 @@ import xml.etree.ElementTree as ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUITES = {"simulation_test": "simulation", "golden_test": "golden"}  # others are `unit`
 TIMEOUT_S = 900
+TWO_FILES_AT_ONCE = ["-n", "2", "--dist", "loadfile"]
 
 
 def run_gtest(binary: pathlib.Path) -> tuple[int, int]:
@@ -51,7 +52,7 @@ def run_pytest(bin_dir: pathlib.Path) -> tuple[int, int]:
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
         env = dict(os.environ, INFLIGHT_BIN_DIR=str(bin_dir))
         code = subprocess.run(
-            [python, "-m", "pytest", "-q", "--durations=5", f"--junitxml={report.name}", ROOT / "tests"],
+            [python, "-m", "pytest", "-q", *TWO_FILES_AT_ONCE, "--durations=5", f"--junitxml={report.name}", ROOT / "tests"],
             cwd=ROOT, env=env, check=False,
         ).returncode
         try:

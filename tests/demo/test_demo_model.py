@@ -14,6 +14,7 @@ INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
 DEMO = ROOT / "models/demo"
 
 
+@pytest.mark.arithmetic
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_held_out_questions_are_answered_exactly(tmp_path, dtype):
     rows = [json.loads(line) for line in (DEMO / "heldout.jsonl").read_text().splitlines()]

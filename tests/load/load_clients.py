@@ -178,15 +178,21 @@ class Clients:
             kinds |= {self.cancel_anywhere: 2, self.deadline: 2, self.stop_tensor: 1}
         return kinds
 
-    async def run(self, num_clients, duration_s):
-        end = asyncio.get_running_loop().time() + duration_s
-        await asyncio.gather(*(self.client(end, i) for i in range(num_clients)))
+    async def run(self, num_clients, duration_s, max_duration_s=0, is_enough=lambda _: True):
+        """For `duration_s`; longer, up to `max_duration_s`, while the tally is not enough."""
+        now = asyncio.get_running_loop().time
+        start = now()
+
+        def goes_on():
+            return now() < start + duration_s or (now() < start + max_duration_s and not is_enough(self.tally))
+
+        await asyncio.gather(*(self.client(goes_on, i) for i in range(num_clients)))
         return self.tally
 
-    async def client(self, end, index):
+    async def client(self, goes_on, index):
         kinds = self.kinds()
         kind = list(kinds)[index % len(kinds)]  # each occurs, however short the time
-        while asyncio.get_running_loop().time() < end:
+        while goes_on():
             self.num_started += 1
             num_full = self.tally.total("rejected")
             try:

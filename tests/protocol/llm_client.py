@@ -112,9 +112,13 @@ def kv_blocks(server, kind="used"):
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
-def wait_until_idle(server, timeout_s=30):
-    """Cancelled requests end with the next step; returns once no KV block is used."""
+def wait_until(condition, timeout_s=60):
     deadline = time.monotonic() + timeout_s
-    while (used := kv_blocks(server)) != 0:
-        assert time.monotonic() < deadline, f"{used} KV blocks are still used"
-        time.sleep(0.05)
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.005)
+
+
+def wait_until_idle(server):
+    """Cancelled requests end with the next step; returns once no KV block is used."""
+    wait_until(lambda: kv_blocks(server) == 0)

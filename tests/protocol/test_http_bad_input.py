@@ -20,7 +20,7 @@ def server_goes_on(server):
     yield
     after = post(server, "ensemble/generate", {"text_input": PROMPT, "max_tokens": 4})
     assert after.status_code == 200 and after.json()["text_output"] == before
-    wait_until_idle(server, timeout_s=10)
+    wait_until_idle(server)
 
 
 def post(server, path, body, **kwargs):

@@ -38,6 +38,7 @@ def report(*args):
     return {row[0]: dict(zip(names, map(float, row[1:]), strict=True)) for row in rows}, text
 
 
+@pytest.mark.arithmetic
 def test_report_gives_the_perplexities_of_a_second_implementation():
     forms, text = report("--checkpoint-dir", DEMO)
     assert list(forms) == ["float32", "float16", "bfloat16", "int8"]
@@ -57,6 +58,7 @@ def test_report_gives_the_perplexities_of_a_second_implementation():
     assert forms["int8"]["weights_mb"] < 0.75 * forms["bfloat16"]["weights_mb"]
 
 
+@pytest.mark.arithmetic
 def test_report_is_repeatable_and_takes_any_text(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("Once upon a time, a curious fox named Luma lived in an old mill. " * 60)
