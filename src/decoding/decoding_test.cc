@@ -55,7 +55,7 @@ class SamplerTest : public ::testing::Test {
 
   SampledToken Draw(const Request& request, std::vector<float> logits, uint64_t seed = 0,
                     std::vector<TokenId> tokens = {0}) {
-    sampler_.Setup(0, MakeSamplingRule(request, seed), tokens);
+    sampler_.Setup(0, MakeSamplingRule(request, seed), tokens, /*max_seq_len=*/1024);
     return sampler_.Sample(0, static_cast<int64_t>(tokens.size()), logits.data());
   }
 

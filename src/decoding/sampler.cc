@@ -103,14 +103,21 @@ Sampler::Sampler(int max_slots, int vocab_size, int max_concurrency) : vocab_siz
 
 Sampler::~Sampler() = default;
 
-void Sampler::Setup(int slot_id, const SamplingRule& rule, std::span<const TokenId> tokens) {
+uint64_t Sampler::Bytes(int max_slots, int vocab_size, int max_seq_len) {
+  const auto counts = static_cast<uint64_t>(vocab_size) * sizeof(int32_t);
+  const auto distinct = static_cast<uint64_t>(std::min(vocab_size, max_seq_len)) * sizeof(TokenId);
+  return static_cast<uint64_t>(max_slots) * (counts + distinct);
+}
+
+void Sampler::Setup(int slot_id, const SamplingRule& rule, std::span<const TokenId> tokens,
+                    int max_seq_len) {
   Slot& slot = slots_[static_cast<size_t>(slot_id)];
   for (const TokenId token : slot.distinct) slot.counts[static_cast<size_t>(token)] = 0;
   slot.distinct.clear();
   slot.rule = rule;
   if (!rule.has_penalties()) return;
   slot.counts.resize(static_cast<size_t>(vocab_size_));
-  slot.distinct.reserve(static_cast<size_t>(vocab_size_));
+  slot.distinct.reserve(static_cast<size_t>(std::min(vocab_size_, max_seq_len)));
   for (const TokenId token : tokens) Append(slot_id, token);
 }
 

@@ -53,10 +53,15 @@ class Sampler {
  public:
   // `max_concurrency` bounds how many Sample calls run at once.
   Sampler(int max_slots, int vocab_size, int max_concurrency);
+
+  // What the slots hold once each has had a sequence with penalties.
+  static uint64_t Bytes(int max_slots, int vocab_size, int max_seq_len);
+
   ~Sampler();
 
-  // Starts a slot's sequence with the tokens known so far, which the penalties count.
-  void Setup(int slot, const SamplingRule& rule, std::span<const TokenId> tokens);
+  // Starts a slot's sequence, at most `max_seq_len` tokens long, with those known so far, which the
+  // penalties count.
+  void Setup(int slot, const SamplingRule& rule, std::span<const TokenId> tokens, int max_seq_len);
 
   // Draws the token that will stand at `position` (the count of tokens before it). `logits`
   // [vocab_size] is scratch afterwards. Ties go to the lowest id. Log-probs are computed only if

@@ -31,8 +31,7 @@ class LocalBackend : public Backend {
         .max_input_len = plan.max_input_len,
         .vocab_size = engine_->config.vocab_size,
         .kv_groups = {{.block_size = plan.block_size, .num_blocks = plan.num_blocks, .window = 0}},
-        .cpu_memory_bytes =
-            static_cast<int64_t>(plan.weight_bytes + plan.workspace_bytes + plan.kv_bytes())};
+        .cpu_memory_bytes = static_cast<int64_t>(plan.total_bytes())};
     tokens_.resize(static_cast<size_t>(info_.max_slots));
     slots_.resize(static_cast<size_t>(info_.max_slots));
     sampled_.resize(static_cast<size_t>(info_.max_batch_size));
@@ -46,6 +45,7 @@ class LocalBackend : public Backend {
     ASSIGN_OR_RETURN(decoder_, model::Decoder::Create(engine_, ops, device, plan.max_num_tokens,
                                                       plan.max_batch_size));
     ASSIGN_OR_RETURN(inputs_, StepInputs::Create(plan, info_.max_slots, device));
+    ASSIGN_OR_RETURN(sampler_share_, device.ledger().Take("sampler", plan.sampler_bytes));
     ASSIGN_OR_RETURN(
         kv_, KvStorage::Create(KvShape(engine_->config, plan.block_size), plan.num_blocks, device));
     return Status::Ok();
@@ -63,8 +63,8 @@ class LocalBackend : public Backend {
                  .num_prompt_tokens = setup.num_prompt_tokens,
                  .max_seq_len = setup.max_seq_len};
     slot.cum_log_prob = setup.cum_log_prob;
-    sampler_.Setup(setup.slot, decoding::MakeSamplingRule(*setup.request, setup.seed),
-                   setup.tokens);
+    sampler_.Setup(setup.slot, decoding::MakeSamplingRule(*setup.request, setup.seed), setup.tokens,
+                   setup.max_seq_len);
     return Status::Ok();
   }
 
@@ -141,6 +141,7 @@ class LocalBackend : public Backend {
   std::unique_ptr<StepInputs> inputs_;
   KvStorage kv_;
   decoding::Sampler sampler_;
+  MemoryShare sampler_share_;
   std::vector<SlotTokens> tokens_;  // [max_slots]
   std::vector<Slot> slots_;         // [max_slots]
   std::vector<int> yield_rows_;
@@ -156,6 +157,7 @@ Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model:
                                                     const std::string& force_ops) {
   uint64_t mapped_bytes = 0;
   for (const MappedFile& mapping : engine->mappings) mapped_bytes += mapping.bytes().size();
+  const auto sizing = device.ledger().LockSizing();
   const uint64_t free = device.ledger().free_bytes();
   ASSIGN_OR_RETURN(
       const MemoryPlan plan,
@@ -166,6 +168,14 @@ Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model:
         "KV cache holds less than one sequence of full length: max_seq_len lowered (free memory, "
         "raise kv_cache_free_memory_fraction or max_kv_tokens)",
         {{"engine_max_seq_len", plan.engine_max_seq_len}, {"max_seq_len", plan.max_seq_len}});
+  }
+  if (plan.max_kv_tokens_exceed_memory) {
+    logging::Warning(
+        "both max_kv_tokens and kv_cache_free_memory_fraction are set. The smaller value will be "
+        "used.",
+        {{"max_kv_tokens", *options.max_kv_tokens},
+         {"kv_cache_free_memory_fraction", options.kv_cache_free_memory_fraction},
+         {"kv_tokens", plan.kv_tokens()}});
   }
   const model::ModelConfig& config = engine->config;
   const ops::ShapeClass shape{.weight_dtype = model::LinearDType(config),
@@ -182,6 +192,8 @@ Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model:
   logging::Info("memory planned", {{"device", device.name()},
                                    {"weight_bytes", plan.weight_bytes},
                                    {"workspace_bytes", plan.workspace_bytes},
+                                   {"step_input_bytes", plan.step_input_bytes},
+                                   {"sampler_bytes", plan.sampler_bytes},
                                    {"kv_bytes", plan.kv_bytes()},
                                    {"kv_blocks", plan.num_blocks},
                                    {"kv_tokens", plan.kv_tokens()},

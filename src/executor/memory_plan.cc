@@ -5,7 +5,9 @@
 
 #include <algorithm>
 
+#include "decoding/sampler.h"
 #include "executor/kv_storage.h"
+#include "executor/step_inputs.h"
 #include "model/decoder.h"
 #include "scheduler/step_plan.h"
 
@@ -34,13 +36,33 @@ Status CheckOptions(const ExecutorOptions& options) {
     return InvalidArgument(
         fmt::format("block_size: got {}, allowed are 16, 32, 64 and 128 tokens", block));
   const double fraction = options.kv_cache_free_memory_fraction;
-  if (!(fraction > 0.0 && fraction < 1.0))
+  if (fraction >= 1.0)  // in upstream's words, spec/engine.md 5.7
     return InvalidArgument(fmt::format(
-        "kv_cache_free_memory_fraction: got {}, must be above 0 and below 1", fraction));
+        "kv_cache_free_memory_fraction: Invalid freeMemFraction, freeMemFraction ({:f}) "
+        "must be smaller than 1.0f",
+        fraction));
+  if (!(fraction > 0.0))
+    return InvalidArgument(
+        fmt::format("kv_cache_free_memory_fraction: got {}, must be above 0", fraction));
   if (options.max_kv_tokens && *options.max_kv_tokens < 1)
     return InvalidArgument(
         fmt::format("max_kv_tokens: got {}, must be at least 1", *options.max_kv_tokens));
   return Status::Ok();
+}
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Blocks for the KV tokens that `left` bytes and the options allow (spec/engine.md 5.7).
+int64_t NumBlocks(uint64_t left, const ExecutorOptions& options, MemoryPlan& plan) {
+  const uint64_t bytes_per_token = plan.kv_bytes_per_block / static_cast<uint64_t>(plan.block_size);
+  auto tokens =
+      static_cast<int64_t>(options.kv_cache_free_memory_fraction * static_cast<double>(left)) /
+      static_cast<int64_t>(bytes_per_token);
+  plan.max_kv_tokens_exceed_memory = options.max_kv_tokens && *options.max_kv_tokens > tokens;
+  if (options.max_kv_tokens) tokens = std::min(tokens, *options.max_kv_tokens);
+  return std::min({CeilDiv(tokens, plan.block_size),
+                   static_cast<int64_t>(left / plan.kv_bytes_per_block),
+                   int64_t{plan.max_batch_size} * plan.max_blocks_per_seq()});
 }
 
 }  // namespace
@@ -54,10 +76,13 @@ std::string MemoryPlan::ToString() const {
   return lowered + fmt::format(
                        "weights    {}\n"
                        "workspace  {} for steps of {} tokens and {} sequences\n"
+                       "inputs     {} for ids, positions and block tables of a step\n"
+                       "sampler    {} for the penalties of {} sequences\n"
                        "KV cache   {}: {} blocks of {} tokens ({} each), {} tokens, {} sequences "
                        "at full length ({} "
                        "tokens)\n",
                        Bytes(weight_bytes), Bytes(workspace_bytes), max_num_tokens, max_batch_size,
+                       Bytes(step_input_bytes), Bytes(sampler_bytes), max_batch_size,
                        Bytes(kv_bytes()), num_blocks, block_size, Bytes(kv_bytes_per_block),
                        kv_tokens(), full_length_sequences(), max_seq_len);
 }
@@ -79,17 +104,15 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   plan.max_num_tokens = std::max(plan.max_num_tokens, plan.max_batch_size);
   plan.workspace_bytes = model::Decoder::WorkspaceBytes(config, plan.max_seq_len,
                                                         plan.max_num_tokens, plan.max_batch_size);
+  plan.step_input_bytes = StepInputs::Bytes(plan, plan.max_batch_size);
+  plan.sampler_bytes =
+      decoding::Sampler::Bytes(plan.max_batch_size, config.vocab_size, plan.max_seq_len);
   plan.kv_bytes_per_block = KvBytesPerBlock(KvShape(config, options.block_size));
 
-  const uint64_t needed = plan.workspace_bytes + (weights_are_taken ? 0 : weight_bytes);
+  const uint64_t needed = plan.workspace_bytes + plan.step_input_bytes + plan.sampler_bytes +
+                          (weights_are_taken ? 0 : weight_bytes);
   const uint64_t left = free_bytes > needed ? free_bytes - needed : 0;
-  const auto by_memory =
-      static_cast<int64_t>(options.kv_cache_free_memory_fraction * static_cast<double>(left) /
-                           static_cast<double>(plan.kv_bytes_per_block));
-  plan.num_blocks = std::min(by_memory, int64_t{plan.max_batch_size} * plan.max_blocks_per_seq());
-  if (options.max_kv_tokens)
-    plan.num_blocks =
-        std::min(plan.num_blocks, (*options.max_kv_tokens + plan.block_size - 1) / plan.block_size);
+  plan.num_blocks = NumBlocks(left, options, plan);
   if (plan.num_blocks < 1)
     return ResourceExhausted(fmt::format(
         "KV cache: not one block of {} tokens ({}) fits into {:.3g} of the {} left after weights "
@@ -101,6 +124,7 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
     plan.engine_max_seq_len = plan.max_seq_len;
     plan.max_seq_len = static_cast<int>(plan.kv_tokens());
     plan.max_input_len = std::min(plan.max_input_len, plan.max_seq_len - 1);
+    plan.step_input_bytes = StepInputs::Bytes(plan, plan.max_batch_size);
   }
   return plan;
 }

@@ -13,6 +13,8 @@ namespace inflight::executor {
 struct MemoryPlan {
   uint64_t weight_bytes = 0;
   uint64_t workspace_bytes = 0;
+  uint64_t step_input_bytes = 0;
+  uint64_t sampler_bytes = 0;  // taken from the system as penalties are first asked for
   uint64_t kv_bytes_per_block = 0;
   int64_t num_blocks = 0;
   int block_size = 0;
@@ -23,15 +25,19 @@ struct MemoryPlan {
   int engine_max_seq_len = 0;  // not 0: max_seq_len was lowered from this to what the blocks hold
 
   uint64_t kv_bytes() const { return kv_bytes_per_block * static_cast<uint64_t>(num_blocks); }
+  uint64_t total_bytes() const {
+    return weight_bytes + workspace_bytes + step_input_bytes + sampler_bytes + kv_bytes();
+  }
   int64_t kv_tokens() const { return num_blocks * block_size; }
   int64_t full_length_sequences() const { return kv_tokens() / max_seq_len; }
   int max_blocks_per_seq() const { return (max_seq_len + block_size - 1) / block_size; }
+  bool max_kv_tokens_exceed_memory = false;
   std::string ToString() const;  // a line per part, for people
 };
 
-// Bounds from the engine, lowered by `options`; KV blocks from the fraction of what is left of
-// `free_bytes` after workspace (and weights, unless they are taken already), never more than
-// max_batch_size sequences of full length can use, nor than max_kv_tokens, rounded up to blocks.
+// Bounds from the engine, lowered by `options`; KV tokens from the fraction of what is left of
+// `free_bytes` after the rest (weights too, unless they are taken already), or max_kv_tokens where
+// that is less; rounded up to blocks, never more than max_batch_size sequences of full length use.
 // Where they hold less than one sequence of full length, max_seq_len and max_input_len are lowered
 // to what they hold (spec/engine.md 5.7). kInvalidArgument names an option out of its range;
 // kResourceExhausted when not one block fits.

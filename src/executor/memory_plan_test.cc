@@ -33,6 +33,10 @@ Result<MemoryPlan> Plan(const ExecutorOptions& options, uint64_t free_bytes = ui
                     free_bytes);
 }
 
+uint64_t Others(const MemoryPlan& plan) {
+  return plan.workspace_bytes + plan.step_input_bytes + plan.sampler_bytes;
+}
+
 TEST(MemoryPlanTest, FractionOfWhatIsLeftAfterTheWorkspaceBecomesBlocks) {
   const auto roomy = Plan({});
   ASSERT_TRUE(roomy.ok()) << roomy.status().ToString();
@@ -41,13 +45,23 @@ TEST(MemoryPlanTest, FractionOfWhatIsLeftAfterTheWorkspaceBecomesBlocks) {
   const uint64_t left = 40 * 64 * kBytesPerToken;
   ExecutorOptions half;
   half.kv_cache_free_memory_fraction = 0.5;
-  EXPECT_EQ(Plan(half, roomy->workspace_bytes + left)->num_blocks, 20);
+  EXPECT_EQ(Plan(half, Others(*roomy) + left)->num_blocks, 20);
+  EXPECT_EQ(Plan(half, Others(*roomy) + left + 2 * kBytesPerToken)->num_blocks, 21)
+      << "1281 tokens, rounded up";
+  ExecutorOptions nearly_all;
+  nearly_all.kv_cache_free_memory_fraction = 0.999;
+  EXPECT_EQ(Plan(nearly_all, Others(*roomy) + left - kBytesPerToken)->num_blocks, 39)
+      << "2556 tokens, but the 40th block is not there";
 }
 
 TEST(MemoryPlanTest, MaxTokensIsACapRoundedUpToBlocks) {
   EXPECT_EQ(Plan({.max_kv_tokens = 1500})->num_blocks, 24);  // 23.4
   EXPECT_EQ(Plan({.max_kv_tokens = 1500})->max_seq_len, 1024);
-  EXPECT_EQ(Plan({.max_kv_tokens = 1'000'000})->num_blocks, 64) << "the smaller one counts";
+  EXPECT_FALSE(Plan({.max_kv_tokens = 1500})->max_kv_tokens_exceed_memory);
+  EXPECT_EQ(Plan({.max_kv_tokens = 1'000'000})->num_blocks, 64) << "all that the batch can use";
+  const auto bound = Plan({.max_kv_tokens = 1'000'000}, Others(*Plan({})) + (3 << 20));
+  EXPECT_EQ(bound->num_blocks, 44) << "the smaller one counts: 2764 tokens";
+  EXPECT_TRUE(bound->max_kv_tokens_exceed_memory);
 }
 
 TEST(MemoryPlanTest, LengthIsLoweredToWhatTheBlocksHold) {
@@ -61,7 +75,7 @@ TEST(MemoryPlanTest, LengthIsLoweredToWhatTheBlocksHold) {
 }
 
 TEST(MemoryPlanTest, NotOneBlockIsAnError) {
-  const Status status = Plan({}, Plan({})->workspace_bytes + 1000).status();
+  const Status status = Plan({}, Others(*Plan({})) + 1000).status();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("KV cache: not one block of 64 tokens (0.1 MiB)"));
   EXPECT_THAT(status.message(), HasSubstr("raise kv_cache_free_memory_fraction"));
@@ -71,7 +85,11 @@ TEST(MemoryPlanTest, OptionsOutOfRangeAreNamed) {
   ExecutorOptions options;
   options.kv_cache_free_memory_fraction = 1.0;
   EXPECT_EQ(Plan(options).status().message(),
-            "kv_cache_free_memory_fraction: got 1, must be above 0 and below 1");
+            "kv_cache_free_memory_fraction: Invalid freeMemFraction, freeMemFraction (1.000000) "
+            "must be smaller than 1.0f");
+  options.kv_cache_free_memory_fraction = 0;
+  EXPECT_EQ(Plan(options).status().message(),
+            "kv_cache_free_memory_fraction: got 0, must be above 0");
   EXPECT_THAT(Plan({.max_kv_tokens = 0}).status().message(), HasSubstr("max_kv_tokens: got 0"));
 }
 

@@ -7,7 +7,9 @@
 
 #include <filesystem>
 
+#include "builder/builder.h"
 #include "builder/test_models.h"
+#include "executor/memory_plan.h"
 #include "tensor/device.h"
 
 namespace inflight::serving {
@@ -63,6 +65,23 @@ TEST_F(EngineLoaderTest, EachModelTakesANamedShareAndReturnsAllOfIt) {
   small->backend = {};
   EXPECT_THAT(device_->ledger().entries(), IsEmpty());
   EXPECT_EQ(device_->ledger().free_bytes(), kCapacity);
+}
+
+TEST_F(EngineLoaderTest, ThePlanIsWhatIsTaken) {
+  const auto description = builder::Describe(dir_, {});
+  ASSERT_TRUE(description.ok());
+  const auto plan = executor::PlanMemory(description->config, description->limits,
+                                         description->weight_bytes, /*weights_are_taken=*/false,
+                                         {.max_kv_tokens = 640}, device_->ledger().free_bytes());
+  ASSERT_TRUE(plan.ok());
+  const auto loaded = load_(dir_, "m/1", {.max_kv_tokens = 640});
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(Taken("m/1: weights") + Taken("m/1: weights (mapped)"), plan->weight_bytes);
+  EXPECT_EQ(Taken("m/1: workspace"), plan->workspace_bytes);
+  EXPECT_EQ(Taken("m/1: step inputs"), plan->step_input_bytes);
+  EXPECT_EQ(Taken("m/1: sampler"), plan->sampler_bytes);
+  EXPECT_EQ(Taken("m/1: kv cache"), plan->kv_bytes());
+  EXPECT_EQ(device_->ledger().free_bytes(), kCapacity - plan->total_bytes()) << "nothing else";
 }
 
 TEST_F(EngineLoaderTest, AModelThatDoesNotFitTakesNothing) {

@@ -67,24 +67,6 @@ Result<MemoryShare> MemoryLedger::Take(std::string name, uint64_t bytes) {
   return MemoryShare(this, id, bytes);
 }
 
-Result<MemoryShare> MemoryLedger::TakeFraction(std::string name, double fraction,
-                                               uint64_t unit_bytes, uint64_t min_bytes,
-                                               uint64_t max_bytes) {
-  const std::lock_guard lock(mutex_);
-  name = NameOf(std::move(name));
-  const uint64_t free = capacity_bytes_ - taken_bytes_;
-  auto bytes = std::min(max_bytes, static_cast<uint64_t>(fraction * static_cast<double>(free)));
-  bytes = bytes / unit_bytes * unit_bytes;
-  if (bytes < min_bytes)
-    return ResourceExhausted(
-        fmt::format("{}: {:.3g} of the {} free bytes is {} bytes, at least {} are needed", name,
-                    fraction, free, bytes, min_bytes));
-  const uint64_t id = next_id_++;
-  taken_.push_back({id, {std::move(name), bytes}});
-  taken_bytes_ += bytes;
-  return MemoryShare(this, id, bytes);
-}
-
 MemoryLedger::OwnerScope::OwnerScope(MemoryLedger& ledger, std::string owner)
     : ledger_(ledger), outer_(ledger.SetOwner(std::move(owner))) {}
 

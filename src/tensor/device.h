@@ -41,8 +41,8 @@ class MemoryShare {
 };
 
 // Accounts for all memory that executors take from one device.
-// Threads: all methods are thread-safe. Sizing by free memory happens inside TakeFraction, under
-// the lock, so that two loads cannot both take 90 %.
+// Threads: all methods are thread-safe. Whoever sizes itself by free_bytes() holds LockSizing()
+// until it has taken its shares, so that two loads cannot both take 90 %.
 class MemoryLedger {
  public:
   explicit MemoryLedger(uint64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
@@ -53,10 +53,7 @@ class MemoryLedger {
   // kResourceExhausted names the share, the bytes asked and the bytes free.
   Result<MemoryShare> Take(std::string name, uint64_t bytes);
 
-  // Takes floor(fraction * free / unit) * unit bytes, at most `max_bytes`; kResourceExhausted when
-  // that is less than `min_bytes`.
-  Result<MemoryShare> TakeFraction(std::string name, double fraction, uint64_t unit_bytes,
-                                   uint64_t min_bytes, uint64_t max_bytes);
+  [[nodiscard]] std::unique_lock<std::mutex> LockSizing() { return std::unique_lock(sizing_); }
 
   // While it lives, what this thread takes stands under the name of `owner`: "owner: weights".
   class OwnerScope {
@@ -88,6 +85,7 @@ class MemoryLedger {
     Entry entry;
   };
   const uint64_t capacity_bytes_;
+  std::mutex sizing_;  // before mutex_
   mutable std::mutex mutex_;
   std::vector<Taken> taken_;
   uint64_t taken_bytes_ = 0;

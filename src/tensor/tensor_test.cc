@@ -91,7 +91,7 @@ TEST(MemoryLedgerTest, SharesStandUnderTheNameOfTheirOwner) {
       shares.push_back(ledger.Take("b", 1));
       std::thread([&] { shares.push_back(ledger.Take("c", 1)); }).join();  // another's thread
     }
-    shares.push_back(ledger.TakeFraction("d", 0.5, 1, 1, 1));
+    shares.push_back(ledger.Take("d", 1));
   }
   shares.push_back(ledger.Take("e", 1));
   std::vector<std::string> names;
@@ -99,14 +99,23 @@ TEST(MemoryLedgerTest, SharesStandUnderTheNameOfTheirOwner) {
   EXPECT_EQ(names, std::vector<std::string>({"a", "inner: b", "c", "outer: d", "e"}));
 }
 
-TEST(MemoryLedgerTest, AFractionIsRoundedToUnitsAndKeptWithinItsBounds) {
+TEST(MemoryLedgerTest, LoadsThatSizeThemselvesByFreeMemoryWaitForEachOther) {
   const auto device = Device::CpuWithCapacity(1, 1000);
   MemoryLedger& ledger = device->ledger();
-  EXPECT_EQ(ledger.TakeFraction("kv", 0.9, 64, 0, 10000)->bytes(), 896U);
-  EXPECT_EQ(ledger.TakeFraction("kv", 0.9, 64, 0, 100)->bytes(), 64U);
-  EXPECT_EQ(ledger.TakeFraction("kv", 0.5, 64, 501, 10000).status().code(),
-            StatusCode::kResourceExhausted);
-  EXPECT_EQ(ledger.free_bytes(), 1000U);
+  std::vector<MemoryShare> shares(8);
+  std::vector<std::thread> loads;
+  for (MemoryShare& share : shares) {
+    loads.emplace_back([&ledger, &share] {
+      const auto lock = ledger.LockSizing();
+      const uint64_t half = ledger.free_bytes() / 2;
+      std::this_thread::yield();
+      auto taken = ledger.Take("kv", half);
+      ASSERT_TRUE(taken.ok()) << taken.status().ToString();
+      share = std::move(*taken);
+    });
+  }
+  for (std::thread& load : loads) load.join();
+  EXPECT_EQ(ledger.free_bytes(), 4U);  // 1000 halved eight times, each half rounded down
 }
 
 TEST(BufferTest, IsAlignedZeroedBookedAndReturned) {

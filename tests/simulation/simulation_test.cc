@@ -9,7 +9,7 @@
 //   ends within a number of turns that those before it bound; after the last one no block is in
 //   use.
 //
-// INFLIGHT_SIMULATION_ARRIVALS sets the number of arrivals of all worlds together.
+// INFLIGHT_SIMULATION_ARRIVALS sets the number of arrivals of each scheduler policy.
 #include <gtest/gtest.h>
 
 #include <algorithm>
