@@ -477,9 +477,9 @@ class SimulationTest : public ::testing::TestWithParam<World> {};
 
 TEST_P(SimulationTest, EveryRequestIsAnsweredOnceAndAsIfAlone) {
   Simulation simulation(GetParam(), /*seed=*/20'240'815);
-  const auto num_worlds =
-      std::count_if(Worlds().begin(), Worlds().end(),
-                    [](const World& world) { return world.policy == GetParam().policy; });
+  const auto num_worlds = std::count_if(Worlds().begin(), Worlds().end(), [](const World& world) {
+    return world.policy == GetParam().policy;
+  });
   simulation.Run(1 + NumArrivals() / num_worlds);
 }
 
