@@ -41,8 +41,9 @@ struct KvGroup {
 struct BackendInfo {
   int depth = 1;
   int max_slots = 0;  // sequences that can be set up at once; at least max_batch_size + depth - 1
-  int max_batch_size = 0;  // rows in one step, at most StepPlan::kMaxRows
-  int max_num_tokens = 0;  // tokens in one step
+  int max_batch_size = 0;      // rows in one step, at most StepPlan::kMaxRows
+  int max_num_tokens = 0;      // tokens in one step
+  int max_tokens_per_row = 1;  // that a decode row computes and may yield: 1 + the longest draft
   int max_seq_len = 0;
   int max_input_len = 0;
   int vocab_size = 0;

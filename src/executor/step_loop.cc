@@ -31,6 +31,7 @@ StepLoop::StepLoop(const StepLoopOptions& options, Backend& backend, Inbox& inbo
       scheduler_({.max_batch_size = options.limits.max_batch_size,
                   .max_num_tokens = options.limits.max_num_tokens,
                   .max_slots = backend.info().max_slots,
+                  .max_tokens_per_row = backend.info().max_tokens_per_row,
                   .policy = options.scheduler_policy,
                   .chunking = options.chunking_policy,
                   .enable_chunked_prefill = options.enable_chunked_prefill},
@@ -154,7 +155,7 @@ bool StepLoop::Launch() {
   step.num_rows = plan.num_rows;
   step.num_decode_rows = plan.num_decode_rows;
   step.num_tokens = plan.num_tokens;
-  step.num_prefill_tokens = plan.num_tokens - plan.num_decode_rows;
+  step.num_prefill_tokens = 0;
   step.needs_late_inputs = false;
   step.rows.clear();
   for (int r = 0; r < plan.num_rows; ++r) {
@@ -162,6 +163,7 @@ bool StepLoop::Launch() {
     auto* sequence = static_cast<Sequence*>(step_.rows[static_cast<size_t>(r)]);
     ++sequence->num_rows_in_flight;
     step.needs_late_inputs |= row.has_late_inputs != 0;
+    if (row.is_prefill != 0) step.num_prefill_tokens += row.num_query_tokens;
     step.rows.push_back({.sequence = sequence,
                          .num_query_tokens = row.num_query_tokens,
                          .is_prefill = row.is_prefill != 0,
@@ -248,7 +250,9 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
     sequence.num_kv_tokens += row.num_query_tokens;
     scheduler_.Publish(&sequence, sequence.num_kv_tokens);
   } else {
-    sequence.num_kv_tokens += static_cast<int>(end - begin);
+    const int num_yielded = static_cast<int>(end - begin);
+    sequence.num_kv_tokens += num_yielded;
+    scheduler::Scheduler::Reconcile(&sequence, row.num_query_tokens - num_yielded);
   }
   if (begin == end && reason == FinishReason::kNotFinished) return;
 

@@ -262,6 +262,79 @@ TEST_P(StepLoopTest, WhatAStreamSentBeforeItsDeadlineStaysSent) {
   EXPECT_FALSE(sink->ids.empty());
 }
 
+// One request, several sequences: each has its own slot and its own end.
+class SequencesSink : public ResponseSink {
+ public:
+  void OnResponse(Response response) override {
+    num_final += response.is_final ? 1 : 0;
+    std::vector<TokenId>& ids = ids_of[response.sequence_index];
+    ids.insert(ids.end(), response.output_ids.begin(), response.output_ids.end());
+    last = response.finish_reason;
+  }
+  int num_final = 0;
+  FinishReason last = FinishReason::kNotFinished;
+  std::map<int, std::vector<TokenId>> ids_of;
+};
+
+TEST_P(StepLoopTest, EachSequenceOfARequestYieldsItsOwnAndTheRequestEndsOnce) {
+  LoopHarness harness(Small());
+  std::vector<std::pair<Request, std::shared_ptr<SequencesSink>>> clients;
+  for (uint64_t i = 0; i < 6; ++i) {
+    Request request = MakeRequest(5, 12, 100 * i);
+    request.streaming = true;
+    request.end_ids = {ExpectedOutput(request, 97).ids[i]};  // the first sequence ends early
+    auto sink = std::make_shared<SequencesSink>();
+    clients.emplace_back(request, sink);
+    request.sampling.num_return_sequences = 3;  // refused by validation, which is not asked here
+    harness.streams.Open();
+    ASSERT_TRUE(
+        harness.inbox.Push(executor::MakeActiveRequest(harness.next_id++, request, sink, 0)));
+  }
+  for (int i = 0; i < 7; ++i) harness.Step();
+  harness.inbox.Cancel(2);
+  harness.RunUntilIdle();
+  for (size_t i = 0; i < clients.size(); ++i) {
+    const auto& [request, sink] = clients[i];
+    EXPECT_EQ(sink->num_final, 1);
+    EXPECT_EQ(sink->last == FinishReason::kCancelled, i == 1);
+    if (i == 1) continue;
+    ASSERT_EQ(sink->ids_of.size(), 3u);
+    for (const auto& [index, ids] : sink->ids_of) {
+      Request alone = request;
+      alone.sampling.seed = *request.sampling.seed + static_cast<uint64_t>(index);
+      EXPECT_EQ(ids, ExpectedOutput(alone, 97).ids) << "request " << i << " sequence " << index;
+    }
+  }
+  EXPECT_EQ(harness.loop.stats().requests_completed, 5);
+  EXPECT_EQ(harness.loop.stats().requests_cancelled, 1);
+  EXPECT_EQ(harness.loop.stats().num_active_requests, 0);
+  EXPECT_EQ(harness.loop.stats().kv_blocks_used, 0);
+  EXPECT_EQ(harness.backend.violation(), "");
+}
+
+TEST_P(StepLoopTest, ARowMayYieldSeveralTokens) {
+  HarnessOptions options = Small();
+  options.backend.info.max_tokens_per_row = 3;
+  LoopHarness harness(std::move(options));
+  std::vector<std::pair<Request, std::shared_ptr<RecordingSink>>> clients;
+  int64_t num_tokens = 0;
+  for (uint64_t i = 1; i <= 9; ++i) {
+    Request request = MakeRequest(3, 25, i);
+    request.streaming = true;
+    if (i % 3 == 0) request.end_ids = {ExpectedOutput(request, 97).ids[i]};
+    num_tokens += static_cast<int64_t>(ExpectedOutput(request, 97).ids.size());
+    clients.emplace_back(request, std::make_shared<RecordingSink>());
+    harness.Enqueue(request, clients.back().second);
+  }
+  harness.RunUntilIdle();
+  int64_t num_responses = 0;
+  for (const auto& [request, sink] : clients) {
+    ExpectWhole(harness, request, *sink);
+    num_responses += static_cast<int64_t>(sink->responses.size());
+  }
+  EXPECT_LT(num_responses, num_tokens * 3 / 4) << "some rows yielded more than one";
+}
+
 TEST_P(StepLoopTest, SlotsAreReusedOnlyAfterTheLastStepThatHoldsThem) {
   // One row, and as many slots as the depth asks for: the fake device refuses a slot set up early.
   HarnessOptions options = Small();

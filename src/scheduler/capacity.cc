@@ -116,8 +116,8 @@ bool Scheduler::PrefixIsBeingComputed(const SequenceState& sequence) const {
 // none is free, the last running sequences are paused until one is, `sequence` itself at the worst.
 // False when it has no row in this step: its blocks are on their way from sequences that leave, or
 // it is the one that was paused.
-bool Scheduler::ReserveRow(SequenceState* sequence) {
-  const int end = sequence->num_planned_tokens + 1;
+bool Scheduler::ReserveRow(SequenceState* sequence, int num_tokens) {
+  const int end = sequence->num_planned_tokens + num_tokens;
   while (!kv_cache_->Reserve(&sequence->blocks, end)) {
     SequenceState* last = running_.back();
     const bool ends_soon = last->num_planned_tokens + 1 >= last->max_seq_len;

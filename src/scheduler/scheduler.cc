@@ -9,11 +9,14 @@ namespace inflight::scheduler {
 Scheduler::Scheduler(const SchedulerOptions& options, kv_cache::KvCache* kv_cache)
     : options_(options),
       kv_cache_(kv_cache),
-      max_running_(std::min({options.max_batch_size, options.max_num_tokens, StepPlan::kMaxRows})),
+      max_running_(
+          std::min({options.max_batch_size, options.max_num_tokens / options.max_tokens_per_row,
+                    StepPlan::kMaxRows})),
       chunk_unit_(0),
       lookahead_(1) {
   for (int g = 0; g < kv_cache_->num_groups(); ++g) {
     chunk_unit_ = std::max(chunk_unit_, kv_cache_->block_size(g));
+    CHECK_LE(options_.max_tokens_per_row, kv_cache_->block_size(g));  // a row begins one block
   }
   lookahead_ = std::max(1, chunk_unit_ / 8);
   CHECK_GE(options_.max_slots, max_running_);
@@ -60,11 +63,13 @@ void Scheduler::PlanDecodeRows(PlannedStep* step) {
   for (size_t i = 0; i < running_.size(); ++i) {
     SequenceState* sequence = running_[i];
     if (sequence->phase != Phase::kDecode) continue;
-    // The row computes position num_planned_tokens and yields the token after it.
-    if (sequence->num_planned_tokens + 1 >= sequence->max_seq_len) continue;
-    if (!UpdatesFit(*sequence, sequence->num_planned_tokens + 1, step->plan)) continue;
-    if (reserves && !ReserveRow(sequence)) continue;
-    AddRow(sequence, 1, /*is_prefill=*/false, /*yields=*/true, step);
+    // The row computes positions from num_planned_tokens on and yields the tokens after them.
+    const int room = sequence->max_seq_len - 1 - sequence->num_planned_tokens;
+    if (room < 1) continue;
+    const int num_tokens = std::min(options_.max_tokens_per_row, room);
+    if (!UpdatesFit(*sequence, sequence->num_planned_tokens + num_tokens, step->plan)) continue;
+    if (reserves && !ReserveRow(sequence, num_tokens)) continue;
+    AddRow(sequence, num_tokens, /*is_prefill=*/false, /*yields=*/true, step);
   }
   step->plan.num_decode_rows = step->plan.num_rows;
 }

@@ -34,6 +34,7 @@ struct SchedulerOptions {
   int max_batch_size = 0;  // running sequences, and rows of a step
   int max_num_tokens = 0;  // tokens of a step
   int max_slots = 0;
+  int max_tokens_per_row = 1;  // that a decode row computes, and yields at most
   SchedulerPolicy policy = SchedulerPolicy::kGuaranteedNoEvict;
   ChunkingPolicy chunking = ChunkingPolicy::kFirstComeFirstServed;
   bool enable_chunked_prefill = true;
@@ -77,6 +78,11 @@ class Scheduler {
   // After the last step that holds a Removed sequence was collected: offers the blocks of its first
   // `num_valid_tokens` tokens for reuse, gives blocks and slot back.
   void Release(SequenceState* sequence, int num_valid_tokens);
+
+  // A decode row was planned for its longest outcome and yielded `num_unused` tokens less.
+  static void Reconcile(SequenceState* sequence, int num_unused) {
+    sequence->num_planned_tokens -= num_unused;
+  }
 
   // The K and V of the sequence's first `num_valid_tokens` tokens are written.
   void Publish(SequenceState* sequence, int num_valid_tokens);
@@ -127,7 +133,7 @@ class Scheduler {
   bool StartBlocks(SequenceState* sequence);
   bool PrefixIsBeingComputed(const SequenceState& sequence) const;
   int NumSpareBlocks() const;
-  bool ReserveRow(SequenceState* sequence);
+  bool ReserveRow(SequenceState* sequence, int num_tokens);
   void Pause(SequenceState* sequence);
   void ParkPaused();
   void Park(SequenceState* sequence);

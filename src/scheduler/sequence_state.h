@@ -34,8 +34,10 @@ struct SequenceState {
   SlotId slot = -1;            // from admission to Release, or to the next pause
   int num_prefill_tokens = 0;  // tokens known at admission
   int num_cached_tokens = 0;   // of them, taken from reused blocks
-  int num_planned_tokens = 0;  // K and V of tokens [0, n) are reused or computed by steps planned
-  int num_pauses = 0;          // > 0 at admission: it resumes
+  // K and V of tokens [0, n) are reused or computed by the steps planned, if each row that is not
+  // collected yet yields all it may.
+  int num_planned_tokens = 0;
+  int num_pauses = 0;  // > 0 at admission: it resumes
   kv_cache::SequenceBlocks blocks;
   SequenceState* previous = nullptr;  // in the waiting line
   SequenceState* next = nullptr;

@@ -25,7 +25,8 @@ struct PlanRow {
   SlotId slot = 0;
   int32_t num_query_tokens = 0;  // >= 1
   // Prefill: the row computes known tokens [first_position, first_position + num_query_tokens) of
-  // the slot. Decode: a lower bound for checks; the device uses the slot's own length.
+  // the slot. Decode: where the row begins if those before it yield all they may; the device uses
+  // the slot's own length.
   int32_t first_position = 0;
   uint8_t is_prefill = 0;
   uint8_t yields = 0;  // 1: logits of the last token are decoded (decode rows, and the chunk that

@@ -145,12 +145,13 @@ Result<executor::Ticket> FakeBackend::Launch(const StepPlan& plan) {
   Outstanding step = std::move(spare_.back());
   spare_.pop_back();
   step.step_id = plan.step_id;
-  step.num_prefill_tokens = plan.num_tokens - plan.num_decode_rows;
+  step.num_prefill_tokens = 0;
   step.needs_late_inputs = false;
   step.rows.assign(plan.rows.begin(), plan.rows.begin() + plan.num_rows);
   step.masks.clear();
   for (const PlanRow& row : step.rows) {
     step.needs_late_inputs |= row.has_late_inputs != 0;
+    if (row.is_prefill != 0) step.num_prefill_tokens += row.num_query_tokens;
     if (options_.checks_plans && !CheckUse(plan, row)) return Broken();
     slots_[static_cast<size_t>(row.slot)].last_step_id = plan.step_id;
   }
@@ -178,8 +179,9 @@ bool FakeBackend::CheckPlan(const StepPlan& plan) {
     if (row.num_query_tokens < 1) return Violated("a row without tokens");
     if ((row.is_prefill == 0) != (r < plan.num_decode_rows))
       return Violated("prefill rows before decode rows");
-    if (row.is_prefill == 0 && (row.num_query_tokens != 1 || row.yields == 0))
-      return Violated("a decode row computes one token and yields");
+    if (row.is_prefill == 0 &&
+        (row.num_query_tokens > options_.info.max_tokens_per_row || row.yields == 0))
+      return Violated("a decode row computes as many tokens as it may yield, and yields");
     num_tokens += row.num_query_tokens;
     num_yields += row.yields;
   }
@@ -212,7 +214,7 @@ bool FakeBackend::CheckUse(const StepPlan& plan, const PlanRow& row) {
   const Slot& slot = slots_[static_cast<size_t>(row.slot)];
   for (size_t g = 0; g < groups_.size(); ++g) {
     const int block_size = options_.info.kv_groups[g].block_size;
-    const int first_written = row.first_position / block_size;
+    const int first_written = (row.first_position - NumUncertain(row)) / block_size;
     const int last_written = (row.first_position + row.num_query_tokens - 1) / block_size;
     if (last_written >= static_cast<int>(slot.tables[g].size()))
       return Violated("block not mapped: " + At(row));
@@ -222,6 +224,18 @@ bool FakeBackend::CheckUse(const StepPlan& plan, const PlanRow& row) {
     }
   }
   return true;
+}
+
+// How far a row about to be launched may begin before its planned position.
+int FakeBackend::NumUncertain(const PlanRow& row) const {
+  if (row.is_prefill != 0 || options_.info.max_tokens_per_row == 1) return 0;
+  int num_rows = 0;
+  for (const Outstanding& step : outstanding_) {
+    for (const PlanRow& other : step.rows) {
+      num_rows += other.slot == row.slot && other.is_prefill == 0 ? 1 : 0;
+    }
+  }
+  return num_rows * (options_.info.max_tokens_per_row - 1);
 }
 
 bool FakeBackend::NoteUse(BlockUse* use, scheduler::SlotId slot, int64_t step_id, bool writes) {
@@ -297,27 +311,41 @@ bool FakeBackend::Execute(const Outstanding& step) {
 bool FakeBackend::ExecuteRow(const Outstanding& step, int row_idx) {
   const PlanRow& row = step.rows[static_cast<size_t>(row_idx)];
   Slot& slot = slots_[static_cast<size_t>(row.slot)];
-  const int end = row.first_position + row.num_query_tokens;
+  const int num_known = static_cast<int>(slot.tokens.size());
   if (slot.ended != FinishReason::kNotFinished) {  // ended while this row was in flight
     if (slot.ended == FinishReason::kLength) return Violated("planned past the length: " + At(row));
     ++num_wasted_rows_;
-    WriteContents(slot, row.first_position, end, /*garbage=*/true);
+    WriteContents(slot, row.first_position, row.first_position + row.num_query_tokens,
+                  /*garbage=*/true);
     return true;
   }
   const bool is_first = slot.num_kv_tokens < 0;
-  const int expected_position = row.is_prefill == 0 ? static_cast<int>(slot.tokens.size()) - 1
-                                : is_first          ? row.first_position
-                                                    : slot.num_kv_tokens;
-  if (row.first_position != expected_position) return Violated("positions have a gap: " + At(row));
-  if (end > static_cast<int>(slot.tokens.size())) return Violated("unknown tokens: " + At(row));
-  if (row.is_prefill != 0 && (row.yields != 0) != (end == static_cast<int>(slot.tokens.size())))
-    return Violated("the chunk that completes the prompt yields, no other: " + At(row));
+  int begin = row.first_position;
+  if (row.is_prefill == 0) {
+    begin = num_known - 1;
+    const int slack = (options_.info.depth - 1) * (options_.info.max_tokens_per_row - 1);
+    if (row.first_position < begin || row.first_position > begin + slack)
+      return Violated("positions have a gap: " + At(row));
+  } else {
+    if (!is_first && begin != slot.num_kv_tokens)
+      return Violated("positions have a gap: " + At(row));
+    const int end = begin + row.num_query_tokens;
+    if (end > num_known) return Violated("unknown tokens: " + At(row));
+    if ((row.yields != 0) != (end == num_known))
+      return Violated("the chunk that completes the prompt yields, no other: " + At(row));
+  }
+  if (options_.checks_plans && !CheckContents(slot, begin, /*every_position=*/is_first))
+    return false;
+  int end = begin + row.num_query_tokens;
+  if (row.yields != 0) {
+    const int num_yielded = Yield(step, row, &slot, row_idx);
+    if (row.is_prefill == 0) end = begin + num_yielded;
+  }
   if (options_.checks_plans) {
-    if (!CheckContents(slot, row.first_position, /*every_position=*/is_first)) return false;
-    WriteContents(slot, row.first_position, end, /*garbage=*/false);
+    WriteContents(slot, begin, end, /*garbage=*/false);
+    WriteContents(slot, end, begin + row.num_query_tokens, /*garbage=*/true);
   }
   slot.num_kv_tokens = end;
-  if (row.yields != 0) Yield(step, row, &slot, row_idx);
   return true;
 }
 
@@ -350,20 +378,31 @@ void FakeBackend::WriteContents(const Slot& slot, int begin, int end, bool garba
   }
 }
 
-void FakeBackend::Yield(const Outstanding& step, const PlanRow& row, Slot* slot, int row_idx) {
-  Draw draw = DrawToken(slot->hashes.back(), slot->seed, options_.info.vocab_size);
-  for (const LateInputs::Mask& mask : step.masks) {
-    if (mask.slot != row.slot) continue;
-    while (!IsAllowed(mask, draw.token)) draw.token = (draw.token + 1) % options_.info.vocab_size;
+// How many tokens.
+int FakeBackend::Yield(const Outstanding& step, const PlanRow& row, Slot* slot, int row_idx) {
+  int most = 1;
+  if (row.is_prefill == 0 && row.has_late_inputs == 0) {
+    most += static_cast<int>(Mix(slot->hashes.back() ^ slot->seed) %
+                             static_cast<uint64_t>(row.num_query_tokens));
   }
-  slot->tokens.push_back(draw.token);
-  slot->hashes.push_back(Chain(slot->hashes.back(), draw.token));
-  slot->cum_log_prob += draw.log_prob;
-  slot->ended = decoding::CheckStop(slot->stop, slot->tokens);
-  result_.token_ids.push_back(draw.token);
-  result_.log_probs.push_back(draw.log_prob);
+  int num_yielded = 0;
+  while (num_yielded < most && slot->ended == FinishReason::kNotFinished) {
+    Draw draw = DrawToken(slot->hashes.back(), slot->seed, options_.info.vocab_size);
+    for (const LateInputs::Mask& mask : step.masks) {
+      if (mask.slot != row.slot) continue;
+      while (!IsAllowed(mask, draw.token)) draw.token = (draw.token + 1) % options_.info.vocab_size;
+    }
+    slot->tokens.push_back(draw.token);
+    slot->hashes.push_back(Chain(slot->hashes.back(), draw.token));
+    slot->cum_log_prob += draw.log_prob;
+    slot->ended = decoding::CheckStop(slot->stop, slot->tokens);
+    result_.token_ids.push_back(draw.token);
+    result_.log_probs.push_back(draw.log_prob);
+    ++num_yielded;
+  }
   result_.cum_log_probs[static_cast<size_t>(row_idx)] = slot->cum_log_prob;
   result_.finish_reasons[static_cast<size_t>(row_idx)] = slot->ended;
+  return num_yielded;
 }
 
 }  // namespace inflight::testing

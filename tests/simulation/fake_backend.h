@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A device without a model, for tests and benches of the executor.
 //
+// A decode row of several tokens is one of speculation: it yields between one and all of them, as
+// the sequence's hash says, and leaves garbage behind those that it does not.
+//
 // It finishes steps as late as it may: a step is executed when it is collected. Each token is a
 // function of the sequence's seed and of all tokens before it, so a sequence's output does not
 // depend on what ran beside it; ExpectedOutput computes it alone.
@@ -98,13 +101,14 @@ class FakeBackend : public executor::Backend {
   Status Broken() const { return Internal("fake device: " + violation_); }
   bool CheckPlan(const executor::StepPlan& plan);
   bool ApplyUpdates(const executor::StepPlan& plan);
+  int NumUncertain(const scheduler::PlanRow& row) const;
   bool CheckUse(const executor::StepPlan& plan, const scheduler::PlanRow& row);
   bool NoteUse(BlockUse* use, scheduler::SlotId slot, int64_t step_id, bool writes);
   bool CheckContents(const Slot& slot, int num_tokens, bool every_position);
   void WriteContents(const Slot& slot, int begin, int end, bool garbage);
   bool Execute(const Outstanding& step);
   bool ExecuteRow(const Outstanding& step, int row_idx);
-  void Yield(const Outstanding& step, const scheduler::PlanRow& row, Slot* slot, int row_idx);
+  int Yield(const Outstanding& step, const scheduler::PlanRow& row, Slot* slot, int row_idx);
 
   FakeBackendOptions options_;
   std::vector<Slot> slots_;

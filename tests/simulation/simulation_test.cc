@@ -42,6 +42,7 @@ struct World {
   int depth = 1;
   int max_batch_size = 8;
   int max_num_tokens = 48;
+  int max_tokens_per_row = 1;
   int64_t num_blocks = 24;
   bool prefix_reuse = true;
   bool chunked = true;
@@ -84,6 +85,14 @@ const std::vector<World>& Worlds() {
        .step_time_goal_ns = 2'000'000},
       {.name = "Depth2TwoGroups", .depth = 2, .num_blocks = 40, .block_sizes = {8, 4}},
       {.name = "Depth3FewTokens", .depth = 3, .max_num_tokens = 9},
+      {.name = "Drafts", .max_tokens_per_row = 4, .priorities = false},
+      {.name = "Depth2Drafts", .depth = 2, .max_tokens_per_row = 3, .num_blocks = 40},
+      {.name = "Depth3DraftsTwoGroups",
+       .depth = 3,
+       .max_num_tokens = 20,
+       .max_tokens_per_row = 4,
+       .num_blocks = 40,
+       .block_sizes = {8, 4}},
       {.name = "EqualProgress",
        .max_batch_size = 16,
        .num_blocks = 64,
@@ -118,6 +127,16 @@ const std::vector<World>& Worlds() {
        .priorities = false,
        .block_sizes = {8, 4},
        .policy = kMaxUtilization},
+      {.name = "MaxUtilizationDepth2Drafts",
+       .depth = 2,
+       .max_tokens_per_row = 4,
+       .priorities = false,
+       .policy = kMaxUtilization},
+      {.name = "MaxUtilizationDepth3Drafts",
+       .depth = 3,
+       .max_tokens_per_row = 2,
+       .prefix_reuse = false,
+       .policy = kMaxUtilization},
       {.name = "StaticBatch", .policy = kStaticBatch},
       {.name = "StaticBatchDepth2",
        .depth = 2,
@@ -138,6 +157,7 @@ executor::BackendInfo InfoOf(const World& world) {
                              .max_slots = world.max_batch_size + world.depth - 1,
                              .max_batch_size = world.max_batch_size,
                              .max_num_tokens = world.max_num_tokens,
+                             .max_tokens_per_row = world.max_tokens_per_row,
                              .max_seq_len = 96,
                              .max_input_len = world.chunked ? 90 : world.max_num_tokens - 6,
                              .vocab_size = 97};
