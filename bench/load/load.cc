@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <random>
+
+#include "bench/load/arrivals.h"
 
 namespace inflight::bench {
 namespace {
@@ -18,21 +18,6 @@ double CpuSeconds() {
     return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-// When each request is due after the start: at once, or by a Poisson process.
-std::vector<int64_t> DueTimes(const LoadOptions& options, size_t count) {
-  std::vector<int64_t> due(count, 0);
-  if (options.request_rate <= 0) return due;
-  std::mt19937_64 random(options.seed);
-  double at_s = 0;
-  for (int64_t& time : due) {
-    time = static_cast<int64_t>(at_s * 1e9);
-    // (0, 1], by hand, so that a seed means the same arrivals with every library.
-    const double uniform = (static_cast<double>(random() >> 11) + 1) * 0x1p-53;
-    at_s -= std::log(uniform) / options.request_rate;
-  }
-  return due;
 }
 
 // Requests [begin, end) of the prompts.
@@ -74,7 +59,8 @@ Result<LoadResult> RunLoad(const LoadOptions& options, const std::vector<LoadPro
   const auto num_warmup = static_cast<size_t>(options.num_warmup);
   std::vector<RequestOutcome> outcomes(prompts.size());
   Drive(options, *transport, 0, num_warmup, {}, outcomes);
-  const std::vector<int64_t> due = DueTimes(options, prompts.size() - num_warmup);
+  const std::vector<int64_t> due =
+      DueTimes(options.request_rate, options.seed, prompts.size() - num_warmup);
   std::vector<int64_t> shifted(num_warmup, 0);
   shifted.insert(shifted.end(), due.begin(), due.end());
 

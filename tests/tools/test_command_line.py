@@ -118,13 +118,15 @@ def test_same_seed_gives_the_same_tokens_alone_and_in_a_crowd(engine, tmp_path):
 
 def test_stop_words_end_the_text_and_stay_in_it(engine, tmp_path):
     [free] = generate(engine / "engine", [{"text_input": "Once upon a time", "max_tokens": 16}], tmp_path)
-    word = free["output_ids"][5]
-    text = run("tokenize", engine / "engine", "--decode", input=f"{word}\n").stdout.rstrip("\n")
-    [stopped] = generate(engine / "engine", [{"text_input": "Once upon a time", "max_tokens": 16, "stop_words": text}], tmp_path)
-    ids = run("tokenize", engine / "engine", "--add-special-tokens=false", input=text + "\n").stdout.split()
-    if ids == [str(word)]:  # the word's text is one token again
-        assert stopped["finish_reason"] == "stop_words"
-        assert stopped["output_ids"] == free["output_ids"][: free["output_ids"].index(word) + 1]
+    ids = free["output_ids"]
+    texts = run("tokenize", engine / "engine", "--decode", input="".join(f"{i}\n" for i in ids)).stdout.split("\n")
+    again = run("tokenize", engine / "engine", "--add-special-tokens=false", input="\n".join(texts)).stdout.split("\n")
+    # A word in the middle whose text is one token again.
+    at = next(i for i in range(3, 16) if again[i] == str(ids[i]) and ids.index(ids[i]) == i)
+    request = {"text_input": "Once upon a time", "max_tokens": 16, "stop_words": texts[at]}
+    [stopped] = generate(engine / "engine", [request], tmp_path)
+    assert stopped["finish_reason"] == "stop_words"
+    assert stopped["output_ids"] == ids[: at + 1]
 
 
 def test_tokenize_and_decode_are_inverse(tmp_path):

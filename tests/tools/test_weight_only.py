@@ -81,8 +81,10 @@ def test_inspect_and_the_log_say_how_int8_is_computed(int8_engine):
     for directory in ("ckpt", "engine"):
         text = run("inspect", int8_engine / directory).stdout
         assert "quantization  W8A16: int8 weights, a scale per output channel; the CPU rounds activations to int8" in text
-    done = run("run", int8_engine / "engine", "--prompt", "What is 27 + 54?")
+    done = run("run", int8_engine / "engine", "--prompt", "What is 27 + 54?", "--log-verbose")
     assert done.stdout.strip() == "27 + 54 = 81."
+    assert "weights are quantised" in done.stderr
+    assert "int8 weights, a scale per output channel; the CPU rounds activations to int8" in done.stderr
 
 
 def test_other_precisions_are_refused_by_name(tmp_path):
