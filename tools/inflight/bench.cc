@@ -313,13 +313,17 @@ Result<LocalModel> OpenRandom(const Options& options) {
   return model;
 }
 
-Status Run(const std::string& dir, Options& options) {
+Status Run(Options& options, std::span<const std::string> positionals) {
+  if (positionals.size() > 1 || positionals.empty() == options.shape.empty())
+    return UsageError(kUsage, "a model directory or --shape is needed");
+  logging::SetLevel(logging::Level::kWarning);
   ASSIGN_OR_RETURN(const std::vector<int> batches, ParseBatches(options.batch));
   ASSIGN_OR_RETURN(options.model.quant_algo, options.weight_only.Algo());
   StepLog log;
   options.model.executor.step_observer = &log;
   options.model.executor.enable_prefix_reuse = false;
-  auto opened = options.shape.empty() ? OpenLocalModel(dir, options.model) : OpenRandom(options);
+  auto opened =
+      options.shape.empty() ? OpenLocalModel(positionals[0], options.model) : OpenRandom(options);
   if (!opened.ok()) return opened.status();
   const LocalModel& model = *opened;
   log.Watch(model.executor.get());
@@ -346,16 +350,7 @@ Status Run(const std::string& dir, Options& options) {
 
 int BenchMain(Args args) {
   if (!args.empty() && std::string_view(args[0]) == "load") return BenchLoadMain(args.subspan(1));
-  Options options;
-  std::vector<std::string> positionals;
-  const auto parsed = ParseInto(args, kUsage, MakeSchema(), options, positionals);
-  if (!parsed.ok()) return Fail(parsed.status());
-  if (*parsed == Parsed::kHelpShown) return 0;
-  if (positionals.size() > 1 || positionals.empty() == options.shape.empty())
-    return Fail(InvalidArgument("a model directory or --shape is needed; usage: " + kUsage.line));
-  logging::SetLevel(logging::Level::kWarning);
-  const Status status = Run(positionals.empty() ? "" : positionals[0], options);
-  return status.ok() ? 0 : Fail(status);
+  return RunCommand(args, kUsage, MakeSchema(), Run);
 }
 
 std::vector<config::OptionInfo> BenchOptionInfos() { return MakeSchema().options(); }

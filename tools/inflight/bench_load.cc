@@ -184,7 +184,8 @@ Result<std::vector<LoadPrompt>> MakePrompts(const Options& options) {
   return prompts;
 }
 
-Status Run(const std::string& address, Options& options) {
+Status Run(Options& options, std::span<const std::string> positionals) {
+  ASSIGN_OR_RETURN(const std::string address, OnlyPositional(kUsage, positionals, "server"));
   options.load.protocol = options.protocol == "infer"      ? LoadProtocol::kInfer
                           : options.protocol == "generate" ? LoadProtocol::kGenerate
                           : options.protocol == "grpc"     ? LoadProtocol::kGrpcStream
@@ -207,17 +208,7 @@ Status Run(const std::string& address, Options& options) {
 
 }  // namespace
 
-int BenchLoadMain(Args args) {
-  Options options;
-  std::vector<std::string> positionals;
-  const auto parsed = ParseInto(args, kUsage, MakeSchema(), options, positionals);
-  if (!parsed.ok()) return Fail(parsed.status());
-  if (*parsed == Parsed::kHelpShown) return 0;
-  if (positionals.size() != 1)
-    return Fail(InvalidArgument("one server is needed; usage: " + kUsage.line));
-  const Status status = Run(positionals[0], options);
-  return status.ok() ? 0 : Fail(status);
-}
+int BenchLoadMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), Run); }
 
 std::vector<config::OptionInfo> BenchLoadOptionInfos() { return MakeSchema().options(); }
 

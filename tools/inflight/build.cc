@@ -136,38 +136,30 @@ Status Combine(Options& options) {
   return Status::Ok();
 }
 
-}  // namespace
-
-int BuildMain(Args args) {
-  Options options;
-  std::vector<std::string> positionals;
-  const auto parsed = ParseInto(args, kUsage, MakeSchema(), options, positionals);
-  if (!parsed.ok()) return Fail(parsed.status());
-  if (*parsed == Parsed::kHelpShown) return 0;
-  if (!positionals.empty())
-    return Fail(
-        InvalidArgument("unexpected argument '" + positionals[0] + "'; usage: " + kUsage.line));
-  if (options.build.checkpoint_dir.empty())
-    return Fail(InvalidArgument("--checkpoint-dir is needed; usage: " + kUsage.line));
-  const auto checkpoint_dir = artifact::ResolveModelDir(options.build.checkpoint_dir);
-  if (!checkpoint_dir.ok()) return Fail(checkpoint_dir.status().WithPrefix("--checkpoint-dir"));
-  options.build.checkpoint_dir = *checkpoint_dir;
-  if (const Status combined = Combine(options); !combined.ok()) return Fail(combined);
+Status Run(Options& options, std::span<const std::string> positionals) {
+  RETURN_IF_ERROR(NoPositionals(kUsage, positionals));
+  builder::BuildOptions& build = options.build;
+  if (build.checkpoint_dir.empty()) return UsageError(kUsage, "--checkpoint-dir is needed");
+  const auto checkpoint_dir = artifact::ResolveModelDir(build.checkpoint_dir);
+  if (!checkpoint_dir.ok()) return checkpoint_dir.status().WithPrefix("--checkpoint-dir");
+  build.checkpoint_dir = *checkpoint_dir;
+  RETURN_IF_ERROR(Combine(options));
   SetLogLevel(options.log_level);
   if (options.report) {
-    const Status reported = PrintAccuracy(options.build, options.report_text);
-    if (!reported.ok() || options.build.output_dir.empty())
-      return reported.ok() ? 0 : Fail(reported);
+    RETURN_IF_ERROR(PrintAccuracy(build, options.report_text));
+    if (build.output_dir.empty()) return Status::Ok();
   } else if (!options.report_text.empty()) {
-    return Fail(InvalidArgument("--report-text: needs --report"));
+    return InvalidArgument("--report-text: needs --report");
   }
-  if (options.build.output_dir.empty()) options.build.output_dir = "engine_outputs";
+  if (build.output_dir.empty()) build.output_dir = "engine_outputs";
   ProgressBar bar("build");
-  const Status status = builder::Build(
-      options.build,
-      [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); });
-  return status.ok() ? 0 : Fail(status);
+  return builder::Build(
+      build, [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); });
 }
+
+}  // namespace
+
+int BuildMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), Run); }
 
 std::vector<config::OptionInfo> BuildOptionInfos() { return MakeSchema().options(); }
 

@@ -239,7 +239,11 @@ Result<std::optional<chat_template::ModelTemplate>> LoadTemplate(const LocalMode
                   "--no-template");
 }
 
-Status Run(const std::string& dir, const Options& options) {
+Status Run(const Options& options, std::span<const std::string> positionals) {
+  ASSIGN_OR_RETURN(const std::string dir, OnlyPositional(kUsage, positionals, "model directory"));
+  if (options.no_template && (!options.system.empty() || !options.template_file.empty()))
+    return InvalidArgument("--no-template has no use for --system and --chat-template");
+  logging::SetLevel(options.verbose ? logging::Level::kVerbose : logging::Level::kWarning);
   ASSIGN_OR_RETURN(const LocalModel model, OpenLocalModel(dir, options.model));
   if (model.tokenizer == nullptr)
     return FailedPrecondition(dir + ": this model directory has no tokenizer, which chat needs");
@@ -252,20 +256,7 @@ Status Run(const std::string& dir, const Options& options) {
 
 }  // namespace
 
-int ChatMain(Args args) {
-  Options options;
-  std::vector<std::string> positionals;
-  const auto parsed = ParseInto(args, kUsage, MakeSchema(), options, positionals);
-  if (!parsed.ok()) return Fail(parsed.status());
-  if (*parsed == Parsed::kHelpShown) return 0;
-  if (positionals.size() != 1)
-    return Fail(InvalidArgument("one model directory is needed; usage: " + kUsage.line));
-  if (options.no_template && (!options.system.empty() || !options.template_file.empty()))
-    return Fail(InvalidArgument("--no-template has no use for --system and --chat-template"));
-  logging::SetLevel(options.verbose ? logging::Level::kVerbose : logging::Level::kWarning);
-  const Status status = Run(positionals[0], options);
-  return status.ok() ? 0 : Fail(status);
-}
+int ChatMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), Run); }
 
 std::vector<config::OptionInfo> ChatOptionInfos() { return MakeSchema().options(); }
 

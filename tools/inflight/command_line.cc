@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 
 namespace inflight::tool {
 namespace {
@@ -89,6 +90,28 @@ Result<Arguments> ParseArguments(std::span<char* const> args,
     result.positionals.push_back(extra);
   }
   return result;
+}
+
+Status UsageError(const Usage& usage, const std::string& message) {
+  return InvalidArgument(message + "; usage: " + usage.line);
+}
+
+Result<std::string> OnlyPositional(const Usage& usage, std::span<const std::string> positionals,
+                                   const std::string& what) {
+  if (positionals.size() != 1) return UsageError(usage, "one " + what + " is needed");
+  return positionals[0];
+}
+
+Status NoPositionals(const Usage& usage, std::span<const std::string> positionals) {
+  if (positionals.empty()) return Status::Ok();
+  return UsageError(usage, "unexpected argument '" + positionals[0] + "'");
+}
+
+void PrintHelp(const Usage& usage, const std::vector<config::OptionInfo>& infos) {
+  std::printf(
+      "%s\n\nUsage: %s\n%s\nEvery option may also stand, with _ for -, in a JSON object: "
+      "--config FILE\n",
+      usage.summary.c_str(), usage.line.c_str(), config::ToHelp(infos).c_str());
 }
 
 int Fail(const Status& status) {

@@ -3,7 +3,6 @@
 // FILE`, `--help`.
 #pragma once
 
-#include <cstdio>
 #include <span>
 #include <string>
 #include <utility>
@@ -30,24 +29,23 @@ struct Usage {
   std::string summary;  // what the command does
 };
 
+// An error that ends with the usage line.
+Status UsageError(const Usage& usage, const std::string& message);
+
+// The only positional argument; the error calls it by `what` it is: "model directory".
+Result<std::string> OnlyPositional(const Usage& usage, std::span<const std::string> positionals,
+                                   const std::string& what);
+Status NoPositionals(const Usage& usage, std::span<const std::string> positionals);
+
+void PrintHelp(const Usage& usage, const std::vector<config::OptionInfo>& infos);
+
 // What main() does with a command's outcome: prints an error's one line and gives the exit status.
 int Fail(const Status& status);
 
-enum class Parsed { kRun, kHelpShown };
-
-// Fills `options` from an option file, then from flags, and `positionals`. Prints help if asked.
+// Fills `options` from an option file, then from flags.
 template <typename Options>
-Result<Parsed> ParseInto(std::span<char* const> args, const Usage& usage,
-                         const config::Schema<Options>& schema, Options& options,
-                         std::vector<std::string>& positionals) {
-  ASSIGN_OR_RETURN(Arguments arguments, ParseArguments(args, schema.options(), schema.aliases()));
-  if (arguments.help) {
-    std::printf(
-        "%s\n\nUsage: %s\n%s\nEvery option may also stand, with _ for -, in a JSON object: "
-        "--config FILE\n",
-        usage.summary.c_str(), usage.line.c_str(), config::ToHelp(schema.options()).c_str());
-    return Parsed::kHelpShown;
-  }
+Status SetOptions(const Arguments& arguments, const config::Schema<Options>& schema,
+                  Options& options) {
   for (const auto& [name, value] : arguments.options) {
     if (name != "config") continue;
     ASSIGN_OR_RETURN(const auto entries, config::ReadOptionFile(value));
@@ -59,8 +57,24 @@ Result<Parsed> ParseInto(std::span<char* const> args, const Usage& usage,
   for (const auto& [name, value] : arguments.options) {
     if (name != "config") RETURN_IF_ERROR(schema.Set(options, name, value));
   }
-  positionals = std::move(arguments.positionals);
-  return Parsed::kRun;
+  return Status::Ok();
+}
+
+// main() of a command: prints help if asked, else calls `run(options, positionals)`; the exit
+// status.
+template <typename Options, typename Run>
+int RunCommand(std::span<char* const> args, const Usage& usage,
+               const config::Schema<Options>& schema, const Run& run) {
+  const auto arguments = ParseArguments(args, schema.options(), schema.aliases());
+  if (!arguments.ok()) return Fail(arguments.status());
+  if (arguments->help) {
+    PrintHelp(usage, schema.options());
+    return 0;
+  }
+  Options options;
+  Status status = SetOptions(*arguments, schema, options);
+  if (status.ok()) status = run(options, std::span(arguments->positionals));
+  return status.ok() ? 0 : Fail(status);
 }
 
 }  // namespace inflight::tool

@@ -86,26 +86,15 @@ config::Schema<Options> MakeSchema() {
   return schema;
 }
 
-}  // namespace
-
-int ConvertMain(Args args) {
-  Options options;
-  std::vector<std::string> positionals;
-  const auto parsed = ParseInto(args, kUsage, MakeSchema(), options, positionals);
-  if (!parsed.ok()) return Fail(parsed.status());
-  if (*parsed == Parsed::kHelpShown) return 0;
-  if (!positionals.empty())
-    return Fail(
-        InvalidArgument("unexpected argument '" + positionals[0] + "'; usage: " + kUsage.line));
+Status Run(Options& options, std::span<const std::string> positionals) {
+  RETURN_IF_ERROR(NoPositionals(kUsage, positionals));
   builder::ConvertOptions& convert = options.convert;
-  if (convert.model_dir.empty())
-    return Fail(InvalidArgument("--model-dir is needed; usage: " + kUsage.line));
+  if (convert.model_dir.empty()) return UsageError(kUsage, "--model-dir is needed");
   const auto model_dir = artifact::ResolveModelDir(convert.model_dir);
-  if (!model_dir.ok()) return Fail(model_dir.status().WithPrefix("--model-dir"));
+  if (!model_dir.ok()) return model_dir.status().WithPrefix("--model-dir");
   convert.model_dir = *model_dir;
-  const auto algo = options.weight_only.Algo();
-  if (!algo.ok()) return Fail(algo.status());
-  convert.quant_algo = algo->value_or(model::QuantAlgo::kNone);
+  ASSIGN_OR_RETURN(const auto algo, options.weight_only.Algo());
+  convert.quant_algo = algo.value_or(model::QuantAlgo::kNone);
   if (convert.dtype == "fp32") convert.dtype = "float32";
   if (convert.dtype == "fp16") convert.dtype = "float16";
   if (!options.out_dir.empty())
@@ -113,10 +102,13 @@ int ConvertMain(Args args) {
         std::filesystem::path(options.out_dir) / (std::to_string(convert.tp_size) + "-gpu");
   SetLogLevel(options.log_level);
   ProgressBar bar("convert");
-  const Status status = builder::Convert(
+  return builder::Convert(
       convert, [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); });
-  return status.ok() ? 0 : Fail(status);
 }
+
+}  // namespace
+
+int ConvertMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), Run); }
 
 std::vector<config::OptionInfo> ConvertOptionInfos() { return MakeSchema().options(); }
 

@@ -102,22 +102,16 @@ Status InspectModel(const fs::path& dir, const Options& options) {
   return Status::Ok();
 }
 
+Status Run(const Options& options, std::span<const std::string> positionals) {
+  ASSIGN_OR_RETURN(const std::string argument, OnlyPositional(kUsage, positionals, "directory"));
+  ASSIGN_OR_RETURN(const fs::path dir, artifact::ResolveModelDir(argument));
+  const auto repository = InspectRepository(dir, options.executor, options.dtype);
+  return repository ? *repository : InspectModel(dir, options);
+}
+
 }  // namespace
 
-int InspectMain(Args args) {
-  Options options;
-  std::vector<std::string> positionals;
-  const auto parsed = ParseInto(args, kUsage, MakeSchema(), options, positionals);
-  if (!parsed.ok()) return Fail(parsed.status());
-  if (*parsed == Parsed::kHelpShown) return 0;
-  if (positionals.size() != 1)
-    return Fail(InvalidArgument("one directory is needed; usage: " + kUsage.line));
-  const auto dir = artifact::ResolveModelDir(positionals[0]);
-  if (!dir.ok()) return Fail(dir.status());
-  const auto repository = InspectRepository(*dir, options.executor, options.dtype);
-  const Status status = repository ? *repository : InspectModel(*dir, options);
-  return status.ok() ? 0 : Fail(status);
-}
+int InspectMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), Run); }
 
 std::vector<config::OptionInfo> InspectOptionInfos() { return MakeSchema().options(); }
 

@@ -263,7 +263,11 @@ Status RunFile(const LocalModel& model, const Options& options) {
   return Status::Ok();
 }
 
-Status Run(const std::string& dir, const Options& options) {
+Status Run(const Options& options, std::span<const std::string> positionals) {
+  ASSIGN_OR_RETURN(const std::string dir, OnlyPositional(kUsage, positionals, "model directory"));
+  if (options.prompt.empty() == options.input.empty())
+    return UsageError(kUsage, "exactly one of --prompt and --input is needed");
+  logging::SetLevel(options.verbose ? logging::Level::kVerbose : logging::Level::kWarning);
   ASSIGN_OR_RETURN(const LocalModel model, OpenLocalModel(dir, options.model));
   const Status status = options.input.empty() ? RunPrompt(model, options) : RunFile(model, options);
   model.executor->Shutdown(/*drain_ms=*/0);
@@ -272,21 +276,7 @@ Status Run(const std::string& dir, const Options& options) {
 
 }  // namespace
 
-int RunMain(Args args) {
-  Options options;
-  std::vector<std::string> positionals;
-  const auto parsed = ParseInto(args, kUsage, MakeSchema(), options, positionals);
-  if (!parsed.ok()) return Fail(parsed.status());
-  if (*parsed == Parsed::kHelpShown) return 0;
-  if (positionals.size() != 1)
-    return Fail(InvalidArgument("one model directory is needed; usage: " + kUsage.line));
-  if (options.prompt.empty() == options.input.empty())
-    return Fail(
-        InvalidArgument("exactly one of --prompt and --input is needed; usage: " + kUsage.line));
-  logging::SetLevel(options.verbose ? logging::Level::kVerbose : logging::Level::kWarning);
-  const Status status = Run(positionals[0], options);
-  return status.ok() ? 0 : Fail(status);
-}
+int RunMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), Run); }
 
 std::vector<config::OptionInfo> RunOptionInfos() { return MakeSchema().options(); }
 

@@ -127,30 +127,24 @@ Status Serve(const ServeOptions& options) {
   return Status::Ok();
 }
 
-}  // namespace
-
-int ServeMain(Args args) {
-  ServeOptions options;
-  std::vector<std::string> positionals;
-  const auto parsed = ParseInto(args, kUsage, ServeSchema(), options, positionals);
-  if (!parsed.ok()) return Fail(parsed.status());
-  if (*parsed == Parsed::kHelpShown) return 0;
+Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   for (const std::string& argument : positionals) {
-    const auto dir = artifact::ResolveModelDir(argument);
-    if (!dir.ok()) return Fail(dir.status());
-    options.server.model_dirs.push_back(dir->string());
+    ASSIGN_OR_RETURN(const std::filesystem::path dir, artifact::ResolveModelDir(argument));
+    options.server.model_dirs.push_back(dir.string());
   }
   if (options.server.model_dirs.empty() && options.server.model_repositories.empty())
-    return Fail(InvalidArgument("a model directory or --model-repository is needed; usage: " +
-                                kUsage.line));
+    return UsageError(kUsage, "a model directory or --model-repository is needed");
   if (options.log_verbose > 0)
     logging::SetLevel(logging::Level::kVerbose);
   else if (!options.log_warning)
     logging::SetLevel(logging::Level::kError);
   else if (!options.log_info)
     logging::SetLevel(logging::Level::kWarning);
-  const Status status = Serve(options);
-  return status.ok() ? 0 : Fail(status);
+  return Serve(options);
 }
+
+}  // namespace
+
+int ServeMain(Args args) { return RunCommand(args, kUsage, ServeSchema(), Run); }
 
 }  // namespace inflight::tool

@@ -73,7 +73,8 @@ Status ProcessLine(const tokenizer::Tokenizer& tokenizer, const Options& options
   return Status::Ok();
 }
 
-Status Run(const std::string& dir, const Options& options) {
+Status Run(const Options& options, std::span<const std::string> positionals) {
+  ASSIGN_OR_RETURN(const std::string dir, OnlyPositional(kUsage, positionals, "model directory"));
   ASSIGN_OR_RETURN(const std::filesystem::path model_dir, artifact::ResolveModelDir(dir));
   ASSIGN_OR_RETURN(const auto tokenizer, tokenizer::Tokenizer::Load(model_dir));
   std::ifstream file;
@@ -92,17 +93,7 @@ Status Run(const std::string& dir, const Options& options) {
 
 }  // namespace
 
-int TokenizeMain(Args args) {
-  Options options;
-  std::vector<std::string> positionals;
-  const auto parsed = ParseInto(args, kUsage, MakeSchema(), options, positionals);
-  if (!parsed.ok()) return Fail(parsed.status());
-  if (*parsed == Parsed::kHelpShown) return 0;
-  if (positionals.size() != 1)
-    return Fail(InvalidArgument("one model directory is needed; usage: " + kUsage.line));
-  const Status status = Run(positionals[0], options);
-  return status.ok() ? 0 : Fail(status);
-}
+int TokenizeMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), Run); }
 
 std::vector<config::OptionInfo> TokenizeOptionInfos() { return MakeSchema().options(); }
 
