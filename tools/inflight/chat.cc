@@ -32,12 +32,8 @@ struct Options {
   std::string template_file;
   bool no_template = false;
   int max_tokens = 512;
-  std::optional<double> temperature;
-  std::optional<int> top_k;
-  std::optional<double> top_p;
-  std::optional<double> min_p;
-  std::optional<double> repetition_penalty;
-  std::optional<uint32_t> seed;
+  SamplingParams sampling;
+  std::optional<uint32_t> seed;  // of sampling, where it has 64 bits
   bool verbose = false;
 };
 
@@ -58,19 +54,19 @@ config::Schema<Options> MakeSchema() {
       "max_tokens", [](Options& o) -> auto& { return o.max_tokens; }, "Tokens of an answer.",
       config::AtLeast(1));
   schema.Add(
-      "temperature", [](Options& o) -> auto& { return o.temperature; },
+      "temperature", [](Options& o) -> auto& { return o.sampling.temperature; },
       "Randomness; takes effect with top_k or top_p.", config::AtLeast(0));
   schema.Add(
-      "top_k", [](Options& o) -> auto& { return o.top_k; }, "Sample among so many; 0 is off.",
-      config::AtLeast(0));
+      "top_k", [](Options& o) -> auto& { return o.sampling.top_k; },
+      "Sample among so many; 0 is off.", config::AtLeast(0));
   schema.Add(
-      "top_p", [](Options& o) -> auto& { return o.top_p; },
+      "top_p", [](Options& o) -> auto& { return o.sampling.top_p; },
       "Sample among the likeliest of this sum; 0 is off.", config::Range(0, 1));
   schema.Add(
-      "min_p", [](Options& o) -> auto& { return o.min_p; },
+      "min_p", [](Options& o) -> auto& { return o.sampling.min_p; },
       "Leave out tokens below this share of the likeliest.", config::Range(0, 1));
   schema.Add(
-      "repetition_penalty", [](Options& o) -> auto& { return o.repetition_penalty; },
+      "repetition_penalty", [](Options& o) -> auto& { return o.sampling.repetition_penalty; },
       "Above 1 discourages tokens that occurred.", config::AtLeast(0));
   schema.Add(
       "seed", [](Options& o) -> auto& { return o.seed; },
@@ -196,7 +192,8 @@ class Chat {
     request.max_tokens = options_.max_tokens;
     request.streaming = true;
     request.end_ids = end_ids_;
-    SetSampling(request.sampling);
+    request.sampling = options_.sampling;
+    if (options_.seed) request.sampling.seed = *options_.seed + num_turns_;
     ASSIGN_OR_RETURN(const RequestId id, model_.executor->Enqueue(std::move(request), sink));
     while (!sink->WaitFor(std::chrono::milliseconds(20)))
       if (InterruptScope::TakeFlag()) model_.executor->Cancel(id);
@@ -206,16 +203,6 @@ class Chat {
     if (is_terminal_ && response.finish_reason == FinishReason::kLength)
       std::fputs("[ended by --max-tokens or the model's length]\n", stdout);
     return response.status;
-  }
-
-  void SetSampling(SamplingParams& sampling) const {
-    if (options_.temperature) sampling.temperature = static_cast<float>(*options_.temperature);
-    sampling.top_k = options_.top_k;
-    if (options_.top_p) sampling.top_p = static_cast<float>(*options_.top_p);
-    if (options_.min_p) sampling.min_p = static_cast<float>(*options_.min_p);
-    if (options_.repetition_penalty)
-      sampling.repetition_penalty = static_cast<float>(*options_.repetition_penalty);
-    if (options_.seed) sampling.seed = *options_.seed + num_turns_;
   }
 
   const LocalModel& model_;

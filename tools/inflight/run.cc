@@ -34,10 +34,8 @@ struct Options {
   std::string input;
   std::string output = "-";
   int max_tokens = 64;
-  std::optional<double> temperature;
-  std::optional<int> top_k;
-  std::optional<double> top_p;
-  std::optional<uint32_t> seed;
+  SamplingParams sampling;       // of --prompt
+  std::optional<uint32_t> seed;  // of sampling, where it has 64 bits
   bool verbose = false;
 };
 
@@ -57,13 +55,13 @@ config::Schema<Options> MakeSchema() {
       "max_tokens", [](Options& o) -> auto& { return o.max_tokens; },
       "Tokens to generate where a request does not say.", config::AtLeast(1));
   schema.Add(
-      "temperature", [](Options& o) -> auto& { return o.temperature; }, "For --prompt.",
+      "temperature", [](Options& o) -> auto& { return o.sampling.temperature; }, "For --prompt.",
       config::AtLeast(0));
   schema.Add(
-      "top_k", [](Options& o) -> auto& { return o.top_k; }, "For --prompt; 0 is off.",
+      "top_k", [](Options& o) -> auto& { return o.sampling.top_k; }, "For --prompt; 0 is off.",
       config::AtLeast(0));
   schema.Add(
-      "top_p", [](Options& o) -> auto& { return o.top_p; }, "For --prompt; 0 is off.",
+      "top_p", [](Options& o) -> auto& { return o.sampling.top_p; }, "For --prompt; 0 is off.",
       config::Range(0, 1));
   schema.Add(
       "seed", [](Options& o) -> auto& { return o.seed; }, "For --prompt.", config::AtLeast(0));
@@ -133,10 +131,8 @@ Status RunPrompt(const LocalModel& model, const Options& options) {
   request.max_tokens = options.max_tokens;
   request.streaming = true;
   request.end_ids = model.engine->config.end_ids;
-  if (options.temperature) request.sampling.temperature = static_cast<float>(*options.temperature);
-  request.sampling.top_k = options.top_k;
-  if (options.top_p) request.sampling.top_p = static_cast<float>(*options.top_p);
-  if (options.seed) request.sampling.seed = *options.seed;
+  request.sampling = options.sampling;
+  request.sampling.seed = options.seed;
   auto sink = std::make_shared<TerminalSink>(model.tokenizer);
   RETURN_IF_ERROR(model.executor->Enqueue(std::move(request), sink).status());
   const Status status = sink->Wait();
