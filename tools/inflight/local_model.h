@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model opened in this process for `run` and `bench`: device, engine, tokenizer, executor.
+// A model opened in this process for `run`, `chat` and `bench`: device, engine, tokenizer,
+// executor.
 #pragma once
 
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include <string>
 
 #include "builder/builder.h"
+#include "config/schema.h"
 #include "inflight/executor.h"
 #include "tensor/device.h"
 #include "tokenizer/tokenizer.h"
@@ -21,6 +23,25 @@ struct LocalModelOptions {
   std::string ops;                             // operator table by name; empty = the best one
   ExecutorOptions executor;
 };
+
+// Declares those of `run` and `chat` in `schema`; `field` finds them in Options.
+template <typename Options, typename Field>
+void AddEngineOptions(config::Schema<Options>& schema, const Field& field) {
+  schema.Add(
+      "dtype", [field](Options& o) -> auto& { return field(o).dtype; },
+      "Compute in this dtype; not for engine directories.",
+      config::OneOf({"float32", "bfloat16", "float16"}));
+  schema.Add(
+      "threads", [field](Options& o) -> auto& { return field(o).num_threads; },
+      "CPU threads; default: the usable cores.", config::Range(1, 1024));
+  schema.Add(
+      "ops", [field](Options& o) -> auto& { return field(o).ops; },
+      "Operator table by name, such as reference or cpu/avx2.");
+  schema.Add(
+      "kv_cache_free_memory_fraction",
+      [field](Options& o) -> auto& { return field(o).executor.kv_cache_free_memory_fraction; },
+      "Share of free memory for the KV cache.", config::Range(0.001, 0.999));
+}
 
 // Members are destroyed in reverse order: the executor first, the device last.
 struct LocalModel {

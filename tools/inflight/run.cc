@@ -69,23 +69,10 @@ config::Schema<Options> MakeSchema() {
       "log_verbose", [](Options& o) -> auto& { return o.verbose; },
       "Log what is loaded and chosen.", config::Switch());
   schema.Section("Engine");
-  schema.Add(
-      "dtype", [](Options& o) -> auto& { return o.model.dtype; },
-      "Compute in this dtype; not for engine directories.",
-      config::OneOf({"float32", "bfloat16", "float16"}));
-  schema.Add(
-      "threads", [](Options& o) -> auto& { return o.model.num_threads; },
-      "CPU threads; default: the usable cores.", config::Range(1, 1024));
-  schema.Add(
-      "ops", [](Options& o) -> auto& { return o.model.ops; },
-      "Operator table by name, such as reference or cpu/avx2.");
+  AddEngineOptions(schema, [](Options& o) -> auto& { return o.model; });
   schema.Add(
       "max_batch_size", [](Options& o) -> auto& { return o.model.executor.max_batch_size; },
       "Sequences in one step.", config::AtLeast(1));
-  schema.Add(
-      "kv_cache_free_memory_fraction",
-      [](Options& o) -> auto& { return o.model.executor.kv_cache_free_memory_fraction; },
-      "Share of free memory for the KV cache.", config::Range(0.001, 0.999));
   return schema;
 }
 
