@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
-#include <mutex>
 
 #include "base/log.h"
 #include "command_line.h"
@@ -14,6 +12,7 @@
 #include "conversation.h"
 #include "interrupt.h"
 #include "local_model.h"
+#include "terminal_sink.h"
 
 namespace inflight::tool {
 namespace {
@@ -79,42 +78,6 @@ config::Schema<Options> MakeSchema() {
   return schema;
 }
 
-// Prints an answer as it comes and keeps its text.
-class AnswerSink : public ResponseSink {
- public:
-  explicit AnswerSink(std::shared_ptr<const tokenizer::Tokenizer> tokenizer)
-      : detokenizer_(std::move(tokenizer), /*skip_special_tokens=*/true) {}
-
-  void OnResponse(Response response) override {
-    std::string text = detokenizer_.Append(response.output_ids);
-    if (response.is_final) text += detokenizer_.Finish();
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-    const std::lock_guard lock(mutex_);
-    text_ += text;
-    if (!response.is_final) return;
-    final_ = std::move(response);
-    wake_.notify_all();
-  }
-
-  // Waits for a while; whether the answer is complete.
-  bool WaitFor(std::chrono::milliseconds time) {
-    std::unique_lock lock(mutex_);
-    return wake_.wait_for(lock, time, [this] { return final_.has_value(); });
-  }
-
-  // After completion.
-  const Response& final_response() const { return *final_; }
-  std::string TakeText() { return std::move(text_); }
-
- private:
-  tokenizer::Detokenizer detokenizer_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::string text_;
-  std::optional<Response> final_;
-};
-
 class Chat {
  public:
   Chat(const LocalModel& model, const Options& options, Conversation conversation)
@@ -158,7 +121,7 @@ class Chat {
   // One line and its answer. A turn that fails is not part of the conversation.
   Status Turn(const std::string& line) {
     conversation_.Add("user", line);
-    auto sink = std::make_shared<AnswerSink>(model_.tokenizer);
+    auto sink = std::make_shared<TerminalSink>(model_.tokenizer);
     if (Status status = Generate(sink); !status.ok()) {
       conversation_.RemoveLast();
       return status;
@@ -168,7 +131,7 @@ class Chat {
     return Status::Ok();
   }
 
-  Status Generate(const std::shared_ptr<AnswerSink>& sink) {
+  Status Generate(const std::shared_ptr<TerminalSink>& sink) {
     Request request;
     ASSIGN_OR_RETURN(request.input_ids, conversation_.Prompt(*model_.tokenizer));
     const int max_input_len = model_.executor->limits().max_input_len;
@@ -186,7 +149,7 @@ class Chat {
       if (InterruptScope::TakeFlag()) model_.executor->Cancel(id);
     InterruptScope::TakeFlag();  // one that came with the last token
     std::fputc('\n', stdout);
-    const Response& response = sink->final_response();
+    const Response& response = sink->Wait();
     if (is_terminal_ && response.finish_reason == FinishReason::kLength)
       std::fputs("[ended by --max-tokens or the model's length]\n", stdout);
     return response.status;

@@ -15,6 +15,7 @@
 #include "local_model.h"
 #include "progress.h"
 #include "run_request.h"
+#include "terminal_sink.h"
 
 namespace inflight::tool {
 namespace {
@@ -76,38 +77,6 @@ config::Schema<Options> MakeSchema() {
   return schema;
 }
 
-// Prints text as it comes; Wait returns the final status.
-class TerminalSink : public ResponseSink {
- public:
-  explicit TerminalSink(std::shared_ptr<const tokenizer::Tokenizer> tokenizer)
-      : detokenizer_(std::move(tokenizer), /*skip_special_tokens=*/true) {}
-
-  void OnResponse(Response response) override {
-    std::string text = detokenizer_.Append(response.output_ids);
-    if (response.is_final) text += detokenizer_.Finish();
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-    if (!response.is_final) return;
-    const std::lock_guard lock(mutex_);
-    status_ = response.status;
-    done_ = true;
-    wake_.notify_all();
-  }
-
-  Status Wait() {
-    std::unique_lock lock(mutex_);
-    wake_.wait(lock, [this] { return done_; });
-    return status_;
-  }
-
- private:
-  tokenizer::Detokenizer detokenizer_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool done_ = false;
-  Status status_;
-};
-
 Status RunPrompt(const LocalModel& model, const Options& options) {
   if (model.tokenizer == nullptr)
     return FailedPrecondition(
@@ -122,7 +91,7 @@ Status RunPrompt(const LocalModel& model, const Options& options) {
   request.sampling.seed = options.seed;
   auto sink = std::make_shared<TerminalSink>(model.tokenizer);
   RETURN_IF_ERROR(model.executor->Enqueue(std::move(request), sink).status());
-  const Status status = sink->Wait();
+  const Status status = sink->Wait().status;
   std::fputc('\n', stdout);
   return status;
 }
