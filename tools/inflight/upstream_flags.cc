@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "upstream_flags.h"
 
+#include <iterator>
+#include <span>
+
 #include "base/log.h"
 
 namespace inflight::tool {
@@ -49,20 +52,8 @@ constexpr char kModelClass[] =
 constexpr char kConverters[] =
     "belongs to conversion: give it to inflight convert; an engine has one rank";
 
-constexpr UpstreamFlag kConvertFlags[] = {
-    {kNoEffect, "workers", kThreads},
-    {kNoEffect, "processes", kThreads},
-    {kNoEffect, "load_by_shard", kMapped},
-    {kNoEffect, "load_model_on_cpu", kMapped},
-    {kNoEffect, "convert_model_on_cpu", kMapped},
-    {kNoEffect, "load_nemo_on_gpu", kMapped},
-    {kNoEffect, "load_checkpoints_on_gpu", kMapped},
-    {kNoEffect, "verbose", kVerbose},
-    {kNoEffect, "disable_weight_only_quant_plugin", kPlainWeights},
+constexpr UpstreamFlag kRefusedByBoth[] = {
     {kRefused, "meta_ckpt_dir", kMeta},
-    {kRefused, "nemo_ckpt_path", kMeta},
-    {kRefused, "nemo_rename_key", kMeta},
-    {kRefused, "gpt_variant", kVariants, "gpt2"},
     {kRefused, "vocab_size", kSkeleton},
     {kRefused, "n_positions", kSkeleton},
     {kRefused, "n_layer", kSkeleton},
@@ -73,15 +64,30 @@ constexpr UpstreamFlag kConvertFlags[] = {
     {kRefused, "rms_norm_eps", kSkeleton},
     {kRefused, "hidden_act", kSkeleton},
     {kRefused, "rotary_base", kSkeleton},
-    {kRefused, "smoothquant", kCalibration},
     {kRefused, "int8_kv_cache", kCalibration, "disable"},
     {kRefused, "per_channel", kCalibration, "disable"},
     {kRefused, "per_token", kCalibration, "disable"},
-    {kRefused, "calib_dataset", kCalibrationData},
-    {kRefused, "dataset_cache_dir", kCalibrationData},
     {kRefused, "quant_ckpt_path", kGroupwise},
     {kRefused, "per_group", kGroupwise, "disable"},
     {kRefused, "group_size", kGroupwise},
+};
+
+constexpr UpstreamFlag kConvertFlags[] = {
+    {kNoEffect, "workers", kThreads},
+    {kNoEffect, "processes", kThreads},
+    {kNoEffect, "load_by_shard", kMapped},
+    {kNoEffect, "load_model_on_cpu", kMapped},
+    {kNoEffect, "convert_model_on_cpu", kMapped},
+    {kNoEffect, "load_nemo_on_gpu", kMapped},
+    {kNoEffect, "load_checkpoints_on_gpu", kMapped},
+    {kNoEffect, "verbose", kVerbose},
+    {kNoEffect, "disable_weight_only_quant_plugin", kPlainWeights},
+    {kRefused, "nemo_ckpt_path", kMeta},
+    {kRefused, "nemo_rename_key", kMeta},
+    {kRefused, "gpt_variant", kVariants, "gpt2"},
+    {kRefused, "smoothquant", kCalibration},
+    {kRefused, "calib_dataset", kCalibrationData},
+    {kRefused, "dataset_cache_dir", kCalibrationData},
     {kRefused, "moe_tp_size", kExperts, "-1"},
     {kRefused, "moe_ep_size", kExperts, "-1"},
     {kRefused, "moe_num_experts", kExperts, "0"},
@@ -164,33 +170,16 @@ constexpr UpstreamFlag kBuildFlags[] = {
     {kRefused, "build_config", kBuildConfig},
     {kRefused, "model_cls_file", kModelClass},
     {kRefused, "model_cls_name", kModelClass},
-    {kRefused, "meta_ckpt_dir", kMeta},
-    {kRefused, "vocab_size", kSkeleton},
-    {kRefused, "n_positions", kSkeleton},
-    {kRefused, "n_layer", kSkeleton},
-    {kRefused, "n_head", kSkeleton},
-    {kRefused, "n_kv_head", kSkeleton},
-    {kRefused, "n_embd", kSkeleton},
-    {kRefused, "inter_size", kSkeleton},
-    {kRefused, "rms_norm_eps", kSkeleton},
-    {kRefused, "hidden_act", kSkeleton},
-    {kRefused, "rotary_base", kSkeleton},
     {kRefused, "multiple_of", kSkeleton},
     {kRefused, "ffn_dim_multiplier", kSkeleton},
     {kRefused, "rotary_scaling", kSkeleton},
     {kRefused, "rotary_pct", kSkeleton},
     {kRefused, "no_bias", kSkeleton, "disable"},
     {kRefused, "use_smooth_quant", kCalibration, "disable"},
-    {kRefused, "int8_kv_cache", kCalibration, "disable"},
-    {kRefused, "per_channel", kCalibration, "disable"},
-    {kRefused, "per_token", kCalibration, "disable"},
     {kRefused, "enable_fp8", kFp8, "disable"},
     {kRefused, "fp8_kv_cache", kFp8, "disable"},
     {kRefused, "quantized_fp8_model_path", kFp8},
     {kRefused, "use_fp8_context_fmha", kFp8, "disable"},
-    {kRefused, "quant_ckpt_path", kGroupwise},
-    {kRefused, "per_group", kGroupwise, "disable"},
-    {kRefused, "group_size", kGroupwise},
 };
 
 struct NamedLevel {
@@ -202,10 +191,16 @@ constexpr NamedLevel kLevels[] = {
     {"warning", logging::Level::kWarning},      {"info", logging::Level::kInfo},
     {"verbose", logging::Level::kVerbose},      {"debug", logging::Level::kVerbose}};
 
+std::vector<UpstreamFlag> WithRefusedByBoth(std::span<const UpstreamFlag> own) {
+  std::vector<UpstreamFlag> flags(own.begin(), own.end());
+  flags.insert(flags.end(), std::begin(kRefusedByBoth), std::end(kRefusedByBoth));
+  return flags;
+}
+
 }  // namespace
 
-std::span<const UpstreamFlag> ConvertFlags() { return kConvertFlags; }
-std::span<const UpstreamFlag> BuildFlags() { return kBuildFlags; }
+std::vector<UpstreamFlag> ConvertFlags() { return WithRefusedByBoth(kConvertFlags); }
+std::vector<UpstreamFlag> BuildFlags() { return WithRefusedByBoth(kBuildFlags); }
 
 std::vector<std::string> LogLevels() {
   std::vector<std::string> names;

@@ -4,8 +4,8 @@
 // 1.4, 2.1). Flags that mean the same as one of ours are aliases of it, in convert.cc and build.cc.
 #pragma once
 
-#include <span>
 #include <string>
+#include <vector>
 
 #include "config/schema.h"
 
@@ -18,12 +18,12 @@ struct UpstreamFlag {
   const char* accepted_only = "";  // refused ones: the value that asks for nothing
 };
 
-std::span<const UpstreamFlag> ConvertFlags();
-std::span<const UpstreamFlag> BuildFlags();
+std::vector<UpstreamFlag> ConvertFlags();
+std::vector<UpstreamFlag> BuildFlags();
 
 // Any of these may stand without a value, as switches of older releases do.
 template <typename Options>
-void AddUpstreamFlags(std::span<const UpstreamFlag> flags, config::Schema<Options>& schema) {
+void AddUpstreamFlags(const std::vector<UpstreamFlag>& flags, config::Schema<Options>& schema) {
   for (const UpstreamFlag& flag : flags) {
     if (flag.kind == UpstreamFlag::Kind::kNoEffect)
       schema.Note(flag.name, flag.reason);
