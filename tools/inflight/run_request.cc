@@ -97,47 +97,40 @@ Status SetSeed(Line& line, const json& value) {
 }
 
 using Setter = std::function<Status(Line&, const json&)>;
+using Setters = std::map<std::string, Setter, std::less<>>;
 
-const std::map<std::string, Setter, std::less<>>& Setters() {
-  static const auto* setters = new std::map<std::string, Setter, std::less<>>{
+Setters::value_type Float(const char* key, std::optional<float> SamplingParams::*field) {
+  return {key, [key, field](Line& line, const json& value) {
+            return SetFloat(key, value, line.request.sampling.*field);
+          }};
+}
+
+template <typename T>
+Setters::value_type Integer(const char* key, T SamplingParams::*field) {
+  return {key, [key, field](Line& line, const json& value) {
+            return SetInteger(key, value, line.request.sampling.*field);
+          }};
+}
+
+const Setters& AllSetters() {
+  static const auto* setters = new Setters{
       {"text_input", SetText},
       {"input_ids",
        [](Line& l, const json& v) { return SetIds("input_ids", v, l.request.input_ids); }},
       {"max_tokens",
        [](Line& l, const json& v) { return SetInteger("max_tokens", v, l.request.max_tokens); }},
-      {"temperature",
-       [](Line& l, const json& v) {
-         return SetFloat("temperature", v, l.request.sampling.temperature);
-       }},
-      {"top_k",
-       [](Line& l, const json& v) { return SetInteger("top_k", v, l.request.sampling.top_k); }},
-      {"top_p",
-       [](Line& l, const json& v) { return SetFloat("top_p", v, l.request.sampling.top_p); }},
-      {"min_p",
-       [](Line& l, const json& v) { return SetFloat("min_p", v, l.request.sampling.min_p); }},
+      Float("temperature", &SamplingParams::temperature),
+      Integer("top_k", &SamplingParams::top_k),
+      Float("top_p", &SamplingParams::top_p),
+      Float("min_p", &SamplingParams::min_p),
       {"random_seed", SetSeed},
-      {"repetition_penalty",
-       [](Line& l, const json& v) {
-         return SetFloat("repetition_penalty", v, l.request.sampling.repetition_penalty);
-       }},
-      {"presence_penalty",
-       [](Line& l, const json& v) {
-         return SetFloat("presence_penalty", v, l.request.sampling.presence_penalty);
-       }},
-      {"frequency_penalty",
-       [](Line& l, const json& v) {
-         return SetFloat("frequency_penalty", v, l.request.sampling.frequency_penalty);
-       }},
+      Float("repetition_penalty", &SamplingParams::repetition_penalty),
+      Float("presence_penalty", &SamplingParams::presence_penalty),
+      Float("frequency_penalty", &SamplingParams::frequency_penalty),
       {"end_id", SetEndIds},
       {"stop_words", SetStopWords},
-      {"beam_width",
-       [](Line& l, const json& v) {
-         return SetInteger("beam_width", v, l.request.sampling.beam_width);
-       }},
-      {"num_return_sequences",
-       [](Line& l, const json& v) {
-         return SetInteger("num_return_sequences", v, l.request.sampling.num_return_sequences);
-       }},
+      Integer("beam_width", &SamplingParams::beam_width),
+      Integer("num_return_sequences", &SamplingParams::num_return_sequences),
       {"return_log_probs",
        [](Line& l, const json& v) {
          return SetBool("return_log_probs", v, l.request.output.return_log_probs);
@@ -189,14 +182,14 @@ Result<Request> ParseRunRequest(std::string_view line, const tokenizer::Tokenize
   result.request.max_tokens = defaults.max_tokens;
   result.request.end_ids = defaults.end_ids;
   for (const auto& [key, value] : object.items()) {
-    if (const auto found = Setters().find(key); found != Setters().end()) {
+    if (const auto found = AllSetters().find(key); found != AllSetters().end()) {
       RETURN_IF_ERROR(found->second(result, value));
     } else if (std::find(std::begin(kNotBuilt), std::end(kNotBuilt), key) != std::end(kNotBuilt)) {
       if (!AsksForNothing(value))
         return Unimplemented(key + ": is not supported yet; leave it out");
     } else {
       std::vector<std::string> known;
-      for (const auto& [name, setter] : Setters()) known.push_back(name);
+      for (const auto& [name, setter] : AllSetters()) known.push_back(name);
       const auto nearest = config::Nearest(key, known);
       return InvalidArgument("unknown key '" + key + "'" +
                              (nearest ? "; did you mean '" + *nearest + "'?" : ""));
