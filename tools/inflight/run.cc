@@ -9,6 +9,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "command_line.h"
 #include "commands.h"
@@ -112,19 +113,21 @@ json ResultLine(const Response& response, const tokenizer::Tokenizer* tokenizer,
 }
 
 // Writes results in the order of their lines, whatever the order in which they come, and bounds how
-// many are under way.
+// many are under way. A line that takes long keeps none of those behind it from being computed.
 class OrderedWriter {
  public:
-  OrderedWriter(std::ostream& out, size_t window) : out_(out), window_(window) {}
+  OrderedWriter(std::ostream& out, size_t max_under_way)
+      : out_(out), max_under_way_(max_under_way) {}
 
-  // Waits until line `index` is within the window.
+  // Waits until line `index` may be started.
   void WaitForRoom(size_t index) {
     std::unique_lock lock(mutex_);
-    wake_.wait(lock, [&] { return index < next_ + window_; });
+    wake_.wait(lock, [&] { return index < next_ + ready_.size() + max_under_way_; });
   }
 
-  void Write(size_t index, const json& line) {
+  void Write(size_t index, const json& line, size_t num_tokens = 0) {
     const std::lock_guard lock(mutex_);
+    num_tokens_ += num_tokens;
     ready_.emplace(index, line.dump(-1, ' ', false, json::error_handler_t::replace));
     for (auto it = ready_.begin(); it != ready_.end() && it->first == next_;
          it = ready_.erase(it), ++next_)
@@ -138,18 +141,24 @@ class OrderedWriter {
     wake_.wait(lock, [&] { return next_ == count; });
   }
 
-  size_t num_written() const {
+  size_t num_answered() const {
     const std::lock_guard lock(mutex_);
-    return next_;
+    return next_ + ready_.size();
+  }
+
+  size_t num_tokens() const {  // of all answers
+    const std::lock_guard lock(mutex_);
+    return num_tokens_;
   }
 
  private:
   std::ostream& out_;
-  const size_t window_;
+  const size_t max_under_way_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::map<size_t, std::string> ready_;
+  std::map<size_t, std::string> ready_;  // answers that wait for those before them
   size_t next_ = 0;
+  size_t num_tokens_ = 0;
 };
 
 class LineSink : public ResponseSink {
@@ -159,7 +168,9 @@ class LineSink : public ResponseSink {
       : writer_(writer), index_(index), tokenizer_(tokenizer), with_log_probs_(with_log_probs) {}
 
   void OnResponse(Response response) override {
-    if (response.is_final) writer_.Write(index_, ResultLine(response, tokenizer_, with_log_probs_));
+    if (!response.is_final) return;
+    writer_.Write(index_, ResultLine(response, tokenizer_, with_log_probs_),
+                  response.output_ids.size());
   }
 
  private:
@@ -201,17 +212,24 @@ Status RunFile(const LocalModel& model, const Options& options) {
                              .end_ids = model.engine->config.end_ids};
   OrderedWriter writer(options.output == "-" ? std::cout : output_file,
                        2 * static_cast<size_t>(model.executor->limits().max_batch_size));
+  const int64_t begin_ns = Clock::System().NowNs();
   {
     ProgressBar bar("run");
     for (size_t i = 0; i < lines.size(); ++i) {
       writer.WaitForRoom(i);
       StartLine(model, defaults, lines[i], i, writer);
-      bar.Update(static_cast<double>(writer.num_written()) / static_cast<double>(lines.size()),
+      bar.Update(static_cast<double>(writer.num_answered()) / static_cast<double>(lines.size()),
                  "requests");
     }
     writer.WaitForAll(lines.size());
     bar.Update(1.0, "requests");
   }
+  const double seconds = static_cast<double>(Clock::System().NowNs() - begin_ns) * 1e-9;
+  logging::Info("requests answered",
+                {{"requests", lines.size()},
+                 {"tokens", writer.num_tokens()},
+                 {"seconds", seconds},
+                 {"tokens_per_s", static_cast<double>(writer.num_tokens()) / seconds}});
   return Status::Ok();
 }
 
