@@ -170,10 +170,12 @@ void Repository::Load(Candidate& candidate) {
     ModelEntry entry{.name = name, .version = version};
     if (model.ok()) entry.model = std::move(*model);
     entry.status = model.status();
-    // Lacking a part is no fault of the files; what a BLS alone asks for is in no one else's way.
+    // Lacking a part is no fault of the files (an LLM has none); what a BLS alone asks for is in no
+    // one else's way.
     entry.required =
-        entry.status.code() != StatusCode::kFailedPrecondition &&
-        !(candidate.kind == ModelKind::kBls && entry.status.code() == StatusCode::kUnimplemented);
+        candidate.kind == ModelKind::kLlm ||
+        (entry.status.code() != StatusCode::kFailedPrecondition &&
+         !(candidate.kind == ModelKind::kBls && entry.status.code() == StatusCode::kUnimplemented));
     if (!candidate.is_generated) {
       const ModelConfig& completed = entry.model ? entry.model->config() : candidate.parsed.config;
       ModelReport report{.model = name, .version = version};

@@ -252,6 +252,15 @@ TEST_F(RepositoryTest, AnEmptyVersionDirectoryIsNamed) {
   EXPECT_THAT(failed.status().message(), HasSubstr("repo/tensorrt_llm/1"));
 }
 
+TEST_F(RepositoryTest, AnEngineThatCannotBeReadEndsTheStartWhateverItsError) {
+  const auto loader = [](const fs::path&, const std::string&,
+                         const ExecutorOptions&) -> Result<LoadedEngine> {
+    return FailedPrecondition("rank0.engine has format version 99");
+  };
+  const auto failed = CreateServerWith({.model_dirs = {ModelDir()}}, loader);
+  EXPECT_THAT(failed.status().message(), HasSubstr("format version 99"));
+}
+
 // --- where things lie ---
 
 TEST_F(RepositoryTest, RelativeEnginePathsStartAtTheModelOrTheRepository) {
