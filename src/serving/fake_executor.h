@@ -115,8 +115,9 @@ class FakeExecutor : public Executor {
   Generator generate = [](const inflight::Request& request, int position) {
     return request.input_ids[static_cast<size_t>(position) % request.input_ids.size()];
   };
-  Status refuse_with;  // what Enqueue answers, if not OK
-  Status fail_with;    // what the next step answers, if not OK
+  Status refuse_with;          // what Enqueue answers, if not OK
+  Status fail_with;            // what the next step answers, if not OK
+  bool time_out_next = false;  // the next step ends what it holds as timed out in the queue
   bool is_healthy = true;
   inflight::Request last_request;  // as enqueued
   std::vector<RequestId> cancelled_ids;
@@ -143,8 +144,9 @@ class FakeExecutor : public Executor {
       out.emplace_back(work.sink, std::move(response));
       return;
     }
-    response.finish_reason =
-        work.cancelled ? FinishReason::kCancelled : NextToken(work, work.request);
+    response.finish_reason = work.cancelled  ? FinishReason::kCancelled
+                             : time_out_next ? FinishReason::kTimedOut
+                                             : NextToken(work, work.request);
     response.is_final = response.finish_reason != FinishReason::kNotFinished;
     if (!response.is_final && !work.request.streaming) return;
     response.output_ids = std::exchange(work.ids, {});

@@ -46,10 +46,10 @@ void LlmCall::OnResponse(inflight::Response response) {
     return Fail(ExecutorError(response));
   }
   if (response.is_final && response.finish_reason == FinishReason::kTimedOut) {
-    // Either it was never scheduled, or its execution took too long.
+    // Either it was never scheduled, which clients know as unavailable, or took too long.
     const bool was_queued = response.times.first_scheduled_ns == 0;
-    return Fail(DeadlineExceeded("Request timeout expired"),
-                was_queued ? FailureReason::kRejected : FailureReason::kBackend);
+    constexpr char kExpired[] = "Request timeout expired";
+    return Fail(was_queued ? Unavailable(kExpired) : DeadlineExceeded(kExpired));
   }
   if (response.is_final && request_.cancel->cancelled()) {
     return Fail(Cancelled("request was cancelled"));

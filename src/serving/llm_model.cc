@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/llm_model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "contract/llm_response.h"
@@ -118,6 +119,7 @@ Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>
   const auto cancel = call->request().cancel;
   if (cancel->cancelled()) return Cancelled("request was cancelled");
   request.priority = PriorityOf(call->request().priority);
+  request.queue_timeout_us = QueueTimeoutOf(call->request().timeout_us);
   call->num_prompt_tokens = static_cast<int64_t>(request.input_ids.size());
   call->enqueued_ns = clock_.NowNs();
   const Result<RequestId> id = backend_.executor->Enqueue(std::move(request), call);
@@ -159,6 +161,17 @@ float LlmModel::PriorityOf(uint64_t level) const {
   if (levels < 2) return inflight::Request().priority;
   if (level < 1 || level > levels) level = batching.default_priority_level();
   return 1.0F - static_cast<float>(level - 1) / static_cast<float>(levels - 1);
+}
+
+// The queue policy's time-out, microseconds; a request may shorten it where the policy says so
+// (spec/triton-protocol.md 3.6). None: it may wait for ever.
+std::optional<int64_t> LlmModel::QueueTimeoutOf(int64_t asked_us) const {
+  const auto& policy = config().dynamic_batching().default_queue_policy();
+  const uint64_t limit_us = std::min<uint64_t>(policy.default_timeout_microseconds(), INT64_MAX);
+  if (limit_us == 0) return std::nullopt;
+  const auto timeout_us = static_cast<int64_t>(limit_us);
+  if (!policy.allow_timeout_override() || asked_us <= 0) return timeout_us;
+  return std::min(asked_us, timeout_us);
 }
 
 void LlmModel::Stop(const Request& request, const ResponseHandler& handler) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "contract/tensor_values.h"
+#include "serving/model_config.h"
 #include "serving/test_models.h"
 
 namespace inflight::serving {
@@ -108,6 +109,48 @@ TEST(LlmModel, AFullQueueIsUnavailable) {
   models.llm->Infer(MakeRequest(Inputs({1}, 3)), got.Handler());
   EXPECT_EQ(got.status().code(), StatusCode::kUnavailable);
   EXPECT_THAT(got.status().message(), HasSubstr("Maximum queue size of 4"));
+  EXPECT_EQ(models.llm->statistics().Snapshot().failures.at(FailureReason::kRejected), 1U);
+}
+
+// --- the queue policy (spec/triton-protocol.md 3.6) ---
+
+// The time-out in the queue of a request that asks for `asked_us`, under a policy.
+std::optional<int64_t> QueueTimeout(const std::string& policy, int64_t asked_us) {
+  TestModels models;
+  auto config = LlmConfig({.max_batch_size = 8});
+  const auto parsed =
+      ParseModelConfig("dynamic_batching { default_queue_policy { " + policy + " } }");
+  CHECK(parsed.ok());
+  config.MergeFrom(parsed->config);
+  LlmModel llm(config, "1", LlmBackend{.steps = nullptr, .executor = models.executor}, {});
+  Collector got;
+  Request request = MakeRequest(Inputs({1}, 3));
+  request.timeout_us = asked_us;
+  llm.Infer(std::move(request), got.Handler());
+  models.executor->Run();
+  return models.executor->last_request.queue_timeout_us;
+}
+
+TEST(LlmModel, ATimeoutOfTheQueueIsThePolicysUnlessTheRequestMayShortenIt) {
+  EXPECT_EQ(QueueTimeout("", 500), std::nullopt);
+  EXPECT_EQ(QueueTimeout("allow_timeout_override: true", 500), std::nullopt);
+  EXPECT_EQ(QueueTimeout("default_timeout_microseconds: 1000", 0), 1000);
+  EXPECT_EQ(QueueTimeout("default_timeout_microseconds: 1000", 500), 1000);
+  const std::string both = "default_timeout_microseconds: 1000 allow_timeout_override: true";
+  EXPECT_EQ(QueueTimeout(both, 0), 1000);
+  EXPECT_EQ(QueueTimeout(both, 500), 500);
+  EXPECT_EQ(QueueTimeout(both, 2000), 1000);
+  EXPECT_EQ(QueueTimeout("default_timeout_microseconds: 18446744073709551615", 0), INT64_MAX);
+}
+
+TEST(LlmModel, ARequestThatTimesOutInTheQueueIsRejectedAsUnavailable) {
+  TestModels models;
+  models.executor->time_out_next = true;
+  Collector got;
+  models.llm->Infer(MakeRequest(Inputs({1}, 3)), got.Handler());
+  models.executor->Run();
+  EXPECT_EQ(got.status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(got.status().message(), "Request timeout expired");
   EXPECT_EQ(models.llm->statistics().Snapshot().failures.at(FailureReason::kRejected), 1U);
 }
 
