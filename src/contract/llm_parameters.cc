@@ -188,18 +188,17 @@ Status AttentionWindows(const std::string& value, Context& context) {
 }
 
 Status Overlap(const std::string& value, Context& context) {
-  Ignore("steps overlap where the device allows", context);
+  Ignore(std::string(context.note), context);
   if (StrictBool(value).value_or(false)) {
-    context.out.warnings.emplace_back(
-        "enable_trt_overlap has no effect: steps overlap where the device allows");
+    context.out.warnings.push_back("enable_trt_overlap has no effect: " + context.ignored);
   }
   return Status::Ok();
 }
 
 Status DeviceIds(const std::string& value, Context& context) {
-  Ignore("this server runs on the CPU", context);
+  Ignore(std::string(context.note), context);
   context.out.warnings.push_back("gpu_device_ids '" + value +
-                                 "' has no effect: this server runs on the CPU");
+                                 "' has no effect: " + context.ignored);
   return Status::Ok();
 }
 
@@ -271,14 +270,14 @@ constexpr auto kEntries = std::to_array<Entry>({
      ShowChunking},
     {"enable_context_fmha_fp32_acc", Accept, "attention always accumulates in float32"},
     {"enable_kv_cache_reuse", ExecutorFlag<&ExecutorOptions::enable_prefix_reuse>, {}, ShowReuse},
-    {"enable_trt_overlap", Overlap},
+    {"enable_trt_overlap", Overlap, "steps overlap where the device allows"},
     {"encoder_model_path", RefuseIfSet},
     {"engine_dir", ModelPath},
     {"exclude_input_in_output", Flag<&LlmParameters::exclude_input_in_output>, {}, ShowExclude},
     {"executor_worker_path", Accept, "there are no worker processes"},
     {"gpt_model_path", ModelPath, {}, ShowPath},
     {"gpt_model_type", ModelType, {}, ShowType},
-    {"gpu_device_ids", DeviceIds},
+    {"gpu_device_ids", DeviceIds, "this server runs on the CPU"},
     {"gpu_weights_percent", RefuseUnlessOne},
     {"guided_decoding_backend", RefuseIfSet},
     {"iter_stats_max_iterations", IterStats, {}, ShowIterStats},

@@ -178,6 +178,32 @@ TEST(LlmParameters, TheReportHasEachKeyWithSourceAndEffect) {
   expect("kv_cache_free_gpu_mem_fraction", "0.9", kDefault, kHonoured, "");
 }
 
+TEST(LlmParameters, UnfilledKeysWithoutAnyEffectAreReportedAsIgnored) {
+  KeyReport report;
+  ASSERT_TRUE(ParseLlmParameters({{"lora_cache_host_memory_bytes", "${lora_cache_host_memory}"},
+                                  {"cancellation_check_period_ms", ""},
+                                  {"enable_trt_overlap", "${enable_trt_overlap}"},
+                                  {"gpu_device_ids", "${gpu_device_ids}"},
+                                  {"encoder_model_path", "${encoder_engine_dir}"}},
+                                 {}, &report)
+                  .ok());
+  const auto expect = [&](const char* key, KeyEffect effect, const char* reason) {
+    const KeyLine line = LineOf(report, key);
+    EXPECT_EQ(line.value, "unset") << key;
+    EXPECT_EQ(line.source, KeySource::kDefault) << key;
+    EXPECT_EQ(line.effect, effect) << key;
+    EXPECT_EQ(line.reason, reason) << key;
+  };
+  using enum KeyEffect;
+  expect("lora_cache_host_memory_bytes", kIgnored,
+         "left unfilled; requests with adapters are refused");
+  expect("cancellation_check_period_ms", kIgnored,
+         "left unfilled; a cancel takes effect at the next step, without polling");
+  expect("enable_trt_overlap", kIgnored, "left unfilled; steps overlap where the device allows");
+  expect("gpu_device_ids", kIgnored, "left unfilled; this server runs on the CPU");
+  expect("encoder_model_path", kHonoured, "left unfilled");  // unset is what it says
+}
+
 TEST(LlmParameters, StatisticsPeriodAndRingAreHonoured) {
   const auto parsed = ParseLlmParameters(
       {{"stats_check_period_ms", "250"}, {"iter_stats_max_iterations", "7"}}, {});

@@ -29,7 +29,7 @@ struct ParameterEntry {
   std::string_view key;
   // The value is neither blank nor `${...}`.
   Status (*handler)(const std::string& value, ParameterContext<Out>& context);
-  std::string_view note = {};                  // why an accepted key has no effect
+  std::string_view note = {};                  // why the key never has an effect; empty = it has
   std::string (*shown)(const Out&) = nullptr;  // value in effect; listed also where the file is
                                                // silent
 };
@@ -72,7 +72,8 @@ const ParameterEntry<Out>* FindEntry(std::span<const ParameterEntry<Out>> entrie
   return nullptr;
 }
 
-// The line of a key that the file does not have, or has as `${...}` or blank.
+// The line of a key that the file does not have, or has as `${...}` or blank: a default that is in
+// effect, or one as idle as any value of the key.
 template <typename Out>
 KeyLine OpenLine(const ParameterEntry<Out>& entry, const Out& base, bool is_in_file) {
   KeyLine line{.key = std::string(entry.key), .value = "unset"};
@@ -81,6 +82,10 @@ KeyLine OpenLine(const ParameterEntry<Out>& entry, const Out& base, bool is_in_f
     if (line.value != entry.shown(Out{})) line.source = KeySource::kOption;
   }
   if (is_in_file) line.reason = "left unfilled";
+  if (!entry.note.empty()) {
+    line.effect = KeyEffect::kIgnored;
+    line.reason += (line.reason.empty() ? "" : "; ") + std::string(entry.note);
+  }
   return line;
 }
 

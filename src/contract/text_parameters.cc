@@ -35,7 +35,7 @@ Status SpecialTokens(const std::string& value, TextContext& context) {
 
 // The kinds that 0.5 to 0.8 know; the files themselves say which tokenizer they are.
 Status TokenizerType(const std::string& value, TextContext& context) {
-  context.ignored = "the tokenizer's files say their kind";
+  context.ignored = std::string(context.note);
   for (const std::string_view kind : {"auto", "llama", "t5", "sp"}) {
     if (value == kind) return Status::Ok();
   }
@@ -49,6 +49,7 @@ std::string ShowSpecialTokens(const TextParameters& p) {
 }
 
 constexpr std::string_view kHostMemory = "tensors are always in host memory";
+constexpr std::string_view kKindIsKnown = "the tokenizer's files say their kind";
 constexpr std::string_view kTextOnly = "only pictures and videos need it, which are refused";
 
 constexpr auto kPreprocessing = std::to_array<TextEntry>({
@@ -59,7 +60,7 @@ constexpr auto kPreprocessing = std::to_array<TextEntry>({
     {"max_num_images", AcceptText, kTextOnly},
     {"multimodal_model_path", RefuseText},
     {"tokenizer_dir", TokenizerDir, {}, ShowTokenizerDir},
-    {"tokenizer_type", TokenizerType},
+    {"tokenizer_type", TokenizerType, kKindIsKnown},
     {"visual_model_path", RefuseText},
 });
 
@@ -67,7 +68,7 @@ constexpr auto kPostprocessing = std::to_array<TextEntry>({
     {"FORCE_CPU_ONLY_INPUT_TENSORS", AcceptText, kHostMemory},
     {"skip_special_tokens", SpecialTokens, {}, ShowSpecialTokens},
     {"tokenizer_dir", TokenizerDir, {}, ShowTokenizerDir},
-    {"tokenizer_type", TokenizerType},
+    {"tokenizer_type", TokenizerType, kKindIsKnown},
 });
 
 // True for true, yes, 1, t in any case; upstream takes everything else for false.

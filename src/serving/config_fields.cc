@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/config_fields.h"
 
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,42 +18,159 @@ using contract::KeyEffect;
 using contract::KeyLine;
 using contract::KeyReport;
 using contract::KeySource;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
 using ::inference::ModelConfig;
 using ::inference::ModelInstanceGroup;
+using ::inference::ModelQueuePolicy;
 
-constexpr char kNoBatcher[] =
+constexpr std::string_view kNoBatcher =
     "requests join the running batch between steps, none waits to fill one";
-constexpr char kNoInstances[] = "requests run concurrently without instances";
+constexpr std::string_view kNoInstances = "requests run concurrently without instances";
+constexpr std::string_view kNoQueue = "requests of this model wait in no queue";
+constexpr std::string_view kNoTimeout = "without default_timeout_microseconds nothing times out";
+constexpr std::string_view kOther = "for other runtimes only";
+constexpr std::string_view kOnCpu = "this server runs on the CPU";
+constexpr std::string_view kFixedPage = "the families of the metrics page are fixed";
+
+// Fields whose line does not depend on their value: where the file has them, they are so.
+struct PlainField {
+  std::string_view path;
+  KeyEffect effect = KeyEffect::kHonoured;
+  std::string_view why = {};  // ignored
+};
+
+constexpr auto kPlain = std::to_array<PlainField>({
+    {"name"},
+    {"platform"},
+    {"version_policy"},
+    {"input"},
+    {"output"},
+    {"ensemble_scheduling.step"},
+    {"ensemble_scheduling.max_inflight_requests", KeyEffect::kIgnored,
+     "steps of a request run one after the other"},
+    {"cc_model_filenames", KeyEffect::kIgnored, kOther},
+    {"default_model_filename", KeyEffect::kIgnored, kOther},
+    {"model_operations", KeyEffect::kIgnored, kOther},
+    {"optimization", KeyEffect::kIgnored, kOther},
+    {"runtime", KeyEffect::kIgnored, kOther},
+    {"metric_tags", KeyEffect::kIgnored, kFixedPage},
+    {"model_metrics", KeyEffect::kIgnored, kFixedPage},
+    {"instance_group.name", KeyEffect::kIgnored, kNoInstances},
+    {"instance_group.gpus", KeyEffect::kIgnored, kOnCpu},
+    {"instance_group.host_policy", KeyEffect::kIgnored, kNoInstances},
+    {"instance_group.passive", KeyEffect::kIgnored, kNoInstances},
+    {"instance_group.profile", KeyEffect::kIgnored, kOther},
+    {"instance_group.rate_limiter", KeyEffect::kIgnored, "rate limiting is off"},
+    {"instance_group.secondary_devices", KeyEffect::kIgnored, kOther},
+    {"batch_input", KeyEffect::kRefused},
+    {"batch_output", KeyEffect::kRefused},
+    {"dynamic_batching.priority_queue_policy", KeyEffect::kRefused},
+    {"model_repository_agents", KeyEffect::kRefused},
+    {"model_warmup", KeyEffect::kRefused},
+    {"sequence_batching", KeyEffect::kRefused},
+});
+
+// Keys stand in the report as files have them, but for those of instance groups, whose names alone
+// say little.
+std::string KeyOf(std::string_view path) {
+  const bool is_group = path.starts_with("instance_group.");
+  return std::string(is_group ? path : path.substr(path.rfind('.') + 1));
+}
+
+void AppendText(const Message& message, const FieldDescriptor* field, int index,
+                std::string& text) {
+  if (!text.empty()) text += " ";
+  if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+    const auto* reflection = message.GetReflection();
+    text += index < 0 ? reflection->GetString(message, field)
+                      : reflection->GetRepeatedString(message, field, index);
+  } else {
+    std::string value;
+    google::protobuf::TextFormat::PrintFieldValueToString(message, field, index, &value);
+    text += value;
+  }
+}
+
+// The value of a field as the file has it; of several with blanks between, of messages their
+// number.
+void AppendValues(const Message& message, std::string_view path, std::string& text) {
+  const size_t dot = std::min(path.find('.'), path.size());
+  const auto* field = message.GetDescriptor()->FindFieldByName(std::string(path.substr(0, dot)));
+  const auto* reflection = message.GetReflection();
+  const int size = field->is_repeated() ? reflection->FieldSize(message, field) : -1;
+  const bool is_message = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+  if (dot < path.size() && size < 0) {
+    return AppendValues(reflection->GetMessage(message, field), path.substr(dot + 1), text);
+  }
+  if (is_message && dot == path.size()) {
+    text += size < 0 ? "set" : std::to_string(size);
+    return;
+  }
+  if (size < 0) return AppendText(message, field, -1, text);
+  for (int i = 0; i < size; ++i) {
+    if (is_message) {
+      AppendValues(reflection->GetRepeatedMessage(message, field, i), path.substr(dot + 1), text);
+    } else {
+      AppendText(message, field, i, text);
+    }
+  }
+}
 
 // Collects the lines of one configuration.
 class Lines {
  public:
-  Lines(const ModelConfig& config, KeyReport& report) : config_(config), report_(report) {}
+  Lines(const ParsedModelConfig& parsed, KeyReport& report) : parsed_(parsed), report_(report) {}
 
-  void Honoured(std::string key, std::string value, KeySource source, std::string remark = {}) {
-    Add(std::move(key), std::move(value), source, KeyEffect::kHonoured, std::move(remark));
+  void Add(std::string key, std::string value, KeySource source, KeyEffect effect,
+           std::string_view reason = {}) {
+    std::string text(reason);
+    if (effect == KeyEffect::kRefused) {
+      text = key + " of model '" + parsed_.config.name() + "' is not supported yet";
+      if (!reason.empty()) text += " (" + std::string(reason) + ")";
+    }
+    report_.push_back({std::move(key), std::move(value), source, effect, std::move(text)});
   }
-  void Ignored(std::string key, std::string value, std::string why,
-               KeySource source = KeySource::kFile) {
-    Add(std::move(key), std::move(value), source, KeyEffect::kIgnored, std::move(why));
+  void Honoured(std::string key, std::string value, KeySource source,
+                std::string_view remark = {}) {
+    Add(std::move(key), std::move(value), source, KeyEffect::kHonoured, remark);
   }
-  void Refused(const std::string& key, std::string value, const std::string& remedy = {}) {
-    std::string why = key + " of model '" + config_.name() + "' is not supported yet";
-    if (!remedy.empty()) why += " (" + remedy + ")";
-    Add(key, std::move(value), KeySource::kFile, KeyEffect::kRefused, std::move(why));
+  // As the file has it, where it has it.
+  void Field(std::string_view path, KeyEffect effect, std::string_view reason = {}) {
+    if (!parsed_.IsWritten(path)) return;
+    Add(KeyOf(path), Value(path), KeySource::kFile, effect, reason);
+  }
+
+  // What was left open and has no line yet has its default.
+  void AddUnfilled() {
+    for (const std::string& key : parsed_.unfilled) {
+      const bool has_line = std::any_of(report_.begin(), report_.end(), [&](const KeyLine& line) {
+        return line.key == key || line.key.ends_with("." + key);
+      });
+      if (!has_line) Honoured(key, "unset", KeySource::kDefault, "left unfilled");
+    }
   }
 
  private:
-  void Add(std::string key, std::string value, KeySource source, KeyEffect effect,
-           std::string reason) {
-    report_.push_back({std::move(key), std::move(value), source, effect, std::move(reason)});
+  std::string Value(std::string_view path) const {
+    std::string text;
+    AppendValues(parsed_.config, path, text);
+    return text;
   }
 
-  const ModelConfig& config_;
+  const ParsedModelConfig& parsed_;
   KeyReport& report_;
 };
 
 std::string BoolText(bool value) { return value ? "true" : "false"; }
+
+void Backend(ModelKind kind, const ParsedModelConfig& parsed, Lines& lines) {
+  if (contract::IsUnfilled(parsed.config.backend()) && kind == ModelKind::kLlm) {
+    lines.Honoured("backend", "tensorrtllm", KeySource::kAuto, "left unfilled");
+  } else {
+    lines.Field("backend", KeyEffect::kHonoured, "models are recognised by their tensors");
+  }
+}
 
 void BatchSize(const ParsedModelConfig& parsed, const ModelConfig& completed, Lines& lines) {
   const std::string value = std::to_string(completed.max_batch_size());
@@ -57,13 +178,16 @@ void BatchSize(const ParsedModelConfig& parsed, const ModelConfig& completed, Li
     lines.Honoured("max_batch_size", value, KeySource::kAuto, "left unfilled; the engine's");
   } else {
     lines.Honoured("max_batch_size", value,
-                   parsed.config.max_batch_size() == 0 ? KeySource::kDefault : KeySource::kFile);
+                   parsed.IsWritten("max_batch_size") ? KeySource::kFile : KeySource::kDefault);
   }
 }
 
 void Decoupled(ModelKind kind, const ParsedModelConfig& parsed, const ModelConfig& completed,
                Lines& lines) {
-  if (kind != ModelKind::kLlm && kind != ModelKind::kBls && kind != ModelKind::kEnsemble) return;
+  constexpr std::string_view kPath = "model_transaction_policy.decoupled";
+  if (kind != ModelKind::kLlm && kind != ModelKind::kBls && kind != ModelKind::kEnsemble) {
+    return lines.Field(kPath, KeyEffect::kHonoured);
+  }
   const std::string value = BoolText(completed.model_transaction_policy().decoupled());
   const bool is_unfilled = parsed.IsUnfilled("decoupled");
   if (kind == ModelKind::kEnsemble) {
@@ -77,88 +201,92 @@ void Decoupled(ModelKind kind, const ParsedModelConfig& parsed, const ModelConfi
   }
 }
 
+void QueuePolicy(ModelKind kind, const ParsedModelConfig& parsed, Lines& lines) {
+  constexpr std::string_view kMaxSize = "dynamic_batching.default_queue_policy.max_queue_size";
+  constexpr std::string_view kTimeout =
+      "dynamic_batching.default_queue_policy.default_timeout_microseconds";
+  constexpr std::string_view kAction = "dynamic_batching.default_queue_policy.timeout_action";
+  constexpr std::string_view kOverride =
+      "dynamic_batching.default_queue_policy.allow_timeout_override";
+  if (kind != ModelKind::kLlm) {
+    lines.Field(kMaxSize, KeyEffect::kIgnored, kNoInstances);
+    for (const std::string_view path : {kTimeout, kAction, kOverride}) {
+      lines.Field(path, KeyEffect::kIgnored, kNoQueue);
+    }
+    return;
+  }
+  const ModelQueuePolicy& policy = parsed.config.dynamic_batching().default_queue_policy();
+  if (parsed.IsUnfilled("max_queue_size")) {
+    lines.Honoured("max_queue_size", "the queue's own size", KeySource::kDefault, "left unfilled");
+  } else {
+    lines.Field(kMaxSize, KeyEffect::kHonoured);
+  }
+  lines.Field(kTimeout, KeyEffect::kHonoured);
+  if (policy.default_timeout_microseconds() == 0) {
+    lines.Field(kAction, KeyEffect::kIgnored, kNoTimeout);
+    lines.Field(kOverride, KeyEffect::kIgnored, kNoTimeout);
+  } else {
+    const bool delays = policy.timeout_action() == ModelQueuePolicy::DELAY;
+    lines.Field(kAction, delays ? KeyEffect::kRefused : KeyEffect::kHonoured,
+                delays ? "set it to REJECT" : "");
+    lines.Field(kOverride, KeyEffect::kHonoured);
+  }
+}
+
 void Batching(ModelKind kind, const ParsedModelConfig& parsed, const ModelConfig& completed,
               Lines& lines) {
-  const auto& batching = parsed.config.dynamic_batching();
   if (!parsed.config.has_dynamic_batching()) return;
   std::string sizes;
   for (const int size : completed.dynamic_batching().preferred_batch_size()) {
     sizes += (sizes.empty() ? "" : " ") + std::to_string(size);
   }
-  lines.Ignored("preferred_batch_size", sizes, kNoBatcher,
-                batching.preferred_batch_size_size() > 0 ? KeySource::kFile : KeySource::kAuto);
-  if (batching.max_queue_delay_microseconds() > 0 && kind == ModelKind::kLlm) {
-    lines.Honoured("max_queue_delay_microseconds",
-                   std::to_string(batching.max_queue_delay_microseconds()), KeySource::kFile);
-  } else if (batching.max_queue_delay_microseconds() > 0) {
-    lines.Ignored("max_queue_delay_microseconds",
-                  std::to_string(batching.max_queue_delay_microseconds()), kNoBatcher);
-  } else if (parsed.IsUnfilled("max_queue_delay_microseconds")) {
+  const bool is_written = parsed.config.dynamic_batching().preferred_batch_size_size() > 0;
+  lines.Add("preferred_batch_size", sizes, is_written ? KeySource::kFile : KeySource::kAuto,
+            KeyEffect::kIgnored, kNoBatcher);
+  const bool is_llm = kind == ModelKind::kLlm;
+  const KeyEffect of_queue = is_llm ? KeyEffect::kHonoured : KeyEffect::kIgnored;
+  if (parsed.IsUnfilled("max_queue_delay_microseconds")) {
     lines.Honoured("max_queue_delay_microseconds", "0", KeySource::kDefault, "left unfilled");
+  } else {
+    lines.Field("dynamic_batching.max_queue_delay_microseconds", of_queue,
+                is_llm ? "" : kNoBatcher);
   }
-  const auto& policy = batching.default_queue_policy();
-  if (parsed.IsUnfilled("max_queue_size")) {
-    lines.Honoured("max_queue_size", "the queue's own size", KeySource::kDefault, "left unfilled");
-  } else if (policy.max_queue_size() > 0 && kind == ModelKind::kLlm) {
-    lines.Honoured("max_queue_size", std::to_string(policy.max_queue_size()), KeySource::kFile);
-  } else if (policy.max_queue_size() > 0) {
-    lines.Ignored("max_queue_size", std::to_string(policy.max_queue_size()), kNoInstances);
-  }
-  if (batching.preserve_ordering()) lines.Refused("preserve_ordering", "true");
-  if (batching.priority_queue_policy_size() > 0) lines.Refused("priority_queue_policy", "set");
-  if (policy.default_timeout_microseconds() > 0) {
-    lines.Refused("default_timeout_microseconds",
-                  std::to_string(policy.default_timeout_microseconds()));
-  }
+  const bool in_order = parsed.config.dynamic_batching().preserve_ordering();
+  lines.Field("dynamic_batching.preserve_ordering",
+              in_order ? KeyEffect::kRefused : KeyEffect::kHonoured);
+  lines.Field("dynamic_batching.priority_levels", of_queue, is_llm ? "" : kNoQueue);
+  lines.Field("dynamic_batching.default_priority_level", of_queue, is_llm ? "" : kNoQueue);
+  QueuePolicy(kind, parsed, lines);
 }
 
 void Instances(ModelKind kind, const ParsedModelConfig& parsed, Lines& lines) {
-  if (parsed.IsUnfilled("count")) {
+  bool has_more = false;
+  bool has_gpu = false;
+  for (const ModelInstanceGroup& group : parsed.config.instance_group()) {
+    has_more |= group.count() > 1;
+    has_gpu |= group.kind() == ModelInstanceGroup::KIND_GPU;
+  }
+  if (has_more && kind == ModelKind::kLlm) {
+    lines.Field("instance_group.count", KeyEffect::kRefused,
+                "one executor batches all requests; set it to 1, or copy the model's directory");
+  } else if (has_more) {
+    lines.Field("instance_group.count", KeyEffect::kIgnored, kNoInstances);
+  } else if (parsed.IsUnfilled("count")) {
     lines.Honoured("instance_group.count", "1", KeySource::kDefault, "left unfilled");
+  } else {
+    lines.Field("instance_group.count", KeyEffect::kHonoured);
   }
-  for (const auto& group : parsed.config.instance_group()) {
-    const std::string count = std::to_string(group.count());
-    if (group.count() > 1 && kind == ModelKind::kLlm) {
-      lines.Refused(
-          "instance_group.count", count,
-          "one executor batches all requests; set it to 1, or copy the model's directory");
-    } else if (group.count() > 1) {
-      lines.Ignored("instance_group.count", count, kNoInstances);
-    }
-    if (group.kind() == ModelInstanceGroup::KIND_GPU || group.gpus_size() > 0) {
-      lines.Ignored("instance_group.kind", "KIND_GPU", "this server runs on the CPU");
-    }
-    if (group.has_rate_limiter()) {
-      lines.Ignored("instance_group.rate_limiter", "set", "rate limiting is off");
-    }
-  }
+  lines.Field("instance_group.kind", has_gpu ? KeyEffect::kIgnored : KeyEffect::kHonoured,
+              has_gpu ? kOnCpu : "");
 }
 
-// What other runtimes of Triton's models need.
-void Others(const ModelConfig& config, Lines& lines) {
-  if (config.has_sequence_batching()) lines.Refused("sequence_batching", "set");
-  if (config.response_cache().enable()) lines.Refused("response_cache", "true");
-  if (config.model_warmup_size() > 0) lines.Refused("model_warmup", "set");
-  if (config.batch_input_size() > 0) lines.Refused("batch_input", "set");
-  if (config.batch_output_size() > 0) lines.Refused("batch_output", "set");
-  if (config.has_model_repository_agents()) lines.Refused("model_repository_agents", "set");
-  constexpr char kOther[] = "for other runtimes only";
-  if (!config.default_model_filename().empty()) {
-    lines.Ignored("default_model_filename", config.default_model_filename(), kOther);
-  }
-  if (config.has_optimization()) lines.Ignored("optimization", "set", kOther);
-  if (config.has_model_operations()) lines.Ignored("model_operations", "set", kOther);
-  if (!config.runtime().empty()) lines.Ignored("runtime", config.runtime(), kOther);
-  if (config.metric_tags_size() > 0) {
-    lines.Ignored("metric_tags", "set", "the families of the metrics page are fixed");
-  }
-  if (config.has_model_metrics()) {
-    lines.Ignored("model_metrics", "set", "the families of the metrics page are fixed");
-  }
-  if (config.ensemble_scheduling().max_inflight_requests() > 0) {
-    lines.Ignored("max_inflight_requests",
-                  std::to_string(config.ensemble_scheduling().max_inflight_requests()),
-                  "steps of a request run one after the other");
+// Parameters of models that have none; those of the others have their own table.
+void Parameters(ModelKind kind, const ModelConfig& config, Lines& lines) {
+  if (kind != ModelKind::kEnsemble && kind != ModelKind::kUnknown) return;
+  for (const auto& [key, value] : AllParameters(config)) {
+    lines.Add(
+        key, value, KeySource::kFile, KeyEffect::kIgnored,
+        kind == ModelKind::kEnsemble ? "an ensemble has no parameters" : "the model is not served");
   }
 }
 
@@ -181,10 +309,9 @@ ModelKind KindOf(const ModelConfig& config) {
 KeyReport ReportFields(ModelKind kind, const ParsedModelConfig& parsed,
                        const ModelConfig& completed) {
   KeyReport report;
-  Lines lines(parsed.config, report);
-  if (contract::IsUnfilled(parsed.config.backend()) && kind == ModelKind::kLlm) {
-    lines.Honoured("backend", "tensorrtllm", KeySource::kAuto, "left unfilled");
-  }
+  Lines lines(parsed, report);
+  for (const PlainField& field : kPlain) lines.Field(field.path, field.effect, field.why);
+  Backend(kind, parsed, lines);
   BatchSize(parsed, completed, lines);
   Decoupled(kind, parsed, completed, lines);
   if (parsed.IsUnfilled("data_type")) {
@@ -192,7 +319,10 @@ KeyReport ReportFields(ModelKind kind, const ParsedModelConfig& parsed,
   }
   Batching(kind, parsed, completed, lines);
   Instances(kind, parsed, lines);
-  Others(parsed.config, lines);
+  lines.Field("response_cache",
+              parsed.config.response_cache().enable() ? KeyEffect::kRefused : KeyEffect::kHonoured);
+  Parameters(kind, parsed.config, lines);
+  lines.AddUnfilled();
   return report;
 }
 

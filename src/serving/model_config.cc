@@ -93,6 +93,26 @@ std::string DropUnfilled(std::string_view text, std::vector<std::string>& unfill
   return out;
 }
 
+using ParseInfoTree = google::protobuf::TextFormat::ParseInfoTree;
+
+void CollectWritten(const google::protobuf::Descriptor& message, const ParseInfoTree& tree,
+                    const std::string& prefix, ParsedModelConfig& parsed) {
+  for (int i = 0; i < message.field_count(); ++i) {
+    const auto* field = message.field(i);
+    const std::string path = prefix + field->name();
+    int at = field->is_repeated() ? 0 : -1;
+    if (tree.GetLocation(field, at).line < 0) continue;
+    parsed.written.insert(path);
+    // A list in brackets has one place in the text, and a tree for each element.
+    while (const ParseInfoTree* nested = tree.GetTreeForNested(field, at)) {
+      if (field->is_map()) break;
+      CollectWritten(*field->message_type(), *nested, path + ".", parsed);
+      if (!field->is_repeated()) break;
+      ++at;
+    }
+  }
+}
+
 // A datatype left open: what the templates that leave it open ship with.
 template <typename Io>
 void FillDataType(Io& io) {
@@ -138,9 +158,12 @@ Result<ParsedModelConfig> ParseModelConfig(std::string_view text) {
   ErrorCollector errors;
   parser.RecordErrorsTo(&errors);
   parser.SetRecursionLimit(64);
+  ParseInfoTree written;
+  parser.WriteLocationsTo(&written);
   if (!parser.ParseFromString(filled, &parsed.config)) {
     return InvalidArgument("failed to read text proto: " + errors.text());
   }
+  CollectWritten(*ModelConfig::descriptor(), written, "", parsed);
   if (parsed.IsUnfilled("data_type")) {
     for (auto& input : *parsed.config.mutable_input()) FillDataType(input);
     for (auto& output : *parsed.config.mutable_output()) FillDataType(output);

@@ -4,8 +4,10 @@
 // treat it as the default).
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,7 +22,12 @@ struct ParsedModelConfig {
   // Names of fields outside strings that were left as `${...}`: "max_batch_size", "decoupled", ...
   std::vector<std::string> unfilled;
 
+  // Paths of all fields that the text has, "dynamic_batching.preserve_ordering"; elements of a list
+  // have the list's. Unlike the message it knows of a field that is written with its default.
+  std::set<std::string, std::less<>> written;
+
   bool IsUnfilled(std::string_view field) const;
+  bool IsWritten(std::string_view path) const { return written.contains(path); }
 };
 
 // kInvalidArgument has the line and column of what is wrong.

@@ -188,15 +188,41 @@ void Repository::Load(Candidate& candidate) {
   }
 }
 
+// The lines of a model that is not loaded because of its fields.
+void Repository::ReportParameters(const Candidate& candidate, contract::KeyReport& keys) const {
+  const auto parameters = AllParameters(candidate.parsed.config);
+  switch (candidate.kind) {
+    case ModelKind::kLlm:
+      (void)contract::ParseLlmParameters(parameters, options_.executor, &keys);
+      break;
+    case ModelKind::kPreprocessing:
+      (void)contract::ParsePreprocessingParameters(
+          parameters, HasInput(candidate.parsed.config, "DECODER_QUERY"), &keys);
+      break;
+    case ModelKind::kPostprocessing:
+      (void)contract::ParsePostprocessingParameters(parameters, &keys);
+      break;
+    case ModelKind::kBls:
+      (void)contract::ParseBlsParameters(parameters, &keys);
+      break;
+    case ModelKind::kEnsemble:
+    case ModelKind::kUnknown:
+      break;
+  }
+}
+
 Result<std::shared_ptr<Model>> Repository::LoadVersion(const Candidate& candidate,
                                                        const std::string& version,
                                                        contract::KeyReport& keys) {
   const ModelConfig& config = candidate.parsed.config;
   ModelConfig filled = config;  // the engine's batch size is not known yet; any will do
   if (candidate.parsed.IsUnfilled("max_batch_size")) filled.set_max_batch_size(kAnyBatchSize);
-  RETURN_IF_ERROR(ValidateModelConfig(filled));
-  const Status fields = CheckFields(candidate.kind, candidate.parsed);
-  if (!fields.ok()) return fields;
+  Status fields = ValidateModelConfig(filled);
+  if (fields.ok()) fields = CheckFields(candidate.kind, candidate.parsed);
+  if (!fields.ok()) {
+    ReportParameters(candidate, keys);
+    return fields;
+  }
   switch (candidate.kind) {
     case ModelKind::kLlm:
       return LoadLlm(candidate, version, keys);

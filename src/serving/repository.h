@@ -69,6 +69,7 @@ class Repository {
   Result<Candidate> Poll(const std::filesystem::path& dir) const;
   void FindPartners(const std::vector<Candidate>& candidates);
   void Load(Candidate& candidate);
+  void ReportParameters(const Candidate& candidate, contract::KeyReport& keys) const;
   Result<std::shared_ptr<Model>> LoadVersion(const Candidate& candidate, const std::string& version,
                                              contract::KeyReport& keys);
   Result<std::shared_ptr<Model>> LoadLlm(const Candidate& candidate, const std::string& version,

@@ -388,6 +388,13 @@ TEST_F(RepositoryTest, RefusedKeysStandInTheReport) {
   }
 }
 
+TEST_F(RepositoryTest, ParametersOfAModelThatIsRefusedForAFieldStandInTheReport) {
+  WriteServable("repo", "response_cache { enable: true }" + Parameter("max_beam_width", "1"));
+  const auto reports = Reports("repo");
+  EXPECT_EQ(LineOf(reports, "tensorrt_llm", "response_cache").effect, KeyEffect::kRefused);
+  EXPECT_EQ(LineOf(reports, "tensorrt_llm", "max_beam_width").source, KeySource::kFile);
+}
+
 TEST_F(RepositoryTest, MoreInstancesOfAnLlmAreRefused) {
   WriteServable("repo", "instance_group [ { count: 2 kind: KIND_CPU } ]");
   const auto failed = CreateServerWith({.model_repositories = {Path("repo")}}, Loader());
