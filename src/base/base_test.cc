@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/log_settings.h"
 #include "base/worker_pool.h"
 #include "inflight/status.h"
 
@@ -35,6 +36,24 @@ TEST(LogTest, FieldsWithBlanksAreQuotedAndCannotForgeALine) {
                 {{"a", 1}, {"b", "x y"}, {"c", "p\nI1121 forged"}, {"d", true}, {"e", 0.5}}),
             R"(a=1 b="x y" c="p\nI1121 forged" d=true e=0.5)");
   EXPECT_EQ(logging::FormatFields({{"q", "say \"hi\"\\"}}), R"(q="say \"hi\"\\")");
+}
+
+TEST(LogTest, LevelsAreSwitchedOneByOne) {
+  using logging::Level;
+  logging::SetLevel(Level::kWarning);
+  EXPECT_FALSE(logging::Enabled(Level::kInfo));
+  EXPECT_TRUE(logging::Enabled(Level::kWarning));
+  logging::SetVerboseLevel(3);
+  logging::SetEnabled(Level::kError, false);
+  EXPECT_TRUE(logging::Enabled(Level::kVerbose));
+  const logging::Settings settings = logging::CurrentSettings();
+  EXPECT_FALSE(settings.info);
+  EXPECT_TRUE(settings.warning);
+  EXPECT_FALSE(settings.error);
+  EXPECT_EQ(settings.verbose_level, 3U);
+  logging::SetLevel(Level::kInfo);
+  EXPECT_EQ(logging::CurrentSettings().verbose_level, 0U);
+  EXPECT_TRUE(logging::Enabled(Level::kError));
 }
 
 TEST(FileTest, WrittenContentIsReadAndMappedBack) {

@@ -5,17 +5,31 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <atomic>
 #include <memory>
+
+#include "base/log_settings.h"
 
 namespace inflight::logging {
 namespace {
+
+constexpr uint8_t Bit(Level level) {
+  return static_cast<uint8_t>(1U << static_cast<unsigned>(level));
+}
+
+constexpr char kDefaultPattern[] = "%L%m%d %H:%M:%S.%f %t %v";
+
+constinit std::atomic<uint8_t> enabled{Bit(Level::kInfo) | Bit(Level::kWarning) |
+                                       Bit(Level::kError)};
+constinit std::atomic<uint32_t> verbosity{0};
+constinit std::atomic<Format> line_format{Format::kDefault};
 
 spdlog::logger& Logger() {
   // Never destroyed: threads may log while the process exits.
   static auto* logger = [] {
     auto* made = new spdlog::logger("inflight", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    made->set_pattern("%L%m%d %H:%M:%S.%f %t %v");
-    made->set_level(spdlog::level::info);
+    made->set_pattern(kDefaultPattern);
+    made->set_level(spdlog::level::trace);  // Enabled says what is printed
     return made;
   }();
   return *logger;
@@ -63,9 +77,59 @@ void AppendEscaped(std::string& out, std::string_view text, bool quoted) {
 
 std::string Field::Number(double v) { return fmt::format("{:g}", v); }
 
-void SetLevel(Level level) { Logger().set_level(ToSpdlog(level)); }
+void SetLevel(Level level) {
+  for (const Level each : {Level::kVerbose, Level::kInfo, Level::kWarning, Level::kError}) {
+    SetEnabled(each, each >= level);
+  }
+}
 
-bool Enabled(Level level) { return Logger().should_log(ToSpdlog(level)); }
+bool Enabled(Level level) { return (enabled.load(std::memory_order_relaxed) & Bit(level)) != 0; }
+
+std::string_view FormatName(Format format) {
+  return format == Format::kIso8601 ? "ISO8601" : "default";
+}
+
+std::optional<Format> FindFormat(std::string_view name) {
+  for (const Format format : {Format::kDefault, Format::kIso8601}) {
+    if (name == FormatName(format)) return format;
+  }
+  return std::nullopt;
+}
+
+Settings CurrentSettings() {
+  return {.info = Enabled(Level::kInfo),
+          .warning = Enabled(Level::kWarning),
+          .error = Enabled(Level::kError),
+          .verbose_level = verbosity.load(std::memory_order_relaxed),
+          .format = line_format.load(std::memory_order_relaxed)};
+}
+
+void SetEnabled(Level level, bool is_enabled) {
+  if (level == Level::kVerbose) return SetVerboseLevel(is_enabled ? 1 : 0);
+  if (is_enabled) {
+    enabled.fetch_or(Bit(level), std::memory_order_relaxed);
+  } else {
+    enabled.fetch_and(static_cast<uint8_t>(~Bit(level)), std::memory_order_relaxed);
+  }
+}
+
+void SetVerboseLevel(uint32_t verbose_level) {
+  verbosity.store(verbose_level, std::memory_order_relaxed);
+  if (verbose_level > 0) {
+    enabled.fetch_or(Bit(Level::kVerbose), std::memory_order_relaxed);
+  } else {
+    enabled.fetch_and(static_cast<uint8_t>(~Bit(Level::kVerbose)), std::memory_order_relaxed);
+  }
+}
+
+void SetFormat(Format format) {
+  line_format.store(format, std::memory_order_relaxed);
+  if (format == Format::kIso8601) {
+    Logger().set_pattern("%Y-%m-%dT%H:%M:%SZ %L %t %v", spdlog::pattern_time_type::utc);
+  } else {
+    Logger().set_pattern(kDefaultPattern);
+  }
+}
 
 std::string FormatFields(std::initializer_list<Field> fields) {
   std::string out;

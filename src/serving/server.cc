@@ -103,8 +103,13 @@ class ServerImpl final : public Server {
         llms_(repository.llms()) {
     metadata_.name = options.server_id;
     metadata_.version = kProtocolVersion;
-    metadata_.extensions = {"model_repository", "model_configuration", "binary_tensor_data",
-                            "parameters", "statistics"};
+    metadata_.extensions = {"model_repository",
+                            "schedule_policy",
+                            "model_configuration",
+                            "binary_tensor_data",
+                            "parameters",
+                            "statistics",
+                            "logging"};
   }
 
   ~ServerImpl() override { Shutdown(/*drain_ms=*/0); }

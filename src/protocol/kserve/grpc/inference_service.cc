@@ -6,6 +6,7 @@
 
 #include "protocol/kserve/grpc/grpc_status.h"
 #include "protocol/kserve/grpc/infer_call.h"
+#include "protocol/kserve/grpc/log_settings.h"
 #include "protocol/kserve/grpc/model_messages.h"
 
 namespace inflight::kserve_grpc {
@@ -187,9 +188,12 @@ Reactor* InferenceService::TraceSetting(Context* context, const ::inference::Tra
   return Answer(context, Unavailable("the server does not support tracing"));
 }
 
-Reactor* InferenceService::LogSettings(Context* context, const ::inference::LogSettingsRequest*,
-                                       ::inference::LogSettingsResponse*) {
-  return Answer(context, Unimplemented("the server does not support dynamic logging"));
+Reactor* InferenceService::LogSettings(Context* context,
+                                       const ::inference::LogSettingsRequest* request,
+                                       ::inference::LogSettingsResponse* response) {
+  const Status status = ApplyLogSettings(*request);
+  if (status.ok()) WriteLogSettings(*response);
+  return Answer(context, status);
 }
 
 }  // namespace inflight::kserve_grpc

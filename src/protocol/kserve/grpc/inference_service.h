@@ -13,7 +13,7 @@
 namespace inflight::kserve_grpc {
 
 // Threads: gRPC calls from several; the referred objects outlive all calls. What is not here
-// (shared memory, trace and log settings) is refused by name.
+// (shared memory, trace settings) is refused by name.
 class InferenceService final : public ::inference::GRPCInferenceService::CallbackService {
  public:
   template <typename Message>

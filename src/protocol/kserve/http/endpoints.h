@@ -26,6 +26,7 @@ http_listener::HttpResponse HandleModelConfig(const Context& context, const Rout
 http_listener::HttpResponse HandleStatistics(const Context& context, const Route& route);
 http_listener::HttpResponse HandleIndex(const Context& context,
                                         const http_listener::HttpRequest& request);
+http_listener::HttpResponse HandleLogging(const http_listener::HttpRequest& request);
 
 // Answered when the model responds; a client that disconnects cancels its request.
 void HandleInfer(const Context& context, const Route& route,

@@ -118,7 +118,7 @@ class Handler : public http_listener::HttpHandler {
       case Endpoint::kTraceSetting:
         return Error(Unavailable("tracing is not supported by this server"));
       case Endpoint::kLogging:
-        return Error(Unavailable("log settings cannot be read or changed at run time"));
+        return HandleLogging(request);
       default:
         return Error(Internal("endpoint without a handler"));
     }

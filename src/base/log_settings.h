@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What of the log is printed and how, as a running server's clients read and change it
+// (spec/triton-protocol.md 1.16).
+//
+// Threads: any. A line costs one relaxed load to find out whether it is printed; each setting is
+// changed by itself.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "base/log.h"
+
+namespace inflight::logging {
+
+enum class Format : uint8_t {
+  kDefault,  // I1121 10:02:03.123456 1234 text
+  kIso8601,  // 2026-11-21T10:02:03Z I 1234 text, in UTC
+};
+
+std::string_view FormatName(Format format);  // "default", "ISO8601"
+std::optional<Format> FindFormat(std::string_view name);
+
+struct Settings {
+  bool info = true;
+  bool warning = true;
+  bool error = true;
+  uint32_t verbose_level = 0;  // from 1 on verbose lines are printed
+  Format format = Format::kDefault;
+};
+
+Settings CurrentSettings();
+
+// Levels need not be in a row: warnings may be off and infos on. kVerbose is SetVerboseLevel(1 |
+// 0).
+void SetEnabled(Level level, bool is_enabled);
+void SetVerboseLevel(uint32_t verbose_level);
+void SetFormat(Format format);
+
+}  // namespace inflight::logging
