@@ -236,6 +236,25 @@ def test_wrong_datatype_shape_and_size_are_named(client):
         client._client_stub.ModelInfer(request, timeout=30)
 
 
+@pytest.mark.parametrize("text", [b"\xff\xfe", b"abc\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"])
+@pytest.mark.parametrize("is_raw", [True, False])
+def test_invalid_utf8_is_refused(client, text, is_raw):
+    """In both forms of a tensor; bytes of protobuf may be anything."""
+    request = service_pb2.ModelInferRequest(model_name="ensemble")
+    prompt = request.inputs.add(name="text_input", datatype="BYTES", shape=[1, 1])
+    count = request.inputs.add(name="max_tokens", datatype="INT32", shape=[1, 1])
+    if is_raw:
+        request.raw_input_contents.extend([len(text).to_bytes(4, "little") + text, (4).to_bytes(4, "little")])
+    else:
+        prompt.contents.bytes_contents.append(text)
+        count.contents.int_contents.append(4)
+    with pytest.raises(grpc.RpcError) as error:
+        client._client_stub.ModelInfer(request, timeout=30)
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "text_input" in error.value.details() and "UTF-8" in error.value.details()
+    assert client.is_server_ready()
+
+
 def test_config_as_json_has_what_load_generators_index(client):
     config = json.loads(json_format.MessageToJson(client.get_model_config("ensemble"), preserving_proto_field_name=True))
     assert config["config"]["model_transaction_policy"]["decoupled"] is True
