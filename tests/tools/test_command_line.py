@@ -87,8 +87,10 @@ def test_answers_keep_the_order_and_a_bad_line_does_not_stop_the_others(engine, 
         {"text_input": "Hello", "max_tokens": 1, "temperature": -1.0, "top_k": 5},
         {"input_ids": [1, 2, 99999999], "max_tokens": 1},
         {"input_ids": [5, 6, 7], "max_tokens": 3, "end_id": -1},
+        {"text_input": "Hello", "max_tokens": 1, "pad_id": 0, "stream": False},
+        {"text_input": "Hello", "max_tokens": 1, "stream": True},
     ], tmp_path)
-    assert len(results) == 9
+    assert len(results) == 11
     assert results[0]["text_output"]
     assert "JSON" in results[1]["error"]
     assert len(results[2]["output_ids"]) == 1
@@ -98,6 +100,19 @@ def test_answers_keep_the_order_and_a_bad_line_does_not_stop_the_others(engine, 
     assert "temperature" in results[6]["error"]
     assert "99999999" in results[7]["error"]
     assert len(results[8]["output_ids"]) == 3 and results[8]["finish_reason"] == "length"
+    assert len(results[9]["output_ids"]) == 1
+    assert results[10]["error"].startswith("stream: got true")
+
+
+def test_any_of_several_end_ids_ends_the_text(engine, tmp_path):
+    [free] = generate(engine / "engine", [{"text_input": "Once upon a time", "max_tokens": 12, "end_id": -1}], tmp_path)
+    ids = free["output_ids"]
+    assert free["finish_reason"] == "length" and len(ids) == 12
+    unused = next(i for i in range(300, 2000) if i not in ids)
+    for end_id in (ids[4], [unused, ids[4]]):
+        [ended] = generate(engine / "engine", [{"text_input": "Once upon a time", "max_tokens": 12, "end_id": end_id}], tmp_path)
+        assert ended["finish_reason"] == "end_id"
+        assert ended["output_ids"] == ids[: ids.index(ids[4])]
 
 
 def test_log_probs_under_greedy_are_true_and_sum_up(engine, tmp_path):

@@ -70,6 +70,52 @@ REFUSED = [
     ("build", "--streamingllm enable", "attention sinks"),
     ("build", "--weight_streaming", "weights stay in memory"),
     ("build", "--cp_size 2", "one rank"),
+    ("convert", "--vocab_size 7", "the model's own config.json says it"),
+    ("convert", "--n_positions 7", "config.json says it"),
+    ("convert", "--n_layer 7", "config.json says it"),
+    ("convert", "--n_kv_head 7", "config.json says it"),
+    ("convert", "--n_embd 7", "config.json says it"),
+    ("convert", "--inter_size 7", "config.json says it"),
+    ("convert", "--rms_norm_eps 1e-5", "config.json says it"),
+    ("convert", "--hidden_act silu", "config.json says it"),
+    ("convert", "--rotary_base 500000", "config.json says it"),
+    ("convert", "--per_channel", "calibration is not built"),
+    ("convert", "--per_token", "calibration is not built"),
+    ("convert", "--calib_dataset x", "only calibration reads it"),
+    ("convert", "--dataset_cache_dir x", "only calibration reads it"),
+    ("convert", "--quant_ckpt_path x", "group-wise"),
+    ("convert", "--group_size 64", "group-wise"),
+    ("convert", "--nemo_rename_key a:b", "Hugging Face format"),
+    ("convert", "--moe_ep_size 2", "experts are not built"),
+    ("convert", "--moe_num_experts 8", "experts are not built"),
+    ("convert", "--moe_top_k 2", "experts are not built"),
+    ("convert", "--moe_renorm_mode NONE", "experts are not built"),
+    ("build", "--meta_ckpt_dir x", "Hugging Face format"),
+    ("build", "--model_config x", "put the changes there"),
+    ("build", "--build_config x", "with --config"),
+    ("build", "--model_cls_name x", "code of models cannot be loaded"),
+    ("build", "--gather_context_logits", "returning logits is not built"),
+    ("build", "--gather_generation_logits enable", "returning logits is not built"),
+    ("build", "--max_prompt_embedding_table_size 9", "prompt tuning is not built"),
+    ("build", "--lora_dir x", "LoRA"),
+    ("build", "--hf_lora_dir x", "LoRA"),
+    ("build", "--lora_ckpt_source nemo", "LoRA"),
+    ("build", "--max_lora_rank 8", "LoRA"),
+    ("build", "--lora_plugin float16", "LoRA"),
+    ("build", "--max_encoder_input_len 9", "encoder-decoder models are not built"),
+    ("build", "--auto_parallel 2", "one rank"),
+    ("build", "--n_layer 7", "config.json says it"),
+    ("build", "--multiple_of 256", "config.json says it"),
+    ("build", "--ffn_dim_multiplier 1.3", "config.json says it"),
+    ("build", "--rotary_pct 0.5", "config.json says it"),
+    ("build", "--no_bias", "config.json says it"),
+    ("build", "--use_smooth_quant", "calibration is not built"),
+    ("build", "--int8_kv_cache", "calibration is not built"),
+    ("build", "--per_group", "group-wise"),
+    ("build", "--quant_ckpt_path x", "group-wise"),
+    ("build", "--fp8_kv_cache", "fp8 is not built"),
+    ("build", "--quantized_fp8_model_path x", "fp8 is not built"),
+    ("build", "--use_fp8_context_fmha enable", "fp8 is not built"),
     ("build", "--max_beam_width 4", "--max-beam-width: got '4'"),
 ]
 
@@ -109,8 +155,16 @@ def test_values_that_ask_for_nothing_are_accepted(tmp_path):
     done = run("build", "--checkpoint_dir", tmp_path / "ckpt", "--output_dir", tmp_path / "engine", "--paged_kv_cache", "enable",
                "--remove_input_padding", "--tokens_per_block", 64, "--lora_plugin", "disable",
                "--gather_context_logits", "disable", "--max_draft_len", 0, "--speculative_decoding_mode", "none",
-               "--weight_streaming", "disable", "--auto_parallel", 1)
+               "--weight_streaming", "disable", "--auto_parallel", 1, "--max_lora_rank", 64, "--lora_ckpt_source", "hf",
+               "--group_size", 128, "--max_encoder_input_len", 1024)
     assert "no effect" not in done.stderr
+
+
+def test_batches_of_later_releases_are_kept_and_what_a_step_holds_is_said(tmp_path):
+    done = run("build", "--checkpoint_dir", LLAMA, "--output_dir", tmp_path / "engine", "--max_batch_size", 2048)
+    assert "most_in_a_step=1024" in done.stderr
+    assert config(tmp_path / "engine")["build_config"]["max_batch_size"] == 2048
+    assert "and 1024 sequences" in run("inspect", tmp_path / "engine").stdout
 
 
 def test_a_walkthrough_of_release_0_10(tmp_path):

@@ -92,6 +92,9 @@ def test_other_precisions_are_refused_by_name(tmp_path):
                check=False)
     assert done.returncode == 1
     assert "--weight-only-precision: got 'int4'" in done.stderr
-    done = run("build", "--checkpoint-dir", DEMO, "--output-dir", tmp_path, "--weight-only-precision", "int8", check=False)
-    assert done.returncode == 1
-    assert "needs --use-weight-only" in done.stderr
+
+
+def test_a_precision_alone_quantises_nothing_and_says_so(tmp_path):
+    done = run("build", "--checkpoint-dir", DEMO, "--output-dir", tmp_path / "engine", "--weight-only-precision", "int8")
+    assert "--weight-only-precision has no effect without --use-weight-only" in done.stderr
+    assert "quantization" not in run("inspect", tmp_path / "engine").stdout

@@ -2,11 +2,13 @@
 // inflight build: checkpoint or Hugging Face directory -> engine directory. Takes the flags of
 // trtllm-build and of the older per-model build.py, too (spec/engine.md 1.4, 2.1).
 #include "artifact/hub_cache.h"
+#include "base/log.h"
 #include "build_report.h"
 #include "builder/builder.h"
 #include "command_line.h"
 #include "commands.h"
 #include "progress.h"
+#include "scheduler/step_plan.h"
 #include "upstream_flags.h"
 #include "weight_only.h"
 
@@ -64,7 +66,8 @@ config::Schema<Options> MakeSchema() {
   schema.Section("Limits");
   schema.Add(
       "max_batch_size", [](Options& o) -> auto& { return o.build.limits.max_batch_size; },
-      "Sequences in one step.", config::Range(1, 1024));
+      "Sequences in one step; a step of this server holds at most 1024 of them.",
+      config::AtLeast(1));
   schema.Add(
       "max_num_tokens", [](Options& o) -> auto& { return o.build.limits.max_num_tokens; },
       "Packed tokens in one step.", config::AtLeast(1));
@@ -131,6 +134,10 @@ Status Combine(Options& options) {
   else if (options.world_size.value_or(static_cast<int>(world_size)) != world_size)
     return InvalidArgument("--world-size: got " + std::to_string(*options.world_size) +
                            ", tp_size * pp_size is " + std::to_string(world_size));
+  if (limits.max_batch_size > scheduler::StepPlan::kMaxRows)
+    logging::Warning("a step holds fewer sequences than max_batch_size allows",
+                     {{"max_batch_size", limits.max_batch_size},
+                      {"most_in_a_step", scheduler::StepPlan::kMaxRows}});
   if (options.dtype != "auto") options.build.dtype = DTypeFromName(options.dtype);
   ASSIGN_OR_RETURN(options.build.quant_algo, options.weight_only.Algo());
   return Status::Ok();

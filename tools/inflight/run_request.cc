@@ -90,6 +90,20 @@ Status SetStopWords(Line& line, const json& value) {
   return Status::Ok();
 }
 
+// One answer a line comes at its end: a stream would have nowhere to go.
+Status SetStream(Line&, const json& value) {
+  bool streams = false;
+  RETURN_IF_ERROR(SetBool("stream", value, streams));
+  if (!streams) return Status::Ok();
+  return InvalidArgument("stream: got true, a line is answered at once; leave it out");
+}
+
+// What upstream fills short rows of a batch with; here no row is padded.
+Status CheckPadId(Line&, const json& value) {
+  std::vector<TokenId> ids;
+  return SetIds("pad_id", value, ids);
+}
+
 Status SetSeed(Line& line, const json& value) {
   if (!value.is_number_unsigned()) return Wrong("random_seed", value, "an unsigned 64-bit integer");
   line.request.sampling.seed = value.get<uint64_t>();
@@ -128,6 +142,8 @@ const Setters& AllSetters() {
       Float("presence_penalty", &SamplingParams::presence_penalty),
       Float("frequency_penalty", &SamplingParams::frequency_penalty),
       {"end_id", SetEndIds},
+      {"pad_id", CheckPadId},
+      {"stream", SetStream},
       {"stop_words", SetStopWords},
       Integer("beam_width", &SamplingParams::beam_width),
       Integer("num_return_sequences", &SamplingParams::num_return_sequences),

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/log_settings.h"
 #include "command_line.h"
 #include "commands.h"
 #include "grpc_front_end.h"
@@ -135,7 +136,7 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   if (options.server.model_dirs.empty() && options.server.model_repositories.empty())
     return UsageError(kUsage, "a model directory or --model-repository is needed");
   if (options.log_verbose > 0)
-    logging::SetLevel(logging::Level::kVerbose);
+    logging::SetVerboseLevel(static_cast<uint32_t>(options.log_verbose));
   else if (!options.log_warning)
     logging::SetLevel(logging::Level::kError);
   else if (!options.log_info)

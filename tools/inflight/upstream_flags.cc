@@ -69,7 +69,7 @@ constexpr UpstreamFlag kRefusedByBoth[] = {
     {kRefused, "per_token", kCalibration, "disable"},
     {kRefused, "quant_ckpt_path", kGroupwise},
     {kRefused, "per_group", kGroupwise, "disable"},
-    {kRefused, "group_size", kGroupwise},
+    {kRefused, "group_size", kGroupwise, "128"},
 };
 
 constexpr UpstreamFlag kConvertFlags[] = {
@@ -92,7 +92,7 @@ constexpr UpstreamFlag kConvertFlags[] = {
     {kRefused, "moe_ep_size", kExperts, "-1"},
     {kRefused, "moe_num_experts", kExperts, "0"},
     {kRefused, "moe_top_k", kExperts, "0"},
-    {kRefused, "moe_renorm_mode", kExperts},
+    {kRefused, "moe_renorm_mode", kExperts, "RENORMALIZE"},
 };
 
 constexpr UpstreamFlag kBuildFlags[] = {
@@ -158,12 +158,12 @@ constexpr UpstreamFlag kBuildFlags[] = {
     {kRefused, "speculative_decoding_mode", kSpeculative, "none"},
     {kRefused, "lora_dir", kLora},
     {kRefused, "hf_lora_dir", kLora},
-    {kRefused, "lora_ckpt_source", kLora},
+    {kRefused, "lora_ckpt_source", kLora, "hf"},
     {kRefused, "lora_target_modules", kLora},
-    {kRefused, "max_lora_rank", kLora},
+    {kRefused, "max_lora_rank", kLora, "64"},
     {kRefused, "lora_plugin", kLora, "disable"},
     {kRefused, "use_lora_plugin", kLora, "disable"},
-    {kRefused, "max_encoder_input_len", kEncoder},
+    {kRefused, "max_encoder_input_len", kEncoder, "1024"},
     {kRefused, "weight_streaming", kStreaming, "disable"},
     {kRefused, "streamingllm", kSink, "disable"},
     {kRefused, "model_config", kModelConfig},
@@ -173,7 +173,7 @@ constexpr UpstreamFlag kBuildFlags[] = {
     {kRefused, "multiple_of", kSkeleton},
     {kRefused, "ffn_dim_multiplier", kSkeleton},
     {kRefused, "rotary_scaling", kSkeleton},
-    {kRefused, "rotary_pct", kSkeleton},
+    {kRefused, "rotary_pct", kSkeleton, "0"},
     {kRefused, "no_bias", kSkeleton, "disable"},
     {kRefused, "use_smooth_quant", kCalibration, "disable"},
     {kRefused, "enable_fp8", kFp8, "disable"},
