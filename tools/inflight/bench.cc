@@ -37,6 +37,7 @@ struct Options {
   std::string batch = "1,16,64";
   int input_len = 128;
   int output_len = 32;
+  int repeats = 3;
 };
 
 config::Schema<Options> MakeSchema() {
@@ -55,6 +56,10 @@ config::Schema<Options> MakeSchema() {
   schema.Add(
       "output_len", [](Options& o) -> auto& { return o.output_len; },
       "Generated tokens of each sequence.", config::AtLeast(2));
+  schema.Add(
+      "repeats", [](Options& o) -> auto& { return o.repeats; },
+      "Runs of each scenario, with the read bandwidth measured before and after each.",
+      config::Range(1, 1000));
   schema.Section("Engine");
   schema.Add(
       "dtype", [](Options& o) -> auto& { return o.model.dtype; },
@@ -171,6 +176,16 @@ Result<std::vector<int>> ParseBatches(const std::string& text) {
   return batches;
 }
 
+// One run of a scenario.
+struct Sample {
+  std::vector<double> step_s;   // of steps that hold every sequence in decode alone
+  std::vector<double> host_us;  // of the same
+  int64_t prefill_tokens = 0;
+  double prefill_s = 0;
+  double total_s = 0;           // from the first request to the last answer
+  double read_bytes_per_s = 0;  // of the machine around it: neighbours come and go
+};
+
 struct Bench {
   const Options& options;
   const LocalModel& model;
@@ -178,9 +193,9 @@ struct Bench {
   StepLog& log;
 
   Status RunBatch(int batch) const;
-  void PrintDecode(int batch, const std::vector<double>& step_s,
-                   const std::vector<double>& host_us) const;
-  void PrintPrefill(int batch, int64_t num_tokens, double seconds) const;
+  Result<Sample> RunOnce(int batch) const;
+  void PrintPrefill(int batch, const std::vector<Sample>& samples) const;
+  void PrintDecode(int batch, const std::vector<Sample>& samples) const;
   double BytesPerDecodeStep(int batch) const;
   double LayerFlops() const;
   double HeadFlops() const;
@@ -224,7 +239,7 @@ double Bench::HeadPeak() const {
   return std::max(limits.fp32_flops, is_bf16 ? limits.bf16_flops : 0.0);
 }
 
-Status Bench::RunBatch(int batch) const {
+Result<Sample> Bench::RunOnce(int batch) const {
   const int vocab_size = model.engine->config.vocab_size;
   std::mt19937 random(static_cast<uint32_t>(batch));
   log.Reset();
@@ -241,51 +256,72 @@ Status Bench::RunBatch(int batch) const {
   }
   RETURN_IF_ERROR(sink->Wait());
 
-  const double total_s = static_cast<double>(Clock::System().NowNs() - begin_ns) * 1e-9;
-
-  std::vector<double> decode_s;
-  std::vector<double> host_us;
-  int64_t prefill_tokens = 0;
-  double prefill_s = 0;
+  Sample sample;
+  sample.total_s = static_cast<double>(Clock::System().NowNs() - begin_ns) * 1e-9;
   for (const StepLog::Step& step : log.steps()) {
     if (step.num_tokens > step.num_rows) {
-      prefill_tokens += step.num_tokens;
-      prefill_s += static_cast<double>(step.step_ns) * 1e-9;
+      sample.prefill_tokens += step.num_tokens;
+      sample.prefill_s += static_cast<double>(step.step_ns) * 1e-9;
     } else if (step.num_rows == batch) {
-      decode_s.push_back(static_cast<double>(step.step_ns) * 1e-9);
-      if (step.host_ns > 0) host_us.push_back(static_cast<double>(step.host_ns) * 1e-3);
+      sample.step_s.push_back(static_cast<double>(step.step_ns) * 1e-9);
+      if (step.host_ns > 0) sample.host_us.push_back(static_cast<double>(step.host_ns) * 1e-3);
     }
   }
-  if (decode_s.empty() || prefill_tokens == 0)
+  if (sample.step_s.empty() || sample.prefill_tokens == 0)
     return FailedPrecondition(fmt::format(
         "no step held {} sequences in decode alone; raise --output-len or --step-time-goal-ms",
         batch));
-  PrintPrefill(batch, prefill_tokens, prefill_s);
-  PrintDecode(batch, decode_s, host_us);
-  // From the first request to the last answer: what `bench load` compares a server with.
-  fmt::print("total,{},{},{},{:.2f},,,,,,,\n", batch, options.input_len, options.output_len,
-             batch * options.output_len / total_s);
+  return sample;
+}
+
+Status Bench::RunBatch(int batch) const {
+  CpuPool& pool = model.device->cpu_pool();
+  std::vector<Sample> samples;
+  double before = bench::MeasureReadBytesPerS(pool);
+  for (int i = 0; i < options.repeats; ++i) {
+    ASSIGN_OR_RETURN(Sample sample, RunOnce(batch));
+    const double after = bench::MeasureReadBytesPerS(pool);
+    sample.read_bytes_per_s = (before + after) / 2;
+    before = after;
+    samples.push_back(std::move(sample));
+  }
+  PrintPrefill(batch, samples);
+  PrintDecode(batch, samples);
+  std::vector<double> rates;
+  for (const Sample& sample : samples) rates.push_back(batch * options.output_len / sample.total_s);
+  fmt::print("total,{},{},{},{:.2f},,,,,,,,,\n", batch, options.input_len, options.output_len,
+             SpreadOf(rates).median);
   return Status::Ok();
 }
 
-void Bench::PrintDecode(int batch, const std::vector<double>& step_s,
-                        const std::vector<double>& host_us) const {
-  const Spread step = SpreadOf(step_s);
-  const Spread host = SpreadOf(host_us);
+void Bench::PrintDecode(int batch, const std::vector<Sample>& samples) const {
   const double arithmetic_s = batch * (LayerFlops() / LayerPeak() + HeadFlops() / HeadPeak());
-  const double limit_s =
-      std::max(BytesPerDecodeStep(batch) / limits.read_bytes_per_s, arithmetic_s);
-  fmt::print("decode,{},{},{},{:.2f},{:.2f},{:.2f},{:.2f},{:.2f},{:.1f},{:.3f},{:.1f}\n", batch,
-             options.input_len, options.output_len, batch / step.median, step.median * 1e3,
-             step.low * 1e3, step.high * 1e3, batch / limit_s,
-             BytesPerDecodeStep(batch) / step.median * 1e-9, limit_s / step.median, host.median);
+  std::vector<double> step_s, host_us, limits_s, fractions;
+  for (const Sample& sample : samples) {
+    limits_s.push_back(std::max(BytesPerDecodeStep(batch) / sample.read_bytes_per_s, arithmetic_s));
+    fractions.push_back(limits_s.back() / SpreadOf(sample.step_s).median);
+    step_s.insert(step_s.end(), sample.step_s.begin(), sample.step_s.end());
+    host_us.insert(host_us.end(), sample.host_us.begin(), sample.host_us.end());
+  }
+  const Spread step = SpreadOf(step_s);
+  const Spread fraction = SpreadOf(fractions);
+  fmt::print(
+      "decode,{},{},{},{:.2f},{:.2f},{:.2f},{:.2f},{:.2f},{:.1f},{:.3f},{:.3f},{:.3f},{:.1f}\n",
+      batch, options.input_len, options.output_len, batch / step.median, step.median * 1e3,
+      step.low * 1e3, step.high * 1e3, batch / SpreadOf(limits_s).median,
+      BytesPerDecodeStep(batch) / step.median * 1e-9, fraction.median, fraction.low, fraction.high,
+      SpreadOf(host_us).median);
 }
 
-void Bench::PrintPrefill(int batch, int64_t num_tokens, double seconds) const {
-  const double rate = static_cast<double>(num_tokens) / seconds;
+void Bench::PrintPrefill(int batch, const std::vector<Sample>& samples) const {
+  std::vector<double> rates;
+  for (const Sample& sample : samples)
+    rates.push_back(static_cast<double>(sample.prefill_tokens) / sample.prefill_s);
+  const Spread rate = SpreadOf(rates);
   const double limit = LayerPeak() / LayerFlops();  // the head runs once a prompt
-  fmt::print("prefill,{},{},{},{:.2f},,,,{:.2f},,{:.3f},\n", batch, options.input_len,
-             options.output_len, rate, limit, rate / limit);
+  fmt::print("prefill,{},{},{},{:.2f},,,,{:.2f},,{:.3f},{:.3f},{:.3f},\n", batch, options.input_len,
+             options.output_len, rate.median, limit, rate.median / limit, rate.low / limit,
+             rate.high / limit);
 }
 
 std::string FormOf(const model::ModelConfig& config) {
@@ -340,7 +376,7 @@ Status Run(Options& options, std::span<const std::string> positionals) {
   fmt::print(
       "phase,sequences,input_len,output_len,tokens_per_s,step_ms,step_ms_p10,step_ms_p90,limit_"
       "tokens_per_s,read_gb_per_s,"
-      "fraction_of_limit,host_us\n");
+      "fraction_of_limit,fraction_p10,fraction_p90,host_us\n");
   const Bench bench{options, model, limits, log};
   for (const int batch : batches) RETURN_IF_ERROR(bench.RunBatch(batch));
   return Status::Ok();
