@@ -11,7 +11,6 @@
 
 #include "artifact/checkpoint.h"
 #include "artifact/json_file.h"
-#include "base/check.h"
 #include "base/log.h"
 #include "builder/builder.h"
 #include "builder/hf_config.h"
@@ -19,53 +18,12 @@
 #include "builder/recipes.h"
 #include "builder/sharding.h"
 #include "model/config_json.h"
+#include "tensor/element.h"
 
 namespace inflight::builder {
 namespace {
 
 using artifact::StoredTensor;
-
-float LoadFloat(const std::byte* from, DType dtype) {
-  uint16_t half = 0;
-  switch (dtype) {
-    case DType::kF32: {
-      float value = 0;
-      std::memcpy(&value, from, sizeof(value));
-      return value;
-    }
-    case DType::kF64: {
-      double value = 0;
-      std::memcpy(&value, from, sizeof(value));
-      return static_cast<float>(value);
-    }
-    case DType::kF16:
-      std::memcpy(&half, from, sizeof(half));
-      return Float16{half}.ToFloat();
-    case DType::kBF16:
-      std::memcpy(&half, from, sizeof(half));
-      return BFloat16{half}.ToFloat();
-    default:
-      CHECK(false);
-  }
-}
-
-void StoreFloat(float value, DType dtype, std::byte* to) {
-  uint16_t half = 0;
-  switch (dtype) {
-    case DType::kF32:
-      std::memcpy(to, &value, sizeof(value));
-      return;
-    case DType::kF16:
-      half = Float16::FromFloat(value).bits;
-      break;
-    case DType::kBF16:
-      half = BFloat16::FromFloat(value).bits;
-      break;
-    default:
-      CHECK(false);
-  }
-  std::memcpy(to, &half, sizeof(half));
-}
 
 // Elements at from, from + stride, ... become consecutive ones of `dtype`.
 void ConvertStrided(const std::byte* from, DType from_dtype, size_t stride_bytes, int64_t n,
@@ -79,7 +37,7 @@ void ConvertStrided(const std::byte* from, DType from_dtype, size_t stride_bytes
     if (from_dtype == dtype)
       std::memcpy(to, from, to_bytes);
     else
-      StoreFloat(LoadFloat(from, from_dtype), dtype, to);
+      StoreFloat(to, dtype, 0, LoadFloat(from, from_dtype, 0));
   }
 }
 

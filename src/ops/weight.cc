@@ -6,45 +6,13 @@
 #include <type_traits>
 
 #include "base/check.h"
+#include "tensor/element.h"
 
 namespace inflight::ops {
 namespace {
 
 constexpr int64_t kPanelRows = 64;
 constexpr int64_t kSegment = 32;  // elements of a row that are moved at a time: a cache line or two
-
-float ToFloat(const void* data, DType dtype, int64_t i) {
-  switch (dtype) {
-    case DType::kF32:
-      return static_cast<const float*>(data)[i];
-    case DType::kF16:
-      return static_cast<const Float16*>(data)[i].ToFloat();
-    case DType::kBF16:
-      return static_cast<const BFloat16*>(data)[i].ToFloat();
-    case DType::kF64:
-      return static_cast<float>(static_cast<const double*>(data)[i]);
-    default:
-      CHECK(false);
-      return 0;
-  }
-}
-
-void ConvertOne(const void* source, DType from, int64_t i, void* target, DType to, int64_t j) {
-  const float value = ToFloat(source, from, i);
-  switch (to) {
-    case DType::kF32:
-      static_cast<float*>(target)[j] = value;
-      return;
-    case DType::kF16:
-      static_cast<Float16*>(target)[j] = Float16::FromFloat(value);
-      return;
-    case DType::kBF16:
-      static_cast<BFloat16*>(target)[j] = BFloat16::FromFloat(value);
-      return;
-    default:
-      CHECK(false);
-  }
-}
 
 // int8 elements are stored with this added: as a bit pattern, with the sign bit turned over.
 constexpr uint32_t kQuadOffset = 0x80808080U;
@@ -57,7 +25,8 @@ void ReadSegment(const TensorView& source, int64_t i, int64_t count, DType to, v
                 static_cast<size_t>(count) * size);
     return;
   }
-  for (int64_t j = 0; j < count; ++j) ConvertOne(source.data, source.dtype, i + j, out, to, j);
+  for (int64_t j = 0; j < count; ++j)
+    StoreFloat(out, to, j, LoadFloat(source.data, source.dtype, i + j));
 }
 
 // One row of 64 into its place in a panel: element k goes to k * 64 + lane. `Unit` is an element,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tensor/buffer.h"
+#include "tensor/element.h"
 #include "tensor/stream.h"
 
 namespace inflight {
@@ -49,6 +50,17 @@ TEST(DTypeTest, Float16AgreesWithTheCompilerForEveryHalfAndItsNeighbours) {
       }
     }
   }
+}
+
+TEST(ElementTest, IsReadBackAtAnyAddress) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    std::byte bytes[1 + 3 * sizeof(float)] = {};
+    void* const data = bytes + 1;
+    for (int i = 0; i < 3; ++i) StoreFloat(data, dtype, i, 0.5F + static_cast<float>(i));
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(LoadFloat(data, dtype, i), 0.5F + static_cast<float>(i));
+  }
+  const double wide[] = {1.0, 0.1};
+  EXPECT_EQ(LoadFloat(wide, DType::kF64, 1), 0.1F);
 }
 
 TEST(TensorViewTest, SizesFollowFromShapeAndDtype) {

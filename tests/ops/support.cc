@@ -10,17 +10,13 @@
 #include <limits>
 #include <numeric>
 
-#include "ops/reference/element.h"
+#include "tensor/element.h"
 
 namespace inflight::ops {
 namespace {
 
 constexpr size_t kGuardBytes = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
-
-void StoreIn(DType dtype, std::byte* p, int64_t i, float value) {
-  reference::Store(p, dtype, i, value);
-}
 
 // Fills with bytes that are NaN in every float dtype and out of range as ints.
 void Poison(std::byte* p, size_t n) { std::memset(p, 0xff, n); }
@@ -75,9 +71,9 @@ Tensor Tensor::Int64(const std::vector<int64_t>& values) {
   return t;
 }
 
-float Tensor::Get(int64_t i) const { return reference::Load(view_.data, view_.dtype, i); }
+float Tensor::Get(int64_t i) const { return LoadFloat(view_.data, view_.dtype, i); }
 
-void Tensor::Set(int64_t i, float value) { StoreIn(view_.dtype, view_.as<std::byte>(), i, value); }
+void Tensor::Set(int64_t i, float value) { StoreFloat(view_.data, view_.dtype, i, value); }
 
 std::vector<float> Tensor::ToFloats() const {
   std::vector<float> values(static_cast<size_t>(view_.num_elements()));
@@ -143,24 +139,24 @@ void PagedCache::Fill(int layer, int sequence, int seq_len, uint64_t seed) const
     const auto offset = static_cast<int>(slot % view_.block_size);
     for (int head = 0; head < view_.num_kv_heads; ++head)
       for (int d = 0; d < view_.head_dim; ++d) {
-        StoreIn(view_.dtype, view_.Keys(layer, block, head), view_.KeyIndex(offset, d),
-                random.Uniform());
-        StoreIn(view_.dtype, view_.Values(layer, block, head), view_.ValueIndex(offset, d),
-                random.Uniform());
+        StoreFloat(view_.Keys(layer, block, head), view_.dtype, view_.KeyIndex(offset, d),
+                   random.Uniform());
+        StoreFloat(view_.Values(layer, block, head), view_.dtype, view_.ValueIndex(offset, d),
+                   random.Uniform());
       }
   }
 }
 
 float PagedCache::Key(int layer, int sequence, int position, int kv_head, int dim) const {
   const int64_t slot = Slot(sequence, position);
-  return reference::Load(view_.Keys(layer, slot / view_.block_size, kv_head), view_.dtype,
-                         view_.KeyIndex(static_cast<int>(slot % view_.block_size), dim));
+  return LoadFloat(view_.Keys(layer, slot / view_.block_size, kv_head), view_.dtype,
+                   view_.KeyIndex(static_cast<int>(slot % view_.block_size), dim));
 }
 
 float PagedCache::Value(int layer, int sequence, int position, int kv_head, int dim) const {
   const int64_t slot = Slot(sequence, position);
-  return reference::Load(view_.Values(layer, slot / view_.block_size, kv_head), view_.dtype,
-                         view_.ValueIndex(static_cast<int>(slot % view_.block_size), dim));
+  return LoadFloat(view_.Values(layer, slot / view_.block_size, kv_head), view_.dtype,
+                   view_.ValueIndex(static_cast<int>(slot % view_.block_size), dim));
 }
 
 BatchArrays::BatchArrays(const PagedCache& cache, const std::vector<SequenceRow>& rows,

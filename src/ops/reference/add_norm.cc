@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "ops/reference/element.h"
 #include "ops/reference/reference.h"
 #include "ops/validate.h"
+#include "tensor/element.h"
 
 namespace inflight::ops::reference {
 namespace {
@@ -40,7 +40,7 @@ Status AddNorm(const AddNormParams& p, Stream& stream) {
     const float scale = 1.0F / std::sqrt(MeanSquare(x, hidden_size, center) + p.norm.eps);
     for (int64_t i = 0; i < hidden_size; ++i) {
       const float y = (x[i] - center) * scale * weight[i] + (bias != nullptr ? bias[i] : 0.0F);
-      Store(p.y.data, p.y.dtype, t * hidden_size + i, y);
+      StoreFloat(p.y.data, p.y.dtype, t * hidden_size + i, y);
     }
   });
   return Status::Ok();

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <vector>
 
-#include "ops/reference/element.h"
 #include "ops/reference/reference.h"
 #include "ops/validate.h"
+#include "tensor/element.h"
 
 namespace inflight::ops::reference {
 namespace {
@@ -27,7 +27,7 @@ class HeadAttention {
     for (int d = 0; d < p_.kv.head_dim; ++d) {
       float y = 0;
       for (int s = 0; s <= position; ++s) y += weights[static_cast<size_t>(s)] * Value(s, d);
-      Store(p_.y.data, p_.y.dtype, y_index + d, y / sum);
+      StoreFloat(p_.y.data, p_.y.dtype, y_index + d, y / sum);
     }
   }
 
@@ -38,13 +38,13 @@ class HeadAttention {
     const void* keys = p_.kv.Keys(p_.layer, Block(position), kv_head_);
     float sum = 0;
     for (int d = 0; d < p_.kv.head_dim; ++d)
-      sum += q[d] * Load(keys, p_.kv.dtype, p_.kv.KeyIndex(position % p_.kv.block_size, d));
+      sum += q[d] * LoadFloat(keys, p_.kv.dtype, p_.kv.KeyIndex(position % p_.kv.block_size, d));
     return sum * p_.scale;
   }
 
   float Value(int position, int d) const {
-    return Load(p_.kv.Values(p_.layer, Block(position), kv_head_), p_.kv.dtype,
-                p_.kv.ValueIndex(position % p_.kv.block_size, d));
+    return LoadFloat(p_.kv.Values(p_.layer, Block(position), kv_head_), p_.kv.dtype,
+                     p_.kv.ValueIndex(position % p_.kv.block_size, d));
   }
 
   const AttentionParams& p_;

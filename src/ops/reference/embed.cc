@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/embed.h"
 
-#include "ops/reference/element.h"
 #include "ops/reference/reference.h"
 #include "ops/validate.h"
+#include "tensor/element.h"
 
 namespace inflight::ops::reference {
 
@@ -16,7 +16,7 @@ Status Embed(const EmbedParams& p, Stream& stream) {
     if (p.position_table.empty()) return;
     const int64_t position = p.positions.as<const int32_t>()[t];
     for (int64_t i = 0; i < hidden_size; ++i)
-      y[i] += Load(p.position_table.data, p.position_table.dtype, position * hidden_size + i);
+      y[i] += LoadFloat(p.position_table.data, p.position_table.dtype, position * hidden_size + i);
   });
   return Status::Ok();
 }

@@ -6,9 +6,9 @@
 #include <limits>
 #include <vector>
 
-#include "ops/reference/element.h"
 #include "ops/reference/reference.h"
 #include "ops/validate.h"
+#include "tensor/element.h"
 
 namespace inflight::ops::reference {
 namespace {
@@ -18,7 +18,7 @@ float Dot(const TensorView& x, int64_t row, const std::vector<float>& w) {
   const auto n = static_cast<int64_t>(w.size());
   float sum = 0;
   for (int64_t k = 0; k < n; ++k)
-    sum += Load(x.data, x.dtype, row * n + k) * w[static_cast<size_t>(k)];
+    sum += LoadFloat(x.data, x.dtype, row * n + k) * w[static_cast<size_t>(k)];
   return sum;
 }
 
@@ -33,7 +33,7 @@ RoundedRow Round(const TensorView& x, int64_t row) {
   RoundedRow out = {.q = std::vector<int8_t>(static_cast<size_t>(n))};
   float largest = 0;
   for (int64_t k = 0; k < n; ++k) {
-    const float magnitude = std::abs(Load(x.data, x.dtype, row * n + k));
+    const float magnitude = std::abs(LoadFloat(x.data, x.dtype, row * n + k));
     if (!std::isfinite(magnitude)) {
       out.scale = std::numeric_limits<float>::quiet_NaN();
       return out;
@@ -45,7 +45,7 @@ RoundedRow Round(const TensorView& x, int64_t row) {
   out.scale = largest / 127.0F;
   for (int64_t k = 0; k < n; ++k)
     out.q[static_cast<size_t>(k)] =
-        static_cast<int8_t>(std::nearbyint(Load(x.data, x.dtype, row * n + k) * inverse));
+        static_cast<int8_t>(std::nearbyint(LoadFloat(x.data, x.dtype, row * n + k) * inverse));
   return out;
 }
 
@@ -115,8 +115,8 @@ Status Linear(const LinearParams& p, Stream& stream) {
   stream.cpu_pool().ParallelFor(p.weight.out_features, [&](int64_t n) {
     sums.WithFeature(n, [&](const auto& sum) {
       for (int64_t t = 0; t < num_tokens; ++t)
-        Store(p.y.data, p.y.dtype, t * p.weight.out_features + n,
-              Activate(p.activation, sum(t) + BiasAt(p.bias, n)));
+        StoreFloat(p.y.data, p.y.dtype, t * p.weight.out_features + n,
+                   Activate(p.activation, sum(t) + BiasAt(p.bias, n)));
     });
   });
   return Status::Ok();
@@ -133,8 +133,8 @@ Status GatedLinear(const GatedLinearParams& p, Stream& stream) {
         for (int64_t t = 0; t < num_tokens; ++t) {
           const float gate = gate_sum(t) + BiasAt(p.gate_bias, n);
           const float up = up_sum(t) + BiasAt(p.up_bias, n);
-          Store(p.y.data, p.y.dtype, t * p.gate.out_features + n,
-                Activate(p.activation, gate) * up);
+          StoreFloat(p.y.data, p.y.dtype, t * p.gate.out_features + n,
+                     Activate(p.activation, gate) * up);
         }
       });
     });

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// One element of a float tensor, read and written as float32 whatever its dtype. Elements may lie
+// at any address. Other dtypes are our own defect.
+#pragma once
+
+#include <cstring>
+
+#include "base/check.h"
+#include "tensor/dtype.h"
+
+namespace inflight {
+
+template <typename T>
+T LoadAs(const void* data, int64_t i) {
+  T value;
+  std::memcpy(&value, static_cast<const std::byte*>(data) + i * int64_t{sizeof(T)}, sizeof(T));
+  return value;
+}
+
+template <typename T>
+void StoreAs(void* data, int64_t i, T value) {
+  std::memcpy(static_cast<std::byte*>(data) + i * int64_t{sizeof(T)}, &value, sizeof(T));
+}
+
+// Element i of float32, float16, bfloat16 or float64.
+inline float LoadFloat(const void* data, DType dtype, int64_t i) {
+  switch (dtype) {
+    case DType::kF32:
+      return LoadAs<float>(data, i);
+    case DType::kF16:
+      return LoadAs<Float16>(data, i).ToFloat();
+    case DType::kBF16:
+      return LoadAs<BFloat16>(data, i).ToFloat();
+    case DType::kF64:
+      return static_cast<float>(LoadAs<double>(data, i));
+    default:
+      CHECK(false);
+  }
+}
+
+// Element i of float32, float16 or bfloat16, rounded to nearest even.
+inline void StoreFloat(void* data, DType dtype, int64_t i, float value) {
+  switch (dtype) {
+    case DType::kF32:
+      return StoreAs(data, i, value);
+    case DType::kF16:
+      return StoreAs(data, i, Float16::FromFloat(value));
+    case DType::kBF16:
+      return StoreAs(data, i, BFloat16::FromFloat(value));
+    default:
+      CHECK(false);
+  }
+}
+
+}  // namespace inflight
