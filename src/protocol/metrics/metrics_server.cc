@@ -49,31 +49,14 @@ class Handler : public http_listener::HttpHandler {
   const PageOptions page_;
 };
 
-class MetricsServerImpl : public MetricsServer {
- public:
-  MetricsServerImpl(const serving::Server& server, const PageOptions& page)
-      : handler_(server, page) {}
-
-  Status Listen(const http_listener::ListenerOptions& options) {
-    ASSIGN_OR_RETURN(listener_, http_listener::HttpListener::Start(handler_, options));
-    return Status::Ok();
-  }
-
-  int port() const override { return listener_->port(); }
-  void Stop(std::chrono::milliseconds drain) override { listener_->Stop(drain); }
-
- private:
-  Handler handler_;
-  std::unique_ptr<http_listener::HttpListener> listener_;  // stops before the handler goes
-};
-
 }  // namespace
 
 Result<std::unique_ptr<MetricsServer>> MetricsServer::Start(const serving::Server& server,
                                                             MetricsOptions options) {
-  auto metrics_server = std::make_unique<MetricsServerImpl>(server, options.page);
+  std::unique_ptr<MetricsServer> metrics_server(
+      new MetricsServer(std::make_unique<Handler>(server, options.page)));
   RETURN_IF_ERROR(metrics_server->Listen(options.listener));
-  return std::unique_ptr<MetricsServer>(std::move(metrics_server));
+  return metrics_server;
 }
 
 }  // namespace inflight::metrics

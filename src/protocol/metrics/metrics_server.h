@@ -2,10 +2,9 @@
 // GET /metrics on a port of its own (spec/triton-protocol.md 4.1).
 #pragma once
 
-#include <chrono>
 #include <memory>
 
-#include "protocol/http_listener/http_listener.h"
+#include "protocol/http_listener/listening_server.h"
 #include "protocol/metrics/metrics_page.h"
 #include "serving/server.h"
 
@@ -17,18 +16,14 @@ struct MetricsOptions {
   PageOptions page;
 };
 
-class MetricsServer {
+class MetricsServer : public http_listener::ListeningServer {
  public:
   // Listens and serves at once. `server` must outlive the MetricsServer.
   static Result<std::unique_ptr<MetricsServer>> Start(const serving::Server& server,
                                                       MetricsOptions options);
 
-  virtual ~MetricsServer() = default;  // Stop(0)
-
-  virtual int port() const = 0;
-
-  // Stops accepting, lets running requests finish for `drain`. Blocks until done.
-  virtual void Stop(std::chrono::milliseconds drain) = 0;
+ private:
+  using ListeningServer::ListeningServer;
 };
 
 }  // namespace inflight::metrics

@@ -129,23 +129,6 @@ class Handler : public http_listener::HttpHandler {
   WorkerPool large_bodies_{1, "http-body"};  // last: its tasks use the members above
 };
 
-class Server : public HttpServer {
- public:
-  Server(serving::Server& server, const HttpOptions& options) : handler_(server, options) {}
-
-  Status Listen(const http_listener::ListenerOptions& options) {
-    ASSIGN_OR_RETURN(listener_, http_listener::HttpListener::Start(handler_, options));
-    return Status::Ok();
-  }
-
-  int port() const override { return listener_->port(); }
-  void Stop(std::chrono::milliseconds drain) override { listener_->Stop(drain); }
-
- private:
-  Handler handler_;
-  std::unique_ptr<http_listener::HttpListener> listener_;  // stops before the handler goes
-};
-
 }  // namespace
 
 Result<std::unique_ptr<HttpServer>> HttpServer::Start(serving::Server& server,
@@ -153,9 +136,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Start(serving::Server& server,
   if (options.max_input_bytes == 0) {
     return InvalidArgument("--http-max-input-size: got 0, should be at least 1 byte");
   }
-  auto http_server = std::make_unique<Server>(server, options);
+  std::unique_ptr<HttpServer> http_server(
+      new HttpServer(std::make_unique<Handler>(server, options)));
   RETURN_IF_ERROR(http_server->Listen(options.listener));
-  return std::unique_ptr<HttpServer>(std::move(http_server));
+  return http_server;
 }
 
 }  // namespace inflight::kserve_http

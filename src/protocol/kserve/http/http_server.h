@@ -3,11 +3,10 @@
 // infer, generate, generate_stream (spec/triton-protocol.md 1).
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <memory>
 
-#include "protocol/http_listener/http_listener.h"
+#include "protocol/http_listener/listening_server.h"
 #include "serving/server.h"
 
 namespace inflight::kserve_http {
@@ -22,18 +21,14 @@ struct HttpOptions {
   size_t max_binary_body_bytes = size_t{1} << 30;
 };
 
-class HttpServer {
+class HttpServer : public http_listener::ListeningServer {
  public:
-  // Listens and serves at once. `server` must outlive the HttpServer.
+  // Listens and serves at once. `server` must outlive the HttpServer. Stop cancels the requests
+  // that outlast its time.
   static Result<std::unique_ptr<HttpServer>> Start(serving::Server& server, HttpOptions options);
 
-  virtual ~HttpServer() = default;  // Stop(0)
-
-  virtual int port() const = 0;
-
-  // Stops accepting, lets running requests finish for `drain`, then cancels and disconnects them.
-  // Blocks until done.
-  virtual void Stop(std::chrono::milliseconds drain) = 0;
+ private:
+  using ListeningServer::ListeningServer;
 };
 
 }  // namespace inflight::kserve_http
