@@ -18,7 +18,7 @@ constexpr std::string_view kLlama3Tail = R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]
 
 constexpr uint8_t kSplitFlags = kLetter | kNumber | kSpace;
 
-// Reads runs of one class; the scanners share it.
+// Reads runs of one class; the rules share it.
 class Cursor {
  public:
   explicit Cursor(std::string_view text)
@@ -67,21 +67,9 @@ size_t Contraction(const char* p, const char* end, bool caseless) {
   return 0;
 }
 
-class Gpt2Scanner final : public SplitPattern {
+// Rules say where the match ends that begins at `p`; they match everywhere.
+class Gpt2Rule {
  public:
-  Status FindAll(std::string_view text, std::vector<Span>& spans) const override {
-    const Cursor cursor(text);
-    const char* const begin = text.data();
-    for (const char* p = begin; p < cursor.end();) {
-      const char* next = Next(cursor, p);
-      spans.push_back(
-          {static_cast<uint32_t>(p - begin), static_cast<uint32_t>(next - begin), true});
-      p = next;
-    }
-    return Status::Ok();
-  }
-
- private:
   static const char* Next(const Cursor& cursor, const char* p) {
     if (const size_t n = Contraction(p, cursor.end(), /*caseless=*/false); n > 0) return p + n;
     uint32_t size;
@@ -95,23 +83,10 @@ class Gpt2Scanner final : public SplitPattern {
   }
 };
 
-class Llama3Scanner final : public SplitPattern {
+class Llama3Rule {
  public:
-  explicit Llama3Scanner(int max_digits) : max_digits_(max_digits) {}
+  explicit Llama3Rule(int max_digits) : max_digits_(max_digits) {}
 
-  Status FindAll(std::string_view text, std::vector<Span>& spans) const override {
-    const Cursor cursor(text);
-    const char* const begin = text.data();
-    for (const char* p = begin; p < cursor.end();) {
-      const char* next = Next(cursor, p);
-      spans.push_back(
-          {static_cast<uint32_t>(p - begin), static_cast<uint32_t>(next - begin), true});
-      p = next;
-    }
-    return Status::Ok();
-  }
-
- private:
   const char* Next(const Cursor& cursor, const char* p) const {
     const char* const end = cursor.end();
     if (const size_t n = Contraction(p, end, /*caseless=*/true); n > 0) return p + n;
@@ -131,6 +106,7 @@ class Llama3Scanner final : public SplitPattern {
     return BlankRun(cursor, p);
   }
 
+ private:
   const char* Digits(const Cursor& cursor, const char* p) const {
     uint32_t size;
     for (int n = 1; n < max_digits_ && p < cursor.end(); ++n) {
@@ -154,6 +130,27 @@ class Llama3Scanner final : public SplitPattern {
   }
 
   int max_digits_;
+};
+
+template <typename Rule>
+class Scanner final : public SplitPattern {
+ public:
+  explicit Scanner(Rule rule) : rule_(rule) {}
+
+  Status FindAll(std::string_view text, std::vector<Span>& spans) const override {
+    const Cursor cursor(text);
+    const char* const begin = text.data();
+    for (const char* p = begin; p < cursor.end();) {
+      const char* next = rule_.Next(cursor, p);
+      spans.push_back(
+          {static_cast<uint32_t>(p - begin), static_cast<uint32_t>(next - begin), true});
+      p = next;
+    }
+    return Status::Ok();
+  }
+
+ private:
+  Rule rule_;
 };
 
 class LiteralPattern final : public SplitPattern {
@@ -231,7 +228,9 @@ std::shared_ptr<const SplitPattern> SplitPattern::WordRuns() {
   return std::make_shared<WordRunPattern>();
 }
 
-std::shared_ptr<const SplitPattern> SplitPattern::Gpt2() { return std::make_shared<Gpt2Scanner>(); }
+std::shared_ptr<const SplitPattern> SplitPattern::Gpt2() {
+  return std::make_shared<Scanner<Gpt2Rule>>(Gpt2Rule());
+}
 
 std::shared_ptr<const SplitPattern> SplitPattern::Literal(std::string literal) {
   return std::make_shared<LiteralPattern>(std::move(literal));
@@ -244,8 +243,8 @@ Result<std::shared_ptr<const SplitPattern>> SplitPattern::Regex(std::string_view
       pattern.size() >= kLlama3Head.size() + kLlama3Tail.size()) {
     const std::string_view digits = pattern.substr(
         kLlama3Head.size(), pattern.size() - kLlama3Head.size() - kLlama3Tail.size());
-    if (digits.empty()) return Ptr(std::make_shared<Llama3Scanner>(1));
-    if (digits == "{1,3}") return Ptr(std::make_shared<Llama3Scanner>(3));
+    if (digits.empty()) return Ptr(std::make_shared<Scanner<Llama3Rule>>(Llama3Rule(1)));
+    if (digits == "{1,3}") return Ptr(std::make_shared<Scanner<Llama3Rule>>(Llama3Rule(3)));
   }
   ASSIGN_OR_RETURN(const std::string translated, TranslateRegex(pattern));
   return CompilePcre2(translated);

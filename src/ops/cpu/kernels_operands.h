@@ -20,18 +20,10 @@ struct F32Operand {
   INFLIGHT_INLINE static Vec Accumulate(Vec sum, WideW w, WideX x) { return MulAdd(w, x, sum); }
 };
 
-struct F16Operand {
-  using X = float;
+struct F16Operand : F32Operand {  // but for the weight
   using W = uint16_t;
-  using WideX = Vec;
-  using WideW = Vec;
-  static constexpr int kStep = 1;
-  static constexpr bool kHasHalfGroups = true;
-  static constexpr int kMaxTileRows = kTileRows;
-  INFLIGHT_INLINE static WideX LoadX(const X* p) { return Set1(*p); }
   INFLIGHT_INLINE static WideW LoadW(const W* p) { return LoadF16(p); }
   INFLIGHT_INLINE static WideW LoadWHalf(const W* p) { return LoadF16Half(p); }
-  INFLIGHT_INLINE static Vec Accumulate(Vec sum, WideW w, WideX x) { return MulAdd(w, x, sum); }
 };
 
 struct Bf16Operand {
