@@ -10,69 +10,13 @@
 
 namespace inflight::chat_template {
 
-using Kind = Token::Kind;
-
 namespace {
+
+using Kind = Token::Kind;
 
 constexpr int kMaxTreeDepth = 200;
 
-std::string Shown(const Token& token) {
-  switch (token.kind) {
-    case Kind::kBlockEnd:
-      return "'%}'";
-    case Kind::kVariableEnd:
-      return "'}}'";
-    case Kind::kEnd:
-    case Kind::kData:
-    case Kind::kBlockBegin:
-    case Kind::kVariableBegin:
-      return "the end";
-    case Kind::kString:
-      return "a text";
-    default:
-      return fmt::format("'{}'", token.text);
-  }
-}
-
 }  // namespace
-
-void ExpressionParser::Fail(std::string_view message) {
-  if (failed()) return;
-  status_ = InvalidArgument(fmt::format("line {}: {}", current().line, message));
-  at_ = tokens_.size() - 1;
-}
-
-void ExpressionParser::Refuse(std::string_view what) {
-  if (failed()) return;
-  status_ = Unimplemented(fmt::format("line {}: {} is not built", current().line, what));
-  at_ = tokens_.size() - 1;
-}
-
-bool ExpressionParser::SkipName(std::string_view name) {
-  if (!IsName(name)) return false;
-  Advance();
-  return true;
-}
-
-bool ExpressionParser::SkipOperator(std::string_view op) {
-  if (!IsOperator(op)) return false;
-  Advance();
-  return true;
-}
-
-void ExpressionParser::Expect(std::string_view op) {
-  if (!SkipOperator(op)) Fail(fmt::format("expected '{}', found {}", op, Shown(current())));
-}
-
-std::string ExpressionParser::ExpectName(std::string_view what) {
-  if (!Is(Kind::kName)) {
-    Fail(fmt::format("expected {}, found {}", what, Shown(current())));
-    return {};
-  }
-  std::string name = current().text;
-  Advance();
-  return name;
-}
 
 ExprPtr ExpressionParser::Make(ExprKind kind, std::string text) const {
   auto expr = std::make_unique<Expr>();
@@ -165,8 +109,7 @@ ExprPtr ExpressionParser::Compare() {
                                          current().text) != std::end(kComparisons);
     if (is_symbol || IsName("in")) {
       op = current().text;
-    } else if (IsName("not") && tokens_[at_ + 1].kind == Kind::kName &&
-               tokens_[at_ + 1].text == "in") {
+    } else if (IsName("not") && NextIs(Kind::kName, "in")) {
       op = "not in";
       Advance();
     } else {
@@ -250,7 +193,7 @@ ExprPtr ExpressionParser::Primary() {
   if (IsOperator("{")) return DictLiteral();
   ExprPtr literal = Make(ExprKind::kLiteral);
   if (!Is(Kind::kString)) {
-    Fail(fmt::format("expected an expression, found {}", Shown(current())));
+    Fail(fmt::format("expected an expression, found {}", Found()));
     return literal;
   }
   std::string text;  // neighbours join
@@ -373,8 +316,7 @@ void ExpressionParser::ReadArguments(Expr& call) {
   Expect("(");
   while (!failed() && !IsOperator(")")) {
     if (IsOperator("*") || IsOperator("**")) return Refuse("unpacking arguments with * or **");
-    const bool is_named =
-        Is(Kind::kName) && tokens_[at_ + 1].kind == Kind::kOperator && tokens_[at_ + 1].text == "=";
+    const bool is_named = Is(Kind::kName) && NextIs(Kind::kOperator, "=");
     std::string name;
     if (is_named) {
       name = ExpectName("a name");

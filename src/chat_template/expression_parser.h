@@ -8,57 +8,19 @@
 #pragma once
 
 #include <string>
-#include <string_view>
-#include <vector>
 
-#include "chat_template/lexer.h"
 #include "chat_template/syntax.h"
+#include "chat_template/token_reader.h"
 
 namespace inflight::chat_template {
 
-// Reads tokens from one position on. The first error sticks and moves to the end, so that callers
-// need not look after each step.
-class ExpressionParser {
- public:
-  explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
-
-  const Status& status() const { return status_; }
-
+class ExpressionParser : public TokenReader {
  protected:
+  using TokenReader::TokenReader;
+
   ExprPtr Expression();  // one expression
   ExprPtr WithTuples();  // or several, separated by commas
   ExprPtr WithoutIf();   // one that an `if` ends: the sequence of a `for`
-
-  const Token& current() const { return tokens_[at_]; }
-  bool Is(Token::Kind kind) const { return current().kind == kind; }
-  bool IsName(std::string_view name) const {
-    return Is(Token::Kind::kName) && current().text == name;
-  }
-  bool IsOperator(std::string_view op) const {
-    return Is(Token::Kind::kOperator) && current().text == op;
-  }
-  void Advance() { at_ += at_ + 1 < tokens_.size() ? 1 : 0; }
-  bool SkipName(std::string_view name);
-  bool SkipOperator(std::string_view op);
-  void Expect(std::string_view op);
-  std::string ExpectName(std::string_view what);
-  bool failed() const { return !status_.ok(); }
-  void Fail(std::string_view message);
-  void Refuse(std::string_view what);  // Jinja has it, this has not
-
-  // Counts nesting of what the parser reads by recursion.
-  class Nested {
-   public:
-    explicit Nested(ExpressionParser& parser) : parser_(parser) {
-      if (++parser_.nesting_ > 100) parser_.Fail("nests deeper than 100");
-    }
-    ~Nested() { --parser_.nesting_; }
-    Nested(const Nested&) = delete;
-    Nested& operator=(const Nested&) = delete;
-
-   private:
-    ExpressionParser& parser_;
-  };
 
  private:
   ExprPtr Make(ExprKind kind, std::string text = {}) const;
@@ -88,11 +50,6 @@ class ExpressionParser {
   ExprPtr Filter(ExprPtr operand);
   ExprPtr Test(ExprPtr operand);
   void ReadArguments(Expr& call);
-
-  const std::vector<Token> tokens_;
-  size_t at_ = 0;
-  int nesting_ = 0;
-  Status status_;
 };
 
 }  // namespace inflight::chat_template
