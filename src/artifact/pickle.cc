@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <unordered_map>
 #include <utility>
 
 #include "artifact/pickle_opcode.h"
+#include "artifact/pickle_stack.h"
 #include "artifact/printable.h"
 
 namespace inflight::artifact {
@@ -19,10 +19,8 @@ static_assert(std::endian::native == std::endian::little, "numbers are read with
 
 using Kind = PickleValue::Kind;
 
-// Far above any state dict: one of 2,000 tensors takes some 40,000 values and 300 KB.
+// Far above any state dict: one of 2,000 tensors takes some 300 KB.
 constexpr size_t kMaxPickleBytes = size_t{64} << 20;
-constexpr size_t kMaxValues = size_t{1} << 22;
-constexpr size_t kMaxMarks = 1000;
 constexpr uint8_t kMaxProtocol = 5;
 
 struct AllowedGlobal {
@@ -81,10 +79,8 @@ class PickleReader {
   Result<std::string_view> Take(uint64_t num_bytes) {
     if (num_bytes > text_.size() - at_) {
       if (is_cut_)
-        return InvalidArgument(
-            fmt::format("longer than {} bytes, the bound of what describes "
-                        "tensors",
-                        kMaxPickleBytes));
+        return InvalidArgument(fmt::format(
+            "longer than {} bytes, the bound of what describes tensors", kMaxPickleBytes));
       return DataLoss("truncated");
     }
     const std::string_view taken = text_.substr(at_, num_bytes);
@@ -114,53 +110,19 @@ class PickleReader {
     return line;
   }
 
-  // The stack of indices; marks hold its heights.
+  // What opcodes push.
 
-  const PickleValue& At(PickleIdx idx) const { return pickle_.values[idx]; }
-
-  size_t HeightAboveMark() const { return stack_.size() - (marks_.empty() ? 0 : marks_.back()); }
-
-  Result<PickleIdx> Pop() {
-    if (HeightAboveMark() == 0) return InvalidArgument("the stack is empty");
-    const PickleIdx top = stack_.back();
-    stack_.pop_back();
-    return top;
-  }
-
-  // The value that the opcode changes, left on the stack.
-  Result<PickleIdx> Top(Kind kind) const {
-    if (HeightAboveMark() == 0) return InvalidArgument("the stack is empty");
-    const Kind found = At(stack_.back()).kind;
-    if (found != kind)
-      return Unimplemented(
-          fmt::format("of {}, {} is needed", PickleKindName(found), PickleKindName(kind)));
-    return stack_.back();
-  }
-
-  Result<std::vector<PickleIdx>> PopToMark() {
-    if (marks_.empty()) return InvalidArgument("there is no mark");
-    std::vector<PickleIdx> items(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()),
-                                 stack_.end());
-    stack_.resize(marks_.back());
-    marks_.pop_back();
-    return items;
-  }
-
-  Status Push(PickleValue value) {
-    if (pickle_.values.size() == kMaxValues)
-      return InvalidArgument(fmt::format("more than {} values", kMaxValues));
-    stack_.push_back(static_cast<PickleIdx>(pickle_.values.size()));
-    pickle_.values.push_back(std::move(value));
-    return Status::Ok();
-  }
-  Status PushKind(Kind kind) { return Push({.kind = kind}); }
-  Status PushNumber(Kind kind, int64_t number) { return Push({.kind = kind, .number = number}); }
-  Status PushItems(Kind kind, std::vector<PickleIdx> items) {
-    return Push({.kind = kind, .items = std::move(items)});
+  Status PushKind(Kind kind) { return stack_.Push({.kind = kind}); }
+  Status PushNumber(Kind kind, int64_t number) {
+    return stack_.Push({.kind = kind, .number = number});
   }
   Status PushText(const Result<std::string_view>& text) {
     if (!text.ok()) return text.status();
-    return Push({.kind = Kind::kText, .text = *text});
+    return stack_.Push({.kind = Kind::kText, .text = *text});
+  }
+  Status PushTuple(Result<std::vector<PickleIdx>> items) {
+    if (!items.ok()) return items.status();
+    return stack_.PushItems(Kind::kTuple, *std::move(items));
   }
 
   // The opcodes.
@@ -174,7 +136,7 @@ class PickleReader {
       case PickleOp::kStop:
         return Stop();
       case PickleOp::kMark:
-        return Mark();
+        return stack_.Mark();
       case PickleOp::kNone:
         return PushKind(Kind::kNone);
       case PickleOp::kNewTrue:
@@ -201,33 +163,31 @@ class PickleReader {
       case PickleOp::kEmptyTuple:
         return PushKind(Kind::kTuple);
       case PickleOp::kTuple1:
-        return Tuple(1);
+        return PushTuple(stack_.PopItems(1));
       case PickleOp::kTuple2:
-        return Tuple(2);
+        return PushTuple(stack_.PopItems(2));
       case PickleOp::kTuple3:
-        return Tuple(3);
-      case PickleOp::kTuple: {
-        ASSIGN_OR_RETURN(std::vector<PickleIdx> items, PopToMark());
-        return PushItems(Kind::kTuple, std::move(items));
-      }
+        return PushTuple(stack_.PopItems(3));
+      case PickleOp::kTuple:
+        return PushTuple(stack_.PopToMark());
       case PickleOp::kEmptyList:
         return PushKind(Kind::kList);
       case PickleOp::kAppend:
-        return Extend(Kind::kList, 1);
+        return Extend(Kind::kList, stack_.PopItems(1));
       case PickleOp::kAppends:
-        return ExtendFromMark(Kind::kList);
+        return Extend(Kind::kList, stack_.PopToMark());
       case PickleOp::kEmptyDict:
         return PushKind(Kind::kDict);
       case PickleOp::kSetItem:
-        return Extend(Kind::kDict, 2);
+        return Extend(Kind::kDict, stack_.PopItems(2));
       case PickleOp::kSetItems:
-        return ExtendFromMark(Kind::kDict);
+        return Extend(Kind::kDict, stack_.PopToMark());
       case PickleOp::kBinPut:
         return Put<uint8_t>();
       case PickleOp::kLongBinPut:
         return Put<uint32_t>();
       case PickleOp::kMemoize:
-        return PutAt(static_cast<uint32_t>(memo_.size()));
+        return stack_.Keep(stack_.num_kept());
       case PickleOp::kBinGet:
         return Get<uint8_t>();
       case PickleOp::kLongBinGet:
@@ -250,13 +210,6 @@ class PickleReader {
     return Unimplemented("this opcode is refused: no state dict of tensors needs it");
   }
 
-  Status Mark() {
-    if (marks_.size() == kMaxMarks)
-      return InvalidArgument(fmt::format("more than {} marks within each other", kMaxMarks));
-    marks_.push_back(stack_.size());
-    return Status::Ok();
-  }
-
   Status Proto() {
     uint8_t protocol = 0;
     RETURN_IF_ERROR(ReadNumber(protocol));
@@ -272,9 +225,7 @@ class PickleReader {
   }
 
   Status Stop() {
-    if (!marks_.empty() || stack_.size() != 1)
-      return InvalidArgument(fmt::format("{} values on the stack, one is needed", stack_.size()));
-    pickle_.root = stack_.front();
+    ASSIGN_OR_RETURN(pickle_, stack_.Finish());
     is_done_ = true;
     return Status::Ok();
   }
@@ -289,96 +240,64 @@ class PickleReader {
   // Two's complement of any length.
   Status Long() {
     ASSIGN_OR_RETURN(const std::string_view bytes, TakeCounted<uint8_t>());
-    if (bytes.size() > sizeof(int64_t)) return Push({.kind = Kind::kHugeInt, .text = bytes});
+    if (bytes.size() > sizeof(int64_t)) return stack_.Push({.kind = Kind::kHugeInt, .text = bytes});
     const bool is_negative = !bytes.empty() && (static_cast<uint8_t>(bytes.back()) & 0x80U) != 0;
     int64_t number = is_negative ? -1 : 0;
     std::memcpy(&number, bytes.data(), bytes.size());
     return PushNumber(Kind::kInt, number);
   }
 
-  Status Tuple(size_t num_items) {
-    if (HeightAboveMark() < num_items) return InvalidArgument("the stack is empty");
-    std::vector<PickleIdx> items(stack_.end() - static_cast<std::ptrdiff_t>(num_items),
-                                 stack_.end());
-    stack_.resize(stack_.size() - num_items);
-    return PushItems(Kind::kTuple, std::move(items));
-  }
-
-  Status Extend(Kind kind, size_t num_items) {
-    if (HeightAboveMark() <= num_items) return InvalidArgument("the stack is empty");
-    const std::vector<PickleIdx> items(stack_.end() - static_cast<std::ptrdiff_t>(num_items),
-                                       stack_.end());
-    stack_.resize(stack_.size() - num_items);
-    return AddItems(kind, items);
-  }
-
-  Status ExtendFromMark(Kind kind) {
-    ASSIGN_OR_RETURN(const std::vector<PickleIdx> items, PopToMark());
-    if (kind == Kind::kDict && items.size() % 2 != 0)
+  Status Extend(Kind kind, const Result<std::vector<PickleIdx>>& items) {
+    if (!items.ok()) return items.status();
+    if (kind == Kind::kDict && items->size() % 2 != 0)
       return InvalidArgument("a key without a value");
-    return AddItems(kind, items);
+    return stack_.Extend(kind, *items);
   }
 
-  Status AddItems(Kind kind, const std::vector<PickleIdx>& items) {
-    ASSIGN_OR_RETURN(const PickleIdx target, Top(kind));
-    std::vector<PickleIdx>& all = pickle_.values[target].items;
-    all.insert(all.end(), items.begin(), items.end());
-    return Status::Ok();
-  }
-
-  Status PutAt(uint32_t key) {
-    if (HeightAboveMark() == 0) return InvalidArgument("the stack is empty");
-    memo_[key] = stack_.back();
-    if (memo_.size() > kMaxValues)
-      return InvalidArgument(fmt::format("more than {} values are kept", kMaxValues));
-    return Status::Ok();
-  }
   template <typename Key>
   Status Put() {
     Key key = 0;
     RETURN_IF_ERROR(ReadNumber(key));
-    return PutAt(key);
+    return stack_.Keep(key);
   }
   template <typename Key>
   Status Get() {
     Key key = 0;
     RETURN_IF_ERROR(ReadNumber(key));
-    const auto found = memo_.find(key);
-    if (found == memo_.end()) return InvalidArgument(fmt::format("nothing is kept as {}", key));
-    stack_.push_back(found->second);
-    return Status::Ok();
+    return stack_.Recall(key);
   }
 
   Status PushGlobal(std::string_view module, std::string_view name) {
     for (const AllowedGlobal& allowed : kAllowedGlobals)
       if (allowed.module == module && allowed.name == name)
-        return Push({.kind = Kind::kGlobal, .global = allowed.global, .dtype = allowed.dtype});
+        return stack_.Push(
+            {.kind = Kind::kGlobal, .global = allowed.global, .dtype = allowed.dtype});
     return Unimplemented(fmt::format("global {} is refused: only dense tensors are made",
                                      Printable(fmt::format("{}.{}", module, name))));
   }
 
   Status StackGlobal() {
-    ASSIGN_OR_RETURN(const PickleIdx name, Pop());
-    ASSIGN_OR_RETURN(const PickleIdx module, Pop());
-    if (At(module).kind != Kind::kText || At(name).kind != Kind::kText)
+    ASSIGN_OR_RETURN(const PickleIdx name, stack_.Pop());
+    ASSIGN_OR_RETURN(const PickleIdx module, stack_.Pop());
+    if (stack_[module].kind != Kind::kText || stack_[name].kind != Kind::kText)
       return InvalidArgument("two texts are needed");
-    return PushGlobal(At(module).text, At(name).text);
+    return PushGlobal(stack_[module].text, stack_[name].text);
   }
 
   Status PersistentId() {
-    ASSIGN_OR_RETURN(const PickleIdx id, Pop());
-    if (At(id).kind != Kind::kTuple)
+    ASSIGN_OR_RETURN(const PickleIdx id, stack_.Pop());
+    if (stack_[id].kind != Kind::kTuple)
       return InvalidArgument(fmt::format("persistent id is {}, the tuple of a storage is needed",
-                                         PickleKindName(At(id).kind)));
-    return PushItems(Kind::kStorage, {id});
+                                         PickleKindName(stack_[id].kind)));
+    return stack_.PushItems(Kind::kStorage, {id});
   }
 
   // "Calls" one of the three callables: notes the result's kind and its arguments.
   Status Reduce() {
-    ASSIGN_OR_RETURN(const PickleIdx args_idx, Pop());
-    ASSIGN_OR_RETURN(const PickleIdx callable_idx, Pop());
-    const PickleValue& args = At(args_idx);
-    const PickleValue& callable = At(callable_idx);
+    ASSIGN_OR_RETURN(const PickleIdx args_idx, stack_.Pop());
+    ASSIGN_OR_RETURN(const PickleIdx callable_idx, stack_.Pop());
+    const PickleValue& args = stack_[args_idx];
+    const PickleValue& callable = stack_[callable_idx];
     if (callable.kind != Kind::kGlobal)
       return Unimplemented(fmt::format("call of {} is refused", PickleKindName(callable.kind)));
     if (args.kind != Kind::kTuple)
@@ -390,11 +309,11 @@ class PickleReader {
           return Unimplemented("call of OrderedDict with arguments is refused");
         return PushKind(Kind::kDict);
       case PickleGlobal::kRebuildTensor:
-        return PushItems(Kind::kTensor, {args_idx});
+        return stack_.PushItems(Kind::kTensor, {args_idx});
       case PickleGlobal::kRebuildParameter:
-        if (args.items.empty() || At(args.items[0]).kind != Kind::kTensor)
+        if (args.items.empty() || stack_[args.items[0]].kind != Kind::kTensor)
           return InvalidArgument("call of _rebuild_parameter: a tensor is needed");
-        stack_.push_back(args.items[0]);
+        stack_.PushAgain(args.items[0]);
         return Status::Ok();
       case PickleGlobal::kStorageType:
         break;
@@ -403,14 +322,14 @@ class PickleReader {
   }
 
   Status Build() {
-    ASSIGN_OR_RETURN(const PickleIdx state, Pop());
-    RETURN_IF_ERROR(Top(Kind::kDict).status());
-    if (At(state).kind != Kind::kDict)
+    ASSIGN_OR_RETURN(const PickleIdx state, stack_.Pop());
+    RETURN_IF_ERROR(stack_.Top(Kind::kDict).status());
+    if (stack_[state].kind != Kind::kDict)
       return Unimplemented(
-          fmt::format("state is {}, a dict is needed", PickleKindName(At(state).kind)));
-    const std::vector<PickleIdx>& items = At(state).items;
+          fmt::format("state is {}, a dict is needed", PickleKindName(stack_[state].kind)));
+    const std::vector<PickleIdx>& items = stack_[state].items;
     if (items.empty()) return Status::Ok();
-    const PickleValue& key = At(items.front());
+    const PickleValue& key = stack_[items.front()];
     if (key.kind != Kind::kText || key.text != kMetadataKey)
       return Unimplemented(fmt::format(
           "attribute {} is refused",
@@ -427,9 +346,7 @@ class PickleReader {
   size_t op_at_ = 0;
   bool is_done_ = false;
   Pickle pickle_;
-  std::vector<PickleIdx> stack_;
-  std::vector<size_t> marks_;
-  std::unordered_map<uint32_t, PickleIdx> memo_;
+  PickleStack stack_;
 };
 
 }  // namespace
