@@ -24,7 +24,7 @@ WeightBlock RowsOf(const WeightPart& part, int64_t first, int64_t num_rows) {
           .num_columns = part.num_columns};
 }
 
-// `rows` of `recipe` in `dtype`.
+// `block` of `recipe` in `dtype`.
 std::vector<std::byte> Read(const WeightRecipe& recipe, const WeightBlock& block, DType dtype) {
   std::vector<std::byte> bytes(static_cast<size_t>(block.num_rows * block.num_columns) *
                                SizeOf(dtype));

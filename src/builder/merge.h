@@ -7,9 +7,9 @@
 
 namespace inflight::builder {
 
-// Compares every copy with the part that the recipes use: kDataLoss names the tensor and both
-// files' rows where they differ. Biases of row-parallel layers may be zero on further ranks, as
-// some converters write them. Reads all copies, so describing a model does not call it.
+// Compares every copy with the part that the recipes use: kDataLoss names the tensor, the copy's
+// file and a row near which they differ. Biases of row-parallel layers may be zero on further
+// ranks, as some converters write them. Reads all copies, so describing a model does not call it.
 Status CheckCopies(const WeightSource& source, CpuPool& pool);
 
 // Makes the embeddings tied where the head of a checkpoint is the embedding table once more, byte

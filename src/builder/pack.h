@@ -10,8 +10,8 @@
 namespace inflight::builder {
 
 // Calls `fill(row, num_rows, out)` for each panel of a matrix, on the pool's threads, and packs
-// what it wrote: rows of the model's dtype, row-major. `target` has StoredBytes.
-// `fill` writes rows of the slot's stored dtype (StoredDType), row-major.
+// what it wrote: rows of the slot's stored dtype (StoredDType), row-major. `target` has
+// StoredBytes.
 using FillRows = std::function<void(int64_t row, int64_t num_rows, void* out)>;
 void PackMatrix(const model::ModelConfig& config, const model::WeightSlot& slot,
                 const FillRows& fill, CpuPool& pool, std::byte* target);

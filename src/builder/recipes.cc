@@ -175,6 +175,27 @@ std::string_view PrefixInFiles(const NameTable& table, const artifact::TensorSet
   return tensors.Find(bare) != nullptr ? std::string_view() : table.prefix;
 }
 
+// The shards of a tensor have one dtype: its parts are read alike, and copies compared by bytes.
+Status CheckOneDType(const WeightSource& source, const std::vector<Shard>& shards) {
+  const Shard* first = nullptr;
+  DType expected = DType::kF32;
+  for (const Shard& shard : shards) {
+    const StoredTensor* tensor = source.files[static_cast<size_t>(shard.rank)].Find(shard.name);
+    if (tensor == nullptr) continue;
+    if (first == nullptr) {
+      first = &shard;
+      expected = tensor->dtype;
+    }
+    if (tensor->dtype != expected)
+      return DataLoss(fmt::format(
+          "{}: {}: {}: dtype {}, {} has {}; the files are not of one checkpoint, convert the "
+          "model again",
+          source.where, artifact::RankFileName(shard.rank), shard.name, DTypeName(tensor->dtype),
+          artifact::RankFileName(first->rank), DTypeName(expected)));
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
@@ -188,7 +209,8 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
     }
     WeightRecipe recipe{.shape = slot.shape, .parts = {}};
     std::set<std::pair<int64_t, int64_t>> held;  // where a part begins; equal begins are copies
-    for (const Shard& shard : ShardsOf(source.config, sharding, slot)) {
+    const std::vector<Shard> shards = ShardsOf(source.config, sharding, slot);
+    for (const Shard& shard : shards) {
       const auto file = static_cast<size_t>(shard.rank);
       ASSIGN_OR_RETURN(const StoredTensor* tensor,
                        finder.Find(file, shard.name, shard.shape, slot.is_quantized));
@@ -209,6 +231,7 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
           source.copies.push_back({slot.name, artifact::RankFileName(shard.rank), part});
       }
     }
+    RETURN_IF_ERROR(CheckOneDType(source, shards));
     source.recipes.emplace(slot.name, std::move(recipe));
   }
   return finder.Finish({});

@@ -11,7 +11,8 @@ namespace inflight::builder {
 
 // Fill `source.recipes` from `source.files`. Errors follow spec/engine.md 1.10: all missing
 // tensors in one message; a wrong shape with the expected and the found one. Unexpected tensors are
-// logged as one warning. With several files messages name the file as well.
+// logged as one warning. With several files messages name the file as well, and a tensor that they
+// store in different dtypes is kDataLoss.
 Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source);
 Status MakeHuggingFaceRecipes(WeightSource& source);
 

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "artifact/json_file.h"
 
@@ -99,6 +100,12 @@ std::vector<int> EvenStages(int num_layers, int pp_size) {
 Status CheckSharding(const ModelConfig& config, const Sharding& sharding) {
   const int tp_size = sharding.ranks.tp_size;
   const int pp_size = sharding.ranks.pp_size;
+  for (const auto& [what, size] : {std::pair{"tp_size", tp_size}, {"pp_size", pp_size}})
+    if (size < 1)
+      return InvalidArgument(fmt::format("{}: got {}, at least 1 is needed", what, size));
+  if (sharding.embedding_sharding_dim != 0 && sharding.embedding_sharding_dim != 1)
+    return InvalidArgument(fmt::format("embedding_sharding_dim: got {}, 0 or 1 is needed",
+                                       sharding.embedding_sharding_dim));
   if (pp_size > config.num_layers)
     return InvalidArgument(
         fmt::format("pp_size: got {}, the model has {} layers", pp_size, config.num_layers));

@@ -133,6 +133,23 @@ class ShardingTest : public testing::Test {
     FAIL() << name << " is not in " << path;
   }
 
+  // Writes a rank's file again with one tensor as zeros of another dtype.
+  void Retype(int rank, const std::string& name, DType dtype) {
+    const auto path = checkpoint() / artifact::RankFileName(rank);
+    const std::string bytes = *ReadFile(path);
+    const auto tensors = artifact::ParseSafetensors(std::as_bytes(std::span(bytes)), path.string());
+    std::vector<artifact::TensorSpec> specs;
+    for (const artifact::StoredTensor& tensor : *tensors)
+      specs.push_back({tensor.name, tensor.name == name ? dtype : tensor.dtype, tensor.shape});
+    auto writer = artifact::SafetensorsWriter::Create(path, specs);
+    for (const artifact::StoredTensor& tensor : *tensors) {
+      const std::vector<std::byte> zeros(static_cast<size_t>(tensor.shape.num_elements()) *
+                                         SizeOf(dtype));
+      ASSERT_TRUE(writer->Append(tensor.name == name ? zeros : tensor.data).ok());
+    }
+    ASSERT_TRUE(writer->Finish().ok());
+  }
+
   Status OpenStatus() { return Open(checkpoint(), *device_).status(); }
 
   std::filesystem::path dir_;
@@ -248,6 +265,22 @@ TEST_F(ShardingTest, ReplicatedTensorsMustAgreeAndRowParallelBiasesMayBeZero) {
   EXPECT_THAT(OpenStatus().message(), HasSubstr("rank1.safetensors: transformer.ln_f.weight"));
 }
 
+TEST_F(ShardingTest, RanksMustStoreATensorInOneDType) {
+  Llama({}).Write(hf());
+  ASSERT_TRUE(ConvertTo({.tp_size = 2}).ok());
+  Retype(1, "transformer.ln_f.weight", DType::kF64);  // on both ranks
+  EXPECT_THAT(OpenStatus().message(),
+              HasSubstr("rank1.safetensors: transformer.ln_f.weight: dtype float64, "
+                        "rank0.safetensors has float32"));
+  // Split over the ranks, and the question which of them has scales.
+  ASSERT_TRUE(ConvertTo({.quant_algo = model::QuantAlgo::kW8A16, .tp_size = 2}).ok());
+  Retype(1, "transformer.layers.0.mlp.fc.weight", DType::kF32);
+  const Status status = OpenStatus();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("mlp.fc.weight: dtype float32, rank0.safetensors has "
+                                          "int8"));
+}
+
 TEST_F(ShardingTest, ATiedTableIsStoredOnceWhereTheRanksAllowIt) {
   Gpt2(2).Write(hf());
   const auto head_rows = [&](int rank) -> int64_t {
@@ -284,6 +317,10 @@ TEST_F(ShardingTest, WhatDoesNotDivideIsRefusedByName) {
   EXPECT_THAT(ConvertTo({.tp_size = 2}).message(),
               HasSubstr("tp_size: got 2, it must divide num_key_value_heads 3"));
   EXPECT_THAT(ConvertTo({.pp_size = 3}).message(), HasSubstr("pp_size: got 3, the model has 2"));
+  EXPECT_THAT(ConvertTo({.tp_size = 0}).message(), HasSubstr("tp_size: got 0, at least 1"));
+  EXPECT_THAT(ConvertTo({.pp_size = -2}).message(), HasSubstr("pp_size: got -2, at least 1"));
+  EXPECT_THAT(ConvertTo({.use_parallel_embedding = true, .embedding_sharding_dim = 2}).message(),
+              HasSubstr("embedding_sharding_dim: got 2, 0 or 1 is needed"));
   EXPECT_TRUE(ConvertTo({.tp_size = 3, .pp_size = 2}).ok());
   EXPECT_THAT(ConvertTo({.tp_size = 3, .use_parallel_embedding = true, .embedding_sharding_dim = 1})
                   .message(),
