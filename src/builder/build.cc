@@ -87,9 +87,10 @@ Status Build(const BuildOptions& options, const Progress& progress) {
   RETURN_IF_ERROR(artifact::CreateDirectory(options.output_dir));
   RETURN_IF_ERROR(
       WriteEngineFile(*source, options.output_dir / artifact::kEngineFile, *device, progress));
-  RETURN_IF_ERROR(CopyModelFiles(options.checkpoint_dir, options.output_dir));
-  if (!options.tokenizer_dir.empty())
-    RETURN_IF_ERROR(CopyModelFiles(options.tokenizer_dir, options.output_dir));
+  RETURN_IF_ERROR(
+      options.tokenizer_dir.empty()
+          ? CopyModelFiles(options.checkpoint_dir, options.output_dir)
+          : CopyModelFiles(options.checkpoint_dir, options.tokenizer_dir, options.output_dir));
   if (TokenizerDir(options.output_dir).empty())
     logging::Warning("the engine has no tokenizer; name one with tokenizer_dir",
                      {{"path", options.output_dir.string()}});

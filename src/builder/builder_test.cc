@@ -243,6 +243,33 @@ TEST_F(BuilderTest, TheTokenizerMayComeFromElsewhere) {
   EXPECT_EQ((*Open(engine(), *device_))->tokenizer_dir, engine());
 }
 
+// A tokenizer.json left over would be read before the tokenizer.model that was asked for.
+TEST_F(BuilderTest, TheTokenizerThatIsNamedIsTheOnlyOne) {
+  TinyLlama().Write(hf());
+  for (const char* name : {"tokenizer.json", "chat_template.jinja"})
+    ASSERT_TRUE(WriteFile(hf() / name, "the checkpoint's").ok());
+  ASSERT_TRUE(WriteFile(hf() / "generation_config.json", "{}").ok());
+  const std::filesystem::path tokenizer = dir_ / "tokenizer";
+  std::filesystem::create_directories(tokenizer);
+  ASSERT_TRUE(WriteFile(tokenizer / "tokenizer.model", "x").ok());
+  BuildOptions options{.checkpoint_dir = hf(), .output_dir = engine(), .limits = {}};
+  options.tokenizer_dir = tokenizer;
+  for (const bool is_built_before : {false, true}) {
+    if (is_built_before) {
+      ASSERT_TRUE(BuildEngine().ok());
+    }
+    ASSERT_TRUE(Build(options).ok());
+    EXPECT_FALSE(FileExists(engine() / "tokenizer.json")) << is_built_before;
+    EXPECT_FALSE(FileExists(engine() / "chat_template.jinja")) << is_built_before;
+    EXPECT_EQ(*ReadFile(engine() / "tokenizer.model"), "x");
+    EXPECT_EQ(*ReadFile(engine() / "generation_config.json"), "{}");
+  }
+  options.tokenizer_dir = engine();  // that is there already
+  const Status again = Build(options);
+  EXPECT_TRUE(again.ok()) << again.ToString();
+  EXPECT_EQ(*ReadFile(engine() / "tokenizer.model"), "x");
+}
+
 TEST_F(BuilderTest, DryRunChecksAndWritesNothing) {
   TinyGpt2().Write(hf());
   BuildOptions options{.checkpoint_dir = hf(), .output_dir = engine(), .dry_run = true};

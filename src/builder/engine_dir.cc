@@ -12,6 +12,7 @@
 #include "artifact/engine_load.h"
 #include "artifact/json_file.h"
 #include "builder/engine_memory.h"
+#include "builder/model_files.h"
 #include "model/config_json.h"
 #include "model/limits.h"
 

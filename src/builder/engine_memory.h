@@ -33,7 +33,4 @@ Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::p
                                                         const Progress& progress);
 Result<Description> DescribeEngine(const std::filesystem::path& dir, const OpenOptions& options);
 
-// `dir` if a tokenizer's files are in it, else empty.
-std::filesystem::path TokenizerDir(const std::filesystem::path& dir);
-
 }  // namespace inflight::builder

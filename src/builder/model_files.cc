@@ -6,29 +6,29 @@
 #include <system_error>
 
 #include "base/file.h"
-#include "builder/engine_memory.h"
 
 namespace inflight::builder {
 namespace {
 
-// Of every kind of tokenizer, its settings, chat templates in each place where they are kept, and
-// generation defaults.
-constexpr const char* kModelFiles[] = {"tokenizer.json",
-                                       "tokenizer_config.json",
-                                       "special_tokens_map.json",
-                                       "added_tokens.json",
-                                       "vocab.json",
-                                       "merges.txt",
-                                       "vocab.txt",
-                                       "tokenizer.model",
-                                       "spiece.model",
-                                       "generation_config.json",
-                                       "chat_template.jinja",
-                                       "chat_template.json"};
+// Of every kind of tokenizer, its settings, and chat templates in each place where they are kept.
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
+                                           "tokenizer_config.json",
+                                           "special_tokens_map.json",
+                                           "added_tokens.json",
+                                           "vocab.json",
+                                           "merges.txt",
+                                           "vocab.txt",
+                                           "tokenizer.model",
+                                           "spiece.model",
+                                           "chat_template.jinja",
+                                           "chat_template.json"};
+constexpr char kGenerationConfig[] = "generation_config.json";
 constexpr char kMoreTemplates[] = "additional_chat_templates";  // a folder of NAME.jinja
 
+// Does nothing where `from` is not there or is `to`.
 Status CopyFile(const std::filesystem::path& from, const std::filesystem::path& to) {
   std::error_code error;
+  if (!FileExists(from) || std::filesystem::equivalent(from, to, error)) return Status::Ok();
   std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing, error);
   if (error)
     return Internal(
@@ -52,11 +52,23 @@ Status CopyTemplates(const std::filesystem::path& from, const std::filesystem::p
 }  // namespace
 
 Status CopyModelFiles(const std::filesystem::path& from, const std::filesystem::path& to) {
-  for (const char* name : kModelFiles)
-    if (FileExists(from / name)) RETURN_IF_ERROR(CopyFile(from / name, to / name));
+  RETURN_IF_ERROR(CopyFile(from / kGenerationConfig, to / kGenerationConfig));
+  for (const char* name : kTokenizerFiles) RETURN_IF_ERROR(CopyFile(from / name, to / name));
   if (FileExists(from / kMoreTemplates))
     RETURN_IF_ERROR(CopyTemplates(from / kMoreTemplates, to / kMoreTemplates));
   return Status::Ok();
+}
+
+Status CopyModelFiles(const std::filesystem::path& from, const std::filesystem::path& tokenizer,
+                      const std::filesystem::path& to) {
+  RETURN_IF_ERROR(CopyFile(from / kGenerationConfig, to / kGenerationConfig));
+  for (const char* name : kTokenizerFiles) {
+    std::error_code error;
+    if (!FileExists(tokenizer / name)) std::filesystem::remove(to / name, error);
+    if (error)
+      return Internal(fmt::format("{}: cannot remove: {}", (to / name).string(), error.message()));
+  }
+  return CopyModelFiles(tokenizer, to);
 }
 
 Status CheckDistinct(const std::filesystem::path& from, const std::filesystem::path& to) {

@@ -12,6 +12,14 @@ namespace inflight::builder {
 // Copies those of them that `from` has.
 Status CopyModelFiles(const std::filesystem::path& from, const std::filesystem::path& to);
 
+// The same with the tokenizer and its chat templates from another directory, and of no other one:
+// what an earlier build left of them in `to` goes.
+Status CopyModelFiles(const std::filesystem::path& from, const std::filesystem::path& tokenizer,
+                      const std::filesystem::path& to);
+
+// `dir` if a tokenizer's files are in it, else empty.
+std::filesystem::path TokenizerDir(const std::filesystem::path& dir);
+
 // kInvalidArgument if both name one directory: its config.json would be overwritten.
 Status CheckDistinct(const std::filesystem::path& from, const std::filesystem::path& to);
 
