@@ -180,6 +180,17 @@ Result<Tally> ScoreAll(SequenceModel& float32, SequenceModel& other,
   return tally;
 }
 
+Status CheckTokens(std::span<const ScoredText> texts, int vocab_size) {
+  for (size_t i = 0; i < texts.size(); ++i)
+    for (size_t k = 0; k < texts[i].ids.size(); ++k)
+      if (const TokenId id = texts[i].ids[k]; id < 0 || id >= vocab_size)
+        return InvalidArgument(fmt::format(
+            "text {}: token {}: got {}, the model's ids are 0 to {}; use the model's own tokenizer "
+            "and texts without tokens that were added to it",
+            i, k, id, vocab_size - 1));
+  return Status::Ok();
+}
+
 }  // namespace
 
 std::string AccuracyReport::ToString() const {
@@ -202,6 +213,7 @@ Result<AccuracyReport> MeasureAccuracy(const std::filesystem::path& dir, const O
   using enum model::QuantAlgo;
   ASSIGN_OR_RETURN(const Description stored,
                    Describe(dir, {.dtype = options.dtype, .quant_algo = kNone, .limits = {}}));
+  RETURN_IF_ERROR(CheckTokens(texts, stored.config.vocab_size));
   const auto open = [&](DType dtype, model::QuantAlgo algo) {
     return SequenceModel::Create(
         dir, {.dtype = dtype, .quant_algo = algo, .limits = options.limits}, device);
