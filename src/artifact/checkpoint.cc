@@ -20,7 +20,8 @@ std::string RankFileName(int rank) { return fmt::format("rank{}.safetensors", ra
 
 Result<RankMapping> ReadMapping(const nlohmann::json& config, const std::string& where) {
   JsonFields fields(where, config);
-  const nlohmann::json* object = fields.Find("mapping");
+  const nlohmann::json* object = fields.FindObject("mapping");
+  RETURN_IF_ERROR(fields.status());
   if (object == nullptr) return RankMapping{};
   JsonFields ranks(where + ": mapping", *object);
   RankMapping mapping{.tp_size = static_cast<int>(ranks.IntOr("tp_size", 1, 1, kMaxRanks)),

@@ -62,6 +62,13 @@ const nlohmann::json* JsonFields::Find(std::string_view name) const {
 
 bool JsonFields::Has(std::string_view name) const { return Find(name) != nullptr; }
 
+const nlohmann::json* JsonFields::FindObject(std::string_view name) {
+  const nlohmann::json* value = Find(name);
+  if (value == nullptr || value->is_object()) return value;
+  FailType(name, *value, "an object");
+  return nullptr;
+}
+
 void JsonFields::Fail(std::string_view name, std::string_view what) {
   if (status_.ok()) status_ = InvalidArgument(fmt::format("{}: {}: {}", where_, name, what));
 }

@@ -33,6 +33,8 @@ class JsonFields {
   bool Has(std::string_view name) const;
   const nlohmann::json* Find(std::string_view name) const;  // null if absent
 
+  const nlohmann::json* FindObject(std::string_view name);  // null if absent or no object
+
   int64_t Int(std::string_view name, int64_t min, int64_t max);
   int64_t IntOr(std::string_view name, int64_t fallback, int64_t min, int64_t max);
   std::optional<int64_t> OptionalInt(std::string_view name, int64_t min, int64_t max);

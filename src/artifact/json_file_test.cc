@@ -47,6 +47,8 @@ TEST(JsonFields, KeepsTheFirstErrorWithFileFieldAndValue) {
   EXPECT_THAT(error([](auto& f) { f.Int("f", 0, 9); }), HasSubstr("got 1.5"));
   EXPECT_THAT(error([](auto& f) { f.BoolOr("b", true); }), HasSubstr("true or false is needed"));
   EXPECT_THAT(error([](auto& f) { f.String("b"); }), HasSubstr("a string is needed"));
+  EXPECT_THAT(error([](auto& f) { f.FindObject("i"); }),
+              HasSubstr("i: got \"five\", an object is needed"));
 }
 
 TEST(JsonFields, TextThatIsNoObjectIsAnError) {
@@ -76,6 +78,7 @@ TEST_F(CheckpointTest, MappingIsReadAndChecked) {
   EXPECT_EQ(mapping->num_ranks(), 8);
   EXPECT_EQ(mapping->rank(/*pp_rank=*/1, /*tp_rank=*/2), 6);
   EXPECT_EQ(read({{"world_size", 2}, {"tp_size", 2}})->pp_size, 1);
+  EXPECT_THAT(read(8).status().message(), HasSubstr("mapping: got 8, an object is needed"));
   EXPECT_THAT(read({{"world_size", 4}, {"tp_size", 2}}).status().message(),
               HasSubstr("mapping: world_size: got 4, tp_size 2 * pp_size 1 is needed"));
   const Status context = read({{"world_size", 2}, {"cp_size", 2}}).status();

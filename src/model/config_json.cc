@@ -49,7 +49,7 @@ bool IsNeverQuantized(std::string_view pattern) {
 }
 
 Status ParseQuantization(JsonFields& fields, ModelConfig& config) {
-  const json* object = fields.Find("quantization");
+  const json* object = fields.FindObject("quantization");
   if (object == nullptr) return fields.status();
   const std::string where = fields.where() + ": quantization";
   JsonFields quantization(where, *object);
@@ -88,10 +88,12 @@ Status RefuseUnbuilt(JsonFields& fields) {
     if (fields.BoolOr(name, false)) return refuse(name, true, "false");
   if (fields.NumberOr("q_scaling", 1.0) != 1.0)
     return refuse("q_scaling", *fields.Find("q_scaling"), "1");
-  if (const json* experts = fields.Find("moe"))
-    if (JsonFields moe(fields.where() + ": moe", *experts);
-        moe.IntOr("num_experts", 0, 0, kMaxInt) > 0)
+  if (const json* experts = fields.FindObject("moe")) {
+    JsonFields moe(fields.where() + ": moe", *experts);
+    if (moe.IntOr("num_experts", 0, 0, kMaxInt) > 0)
       return refuse("moe", *experts, "a model without experts");
+    RETURN_IF_ERROR(moe.status());
+  }
   if (fields.Has("gpt_variant") && fields.StringOr("gpt_variant", "") != "gpt2")
     return refuse("gpt_variant", *fields.Find("gpt_variant"), "gpt2");
   if (fields.Has("embedding_scale"))

@@ -173,6 +173,18 @@ TEST(CheckpointConfig, RefusesByNameWhatIsNotBuilt) {
   EXPECT_THAT(error("moe", {{"num_experts", 8}}), HasSubstr("moe"));
 }
 
+TEST(CheckpointConfig, SectionsThatCannotBeReadAreErrors) {
+  const auto error = [](const char* field, nlohmann::json value) {
+    nlohmann::json json = ConfigToCheckpoint(TinyLlama());
+    json[field] = std::move(value);
+    return ConfigFromCheckpoint(json, "config.json").status().message();
+  };
+  EXPECT_THAT(error("quantization", "W4A16"),
+              HasSubstr("quantization: got \"W4A16\", an object is needed"));
+  EXPECT_THAT(error("moe", 8), HasSubstr("moe: got 8, an object is needed"));
+  EXPECT_THAT(error("moe", {{"num_experts", "8"}}), HasSubstr("moe: num_experts: got \"8\""));
+}
+
 TEST(Limits, DefaultsComeFromTheModelAndAreNeverMultiplied) {
   ModelConfig config = TinyLlama();
   config.rope_scaling = {.kind = RopeScaling::Kind::kLinear, .factor = 8};
