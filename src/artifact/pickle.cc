@@ -331,9 +331,7 @@ class PickleReader {
     if (items.empty()) return Status::Ok();
     const PickleValue& key = stack_[items.front()];
     if (key.kind != Kind::kText || key.text != kMetadataKey)
-      return Unimplemented(fmt::format(
-          "attribute {} is refused",
-          key.kind == Kind::kText ? Printable(key.text) : std::string(PickleKindName(key.kind))));
+      return Unimplemented(fmt::format("attribute {} is refused", ShowPickleValue(key)));
     if (items.size() != 2)
       return Unimplemented(
           fmt::format("{} attributes, only {} is allowed", items.size() / 2, kMetadataKey));
@@ -350,35 +348,6 @@ class PickleReader {
 };
 
 }  // namespace
-
-std::string_view PickleKindName(Kind kind) {
-  switch (kind) {
-    case Kind::kNone:
-      return "None";
-    case Kind::kBool:
-      return "a bool";
-    case Kind::kInt:
-    case Kind::kHugeInt:
-      return "a whole number";
-    case Kind::kFloat:
-      return "a float";
-    case Kind::kText:
-      return "a text";
-    case Kind::kTuple:
-      return "a tuple";
-    case Kind::kList:
-      return "a list";
-    case Kind::kDict:
-      return "a dict";
-    case Kind::kGlobal:
-      return "a global";
-    case Kind::kTensor:
-      return "a tensor";
-    case Kind::kStorage:
-      return "a storage";
-  }
-  return "";
-}
 
 Result<Pickle> ReadPickle(std::span<const std::byte> bytes) { return PickleReader(bytes).Read(); }
 

@@ -158,7 +158,8 @@ Status TakeLegacyHeader(Bytes& rest) {
   ASSIGN_OR_RETURN(const Pickle protocol, TakePickle(rest));
   const PickleValue& version = protocol[protocol.root];
   if (version.kind != Kind::kInt || version.number != kLegacyProtocol)
-    return Unimplemented(fmt::format("protocol of torch.save: {} is needed", kLegacyProtocol));
+    return Unimplemented(fmt::format("protocol of torch.save: got {}, {} is needed",
+                                     ShowPickleValue(version), kLegacyProtocol));
   ASSIGN_OR_RETURN(const Pickle machine, TakePickle(rest));
   const PickleValue& facts = machine[machine.root];
   if (facts.kind != Kind::kDict) return InvalidArgument("a dict of system facts is needed");
@@ -185,7 +186,8 @@ Result<StorageBytes> TakeLegacyStorages(Bytes& rest, const std::vector<TorchTens
     const std::string_view key = pickle[idx].text;
     const auto dtype = dtypes.find(key);
     if (pickle[idx].kind != Kind::kText || dtype == dtypes.end())
-      return InvalidArgument(fmt::format("storage {} belongs to no tensor", Printable(key)));
+      return InvalidArgument(
+          fmt::format("storage {} belongs to no tensor", ShowPickleValue(pickle[idx])));
     uint64_t num_elements = 0;
     if (rest.size() < sizeof(num_elements)) return DataLoss("truncated: no size of a storage");
     std::memcpy(&num_elements, rest.data(), sizeof(num_elements));

@@ -40,16 +40,16 @@ Result<TorchStorage> ReadStorage(const Pickle& pickle, const PickleValue& value)
   const auto member = [&](StorageId i) -> const PickleValue& { return pickle[id.items[i]]; };
   if (member(kTag).kind != Kind::kText || member(kTag).text != "storage")
     return InvalidArgument(fmt::format("storage: persistent id of {}, 'storage' is needed",
-                                       member(kTag).kind == Kind::kText
-                                           ? Printable(member(kTag).text)
-                                           : std::string(PickleKindName(member(kTag).kind))));
+                                       ShowPickleValue(member(kTag))));
   if (member(kType).kind != Kind::kGlobal || member(kType).global != PickleGlobal::kStorageType)
     return WrongKind("storage: type", member(kType), "a storage type such as torch.FloatStorage");
   if (member(kKey).kind != Kind::kText) return WrongKind("storage: key", member(kKey), "a text");
   if (member(kLocation).kind != Kind::kText)
     return WrongKind("storage: location", member(kLocation), "a text");
   if (member(kNumElements).kind != Kind::kInt || member(kNumElements).number < 0)
-    return InvalidArgument("storage: a number of elements of 0 or more is needed");
+    return InvalidArgument(
+        fmt::format("storage: elements: got {}, a whole number of 0 or more is needed",
+                    ShowPickleValue(member(kNumElements))));
   if (id.items.size() == kMaxStorageId && member(kView).kind != Kind::kNone)
     return Unimplemented(
         "storage: is a view of another storage, as torch before 0.4 wrote; load and save it again "
@@ -69,7 +69,8 @@ Result<std::vector<int64_t>> ReadSizes(const Pickle& pickle, const PickleValue& 
   std::vector<int64_t> sizes;
   for (const PickleIdx idx : tuple.items) {
     if (pickle[idx].kind != Kind::kInt || pickle[idx].number < 0)
-      return InvalidArgument(fmt::format("{}: whole numbers of 0 or more are needed", field));
+      return InvalidArgument(fmt::format("{}: got {}, whole numbers of 0 or more are needed", field,
+                                         ShowPickleValue(pickle[idx])));
     sizes.push_back(pickle[idx].number);
   }
   return sizes;
@@ -137,7 +138,8 @@ Result<TorchTensor> ReadTensor(const Pickle& pickle, const PickleValue& value) {
   ASSIGN_OR_RETURN(tensor.storage, ReadStorage(pickle, pickle[args[kStorage]]));
   const PickleValue& offset = pickle[args[kOffset]];
   if (offset.kind != Kind::kInt || offset.number < 0)
-    return InvalidArgument("offset: a whole number of 0 or more is needed");
+    return InvalidArgument(fmt::format("offset: got {}, a whole number of 0 or more is needed",
+                                       ShowPickleValue(offset)));
   tensor.offset = offset.number;
   ASSIGN_OR_RETURN(const std::vector<int64_t> dims,
                    ReadSizes(pickle, pickle[args[kShape]], "shape"));
