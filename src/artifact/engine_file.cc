@@ -136,11 +136,12 @@ Result<EngineTensor> DecodeTensor(TableReader& reader) {
   Result<Shape> shape = MakeShape(dims);
   if (!shape.ok()) return shape.status().WithPrefix(tensor.name);
   tensor.shape = *shape;
-  ASSIGN_OR_RETURN(const uint64_t dense_bytes, ByteSize(tensor.dtype, tensor.shape));
-  if (tensor.num_bytes < dense_bytes)
+  const Result<uint64_t> dense_bytes = ByteSize(tensor.dtype, tensor.shape);
+  if (!dense_bytes.ok()) return dense_bytes.status().WithPrefix(tensor.name);
+  if (tensor.num_bytes < *dense_bytes)
     return InvalidArgument(fmt::format("{}: {} bytes, {} {} needs at least {}", tensor.name,
                                        tensor.num_bytes, dtype_name, tensor.shape.ToString(),
-                                       dense_bytes));
+                                       *dense_bytes));
   return tensor;
 }
 

@@ -180,6 +180,15 @@ TEST_F(EngineFileTest, OffsetsMustBeAlignedInOrderAndInside) {
   EXPECT_THAT(ErrorAfterSealing(), HasSubstr("w: 11 bytes, bfloat16 [3, 2] needs at least 12"));
 }
 
+TEST_F(EngineFileTest, BytesThatOverflowNameTheirTensor) {
+  auto writer = EngineFileWriter::Create(
+      path_, "cpu", {{.name = "w", .dtype = DType::kF64, .shape = {1}, .num_bytes = 8}});
+  ASSERT_TRUE(writer.ok() && writer->Write(0, BytesOf("01234567")).ok() && writer->Finish().ok());
+  file_ = *ReadFile(path_);
+  PutAt(file_, kHeaderBytes + 2 + 1 + 2 + std::strlen("float64") + 2 + 2, int64_t{1} << 62);
+  EXPECT_THAT(ErrorAfterSealing(), HasSubstr("w: shape: got [4611686018427387904], too large"));
+}
+
 TEST_F(EngineFileTest, ShapesThatOverflowAreRefused) {
   const size_t shape_at = OffsetFieldOfW() - 16;
   PutAt(file_, shape_at, int64_t{1} << 62);

@@ -42,12 +42,6 @@ constexpr std::array<NamedDType, 10> kDTypes = {{{"F32", DType::kF32},
                                                  {"I64", DType::kI64},
                                                  {"BOOL", DType::kBool}}};
 
-std::optional<DType> ParseDType(std::string_view name) {
-  for (const NamedDType& known : kDTypes)
-    if (known.name == name) return known.dtype;
-  return std::nullopt;
-}
-
 std::string_view SafetensorsName(DType dtype) {
   for (const NamedDType& known : kDTypes)
     if (known.dtype == dtype) return known.name;
@@ -85,6 +79,24 @@ Result<json> ParseHeader(std::string_view text, std::string_view file) {
   }
 }
 
+// What a field of an entry is, and what it must be: "two whole numbers are needed".
+Status WrongField(const json& entry, std::string_view name, std::string_view needed) {
+  const auto found = entry.find(name);
+  return InvalidArgument(found == entry.end()
+                             ? fmt::format("{}: is missing, {}", name, needed)
+                             : fmt::format("{}: got {}, {}", name, Abbreviate(*found), needed));
+}
+
+Result<DType> ReadDType(const json& entry) {
+  const auto found = entry.find("dtype");
+  std::string names;
+  for (const NamedDType& known : kDTypes) {
+    if (found != entry.end() && *found == known.name) return known.dtype;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", known.name);
+  }
+  return WrongField(entry, "dtype", fmt::format("one of {} is needed", names));
+}
+
 struct Extent {
   uint64_t begin = 0;
   uint64_t end = 0;
@@ -94,18 +106,18 @@ Result<Extent> ParseExtent(const json& entry) {
   const auto found = entry.find("data_offsets");
   if (found == entry.end() || !found->is_array() || found->size() != 2 ||
       !(*found)[0].is_number_unsigned() || !(*found)[1].is_number_unsigned())
-    return InvalidArgument("data_offsets: two whole numbers are needed");
+    return WrongField(entry, "data_offsets", "two whole numbers are needed");
   return Extent{(*found)[0].get<uint64_t>(), (*found)[1].get<uint64_t>()};
 }
 
 Result<Shape> ParseShape(const json& entry) {
   const auto found = entry.find("shape");
   if (found == entry.end() || !found->is_array())
-    return InvalidArgument("shape: a list of whole numbers is needed");
+    return WrongField(entry, "shape", "a list of whole numbers is needed");
   std::vector<int64_t> dims;
   for (const json& dim : *found) {
     if (!dim.is_number_unsigned() || dim.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
-      return InvalidArgument("shape: got " + Abbreviate(*found) + ", whole numbers are needed");
+      return WrongField(entry, "shape", "whole numbers are needed");
     dims.push_back(dim.get<int64_t>());
   }
   return MakeShape(dims);
@@ -114,24 +126,19 @@ Result<Shape> ParseShape(const json& entry) {
 Result<StoredTensor> ParseEntry(const std::string& name, const json& entry,
                                 std::span<const std::byte> data) {
   if (!entry.is_object()) return InvalidArgument("an object is needed");
-  const auto dtype_name = entry.find("dtype");
-  if (dtype_name == entry.end() || !dtype_name->is_string())
-    return InvalidArgument("dtype: a string is needed");
-  const std::optional<DType> dtype = ParseDType(dtype_name->get_ref<const std::string&>());
-  if (!dtype)
-    return InvalidArgument(fmt::format("dtype {} is not supported", Abbreviate(*dtype_name)));
+  ASSIGN_OR_RETURN(const DType dtype, ReadDType(entry));
   ASSIGN_OR_RETURN(const Shape shape, ParseShape(entry));
   ASSIGN_OR_RETURN(const Extent extent, ParseExtent(entry));
-  ASSIGN_OR_RETURN(const uint64_t num_bytes, ByteSize(*dtype, shape));
+  ASSIGN_OR_RETURN(const uint64_t num_bytes, ByteSize(dtype, shape));
   if (extent.begin > extent.end || extent.end - extent.begin != num_bytes)
     return InvalidArgument(fmt::format("data_offsets: got [{}, {}], {} {} takes {} bytes",
-                                       extent.begin, extent.end, dtype_name->get<std::string>(),
+                                       extent.begin, extent.end, SafetensorsName(dtype),
                                        shape.ToString(), num_bytes));
   if (extent.end > data.size())
     return Status(StatusCode::kDataLoss,
                   fmt::format("truncated: ends at byte {} of the data, the file holds {}",
                               extent.end, data.size()));
-  return StoredTensor{name, *dtype, shape, data.subspan(extent.begin, num_bytes)};
+  return StoredTensor{name, dtype, shape, data.subspan(extent.begin, num_bytes)};
 }
 
 // Tensors must tile the data: sorted by address each begins where the one before ends.

@@ -100,7 +100,15 @@ TEST(Safetensors, RefusesWhatTheFormatDoesNotAllow) {
   EXPECT_THAT(ErrorOf("{", 0), HasSubstr("not valid JSON"));
   EXPECT_THAT(ErrorOf(R"({"w": 3})", 0), HasSubstr("w: an object is needed"));
   EXPECT_THAT(ErrorOf(R"({"w": {"dtype": "F8_E4M3", "shape": [], "data_offsets": [0, 1]}})", 1),
-              HasSubstr("w: dtype \"F8_E4M3\" is not supported"));
+              HasSubstr("w: dtype: got \"F8_E4M3\", one of F32, F16, BF16, F64, I8"));
+  EXPECT_THAT(ErrorOf(R"({"w": {"dtype": 5, "shape": [], "data_offsets": [0, 1]}})", 1),
+              HasSubstr("w: dtype: got 5, one of F32"));
+  EXPECT_THAT(ErrorOf(R"({"w": {"dtype": "U8", "shape": 1, "data_offsets": [0, 1]}})", 1),
+              HasSubstr("w: shape: got 1, a list of whole numbers"));
+  EXPECT_THAT(ErrorOf(R"({"w": {"dtype": "U8", "shape": [1], "data_offsets": [0, -1]}})", 1),
+              HasSubstr("w: data_offsets: got [0,-1], two whole numbers"));
+  EXPECT_THAT(ErrorOf(R"({"w": {"dtype": "U8", "shape": [1]}})", 1),
+              HasSubstr("w: data_offsets: is missing"));
   EXPECT_THAT(ErrorOf(R"({"w": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]},
                           "w": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}})",
                       0),
