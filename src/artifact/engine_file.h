@@ -2,12 +2,12 @@
 // Engine files: one rank's tensors, packed as kernels read them. docs/engine-format.md is the
 // format's reference.
 //
-//   header 128 bytes | tensor table | padding | tensor 0 | padding | tensor 1 ...   tensors 64-byte
-//   aligned
+//   header 128 bytes | tensor table | padding | tensor 0 | padding | tensor 1 ...
 //
-// A tensor names its dtype, logical shape and layout; what the names mean is the business of ops/.
-// Checksums: XXH3-64 of header and table; of each tensor XXH3-64 over the little-endian XXH3-64 of
-// its consecutive chunks of kChecksumChunkBytes, so that threads can verify one tensor together.
+// Tensors are 64-byte aligned. A tensor names its dtype, logical shape and layout; what the names
+// mean is the business of ops/. Checksums: XXH3-64 of header and table; of each tensor XXH3-64 over
+// the little-endian XXH3-64 of its consecutive chunks of kChecksumChunkBytes, so that threads can
+// verify one tensor together.
 #pragma once
 
 #include <filesystem>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Safetensors files, read by mapping and written tensor by tensor.
 //
-//   u64 header_bytes | JSON {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
-//   ...} | data
+//   u64 header_bytes | JSON header | data
+//   header: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
 //
 // Format: https://huggingface.co/docs/safetensors. Numbers are little-endian, tensors dense and
 // row-major. Data may start at any address: read elements by memcpy.

@@ -10,9 +10,12 @@
 //
 // and before that (or with _use_new_zipfile_serialization=False) one after another:
 //
-//   pickle of the number 0x1950a86a20f9469cfc6c | pickle of 1001 | pickle of {'little_endian':
-//   True, ...} pickle of {name: tensor}; ids have a sixth member: None pickle of [keys of storages]
-//   | per key: i64 num_elements, then its bytes
+//   pickle of the number 0x1950a86a20f9469cfc6c
+//   pickle of 1001
+//   pickle of {'little_endian': True, ...}
+//   pickle of {name: tensor}; ids have a sixth member, None
+//   pickle of [keys of storages]
+//   per key: i64 num_elements, then its bytes
 //
 // Source: torch/serialization.py of torch 1.13 and 2.6. What is no dict of dense float or integer
 // tensors by name is refused by name, and nothing in the file is run (artifact/pickle.h).

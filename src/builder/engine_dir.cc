@@ -91,7 +91,8 @@ Status CheckTensor(const EngineTensor& tensor, const model::ModelConfig& config,
       fmt::format("{}: expected {}, found {}; {}", slot.name, expected, found, kRebuild));
 }
 
-// Binds each slot to its tensor; `data` is where the file's first tensor lies.
+// Compares each slot with its tensor and binds them. `data` is where the file's first tensor lies;
+// null compares only.
 Status BindAll(const EngineTable& table, const std::byte* data, model::Engine& engine) {
   std::map<std::string_view, const EngineTensor*> by_name;
   for (const EngineTensor& tensor : table.tensors) by_name.emplace(tensor.name, &tensor);
@@ -103,7 +104,8 @@ Status BindAll(const EngineTable& table, const std::byte* data, model::Engine& e
       continue;
     }
     RETURN_IF_ERROR(CheckTensor(*found->second, engine.config, slot));
-    model::Bind(engine.config, slot, data + (found->second->offset_bytes - table.data_offset));
+    if (data != nullptr)
+      model::Bind(engine.config, slot, data + (found->second->offset_bytes - table.data_offset));
   }
   if (!missing.empty())
     return InvalidArgument(fmt::format("Required but not provided tensors:{}", missing));

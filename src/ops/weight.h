@@ -6,9 +6,8 @@
 //   kRowMajor      [N][K]                     the checkpoint's own layout; read by ops/reference
 //   kPanel64       [N/64][K][64]              float32, float16
 //   kPanel64Vnni2  [N/64][K/2][4][16][2]      bfloat16: pairs of k for VDPBF16PS and AMX
-//   kPanel64Vnni4  [N/64][K/4][4][16][4]      int8, stored as element + 128: quads of k for
-//   VPDPBUSD,
-//                                             whose first operand is unsigned, and AMX
+//   kPanel64Vnni4  [N/64][K/4][4][16][4]      int8, stored as element + 128: quads of k for AMX and
+//                                             VPDPBUSD, whose first operand is unsigned
 // Panels of 64 rows, where spec/kernels.md 6.2 has 32 for int8: a linear's items, sums and epilogue
 // are then the same for every dtype.
 #pragma once
@@ -24,8 +23,8 @@ namespace inflight::ops {
 
 enum class WeightLayout : uint8_t { kRowMajor, kPanel64, kPanel64Vnni2, kPanel64Vnni4 };
 
-std::string_view WeightLayoutName(WeightLayout layout);  // "row_major", "panel64", "panel64_vnni2",
-                                                         // "panel64_vnni4": as in engine files
+// "row_major", "panel64", "panel64_vnni2", "panel64_vnni4": as in engine files.
+std::string_view WeightLayoutName(WeightLayout layout);
 std::optional<WeightLayout> WeightLayoutFromName(std::string_view name);
 
 // Bytes of a [out_features, in_features] weight of `dtype` in `layout`, padding included.
