@@ -43,8 +43,9 @@ struct AccuracyReport {
 inline constexpr int kMaxPiece = 512;
 
 // Opens the model in each form, float32 beside one other at a time, and feeds every text alone,
-// cut into pieces of at most kMaxPiece tokens that do not see each other. The same numbers on every
-// run of one machine. kInvalidArgument names a token that the model does not have;
+// cut into pieces of at most kMaxPiece tokens that do not see each other. Of `options`, dtype is
+// the int8 form's, and every form has the limits; quant_algo is not looked at. The same numbers on
+// every run of one machine. kInvalidArgument names a token that the model does not have;
 // kFailedPrecondition if the weights are quantised already.
 Result<AccuracyReport> MeasureAccuracy(const std::filesystem::path& dir, const OpenOptions& options,
                                        std::span<const ScoredText> texts, Device& device);
