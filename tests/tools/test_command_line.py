@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `inflight` binary from outside: help, option errors, documents, convert, build, inspect, run, tokenize."""
 
+import contextlib
 import json
 import os
 import pathlib
+import pty
+import re
 import subprocess
 
 import pytest
@@ -113,6 +116,23 @@ def test_any_of_several_end_ids_ends_the_text(engine, tmp_path):
         [ended] = generate(engine / "engine", [{"text_input": "Once upon a time", "max_tokens": 12, "end_id": end_id}], tmp_path)
         assert ended["finish_reason"] == "end_id"
         assert ended["output_ids"] == ids[: ids.index(ids[4])]
+
+
+def test_progress_is_a_bar_on_a_terminal_that_moves_with_the_answers(engine, tmp_path):
+    path = tmp_path / "requests.jsonl"
+    path.write_text("".join(json.dumps({"text_input": "Hello", "max_tokens": 1 + 8 * i}) + "\n" for i in range(20)))
+    terminal, end = pty.openpty()
+    command = [INFLIGHT, "run", engine / "engine", "--input", path, "--output", tmp_path / "results.jsonl"]
+    process = subprocess.Popen([*command, "--max-batch-size", "2"], stderr=end)
+    os.close(end)
+    shown = b""
+    with contextlib.suppress(OSError):  # the other end was closed
+        while chunk := os.read(terminal, 4096):
+            shown += chunk
+    os.close(terminal)
+    assert process.wait(60) == 0
+    percents = [int(p) for p in re.findall(rb"\rrun \[#* *\] +(\d+)% requests", shown)]
+    assert percents == sorted(set(percents)) and percents[-1] == 100 and len(percents) > 5
 
 
 def test_log_probs_under_greedy_are_true_and_sum_up(engine, tmp_path):

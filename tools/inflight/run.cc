@@ -136,9 +136,11 @@ class OrderedWriter {
     wake_.notify_all();
   }
 
-  void WaitForAll(size_t count) {
+  // Returns the number of answers once there are more than `num_seen`.
+  size_t WaitForAnswer(size_t num_seen) {
     std::unique_lock lock(mutex_);
-    wake_.wait(lock, [&] { return next_ == count; });
+    wake_.wait(lock, [&] { return next_ + ready_.size() > num_seen; });
+    return next_ + ready_.size();
   }
 
   size_t num_answered() const {
@@ -215,14 +217,15 @@ Status RunFile(const LocalModel& model, const Options& options) {
   const int64_t begin_ns = Clock::System().NowNs();
   {
     ProgressBar bar("run");
+    const auto show = [&](size_t num_answered) {
+      bar.Update(static_cast<double>(num_answered) / static_cast<double>(lines.size()), "requests");
+    };
     for (size_t i = 0; i < lines.size(); ++i) {
       writer.WaitForRoom(i);
       StartLine(model, defaults, lines[i], i, writer);
-      bar.Update(static_cast<double>(writer.num_answered()) / static_cast<double>(lines.size()),
-                 "requests");
+      show(writer.num_answered());
     }
-    writer.WaitForAll(lines.size());
-    bar.Update(1.0, "requests");
+    for (size_t n = 0; n < lines.size(); show(n)) n = writer.WaitForAnswer(n);
   }
   const double seconds = static_cast<double>(Clock::System().NowNs() - begin_ns) * 1e-9;
   logging::Info("requests answered",
