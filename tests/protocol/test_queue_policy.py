@@ -1,58 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time-outs of the LLM's queue as `default_queue_policy` sets them: the only slots are busy, a request waits behind them."""
+"""Time-outs of the LLM's queue as `default_queue_policy` sets them.
 
+What waits does so for others to start with it (`max_queue_delay_microseconds`), not for a machine that is busy: a lone
+request waits as long as the test likes, and as many as there are slots start at once.
+"""
+
+import concurrent.futures
 import contextlib
 import json
-import threading
+import re
+import time
 
 import pytest
 import requests
 import tritonclient.grpc as triton
 from live_server import DEMO, start_server
-from llm_client import Stream, events, tensors, wait_until_idle
+from llm_client import Stream, tensors, wait_until_idle
 from release_repositories import write_repository
 from tritonclient.utils import InferenceServerException
 
-NUM_SLOTS = 2
-LONG = 800  # tokens of the requests that hold the slots
-SHORT_US = 2_000  # what a request waits for a slot
+NUM_SLOTS = 4
+SHORT_US = 2_000  # what a request waits for others
 HOUR_US = 3_600_000_000
 EXPIRED = "Request timeout expired"
 
 
 @contextlib.contextmanager
 def serving(path, policy):
-    """A repository whose LLM has the policy, with two slots."""
+    """A repository whose LLM has the policy, and where requests wait an hour for each other."""
     repository = write_repository(
         path / "repository", 11, engine_dir=DEMO, tokenizer_dir=DEMO, decoupled_mode="True", exclude_input_in_output="True"
     )
     config = repository / "tensorrt_llm" / "config.pbtxt"
     text = config.read_text()
-    assert text.count("dynamic_batching {") == 1
-    config.write_text(text.replace("dynamic_batching {", f"dynamic_batching {{ default_queue_policy {{ {policy} }}"))
+    text, num_delays = re.subn(r"max_queue_delay_microseconds: \S+", f"max_queue_delay_microseconds: {HOUR_US}", text)
+    text, num_batchings = re.subn(r"dynamic_batching {", f"dynamic_batching {{ default_queue_policy {{ {policy} }}", text)
+    assert (num_delays, num_batchings) == (1, 1)
+    config.write_text(text)
     server = start_server(path, None, "--model-repository", repository, "--max-batch-size", str(NUM_SLOTS))
     try:
         yield server
     finally:
         status = server.stop()
     assert status == 0, server.log.read_text()[-4000:]
-
-
-@contextlib.contextmanager
-def busy_slots(server):
-    """All slots are taken by long requests; each of them has to come to its end."""
-    body = {"text_input": "Once upon a time", "max_tokens": LONG, "end_id": -1, "stream": True}
-    address = f"http://{server.http}/v2/models/ensemble/generate_stream"
-    with contextlib.ExitStack() as stack:
-        streams = [
-            events(stack.enter_context(requests.post(address, json=body, stream=True, timeout=120))) for _ in range(NUM_SLOTS)
-        ]
-        firsts = [next(stream) for stream in streams]
-        yield
-        for first, stream in zip(firsts, streams, strict=True):
-            chunks = [first, *stream]
-            assert not any("error" in chunk for chunk in chunks)
-            assert len(chunks) == LONG
 
 
 def infer(server, model, **parameters):
@@ -73,6 +63,18 @@ def rejected(server):
     return next(float(line.removeprefix(sample)) for line in page.splitlines() if line.startswith(sample))
 
 
+@contextlib.contextmanager
+def waiting(server, **parameters):
+    """A request that waits in the block; after it, others join it, and all are answered."""
+    with concurrent.futures.ThreadPoolExecutor(NUM_SLOTS) as pool:
+        answers = [pool.submit(infer, server, "ensemble", **parameters)]
+        yield
+        assert not answers[0].done()
+        answers += [pool.submit(infer, server, "ensemble") for _ in range(NUM_SLOTS - 1)]
+        assert [answer.result(timeout=120)[0] for answer in answers] == [200] * NUM_SLOTS
+    wait_until_idle(server)
+
+
 @pytest.fixture(scope="module")
 def overriding(tmp_path_factory):
     policy = f"default_timeout_microseconds: {HOUR_US} allow_timeout_override: true"
@@ -81,24 +83,19 @@ def overriding(tmp_path_factory):
 
 
 def test_a_request_with_a_shorter_timeout_is_unavailable_and_the_others_finish(overriding):
-    answers, before = [], rejected(overriding)
-    with busy_slots(overriding):
-        patient = threading.Thread(target=lambda: answers.append(infer(overriding, "ensemble")))
-        patient.start()
+    before = rejected(overriding)
+    with waiting(overriding):
         status, body = infer(overriding, "ensemble", timeout=SHORT_US)
         assert (status, body) == (503, {"error": f"in ensemble 'ensemble', {EXPIRED}"})
         assert infer(overriding, "tensorrt_llm_bls", timeout=SHORT_US) == (503, {"error": EXPIRED})
         assert rejected(overriding) == before + 2
-    patient.join(timeout=120)
-    assert [status for status, _ in answers] == [200]
-    wait_until_idle(overriding)
 
 
 def test_grpc_says_the_same(overriding):
     if overriding.grpc is None:
         pytest.skip("built without gRPC")
     inputs = tensors(text_input="The fox", max_tokens=3)
-    with busy_slots(overriding), triton.InferenceServerClient(overriding.grpc) as client:
+    with triton.InferenceServerClient(overriding.grpc) as client:
         with pytest.raises(InferenceServerException) as error:
             client.infer("tensorrt_llm_bls", inputs, timeout=SHORT_US)
         assert (error.value.status(), error.value.message()) == ("StatusCode.UNAVAILABLE", EXPIRED)
@@ -109,21 +106,18 @@ def test_grpc_says_the_same(overriding):
 
 
 def test_a_timeout_of_zero_is_none(overriding):
-    assert infer(overriding, "ensemble", timeout=0)[0] == 200
+    with waiting(overriding, timeout=0):
+        time.sleep(10 * SHORT_US * 1e-6)
 
 
 def test_without_the_policys_leave_a_request_waits(tmp_path):
-    with serving(tmp_path, f"default_timeout_microseconds: {HOUR_US}") as server:
-        answers = []
-        with busy_slots(server):
-            waiting = threading.Thread(target=lambda: answers.append(infer(server, "ensemble", timeout=SHORT_US)))
-            waiting.start()
-        waiting.join(timeout=120)
-        assert [status for status, _ in answers] == [200]
+    policy = f"default_timeout_microseconds: {HOUR_US}"
+    with serving(tmp_path, policy) as server, waiting(server, timeout=SHORT_US):
+        time.sleep(10 * SHORT_US * 1e-6)
 
 
 def test_the_default_holds_for_requests_that_say_nothing(tmp_path):
-    with serving(tmp_path, f"default_timeout_microseconds: {SHORT_US * 50}") as server, busy_slots(server):
+    with serving(tmp_path, f"default_timeout_microseconds: {SHORT_US}") as server:
         assert infer(server, "tensorrt_llm_bls") == (503, {"error": EXPIRED})
         body = {"text_input": "The fox", "max_tokens": 3}
         answer = requests.post(f"http://{server.http}/v2/models/tensorrt_llm_bls/generate", data=json.dumps(body), timeout=120)
