@@ -62,7 +62,8 @@ TEST_F(HubCacheTest, TheCacheIsWhereTheHubsLibraryLooks) {
     EXPECT_EQ(Found("org/tiny-1.0"), snapshot);
   }
   variables_["HF_HUB_CACHE"] = "~/c";
-  EXPECT_EQ(Found("org/tiny-1.0@main"), AddModel(dir() / "h/c"));
+  const auto snapshot = AddModel(dir() / "h/c");
+  EXPECT_EQ(Found("org/tiny-1.0@main"), snapshot);
 }
 
 TEST_F(HubCacheTest, RevisionsAreBranchesTagsAndCommits) {
