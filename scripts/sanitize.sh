@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 preset=$1
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 suppressions=$PWD/tests/tsan.supp"
-export INFLIGHT_SIMULATION_ARRIVALS=100000
+export INFLIGHT_SIMULATION_ARRIVALS=100000 INFLIGHT_GOLDEN_MODELS="gpt2_untied llama_gqa4 llama_odd_width"
 export PYTEST_ADDOPTS="-m 'not arithmetic'"
 cmake --preset "$preset"
 cmake --build --preset "$preset"
