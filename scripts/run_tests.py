@@ -46,11 +46,12 @@ def run_gtest(binary: pathlib.Path) -> tuple[int, int]:
     return total - failed, failed
 
 
-def run_pytest(bin_dir: pathlib.Path) -> tuple[int, int]:
-    """Passed and failed Python tests, run against the binaries of `bin_dir`."""
+def run_pytest(build: pathlib.Path) -> tuple[int, int]:
+    """Passed and failed Python tests, run against the binaries of a build."""
     python = ROOT / ".venv/bin/python"
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
-        env = dict(os.environ, INFLIGHT_BIN_DIR=str(bin_dir))
+        has_grpc = "INFLIGHT_GRPC:BOOL=ON" in (build / "CMakeCache.txt").read_text()  # else tests of gRPC are skipped
+        env = dict(os.environ, INFLIGHT_BIN_DIR=str(build / "bin"), INFLIGHT_BUILD_HAS_GRPC=str(int(has_grpc)))
         code = subprocess.run(
             [python, "-m", "pytest", "-q", *TWO_FILES_AT_ONCE, "--durations=5", f"--junitxml={report.name}", ROOT / "tests"],
             cwd=ROOT, env=env, check=False,
@@ -74,7 +75,7 @@ def main() -> int:
             counts = run_gtest(binary)
             passed, failed = passed + counts[0], failed + counts[1]
     if "python" in suites:
-        counts = run_pytest(build / "bin")
+        counts = run_pytest(build)
         passed, failed = passed + counts[0], failed + counts[1]
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or not passed else 0

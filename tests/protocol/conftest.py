@@ -9,7 +9,7 @@ import tritonclient.grpc as triton
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
-from live_server import start_server
+from live_server import require_grpc, start_server
 
 
 @pytest.fixture(scope="session")
@@ -23,8 +23,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def needs_grpc(server):
-    if server.grpc is None:
-        pytest.skip("built without gRPC")
+    require_grpc(server)
 
 
 @pytest.fixture

@@ -163,11 +163,17 @@ def test_crowd_is_undisturbed_by_cancels_and_disconnects(server, clients, texts_
 
 def test_requests_beside_a_crowd_of_broken_ones(server, clients, texts_alone):
     """Bad requests and garbage end alone; the good ones between them keep their texts."""
-    if server.grpc is None:
-        pytest.skip("built without gRPC")
     done = threading.Event()
 
-    def misbehave():
+    def misbehave_by_http():
+        rng = random.Random(SEED)
+        while not done.is_set():
+            garbage = rng.randbytes(rng.randint(1, 200))
+            body = rng.choice([garbage, b'{"text_input": 1}', b'{"text_input": "x", "max_tokens": -1}'])
+            answer = requests.post(f"http://{server.http}/v2/models/ensemble/generate", data=body, timeout=30)
+            assert answer.status_code >= 400 and answer.json()["error"]
+
+    def misbehave_by_grpc():
         with grpc.insecure_channel(server.grpc) as channel:
             call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
             rng = random.Random(SEED)
@@ -176,7 +182,8 @@ def test_requests_beside_a_crowd_of_broken_ones(server, clients, texts_alone):
                     call(rng.randbytes(rng.randint(1, 200)), timeout=30)
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        bad = [pool.submit(misbehave) for _ in range(2)]
+        by_second = misbehave_by_http if server.grpc is None else misbehave_by_grpc
+        bad = [pool.submit(misbehave_by_http), pool.submit(by_second)]
         try:
             got = run_crowd(server, clients[:16])
         finally:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as triton
-from live_server import DEMO, start_server
+from live_server import DEMO, require_grpc, start_server
 from llm_client import Stream, events, kv_blocks, text_of
 from release_repositories import LLM_OUTPUTS, RELEASES, TEXT_OUTPUTS, names, write_repository
 from tokenizers import Tokenizer
@@ -238,8 +238,7 @@ def test_bls_checks_requests_in_upstreams_words(bls):
 
 
 def test_bls_ends_a_stream_apart(bls):
-    if bls.grpc is None:
-        pytest.skip("built without gRPC")
+    require_grpc(bls)
     with triton.InferenceServerClient(bls.grpc) as client, Stream(client) as stream:
         inputs = typed_inputs(client, "tensorrt_llm_bls", **question(stream=True))
         stream.send("b-1", inputs, model="tensorrt_llm_bls", enable_empty_final_response=True)

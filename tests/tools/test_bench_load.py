@@ -17,7 +17,7 @@ import requests
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/protocol"))
 
-from live_server import start_server  # noqa: E402
+from live_server import require_grpc, start_server  # noqa: E402
 
 INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
 
@@ -45,8 +45,8 @@ def counted(server, model):
 @pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm"])
 @pytest.mark.parametrize("protocol", ["generate-stream", "generate", "infer", "grpc"])
 def test_every_request_is_answered_with_all_its_tokens(server, protocol, model):
-    if protocol == "grpc" and server.grpc is None:
-        pytest.skip("built without gRPC")
+    if protocol == "grpc":
+        require_grpc(server)
     before = counted(server, model)
     report, _ = load(server.grpc if protocol == "grpc" else server.http, "--protocol", protocol, "--model", model,
                      "--num-requests", 12, "--num-warmup", 3, "--concurrency", 4, "--input-len", 9, "--output-len", 11)
