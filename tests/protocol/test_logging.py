@@ -10,7 +10,7 @@ import pytest
 import requests
 import tritonclient.grpc as triton
 from google.protobuf import json_format
-from live_server import DEMO, start_server
+from live_server import DEMO, require_grpc, start_server
 from llm_client import wait_until
 from tritonclient.grpc import service_pb2
 
@@ -139,13 +139,24 @@ def test_format_changes_the_head_of_a_line(server):
     assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \w \d+ \{", records(server)[before])
 
 
+def test_flags_of_serve_are_the_first_settings(tmp_path):
+    flags = ("--log-info=false", "--log-warning=false", "--log-error=false", "--log-verbose=2", "--log-format=ISO8601")
+    started = start_server(tmp_path, DEMO, *flags)
+    assert settings(started) == FRESH | {
+        "log_info": False, "log_warning": False, "log_error": False, "log_verbose_level": 2, "log_format": "ISO8601",
+    }  # fmt: skip
+    generate(started)
+    assert started.stop() == 0
+    lines = started.log.read_text().splitlines()
+    assert lines and all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ D ", line) for line in lines), lines[:3]
+
+
 # --- gRPC ---
 
 
 @pytest.fixture
 def client(server):
-    if server.grpc is None:
-        pytest.skip("built without gRPC")
+    require_grpc(server)
     with triton.InferenceServerClient(server.grpc) as c:
         yield c
 

@@ -135,12 +135,11 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   }
   if (options.server.model_dirs.empty() && options.server.model_repositories.empty())
     return UsageError(kUsage, "a model directory or --model-repository is needed");
-  if (options.log_verbose > 0)
-    logging::SetVerboseLevel(static_cast<uint32_t>(options.log_verbose));
-  else if (!options.log_warning)
-    logging::SetLevel(logging::Level::kError);
-  else if (!options.log_info)
-    logging::SetLevel(logging::Level::kWarning);
+  logging::SetVerboseLevel(static_cast<uint32_t>(options.log_verbose));
+  logging::SetEnabled(logging::Level::kInfo, options.log_info);
+  logging::SetEnabled(logging::Level::kWarning, options.log_warning);
+  logging::SetEnabled(logging::Level::kError, options.log_error);
+  if (const auto format = logging::FindFormat(options.log_format)) logging::SetFormat(*format);
   return Serve(options);
 }
 

@@ -199,8 +199,11 @@ void AddOperation(Schema& schema) {
       "log_info", [](ServeOptions& o) -> auto& { return o.log_info; }, "Log information.");
   schema.Add(
       "log_warning", [](ServeOptions& o) -> auto& { return o.log_warning; }, "Log warnings.");
-  schema.Refuse("log_error", "errors are always logged", "true");
-  schema.Refuse("log_format", "only the default format is built", "default");
+  schema.Add(
+      "log_error", [](ServeOptions& o) -> auto& { return o.log_error; }, "Log errors.");
+  schema.Add(
+      "log_format", [](ServeOptions& o) -> auto& { return o.log_format; },
+      "Lines as of glog, or with a time as of ISO 8601.", config::OneOf({"default", "ISO8601"}));
   schema.Refuse("log_file", "the log goes to standard error");
   schema.Add(
       "port_file", [](ServeOptions& o) -> auto& { return o.port_file; },

@@ -39,6 +39,8 @@ struct ServeOptions {
   int log_verbose = 0;
   bool log_info = true;
   bool log_warning = true;
+  bool log_error = true;
+  std::string log_format = "default";
   std::string
       port_file;  // written when ready: the ports in use, for callers that asked for any free one
 };
