@@ -34,8 +34,8 @@ struct MachineLimits {
 // Takes about two seconds, and 1 GiB of memory while it runs.
 MachineLimits MeasureLimits(CpuPool& pool);
 
-// Read bandwidth alone, by all threads: the probe before and after a measurement that tells whether
-// the machine was quiet.
+// Read bandwidth alone, by all threads: the probe before and after a measurement, which is set
+// against their mean.
 double MeasureReadBytesPerS(CpuPool& pool);
 
 }  // namespace inflight::bench

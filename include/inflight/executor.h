@@ -83,7 +83,9 @@ struct ExecutorStats {
   // What this executor holds of each kind of memory: weights, workspace and KV blocks. Constant.
   int64_t cpu_memory_bytes = 0, gpu_memory_bytes = 0, pinned_memory_bytes = 0;
   int64_t last_step_ns = 0;  // duration of the last step
-  int64_t last_host_ns = 0;  // of it: host work outside Launch and waiting
+  // Host work outside Launch and waiting, waking the stream threads included: known only once they
+  // are awake, so records of TakeIterationStats do not have it.
+  int64_t last_host_ns = 0;
   int64_t heartbeat_ns = 0;  // monotonic time of the step loop's last turn (also when idle)
 };
 

@@ -48,7 +48,7 @@ struct BackendInfo {
   int max_input_len = 0;
   int vocab_size = 0;
   std::vector<KvGroup> kv_groups;
-  // Held while the backend lives: weights, workspace, KV blocks.
+  // Held while the backend lives: all that its memory plan lists.
   int64_t cpu_memory_bytes = 0, gpu_memory_bytes = 0, pinned_memory_bytes = 0;
 };
 

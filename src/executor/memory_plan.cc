@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "decoding/sampler.h"
 #include "executor/kv_storage.h"
@@ -50,19 +51,11 @@ Status CheckOptions(const ExecutorOptions& options) {
   return Status::Ok();
 }
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// Blocks for the KV tokens that `left` bytes and the options allow (spec/engine.md 5.7).
-int64_t NumBlocks(uint64_t left, const ExecutorOptions& options, MemoryPlan& plan) {
+// KV tokens that the fraction of `left` bytes holds (spec/engine.md 5.7).
+int64_t TokensIn(uint64_t left, double fraction, const MemoryPlan& plan) {
   const uint64_t bytes_per_token = plan.kv_bytes_per_block / static_cast<uint64_t>(plan.block_size);
-  auto tokens =
-      static_cast<int64_t>(options.kv_cache_free_memory_fraction * static_cast<double>(left)) /
-      static_cast<int64_t>(bytes_per_token);
-  plan.max_kv_tokens_exceed_memory = options.max_kv_tokens && *options.max_kv_tokens > tokens;
-  if (options.max_kv_tokens) tokens = std::min(tokens, *options.max_kv_tokens);
-  return std::min({CeilDiv(tokens, plan.block_size),
-                   static_cast<int64_t>(left / plan.kv_bytes_per_block),
-                   int64_t{plan.max_batch_size} * plan.max_blocks_per_seq()});
+  return static_cast<int64_t>(fraction * static_cast<double>(left)) /
+         static_cast<int64_t>(bytes_per_token);
 }
 
 }  // namespace
@@ -112,7 +105,12 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   const uint64_t needed = plan.workspace_bytes + plan.step_input_bytes + plan.sampler_bytes +
                           (weights_are_taken ? 0 : weight_bytes);
   const uint64_t left = free_bytes > needed ? free_bytes - needed : 0;
-  plan.num_blocks = NumBlocks(left, options, plan);
+  const int64_t tokens_by_memory = TokensIn(left, options.kv_cache_free_memory_fraction, plan);
+  const int64_t tokens = std::min(tokens_by_memory, options.max_kv_tokens.value_or(INT64_MAX));
+  plan.max_kv_tokens_exceed_memory = options.max_kv_tokens.value_or(0) > tokens_by_memory;
+  plan.num_blocks = std::min({kv_cache::BlocksFor(tokens, plan.block_size),
+                              static_cast<int64_t>(left / plan.kv_bytes_per_block),
+                              int64_t{plan.max_batch_size} * plan.max_blocks_per_seq()});
   if (plan.num_blocks < 1)
     return ResourceExhausted(fmt::format(
         "KV cache: not one block of {} tokens ({}) fits into {:.3g} of the {} left after weights "

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "inflight/executor.h"
+#include "kv_cache/kv_cache.h"
 #include "model/engine.h"
 
 namespace inflight::executor {
@@ -30,7 +31,7 @@ struct MemoryPlan {
   }
   int64_t kv_tokens() const { return num_blocks * block_size; }
   int64_t full_length_sequences() const { return kv_tokens() / max_seq_len; }
-  int max_blocks_per_seq() const { return (max_seq_len + block_size - 1) / block_size; }
+  int max_blocks_per_seq() const { return kv_cache::BlocksFor(max_seq_len, block_size); }
   bool max_kv_tokens_exceed_memory = false;
   std::string ToString() const;  // a line per part, for people
 };

@@ -30,7 +30,8 @@ struct GroupConfig {
 };
 
 // Blocks that hold as many tokens.
-constexpr int BlocksFor(int num_tokens, int block_size) {
+template <typename Count>
+constexpr Count BlocksFor(Count num_tokens, int block_size) {
   return (num_tokens + block_size - 1) / block_size;
 }
 

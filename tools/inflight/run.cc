@@ -122,7 +122,7 @@ class OrderedWriter {
   // Waits until line `index` may be started.
   void WaitForRoom(size_t index) {
     std::unique_lock lock(mutex_);
-    wake_.wait(lock, [&] { return index < next_ + ready_.size() + max_under_way_; });
+    wake_.wait(lock, [&] { return index < NumAnswered() + max_under_way_; });
   }
 
   void Write(size_t index, const json& line, size_t num_tokens = 0) {
@@ -139,13 +139,13 @@ class OrderedWriter {
   // Returns the number of answers once there are more than `num_seen`.
   size_t WaitForAnswer(size_t num_seen) {
     std::unique_lock lock(mutex_);
-    wake_.wait(lock, [&] { return next_ + ready_.size() > num_seen; });
-    return next_ + ready_.size();
+    wake_.wait(lock, [&] { return NumAnswered() > num_seen; });
+    return NumAnswered();
   }
 
   size_t num_answered() const {
     const std::lock_guard lock(mutex_);
-    return next_ + ready_.size();
+    return NumAnswered();
   }
 
   size_t num_tokens() const {  // of all answers
@@ -154,6 +154,8 @@ class OrderedWriter {
   }
 
  private:
+  size_t NumAnswered() const { return next_ + ready_.size(); }  // under mutex_
+
   std::ostream& out_;
   const size_t max_under_way_;
   mutable std::mutex mutex_;
