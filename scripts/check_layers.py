@@ -36,7 +36,8 @@ ARROWS = {
     "protocol": ["serving", "config", "proto"],
 }
 # The one file that joins the backends behind ops/backend.h.
-EXCEPTIONS = {("src/ops/backend.cc", "ops/reference"), ("src/ops/backend.cc", "ops/cpu")}
+EXCEPTIONS = {("src/ops/backend.cc", "ops/reference"), ("src/ops/backend.cc", "ops/cpu"),
+              ("src/ops/backend.cc", "ops/cuda")}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 
 

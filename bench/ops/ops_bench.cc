@@ -207,7 +207,7 @@ Status Bench::Run() {
     return InvalidArgument("--dtype: got " + options_.dtype +
                            ", needed float32, float16 or bfloat16");
   dtype_ = *dtype;
-  ASSIGN_OR_RETURN(const OpTable table, FindOps(DeviceKind::kCpu,
+  ASSIGN_OR_RETURN(const OpTable table, FindOps(device_,
                                                 {.weight_dtype = dtype_,
                                                  .kv_dtype = dtype_,
                                                  .head_dim = 64,

@@ -27,11 +27,7 @@ class SequenceModel {
     ASSIGN_OR_RETURN(out->engine_, Open(dir, device, options));
     const model::ModelConfig& config = out->engine_->config;
     ASSIGN_OR_RETURN(const ops::OpTable table,
-                     ops::FindOps(device.kind(), {.weight_dtype = model::LinearDType(config),
-                                                  .kv_dtype = config.dtype,
-                                                  .head_dim = config.head_dim,
-                                                  .num_heads = config.num_heads,
-                                                  .num_kv_heads = config.num_kv_heads}));
+                     ops::FindOps(device, model::KernelShape(config)));
     out->ops_ = table.name;
     ASSIGN_OR_RETURN(out->decoder_,
                      model::Decoder::Create(out->engine_, table, device, kChunk, kChunk));

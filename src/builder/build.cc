@@ -25,7 +25,7 @@ using model::WeightSlot;
 
 // Holds one packed tensor at a time, so that building needs no second copy of the model.
 Status WriteEngineFile(const WeightSource& source, const std::filesystem::path& path,
-                       Device& device, const Progress& progress) {
+                       DeviceKind target, Device& host, const Progress& progress) {
   const model::ModelConfig& config = source.config;
   model::DecoderWeights unused;
   const std::vector<WeightSlot> slots = model::WeightSlots(config, unused);
@@ -36,19 +36,20 @@ Status WriteEngineFile(const WeightSource& source, const std::filesystem::path& 
     tensors.push_back({.name = slot.name,
                        .dtype = StoredDType(config, slot),
                        .shape = slot.shape,
-                       .layout = std::string(ops::WeightLayoutName(StoredLayout(config, slot))),
-                       .num_bytes = StoredBytes(config, slot)});
+                       .layout = std::string(ops::WeightLayoutName(StoredLayout(config, slot, target))),
+                       .num_bytes = StoredBytes(config, slot, target)});
     largest = std::max(largest, tensors.back().num_bytes);
     total += tensors.back().num_bytes;
   }
   const std::vector<artifact::EngineTensor> sizes = tensors;
   ASSIGN_OR_RETURN(auto writer,
-                   artifact::EngineFileWriter::Create(path, "cpu", std::move(tensors)));
-  ASSIGN_OR_RETURN(const Buffer packed, Buffer::Allocate(device, "packed tensor", largest));
+                   artifact::EngineFileWriter::Create(path, std::string(TargetName(target)),
+                                                       std::move(tensors)));
+  ASSIGN_OR_RETURN(const Buffer packed, Buffer::Allocate(host, "packed tensor", largest));
   uint64_t done = 0;
   for (size_t i = 0; i < slots.size(); ++i) {
     if (progress) progress(static_cast<double>(done) / static_cast<double>(total), slots[i].name);
-    PackSlot(source, slots[i], device.cpu_pool(), packed.data());
+    PackSlot(source, slots[i], target, host.cpu_pool(), packed.data());
     RETURN_IF_ERROR(writer.Write(i, {packed.data(), sizes[i].num_bytes}));
     done += sizes[i].num_bytes;
   }
@@ -86,7 +87,8 @@ Status Build(const BuildOptions& options, const Progress& progress) {
   if (options.dry_run) return Status::Ok();
   RETURN_IF_ERROR(artifact::CreateDirectory(options.output_dir));
   RETURN_IF_ERROR(
-      WriteEngineFile(*source, options.output_dir / artifact::kEngineFile, *device, progress));
+      WriteEngineFile(*source, options.output_dir / artifact::kEngineFile, options.target, *device,
+                      progress));
   RETURN_IF_ERROR(
       options.tokenizer_dir.empty()
           ? CopyModelFiles(options.checkpoint_dir, options.output_dir)
@@ -118,7 +120,7 @@ Result<std::shared_ptr<const model::Engine>> Open(const std::filesystem::path& d
   return MakeEngine(
       {.config = source->config, .limits = limits, .tokenizer_dir = TokenizerDir(dir)}, device,
       [&](const WeightSlot& slot, std::byte* target) {
-        PackSlot(*source, slot, device.cpu_pool(), target);
+        PackSlot(*source, slot, device.kind(), device.cpu_pool(), target);
       },
       progress);
 }
@@ -133,7 +135,7 @@ Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions
   return Description{.kind = kind,
                      .config = source->config,
                      .limits = limits,
-                     .weight_bytes = EngineBytes(source->config)};
+                     .weight_bytes = EngineBytes(source->config, options.target)};
 }
 
 }  // namespace inflight::builder

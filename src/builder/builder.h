@@ -51,6 +51,7 @@ struct BuildOptions {
   std::filesystem::path tokenizer_dir;  // of the tokenizer's files; empty = checkpoint_dir
   std::optional<int> tp_size;           // that the checkpoint is expected to have
   std::optional<int> pp_size;           // the same
+  DeviceKind target = DeviceKind::kCpu;  // whose kernels will read the engine
   bool dry_run = false;                 // check, write nothing
 };
 Status Build(const BuildOptions& options, const Progress& progress = {});
@@ -60,6 +61,7 @@ struct OpenOptions {
       dtype;  // other than stored: only from a checkpoint or Hugging Face directory
   std::optional<model::QuantAlgo> quant_algo;  // likewise
   std::optional<model::EngineLimits> limits;   // only from a checkpoint or Hugging Face directory
+  DeviceKind target = DeviceKind::kCpu;        // of Describe: Open goes by its device
 };
 Result<std::shared_ptr<const model::Engine>> Open(const std::filesystem::path& dir, Device& device,
                                                   const OpenOptions& options = {},

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "artifact/checkpoint.h"
 #include "artifact/engine_load.h"
@@ -77,14 +78,15 @@ Status CheckOptions(const std::filesystem::path& dir, const model::ModelConfig& 
 }
 
 Status CheckTensor(const EngineTensor& tensor, const model::ModelConfig& config,
-                   const WeightSlot& slot) {
+                   const WeightSlot& slot, DeviceKind device) {
   const auto describe = [](DType dtype, const Shape& shape, std::string_view layout,
                            uint64_t bytes) {
     return fmt::format("{} {} {} of {} bytes", DTypeName(dtype), shape.ToString(), layout, bytes);
   };
   const std::string expected =
       describe(StoredDType(config, slot), slot.shape,
-               ops::WeightLayoutName(StoredLayout(config, slot)), StoredBytes(config, slot));
+               ops::WeightLayoutName(StoredLayout(config, slot, device)),
+               StoredBytes(config, slot, device));
   const std::string found = describe(tensor.dtype, tensor.shape, tensor.layout, tensor.num_bytes);
   if (found == expected) return Status::Ok();
   return InvalidArgument(
@@ -93,7 +95,8 @@ Status CheckTensor(const EngineTensor& tensor, const model::ModelConfig& config,
 
 // Compares each slot with its tensor and binds them. `data` is where the file's first tensor lies;
 // null compares only.
-Status BindAll(const EngineTable& table, const std::byte* data, model::Engine& engine) {
+Status BindAll(const EngineTable& table, DeviceKind device, const std::byte* data,
+               model::Engine& engine) {
   std::map<std::string_view, const EngineTensor*> by_name;
   for (const EngineTensor& tensor : table.tensors) by_name.emplace(tensor.name, &tensor);
   std::set<std::string> missing;
@@ -103,9 +106,9 @@ Status BindAll(const EngineTable& table, const std::byte* data, model::Engine& e
       missing.insert(slot.name);
       continue;
     }
-    RETURN_IF_ERROR(CheckTensor(*found->second, engine.config, slot));
+    RETURN_IF_ERROR(CheckTensor(*found->second, engine.config, slot, device));
     if (data != nullptr)
-      model::Bind(engine.config, slot, data + (found->second->offset_bytes - table.data_offset));
+      model::Bind(engine.config, slot, device, data + (found->second->offset_bytes - table.data_offset));
   }
   if (!missing.empty())
     return InvalidArgument(fmt::format("Required but not provided tensors:{}", missing));
@@ -113,11 +116,12 @@ Status BindAll(const EngineTable& table, const std::byte* data, model::Engine& e
   return Status::Ok();
 }
 
-Result<EngineTable> ReadTable(const std::filesystem::path& path) {
+Result<EngineTable> ReadTable(const std::filesystem::path& path, DeviceKind device) {
   ASSIGN_OR_RETURN(EngineTable table, artifact::ReadEngineTable(path));
-  if (table.target != "cpu")
-    return FailedPrecondition(fmt::format("{}: built for target '{}', this program runs 'cpu'; {}",
-                                          path.string(), table.target, kRebuild));
+  if (table.target != TargetName(device))
+    return FailedPrecondition(fmt::format(
+        "{}: built for target '{}', the device is '{}'; {} --target {}", path.string(),
+        table.target, TargetName(device), kRebuild, TargetName(device)));
   return table;
 }
 
@@ -143,7 +147,15 @@ Result<const std::byte*> ReadData(const std::filesystem::path& path, const Engin
   const auto report = [&](double fraction) {
     if (progress) progress(fraction, "loading weights");
   };
-  RETURN_IF_ERROR(artifact::LoadEngineData(path, table, buffer.data(), device.cpu_pool(), report));
+  if (device.kind() == DeviceKind::kCpu) {
+    RETURN_IF_ERROR(
+        artifact::LoadEngineData(path, table, buffer.data(), device.cpu_pool(), report));
+  } else {
+    std::vector<std::byte> staging(buffer.size());
+    RETURN_IF_ERROR(
+        artifact::LoadEngineData(path, table, staging.data(), device.cpu_pool(), report));
+    RETURN_IF_ERROR(device.Copy(buffer.data(), staging.data(), staging.size()));
+  }
   const std::byte* data = buffer.data();
   engine.buffers.push_back(std::move(buffer));
   return data;
@@ -151,13 +163,17 @@ Result<const std::byte*> ReadData(const std::filesystem::path& path, const Engin
 
 }  // namespace
 
+std::string_view TargetName(DeviceKind device) {
+  return device == DeviceKind::kCpu ? "cpu" : "cuda";
+}
+
 Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::path& dir,
                                                         Device& device, const OpenOptions& options,
                                                         const Progress& progress) {
   ASSIGN_OR_RETURN(const EngineConfig config, ReadConfig(dir));
   RETURN_IF_ERROR(CheckOptions(dir, config.model, options));
   const std::filesystem::path path = dir / artifact::kEngineFile;
-  ASSIGN_OR_RETURN(const EngineTable table, ReadTable(path));
+  ASSIGN_OR_RETURN(const EngineTable table, ReadTable(path, device.kind()));
 
   auto engine = std::make_shared<model::Engine>();
   engine->config = config.model;
@@ -165,12 +181,14 @@ Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::p
   engine->weight_bytes = table.file_bytes - table.data_offset;
   engine->tokenizer_dir = TokenizerDir(dir);
   // The table is compared with the configuration before any data is read.
-  if (const Status bound = BindAll(table, nullptr, *engine); !bound.ok())
+  if (const Status bound = BindAll(table, device.kind(), nullptr, *engine); !bound.ok())
     return bound.WithPrefix(path.string());
-  ASSIGN_OR_RETURN(const std::byte* data, engine->weight_bytes <= kMaxMappedBytes
+  const bool is_mapped =
+      device.kind() == DeviceKind::kCpu && engine->weight_bytes <= kMaxMappedBytes;
+  ASSIGN_OR_RETURN(const std::byte* data, is_mapped
                                               ? MapData(path, table, device, *engine)
                                               : ReadData(path, table, device, progress, *engine));
-  RETURN_IF_ERROR(BindAll(table, data, *engine));
+  RETURN_IF_ERROR(BindAll(table, device.kind(), data, *engine));
   if (progress) progress(1.0, "ready");
   return std::shared_ptr<const model::Engine>(std::move(engine));
 }
@@ -178,7 +196,7 @@ Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::p
 Result<Description> DescribeEngine(const std::filesystem::path& dir, const OpenOptions& options) {
   ASSIGN_OR_RETURN(EngineConfig config, ReadConfig(dir));
   RETURN_IF_ERROR(CheckOptions(dir, config.model, options));
-  ASSIGN_OR_RETURN(const EngineTable table, ReadTable(dir / artifact::kEngineFile));
+  ASSIGN_OR_RETURN(const EngineTable table, artifact::ReadEngineTable(dir / artifact::kEngineFile));
   return Description{.kind = SourceKind::kEngine,
                      .config = std::move(config.model),
                      .limits = config.limits,

@@ -17,14 +17,17 @@ struct EngineHead {
 };
 
 // An engine whose weights lie in one new buffer, slot after slot. `fill(slot, target)` writes one;
-// called in order on the calling thread.
+// called in order on the calling thread, into host memory.
 using FillSlot = std::function<void(const model::WeightSlot& slot, std::byte* target)>;
 Result<std::shared_ptr<const model::Engine>> MakeEngine(EngineHead head, Device& device,
                                                         const FillSlot& fill,
                                                         const Progress& progress);
 
 // Bytes of a model's weights as MakeEngine lays them out.
-uint64_t EngineBytes(const model::ModelConfig& config);
+uint64_t EngineBytes(const model::ModelConfig& config, DeviceKind device);
+
+// "cpu" or "cuda": what an engine file says of the device whose layouts it has.
+std::string_view TargetName(DeviceKind device);
 
 // An engine directory, mapped if small and read into 2 MiB pages if large; checksums are compared
 // in both cases. docs/engine-format.md has the measurements behind it.

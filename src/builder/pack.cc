@@ -39,15 +39,17 @@ void PackVector(const WeightSource& source, const WeightSlot& slot, std::byte* t
 
 }  // namespace
 
-void PackMatrix(const model::ModelConfig& config, const WeightSlot& slot, const FillRows& fill,
-                CpuPool& pool, std::byte* target) {
+void PackMatrix(const model::ModelConfig& config, const WeightSlot& slot, DeviceKind device,
+                const FillRows& fill, CpuPool& pool, std::byte* target) {
   const DType dtype = StoredDType(config, slot);
-  const ops::WeightLayout layout = StoredLayout(config, slot);
+  const ops::WeightLayout layout = StoredLayout(config, slot, device);
   const int64_t width = slot.shape[1];
   const size_t panel_bytes = ops::WeightBytes(dtype, layout, kPanelRows, width);
   pool.ParallelFor(CeilDiv(slot.shape[0], kPanelRows), [&](int64_t panel) {
     const int64_t row = panel * kPanelRows;
     const int64_t num_rows = std::min(kPanelRows, slot.shape[0] - row);
+    if (layout == ops::WeightLayout::kRowMajor)
+      return fill(row, num_rows, target + static_cast<size_t>(panel) * panel_bytes);
     const auto rows = std::make_unique_for_overwrite<std::byte[]>(
         static_cast<size_t>(num_rows * width) * SizeOf(dtype));
     fill(row, num_rows, rows.get());
@@ -56,14 +58,14 @@ void PackMatrix(const model::ModelConfig& config, const WeightSlot& slot, const 
   });
 }
 
-void PackSlot(const WeightSource& source, const WeightSlot& slot, CpuPool& pool,
+void PackSlot(const WeightSource& source, const WeightSlot& slot, DeviceKind device, CpuPool& pool,
               std::byte* target) {
   switch (slot.kind) {
     case WeightSlot::Kind::kMatrix: {
       const auto fill = [&](int64_t row, int64_t num_rows, void* out) {
         CopySlotRows(source, slot, row, num_rows, out);
       };
-      return PackMatrix(source.config, slot, fill, pool, target);
+      return PackMatrix(source.config, slot, device, fill, pool, target);
     }
     case WeightSlot::Kind::kTable:
       return PackTable(source, slot, pool, target);

@@ -87,7 +87,7 @@ Result<std::shared_ptr<const model::Engine>> Random(const model::ModelConfig& co
     if (slot.kind == WeightSlot::Kind::kTable)
       rows(0, slot.shape[0], target);
     else
-      PackMatrix(config, slot, rows, device.cpu_pool(), target);
+      PackMatrix(config, slot, device.kind(), rows, device.cpu_pool(), target);
   };
   return MakeEngine({.config = config, .limits = resolved, .tokenizer_dir = {}}, device, fill, {});
 }

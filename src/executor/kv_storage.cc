@@ -4,7 +4,7 @@
 namespace inflight::executor {
 
 ops::KvCacheView KvShape(const model::ModelConfig& config, int block_size) {
-  return {.dtype = config.dtype,
+  return {.dtype = model::KvDType(config),
           .num_layers = config.num_layers,
           .num_kv_heads = config.num_kv_heads,
           .block_size = block_size,

@@ -161,7 +161,7 @@ Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model:
   const uint64_t free = device.ledger().free_bytes();
   ASSIGN_OR_RETURN(
       const MemoryPlan plan,
-      PlanMemory(engine->config, engine->limits, engine->weight_bytes, /*weights_are_taken=*/true,
+      PlanMemory(engine->config, engine->limits, device.kind(), engine->weight_bytes, /*weights_are_taken=*/true,
                  options, free > mapped_bytes ? free - mapped_bytes : 0));
   if (plan.engine_max_seq_len > 0) {
     logging::Warning(
@@ -178,12 +178,8 @@ Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model:
          {"kv_tokens", plan.kv_tokens()}});
   }
   const model::ModelConfig& config = engine->config;
-  const ops::ShapeClass shape{.weight_dtype = model::LinearDType(config),
-                              .kv_dtype = config.dtype,
-                              .head_dim = config.head_dim,
-                              .num_heads = config.num_heads,
-                              .num_kv_heads = config.num_kv_heads};
-  ASSIGN_OR_RETURN(const ops::OpTable ops, ops::FindOps(device.kind(), shape, force_ops));
+  ASSIGN_OR_RETURN(const ops::OpTable ops,
+                   ops::FindOps(device, model::KernelShape(config), force_ops));
   if (const std::string_view note = model::QuantizationNote(config); !note.empty())
     logging::Info("weights are quantised",
                   {{"quant_algo", model::QuantAlgoName(config.quant_algo)}, {"computed", note}});

@@ -81,7 +81,7 @@ std::string MemoryPlan::ToString() const {
 }
 
 Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::EngineLimits& limits,
-                              uint64_t weight_bytes, bool weights_are_taken,
+                              DeviceKind device, uint64_t weight_bytes, bool weights_are_taken,
                               const ExecutorOptions& options, uint64_t free_bytes) {
   RETURN_IF_ERROR(CheckOptions(options));
   MemoryPlan plan;
@@ -95,7 +95,7 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   ASSIGN_OR_RETURN(plan.max_num_tokens,
                    Lowered("max_num_tokens", options.max_num_tokens, limits.max_num_tokens));
   plan.max_num_tokens = std::max(plan.max_num_tokens, plan.max_batch_size);
-  plan.workspace_bytes = model::Decoder::WorkspaceBytes(config, plan.max_seq_len,
+  plan.workspace_bytes = model::Decoder::WorkspaceBytes(config, device, plan.max_seq_len,
                                                         plan.max_num_tokens, plan.max_batch_size);
   plan.step_input_bytes = StepInputs::Bytes(plan, plan.max_batch_size);
   plan.sampler_bytes =

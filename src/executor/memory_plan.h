@@ -43,7 +43,7 @@ struct MemoryPlan {
 // to what they hold (spec/engine.md 5.7). kInvalidArgument names an option out of its range;
 // kResourceExhausted when not one block fits.
 Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::EngineLimits& limits,
-                              uint64_t weight_bytes, bool weights_are_taken,
+                              DeviceKind device, uint64_t weight_bytes, bool weights_are_taken,
                               const ExecutorOptions& options, uint64_t free_bytes);
 
 }  // namespace inflight::executor

@@ -29,7 +29,7 @@ constexpr model::EngineLimits kLimits{
     .max_batch_size = 4, .max_num_tokens = 256, .max_seq_len = 1024, .max_input_len = 1000};
 
 Result<MemoryPlan> Plan(const ExecutorOptions& options, uint64_t free_bytes = uint64_t{1} << 34) {
-  return PlanMemory(Config(), kLimits, /*weight_bytes=*/0, /*weights_are_taken=*/true, options,
+  return PlanMemory(Config(), kLimits, DeviceKind::kCpu, /*weight_bytes=*/0, /*weights_are_taken=*/true, options,
                     free_bytes);
 }
 

@@ -46,7 +46,7 @@ Status CheckDimensions(const ModelConfig& config) {
 
 // The sums of the int8 kernels must stay within 32 bits.
 Status CheckQuantization(const ModelConfig& config) {
-  if (config.quant_algo == QuantAlgo::kNone) return Status::Ok();
+  if (config.quant_algo != QuantAlgo::kW8A16) return Status::Ok();
   constexpr auto kMax = static_cast<int>(ops::kMaxInt8Features);
   RETURN_IF_ERROR(CheckRange("hidden_size with int8 weights", config.hidden_size, 1, kMax));
   RETURN_IF_ERROR(
@@ -87,16 +87,39 @@ Status CheckRope(const ModelConfig& config) {
 
 }  // namespace
 
-std::string_view QuantAlgoName(QuantAlgo algo) { return algo == QuantAlgo::kW8A16 ? "W8A16" : ""; }
+std::string_view QuantAlgoName(QuantAlgo algo) {
+  switch (algo) {
+    case QuantAlgo::kNone:
+      return "";
+    case QuantAlgo::kW8A16:
+      return "W8A16";
+    case QuantAlgo::kFp8PerChannelPerToken:
+      return "FP8_PER_CHANNEL_PER_TOKEN";
+  }
+  return "";
+}
 
 std::optional<QuantAlgo> QuantAlgoFromName(std::string_view name) {
-  for (const QuantAlgo algo : {QuantAlgo::kNone, QuantAlgo::kW8A16})
+  for (const QuantAlgo algo :
+       {QuantAlgo::kNone, QuantAlgo::kW8A16, QuantAlgo::kFp8PerChannelPerToken})
     if (QuantAlgoName(algo) == name) return algo;
   return std::nullopt;
 }
 
 DType LinearDType(const ModelConfig& config) {
-  return config.quant_algo == QuantAlgo::kW8A16 ? DType::kI8 : config.dtype;
+  switch (config.quant_algo) {
+    case QuantAlgo::kNone:
+      return config.dtype;
+    case QuantAlgo::kW8A16:
+      return DType::kI8;
+    case QuantAlgo::kFp8PerChannelPerToken:
+      return DType::kF8E4M3;
+  }
+  return config.dtype;
+}
+
+DType KvDType(const ModelConfig& config) {
+  return config.fp8_kv_cache ? DType::kF8E4M3 : config.dtype;
 }
 
 std::string_view QuantizationNote(const ModelConfig& config) {

@@ -32,6 +32,8 @@ struct RopeScaling {
 enum class QuantAlgo : uint8_t {
   kNone,
   kW8A16,  // int8, a scale per output channel (1.9.1)
+  kFp8PerChannelPerToken,  // e4m3, a scale per output channel; activations e4m3, a scale per token.
+                           // CUDA only
 };
 std::string_view QuantAlgoName(QuantAlgo algo);  // "W8A16"; empty for kNone
 std::optional<QuantAlgo> QuantAlgoFromName(std::string_view name);
@@ -41,6 +43,7 @@ struct ModelConfig {
       architecture;  // "LlamaForCausalLM", "GPT2LMHeadModel": as in the checkpoint's config.json
   DType dtype = DType::kF32;  // of weights and KV cache: float32, bfloat16, float16
   QuantAlgo quant_algo = QuantAlgo::kNone;
+  bool fp8_kv_cache = false;  // "kv_cache_quant_algo": "FP8"; scales of 1. CUDA only
   int vocab_size = 0;
   int hidden_size = 0;
   int num_layers = 0;
@@ -66,8 +69,11 @@ struct ModelConfig {
   std::optional<TokenId> pad_id;
 };
 
-// The dtype of the layers' linear weights: int8 or the model's.
+// The dtype of the layers' linear weights: int8, f8e4m3 or the model's.
 DType LinearDType(const ModelConfig& config);
+
+// The dtype of the KV cache: f8e4m3 or the model's.
+DType KvDType(const ModelConfig& config);
 
 // What a user should know of how quantised weights are computed here; empty for float models.
 std::string_view QuantizationNote(const ModelConfig& config);

@@ -14,57 +14,101 @@ namespace {
 constexpr uint64_t kAlignment = 64;
 
 // What one step computes in, reused by every layer. Views of the largest step; Rows() cuts them.
+// "stream dtype" is float32 on the CPU and the model's on CUDA; "activation dtype" what the next
+// linear reads.
 struct Workspace {
-  TensorView residual;   // [max_num_tokens, hidden_size] float32
-  TensorView delta;      // [max_num_tokens, hidden_size] float32
+  TensorView residual;   // [max_num_tokens, hidden_size] stream dtype
+  TensorView delta;      // [max_num_tokens, hidden_size] stream dtype
   TensorView x;          // [max_num_tokens, hidden_size] activation dtype
-  TensorView qkv;        // [max_num_tokens, (num_heads + 2 num_kv_heads) * head_dim] float32
-  TensorView q;          // [max_num_tokens, num_heads, head_dim] float32
-  TensorView attention;  // [max_num_tokens, num_heads * head_dim] activation dtype
+  TensorView qkv;        // [max_num_tokens, (num_heads + 2 num_kv_heads) * head_dim] stream dtype
+  TensorView q;          // [max_num_tokens, num_heads, head_dim] stream dtype; on CUDA in qkv
+  TensorView attention;  // [max_num_tokens, num_heads * head_dim] activation dtype; the model's
+                         // where activations are FP8
   TensorView inner;      // [max_num_tokens, intermediate_size] activation dtype
+  TensorView gate_up;    // [max_num_tokens, 2 * intermediate_size] the model's dtype; gated models
+                         // on CUDA only
   TensorView logits;     // [max_logits, vocab_size] float32
   TensorView scratch;    // [LinearScratchBytes of the widest linear] uint8; empty for float weights
   TensorView cos_sin;    // [max_seq_len, 2, head_dim / 2] float32; rotary models only
+  // FP8 activations only: the last norm's output in the model's dtype, which lm_head reads; the
+  // rounded attention; the scales of x, attention and inner, [max_num_tokens] float32.
+  TensorView final_x;
+  TensorView attention_codes;
+  TensorView x_scales, attention_scales, inner_scales;
 };
 
-// What linear operators read beside weights of `dtype` (ops/linear.h); int8 ones read it too.
-DType ActivationDType(DType dtype) { return dtype == DType::kBF16 ? DType::kBF16 : DType::kF32; }
+bool HasFp8Activations(const ModelConfig& config) {
+  return config.quant_algo == QuantAlgo::kFp8PerChannelPerToken;
+}
+
+DType StreamDType(const ModelConfig& config, DeviceKind device) {
+  return device == DeviceKind::kCpu ? DType::kF32 : config.dtype;
+}
+
+// What linear operators read (ops/linear.h): beside int8 weights what they read beside the model's.
+DType ActivationDType(const ModelConfig& config, DeviceKind device) {
+  if (HasFp8Activations(config)) return DType::kF8E4M3;
+  if (device == DeviceKind::kCuda || config.dtype == DType::kBF16) return config.dtype;
+  return DType::kF32;
+}
 
 // Places the workspace from `base` on and returns its size; a null base only measures.
-uint64_t LayOut(const ModelConfig& config, int max_seq_len, int max_num_tokens, int max_logits,
-                std::byte* base, Workspace& out) {
+uint64_t LayOut(const ModelConfig& config, DeviceKind device, int max_seq_len, int max_num_tokens,
+                int max_logits, std::byte* base, Workspace& out) {
   uint64_t size = 0;
   const auto place = [&](DType dtype, Shape shape) {
     TensorView view{base == nullptr ? nullptr : base + size, dtype, shape};
     size += (view.num_bytes() + kAlignment - 1) / kAlignment * kAlignment;
     return view;
   };
-  const DType activation = ActivationDType(config.dtype);
+  const bool is_cuda = device == DeviceKind::kCuda;
+  const bool has_fp8 = HasFp8Activations(config);
+  const DType activation = ActivationDType(config, device);
+  const DType stream = StreamDType(config, device);
   const int64_t tokens = max_num_tokens;
   const int64_t q_width = int64_t{config.num_heads} * config.head_dim;
   const int64_t kv_width = int64_t{config.num_kv_heads} * config.head_dim;
-  out.residual = place(DType::kF32, {tokens, config.hidden_size});
-  out.delta = place(DType::kF32, {tokens, config.hidden_size});
+  out.residual = place(stream, {tokens, config.hidden_size});
+  out.delta = place(stream, {tokens, config.hidden_size});
   out.x = place(activation, {tokens, config.hidden_size});
-  out.qkv = place(DType::kF32, {tokens, q_width + 2 * kv_width});
-  out.q = place(DType::kF32, {tokens, config.num_heads, config.head_dim});
-  out.attention = place(activation, {tokens, q_width});
+  out.qkv = place(stream, {tokens, q_width + 2 * kv_width});
+  const Shape q_shape{tokens, config.num_heads, config.head_dim};
+  out.q = is_cuda ? TensorView{out.qkv.data, stream, q_shape} : place(stream, q_shape);
+  out.attention = place(has_fp8 ? config.dtype : activation, {tokens, q_width});
   out.inner = place(activation, {tokens, config.intermediate_size});
+  if (is_cuda && config.gated_mlp)
+    out.gate_up = place(config.dtype, {tokens, 2 * int64_t{config.intermediate_size}});
   out.logits = place(DType::kF32, {max_logits, config.vocab_size});
   const int64_t widest =
       std::max({int64_t{config.hidden_size}, q_width, int64_t{config.intermediate_size}});
-  const size_t scratch = ops::LinearScratchBytes(LinearDType(config), tokens, widest);
+  const size_t scratch =
+      is_cuda ? 0 : ops::LinearScratchBytes(LinearDType(config), tokens, widest);
   if (scratch > 0) out.scratch = place(DType::kU8, {static_cast<int64_t>(scratch)});
   if (config.position != PositionKind::kLearnedAbsolute)
     out.cos_sin = place(DType::kF32, {max_seq_len, 2, config.head_dim / 2});
+  if (has_fp8) {
+    out.final_x = place(config.dtype, {tokens, config.hidden_size});
+    out.attention_codes = place(DType::kF8E4M3, {tokens, q_width});
+    for (TensorView* scales : {&out.x_scales, &out.attention_scales, &out.inner_scales})
+      *scales = place(DType::kF32, {tokens});
+  }
   return size;
 }
 
 // The first `n` rows of `view`.
 TensorView Rows(TensorView view, int64_t n) {
+  if (view.empty()) return view;
   CHECK_LE(n, view.shape[0]);
-  view.shape =
-      view.shape.rank() == 3 ? Shape{n, view.shape[1], view.shape[2]} : Shape{n, view.shape[1]};
+  switch (view.shape.rank()) {
+    case 1:
+      view.shape = {n};
+      break;
+    case 2:
+      view.shape = {n, view.shape[1]};
+      break;
+    default:
+      view.shape = {n, view.shape[1], view.shape[2]};
+  }
   return view;
 }
 
@@ -88,6 +132,7 @@ struct Decoder::Impl {
   Buffer buffer;
   Workspace workspace;
   ops::Rope rope;
+  bool defers_scales = false;  // dense and proj leave their FP8 scales to the norms that follow
 
   const ModelConfig& config() const { return engine->config; }
   ops::Norm NormOf(const TensorView& weight, const TensorView& bias) const {
@@ -98,6 +143,12 @@ struct Decoder::Impl {
   Status RunLayer(size_t idx, const Batch& batch, const ops::KvCacheView& kv, const Workspace& w,
                   Stream& stream) const;
   Status RunMlp(const LayerWeights& layer, const Workspace& w, Stream& stream) const;
+  Status RunAttention(size_t idx, const Batch& batch, const ops::KvCacheView& kv,
+                      const Workspace& w, Stream& stream) const;
+  // What `linear` left to the reader of its output.
+  ops::PendingScales Pending(const TensorView& token_scales, const ops::Weight& linear) const {
+    return defers_scales ? ops::PendingScales{token_scales, linear.scales} : ops::PendingScales{};
+  }
 };
 
 Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -105,10 +156,21 @@ Decoder::~Decoder() = default;
 
 uint64_t Decoder::workspace_bytes() const { return impl_->buffer.size(); }
 
-uint64_t Decoder::WorkspaceBytes(const ModelConfig& config, int max_seq_len, int max_num_tokens,
-                                 int max_logits) {
+uint64_t Decoder::WorkspaceBytes(const ModelConfig& config, DeviceKind device, int max_seq_len,
+                                 int max_num_tokens, int max_logits) {
   Workspace unused;
-  return LayOut(config, max_seq_len, max_num_tokens, max_logits, nullptr, unused);
+  return LayOut(config, device, max_seq_len, max_num_tokens, max_logits, nullptr, unused);
+}
+
+ops::ShapeClass KernelShape(const ModelConfig& config) {
+  return {.weight_dtype = LinearDType(config),
+          .dtype = config.dtype,
+          .kv_dtype = KvDType(config),
+          .head_dim = config.head_dim,
+          .num_heads = config.num_heads,
+          .num_kv_heads = config.num_kv_heads,
+          .hidden_size = config.hidden_size,
+          .intermediate_size = config.intermediate_size};
 }
 
 Result<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Engine> engine,
@@ -117,12 +179,15 @@ Result<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Engine> e
   const ModelConfig& config = engine->config;
   const int max_seq_len = engine->limits.max_seq_len;
   auto impl = std::make_unique<Impl>();
+  const DeviceKind kind = device.kind();
   ASSIGN_OR_RETURN(impl->buffer, Buffer::Allocate(device, "workspace",
-                                                  WorkspaceBytes(config, max_seq_len,
+                                                  WorkspaceBytes(config, kind, max_seq_len,
                                                                  max_num_tokens, max_logits)));
-  LayOut(config, max_seq_len, max_num_tokens, max_logits, impl->buffer.data(), impl->workspace);
+  LayOut(config, kind, max_seq_len, max_num_tokens, max_logits, impl->buffer.data(),
+         impl->workspace);
+  impl->defers_scales = HasFp8Activations(config) && !config.attention_bias && !config.mlp_bias;
   if (config.position != PositionKind::kLearnedAbsolute) {
-    FillRopeTable(config, impl->workspace.cos_sin, device.cpu_pool());
+    RETURN_IF_ERROR(FillRopeTable(config, impl->workspace.cos_sin, device));
     impl->rope = {StyleOf(config.position), config.head_dim, impl->workspace.cos_sin};
   }
   impl->engine = std::move(engine);
@@ -141,15 +206,22 @@ Result<TensorView> Decoder::Forward(const Batch& batch, const ops::KvCacheView& 
                                .position_table = weights.position_embedding,
                                .y = w.residual},
                               stream));
-  RETURN_IF_ERROR(m.ops.add_norm(
-      {.residual = w.residual, .delta = {}, .norm = m.InputNorm(0), .y = w.x}, stream));
+  RETURN_IF_ERROR(m.ops.add_norm({.residual = w.residual,
+                                  .delta = {},
+                                  .norm = m.InputNorm(0),
+                                  .y = w.x,
+                                  .y_scales = w.x_scales},
+                                 stream));
+  if (m.ops.plan_attention != nullptr)
+    RETURN_IF_ERROR(m.ops.plan_attention(
+        {.batch = batch.paged, .kv = kv, .num_heads = m.config().num_heads}, stream));
   for (size_t i = 0; i < weights.layers.size(); ++i)
     RETURN_IF_ERROR(m.RunLayer(i, batch, kv, w, stream));
 
   const int64_t num_logits = batch.logit_rows.empty() ? 0 : batch.logit_rows.shape[0];
   const TensorView logits = Rows(w.logits, num_logits);
   if (num_logits == 0) return logits;
-  RETURN_IF_ERROR(m.ops.lm_head({.x = {.values = w.x},
+  RETURN_IF_ERROR(m.ops.lm_head({.x = {.values = w.final_x.empty() ? w.x : w.final_x},
                                  .rows = batch.logit_rows,
                                  .weight = weights.lm_head,
                                  .bias = {},
@@ -168,7 +240,9 @@ ops::Norm Decoder::Impl::InputNorm(size_t layer) const {
 
 Workspace Decoder::Impl::ForTokens(int64_t num_tokens) const {
   Workspace w = workspace;
-  for (TensorView* view : {&w.residual, &w.delta, &w.x, &w.qkv, &w.q, &w.attention, &w.inner})
+  for (TensorView* view :
+       {&w.residual, &w.delta, &w.x, &w.qkv, &w.q, &w.attention, &w.inner, &w.gate_up, &w.final_x,
+        &w.attention_codes, &w.x_scales, &w.attention_scales, &w.inner_scales})
     *view = Rows(*view, num_tokens);
   return w;
 }
@@ -178,7 +252,32 @@ Workspace Decoder::Impl::ForTokens(int64_t num_tokens) const {
 Status Decoder::Impl::RunLayer(size_t idx, const Batch& batch, const ops::KvCacheView& kv,
                                const Workspace& w, Stream& stream) const {
   const LayerWeights& layer = engine->weights.layers[idx];
-  RETURN_IF_ERROR(ops.qkv_rope_kv({.x = {.values = w.x},
+  RETURN_IF_ERROR(RunAttention(idx, batch, kv, w, stream));
+  RETURN_IF_ERROR(ops.add_norm({.residual = w.residual,
+                                .delta = w.delta,
+                                .delta_scales = Pending(w.attention_scales, layer.dense),
+                                .norm = NormOf(layer.post_norm_weight, layer.post_norm_bias),
+                                .y = w.x,
+                                .y_scales = w.x_scales},
+                               stream));
+  RETURN_IF_ERROR(RunMlp(layer, w, stream));
+  const bool is_last = idx + 1 == engine->weights.layers.size();
+  const bool for_head = is_last && !w.final_x.empty();
+  return ops.add_norm({.residual = w.residual,
+                       .delta = w.delta,
+                       .delta_scales = Pending(w.inner_scales, layer.proj),
+                       .norm = InputNorm(idx + 1),
+                       .y = for_head ? w.final_x : w.x,
+                       .y_scales = for_head ? TensorView{} : w.x_scales},
+                      stream);
+}
+
+// w.delta = Dense(Attention(w.x))
+Status Decoder::Impl::RunAttention(size_t idx, const Batch& batch, const ops::KvCacheView& kv,
+                                   const Workspace& w, Stream& stream) const {
+  const LayerWeights& layer = engine->weights.layers[idx];
+  const int64_t q_stride = w.q.data == w.qkv.data ? w.qkv.shape[1] : 0;
+  RETURN_IF_ERROR(ops.qkv_rope_kv({.x = {.values = w.x, .scales = w.x_scales},
                                    .weight = layer.qkv,
                                    .bias = layer.qkv_bias,
                                    .num_heads = config().num_heads,
@@ -188,44 +287,49 @@ Status Decoder::Impl::RunLayer(size_t idx, const Batch& batch, const ops::KvCach
                                    .layer = static_cast<int>(idx),
                                    .workspace = w.qkv,
                                    .scratch = w.scratch,
-                                   .q = w.q},
+                                   .q = w.q,
+                                   .q_stride = q_stride},
                                   stream));
   RETURN_IF_ERROR(ops.attention({.q = w.q,
+                                 .q_stride = q_stride,
                                  .batch = batch.paged,
                                  .kv = kv,
                                  .layer = static_cast<int>(idx),
                                  .scale = 1.0F / std::sqrt(static_cast<float>(config().head_dim)),
                                  .y = w.attention},
                                 stream));
-  RETURN_IF_ERROR(ops.linear({.x = {.values = w.attention},
-                              .weight = layer.dense,
-                              .bias = layer.dense_bias,
-                              .y = w.delta,
-                              .scratch = w.scratch},
-                             stream));
-  RETURN_IF_ERROR(ops.add_norm({.residual = w.residual,
-                                .delta = w.delta,
-                                .norm = NormOf(layer.post_norm_weight, layer.post_norm_bias),
-                                .y = w.x},
-                               stream));
-  RETURN_IF_ERROR(RunMlp(layer, w, stream));
-  return ops.add_norm(
-      {.residual = w.residual, .delta = w.delta, .norm = InputNorm(idx + 1), .y = w.x}, stream);
+  ops::Activation attention = {.values = w.attention};
+  if (!w.attention_codes.empty()) {
+    RETURN_IF_ERROR(ops.quantize(
+        {.x = w.attention, .y = w.attention_codes, .scales = w.attention_scales}, stream));
+    attention = {.values = w.attention_codes, .scales = w.attention_scales};
+  }
+  return ops.linear({.x = attention,
+                     .weight = layer.dense,
+                     .bias = layer.dense_bias,
+                     .y = w.delta,
+                     .scratch = w.scratch,
+                     .defer_scales = defers_scales},
+                    stream);
 }
 
+// w.delta = Mlp(w.x)
 Status Decoder::Impl::RunMlp(const LayerWeights& layer, const Workspace& w, Stream& stream) const {
+  const ops::Activation x = {.values = w.x, .scales = w.x_scales};
   if (config().gated_mlp) {
-    RETURN_IF_ERROR(ops.gated_linear({.x = {.values = w.x},
+    RETURN_IF_ERROR(ops.gated_linear({.x = x,
                                       .gate = layer.fc,  // the names cross: engine.h
                                       .up = layer.gate,
                                       .gate_bias = layer.fc_bias,
                                       .up_bias = layer.gate_bias,
                                       .activation = config().activation,
                                       .y = w.inner,
-                                      .scratch = w.scratch},
+                                      .y_scales = w.inner_scales,
+                                      .scratch = w.scratch,
+                                      .workspace = w.gate_up},
                                      stream));
   } else {
-    RETURN_IF_ERROR(ops.linear({.x = {.values = w.x},
+    RETURN_IF_ERROR(ops.linear({.x = x,
                                 .weight = layer.fc,
                                 .bias = layer.fc_bias,
                                 .activation = config().activation,
@@ -233,12 +337,13 @@ Status Decoder::Impl::RunMlp(const LayerWeights& layer, const Workspace& w, Stre
                                 .scratch = w.scratch},
                                stream));
   }
-  return ops.linear({.x = {.values = w.inner},
+  return ops.linear({.x = {.values = w.inner, .scales = w.inner_scales},
                      .weight = layer.proj,
                      .bias = layer.proj_bias,
                      .activation = ops::ActivationKind::kNone,
                      .y = w.delta,
-                     .scratch = w.scratch},
+                     .scratch = w.scratch,
+                     .defer_scales = defers_scales},
                     stream);
 }
 

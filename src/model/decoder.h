@@ -11,6 +11,9 @@
 
 namespace inflight::model {
 
+// What `config` needs of its kernels.
+ops::ShapeClass KernelShape(const ModelConfig& config);
+
 // One step's packed inputs, all in device memory at fixed addresses.
 struct Batch {
   TensorView ids;         // [num_tokens] int32
@@ -34,8 +37,8 @@ class Decoder {
   uint64_t workspace_bytes() const;
 
   // Workspace that Create would take; for memory plans before loading.
-  static uint64_t WorkspaceBytes(const ModelConfig& config, int max_seq_len, int max_num_tokens,
-                                 int max_logits);
+  static uint64_t WorkspaceBytes(const ModelConfig& config, DeviceKind device, int max_seq_len,
+                                 int max_num_tokens, int max_logits);
 
  private:
   struct Impl;

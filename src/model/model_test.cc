@@ -230,8 +230,8 @@ TEST(Rope, PlainFrequenciesAndTable) {
   config.rope_theta = 100;
   EXPECT_THAT(InverseFrequencies(config), ElementsAre(1.0F, 0.1F));
   float table[3 * 2 * 2];
-  CpuPool pool(1);
-  FillRopeTable(config, {table, DType::kF32, {3, 2, 2}}, pool);
+  const auto device = Device::Cpu(1);
+  ASSERT_TRUE(FillRopeTable(config, {table, DType::kF32, {3, 2, 2}}, *device).ok());
   EXPECT_THAT(std::vector<float>(table, table + 4), ElementsAre(1, 1, 0, 0));
   EXPECT_FLOAT_EQ(table[8], -0.41614684F);  // cos 2
   EXPECT_FLOAT_EQ(table[9], 0.98006658F);   // cos 0.2
@@ -317,7 +317,7 @@ TEST(Decoder, WorkspaceIsWhatWasPlanned) {
     const uint64_t before = device->ledger().free_bytes();
     const auto decoder = Decoder::Create(engine, {}, *device, 10, 3);
     ASSERT_TRUE(decoder.ok()) << decoder.status().ToString();
-    EXPECT_EQ((*decoder)->workspace_bytes(), Decoder::WorkspaceBytes(config, 64, 10, 3));
+    EXPECT_EQ((*decoder)->workspace_bytes(), Decoder::WorkspaceBytes(config, DeviceKind::kCpu, 64, 10, 3));
     EXPECT_EQ(before - device->ledger().free_bytes(), (*decoder)->workspace_bytes());
   }
 }

@@ -36,13 +36,16 @@ std::vector<float> InverseFrequencies(const ModelConfig& config) {
   return frequencies;
 }
 
-void FillRopeTable(const ModelConfig& config, const TensorView& table, CpuPool& pool) {
+Status FillRopeTable(const ModelConfig& config, const TensorView& table, Device& device) {
   const std::vector<float> frequencies = InverseFrequencies(config);
   const size_t width = frequencies.size();
-  float* const cos_sin = table.as<float>();
+  const bool on_host = device.kind() == DeviceKind::kCpu;
+  std::vector<float> staging(on_host ? 0 : static_cast<size_t>(table.num_elements()));
+  float* const cos_sin = on_host ? table.as<float>() : staging.data();
   constexpr int64_t kPositionsPerItem = 256;
   const int64_t num_positions = table.shape[0];
-  pool.ParallelFor((num_positions + kPositionsPerItem - 1) / kPositionsPerItem, [&](int64_t item) {
+  const int64_t num_items = (num_positions + kPositionsPerItem - 1) / kPositionsPerItem;
+  device.cpu_pool().ParallelFor(num_items, [&](int64_t item) {
     const int64_t end = std::min(num_positions, (item + 1) * kPositionsPerItem);
     for (int64_t p = item * kPositionsPerItem; p < end; ++p) {
       float* const row = cos_sin + static_cast<size_t>(p) * 2 * width;
@@ -53,6 +56,7 @@ void FillRopeTable(const ModelConfig& config, const TensorView& table, CpuPool& 
       }
     }
   });
+  return on_host ? Status::Ok() : device.Copy(table.data, cos_sin, table.num_bytes());
 }
 
 }  // namespace inflight::model

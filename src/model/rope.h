@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/config.h"
-#include "tensor/cpu_pool.h"
+#include "tensor/device.h"
 #include "tensor/tensor_view.h"
 
 namespace inflight::model {
@@ -15,7 +15,8 @@ namespace inflight::model {
 // Hugging Face rounds, because published models were trained with those numbers.
 std::vector<float> InverseFrequencies(const ModelConfig& config);
 
-// Fills `table` [max_seq_len, 2, head_dim / 2] float32 with cos, then sin, of float32(p * theta_j).
-void FillRopeTable(const ModelConfig& config, const TensorView& table, CpuPool& pool);
+// Fills `table` [max_seq_len, 2, head_dim / 2] float32, memory of `device`, with cos, then sin, of
+// float32(p * theta_j).
+Status FillRopeTable(const ModelConfig& config, const TensorView& table, Device& device);
 
 }  // namespace inflight::model

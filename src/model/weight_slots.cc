@@ -16,7 +16,7 @@ constexpr std::string_view kScaleSuffix = "per_channel_scale";
 
 class SlotList {
  public:
-  explicit SlotList(QuantAlgo algo) : is_quantized_(algo == QuantAlgo::kW8A16) {}
+  explicit SlotList(QuantAlgo algo) : is_quantized_(algo != QuantAlgo::kNone) {}
 
   // A linear of a layer, which quantisation takes in.
   void Linear(const std::string& stem, int64_t out, int64_t in, ops::Weight& weight) {
@@ -104,19 +104,21 @@ DType StoredDType(const ModelConfig& config, const WeightSlot& slot) {
   return is_float32 ? DType::kF32 : config.dtype;
 }
 
-ops::WeightLayout StoredLayout(const ModelConfig& config, const WeightSlot& slot) {
-  return slot.kind == Kind::kMatrix ? ops::CpuWeightLayout(StoredDType(config, slot))
-                                    : ops::WeightLayout::kRowMajor;
+ops::WeightLayout StoredLayout(const ModelConfig& config, const WeightSlot& slot,
+                               DeviceKind device) {
+  return slot.kind == Kind::kMatrix && device == DeviceKind::kCpu
+             ? ops::CpuWeightLayout(StoredDType(config, slot))
+             : ops::WeightLayout::kRowMajor;
 }
 
-uint64_t StoredBytes(const ModelConfig& config, const WeightSlot& slot) {
+uint64_t StoredBytes(const ModelConfig& config, const WeightSlot& slot, DeviceKind device) {
   if (slot.kind == Kind::kMatrix)
-    return ops::WeightBytes(StoredDType(config, slot), StoredLayout(config, slot), slot.shape[0],
-                            slot.shape[1]);
+    return ops::WeightBytes(StoredDType(config, slot), StoredLayout(config, slot, device),
+                            slot.shape[0], slot.shape[1]);
   return static_cast<uint64_t>(slot.shape.num_elements()) * SizeOf(StoredDType(config, slot));
 }
 
-void Bind(const ModelConfig& config, const WeightSlot& slot, const void* data) {
+void Bind(const ModelConfig& config, const WeightSlot& slot, DeviceKind device, const void* data) {
   const DType dtype = StoredDType(config, slot);
   if (slot.kind == Kind::kScales) {
     slot.weight->scales = static_cast<const float*>(data);
@@ -125,7 +127,7 @@ void Bind(const ModelConfig& config, const WeightSlot& slot, const void* data) {
   if (slot.weight != nullptr) {
     *slot.weight = {.data = data,
                     .dtype = dtype,
-                    .layout = StoredLayout(config, slot),
+                    .layout = StoredLayout(config, slot, device),
                     .out_features = slot.shape[0],
                     .in_features = slot.shape[1]};
     return;

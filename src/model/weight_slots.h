@@ -32,13 +32,15 @@ std::string MatrixOfScales(const WeightSlot& scales);
 // no slot: set it to vocab_embedding once that is bound.
 std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& weights);
 
-// How a slot is stored in memory and in engine files for the CPU.
+// How a slot is stored in memory and in engine files for a kind of device: packed for the CPU's
+// kernels, row-major for CUDA's (spec/kernels.md 4.2).
 DType StoredDType(const ModelConfig& config, const WeightSlot& slot);
-ops::WeightLayout StoredLayout(const ModelConfig& config, const WeightSlot& slot);
-uint64_t StoredBytes(const ModelConfig& config, const WeightSlot& slot);
+ops::WeightLayout StoredLayout(const ModelConfig& config, const WeightSlot& slot,
+                               DeviceKind device);
+uint64_t StoredBytes(const ModelConfig& config, const WeightSlot& slot, DeviceKind device);
 
 // Points the slot at `data`, which holds it in the stored form. A quantised matrix is bound before
 // its scales.
-void Bind(const ModelConfig& config, const WeightSlot& slot, const void* data);
+void Bind(const ModelConfig& config, const WeightSlot& slot, DeviceKind device, const void* data);
 
 }  // namespace inflight::model

@@ -21,9 +21,25 @@ struct Norm {
 };
 
 struct Activation {
-  TensorView values;                   // [num_tokens, width] f32 | f16 | bf16 | i8
-  TensorView scales;                   // [num_tokens] float32; empty unless values are i8
+  TensorView values;                   // [num_tokens, width] f32 | f16 | bf16 | i8 | f8e4m3
+  TensorView scales;                   // [num_tokens] float32; empty unless values are i8 or f8e4m3
   const Norm* pending_norm = nullptr;  // applied by the consumer; null = already applied
+};
+
+// Factors that a linear of quantised operands leaves to whoever reads its output, which is cheaper
+// than applying them inside the product (spec/kernels.md 1.1 c):
+//   value[t, n] = raw[t, n] * token[t] * feature[n]
+struct PendingScales {
+  TensorView token;                // [num_tokens] float32; empty = nothing is pending
+  const float* feature = nullptr;  // [width]
+};
+
+// FP8 rounding of activations, a scale per token (spec/engine.md 1.9; spec/kernels.md 8.2):
+//   scales[t] = max(max_k |x[t, k]|, 1/512) / 448;  y[t, k] = e4m3(x[t, k] / scales[t])
+struct QuantizeParams {
+  TensorView x;       // [num_tokens, width] f16 | bf16
+  TensorView y;       // [num_tokens, width] f8e4m3
+  TensorView scales;  // [num_tokens] float32
 };
 
 }  // namespace inflight::ops

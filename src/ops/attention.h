@@ -23,6 +23,12 @@ struct PagedBatch {
   TensorView slot_mapping;  // [num_tokens] int64: block * block_size + offset where the token's K
                             // and V are written
   TensorView block_tables;  // [num_rows, max_blocks_per_seq] int32
+
+  // CUDA only. Decode rows come first: rows [0, num_decode_rows) hold one token each, so token r is
+  // row r's.
+  int num_decode_rows = 0;
+  TensorView table_rows;  // [num_rows] int32: the line of block_tables that is row r's; block_tables
+                          // is then [max_slots, max_blocks_per_seq]. Empty = r
 };
 
 // Rotary position embedding as a table, so that every scaling rule (plain, linear, llama3) is data:
@@ -46,22 +52,34 @@ struct QkvRopeKvParams {
   PagedBatch batch;
   KvCacheView kv;  // num_kv_heads and head_dim are its
   int layer = 0;
-  TensorView workspace;  // [num_tokens, (num_heads + 2 num_kv_heads) * head_dim] float32 scratch
+  TensorView workspace;  // [num_tokens, (num_heads + 2 num_kv_heads) * head_dim] float32 scratch;
+                         // on CUDA of the model's dtype
   TensorView scratch;    // of the linear (linear.h); int8 weights only
-  TensorView q;          // [num_tokens, num_heads, head_dim] float32
+  TensorView q;          // [num_tokens, num_heads, head_dim] float32. On CUDA of the model's dtype, and
+                         // it may be the first columns of `workspace`: then q_stride is its width
+  int64_t q_stride = 0;  // elements from one token's q to the next; 0 = num_heads * head_dim
 };
 
 // Causal attention over the paged cache; query head h reads kv head h * num_kv_heads / num_heads.
 //   y[t, h] = softmax(scale * q[t, h] K^T) V   over positions [0, positions[t]]; softmax in float32
 //   (online, arXiv:2205.14135)
 struct AttentionParams {
-  TensorView q;  // [num_tokens, num_heads, head_dim] float32
+  TensorView q;  // [num_tokens, num_heads, head_dim] float32; on CUDA of the model's dtype
+  int64_t q_stride = 0;  // as of QkvRopeKvParams
   PagedBatch batch;
   KvCacheView kv;
   int layer = 0;
   float scale = 0;  // usually 1 / sqrt(head_dim)
   TensorView
       y;  // [num_tokens, num_heads * head_dim] f32 | bf16, the dtype that the next linear reads
+};
+
+// What attention derives from a batch once per step, into memory of the stream: how decode rows are
+// split over the GPU and which tiles the prefill rows have.
+struct AttentionPlanParams {
+  PagedBatch batch;
+  KvCacheView kv;
+  int num_heads = 0;
 };
 
 }  // namespace inflight::ops

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "ops/cpu/cpu.h"
+#include "ops/cuda/cuda.h"
 #include "ops/reference/reference.h"
 
 namespace inflight::ops {
@@ -35,12 +36,35 @@ std::vector<OpTable> CpuOpTables(const ShapeClass& shape) {
   return tables;
 }
 
-Result<OpTable> FindOps(DeviceKind device, const ShapeClass& shape, std::string_view force_name) {
-  if (device != DeviceKind::kCpu)
-    return Unimplemented("device: cuda is not built into this program, use cpu");
-  const std::vector<OpTable> tables = CpuOpTables(shape);
+std::vector<OpTable> CudaOpTables(const ShapeClass& shape, const Device& device) {
+  return cuda::OpTables(shape, device);
+}
+
+Result<std::unique_ptr<Stream>> MakeStream(Device& device, const ShapeClass& shape,
+                                           int max_num_tokens, int max_num_rows) {
+  if (device.kind() == DeviceKind::kCuda)
+    return cuda::MakeStream(device, shape, max_num_tokens, max_num_rows);
+  return std::make_unique<Stream>(device);
+}
+
+uint64_t StreamBytes(DeviceKind device, const ShapeClass& shape, int max_num_tokens,
+                     int max_num_rows) {
+  return device == DeviceKind::kCuda ? cuda::StreamBytes(shape, max_num_tokens, max_num_rows) : 0;
+}
+
+Result<OpTable> FindOps(const Device& device, const ShapeClass& shape,
+                        std::string_view force_name) {
+  const bool is_cuda = device.kind() == DeviceKind::kCuda;
+  const std::vector<OpTable> tables = is_cuda ? CudaOpTables(shape, device) : CpuOpTables(shape);
+  if (tables.empty())
+    return Unimplemented(fmt::format(
+        "{}: no kernels for {} weights, a model of dtype {}, a KV cache of {} and head_dim {} "
+        "(docs/cuda.md lists what is built; --dtype bfloat16 and head sizes 64, 80, 96, 128 and "
+        "256 are)",
+        device.name(), DTypeName(shape.weight_dtype), DTypeName(shape.dtype),
+        DTypeName(shape.kv_dtype), shape.head_dim));
   if (force_name.empty()) {
-    const OpTable& chosen = tables[cpu::FastestTable(shape)];
+    const OpTable& chosen = tables[is_cuda ? 0 : cpu::FastestTable(shape)];
     logging::Info("kernels chosen", {{"ops", chosen.name},
                                      {"can_run", NamesOf(tables)},
                                      {"weights", DTypeName(shape.weight_dtype)}});

@@ -6,6 +6,7 @@
 // own. Nothing is looked up per step: the model calls through this table.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,24 +30,45 @@ struct OpTable {
   Kernel<LinearParams> linear = nullptr;
   Kernel<GatedLinearParams> gated_linear = nullptr;
   Kernel<LmHeadParams> lm_head = nullptr;
-  std::string name;  // "reference", "cpu/avx2", "cpu/avx512", "cpu/avx512_bf16"
+  Kernel<QuantizeParams> quantize = nullptr;  // null on the CPU, whose linears round for themselves
+  // Once per step, before the layers: what attention derives from a batch for all of them. Null where
+  // there is nothing.
+  Kernel<AttentionPlanParams> plan_attention = nullptr;
+  std::string name;  // "reference", "cpu/avx2", "cpu/avx512", "cpu/avx512_bf16", "cuda/sm90",
+                     // "cuda/any"
 };
 
 // What a model needs of its kernels; the same for all its layers.
 struct ShapeClass {
   DType weight_dtype = DType::kF32;
+  DType dtype = DType::kF32;  // the model's: of activations, norms' outputs and unquantised weights
   DType kv_dtype = DType::kF32;
   int head_dim = 0;
   int num_heads = 0;
   int num_kv_heads = 0;
+  int hidden_size = 0;
+  int intermediate_size = 0;
 };
 
 // Tables that can run here for `shape`, best first; "reference" is always last.
 std::vector<OpTable> CpuOpTables(const ShapeClass& shape);
 
+// Those that can run `shape` on a GPU, best first: "cuda/sm90" with wgmma and TMA on compute
+// capability 9.0, "cuda/any" from 8.0 on. Empty in builds without CUDA.
+std::vector<OpTable> CudaOpTables(const ShapeClass& shape, const Device& device);
+
+// The order in which one executor's operators run on `device`. On CUDA it holds what they share:
+// the library's handle and plans, fixed workspace (booked in the device's ledger as "kernels'
+// workspace") for steps of at most `max_num_tokens` tokens and `max_num_rows` rows.
+Result<std::unique_ptr<Stream>> MakeStream(Device& device, const ShapeClass& shape,
+                                           int max_num_tokens, int max_num_rows);
+// Bytes that MakeStream takes of the device; 0 on the CPU.
+uint64_t StreamBytes(DeviceKind device, const ShapeClass& shape, int max_num_tokens,
+                     int max_num_rows);
+
 // The best table, or the one called `force_name` (kNotFound lists the names that can run here).
 // Logs what was chosen.
-Result<OpTable> FindOps(DeviceKind device, const ShapeClass& shape,
+Result<OpTable> FindOps(const Device& device, const ShapeClass& shape,
                         std::string_view force_name = {});
 
 }  // namespace inflight::ops

@@ -7,8 +7,9 @@
 // (6.4):
 //   float32, float16: K [block_size/16][head_dim][16],      V [block_size][head_dim]
 //   bfloat16:         K [block_size/16][head_dim/2][16][2], V [block_size/2][head_dim][2]
-// ops/reference uses the same permutation, so that both can read one cache in tests. Block contents
-// are never exchanged between devices.
+// ops/reference uses the same permutation, so that both can read one cache in tests. CUDA keeps
+// [block_size][head_dim] for K and V of a (block, kv head) (4.1), also in FP8. Block contents are
+// never exchanged between devices.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,15 @@ namespace inflight::ops {
 
 struct KvCacheView {
   std::byte* data = nullptr;
-  DType dtype = DType::kF32;  // f32 | f16 | bf16
+  DType dtype = DType::kF32;  // f32 | f16 | bf16; on CUDA f16 | bf16 | f8e4m3
   int num_layers = 0;
   int64_t num_blocks = 0;
   int num_kv_heads = 0;
   int block_size = 0;  // tokens; a multiple of 16
   int head_dim = 0;    // a multiple of 8
+  // Of an FP8 cache: element x stands for x * scale, [num_layers][2], K's then V's, in host memory.
+  // Null = 1.
+  const float* scales = nullptr;
 
   size_t head_bytes() const {
     return static_cast<size_t>(block_size) * static_cast<size_t>(head_dim) * SizeOf(dtype);

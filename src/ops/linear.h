@@ -18,6 +18,10 @@ enum class ActivationKind : uint8_t { kNone, kRelu, kGeluTanh, kSilu };
 // A row of zeros, and one so small that r overflows, gives zeros; one that holds infinity or NaN
 // gives NaN.
 //
+// On CUDA int8 weights are rounded to the model's dtype as they are loaded (spec/engine.md 1.9.2) and
+// multiply unrounded activations. FP8 weights (a scale per row) read FP8 activations (a scale per
+// token): y[t, n] = (sum_k x[t, k] w[n, k]) * s_x[t] * s_w[n] + bias[n], sums in float32.
+//
 // Bytes of scratch that a linear needs for the rounded activations; 0 for float weights.
 size_t LinearScratchBytes(DType weight_dtype, int64_t num_tokens, int64_t in_features);
 
@@ -33,8 +37,12 @@ struct LinearParams {
   Weight weight;    // [out_features, in_features]
   TensorView bias;  // [out_features] float32; empty = none
   ActivationKind activation = ActivationKind::kNone;
-  TensorView y;        // [num_tokens, out_features] float32 | bfloat16 (rounded to nearest even)
+  TensorView y;        // [num_tokens, out_features] float32 | bfloat16 (rounded to nearest even); on
+                       // CUDA of the model's dtype, or float32
   TensorView scratch;  // [>= LinearScratchBytes] uint8, 64-byte aligned; int8 weights only
+  // CUDA, FP8 operands, no bias, no activation: y holds the sums of products of the codes, and its
+  // reader applies x.scales and weight.scales (PendingScales).
+  bool defer_scales = false;
 };
 
 // y = act(x G^T + gate_bias) * (x U^T + up_bias), the gated feed-forward (SwiGLU with SiLU:
@@ -47,8 +55,11 @@ struct GatedLinearParams {
   TensorView gate_bias;  // [out_features] float32; empty = none
   TensorView up_bias;    // [out_features] float32; empty = none
   ActivationKind activation = ActivationKind::kSilu;
-  TensorView y;  // [num_tokens, out_features] f32 | bf16, the dtype that the next linear reads
-  TensorView scratch;  // as of Linear
+  TensorView y;  // [num_tokens, out_features] f32 | bf16, the dtype that the next linear reads; on
+                 // CUDA also f8e4m3, as of QuantizeParams applied to the product in float32
+  TensorView y_scales;   // [num_tokens] float32; of y in f8e4m3
+  TensorView scratch;    // as of Linear
+  TensorView workspace;  // CUDA only: [num_tokens, 2 * out_features] of the model's dtype
 };
 
 // Logits of chosen rows:  logits[r] = x[rows[r]] W^T + bias

@@ -36,7 +36,7 @@ struct Weight {
   WeightLayout layout = WeightLayout::kRowMajor;
   int64_t out_features = 0;
   int64_t in_features = 0;
-  // Of int8 weights: element k of row n stands for element * scales[n]. Null for float weights.
+  // Of int8 and f8e4m3 weights: element k of row n stands for element * scales[n]. Null for others.
   const float* scales = nullptr;  // [out_features]
 
   bool empty() const { return data == nullptr; }

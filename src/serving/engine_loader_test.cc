@@ -70,7 +70,7 @@ TEST_F(EngineLoaderTest, EachModelTakesANamedShareAndReturnsAllOfIt) {
 TEST_F(EngineLoaderTest, ThePlanIsWhatIsTaken) {
   const auto description = builder::Describe(dir_, {});
   ASSERT_TRUE(description.ok());
-  const auto plan = executor::PlanMemory(description->config, description->limits,
+  const auto plan = executor::PlanMemory(description->config, description->limits, DeviceKind::kCpu,
                                          description->weight_bytes, /*weights_are_taken=*/false,
                                          {.max_kv_tokens = 640}, device_->ledger().free_bytes());
   ASSERT_TRUE(plan.ok());

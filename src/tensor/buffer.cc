@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -19,6 +20,14 @@ Result<Buffer> Buffer::Allocate(Device& device, std::string name, size_t num_byt
   Buffer buffer;
   if (num_bytes == 0) return buffer;
   ASSIGN_OR_RETURN(buffer.share_, device.ledger().Take(name, num_bytes));
+  if (device.kind() == DeviceKind::kCuda) {
+    Result<void*> memory = cuda::Allocate(device.cuda().index, num_bytes);
+    if (!memory.ok()) return memory.status().WithPrefix(name);
+    buffer.data_ = static_cast<std::byte*>(*memory);
+    buffer.size_ = num_bytes;
+    buffer.gpu_ = device.cuda().index;
+    return buffer;
+  }
   void* data = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED)
     return ResourceExhausted(fmt::format("{}: cannot map {} bytes of memory", name, num_bytes));
@@ -31,23 +40,52 @@ Result<Buffer> Buffer::Allocate(Device& device, std::string name, size_t num_byt
 Buffer::Buffer(Buffer&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
-      share_(std::move(other.share_)) {}
+      share_(std::move(other.share_)),
+      gpu_(other.gpu_) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   std::swap(share_, other.share_);
+  std::swap(gpu_, other.gpu_);
   return *this;
 }
 
 Buffer::~Buffer() {
-  if (data_ != nullptr) munmap(data_, size_);
+  if (data_ == nullptr) return;
+  if (gpu_ >= 0)
+    cuda::Free(gpu_, data_);
+  else
+    munmap(data_, size_);
 }
 
 TensorView Buffer::View(DType dtype, Shape shape, size_t offset_bytes) const {
   const TensorView view{data_ + offset_bytes, dtype, shape};
   CHECK_LE(offset_bytes + view.num_bytes(), size_);
   return view;
+}
+
+Result<PinnedBuffer> PinnedBuffer::Allocate(Device& device, size_t num_bytes) {
+  PinnedBuffer buffer;
+  if (num_bytes == 0) return buffer;
+  ASSIGN_OR_RETURN(void* const data, cuda::AllocatePinned(device.cuda().index, num_bytes));
+  std::memset(data, 0, num_bytes);
+  buffer.data_ = static_cast<std::byte*>(data);
+  buffer.size_ = num_bytes;
+  return buffer;
+}
+
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+PinnedBuffer::~PinnedBuffer() {
+  if (data_ != nullptr) cuda::FreePinned(data_);
 }
 
 }  // namespace inflight

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owned device memory: 64-byte aligned, zeroed, booked in the device's ledger under a name.
+// Owned device memory: 64-byte aligned, zeroed, booked in the device's ledger under a name. And host
+// memory that a GPU reads and writes in place.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +29,26 @@ class Buffer {
   std::byte* data_ = nullptr;
   size_t size_ = 0;
   MemoryShare share_;
+  int gpu_ = -1;  // whose memory this is; -1 = host memory
+};
+
+// Host memory that stays where it is: the GPU copies from and to it at full speed, and its kernels
+// can address it. Zeroed.
+class PinnedBuffer {
+ public:
+  static Result<PinnedBuffer> Allocate(Device& device, size_t num_bytes);  // of a CUDA device
+
+  PinnedBuffer() = default;
+  PinnedBuffer(PinnedBuffer&& other) noexcept;
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
+  ~PinnedBuffer();
+
+  std::byte* data() const { return data_; }  // the same address on host and device
+  size_t size() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
 };
 
 }  // namespace inflight

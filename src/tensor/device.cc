@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstring>
 #include <fstream>
 #include <utility>
 
@@ -111,6 +113,41 @@ std::unique_ptr<Device> Device::Cpu(int num_threads) {
 std::unique_ptr<Device> Device::CpuWithCapacity(int num_threads, uint64_t capacity_bytes) {
   return std::unique_ptr<Device>(
       new Device(DeviceKind::kCpu, "cpu", capacity_bytes, std::make_unique<CpuPool>(num_threads)));
+}
+
+Result<std::unique_ptr<Device>> Device::Cuda(int index, int num_threads) {
+  ASSIGN_OR_RETURN(cuda::DeviceProperties properties, cuda::Probe(index));
+  std::unique_ptr<Device> device(new Device(DeviceKind::kCuda, fmt::format("cuda:{}", index),
+                                            properties.free_bytes,
+                                            std::make_unique<CpuPool>(num_threads)));
+  device->cuda_ = std::move(properties);
+  return device;
+}
+
+Result<std::unique_ptr<Device>> Device::ByName(std::string_view name, int num_threads) {
+  if (name == "cpu") return Cpu(num_threads);
+  if (name == "cuda") return Cuda(0, num_threads);
+  if (name == "auto") {
+    Result<std::unique_ptr<Device>> gpu = Cuda(0, num_threads);
+    return gpu.ok() ? std::move(gpu) : Cpu(num_threads);
+  }
+  constexpr std::string_view kPrefix = "cuda:";
+  if (name.starts_with(kPrefix)) {
+    const std::string_view digits = name.substr(kPrefix.size());
+    int index = 0;
+    const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+    if (parsed.ec == std::errc() && parsed.ptr == digits.data() + digits.size())
+      return Cuda(index, num_threads);
+  }
+  return InvalidArgument(
+      fmt::format("device: got '{}', must be auto, cpu, cuda or cuda:N", name));
+}
+
+Status Device::Copy(void* target, const void* source, size_t num_bytes) {
+  if (num_bytes == 0) return Status::Ok();
+  if (kind_ == DeviceKind::kCuda) return cuda::Copy(cuda_.index, target, source, num_bytes);
+  std::memcpy(target, source, num_bytes);
+  return Status::Ok();
 }
 
 }  // namespace inflight

@@ -9,11 +9,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "inflight/status.h"
 #include "tensor/cpu_pool.h"
+#include "tensor/cuda_runtime_calls.h"
 
 namespace inflight {
 
@@ -94,17 +96,28 @@ class MemoryLedger {
 };
 
 // One device of the process. The CPU's capacity is the memory available to this process at creation
-// (cgroup limit included).
+// (cgroup limit included); a GPU's is what is free on it then, which another process may have cut.
 class Device {
  public:
+  // "auto" is the first GPU where this build and machine have one, else the CPU; "cpu", "cuda" (the
+  // first) and "cuda:1" name one. Errors as of cuda::Probe; kInvalidArgument for other names.
+  // `num_threads` of the host pool: 0 = the usable cores.
+  static Result<std::unique_ptr<Device>> ByName(std::string_view name, int num_threads = 0);
+
   static std::unique_ptr<Device> Cpu(int num_threads = 0);
   static std::unique_ptr<Device> CpuWithCapacity(int num_threads,
                                                  uint64_t capacity_bytes);  // for tests
+  static Result<std::unique_ptr<Device>> Cuda(int index, int num_threads = 0);
 
   DeviceKind kind() const { return kind_; }
-  const std::string& name() const { return name_; }  // "cpu"
+  const std::string& name() const { return name_; }  // "cpu", "cuda:0"
   MemoryLedger& ledger() { return ledger_; }
-  CpuPool& cpu_pool() { return *pool_; }  // of CPU devices
+  // Runs the kernels of a CPU device; of others, what the host does while loading.
+  CpuPool& cpu_pool() { return *pool_; }
+  const cuda::DeviceProperties& cuda() const { return cuda_; }  // of CUDA devices
+
+  // Between host memory and memory of this device, in either direction; waits until it is done.
+  Status Copy(void* target, const void* source, size_t num_bytes);
 
  private:
   Device(DeviceKind kind, std::string name, uint64_t capacity_bytes, std::unique_ptr<CpuPool> pool);
@@ -113,6 +126,7 @@ class Device {
   std::string name_;
   MemoryLedger ledger_;
   std::unique_ptr<CpuPool> pool_;
+  cuda::DeviceProperties cuda_;
 };
 
 }  // namespace inflight

@@ -8,7 +8,7 @@
 namespace inflight {
 namespace {
 
-constexpr std::array<std::pair<DType, std::string_view>, 10> kNames = {{
+constexpr std::array<std::pair<DType, std::string_view>, 11> kNames = {{
     {DType::kF32, "float32"},
     {DType::kF16, "float16"},
     {DType::kBF16, "bfloat16"},
@@ -19,6 +19,7 @@ constexpr std::array<std::pair<DType, std::string_view>, 10> kNames = {{
     {DType::kI32, "int32"},
     {DType::kI64, "int64"},
     {DType::kBool, "bool"},
+    {DType::kF8E4M3, "float8_e4m3fn"},
 }};
 
 }  // namespace
@@ -38,6 +39,7 @@ size_t SizeOf(DType dtype) {
     case DType::kI8:
     case DType::kU8:
     case DType::kBool:
+    case DType::kF8E4M3:
       return 1;
   }
   return 0;
@@ -80,6 +82,28 @@ float Float16::ToFloat() const {
   }
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000U | (mantissa << 13));
   return std::bit_cast<float>(sign | ((exponent + 112U) << 23) | (mantissa << 13));
+}
+
+Float8E4M3 Float8E4M3::FromFloat(float value) {
+  const auto u = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint8_t>((u >> 24) & 0x80U);
+  const float magnitude = std::fabs(value);
+  if (std::isnan(value)) return {static_cast<uint8_t>(sign | 0x7fU)};
+  if (magnitude >= kMax) return {static_cast<uint8_t>(sign | 0x7eU)};
+  if (magnitude < 0x1p-6F)  // subnormal: units of 2^-9; 8 of them are the least normal number
+    return {static_cast<uint8_t>(sign | static_cast<uint8_t>(std::nearbyint(magnitude * 0x1p9F)))};
+  const uint32_t bits = u & 0x7fffffffU;
+  const uint32_t rounded = bits + 0x7ffffU + ((bits >> 20) & 1U);
+  return {static_cast<uint8_t>(sign | ((rounded >> 20) - (120U << 3)))};
+}
+
+float Float8E4M3::ToFloat() const {
+  const uint32_t exponent = (bits >> 3) & 0xfU;
+  const uint32_t mantissa = bits & 7U;
+  const float sign = (bits & 0x80U) != 0 ? -1.0F : 1.0F;
+  if (exponent == 15 && mantissa == 7) return std::bit_cast<float>(0x7fc00000U);
+  if (exponent == 0) return sign * static_cast<float>(mantissa) * 0x1p-9F;
+  return sign * std::bit_cast<float>(((exponent + 120U) << 23) | (mantissa << 20));
 }
 
 }  // namespace inflight

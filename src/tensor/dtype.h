@@ -10,7 +10,7 @@
 
 namespace inflight {
 
-enum class DType : uint8_t { kF32, kF16, kBF16, kF64, kI8, kU8, kI16, kI32, kI64, kBool };
+enum class DType : uint8_t { kF32, kF16, kBF16, kF64, kI8, kU8, kI16, kI32, kI64, kBool, kF8E4M3 };
 
 size_t SizeOf(DType dtype);  // bytes of an element
 std::string_view DTypeName(
@@ -32,6 +32,16 @@ struct BFloat16 {
 struct Float16 {
   uint16_t bits = 0;
   static Float16 FromFloat(float value);
+  float ToFloat() const;
+};
+
+// FP8 of the E4M3 kind without infinities (arXiv:2209.05433; torch.float8_e4m3fn): 4 exponent bits of
+// bias 7, 3 mantissa bits, largest value 448, NaN 0x7f. Rounded to nearest even; what lies beyond 448
+// saturates, as the hardware's conversion does; NaN stays NaN.
+struct Float8E4M3 {
+  uint8_t bits = 0;
+  static constexpr float kMax = 448.0F;
+  static Float8E4M3 FromFloat(float value);
   float ToFloat() const;
 };
 

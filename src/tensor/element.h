@@ -22,7 +22,7 @@ void StoreAs(void* data, int64_t i, T value) {
   std::memcpy(static_cast<std::byte*>(data) + i * int64_t{sizeof(T)}, &value, sizeof(T));
 }
 
-// Element i of float32, float16, bfloat16 or float64.
+// Element i of float32, float16, bfloat16, float64 or float8_e4m3fn.
 inline float LoadFloat(const void* data, DType dtype, int64_t i) {
   switch (dtype) {
     case DType::kF32:
@@ -33,12 +33,14 @@ inline float LoadFloat(const void* data, DType dtype, int64_t i) {
       return LoadAs<BFloat16>(data, i).ToFloat();
     case DType::kF64:
       return static_cast<float>(LoadAs<double>(data, i));
+    case DType::kF8E4M3:
+      return LoadAs<Float8E4M3>(data, i).ToFloat();
     default:
       CHECK(false);
   }
 }
 
-// Element i of float32, float16 or bfloat16, rounded to nearest even.
+// Element i of float32, float16, bfloat16 or float8_e4m3fn, rounded to nearest even.
 inline void StoreFloat(void* data, DType dtype, int64_t i, float value) {
   switch (dtype) {
     case DType::kF32:
@@ -47,6 +49,8 @@ inline void StoreFloat(void* data, DType dtype, int64_t i, float value) {
       return StoreAs(data, i, Float16::FromFloat(value));
     case DType::kBF16:
       return StoreAs(data, i, BFloat16::FromFloat(value));
+    case DType::kF8E4M3:
+      return StoreAs(data, i, Float8E4M3::FromFloat(value));
     default:
       CHECK(false);
   }

@@ -213,7 +213,7 @@ std::vector<std::span<const std::byte>> WeightBytesOf(const model::Engine& engin
                        : slot.kind == model::WeightSlot::Kind::kScales ? slot.weight->scales
                                                                        : slot.weight->data;
     bytes.emplace_back(static_cast<const std::byte*>(data),
-                       model::StoredBytes(engine.config, slot));
+                       model::StoredBytes(engine.config, slot, DeviceKind::kCpu));
   }
   return bytes;
 }

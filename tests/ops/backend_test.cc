@@ -42,7 +42,12 @@ TEST(CpuFeaturesTest, AgreeWithTheOperatingSystem) {
   EXPECT_EQ(cpu::GetCpuFeatures().avx512_bf16, avx512 && has("avx512_bf16"));
 }
 
-TEST(FindOpsTest, EveryListedTableIsCompleteAndCanBeForced) {
+class FindOpsTest : public testing::Test {
+ protected:
+  std::unique_ptr<Device> device_ = Device::Cpu(1);
+};
+
+TEST_F(FindOpsTest, EveryListedTableIsCompleteAndCanBeForced) {
   const ShapeClass shape = {.weight_dtype = DType::kBF16, .kv_dtype = DType::kBF16, .head_dim = 64};
   const std::vector<OpTable> tables = CpuOpTables(shape);
   EXPECT_EQ(tables.back().name, "reference");
@@ -54,17 +59,17 @@ TEST(FindOpsTest, EveryListedTableIsCompleteAndCanBeForced) {
     EXPECT_NE(table.linear, nullptr);
     EXPECT_NE(table.gated_linear, nullptr);
     EXPECT_NE(table.lm_head, nullptr);
-    const auto found = FindOps(DeviceKind::kCpu, shape, table.name);
+    const auto found = FindOps(*device_, shape, table.name);
     ASSERT_TRUE(found.ok());
     EXPECT_EQ(found->name, table.name);
     EXPECT_EQ(found->linear, table.linear);
   }
 }
 
-TEST(FindOpsTest, WithoutAForcedNameATableOfTheListIsChosen) {
+TEST_F(FindOpsTest, WithoutAForcedNameATableOfTheListIsChosen) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     const ShapeClass shape = {.weight_dtype = dtype, .kv_dtype = dtype, .head_dim = 64};
-    const auto found = FindOps(DeviceKind::kCpu, shape);
+    const auto found = FindOps(*device_, shape);
     ASSERT_TRUE(found.ok());
     EXPECT_THAT(Names(CpuOpTables(shape)), testing::Contains(found->name));
     if (dtype != DType::kBF16) {
@@ -73,15 +78,25 @@ TEST(FindOpsTest, WithoutAForcedNameATableOfTheListIsChosen) {
   }
 }
 
-TEST(FindOpsTest, AnUnknownNameListsWhatCanRun) {
-  const auto found = FindOps(DeviceKind::kCpu, {}, "cpu/avx1024");
+TEST_F(FindOpsTest, AnUnknownNameListsWhatCanRun) {
+  const auto found = FindOps(*device_, {}, "cpu/avx1024");
   EXPECT_EQ(found.status().code(), StatusCode::kNotFound);
   EXPECT_THAT(found.status().message(), testing::HasSubstr("got cpu/avx1024, here can run "));
   EXPECT_THAT(found.status().message(), testing::EndsWith("reference"));
 }
 
-TEST(FindOpsTest, CudaIsRefusedByName) {
-  EXPECT_EQ(FindOps(DeviceKind::kCuda, {}).status().code(), StatusCode::kUnimplemented);
+// Where the build or the machine has no GPU, cuda is refused by name and with the remedy.
+TEST_F(FindOpsTest, CudaIsAGpuOrAClearRefusal) {
+  const auto gpu = Device::ByName("cuda");
+  if (gpu.ok()) {
+    EXPECT_EQ((*gpu)->kind(), DeviceKind::kCuda);
+    return;
+  }
+  EXPECT_THAT(gpu.status().message(), testing::HasSubstr("device: got cuda"));
+  EXPECT_THAT(gpu.status().message(), testing::HasSubstr("cpu"));
+  const auto automatic = Device::ByName("auto", 1);
+  ASSERT_TRUE(automatic.ok());
+  EXPECT_EQ((*automatic)->kind(), DeviceKind::kCpu);
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ Status InspectModel(const fs::path& dir, const Options& options) {
   fmt::print("end ids       {}\n", fmt::join(c.end_ids, " "));
   const auto device = Device::Cpu();
   ASSIGN_OR_RETURN(const executor::MemoryPlan plan,
-                   executor::PlanMemory(c, description.limits, description.weight_bytes,
+                   executor::PlanMemory(c, description.limits, DeviceKind::kCpu, description.weight_bytes,
                                         /*weights_are_taken=*/false, options.executor,
                                         device->ledger().free_bytes()));
   fmt::print("\nMemory plan on {} ({:.1f} GiB free):\n{}", device->name(),

@@ -56,7 +56,7 @@ Result<serving::LoadedEngine> PlanEngine(const fs::path& dir, const std::string&
   MemoryLedger& ledger = device.ledger();
   ASSIGN_OR_RETURN(
       const executor::MemoryPlan plan,
-      executor::PlanMemory(description.config, description.limits, description.weight_bytes,
+      executor::PlanMemory(description.config, description.limits, DeviceKind::kCpu, description.weight_bytes,
                            /*weights_are_taken=*/false, options, ledger.free_bytes()));
   plans.push_back({owner, dir, plan.ToString()});
   const MemoryLedger::OwnerScope scope(ledger, owner);

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operators on NVIDIA GPUs, compute capability 8.0 and later. Programs built without CUDA link
+// cuda_absent.cc, which offers none.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ops/backend.h"
+
+namespace inflight::ops::cuda {
+
+std::vector<OpTable> OpTables(const ShapeClass& shape, const Device& device);
+
+Result<std::unique_ptr<Stream>> MakeStream(Device& device, const ShapeClass& shape,
+                                           int max_num_tokens, int max_num_rows);
+uint64_t StreamBytes(const ShapeClass& shape, int max_num_tokens, int max_num_rows);
+
+}  // namespace inflight::ops::cuda

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stands in for ops/cuda in builds without CUDA.
+#include "base/check.h"
+#include "ops/cuda/cuda.h"
+
+namespace inflight::ops::cuda {
+
+std::vector<OpTable> OpTables(const ShapeClass&, const Device&) { return {}; }
+
+// There is no CUDA device to pass: cuda::Probe refused it.
+Result<std::unique_ptr<Stream>> MakeStream(Device&, const ShapeClass&, int, int) { CHECK(false); }
+uint64_t StreamBytes(const ShapeClass&, int, int) { return 0; }
+
+}  // namespace inflight::ops::cuda

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cuda/cuda_stream.h"
+
+#include <algorithm>
+
+#include "ops/cuda/cuda.h"
+#include "ops/cuda/gemm_plans.h"
+#include "ops/cuda/kernels.h"
+
+namespace inflight::ops::cuda {
+namespace {
+
+constexpr size_t kAlignment = 256;
+constexpr size_t kGemmBytes = size_t{32} << 20;
+constexpr size_t kSplitBytes = size_t{16} << 20;
+constexpr size_t kSplitCounterBytes = size_t{64} << 10;
+constexpr int kMaxSms = 192;  // more than any GPU of compute capability 8.0 to 10.0 has
+
+// Places the workspace from `base` on and returns its size; a null base only measures.
+size_t LayOut(const ShapeClass& shape, int max_num_tokens, int max_num_rows, std::byte* base,
+              StreamWorkspace& out) {
+  size_t size = 0;
+  const auto place = [&](size_t num_bytes) {
+    std::byte* at = base == nullptr ? nullptr : base + size;
+    size += (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return at;
+  };
+  out.gemm = place(kGemmBytes);
+  out.split = reinterpret_cast<float*>(place(kSplitBytes));
+  out.split_counters = reinterpret_cast<int32_t*>(place(kSplitCounterBytes));
+  out.attention_plan = place(AttentionPlanBytes(max_num_rows, max_num_tokens));
+  out.attention_partials = place(AttentionPartialBytes(shape, kMaxSms, max_num_rows));
+  out.attention_counters =
+      reinterpret_cast<int32_t*>(place(AttentionCounterBytes(shape, max_num_rows)));
+  if (shape.weight_dtype == DType::kI8) {
+    const int64_t qkv = int64_t{shape.num_heads + 2 * shape.num_kv_heads} * shape.head_dim;
+    const int64_t widest = std::max(qkv, 2 * int64_t{shape.intermediate_size});
+    out.weights = place(static_cast<size_t>(widest * shape.hidden_size) * SizeOf(shape.dtype));
+  }
+  return size;
+}
+
+}  // namespace
+
+uint64_t StreamBytes(const ShapeClass& shape, int max_num_tokens, int max_num_rows) {
+  StreamWorkspace unused;
+  return LayOut(shape, max_num_tokens, max_num_rows, nullptr, unused);
+}
+
+CudaStream::CudaStream(Device& device) : Stream(device), num_sms_(device.cuda().num_sms) {}
+
+Result<std::unique_ptr<CudaStream>> CudaStream::Create(Device& device, const ShapeClass& shape,
+                                                       int max_num_tokens, int max_num_rows) {
+  std::unique_ptr<CudaStream> stream(new CudaStream(device));
+  RETURN_IF_ERROR(inflight::cuda::ToStatus(cudaSetDevice(device.cuda().index), "cudaSetDevice"));
+  RETURN_IF_ERROR(inflight::cuda::ToStatus(
+      cudaStreamCreateWithFlags(&stream->handle_, cudaStreamNonBlocking), "cudaStreamCreate"));
+  ASSIGN_OR_RETURN(stream->buffer_,
+                   Buffer::Allocate(device, "kernels' workspace",
+                                    StreamBytes(shape, max_num_tokens, max_num_rows)));
+  LayOut(shape, max_num_tokens, max_num_rows, stream->buffer_.data(), stream->workspace_);
+  ASSIGN_OR_RETURN(stream->gemm_plans_, GemmPlans::Create());
+  return stream;
+}
+
+CudaStream::~CudaStream() {
+  if (handle_ != nullptr) cudaStreamDestroy(handle_);
+}
+
+Result<std::unique_ptr<Stream>> MakeStream(Device& device, const ShapeClass& shape,
+                                           int max_num_tokens, int max_num_rows) {
+  ASSIGN_OR_RETURN(auto stream, CudaStream::Create(device, shape, max_num_tokens, max_num_rows));
+  return std::unique_ptr<Stream>(std::move(stream));
+}
+
+}  // namespace inflight::ops::cuda

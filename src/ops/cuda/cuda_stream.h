@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// A CUDA stream and what the operators of one executor share on it. Only files built with CUDA
+// include this.
+//
+// Threads: used by one thread at a time. All memory is taken in Create; nothing is allocated later,
+// so that steps can be captured into graphs.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+#include "ops/backend.h"
+#include "tensor/buffer.h"
+#include "tensor/cuda_status.h"
+
+namespace inflight::ops::cuda {
+
+class GemmPlans;  // gemm_plans.h: cuBLASLt's handle and the algorithm chosen per shape
+
+// Byte ranges of the one workspace buffer. Sizes are WorkspaceLayout()'s, a function of shape and
+// limits alone.
+struct StreamWorkspace {
+  std::byte* gemm = nullptr;  // cuBLASLt's; kGemmBytes
+  // Sums that CTAs pass to each other in the skinny linears: kSplitBytes, then counters that are 0
+  // between kernels.
+  float* split = nullptr;
+  int32_t* split_counters = nullptr;  // [kNumSplitCounters]
+  // Attention: the plan of the step, partial results of split rows, counters that are 0 between
+  // kernels.
+  std::byte* attention_plan = nullptr;     // AttentionPlanBytes
+  std::byte* attention_partials = nullptr;  // AttentionPartialBytes
+  int32_t* attention_counters = nullptr;
+  std::byte* weights = nullptr;  // one dequantised matrix; int8 weights only
+};
+
+class CudaStream : public Stream {
+ public:
+  static Result<std::unique_ptr<CudaStream>> Create(Device& device, const ShapeClass& shape,
+                                                    int max_num_tokens, int max_num_rows);
+  ~CudaStream() override;
+
+  cudaStream_t handle() const { return handle_; }
+  int num_sms() const { return num_sms_; }
+  const StreamWorkspace& workspace() const { return workspace_; }
+  GemmPlans& gemm_plans() { return *gemm_plans_; }
+
+ private:
+  explicit CudaStream(Device& device);
+
+  cudaStream_t handle_ = nullptr;
+  int num_sms_ = 0;
+  Buffer buffer_;
+  StreamWorkspace workspace_;
+  std::unique_ptr<GemmPlans> gemm_plans_;
+};
+
+inline CudaStream& AsCuda(Stream& stream) { return static_cast<CudaStream&>(stream); }
+
+}  // namespace inflight::ops::cuda

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operators of the CUDA tables, and the parts that several of them share. One .cu file each.
+//
+// All of them only enqueue on the stream: no allocation, no synchronisation, no reading of device
+// memory by the host, so that a step can be captured into a graph. What is checked is what the host
+// can see: dtypes, shapes, alignment.
+#pragma once
+
+#include "ops/backend.h"
+#include "ops/cuda/cuda_stream.h"
+
+namespace inflight::ops::cuda {
+
+// Which kernels an operator may take: kAny those of every GPU from compute capability 8.0 on, kSm90
+// also those with wgmma and TMA.
+enum class KernelSet : uint8_t { kAny, kSm90 };
+
+Status Embed(const EmbedParams& params, Stream& stream);
+Status AddNorm(const AddNormParams& params, Stream& stream);
+Status Quantize(const QuantizeParams& params, Stream& stream);
+Status PlanAttention(const AttentionPlanParams& params, Stream& stream);
+template <KernelSet kSet>
+Status Attention(const AttentionParams& params, Stream& stream);
+template <KernelSet kSet>
+Status QkvRopeKv(const QkvRopeKvParams& params, Stream& stream);
+template <KernelSet kSet>
+Status Linear(const LinearParams& params, Stream& stream);
+template <KernelSet kSet>
+Status GatedLinear(const GatedLinearParams& params, Stream& stream);
+template <KernelSet kSet>
+Status LmHead(const LmHeadParams& params, Stream& stream);
+
+// One matrix product:  y[m, n] = sum_k x[m, k] w[n, k]  (+ bias[n]) (then the activation).
+// Operands both f16, both bf16 or both f8e4m3; sums in float32, rounded once. Of f8e4m3 operands the
+// scales are not applied here. Rows of x and w are dense and 16-byte aligned, K is a multiple of 16
+// bytes.
+struct GemmParams {
+  const void* x = nullptr;  // [m, k]
+  const void* w = nullptr;  // [n, k]
+  void* y = nullptr;        // [m, n]
+  DType dtype = DType::kBF16;
+  DType y_dtype = DType::kBF16;  // f16 | bf16 | f32
+  int64_t m = 0, n = 0, k = 0;
+  const float* bias = nullptr;  // [n]
+  ActivationKind activation = ActivationKind::kNone;
+};
+
+// By the best kernel of `set` for the shape: streaming ones for few rows, cuBLASLt above.
+Status Gemm(const GemmParams& params, KernelSet set, CudaStream& stream);
+
+// Streaming kernels for few rows. `CanRun` false: no kernel for this dtype, shape or GPU.
+bool SkinnyMmaCanRun(const GemmParams& params);  // m <= 16; every GPU
+Status SkinnyMma(const GemmParams& params, CudaStream& stream);
+bool SkinnyWgmmaCanRun(const GemmParams& params, const CudaStream& stream);  // m <= 64; sm_90a
+Status SkinnyWgmma(const GemmParams& params, CudaStream& stream);
+Status GemmCublasLt(const GemmParams& params, CudaStream& stream);
+
+// After the projection of QkvRopeKv: `params.workspace` holds the projected rows (bias not added
+// yet), to which `pending` still applies. Adds the bias, rotates q in place (or into params.q where
+// that is elsewhere) and k, and writes k and v to the cache.
+Status RopeKv(const QkvRopeKvParams& params, const PendingScales& pending, CudaStream& stream);
+
+// y[t, i] = act(g[t, i] + gate_bias[i]) * (u[t, i] + up_bias[i]),  g = gate_up[t, 0..n), u the rest of
+// the row, `pending` applied first (its feature factors: gate's, then up's).
+struct GateParams {
+  const void* gate_up = nullptr;  // [num_tokens, 2n] `dtype`
+  DType dtype = DType::kBF16;
+  int64_t num_tokens = 0, n = 0;
+  const float* token_scales = nullptr;  // [num_tokens]; null = nothing pending
+  const float* gate_scales = nullptr;   // [n]
+  const float* up_scales = nullptr;     // [n]
+  const float* gate_bias = nullptr;     // [n] or null
+  const float* up_bias = nullptr;
+  ActivationKind activation = ActivationKind::kSilu;
+  TensorView y;         // [num_tokens, n] dtype | f8e4m3
+  TensorView y_scales;  // [num_tokens] float32; of y in f8e4m3
+};
+Status Gate(const GateParams& params, CudaStream& stream);
+
+// In place on y [m, n]: what a product's epilogue could not do.  y = act(y * token[m] * feature[n] +
+// bias[n])
+struct EpilogueParams {
+  void* y = nullptr;
+  DType dtype = DType::kBF16;  // f16 | bf16 | f32
+  int64_t m = 0, n = 0;
+  const float* token_scales = nullptr;    // [m] or null
+  const float* feature_scales = nullptr;  // [n] or null
+  const float* bias = nullptr;            // [n] or null
+  ActivationKind activation = ActivationKind::kNone;
+};
+Status Epilogue(const EpilogueParams& params, CudaStream& stream);
+
+// out[r] = x[rows[r]]; rows of `row_bytes`, a multiple of 16.
+Status GatherRows(const void* x, const int32_t* rows, int64_t num_rows, int64_t row_bytes, void* out,
+                  CudaStream& stream);
+
+// out[n, k] = dtype(w[n, k] * scales[n])
+Status DequantizeInt8(const Weight& weight, DType dtype, void* out, CudaStream& stream);
+
+// Bytes of the parts of StreamWorkspace that belong to attention.
+size_t AttentionPlanBytes(int max_num_rows, int max_num_tokens);
+size_t AttentionPartialBytes(const ShapeClass& shape, int num_sms, int max_num_rows);
+size_t AttentionCounterBytes(const ShapeClass& shape, int max_num_rows);
+
+}  // namespace inflight::ops::cuda

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tensor/cuda_runtime_calls.h"
+
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include "tensor/cuda_status.h"
+
+namespace inflight::cuda {
+namespace {
+
+std::string VersionName(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+}  // namespace
+
+Status ToStatus(cudaError_t error, std::string_view what) {
+  if (error == cudaSuccess) return Status::Ok();
+  const std::string message =
+      fmt::format("{}: {} ({})", what, cudaGetErrorString(error), cudaGetErrorName(error));
+  if (error == cudaErrorMemoryAllocation) return ResourceExhausted(message);
+  return Internal(message);
+}
+
+Result<DeviceProperties> Probe(int index) {
+  DeviceProperties properties;
+  int count = 0;
+  const cudaError_t found = cudaGetDeviceCount(&count);
+  cudaDriverGetVersion(&properties.driver_version);
+  cudaRuntimeGetVersion(&properties.runtime_version);
+  if (found == cudaErrorInsufficientDriver && properties.driver_version > 0)
+    return Unavailable(fmt::format(
+        "device: got cuda, the NVIDIA driver supports CUDA {} and this program needs {}; update "
+        "the driver, or use --device cpu",
+        VersionName(properties.driver_version), VersionName(properties.runtime_version)));
+  if (found != cudaSuccess || count == 0)
+    return Unavailable(fmt::format(
+        "device: got cuda, this machine has no usable NVIDIA GPU ({}); use --device cpu",
+        found == cudaSuccess ? "none was found" : cudaGetErrorString(found)));
+  if (index < 0 || index >= count)
+    return InvalidArgument(fmt::format(
+        "device: got cuda:{}, this machine has {} GPU{}: 0 to {}", index, count,
+        count == 1 ? "" : "s", count - 1));
+  RETURN_IF_ERROR(ToStatus(cudaSetDevice(index), "cannot use the GPU"));
+  cudaDeviceProp found_properties;
+  RETURN_IF_ERROR(
+      ToStatus(cudaGetDeviceProperties(&found_properties, index), "cannot query the GPU"));
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  RETURN_IF_ERROR(
+      ToStatus(cudaMemGetInfo(&free_bytes, &total_bytes), "cannot query the GPU's memory"));
+  properties.index = index;
+  properties.name = found_properties.name;
+  properties.compute_major = found_properties.major;
+  properties.compute_minor = found_properties.minor;
+  properties.num_sms = found_properties.multiProcessorCount;
+  properties.free_bytes = free_bytes;
+  properties.total_bytes = total_bytes;
+  properties.l2_bytes = static_cast<uint64_t>(found_properties.l2CacheSize);
+  properties.max_shared_bytes_per_block = found_properties.sharedMemPerBlockOptin;
+  if (properties.compute_capability() < 80)
+    return FailedPrecondition(fmt::format(
+        "device: cuda:{} is a {} of compute capability {}.{}, at least 8.0 is needed", index,
+        properties.name, properties.compute_major, properties.compute_minor));
+  return properties;
+}
+
+Result<void*> Allocate(int device, size_t num_bytes) {
+  cudaSetDevice(device);
+  void* data = nullptr;
+  const cudaError_t error = cudaMalloc(&data, num_bytes);
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // a failed allocation is not sticky
+    return ToStatus(error, fmt::format("cannot allocate {} bytes of GPU memory", num_bytes));
+  }
+  const Status zeroed = ToStatus(cudaMemset(data, 0, num_bytes), "cannot clear GPU memory");
+  if (!zeroed.ok()) {
+    cudaFree(data);
+    return zeroed;
+  }
+  return data;
+}
+
+void Free(int device, void* data) noexcept {
+  cudaSetDevice(device);
+  cudaFree(data);
+}
+
+Result<void*> AllocatePinned(int device, size_t num_bytes) {
+  cudaSetDevice(device);
+  void* data = nullptr;
+  RETURN_IF_ERROR(
+      ToStatus(cudaHostAlloc(&data, num_bytes, cudaHostAllocMapped | cudaHostAllocPortable),
+               fmt::format("cannot pin {} bytes of host memory", num_bytes)));
+  return data;
+}
+
+void FreePinned(void* data) noexcept { cudaFreeHost(data); }
+
+Status Copy(int device, void* target, const void* source, size_t num_bytes) {
+  cudaSetDevice(device);
+  return ToStatus(cudaMemcpy(target, source, num_bytes, cudaMemcpyDefault),
+                  "cannot copy to or from the GPU");
+}
+
+}  // namespace inflight::cuda
