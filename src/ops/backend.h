@@ -34,6 +34,7 @@ struct OpTable {
   // Once per step, before the layers: what attention derives from a batch for all of them. Null where
   // there is nothing.
   Kernel<AttentionPlanParams> plan_attention = nullptr;
+  bool can_capture = true;  // its launches may be captured into CUDA graphs
   std::string name;  // "reference", "cpu/avx2", "cpu/avx512", "cpu/avx512_bf16", "cuda/sm90",
                      // "cuda/any"
 };

@@ -4,16 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <condition_variable>
 #include <cstdio>
-#include <mutex>
 #include <random>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "bench/limits/limits.h"
+#include "bench_cost.h"
+#include "bench_runs.h"
 #include "command_line.h"
 #include "commands.h"
 #include "executor/executor.h"
@@ -44,121 +43,38 @@ config::Schema<Options> MakeSchema() {
   config::Schema<Options> schema;
   schema.Section("Bench");
   schema.Add(
-      "shape", [](Options& o) -> auto& { return o.shape; },
-      "Random weights in this shape instead of a directory.",
-      config::OneOf({"", "llama-3.2-1b", "llama-3-8b"}));
+      "shape", [](Options & o) -> auto& { return o.shape; },
+      "Random weights in this shape instead of a directory.", config::OneOf(kShapeNames));
   schema.Add(
-      "batch", [](Options& o) -> auto& { return o.batch; },
+      "batch", [](Options & o) -> auto& { return o.batch; },
       "Numbers of sequences, separated by commas; a scenario each.");
   schema.Add(
-      "input_len", [](Options& o) -> auto& { return o.input_len; },
+      "input_len", [](Options & o) -> auto& { return o.input_len; },
       "Prompt tokens of each sequence.", config::AtLeast(1));
   schema.Add(
-      "output_len", [](Options& o) -> auto& { return o.output_len; },
+      "output_len", [](Options & o) -> auto& { return o.output_len; },
       "Generated tokens of each sequence.", config::AtLeast(2));
   schema.Add(
-      "repeats", [](Options& o) -> auto& { return o.repeats; },
+      "repeats", [](Options & o) -> auto& { return o.repeats; },
       "Runs of each scenario, with the read bandwidth measured before and after each.",
       config::Range(1, 1000));
   schema.Section("Engine");
   schema.Add(
-      "dtype", [](Options& o) -> auto& { return o.model.dtype; },
+      "dtype", [](Options & o) -> auto& { return o.model.dtype; },
       "bfloat16 where --shape is given and this is not.",
       config::OneOf({"float32", "bfloat16", "float16"}));
-  AddWeightOnly(schema, [](Options& o) -> auto& { return o.weight_only; });
+  AddWeightOnly(
+      schema, [](Options & o) -> auto& { return o.weight_only; });
   schema.Add(
-      "threads", [](Options& o) -> auto& { return o.model.num_threads; },
+      "threads", [](Options & o) -> auto& { return o.model.num_threads; },
       "CPU threads; default: the usable cores.", config::Range(1, 1024));
   schema.Add(
-      "ops", [](Options& o) -> auto& { return o.model.ops; }, "Operator table by name.");
+      "ops", [](Options & o) -> auto& { return o.model.ops; }, "Operator table by name.");
   schema.Add(
-      "step_time_goal_ms", [](Options& o) -> auto& { return o.model.executor.step_time_goal_ms; },
+      "step_time_goal_ms", [](Options & o) -> auto& { return o.model.executor.step_time_goal_ms; },
       "As of serve; the large default computes whole prompts in one step.",
       config::Range(1, 600000));
   return schema;
-}
-
-model::ModelConfig ShapeByName(const std::string& name) {
-  model::ModelConfig config;
-  config.architecture = "LlamaForCausalLM";
-  config.vocab_size = 128256;
-  config.num_kv_heads = 8;
-  config.num_heads = 32;
-  config.max_position_embeddings = 131072;
-  config.rope_theta = 500000;
-  if (name == "llama-3.2-1b") {
-    config.hidden_size = 2048;
-    config.num_layers = 16;
-    config.head_dim = 64;
-    config.intermediate_size = 8192;
-    config.tied_embeddings = true;
-  } else {  // llama-3-8b
-    config.hidden_size = 4096;
-    config.num_layers = 32;
-    config.head_dim = 128;
-    config.intermediate_size = 14336;
-  }
-  return config;
-}
-
-// One entry per step of the loop; filled on its thread without allocating.
-class StepLog : public StepObserver {
- public:
-  struct Step {
-    int64_t step_ns, host_ns;
-    int num_rows, num_tokens;
-  };
-
-  void OnStep(int64_t step_ns, int num_rows, int num_tokens) override {
-    // Host time is published after the observer ran: it belongs to the entry before.
-    if (size_ > 0 && executor_ != nullptr)
-      steps_[size_ - 1].host_ns = executor_->stats().last_host_ns;
-    if (size_ < steps_.size()) steps_[size_++] = {step_ns, 0, num_rows, num_tokens};
-  }
-
-  void Watch(const Executor* executor) { executor_ = executor; }
-  void Reset() { size_ = 0; }
-  std::span<const Step> steps() const { return {steps_.data(), size_}; }
-
- private:
-  const Executor* executor_ = nullptr;
-  std::vector<Step> steps_ = std::vector<Step>(1 << 16);
-  size_t size_ = 0;
-};
-
-class CountdownSink : public ResponseSink {
- public:
-  explicit CountdownSink(int count) : left_(count) {}
-  void OnResponse(Response response) override {
-    if (!response.is_final) return;
-    const std::lock_guard lock(mutex_);
-    if (!response.status.ok()) status_ = response.status;
-    if (--left_ == 0) wake_.notify_all();
-  }
-  Status Wait() {
-    std::unique_lock lock(mutex_);
-    wake_.wait(lock, [this] { return left_ == 0; });
-    return status_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  int left_;
-  Status status_;
-};
-
-struct Spread {
-  double low = 0, median = 0, high = 0;  // 10th, 50th, 90th percentile
-};
-
-Spread SpreadOf(std::vector<double> values) {
-  if (values.empty()) return {};
-  std::sort(values.begin(), values.end());
-  const auto at = [&](double q) {
-    return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1))];
-  };
-  return {at(0.1), at(0.5), at(0.9)};
 }
 
 Result<std::vector<int>> ParseBatches(const std::string& text) {
@@ -191,41 +107,21 @@ struct Bench {
   const LocalModel& model;
   const bench::MachineLimits& limits;
   StepLog& log;
+  const ModelCost cost{model.engine->config};
 
   Status RunBatch(int batch) const;
   Result<Sample> RunOnce(int batch) const;
   void PrintPrefill(int batch, const std::vector<Sample>& samples) const;
   void PrintDecode(int batch, const std::vector<Sample>& samples) const;
   double BytesPerDecodeStep(int batch) const;
-  double LayerFlops() const;
-  double HeadFlops() const;
   double LayerPeak() const;
   double HeadPeak() const;
 };
 
 // Weights once, and K and V of each sequence at the middle of its output.
 double Bench::BytesPerDecodeStep(int batch) const {
-  const model::ModelConfig& c = model.engine->config;
-  const double weights = LayerFlops() / 2 * static_cast<double>(SizeOf(LinearDType(c))) +
-                         HeadFlops() / 2 * static_cast<double>(SizeOf(c.dtype));
   const double context = options.input_len + options.output_len / 2.0;
-  return weights + batch * context * 2.0 * c.num_layers * c.num_kv_heads * c.head_dim *
-                       static_cast<double>(SizeOf(c.dtype));
-}
-
-// Two for each weight of the layers' linears, for one token.
-double Bench::LayerFlops() const {
-  const model::ModelConfig& c = model.engine->config;
-  const double attention =
-      static_cast<double>(c.hidden_size) * c.head_dim * (2 * c.num_heads + 2 * c.num_kv_heads);
-  const double mlp =
-      static_cast<double>(c.hidden_size) * c.intermediate_size * (c.gated_mlp ? 3 : 2);
-  return 2 * c.num_layers * (attention + mlp);
-}
-
-double Bench::HeadFlops() const {
-  const model::ModelConfig& c = model.engine->config;
-  return 2.0 * c.hidden_size * c.vocab_size;
+  return cost.layer_bytes + cost.head_bytes + batch * context * cost.kv_bytes;
 }
 
 // The arithmetic that the weights' dtype can be computed in at most.
@@ -295,7 +191,8 @@ Status Bench::RunBatch(int batch) const {
 }
 
 void Bench::PrintDecode(int batch, const std::vector<Sample>& samples) const {
-  const double arithmetic_s = batch * (LayerFlops() / LayerPeak() + HeadFlops() / HeadPeak());
+  const double arithmetic_s =
+      batch * (cost.layer_flops / LayerPeak() + cost.head_flops / HeadPeak());
   std::vector<double> step_s, host_us, limits_s, fractions;
   for (const Sample& sample : samples) {
     limits_s.push_back(std::max(BytesPerDecodeStep(batch) / sample.read_bytes_per_s, arithmetic_s));
@@ -318,7 +215,7 @@ void Bench::PrintPrefill(int batch, const std::vector<Sample>& samples) const {
   for (const Sample& sample : samples)
     rates.push_back(static_cast<double>(sample.prefill_tokens) / sample.prefill_s);
   const Spread rate = SpreadOf(rates);
-  const double limit = LayerPeak() / LayerFlops();  // the head runs once a prompt
+  const double limit = LayerPeak() / cost.layer_flops;  // the head runs once a prompt
   fmt::print("prefill,{},{},{},{:.2f},,,,{:.2f},,{:.3f},{:.3f},{:.3f},\n", batch, options.input_len,
              options.output_len, rate.median, limit, rate.median / limit, rate.low / limit,
              rate.high / limit);
@@ -386,6 +283,10 @@ Status Run(Options& options, std::span<const std::string> positionals) {
 
 int BenchMain(Args args) {
   if (!args.empty() && std::string_view(args[0]) == "load") return BenchLoadMain(args.subspan(1));
+  if (!args.empty() && std::string_view(args[0]) == "throughput")
+    return BenchThroughputMain(args.subspan(1));
+  if (!args.empty() && std::string_view(args[0]) == "latency")
+    return BenchLatencyMain(args.subspan(1));
   return RunCommand(args, kUsage, MakeSchema(), Run);
 }
 

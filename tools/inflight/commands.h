@@ -22,6 +22,8 @@ int BuildMain(Args args);
 int InspectMain(Args args);
 int BenchMain(Args args);
 int BenchLoadMain(Args args);
+int BenchThroughputMain(Args args);
+int BenchLatencyMain(Args args);
 
 // Options of each command, for docs/configuration.md and the completion script.
 std::vector<config::OptionInfo> ServeOptionInfos();
@@ -33,5 +35,7 @@ std::vector<config::OptionInfo> BuildOptionInfos();
 std::vector<config::OptionInfo> InspectOptionInfos();
 std::vector<config::OptionInfo> BenchOptionInfos();
 std::vector<config::OptionInfo> BenchLoadOptionInfos();
+std::vector<config::OptionInfo> BenchThroughputOptionInfos();
+std::vector<config::OptionInfo> BenchLatencyOptionInfos();
 
 }  // namespace inflight::tool

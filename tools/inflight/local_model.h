@@ -20,6 +20,8 @@ struct LocalModelOptions {
   std::optional<std::string> dtype;            // float32, bfloat16, float16
   std::optional<model::QuantAlgo> quant_algo;  // empty = the model's own
   std::optional<int> num_threads;              // of CPU kernels
+  std::string quant_algo_name;                 // the same by name, where a command has it so
+  std::string device = "auto";                 // tensor/device.h
   std::string ops;                             // operator table by name; empty = the best one
   ExecutorOptions executor;
 };

@@ -2,6 +2,14 @@
 // Stands in for ops/cuda in builds without CUDA.
 #include "base/check.h"
 #include "ops/cuda/cuda.h"
+#include "ops/profile.h"
+
+namespace inflight::ops {
+
+void ResetProfile() {}
+std::vector<ProfileEntry> TakeProfile() { return {}; }
+
+}  // namespace inflight::ops
 
 namespace inflight::ops::cuda {
 

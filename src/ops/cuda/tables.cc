@@ -4,6 +4,7 @@
 
 #include "ops/cuda/cuda.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/profile.h"
 
 namespace inflight::ops::cuda {
 namespace {
@@ -42,6 +43,7 @@ std::vector<OpTable> OpTables(const ShapeClass& shape, const Device& device) {
   if (shape.weight_dtype == DType::kF8E4M3 && capability < 89) return {};
   if (capability == 90) tables.push_back(Table<KernelSet::kSm90>("cuda/sm90"));
   tables.push_back(Table<KernelSet::kAny>("cuda/any"));
+  tables.push_back(Profiled(tables.front()));
   return tables;
 }
 

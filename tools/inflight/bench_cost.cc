@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench_cost.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+namespace inflight::tool {
+
+model::ModelConfig ShapeByName(const std::string& name) {
+  model::ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.vocab_size = 128256;
+  config.num_kv_heads = 8;
+  config.num_heads = 32;
+  config.max_position_embeddings = 131072;
+  config.rope_theta = 500000;
+  if (name == "llama-3.2-1b") {
+    config.hidden_size = 2048;
+    config.num_layers = 16;
+    config.head_dim = 64;
+    config.intermediate_size = 8192;
+    config.tied_embeddings = true;
+  } else {  // llama-3-8b
+    config.hidden_size = 4096;
+    config.num_layers = 32;
+    config.head_dim = 128;
+    config.intermediate_size = 14336;
+  }
+  return config;
+}
+
+ModelCost::ModelCost(const model::ModelConfig& c) {
+  const double attention =
+      static_cast<double>(c.hidden_size) * c.head_dim * (2 * c.num_heads + 2 * c.num_kv_heads);
+  const double mlp =
+      static_cast<double>(c.hidden_size) * c.intermediate_size * (c.gated_mlp ? 3 : 2);
+  const double layer_weights = c.num_layers * (attention + mlp);
+  const double head_weights = static_cast<double>(c.hidden_size) * c.vocab_size;
+  layer_flops = 2 * layer_weights;
+  head_flops = 2 * head_weights;
+  layer_bytes = layer_weights * static_cast<double>(SizeOf(LinearDType(c)));
+  head_bytes = head_weights * static_cast<double>(SizeOf(c.dtype));
+  kv_bytes =
+      2.0 * c.num_layers * c.num_kv_heads * c.head_dim * static_cast<double>(SizeOf(KvDType(c)));
+  attention_flops = 4.0 * c.num_layers * c.num_heads * c.head_dim;
+}
+
+std::string Scenario::ToString() const {
+  return fmt::format("{}x{}/{}", requests, input_len, output_len);
+}
+
+Result<std::vector<Scenario>> ParseScenarios(const std::string& text) {
+  std::vector<Scenario> scenarios;
+  const auto number = [](std::string_view digits, int& value) {
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    return error == std::errc() && end == digits.data() + digits.size() && value >= 1;
+  };
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view part = std::string_view(text).substr(begin, end - begin);
+    const size_t times = part.find('x');
+    const size_t slash = part.find('/');
+    Scenario s;
+    if (times == std::string_view::npos || slash == std::string_view::npos || slash < times ||
+        !number(part.substr(0, times), s.requests) ||
+        !number(part.substr(times + 1, slash - times - 1), s.input_len) ||
+        !number(part.substr(slash + 1), s.output_len))
+      return InvalidArgument(fmt::format(
+          "--scenarios: got '{}', needs REQUESTSxINPUT/OUTPUT in tokens, such as 64x1024/256, "
+          "separated by commas",
+          part));
+    scenarios.push_back(s);
+    begin = end + 1;
+  }
+  return scenarios;
+}
+
+double LeastPrefillSeconds(const ModelCost& cost, const Rates& rates, const Scenario& s) {
+  const double layers = s.input_len * cost.layer_flops / rates.layer_flops;
+  const double attention =
+      s.input_len * (s.input_len / 2.0) * cost.attention_flops / rates.attention_flops;
+  return s.requests * (layers + attention + cost.head_flops / rates.head_flops);
+}
+
+double LeastDecodeSeconds(const ModelCost& cost, const Rates& rates, const Scenario& s) {
+  const double rows = s.requests;
+  const double layers =
+      std::max(cost.layer_bytes / rates.bytes_per_s, rows * cost.layer_flops / rates.layer_flops);
+  const double head =
+      std::max(cost.head_bytes / rates.bytes_per_s, rows * cost.head_flops / rates.head_flops);
+  const double context = s.input_len + s.output_len / 2.0;
+  const double kv = rows * context * cost.kv_bytes / rates.bytes_per_s;
+  return (s.output_len - 1) * (layers + head + kv);
+}
+
+}  // namespace inflight::tool
