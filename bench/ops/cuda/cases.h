@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cases of cuda_ops_bench, by the files that hold them.
+#pragma once
+
+#include "timing.h"
+
+namespace inflight::bench {
+
+void ElementwiseCases(CudaBench& bench);
+
+}  // namespace inflight::bench
