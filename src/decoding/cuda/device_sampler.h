@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// decoding/sampler.h on a GPU: for the same logits, rule, tokens and position both give the same
+// id; log-probs agree within 1e-5. Programs built without CUDA link device_sampler_absent.cc.
+//
+// The rules live on the device, by slot. Tokens and their counts belong to the caller, are read for
+// penalties and for the position of the draw, and grow by what is drawn.
+//
+// Threads: used by one thread at a time. Setup and Sample only enqueue, in the stream's order, and
+// can be captured into a graph. All memory is taken in Create.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "decoding/sampler.h"
+#include "tensor/buffer.h"
+#include "tensor/stream.h"
+
+namespace inflight::decoding {
+
+struct SlotRule;  // cuda/slot_rule.h
+
+// All pointers are the device's, or of pinned host memory.
+struct DeviceSampleParams {
+  const int32_t* row_slots = nullptr;  // [num_rows] each slot at most once; -1 = a row of padding,
+                                       // for which nothing is written
+  int num_rows = 0;
+  float* logits = nullptr;  // [num_rows, vocab_size] scratch afterwards
+  // False: every row is greedy, a cheaper kernel. Rules of rows that sample are then taken as
+  // greedy.
+  bool any_row_samples = true;
+
+  int32_t* tokens = nullptr;      // [max_slots, max_seq_len] prompt and output
+  int32_t* num_tokens = nullptr;  // [max_slots] one more after the step; a full slot stays as it is
+  int max_seq_len = 0;
+
+  // As SampledToken; the log-probs of rows that do not want them are 0.
+  int32_t* ids = nullptr;          // [num_rows]
+  float* log_probs = nullptr;      // [num_rows]
+  float* log_probs_all = nullptr;  // [num_rows]
+};
+
+class DeviceSampler {
+ public:
+  static Result<std::unique_ptr<DeviceSampler>> Create(Device& device, int max_slots,
+                                                       int vocab_size);
+  // What Create takes of the device, booked as "sampler".
+  static uint64_t Bytes(int max_slots, int vocab_size);
+
+  // Starts a slot's sequence. What the caller keeps of it, tokens and num_tokens, must be written
+  // before the next Sample in the order of the stream.
+  Status Setup(int slot, const SamplingRule& rule, Stream& stream);
+
+  // Draws one token for each row, appends it to its slot and writes it to the results.
+  Status Sample(const DeviceSampleParams& params, Stream& stream) const;
+
+ private:
+  DeviceSampler(int max_slots, int vocab_size) : max_slots_(max_slots), vocab_size_(vocab_size) {}
+
+  const int max_slots_;
+  const int vocab_size_;
+  int cluster_size_ = 1;          // CTAs that share a row
+  bool row_is_resident_ = false;  // whether their shared memory holds it
+  Buffer rules_;                  // [max_slots] SlotRule
+};
+
+}  // namespace inflight::decoding
