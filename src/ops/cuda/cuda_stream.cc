@@ -47,7 +47,7 @@ uint64_t StreamBytes(const ShapeClass& shape, int max_num_tokens, int max_num_ro
   return LayOut(shape, max_num_tokens, max_num_rows, nullptr, unused);
 }
 
-CudaStream::CudaStream(Device& device) : Stream(device), num_sms_(device.cuda().num_sms) {}
+CudaStream::CudaStream(Device& device) : Stream(device), gpu_(device.cuda()) {}
 
 Result<std::unique_ptr<CudaStream>> CudaStream::Create(Device& device, const ShapeClass& shape,
                                                        int max_num_tokens, int max_num_rows) {

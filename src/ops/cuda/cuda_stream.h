@@ -42,7 +42,8 @@ class CudaStream : public Stream {
   ~CudaStream() override;
 
   cudaStream_t handle() const { return handle_; }
-  int num_sms() const { return num_sms_; }
+  int num_sms() const { return gpu_.num_sms; }
+  const inflight::cuda::DeviceProperties& gpu() const { return gpu_; }
   const StreamWorkspace& workspace() const { return workspace_; }
   GemmPlans& gemm_plans() { return *gemm_plans_; }
 
@@ -50,7 +51,7 @@ class CudaStream : public Stream {
   explicit CudaStream(Device& device);
 
   cudaStream_t handle_ = nullptr;
-  int num_sms_ = 0;
+  const inflight::cuda::DeviceProperties& gpu_;  // the device's
   Buffer buffer_;
   StreamWorkspace workspace_;
   std::unique_ptr<GemmPlans> gemm_plans_;
