@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "ops/cuda/arguments.h"
@@ -27,8 +25,8 @@ __global__ void __launch_bounds__(kThreads)
 Status GatherRows(const void* x, const int32_t* rows, int64_t num_rows, int64_t row_bytes,
                   void* out, CudaStream& stream) {
   if (row_bytes < 0 || row_bytes % kBytes != 0 || !IsAligned(x) || !IsAligned(out))
-    return InvalidArgument(fmt::format(
-        "rows: got {} bytes each from {} to {}, needed multiples of 16", row_bytes, x, out));
+    return InvalidArgument("rows: got " + std::to_string(row_bytes) +
+                           " bytes each, needed a multiple of 16 at aligned addresses");
   if (num_rows == 0 || row_bytes == 0) return Status::Ok();
   const int64_t row_vectors = row_bytes / kBytes;
   const int64_t chunks = std::min<int64_t>((row_vectors + kThreads - 1) / kThreads, 1024);
