@@ -31,6 +31,8 @@ ARROWS = {
     "decoding": ["ops", "tensor"],
     "decoding/cuda": ["decoding", "ops", "ops/cuda", "tensor"],
     "executor": ["scheduler", "kv_cache", "decoding", "decoding/cuda", "model", "artifact", "ops", "tensor", "config"],
+    "executor/cuda": ["executor", "scheduler", "kv_cache", "decoding", "decoding/cuda", "model", "ops", "ops/cuda",
+                      "tensor"],
     "contract": ["executor", "config"],
     "proto": [],
     "serving": ["contract", "executor", "builder", "model", "tensor", "tokenizer", "artifact", "config", "proto"],

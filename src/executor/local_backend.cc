@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "decoding/sampler.h"
 #include "decoding/stop.h"
+#include "executor/cuda_backend.h"
 #include "executor/kv_storage.h"
 #include "executor/memory_plan.h"
 #include "executor/step_inputs.h"
@@ -16,9 +17,9 @@
 namespace inflight::executor {
 namespace {
 
-class LocalBackend : public Backend {
+class CpuBackend : public Backend {
  public:
-  LocalBackend(std::shared_ptr<const model::Engine> engine, Device& device, const MemoryPlan& plan)
+  CpuBackend(std::shared_ptr<const model::Engine> engine, Device& device, const MemoryPlan& plan)
       : engine_(std::move(engine)),
         stream_(device),
         sampler_(plan.max_batch_size, engine_->config.vocab_size, device.cpu_pool().num_threads()) {
@@ -155,14 +156,16 @@ class LocalBackend : public Backend {
 Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model::Engine> engine,
                                                     Device& device, const ExecutorOptions& options,
                                                     const std::string& force_ops) {
-  uint64_t mapped_bytes = 0;
-  for (const MappedFile& mapping : engine->mappings) mapped_bytes += mapping.bytes().size();
+  const bool is_cuda = device.kind() == DeviceKind::kCuda;
+  uint64_t mapped_bytes = 0;  // of host memory
+  if (!is_cuda)
+    for (const MappedFile& mapping : engine->mappings) mapped_bytes += mapping.bytes().size();
   const auto sizing = device.ledger().LockSizing();
   const uint64_t free = device.ledger().free_bytes();
-  ASSIGN_OR_RETURN(
-      const MemoryPlan plan,
-      PlanMemory(engine->config, engine->limits, device.kind(), engine->weight_bytes, /*weights_are_taken=*/true,
-                 options, free > mapped_bytes ? free - mapped_bytes : 0));
+  ASSIGN_OR_RETURN(const MemoryPlan plan,
+                   PlanMemory(engine->config, engine->limits, device.kind(), engine->weight_bytes,
+                              /*weights_are_taken=*/true, options,
+                              free > mapped_bytes ? free - mapped_bytes : 0));
   if (plan.engine_max_seq_len > 0) {
     logging::Warning(
         "KV cache holds less than one sequence of full length: max_seq_len lowered (free memory, "
@@ -183,18 +186,26 @@ Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model:
   if (const std::string_view note = model::QuantizationNote(config); !note.empty())
     logging::Info("weights are quantised",
                   {{"quant_algo", model::QuantAlgoName(config.quant_algo)}, {"computed", note}});
-  auto backend = std::make_unique<LocalBackend>(std::move(engine), device, plan);
-  RETURN_IF_ERROR(backend->Load(ops, plan, device, mapped_bytes));
+  std::unique_ptr<Backend> backend;
+  if (is_cuda) {
+    ASSIGN_OR_RETURN(backend, CreateCudaBackend(std::move(engine), device, plan, ops));
+  } else {
+    auto cpu = std::make_unique<CpuBackend>(std::move(engine), device, plan);
+    RETURN_IF_ERROR(cpu->Load(ops, plan, device, mapped_bytes));
+    backend = std::move(cpu);
+  }
   logging::Info("memory planned", {{"device", device.name()},
                                    {"weight_bytes", plan.weight_bytes},
                                    {"workspace_bytes", plan.workspace_bytes},
+                                   {"kernel_bytes", plan.kernel_bytes},
+                                   {"graph_bytes", plan.graph_bytes},
                                    {"step_input_bytes", plan.step_input_bytes},
                                    {"sampler_bytes", plan.sampler_bytes},
                                    {"kv_bytes", plan.kv_bytes()},
                                    {"kv_blocks", plan.num_blocks},
                                    {"kv_tokens", plan.kv_tokens()},
                                    {"full_length_sequences", plan.full_length_sequences()}});
-  return std::unique_ptr<Backend>(std::move(backend));
+  return backend;
 }
 
 }  // namespace inflight::executor

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "decoding/cuda/device_sampler.h"
 #include "decoding/sampler.h"
+#include "executor/cuda_backend.h"
 #include "executor/kv_storage.h"
 #include "executor/step_inputs.h"
 #include "model/decoder.h"
@@ -14,6 +16,9 @@
 
 namespace inflight::executor {
 namespace {
+
+constexpr uint64_t kGraphBytes = 300'000'000;
+constexpr int kSpareSlots = 8;  // CUDA: of sequences that ended while their next step was computed
 
 std::string Bytes(uint64_t bytes) {
   if (bytes >= uint64_t{1} << 30)
@@ -58,6 +63,18 @@ int64_t TokensIn(uint64_t left, double fraction, const MemoryPlan& plan) {
          static_cast<int64_t>(bytes_per_token);
 }
 
+// What belongs to slots and depends on their length.
+void PlanSlots(const model::ModelConfig& config, MemoryPlan* plan) {
+  if (plan->device == DeviceKind::kCuda) {
+    plan->step_input_bytes = CudaStepBytes(*plan);
+    plan->sampler_bytes = decoding::DeviceSampler::Bytes(plan->max_slots, config.vocab_size);
+  } else {
+    plan->step_input_bytes = StepInputs::Bytes(*plan, plan->max_slots);
+    plan->sampler_bytes =
+        decoding::Sampler::Bytes(plan->max_slots, config.vocab_size, plan->max_seq_len);
+  }
+}
+
 }  // namespace
 
 std::string MemoryPlan::ToString() const {
@@ -66,16 +83,23 @@ std::string MemoryPlan::ToString() const {
           ? ""
           : fmt::format("max_seq_len lowered from {} to {}, all that the KV cache holds\n",
                         engine_max_seq_len, max_seq_len);
+  const std::string cuda =
+      device == DeviceKind::kCpu
+          ? ""
+          : fmt::format(
+                "kernels    {} for partial sums and plans\ngraphs     {} kept free for them\n",
+                Bytes(kernel_bytes), Bytes(graph_bytes));
   return lowered + fmt::format(
                        "weights    {}\n"
                        "workspace  {} for steps of {} tokens and {} sequences\n"
+                       "{}"
                        "inputs     {} for ids, positions and block tables of a step\n"
                        "sampler    {} for the penalties of {} sequences\n"
                        "KV cache   {}: {} blocks of {} tokens ({} each), {} tokens, {} sequences "
                        "at full length ({} "
                        "tokens)\n",
                        Bytes(weight_bytes), Bytes(workspace_bytes), max_num_tokens, max_batch_size,
-                       Bytes(step_input_bytes), Bytes(sampler_bytes), max_batch_size,
+                       cuda, Bytes(step_input_bytes), Bytes(sampler_bytes), max_slots,
                        Bytes(kv_bytes()), num_blocks, block_size, Bytes(kv_bytes_per_block),
                        kv_tokens(), full_length_sequences(), max_seq_len);
 }
@@ -85,6 +109,7 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
                               const ExecutorOptions& options, uint64_t free_bytes) {
   RETURN_IF_ERROR(CheckOptions(options));
   MemoryPlan plan;
+  plan.device = device;
   plan.weight_bytes = weight_bytes;
   plan.block_size = options.block_size;
   plan.max_seq_len = limits.max_seq_len;
@@ -97,13 +122,19 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   plan.max_num_tokens = std::max(plan.max_num_tokens, plan.max_batch_size);
   plan.workspace_bytes = model::Decoder::WorkspaceBytes(config, device, plan.max_seq_len,
                                                         plan.max_num_tokens, plan.max_batch_size);
-  plan.step_input_bytes = StepInputs::Bytes(plan, plan.max_batch_size);
-  plan.sampler_bytes =
-      decoding::Sampler::Bytes(plan.max_batch_size, config.vocab_size, plan.max_seq_len);
+  plan.kernel_bytes = ops::StreamBytes(device, model::KernelShape(config), plan.max_num_tokens,
+                                       plan.max_batch_size);
+  plan.max_slots = plan.max_batch_size;
+  if (device == DeviceKind::kCuda) {
+    plan.max_slots += kSpareSlots;
+    plan.num_scratch_blocks = 1;
+    plan.graph_bytes = kGraphBytes;
+  }
+  PlanSlots(config, &plan);
   plan.kv_bytes_per_block = KvBytesPerBlock(KvShape(config, options.block_size));
 
-  const uint64_t needed = plan.workspace_bytes + plan.step_input_bytes + plan.sampler_bytes +
-                          (weights_are_taken ? 0 : weight_bytes);
+  // So far without blocks but the scratch one.
+  const uint64_t needed = plan.total_bytes() - (weights_are_taken ? weight_bytes : 0);
   const uint64_t left = free_bytes > needed ? free_bytes - needed : 0;
   const int64_t tokens_by_memory = TokensIn(left, options.kv_cache_free_memory_fraction, plan);
   const int64_t tokens = std::min(tokens_by_memory, options.max_kv_tokens.value_or(INT64_MAX));
@@ -122,7 +153,7 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
     plan.engine_max_seq_len = plan.max_seq_len;
     plan.max_seq_len = static_cast<int>(plan.kv_tokens());
     plan.max_input_len = std::min(plan.max_input_len, plan.max_seq_len - 1);
-    plan.step_input_bytes = StepInputs::Bytes(plan, plan.max_batch_size);
+    PlanSlots(config, &plan);
   }
   return plan;
 }

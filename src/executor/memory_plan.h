@@ -12,22 +12,30 @@
 namespace inflight::executor {
 
 struct MemoryPlan {
+  DeviceKind device = DeviceKind::kCpu;
   uint64_t weight_bytes = 0;
   uint64_t workspace_bytes = 0;
+  uint64_t kernel_bytes = 0;  // CUDA: what the operators share (ops::MakeStream)
+  uint64_t graph_bytes = 0;   // CUDA: kept free for recorded steps and the kernels' code
   uint64_t step_input_bytes = 0;
-  uint64_t sampler_bytes = 0;  // taken from the system as penalties are first asked for
+  uint64_t sampler_bytes = 0;  // CPU: taken from the system as penalties are first asked for
   uint64_t kv_bytes_per_block = 0;
-  int64_t num_blocks = 0;
+  int64_t num_blocks = 0;      // for sequences
+  int num_scratch_blocks = 0;  // CUDA: where rows without a sequence write
   int block_size = 0;
   int max_batch_size = 0;
+  int max_slots = 0;  // sequences set up at once: more than rows where steps overlap
   int max_num_tokens = 0;
   int max_seq_len = 0;
   int max_input_len = 0;
   int engine_max_seq_len = 0;  // not 0: max_seq_len was lowered from this to what the blocks hold
 
-  uint64_t kv_bytes() const { return kv_bytes_per_block * static_cast<uint64_t>(num_blocks); }
+  uint64_t kv_bytes() const {
+    return kv_bytes_per_block * static_cast<uint64_t>(num_blocks + num_scratch_blocks);
+  }
   uint64_t total_bytes() const {
-    return weight_bytes + workspace_bytes + step_input_bytes + sampler_bytes + kv_bytes();
+    return weight_bytes + workspace_bytes + kernel_bytes + graph_bytes + step_input_bytes +
+           sampler_bytes + kv_bytes();
   }
   int64_t kv_tokens() const { return num_blocks * block_size; }
   int64_t full_length_sequences() const { return kv_tokens() / max_seq_len; }

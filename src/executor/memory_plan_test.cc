@@ -74,6 +74,25 @@ TEST(MemoryPlanTest, LengthIsLoweredToWhatTheBlocksHold) {
   EXPECT_THAT(plan->ToString(), HasSubstr("max_seq_len lowered from 1024 to 320"));
 }
 
+TEST(MemoryPlanTest, OnAGpuGraphsSpareSlotsAndTheScratchBlockAreTaken) {
+  model::ModelConfig config = Config();
+  config.dtype = DType::kBF16;
+  const auto plan_of = [&](uint64_t free_bytes) {
+    return PlanMemory(config, kLimits, DeviceKind::kCuda, /*weight_bytes=*/1000,
+                      /*weights_are_taken=*/true, {}, free_bytes);
+  };
+  const auto roomy = plan_of(uint64_t{1} << 34);
+  ASSERT_TRUE(roomy.ok()) << roomy.status().ToString();
+  EXPECT_EQ(roomy->num_blocks, 4 * 16) << "the scratch block is no sequence's";
+  EXPECT_EQ(roomy->kv_bytes(), 65 * roomy->kv_bytes_per_block);
+  EXPECT_GT(roomy->max_slots, roomy->max_batch_size);
+  EXPECT_GT(roomy->graph_bytes, 0U);
+  const uint64_t others = roomy->total_bytes() - roomy->kv_bytes() - roomy->weight_bytes;
+  EXPECT_EQ(plan_of(others + 2 * roomy->kv_bytes_per_block)->num_blocks, 1);
+  EXPECT_FALSE(plan_of(others + roomy->kv_bytes_per_block).ok());
+  EXPECT_THAT(roomy->ToString(), HasSubstr("graphs     286.1 MiB kept free"));
+}
+
 TEST(MemoryPlanTest, NotOneBlockIsAnError) {
   const Status status = Plan({}, Others(*Plan({})) + 1000).status();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);

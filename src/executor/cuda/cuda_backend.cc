@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/cuda_backend.h"
+
+#include <fmt/format.h>
+#include <immintrin.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "decoding/cuda/device_sampler.h"
+#include "decoding/stop.h"
+#include "executor/cuda/debug_options.h"
+#include "executor/cuda/step_graphs.h"
+#include "executor/cuda/step_state.h"
+#include "executor/cuda/step_times.h"
+#include "executor/kv_storage.h"
+#include "model/decoder.h"
+#include "ops/cuda/cuda_stream.h"
+
+namespace inflight::executor {
+namespace {
+
+using cuda::StepGraphs;
+using cuda::StepShape;
+using cuda::StepState;
+using cuda::StepVariant;
+using decoding::DeviceSampler;
+using inflight::cuda::ToStatus;
+
+constexpr int kDepth = 2;
+
+// Graphs are recorded at load for so long, the others when they are first used.
+constexpr double kRecordingMs = 1500;
+// Between two questions to the runtime whether the stream has failed. It takes a lock and a
+// microsecond, and most steps end before the first.
+constexpr int64_t kQueryIntervalNs = 10'000'000;
+constexpr int kPollsPerClock = 64;
+constexpr int kStuckSeconds = 60;  // of an injected fault
+
+int64_t NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+double MsSince(int64_t start_ns) { return static_cast<double>(NowNs() - start_ns) * 1e-6; }
+
+uint64_t FreeBytes() {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  cudaMemGetInfo(&free_bytes, &total_bytes);
+  return free_bytes;
+}
+
+// All that the GPU may still be using. Left to the process's end when the GPU hangs: freeing would
+// wait for it.
+struct Held {
+  std::shared_ptr<const model::Engine> engine;
+  MemoryShare graph_share;
+  std::unique_ptr<Stream> stream;
+  std::unique_ptr<model::Decoder> decoder;
+  std::unique_ptr<StepState> state;
+  KvStorage kv;
+  std::unique_ptr<DeviceSampler> sampler;
+  std::unique_ptr<StepGraphs> graphs;
+};
+
+class CudaBackend : public Backend {
+ public:
+  CudaBackend(std::shared_ptr<const model::Engine> engine, Device& device, const MemoryPlan& plan)
+      : device_index_(device.cuda().index),
+        debug_(cuda::DebugOptions::FromEnvironment()),
+        times_(debug_.log_times) {
+    info_ = {
+        .depth = kDepth,
+        .max_slots = plan.max_slots,
+        .max_batch_size = plan.max_batch_size,
+        .max_num_tokens = plan.max_num_tokens,
+        .max_seq_len = plan.max_seq_len,
+        .max_input_len = plan.max_input_len,
+        .vocab_size = engine->config.vocab_size,
+        .kv_groups = {{.block_size = plan.block_size, .num_blocks = plan.num_blocks, .window = 0}},
+        .gpu_memory_bytes = static_cast<int64_t>(plan.total_bytes())};
+    held_->engine = std::move(engine);
+    slots_.resize(static_cast<size_t>(info_.max_slots));
+    for (StepInFlight& step : in_flight_)
+      step.rows.reserve(static_cast<size_t>(info_.max_batch_size));
+    result_.Reserve(info_.max_batch_size);
+  }
+
+  ~CudaBackend() override {
+    cudaSetDevice(device_index_);
+    if (is_stuck_)
+      (void)held_.release();
+    else if (held_->stream != nullptr)
+      cudaStreamSynchronize(handle());
+  }
+
+  Status Load(const ops::OpTable& ops, const MemoryPlan& plan, Device& device);
+  Status WarmUp(const MemoryPlan& plan);
+
+  const BackendInfo& info() const override { return info_; }
+  Status SetupSlot(const SlotSetup& setup) override;
+  Result<Ticket> Launch(const StepPlan& plan) override;
+  Result<const StepResult*> Collect(Ticket ticket) override;
+
+  Status ProvideLateInputs(Ticket, const LateInputs&) override {
+    return Unimplemented("late inputs: no row of this backend has any");
+  }
+
+  bool Ready(Ticket ticket) const override {
+    CHECK_EQ(ticket, Oldest().ticket);
+    return held_->state->num_done() > Oldest().step;
+  }
+
+ private:
+  struct Slot {
+    decoding::StopCriteria stop;
+    float cum_log_prob = 0;
+    int num_tokens = 0;  // known to the host
+    bool is_greedy = true;
+  };
+  struct Row {
+    SlotId slot = 0;
+    int logit = -1;
+  };
+  struct StepInFlight {
+    Ticket ticket = 0;
+    uint64_t step = 0;  // counted from 0 since the start, those of the warm-up too
+    int num_tokens = 0;
+    int64_t launch_ns = 0;
+    std::vector<Row> rows;
+  };
+
+  cudaStream_t handle() const { return ops::cuda::AsCuda(*held_->stream).handle(); }
+  StepInFlight& Oldest() { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
+  const StepInFlight& Oldest() const { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
+
+  Status Enqueue(const StepShape& shape, StepVariant variant);
+  Status WarmUpPrefill(const MemoryPlan& plan, int num_tokens);
+  Status RecordGraphs();
+  Status CheckRow(const StepPlan& plan, int r) const;
+  Status InjectFault(Ticket ticket);
+  Status WaitFor(const StepInFlight& step);
+  void Append(int r, const Row& row, const cuda::StepOutputs& outputs);
+
+  const int device_index_;
+  const cuda::DebugOptions debug_;
+  cuda::StepTimes times_;
+  BackendInfo info_;
+  std::unique_ptr<Held> held_ = std::make_unique<Held>();
+  std::vector<Slot> slots_;  // [max_slots]
+  std::array<StepInFlight, kDepth> in_flight_;
+  int first_in_flight_ = 0;
+  int num_in_flight_ = 0;
+  uint64_t num_launched_ = 0;
+  bool is_stuck_ = false;
+  StepResult result_;
+};
+
+Status CudaBackend::Load(const ops::OpTable& ops, const MemoryPlan& plan, Device& device) {
+  const model::ModelConfig& config = held_->engine->config;
+  cudaSetDevice(device_index_);
+  ASSIGN_OR_RETURN(held_->graph_share, device.ledger().Take("graphs", plan.graph_bytes));
+  ASSIGN_OR_RETURN(held_->stream, ops::MakeStream(device, model::KernelShape(config),
+                                                  plan.max_num_tokens, plan.max_batch_size));
+  ASSIGN_OR_RETURN(
+      held_->decoder,
+      model::Decoder::Create(held_->engine, ops, device, plan.max_num_tokens, plan.max_batch_size));
+  ASSIGN_OR_RETURN(held_->state, StepState::Create(plan, device));
+  ASSIGN_OR_RETURN(held_->sampler,
+                   DeviceSampler::Create(device, info_.max_slots, info_.vocab_size));
+  ASSIGN_OR_RETURN(held_->kv, KvStorage::Create(KvShape(config, plan.block_size),
+                                                plan.num_blocks + plan.num_scratch_blocks, device));
+  info_.pinned_memory_bytes = static_cast<int64_t>(held_->state->pinned_bytes());
+  held_->graphs = std::make_unique<StepGraphs>(
+      info_.max_batch_size, handle(), [this](int num_rows, StepVariant variant) {
+        return Enqueue(StepShape::Decode(num_rows), variant);
+      });
+  // Buffers are cleared in the default stream, which ours does not wait for.
+  return ToStatus(cudaDeviceSynchronize(), "loading");
+}
+
+// One step, kernel by kernel. What is recorded into a graph is the same.
+Status CudaBackend::Enqueue(const StepShape& shape, StepVariant variant) {
+  StepState& state = *held_->state;
+  RETURN_IF_ERROR(state.Begin(shape, handle()));
+  ASSIGN_OR_RETURN(const TensorView logits,
+                   held_->decoder->Forward(state.BatchOf(shape), held_->kv.view(), *held_->stream));
+  const cuda::SlotState& slots = state.slots();
+  const cuda::StepTensors& tensors = state.tensors();
+  if (shape.num_logits > 0)
+    RETURN_IF_ERROR(held_->sampler->Sample({.row_slots = tensors.logit_slots,
+                                            .num_rows = shape.num_logits,
+                                            .logits = logits.as<float>(),
+                                            .any_row_samples = variant == StepVariant::kSampled,
+                                            .tokens = slots.tokens,
+                                            .num_tokens = slots.num_tokens,
+                                            .max_seq_len = slots.max_tokens,
+                                            .ids = tensors.sampled_ids,
+                                            .log_probs = tensors.log_probs,
+                                            .log_probs_all = tensors.log_probs_all},
+                                           *held_->stream));
+  return state.End(shape, handle());
+}
+
+// Runs every kind of step once on the scratch slot: kernels are loaded, the library's algorithms
+// chosen, and what cannot run here fails now and not beside requests.
+Status CudaBackend::WarmUp(const MemoryPlan& plan) {
+  cudaSetDevice(device_index_);
+  const int64_t start_ns = NowNs();
+  for (int num_tokens = plan.max_num_tokens; num_tokens >= 64; num_tokens /= 2)
+    RETURN_IF_ERROR(WarmUpPrefill(plan, num_tokens));
+  const std::vector<int>& sizes = held_->graphs->sizes();
+  for (const int size : {sizes.front(), sizes.back()}) {
+    RETURN_IF_ERROR(Enqueue(StepShape::Decode(size), StepVariant::kSampled));
+    ++num_launched_;
+  }
+  for (const int size : sizes) {
+    RETURN_IF_ERROR(Enqueue(StepShape::Decode(size), StepVariant::kGreedy));
+    ++num_launched_;
+  }
+  const double prefill_ms = MsSince(start_ns);
+  RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(handle()), "the first steps"));
+  logging::Info("steps ran for the first time",
+                {{"enqueue_ms", prefill_ms}, {"ms", MsSince(start_ns)}, {"steps", num_launched_}});
+  return debug_.use_graphs ? RecordGraphs() : Status::Ok();
+}
+
+Status CudaBackend::WarmUpPrefill(const MemoryPlan& plan, int num_tokens) {
+  scheduler::StepPlan step;
+  const int row_tokens = std::min(plan.max_seq_len, num_tokens);
+  for (; step.num_tokens + row_tokens <= num_tokens && step.num_rows < plan.max_batch_size;
+       ++step.num_rows, step.num_tokens += row_tokens) {
+    step.rows[static_cast<size_t>(step.num_rows)] = {.slot = held_->state->slots().scratch_slot(),
+                                                     .num_query_tokens = row_tokens,
+                                                     .is_prefill = 1,
+                                                     .yields = 1};
+  }
+  cuda::StepArena& arena = held_->state->arena(num_launched_);
+  const StepShape shape = held_->state->Pack(step, &arena);
+  RETURN_IF_ERROR(Enqueue(shape, StepVariant::kGreedy));
+  ++num_launched_;
+  const Status ran = ToStatus(cudaStreamSynchronize(handle()), "the first prefill");
+  arena.num_rows = arena.num_decode_rows = 0;
+  return ran;
+}
+
+// The largest first: they save the most.
+Status CudaBackend::RecordGraphs() {
+  const int64_t start_ns = NowNs();
+  const uint64_t free_before = FreeBytes();
+  for (const StepVariant variant : {StepVariant::kGreedy, StepVariant::kSampled}) {
+    for (size_t i = held_->graphs->sizes().size(); i-- > 0;) {
+      if (MsSince(start_ns) > kRecordingMs) break;
+      RETURN_IF_ERROR(held_->graphs->Record(held_->graphs->sizes()[i], variant));
+    }
+  }
+  RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(handle()), "recording steps"));
+  const uint64_t free_after = FreeBytes();
+  logging::Info("steps recorded as CUDA graphs",
+                {{"graphs", held_->graphs->num_recorded()},
+                 {"of", held_->graphs->sizes().size() * cuda::kNumVariants},
+                 {"ms", MsSince(start_ns)},
+                 {"bytes", free_before > free_after ? free_before - free_after : 0}});
+  return Status::Ok();
+}
+
+Status CudaBackend::SetupSlot(const SlotSetup& setup) {
+  cudaSetDevice(device_index_);
+  Slot& slot = slots_[static_cast<size_t>(setup.slot)];
+  const std::span<int32_t> tokens = held_->state->host_tokens(setup.slot);
+  CHECK_LE(setup.tokens.size(), tokens.size());
+  std::ranges::copy(setup.tokens, tokens.begin());
+  slot.stop = {.end_ids = setup.request->end_ids,
+               .stop_words = setup.request->stop_words,
+               .num_prompt_tokens = setup.num_prompt_tokens,
+               .max_seq_len = setup.max_seq_len};
+  slot.cum_log_prob = setup.cum_log_prob;
+  slot.num_tokens = static_cast<int>(setup.tokens.size());
+  const decoding::SamplingRule rule = decoding::MakeSamplingRule(*setup.request, setup.seed);
+  slot.is_greedy = rule.greedy;
+  RETURN_IF_ERROR(held_->state->SetUpSlot(setup.slot, slot.num_tokens, handle()));
+  return held_->sampler->Setup(setup.slot, rule, *held_->stream);
+}
+
+Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
+  CHECK_LE(num_in_flight_, kDepth - 1);
+  const int64_t start_ns = times_.is_on() ? NowNs() : 0;
+  cudaSetDevice(device_index_);
+  RETURN_IF_ERROR(InjectFault(plan.step_id));
+  StepInFlight& step =
+      in_flight_[static_cast<size_t>((first_in_flight_ + num_in_flight_) % kDepth)];
+  step.ticket = plan.step_id;
+  step.step = num_launched_;
+  step.rows.clear();
+  StepVariant variant = StepVariant::kGreedy;
+  int num_logits = 0;
+  for (int r = 0; r < plan.num_rows; ++r) {
+    RETURN_IF_ERROR(CheckRow(plan, r));
+    const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
+    const bool yields = row.yields != 0;
+    if (yields && !slots_[static_cast<size_t>(row.slot)].is_greedy) variant = StepVariant::kSampled;
+    step.rows.push_back({.slot = row.slot, .logit = yields ? num_logits++ : -1});
+  }
+  const StepShape shape = held_->state->Pack(plan, &held_->state->arena(num_launched_));
+  if (debug_.use_graphs && !shape.has_prefill())
+    RETURN_IF_ERROR(held_->graphs->Launch(shape.num_rows, variant));
+  else
+    RETURN_IF_ERROR(Enqueue(shape, variant));
+  ++num_launched_;
+  ++num_in_flight_;
+  step.num_tokens = shape.num_tokens;
+  step.launch_ns = times_.is_on() ? NowNs() - start_ns : 0;
+  return plan.step_id;
+}
+
+// kInternal when a row does not fit its slot: a defect of the planner.
+Status CudaBackend::CheckRow(const StepPlan& plan, int r) const {
+  const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
+  const int end = row.first_position + row.num_query_tokens;
+  const int known = row.is_prefill != 0 ? slots_[static_cast<size_t>(row.slot)].num_tokens
+                                        : held_->state->slots().max_tokens;
+  const bool fits = row.first_position >= 0 && end <= known &&
+                    (row.is_prefill != 0 ? r >= plan.num_decode_rows
+                                         : r < plan.num_decode_rows && row.num_query_tokens == 1);
+  if (fits && plan.num_tokens <= info_.max_num_tokens && plan.num_rows <= info_.max_batch_size)
+    return Status::Ok();
+  return Internal(
+      fmt::format("step {}: row {} of {} wants tokens [{}, {}) of slot {}, which knows {}",
+                  plan.step_id, r, plan.num_rows, row.first_position, end, row.slot, known));
+}
+
+Status CudaBackend::InjectFault(Ticket ticket) {
+  if (ticket != debug_.fault_step) return Status::Ok();
+  switch (debug_.fault) {
+    case cuda::Fault::kNone:
+      return Status::Ok();
+    case cuda::Fault::kLaunch:
+      return cuda::LaunchBadly(handle());
+    case cuda::Fault::kTrap:
+      return cuda::LaunchTrap(handle());
+    case cuda::Fault::kStuck:
+      return cuda::LaunchSpin(kStuckSeconds, handle());
+  }
+  return Status::Ok();
+}
+
+// Polls: waking up costs a small machine more than many steps wait (kernels.md 5.2.1).
+Status CudaBackend::WaitFor(const StepInFlight& step) {
+  int64_t start_ns = 0;
+  int64_t queried_ns = 0;
+  for (int polls = 1; held_->state->num_done() <= step.step; ++polls) {
+    _mm_pause();
+    if (polls % kPollsPerClock != 0) continue;
+    const int64_t now_ns = NowNs();
+    if (start_ns == 0) start_ns = queried_ns = now_ns;
+    if (now_ns - queried_ns < kQueryIntervalNs) continue;
+    queried_ns = now_ns;
+    const cudaError_t state = cudaStreamQuery(handle());
+    if (state == cudaErrorNotReady) {
+      if (now_ns - start_ns < debug_.watchdog_ms * 1'000'000) continue;
+      is_stuck_ = true;
+      return Internal(
+          fmt::format("step {}: the GPU has not finished it within {} ms; restart the "
+                      "server (and reset the GPU if it stays busy)",
+                      step.ticket, debug_.watchdog_ms));
+    }
+    if (state != cudaSuccess)
+      return ToStatus(state, fmt::format("step {}: the GPU failed", step.ticket));
+    if (held_->state->num_done() <= step.step)  // all ran, and the counter did not move
+      return Internal(fmt::format("step {}: ended without its results", step.ticket));
+  }
+  return Status::Ok();
+}
+
+Result<const StepResult*> CudaBackend::Collect(Ticket ticket) {
+  const StepInFlight& step = Oldest();
+  CHECK_EQ(ticket, step.ticket);
+  const int64_t start_ns = times_.is_on() ? NowNs() : 0;
+  RETURN_IF_ERROR(WaitFor(step));
+  const cuda::StepOutputs& outputs = held_->state->outputs(step.step);
+  if (times_.is_on())
+    times_.Add({.num_rows = static_cast<int>(step.rows.size()),
+                .num_tokens = step.num_tokens,
+                .begin_ns = static_cast<int64_t>(outputs.begin_ns),
+                .end_ns = static_cast<int64_t>(outputs.end_ns),
+                .launch_ns = step.launch_ns,
+                .wait_ns = NowNs() - start_ns});
+  result_.Clear(static_cast<int>(step.rows.size()));
+  for (size_t r = 0; r < step.rows.size(); ++r) {
+    const Row& row = step.rows[r];
+    if (row.logit >= 0) Append(static_cast<int>(r), row, outputs);
+    result_.token_begin[r + 1] = static_cast<int32_t>(result_.token_ids.size());
+  }
+  first_in_flight_ = (first_in_flight_ + 1) % kDepth;
+  --num_in_flight_;
+  return &result_;
+}
+
+// The token that the row drew joins what the host knows of its slot.
+void CudaBackend::Append(int r, const Row& row, const cuda::StepOutputs& outputs) {
+  const TokenId id = outputs.ids[row.logit];
+  Slot& slot = slots_[static_cast<size_t>(row.slot)];
+  const std::span<int32_t> tokens = held_->state->host_tokens(row.slot);
+  const auto num_tokens = static_cast<size_t>(++slot.num_tokens);
+  tokens[num_tokens - 1] = id;
+  slot.cum_log_prob += outputs.log_probs_all[row.logit];
+  result_.token_ids.push_back(id);
+  result_.log_probs.push_back(outputs.log_probs[row.logit]);
+  result_.cum_log_probs[static_cast<size_t>(r)] = slot.cum_log_prob;
+  result_.finish_reasons[static_cast<size_t>(r)] =
+      decoding::CheckStop(slot.stop, tokens.first(num_tokens));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::Engine> engine,
+                                                   Device& device, const MemoryPlan& plan,
+                                                   const ops::OpTable& ops) {
+  auto backend = std::make_unique<CudaBackend>(std::move(engine), device, plan);
+  RETURN_IF_ERROR(backend->Load(ops, plan, device));
+  RETURN_IF_ERROR(backend->WarmUp(plan));
+  return std::unique_ptr<Backend>(std::move(backend));
+}
+
+uint64_t CudaStepBytes(const MemoryPlan& plan) { return StepState::Bytes(plan); }
+
+}  // namespace inflight::executor

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What environment variables ask of a CUDA backend (cuda_backend.h lists them); for debugging and
+// for tests of faults.
+#pragma once
+
+#include <cstdint>
+
+namespace inflight::executor::cuda {
+
+enum class Fault : uint8_t { kNone, kLaunch, kTrap, kStuck };
+
+struct DebugOptions {
+  bool use_graphs = true;
+  bool log_times = false;
+  int64_t watchdog_ms = 30'000;
+  Fault fault = Fault::kNone;
+  int64_t fault_step = 0;
+
+  // Values that cannot be read are warned of and ignored.
+  static DebugOptions FromEnvironment();
+};
+
+}  // namespace inflight::executor::cuda

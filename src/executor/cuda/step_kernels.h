@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels around a forward pass: what they derive a step's inputs from, and how the host learns
+// that a step is done.
+//
+//   host                              device
+//   SetupSlot: tokens, pinned   --->  SetUpSlot     tokens, num_tokens, an empty block table
+//   Launch: StepArena, pinned   --->  BeginStep     block tables; ids, positions, ... of decode
+//   rows
+//                                     ExpandPrefill the same of prefill rows (eager steps only)
+//                                     forward, sampling: one token joins each slot that yields
+//   Collect: polls the counter  <---  EndStep       StepOutputs, then the counter
+//
+// Arenas, outputs and counter are mapped pinned memory, read and written in place. Inside a graph
+// arguments are constant: which arena is a step's is the device's own count of steps, modulo
+// kNumArenas.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "inflight/status.h"
+#include "scheduler/step_plan.h"
+
+namespace inflight::executor::cuda {
+
+// One more than the two steps in flight and the one being filled, so that the modulus is a mask.
+inline constexpr int kNumArenas = 4;
+
+struct StepRow {
+  int32_t slot = 0;
+  int32_t first_position = 0;  // prefill rows: as of PlanRow; decode rows know it themselves
+  int32_t end_token = 0;       // one past the row's last token in the batch
+  int32_t logit = -1;          // which row of the logits is this one's; -1 = does not yield
+};
+
+// block_tables[at] = block
+struct TableEntry {
+  int32_t at = 0;
+  int32_t block = 0;
+};
+
+struct StepArena {
+  int32_t num_rows = 0;  // decode rows first
+  int32_t num_decode_rows = 0;
+  int32_t num_entries = 0;
+  int32_t reserved = 0;
+  StepRow rows[scheduler::StepPlan::kMaxRows];
+  TableEntry entries[scheduler::StepPlan::kMaxBlockIds];
+};
+
+// What the host reads of a step, row by row of the logits (decoding::SampledToken).
+struct StepOutputs {
+  uint64_t begin_ns, end_ns;  // the GPU's clock: the first kernel and the last
+  int32_t ids[scheduler::StepPlan::kMaxRows];
+  float log_probs[scheduler::StepPlan::kMaxRows];
+  float log_probs_all[scheduler::StepPlan::kMaxRows];
+};
+
+// What the device keeps of sequences between steps. The last slot is no sequence's: rows that only
+// fill a graph up are its. Its table, as every unused entry of a table, is block 0, the scratch
+// block.
+struct SlotState {
+  int num_slots = 0;  // with the last one
+  int max_tokens = 0;
+  int max_blocks = 0;
+  int block_size = 0;
+  int32_t* tokens = nullptr;        // [num_slots, max_tokens] prompt, then generated
+  int32_t* num_tokens = nullptr;    // [num_slots]
+  int32_t* block_tables = nullptr;  // [num_slots, max_blocks]
+  uint64_t* num_steps = nullptr;    // [1] steps ended since the start
+  uint64_t* begin_ns = nullptr;     // [1] when the current one began
+
+  constexpr int scratch_slot() const { return num_slots - 1; }
+};
+
+// The inputs of one step, as ops::PagedBatch and model::Batch name them, and what was drawn.
+struct StepTensors {
+  int32_t* ids = nullptr;              // [max_num_tokens]
+  int32_t* positions = nullptr;        // [max_num_tokens]
+  int64_t* slot_mapping = nullptr;     // [max_num_tokens]
+  int32_t* cu_seqlens_q = nullptr;     // [max_rows + 1]
+  int32_t* seq_lens_kv = nullptr;      // [max_rows]
+  int32_t* table_rows = nullptr;       // [max_rows] the row's slot
+  int32_t* first_positions = nullptr;  // [max_rows] of prefill rows
+  int32_t* logit_rows = nullptr;       // [max_rows]
+  int32_t* logit_slots = nullptr;  // [max_rows] the slot that row of the logits is for; -1 = none
+  int32_t* sampled_ids = nullptr;  // [max_rows]
+  float* log_probs = nullptr;      // [max_rows]
+  float* log_probs_all = nullptr;  // [max_rows]
+};
+
+// `tokens` is pinned memory, [num_tokens]. Slots are set up while no step in flight holds them.
+Status SetUpSlot(const SlotState& slots, int slot, const int32_t* tokens, int num_tokens,
+                 cudaStream_t stream);
+
+// `padded_rows` rows are written: those of the step's arena, then rows of the scratch slot.
+Status BeginStep(const StepArena* arenas, const SlotState& slots, const StepTensors& tensors,
+                 int padded_rows, cudaStream_t stream);
+
+// Tokens [first_token, num_tokens) of rows [num_decode_rows, num_rows), at least one of both.
+Status ExpandPrefill(const SlotState& slots, const StepTensors& tensors, int num_decode_rows,
+                     int num_rows, int num_tokens, cudaStream_t stream);
+
+// Hands what was drawn for `num_logits` rows to the host and counts the step, for the device and in
+// `num_done` for the host: whoever reads that with acquire order finds the step's outputs.
+Status EndStep(const SlotState& slots, const StepTensors& tensors, int num_logits,
+               StepOutputs* outputs, uint64_t* num_done, cudaStream_t stream);
+
+// Faults for tests: a launch that the runtime refuses; a kernel that traps; one that keeps the
+// stream busy for `seconds`.
+Status LaunchBadly(cudaStream_t stream);
+Status LaunchTrap(cudaStream_t stream);
+Status LaunchSpin(int seconds, cudaStream_t stream);
+
+}  // namespace inflight::executor::cuda

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/cuda/step_state.h"
+
+namespace inflight::executor::cuda {
+namespace {
+
+constexpr uint64_t kAlignment = 256;
+constexpr int kSpareTokens = 4;  // rows in flight of a finished sequence may still append
+
+// Places the arrays from `base` on and returns their size; a null base only measures.
+uint64_t LayOut(const MemoryPlan& plan, std::byte* base, SlotState& slots, StepTensors& tensors) {
+  uint64_t size = 0;
+  const auto place = [&]<typename T>(T*& array, int64_t count) {
+    array = base == nullptr ? nullptr : reinterpret_cast<T*>(base + size);
+    size += (static_cast<uint64_t>(count) * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+  };
+  slots.num_slots = plan.max_slots + 1;
+  slots.max_tokens = (plan.max_seq_len + kSpareTokens + 3) / 4 * 4;
+  slots.max_blocks = plan.max_blocks_per_seq();
+  slots.block_size = plan.block_size;
+  const int64_t num_slots = slots.num_slots;
+  place(slots.tokens, num_slots * slots.max_tokens);
+  place(slots.num_tokens, num_slots);
+  place(slots.block_tables, num_slots * slots.max_blocks);
+  place(slots.num_steps, 1);
+  place(slots.begin_ns, 1);
+  place(tensors.ids, plan.max_num_tokens);
+  place(tensors.positions, plan.max_num_tokens);
+  place(tensors.slot_mapping, plan.max_num_tokens);
+  const int64_t rows = plan.max_batch_size;
+  place(tensors.cu_seqlens_q, rows + 1);
+  place(tensors.seq_lens_kv, rows);
+  place(tensors.table_rows, rows);
+  place(tensors.first_positions, rows);
+  place(tensors.logit_rows, rows);
+  place(tensors.logit_slots, rows);
+  place(tensors.sampled_ids, rows);
+  place(tensors.log_probs, rows);
+  place(tensors.log_probs_all, rows);
+  return size;
+}
+
+}  // namespace
+
+uint64_t StepState::Bytes(const MemoryPlan& plan) {
+  SlotState slots;
+  StepTensors tensors;
+  return LayOut(plan, nullptr, slots, tensors);
+}
+
+Result<std::unique_ptr<StepState>> StepState::Create(const MemoryPlan& plan, Device& device) {
+  std::unique_ptr<StepState> state(new StepState());
+  ASSIGN_OR_RETURN(state->buffer_, Buffer::Allocate(device, "step inputs", Bytes(plan)));
+  LayOut(plan, state->buffer_.data(), state->slots_, state->tensors_);
+  const size_t host_tokens = static_cast<size_t>(plan.max_slots) *
+                             static_cast<size_t>(state->slots_.max_tokens) * sizeof(int32_t);
+  ASSIGN_OR_RETURN(state->tokens_, PinnedBuffer::Allocate(device, host_tokens));
+  ASSIGN_OR_RETURN(state->arenas_, PinnedBuffer::Allocate(device, kNumArenas * sizeof(StepArena)));
+  ASSIGN_OR_RETURN(state->outputs_,
+                   PinnedBuffer::Allocate(device, kNumArenas * sizeof(StepOutputs)));
+  ASSIGN_OR_RETURN(state->counter_, PinnedBuffer::Allocate(device, kAlignment));
+  state->num_done_ = reinterpret_cast<uint64_t*>(state->counter_.data());
+  return state;
+}
+
+StepShape StepState::Pack(const scheduler::StepPlan& plan, StepArena* arena) const {
+  int num_tokens = 0;
+  int num_logits = 0;
+  for (int r = 0; r < plan.num_rows; ++r) {
+    const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
+    num_tokens += row.num_query_tokens;
+    arena->rows[r] = {.slot = row.slot,
+                      .first_position = row.first_position,
+                      .end_token = num_tokens,
+                      .logit = row.yields != 0 ? num_logits++ : -1};
+  }
+  int num_entries = 0;
+  for (int i = 0; i < plan.num_updates; ++i) {
+    const scheduler::BlockTableUpdate& update = plan.updates[static_cast<size_t>(i)];
+    const int32_t at = update.slot * slots_.max_blocks + update.first_idx;
+    for (int b = 0; b < update.num_blocks; ++b) {
+      const auto id = static_cast<size_t>(update.offset + b);
+      arena->entries[num_entries++] = {.at = at + b, .block = plan.block_ids[id] + 1};
+    }
+  }
+  arena->num_rows = plan.num_rows;
+  arena->num_decode_rows = plan.num_decode_rows;
+  arena->num_entries = num_entries;
+  return {.num_rows = plan.num_rows,
+          .num_decode_rows = plan.num_decode_rows,
+          .num_tokens = num_tokens,
+          .num_logits = num_logits};
+}
+
+Status StepState::Begin(const StepShape& shape, cudaStream_t stream) const {
+  const auto* const arenas = reinterpret_cast<const StepArena*>(arenas_.data());
+  RETURN_IF_ERROR(BeginStep(arenas, slots_, tensors_, shape.num_rows, stream));
+  if (!shape.has_prefill()) return Status::Ok();
+  return ExpandPrefill(slots_, tensors_, shape.num_decode_rows, shape.num_rows, shape.num_tokens,
+                       stream);
+}
+
+model::Batch StepState::BatchOf(const StepShape& shape) const {
+  const int rows = shape.num_rows;
+  const int tokens = shape.num_tokens;
+  return {.ids = {tensors_.ids, DType::kI32, {tokens}},
+          .paged = {.num_rows = rows,
+                    .num_tokens = tokens,
+                    .cu_seqlens_q = {tensors_.cu_seqlens_q, DType::kI32, {rows + 1}},
+                    .seq_lens_kv = {tensors_.seq_lens_kv, DType::kI32, {rows}},
+                    .positions = {tensors_.positions, DType::kI32, {tokens}},
+                    .slot_mapping = {tensors_.slot_mapping, DType::kI64, {tokens}},
+                    .block_tables = {slots_.block_tables,
+                                     DType::kI32,
+                                     {slots_.num_slots, slots_.max_blocks}},
+                    .num_decode_rows = shape.num_decode_rows,
+                    .table_rows = {tensors_.table_rows, DType::kI32, {rows}}},
+          .logit_rows = {tensors_.logit_rows, DType::kI32, {shape.num_logits}}};
+}
+
+}  // namespace inflight::executor::cuda

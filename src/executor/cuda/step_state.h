@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that a CUDA executor keeps between steps and that its steps' inputs are made in: the
+// slots' tokens, lengths and block tables, the inputs of the step that is computed, and the pinned
+// memory through which host and device exchange both.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <span>
+
+#include "executor/cuda/step_kernels.h"
+#include "executor/memory_plan.h"
+#include "model/decoder.h"
+#include "tensor/buffer.h"
+
+namespace inflight::executor::cuda {
+
+// What the host knows of a step before it is computed; of a graph, what it was captured for.
+struct StepShape {
+  int num_rows = 0;         // decode rows first; of graphs with those that fill it up
+  int num_decode_rows = 0;  // one token each
+  int num_tokens = 0;
+  int num_logits = 0;
+
+  static StepShape Decode(int num_rows) { return {num_rows, num_rows, num_rows, num_rows}; }
+  bool has_prefill() const { return num_decode_rows < num_rows; }
+};
+
+class StepState {
+ public:
+  static Result<std::unique_ptr<StepState>> Create(const MemoryPlan& plan, Device& device);
+
+  static uint64_t Bytes(const MemoryPlan& plan);  // of device memory
+  uint64_t pinned_bytes() const {
+    return tokens_.size() + arenas_.size() + outputs_.size() + counter_.size();
+  }
+  const SlotState& slots() const { return slots_; }
+  const StepTensors& tensors() const { return tensors_; }
+
+  // What the host knows of a slot's tokens: [0, num known) as of the last Collect.
+  std::span<int32_t> host_tokens(int slot) const {
+    return {
+        reinterpret_cast<int32_t*>(tokens_.data()) + static_cast<int64_t>(slot) * slots_.max_tokens,
+        static_cast<size_t>(slots_.max_tokens)};
+  }
+
+  // Enqueues the upload of the first `num_tokens` of host_tokens(slot) and empties its block table.
+  Status SetUpSlot(int slot, int num_tokens, cudaStream_t stream) const {
+    return cuda::SetUpSlot(slots_, slot, host_tokens(slot).data(), num_tokens, stream);
+  }
+
+  // The arena of the `step`-th step (from 0 on) that this state begins; free once step - kNumArenas
+  // has ended.
+  StepArena& arena(uint64_t step) const {
+    return reinterpret_cast<StepArena*>(arenas_.data())[step % kNumArenas];
+  }
+
+  // Packs a plan's rows. Device block ids are the plan's plus one: block 0 is the scratch block.
+  StepShape Pack(const scheduler::StepPlan& plan, StepArena* arena) const;
+
+  Status Begin(const StepShape& shape, cudaStream_t stream) const;
+  model::Batch BatchOf(const StepShape& shape) const;
+  Status End(const StepShape& shape, cudaStream_t stream) const {
+    return EndStep(slots_, tensors_, shape.num_logits,
+                   reinterpret_cast<StepOutputs*>(outputs_.data()), num_done_, stream);
+  }
+
+  // Of a step that has ended, until step + kNumArenas is begun.
+  const StepOutputs& outputs(uint64_t step) const {
+    return reinterpret_cast<const StepOutputs*>(outputs_.data())[step % kNumArenas];
+  }
+
+  // Steps that have ended since the start, all of whose outputs are visible.
+  uint64_t num_done() const { return __atomic_load_n(num_done_, __ATOMIC_ACQUIRE); }
+
+ private:
+  StepState() = default;
+
+  SlotState slots_;
+  StepTensors tensors_;
+  Buffer buffer_;
+  PinnedBuffer tokens_;   // [max_slots, max_tokens] int32
+  PinnedBuffer arenas_;   // [kNumArenas] StepArena
+  PinnedBuffer outputs_;  // [kNumArenas] StepOutputs
+  PinnedBuffer counter_;  // a line of its own
+  uint64_t* num_done_ = nullptr;
+};
+
+}  // namespace inflight::executor::cuda

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model on one GPU of this process. Depth 2: Launch enqueues, and the host plans the next step
+// while this one is computed. Builds without CUDA link cuda_backend_absent.cc, which has none.
+//
+// Steps of decode rows alone are CUDA graphs, one per size and kind of sampling (kernels.md 4.5);
+// those with prefill rows are launched kernel by kernel. Nothing is allocated and nothing waits
+// between the first step and the last: tokens come back through mapped memory (5.2.1).
+//
+// For debugging, read when the backend is made:
+//   INFLIGHT_CUDA_GRAPHS=0           every step kernel by kernel
+//   INFLIGHT_CUDA_TIMES=1            logs, at the end, where the time of steps went
+//   INFLIGHT_CUDA_WATCHDOG_MS=1000   how long a step may take; default 30000
+//   INFLIGHT_CUDA_FAULT=launch@7     step 7 fails: `launch` refused by the runtime, `trap` a kernel
+//                                    that traps, `stuck` one that keeps the GPU busy for a minute
+#pragma once
+
+#include <memory>
+
+#include "executor/backend.h"
+#include "executor/memory_plan.h"
+#include "model/engine.h"
+#include "ops/backend.h"
+#include "tensor/device.h"
+
+namespace inflight::executor {
+
+// Takes what `plan` lists from the device's ledger, runs each kind of step once and records the
+// graphs. kUnimplemented in builds without CUDA.
+Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::Engine> engine,
+                                                   Device& device, const MemoryPlan& plan,
+                                                   const ops::OpTable& ops);
+
+// Bytes of device memory that steps' inputs and the slots' tokens and block tables take. 0 in
+// builds without CUDA.
+uint64_t CudaStepBytes(const MemoryPlan& plan);
+
+}  // namespace inflight::executor

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stands in for cuda/cuda_backend.cc in builds without CUDA.
+#include "executor/cuda_backend.h"
+
+namespace inflight::executor {
+
+Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::Engine>, Device&,
+                                                   const MemoryPlan&, const ops::OpTable&) {
+  return Unimplemented("device: got cuda, this program was built without CUDA");
+}
+
+uint64_t CudaStepBytes(const MemoryPlan&) { return 0; }
+
+}  // namespace inflight::executor
