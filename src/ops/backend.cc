@@ -52,6 +52,21 @@ uint64_t StreamBytes(DeviceKind device, const ShapeClass& shape, int max_num_tok
   return device == DeviceKind::kCuda ? cuda::StreamBytes(shape, max_num_tokens, max_num_rows) : 0;
 }
 
+Status TuneLinears(std::span<const LinearShape> shapes, Stream& stream) {
+  const bool is_cuda = stream.device().kind() == DeviceKind::kCuda;
+  return is_cuda ? cuda::TuneLinears(shapes, stream) : Status::Ok();
+}
+
+std::string SaveTuning(Stream& stream) {
+  const bool is_cuda = stream.device().kind() == DeviceKind::kCuda;
+  return is_cuda ? cuda::SaveTuning(stream) : std::string();
+}
+
+Status LoadTuning(std::string_view text, Stream& stream) {
+  const bool is_cuda = stream.device().kind() == DeviceKind::kCuda;
+  return is_cuda ? cuda::LoadTuning(text, stream) : Status::Ok();
+}
+
 Result<OpTable> FindOps(const Device& device, const ShapeClass& shape,
                         std::string_view force_name) {
   const bool is_cuda = device.kind() == DeviceKind::kCuda;

@@ -67,6 +67,25 @@ Result<std::unique_ptr<Stream>> MakeStream(Device& device, const ShapeClass& sha
 uint64_t StreamBytes(DeviceKind device, const ShapeClass& shape, int max_num_tokens,
                      int max_num_rows);
 
+// Linears that a model has: x of at most `max_rows` rows, operands of `dtype`, results of `y_dtype`.
+// A gated linear whose two weights lie side by side is one of the sum of their features.
+struct LinearShape {
+  int64_t out_features = 0;
+  int64_t in_features = 0;
+  DType dtype = DType::kBF16;
+  DType y_dtype = DType::kBF16;
+  int64_t max_rows = 0;
+};
+
+// On CUDA: times the library's algorithms for `shapes` on the stream's device and keeps the fastest,
+// for steps launched or captured later. Takes a second or so, and some memory of the device while it
+// runs. Without it the library's first suggestion serves. Elsewhere nothing.
+Status TuneLinears(std::span<const LinearShape> shapes, Stream& stream);
+// What was found, as text, and taken up again: a hint that another card or version of the library
+// ignores. Empty on the CPU.
+std::string SaveTuning(Stream& stream);
+Status LoadTuning(std::string_view text, Stream& stream);
+
 // The best table, or the one called `force_name` (kNotFound lists the names that can run here).
 // Logs what was chosen.
 Result<OpTable> FindOps(const Device& device, const ShapeClass& shape,

@@ -16,4 +16,9 @@ Result<std::unique_ptr<Stream>> MakeStream(Device& device, const ShapeClass& sha
                                            int max_num_tokens, int max_num_rows);
 uint64_t StreamBytes(const ShapeClass& shape, int max_num_tokens, int max_num_rows);
 
+// As of ops/backend.h.
+Status TuneLinears(std::span<const LinearShape> shapes, Stream& stream);
+std::string SaveTuning(Stream& stream);
+Status LoadTuning(std::string_view text, Stream& stream);
+
 }  // namespace inflight::ops::cuda

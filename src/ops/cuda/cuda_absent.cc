@@ -18,5 +18,8 @@ std::vector<OpTable> OpTables(const ShapeClass&, const Device&) { return {}; }
 // There is no CUDA device to pass: cuda::Probe refused it.
 Result<std::unique_ptr<Stream>> MakeStream(Device&, const ShapeClass&, int, int) { CHECK(false); }
 uint64_t StreamBytes(const ShapeClass&, int, int) { return 0; }
+Status TuneLinears(std::span<const LinearShape>, Stream&) { CHECK(false); }
+std::string SaveTuning(Stream&) { CHECK(false); }
+Status LoadTuning(std::string_view, Stream&) { CHECK(false); }
 
 }  // namespace inflight::ops::cuda

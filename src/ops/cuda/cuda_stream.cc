@@ -11,7 +11,6 @@ namespace inflight::ops::cuda {
 namespace {
 
 constexpr size_t kAlignment = 256;
-constexpr size_t kGemmBytes = size_t{32} << 20;
 constexpr size_t kSplitBytes = size_t{16} << 20;
 constexpr size_t kSplitCounterBytes = size_t{64} << 10;
 constexpr int kMaxSms = 192;  // more than any GPU of compute capability 8.0 to 10.0 has
@@ -25,7 +24,7 @@ size_t LayOut(const ShapeClass& shape, int max_num_tokens, int max_num_rows, std
     size += (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
     return at;
   };
-  out.gemm = place(kGemmBytes);
+  out.gemm = place(kGemmWorkspaceBytes);
   out.split = reinterpret_cast<float*>(place(kSplitBytes));
   out.split_counters = reinterpret_cast<int32_t*>(place(kSplitCounterBytes));
   out.attention_plan = place(AttentionPlanBytes(max_num_rows, max_num_tokens));
@@ -35,8 +34,12 @@ size_t LayOut(const ShapeClass& shape, int max_num_tokens, int max_num_rows, std
   if (shape.weight_dtype == DType::kI8) {
     const int64_t qkv = int64_t{shape.num_heads + 2 * shape.num_kv_heads} * shape.head_dim;
     const int64_t widest = std::max(qkv, 2 * int64_t{shape.intermediate_size});
-    out.weights = place(static_cast<size_t>(widest * shape.hidden_size) * SizeOf(shape.dtype));
+    out.weights_bytes = static_cast<size_t>(widest * shape.hidden_size) * SizeOf(shape.dtype);
+    out.weights = place(out.weights_bytes);
   }
+  out.gathered_bytes =
+      static_cast<size_t>(int64_t{max_num_rows} * shape.hidden_size) * SizeOf(shape.dtype);
+  out.gathered = place(out.gathered_bytes);
   return size;
 }
 
@@ -59,7 +62,7 @@ Result<std::unique_ptr<CudaStream>> CudaStream::Create(Device& device, const Sha
                    Buffer::Allocate(device, "kernels' workspace",
                                     StreamBytes(shape, max_num_tokens, max_num_rows)));
   LayOut(shape, max_num_tokens, max_num_rows, stream->buffer_.data(), stream->workspace_);
-  ASSIGN_OR_RETURN(stream->gemm_plans_, GemmPlans::Create());
+  ASSIGN_OR_RETURN(stream->gemm_plans_, GemmPlans::Create(device));
   return stream;
 }
 

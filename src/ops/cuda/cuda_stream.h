@@ -19,10 +19,12 @@ namespace inflight::ops::cuda {
 
 class GemmPlans;  // gemm_plans.h: cuBLASLt's handle and the algorithm chosen per shape
 
+inline constexpr size_t kGemmWorkspaceBytes = size_t{32} << 20;
+
 // Byte ranges of the one workspace buffer. Sizes are WorkspaceLayout()'s, a function of shape and
 // limits alone.
 struct StreamWorkspace {
-  std::byte* gemm = nullptr;  // cuBLASLt's; kGemmBytes
+  std::byte* gemm = nullptr;  // cuBLASLt's; kGemmWorkspaceBytes
   // Sums that CTAs pass to each other in the skinny linears: kSplitBytes, then counters that are 0
   // between kernels.
   float* split = nullptr;
@@ -33,6 +35,9 @@ struct StreamWorkspace {
   std::byte* attention_partials = nullptr;  // AttentionPartialBytes
   int32_t* attention_counters = nullptr;
   std::byte* weights = nullptr;  // one dequantised matrix; int8 weights only
+  size_t weights_bytes = 0;
+  std::byte* gathered = nullptr;  // rows of activations that lm_head reads
+  size_t gathered_bytes = 0;
 };
 
 class CudaStream : public Stream {

@@ -1,8 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include "ops/cuda/kernels.h"
 
 namespace inflight::ops::cuda {
+namespace {
 
-Status Gemm(const GemmParams&, KernelSet, CudaStream&) { return Unimplemented("gemm"); }
+constexpr int64_t kMaxMmaRows = 16;
+
+bool IsAligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+Status Validate(const GemmParams& p) {
+  const bool dtype_ok =
+      p.dtype == DType::kF16 || p.dtype == DType::kBF16 || p.dtype == DType::kF8E4M3;
+  const bool y_ok = p.y_dtype == DType::kF32 ||
+                    (p.dtype == DType::kF8E4M3 ? p.y_dtype == DType::kBF16 : p.y_dtype == p.dtype);
+  if (!dtype_ok || !y_ok)
+    return InvalidArgument(fmt::format(
+        "y: got {} from {} operands, needed float16 or bfloat16 from itself, bfloat16 from float8, "
+        "or float32",
+        DTypeName(p.y_dtype), DTypeName(p.dtype)));
+  const auto element = static_cast<int64_t>(SizeOf(p.dtype));
+  if (p.k <= 0 || p.k * element % 16 != 0)
+    return InvalidArgument(fmt::format("k: got {}, needed a multiple of {}", p.k, 16 / element));
+  if (p.y_stride != 0 && p.y_stride < p.n)
+    return InvalidArgument(
+        fmt::format("y_stride: got {}, needed 0 or at least {}", p.y_stride, p.n));
+  if (IsAligned(p.x) && IsAligned(p.w)) return Status::Ok();
+  return InvalidArgument(
+      fmt::format("x and w: got addresses {} and {}, needed multiples of 16", p.x, p.w));
+}
+
+}  // namespace
+
+Status Gemm(const GemmParams& params, KernelSet set, CudaStream& stream) {
+  if (params.m == 0 || params.n == 0) return Status::Ok();
+  RETURN_IF_ERROR(Validate(params));
+  const bool is_dense = params.y_stride == 0 || params.y_stride == params.n;
+  if (is_dense && params.m <= kMaxMmaRows && SkinnyMmaCanRun(params))
+    return SkinnyMma(params, stream);
+  if (is_dense && set == KernelSet::kSm90 && SkinnyWgmmaCanRun(params, stream))
+    return SkinnyWgmma(params, stream);
+  return GemmCublasLt(params, stream);
+}
 
 }  // namespace inflight::ops::cuda

@@ -41,6 +41,7 @@ struct GemmParams {
   DType dtype = DType::kBF16;
   DType y_dtype = DType::kBF16;  // f16 | bf16 | f32
   int64_t m = 0, n = 0, k = 0;
+  int64_t y_stride = 0;         // elements from one row of y to the next; 0 = n
   const float* bias = nullptr;  // [n]
   ActivationKind activation = ActivationKind::kNone;
 };
@@ -48,11 +49,13 @@ struct GemmParams {
 // By the best kernel of `set` for the shape: streaming ones for few rows, cuBLASLt above.
 Status Gemm(const GemmParams& params, KernelSet set, CudaStream& stream);
 
-// Streaming kernels for few rows. `CanRun` false: no kernel for this dtype, shape or GPU.
+// Streaming kernels for few rows; dense y only. `CanRun` false: no kernel for this dtype, shape or
+// GPU.
 bool SkinnyMmaCanRun(const GemmParams& params);  // m <= 16; every GPU
 Status SkinnyMma(const GemmParams& params, CudaStream& stream);
 bool SkinnyWgmmaCanRun(const GemmParams& params, const CudaStream& stream);  // m <= 64; sm_90a
 Status SkinnyWgmma(const GemmParams& params, CudaStream& stream);
+// Every m. FP8 needs n to be a multiple of 16.
 Status GemmCublasLt(const GemmParams& params, CudaStream& stream);
 
 // After the projection of QkvRopeKv: `params.workspace` holds the projected rows (bias not added
