@@ -1,16 +1,314 @@
 // SPDX-License-Identifier: Apache-2.0
+// The linears: one matrix product, and the kernel that finishes it. FP8 products are of the codes;
+// their scales are applied by whatever reads the product next (spec/kernels.md 1.1 c). int8 weights
+// are rounded to the activations' dtype into the stream's workspace first.
+#include "ops/linear.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "ops/cuda/kernels.h"
 
 namespace inflight::ops::cuda {
+namespace {
+
+bool IsHalf(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
+
+// The dtype of the product of activations of `dtype`: FP8 models are of bfloat16.
+DType ModelDType(DType dtype) { return dtype == DType::kF8E4M3 ? DType::kBF16 : dtype; }
+
+const float* FloatsOf(const TensorView& view) { return view.as<const float>(); }
+
+const std::byte* BytesOf(const Weight& weight) {
+  return static_cast<const std::byte*>(weight.data);
+}
+
+int64_t RowBytes(const Weight& weight) {
+  return weight.in_features * static_cast<int64_t>(SizeOf(weight.dtype));
+}
+
+Status Expect(const char* field, const TensorView& view, DType dtype, const Shape& shape) {
+  const bool present = !view.empty() || shape.num_elements() == 0;
+  if (present && view.dtype == dtype && view.shape == shape) return Status::Ok();
+  return InvalidArgument(fmt::format("{}: got {}, needed {} {}", field,
+                                     view.empty() ? "no tensor" : view.ToString(), DTypeName(dtype),
+                                     shape.ToString()));
+}
+
+Status ExpectOrEmpty(const char* field, const TensorView& view, DType dtype, const Shape& shape) {
+  return view.empty() ? Status::Ok() : Expect(field, view, dtype, shape);
+}
+
+Status ExpectWeight(const char* field, const Weight& weight) {
+  const bool is_quantized = weight.dtype == DType::kI8 || weight.dtype == DType::kF8E4M3;
+  const bool dtype_ok = IsHalf(weight.dtype) || is_quantized;
+  if (weight.empty() || !dtype_ok || weight.layout != WeightLayout::kRowMajor ||
+      weight.out_features <= 0 || weight.in_features <= 0)
+    return InvalidArgument(fmt::format(
+        "{}: got {} {} [{}, {}] at {}, needed float16, bfloat16, int8 or float8_e4m3fn, row_major",
+        field, DTypeName(weight.dtype), WeightLayoutName(weight.layout), weight.out_features,
+        weight.in_features, weight.data));
+  if (is_quantized == (weight.scales != nullptr)) return Status::Ok();
+  return InvalidArgument(fmt::format("{}.scales: got {}, needed [{}] float32 of {} weights", field,
+                                     weight.scales == nullptr ? "none" : "some",
+                                     weight.out_features, DTypeName(weight.dtype)));
+}
+
+// x [num_tokens, in_features] as linears of `weight` read it.
+Status ExpectInput(const Activation& x, const Weight& weight) {
+  if (x.pending_norm != nullptr)
+    return Unimplemented("x: CUDA linears take normalized activations; apply add_norm before");
+  if (x.values.shape.rank() != 2)
+    return InvalidArgument("x: got " + x.values.ToString() + ", needed [num_tokens, in_features]");
+  const int64_t num_tokens = x.values.shape[0];
+  DType dtype = weight.dtype;
+  if (dtype == DType::kI8) dtype = IsHalf(x.values.dtype) ? x.values.dtype : DType::kBF16;
+  RETURN_IF_ERROR(Expect("x", x.values, dtype, {num_tokens, weight.in_features}));
+  if (dtype == DType::kF8E4M3) return Expect("x.scales", x.scales, DType::kF32, {num_tokens});
+  return Status::Ok();
+}
+
+// y [num_tokens, width] of x's product, unless float32 is wanted.
+Status ExpectProduct(const char* field, const TensorView& y, const Activation& x, int64_t width) {
+  const DType dtype = y.dtype == DType::kF32 ? DType::kF32 : ModelDType(x.values.dtype);
+  return Expect(field, y, dtype, {x.values.shape[0], width});
+}
+
+// One product of `num_tokens` rows: the weight's rows into columns [0, out_features) of y.
+struct Product {
+  TensorView x;
+  Weight weight;
+  void* y = nullptr;
+  DType y_dtype = DType::kBF16;
+  int64_t y_stride = 0;
+  const float* bias = nullptr;
+  ActivationKind activation = ActivationKind::kNone;
+};
+
+GemmParams ParamsOf(const Product& p) {
+  return {.x = p.x.data,
+          .w = p.weight.data,
+          .y = p.y,
+          .dtype = p.x.dtype,
+          .y_dtype = p.y_dtype,
+          .m = p.x.shape[0],
+          .n = p.weight.out_features,
+          .k = p.weight.in_features,
+          .y_stride = p.y_stride,
+          .bias = p.bias,
+          .activation = p.activation};
+}
+
+// As many rows of the weight at a time as the workspace takes: all of them, but for wide heads.
+Status ProjectInt8(const Product& p, KernelSet set, CudaStream& stream) {
+  const StreamWorkspace& workspace = stream.workspace();
+  const int64_t row_bytes = p.weight.in_features * static_cast<int64_t>(SizeOf(p.x.dtype));
+  const int64_t capacity = static_cast<int64_t>(workspace.weights_bytes) / row_bytes / 16 * 16;
+  if (capacity <= 0)
+    return InvalidArgument("weight: got int8, which this stream was not made for (weight_dtype)");
+  for (int64_t first = 0; first < p.weight.out_features; first += capacity) {
+    Weight rows = p.weight;
+    rows.data = BytesOf(p.weight) + first * RowBytes(p.weight);
+    rows.scales = p.weight.scales + first;
+    rows.out_features = std::min(capacity, p.weight.out_features - first);
+    RETURN_IF_ERROR(DequantizeInt8(rows, p.x.dtype, workspace.weights, stream));
+    GemmParams params = ParamsOf(p);
+    params.w = workspace.weights;
+    params.y = static_cast<std::byte*>(p.y) + first * static_cast<int64_t>(SizeOf(p.y_dtype));
+    params.n = rows.out_features;
+    if (p.y_stride == 0 && params.n != p.weight.out_features)
+      params.y_stride = p.weight.out_features;
+    if (p.bias != nullptr) params.bias = p.bias + first;
+    RETURN_IF_ERROR(Gemm(params, set, stream));
+  }
+  return Status::Ok();
+}
+
+Status Project(const Product& product, KernelSet set, CudaStream& stream) {
+  if (product.weight.dtype == DType::kI8) return ProjectInt8(product, set, stream);
+  return Gemm(ParamsOf(product), set, stream);
+}
+
+// The scales that a product of `weight` leaves to its reader; none but of FP8.
+PendingScales PendingOf(const Activation& x, const Weight& weight) {
+  if (weight.dtype != DType::kF8E4M3) return {};
+  return {.token = x.scales, .feature = weight.scales};
+}
+
+// Gate and up as one weight of twice the rows, where they lie one behind the other.
+bool AreAdjacent(const Weight& gate, const Weight& up) {
+  const bool scales_too = gate.dtype != DType::kI8 || up.scales == gate.scales + gate.out_features;
+  return up.data == BytesOf(gate) + gate.out_features * RowBytes(gate) && scales_too;
+}
+
+Status Validate(const LinearParams& p) {
+  RETURN_IF_ERROR(ExpectWeight("weight", p.weight));
+  RETURN_IF_ERROR(ExpectInput(p.x, p.weight));
+  RETURN_IF_ERROR(ExpectProduct("y", p.y, p.x, p.weight.out_features));
+  RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, DType::kF32, {p.weight.out_features}));
+  if (!p.defer_scales || (p.bias.empty() && p.activation == ActivationKind::kNone))
+    return Status::Ok();
+  return InvalidArgument("defer_scales: a bias or an activation comes after the scales");
+}
+
+Status Validate(const GatedLinearParams& p) {
+  RETURN_IF_ERROR(ExpectWeight("gate", p.gate));
+  RETURN_IF_ERROR(ExpectWeight("up", p.up));
+  if (p.gate.dtype != p.up.dtype || p.gate.out_features != p.up.out_features ||
+      p.gate.in_features != p.up.in_features)
+    return InvalidArgument(fmt::format(
+        "up: got {} [{}, {}], needed {} [{}, {}] as gate", DTypeName(p.up.dtype), p.up.out_features,
+        p.up.in_features, DTypeName(p.gate.dtype), p.gate.out_features, p.gate.in_features));
+  RETURN_IF_ERROR(ExpectInput(p.x, p.gate));
+  const int64_t num_tokens = p.x.values.shape[0];
+  const int64_t n = p.gate.out_features;
+  const DType dtype = ModelDType(p.x.values.dtype);
+  RETURN_IF_ERROR(ExpectOrEmpty("gate_bias", p.gate_bias, DType::kF32, {n}));
+  RETURN_IF_ERROR(ExpectOrEmpty("up_bias", p.up_bias, DType::kF32, {n}));
+  RETURN_IF_ERROR(Expect("workspace", p.workspace, dtype, {num_tokens, 2 * n}));
+  if (p.y.dtype != DType::kF8E4M3) return Expect("y", p.y, dtype, {num_tokens, n});
+  RETURN_IF_ERROR(Expect("y", p.y, DType::kF8E4M3, {num_tokens, n}));
+  return Expect("y_scales", p.y_scales, DType::kF32, {num_tokens});
+}
+
+// What RopeKv checks itself, the cache and the batch, is left to it.
+Status Validate(const QkvRopeKvParams& p) {
+  RETURN_IF_ERROR(ExpectWeight("weight", p.weight));
+  RETURN_IF_ERROR(ExpectInput(p.x, p.weight));
+  const int64_t width = int64_t{p.num_heads + 2 * p.kv.num_kv_heads} * p.kv.head_dim;
+  if (p.x.values.shape[0] != p.batch.num_tokens || p.weight.out_features != width)
+    return InvalidArgument(fmt::format(
+        "weight: got {} rows for x {}, needed {} for {} heads of {} over {} kv heads and {} tokens",
+        p.weight.out_features, p.x.values.ToString(), width, p.num_heads, p.kv.head_dim,
+        p.kv.num_kv_heads, p.batch.num_tokens));
+  RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, DType::kF32, {width}));
+  return Expect("workspace", p.workspace, ModelDType(p.x.values.dtype),
+                {p.batch.num_tokens, width});
+}
+
+Status Validate(const LmHeadParams& p) {
+  RETURN_IF_ERROR(ExpectWeight("weight", p.weight));
+  if (p.weight.dtype == DType::kF8E4M3)
+    return Unimplemented(
+        "weight: got float8_e4m3fn, lm_head reads weights of the model's dtype (leave lm_head out "
+        "of the quantisation)");
+  RETURN_IF_ERROR(ExpectInput(p.x, p.weight));
+  const int64_t num_rows = p.rows.num_elements();
+  RETURN_IF_ERROR(Expect("rows", p.rows, DType::kI32, {num_rows}));
+  RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, DType::kF32, {p.weight.out_features}));
+  return Expect("logits", p.logits, DType::kF32, {num_rows, p.weight.out_features});
+}
+
+}  // namespace
 
 template <KernelSet kSet>
-Status QkvRopeKv(const QkvRopeKvParams&, Stream&) { return Unimplemented("qkv"); }
+Status QkvRopeKv(const QkvRopeKvParams& params, Stream& stream) {
+  RETURN_IF_ERROR(Validate(params));
+  if (params.batch.num_tokens == 0) return Status::Ok();
+  CudaStream& cuda_stream = AsCuda(stream);
+  RETURN_IF_ERROR(Project({.x = params.x.values,
+                           .weight = params.weight,
+                           .y = params.workspace.data,
+                           .y_dtype = params.workspace.dtype},
+                          kSet, cuda_stream));
+  return RopeKv(params, PendingOf(params.x, params.weight), cuda_stream);
+}
+
 template <KernelSet kSet>
-Status Linear(const LinearParams&, Stream&) { return Unimplemented("linear"); }
+Status Linear(const LinearParams& params, Stream& stream) {
+  RETURN_IF_ERROR(Validate(params));
+  const int64_t num_tokens = params.x.values.shape[0];
+  if (num_tokens == 0) return Status::Ok();
+  CudaStream& cuda_stream = AsCuda(stream);
+  const bool is_fp8 = params.weight.dtype == DType::kF8E4M3;
+  Product product = {
+      .x = params.x.values, .weight = params.weight, .y = params.y.data, .y_dtype = params.y.dtype};
+  if (!is_fp8) {
+    product.bias = FloatsOf(params.bias);
+    product.activation = params.activation;
+  }
+  RETURN_IF_ERROR(Project(product, kSet, cuda_stream));
+  if (!is_fp8 || params.defer_scales) return Status::Ok();
+  return Epilogue({.y = params.y.data,
+                   .dtype = params.y.dtype,
+                   .m = num_tokens,
+                   .n = params.weight.out_features,
+                   .token_scales = FloatsOf(params.x.scales),
+                   .feature_scales = params.weight.scales,
+                   .bias = FloatsOf(params.bias),
+                   .activation = params.activation},
+                  cuda_stream);
+}
+
 template <KernelSet kSet>
-Status GatedLinear(const GatedLinearParams&, Stream&) { return Unimplemented("gated"); }
+Status GatedLinear(const GatedLinearParams& params, Stream& stream) {
+  RETURN_IF_ERROR(Validate(params));
+  const int64_t num_tokens = params.x.values.shape[0];
+  if (num_tokens == 0) return Status::Ok();
+  CudaStream& cuda_stream = AsCuda(stream);
+  const int64_t n = params.gate.out_features;
+  const TensorView& gate_up = params.workspace;
+  if (AreAdjacent(params.gate, params.up)) {
+    Weight both = params.gate;
+    both.out_features = 2 * n;
+    RETURN_IF_ERROR(
+        Project({.x = params.x.values, .weight = both, .y = gate_up.data, .y_dtype = gate_up.dtype},
+                kSet, cuda_stream));
+  } else {
+    Product product = {.x = params.x.values,
+                       .weight = params.gate,
+                       .y = gate_up.data,
+                       .y_dtype = gate_up.dtype,
+                       .y_stride = 2 * n};
+    RETURN_IF_ERROR(Project(product, kSet, cuda_stream));
+    product.weight = params.up;
+    product.y = gate_up.as<std::byte>() + n * static_cast<int64_t>(SizeOf(gate_up.dtype));
+    RETURN_IF_ERROR(Project(product, kSet, cuda_stream));
+  }
+  const bool is_fp8 = params.gate.dtype == DType::kF8E4M3;
+  return Gate({.gate_up = params.workspace.data,
+               .dtype = params.workspace.dtype,
+               .num_tokens = num_tokens,
+               .n = n,
+               .token_scales = is_fp8 ? FloatsOf(params.x.scales) : nullptr,
+               .gate_scales = is_fp8 ? params.gate.scales : nullptr,
+               .up_scales = is_fp8 ? params.up.scales : nullptr,
+               .gate_bias = FloatsOf(params.gate_bias),
+               .up_bias = FloatsOf(params.up_bias),
+               .activation = params.activation,
+               .y = params.y,
+               .y_scales = params.y_scales},
+              cuda_stream);
+}
+
+// The host cannot read `rows`, so they are always gathered: a microsecond of a step.
 template <KernelSet kSet>
-Status LmHead(const LmHeadParams&, Stream&) { return Unimplemented("head"); }
+Status LmHead(const LmHeadParams& params, Stream& stream) {
+  RETURN_IF_ERROR(Validate(params));
+  CudaStream& cuda_stream = AsCuda(stream);
+  const StreamWorkspace& workspace = cuda_stream.workspace();
+  const TensorView& x = params.x.values;
+  const int64_t num_rows = params.rows.num_elements();
+  const int64_t row_bytes = x.shape[1] * static_cast<int64_t>(SizeOf(x.dtype));
+  const int64_t capacity = static_cast<int64_t>(workspace.gathered_bytes) / row_bytes;
+  if (num_rows > 0 && capacity == 0)
+    return InvalidArgument(fmt::format("x: got {}, this stream was made for a hidden_size of {}",
+                                       x.ToString(), workspace.gathered_bytes / SizeOf(x.dtype)));
+  for (int64_t first = 0; first < num_rows; first += capacity) {
+    const int64_t count = std::min(capacity, num_rows - first);
+    RETURN_IF_ERROR(GatherRows(x.data, params.rows.as<const int32_t>() + first, count, row_bytes,
+                               workspace.gathered, cuda_stream));
+    RETURN_IF_ERROR(
+        Project({.x = {.data = workspace.gathered, .dtype = x.dtype, .shape = {count, x.shape[1]}},
+                 .weight = params.weight,
+                 .y = params.logits.as<float>() + first * params.weight.out_features,
+                 .y_dtype = DType::kF32,
+                 .bias = FloatsOf(params.bias)},
+                kSet, cuda_stream));
+  }
+  return Status::Ok();
+}
 
 template Status QkvRopeKv<KernelSet::kAny>(const QkvRopeKvParams&, Stream&);
 template Status QkvRopeKv<KernelSet::kSm90>(const QkvRopeKvParams&, Stream&);
