@@ -124,6 +124,8 @@ Status FillRandomly(std::byte* data, size_t size, DType dtype, CudaStream& strea
     }
   }
   size_t filled = std::min(size, kPattern);
+  // The default stream, which zeroed the memory, is not waited for by ours.
+  RETURN_IF_ERROR(CudaStatus(cudaDeviceSynchronize()));
   RETURN_IF_ERROR(CudaStatus(
       cudaMemcpyAsync(data, pattern.data(), filled, cudaMemcpyHostToDevice, stream.handle())));
   for (; filled < size; filled *= 2)
