@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "builder/builder.h"
+#include "golden_reference.h"
 #include "model/weight_slots.h"
 #include "paged_model.h"
 
@@ -26,50 +27,6 @@ namespace {
 
 constexpr float kTolerance = 1e-4F;  // of float32 logits; the promise
 constexpr int kBlockSize = 16;
-
-// What transformers said about one prompt.
-struct Expected {
-  std::vector<TokenId> prompt;
-  std::vector<TokenId> greedy;     // [256]
-  std::vector<int64_t> positions;  // [n]
-  std::vector<float> logits;       // [n, vocab_size]
-  float noise_gain = 0;
-
-  // The prompt and all generated tokens but the last: the input whose logits were kept.
-  std::vector<TokenId> Whole() const {
-    std::vector<TokenId> ids = prompt;
-    ids.insert(ids.end(), greedy.begin(), greedy.end() - 1);
-    return ids;
-  }
-};
-
-template <typename T>
-std::vector<T> Values(const artifact::TensorSet& set, const std::string& name) {
-  const artifact::StoredTensor* tensor = set.Find(name);
-  CHECK(tensor != nullptr);
-  std::vector<T> values(tensor->data.size() / sizeof(T));
-  std::memcpy(values.data(), tensor->data.data(), tensor->data.size());
-  return values;
-}
-
-std::vector<Expected> ReadReference(const std::filesystem::path& dir) {
-  const auto set = artifact::TensorSet::OpenFile(dir / "reference.safetensors");
-  CHECK(set.ok());
-  std::vector<Expected> all;
-  for (int p = 0; set->Find("prompt_" + std::to_string(p)) != nullptr; ++p) {
-    const std::string suffix = "_" + std::to_string(p);
-    const auto ids = [&](const std::string& name) {
-      const auto wide = Values<int64_t>(*set, name + suffix);
-      return std::vector<TokenId>(wide.begin(), wide.end());
-    };
-    all.push_back({ids("prompt"), ids("greedy"), Values<int64_t>(*set, "positions" + suffix),
-                   Values<float>(*set, "logits" + suffix),
-                   Values<float>(*set, "noise_gain" + suffix).at(0)});
-  }
-  return all;
-}
-
-std::filesystem::path DataDir() { return INFLIGHT_GOLDEN_DATA; }
 
 // All, or those that INFLIGHT_GOLDEN_MODELS names, separated by blanks (scripts/sanitize.sh: few).
 std::vector<std::string> ModelNames() {
@@ -267,18 +224,6 @@ TEST_P(GoldenTest, GreedyIdsEqualTransformersOver256Steps) {
   });
 }
 
-// What rounding may change in a logit: k * u * noise_gain.
-//   u            unit roundoff: 2^-8 for bfloat16, 2^-11 for float16
-//   noise_gain   measured by make_golden.py on this very prompt: the largest change of these logits
-//                per unit of relative, normally distributed noise on all weights
-//   k = 1.5      rounding to nearest is noise of at most u / sqrt(3) rms; the weights have it, and
-//                activations, keys and values as much again: u * sqrt(2 / 3). The rest is margin
-//                for draws that are worse than the measured ones.
-float RoundingBound(DType dtype, const Expected& expected) {
-  const float unit_roundoff = dtype == DType::kBF16 ? 0x1p-8F : 0x1p-11F;
-  return 1.5F * unit_roundoff * expected.noise_gain;
-}
-
 TEST_P(GoldenTest, SixteenBitLogitsStayNearFloat32) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     const EnginePtr engine = Open(hf_dir(), dtype);
@@ -320,7 +265,7 @@ void InterleaveCheckpoint(const std::filesystem::path& dir, const model::ModelCo
   auto writer = artifact::SafetensorsWriter::Create(dir / "rank0.safetensors", specs);
   ASSERT_TRUE(writer.ok());
   for (const auto& tensor : set->tensors()) {
-    auto values = Values<float>(*set, tensor.name);
+    auto values = ValuesOf<float>(*set, tensor.name);
     if (tensor.name.ends_with("qkv.weight"))
       values = Interleave(values, config.hidden_size, config.head_dim,
                           config.num_heads + config.num_kv_heads);

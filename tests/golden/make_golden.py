@@ -77,6 +77,13 @@ MODELS = {
     "gpt2_untied": lambda: gpt2(2, 8, vocab=509, layers=3, tie_word_embeddings=False, shards=2),
     "gpt2_relu": lambda: gpt2(2, 40, vocab=101, inner=88, prompts=(2, 31, 90), activation_function="relu",
                               tie_word_embeddings=False),
+    # The head sizes that CUDA kernels have, and widths that are multiples of 16 (cuda_golden_test.cc).
+    "llama_head80": lambda: llama(3, 3, 80, hidden=96, inner=96, vocab=160),
+    "llama_head96": lambda: llama(4, 1, 96, hidden=48, inner=80, vocab=144, prompts=(2, 64, 129)),
+    "llama_head128": lambda: llama(4, 2, 128, hidden=64, inner=112, vocab=176, rope=LLAMA3, theta=500000.0,
+                                   prompts=(1, 66, 200), tie_word_embeddings=True),
+    "llama_head256": lambda: llama(2, 1, 256, hidden=48, inner=64, layers=1, vocab=128),
+    "gpt2_head64": lambda: gpt2(2, 64, layers=1, vocab=160, inner=112, prompts=(1, 33, 128)),
 }
 
 

@@ -19,22 +19,17 @@ T Must(Result<T> result) {
   return *std::move(result);
 }
 
-template <typename T>
-TensorView View(std::vector<T>& values, DType dtype, Shape shape) {
-  CHECK_EQ(shape.num_elements(), static_cast<int64_t>(values.size()));
-  return {values.data(), dtype, shape};
-}
-
 }  // namespace
 
 PagedModel::PagedModel(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
                        Device& device, size_t num_sequences, int block_size)
-    : engine_(std::move(engine)), stream_(device), seq_lens_(num_sequences, 0) {
+    : engine_(std::move(engine)), device_(device), seq_lens_(num_sequences, 0) {
   const model::ModelConfig& config = engine_->config;
+  stream_ = Must(ops::MakeStream(device, model::KernelShape(config), kMaxTokens, kMaxTokens));
   const size_t blocks_per_seq =
       static_cast<size_t>((engine_->limits.max_seq_len + block_size - 1) / block_size);
   kv_ = {.data = nullptr,
-         .dtype = config.dtype,
+         .dtype = model::KvDType(config),
          .num_layers = config.num_layers,
          .num_blocks = static_cast<int64_t>(num_sequences * blocks_per_seq),
          .num_kv_heads = config.num_kv_heads,
@@ -43,7 +38,11 @@ PagedModel::PagedModel(std::shared_ptr<const model::Engine> engine, const ops::O
   const size_t kv_bytes =
       static_cast<size_t>(kv_.num_layers) * static_cast<size_t>(kv_.num_blocks) * kv_.block_bytes();
   kv_buffer_ = Must(Buffer::Allocate(device, "kv", kv_bytes));
-  std::fill_n(kv_buffer_.data(), kv_bytes, std::byte{0xff});  // NaN: what was not written is seen
+  const std::vector<std::byte> poison(kv_bytes,
+                                      std::byte{0xff});  // NaN: what was not written is seen
+  CHECK(device.Copy(kv_buffer_.data(), poison.data(), kv_bytes).ok());
+  inputs_ = Must(Buffer::Allocate(
+      device, "inputs", kMaxTokens * 64 + num_sequences * (blocks_per_seq + 8) * sizeof(int32_t)));
   kv_.data = kv_buffer_.data();
 
   std::vector<int32_t> blocks(static_cast<size_t>(kv_.num_blocks));
@@ -79,27 +78,43 @@ void PagedModel::AddRow(const Piece& piece, bool last_only) {
   tables_.insert(tables_.end(), blocks.begin(), blocks.end());
 }
 
+template <typename T>
+TensorView PagedModel::Upload(const std::vector<T>& values, DType dtype, Shape shape) {
+  CHECK_EQ(shape.num_elements(), static_cast<int64_t>(values.size()));
+  const TensorView view = inputs_.View(dtype, shape, inputs_used_);
+  CHECK(device_.Copy(view.data, values.data(), view.num_bytes()).ok());
+  inputs_used_ += (view.num_bytes() + 63) / 64 * 64;
+  return view;
+}
+
 std::vector<std::vector<float>> PagedModel::Forward() {
   const auto num_tokens = static_cast<int64_t>(ids_.size());
   const auto num_rows = static_cast<int64_t>(seq_lens_kv_.size());
   const auto num_logits = static_cast<int64_t>(logit_rows_.size());
   const auto max_blocks = static_cast<int64_t>(block_tables_.front().size());
+  inputs_used_ = 0;
+  int num_decode_rows = 0;
+  while (num_decode_rows < num_rows && cu_seqlens_[static_cast<size_t>(num_decode_rows) + 1] ==
+                                           cu_seqlens_[static_cast<size_t>(num_decode_rows)] + 1)
+    ++num_decode_rows;
   const model::Batch batch = {
-      .ids = View(ids_, DType::kI32, {num_tokens}),
+      .ids = Upload(ids_, DType::kI32, {num_tokens}),
       .paged = {.num_rows = static_cast<int>(num_rows),
                 .num_tokens = static_cast<int>(num_tokens),
-                .cu_seqlens_q = View(cu_seqlens_, DType::kI32, {num_rows + 1}),
-                .seq_lens_kv = View(seq_lens_kv_, DType::kI32, {num_rows}),
-                .positions = View(positions_, DType::kI32, {num_tokens}),
-                .slot_mapping = View(slot_mapping_, DType::kI64, {num_tokens}),
-                .block_tables = View(tables_, DType::kI32, {num_rows, max_blocks})},
-      .logit_rows = View(logit_rows_, DType::kI32, {num_logits})};
-  const TensorView logits = Must(decoder_->Forward(batch, kv_, stream_));
+                .cu_seqlens_q = Upload(cu_seqlens_, DType::kI32, {num_rows + 1}),
+                .seq_lens_kv = Upload(seq_lens_kv_, DType::kI32, {num_rows}),
+                .positions = Upload(positions_, DType::kI32, {num_tokens}),
+                .slot_mapping = Upload(slot_mapping_, DType::kI64, {num_tokens}),
+                .block_tables = Upload(tables_, DType::kI32, {num_rows, max_blocks}),
+                .num_decode_rows = num_decode_rows},
+      .logit_rows = Upload(logit_rows_, DType::kI32, {num_logits})};
+  const TensorView logits = Must(decoder_->Forward(batch, kv_, *stream_));
   CHECK(logits.shape == (Shape{num_logits, engine_->config.vocab_size}));
   const auto vocab = static_cast<size_t>(engine_->config.vocab_size);
-  std::vector<std::vector<float>> rows;
-  for (size_t r = 0; r < logit_rows_.size(); ++r)
-    rows.emplace_back(logits.as<float>() + r * vocab, logits.as<float>() + (r + 1) * vocab);
+  std::vector<std::vector<float>> rows(logit_rows_.size(), std::vector<float>(vocab));
+  CHECK(stream_->Synchronize().ok());
+  for (size_t r = 0; r < rows.size(); ++r)
+    CHECK(device_.Copy(rows[r].data(), logits.as<float>() + r * vocab, vocab * sizeof(float)).ok());
   return rows;
 }
 

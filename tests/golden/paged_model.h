@@ -21,6 +21,8 @@ struct Piece {
 
 class PagedModel {
  public:
+  // On a GPU the pieces of a step that hold one token come before the others, as the executor has
+  // them.
   PagedModel(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops, Device& device,
              size_t num_sequences, int block_size);
 
@@ -31,9 +33,15 @@ class PagedModel {
  private:
   void AddRow(const Piece& piece, bool last_only);
   std::vector<std::vector<float>> Forward();
+  // `values` on the device.
+  template <typename T>
+  TensorView Upload(const std::vector<T>& values, DType dtype, Shape shape);
 
   std::shared_ptr<const model::Engine> engine_;
-  Stream stream_;
+  Device& device_;
+  std::unique_ptr<Stream> stream_;
+  Buffer inputs_;
+  size_t inputs_used_ = 0;
   std::unique_ptr<model::Decoder> decoder_;
   Buffer kv_buffer_;
   ops::KvCacheView kv_;

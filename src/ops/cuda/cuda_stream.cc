@@ -70,6 +70,10 @@ CudaStream::~CudaStream() {
   if (handle_ != nullptr) cudaStreamDestroy(handle_);
 }
 
+Status CudaStream::Synchronize() {
+  return inflight::cuda::ToStatus(cudaStreamSynchronize(handle_), "cudaStreamSynchronize");
+}
+
 Result<std::unique_ptr<Stream>> MakeStream(Device& device, const ShapeClass& shape,
                                            int max_num_tokens, int max_num_rows) {
   ASSIGN_OR_RETURN(auto stream, CudaStream::Create(device, shape, max_num_tokens, max_num_rows));

@@ -46,6 +46,8 @@ class CudaStream : public Stream {
                                                     int max_num_tokens, int max_num_rows);
   ~CudaStream() override;
 
+  Status Synchronize() override;
+
   cudaStream_t handle() const { return handle_; }
   int num_sms() const { return gpu_.num_sms; }
   const inflight::cuda::DeviceProperties& gpu() const { return gpu_; }

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tiny models of make_golden.py on a GPU in bfloat16 and float16, beside what transformers said
+// in float32: logits within what rounding may change, and the greedy id wherever the two best
+// logits lie further apart than that.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "golden_reference.h"
+#include "paged_model.h"
+
+namespace inflight::golden {
+namespace {
+
+constexpr int kBlockSize = 16;
+
+// Those whose head sizes and widths the CUDA kernels have (docs/cuda.md).
+constexpr const char* kModels[] = {"gpt2_head64",  "llama_head64",  "llama_head80",
+                                   "llama_head96", "llama_head128", "llama_head256"};
+
+class CudaGoldenTest : public testing::TestWithParam<std::tuple<const char*, DType>> {
+ protected:
+  void SetUp() override {
+    auto device = Device::ByName("cuda");
+    if (!device.ok()) GTEST_SKIP() << device.status().ToString();
+    device_ = *std::move(device);
+    dir_ = DataDir() / std::get<0>(GetParam());
+    expected_ = ReadReference(dir_);
+    auto engine = builder::Open(dir_, *device_, {.dtype = dtype(), .limits = std::nullopt});
+    ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+    engine_ = *std::move(engine);
+    tables_ = ops::CudaOpTables(model::KernelShape(engine_->config), *device_);
+    ASSERT_FALSE(tables_.empty());
+  }
+
+  DType dtype() const { return std::get<1>(GetParam()); }
+
+  // Logits of every position of `ids`, fed in pieces of the sizes in `chunks`, repeated.
+  std::vector<std::vector<float>> AllLogits(const ops::OpTable& table, std::span<const TokenId> ids,
+                                            std::span<const size_t> chunks) {
+    PagedModel model(engine_, table, *device_, 1, kBlockSize);
+    std::vector<std::vector<float>> logits;
+    for (size_t i = 0; !ids.empty(); ++i) {
+      const size_t n = std::min(chunks[i % chunks.size()], ids.size());
+      const Piece piece{0, ids.first(n)};
+      for (auto& row : model.Step({&piece, 1}, /*last_only=*/false))
+        logits.push_back(std::move(row));
+      ids = ids.subspan(n);
+    }
+    return logits;
+  }
+
+  // Every kept position: all logits within `bound`, and the same best id unless the two best ones
+  // are nearer to each other than both may move.
+  void ExpectNear(const Expected& expected, const std::vector<std::vector<float>>& logits,
+                  const std::string& where) {
+    const float bound = RoundingBound(dtype(), expected);
+    const size_t vocab = logits.front().size();
+    for (size_t i = 0; i < expected.positions.size(); ++i) {
+      const std::span<const float> want(expected.logits.data() + i * vocab, vocab);
+      const std::vector<float>& got = logits[static_cast<size_t>(expected.positions[i])];
+      float worst = 0;
+      size_t worst_id = 0;
+      for (size_t v = 0; v < vocab; ++v)
+        if (!(std::abs(want[v] - got[v]) <= worst))
+          worst = std::abs(want[v] - got[v]), worst_id = v;
+      EXPECT_LE(worst, bound) << where << ", position " << expected.positions[i] << ", id "
+                              << worst_id << ": found " << got[worst_id] << ", expected "
+                              << want[worst_id];
+      const auto best = std::max_element(want.begin(), want.end());
+      float second = -INFINITY;
+      for (auto it = want.begin(); it != want.end(); ++it)
+        if (it != best) second = std::max(second, *it);
+      if (*best - second > 2 * bound) {
+        EXPECT_EQ(std::max_element(got.begin(), got.end()) - got.begin(), best - want.begin())
+            << where << ", position " << expected.positions[i];
+      }
+    }
+  }
+
+  std::unique_ptr<Device> device_;
+  std::filesystem::path dir_;
+  std::vector<Expected> expected_;
+  std::shared_ptr<const model::Engine> engine_;
+  std::vector<ops::OpTable> tables_;
+};
+
+TEST_P(CudaGoldenTest, LogitsOfWholePromptsAndOfChunksStayNearTransformers) {
+  for (const ops::OpTable& table : tables_) {
+    for (const Expected& expected : expected_) {
+      const auto ids = expected.Whole();
+      const size_t whole[] = {ids.size()};
+      const size_t chunks[] = {1, 7, 64, 3, 16, 130};
+      ExpectNear(expected, AllLogits(table, ids, whole), table.name + ", whole");
+      ExpectNear(expected, AllLogits(table, ids, chunks), table.name + ", chunks");
+    }
+  }
+}
+
+// The reference's own continuation fed token by token, all prompts in one batch: a decode row per
+// step and sequence.
+TEST_P(CudaGoldenTest, DecodeStepsFollowTheGreedyPath) {
+  for (const ops::OpTable& table : tables_) {
+    PagedModel model(engine_, table, *device_, expected_.size(), kBlockSize);
+    for (size_t step = 0; step < 64; ++step) {
+      std::vector<Piece> pieces;
+      for (size_t s = 0; s < expected_.size(); ++s)
+        pieces.push_back({s, step == 0
+                                 ? std::span<const TokenId>(expected_[s].prompt)
+                                 : std::span<const TokenId>(&expected_[s].greedy[step - 1], 1)});
+      std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+        return a.tokens.size() == 1 && b.tokens.size() > 1;
+      });
+      const auto logits = model.Step(pieces, /*last_only=*/true);
+      for (size_t i = 0; i < pieces.size(); ++i) {
+        const Expected& expected = expected_[pieces[i].sequence];
+        const TokenId want = expected.greedy[step];
+        const auto best = static_cast<TokenId>(
+            std::max_element(logits[i].begin(), logits[i].end()) - logits[i].begin());
+        // Another id only where it is nearly as good as the reference's.
+        EXPECT_LE(logits[i][static_cast<size_t>(best)] - logits[i][static_cast<size_t>(want)],
+                  2 * RoundingBound(dtype(), expected))
+            << table.name << ", step " << step << ", prompt " << pieces[i].sequence << ": found "
+            << best << ", expected " << want;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaGoldenTest,
+                         testing::Combine(testing::ValuesIn(kModels),
+                                          testing::Values(DType::kBF16, DType::kF16)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_" +
+                                  std::string(DTypeName(std::get<1>(info.param)));
+                         });
+
+}  // namespace
+}  // namespace inflight::golden

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "golden_reference.h"
+
+namespace inflight::golden {
+
+std::filesystem::path DataDir() { return INFLIGHT_GOLDEN_DATA; }
+
+std::vector<Expected> ReadReference(const std::filesystem::path& dir) {
+  const auto set = artifact::TensorSet::OpenFile(dir / "reference.safetensors");
+  CHECK(set.ok());
+  std::vector<Expected> all;
+  for (int p = 0; set->Find("prompt_" + std::to_string(p)) != nullptr; ++p) {
+    const std::string suffix = "_" + std::to_string(p);
+    const auto ids = [&](const std::string& name) {
+      const auto wide = ValuesOf<int64_t>(*set, name + suffix);
+      return std::vector<TokenId>(wide.begin(), wide.end());
+    };
+    all.push_back({ids("prompt"), ids("greedy"), ValuesOf<int64_t>(*set, "positions" + suffix),
+                   ValuesOf<float>(*set, "logits" + suffix),
+                   ValuesOf<float>(*set, "noise_gain" + suffix).at(0)});
+  }
+  return all;
+}
+
+float RoundingBound(DType dtype, const Expected& expected) {
+  const float unit_roundoff = dtype == DType::kBF16 ? 0x1p-8F : 0x1p-11F;
+  return 1.5F * unit_roundoff * expected.noise_gain;
+}
+
+}  // namespace inflight::golden
