@@ -16,7 +16,9 @@
 #include "builder/weight_source.h"
 #include "inflight/version.h"
 #include "model/config_json.h"
+#include "model/decoder.h"
 #include "model/limits.h"
+#include "ops/backend.h"
 
 namespace inflight::builder {
 namespace {
@@ -33,18 +35,18 @@ Status WriteEngineFile(const WeightSource& source, const std::filesystem::path& 
   uint64_t largest = 0;
   uint64_t total = 0;
   for (const WeightSlot& slot : slots) {
-    tensors.push_back({.name = slot.name,
-                       .dtype = StoredDType(config, slot),
-                       .shape = slot.shape,
-                       .layout = std::string(ops::WeightLayoutName(StoredLayout(config, slot, target))),
-                       .num_bytes = StoredBytes(config, slot, target)});
+    tensors.push_back(
+        {.name = slot.name,
+         .dtype = StoredDType(config, slot),
+         .shape = slot.shape,
+         .layout = std::string(ops::WeightLayoutName(StoredLayout(config, slot, target))),
+         .num_bytes = StoredBytes(config, slot, target)});
     largest = std::max(largest, tensors.back().num_bytes);
     total += tensors.back().num_bytes;
   }
   const std::vector<artifact::EngineTensor> sizes = tensors;
-  ASSIGN_OR_RETURN(auto writer,
-                   artifact::EngineFileWriter::Create(path, std::string(TargetName(target)),
-                                                       std::move(tensors)));
+  ASSIGN_OR_RETURN(auto writer, artifact::EngineFileWriter::Create(
+                                    path, std::string(TargetName(target)), std::move(tensors)));
   ASSIGN_OR_RETURN(const Buffer packed, Buffer::Allocate(host, "packed tensor", largest));
   uint64_t done = 0;
   for (size_t i = 0; i < slots.size(); ++i) {
@@ -70,6 +72,21 @@ Status CheckMapping(const WeightSource& source, const BuildOptions& options) {
   return check("pp_size", options.pp_size, source.ranks.pp_size, "pipeline");
 }
 
+// What no GPU has kernels for, said before anything is written. Where a machine builds for another
+// one, the rest shows when the engine is opened there.
+Status CheckTarget(const model::ModelConfig& config, DeviceKind target) {
+  if (target == DeviceKind::kCuda && config.dtype == DType::kF32)
+    return Unimplemented(
+        "dtype: got float32 for target cuda, bfloat16 and float16 are built; leave the option out "
+        "for bfloat16");
+  return Status::Ok();
+}
+
+void NoteDType(const WeightSource& source) {
+  if (source.is_narrowed)
+    logging::Info("float32 weights are rounded to bfloat16 for the GPU", {{"path", source.where}});
+}
+
 }  // namespace
 
 Status Build(const BuildOptions& options, const Progress& progress) {
@@ -78,7 +95,11 @@ Status Build(const BuildOptions& options, const Progress& progress) {
     return NotFound(fmt::format("tokenizer_dir: got {}, no tokenizer's files are in it",
                                 options.tokenizer_dir.string()));
   ASSIGN_OR_RETURN(const auto source,
-                   OpenWeightSource(options.checkpoint_dir, options.dtype, options.quant_algo));
+                   OpenWeightSource(options.checkpoint_dir, {.dtype = options.dtype,
+                                                             .quant_algo = options.quant_algo,
+                                                             .target = options.target}));
+  RETURN_IF_ERROR(CheckTarget(source->config, options.target));
+  NoteDType(*source);
   RETURN_IF_ERROR(CheckMapping(*source, options));
   ASSIGN_OR_RETURN(const model::EngineLimits limits,
                    model::ResolveLimits(source->config, options.limits));
@@ -86,9 +107,8 @@ Status Build(const BuildOptions& options, const Progress& progress) {
   RETURN_IF_ERROR(CheckCopies(*source, device->cpu_pool()));
   if (options.dry_run) return Status::Ok();
   RETURN_IF_ERROR(artifact::CreateDirectory(options.output_dir));
-  RETURN_IF_ERROR(
-      WriteEngineFile(*source, options.output_dir / artifact::kEngineFile, options.target, *device,
-                      progress));
+  RETURN_IF_ERROR(WriteEngineFile(*source, options.output_dir / artifact::kEngineFile,
+                                  options.target, *device, progress));
   RETURN_IF_ERROR(
       options.tokenizer_dir.empty()
           ? CopyModelFiles(options.checkpoint_dir, options.output_dir)
@@ -112,7 +132,11 @@ Result<std::shared_ptr<const model::Engine>> Open(const std::filesystem::path& d
                                                   const Progress& progress) {
   ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
   if (kind == SourceKind::kEngine) return OpenEngine(dir, device, options, progress);
-  ASSIGN_OR_RETURN(const auto source, OpenWeightSource(dir, options.dtype, options.quant_algo));
+  ASSIGN_OR_RETURN(const auto source, OpenWeightSource(dir, {.dtype = options.dtype,
+                                                             .quant_algo = options.quant_algo,
+                                                             .target = device.kind()}));
+  RETURN_IF_ERROR(ops::CheckRunnable(device, model::KernelShape(source->config)));
+  NoteDType(*source);
   ASSIGN_OR_RETURN(
       const model::EngineLimits limits,
       model::ResolveLimits(source->config, options.limits.value_or(model::EngineLimits{})));
@@ -128,11 +152,14 @@ Result<std::shared_ptr<const model::Engine>> Open(const std::filesystem::path& d
 Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions& options) {
   ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
   if (kind == SourceKind::kEngine) return DescribeEngine(dir, options);
-  ASSIGN_OR_RETURN(const auto source, OpenWeightSource(dir, options.dtype, options.quant_algo));
+  ASSIGN_OR_RETURN(const auto source, OpenWeightSource(dir, {.dtype = options.dtype,
+                                                             .quant_algo = options.quant_algo,
+                                                             .target = options.target}));
   ASSIGN_OR_RETURN(
       const model::EngineLimits limits,
       model::ResolveLimits(source->config, options.limits.value_or(model::EngineLimits{})));
   return Description{.kind = kind,
+                     .target = options.target,
                      .config = source->config,
                      .limits = limits,
                      .weight_bytes = EngineBytes(source->config, options.target)};

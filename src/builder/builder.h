@@ -45,20 +45,22 @@ Status Convert(const ConvertOptions& options, const Progress& progress = {});
 struct BuildOptions {
   std::filesystem::path checkpoint_dir;  // or a Hugging Face directory
   std::filesystem::path output_dir;
-  std::optional<DType> dtype;                  // default: the checkpoint's
+  std::optional<DType> dtype;  // default: the checkpoint's; float32 becomes bfloat16
+                               // for CUDA, with a note in the log
   std::optional<model::QuantAlgo> quant_algo;  // default: the checkpoint's
   model::EngineLimits limits;
-  std::filesystem::path tokenizer_dir;  // of the tokenizer's files; empty = checkpoint_dir
-  std::optional<int> tp_size;           // that the checkpoint is expected to have
-  std::optional<int> pp_size;           // the same
+  std::filesystem::path tokenizer_dir;   // of the tokenizer's files; empty = checkpoint_dir
+  std::optional<int> tp_size;            // that the checkpoint is expected to have
+  std::optional<int> pp_size;            // the same
   DeviceKind target = DeviceKind::kCpu;  // whose kernels will read the engine
-  bool dry_run = false;                 // check, write nothing
+  bool dry_run = false;                  // check, write nothing
 };
 Status Build(const BuildOptions& options, const Progress& progress = {});
 
 struct OpenOptions {
-  std::optional<DType>
-      dtype;  // other than stored: only from a checkpoint or Hugging Face directory
+  std::optional<DType> dtype;  // other than stored: only from a checkpoint or Hugging Face
+                               // directory. By default float32 becomes bfloat16 on CUDA, with a
+                               // note in the log
   std::optional<model::QuantAlgo> quant_algo;  // likewise
   std::optional<model::EngineLimits> limits;   // only from a checkpoint or Hugging Face directory
   DeviceKind target = DeviceKind::kCpu;        // of Describe: Open goes by its device
@@ -70,6 +72,7 @@ Result<std::shared_ptr<const model::Engine>> Open(const std::filesystem::path& d
 // The model's description without its weights, for `inspect`.
 struct Description {
   SourceKind kind;
+  DeviceKind target;  // whose layouts `weight_bytes` counts: an engine's own, else the options'
   model::ModelConfig config;
   model::EngineLimits limits;
   uint64_t weight_bytes = 0;  // as they will be in memory

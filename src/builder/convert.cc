@@ -155,8 +155,9 @@ Status Convert(const ConvertOptions& options, const Progress& progress) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(const HfConfig hf, ReadHfConfig(options.model_dir));
   ASSIGN_OR_RETURN(const DType dtype, ChooseDType(options.dtype, hf.dtype));
-  ASSIGN_OR_RETURN(const auto source,
-                   OpenWeightSource(options.model_dir, dtype, options.quant_algo));
+  ASSIGN_OR_RETURN(
+      const auto source,
+      OpenWeightSource(options.model_dir, {.dtype = dtype, .quant_algo = options.quant_algo}));
   ASSIGN_OR_RETURN(const Layout layout, ChooseLayout(options, source->config));
   RETURN_IF_ERROR(artifact::CreateDirectory(options.output_dir));
   if (!options.save_config_only)

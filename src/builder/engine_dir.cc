@@ -15,7 +15,9 @@
 #include "builder/engine_memory.h"
 #include "builder/model_files.h"
 #include "model/config_json.h"
+#include "model/decoder.h"
 #include "model/limits.h"
+#include "ops/backend.h"
 
 namespace inflight::builder {
 namespace {
@@ -83,10 +85,9 @@ Status CheckTensor(const EngineTensor& tensor, const model::ModelConfig& config,
                            uint64_t bytes) {
     return fmt::format("{} {} {} of {} bytes", DTypeName(dtype), shape.ToString(), layout, bytes);
   };
-  const std::string expected =
-      describe(StoredDType(config, slot), slot.shape,
-               ops::WeightLayoutName(StoredLayout(config, slot, device)),
-               StoredBytes(config, slot, device));
+  const std::string expected = describe(StoredDType(config, slot), slot.shape,
+                                        ops::WeightLayoutName(StoredLayout(config, slot, device)),
+                                        StoredBytes(config, slot, device));
   const std::string found = describe(tensor.dtype, tensor.shape, tensor.layout, tensor.num_bytes);
   if (found == expected) return Status::Ok();
   return InvalidArgument(
@@ -108,7 +109,8 @@ Status BindAll(const EngineTable& table, DeviceKind device, const std::byte* dat
     }
     RETURN_IF_ERROR(CheckTensor(*found->second, engine.config, slot, device));
     if (data != nullptr)
-      model::Bind(engine.config, slot, device, data + (found->second->offset_bytes - table.data_offset));
+      model::Bind(engine.config, slot, device,
+                  data + (found->second->offset_bytes - table.data_offset));
   }
   if (!missing.empty())
     return InvalidArgument(fmt::format("Required but not provided tensors:{}", missing));
@@ -120,8 +122,9 @@ Result<EngineTable> ReadTable(const std::filesystem::path& path, DeviceKind devi
   ASSIGN_OR_RETURN(EngineTable table, artifact::ReadEngineTable(path));
   if (table.target != TargetName(device))
     return FailedPrecondition(fmt::format(
-        "{}: built for target '{}', the device is '{}'; {} --target {}", path.string(),
-        table.target, TargetName(device), kRebuild, TargetName(device)));
+        "{}: built for target '{}', the device is '{}'; open it there, or rebuild it with "
+        "`inflight build --target {} --checkpoint-dir CHECKPOINT --output-dir ENGINE`",
+        path.string(), table.target, TargetName(device), TargetName(device)));
   return table;
 }
 
@@ -174,6 +177,7 @@ Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::p
   RETURN_IF_ERROR(CheckOptions(dir, config.model, options));
   const std::filesystem::path path = dir / artifact::kEngineFile;
   ASSIGN_OR_RETURN(const EngineTable table, ReadTable(path, device.kind()));
+  RETURN_IF_ERROR(ops::CheckRunnable(device, model::KernelShape(config.model)));
 
   auto engine = std::make_shared<model::Engine>();
   engine->config = config.model;
@@ -193,11 +197,23 @@ Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::p
   return std::shared_ptr<const model::Engine>(std::move(engine));
 }
 
+Result<DeviceKind> EngineTarget(const std::filesystem::path& dir) {
+  const std::filesystem::path path = dir / artifact::kEngineFile;
+  ASSIGN_OR_RETURN(const EngineTable table, artifact::ReadEngineTable(path));
+  for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda})
+    if (table.target == TargetName(device)) return device;
+  return FailedPrecondition(
+      fmt::format("{}: built for target '{}', this program runs cpu and cuda; {}", path.string(),
+                  table.target, kRebuild));
+}
+
 Result<Description> DescribeEngine(const std::filesystem::path& dir, const OpenOptions& options) {
   ASSIGN_OR_RETURN(EngineConfig config, ReadConfig(dir));
   RETURN_IF_ERROR(CheckOptions(dir, config.model, options));
+  ASSIGN_OR_RETURN(const DeviceKind target, EngineTarget(dir));
   ASSIGN_OR_RETURN(const EngineTable table, artifact::ReadEngineTable(dir / artifact::kEngineFile));
   return Description{.kind = SourceKind::kEngine,
+                     .target = target,
                      .config = std::move(config.model),
                      .limits = config.limits,
                      .weight_bytes = table.file_bytes - table.data_offset};

@@ -34,6 +34,8 @@ std::string_view TargetName(DeviceKind device);
 Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::path& dir,
                                                         Device& device, const OpenOptions& options,
                                                         const Progress& progress);
+// The kind of device whose layouts an engine directory has.
+Result<DeviceKind> EngineTarget(const std::filesystem::path& dir);
 Result<Description> DescribeEngine(const std::filesystem::path& dir, const OpenOptions& options);
 
 }  // namespace inflight::builder

@@ -158,8 +158,8 @@ class ShardingTest : public testing::Test {
 
 // Both directories have the same tensors with the same bytes, the copies among them agree.
 void ExpectSameWeights(const std::filesystem::path& a, const std::filesystem::path& b) {
-  const auto left = OpenWeightSource(a, DType::kF32);
-  const auto right = OpenWeightSource(b, DType::kF32);
+  const auto left = OpenWeightSource(a, {.dtype = DType::kF32, .quant_algo = {}});
+  const auto right = OpenWeightSource(b, {.dtype = DType::kF32, .quant_algo = {}});
   ASSERT_TRUE(left.ok()) << left.status().ToString();
   ASSERT_TRUE(right.ok()) << right.status().ToString();
   CpuPool pool(1);

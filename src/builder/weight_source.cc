@@ -156,19 +156,24 @@ void CopyRows(const WeightRecipe& recipe, int64_t row, int64_t num_rows, DType d
 bool IsInt8(const WeightRecipe& recipe) { return recipe.parts.front().tensor->dtype == DType::kI8; }
 
 Result<std::unique_ptr<WeightSource>> OpenWeightSource(const std::filesystem::path& dir,
-                                                       std::optional<DType> dtype,
-                                                       std::optional<model::QuantAlgo> quant_algo) {
+                                                       const SourceOptions& options) {
   ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
   if (kind == SourceKind::kEngine)
     return InvalidArgument(fmt::format(
         "{}: is an engine; a checkpoint or a Hugging Face directory is needed", dir.string()));
-  ASSIGN_OR_RETURN(auto source, kind == SourceKind::kCheckpoint ? OpenCheckpoint(dir, dtype)
-                                                                : OpenHuggingFace(dir, dtype));
-  if (quant_algo == model::QuantAlgo::kNone && HoldsInt8(*source))
+  ASSIGN_OR_RETURN(auto source, kind == SourceKind::kCheckpoint
+                                    ? OpenCheckpoint(dir, options.dtype)
+                                    : OpenHuggingFace(dir, options.dtype));
+  model::ModelConfig& config = source->config;
+  if (options.quant_algo == model::QuantAlgo::kNone && HoldsInt8(*source))
     return FailedPrecondition(fmt::format(
         "{}: the weights are int8 already; convert the model again for others", dir.string()));
-  if (quant_algo) source->config.quant_algo = *quant_algo;
-  if (const Status valid = model::Validate(source->config); !valid.ok())
+  if (options.quant_algo) config.quant_algo = *options.quant_algo;
+  if (!options.dtype && config.dtype == DType::kF32 && options.target == DeviceKind::kCuda) {
+    config.dtype = DType::kBF16;
+    source->is_narrowed = true;
+  }
+  if (const Status valid = model::Validate(config); !valid.ok())
     return valid.WithPrefix(dir.string());
   return source;
 }

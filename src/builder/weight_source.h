@@ -14,6 +14,7 @@
 #include "artifact/tensor_set.h"
 #include "model/config.h"
 #include "model/weight_slots.h"
+#include "tensor/device.h"
 
 namespace inflight::builder {
 
@@ -67,14 +68,20 @@ struct WeightSource {
   std::vector<artifact::TensorSet> files;                 // one per rank
   std::unordered_map<std::string, WeightRecipe> recipes;  // by checkpoint name
   std::vector<WeightCopy> copies;                         // for CheckCopies
-  std::shared_ptr<const nlohmann::json> further_config;   // keys of a checkpoint's config.json that
-                                                          // ModelConfig does not hold; null if none
+  bool is_narrowed = false;  // float32 by default, bfloat16 because the target has no float32
+  std::shared_ptr<const nlohmann::json> further_config;  // keys of a checkpoint's config.json that
+                                                         // ModelConfig does not hold; null if none
 };
 
-// Opens a Hugging Face directory or a checkpoint. `dtype` and `quant_algo` override what is stored;
-// weights that are quantised already stay so (asking for none is kFailedPrecondition).
-Result<std::unique_ptr<WeightSource>> OpenWeightSource(
-    const std::filesystem::path& dir, std::optional<DType> dtype,
-    std::optional<model::QuantAlgo> quant_algo = std::nullopt);
+struct SourceOptions {
+  std::optional<DType> dtype;                  // default: what is stored
+  std::optional<model::QuantAlgo> quant_algo;  // likewise; weights that are quantised already stay
+                                               // so (asking for none is kFailedPrecondition)
+  std::optional<DeviceKind> target = {};       // where the model will run; CUDA has no float32
+};
+
+// Opens a Hugging Face directory or a checkpoint.
+Result<std::unique_ptr<WeightSource>> OpenWeightSource(const std::filesystem::path& dir,
+                                                       const SourceOptions& options);
 
 }  // namespace inflight::builder

@@ -277,7 +277,7 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"executor_worker_path", Accept, "there are no worker processes"},
     {"gpt_model_path", ModelPath, {}, ShowPath},
     {"gpt_model_type", ModelType, {}, ShowType},
-    {"gpu_device_ids", DeviceIds, "this server runs on the CPU"},
+    {"gpu_device_ids", DeviceIds, "--device says where models run"},
     {"gpu_weights_percent", RefuseUnlessOne},
     {"guided_decoding_backend", RefuseIfSet},
     {"iter_stats_max_iterations", IterStats, {}, ShowIterStats},

@@ -200,7 +200,7 @@ TEST(LlmParameters, UnfilledKeysWithoutAnyEffectAreReportedAsIgnored) {
   expect("cancellation_check_period_ms", kIgnored,
          "left unfilled; a cancel takes effect at the next step, without polling");
   expect("enable_trt_overlap", kIgnored, "left unfilled; steps overlap where the device allows");
-  expect("gpu_device_ids", kIgnored, "left unfilled; this server runs on the CPU");
+  expect("gpu_device_ids", kIgnored, "left unfilled; --device says where models run");
   expect("encoder_model_path", kHonoured, "left unfilled");  // unset is what it says
 }
 

@@ -67,17 +67,28 @@ Status LoadTuning(std::string_view text, Stream& stream) {
   return is_cuda ? cuda::LoadTuning(text, stream) : Status::Ok();
 }
 
+Status CheckRunnable(const Device& device, const ShapeClass& shape) {
+  const bool is_cuda = device.kind() == DeviceKind::kCuda;
+  const bool has_fp8 = shape.weight_dtype == DType::kF8E4M3 || shape.kv_dtype == DType::kF8E4M3;
+  if (!is_cuda && has_fp8)
+    return Unimplemented(fmt::format(
+        "cpu: {} in FP8 needs an NVIDIA GPU of compute capability 8.9 or later; use --device cuda, "
+        "or open the model without FP8",
+        shape.weight_dtype == DType::kF8E4M3 ? "a model" : "a KV cache"));
+  if (!is_cuda || !CudaOpTables(shape, device).empty()) return Status::Ok();
+  return Unimplemented(fmt::format(
+      "{}: no kernels for {} weights, a model of dtype {}, a KV cache of {} and head_dim {} "
+      "(docs/cuda.md lists what is built; --dtype bfloat16 and head sizes 64, 80, 96, 128 and "
+      "256 are)",
+      device.name(), DTypeName(shape.weight_dtype), DTypeName(shape.dtype),
+      DTypeName(shape.kv_dtype), shape.head_dim));
+}
+
 Result<OpTable> FindOps(const Device& device, const ShapeClass& shape,
                         std::string_view force_name) {
+  RETURN_IF_ERROR(CheckRunnable(device, shape));
   const bool is_cuda = device.kind() == DeviceKind::kCuda;
   const std::vector<OpTable> tables = is_cuda ? CudaOpTables(shape, device) : CpuOpTables(shape);
-  if (tables.empty())
-    return Unimplemented(fmt::format(
-        "{}: no kernels for {} weights, a model of dtype {}, a KV cache of {} and head_dim {} "
-        "(docs/cuda.md lists what is built; --dtype bfloat16 and head sizes 64, 80, 96, 128 and "
-        "256 are)",
-        device.name(), DTypeName(shape.weight_dtype), DTypeName(shape.dtype),
-        DTypeName(shape.kv_dtype), shape.head_dim));
   if (force_name.empty()) {
     const OpTable& chosen = tables[is_cuda ? 0 : cpu::FastestTable(shape)];
     logging::Info("kernels chosen", {{"ops", chosen.name},

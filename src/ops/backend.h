@@ -31,8 +31,8 @@ struct OpTable {
   Kernel<GatedLinearParams> gated_linear = nullptr;
   Kernel<LmHeadParams> lm_head = nullptr;
   Kernel<QuantizeParams> quantize = nullptr;  // null on the CPU, whose linears round for themselves
-  // Once per step, before the layers: what attention derives from a batch for all of them. Null where
-  // there is nothing.
+  // Once per step, before the layers: what attention derives from a batch for all of them. Null
+  // where there is nothing.
   Kernel<AttentionPlanParams> plan_attention = nullptr;
   bool can_capture = true;  // its launches may be captured into CUDA graphs
   std::string name;  // "reference", "cpu/avx2", "cpu/avx512", "cpu/avx512_bf16", "cuda/sm90",
@@ -85,6 +85,10 @@ Status TuneLinears(std::span<const LinearShape> shapes, Stream& stream);
 // ignores. Empty on the CPU.
 std::string SaveTuning(Stream& stream);
 Status LoadTuning(std::string_view text, Stream& stream);
+
+// Whether any table can run `shape` on `device`: kUnimplemented says what is built instead. FindOps
+// asks this too; asked before weights are read, it saves reading them.
+Status CheckRunnable(const Device& device, const ShapeClass& shape);
 
 // The best table, or the one called `force_name` (kNotFound lists the names that can run here).
 // Logs what was chosen.

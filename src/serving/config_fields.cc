@@ -30,7 +30,7 @@ constexpr std::string_view kNoInstances = "requests run concurrently without ins
 constexpr std::string_view kNoQueue = "requests of this model wait in no queue";
 constexpr std::string_view kNoTimeout = "without default_timeout_microseconds nothing times out";
 constexpr std::string_view kOther = "for other runtimes only";
-constexpr std::string_view kOnCpu = "this server runs on the CPU";
+constexpr std::string_view kByDevice = "--device says where models run";
 constexpr std::string_view kFixedPage = "the families of the metrics page are fixed";
 
 // Fields whose line does not depend on their value: where the file has them, they are so.
@@ -57,7 +57,7 @@ constexpr auto kPlain = std::to_array<PlainField>({
     {"metric_tags", KeyEffect::kIgnored, kFixedPage},
     {"model_metrics", KeyEffect::kIgnored, kFixedPage},
     {"instance_group.name", KeyEffect::kIgnored, kNoInstances},
-    {"instance_group.gpus", KeyEffect::kIgnored, kOnCpu},
+    {"instance_group.gpus", KeyEffect::kIgnored, kByDevice},
     {"instance_group.host_policy", KeyEffect::kIgnored, kNoInstances},
     {"instance_group.passive", KeyEffect::kIgnored, kNoInstances},
     {"instance_group.profile", KeyEffect::kIgnored, kOther},
@@ -277,7 +277,7 @@ void Instances(ModelKind kind, const ParsedModelConfig& parsed, Lines& lines) {
     lines.Field("instance_group.count", KeyEffect::kHonoured);
   }
   lines.Field("instance_group.kind", has_gpu ? KeyEffect::kIgnored : KeyEffect::kHonoured,
-              has_gpu ? kOnCpu : "");
+              has_gpu ? kByDevice : "");
 }
 
 // Parameters of models that have none; those of the others have their own table.

@@ -221,7 +221,8 @@ TEST(ReportFields, LinesSayValueSourceAndEffect) {
   expect(kLlm, "default_timeout_microseconds", "5000", kHonoured, "");
   expect(kLlm, "priority_queue_policy", "1", kRefused, "is not supported yet");
   expect(kLlm, "instance_group.count", "1 1", kHonoured, "");
-  expect(kLlm, "instance_group.kind", "KIND_CPU KIND_GPU", kIgnored, "runs on the CPU");
+  expect(kLlm, "instance_group.kind", "KIND_CPU KIND_GPU", kIgnored,
+         "--device says where models run");
   expect(kLlm, "model_operations", "set", kIgnored, "for other runtimes only");
   expect(ModelKind::kPreprocessing, "priority_levels", "2", kIgnored, "no queue");
   expect(ModelKind::kPreprocessing, "default_timeout_microseconds", "5000", kIgnored, "no queue");

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "builder/builder.h"
+#include "builder/devices.h"
 #include "executor/executor.h"
 #include "executor/local_backend.h"
 
@@ -24,19 +25,20 @@ std::vector<TokenId> EndIdsWithin(const std::vector<TokenId>& ids, int vocab_siz
   return within;
 }
 
-void LogShares(const std::string& owner, const MemoryLedger& ledger) {
-  for (const MemoryLedger::Entry& entry : ledger.entries()) {
+void LogShares(const std::string& owner, Device& device) {
+  for (const MemoryLedger::Entry& entry : device.ledger().entries()) {
     if (!entry.name.starts_with(owner + ": ")) continue;
     logging::Info("memory taken", {{"share", entry.name}, {"bytes", entry.bytes}});
   }
-  logging::Info("memory left", {{"bytes", ledger.free_bytes()}});
+  logging::Info("memory left", {{"device", device.name()}, {"bytes", device.FreeBytes()}});
 }
 
 Result<LoadedEngine> Load(const std::filesystem::path& dir, const std::string& owner,
-                          ExecutorOptions options, const std::shared_ptr<Device>& device,
-                          std::optional<DType> dtype) {
+                          ExecutorOptions options, builder::DeviceChoice& devices,
+                          const builder::OpenOptions& open) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Device> device, devices.For(dir, open));
   const MemoryLedger::OwnerScope scope(device->ledger(), owner);
-  ASSIGN_OR_RETURN(const auto engine, builder::Open(dir, *device, {.dtype = dtype, .limits = {}}));
+  ASSIGN_OR_RETURN(const auto engine, builder::Open(dir, *device, open));
   auto steps = std::make_shared<StepRecorder>();
   options.step_observer = steps.get();
   ASSIGN_OR_RETURN(auto backend, executor::CreateLocalBackend(engine, *device, options));
@@ -48,7 +50,7 @@ Result<LoadedEngine> Load(const std::filesystem::path& dir, const std::string& o
       std::shared_ptr<Executor>(executor.release(), [device, steps](Executor* e) { delete e; });
   loaded.backend.end_ids = EndIdsWithin(engine->config.end_ids, engine->config.vocab_size);
   loaded.tokenizer_dir = engine->tokenizer_dir.empty() ? dir : engine->tokenizer_dir;
-  LogShares(owner, device->ledger());
+  LogShares(owner, *device);
   return loaded;
 }
 
@@ -56,22 +58,21 @@ Result<LoadedEngine> Load(const std::filesystem::path& dir, const std::string& o
 
 Result<EngineLoader> LocalEngineLoader(const ServerOptions& options,
                                        std::shared_ptr<Device> device) {
-  if (options.device != "auto" && options.device != "cpu") {
-    return Unimplemented("--device '" + options.device +
-                         "' is not supported by this build (use auto or cpu)");
-  }
-  std::optional<DType> dtype;
+  builder::OpenOptions open;
   if (options.dtype && *options.dtype != "auto") {
-    dtype = DTypeFromName(*options.dtype);
-    if (!dtype) {
+    open.dtype = DTypeFromName(*options.dtype);
+    if (!open.dtype) {
       return InvalidArgument("--dtype: got '" + *options.dtype +
                              "', must be auto, float32, bfloat16 or float16");
     }
   }
-  if (device == nullptr) device = Device::Cpu();
-  return EngineLoader([device, dtype](const std::filesystem::path& dir, const std::string& owner,
+  auto devices = builder::DeviceChoice::Only(device);
+  if (device == nullptr) {
+    ASSIGN_OR_RETURN(devices, builder::DeviceChoice::ByName(options.device));
+  }
+  return EngineLoader([devices, open](const std::filesystem::path& dir, const std::string& owner,
                                       const ExecutorOptions& executor_options) {
-    return Load(dir, owner, executor_options, device, dtype);
+    return Load(dir, owner, executor_options, *devices, open);
   });
 }
 

@@ -28,7 +28,7 @@ struct LoadedEngine {
 using EngineLoader = std::function<Result<LoadedEngine>(
     const std::filesystem::path& dir, const std::string& owner, const ExecutorOptions& options)>;
 
-// Builds where needed and runs on this process's device, or on the one given.
+// Builds where needed and runs on the device that the options name, or on the one given.
 Result<EngineLoader> LocalEngineLoader(const ServerOptions& options,
                                        std::shared_ptr<Device> device = nullptr);
 

@@ -71,8 +71,8 @@ struct ServerOptions {
   std::vector<std::string> model_repositories;
   std::string server_id = "triton";
   bool strict_readiness = true;
-  bool exit_on_error = true;  // a model that fails to load ends the start
-  std::string device = "auto";
+  bool exit_on_error = true;    // a model that fails to load ends the start
+  std::string device = "auto";  // builder/devices.h
   std::optional<std::string> dtype;
   ExecutorOptions executor;
   // Of model_dirs only; a repository says both in its files.

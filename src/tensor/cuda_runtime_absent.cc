@@ -12,6 +12,7 @@ Result<DeviceProperties> Probe(int) {
 }
 
 // No device was ever probed, so nobody can have one to pass.
+Result<uint64_t> FreeBytes(int) { CHECK(false); }
 Result<void*> Allocate(int, size_t) { CHECK(false); }
 void Free(int, void*) noexcept {}
 Result<void*> AllocatePinned(int, size_t) { CHECK(false); }

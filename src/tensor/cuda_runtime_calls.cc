@@ -37,11 +37,12 @@ Result<DeviceProperties> Probe(int index) {
   if (found != cudaSuccess || count == 0)
     return Unavailable(fmt::format(
         "device: got cuda, this machine has no usable NVIDIA GPU ({}); use --device cpu",
-        found == cudaSuccess ? "none was found" : cudaGetErrorString(found)));
+        found == cudaErrorInsufficientDriver ? "no NVIDIA driver was found"
+        : found == cudaSuccess               ? "none was found"
+                                             : cudaGetErrorString(found)));
   if (index < 0 || index >= count)
-    return InvalidArgument(fmt::format(
-        "device: got cuda:{}, this machine has {} GPU{}: 0 to {}", index, count,
-        count == 1 ? "" : "s", count - 1));
+    return InvalidArgument(fmt::format("device: got cuda:{}, this machine has {} GPU{}: 0 to {}",
+                                       index, count, count == 1 ? "" : "s", count - 1));
   RETURN_IF_ERROR(ToStatus(cudaSetDevice(index), "cannot use the GPU"));
   cudaDeviceProp found_properties;
   RETURN_IF_ERROR(
@@ -60,10 +61,19 @@ Result<DeviceProperties> Probe(int index) {
   properties.l2_bytes = static_cast<uint64_t>(found_properties.l2CacheSize);
   properties.max_shared_bytes_per_block = found_properties.sharedMemPerBlockOptin;
   if (properties.compute_capability() < 80)
-    return FailedPrecondition(fmt::format(
-        "device: cuda:{} is a {} of compute capability {}.{}, at least 8.0 is needed", index,
-        properties.name, properties.compute_major, properties.compute_minor));
+    return FailedPrecondition(
+        fmt::format("device: cuda:{} is a {} of compute capability {}.{}, at least 8.0 is needed",
+                    index, properties.name, properties.compute_major, properties.compute_minor));
   return properties;
+}
+
+Result<uint64_t> FreeBytes(int device) {
+  cudaSetDevice(device);
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  RETURN_IF_ERROR(
+      ToStatus(cudaMemGetInfo(&free_bytes, &total_bytes), "cannot query the GPU's memory"));
+  return uint64_t{free_bytes};
 }
 
 Result<void*> Allocate(int device, size_t num_bytes) {

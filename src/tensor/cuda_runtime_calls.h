@@ -31,6 +31,8 @@ struct DeviceProperties {
 // on a GPU that this program has no code for. Creates the device's context.
 Result<DeviceProperties> Probe(int index);
 
+Result<uint64_t> FreeBytes(int device);  // now, by any process
+
 Result<void*> Allocate(int device, size_t num_bytes);  // zeroed; kResourceExhausted
 void Free(int device, void* data) noexcept;
 Result<void*> AllocatePinned(int device, size_t num_bytes);  // host memory, mapped to the device

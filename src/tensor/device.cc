@@ -139,8 +139,14 @@ Result<std::unique_ptr<Device>> Device::ByName(std::string_view name, int num_th
     if (parsed.ec == std::errc() && parsed.ptr == digits.data() + digits.size())
       return Cuda(index, num_threads);
   }
-  return InvalidArgument(
-      fmt::format("device: got '{}', must be auto, cpu, cuda or cuda:N", name));
+  return InvalidArgument(fmt::format("device: got '{}', must be auto, cpu, cuda or cuda:N", name));
+}
+
+uint64_t Device::FreeBytes() const {
+  const uint64_t free = ledger_.free_bytes();
+  if (kind_ == DeviceKind::kCpu) return free;
+  const Result<uint64_t> on_gpu = cuda::FreeBytes(cuda_.index);
+  return on_gpu.ok() ? std::min(free, *on_gpu) : free;
 }
 
 Status Device::Copy(void* target, const void* source, size_t num_bytes) {

@@ -112,6 +112,8 @@ class Device {
   DeviceKind kind() const { return kind_; }
   const std::string& name() const { return name_; }  // "cpu", "cuda:0"
   MemoryLedger& ledger() { return ledger_; }
+  // What can be taken now: the ledger's free bytes, on a GPU not more than other processes left.
+  uint64_t FreeBytes() const;
   // Runs the kernels of a CPU device; of others, what the host does while loading.
   CpuPool& cpu_pool() { return *pool_; }
   const cuda::DeviceProperties& cuda() const { return cuda_; }  // of CUDA devices

@@ -315,7 +315,7 @@ def test_inspect_prints_the_report_that_serve_logs(tmp_path):
     assert table_lines(done.stdout) == logged
     for row in [
         ("kv_cache_free_gpu_mem_fraction", "0.5", "file", "honoured"),
-        ("gpu_device_ids", "0", "file", "ignored: this server runs on the CPU"),
+        ("gpu_device_ids", "0", "file", "ignored: --device says where models run"),
         ("max_tokens_in_paged_kv_cache", "32768", "option", "honoured: left unfilled"),
         ("decoupled", "True", "file", "honoured"),
         ("tensorrt_llm_model_name", "tensorrt_llm", "default", "honoured: left unfilled"),

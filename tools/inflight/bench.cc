@@ -59,6 +59,7 @@ config::Schema<Options> MakeSchema() {
       "Runs of each scenario, with the read bandwidth measured before and after each.",
       config::Range(1, 1000));
   schema.Section("Engine");
+  AddDevice(schema, [](Options& o) -> auto& { return o.model.device; });
   schema.Add(
       "dtype", [](Options & o) -> auto& { return o.model.dtype; },
       "bfloat16 where --shape is given and this is not.",
@@ -228,7 +229,8 @@ std::string FormOf(const model::ModelConfig& config) {
 
 Result<LocalModel> OpenRandom(const Options& options) {
   LocalModel model;
-  model.device = Device::Cpu(options.model.num_threads.value_or(0));
+  ASSIGN_OR_RETURN(model.device,
+                   Device::ByName(options.model.device, options.model.num_threads.value_or(0)));
   model::ModelConfig config = ShapeByName(options.shape);
   config.dtype = *DTypeFromName(options.model.dtype.value_or("bfloat16"));
   config.quant_algo = options.model.quant_algo.value_or(model::QuantAlgo::kNone);

@@ -16,6 +16,7 @@
 #include "bench_cost.h"
 #include "bench_runs.h"
 #include "builder/builder.h"
+#include "builder/devices.h"
 #include "command_line.h"
 #include "commands.h"
 #include "executor/executor.h"
@@ -68,9 +69,7 @@ config::Schema<Options> MakeSchema() {
       "operator without graphs, and the host's time. CUDA only.",
       config::Switch());
   schema.Section("Engine");
-  schema.Add(
-      "device", [](Options & o) -> auto& { return o.model.device; },
-      "auto, cpu, cuda or cuda:N; auto is the first GPU where there is one.");
+  AddDevice(schema, [](Options& o) -> auto& { return o.model.device; });
   schema.Add(
       "dtype", [](Options & o) -> auto& { return o.model.dtype; },
       "bfloat16 where --shape is given and this is not.",
@@ -291,7 +290,8 @@ Result<LocalModel> OpenRandom(const Options& options, const std::vector<Scenario
 
 Result<LocalModel> OpenDirectory(const Options& options, const std::string& dir, Limits& limits) {
   {
-    ASSIGN_OR_RETURN(const auto device, Device::ByName(options.model.device));
+    ASSIGN_OR_RETURN(const auto devices, builder::DeviceChoice::ByName(options.model.device));
+    ASSIGN_OR_RETURN(const auto device, devices->For(dir));
     ASSIGN_OR_RETURN(const builder::Description description,
                      builder::Describe(dir, {.target = device->kind()}));
     ASSIGN_OR_RETURN(limits, LimitsOf(*device, description.config));

@@ -22,6 +22,7 @@ const Usage kUsage = {
 struct Options {
   builder::BuildOptions build;
   std::string dtype = "auto";
+  std::string target = "cpu";
   WeightOnlyOptions weight_only;
   bool report = false;
   std::filesystem::path report_text;
@@ -43,6 +44,12 @@ config::Schema<Options> MakeSchema() {
       "dtype", [](Options& o) -> auto& { return o.dtype; },
       "Weights and KV cache; auto keeps the checkpoint's.",
       config::OneOf({"auto", "float32", "bfloat16", "float16"}));
+  schema.Add(
+      "target", [](Options& o) -> auto& { return o.target; },
+      "Kind of device whose kernels will read the engine; no GPU is needed to build for cuda. "
+      "There "
+      "float32 becomes bfloat16.",
+      config::OneOf({"cpu", "cuda"}));
   schema.Add(
       "tokenizer_dir", [](Options& o) -> auto& { return o.build.tokenizer_dir; },
       "Directory of the tokenizer's files; empty is the checkpoint's.");
@@ -138,6 +145,7 @@ Status Combine(Options& options) {
     logging::Warning("a step holds fewer sequences than max_batch_size allows",
                      {{"max_batch_size", limits.max_batch_size},
                       {"most_in_a_step", scheduler::StepPlan::kMaxRows}});
+  if (options.target == "cuda") options.build.target = DeviceKind::kCuda;
   if (options.dtype != "auto") options.build.dtype = DTypeFromName(options.dtype);
   ASSIGN_OR_RETURN(options.build.quant_algo, options.weight_only.Algo());
   return Status::Ok();

@@ -7,10 +7,12 @@
 
 #include "artifact/hub_cache.h"
 #include "builder/builder.h"
+#include "builder/devices.h"
 #include "command_line.h"
 #include "commands.h"
 #include "executor/memory_plan.h"
 #include "inspect_repository.h"
+#include "local_model.h"
 #include "tensor/device.h"
 
 namespace inflight::tool {
@@ -25,12 +27,14 @@ const Usage kUsage = {"inflight inspect DIR",
 
 struct Options {
   ExecutorOptions executor;
+  std::string device = "auto";
   std::optional<std::string> dtype;
 };
 
 config::Schema<Options> MakeSchema() {
   config::Schema<Options> schema;
   schema.Section("Inspect");
+  AddDevice(schema, [](Options& o) -> auto& { return o.device; });
   schema.Add(
       "dtype", [](Options& o) -> auto& { return o.dtype; },
       "Plan for this dtype; not for engine directories.",
@@ -76,12 +80,19 @@ std::string DescribeRope(const model::ModelConfig& config) {
   return text;
 }
 
-Status InspectModel(const fs::path& dir, const Options& options) {
-  builder::OpenOptions open;
-  if (options.dtype) open.dtype = DTypeFromName(*options.dtype);
-  ASSIGN_OR_RETURN(const builder::Description description, builder::Describe(dir, open));
+std::string NameOf(Device& device) {
+  if (device.kind() == DeviceKind::kCpu) return device.name();
+  const cuda::DeviceProperties& gpu = device.cuda();
+  return fmt::format("{}, {} of compute capability {}.{}", device.name(), gpu.name,
+                     gpu.compute_major, gpu.compute_minor);
+}
+
+void PrintModel(const fs::path& dir, const builder::Description& description) {
   const model::ModelConfig& c = description.config;
-  fmt::print("{}: {}\n", dir.string(), KindName(description.kind));
+  const bool is_engine = description.kind == builder::SourceKind::kEngine;
+  const char* const target = description.target == DeviceKind::kCuda ? "cuda" : "cpu";
+  fmt::print("{}: {}{}\n", dir.string(), KindName(description.kind),
+             is_engine ? fmt::format(", built for {}", target) : "");
   fmt::print("architecture  {}, {}\n", c.architecture, DTypeName(c.dtype));
   if (const std::string_view note = model::QuantizationNote(c); !note.empty())
     fmt::print("quantization  {}: {}\n", model::QuantAlgoName(c.quant_algo), note);
@@ -92,20 +103,36 @@ Status InspectModel(const fs::path& dir, const Options& options) {
   fmt::print("positions     {}, up to {}; embeddings {}\n", DescribeRope(c),
              c.max_position_embeddings, c.tied_embeddings ? "tied" : "untied");
   fmt::print("end ids       {}\n", fmt::join(c.end_ids, " "));
-  const auto device = Device::Cpu();
+}
+
+Status InspectModel(const fs::path& dir, const Options& options) {
+  builder::OpenOptions open;
+  if (options.dtype) open.dtype = DTypeFromName(*options.dtype);
+  ASSIGN_OR_RETURN(const auto devices, builder::DeviceChoice::ByName(options.device));
+  const Result<std::shared_ptr<Device>> chosen = devices->For(dir, open);
+  if (chosen.ok()) open.target = (*chosen)->kind();
+  ASSIGN_OR_RETURN(const builder::Description description, builder::Describe(dir, open));
+  PrintModel(dir, description);
+  if (!chosen.ok()) {  // an engine for a device that this machine does not have
+    fmt::print("\nweights       {} bytes; no memory plan: {}\n", description.weight_bytes,
+               chosen.status().message());
+    return Status::Ok();
+  }
+  Device& device = **chosen;
+  const uint64_t free_bytes = device.FreeBytes();
   ASSIGN_OR_RETURN(const executor::MemoryPlan plan,
-                   executor::PlanMemory(c, description.limits, DeviceKind::kCpu, description.weight_bytes,
-                                        /*weights_are_taken=*/false, options.executor,
-                                        device->ledger().free_bytes()));
-  fmt::print("\nMemory plan on {} ({:.1f} GiB free):\n{}", device->name(),
-             static_cast<double>(device->ledger().free_bytes()) / (1 << 30), plan.ToString());
+                   executor::PlanMemory(description.config, description.limits, device.kind(),
+                                        description.weight_bytes,
+                                        /*weights_are_taken=*/false, options.executor, free_bytes));
+  fmt::print("\nMemory plan on {} ({:.1f} GiB free):\n{}", NameOf(device),
+             static_cast<double>(free_bytes) / (1 << 30), plan.ToString());
   return Status::Ok();
 }
 
 Status Run(const Options& options, std::span<const std::string> positionals) {
   ASSIGN_OR_RETURN(const std::string argument, OnlyPositional(kUsage, positionals, "directory"));
   ASSIGN_OR_RETURN(const fs::path dir, artifact::ResolveModelDir(argument));
-  const auto repository = InspectRepository(dir, options.executor, options.dtype);
+  const auto repository = InspectRepository(dir, options.executor, options.device, options.dtype);
   return repository ? *repository : InspectModel(dir, options);
 }
 

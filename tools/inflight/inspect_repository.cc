@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/worker_pool.h"
 #include "builder/builder.h"
+#include "builder/devices.h"
 #include "executor/memory_plan.h"
 #include "serving/repository.h"
 #include "serving/repository_layout.h"
@@ -49,15 +50,17 @@ struct EnginePlan {
 };
 
 Result<serving::LoadedEngine> PlanEngine(const fs::path& dir, const std::string& owner,
-                                         const ExecutorOptions& options,
-                                         const builder::OpenOptions& open, Device& device,
+                                         const ExecutorOptions& options, builder::OpenOptions open,
+                                         builder::DeviceChoice& devices,
                                          std::vector<EnginePlan>& plans) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Device> device, devices.For(dir, open));
+  open.target = device->kind();
   ASSIGN_OR_RETURN(const builder::Description description, builder::Describe(dir, open));
-  MemoryLedger& ledger = device.ledger();
-  ASSIGN_OR_RETURN(
-      const executor::MemoryPlan plan,
-      executor::PlanMemory(description.config, description.limits, DeviceKind::kCpu, description.weight_bytes,
-                           /*weights_are_taken=*/false, options, ledger.free_bytes()));
+  MemoryLedger& ledger = device->ledger();
+  ASSIGN_OR_RETURN(const executor::MemoryPlan plan,
+                   executor::PlanMemory(description.config, description.limits, device->kind(),
+                                        description.weight_bytes,
+                                        /*weights_are_taken=*/false, options, device->FreeBytes()));
   plans.push_back({owner, dir, plan.ToString()});
   const MemoryLedger::OwnerScope scope(ledger, owner);
   std::vector<MemoryShare> shares;
@@ -105,16 +108,18 @@ bool PrintModel(const serving::ModelEntry& entry, const serving::Repository& rep
 }  // namespace
 
 std::optional<Status> InspectRepository(const fs::path& dir, const ExecutorOptions& options,
+                                        const std::string& device,
                                         const std::optional<std::string>& dtype) {
   if (!serving::FindRepository(dir)) return std::nullopt;
   logging::SetLevel(logging::Level::kError);  // the report goes to standard output
-  const auto device = Device::Cpu();
+  const auto devices = builder::DeviceChoice::ByName(device);
+  if (!devices.ok()) return devices.status();
   builder::OpenOptions open;
   if (dtype) open.dtype = DTypeFromName(*dtype);
   std::vector<EnginePlan> plans;
   const auto load = [&](const fs::path& engine, const std::string& owner,
                         const ExecutorOptions& executor) {
-    return PlanEngine(engine, owner, executor, open, *device, plans);
+    return PlanEngine(engine, owner, executor, open, **devices, plans);
   };
   serving::ServerOptions server;
   server.executor = options;

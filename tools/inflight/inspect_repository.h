@@ -14,7 +14,7 @@ namespace inflight::tool {
 
 // None where `dir` is no repository. An error says that a model would end the start of `serve`.
 std::optional<Status> InspectRepository(const std::filesystem::path& dir,
-                                        const ExecutorOptions& options,
+                                        const ExecutorOptions& options, const std::string& device,
                                         const std::optional<std::string>& dtype);
 
 }  // namespace inflight::tool

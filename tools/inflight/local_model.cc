@@ -2,6 +2,7 @@
 #include "local_model.h"
 
 #include "artifact/hub_cache.h"
+#include "builder/devices.h"
 #include "executor/executor.h"
 #include "executor/local_backend.h"
 #include "progress.h"
@@ -12,10 +13,12 @@ Result<LocalModel> OpenLocalModel(const std::filesystem::path& dir,
                                   const LocalModelOptions& options) {
   ASSIGN_OR_RETURN(const std::filesystem::path model_dir, artifact::ResolveModelDir(dir));
   LocalModel model;
-  model.device = Device::Cpu(options.num_threads.value_or(0));
+  ASSIGN_OR_RETURN(const auto devices,
+                   builder::DeviceChoice::ByName(options.device, options.num_threads.value_or(0)));
   builder::OpenOptions open;
   if (options.dtype) open.dtype = DTypeFromName(*options.dtype);
   open.quant_algo = options.quant_algo;
+  ASSIGN_OR_RETURN(model.device, devices->For(model_dir, open));
   {
     ProgressBar bar("load");
     ASSIGN_OR_RETURN(model.engine, builder::Open(model_dir, *model.device, open,

@@ -17,28 +17,40 @@
 namespace inflight::tool {
 
 struct LocalModelOptions {
+  std::string device = "auto";                 // builder/devices.h
   std::optional<std::string> dtype;            // float32, bfloat16, float16
   std::optional<model::QuantAlgo> quant_algo;  // empty = the model's own
   std::optional<int> num_threads;              // of CPU kernels
   std::string quant_algo_name;                 // the same by name, where a command has it so
-  std::string device = "auto";                 // tensor/device.h
   std::string ops;                             // operator table by name; empty = the best one
   ExecutorOptions executor;
 };
 
+// Declares --device in `schema`, for every command that runs models; `field` gives the text.
+template <typename Options, typename Field>
+void AddDevice(config::Schema<Options>& schema, const Field& field) {
+  schema.Add(
+      "device", field,
+      "Where models run: cpu, cuda (the first GPU), cuda:N, or auto: the first GPU where there "
+      "is one that can run the model, else the CPU; an engine on the kind of device that it "
+      "was built for.");
+}
+
 // Declares those of `run` and `chat` in `schema`; `field` finds them in Options.
 template <typename Options, typename Field>
 void AddEngineOptions(config::Schema<Options>& schema, const Field& field) {
+  AddDevice(schema, [field](Options& o) -> auto& { return field(o).device; });
   schema.Add(
       "dtype", [field](Options& o) -> auto& { return field(o).dtype; },
-      "Compute in this dtype; not for engine directories.",
+      "Compute in this dtype; not for engine directories. A GPU has no float32: it computes "
+      "float32 models in bfloat16.",
       config::OneOf({"float32", "bfloat16", "float16"}));
   schema.Add(
       "threads", [field](Options& o) -> auto& { return field(o).num_threads; },
       "CPU threads; default: the usable cores.", config::Range(1, 1024));
   schema.Add(
       "ops", [field](Options& o) -> auto& { return field(o).ops; },
-      "Operator table by name, such as reference or cpu/avx2.");
+      "Operator table by name, such as reference, cpu/avx2 or cuda/any.");
   schema.Add(
       "kv_cache_free_memory_fraction",
       [field](Options& o) -> auto& { return field(o).executor.kv_cache_free_memory_fraction; },
@@ -47,7 +59,7 @@ void AddEngineOptions(config::Schema<Options>& schema, const Field& field) {
 
 // Members are destroyed in reverse order: the executor first, the device last.
 struct LocalModel {
-  std::unique_ptr<Device> device;
+  std::shared_ptr<Device> device;
   std::shared_ptr<const model::Engine> engine;
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;  // null where the directory has none
   std::unique_ptr<Executor> executor;

@@ -2,6 +2,7 @@
 #include "serve_options.h"
 
 #include "commands.h"
+#include "local_model.h"
 
 namespace inflight::tool {
 namespace {
@@ -36,12 +37,11 @@ void AddModels(Schema& schema) {
 
 void AddEngine(Schema& schema) {
   schema.Section("Engine");
-  schema.Add(
-      "device", [](ServeOptions& o) -> auto& { return o.server.device; }, "Where models run.",
-      OneOf({"auto", "cpu"}));
+  AddDevice(schema, [](ServeOptions& o) -> auto& { return o.server.device; });
   schema.Add(
       "dtype", [](ServeOptions& o) -> auto& { return o.server.dtype; },
-      "Compute in this dtype; for Hugging Face and checkpoint directories.",
+      "Compute in this dtype; for Hugging Face and checkpoint directories. A GPU has no float32: "
+      "it computes float32 models in bfloat16.",
       OneOf({"float32", "bfloat16", "float16"}));
   schema.Add(
       "max_batch_size", [](ServeOptions& o) -> auto& { return o.server.executor.max_batch_size; },

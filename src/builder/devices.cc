@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "builder/devices.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/log.h"
+#include "builder/engine_memory.h"
+#include "model/decoder.h"
+#include "ops/backend.h"
+
+namespace inflight::builder {
+
+Result<std::shared_ptr<DeviceChoice>> DeviceChoice::ByName(const std::string& name,
+                                                           int num_threads) {
+  std::shared_ptr<DeviceChoice> choice(new DeviceChoice());
+  choice->num_threads_ = num_threads;
+  if (name == "auto") {
+    Result<std::unique_ptr<Device>> gpu = Device::Cuda(0, num_threads);
+    if (gpu.ok())
+      choice->gpu_ = *std::move(gpu);
+    else
+      choice->no_gpu_ = gpu.status();
+  } else {
+    ASSIGN_OR_RETURN(choice->only_, Device::ByName(name, num_threads));
+  }
+  return choice;
+}
+
+std::shared_ptr<DeviceChoice> DeviceChoice::Only(std::shared_ptr<Device> device) {
+  std::shared_ptr<DeviceChoice> choice(new DeviceChoice());
+  choice->only_ = std::move(device);
+  return choice;
+}
+
+const std::shared_ptr<Device>& DeviceChoice::Cpu() {
+  if (cpu_ == nullptr) cpu_ = Device::Cpu(num_threads_);
+  return cpu_;
+}
+
+Result<std::shared_ptr<Device>> DeviceChoice::ForEngine(const std::filesystem::path& dir) {
+  ASSIGN_OR_RETURN(const DeviceKind target, EngineTarget(dir));
+  if (target == DeviceKind::kCpu) {
+    if (gpu_ != nullptr)
+      logging::Info(
+          "the engine was built for the CPU and runs there; build it with --target cuda for the "
+          "GPU",
+          {{"path", dir.string()}, {"gpu", gpu_->cuda().name}});
+    return Cpu();
+  }
+  if (gpu_ != nullptr) return gpu_;
+  return no_gpu_.WithPrefix(
+      fmt::format("{}: built for target '{}'", dir.string(), TargetName(DeviceKind::kCuda)));
+}
+
+Result<std::shared_ptr<Device>> DeviceChoice::For(const std::filesystem::path& dir,
+                                                  OpenOptions options) {
+  const std::lock_guard lock(mutex_);
+  if (only_ != nullptr) return only_;
+  ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
+  if (kind == SourceKind::kEngine) return ForEngine(dir);
+  if (gpu_ == nullptr) return Cpu();
+  options.target = DeviceKind::kCuda;
+  // What is wrong with the directory itself is said by whoever opens it.
+  const Result<Description> on_gpu = Describe(dir, options);
+  if (!on_gpu.ok()) return gpu_;
+  const Status runnable = ops::CheckRunnable(*gpu_, model::KernelShape(on_gpu->config));
+  if (runnable.ok()) return gpu_;
+  logging::Warning("the GPU cannot run this model, the CPU does",
+                   {{"path", dir.string()}, {"reason", runnable.message()}});
+  return Cpu();
+}
+
+}  // namespace inflight::builder

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "builder/devices.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "builder/test_models.h"
+
+namespace inflight::builder {
+namespace {
+
+using ::testing::HasSubstr;
+
+class DevicesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ =
+        std::filesystem::temp_directory_path() / ("inflight_devices_" + std::to_string(::getpid()));
+    TinyLlama().Write(hf());
+    has_gpu_ = cuda::Probe(0).ok();
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  std::filesystem::path hf() const { return root_ / "hf"; }
+  std::filesystem::path engine() const { return root_ / "engine"; }
+  void BuildEngine(DeviceKind target) {
+    const Status built =
+        Build({.checkpoint_dir = hf(), .output_dir = engine(), .limits = {}, .target = target});
+    ASSERT_TRUE(built.ok()) << built.ToString();
+  }
+
+  std::filesystem::path root_;
+  bool has_gpu_ = false;
+};
+
+TEST_F(DevicesTest, AutoRunsAnEngineForTheCpuThere) {
+  BuildEngine(DeviceKind::kCpu);
+  const auto devices = DeviceChoice::ByName("auto", 1);
+  ASSERT_TRUE(devices.ok());
+  const auto device = (*devices)->For(engine());
+  ASSERT_TRUE(device.ok()) << device.status().ToString();
+  EXPECT_EQ((*device)->kind(), DeviceKind::kCpu);
+}
+
+TEST_F(DevicesTest, AutoTakesTheCpuForModelsThatTheGpuCannotRun) {
+  const auto devices = DeviceChoice::ByName("auto", 1);
+  ASSERT_TRUE(devices.ok());
+  const auto device = (*devices)->For(hf());  // heads of 8
+  ASSERT_TRUE(device.ok()) << device.status().ToString();
+  EXPECT_EQ((*device)->kind(), DeviceKind::kCpu);
+}
+
+TEST_F(DevicesTest, ModelsOfOneProcessShareADevice) {
+  const auto devices = DeviceChoice::ByName("auto", 1);
+  ASSERT_TRUE(devices.ok());
+  EXPECT_EQ((*devices)->For(hf())->get(), (*devices)->For(hf())->get());
+}
+
+TEST_F(DevicesTest, AnEngineForCudaNeedsAGpu) {
+  if (has_gpu_) GTEST_SKIP() << "this machine has a GPU";
+  BuildEngine(DeviceKind::kCuda);
+  const auto devices = DeviceChoice::ByName("auto", 1);
+  ASSERT_TRUE(devices.ok());
+  const Status status = (*devices)->For(engine()).status();
+  EXPECT_EQ(status.code(), cuda::Probe(0).status().code());
+  EXPECT_THAT(status.message(), HasSubstr("built for target 'cuda': device: got cuda"));
+}
+
+TEST_F(DevicesTest, ANamedDeviceThatIsNotThereIsAnErrorAtOnce) {
+  if (!has_gpu_) {
+    EXPECT_EQ(DeviceChoice::ByName("cuda").status().message(), cuda::Probe(0).status().message());
+  }
+  EXPECT_THAT(DeviceChoice::ByName("tpu").status().message(),
+              HasSubstr("device: got 'tpu', must be auto, cpu, cuda or cuda:N"));
+}
+
+TEST_F(DevicesTest, AnEngineOpensOnlyOnItsKindOfDevice) {
+  BuildEngine(DeviceKind::kCuda);
+  const auto cpu = Device::Cpu(1);
+  const Status status = Open(engine(), *cpu).status();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("built for target 'cuda', the device is 'cpu'"));
+  EXPECT_THAT(status.message(), HasSubstr("--target cpu"));
+}
+
+TEST_F(DevicesTest, Float32BecomesBfloat16ForCudaUnlessItIsNamed) {
+  BuildEngine(DeviceKind::kCuda);
+  const auto description = Describe(engine());
+  ASSERT_TRUE(description.ok()) << description.status().ToString();
+  EXPECT_EQ(description->config.dtype, DType::kBF16);
+  EXPECT_EQ(description->target, DeviceKind::kCuda);
+  const Status named = Build({.checkpoint_dir = hf(),
+                              .output_dir = engine(),
+                              .dtype = DType::kF32,
+                              .limits = {},
+                              .target = DeviceKind::kCuda});
+  EXPECT_EQ(named.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(named.message(), HasSubstr("dtype: got float32 for target cuda"));
+}
+
+}  // namespace
+}  // namespace inflight::builder

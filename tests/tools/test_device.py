@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--device and --target from outside, on a machine without a GPU or with its GPUs hidden."""
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
+DEMO = ROOT / "models/demo"
+NO_GPU = dict(os.environ, CUDA_VISIBLE_DEVICES="")
+
+
+def run(*args, check=True):
+    done = subprocess.run([INFLIGHT, *map(str, args)], capture_output=True, text=True, timeout=300, check=False, env=NO_GPU)
+    if check:
+        assert done.returncode == 0, done.stderr
+    return done
+
+
+def error(*args):
+    done = run(*args, check=False)
+    assert done.returncode == 1
+    return done.stderr.strip().splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory):
+    """The demo model built for each kind of device."""
+    work = tmp_path_factory.mktemp("engines")
+    for target in ("cpu", "cuda"):
+        run("build", "--checkpoint-dir", DEMO, "--output-dir", work / target, "--max-seq-len", 256, "--target", target)
+    return work
+
+
+COMMANDS = {
+    "run": ["run", DEMO, "--prompt", "hi"],
+    "chat": ["chat", DEMO],
+    "serve": ["serve", DEMO],
+    "bench": ["bench", DEMO],
+    "bench --shape": ["bench", "--shape", "llama-3.2-1b"],
+    "inspect": ["inspect", DEMO],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_gpu_that_is_not_there_is_one_clear_line(command):
+    line = error(*COMMANDS[command], "--device", "cuda")
+    assert line.startswith("inflight: device: got cuda, this ")
+    assert "no usable NVIDIA GPU" in line or "built without CUDA" in line
+    assert "--device cpu" in line or "use cpu" in line
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_device_lists_the_known_ones(command):
+    assert error(*COMMANDS[command], "--device", "tpu") == "inflight: device: got 'tpu', must be auto, cpu, cuda or cuda:N"
+
+
+def test_auto_is_the_cpu_without_a_gpu(engines):
+    for directory in (DEMO, engines / "cpu"):
+        for device in ("auto", "cpu"):
+            assert run("run", directory, "--prompt", "What is 2+2", "--max-tokens", 5, "--device", device).stdout
+    assert "Memory plan on cpu" in run("inspect", engines / "cpu").stdout
+
+
+def test_an_engine_for_cuda_does_not_open_on_the_cpu(engines):
+    line = error("run", engines / "cuda", "--prompt", "hi", "--device", "cpu")
+    assert "built for target 'cuda', the device is 'cpu'" in line
+    assert "inflight build --target cpu" in line
+    assert "built for target 'cuda': device: got cuda" in error("run", engines / "cuda", "--prompt", "hi")
+    assert "built for target 'cuda'" in error("serve", engines / "cuda")
+
+
+def test_an_engine_for_cuda_can_be_inspected_anywhere(engines):
+    text = run("inspect", engines / "cuda").stdout
+    assert "engine, built for cuda" in text
+    assert "no memory plan: " in text
+
+
+def test_float32_is_not_built_for_cuda(tmp_path):
+    line = error("build", "--checkpoint-dir", DEMO, "--output-dir", tmp_path / "e", "--target", "cuda", "--dtype", "float32")
+    assert "dtype: got float32 for target cuda" in line
+    assert not (tmp_path / "e").exists()
