@@ -14,7 +14,7 @@ namespace inflight::decoding {
 
 using PhiloxBlock = std::array<uint32_t, 4>;
 
-inline PhiloxBlock Philox4x32(PhiloxBlock counter, std::array<uint32_t, 2> key) {
+constexpr PhiloxBlock Philox4x32(PhiloxBlock counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = uint64_t{0xD2511F53} * counter[0];
     const uint64_t product1 = uint64_t{0xCD9E8D57} * counter[2];
@@ -29,7 +29,7 @@ inline PhiloxBlock Philox4x32(PhiloxBlock counter, std::array<uint32_t, 2> key) 
 }
 
 // Uniform in (0, 1], 53 bits.
-inline double UniformAt(uint64_t seed, uint64_t position) {
+constexpr double UniformAt(uint64_t seed, uint64_t position) {
   const PhiloxBlock block =
       Philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), 0, 0},
                  {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});

@@ -9,11 +9,15 @@
 
 #include "base/check.h"
 #include "decoding/philox.h"
+#include "decoding/weights.h"
 
 namespace inflight::decoding {
 namespace {
 
-constexpr int kMaxTopK = 1024;  // larger values are clipped to it (spec/engine.md 3.2)
+// Beyond this distance top-p first looks for nothing: most draws end before.
+constexpr float kNear = 8.0F;
+constexpr int kBlock =
+    256;  // elements that loops over a row take at a time, so that they vectorise
 
 float MaxOf(const float* x, int n) {
   std::array<float, 16> lanes;
@@ -26,19 +30,56 @@ float MaxOf(const float* x, int n) {
 }
 
 TokenId ArgMax(const float* x, int n, float max) {
-  const float* found = std::find(x, x + n, max);
-  return found == x + n ? 0 : static_cast<TokenId>(found - x);
+  if (max == -std::numeric_limits<float>::infinity()) return 0;
+  return static_cast<TokenId>(std::find(x, x + n, max) - x);
 }
 
-// log(sum(exp(x - max))) + max
-double LogSumExp(const float* x, int n, float max) {
+// sum(exp(x - max))
+double SumOfExp(const float* x, int n, float max) {
   double sum = 0;
-  for (int i = 0; i < n; ++i) sum += std::exp(x[i] - max);
-  return static_cast<double>(max) + std::log(sum);
+  std::array<float, kBlock> terms;
+  for (int begin = 0; begin < n; begin += kBlock) {
+    const int size = std::min(kBlock, n - begin);
+    for (int i = 0; i < size; ++i) terms[i] = ExpOfMinus(Distance(max, x[begin + i]));
+    for (int i = size; i < kBlock; ++i) terms[i] = 0;
+    for (int width = kBlock / 2; width > 0; width /= 2)
+      for (int i = 0; i < width; ++i) terms[i] += terms[i + width];
+    sum += terms[0];
+  }
+  return sum;
 }
 
-bool Heavier(float weight_a, TokenId id_a, float weight_b, TokenId id_b) {
-  return weight_a > weight_b || (weight_a == weight_b && id_a < id_b);
+struct Masses {
+  uint64_t all = 0;
+  uint64_t near = 0;  // of logits nearer than kNear
+};
+
+// Sums of the weights not below `min_weight`.
+Masses SumWeights(const float* x, int n, float max, int32_t min_weight) {
+  Masses masses;
+  std::array<int32_t, kBlock> all;
+  std::array<int32_t, kBlock> near;
+  for (int begin = 0; begin < n; begin += kBlock) {
+    const int size = std::min(kBlock, n - begin);
+    for (int i = 0; i < size; ++i) {
+      const float distance = Distance(max, x[begin + i]);
+      const int32_t weight = Weight(distance);
+      all[i] = weight < min_weight ? 0 : weight;
+      near[i] = distance < kNear ? all[i] : 0;
+    }
+    for (int i = 0; i < size; ++i) masses.all += static_cast<uint64_t>(all[i]);
+    for (int i = 0; i < size; ++i) masses.near += static_cast<uint64_t>(near[i]);
+  }
+  return masses;
+}
+
+// log(exp(-distance) / sum)
+float LogProb(float distance, double sum) {
+  return static_cast<float>(-static_cast<double>(distance) - std::log(sum));
+}
+
+bool Heavier(float distance_a, TokenId id_a, float distance_b, TokenId id_b) {
+  return distance_a < distance_b || (distance_a == distance_b && id_a < id_b);
 }
 
 }  // namespace
@@ -129,28 +170,25 @@ void Sampler::Append(int slot_id, TokenId token) {
 
 void Sampler::ApplyPenalties(const Slot& slot, float* logits) const {
   const SamplingRule& rule = slot.rule;
-  for (const TokenId token : slot.distinct) {
-    float logit = logits[token];
-    logit = logit < 0 ? logit * rule.repetition_penalty : logit / rule.repetition_penalty;
-    logit -= rule.presence_penalty;
-    logit -= rule.frequency_penalty * static_cast<float>(slot.counts[static_cast<size_t>(token)]);
-    logits[token] = logit;
-  }
+  for (const TokenId token : slot.distinct)
+    logits[token] =
+        Penalized(logits[token], slot.counts[static_cast<size_t>(token)], rule.repetition_penalty,
+                  rule.presence_penalty, rule.frequency_penalty);
 }
 
 SampledToken Sampler::Sample(int slot_id, int64_t position, float* logits) {
   const Slot& slot = slots_[static_cast<size_t>(slot_id)];
   const SamplingRule& rule = slot.rule;
   if (rule.temperature != 1.0F) {
-    const float scale = 1.0F / (rule.temperature + 1e-6F);
+    const float scale = TemperatureScale(rule.temperature);
     for (int i = 0; i < vocab_size_; ++i) logits[i] *= scale;
   }
   if (rule.has_penalties()) ApplyPenalties(slot, logits);
   const float max = MaxOf(logits, vocab_size_);
-  if (rule.greedy) {
+  if (rule.greedy || !IsFinite(max)) {
     SampledToken token{.id = ArgMax(logits, vocab_size_, max)};
-    if (rule.wants_log_probs) {
-      token.log_prob_all = static_cast<float>(max - LogSumExp(logits, vocab_size_, max));
+    if (rule.wants_log_probs && IsFinite(max)) {
+      token.log_prob_all = LogProb(0, SumOfExp(logits, vocab_size_, max));
       token.log_prob = token.log_prob_all;
     }
     return token;
@@ -160,10 +198,9 @@ SampledToken Sampler::Sample(int slot_id, int64_t position, float* logits) {
   SampledToken token = rule.top_k > 0
                            ? SampleTopK(rule, uniform, logits, max, scratch.candidates())
                            : SampleTopP(rule, uniform, logits, max, scratch.candidates());
-  if (rule.wants_log_probs && rule.top_k > 0) {
-    token.log_prob_all = static_cast<float>(logits[token.id] - LogSumExp(logits, vocab_size_, max));
-    if (!rule.normalize_log_probs) token.log_prob = token.log_prob_all;
-  }
+  if (!rule.wants_log_probs) return {.id = token.id};
+  token.log_prob_all = LogProb(Distance(max, logits[token.id]), SumOfExp(logits, vocab_size_, max));
+  if (rule.top_k == 0 || !rule.normalize_log_probs) token.log_prob = token.log_prob_all;
   return token;
 }
 
@@ -173,41 +210,37 @@ SampledToken Sampler::SampleTopK(const SamplingRule& rule, double uniform, const
                                  float max, std::vector<Candidate>& candidates) const {
   // Candidates form a heap with the lightest in front; most logits fail the first comparison.
   const auto heavier = [](const Candidate& a, const Candidate& b) {
-    return Heavier(a.weight, a.id, b.weight, b.id);
+    return Heavier(a.distance, a.id, b.distance, b.id);
   };
   candidates.clear();
   const auto k = static_cast<size_t>(std::min(rule.top_k, vocab_size_));
   for (TokenId id = 0; id < vocab_size_; ++id) {
-    if (candidates.size() == k && logits[id] <= candidates.front().weight) continue;
+    const float distance = Distance(max, logits[id]);
     if (candidates.size() == k) {
+      if (distance >= candidates.front().distance) continue;
       std::pop_heap(candidates.begin(), candidates.end(), heavier);
       candidates.pop_back();
     }
-    candidates.push_back({logits[id], id});
+    candidates.push_back({.distance = distance, .id = id});
     std::push_heap(candidates.begin(), candidates.end(), heavier);
   }
   std::sort(candidates.begin(), candidates.end(), heavier);
-  double sum = 0;
+  const int32_t min_weight = InUnits(rule.min_p);
+  uint64_t sum = 0;
   size_t kept = 0;
   for (Candidate& candidate : candidates) {
-    candidate.weight = std::exp(candidate.weight - max);
-    if (kept > 0 && candidate.weight < rule.min_p) break;
-    sum += candidate.weight;
+    candidate.weight = Weight(candidate.distance);
+    if (kept > 0 && candidate.weight < min_weight) break;
+    sum += static_cast<uint64_t>(candidate.weight);
     ++kept;
   }
-  const double target = uniform * rule.top_p * sum;
-  double cumulative = 0;
-  size_t chosen = kept - 1;
-  for (size_t i = 0; i < kept; ++i) {
-    cumulative += candidates[i].weight;
-    if (target <= cumulative) {
-      chosen = i;
-      break;
-    }
-  }
-  SampledToken token{.id = candidates[chosen].id};
-  token.log_prob = static_cast<float>(std::log(candidates[chosen].weight / sum));
-  return token;
+  const uint64_t target = TargetWeight(uniform, rule.top_p, sum);
+  size_t chosen = 0;
+  for (uint64_t cumulative = static_cast<uint64_t>(candidates[0].weight); cumulative < target;)
+    cumulative += static_cast<uint64_t>(candidates[++chosen].weight);
+  return {.id = candidates[chosen].id,
+          .log_prob = LogProb(candidates[chosen].distance,
+                              static_cast<double>(sum) / static_cast<double>(kUnitWeight))};
 }
 
 // r = u p S over the whole vocabulary; the first in descending order whose cumulative weight
@@ -215,28 +248,36 @@ SampledToken Sampler::SampleTopK(const SamplingRule& rule, double uniform, const
 // which the cumulative weight crosses r, O(V) on average.
 SampledToken Sampler::SampleTopP(const SamplingRule& rule, double uniform, const float* logits,
                                  float max, std::vector<Candidate>& candidates) const {
+  const int32_t min_weight = std::max(1, InUnits(rule.min_p));
+  const Masses masses = SumWeights(logits, vocab_size_, max, min_weight);
+  uint64_t target = TargetWeight(uniform, rule.top_p, masses.all);
+  const float limit = target <= masses.near ? kNear : kWeightless;
   candidates.clear();
-  double sum_all = 0;
-  double sum = 0;
-  for (TokenId id = 0; id < vocab_size_; ++id) {
-    const float weight = std::exp(logits[id] - max);
-    sum_all += weight;
-    if (weight < rule.min_p || weight == 0.0F) continue;
-    sum += weight;
-    candidates.push_back({weight, id});
+  std::array<float, kBlock> distances;
+  std::array<int32_t, kBlock> weights;
+  for (TokenId block = 0; block < vocab_size_; block += kBlock) {
+    const int size = std::min(kBlock, vocab_size_ - block);
+    int num_within = 0;
+    for (int i = 0; i < size; ++i) {
+      distances[i] = Distance(max, logits[block + i]);
+      num_within += distances[i] < limit ? 1 : 0;
+    }
+    if (num_within == 0) continue;
+    for (int i = 0; i < size; ++i) weights[i] = Weight(distances[i]);
+    for (int i = 0; i < size; ++i)
+      if (distances[i] < limit && weights[i] >= min_weight)
+        candidates.push_back({distances[i], weights[i], block + i});
   }
-  if (candidates.empty()) return {.id = ArgMax(logits, vocab_size_, max)};  // no finite logit
-  double target = uniform * rule.top_p * sum;
   auto begin = candidates.begin();
   auto end = candidates.end();
   while (end - begin > 1) {
     const Candidate pivot = *(begin + (end - begin) / 2);
     const auto middle = std::partition(begin, end, [&pivot](const Candidate& c) {
-      return Heavier(c.weight, c.id, pivot.weight, pivot.id);
+      return Heavier(c.distance, c.id, pivot.distance, pivot.id);
     });
-    double heavier_sum = 0;
-    for (auto it = begin; it != middle; ++it) heavier_sum += it->weight;
-    if (target <= heavier_sum && middle != begin) {
+    uint64_t heavier_sum = 0;
+    for (auto it = begin; it != middle; ++it) heavier_sum += static_cast<uint64_t>(it->weight);
+    if (target <= heavier_sum) {
       end = middle;
       continue;
     }
@@ -244,18 +285,14 @@ SampledToken Sampler::SampleTopP(const SamplingRule& rule, double uniform, const
     // The pivot is the heaviest of the rest: bring it to the front of that side.
     std::iter_swap(middle, std::find_if(middle, end,
                                         [&pivot](const Candidate& c) { return c.id == pivot.id; }));
-    if (target <= pivot.weight || end - middle == 1) {
+    if (target <= static_cast<uint64_t>(pivot.weight)) {
       begin = middle;
-      end = middle + 1;
-      continue;
+      break;
     }
-    target -= pivot.weight;
+    target -= static_cast<uint64_t>(pivot.weight);
     begin = middle + 1;
   }
-  SampledToken token{.id = begin->id};
-  token.log_prob_all = static_cast<float>(std::log(begin->weight / sum_all));
-  token.log_prob = token.log_prob_all;
-  return token;
+  return {.id = begin->id};
 }
 
 }  // namespace inflight::decoding

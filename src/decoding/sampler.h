@@ -5,7 +5,10 @@
 // Order, on the row in place: temperature l / (T + 1e-6) unless T = 1; repetition (l < 0 ? l r : l
 // / r), then presence (- p) and frequency (- f count) for every distinct token of prompt and
 // output; min-p; top-k or top-p; draw. The row is destroyed. Rows that ask for nothing pay for an
-// arg-max only.
+// arg-max only. NaN counts as -inf.
+//
+// cuda/device_sampler.h gives the same ids: weights are integers, and what leads to them is the
+// arithmetic of weights.h.
 //
 // Threads: Setup and Append from one thread; Sample may run for different slots at once.
 #pragma once
@@ -65,7 +68,7 @@ class Sampler {
 
   // Draws the token that will stand at `position` (the count of tokens before it). `logits`
   // [vocab_size] is scratch afterwards. Ties go to the lowest id. Log-probs are computed only if
-  // the rule wants them.
+  // the rule wants them, and 0 where the largest logit is not finite: the id is then the arg-max.
   SampledToken Sample(int slot, int64_t position, float* logits);
 
   // Counts a token that joined the slot's sequence.
@@ -73,7 +76,8 @@ class Sampler {
 
  private:
   struct Candidate {
-    float weight;  // exp(logit - max)
+    float distance;
+    int32_t weight;
     TokenId id;
   };
   struct Slot;

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic of sampling that CPU and GPU share, so that equal logits give equal tokens.
+//
+// A logit counts by its distance below the largest, d = max - l, and weighs exp(-d) in whole units
+// of 2^-30, so that sums depend on no order. The order of tokens, heaviest first, is by (d, id).
+//
+// Every float operation is written out. What includes this is compiled without contraction of
+// a * b + c to one operation (-ffp-contract=off, --fmad=false); constexpr lets device code call it.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace inflight::decoding {
+
+constexpr int kMaxTopK = 1024;  // larger values are clipped to it (spec/engine.md 3.2)
+
+constexpr float TemperatureScale(float temperature) {
+  return temperature == 1.0F ? 1.0F : 1.0F / (temperature + 1e-6F);
+}
+
+// Of a token that occurred `count` > 0 times, after temperature (spec/engine.md 4.2).
+constexpr float Penalized(float logit, int32_t count, float repetition, float presence,
+                          float frequency) {
+  logit = logit < 0.0F ? logit * repetition : logit / repetition;
+  logit = logit - presence;
+  return logit - frequency * static_cast<float>(count);
+}
+
+constexpr bool IsFinite(float x) { return x - x == 0.0F; }
+
+// In [0, kFarthest], also for NaN and infinities as long as `max` is finite.
+constexpr float kFarthest = 80.0F;
+constexpr float Distance(float max, float logit) {
+  const float distance = max - logit;
+  return distance < kFarthest ? distance : kFarthest;
+}
+
+// exp(-d), d in [0, kFarthest]: 2^n times a polynomial in f in [-1/2, 1/2], the least largest
+// relative error of degree 5 with p(0) = 1. Within 4e-7 up to d = 4, 1.1e-6 up to 22, 4e-6 beyond,
+// all but 2e-7 of it the rounding of d * log2(e). Exactly 1 at 0.
+constexpr float ExpOfMinus(float distance) {
+  constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: the sum's last bits are the nearest integer
+  const float t = distance * -0x1.715476p+0F;
+  const float shifted = t + kMagic;
+  const float f = t - (shifted - kMagic);
+  float p = 0x1.5bba14p-10F;
+  p = p * f + 0x1.3cea88p-7F;
+  p = p * f + 0x1.c6b752p-5F;
+  p = p * f + 0x1.ebf9bcp-3F;
+  p = p * f + 0x1.62e42ap-1F;
+  p = p * f + 1.0F;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(p) +
+                              (std::bit_cast<uint32_t>(shifted) << 23));
+}
+
+constexpr int32_t kUnitWeight = 1 << 30;  // the heaviest token's
+constexpr int32_t InUnits(float share) {
+  return static_cast<int32_t>(share * static_cast<float>(kUnitWeight) + 0.5F);
+}
+constexpr int32_t Weight(float distance) { return InUnits(ExpOfMinus(distance)); }
+constexpr float kWeightless = 21.5F;  // from this distance on weights are 0
+
+// What a draw u in (0, 1] of a total weight `sum` > 0 reaches for: the token is the first in order
+// whose cumulative weight is not below it.
+constexpr uint64_t TargetWeight(double uniform, float top_p, uint64_t sum) {
+  const double target = uniform * static_cast<double>(top_p) * static_cast<double>(sum);
+  uint64_t rounded_up = static_cast<uint64_t>(target);
+  if (static_cast<double>(rounded_up) < target) ++rounded_up;
+  if (rounded_up < 1) rounded_up = 1;
+  return rounded_up < sum ? rounded_up : sum;
+}
+
+}  // namespace inflight::decoding
