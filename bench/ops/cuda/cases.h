@@ -7,5 +7,6 @@
 namespace inflight::bench {
 
 void ElementwiseCases(CudaBench& bench);
+void SamplerCases(CudaBench& bench);
 
 }  // namespace inflight::bench

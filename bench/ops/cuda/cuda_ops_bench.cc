@@ -29,6 +29,7 @@ Status Run(std::string filter) {
                    ops::cuda::CudaStream::Create(*device, kShape, kMaxTokens, kMaxRows));
   CudaBench bench(*device, std::move(stream), std::move(filter));
   ElementwiseCases(bench);
+  SamplerCases(bench);
   return Status::Ok();
 }
 

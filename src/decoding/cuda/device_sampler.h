@@ -42,8 +42,10 @@ struct DeviceSampleParams {
 
 class DeviceSampler {
  public:
+  // `may_use_clusters` false: as on GPUs before compute capability 9.0, one CTA for a row.
   static Result<std::unique_ptr<DeviceSampler>> Create(Device& device, int max_slots,
-                                                       int vocab_size);
+                                                       int vocab_size,
+                                                       bool may_use_clusters = true);
   // What Create takes of the device, booked as "sampler".
   static uint64_t Bytes(int max_slots, int vocab_size);
 

@@ -5,7 +5,9 @@
 
 namespace inflight::decoding {
 
-Result<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(Device&, int, int) { CHECK(false); }
+Result<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(Device&, int, int, bool) {
+  CHECK(false);
+}
 uint64_t DeviceSampler::Bytes(int, int) { return 0; }
 Status DeviceSampler::Setup(int, const SamplingRule&, Stream&) { CHECK(false); }
 Status DeviceSampler::Sample(const DeviceSampleParams&, Stream&) const { CHECK(false); }

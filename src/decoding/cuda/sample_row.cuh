@@ -1,0 +1,692 @@
+// SPDX-License-Identifier: Apache-2.0
+// One row of logits -> one token, by the CTAs of a cluster. Each has a chunk of the row: in its
+// shared memory (resident), or where a GPU has no clusters, or the row is too large for them, in
+// the logits themselves.
+//
+//   Load       temperature, penalties; the largest logit                    greedy rows end here
+//   Scan       total weight; a list of the tokens that a draw will reach for, by a guess: for top-p
+//              those within kNear, for top-k those before the k-th of the threads' best
+//   Narrow     where the guess fails, by histograms over the row: an interval of the order that
+//   holds
+//              what the draw needs and has few tokens
+//   Gather     one CTA takes the listed tokens of all, the others end
+//   Pick       sorts them and draws
+//
+// The order of tokens is that of weights.h; a key holds both parts of it, distance and id, and is
+// unique. Weights are integers, so that nothing here depends on the order in which threads come.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "decoding/cuda/cluster.cuh"
+#include "decoding/cuda/device_sampler.h"
+#include "decoding/cuda/slot_rule.h"
+#include "decoding/philox.h"
+#include "decoding/weights.h"
+
+namespace inflight::decoding {
+
+using cuda::ClusterArrive;
+using cuda::ClusterSync;
+using cuda::ClusterWait;
+using cuda::Peer;
+
+constexpr int kThreads = 512;
+constexpr int kNumWarps = kThreads / 32;
+constexpr int kMaxClusterSize = 8;
+constexpr int kTileSize = 16384;      // logits whose tokens are counted at once, where not resident
+constexpr int kMaxCandidates = 2048;  // that one CTA sorts
+constexpr int kCandidatesPerThread = kMaxCandidates / kThreads;
+// Narrowing ends at a bin of so many tokens: with fewer than k before it they can be sorted.
+constexpr uint32_t kMaxInBin = kMaxCandidates - kMaxTopK;
+constexpr int kNumBins = 256;
+constexpr float kBinsPerDistance = 8;  // of the first histogram: 32 are more than kWeightless
+constexpr float kNear = 8.0F;
+
+struct SampleKernelParams {
+  DeviceSampleParams sample;
+  const SlotRule* rules;  // [max_slots]
+  int vocab_size;
+  int chunk_size;   // tokens of a CTA, a multiple of 4; the last has fewer
+  int id_bits;      // of a key
+  bool is_aligned;  // rows of logits begin at multiples of 16 bytes
+};
+
+// Of a chunk, or of the row.
+struct RowSums {
+  uint64_t mass;       // weights not below min_weight
+  uint64_t near_mass;  // of those within kNear
+  float exps;          // exp(-distance), not rounded to units
+};
+
+struct FoundBin {
+  int bin;          // -1: the target is beyond all
+  uint32_t count;   // tokens in it
+  uint64_t before;  // count or mass of the bins before it
+};
+
+struct SampleShared {
+  SlotRule rule;
+  int position;
+  double uniform;
+  // Written by every CTA of the cluster, [its rank].
+  uint64_t best[kMaxClusterSize];
+  RowSums sums[kMaxClusterSize];
+  uint32_t list_sizes[kMaxClusterSize];
+
+  uint64_t warp_values[kNumWarps];
+  RowSums warp_sums[kNumWarps];
+  FoundBin found;
+  uint32_t list_size;  // more than kMaxCandidates: the list is not whole
+  uint32_t num_kept;
+  union {
+    struct {
+      uint32_t counts[kNumBins];
+      uint32_t low_masses[kNumBins], high_masses[kNumBins];  // words of 64-bit sums
+      uint32_t row_counts[kNumBins];
+      uint64_t row_masses[kNumBins];
+    };
+    uint32_t list[kMaxCandidates];  // indices into the chunk
+  };
+};
+
+template <typename T>
+__device__ T WarpSum(T value) {
+  for (int offset = 16; offset > 0; offset /= 2)
+    value += __shfl_xor_sync(0xffffffff, value, offset);
+  return value;
+}
+
+__device__ inline RowSums WarpSum(const RowSums& sums) {
+  return {WarpSum(sums.mass), WarpSum(sums.near_mass), WarpSum(sums.exps)};
+}
+
+__device__ inline uint64_t WarpMax(uint64_t value) {
+  const auto high = static_cast<uint32_t>(value >> 32);
+  const uint32_t max_high = __reduce_max_sync(0xffffffff, high);
+  const uint32_t low = high == max_high ? static_cast<uint32_t>(value) : 0;
+  return static_cast<uint64_t>(max_high) << 32 | __reduce_max_sync(0xffffffff, low);
+}
+
+// Inclusive.
+__device__ inline uint64_t WarpScan(uint64_t value) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const uint64_t left = __shfl_up_sync(0xffffffff, value, offset);
+    if (lane >= offset) value += left;
+  }
+  return value;
+}
+
+// The first bin at which the sum of `values` reaches `target` > 0, by one warp.
+template <typename T>
+__device__ void FindBin(const T* values, const uint32_t* counts, uint64_t target, FoundBin* found) {
+  constexpr int kPerLane = kNumBins / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  uint64_t own = 0;
+  for (int i = 0; i < kPerLane; ++i) own += values[lane * kPerLane + i];
+  const uint64_t end = WarpScan(own);
+  if (lane == 31 && end < target) *found = {-1, 0, 0};
+  uint64_t before = end - own;
+  if (before >= target || target > end) return;
+  int bin = lane * kPerLane;
+  while (before + values[bin] < target) before += values[bin++];
+  *found = {bin, counts[bin], before};
+}
+
+// Equal floats give equal keys, larger ones larger keys; NaN must not come.
+__device__ inline uint32_t OrderedBits(float x) {
+  const uint32_t bits = __float_as_uint(x + 0.0F);  // -0 -> 0
+  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+}
+__device__ inline float FromOrderedBits(uint32_t key) {
+  return __uint_as_float((key & 0x80000000U) != 0 ? key ^ 0x80000000U : ~key);
+}
+
+static __device__ __noinline__ float LogProb(float distance, double sum) {
+  return static_cast<float>(-static_cast<double>(distance) - log(sum));
+}
+
+template <bool kResident>
+class RowSampler {
+ public:
+  __device__ RowSampler(const SampleKernelParams& params, int row, int slot, std::byte* memory)
+      : params_(params),
+        row_(row),
+        slot_(slot),
+        rank_(cuda::ClusterRank()),
+        cluster_size_(cuda::ClusterSize()),
+        shared_(*reinterpret_cast<SampleShared*>(memory)),
+        region_(reinterpret_cast<float*>(memory + SharedBytes())),
+        begin_(rank_ * params.chunk_size),
+        size_(max(0, min(params.chunk_size, params.vocab_size - begin_))),
+        values_(kResident ? region_ : RowLogits() + begin_) {}
+
+  // Bytes of SampleShared with its padding; what is behind holds values or counts, then the sort.
+  static constexpr size_t SharedBytes() { return (sizeof(SampleShared) + 15) / 16 * 16; }
+
+  template <bool kSampled>
+  __device__ void Run() {
+    ClusterArrive();
+    if (threadIdx.x == 0) {
+      shared_.rule = params_.rules[slot_];
+      shared_.position = params_.sample.num_tokens[slot_];
+      shared_.list_size = 0;
+    }
+    __syncthreads();
+    const bool is_greedy = !kSampled || rule().kind == DrawKind::kGreedy;
+    const bool keeps_values = !is_greedy || rule().wants_log_probs != 0;
+    float thread_best;
+    const uint64_t packed = params_.is_aligned ? Load<4>(keeps_values, &thread_best)
+                                               : Load<1>(keeps_values, &thread_best);
+    ClusterWait();  // for peers to have begun
+    // Where CTA 0 alone goes on the others end at once, and nothing may be written to them.
+    const bool all_go_on = keeps_values;
+    PublishBest(packed, all_go_on ? cluster_size_ : 1);
+    ClusterArrive();
+    if (!all_go_on && rank_ != 0) return;
+    ClusterWait();
+    uint64_t best = shared_.best[0];
+    for (int r = 1; r < cluster_size_; ++r) best = max(best, shared_.best[r]);
+    max_ = FromOrderedBits(static_cast<uint32_t>(best >> 32));
+    if (is_greedy || !IsFinite(max_))
+      return FinishGreedy(static_cast<int>(~static_cast<uint32_t>(best)));
+    if constexpr (kSampled) {
+      if (rule().kind == DrawKind::kTopK)
+        Draw<true>(thread_best);
+      else
+        Draw<false>(thread_best);
+    }
+  }
+
+ private:
+  struct Interval {
+    uint64_t begin, end;  // of keys
+    uint64_t mass_before;
+  };
+
+  __device__ const SlotRule& rule() const { return shared_.rule; }
+  __device__ float* RowLogits() const {
+    return params_.sample.logits + static_cast<int64_t>(row_) * params_.vocab_size;
+  }
+  __device__ int32_t* Tokens() const {
+    return params_.sample.tokens + static_cast<int64_t>(slot_) * params_.sample.max_seq_len;
+  }
+  __device__ uint64_t Key(float distance, int id) const {
+    return static_cast<uint64_t>(__float_as_uint(distance)) << params_.id_bits |
+           static_cast<uint32_t>(id);
+  }
+
+  // Occurrences of the ids [first, first + count) in the slot's tokens, into the region.
+  __device__ void CountTokens(int first, int count) {
+    auto* counts = reinterpret_cast<uint32_t*>(region_);
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) counts[i] = 0;
+    __syncthreads();
+    const int32_t* tokens = Tokens();
+    const int num_tokens = min(shared_.position, params_.sample.max_seq_len);
+    for (int i = static_cast<int>(threadIdx.x); i < num_tokens; i += kThreads) {
+      const int index = tokens[i] - first;
+      if (index >= 0 && index < count) atomicAdd(&counts[index], 1U);
+    }
+    __syncthreads();
+  }
+
+  // Reads the chunk, kWidth logits at a time, and leaves what the later phases read in values_, the
+  // last 4 of a resident chunk filled up with -inf. Returns the thread's best token, packed so that
+  // the largest is the best: its logit, then its id.
+  template <int kWidth>
+  __device__ uint64_t Load(bool keeps_values, float* thread_best) {
+    using Vector = std::conditional_t<kWidth == 4, float4, float>;
+    constexpr int kBatch = kWidth == 4 ? 4 : 8;  // loads in flight
+    const float minus_infinity = -__int_as_float(0x7f800000);
+    const float* logits = RowLogits() + begin_;
+    const auto* counts = reinterpret_cast<const uint32_t*>(region_);
+    const bool has_penalties = rule().has_penalties != 0;
+    const float scale = rule().scale;
+    float best = minus_infinity;
+    int best_index = 0x7fffffff - begin_;
+    for (int tile = 0; tile < size_; tile += kResident ? params_.chunk_size : kTileSize) {
+      const int tile_size = kResident ? size_ : min(kTileSize, size_ - tile);
+      if (has_penalties) CountTokens(begin_ + tile, tile_size);
+      for (int base = static_cast<int>(threadIdx.x) * kWidth; base < tile_size;
+           base += kThreads * kWidth * kBatch) {
+        Vector loaded[kBatch];
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) {
+          const int i = base + j * kThreads * kWidth;
+          if (i < tile_size) loaded[j] = __ldcs(reinterpret_cast<const Vector*>(logits + tile + i));
+        }
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) {
+          const int i = base + j * kThreads * kWidth;
+          if (i >= tile_size) break;
+          auto* x = reinterpret_cast<float*>(&loaded[j]);
+#pragma unroll
+          for (int c = 0; c < kWidth; ++c) {
+            x[c] *= scale;
+            if (has_penalties && counts[i + c] > 0)
+              x[c] = Penalized(x[c], static_cast<int32_t>(counts[i + c]), rule().repetition_penalty,
+                               rule().presence_penalty, rule().frequency_penalty);
+            if (x[c] > best) {
+              best = x[c];
+              best_index = tile + i + c;
+            }
+          }
+          if (keeps_values) *reinterpret_cast<Vector*>(values_ + tile + i) = loaded[j];
+        }
+      }
+      if (!kResident && has_penalties) __syncthreads();
+    }
+    if (kResident && threadIdx.x < 4 && (size_ & ~3) + static_cast<int>(threadIdx.x) >= size_ &&
+        keeps_values && size_ % 4 != 0)
+      values_[(size_ & ~3) + threadIdx.x] = minus_infinity;
+    *thread_best = best;
+    return static_cast<uint64_t>(OrderedBits(best)) << 32 |
+           static_cast<uint32_t>(~static_cast<uint32_t>(begin_ + best_index));
+  }
+
+  // Calls f(value, index) for what this thread has of the chunk.
+  template <typename F>
+  __device__ void ForEach(F f) const {
+    if constexpr (kResident) {
+      for (int i = static_cast<int>(threadIdx.x) * 4; i < size_; i += kThreads * 4) {
+        const float4 x = *reinterpret_cast<const float4*>(values_ + i);
+        f(x.x, i);
+        f(x.y, i + 1);
+        f(x.z, i + 2);
+        f(x.w, i + 3);
+      }
+    } else {
+      for (int i = static_cast<int>(threadIdx.x); i < size_; i += kThreads) f(values_[i], i);
+    }
+  }
+
+  __device__ void PublishBest(uint64_t packed, int num_readers) {
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    packed = WarpMax(packed);
+    if (lane == 0) shared_.warp_values[warp] = packed;
+    __syncthreads();
+    if (warp != 0) return;
+    packed = WarpMax(lane < kNumWarps ? shared_.warp_values[lane] : 0);
+    if (lane < num_readers) *Peer(&shared_.best[rank_], lane) = packed;
+  }
+
+  // What all threads of all CTAs sum to. Also tells every CTA how long the lists are.
+  __device__ RowSums ClusterSum(RowSums sums) {
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    sums = WarpSum(sums);
+    if (lane == 0) shared_.warp_sums[warp] = sums;
+    __syncthreads();
+    if (warp == 0) {
+      sums = WarpSum(lane < kNumWarps ? shared_.warp_sums[lane] : RowSums{0, 0, 0.0F});
+      if (lane < cluster_size_) {
+        *Peer(&shared_.sums[rank_], lane) = sums;
+        *Peer(&shared_.list_sizes[rank_], lane) = shared_.list_size;
+      }
+    }
+    ClusterSync();
+    sums = shared_.sums[0];
+    for (int r = 1; r < cluster_size_; ++r) {
+      sums.mass += shared_.sums[r].mass;
+      sums.near_mass += shared_.sums[r].near_mass;
+      sums.exps += shared_.sums[r].exps;
+    }
+    return sums;
+  }
+
+  __device__ void FinishGreedy(int id) {
+    float log_prob = 0;
+    if (rule().wants_log_probs != 0 && IsFinite(max_)) {
+      RowSums sums = {0, 0, 0.0F};
+      ForEach([&](float x, int) { sums.exps += ExpOfMinus(Distance(max_, x)); });
+      sums = ClusterSum(sums);
+      log_prob = LogProb(0.0F, sums.exps);
+    }
+    const bool none = max_ == -__int_as_float(0x7f800000);  // ids count from 0 then
+    if (rank_ == 0 && threadIdx.x == 0) Write(none ? 0 : id, log_prob, log_prob);
+  }
+
+  // One thread of the cluster.
+  __device__ void Write(int id, float log_prob, float log_prob_all) {
+    const DeviceSampleParams& sample = params_.sample;
+    sample.ids[row_] = id;
+    sample.log_probs[row_] = log_prob;
+    sample.log_probs_all[row_] = log_prob_all;
+    if (shared_.position >= sample.max_seq_len) return;
+    Tokens()[shared_.position] = id;
+    sample.num_tokens[slot_] = shared_.position + 1;
+  }
+
+  __device__ void List(int index) {
+    // Of a list that is too long already nobody needs to know how much.
+    if (*static_cast<volatile uint32_t*>(&shared_.list_size) > kMaxCandidates) return;
+    const uint32_t at = atomicAdd(&shared_.list_size, 1U);
+    if (at < kMaxCandidates) shared_.list[at] = static_cast<uint32_t>(index);
+  }
+
+  __device__ uint32_t RowListSize() const {
+    uint32_t size = 0;
+    for (int r = 0; r < cluster_size_; ++r) size += shared_.list_sizes[r];
+    return size;
+  }
+
+  template <bool kTopK>
+  __device__ void Draw(float thread_best) {
+    if (threadIdx.x == 0)
+      shared_.uniform = UniformAt(rule().seed, static_cast<uint64_t>(int64_t{shared_.position}));
+    const float limit = kTopK ? TopKLimit(Distance(max_, thread_best)) : kNear;
+    const RowSums sums = ClusterSum(Scan<kTopK>(limit));
+    uint64_t target = 0;
+    Interval interval = {0, ~uint64_t{0}, 0};
+    if constexpr (kTopK) {
+      if (RowListSize() > kMaxCandidates) {
+        interval = Narrow<kTopK>(static_cast<uint64_t>(rule().top_k), limit);
+        // All before it too: they are fewer than k.
+        Relist<kTopK>({0, interval.end, 0}, limit);
+      }
+    } else {
+      target = TargetWeight(shared_.uniform, rule().top_p, sums.mass);
+      const bool is_near = target <= sums.near_mass;
+      if (!is_near || RowListSize() > kMaxCandidates) {
+        interval = Narrow<kTopK>(target, is_near ? limit : kWeightless);
+        Relist<kTopK>(interval, is_near ? limit : kWeightless);
+      }
+      target -= interval.mass_before;
+    }
+    const int num_candidates = Gather();
+    if (rank_ != 0) return;
+    Sort(num_candidates);
+    Pick<kTopK>(num_candidates, target, sums);
+  }
+
+  // A distance below which lie this chunk's k best tokens, if it has so many: where the k-th of the
+  // threads' best ones is.
+  __device__ float TopKLimit(float thread_best) {
+    if (threadIdx.x < kNumBins) shared_.counts[threadIdx.x] = 0;
+    __syncthreads();
+    if (thread_best < kWeightless)
+      atomicAdd(&shared_.counts[static_cast<int>(thread_best * kBinsPerDistance)], 1U);
+    __syncthreads();
+    if (threadIdx.x < 32)
+      FindBin(shared_.counts, shared_.counts, static_cast<uint64_t>(rule().top_k), &shared_.found);
+    __syncthreads();
+    const int bin = shared_.found.bin;
+    return bin < 0 ? kWeightless
+                   : fminf(kWeightless, static_cast<float>(bin + 1) / kBinsPerDistance);
+  }
+
+  template <bool kTopK>
+  __device__ RowSums Scan(float limit) {
+    RowSums sums = {0, 0, 0.0F};
+    if constexpr (kTopK) {
+      if (rule().wants_log_probs != 0)
+        ForEach([&](float x, int) { sums.exps += ExpOfMinus(Distance(max_, x)); });
+      ForEach([&](float x, int i) {
+        if (Distance(max_, x) < limit) List(i);
+      });
+    } else {
+      const int32_t min_weight = rule().min_weight;
+      ForEach([&](float x, int i) {
+        const float distance = Distance(max_, x);
+        const float share = ExpOfMinus(distance);
+        const int32_t weight = InUnits(share);
+        sums.exps += share;
+        if (weight < min_weight) return;
+        sums.mass += static_cast<uint32_t>(weight);
+        if (distance >= limit) return;
+        sums.near_mass += static_cast<uint32_t>(weight);
+        List(i);
+      });
+    }
+    return sums;
+  }
+
+  // Calls f(distance, weight, index) for tokens that may be drawn and lie before `limit`; for top-k
+  // the weight is not computed.
+  template <bool kTopK, typename F>
+  __device__ void ForEachWithin(float limit, F f) const {
+    const int32_t min_weight = rule().min_weight;
+    ForEach([&](float x, int i) {
+      const float distance = Distance(max_, x);
+      if (distance >= limit) return;
+      if constexpr (kTopK) {
+        f(distance, 0, i);
+      } else {
+        const int32_t weight = Weight(distance);
+        if (weight >= min_weight) f(distance, weight, i);
+      }
+    });
+  }
+
+  // The interval of keys in which the count (top-k) or the weight (top-p) of the tokens before
+  // `limit` reaches the target, with at most kMaxInBin tokens. Where they do not reach it, which
+  // only counts can fail to, all keys.
+  template <bool kTopK>
+  __device__ Interval Narrow(uint64_t target, float limit) {
+    Interval interval = {0, ~uint64_t{0}, 0};
+    uint64_t before = 0;
+    for (int shift = -1;;) {  // -1: bins of distance, later of keys >> shift
+      if (threadIdx.x < kNumBins) {
+        shared_.counts[threadIdx.x] = 0;
+        shared_.low_masses[threadIdx.x] = 0;
+        shared_.high_masses[threadIdx.x] = 0;
+      }
+      __syncthreads();
+      ForEachWithin<kTopK>(limit, [&](float distance, int32_t weight, int i) {
+        int bin = static_cast<int>(distance * kBinsPerDistance);
+        if (shift >= 0) {
+          const uint64_t key = Key(distance, begin_ + i);
+          if (key < interval.begin || key >= interval.end) return;
+          bin = static_cast<int>((key - interval.begin) >> shift);
+        }
+        atomicAdd(&shared_.counts[bin], 1U);
+        if constexpr (!kTopK) {
+          const auto low = static_cast<uint32_t>(weight);
+          if (atomicAdd(&shared_.low_masses[bin], low) + low < low)
+            atomicAdd(&shared_.high_masses[bin], 1U);
+        }
+      });
+      SumHistograms();
+      if (threadIdx.x < 32) {
+        if constexpr (kTopK)
+          FindBin(shared_.row_counts, shared_.row_counts, target - before, &shared_.found);
+        else
+          FindBin(shared_.row_masses, shared_.row_counts, target - before, &shared_.found);
+      }
+      __syncthreads();
+      const FoundBin found = shared_.found;
+      if (found.bin < 0) return interval;
+      before += found.before;
+      if (shift < 0) {
+        interval.begin = Key(static_cast<float>(found.bin) / kBinsPerDistance, 0);
+        interval.end = Key(static_cast<float>(found.bin + 1) / kBinsPerDistance, 0);
+      } else {
+        interval.begin += static_cast<uint64_t>(found.bin) << shift;
+        interval.end = min(interval.end, interval.begin + (uint64_t{1} << shift));
+      }
+      interval.mass_before = before;
+      if (found.count <= kMaxInBin) return interval;
+      const int width_bits =
+          64 - __clzll(static_cast<long long>(interval.end - interval.begin - 1));
+      shift = max(0, width_bits - 8);
+      static_assert(kNumBins == 1 << 8);
+    }
+  }
+
+  // From every CTA's histogram the row's, to every CTA.
+  __device__ void SumHistograms() {
+    ClusterSync();
+    if (threadIdx.x < kNumBins) {
+      // Each CTA sums a part of the bins; for each of them one thread reads from each peer, and
+      // writes to each.
+      const int peer = static_cast<int>(threadIdx.x) % cluster_size_;
+      const int bin =
+          rank_ * (kNumBins / cluster_size_) + static_cast<int>(threadIdx.x) / cluster_size_;
+      uint32_t count = *Peer(&shared_.counts[bin], peer);
+      uint64_t mass = *Peer(&shared_.low_masses[bin], peer) +
+                      (static_cast<uint64_t>(*Peer(&shared_.high_masses[bin], peer)) << 32);
+      for (int offset = 1; offset < cluster_size_; offset *= 2) {
+        count += __shfl_xor_sync(0xffffffff, count, offset);
+        mass += __shfl_xor_sync(0xffffffff, mass, offset);
+      }
+      *Peer(&shared_.row_counts[bin], peer) = count;
+      *Peer(&shared_.row_masses[bin], peer) = mass;
+    }
+    ClusterSync();
+  }
+
+  // Makes the lists anew, of the keys in the interval.
+  template <bool kTopK>
+  __device__ void Relist(const Interval& interval, float limit) {
+    if (threadIdx.x == 0) shared_.list_size = 0;
+    __syncthreads();
+    ForEachWithin<kTopK>(limit, [&](float distance, int32_t, int i) {
+      const uint64_t key = Key(distance, begin_ + i);
+      if (key >= interval.begin && key < interval.end) List(i);
+    });
+    __syncthreads();
+    if (threadIdx.x == 0) *Peer(&shared_.list_sizes[rank_], 0) = shared_.list_size;
+    ClusterSync();
+  }
+
+  // The keys of the listed tokens, into the region of CTA 0, which needs its values no more.
+  // Returns their number there. After it the peers are not needed any more.
+  __device__ int Gather() {
+    uint64_t keys[kCandidatesPerThread];
+    uint32_t num_candidates = 0;
+    if (rank_ == 0) {
+      num_candidates = RowListSize();
+#pragma unroll
+      for (int j = 0; j < kCandidatesPerThread; ++j) {
+        uint32_t index = threadIdx.x + static_cast<uint32_t>(j) * kThreads;
+        keys[j] = ~uint64_t{0};
+        if (index >= num_candidates) continue;
+        int peer = 0;
+        while (index >= shared_.list_sizes[peer]) index -= shared_.list_sizes[peer++];
+        const auto at = static_cast<int>(*Peer(&shared_.list[index], peer));
+        const int id = peer * params_.chunk_size + at;
+        const float x = kResident ? *Peer(&region_[at], peer) : RowLogits()[id];
+        keys[j] = Key(Distance(max_, x), id);
+      }
+    }
+    ClusterSync();
+    if (rank_ == 0) {
+      auto* sorted = reinterpret_cast<uint64_t*>(region_);
+#pragma unroll
+      for (int j = 0; j < kCandidatesPerThread; ++j)
+        sorted[threadIdx.x + static_cast<uint32_t>(j) * kThreads] = keys[j];
+      __syncthreads();
+    }
+    return static_cast<int>(num_candidates);
+  }
+
+  // Bitonic, over the power of two that holds `count` keys; what is behind them is larger than all.
+  __device__ void Sort(int count) {
+    auto* keys = reinterpret_cast<uint64_t*>(region_);
+    int size = 2;
+    while (size < count) size *= 2;
+    for (int run = 2; run <= size; run *= 2) {
+      for (int stride = run / 2; stride > 0; stride /= 2) {
+        for (int pair = static_cast<int>(threadIdx.x); pair < size / 2; pair += kThreads) {
+          const int i = 2 * pair - (pair & (stride - 1));
+          const uint64_t a = keys[i];
+          const uint64_t b = keys[i + stride];
+          if ((a > b) == ((i & run) == 0)) {
+            keys[i] = b;
+            keys[i + stride] = a;
+          }
+        }
+        // With strides up to 32 a warp exchanges only among 64 keys of its own.
+        const int next_stride = stride > 1 ? stride / 2 : run;
+        if (stride > 32 || next_stride > 32)
+          __syncthreads();
+        else
+          __syncwarp();
+      }
+    }
+    __syncthreads();
+  }
+
+  // Draws from the sorted keys: for top-k from the k first, `target` not known yet; for top-p the
+  // one at which the weight of them reaches `target`.
+  template <bool kTopK>
+  __device__ void Pick(int num_candidates, uint64_t target, const RowSums& sums) {
+    const auto* keys = reinterpret_cast<const uint64_t*>(region_);
+    const int first = static_cast<int>(threadIdx.x) * kCandidatesPerThread;
+    const int num_kept = kTopK ? min(num_candidates, rule().top_k) : num_candidates;
+    uint32_t weights[kCandidatesPerThread];
+#pragma unroll
+    for (int j = 0; j < kCandidatesPerThread; ++j)
+      weights[j] =
+          first + j < num_kept ? static_cast<uint32_t>(Weight(DistanceOf(keys[first + j]))) : 0U;
+    if constexpr (kTopK) {  // ends before the first that is too light
+      if (threadIdx.x == 0) shared_.num_kept = static_cast<uint32_t>(num_kept);
+      __syncthreads();
+      const auto min_weight = static_cast<uint32_t>(rule().min_weight);
+#pragma unroll
+      for (int j = kCandidatesPerThread - 1; j >= 0; --j)
+        if (first + j > 0 && first + j < num_kept && weights[j] < min_weight)
+          atomicMin(&shared_.num_kept, static_cast<uint32_t>(first + j));
+      __syncthreads();
+#pragma unroll
+      for (int j = 0; j < kCandidatesPerThread; ++j)
+        if (first + j >= static_cast<int>(shared_.num_kept)) weights[j] = 0;
+    }
+    uint64_t own = 0;
+#pragma unroll
+    for (int j = 0; j < kCandidatesPerThread; ++j) own += weights[j];
+    const uint64_t end = WarpScan(own);
+    if (threadIdx.x % 32 == 31) shared_.warp_values[threadIdx.x / 32] = end;
+    __syncthreads();
+    uint64_t cumulative = end - own;
+    uint64_t sum = 0;
+    for (int w = 0; w < kNumWarps; ++w) {
+      if (w < static_cast<int>(threadIdx.x) / 32) cumulative += shared_.warp_values[w];
+      sum += shared_.warp_values[w];
+    }
+    if constexpr (kTopK) target = TargetWeight(shared_.uniform, rule().top_p, sum);
+#pragma unroll
+    for (int j = 0; j < kCandidatesPerThread; ++j) {
+      if (cumulative < target && target <= cumulative + weights[j])
+        WriteDrawn<kTopK>(keys[first + j], sum, sums);
+      cumulative += weights[j];
+    }
+  }
+
+  // One thread.
+  template <bool kTopK>
+  __device__ void WriteDrawn(uint64_t key, uint64_t sum, const RowSums& sums) {
+    const auto id = static_cast<int>(key & ((uint64_t{1} << params_.id_bits) - 1));
+    float log_prob = 0;
+    float log_prob_all = 0;
+    if (rule().wants_log_probs != 0) {
+      const float distance = DistanceOf(key);
+      log_prob_all = LogProb(distance, sums.exps);
+      log_prob = kTopK && rule().normalize_log_probs != 0
+                     ? LogProb(distance, static_cast<double>(sum) / kUnitWeight)
+                     : log_prob_all;
+    }
+    Write(id, log_prob, log_prob_all);
+  }
+
+  __device__ float DistanceOf(uint64_t key) const {
+    return __uint_as_float(static_cast<uint32_t>(key >> params_.id_bits));
+  }
+
+  const SampleKernelParams& params_;
+  const int row_;
+  const int slot_;
+  const int rank_;
+  const int cluster_size_;
+  SampleShared& shared_;
+  float* const region_;
+  const int begin_;  // the chunk's first id
+  const int size_;
+  float* const values_;  // [size_] after temperature and penalties
+  float max_ = 0;        // of the row
+};
+
+}  // namespace inflight::decoding
