@@ -22,19 +22,29 @@ __device__ float Activate(float x) {
   }
 }
 
-// Of a kind known at run time only; the branch is the same for all threads.
-__device__ inline float Activate(ActivationKind kind, float x) {
+// Of kinds known at run time only: one branch, the same for all threads, per N values.
+template <int N>
+__device__ void Activate(ActivationKind kind, float (&x)[N]) {
+  const auto apply = [&](const auto& activate) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] = activate(x[i]);
+  };
   switch (kind) {
     case ActivationKind::kRelu:
-      return Activate<ActivationKind::kRelu>(x);
+      return apply(Activate<ActivationKind::kRelu>);
     case ActivationKind::kGeluTanh:
-      return Activate<ActivationKind::kGeluTanh>(x);
+      return apply(Activate<ActivationKind::kGeluTanh>);
     case ActivationKind::kSilu:
-      return Activate<ActivationKind::kSilu>(x);
+      return apply(Activate<ActivationKind::kSilu>);
     case ActivationKind::kNone:
-      break;
+      return;
   }
-  return x;
+}
+
+__device__ inline float Activate(ActivationKind kind, float x) {
+  float one[1] = {x};
+  Activate(kind, one);
+  return one[0];
 }
 
 }  // namespace inflight::ops::cuda

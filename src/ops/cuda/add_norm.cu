@@ -1,8 +1,233 @@
 // SPDX-License-Identifier: Apache-2.0
+// Residual addition and norm: one CTA per row, the row in registers from the first load to the last
+// store. Moves 4 * hidden_size * 2 bytes per token (3.5 with y in e4m3); weights stay in L1.
+//
+// How a row is cut over threads depends on hidden_size alone, so a token's result does not depend
+// on its batch.
+#include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/row.cuh"
 
 namespace inflight::ops::cuda {
+namespace {
 
-Status AddNorm(const AddNormParams&, Stream&) { return Unimplemented("add_norm"); }
+struct AddNormArgs {
+  void* residual;               // [num_tokens, hidden_size]
+  const void* delta;            // as residual, or null
+  const float* token_scales;    // [num_tokens]; null = delta is not raw
+  const float* feature_scales;  // [hidden_size]
+  const float* weight;          // [hidden_size]
+  const float* bias;            // [hidden_size] or null
+  float eps;
+  bool is_layer_norm;
+  void* y;          // [num_tokens, hidden_size]
+  float* y_scales;  // [num_tokens]; of y in e4m3
+  int64_t hidden_size;
+};
+
+// x += delta, with the scales that are pending on it.
+__device__ void AddDelta(const AddNormArgs& args, int64_t i, const float (&delta)[kVector],
+                         float token_scale, float (&x)[kVector]) {
+  if (args.token_scales == nullptr) {
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) x[k] += delta[k];
+    return;
+  }
+  float feature_scales[kVector];
+  Load(args.feature_scales + i, feature_scales);
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) x[k] += delta[k] * token_scale * feature_scales[k];
+}
+
+// Rows of whole vectors, at most kVectors of them per thread.
+template <typename T, typename Out, int kVectors>
+__global__ void __launch_bounds__(kMaxRowThreads) AddNormKernel(const AddNormArgs args) {
+  const int64_t t = blockIdx.x;
+  const int64_t width = args.hidden_size;
+  T* residual = static_cast<T*>(args.residual) + t * width;
+  const T* delta = static_cast<const T*>(args.delta) + t * width;
+  const bool has_delta = args.delta != nullptr;
+
+  uint4 residual_words[kVectors] = {};
+  uint4 delta_words[kVectors] = {};
+  float weight[kVectors][kVector] = {};
+#pragma unroll
+  for (int j = 0; j < kVectors; ++j) {
+    const int64_t i = RowIndex(j);
+    if (i >= width) continue;
+    residual_words[j] = LoadOnce(residual + i);
+    if (has_delta) delta_words[j] = LoadOnce(delta + i);
+    Load(args.weight + i, weight[j]);
+  }
+
+  float x[kVectors][kVector];
+  const float token_scale = args.token_scales == nullptr ? 1.0F : args.token_scales[t];
+#pragma unroll
+  for (int j = 0; j < kVectors; ++j) {
+    Unpack<T>(residual_words[j], x[j]);
+    const int64_t i = RowIndex(j);
+    if (!has_delta || i >= width) continue;
+    float added[kVector];
+    Unpack<T>(delta_words[j], added);
+    AddDelta(args, i, added, token_scale, x[j]);
+    Store(residual + i, x[j]);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) x[j][k] = Rounded<T>(x[j][k]);
+  }
+
+  BlockReducer reducer;
+  const auto size = static_cast<float>(width);
+  float center = 0;
+  if (args.is_layer_norm) {
+    float sum = 0;  // elements past the end are 0
+#pragma unroll
+    for (int j = 0; j < kVectors; ++j)
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) sum += x[j][k];
+    center = reducer.Sum(sum) / size;
+  }
+  float squares = 0;
+#pragma unroll
+  for (int j = 0; j < kVectors; ++j) {
+    if (RowIndex(j) >= width) continue;
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) {
+      x[j][k] -= center;
+      squares += x[j][k] * x[j][k];
+    }
+  }
+  const float scale = rsqrtf(reducer.Sum(squares) / size + args.eps);
+
+#pragma unroll
+  for (int j = 0; j < kVectors; ++j) {
+    const int64_t i = RowIndex(j);
+    if (i >= width) continue;
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) x[j][k] *= scale * weight[j][k];
+    if (args.bias == nullptr) continue;
+    float bias[kVector];
+    Load(args.bias + i, bias);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) x[j][k] += bias[k];
+  }
+
+  Out* y = static_cast<Out*>(args.y) + t * width;
+  if constexpr (std::is_same_v<Out, Fp8>) {
+    StoreFp8Row(x, width, y, args.y_scales + t, reducer);
+  } else {
+#pragma unroll
+    for (int j = 0; j < kVectors; ++j)
+      if (RowIndex(j) < width) Store(y + RowIndex(j), x[j]);
+  }
+}
+
+// Rows of any width at any address: element by element, read again from the cache for each pass.
+template <typename T, typename Out>
+__global__ void __launch_bounds__(kMaxRowThreads) AddNormAnyKernel(const AddNormArgs args) {
+  const int64_t t = blockIdx.x;
+  const int64_t width = args.hidden_size;
+  T* residual = static_cast<T*>(args.residual) + t * width;
+  const T* delta = static_cast<const T*>(args.delta) + t * width;
+  const float token_scale = args.token_scales == nullptr ? 1.0F : args.token_scales[t];
+  // Each thread reads again only what it wrote itself.
+  const auto for_each = [&](const auto& use) {
+    for (int64_t i = threadIdx.x; i < width; i += blockDim.x) use(i);
+  };
+
+  BlockReducer reducer;
+  const auto size = static_cast<float>(width);
+  float sum = 0;
+  for_each([&](int64_t i) {
+    if (args.delta != nullptr) {
+      float added = ToFloat(delta[i]);
+      if (args.token_scales != nullptr) added = added * token_scale * args.feature_scales[i];
+      residual[i] = FromFloat<T>(ToFloat(residual[i]) + added);
+    }
+    sum += ToFloat(residual[i]);
+  });
+  const float center = args.is_layer_norm ? reducer.Sum(sum) / size : 0.0F;
+  float squares = 0;
+  for_each([&](int64_t i) {
+    const float x = ToFloat(residual[i]) - center;
+    squares += x * x;
+  });
+  const float scale = rsqrtf(reducer.Sum(squares) / size + args.eps);
+  const auto normed = [&](int64_t i) {
+    const float y = (ToFloat(residual[i]) - center) * (scale * args.weight[i]);
+    return args.bias == nullptr ? y : y + args.bias[i];
+  };
+
+  Out* y = static_cast<Out*>(args.y) + t * width;
+  if constexpr (std::is_same_v<Out, Fp8>) {
+    float largest = 0;
+    for_each([&](int64_t i) { largest = fmaxf(largest, fabsf(normed(i))); });
+    const float row_scale = Fp8Scale(reducer.Max(largest));
+    const float inverse = 1.0F / row_scale;
+    if (threadIdx.x == 0) args.y_scales[t] = row_scale;
+    for_each([&](int64_t i) { y[i] = FromFloat<Fp8>(normed(i) * inverse); });
+  } else {
+    for_each([&](int64_t i) { y[i] = FromFloat<Out>(normed(i)); });
+  }
+}
+
+template <typename T, typename Out>
+void Launch(const AddNormArgs& args, int64_t num_tokens, cudaStream_t stream) {
+  constexpr int64_t kOneVector = 512 * kVector;  // elements that 512 threads hold in a vector each
+  const auto grid = static_cast<unsigned>(num_tokens);
+  const int64_t width = args.hidden_size;
+  const bool is_aligned = width % kVector == 0 && IsAligned(args.residual) &&
+                          IsAligned(args.delta) && IsAligned(args.y) && IsAligned(args.weight) &&
+                          IsAligned(args.bias) && IsAligned(args.feature_scales);
+  if (is_aligned && width <= kOneVector)
+    AddNormKernel<T, Out, 1><<<grid, RowThreads(width, kVector, 1), 0, stream>>>(args);
+  else if (is_aligned && width <= 4 * kOneVector)
+    AddNormKernel<T, Out, 2><<<grid, RowThreads(width, kVector, 2), 0, stream>>>(args);
+  else
+    AddNormAnyKernel<T, Out><<<grid, RowThreads(width, 1, 1), 0, stream>>>(args);
+}
+
+Status Check(const AddNormParams& p) {
+  RETURN_IF_ERROR(ExpectHalf("residual", p.residual.dtype));
+  RETURN_IF_ERROR(ExpectMatrix("residual", p.residual, {p.residual.dtype}));
+  const int64_t num_tokens = p.residual.shape[0];
+  const int64_t hidden_size = p.residual.shape[1];
+  RETURN_IF_ERROR(ExpectOrEmpty("delta", p.delta, {p.residual.dtype}, p.residual.shape));
+  RETURN_IF_ERROR(
+      ExpectOrEmpty("delta_scales.token", p.delta_scales.token, {DType::kF32}, {num_tokens}));
+  if (!p.delta_scales.token.empty() && p.delta_scales.feature == nullptr)
+    return InvalidArgument("delta_scales.feature: got no scales beside those of tokens");
+  RETURN_IF_ERROR(Expect("norm.weight", p.norm.weight, {DType::kF32}, {hidden_size}));
+  RETURN_IF_ERROR(ExpectOrEmpty("norm.bias", p.norm.bias, {DType::kF32}, {hidden_size}));
+  RETURN_IF_ERROR(Expect("y", p.y, {p.residual.dtype, DType::kF8E4M3}, {num_tokens, hidden_size}));
+  if (p.y.dtype != DType::kF8E4M3) return Status::Ok();
+  return Expect("y_scales", p.y_scales, {DType::kF32}, {num_tokens});
+}
+
+}  // namespace
+
+Status AddNorm(const AddNormParams& p, Stream& stream) {
+  RETURN_IF_ERROR(Check(p));
+  const int64_t num_tokens = p.residual.shape[0];
+  if (num_tokens == 0 || p.residual.shape[1] == 0) return Status::Ok();
+  const AddNormArgs args = {.residual = p.residual.data,
+                            .delta = p.delta.data,
+                            .token_scales = p.delta_scales.token.as<const float>(),
+                            .feature_scales = p.delta_scales.feature,
+                            .weight = p.norm.weight.as<const float>(),
+                            .bias = p.norm.bias.as<const float>(),
+                            .eps = p.norm.eps,
+                            .is_layer_norm = p.norm.kind == NormKind::kLayerNorm,
+                            .y = p.y.data,
+                            .y_scales = p.y_scales.as<float>(),
+                            .hidden_size = p.residual.shape[1]};
+  const cudaStream_t handle = AsCuda(stream).handle();
+  WithHalf(p.residual.dtype, [&]<typename T>(std::type_identity<T>) {
+    if (p.y.dtype == DType::kF8E4M3)
+      Launch<T, Fp8>(args, num_tokens, handle);
+    else
+      Launch<T, T>(args, num_tokens, handle);
+  });
+  return inflight::cuda::LaunchStatus("add_norm");
+}
 
 }  // namespace inflight::ops::cuda

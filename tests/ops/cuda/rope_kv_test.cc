@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <cstring>
+
+#include "cuda_test.h"
+#include "tensor/element.h"
+
+namespace inflight::ops {
+namespace {
+
+struct RopeCase {
+  DType dtype = DType::kBF16;
+  bool has_fp8_cache = false;
+  int num_heads = 8;
+  int num_kv_heads = 2;
+  int head_dim = 128;
+  RopeStyle style = RopeStyle::kNeox;
+  int rotary_dim = 128;
+  int block_size = 64;
+  bool has_bias = false;
+  bool is_raw = false;  // scales are pending
+  bool q_is_elsewhere = false;
+  int offset = 0;            // of the workspace and q
+  int last_position = 8191;  // the rows of the table end behind it
+};
+
+// cos and sin of p * 10000^(-2j / rotary_dim) for the positions given; NaN elsewhere.
+Tensor CosSin(int rotary_dim, const std::vector<int>& positions, int last_position) {
+  const int64_t half = rotary_dim / 2;
+  Tensor table(DType::kF32, {last_position + 1, 2, half});
+  for (const int64_t p : positions)
+    for (int64_t j = 0; j < half; ++j) {
+      const double angle =
+          static_cast<double>(p) *
+          std::pow(10000.0, -2.0 * static_cast<double>(j) / static_cast<double>(rotary_dim));
+      table.Set(p * 2 * half + j, static_cast<float>(std::cos(angle)));
+      table.Set((p * 2 + 1) * half + j, static_cast<float>(std::sin(angle)));
+    }
+  return table;
+}
+
+class CudaRopeKvTest : public CudaTest {
+ protected:
+  void Check(const RopeCase& c);
+};
+
+// A value before it is stored, and what float32 may have made of it.
+struct Exact {
+  double value = 0;
+  double bound = 0;
+};
+
+// Feature `column` of token t with pending scales and bias.
+class ProjectedRows {
+ public:
+  ProjectedRows(const RopeCase& c, const Tensor& rows, const Tensor& tokens, const Tensor& features,
+                const Tensor& bias)
+      : c_(c), rows_(rows), tokens_(tokens), features_(features), bias_(bias) {}
+
+  Exact At(int64_t t, int64_t column) const {
+    double x = rows_.Get(t * rows_.view().shape[1] + column);
+    if (c_.is_raw) x *= double{tokens_.Get(t)} * double{features_.Get(column)};
+    const double b = c_.has_bias ? bias_.Get(column) : 0;
+    return {x + b, 4 * kUnit * (std::abs(x) + std::abs(b))};
+  }
+
+  // Element d of a head whose features start at `first`, rotated by the table's row of `position`.
+  Exact Rotated(int64_t t, int64_t first, int d, const Tensor& cos_sin, int64_t position) const {
+    const Exact x = At(t, first + d);
+    if (c_.style == RopeStyle::kNone || d >= c_.rotary_dim) return x;
+    const int half = c_.rotary_dim / 2;
+    const bool is_neox = c_.style == RopeStyle::kNeox;
+    const int j = is_neox ? d % half : d / 2;
+    const bool is_second = is_neox ? d >= half : d % 2 == 1;
+    const int partner = is_neox ? (is_second ? d - half : d + half) : (is_second ? d - 1 : d + 1);
+    const Exact other = At(t, first + partner);
+    const double cos = cos_sin.Get(position * 2 * half + j);
+    const double sin = cos_sin.Get((position * 2 + 1) * half + j);
+    const double a = x.value * cos;
+    const double b = (is_second ? other.value : -other.value) * sin;
+    return {a + b, x.bound * std::abs(cos) + other.bound * std::abs(sin) +
+                       3 * kUnit * (std::abs(a) + std::abs(b))};
+  }
+
+ private:
+  const RopeCase& c_;
+  const Tensor& rows_;
+  const Tensor& tokens_;
+  const Tensor& features_;
+  const Tensor& bias_;
+};
+
+void CudaRopeKvTest::Check(const RopeCase& c) {
+  SCOPED_TRACE(testing::Message() << DTypeName(c.dtype) << " fp8 cache " << c.has_fp8_cache
+                                  << " heads " << c.num_heads << "/" << c.num_kv_heads << " of "
+                                  << c.head_dim << " style " << static_cast<int>(c.style)
+                                  << " rotary_dim " << c.rotary_dim << " block_size "
+                                  << c.block_size << " bias " << c.has_bias << " raw " << c.is_raw
+                                  << " q elsewhere " << c.q_is_elsewhere << " offset " << c.offset);
+  constexpr int kLayer = 1;
+  // First positions, the last, and a padded row whose slot is in the scratch block.
+  const std::vector<int> positions = {0, 1, 8191, c.last_position, 77, 2, 4096, 0};
+  const int num_tokens = static_cast<int>(positions.size());
+  const int64_t q_width = int64_t{c.num_heads} * c.head_dim;
+  const int64_t k_width = int64_t{c.num_kv_heads} * c.head_dim;
+  const int64_t width = q_width + 2 * k_width;
+  const Tensor rows = Tensor::Random(c.dtype, {num_tokens, width}, 1);
+  const Tensor token_scales = Tensor::Random(DType::kF32, {num_tokens}, 2);
+  const Tensor feature_scales = Tensor::Random(DType::kF32, {width}, 3);
+  const Tensor bias = Tensor::Random(DType::kF32, {width}, 4);
+  const bool has_rope = c.style != RopeStyle::kNone;
+  const Tensor cos_sin = has_rope ? CosSin(c.rotary_dim, positions, c.last_position) : Tensor();
+  const std::vector<float> scales = {1, 1, 0.003F, 0.01F};  // keys beyond 448 * 0.003 saturate
+  const DeviceCache cache(
+      device(),
+      {c.has_fp8_cache ? DType::kF8E4M3 : c.dtype, c.num_kv_heads, c.head_dim, c.block_size},
+      {3 * c.block_size, 2 * c.block_size}, 5, c.has_fp8_cache ? scales : std::vector<float>{});
+  std::vector<int64_t> slots;
+  for (int t = 0; t + 1 < num_tokens; ++t)
+    slots.push_back(t % 2 == 0 ? cache.Slot(0, t * c.block_size / 3 + t % 5)
+                               : cache.Slot(1, t * c.block_size / 4 + t));
+  slots.push_back(0);
+
+  const DeviceTensor workspace = ToDevice(rows, c.offset);
+  const DeviceTensor tokens = ToDevice(token_scales);
+  const DeviceTensor features = ToDevice(feature_scales);
+  const DeviceTensor device_bias = ToDevice(bias);
+  const DeviceTensor table = has_rope ? ToDevice(cos_sin) : DeviceTensor();
+  const DeviceTensor device_positions = ToDevice(Tensor::Int32(positions));
+  const DeviceTensor device_slots = ToDevice(Tensor::Int64(slots));
+  const int64_t q_stride = c.q_is_elsewhere ? q_width + 24 : width;
+  const DeviceTensor other_q = Output(c.dtype, {num_tokens, q_stride}, c.offset);
+  QkvRopeKvParams params = {
+      .bias = c.has_bias ? device_bias.view() : TensorView{},
+      .num_heads = c.num_heads,
+      .rope = {.style = c.style, .rotary_dim = c.rotary_dim, .cos_sin = table.view()},
+      .batch = {.num_rows = num_tokens,
+                .num_tokens = num_tokens,
+                .positions = device_positions.view(),
+                .slot_mapping = device_slots.view()},
+      .kv = cache.view(),
+      .layer = kLayer,
+      .workspace = workspace.view(),
+      .q = c.q_is_elsewhere ? other_q.view() : workspace.view(),
+      .q_stride = q_stride};
+  params.q.shape = {num_tokens, c.num_heads, c.head_dim};
+  PendingScales pending;
+  if (c.is_raw) pending = {tokens.view(), features.view().as<const float>()};
+  ASSERT_EQ(cuda::RopeKv(params, pending, stream()), Status::Ok());
+
+  const ProjectedRows projected(c, rows, token_scales, feature_scales, bias);
+  const Tensor got_rows = c.q_is_elsewhere ? other_q.ToHost() : workspace.ToHost();
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    const int64_t position = positions[static_cast<size_t>(t)];
+    for (int64_t h = 0; h < c.num_heads; ++h)
+      for (int d = 0; d < c.head_dim; ++d) {
+        const Exact want = projected.Rotated(t, h * c.head_dim, d, cos_sin, position);
+        ASSERT_NEAR(got_rows.Get(t * q_stride + h * c.head_dim + d), want.value,
+                    AfterRounding(want.bound, want.value, c.dtype))
+            << "q of token " << t << " head " << h << " dim " << d;
+      }
+    if (!c.q_is_elsewhere) continue;
+    for (int64_t i = q_width; i < q_stride; ++i)
+      ASSERT_TRUE(std::isnan(got_rows.Get(t * q_stride + i))) << "behind q of token " << t;
+  }
+
+  // The whole pool: what was to be written, and the poison of everything else.
+  const std::vector<std::byte> pool = cache.Download();
+  const DType kv_dtype = cache.view().dtype;
+  const size_t element_bytes = SizeOf(kv_dtype);
+  std::vector<bool> is_written(pool.size() / element_bytes, false);
+  for (int64_t t = 0; t < num_tokens; ++t)
+    for (const bool is_value : {false, true})
+      for (int h = 0; h < c.num_kv_heads; ++h)
+        for (int d = 0; d < c.head_dim; ++d) {
+          const int64_t first = q_width + (is_value ? k_width : 0) + int64_t{h} * c.head_dim;
+          Exact want =
+              is_value ? projected.At(t, first + d)
+                       : projected.Rotated(t, first, d, cos_sin, positions[static_cast<size_t>(t)]);
+          const int64_t i =
+              cache.ElementIndex(kLayer, slots[static_cast<size_t>(t)], is_value, h, d);
+          is_written[static_cast<size_t>(i)] = true;
+          const float got = LoadFloat(pool.data(), kv_dtype, i);
+          if (c.has_fp8_cache) {
+            const double scale = scales[is_value ? 3 : 2];
+            const Tensor code = Tensor::Of(DType::kF8E4M3, {1}, {got});
+            ASSERT_TRUE(
+                NearestCodes(code, {want.value / scale},
+                             {want.bound / scale + 4 * kUnit * std::abs(want.value / scale)}))
+                << (is_value ? "value" : "key") << " of token " << t << " head " << h << " dim "
+                << d;
+          } else {
+            ASSERT_NEAR(got, want.value, AfterRounding(want.bound, want.value, c.dtype))
+                << (is_value ? "value" : "key") << " of token " << t << " head " << h << " dim "
+                << d;
+          }
+        }
+  for (size_t i = 0; i < pool.size(); ++i) {
+    const bool is_as_expected = is_written[i / element_bytes] || pool[i] == std::byte{0xff};
+    ASSERT_TRUE(is_as_expected) << "byte " << i << " of the pool was written";
+  }
+  EXPECT_TRUE(Intact(workspace));
+  EXPECT_TRUE(Intact(other_q));
+}
+
+TEST_F(CudaRopeKvTest, HeadsAndStyles) {
+  const std::vector<RopeCase> cases = {
+      {.last_position = 131071},
+      {.num_heads = 4, .num_kv_heads = 4, .head_dim = 64, .rotary_dim = 64, .block_size = 16},
+      {.num_heads = 5, .num_kv_heads = 1, .head_dim = 80, .rotary_dim = 80},
+      {.num_heads = 5, .num_kv_heads = 1, .head_dim = 80, .rotary_dim = 32},
+      {.num_heads = 3, .num_kv_heads = 3, .head_dim = 96, .rotary_dim = 96, .block_size = 48},
+      {.num_heads = 4, .num_kv_heads = 2, .head_dim = 256, .rotary_dim = 256},
+      {.num_heads = 2,
+       .num_kv_heads = 1,
+       .style = RopeStyle::kGptj,
+       .rotary_dim = 64,
+       .last_position = 131071},
+      {.num_heads = 3,
+       .num_kv_heads = 1,
+       .head_dim = 256,
+       .style = RopeStyle::kGptj,
+       .rotary_dim = 256},
+      {.num_heads = 12,
+       .num_kv_heads = 12,
+       .head_dim = 64,
+       .style = RopeStyle::kNone,
+       .rotary_dim = 0},
+      // Not whole vectors:
+      {.num_heads = 2, .num_kv_heads = 1, .head_dim = 24, .rotary_dim = 24},
+      {.num_heads = 3,
+       .num_kv_heads = 1,
+       .head_dim = 40,
+       .style = RopeStyle::kGptj,
+       .rotary_dim = 10},
+      {.num_heads = 4, .num_kv_heads = 1, .rotary_dim = 20, .last_position = 131071},
+      {.num_heads = 3, .num_kv_heads = 2, .head_dim = 64, .rotary_dim = 64, .offset = 1},
+  };
+  for (const RopeCase& base : cases)
+    for (const DType dtype : {DType::kF16, DType::kBF16})
+      for (const bool has_fp8_cache : {false, true}) {
+        RopeCase c = base;
+        c.dtype = dtype;
+        c.has_fp8_cache = has_fp8_cache;
+        Check(c);
+      }
+}
+
+TEST_F(CudaRopeKvTest, BiasPendingScalesAndThePlaceOfQ) {
+  for (int flags = 0; flags < 8; ++flags)
+    for (const RopeStyle style : {RopeStyle::kNone, RopeStyle::kNeox, RopeStyle::kGptj})
+      for (const int head_dim : {24, 64})
+        Check({.num_heads = 4,
+               .num_kv_heads = 2,
+               .head_dim = head_dim,
+               .style = style,
+               .rotary_dim = style == RopeStyle::kNone ? 0 : head_dim,
+               .has_bias = (flags & 1) != 0,
+               .is_raw = (flags & 2) != 0,
+               .q_is_elsewhere = (flags & 4) != 0});
+}
+
+TEST_F(CudaRopeKvTest, WhatDoesNotFitIsRefused) {
+  const DeviceCache cache(device(), {DType::kBF16, 1, 64, 16}, {16}, 1);
+  QkvRopeKvParams params = {.num_heads = 1,
+                            .kv = cache.view(),
+                            .workspace = {.dtype = DType::kF16, .shape = {0, 192}},
+                            .q = {.dtype = DType::kF16, .shape = {0, 1, 64}}};
+  params.batch.slot_mapping = {.dtype = DType::kI64, .shape = {0}};
+  EXPECT_EQ(cuda::RopeKv(params, {}, stream()).code(), StatusCode::kInvalidArgument);
+  params.kv.dtype = DType::kF16;
+  EXPECT_EQ(cuda::RopeKv(params, {}, stream()), Status::Ok());  // no tokens, no work
+  params.layer = 2;
+  EXPECT_EQ(cuda::RopeKv(params, {}, stream()), InvalidArgument("layer: got 2, needed [0, 2)"));
+}
+
+}  // namespace
+}  // namespace inflight::ops

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+
+#include "cuda_test.h"
+
+namespace inflight::ops {
+namespace {
+
+class CudaGatherRowsTest : public CudaTest {};
+
+TEST_F(CudaGatherRowsTest, RowsComeInTheOrderAskedFor) {
+  constexpr int64_t kRows = 9;
+  const std::vector<int> wanted = {8, 0, 3, 3, 7};
+  for (const int64_t row_bytes : {16, 48, 4096, 8192, 16400}) {
+    Tensor host(DType::kU8, {kRows, row_bytes});
+    Random random(1);
+    auto* bytes = host.view().as<uint8_t>();
+    for (int64_t i = 0; i < kRows * row_bytes; ++i) bytes[i] = static_cast<uint8_t>(random.Next());
+    const DeviceTensor x = ToDevice(host);
+    const DeviceTensor rows = ToDevice(Tensor::Int32(wanted));
+    const DeviceTensor out = Output(DType::kU8, {5, row_bytes});
+    ASSERT_EQ(cuda::GatherRows(x.view().data, rows.view().as<const int32_t>(), 5, row_bytes,
+                               out.view().data, stream()),
+              Status::Ok());
+    const Tensor got = out.ToHost();
+    for (size_t r = 0; r < wanted.size(); ++r)
+      EXPECT_EQ(std::memcmp(got.view().as<uint8_t>() + static_cast<int64_t>(r) * row_bytes,
+                            bytes + wanted[r] * row_bytes, static_cast<size_t>(row_bytes)),
+                0)
+          << "row " << r << " of " << row_bytes << " bytes";
+    EXPECT_TRUE(Intact(out));
+  }
+}
+
+TEST_F(CudaGatherRowsTest, RowsThatAreNotWholeVectorsAreRefused) {
+  EXPECT_EQ(cuda::GatherRows(nullptr, nullptr, 1, 24, nullptr, stream()).message(),
+            "rows: got 24 bytes each, needed a multiple of 16 at aligned addresses");
+  EXPECT_EQ(cuda::GatherRows(nullptr, nullptr, 0, 32, nullptr, stream()), Status::Ok());
+}
+
+class CudaDequantizeTest : public CudaTest {};
+
+// Products of an integer and a float32 scale, rounded to float32 and then to the dtype: exact.
+TEST_F(CudaDequantizeTest, EveryCodeTimesItsRowsScale) {
+  for (const DType dtype : {DType::kF16, DType::kBF16})
+    for (const auto& [n, k] : {std::pair{1, 16}, {3, 37}, {256, 256}, {2, 14336}, {5, 4104}}) {
+      Tensor codes(DType::kI8, {n, k});
+      auto* bytes = codes.view().as<int8_t>();
+      for (int64_t i = 0; i < int64_t{n} * k; ++i) bytes[i] = static_cast<int8_t>(i + i / k);
+      const Tensor scales = Tensor::Random(DType::kF32, {n}, 1);
+      const DeviceTensor w = ToDevice(codes);
+      const DeviceTensor device_scales = ToDevice(scales);
+      const DeviceTensor out = Output(dtype, {n, k});
+      ASSERT_EQ(cuda::DequantizeInt8({.data = w.view().data,
+                                      .dtype = DType::kI8,
+                                      .out_features = n,
+                                      .in_features = k,
+                                      .scales = device_scales.view().as<const float>()},
+                                     dtype, out.view().data, stream()),
+                Status::Ok());
+      Tensor want(dtype, {n, k});
+      for (int64_t i = 0; i < int64_t{n} * k; ++i)
+        want.Set(i, static_cast<float>(bytes[i]) * scales.Get(i / k));
+      EXPECT_TRUE(SameBits(out.ToHost().ToFloats(), want.ToFloats()))
+          << DTypeName(dtype) << " [" << n << ", " << k << "]";
+      EXPECT_TRUE(Intact(out));
+    }
+}
+
+TEST_F(CudaDequantizeTest, OtherWeightsAreRefused) {
+  EXPECT_EQ(cuda::DequantizeInt8({.dtype = DType::kBF16}, DType::kBF16, nullptr, stream()),
+            InvalidArgument("weight: got bfloat16 row_major, needed row-major int8 with scales"));
+}
+
+}  // namespace
+}  // namespace inflight::ops
