@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) AddNormAnyKernel(const AddNorm
 
 template <typename T, typename Out>
 void Launch(const AddNormArgs& args, int64_t num_tokens, cudaStream_t stream) {
-  constexpr int64_t kOneVector = 512 * kVector;  // elements that 512 threads hold in a vector each
+  constexpr int64_t kOneVector = 256 * kVector;  // elements that 256 threads hold in a vector each
   const auto grid = static_cast<unsigned>(num_tokens);
   const int64_t width = args.hidden_size;
   const bool is_aligned = width % kVector == 0 && IsAligned(args.residual) &&
@@ -180,7 +180,7 @@ void Launch(const AddNormArgs& args, int64_t num_tokens, cudaStream_t stream) {
                           IsAligned(args.bias) && IsAligned(args.feature_scales);
   if (is_aligned && width <= kOneVector)
     AddNormKernel<T, Out, 1><<<grid, RowThreads(width, kVector, 1), 0, stream>>>(args);
-  else if (is_aligned && width <= 4 * kOneVector)
+  else if (is_aligned && width <= 8 * kOneVector)
     AddNormKernel<T, Out, 2><<<grid, RowThreads(width, kVector, 2), 0, stream>>>(args);
   else
     AddNormAnyKernel<T, Out><<<grid, RowThreads(width, 1, 1), 0, stream>>>(args);
