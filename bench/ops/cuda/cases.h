@@ -6,6 +6,7 @@
 
 namespace inflight::bench {
 
+void AttentionCases(CudaBench& bench);
 void ElementwiseCases(CudaBench& bench);
 void SamplerCases(CudaBench& bench);
 

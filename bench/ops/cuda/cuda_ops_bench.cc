@@ -28,6 +28,7 @@ Status Run(std::string filter) {
   ASSIGN_OR_RETURN(auto stream,
                    ops::cuda::CudaStream::Create(*device, kShape, kMaxTokens, kMaxRows));
   CudaBench bench(*device, std::move(stream), std::move(filter));
+  AttentionCases(bench);
   ElementwiseCases(bench);
   SamplerCases(bench);
   return Status::Ok();

@@ -17,6 +17,7 @@ namespace inflight::bench {
 // times the L2 cache (180 MB) where calls are enough to use so many.
 class Rotation {
  public:
+  Rotation() = default;
   Rotation(Device& device, DType dtype, Shape shape);
   TensorView At(int call) const;
 

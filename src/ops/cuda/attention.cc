@@ -1,10 +1,163 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/cuda/kernels.h"
+#include "ops/attention.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <numbers>
+
+#include "ops/cuda/arguments.h"
+#include "ops/cuda/attention_kernels.h"
 
 namespace inflight::ops::cuda {
+namespace {
 
+Status ValidateCache(const KvCacheView& kv) {
+  if (kv.dtype != DType::kF16 && kv.dtype != DType::kBF16 && kv.dtype != DType::kF8E4M3)
+    return InvalidArgument(fmt::format("kv.dtype: got {}, needed float16, bfloat16 or {}",
+                                       DTypeName(kv.dtype), DTypeName(DType::kF8E4M3)));
+  constexpr std::array kHeadDims = {64, 80, 96, 128, 256};
+  if (std::ranges::count(kHeadDims, kv.head_dim) == 0)
+    return Unimplemented(fmt::format(
+        "kv.head_dim: got {}; there are GPU kernels for 64, 80, 96, 128 and 256", kv.head_dim));
+  constexpr std::array kBlockSizes = {16, 32, 64, 128};
+  if (std::ranges::count(kBlockSizes, kv.block_size) == 0)
+    return Unimplemented(fmt::format(
+        "kv.block_size: got {}; there are GPU kernels for 16, 32, 64 and 128", kv.block_size));
+  if (!IsAligned(kv.data)) return InvalidArgument("kv.data: not aligned to 16 bytes");
+  return Status::Ok();
+}
+
+Status ValidateBatch(const PagedBatch& b) {
+  if (b.num_decode_rows < 0 || b.num_decode_rows > b.num_rows || b.num_tokens < b.num_decode_rows)
+    return InvalidArgument(
+        fmt::format("batch.num_decode_rows: got {} of {} rows and {} tokens; a decode row is a row "
+                    "of one token",
+                    b.num_decode_rows, b.num_rows, b.num_tokens));
+  RETURN_IF_ERROR(Expect("batch.seq_lens_kv", b.seq_lens_kv, {DType::kI32}, {b.num_rows}));
+  if (b.num_decode_rows < b.num_rows)
+    RETURN_IF_ERROR(Expect("batch.cu_seqlens_q", b.cu_seqlens_q, {DType::kI32}, {b.num_rows + 1}));
+  if (!b.table_rows.empty())
+    RETURN_IF_ERROR(Expect("batch.table_rows", b.table_rows, {DType::kI32}, {b.num_rows}));
+  const Shape& tables = b.block_tables.shape;
+  if (tables.rank() != 2 || (b.table_rows.empty() && tables[0] < b.num_rows))
+    return InvalidArgument(
+        fmt::format("batch.block_tables: got {}, needed [{}, max_blocks_per_seq]",
+                    b.block_tables.ToString(), b.num_rows));
+  return Expect("batch.block_tables", b.block_tables, {DType::kI32}, tables);
+}
+
+Status Validate(const AttentionParams& p) {
+  const int64_t num_heads = p.q.shape.rank() == 3 ? p.q.shape[1] : 0;
+  RETURN_IF_ERROR(ValidateForAttention(p.batch, p.kv, static_cast<int>(num_heads)));
+  if (p.layer < 0 || p.layer >= p.kv.num_layers)
+    return InvalidArgument(
+        fmt::format("layer: got {}, the cache has {}", p.layer, p.kv.num_layers));
+  const DType dtype = p.q.dtype;
+  if (dtype != DType::kF16 && dtype != DType::kBF16)
+    return InvalidArgument(fmt::format("q: got {}, needed float16 or bfloat16", p.q.ToString()));
+  if (p.kv.dtype != DType::kF8E4M3 && p.kv.dtype != dtype)
+    return InvalidArgument(fmt::format("kv.dtype: got {}, needed {} as q, or {}",
+                                       DTypeName(p.kv.dtype), DTypeName(dtype),
+                                       DTypeName(DType::kF8E4M3)));
+  const int64_t num_tokens = p.batch.num_tokens;
+  const int64_t width = num_heads * p.kv.head_dim;
+  RETURN_IF_ERROR(Expect("q", p.q, {dtype}, {num_tokens, num_heads, p.kv.head_dim}));
+  if (p.q_stride != 0 && (p.q_stride < width || p.q_stride % 8 != 0))
+    return InvalidArgument(
+        fmt::format("q_stride: got {}, needed a multiple of 8 from {} on", p.q_stride, width));
+  if (!IsAligned(p.q.data)) return InvalidArgument("q: not aligned to 16 bytes");
+  RETURN_IF_ERROR(Expect("y", p.y, {dtype}, {num_tokens, width}));
+  if (!IsAligned(p.y.data)) return InvalidArgument("y: not aligned to 16 bytes");
+  return Status::Ok();
+}
+
+AttentionArgs Args(const AttentionParams& p, CudaStream& stream) {
+  const KvCacheView& kv = p.kv;
+  const auto num_heads = static_cast<int>(p.q.shape[1]);
+  const float* scales = kv.scales == nullptr ? nullptr : kv.scales + 2 * p.layer;
+  const float k_scale = scales == nullptr ? 1.0F : scales[0];
+  return {.q = p.q.data,
+          .q_stride = p.q_stride == 0 ? int64_t{num_heads} * kv.head_dim : p.q_stride,
+          .y = p.y.data,
+          .q_is_bf16 = p.q.dtype == DType::kBF16,
+          .cache = kv.Keys(p.layer, 0, 0),
+          .block_bytes = static_cast<int64_t>(kv.block_bytes()),
+          .head_bytes = static_cast<int64_t>(kv.head_bytes()),
+          .block_size_log2 = Log2(kv.block_size),
+          .num_heads = num_heads,
+          .num_kv_heads = kv.num_kv_heads,
+          .group = num_heads / kv.num_kv_heads,
+          .tables = p.batch.block_tables.as<const int32_t>(),
+          .table_stride = p.batch.block_tables.shape[1],
+          .table_rows = p.batch.table_rows.as<const int32_t>(),
+          .seq_lens = p.batch.seq_lens_kv.as<const int32_t>(),
+          .scale_log2 = p.scale * k_scale * std::numbers::log2e_v<float>,
+          .v_scale = scales == nullptr ? 1.0F : scales[1],
+          .plan = PlanAt(stream.workspace().attention_plan)};
+}
+
+// Calls run.template operator()<head_dim>().
+template <typename Run>
+Status ForHeadDim(int head_dim, const Run& run) {
+  switch (head_dim) {
+    case 64:
+      return run.template operator()<64>();
+    case 80:
+      return run.template operator()<80>();
+    case 96:
+      return run.template operator()<96>();
+    case 128:
+      return run.template operator()<128>();
+    default:
+      return run.template operator()<256>();
+  }
+}
+
+Status Decode(const AttentionParams& p, CudaStream& stream) {
+  const DecodeShape shape = ShapeOfDecode(p.kv, stream);
+  DecodeArgs args;
+  static_cast<AttentionArgs&>(args) = Args(p, stream);
+  args.heads = DecodeHeads(args.group);
+  args.num_rows = p.batch.num_decode_rows;
+  args.partials = reinterpret_cast<float*>(stream.workspace().attention_partials);
+  args.counters = stream.workspace().attention_counters;
+  args.num_stages = shape.num_stages;
+  return ForHeadDim(p.kv.head_dim, [&]<int kHeadDim>() {
+    return LaunchDecode<kHeadDim>(args, p.kv.dtype, shape, stream);
+  });
+}
+
+Status Prefill(const AttentionParams& p, CudaStream& stream) {
+  AttentionArgs args = Args(p, stream);
+  args.heads = PrefillHeads(args.group);
+  const int max_tiles = MaxPrefillTiles(p.batch, p.kv, args.num_heads);
+  return ForHeadDim(p.kv.head_dim, [&]<int kHeadDim>() {
+    return LaunchPrefill<kHeadDim>(args, p.kv.dtype, max_tiles, stream);
+  });
+}
+
+}  // namespace
+
+Status ValidateForAttention(const PagedBatch& batch, const KvCacheView& kv, int num_heads) {
+  RETURN_IF_ERROR(ValidateCache(kv));
+  if (kv.num_kv_heads <= 0 || num_heads <= 0 || num_heads % kv.num_kv_heads != 0)
+    return InvalidArgument(fmt::format("num_heads: got {}, needed a multiple of the {} kv heads",
+                                       num_heads, kv.num_kv_heads));
+  return ValidateBatch(batch);
+}
+
+// The stream's plan is of this batch (PlanAttention).
 template <KernelSet kSet>
-Status Attention(const AttentionParams&, Stream&) { return Unimplemented("attention"); }
+Status Attention(const AttentionParams& params, Stream& stream) {
+  RETURN_IF_ERROR(Validate(params));
+  CudaStream& cuda = AsCuda(stream);
+  const PagedBatch& batch = params.batch;
+  if (batch.num_decode_rows > 0) RETURN_IF_ERROR(Decode(params, cuda));
+  if (batch.num_tokens > batch.num_decode_rows) RETURN_IF_ERROR(Prefill(params, cuda));
+  return Status::Ok();
+}
 
 template Status Attention<KernelSet::kAny>(const AttentionParams&, Stream&);
 template Status Attention<KernelSet::kSm90>(const AttentionParams&, Stream&);

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cuda/attention_decode.cuh"
+
+namespace inflight::ops::cuda {
+
+template Status LaunchDecode<256>(const DecodeArgs&, DType, const DecodeShape&, CudaStream&);
+
+}  // namespace inflight::ops::cuda

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Paged attention inside: what the plan of a step holds, and what attention.cc hands to the
+// kernels.
+//
+// Decode (spec/kernels.md 3.3). The keys of a decode row and kv head are an *item*, cut into tiles.
+// Items stand in one line, by row and then by head; the line of all their tiles is cut into
+// intervals of equal length, one per CTA, whatever the lengths of the sequences. An item that
+// several intervals share is merged by the CTA that finishes last, in the order of intervals, so
+// results do not depend on who that is. Which interval starts where is found on the device: a
+// captured graph holds no lengths.
+//
+// Prefill (3.4). A tile is a run of query rows of one kv head; row i of a sequence's packed rows is
+// head i % group of token i / group, so that a group shares the keys it loads.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <bit>
+#include <cstdint>
+
+#include "ops/cuda/kernels.h"
+
+namespace inflight::ops::cuda {
+
+// Where the interval of one decode CTA starts. num_tiles 0 = nothing to do.
+struct alignas(64) DecodeInterval {
+  int row, head, tile;  // the first tile: batch row, item of the row, tile of the item
+  int num_tiles;
+  int seq_len, line;   // of the row: its length and its line of the block tables
+  int interval_tiles;  // of a full interval; interval i begins at tile i * interval_tiles of the
+                       // line
+  int unused;
+  int blocks[4];  // of the first tile's keys, 16 each
+};
+
+// One tile of prefill queries, for all heads. num_tokens 0 = nothing to do.
+struct alignas(32) PrefillTile {
+  int line;                     // of the block tables
+  int first_token, num_tokens;  // of the sequence in this batch
+  int first_position;           // of first_token
+  int first_row;                // packed rows [first_row, first_row + rows of a tile)
+};
+
+inline constexpr int kMaxDecodeCtasPerSm = 4;
+inline constexpr int kMaxDecodeCtas = 192 * kMaxDecodeCtasPerSm;  // SMs: as in cuda_stream.cc
+
+// The plan in StreamWorkspace::attention_plan: intervals, then prefill tiles.
+struct AttentionPlan {
+  DecodeInterval* intervals;  // [kMaxDecodeCtas]
+  PrefillTile* tiles;         // [at most num_tokens + num_rows]
+};
+inline AttentionPlan PlanAt(std::byte* data) {
+  auto* intervals = reinterpret_cast<DecodeInterval*>(data);
+  return {intervals, reinterpret_cast<PrefillTile*>(intervals + kMaxDecodeCtas)};
+}
+
+// How heads are split over tiles of query rows: a tile takes `heads_per_tile` heads of a kv head,
+// `tiles_per_kv_head` of them take all.
+struct HeadSplit {
+  int heads_per_tile, tiles_per_kv_head;
+};
+HeadSplit DecodeHeads(int group);   // up to 16 rows a tile
+HeadSplit PrefillHeads(int group);  // up to 64
+
+// Sizes of the decode kernel (attention_decode.cuh).
+namespace decode {
+inline constexpr int kWarpKeys = 16;
+inline constexpr int kMaxQueries = 16;
+inline constexpr int kMergeQueries = 4;  // whose sums the warps exchange at a time
+inline constexpr int kMaxStages = 6;
+
+constexpr int NumWarps(int head_dim) { return head_dim > 128 ? 2 : 4; }
+// Of a row in shared memory: an odd number of 16-byte chunks, so that 8 rows lie in different
+// banks.
+constexpr int Pitch(int row_bytes) { return (row_bytes / 16 | 1) * 16; }
+constexpr int StageBytes(int head_dim, int element_bytes) {
+  return NumWarps(head_dim) * 2 * kWarpKeys * Pitch(head_dim * element_bytes);
+}
+constexpr int MergePitch(int head_dim) { return head_dim + 4; }  // floats
+constexpr int MergeBytes(int head_dim) {
+  return NumWarps(head_dim) * (kMergeQueries * MergePitch(head_dim) + 2 * kMaxQueries) *
+         static_cast<int>(sizeof(float));
+}
+constexpr int PartialFloats(int head_dim) { return kMaxQueries * (head_dim + 2); }
+}  // namespace decode
+
+// Of a decode launch; the same in the plan and in the kernel.
+struct DecodeShape {
+  int tile_keys;
+  int num_ctas;
+  int num_stages;    // tiles in shared memory or on the way there
+  int shared_bytes;  // of a CTA
+};
+DecodeShape ShapeOfDecode(const KvCacheView& kv, const CudaStream& stream);
+
+int PrefillTileRows(int head_dim);
+// No batch of these bounds has more.
+int MaxPrefillTiles(const PagedBatch& batch, const KvCacheView& kv, int num_heads);
+
+// Of what the host can see of a batch; those of the plan and of attention alike.
+Status ValidateForAttention(const PagedBatch& batch, const KvCacheView& kv, int num_heads);
+
+// What both kernels read.
+struct AttentionArgs {
+  const void* q;           // [num_tokens][q_stride]
+  int64_t q_stride;        // elements
+  void* y;                 // [num_tokens][num_heads * head_dim]
+  bool q_is_bf16;          // dtype of q and y, otherwise f16
+  const std::byte* cache;  // of this layer
+  int64_t block_bytes;
+  int64_t head_bytes;
+  int block_size_log2;
+  int num_heads, num_kv_heads, group;
+  HeadSplit heads;
+  const int32_t* tables;  // [lines][table_stride]
+  int64_t table_stride;
+  const int32_t* table_rows;  // null: row r has line r
+  const int32_t* seq_lens;    // [num_rows]
+  float scale_log2;           // of scores, by log2(e) and the scale of K
+  float v_scale;
+  AttentionPlan plan;
+};
+
+struct DecodeArgs : AttentionArgs {
+  int num_rows;
+  float* partials;    // [2 num_ctas][16 (head_dim + 2)]: o, then m and l of 16 query rows
+  int32_t* counters;  // [num_ctas]
+  int num_stages;
+};
+
+// Lets a kernel take more than 48 KiB of shared memory, once per GPU. One static object per kernel.
+class SharedMemoryLimit {
+ public:
+  template <typename Kernel>
+  Status Raise(Kernel* kernel, int num_bytes, CudaStream& stream) {
+    const int device = stream.gpu().index;
+    const uint64_t bit = uint64_t{1} << (device % 64);
+    if ((done_.load(std::memory_order_relaxed) & bit) != 0) return Status::Ok();
+    RETURN_IF_ERROR(inflight::cuda::ToStatus(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, num_bytes),
+        "shared memory of attention"));
+    done_.fetch_or(bit, std::memory_order_relaxed);
+    return Status::Ok();
+  }
+
+ private:
+  std::atomic<uint64_t> done_{0};  // bit i: GPU i
+};
+
+// The kernels of one head size. `kv` is f16, bf16 or f8e4m3.
+template <int kHeadDim>
+Status LaunchDecode(const DecodeArgs& args, DType kv, const DecodeShape& shape, CudaStream& stream);
+template <int kHeadDim>
+Status LaunchPrefill(const AttentionArgs& args, DType kv, int num_tiles, CudaStream& stream);
+
+inline int Log2(int power_of_two) { return std::countr_zero(static_cast<unsigned>(power_of_two)); }
+
+}  // namespace inflight::ops::cuda

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Instructions of compute capability 8.0 that the attention kernels are made of: asynchronous
+// copies into shared memory, 8x8 matrices from there to registers, and products of 16x16 by 16x8.
+//
+// Fragments of mma.m16n8k16, lane = 4 g + j (PTX ISA, "Matrix Fragments for mma.m16n8k16"):
+//   A [16][16]: a[0] (row g, columns 2j 2j+1)  a[1] (g+8, 2j ..)  a[2] (g, 2j+8 ..)  a[3] (g+8,
+//   2j+8 ..) B [16][8]:  b[0] (rows 2j 2j+1, column g)  b[1] (rows 2j+8 2j+9, column g) C [16][8]:
+//   c[0] c[1] (row g, columns 2j 2j+1)  c[2] c[3] (row g+8)
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace inflight::ops::cuda {
+
+__device__ inline uint32_t SharedAddress(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+__device__ inline void CopyAsync16(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
+               : "memory");
+}
+// Zeros instead, and no reading, where `is_used` is false.
+__device__ inline void CopyAsync16(uint32_t to, const void* from, bool is_used) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(is_used ? 16 : 0)
+               : "memory");
+}
+__device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kNumPending>
+__device__ inline void WaitForCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kNumPending) : "memory");
+}
+
+// Matrix i of 8 rows of 16 bytes lies at the addresses of lanes 8 i .. 8 i + 7.
+__device__ inline void LoadMatrices(uint32_t (&r)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address));
+}
+__device__ inline void LoadTransposed(uint32_t (&r)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address));
+}
+__device__ inline uint32_t TransposeMatrix(uint32_t r) {
+  uint32_t out;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(r));
+  return out;
+}
+
+template <typename T>
+__device__ inline void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (std::is_same_v<T, __half>)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+template <typename T>
+__device__ inline uint32_t Pack(float low, float high) {
+  if constexpr (std::is_same_v<T, __half>) {
+    const __half2 v = __floats2half2_rn(low, high);
+    return reinterpret_cast<const uint32_t&>(v);
+  } else {
+    const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
+    return reinterpret_cast<const uint32_t&>(v);
+  }
+}
+
+// Two f8e4m3 in the lower half of `pair`, as f16; exact.
+__device__ inline uint32_t HalvesOfFp8(uint32_t pair) {
+#if __CUDA_ARCH__ >= 890
+  uint32_t out;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(out) : "h"(static_cast<uint16_t>(pair)));
+  return out;
+#else
+  // Exponents move from bias 7 to bias 15, which divides by 2^8. NaN becomes 480.
+  const uint32_t spread = __byte_perm(pair, 0, 0x1404);
+  const uint32_t bits = (spread & 0x80008000U) | ((spread >> 1) & 0x3f803f80U);
+  const __half2 v =
+      __hmul2(reinterpret_cast<const __half2&>(bits), __floats2half2_rn(256.0F, 256.0F));
+  return reinterpret_cast<const uint32_t&>(v);
+#endif
+}
+
+// Two bf16 as f16: what attention over an FP8 cache does its products in.
+__device__ inline uint32_t HalvesOfBf16(uint32_t pair) {
+  return Pack<__half>(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000U));
+}
+
+__device__ inline float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+}  // namespace inflight::ops::cuda
