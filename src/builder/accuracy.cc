@@ -26,12 +26,13 @@ class SequenceModel {
     auto out = std::unique_ptr<SequenceModel>(new SequenceModel(device));
     ASSIGN_OR_RETURN(out->engine_, Open(dir, device, options));
     const model::ModelConfig& config = out->engine_->config;
-    ASSIGN_OR_RETURN(const ops::OpTable table,
-                     ops::FindOps(device, model::KernelShape(config)));
+    const ops::ShapeClass shape = model::KernelShape(config);
+    ASSIGN_OR_RETURN(const ops::OpTable table, ops::FindOps(device, shape));
     out->ops_ = table.name;
+    ASSIGN_OR_RETURN(out->stream_, ops::MakeStream(device, shape, kChunk, kChunk));
     ASSIGN_OR_RETURN(out->decoder_,
                      model::Decoder::Create(out->engine_, table, device, kChunk, kChunk));
-    out->kv_ = {.dtype = config.dtype,
+    out->kv_ = {.dtype = model::KvDType(config),
                 .num_layers = config.num_layers,
                 .num_blocks = kMaxPiece / kBlockSize,
                 .num_kv_heads = config.num_kv_heads,
@@ -42,8 +43,10 @@ class SequenceModel {
                                                         static_cast<size_t>(out->kv_.num_blocks) *
                                                         static_cast<size_t>(config.num_layers)));
     out->kv_.data = out->buffer_.data();
-    out->blocks_.resize(static_cast<size_t>(out->kv_.num_blocks));
-    std::iota(out->blocks_.begin(), out->blocks_.end(), 0);
+    out->inputs_.blocks.fill(0);
+    std::iota(out->inputs_.blocks.begin(), out->inputs_.blocks.end(), 0);
+    ASSIGN_OR_RETURN(out->device_inputs_, Buffer::Allocate(device, "inputs", sizeof(Inputs)));
+    out->logits_.resize(static_cast<size_t>(kChunk) * static_cast<size_t>(config.vocab_size));
     return out;
   }
 
@@ -55,41 +58,53 @@ class SequenceModel {
   Result<const float*> Feed(std::span<const TokenId> tokens, int position) {
     const auto n = static_cast<int64_t>(tokens.size());
     for (size_t i = 0; i < tokens.size(); ++i) {
-      ids_[i] = tokens[i];
-      positions_[i] = position + static_cast<int32_t>(i);
-      slots_[i] = positions_[i];  // block b is block b
-      rows_[i] = static_cast<int32_t>(i);
+      inputs_.ids[i] = tokens[i];
+      inputs_.positions[i] = position + static_cast<int32_t>(i);
+      inputs_.slots[i] = inputs_.positions[i];  // block b is block b
+      inputs_.rows[i] = static_cast<int32_t>(i);
     }
-    cu_seqlens_ = {0, static_cast<int32_t>(n)};
-    seq_len_ = position + static_cast<int32_t>(n);
+    inputs_.cu_seqlens = {0, static_cast<int32_t>(n)};
+    inputs_.seq_len = position + static_cast<int32_t>(n);
+    RETURN_IF_ERROR(device_.Copy(device_inputs_.data(), &inputs_, sizeof(Inputs)));
+    auto* const in = reinterpret_cast<Inputs*>(device_inputs_.data());
     const model::Batch batch = {
-        .ids = {ids_.data(), DType::kI32, {n}},
+        .ids = {&in->ids, DType::kI32, {n}},
         .paged = {.num_rows = 1,
                   .num_tokens = static_cast<int>(n),
-                  .cu_seqlens_q = {cu_seqlens_.data(), DType::kI32, {2}},
-                  .seq_lens_kv = {&seq_len_, DType::kI32, {1}},
-                  .positions = {positions_.data(), DType::kI32, {n}},
-                  .slot_mapping = {slots_.data(), DType::kI64, {n}},
-                  .block_tables = {blocks_.data(), DType::kI32, {1, kv_.num_blocks}}},
-        .logit_rows = {rows_.data(), DType::kI32, {n}}};
-    ASSIGN_OR_RETURN(const TensorView logits, decoder_->Forward(batch, kv_, stream_));
-    return logits.as<const float>();
+                  .cu_seqlens_q = {&in->cu_seqlens, DType::kI32, {2}},
+                  .seq_lens_kv = {&in->seq_len, DType::kI32, {1}},
+                  .positions = {&in->positions, DType::kI32, {n}},
+                  .slot_mapping = {&in->slots, DType::kI64, {n}},
+                  .block_tables = {&in->blocks, DType::kI32, {1, kv_.num_blocks}}},
+        .logit_rows = {&in->rows, DType::kI32, {n}}};
+    ASSIGN_OR_RETURN(const TensorView logits, decoder_->Forward(batch, kv_, *stream_));
+    RETURN_IF_ERROR(stream_->Synchronize());
+    RETURN_IF_ERROR(device_.Copy(logits_.data(), logits.data, logits.num_bytes()));
+    return logits_.data();
   }
 
  private:
-  explicit SequenceModel(Device& device) : stream_(device) {}
+  explicit SequenceModel(Device& device) : device_(device) {}
 
-  Stream stream_;
+  // One step's inputs, as ops::PagedBatch names them.
+  struct Inputs {
+    std::array<int64_t, kChunk> slots;
+    std::array<int32_t, kChunk> ids, positions, rows;
+    std::array<int32_t, kMaxPiece / kBlockSize> blocks;
+    std::array<int32_t, 2> cu_seqlens;
+    int32_t seq_len;
+  };
+
+  Device& device_;
+  std::unique_ptr<Stream> stream_;
   std::shared_ptr<const model::Engine> engine_;
   std::string ops_;
   std::unique_ptr<model::Decoder> decoder_;
   Buffer buffer_;
   ops::KvCacheView kv_;
-  std::vector<int32_t> blocks_;
-  std::array<int32_t, kChunk> ids_{}, positions_{}, rows_{};
-  std::array<int64_t, kChunk> slots_{};
-  std::array<int32_t, 2> cu_seqlens_{};
-  int32_t seq_len_ = 0;
+  Inputs inputs_{};
+  Buffer device_inputs_;
+  std::vector<float> logits_;  // [kChunk, vocab_size]
 };
 
 // -ln of the probability that softmax gives `token`.
@@ -190,11 +205,16 @@ Status CheckTokens(std::span<const ScoredText> texts, int vocab_size) {
 }  // namespace
 
 std::string AccuracyReport::ToString() const {
-  std::string out = fmt::format("accuracy over {} predictions in {} texts, computed by {}\n",
-                                num_predictions, num_texts, ops);
-  out += fmt::format(
-      "int8: {}, a scale per output channel; activations int8 per token; the rest {}\n\n",
-      model::QuantAlgoName(model::QuantAlgo::kW8A16), DTypeName(int8_dtype));
+  const bool has_gpu = !gpu_ops.empty();
+  std::string out = fmt::format(
+      "accuracy over {} predictions in {} texts, computed by {}{}\n", num_predictions, num_texts,
+      ops, has_gpu ? fmt::format(" (float32) and {} (the others)", gpu_ops) : "");
+  out += fmt::format("int8: {}, a scale per output channel; {}the rest {}\n",
+                     model::QuantAlgoName(model::QuantAlgo::kW8A16),
+                     has_gpu ? "" : "activations int8 per token; ", DTypeName(int8_dtype));
+  if (has_gpu)
+    out += "fp8: e4m3, a scale per output channel; activations e4m3 per token; the rest bfloat16\n";
+  out += "\n";
   out += "form      weights MB  perplexity   change   logit rms  logit max  same best\n";
   for (const Accuracy& form : forms)
     out += fmt::format("{:<9} {:>10.1f} {:>11.5f} {:>+7.3f} % {:>10.6f} {:>10.5f} {:>8.2f} %\n",
@@ -205,28 +225,37 @@ std::string AccuracyReport::ToString() const {
 }
 
 Result<AccuracyReport> MeasureAccuracy(const std::filesystem::path& dir, const OpenOptions& options,
-                                       std::span<const ScoredText> texts, Device& device) {
+                                       std::span<const ScoredText> texts, Device& host,
+                                       Device* gpu) {
   using enum model::QuantAlgo;
   ASSIGN_OR_RETURN(const Description stored,
                    Describe(dir, {.dtype = options.dtype, .quant_algo = kNone, .limits = {}}));
   RETURN_IF_ERROR(CheckTokens(texts, stored.config.vocab_size));
-  const auto open = [&](DType dtype, model::QuantAlgo algo) {
+  Device& device = gpu != nullptr ? *gpu : host;
+  const auto open = [&](DType dtype, model::QuantAlgo algo, Device& on) {
     return SequenceModel::Create(
-        dir, {.dtype = dtype, .quant_algo = algo, .limits = options.limits}, device);
+        dir, {.dtype = dtype, .quant_algo = algo, .limits = options.limits}, on);
   };
-  ASSIGN_OR_RETURN(const auto float32, open(DType::kF32, kNone));
-  AccuracyReport report = {.ops = float32->ops(),
-                           .int8_dtype = stored.config.dtype,
-                           .num_texts = static_cast<int64_t>(texts.size())};
+  ASSIGN_OR_RETURN(const auto float32, open(DType::kF32, kNone, host));
+  AccuracyReport report = {.ops = float32->ops(), .num_texts = static_cast<int64_t>(texts.size())};
   ASSIGN_OR_RETURN(const Tally base, ScoreAll(*float32, *float32, texts));
   report.num_predictions = base.num_predictions();
   report.forms.push_back(base.Finish("float32", float32->engine().weight_bytes));
-  for (const auto& [name, dtype, algo] : {std::tuple{"float16", DType::kF16, kNone},
-                                          {"bfloat16", DType::kBF16, kNone},
-                                          {"int8", stored.config.dtype, kW8A16}}) {
-    ASSIGN_OR_RETURN(const auto other, open(dtype, algo));
+  struct Form {
+    const char* name;
+    DType dtype;
+    model::QuantAlgo algo;
+  };
+  std::vector<Form> forms = {{"float16", DType::kF16, kNone}, {"bfloat16", DType::kBF16, kNone}};
+  // The CPU's int8 form keeps the rest in the model's own dtype; a GPU has no float32.
+  report.int8_dtype = gpu != nullptr ? DType::kBF16 : stored.config.dtype;
+  forms.push_back({"int8", report.int8_dtype, kW8A16});
+  if (gpu != nullptr) forms.push_back({"fp8", DType::kBF16, kFp8PerChannelPerToken});
+  for (const Form& form : forms) {
+    ASSIGN_OR_RETURN(const auto other, open(form.dtype, form.algo, device));
     ASSIGN_OR_RETURN(const Tally tally, ScoreAll(*float32, *other, texts));
-    report.forms.push_back(tally.Finish(name, other->engine().weight_bytes));
+    report.forms.push_back(tally.Finish(form.name, other->engine().weight_bytes));
+    if (gpu != nullptr) report.gpu_ops = other->ops();
   }
   return report;
 }

@@ -22,7 +22,7 @@ struct ScoredText {
 
 // Of one stored form, over the positions whose next token is scored.
 struct Accuracy {
-  std::string name;  // "float32", "float16", "bfloat16", "int8"
+  std::string name;  // "float32", "float16", "bfloat16", "int8", "fp8"
   uint64_t weight_bytes = 0;
   double perplexity = 0;  // exp of the mean of -ln p(next token)
   double logit_rms = 0;   // root of the mean square of (logit - float32's logit)
@@ -31,7 +31,8 @@ struct Accuracy {
 };
 
 struct AccuracyReport {
-  std::string ops;                 // table of operators that computed it
+  std::string ops;      // table of operators that computed float32 and, without a GPU, all
+  std::string gpu_ops;  // that computed the others on a GPU; empty = none did
   DType int8_dtype = DType::kF32;  // of the int8 form's embeddings, head and KV cache
   int64_t num_texts = 0;
   int64_t num_predictions = 0;
@@ -46,8 +47,10 @@ inline constexpr int kMaxPiece = 512;
 // cut into pieces of at most kMaxPiece tokens that do not see each other. Of `options`, dtype is
 // the int8 form's, and every form has the limits; quant_algo is not looked at. The same numbers on
 // every run of one machine. kInvalidArgument names a token that the model does not have;
-// kFailedPrecondition if the weights are quantised already.
+// kFailedPrecondition if the weights are quantised already. With a
+// `gpu` all forms but float32 are computed there, FP8 among them.
 Result<AccuracyReport> MeasureAccuracy(const std::filesystem::path& dir, const OpenOptions& options,
-                                       std::span<const ScoredText> texts, Device& device);
+                                       std::span<const ScoredText> texts, Device& host,
+                                       Device* gpu = nullptr);
 
 }  // namespace inflight::builder

@@ -83,12 +83,16 @@ Status PrintAccuracy(const builder::BuildOptions& build, const std::filesystem::
     texts.push_back(std::move(scored));
   }
   logging::SetLevel(logging::Level::kWarning);  // four loads say the same four times
-  const auto device = Device::Cpu();
+  const auto host = Device::Cpu();
+  std::unique_ptr<Device> gpu;
+  if (build.target == DeviceKind::kCuda) {
+    ASSIGN_OR_RETURN(gpu, Device::ByName("cuda"));
+  }
   ASSIGN_OR_RETURN(
       const builder::AccuracyReport report,
       builder::MeasureAccuracy(build.checkpoint_dir,
                                {.dtype = build.dtype, .quant_algo = {}, .limits = build.limits},
-                               texts, *device));
+                               texts, *host, gpu.get()));
   fmt::print("{}: {}", path.string(), report.ToString());
   std::fflush(stdout);
   return Status::Ok();
