@@ -2,12 +2,15 @@
 #include <algorithm>
 
 #include "executor/cuda/step_kernels.h"
+#include "ops/cuda/overlap.cuh"
 #include "tensor/cuda_status.h"
 
 namespace inflight::executor::cuda {
 namespace {
 
 using inflight::cuda::LaunchStatus;
+using ops::cuda::BeginOverlapped;
+using ops::cuda::LaunchOverlapped;
 
 constexpr int kBeginThreads = 1024;
 constexpr int kExpandThreads = 256;
@@ -25,6 +28,7 @@ __device__ uint64_t NowNs() {
 // are any: one trip to host memory instead of two.
 __global__ void __launch_bounds__(kBeginThreads)
     BeginStepKernel(const StepArena* arenas, SlotState slots, StepTensors out, int padded_rows) {
+  BeginOverlapped();
   const auto thread = static_cast<int>(threadIdx.x);
   if (thread == 0) *slots.begin_ns = NowNs();
   const StepArena& arena = arenas[*slots.num_steps % kNumArenas];
@@ -77,6 +81,7 @@ __global__ void __launch_bounds__(kBeginThreads)
 __global__ void __launch_bounds__(kExpandThreads)
     ExpandPrefillKernel(SlotState slots, StepTensors out, int num_decode_rows, int num_rows,
                         int num_tokens) {
+  BeginOverlapped();
   const int t = num_decode_rows + static_cast<int>(blockIdx.x * kExpandThreads + threadIdx.x);
   if (t >= num_tokens) return;
   int low = num_decode_rows;  // the last row that begins at or before t
@@ -111,6 +116,7 @@ __global__ void __launch_bounds__(kSetUpThreads)
 __global__ void __launch_bounds__(kEndThreads)
     EndStepKernel(SlotState slots, StepTensors drawn, int num_logits, StepOutputs* outputs,
                   uint64_t* num_done) {
+  BeginOverlapped();
   const uint64_t step = *slots.num_steps;
   StepOutputs& out = outputs[step % kNumArenas];
   for (auto j = static_cast<int>(threadIdx.x); j < num_logits; j += kEndThreads) {
@@ -153,21 +159,23 @@ Status SetUpSlot(const SlotState& slots, int slot, const int32_t* tokens, int nu
 
 Status BeginStep(const StepArena* arenas, const SlotState& slots, const StepTensors& tensors,
                  int padded_rows, cudaStream_t stream) {
-  BeginStepKernel<<<1, kBeginThreads, 0, stream>>>(arenas, slots, tensors, padded_rows);
+  LaunchOverlapped(BeginStepKernel, 1, kBeginThreads, 0, stream, arenas, slots, tensors,
+                   padded_rows);
   return LaunchStatus("begin_step");
 }
 
 Status ExpandPrefill(const SlotState& slots, const StepTensors& tensors, int num_decode_rows,
                      int num_rows, int num_tokens, cudaStream_t stream) {
   const int blocks = (num_tokens - num_decode_rows + kExpandThreads - 1) / kExpandThreads;
-  ExpandPrefillKernel<<<blocks, kExpandThreads, 0, stream>>>(slots, tensors, num_decode_rows,
-                                                             num_rows, num_tokens);
+  LaunchOverlapped(ExpandPrefillKernel, blocks, kExpandThreads, 0, stream, slots, tensors,
+                   num_decode_rows, num_rows, num_tokens);
   return LaunchStatus("expand_prefill");
 }
 
 Status EndStep(const SlotState& slots, const StepTensors& tensors, int num_logits,
                StepOutputs* outputs, uint64_t* num_done, cudaStream_t stream) {
-  EndStepKernel<<<1, kEndThreads, 0, stream>>>(slots, tensors, num_logits, outputs, num_done);
+  LaunchOverlapped(EndStepKernel, 1, kEndThreads, 0, stream, slots, tensors, num_logits, outputs,
+                   num_done);
   return LaunchStatus("end_step");
 }
 

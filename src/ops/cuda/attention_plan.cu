@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ops/cuda/attention_kernels.h"
+#include "ops/cuda/overlap.cuh"
 
 namespace inflight::ops::cuda {
 namespace {
@@ -169,6 +170,7 @@ __device__ void PlanPrefill(const PrefillPlanArgs& a) {
 __global__ void __launch_bounds__(kThreads)
     RunPlan(const __grid_constant__ DecodePlanArgs decode,
             const __grid_constant__ PrefillPlanArgs prefill) {
+  BeginOverlapped();
   if (blockIdx.x == 0 && decode.num_rows > 0) PlanDecode(decode);
   if (blockIdx.x == gridDim.x - 1 && prefill.end_row > prefill.first_row) PlanPrefill(prefill);
 }
@@ -260,7 +262,7 @@ Status PlanAttention(const AttentionPlanParams& params, Stream& stream) {
                                    .max_tiles = MaxPrefillTiles(batch, params.kv, params.num_heads),
                                    .tiles = plan.tiles};
   const bool has_both = decode.num_rows > 0 && prefill.end_row > prefill.first_row;
-  RunPlan<<<has_both ? 2 : 1, kThreads, 0, cuda.handle()>>>(decode, prefill);
+  LaunchOverlapped(RunPlan, has_both ? 2 : 1, kThreads, 0, cuda.handle(), decode, prefill);
   return inflight::cuda::LaunchStatus("plan of attention");
 }
 

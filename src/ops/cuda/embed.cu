@@ -4,6 +4,7 @@
 
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/cuda/vector.cuh"
 
@@ -24,6 +25,7 @@ struct EmbedArgs {
 // By vectors of kWidth elements: 8, or 1 where rows are not aligned.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads) EmbedKernel(const EmbedArgs args) {
+  BeginOverlapped();
   const int64_t t = blockIdx.x;
   const T* row = static_cast<const T*>(args.table) + args.ids[t] * args.hidden_size;
   const T* position_row =
@@ -55,7 +57,8 @@ void Launch(const EmbedArgs& args, int64_t num_tokens, cudaStream_t stream) {
   const int64_t vectors = (args.hidden_size + kWidth - 1) / kWidth;
   const auto threads =
       static_cast<unsigned>(std::min<int64_t>(kMaxThreads, (vectors + kWarp - 1) / kWarp * kWarp));
-  EmbedKernel<T, kWidth><<<static_cast<unsigned>(num_tokens), threads, 0, stream>>>(args);
+  LaunchOverlapped(EmbedKernel<T, kWidth>, static_cast<unsigned>(num_tokens), threads, 0, stream,
+                   args);
 }
 
 Status Check(const EmbedParams& p) {

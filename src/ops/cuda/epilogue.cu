@@ -5,6 +5,7 @@
 #include "ops/cuda/activate.cuh"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/vector.cuh"
 
 namespace inflight::ops::cuda {
@@ -17,6 +18,7 @@ constexpr int64_t kMaxChunks = 65535;
 // gridDim.y chunks on. kWidth is 8, or 1 where rows are not aligned.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads) EpilogueKernel(const EpilogueParams p) {
+  BeginOverlapped();
   const int64_t row = blockIdx.x;
   T* y = static_cast<T*>(p.y) + row * p.n;
   const float token_scale = p.token_scales == nullptr ? 1.0F : p.token_scales[row];
@@ -56,9 +58,9 @@ void Launch(const EpilogueParams& p, cudaStream_t stream) {
   const int64_t chunks = std::min((p.n + per_cta - 1) / per_cta, kMaxChunks);
   const dim3 grid(static_cast<unsigned>(p.m), static_cast<unsigned>(chunks));
   if (is_aligned)
-    EpilogueKernel<T, kVector><<<grid, kThreads, 0, stream>>>(p);
+    LaunchOverlapped(EpilogueKernel<T, kVector>, grid, kThreads, 0, stream, p);
   else
-    EpilogueKernel<T, 1><<<grid, kThreads, 0, stream>>>(p);
+    LaunchOverlapped(EpilogueKernel<T, 1>, grid, kThreads, 0, stream, p);
 }
 
 }  // namespace

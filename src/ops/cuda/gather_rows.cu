@@ -3,6 +3,7 @@
 
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/overlap.cuh"
 
 namespace inflight::ops::cuda {
 namespace {
@@ -13,6 +14,7 @@ constexpr int64_t kBytes = 16;
 // CTA (r, c): vectors [c * kThreads, (c + 1) * kThreads) of row r, and those gridDim.y chunks on.
 __global__ void __launch_bounds__(kThreads)
     GatherRowsKernel(const uint4* x, const int32_t* rows, int64_t row_vectors, uint4* out) {
+  BeginOverlapped();
   const uint4* source = x + rows[blockIdx.x] * row_vectors;
   uint4* target = out + int64_t{blockIdx.x} * row_vectors;
   for (int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x; i < row_vectors;
@@ -30,9 +32,9 @@ Status GatherRows(const void* x, const int32_t* rows, int64_t num_rows, int64_t 
   if (num_rows == 0 || row_bytes == 0) return Status::Ok();
   const int64_t row_vectors = row_bytes / kBytes;
   const int64_t chunks = std::min<int64_t>((row_vectors + kThreads - 1) / kThreads, 1024);
-  GatherRowsKernel<<<dim3(static_cast<unsigned>(num_rows), static_cast<unsigned>(chunks)), kThreads,
-                     0, stream.handle()>>>(static_cast<const uint4*>(x), rows, row_vectors,
-                                           static_cast<uint4*>(out));
+  const dim3 grid(static_cast<unsigned>(num_rows), static_cast<unsigned>(chunks));
+  LaunchOverlapped(GatherRowsKernel, grid, kThreads, 0, stream.handle(),
+                   static_cast<const uint4*>(x), rows, row_vectors, static_cast<uint4*>(out));
   return inflight::cuda::LaunchStatus("gather_rows");
 }
 

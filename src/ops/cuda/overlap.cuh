@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programmatic dependent launch: a kernel's CTAs may be started while those of the kernel before it
+// on the stream are still running, so that their start costs nothing (spec/kernels.md 2.2, 3.10).
+//
+// Every kernel launched by LaunchOverlapped waits for the kernel before it, and does so before it
+// reads what kernels write and before it writes anything: whoever is behind it then waits for both
+// (10.7). Earlier it may touch weights and its own shared memory.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+namespace inflight::ops::cuda {
+
+// Waits until the kernels before have finished and their writes are visible.
+__device__ inline void WaitForKernelBefore() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets the kernel behind start once all CTAs have said so, or have ended.
+__device__ inline void LetKernelBehindStart() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// What a kernel that has nothing to do before its inputs are there begins with.
+__device__ inline void BeginOverlapped() {
+  LetKernelBehindStart();
+  WaitForKernelBefore();
+}
+
+// Whether the GPU in use can overlap kernels; asked of the runtime once.
+inline bool CanOverlap() {
+  static const bool can = [] {
+    int device = 0;
+    int major = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    return major >= 9;
+  }();
+  return can;
+}
+
+template <typename... Params, typename... Args>
+cudaError_t LaunchOverlapped(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
+                             cudaStream_t stream, Args&&... args) {
+  cudaLaunchAttribute overlap = {.id = cudaLaunchAttributeProgrammaticStreamSerialization};
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  const cudaLaunchConfig_t config = {.gridDim = grid,
+                                     .blockDim = block,
+                                     .dynamicSmemBytes = shared_bytes,
+                                     .stream = stream,
+                                     .attrs = &overlap,
+                                     .numAttrs = CanOverlap() ? 1U : 0U};
+  return cudaLaunchKernelEx(&config, kernel, static_cast<Params>(std::forward<Args>(args))...);
+}
+
+}  // namespace inflight::ops::cuda
