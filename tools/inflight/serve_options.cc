@@ -183,7 +183,7 @@ void AddMetrics(Schema& schema) {
       "Count failed requests by reason; false gives one series a model, as before 24.07.");
   schema.Refuse("metrics_config", "the families of the page are fixed");
   schema.Refuse("metrics_interval_ms", "values are read when the page is asked for");
-  schema.Refuse("allow_gpu_metrics", "there is no GPU backend", "false");
+  schema.Refuse("allow_gpu_metrics", "gauges of the GPU itself are not built", "false");
   schema.Refuse("allow_cpu_metrics", "CPU metrics are not built", "false");
 }
 
