@@ -150,6 +150,9 @@ class CudaBackend : public Backend {
 
   const int device_index_;
   const cuda::DebugOptions debug_;
+  const logging::Level level_ =  // of times
+      debug_.log_times ? logging::Level::kWarning : logging::Level::kInfo;
+  bool use_graphs_ = true;
   cuda::StepTimes times_;
   BackendInfo info_;
   std::unique_ptr<Held> held_ = std::make_unique<Held>();
@@ -165,6 +168,7 @@ class CudaBackend : public Backend {
 Status CudaBackend::Load(const ops::OpTable& ops, const MemoryPlan& plan, Device& device) {
   const model::ModelConfig& config = held_->engine->config;
   cudaSetDevice(device_index_);
+  use_graphs_ = debug_.use_graphs && ops.can_capture;
   ASSIGN_OR_RETURN(held_->graph_share, device.ledger().Take("graphs", plan.graph_bytes));
   ASSIGN_OR_RETURN(held_->stream, ops::MakeStream(device, model::KernelShape(config),
                                                   plan.max_num_tokens, plan.max_batch_size));
@@ -224,11 +228,11 @@ Status CudaBackend::WarmUp(const MemoryPlan& plan) {
     RETURN_IF_ERROR(Enqueue(StepShape::Decode(size), StepVariant::kGreedy));
     ++num_launched_;
   }
-  const double prefill_ms = MsSince(start_ns);
+  const double enqueue_ms = MsSince(start_ns);
   RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(handle()), "the first steps"));
-  logging::Info("steps ran for the first time",
-                {{"enqueue_ms", prefill_ms}, {"ms", MsSince(start_ns)}, {"steps", num_launched_}});
-  return debug_.use_graphs ? RecordGraphs() : Status::Ok();
+  logging::Log(level_, "steps ran for the first time",
+               {{"enqueue_ms", enqueue_ms}, {"ms", MsSince(start_ns)}, {"steps", num_launched_}});
+  return use_graphs_ ? RecordGraphs() : Status::Ok();
 }
 
 Status CudaBackend::WarmUpPrefill(const MemoryPlan& plan, int num_tokens) {
@@ -262,11 +266,11 @@ Status CudaBackend::RecordGraphs() {
   }
   RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(handle()), "recording steps"));
   const uint64_t free_after = FreeBytes();
-  logging::Info("steps recorded as CUDA graphs",
-                {{"graphs", held_->graphs->num_recorded()},
-                 {"of", held_->graphs->sizes().size() * cuda::kNumVariants},
-                 {"ms", MsSince(start_ns)},
-                 {"bytes", free_before > free_after ? free_before - free_after : 0}});
+  logging::Log(level_, "steps recorded as CUDA graphs",
+               {{"graphs", held_->graphs->num_recorded()},
+                {"of", held_->graphs->sizes().size() * cuda::kNumVariants},
+                {"ms", MsSince(start_ns)},
+                {"bytes", free_before > free_after ? free_before - free_after : 0}});
   return Status::Ok();
 }
 
@@ -308,7 +312,7 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
     step.rows.push_back({.slot = row.slot, .logit = yields ? num_logits++ : -1});
   }
   const StepShape shape = held_->state->Pack(plan, &held_->state->arena(num_launched_));
-  if (debug_.use_graphs && !shape.has_prefill())
+  if (use_graphs_ && !shape.has_prefill())
     RETURN_IF_ERROR(held_->graphs->Launch(shape.num_rows, variant));
   else
     RETURN_IF_ERROR(Enqueue(shape, variant));
@@ -327,7 +331,8 @@ Status CudaBackend::CheckRow(const StepPlan& plan, int r) const {
                                         : held_->state->slots().max_tokens;
   const bool fits = row.first_position >= 0 && end <= known &&
                     (row.is_prefill != 0 ? r >= plan.num_decode_rows
-                                         : r < plan.num_decode_rows && row.num_query_tokens == 1);
+                                         : r < plan.num_decode_rows && row.num_query_tokens == 1 &&
+                                               row.yields != 0);
   if (fits && plan.num_tokens <= info_.max_num_tokens && plan.num_rows <= info_.max_batch_size)
     return Status::Ok();
   return Internal(

@@ -12,7 +12,9 @@ using inflight::cuda::LaunchStatus;
 using ops::cuda::BeginOverlapped;
 using ops::cuda::LaunchOverlapped;
 
-constexpr int kBeginThreads = 1024;
+constexpr int kWarp = 32;
+constexpr int kBeginThreads = scheduler::StepPlan::kMaxRows;  // a row each
+constexpr int kFirstLine = 2 + StepArena::kFirstEntries;      // in int2
 constexpr int kExpandThreads = 256;
 constexpr int kSetUpThreads = 256;
 constexpr int kEndThreads = 256;
@@ -24,58 +26,68 @@ __device__ uint64_t NowNs() {
   return now;
 }
 
-// Each thread's first row and table entry are read beside the header, before it says whether they
-// are any: one trip to host memory instead of two.
+// One CTA, so that the entries are in the tables before rows look there.
 __global__ void __launch_bounds__(kBeginThreads)
     BeginStepKernel(const StepArena* arenas, SlotState slots, StepTensors out, int padded_rows) {
+  __shared__ int header[4];
   BeginOverlapped();
   const auto thread = static_cast<int>(threadIdx.x);
   if (thread == 0) *slots.begin_ns = NowNs();
   const StepArena& arena = arenas[*slots.num_steps % kNumArenas];
-  const int4 header = __ldcv(reinterpret_cast<const int4*>(&arena));
-  const int4 first_row = __ldcv(reinterpret_cast<const int4*>(arena.rows + thread));
-  const int2 first_entry = __ldcv(reinterpret_cast<const int2*>(arena.entries + thread));
-  const int num_rows = header.x;
-  const int num_decode_rows = header.y;
-  const int num_entries = header.z;
-
-  if (thread < num_entries) slots.block_tables[first_entry.x] = first_entry.y;
-  for (int i = thread + kBeginThreads; i < num_entries; i += kBeginThreads) {
-    const int2 entry = __ldcv(reinterpret_cast<const int2*>(arena.entries + i));
-    slots.block_tables[entry.x] = entry.y;
+  int slot = slots.scratch_slot();
+  if (thread < padded_rows) slot = __ldcv(arena.decode_slots + thread);
+  if (thread < kWarp) {  // lanes 0 and 1 the header, the others an entry each
+    const int2 part = __ldcv(reinterpret_cast<const int2*>(&arena) + min(thread, kFirstLine - 1));
+    if (thread < 2) {
+      header[2 * thread] = part.x;
+      header[2 * thread + 1] = part.y;
+    }
+    const int num_entries = __shfl_sync(0xffffffffU, part.x, 1);
+    if (thread >= 2 && thread < kFirstLine && thread - 2 < num_entries)
+      slots.block_tables[part.x] = part.y;
   }
   __syncthreads();
+  const int num_rows = header[0];
+  const int num_decode_rows = header[1];
+  const int num_entries = header[2];
+  for (int i = thread + StepArena::kFirstEntries; i < num_entries; i += kBeginThreads) {
+    const int2 entry =
+        __ldcv(reinterpret_cast<const int2*>(arena.entries) + i - StepArena::kFirstEntries);
+    slots.block_tables[entry.x] = entry.y;
+  }
+  if (num_entries > StepArena::kFirstEntries) __syncthreads();
 
   if (thread == 0) out.cu_seqlens_q[0] = 0;
-  for (int r = thread; r < padded_rows; r += kBeginThreads) {
-    int4 row = first_row;
-    if (r != thread) row = __ldcv(reinterpret_cast<const int4*>(arena.rows + r));
-    if (r >= num_rows) row = make_int4(slots.scratch_slot(), 0, r + 1, r);
-    const int slot = row.x;
-    const bool is_scratch = slot == slots.scratch_slot();
-    out.table_rows[r] = slot;
-    out.cu_seqlens_q[r + 1] = row.z;
-    if (row.w >= 0) {
-      out.logit_rows[row.w] = row.z - 1;
-      out.logit_slots[row.w] = is_scratch ? -1 : slot;
-    }
-    const bool is_decode = r < num_decode_rows || r >= num_rows;
+  const int r = thread;
+  if (r >= padded_rows) return;
+  if (r >= num_decode_rows && r < num_rows) {
+    const auto* const rows = reinterpret_cast<const int4*>(arena.prefill_rows) - num_decode_rows;
+    const int4 row = __ldcv(rows + r);  // PrefillRow
+    const int begin = r == num_decode_rows ? r : __ldcv(rows + r - 1).z;
+    out.table_rows[r] = row.x;
     out.first_positions[r] = row.y;
-    if (!is_decode) {
-      const int begin = r == 0 ? 0 : __ldcv(&arena.rows[r - 1].end_token);
-      out.seq_lens_kv[r] = row.y + row.z - begin;
-      continue;
-    }
-    const int known = is_scratch ? 1 : slots.num_tokens[slot];
-    const int position = known - 1;
-    const int block = slots.block_tables[static_cast<int64_t>(slot) * slots.max_blocks +
-                                         position / slots.block_size];
-    out.ids[r] = slots.tokens[static_cast<int64_t>(slot) * slots.max_tokens + position];
-    out.positions[r] = position;
-    out.seq_lens_kv[r] = known;
-    out.slot_mapping[r] =
-        static_cast<int64_t>(block) * slots.block_size + position % slots.block_size;
+    out.cu_seqlens_q[r + 1] = row.z;
+    out.seq_lens_kv[r] = row.y + row.z - begin;
+    if (row.w < 0) return;
+    out.logit_rows[row.w] = row.z - 1;
+    out.logit_slots[row.w] = row.x == slots.scratch_slot() ? -1 : row.x;
+    return;
   }
+  if (r >= num_rows) slot = slots.scratch_slot();
+  const bool is_scratch = slot == slots.scratch_slot();
+  const int known = is_scratch ? 1 : slots.num_tokens[slot];
+  const int position = known - 1;
+  const int64_t table = static_cast<int64_t>(slot) * slots.max_blocks;
+  const int block = slots.block_tables[table + position / slots.block_size];
+  out.ids[r] = slots.tokens[static_cast<int64_t>(slot) * slots.max_tokens + position];
+  out.positions[r] = position;
+  out.slot_mapping[r] =
+      static_cast<int64_t>(block) * slots.block_size + position % slots.block_size;
+  out.table_rows[r] = slot;
+  out.cu_seqlens_q[r + 1] = r + 1;
+  out.seq_lens_kv[r] = known;
+  out.logit_rows[r] = r;
+  out.logit_slots[r] = is_scratch ? -1 : slot;
 }
 
 __global__ void __launch_bounds__(kExpandThreads)

@@ -17,6 +17,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "inflight/status.h"
@@ -27,11 +28,11 @@ namespace inflight::executor::cuda {
 // One more than the two steps in flight and the one being filled, so that the modulus is a mask.
 inline constexpr int kNumArenas = 4;
 
-struct StepRow {
+struct PrefillRow {
   int32_t slot = 0;
-  int32_t first_position = 0;  // prefill rows: as of PlanRow; decode rows know it themselves
-  int32_t end_token = 0;       // one past the row's last token in the batch
-  int32_t logit = -1;          // which row of the logits is this one's; -1 = does not yield
+  int32_t first_position = 0;
+  int32_t end_token = 0;  // one past the row's last token in the batch
+  int32_t logit = -1;     // which row of the logits is this one's; -1 = does not yield
 };
 
 // block_tables[at] = block
@@ -40,14 +41,21 @@ struct TableEntry {
   int32_t block = 0;
 };
 
-struct StepArena {
-  int32_t num_rows = 0;  // decode rows first
-  int32_t num_decode_rows = 0;
+// Read over the bus, where a trip takes longer than the rest of the kernel: what nearly every step
+// has stands in its first lines and is asked for at once.
+struct alignas(128) StepArena {
+  static constexpr int kFirstEntries = 14;
+
+  int32_t num_rows = 0;         // decode rows first
+  int32_t num_decode_rows = 0;  // row r of these holds token r and has logits r
   int32_t num_entries = 0;
   int32_t reserved = 0;
-  StepRow rows[scheduler::StepPlan::kMaxRows];
-  TableEntry entries[scheduler::StepPlan::kMaxBlockIds];
+  TableEntry first_entries[kFirstEntries];
+  int32_t decode_slots[scheduler::StepPlan::kMaxRows];
+  PrefillRow prefill_rows[scheduler::StepPlan::kMaxRows];
+  TableEntry entries[scheduler::StepPlan::kMaxBlockIds];  // those after the first
 };
+static_assert(offsetof(StepArena, decode_slots) == 128);
 
 // What the host reads of a step, row by row of the logits (decoding::SampledToken).
 struct StepOutputs {

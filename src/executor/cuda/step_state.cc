@@ -64,15 +64,17 @@ Result<std::unique_ptr<StepState>> StepState::Create(const MemoryPlan& plan, Dev
 }
 
 StepShape StepState::Pack(const scheduler::StepPlan& plan, StepArena* arena) const {
-  int num_tokens = 0;
-  int num_logits = 0;
-  for (int r = 0; r < plan.num_rows; ++r) {
+  for (int r = 0; r < plan.num_decode_rows; ++r)
+    arena->decode_slots[r] = plan.rows[static_cast<size_t>(r)].slot;
+  int num_tokens = plan.num_decode_rows;
+  int num_logits = plan.num_decode_rows;
+  for (int r = plan.num_decode_rows; r < plan.num_rows; ++r) {
     const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
     num_tokens += row.num_query_tokens;
-    arena->rows[r] = {.slot = row.slot,
-                      .first_position = row.first_position,
-                      .end_token = num_tokens,
-                      .logit = row.yields != 0 ? num_logits++ : -1};
+    arena->prefill_rows[r - plan.num_decode_rows] = {.slot = row.slot,
+                                                     .first_position = row.first_position,
+                                                     .end_token = num_tokens,
+                                                     .logit = row.yields != 0 ? num_logits++ : -1};
   }
   int num_entries = 0;
   for (int i = 0; i < plan.num_updates; ++i) {
@@ -80,7 +82,11 @@ StepShape StepState::Pack(const scheduler::StepPlan& plan, StepArena* arena) con
     const int32_t at = update.slot * slots_.max_blocks + update.first_idx;
     for (int b = 0; b < update.num_blocks; ++b) {
       const auto id = static_cast<size_t>(update.offset + b);
-      arena->entries[num_entries++] = {.at = at + b, .block = plan.block_ids[id] + 1};
+      TableEntry& entry = num_entries < StepArena::kFirstEntries
+                              ? arena->first_entries[num_entries]
+                              : arena->entries[num_entries - StepArena::kFirstEntries];
+      entry = {.at = at + b, .block = plan.block_ids[id] + 1};
+      ++num_entries;
     }
   }
   arena->num_rows = plan.num_rows;

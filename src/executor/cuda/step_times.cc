@@ -2,6 +2,7 @@
 #include "executor/cuda/step_times.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -11,6 +12,7 @@ namespace inflight::executor::cuda {
 namespace {
 
 constexpr size_t kMaxTimes = 1 << 16;
+constexpr size_t kMaxLines = 16;  // the dearest
 
 double MedianUs(std::vector<int64_t> ns) {
   if (ns.empty()) return 0;
@@ -32,24 +34,32 @@ void StepTimes::Add(const StepTime& time) {
 StepTimes::~StepTimes() {
   struct Group {
     std::vector<int64_t> gpu, gap, launch, wait;
+    int64_t total = 0;
   };
   std::map<std::pair<int, int>, Group> groups;
   for (size_t i = 0; i < times_.size(); ++i) {
     const StepTime& time = times_[i];
     Group& group = groups[{time.num_rows, time.num_tokens}];
     group.gpu.push_back(time.end_ns - time.begin_ns);
+    group.total += time.end_ns - time.begin_ns;
     if (i > 0) group.gap.push_back(time.begin_ns - times_[i - 1].end_ns);
     group.launch.push_back(time.launch_ns);
     group.wait.push_back(time.wait_ns);
   }
-  for (const auto& [shape, group] : groups)
-    logging::Info("times of steps, medians", {{"rows", shape.first},
-                                              {"tokens", shape.second},
-                                              {"steps", group.gpu.size()},
-                                              {"gpu_us", MedianUs(group.gpu)},
-                                              {"gap_us", MedianUs(group.gap)},
-                                              {"launch_us", MedianUs(group.launch)},
-                                              {"wait_us", MedianUs(group.wait)}});
+  std::vector<int64_t> totals;
+  for (const auto& [shape, group] : groups) totals.push_back(group.total);
+  std::ranges::sort(totals, std::greater<>());
+  const int64_t least = totals.size() > kMaxLines ? totals[kMaxLines - 1] : 0;
+  for (const auto& [shape, group] : groups) {
+    if (group.total < least) continue;
+    logging::Warning("times of steps, medians", {{"rows", shape.first},
+                                                 {"tokens", shape.second},
+                                                 {"steps", group.gpu.size()},
+                                                 {"gpu_us", MedianUs(group.gpu)},
+                                                 {"gap_us", MedianUs(group.gap)},
+                                                 {"launch_us", MedianUs(group.launch)},
+                                                 {"wait_us", MedianUs(group.wait)}});
+  }
 }
 
 }  // namespace inflight::executor::cuda

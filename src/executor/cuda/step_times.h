@@ -18,7 +18,7 @@ struct StepTime {
 class StepTimes {
  public:
   explicit StepTimes(bool is_on);
-  ~StepTimes();  // logs medians for each number of rows
+  ~StepTimes();  // logs medians for each number of rows and tokens
 
   bool is_on() const { return is_on_; }
   void Add(const StepTime& time);
