@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 
 #include "decoding/philox.h"
 #include "decoding/sampler.h"
 #include "decoding/stop.h"
+#include "decoding/weights.h"
 
 namespace inflight::decoding {
 namespace {
@@ -32,6 +35,33 @@ TEST(PhiloxTest, UniformIsInTheHalfOpenIntervalAndHasMeanOneHalf) {
     sum += u;
   }
   EXPECT_NEAR(sum / 100000, 0.5, 4 * std::sqrt(1.0 / 12 / 100000));  // four standard deviations
+}
+
+TEST(WeightsTest, ExponentialIsNearAndExactAtZero) {
+  EXPECT_EQ(ExpOfMinus(0.0F), 1.0F);
+  EXPECT_EQ(Weight(0.0F), kUnitWeight);
+  EXPECT_EQ(Weight(kWeightless), 0);
+  EXPECT_GT(Weight(kWeightless - 0.1F), 0);
+  for (int i = 0; i < 800000; ++i) {
+    const float d = static_cast<float>(i) * 1e-4F;
+    const double want = std::exp(-static_cast<double>(d));
+    // The polynomial; d * log2(e), whose product and constant are rounded.
+    ASSERT_NEAR(ExpOfMinus(d) / want, 1.0, 2.5e-7 + 7.5e-8 * static_cast<double>(d)) << d;
+  }
+}
+
+TEST(WeightsTest, NothingIsFartherThanFarthest) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(Distance(3.0F, -infinity), kFarthest);
+  EXPECT_EQ(Distance(3.0F, std::numeric_limits<float>::quiet_NaN()), kFarthest);
+  EXPECT_EQ(Distance(3.0F, 3.0F), 0.0F);
+  EXPECT_EQ(std::bit_cast<uint32_t>(Distance(-0.0F, -0.0F)), 0U);
+}
+
+TEST(WeightsTest, TargetIsAtLeastOneAndAtMostTheSum) {
+  EXPECT_EQ(TargetWeight(1.0, 1.0F, 1000), 1000U);
+  EXPECT_EQ(TargetWeight(1e-12, 1e-6F, 1000), 1U);
+  EXPECT_EQ(TargetWeight(0.5, 0.5F, 1001), 251U);  // 250.25
 }
 
 TEST(StopTest, EndIdWinsOverStopWordAndLength) {
@@ -165,6 +195,56 @@ TEST_F(SamplerTest, ReusedSlotForgetsTheCountsOfTheSequenceBefore) {
   request.sampling.presence_penalty = 10.0F;
   EXPECT_EQ(Draw(request, {0, 4, 3, 0, 0}, 0, {1}).id, 2);
   EXPECT_EQ(Draw(request, {0, 4, 3, 0, 0}, 0, {4}).id, 1);
+}
+
+TEST_F(SamplerTest, RowsWithoutAFiniteLargestGiveTheArgMax) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  Request request;
+  request.sampling.top_p = 0.9F;
+  request.output.return_log_probs = true;
+  EXPECT_EQ(Draw(request, {1, 2, infinity, infinity, 0}).id, 2);
+  EXPECT_EQ(Draw(request, std::vector<float>(kVocab, -infinity)).id, 0);
+  EXPECT_EQ(Draw(request, {-infinity, -infinity, 0, -infinity, -infinity}).log_prob, 0.0F);
+  request.sampling.top_k = 3;
+  EXPECT_EQ(Draw(request, {std::nanf(""), std::nanf(""), 0, std::nanf(""), std::nanf("")}).id, 2);
+}
+
+// A million draws from 64 tokens, chi-square. P of the formula: what is left of the nucleus' mass
+// as tokens come in descending order.
+TEST_F(SamplerTest, MillionDrawsFollowTheFormula) {
+  constexpr int kTokens = 64;
+  constexpr int kDraws = 1000000;
+  Sampler sampler(1, kTokens, 1);
+  Request request;
+  request.sampling.top_p = 0.9F;
+  sampler.Setup(0, MakeSamplingRule(request, 3), {}, /*max_seq_len=*/1024);
+  std::vector<float> logits(kTokens);
+  std::vector<double> weights(kTokens);
+  double sum = 0;
+  for (int i = 0; i < kTokens; ++i) {  // descending
+    logits[i] = 4.0F - 0.1F * static_cast<float>(i);
+    sum += weights[i] = std::exp(static_cast<double>(logits[i]));
+  }
+  std::vector<double> counts(kTokens);
+  for (int i = 0; i < kDraws; ++i) {
+    std::vector<float> row = logits;
+    ++counts[sampler.Sample(0, i, row.data()).id];
+  }
+  double left = 0.9 * sum;
+  double statistic = 0;
+  int num_drawn = 0;
+  for (int i = 0; i < kTokens; ++i) {
+    const double mass = std::min(left, weights[i]);
+    left -= mass;
+    const double want = kDraws * mass / (0.9 * sum);
+    if (want < 1e-6) {
+      EXPECT_EQ(counts[i], 0) << i;
+      continue;
+    }
+    statistic += (counts[i] - want) * (counts[i] - want) / want;
+    ++num_drawn;
+  }
+  EXPECT_LT(statistic, num_drawn - 1 + 5 * std::sqrt(2.0 * num_drawn));
 }
 
 TEST_F(SamplerTest, SameSeedAndPositionGiveTheSameToken) {

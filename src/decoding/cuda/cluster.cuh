@@ -38,6 +38,38 @@ __device__ T* Peer(T* shared, int rank) {
   return peer;
 }
 
+__device__ inline uint32_t SharedAddress(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+// By one thread: starts a copy of `num_bytes`, a multiple of 16, between multiples of 16. Others
+// may wait for it once they have synchronized with this thread. Once for a barrier.
+__device__ inline void StartBulkLoad(void* shared, const void* global, uint32_t num_bytes,
+                                     uint64_t* barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(SharedAddress(barrier)) : "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)),
+      "r"(num_bytes)
+      : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(SharedAddress(shared)),
+      "l"(__cvta_generic_to_global(global)), "r"(num_bytes), "r"(SharedAddress(barrier))
+      : "memory");
+}
+__device__ inline void WaitForBulkLoad(uint64_t* barrier) {
+  uint32_t is_done = 0;
+  while (is_done == 0)
+    asm volatile(
+        "{ .reg .pred done;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], 0;\n"
+        "selp.u32 %0, 1, 0, done; }"
+        : "=r"(is_done)
+        : "r"(SharedAddress(barrier))
+        : "memory");
+}
+
 #else
 
 __device__ inline int ClusterSize() { return 1; }
@@ -48,6 +80,8 @@ template <typename T>
 __device__ T* Peer(T* shared, int) {
   return shared;
 }
+__device__ inline void StartBulkLoad(void*, const void*, uint32_t, uint64_t*) { __trap(); }
+__device__ inline void WaitForBulkLoad(uint64_t*) {}
 
 #endif
 

@@ -3,25 +3,26 @@
 // shared memory (resident), or where a GPU has no clusters, or the row is too large for them, in
 // the logits themselves.
 //
-//   Load       temperature, penalties; the largest logit                    greedy rows end here
-//   Scan       total weight; a list of the tokens that a draw will reach for, by a guess: for top-p
-//              those within kNear, for top-k those before the k-th of the threads' best
-//   Narrow     where the guess fails, by histograms over the row: an interval of the order that
-//   holds
-//              what the draw needs and has few tokens
-//   Gather     one CTA takes the listed tokens of all, the others end
-//   Pick       sorts them and draws
+//   Load    penalties; the largest logit. Greedy rows end here
+//   Scan    total weight; a list of the tokens that a draw will reach for, by a guess: for top-p
+//           those within kNear, for top-k those before the k-th of the threads' best
+//   Narrow  where the guess fails, by histograms over the row: an interval of the order that holds
+//           what the draw needs and has few tokens
+//   Send or fetch keys: CTA 0 takes the listed tokens of all, the others end
+//   Sort, Pick: in the registers of as many warps as it takes
 //
 // The order of tokens is that of weights.h; a key holds both parts of it, distance and id, and is
 // unique. Weights are integers, so that nothing here depends on the order in which threads come.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "decoding/cuda/cluster.cuh"
 #include "decoding/cuda/device_sampler.h"
 #include "decoding/cuda/slot_rule.h"
+#include "decoding/cuda/warp.cuh"
 #include "decoding/philox.h"
 #include "decoding/weights.h"
 
@@ -40,9 +41,9 @@ constexpr int kMaxCandidates = 2048;  // that one CTA sorts
 constexpr int kCandidatesPerThread = kMaxCandidates / kThreads;
 // Narrowing ends at a bin of so many tokens: with fewer than k before it they can be sorted.
 constexpr uint32_t kMaxInBin = kMaxCandidates - kMaxTopK;
-constexpr int kNumBins = 256;
 constexpr float kBinsPerDistance = 8;  // of the first histogram: 32 are more than kWeightless
 constexpr float kNear = 8.0F;
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 struct SampleKernelParams {
   DeviceSampleParams sample;
@@ -57,19 +58,14 @@ struct SampleKernelParams {
 struct RowSums {
   uint64_t mass;       // weights not below min_weight
   uint64_t near_mass;  // of those within kNear
-  float exps;          // exp(-distance), not rounded to units
-};
-
-struct FoundBin {
-  int bin;          // -1: the target is beyond all
-  uint32_t count;   // tokens in it
-  uint64_t before;  // count or mass of the bins before it
+  float exps;          // exp(-distance), not rounded to units; where log-probs are wanted
 };
 
 struct SampleShared {
   SlotRule rule;
   int position;
   double uniform;
+  uint64_t load_barrier;
   // Written by every CTA of the cluster, [its rank].
   uint64_t best[kMaxClusterSize];
   RowSums sums[kMaxClusterSize];
@@ -88,61 +84,12 @@ struct SampleShared {
       uint64_t row_masses[kNumBins];
     };
     uint32_t list[kMaxCandidates];  // indices into the chunk
+    struct {
+      uint32_t head_of_list[kMaxCandidates / 2];
+      uint64_t keys[kThreads];  // of CTA 0: of all lists, when they are so few
+    };
   };
 };
-
-template <typename T>
-__device__ T WarpSum(T value) {
-  for (int offset = 16; offset > 0; offset /= 2)
-    value += __shfl_xor_sync(0xffffffff, value, offset);
-  return value;
-}
-
-__device__ inline RowSums WarpSum(const RowSums& sums) {
-  return {WarpSum(sums.mass), WarpSum(sums.near_mass), WarpSum(sums.exps)};
-}
-
-__device__ inline uint64_t WarpMax(uint64_t value) {
-  const auto high = static_cast<uint32_t>(value >> 32);
-  const uint32_t max_high = __reduce_max_sync(0xffffffff, high);
-  const uint32_t low = high == max_high ? static_cast<uint32_t>(value) : 0;
-  return static_cast<uint64_t>(max_high) << 32 | __reduce_max_sync(0xffffffff, low);
-}
-
-// Inclusive.
-__device__ inline uint64_t WarpScan(uint64_t value) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int offset = 1; offset < 32; offset *= 2) {
-    const uint64_t left = __shfl_up_sync(0xffffffff, value, offset);
-    if (lane >= offset) value += left;
-  }
-  return value;
-}
-
-// The first bin at which the sum of `values` reaches `target` > 0, by one warp.
-template <typename T>
-__device__ void FindBin(const T* values, const uint32_t* counts, uint64_t target, FoundBin* found) {
-  constexpr int kPerLane = kNumBins / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  uint64_t own = 0;
-  for (int i = 0; i < kPerLane; ++i) own += values[lane * kPerLane + i];
-  const uint64_t end = WarpScan(own);
-  if (lane == 31 && end < target) *found = {-1, 0, 0};
-  uint64_t before = end - own;
-  if (before >= target || target > end) return;
-  int bin = lane * kPerLane;
-  while (before + values[bin] < target) before += values[bin++];
-  *found = {bin, counts[bin], before};
-}
-
-// Equal floats give equal keys, larger ones larger keys; NaN must not come.
-__device__ inline uint32_t OrderedBits(float x) {
-  const uint32_t bits = __float_as_uint(x + 0.0F);  // -0 -> 0
-  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-}
-__device__ inline float FromOrderedBits(uint32_t key) {
-  return __uint_as_float((key & 0x80000000U) != 0 ? key ^ 0x80000000U : ~key);
-}
 
 static __device__ __noinline__ float LogProb(float distance, double sum) {
   return static_cast<float>(-static_cast<double>(distance) - log(sum));
@@ -169,17 +116,31 @@ class RowSampler {
   template <bool kSampled>
   __device__ void Run() {
     ClusterArrive();
-    if (threadIdx.x == 0) {
+    const bool is_bulk = kResident && params_.is_aligned && size_ > 0;
+    if (threadIdx.x == 0 && is_bulk)
+      cuda::StartBulkLoad(region_, RowLogits() + begin_, static_cast<uint32_t>(size_) * 4,
+                          &shared_.load_barrier);
+    if (threadIdx.x == 32) {
       shared_.rule = params_.rules[slot_];
       shared_.position = params_.sample.num_tokens[slot_];
       shared_.list_size = 0;
     }
+    if (threadIdx.x < kMaxClusterSize) shared_.list_sizes[threadIdx.x] = 0;
+    if (threadIdx.x < kNumBins) shared_.counts[threadIdx.x] = 0;
     __syncthreads();
     const bool is_greedy = !kSampled || rule().kind == DrawKind::kGreedy;
     const bool keeps_values = !is_greedy || rule().wants_log_probs != 0;
+    if (!is_greedy && threadIdx.x == kThreads - 1)
+      shared_.uniform = UniformAt(rule().seed, static_cast<uint64_t>(int64_t{shared_.position}));
+    if (is_bulk) cuda::WaitForBulkLoad(&shared_.load_barrier);
     float thread_best;
-    const uint64_t packed = params_.is_aligned ? Load<4>(keeps_values, &thread_best)
-                                               : Load<1>(keeps_values, &thread_best);
+    uint64_t packed;
+    if (is_bulk && rule().has_penalties == 0)
+      packed = FindBest(&thread_best);
+    else if (params_.is_aligned)
+      packed = Load<4>(keeps_values, &thread_best);
+    else
+      packed = Load<1>(keeps_values, &thread_best);
     ClusterWait();  // for peers to have begun
     // Where CTA 0 alone goes on the others end at once, and nothing may be written to them.
     const bool all_go_on = keeps_values;
@@ -232,19 +193,43 @@ class RowSampler {
     __syncthreads();
   }
 
-  // Reads the chunk, kWidth logits at a time, and leaves what the later phases read in values_, the
-  // last 4 of a resident chunk filled up with -inf. Returns the thread's best token, packed so that
-  // the largest is the best: its logit, then its id.
+  // A token so that the largest is the best: its logit, then its id.
+  __device__ uint64_t Pack(float logit, int index) const {
+    return static_cast<uint64_t>(OrderedBits(logit)) << 32 | ~static_cast<uint32_t>(begin_ + index);
+  }
+
+  // The thread's best token, of logits that have been loaded as they are.
+  __device__ uint64_t FindBest(float* thread_best) {
+    scale_ = rule().scale;
+    float best = kMinusInfinity;
+    int group = -1;  // of four, with the first best
+    for (int i = static_cast<int>(threadIdx.x) * 4; i < size_; i += kThreads * 4) {
+      const float4 x = *reinterpret_cast<const float4*>(values_ + i);
+      const float largest =
+          fmaxf(fmaxf(x.x * scale_, x.y * scale_), fmaxf(x.z * scale_, x.w * scale_));
+      if (largest > best) {
+        best = largest;
+        group = i;
+      }
+    }
+    *thread_best = best;
+    if (group < 0) return Pack(kMinusInfinity, 0x7fffffff - begin_);
+    while (values_[group] * scale_ != best) ++group;
+    return Pack(best, group);
+  }
+
+  // Reads the chunk, kWidth logits at a time, applies temperature and penalties, and leaves what
+  // the later phases read in values_, the last 4 of a resident chunk filled up with -inf. Returns
+  // the thread's best token.
   template <int kWidth>
   __device__ uint64_t Load(bool keeps_values, float* thread_best) {
     using Vector = std::conditional_t<kWidth == 4, float4, float>;
-    constexpr int kBatch = kWidth == 4 ? 4 : 8;  // loads in flight
-    const float minus_infinity = -__int_as_float(0x7f800000);
+    constexpr int kBatch = kWidth == 4 ? 2 : 4;  // loads in flight
     const float* logits = RowLogits() + begin_;
     const auto* counts = reinterpret_cast<const uint32_t*>(region_);
     const bool has_penalties = rule().has_penalties != 0;
     const float scale = rule().scale;
-    float best = minus_infinity;
+    float best = kMinusInfinity;
     int best_index = 0x7fffffff - begin_;
     for (int tile = 0; tile < size_; tile += kResident ? params_.chunk_size : kTileSize) {
       const int tile_size = kResident ? size_ : min(kTileSize, size_ - tile);
@@ -280,26 +265,35 @@ class RowSampler {
     }
     if (kResident && threadIdx.x < 4 && (size_ & ~3) + static_cast<int>(threadIdx.x) >= size_ &&
         keeps_values && size_ % 4 != 0)
-      values_[(size_ & ~3) + threadIdx.x] = minus_infinity;
+      values_[(size_ & ~3) + threadIdx.x] = kMinusInfinity;
     *thread_best = best;
-    return static_cast<uint64_t>(OrderedBits(best)) << 32 |
-           static_cast<uint32_t>(~static_cast<uint32_t>(begin_ + best_index));
+    return Pack(best, best_index);
   }
 
-  // Calls f(value, index) for what this thread has of the chunk.
+  static constexpr int kGroup = kResident ? 4 : 1;  // values that a thread reads at a time
+
+  // Calls f(values, index) for the groups that this thread has of the chunk; index is the first's.
+  template <typename F>
+  __device__ void ForEachGroup(F f) const {
+    for (int i = static_cast<int>(threadIdx.x) * kGroup; i < size_; i += kThreads * kGroup) {
+      float x[kGroup];
+      if constexpr (kResident)
+        *reinterpret_cast<float4*>(x) = *reinterpret_cast<const float4*>(values_ + i);
+      else
+        x[0] = values_[i];
+#pragma unroll
+      for (int c = 0; c < kGroup; ++c) x[c] *= scale_;
+      f(x, i);
+    }
+  }
+
+  // Calls f(value, index).
   template <typename F>
   __device__ void ForEach(F f) const {
-    if constexpr (kResident) {
-      for (int i = static_cast<int>(threadIdx.x) * 4; i < size_; i += kThreads * 4) {
-        const float4 x = *reinterpret_cast<const float4*>(values_ + i);
-        f(x.x, i);
-        f(x.y, i + 1);
-        f(x.z, i + 2);
-        f(x.w, i + 3);
-      }
-    } else {
-      for (int i = static_cast<int>(threadIdx.x); i < size_; i += kThreads) f(values_[i], i);
-    }
+    ForEachGroup([&](const float(&x)[kGroup], int i) {
+#pragma unroll
+      for (int c = 0; c < kGroup; ++c) f(x[c], i + c);
+    });
   }
 
   __device__ void PublishBest(uint64_t packed, int num_readers) {
@@ -313,23 +307,33 @@ class RowSampler {
     if (lane < num_readers) *Peer(&shared_.best[rank_], lane) = packed;
   }
 
-  // What all threads of all CTAs sum to. Also tells every CTA how long the lists are.
-  __device__ RowSums ClusterSum(RowSums sums) {
+  enum class Wanted { kNothing, kExps, kMasses, kAll };
+
+  // What all threads of all CTAs sum to, as far as it is wanted. Also tells every CTA how long the
+  // lists are.
+  __device__ RowSums ClusterSum(RowSums sums, Wanted wanted) {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    sums = WarpSum(sums);
+    const bool wants_masses = wanted == Wanted::kMasses || wanted == Wanted::kAll;
+    const bool wants_exps = wanted == Wanted::kExps || wanted == Wanted::kAll;
+    const auto warp_sum = [&](const RowSums& x) -> RowSums {
+      return {wants_masses ? WarpSum(x.mass) : 0, wants_masses ? WarpSum(x.near_mass) : 0,
+              wants_exps ? WarpSum(x.exps) : 0};
+    };
+    sums = warp_sum(sums);
     if (lane == 0) shared_.warp_sums[warp] = sums;
     __syncthreads();
     if (warp == 0) {
-      sums = WarpSum(lane < kNumWarps ? shared_.warp_sums[lane] : RowSums{0, 0, 0.0F});
+      sums = warp_sum(lane < kNumWarps ? shared_.warp_sums[lane] : RowSums{});
       if (lane < cluster_size_) {
         *Peer(&shared_.sums[rank_], lane) = sums;
         *Peer(&shared_.list_sizes[rank_], lane) = shared_.list_size;
       }
     }
     ClusterSync();
-    sums = shared_.sums[0];
-    for (int r = 1; r < cluster_size_; ++r) {
+    sums = {};
+    if (wanted == Wanted::kNothing) return sums;
+    for (int r = 0; r < cluster_size_; ++r) {
       sums.mass += shared_.sums[r].mass;
       sums.near_mass += shared_.sums[r].near_mass;
       sums.exps += shared_.sums[r].exps;
@@ -340,12 +344,12 @@ class RowSampler {
   __device__ void FinishGreedy(int id) {
     float log_prob = 0;
     if (rule().wants_log_probs != 0 && IsFinite(max_)) {
-      RowSums sums = {0, 0, 0.0F};
+      RowSums sums = {};
       ForEach([&](float x, int) { sums.exps += ExpOfMinus(Distance(max_, x)); });
-      sums = ClusterSum(sums);
+      sums = ClusterSum(sums, Wanted::kExps);
       log_prob = LogProb(0.0F, sums.exps);
     }
-    const bool none = max_ == -__int_as_float(0x7f800000);  // ids count from 0 then
+    const bool none = max_ == kMinusInfinity;  // ids count from 0 then
     if (rank_ == 0 && threadIdx.x == 0) Write(none ? 0 : id, log_prob, log_prob);
   }
 
@@ -375,10 +379,11 @@ class RowSampler {
 
   template <bool kTopK>
   __device__ void Draw(float thread_best) {
-    if (threadIdx.x == 0)
-      shared_.uniform = UniformAt(rule().seed, static_cast<uint64_t>(int64_t{shared_.position}));
     const float limit = kTopK ? TopKLimit(Distance(max_, thread_best)) : kNear;
-    const RowSums sums = ClusterSum(Scan<kTopK>(limit));
+    const bool wants_exps = rule().wants_log_probs != 0;
+    const RowSums sums =
+        ClusterSum(Scan<kTopK>(limit), kTopK ? (wants_exps ? Wanted::kExps : Wanted::kNothing)
+                                             : (wants_exps ? Wanted::kAll : Wanted::kMasses));
     uint64_t target = 0;
     Interval interval = {0, ~uint64_t{0}, 0};
     if constexpr (kTopK) {
@@ -396,22 +401,31 @@ class RowSampler {
       }
       target -= interval.mass_before;
     }
-    const int num_candidates = Gather();
-    if (rank_ != 0) return;
-    Sort(num_candidates);
-    Pick<kTopK>(num_candidates, target, sums);
+    const int num_candidates = static_cast<int>(RowListSize());
+    if (num_candidates <= kThreads) {
+      SendKeys();
+      ClusterArrive();
+      if (rank_ != 0) return;
+      ClusterWait();
+      const bool has_one = static_cast<int>(threadIdx.x) < num_candidates;
+      uint64_t key[1] = {has_one ? shared_.keys[threadIdx.x] : ~uint64_t{0}};
+      SortAndPick<kTopK>(key, num_candidates, target, sums);
+    } else {
+      uint64_t keys[kCandidatesPerThread];
+      if (rank_ == 0) FetchKeys(keys, num_candidates);
+      ClusterSync();  // the peers' memory is needed no more, and CTA 0 its values
+      if (rank_ == 0) SortAndPick<kTopK>(keys, num_candidates, target, sums);
+    }
   }
 
   // A distance below which lie this chunk's k best tokens, if it has so many: where the k-th of the
   // threads' best ones is.
   __device__ float TopKLimit(float thread_best) {
-    if (threadIdx.x < kNumBins) shared_.counts[threadIdx.x] = 0;
-    __syncthreads();
     if (thread_best < kWeightless)
       atomicAdd(&shared_.counts[static_cast<int>(thread_best * kBinsPerDistance)], 1U);
     __syncthreads();
     if (threadIdx.x < 32)
-      FindBin(shared_.counts, shared_.counts, static_cast<uint64_t>(rule().top_k), &shared_.found);
+      FindBin(shared_.counts, shared_.counts, static_cast<uint32_t>(rule().top_k), &shared_.found);
     __syncthreads();
     const int bin = shared_.found.bin;
     return bin < 0 ? kWeightless
@@ -420,25 +434,44 @@ class RowSampler {
 
   template <bool kTopK>
   __device__ RowSums Scan(float limit) {
-    RowSums sums = {0, 0, 0.0F};
+    RowSums sums = {};
     if constexpr (kTopK) {
       if (rule().wants_log_probs != 0)
         ForEach([&](float x, int) { sums.exps += ExpOfMinus(Distance(max_, x)); });
-      ForEach([&](float x, int i) {
-        if (Distance(max_, x) < limit) List(i);
+      ForEachGroup([&](const float(&x)[kGroup], int i) {
+        float nearest = limit;
+#pragma unroll
+        for (int c = 0; c < kGroup; ++c) nearest = fminf(nearest, Distance(max_, x[c]));
+        if (nearest == limit) return;
+#pragma unroll
+        for (int c = 0; c < kGroup; ++c)
+          if (Distance(max_, x[c]) < limit) List(i + c);
       });
     } else {
       const int32_t min_weight = rule().min_weight;
-      ForEach([&](float x, int i) {
-        const float distance = Distance(max_, x);
-        const float share = ExpOfMinus(distance);
-        const int32_t weight = InUnits(share);
-        sums.exps += share;
-        if (weight < min_weight) return;
-        sums.mass += static_cast<uint32_t>(weight);
-        if (distance >= limit) return;
-        sums.near_mass += static_cast<uint32_t>(weight);
-        List(i);
+      ForEachGroup([&](const float(&x)[kGroup], int i) {
+        uint32_t weights[kGroup];
+        float nearest = limit;
+#pragma unroll
+        for (int c = 0; c < kGroup; ++c) {
+          const float distance = Distance(max_, x[c]);
+          const float share = ExpOfMinus(distance);
+          const int32_t weight = InUnits(share);
+          sums.exps += share;
+          weights[c] = weight < min_weight ? 0U : static_cast<uint32_t>(weight);
+          nearest = fminf(nearest, distance);
+        }
+        // Two of them fit into 32 bits.
+#pragma unroll
+        for (int c = 0; c + 1 < kGroup; c += 2) sums.mass += weights[c] + weights[c + 1];
+        if constexpr (kGroup == 1) sums.mass += weights[0];
+        if (nearest == limit) return;
+#pragma unroll
+        for (int c = 0; c < kGroup; ++c) {
+          if (Distance(max_, x[c]) >= limit || weights[c] == 0) continue;
+          sums.near_mass += weights[c];
+          List(i + c);
+        }
       });
     }
     return sums;
@@ -492,7 +525,8 @@ class RowSampler {
       SumHistograms();
       if (threadIdx.x < 32) {
         if constexpr (kTopK)
-          FindBin(shared_.row_counts, shared_.row_counts, target - before, &shared_.found);
+          FindBin(shared_.row_counts, shared_.row_counts, static_cast<uint32_t>(target - before),
+                  &shared_.found);
         else
           FindBin(shared_.row_masses, shared_.row_counts, target - before, &shared_.found);
       }
@@ -548,110 +582,154 @@ class RowSampler {
       if (key >= interval.begin && key < interval.end) List(i);
     });
     __syncthreads();
-    if (threadIdx.x == 0) *Peer(&shared_.list_sizes[rank_], 0) = shared_.list_size;
+    if (static_cast<int>(threadIdx.x) < cluster_size_)
+      *Peer(&shared_.list_sizes[rank_], static_cast<int>(threadIdx.x)) = shared_.list_size;
     ClusterSync();
   }
 
-  // The keys of the listed tokens, into the region of CTA 0, which needs its values no more.
-  // Returns their number there. After it the peers are not needed any more.
-  __device__ int Gather() {
-    uint64_t keys[kCandidatesPerThread];
-    uint32_t num_candidates = 0;
-    if (rank_ == 0) {
-      num_candidates = RowListSize();
+  // The keys of this CTA's list to CTA 0, behind those of the CTAs before it.
+  __device__ void SendKeys() {
+    uint32_t first = 0;
 #pragma unroll
-      for (int j = 0; j < kCandidatesPerThread; ++j) {
-        uint32_t index = threadIdx.x + static_cast<uint32_t>(j) * kThreads;
-        keys[j] = ~uint64_t{0};
-        if (index >= num_candidates) continue;
-        int peer = 0;
-        while (index >= shared_.list_sizes[peer]) index -= shared_.list_sizes[peer++];
-        const auto at = static_cast<int>(*Peer(&shared_.list[index], peer));
-        const int id = peer * params_.chunk_size + at;
-        const float x = kResident ? *Peer(&region_[at], peer) : RowLogits()[id];
-        keys[j] = Key(Distance(max_, x), id);
+    for (int r = 0; r < kMaxClusterSize; ++r) first += r < rank_ ? shared_.list_sizes[r] : 0;
+    if (threadIdx.x >= shared_.list_sizes[rank_]) return;
+    const auto at = static_cast<int>(shared_.list[threadIdx.x]);
+    *Peer(&shared_.keys[first + threadIdx.x], 0) =
+        Key(Distance(max_, values_[at] * scale_), begin_ + at);
+  }
+
+  // The keys of all lists; the last ones get the largest key there is.
+  __device__ void FetchKeys(uint64_t (&keys)[kCandidatesPerThread], int num_candidates) {
+    int peers[kCandidatesPerThread];
+    int at[kCandidatesPerThread];
+#pragma unroll
+    for (int j = 0; j < kCandidatesPerThread; ++j) {
+      const uint32_t index = threadIdx.x * kCandidatesPerThread + static_cast<uint32_t>(j);
+      uint32_t first = 0;
+      peers[j] = 0;
+#pragma unroll
+      for (int r = 0, end = 0; r < kMaxClusterSize - 1; ++r) {
+        end += static_cast<int>(shared_.list_sizes[r]);
+        if (static_cast<int>(index) < end) continue;
+        peers[j] = r + 1;
+        first = static_cast<uint32_t>(end);
       }
+      const bool is_one = static_cast<int>(index) < num_candidates;
+      if (!is_one) peers[j] = 0;
+      at[j] = is_one ? static_cast<int>(*Peer(&shared_.list[index - first], peers[j])) : -1;
     }
-    ClusterSync();
-    if (rank_ == 0) {
-      auto* sorted = reinterpret_cast<uint64_t*>(region_);
 #pragma unroll
-      for (int j = 0; j < kCandidatesPerThread; ++j)
-        sorted[threadIdx.x + static_cast<uint32_t>(j) * kThreads] = keys[j];
-      __syncthreads();
+    for (int j = 0; j < kCandidatesPerThread; ++j) {
+      const int id = peers[j] * params_.chunk_size + at[j];
+      float x = 0;
+      if (at[j] >= 0) x = kResident ? *Peer(&region_[at[j]], peers[j]) * scale_ : RowLogits()[id];
+      keys[j] = at[j] >= 0 ? Key(Distance(max_, x), id) : ~uint64_t{0};
     }
-    return static_cast<int>(num_candidates);
   }
 
-  // Bitonic, over the power of two that holds `count` keys; what is behind them is larger than all.
-  __device__ void Sort(int count) {
-    auto* keys = reinterpret_cast<uint64_t*>(region_);
-    int size = 2;
-    while (size < count) size *= 2;
-    for (int run = 2; run <= size; run *= 2) {
+  // By as many whole warps, a power of two of them, as have keys; the others end.
+  template <bool kTopK, int kPerThread>
+  __device__ void SortAndPick(uint64_t (&keys)[kPerThread], int num_candidates, uint64_t target,
+                              const RowSums& sums) {
+    int num_threads = 32;
+    while (num_threads * kPerThread < num_candidates) num_threads *= 2;
+    if (static_cast<int>(threadIdx.x) >= num_threads) return;
+    Sort(keys, num_threads);
+    Pick<kTopK>(keys, num_threads, num_candidates, target, sums);
+  }
+
+  // Waits for the first `num_threads` of the CTA, which are those that still run.
+  static __device__ void Barrier(int num_threads) {
+    if (num_threads == 32)
+      __syncwarp();
+    else
+      asm volatile("barrier.sync 1, %0;" ::"r"(num_threads) : "memory");
+  }
+
+  static __device__ void Order(uint64_t& a, uint64_t& b, bool ascending) {
+    if ((b < a) != ascending) return;
+    const uint64_t other = a;
+    a = b;
+    b = other;
+  }
+
+  // Bitonic. Thread t has the keys from kPerThread * t on, before and after.
+  template <int kPerThread>
+  __device__ void Sort(uint64_t (&keys)[kPerThread], int num_threads) {
+    static_assert(kPerThread == 1 || kPerThread == 4);
+    auto* exchange = reinterpret_cast<uint64_t*>(region_);  // [kPerThread][kThreads]
+    const int thread = static_cast<int>(threadIdx.x);
+    if constexpr (kPerThread == 4) {
+      Order(keys[0], keys[1], true);
+      Order(keys[2], keys[3], false);
+    }
+    for (int run = kPerThread == 1 ? 2 : 1; run <= num_threads; run *= 2) {  // in threads
+      const bool ascending = (thread & run) == 0;
       for (int stride = run / 2; stride > 0; stride /= 2) {
-        for (int pair = static_cast<int>(threadIdx.x); pair < size / 2; pair += kThreads) {
-          const int i = 2 * pair - (pair & (stride - 1));
-          const uint64_t a = keys[i];
-          const uint64_t b = keys[i + stride];
-          if ((a > b) == ((i & run) == 0)) {
-            keys[i] = b;
-            keys[i + stride] = a;
-          }
+        const bool takes_smaller = ((thread & stride) == 0) == ascending;
+        if (stride >= 32) {
+          Barrier(num_threads);
+#pragma unroll
+          for (int j = 0; j < kPerThread; ++j) exchange[j * kThreads + thread] = keys[j];
+          Barrier(num_threads);
         }
-        // With strides up to 32 a warp exchanges only among 64 keys of its own.
-        const int next_stride = stride > 1 ? stride / 2 : run;
-        if (stride > 32 || next_stride > 32)
-          __syncthreads();
-        else
-          __syncwarp();
+#pragma unroll
+        for (int j = 0; j < kPerThread; ++j) {
+          const uint64_t other = stride >= 32 ? exchange[j * kThreads + (thread ^ stride)]
+                                              : __shfl_xor_sync(0xffffffff, keys[j], stride);
+          if ((other < keys[j]) == takes_smaller) keys[j] = other;
+        }
+      }
+      if constexpr (kPerThread == 4) {
+        Order(keys[0], keys[2], ascending);
+        Order(keys[1], keys[3], ascending);
+        Order(keys[0], keys[1], ascending);
+        Order(keys[2], keys[3], ascending);
       }
     }
-    __syncthreads();
   }
 
-  // Draws from the sorted keys: for top-k from the k first, `target` not known yet; for top-p the
-  // one at which the weight of them reaches `target`.
-  template <bool kTopK>
-  __device__ void Pick(int num_candidates, uint64_t target, const RowSums& sums) {
-    const auto* keys = reinterpret_cast<const uint64_t*>(region_);
-    const int first = static_cast<int>(threadIdx.x) * kCandidatesPerThread;
+  // Draws from sorted keys: for top-k from the k first, `target` not known yet; for top-p the one
+  // at which the weight of them reaches `target`.
+  template <bool kTopK, int kPerThread>
+  __device__ void Pick(const uint64_t (&keys)[kPerThread], int num_threads, int num_candidates,
+                       uint64_t target, const RowSums& sums) {
+    const int first = static_cast<int>(threadIdx.x) * kPerThread;
     const int num_kept = kTopK ? min(num_candidates, rule().top_k) : num_candidates;
-    uint32_t weights[kCandidatesPerThread];
+    uint32_t weights[kPerThread];
 #pragma unroll
-    for (int j = 0; j < kCandidatesPerThread; ++j)
-      weights[j] =
-          first + j < num_kept ? static_cast<uint32_t>(Weight(DistanceOf(keys[first + j]))) : 0U;
+    for (int j = 0; j < kPerThread; ++j)
+      weights[j] = first + j < num_kept ? static_cast<uint32_t>(Weight(DistanceOf(keys[j]))) : 0U;
     if constexpr (kTopK) {  // ends before the first that is too light
       if (threadIdx.x == 0) shared_.num_kept = static_cast<uint32_t>(num_kept);
-      __syncthreads();
+      Barrier(num_threads);
       const auto min_weight = static_cast<uint32_t>(rule().min_weight);
 #pragma unroll
-      for (int j = kCandidatesPerThread - 1; j >= 0; --j)
+      for (int j = kPerThread - 1; j >= 0; --j)
         if (first + j > 0 && first + j < num_kept && weights[j] < min_weight)
           atomicMin(&shared_.num_kept, static_cast<uint32_t>(first + j));
-      __syncthreads();
+      Barrier(num_threads);
 #pragma unroll
-      for (int j = 0; j < kCandidatesPerThread; ++j)
+      for (int j = 0; j < kPerThread; ++j)
         if (first + j >= static_cast<int>(shared_.num_kept)) weights[j] = 0;
     }
     uint64_t own = 0;
 #pragma unroll
-    for (int j = 0; j < kCandidatesPerThread; ++j) own += weights[j];
+    for (int j = 0; j < kPerThread; ++j) own += weights[j];
     const uint64_t end = WarpScan(own);
     if (threadIdx.x % 32 == 31) shared_.warp_values[threadIdx.x / 32] = end;
-    __syncthreads();
+    Barrier(num_threads);
     uint64_t cumulative = end - own;
     uint64_t sum = 0;
-    for (int w = 0; w < kNumWarps; ++w) {
+    for (int w = 0; w < num_threads / 32; ++w) {
       if (w < static_cast<int>(threadIdx.x) / 32) cumulative += shared_.warp_values[w];
       sum += shared_.warp_values[w];
     }
     if constexpr (kTopK) target = TargetWeight(shared_.uniform, rule().top_p, sum);
 #pragma unroll
-    for (int j = 0; j < kCandidatesPerThread; ++j) {
+    for (int j = 0; j < kPerThread; ++j) {
       if (cumulative < target && target <= cumulative + weights[j])
-        WriteDrawn<kTopK>(keys[first + j], sum, sums);
+        WriteDrawn<kTopK>(keys[j], sum, sums);
       cumulative += weights[j];
     }
   }
@@ -685,8 +763,9 @@ class RowSampler {
   float* const region_;
   const int begin_;  // the chunk's first id
   const int size_;
-  float* const values_;  // [size_] after temperature and penalties
-  float max_ = 0;        // of the row
+  float* const values_;  // [size_] times scale_: after temperature and penalties
+  float scale_ = 1.0F;
+  float max_ = 0;  // of the row
 };
 
 }  // namespace inflight::decoding
