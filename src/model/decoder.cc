@@ -81,8 +81,7 @@ uint64_t LayOut(const ModelConfig& config, DeviceKind device, int max_seq_len, i
   out.logits = place(DType::kF32, {max_logits, config.vocab_size});
   const int64_t widest =
       std::max({int64_t{config.hidden_size}, q_width, int64_t{config.intermediate_size}});
-  const size_t scratch =
-      is_cuda ? 0 : ops::LinearScratchBytes(LinearDType(config), tokens, widest);
+  const size_t scratch = is_cuda ? 0 : ops::LinearScratchBytes(LinearDType(config), tokens, widest);
   if (scratch > 0) out.scratch = place(DType::kU8, {static_cast<int64_t>(scratch)});
   if (config.position != PositionKind::kLearnedAbsolute)
     out.cos_sin = place(DType::kF32, {max_seq_len, 2, config.head_dim / 2});
@@ -171,6 +170,22 @@ ops::ShapeClass KernelShape(const ModelConfig& config) {
           .num_kv_heads = config.num_kv_heads,
           .hidden_size = config.hidden_size,
           .intermediate_size = config.intermediate_size};
+}
+
+std::vector<ops::LinearShape> LinearShapes(const ModelConfig& config, int max_num_tokens,
+                                           int max_logits) {
+  const int64_t hidden = config.hidden_size;
+  const int64_t inner = config.intermediate_size;
+  const int64_t q_width = int64_t{config.num_heads} * config.head_dim;
+  const int64_t qkv_width = q_width + int64_t{2} * config.num_kv_heads * config.head_dim;
+  const DType operands = HasFp8Activations(config) ? DType::kF8E4M3 : config.dtype;
+  std::vector<ops::LinearShape> shapes;
+  for (const auto& [out, in] :
+       {std::pair{qkv_width, hidden}, std::pair{hidden, q_width},
+        std::pair{config.gated_mlp ? 2 * inner : inner, hidden}, std::pair{hidden, inner}})
+    shapes.push_back({out, in, operands, config.dtype, max_num_tokens});
+  shapes.push_back({config.vocab_size, hidden, config.dtype, DType::kF32, max_logits});
+  return shapes;
 }
 
 Result<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Engine> engine,

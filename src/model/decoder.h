@@ -14,6 +14,10 @@ namespace inflight::model {
 // What `config` needs of its kernels.
 ops::ShapeClass KernelShape(const ModelConfig& config);
 
+// The products of a step of at most `max_num_tokens` tokens and `max_logits` rows; for tuning.
+std::vector<ops::LinearShape> LinearShapes(const ModelConfig& config, int max_num_tokens,
+                                           int max_logits);
+
 // One step's packed inputs, all in device memory at fixed addresses.
 struct Batch {
   TensorView ids;         // [num_tokens] int32

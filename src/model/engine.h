@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/file.h"
@@ -59,6 +60,10 @@ struct Engine {
   DecoderWeights weights;
   uint64_t weight_bytes = 0;
   std::filesystem::path tokenizer_dir;  // where the tokenizer's files are; empty if there are none
+
+  // Which of the library's algorithms were fastest on the GPU that the engine was built on, as of
+  // ops::SaveTuning; another GPU ignores it. Empty where nobody tuned.
+  std::string kernel_tuning;
 
   // Storage behind the views: mappings of files and buffers filled while building.
   std::vector<MappedFile> mappings;

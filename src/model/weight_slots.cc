@@ -20,9 +20,15 @@ class SlotList {
 
   // A linear of a layer, which quantisation takes in.
   void Linear(const std::string& stem, int64_t out, int64_t in, ops::Weight& weight) {
+    LinearMatrix(stem, out, in, weight);
+    LinearScales(stem, out, weight);
+  }
+  void LinearMatrix(const std::string& stem, int64_t out, int64_t in, ops::Weight& weight) {
     Matrix(stem + ".weight", out, in, weight);
+    slots_.back().is_quantized = is_quantized_;
+  }
+  void LinearScales(const std::string& stem, int64_t out, ops::Weight& weight) {
     if (!is_quantized_) return;
-    slots_.back().is_quantized = true;
     slots_.push_back({fmt::format("{}.{}", stem, kScaleSuffix), {out}, Kind::kScales, &weight, {}});
   }
   void Matrix(std::string name, int64_t out, int64_t in, ops::Weight& weight) {
@@ -60,12 +66,14 @@ void AddLayer(const ModelConfig& config, const std::string& prefix, LayerWeights
   if (config.attention_bias) list.Vector(prefix + "attention.dense.bias", hidden, layer.dense_bias);
   list.Vector(prefix + "post_layernorm.weight", hidden, layer.post_norm_weight);
   if (has_norm_bias) list.Vector(prefix + "post_layernorm.bias", hidden, layer.post_norm_bias);
-  list.Linear(prefix + "mlp.fc", inner, hidden, layer.fc);
+  // The two matrices of a gated layer side by side: a GPU multiplies by both at once.
+  list.LinearMatrix(prefix + "mlp.fc", inner, hidden, layer.fc);
+  if (config.gated_mlp) list.LinearMatrix(prefix + "mlp.gate", inner, hidden, layer.gate);
+  list.LinearScales(prefix + "mlp.fc", inner, layer.fc);
+  if (config.gated_mlp) list.LinearScales(prefix + "mlp.gate", inner, layer.gate);
   if (config.mlp_bias) list.Vector(prefix + "mlp.fc.bias", inner, layer.fc_bias);
-  if (config.gated_mlp) {
-    list.Linear(prefix + "mlp.gate", inner, hidden, layer.gate);
-    if (config.mlp_bias) list.Vector(prefix + "mlp.gate.bias", inner, layer.gate_bias);
-  }
+  if (config.gated_mlp && config.mlp_bias)
+    list.Vector(prefix + "mlp.gate.bias", inner, layer.gate_bias);
   list.Linear(prefix + "mlp.proj", hidden, inner, layer.proj);
   if (config.mlp_bias) list.Vector(prefix + "mlp.proj.bias", hidden, layer.proj_bias);
 }

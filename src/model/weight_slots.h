@@ -15,7 +15,7 @@ struct WeightSlot {
     kMatrix,  // read by linear operators: packed, of the model's dtype, or int8 if is_quantized
     kTable,   // read row by row: row-major, of the model's dtype
     kVector,  // norms and biases: float32
-    kScales,  // one per row of the quantised matrix before it in the list: float32
+    kScales,  // one per row of a quantised matrix before it in the list: float32
   };
   std::string name;
   Shape shape;  // [out_features, in_features] or [width]

@@ -172,6 +172,7 @@ Status CudaBackend::Load(const ops::OpTable& ops, const MemoryPlan& plan, Device
   ASSIGN_OR_RETURN(held_->graph_share, device.ledger().Take("graphs", plan.graph_bytes));
   ASSIGN_OR_RETURN(held_->stream, ops::MakeStream(device, model::KernelShape(config),
                                                   plan.max_num_tokens, plan.max_batch_size));
+  RETURN_IF_ERROR(ops::LoadTuning(held_->engine->kernel_tuning, *held_->stream));
   ASSIGN_OR_RETURN(
       held_->decoder,
       model::Decoder::Create(held_->engine, ops, device, plan.max_num_tokens, plan.max_batch_size));
