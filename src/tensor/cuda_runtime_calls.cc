@@ -84,7 +84,10 @@ Result<void*> Allocate(int device, size_t num_bytes) {
     cudaGetLastError();  // a failed allocation is not sticky
     return ToStatus(error, fmt::format("cannot allocate {} bytes of GPU memory", num_bytes));
   }
-  const Status zeroed = ToStatus(cudaMemset(data, 0, num_bytes), "cannot clear GPU memory");
+  // Waits: streams of executors do not wait for the default stream, where this runs.
+  cudaError_t cleared = cudaMemset(data, 0, num_bytes);
+  if (cleared == cudaSuccess) cleared = cudaStreamSynchronize(cudaStreamLegacy);
+  const Status zeroed = ToStatus(cleared, "cannot clear GPU memory");
   if (!zeroed.ok()) {
     cudaFree(data);
     return zeroed;
@@ -110,8 +113,10 @@ void FreePinned(void* data) noexcept { cudaFreeHost(data); }
 
 Status Copy(int device, void* target, const void* source, size_t num_bytes) {
   cudaSetDevice(device);
-  return ToStatus(cudaMemcpy(target, source, num_bytes, cudaMemcpyDefault),
-                  "cannot copy to or from the GPU");
+  cudaError_t copied = cudaMemcpy(target, source, num_bytes, cudaMemcpyDefault);
+  // A copy from memory that is not pinned may return before its last bytes arrive.
+  if (copied == cudaSuccess) copied = cudaStreamSynchronize(cudaStreamLegacy);
+  return ToStatus(copied, "cannot copy to or from the GPU");
 }
 
 }  // namespace inflight::cuda

@@ -39,6 +39,7 @@ constexpr double kRecordingMs = 1500;
 // microsecond, and most steps end before the first.
 constexpr int64_t kQueryIntervalNs = 10'000'000;
 constexpr int kPollsPerClock = 64;
+constexpr int kLeastWarmUpTokens = 64;
 constexpr int kStuckSeconds = 60;  // of an injected fault
 
 int64_t NowNs() {
@@ -186,8 +187,9 @@ Status CudaBackend::Load(const ops::OpTable& ops, const MemoryPlan& plan, Device
       info_.max_batch_size, handle(), [this](int num_rows, StepVariant variant) {
         return Enqueue(StepShape::Decode(num_rows), variant);
       });
-  // Buffers are cleared in the default stream, which ours does not wait for.
-  return ToStatus(cudaDeviceSynchronize(), "loading");
+  // What was cleared and copied in the default stream, which ours does not wait for. Waiting for
+  // the device would be refused while another executor records its steps.
+  return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading");
 }
 
 // One step, kernel by kernel. What is recorded into a graph is the same.
@@ -218,8 +220,11 @@ Status CudaBackend::Enqueue(const StepShape& shape, StepVariant variant) {
 Status CudaBackend::WarmUp(const MemoryPlan& plan) {
   cudaSetDevice(device_index_);
   const int64_t start_ns = NowNs();
-  for (int num_tokens = plan.max_num_tokens; num_tokens >= 64; num_tokens /= 2)
+  for (int num_tokens = plan.max_num_tokens; num_tokens > kLeastWarmUpTokens; num_tokens /= 2)
     RETURN_IF_ERROR(WarmUpPrefill(plan, num_tokens));
+  RETURN_IF_ERROR(WarmUpPrefill(plan, std::min(plan.max_num_tokens, kLeastWarmUpTokens)));
+  RETURN_IF_ERROR(held_->state->SetUpSlot(/*slot=*/0, /*num_tokens=*/1, handle()));
+  RETURN_IF_ERROR(held_->sampler->Setup(/*slot=*/0, {}, *held_->stream));
   const std::vector<int>& sizes = held_->graphs->sizes();
   for (const int size : {sizes.front(), sizes.back()}) {
     RETURN_IF_ERROR(Enqueue(StepShape::Decode(size), StepVariant::kSampled));
