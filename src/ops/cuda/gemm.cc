@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
 
 namespace inflight::ops::cuda {
 namespace {
 
 constexpr int64_t kMaxMmaRows = 16;
-
-bool IsAligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
 Status Validate(const GemmParams& p) {
   const bool dtype_ok =

@@ -288,7 +288,7 @@ Result<const GemmPlan*> GemmPlans::Find(const GemmParams& params) {
   const auto suggestions = Suggestions(largest, 1);
   if (suggestions.empty())
     return Unimplemented(
-        fmt::format("{}: cuBLASLt has no algorithm (FP8 needs both features to be multiples of 16)",
+        fmt::format("{}: cuBLASLt has no algorithm (FP8 needs out_features in multiples of 8)",
                     DescriptionOf(params)));
   return &plans_.emplace(key, GemmPlan{suggestions[0], false}).first->second;
 }

@@ -55,7 +55,7 @@ bool SkinnyMmaCanRun(const GemmParams& params);  // m <= 16; every GPU
 Status SkinnyMma(const GemmParams& params, CudaStream& stream);
 bool SkinnyWgmmaCanRun(const GemmParams& params, const CudaStream& stream);  // m <= 64; sm_90a
 Status SkinnyWgmma(const GemmParams& params, CudaStream& stream);
-// Every m. FP8 needs n to be a multiple of 16.
+// Every m. FP8 needs n to be a multiple of 8.
 Status GemmCublasLt(const GemmParams& params, CudaStream& stream);
 
 // After the projection of QkvRopeKv: `params.workspace` holds the projected rows (bias not added

@@ -8,12 +8,11 @@
 
 #include <algorithm>
 
+#include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
 
 namespace inflight::ops::cuda {
 namespace {
-
-bool IsHalf(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
 
 // The dtype of the product of activations of `dtype`: FP8 models are of bfloat16.
 DType ModelDType(DType dtype) { return dtype == DType::kF8E4M3 ? DType::kBF16 : dtype; }
@@ -26,18 +25,6 @@ const std::byte* BytesOf(const Weight& weight) {
 
 int64_t RowBytes(const Weight& weight) {
   return weight.in_features * static_cast<int64_t>(SizeOf(weight.dtype));
-}
-
-Status Expect(const char* field, const TensorView& view, DType dtype, const Shape& shape) {
-  const bool present = !view.empty() || shape.num_elements() == 0;
-  if (present && view.dtype == dtype && view.shape == shape) return Status::Ok();
-  return InvalidArgument(fmt::format("{}: got {}, needed {} {}", field,
-                                     view.empty() ? "no tensor" : view.ToString(), DTypeName(dtype),
-                                     shape.ToString()));
-}
-
-Status ExpectOrEmpty(const char* field, const TensorView& view, DType dtype, const Shape& shape) {
-  return view.empty() ? Status::Ok() : Expect(field, view, dtype, shape);
 }
 
 Status ExpectWeight(const char* field, const Weight& weight) {
@@ -64,15 +51,15 @@ Status ExpectInput(const Activation& x, const Weight& weight) {
   const int64_t num_tokens = x.values.shape[0];
   DType dtype = weight.dtype;
   if (dtype == DType::kI8) dtype = IsHalf(x.values.dtype) ? x.values.dtype : DType::kBF16;
-  RETURN_IF_ERROR(Expect("x", x.values, dtype, {num_tokens, weight.in_features}));
-  if (dtype == DType::kF8E4M3) return Expect("x.scales", x.scales, DType::kF32, {num_tokens});
+  RETURN_IF_ERROR(Expect("x", x.values, {dtype}, {num_tokens, weight.in_features}));
+  if (dtype == DType::kF8E4M3) return Expect("x.scales", x.scales, {DType::kF32}, {num_tokens});
   return Status::Ok();
 }
 
 // y [num_tokens, width] of x's product, unless float32 is wanted.
 Status ExpectProduct(const char* field, const TensorView& y, const Activation& x, int64_t width) {
   const DType dtype = y.dtype == DType::kF32 ? DType::kF32 : ModelDType(x.values.dtype);
-  return Expect(field, y, dtype, {x.values.shape[0], width});
+  return Expect(field, y, {dtype}, {x.values.shape[0], width});
 }
 
 // One product of `num_tokens` rows: the weight's rows into columns [0, out_features) of y.
@@ -146,7 +133,7 @@ Status Validate(const LinearParams& p) {
   RETURN_IF_ERROR(ExpectWeight("weight", p.weight));
   RETURN_IF_ERROR(ExpectInput(p.x, p.weight));
   RETURN_IF_ERROR(ExpectProduct("y", p.y, p.x, p.weight.out_features));
-  RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, DType::kF32, {p.weight.out_features}));
+  RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, {DType::kF32}, {p.weight.out_features}));
   if (!p.defer_scales || (p.bias.empty() && p.activation == ActivationKind::kNone))
     return Status::Ok();
   return InvalidArgument("defer_scales: a bias or an activation comes after the scales");
@@ -164,12 +151,12 @@ Status Validate(const GatedLinearParams& p) {
   const int64_t num_tokens = p.x.values.shape[0];
   const int64_t n = p.gate.out_features;
   const DType dtype = ModelDType(p.x.values.dtype);
-  RETURN_IF_ERROR(ExpectOrEmpty("gate_bias", p.gate_bias, DType::kF32, {n}));
-  RETURN_IF_ERROR(ExpectOrEmpty("up_bias", p.up_bias, DType::kF32, {n}));
-  RETURN_IF_ERROR(Expect("workspace", p.workspace, dtype, {num_tokens, 2 * n}));
-  if (p.y.dtype != DType::kF8E4M3) return Expect("y", p.y, dtype, {num_tokens, n});
-  RETURN_IF_ERROR(Expect("y", p.y, DType::kF8E4M3, {num_tokens, n}));
-  return Expect("y_scales", p.y_scales, DType::kF32, {num_tokens});
+  RETURN_IF_ERROR(ExpectOrEmpty("gate_bias", p.gate_bias, {DType::kF32}, {n}));
+  RETURN_IF_ERROR(ExpectOrEmpty("up_bias", p.up_bias, {DType::kF32}, {n}));
+  RETURN_IF_ERROR(Expect("workspace", p.workspace, {dtype}, {num_tokens, 2 * n}));
+  if (p.y.dtype != DType::kF8E4M3) return Expect("y", p.y, {dtype}, {num_tokens, n});
+  RETURN_IF_ERROR(Expect("y", p.y, {DType::kF8E4M3}, {num_tokens, n}));
+  return Expect("y_scales", p.y_scales, {DType::kF32}, {num_tokens});
 }
 
 // What RopeKv checks itself, the cache and the batch, is left to it.
@@ -182,8 +169,8 @@ Status Validate(const QkvRopeKvParams& p) {
         "weight: got {} rows for x {}, needed {} for {} heads of {} over {} kv heads and {} tokens",
         p.weight.out_features, p.x.values.ToString(), width, p.num_heads, p.kv.head_dim,
         p.kv.num_kv_heads, p.batch.num_tokens));
-  RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, DType::kF32, {width}));
-  return Expect("workspace", p.workspace, ModelDType(p.x.values.dtype),
+  RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, {DType::kF32}, {width}));
+  return Expect("workspace", p.workspace, {ModelDType(p.x.values.dtype)},
                 {p.batch.num_tokens, width});
 }
 
@@ -195,9 +182,9 @@ Status Validate(const LmHeadParams& p) {
         "of the quantisation)");
   RETURN_IF_ERROR(ExpectInput(p.x, p.weight));
   const int64_t num_rows = p.rows.num_elements();
-  RETURN_IF_ERROR(Expect("rows", p.rows, DType::kI32, {num_rows}));
-  RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, DType::kF32, {p.weight.out_features}));
-  return Expect("logits", p.logits, DType::kF32, {num_rows, p.weight.out_features});
+  RETURN_IF_ERROR(Expect("rows", p.rows, {DType::kI32}, {num_rows}));
+  RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, {DType::kF32}, {p.weight.out_features}));
+  return Expect("logits", p.logits, {DType::kF32}, {num_rows, p.weight.out_features});
 }
 
 }  // namespace
