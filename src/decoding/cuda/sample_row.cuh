@@ -19,12 +19,12 @@
 #include <limits>
 #include <type_traits>
 
-#include "decoding/cuda/cluster.cuh"
 #include "decoding/cuda/device_sampler.h"
 #include "decoding/cuda/slot_rule.h"
 #include "decoding/cuda/warp.cuh"
 #include "decoding/philox.h"
 #include "decoding/weights.h"
+#include "tensor/cuda_cluster.cuh"
 
 namespace inflight::decoding {
 

@@ -14,7 +14,7 @@ namespace {
 struct AddNormArgs {
   void* residual;               // [num_tokens, hidden_size]
   const void* delta;            // as residual, or null
-  const float* token_scales;    // [num_tokens]; null = delta is not raw
+  const float* token_scales;    // [num_tokens]; null = delta is not raw, or there is none
   const float* feature_scales;  // [hidden_size]
   const float* weight;          // [hidden_size]
   const float* bias;            // [hidden_size] or null
@@ -25,20 +25,6 @@ struct AddNormArgs {
   int64_t hidden_size;
 };
 
-// x += delta, with the scales that are pending on it.
-__device__ void AddDelta(const AddNormArgs& args, int64_t i, const float (&delta)[kVector],
-                         float token_scale, float (&x)[kVector]) {
-  if (args.token_scales == nullptr) {
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) x[k] += delta[k];
-    return;
-  }
-  float feature_scales[kVector];
-  Load(args.feature_scales + i, feature_scales);
-#pragma unroll
-  for (int k = 0; k < kVector; ++k) x[k] += delta[k] * token_scale * feature_scales[k];
-}
-
 // Rows of whole vectors, at most kVectors of them per thread.
 template <typename T, typename Out, int kVectors>
 __global__ void __launch_bounds__(kMaxRowThreads) AddNormKernel(const AddNormArgs args) {
@@ -47,21 +33,25 @@ __global__ void __launch_bounds__(kMaxRowThreads) AddNormKernel(const AddNormArg
   T* residual = static_cast<T*>(args.residual) + t * width;
   const T* delta = static_cast<const T*>(args.delta) + t * width;
   const bool has_delta = args.delta != nullptr;
+  const bool is_raw = args.token_scales != nullptr;
+  const float token_scale = is_raw ? args.token_scales[t] : 1.0F;
 
+  // All that is needed first is under way before anything is waited for. `factors` are the scales
+  // of a raw delta's features, then the norm's weights.
   uint4 residual_words[kVectors] = {};
   uint4 delta_words[kVectors] = {};
-  float weight[kVectors][kVector] = {};
+  float factors[kVectors][kVector] = {};
+  const float* first_factors = is_raw ? args.feature_scales : args.weight;
 #pragma unroll
   for (int j = 0; j < kVectors; ++j) {
     const int64_t i = RowIndex(j);
     if (i >= width) continue;
     residual_words[j] = LoadOnce(residual + i);
     if (has_delta) delta_words[j] = LoadOnce(delta + i);
-    Load(args.weight + i, weight[j]);
+    Load(first_factors + i, factors[j]);
   }
 
   float x[kVectors][kVector];
-  const float token_scale = args.token_scales == nullptr ? 1.0F : args.token_scales[t];
 #pragma unroll
   for (int j = 0; j < kVectors; ++j) {
     Unpack<T>(residual_words[j], x[j]);
@@ -69,7 +59,10 @@ __global__ void __launch_bounds__(kMaxRowThreads) AddNormKernel(const AddNormArg
     if (!has_delta || i >= width) continue;
     float added[kVector];
     Unpack<T>(delta_words[j], added);
-    AddDelta(args, i, added, token_scale, x[j]);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k)
+      x[j][k] += is_raw ? added[k] * token_scale * factors[j][k] : added[k];
+    if (is_raw) Load(args.weight + i, factors[j]);
     Store(residual + i, x[j]);
 #pragma unroll
     for (int k = 0; k < kVector; ++k) x[j][k] = Rounded<T>(x[j][k]);
@@ -103,7 +96,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) AddNormKernel(const AddNormArg
     const int64_t i = RowIndex(j);
     if (i >= width) continue;
 #pragma unroll
-    for (int k = 0; k < kVector; ++k) x[j][k] *= scale * weight[j][k];
+    for (int k = 0; k < kVector; ++k) x[j][k] *= scale * factors[j][k];
     if (args.bias == nullptr) continue;
     float bias[kVector];
     Load(args.bias + i, bias);
@@ -209,17 +202,18 @@ Status AddNorm(const AddNormParams& p, Stream& stream) {
   RETURN_IF_ERROR(Check(p));
   const int64_t num_tokens = p.residual.shape[0];
   if (num_tokens == 0 || p.residual.shape[1] == 0) return Status::Ok();
-  const AddNormArgs args = {.residual = p.residual.data,
-                            .delta = p.delta.data,
-                            .token_scales = p.delta_scales.token.as<const float>(),
-                            .feature_scales = p.delta_scales.feature,
-                            .weight = p.norm.weight.as<const float>(),
-                            .bias = p.norm.bias.as<const float>(),
-                            .eps = p.norm.eps,
-                            .is_layer_norm = p.norm.kind == NormKind::kLayerNorm,
-                            .y = p.y.data,
-                            .y_scales = p.y_scales.as<float>(),
-                            .hidden_size = p.residual.shape[1]};
+  const AddNormArgs args = {
+      .residual = p.residual.data,
+      .delta = p.delta.data,
+      .token_scales = p.delta.empty() ? nullptr : p.delta_scales.token.as<const float>(),
+      .feature_scales = p.delta_scales.feature,
+      .weight = p.norm.weight.as<const float>(),
+      .bias = p.norm.bias.as<const float>(),
+      .eps = p.norm.eps,
+      .is_layer_norm = p.norm.kind == NormKind::kLayerNorm,
+      .y = p.y.data,
+      .y_scales = p.y_scales.as<float>(),
+      .hidden_size = p.residual.shape[1]};
   const cudaStream_t handle = AsCuda(stream).handle();
   WithHalf(p.residual.dtype, [&]<typename T>(std::type_identity<T>) {
     if (p.y.dtype == DType::kF8E4M3)

@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gated activation of a feed-forward layer. Into the model's dtype: element-wise, 3 * n * 2
-// bytes per token. Into e4m3: one CTA per row, its products in registers until their largest is
-// known, 2.5 * n * 2 bytes.
+// bytes per token. Into e4m3: 2.5 * n * 2 bytes, and products stay in registers until the largest
+// of their row is known. One CTA has a row; of few rows, which would be the matter of few SMs, a
+// cluster of CTAs has each, where the GPU knows clusters. Both give the same bits: a maximum knows
+// no order.
 #include <algorithm>
 
 #include "ops/cuda/activate.cuh"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/row.cuh"
+#include "tensor/cuda_cluster.cuh"
 
 namespace inflight::ops::cuda {
 namespace {
 
 constexpr int kThreads = 256;  // of the element-wise kernels
 constexpr int64_t kMaxChunks = 65535;
+constexpr int kClusterSize = 8;
+constexpr int kMaxClusterThreads = 512;  // of a CTA
+constexpr int kClusterRegisters = 48;  // of a thread: 64 clusters of 8 x 224 threads run at a time
 
 struct GateArgs {
   const void* gate_up;        // [num_tokens, 2n]
@@ -28,15 +34,58 @@ struct GateArgs {
   int64_t n;
 };
 
-// x = x * token_scale * scales + bias for the eight features from i on.
-__device__ void Scale(const float* token_scale, const float* scales, const float* bias, int64_t i,
-                      float (&x)[kVector]) {
-  if (token_scale != nullptr) {
-    float factors[kVector];
-    Load(scales + i, factors);
+// Null where nothing is pending.
+__device__ const float* TokenScale(const GateArgs& args, int64_t t) {
+  return args.token_scales == nullptr ? nullptr : args.token_scales + t;
+}
+
+__device__ void Multiply(float token_scale, const float (&factors)[kVector], float (&x)[kVector]) {
 #pragma unroll
-    for (int k = 0; k < kVector; ++k) x[k] = x[k] * *token_scale * factors[k];
+  for (int k = 0; k < kVector; ++k) x[k] = x[k] * token_scale * factors[k];
+}
+
+// The scales that are pending on features [i, i + 8) of a token's gate and up: loaded when they are
+// needed,
+struct LazyScales {
+  const GateArgs& args;
+  const float* token;
+  const int64_t i;
+
+  __device__ void ApplyToGate(float (&x)[kVector]) const { Apply(args.gate_scales + i, x); }
+  __device__ void ApplyToUp(float (&x)[kVector]) const { Apply(args.up_scales + i, x); }
+
+ private:
+  __device__ void Apply(const float* scales, float (&x)[kVector]) const {
+    if (token == nullptr) return;
+    float factors[kVector];
+    Load(scales, factors);
+    Multiply(*token, factors, x);
   }
+};
+
+// or before, so that all loads of a thread are under way when it waits for the first.
+struct EagerScales {
+  const bool is_raw;
+  float token;
+  float gates[kVector];
+  float ups[kVector];
+
+  __device__ EagerScales(const GateArgs& args, int64_t t, int64_t i)
+      : is_raw(args.token_scales != nullptr) {
+    if (!is_raw) return;
+    token = args.token_scales[t];
+    Load(args.gate_scales + i, gates);
+    Load(args.up_scales + i, ups);
+  }
+  __device__ void ApplyToGate(float (&x)[kVector]) const {
+    if (is_raw) Multiply(token, gates, x);
+  }
+  __device__ void ApplyToUp(float (&x)[kVector]) const {
+    if (is_raw) Multiply(token, ups, x);
+  }
+};
+
+__device__ void AddBias(const float* bias, int64_t i, float (&x)[kVector]) {
   if (bias == nullptr) return;
   float added[kVector];
   Load(bias + i, added);
@@ -44,16 +93,17 @@ __device__ void Scale(const float* token_scale, const float* scales, const float
   for (int k = 0; k < kVector; ++k) x[k] += added[k];
 }
 
-// The products of features [i, i + 8) of a token from its gate and up values.
-template <typename T>
-__device__ void Gated(const GateArgs& args, int64_t t, int64_t i, const uint4& gate_words,
-                      const uint4& up_words, float (&gate)[kVector]) {
+// The products of features [i, i + 8) from a token's gate and up values.
+template <typename T, typename Scales>
+__device__ void Gated(const GateArgs& args, int64_t i, const Scales& scales,
+                      const uint4& gate_words, const uint4& up_words, float (&gate)[kVector]) {
   float up[kVector];
   Unpack<T>(gate_words, gate);
   Unpack<T>(up_words, up);
-  const float* token_scale = args.token_scales == nullptr ? nullptr : args.token_scales + t;
-  Scale(token_scale, args.gate_scales, args.gate_bias, i, gate);
-  Scale(token_scale, args.up_scales, args.up_bias, i, up);
+  scales.ApplyToGate(gate);
+  AddBias(args.gate_bias, i, gate);
+  scales.ApplyToUp(up);
+  AddBias(args.up_bias, i, up);
   Activate(args.activation, gate);
 #pragma unroll
   for (int k = 0; k < kVector; ++k) gate[k] *= up[k];
@@ -81,12 +131,13 @@ __global__ void __launch_bounds__(kThreads) GateKernel(const GateArgs args) {
   const int64_t t = blockIdx.x;
   const T* row = static_cast<const T*>(args.gate_up) + t * 2 * args.n;
   T* y = static_cast<T*>(args.y) + t * args.n;
+  const float* token_scale = TokenScale(args, t);
   for (int64_t i = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kVector; i < args.n;
        i += int64_t{gridDim.y} * kThreads * kVector) {
     const uint4 gate_words = LoadOnce(row + i);
     const uint4 up_words = LoadOnce(row + args.n + i);
     float product[kVector];
-    Gated<T>(args, t, i, gate_words, up_words, product);
+    Gated<T>(args, i, LazyScales{args, token_scale, i}, gate_words, up_words, product);
     Store(y + i, product);
   }
 }
@@ -112,13 +163,58 @@ __global__ void __launch_bounds__(kMaxRowThreads) GateFp8Kernel(const GateArgs a
     gate_words[j] = LoadOnce(row + RowIndex(j));
     up_words[j] = LoadOnce(row + args.n + RowIndex(j));
   }
+  const float* token_scale = TokenScale(args, t);
   float product[kVectors][kVector] = {};
 #pragma unroll
-  for (int j = 0; j < kVectors; ++j)
-    if (RowIndex(j) < args.n)
-      Gated<T>(args, t, RowIndex(j), gate_words[j], up_words[j], product[j]);
+  for (int j = 0; j < kVectors; ++j) {
+    const int64_t i = RowIndex(j);
+    if (i < args.n)
+      Gated<T>(args, i, LazyScales{args, token_scale, i}, gate_words[j], up_words[j], product[j]);
+  }
   BlockReducer reducer;
   StoreFp8Row(product, args.n, static_cast<Fp8*>(args.y) + t * args.n, args.y_scales + t, reducer);
+}
+
+// The CTAs of a cluster cut the features [0, n) of one row among them, a vector for each thread.
+// Each warp tells its largest product to all CTAs, and one barrier later each CTA has all of them.
+template <typename T>
+__global__ void __maxnreg__(kClusterRegisters) GateFp8ClusterKernel(const GateArgs args) {
+  using inflight::cuda::ClusterRank;
+  constexpr int kMaxWarps = kClusterSize * kMaxClusterThreads / kWarp;  // of the cluster
+  __shared__ float largest_of_warps[kMaxWarps];
+  inflight::cuda::ClusterArrive();  // this CTA has begun
+
+  const int64_t t = int64_t{blockIdx.x} / kClusterSize;
+  const int64_t i = (int64_t{ClusterRank()} * blockDim.x + threadIdx.x) * kVector;
+  const bool has_vector = i < args.n;
+  float product[kVector] = {};
+  if (has_vector) {
+    const T* row = static_cast<const T*>(args.gate_up) + t * 2 * args.n;
+    const EagerScales scales(args, t, i);
+    const uint4 gate_words = LoadOnce(row + i);
+    const uint4 up_words = LoadOnce(row + args.n + i);
+    Gated<T>(args, i, scales, gate_words, up_words, product);
+  }
+  float largest = 0;
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) largest = fmaxf(largest, fabsf(product[k]));
+  largest = WarpMax(largest);
+
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  const int warps = static_cast<int>(blockDim.x / kWarp);
+  const int warp = ClusterRank() * warps + static_cast<int>(threadIdx.x / kWarp);
+  inflight::cuda::ClusterWait();  // all CTAs have begun
+  if (lane < kClusterSize) *inflight::cuda::Peer(&largest_of_warps[warp], lane) = largest;
+  inflight::cuda::ClusterSync();
+  for (int w = lane; w < kClusterSize * warps; w += kWarp)
+    largest = fmaxf(largest, largest_of_warps[w]);
+  const float scale = Fp8Scale(WarpMax(largest));
+  const float inverse = 1.0F / scale;
+  if (i == 0) args.y_scales[t] = scale;
+  if (!has_vector) return;
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) product[k] *= inverse;
+  Store(static_cast<Fp8*>(args.y) + t * args.n + i, product);
 }
 
 // Rows of any width at any address; each product is computed twice.
@@ -155,13 +251,46 @@ void LaunchElements(const GateArgs& args, int64_t num_tokens, cudaStream_t strea
     GateAnyKernel<T><<<grid, kThreads, 0, stream>>>(args);
 }
 
+// Whether clusters have the rows: they are so wide that one CTA would be slow, and so few that all
+// clusters run at a time; the GPU has clusters, and its code is such that knows them.
 template <typename T>
-void LaunchFp8Rows(const GateArgs& args, int64_t num_tokens, cudaStream_t stream) {
+bool TakesClusters(int64_t num_tokens, int64_t n, const CudaStream& stream) {
+  static const bool code_knows_them = [] {
+    cudaFuncAttributes attributes = {};
+    return cudaFuncGetAttributes(&attributes, GateFp8ClusterKernel<T>) == cudaSuccess &&
+           attributes.ptxVersion >= 90;
+  }();
+  constexpr int64_t kMinWidth = 2048;
+  constexpr int64_t kMaxWidth = int64_t{kClusterSize} * kMaxClusterThreads * kVector;
+  const int64_t threads = num_tokens * n / kVector;
+  return n > kMinWidth && n <= kMaxWidth && threads <= int64_t{stream.num_sms()} * 1024 &&
+         stream.gpu().compute_major >= 9 && code_knows_them;
+}
+
+template <typename T>
+void LaunchClusters(const GateArgs& args, int64_t num_tokens, cudaStream_t stream) {
+  cudaLaunchAttribute cluster = {};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {kClusterSize, 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(num_tokens) * kClusterSize);
+  config.blockDim = dim3(RowThreads(args.n, kVector, kClusterSize));
+  config.stream = stream;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  cudaLaunchKernelEx(&config, GateFp8ClusterKernel<T>, args);
+}
+
+template <typename T>
+void LaunchFp8Rows(const GateArgs& args, int64_t num_tokens, const CudaStream& cuda_stream) {
   constexpr int64_t kOneVector = 512 * kVector;  // elements that 512 threads hold in a vector each
+  const cudaStream_t stream = cuda_stream.handle();
   const auto grid = static_cast<unsigned>(num_tokens);
   const int64_t n = args.n;
   const bool is_aligned = HasVectors(args, kVector);
-  if (is_aligned && n <= kOneVector)
+  if (is_aligned && TakesClusters<T>(num_tokens, n, cuda_stream)) {
+    LaunchClusters<T>(args, num_tokens, stream);
+  } else if (is_aligned && n <= kOneVector)
     GateFp8Kernel<T, 1><<<grid, RowThreads(n, kVector, 1), 0, stream>>>(args);
   else if (is_aligned && n <= 2 * kOneVector)
     GateFp8Kernel<T, 2><<<grid, RowThreads(n, kVector, 2), 0, stream>>>(args);
@@ -199,7 +328,7 @@ Status Gate(const GateParams& p, CudaStream& stream) {
                          .n = p.n};
   WithHalf(p.dtype, [&]<typename T>(std::type_identity<T>) {
     if (p.y.dtype == DType::kF8E4M3)
-      LaunchFp8Rows<T>(args, p.num_tokens, stream.handle());
+      LaunchFp8Rows<T>(args, p.num_tokens, stream);
     else
       LaunchElements<T>(args, p.num_tokens, stream.handle());
   });

@@ -39,14 +39,14 @@ struct RopeKvArgs {
   int block_shift;  // log2(block_size), or -1
 };
 
-// Where a head of token t goes: q's place, or the slot in the cache.
+// Where a head of token t goes: q's place, or `slot` of the cache.
 template <typename T, typename Cache, typename Use>
-__device__ void WithTarget(const RopeKvArgs& args, int64_t t, int head, const Use& use) {
+__device__ void WithTarget(const RopeKvArgs& args, int64_t t, int head, int64_t slot,
+                           const Use& use) {
   if (head < args.num_heads) {
     use(static_cast<T*>(args.q) + t * args.q_stride + int64_t{head} * args.head_dim, 1.0F);
     return;
   }
-  const int64_t slot = args.slots[t];
   int64_t block;
   int64_t offset;
   if (args.block_shift >= 0) {
@@ -103,6 +103,9 @@ __global__ void __launch_bounds__(kThreads) RopeKvKernel(const RopeKvArgs args) 
   const int head = args.first_head + static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
   const int num_rotated = args.num_heads + args.num_kv_heads;
   if (head >= num_rotated + args.num_kv_heads) return;
+  // What addresses hang on is loaded first.
+  const int64_t position = args.half > 0 ? args.positions[t] : 0;
+  const int64_t slot = args.slots[t];
   const int unit = static_cast<int>(threadIdx.x) * kVector;
   const bool rotates = unit < args.half;
   int at = 2 * unit;
@@ -125,7 +128,7 @@ __global__ void __launch_bounds__(kThreads) RopeKvKernel(const RopeKvArgs args) 
   Scale(args, t, column + partner, y);
 
   if (rotates && head < num_rotated) {
-    const float* cos_row = args.cos_sin + int64_t{args.positions[t]} * 2 * args.half + unit;
+    const float* cos_row = args.cos_sin + position * 2 * args.half + unit;
     float cos[kVector];
     float sin[kVector];
     Load(cos_row, cos);
@@ -141,7 +144,7 @@ __global__ void __launch_bounds__(kThreads) RopeKvKernel(const RopeKvArgs args) 
       }
     }
   }
-  WithTarget<T, Cache>(args, t, head, [&](auto* to, float scale) {
+  WithTarget<T, Cache>(args, t, head, slot, [&](auto* to, float scale) {
     StoreScaled(to + at, x, scale);
     StoreScaled(to + partner, y, scale);
   });
@@ -163,6 +166,7 @@ __global__ void __launch_bounds__(kThreads)
   const int at = is_split ? pair : 2 * pair;
   const int partner = is_split ? pair + args.half : at + 1;
 
+  const int64_t slot = args.slots[t];
   const int64_t column = int64_t{head} * args.head_dim;
   const int64_t width = int64_t{num_rotated + args.num_kv_heads} * args.head_dim;
   const T* from = static_cast<const T*>(args.rows) + t * width + column;
@@ -178,7 +182,7 @@ __global__ void __launch_bounds__(kThreads)
     const float* cos_row = args.cos_sin + int64_t{args.positions[t]} * 2 * args.half + pair;
     Rotate(x, y, cos_row[0], cos_row[args.half]);
   }
-  WithTarget<T, Cache>(args, t, head, [&]<typename To>(To* to, float scale) {
+  WithTarget<T, Cache>(args, t, head, slot, [&]<typename To>(To* to, float scale) {
     constexpr bool kIsFp8 = std::is_same_v<To, Fp8>;
     to[at] = FromFloat<To>(kIsFp8 ? x * scale : x);
     to[partner] = FromFloat<To>(kIsFp8 ? y * scale : y);

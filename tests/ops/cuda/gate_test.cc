@@ -162,6 +162,13 @@ TEST_F(CudaGateTest, ActivationsScalesAndBiases) {
 TEST_F(CudaGateTest, ManyTokensOddAddressesAndSteepGates) {
   Check({.dtype = DType::kBF16, .num_tokens = 600, .n = 512});
   Check({.dtype = DType::kBF16, .num_tokens = 600, .n = 512, .is_fp8 = true});
+  for (const int num_tokens : {1, 2, 18, 35, 131})  // rows that clusters share
+    Check({.dtype = DType::kBF16,
+           .num_tokens = num_tokens,
+           .n = 3080,
+           .is_fp8 = true,
+           .is_raw = true,
+           .has_gate_bias = num_tokens % 2 == 0});
   for (const bool is_fp8 : {false, true})
     Check({.dtype = DType::kF16, .num_tokens = 3, .n = 64, .is_fp8 = is_fp8, .offset = 1});
   for (const ActivationKind activation : {ActivationKind::kGeluTanh, ActivationKind::kSilu}) {
@@ -177,6 +184,38 @@ TEST_F(CudaGateTest, ManyTokensOddAddressesAndSteepGates) {
            .activation = activation,
            .gate_size = 1e37F});
   }
+}
+
+// One token of e4m3 goes to a cluster of CTAs, where the GPU has them; 300 go to a CTA each.
+TEST_F(CudaGateTest, ATokenIsTheSameAloneAndInABatch) {
+  constexpr int64_t kTokens = 300;
+  constexpr int64_t kN = 4096;
+  const DeviceTensor x = ToDevice(Tensor::Random(DType::kBF16, {kTokens, 2 * kN}, 1));
+  const DeviceTensor tokens = ToDevice(Tensor::Random(DType::kF32, {kTokens}, 2));
+  const DeviceTensor features = ToDevice(Tensor::Random(DType::kF32, {2 * kN}, 3));
+  const DeviceTensor together = Output(DType::kF8E4M3, {kTokens, kN});
+  const DeviceTensor alone = Output(DType::kF8E4M3, {1, kN});
+  const DeviceTensor scales = Output(DType::kF32, {kTokens});
+  const DeviceTensor scale = Output(DType::kF32, {1});
+  cuda::GateParams params = {.gate_up = x.view().data,
+                             .dtype = DType::kBF16,
+                             .num_tokens = kTokens,
+                             .n = kN,
+                             .token_scales = tokens.view().as<const float>(),
+                             .gate_scales = features.view().as<const float>(),
+                             .up_scales = features.view().as<const float>() + kN,
+                             .y = together.view(),
+                             .y_scales = scales.view()};
+  ASSERT_EQ(cuda::Gate(params, stream()), Status::Ok());
+  params.gate_up = x.view().as<BFloat16>() + (kTokens - 1) * 2 * kN;
+  params.token_scales += kTokens - 1;
+  params.num_tokens = 1;
+  params.y = alone.view();
+  params.y_scales = scale.view();
+  ASSERT_EQ(cuda::Gate(params, stream()), Status::Ok());
+  EXPECT_EQ(scale.ToHost().Get(0), scales.ToHost().Get(kTokens - 1));
+  const std::vector<float> all = together.ToHost().ToFloats();
+  EXPECT_TRUE(SameBits(alone.ToHost().ToFloats(), {all.end() - kN, all.end()}));
 }
 
 TEST_F(CudaGateTest, NoTokensAreNoWork) {
