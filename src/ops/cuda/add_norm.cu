@@ -6,6 +6,7 @@
 // on its batch.
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/row.cuh"
 
 namespace inflight::ops::cuda {
@@ -28,6 +29,7 @@ struct AddNormArgs {
 // Rows of whole vectors, at most kVectors of them per thread.
 template <typename T, typename Out, int kVectors>
 __global__ void __launch_bounds__(kMaxRowThreads) AddNormKernel(const AddNormArgs args) {
+  BeginOverlapped();
   const int64_t t = blockIdx.x;
   const int64_t width = args.hidden_size;
   T* residual = static_cast<T*>(args.residual) + t * width;
@@ -117,6 +119,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) AddNormKernel(const AddNormArg
 // Rows of any width at any address: element by element, read again from the cache for each pass.
 template <typename T, typename Out>
 __global__ void __launch_bounds__(kMaxRowThreads) AddNormAnyKernel(const AddNormArgs args) {
+  BeginOverlapped();
   const int64_t t = blockIdx.x;
   const int64_t width = args.hidden_size;
   T* residual = static_cast<T*>(args.residual) + t * width;
@@ -172,11 +175,13 @@ void Launch(const AddNormArgs& args, int64_t num_tokens, cudaStream_t stream) {
                           IsAligned(args.delta) && IsAligned(args.y) && IsAligned(args.weight) &&
                           IsAligned(args.bias) && IsAligned(args.feature_scales);
   if (is_aligned && width <= kOneVector)
-    AddNormKernel<T, Out, 1><<<grid, RowThreads(width, kVector, 1), 0, stream>>>(args);
+    LaunchOverlapped(AddNormKernel<T, Out, 1>, grid, RowThreads(width, kVector, 1), 0, stream,
+                     args);
   else if (is_aligned && width <= 8 * kOneVector)
-    AddNormKernel<T, Out, 2><<<grid, RowThreads(width, kVector, 2), 0, stream>>>(args);
+    LaunchOverlapped(AddNormKernel<T, Out, 2>, grid, RowThreads(width, kVector, 2), 0, stream,
+                     args);
   else
-    AddNormAnyKernel<T, Out><<<grid, RowThreads(width, 1, 1), 0, stream>>>(args);
+    LaunchOverlapped(AddNormAnyKernel<T, Out>, grid, RowThreads(width, 1, 1), 0, stream, args);
 }
 
 Status Check(const AddNormParams& p) {

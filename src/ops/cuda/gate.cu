@@ -9,6 +9,7 @@
 #include "ops/cuda/activate.cuh"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/row.cuh"
 #include "tensor/cuda_cluster.cuh"
 
@@ -128,6 +129,7 @@ __device__ float GatedElement(const GateArgs& args, int64_t t, int64_t i) {
 // on.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) GateKernel(const GateArgs args) {
+  BeginOverlapped();
   const int64_t t = blockIdx.x;
   const T* row = static_cast<const T*>(args.gate_up) + t * 2 * args.n;
   T* y = static_cast<T*>(args.y) + t * args.n;
@@ -144,6 +146,7 @@ __global__ void __launch_bounds__(kThreads) GateKernel(const GateArgs args) {
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) GateAnyKernel(const GateArgs args) {
+  BeginOverlapped();
   const int64_t t = blockIdx.x;
   T* y = static_cast<T*>(args.y) + t * args.n;
   for (int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x; i < args.n;
@@ -153,6 +156,7 @@ __global__ void __launch_bounds__(kThreads) GateAnyKernel(const GateArgs args) {
 
 template <typename T, int kVectors>
 __global__ void __launch_bounds__(kMaxRowThreads) GateFp8Kernel(const GateArgs args) {
+  BeginOverlapped();
   const int64_t t = blockIdx.x;
   const T* row = static_cast<const T*>(args.gate_up) + t * 2 * args.n;
   uint4 gate_words[kVectors];
@@ -179,6 +183,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) GateFp8Kernel(const GateArgs a
 // Each warp tells its largest product to all CTAs, and one barrier later each CTA has all of them.
 template <typename T>
 __global__ void __maxnreg__(kClusterRegisters) GateFp8ClusterKernel(const GateArgs args) {
+  BeginOverlapped();
   using inflight::cuda::ClusterRank;
   constexpr int kMaxWarps = kClusterSize * kMaxClusterThreads / kWarp;  // of the cluster
   __shared__ float largest_of_warps[kMaxWarps];
@@ -220,6 +225,7 @@ __global__ void __maxnreg__(kClusterRegisters) GateFp8ClusterKernel(const GateAr
 // Rows of any width at any address; each product is computed twice.
 template <typename T>
 __global__ void __launch_bounds__(kMaxRowThreads) GateFp8AnyKernel(const GateArgs args) {
+  BeginOverlapped();
   const int64_t t = blockIdx.x;
   Fp8* y = static_cast<Fp8*>(args.y) + t * args.n;
   float largest = 0;
@@ -246,9 +252,9 @@ void LaunchElements(const GateArgs& args, int64_t num_tokens, cudaStream_t strea
   const int64_t chunks = std::min((args.n + per_cta - 1) / per_cta, kMaxChunks);
   const dim3 grid(static_cast<unsigned>(num_tokens), static_cast<unsigned>(chunks));
   if (is_aligned)
-    GateKernel<T><<<grid, kThreads, 0, stream>>>(args);
+    LaunchOverlapped(GateKernel<T>, grid, kThreads, 0, stream, args);
   else
-    GateAnyKernel<T><<<grid, kThreads, 0, stream>>>(args);
+    LaunchOverlapped(GateAnyKernel<T>, grid, kThreads, 0, stream, args);
 }
 
 // Whether clusters have the rows: they are so wide that one CTA would be slow, and so few that all
@@ -269,15 +275,17 @@ bool TakesClusters(int64_t num_tokens, int64_t n, const CudaStream& stream) {
 
 template <typename T>
 void LaunchClusters(const GateArgs& args, int64_t num_tokens, cudaStream_t stream) {
-  cudaLaunchAttribute cluster = {};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {kClusterSize, 1, 1};
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim = {kClusterSize, 1, 1};
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(num_tokens) * kClusterSize);
   config.blockDim = dim3(RowThreads(args.n, kVector, kClusterSize));
   config.stream = stream;
-  config.attrs = &cluster;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = CanOverlap() ? 2 : 1;
   cudaLaunchKernelEx(&config, GateFp8ClusterKernel<T>, args);
 }
 
@@ -291,13 +299,13 @@ void LaunchFp8Rows(const GateArgs& args, int64_t num_tokens, const CudaStream& c
   if (is_aligned && TakesClusters<T>(num_tokens, n, cuda_stream)) {
     LaunchClusters<T>(args, num_tokens, stream);
   } else if (is_aligned && n <= kOneVector)
-    GateFp8Kernel<T, 1><<<grid, RowThreads(n, kVector, 1), 0, stream>>>(args);
+    LaunchOverlapped(GateFp8Kernel<T, 1>, grid, RowThreads(n, kVector, 1), 0, stream, args);
   else if (is_aligned && n <= 2 * kOneVector)
-    GateFp8Kernel<T, 2><<<grid, RowThreads(n, kVector, 2), 0, stream>>>(args);
+    LaunchOverlapped(GateFp8Kernel<T, 2>, grid, RowThreads(n, kVector, 2), 0, stream, args);
   else if (is_aligned && n <= 8 * kOneVector)
-    GateFp8Kernel<T, 4><<<grid, RowThreads(n, kVector, 4), 0, stream>>>(args);
+    LaunchOverlapped(GateFp8Kernel<T, 4>, grid, RowThreads(n, kVector, 4), 0, stream, args);
   else
-    GateFp8AnyKernel<T><<<grid, RowThreads(n, 1, 1), 0, stream>>>(args);
+    LaunchOverlapped(GateFp8AnyKernel<T>, grid, RowThreads(n, 1, 1), 0, stream, args);
 }
 
 Status Check(const GateParams& p) {

@@ -4,11 +4,14 @@
 //
 // Every kernel launched by LaunchOverlapped waits for the kernel before it, and does so before it
 // reads what kernels write and before it writes anything: whoever is behind it then waits for both
-// (10.7). Earlier it may touch weights and its own shared memory.
+// (10.7). Earlier it may touch weights and its own shared memory. Loads through the read-only path
+// (__ldg, __restrict__) may be moved before the wait by the compiler: only weights are read so.
 #pragma once
 
 #include <cuda_runtime.h>
 
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 namespace inflight::ops::cuda {
@@ -33,9 +36,12 @@ __device__ inline void BeginOverlapped() {
   WaitForKernelBefore();
 }
 
-// Whether the GPU in use can overlap kernels; asked of the runtime once.
+// Whether the GPU in use can overlap kernels; asked of the runtime once. INFLIGHT_CUDA_OVERLAP=0,
+// for debugging, says no.
 inline bool CanOverlap() {
   static const bool can = [] {
+    const char* const wanted = std::getenv("INFLIGHT_CUDA_OVERLAP");
+    if (wanted != nullptr && std::string_view(wanted) == "0") return false;
     int device = 0;
     int major = 0;
     cudaGetDevice(&device);

@@ -3,6 +3,7 @@
 // elements. Moves 3 * width bytes per token.
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/row.cuh"
 
 namespace inflight::ops::cuda {
@@ -17,6 +18,7 @@ struct QuantizeArgs {
 
 template <typename T, int kVectors>
 __global__ void __launch_bounds__(kMaxRowThreads) QuantizeKernel(const QuantizeArgs args) {
+  BeginOverlapped();
   const int64_t t = blockIdx.x;
   const T* x = static_cast<const T*>(args.x) + t * args.width;
   uint4 words[kVectors] = {};
@@ -33,6 +35,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) QuantizeKernel(const QuantizeA
 // Rows of any width at any address, read twice.
 template <typename T>
 __global__ void __launch_bounds__(kMaxRowThreads) QuantizeAnyKernel(const QuantizeArgs args) {
+  BeginOverlapped();
   const int64_t t = blockIdx.x;
   const T* x = static_cast<const T*>(args.x) + t * args.width;
   Fp8* y = args.y + t * args.width;
@@ -54,13 +57,13 @@ void Launch(const QuantizeArgs& args, int64_t num_tokens, cudaStream_t stream) {
   const int64_t width = args.width;
   const bool is_aligned = width % kVector == 0 && IsAligned(args.x) && IsAligned(args.y, kVector);
   if (is_aligned && width <= kOneVector)
-    QuantizeKernel<T, 1><<<grid, RowThreads(width, kVector, 1), 0, stream>>>(args);
+    LaunchOverlapped(QuantizeKernel<T, 1>, grid, RowThreads(width, kVector, 1), 0, stream, args);
   else if (is_aligned && width <= 2 * kOneVector)
-    QuantizeKernel<T, 2><<<grid, RowThreads(width, kVector, 2), 0, stream>>>(args);
+    LaunchOverlapped(QuantizeKernel<T, 2>, grid, RowThreads(width, kVector, 2), 0, stream, args);
   else if (is_aligned && width <= 8 * kOneVector)
-    QuantizeKernel<T, 4><<<grid, RowThreads(width, kVector, 4), 0, stream>>>(args);
+    LaunchOverlapped(QuantizeKernel<T, 4>, grid, RowThreads(width, kVector, 4), 0, stream, args);
   else
-    QuantizeAnyKernel<T><<<grid, RowThreads(width, 1, 1), 0, stream>>>(args);
+    LaunchOverlapped(QuantizeAnyKernel<T>, grid, RowThreads(width, 1, 1), 0, stream, args);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 //           rotation, then rotary_dim = 0
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/cuda/vector.cuh"
 
@@ -99,6 +100,7 @@ __device__ void Rotate(float& x, float& y, float cos, float sin) {
 // unit.
 template <typename T, typename Cache, bool kIsNeox>
 __global__ void __launch_bounds__(kThreads) RopeKvKernel(const RopeKvArgs args) {
+  BeginOverlapped();
   const int64_t t = blockIdx.x;
   const int head = args.first_head + static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
   const int num_rotated = args.num_heads + args.num_kv_heads;
@@ -154,6 +156,7 @@ __global__ void __launch_bounds__(kThreads) RopeKvKernel(const RopeKvArgs args) 
 template <typename T, typename Cache>
 __global__ void __launch_bounds__(kThreads)
     RopeKvAnyKernel(const RopeKvArgs args, const bool is_neox) {
+  BeginOverlapped();
   const int64_t t = blockIdx.x;
   const int pairs = args.head_dim / 2;
   const int i = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
@@ -206,13 +209,13 @@ void Launch(const RopeKvArgs& args, bool is_neox, int num_tokens, cudaStream_t s
     const dim3 grid(tokens, static_cast<unsigned>((heads + per_cta - 1) / per_cta));
     const dim3 block(static_cast<unsigned>(units), static_cast<unsigned>(per_cta));
     if (is_neox)
-      RopeKvKernel<T, Cache, true><<<grid, block, 0, stream>>>(args);
+      LaunchOverlapped(RopeKvKernel<T, Cache, true>, grid, block, 0, stream, args);
     else
-      RopeKvKernel<T, Cache, false><<<grid, block, 0, stream>>>(args);
+      LaunchOverlapped(RopeKvKernel<T, Cache, false>, grid, block, 0, stream, args);
   } else {
     const int64_t pairs = int64_t{heads} * (args.head_dim / 2);
     const dim3 grid(tokens, static_cast<unsigned>((pairs + kThreads - 1) / kThreads));
-    RopeKvAnyKernel<T, Cache><<<grid, kThreads, 0, stream>>>(args, is_neox);
+    LaunchOverlapped(RopeKvAnyKernel<T, Cache>, grid, kThreads, 0, stream, args, is_neox);
   }
 }
 
