@@ -116,16 +116,15 @@ Status ForHeadDim(int head_dim, const Run& run) {
 }
 
 Status Decode(const AttentionParams& p, CudaStream& stream) {
-  const DecodeShape shape = ShapeOfDecode(p.kv, stream);
+  const int num_ctas = ShapeOfDecode(p.kv, stream).num_ctas;
   DecodeArgs args;
   static_cast<AttentionArgs&>(args) = Args(p, stream);
   args.heads = DecodeHeads(args.group);
   args.num_rows = p.batch.num_decode_rows;
   args.partials = reinterpret_cast<float*>(stream.workspace().attention_partials);
   args.counters = stream.workspace().attention_counters;
-  args.num_stages = shape.num_stages;
   return ForHeadDim(p.kv.head_dim, [&]<int kHeadDim>() {
-    return LaunchDecode<kHeadDim>(args, p.kv.dtype, shape, stream);
+    return LaunchDecode<kHeadDim>(args, p.kv.dtype, num_ctas, stream);
   });
 }
 

@@ -3,6 +3,6 @@
 
 namespace inflight::ops::cuda {
 
-template Status LaunchDecode<96>(const DecodeArgs&, DType, const DecodeShape&, CudaStream&);
+template Status LaunchDecode<96>(const DecodeArgs&, DType, int, CudaStream&);
 
 }  // namespace inflight::ops::cuda

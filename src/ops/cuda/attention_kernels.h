@@ -25,13 +25,13 @@ namespace inflight::ops::cuda {
 
 // Where the interval of one decode CTA starts. num_tiles 0 = nothing to do.
 struct alignas(64) DecodeInterval {
-  int row, head, tile;  // the first tile: batch row, item of the row, tile of the item
+  int row, kv_head, head_tile,
+      tile;  // the first tile: batch row, item of the row, tile of the item
   int num_tiles;
   int seq_len, line;   // of the row: its length and its line of the block tables
   int interval_tiles;  // of a full interval; interval i begins at tile i * interval_tiles of the
                        // line
-  int unused;
-  int blocks[4];  // of the first tile's keys, 16 each
+  int blocks[8];       // of the first tile's keys, 16 each
 };
 
 // One tile of prefill queries, for all heads. num_tokens 0 = nothing to do.
@@ -42,8 +42,7 @@ struct alignas(32) PrefillTile {
   int first_row;                // packed rows [first_row, first_row + rows of a tile)
 };
 
-inline constexpr int kMaxDecodeCtasPerSm = 4;
-inline constexpr int kMaxDecodeCtas = 192 * kMaxDecodeCtasPerSm;  // SMs: as in cuda_stream.cc
+inline constexpr int kMaxDecodeCtas = 192 * 4;  // SMs: as in cuda_stream.cc
 
 // The plan in StreamWorkspace::attention_plan: intervals, then prefill tiles.
 struct AttentionPlan {
@@ -65,22 +64,35 @@ HeadSplit PrefillHeads(int group);  // up to 64
 
 // Sizes of the decode kernel (attention_decode.cuh).
 namespace decode {
-inline constexpr int kWarpKeys = 16;
 inline constexpr int kMaxQueries = 16;
 inline constexpr int kMergeQueries = 4;  // whose sums the warps exchange at a time
-inline constexpr int kMaxStages = 6;
+inline constexpr int kStages = 2;
+inline constexpr int kMaxCtasPerSm = 2;
+inline constexpr int kMergeBatch = 16;  // partial results that are on their way at a time
 
 constexpr int NumWarps(int head_dim) { return head_dim > 128 ? 2 : 4; }
+// Keys of a tile that a warp takes: about 8 KiB of K and V.
+constexpr int WarpKeys(int head_dim, int element_bytes) {
+  return element_bytes == 1 || head_dim == 64 ? 32 : 16;
+}
+constexpr int TileKeys(int head_dim, int element_bytes) {
+  return NumWarps(head_dim) * WarpKeys(head_dim, element_bytes);
+}
 // Of a row in shared memory: an odd number of 16-byte chunks, so that 8 rows lie in different
 // banks.
 constexpr int Pitch(int row_bytes) { return (row_bytes / 16 | 1) * 16; }
 constexpr int StageBytes(int head_dim, int element_bytes) {
-  return NumWarps(head_dim) * 2 * kWarpKeys * Pitch(head_dim * element_bytes);
+  return 2 * TileKeys(head_dim, element_bytes) * Pitch(head_dim * element_bytes);
 }
+// Sums that the warps exchange, twice, so that one barrier is enough.
 constexpr int MergePitch(int head_dim) { return head_dim + 4; }  // floats
-constexpr int MergeBytes(int head_dim) {
-  return NumWarps(head_dim) * (kMergeQueries * MergePitch(head_dim) + 2 * kMaxQueries) *
-         static_cast<int>(sizeof(float));
+constexpr int MergeFloats(int head_dim) {
+  return NumWarps(head_dim) * kMergeQueries * MergePitch(head_dim);
+}
+constexpr int StatsFloats(int head_dim) { return NumWarps(head_dim) * kMaxQueries * 2; }
+constexpr int SharedBytes(int head_dim, int element_bytes) {
+  return 2 * (MergeFloats(head_dim) + StatsFloats(head_dim)) * static_cast<int>(sizeof(float)) +
+         kStages * StageBytes(head_dim, element_bytes);
 }
 constexpr int PartialFloats(int head_dim) { return kMaxQueries * (head_dim + 2); }
 }  // namespace decode
@@ -89,8 +101,6 @@ constexpr int PartialFloats(int head_dim) { return kMaxQueries * (head_dim + 2);
 struct DecodeShape {
   int tile_keys;
   int num_ctas;
-  int num_stages;    // tiles in shared memory or on the way there
-  int shared_bytes;  // of a CTA
 };
 DecodeShape ShapeOfDecode(const KvCacheView& kv, const CudaStream& stream);
 
@@ -126,7 +136,6 @@ struct DecodeArgs : AttentionArgs {
   int num_rows;
   float* partials;    // [2 num_ctas][16 (head_dim + 2)]: o, then m and l of 16 query rows
   int32_t* counters;  // [num_ctas]
-  int num_stages;
 };
 
 // Lets a kernel take more than 48 KiB of shared memory, once per GPU. One static object per kernel.
@@ -150,7 +159,7 @@ class SharedMemoryLimit {
 
 // The kernels of one head size. `kv` is f16, bf16 or f8e4m3.
 template <int kHeadDim>
-Status LaunchDecode(const DecodeArgs& args, DType kv, const DecodeShape& shape, CudaStream& stream);
+Status LaunchDecode(const DecodeArgs& args, DType kv, int num_ctas, CudaStream& stream);
 template <int kHeadDim>
 Status LaunchPrefill(const AttentionArgs& args, DType kv, int num_tiles, CudaStream& stream);
 

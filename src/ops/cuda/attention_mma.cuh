@@ -99,6 +99,17 @@ __device__ inline uint32_t HalvesOfBf16(uint32_t pair) {
   return Pack<__half>(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000U));
 }
 
+// Adds 1 and returns what was there. What this thread has seen written is seen by whoever sees the
+// sum; by way of a barrier, what its CTA has written.
+__device__ inline int AddOneAcquireRelease(int32_t* counter) {
+  int before;
+  asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(counter)
+               : "memory");
+  return before;
+}
+
 __device__ inline float Exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

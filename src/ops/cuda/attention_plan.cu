@@ -13,9 +13,9 @@ namespace {
 
 constexpr int kThreads = 1024;
 constexpr int kNumBins = 256;  // of tiles by their work
-constexpr int kBlockGroups = 4;
-// Merging costs an interval about what two tiles do.
-constexpr int kMinIntervalTiles = 2;
+constexpr int kFirstBlocks = sizeof(DecodeInterval::blocks) / sizeof(int);
+// Merging costs an interval about what so many keys do.
+constexpr int kMinIntervalKeys = 128;
 
 struct Rows {
   const int32_t* cu_seqlens_q;
@@ -29,7 +29,8 @@ struct Rows {
 
 struct DecodePlanArgs {
   Rows rows;
-  int num_rows, tile_keys, num_intervals, num_item_heads, block_size_log2, min_tiles;
+  int num_rows, tile_keys, num_intervals, num_kv_heads, tiles_per_kv_head, block_size_log2,
+      min_tiles;
   DecodeInterval* intervals;
 };
 
@@ -70,6 +71,7 @@ __device__ int BlockSum(int value, int& before) {
 __device__ void PlanDecode(const DecodePlanArgs& a) {
   __shared__ int tiles_before[kThreads];  // of the rows of the threads before
   const int thread = static_cast<int>(threadIdx.x);
+  const int num_items = a.num_kv_heads * a.tiles_per_kv_head;  // of a row
   const auto num_tiles = [&](int row) {
     return max(1, (a.rows.seq_lens[row] + a.tile_keys - 1) / a.tile_keys);
   };
@@ -78,7 +80,7 @@ __device__ void PlanDecode(const DecodePlanArgs& a) {
   for (int i = 0; i < rows_per_thread; ++i)
     if (const int row = thread * rows_per_thread + i; row < a.num_rows) own += num_tiles(row);
   int before;
-  const int total = BlockSum(own, before) * a.num_item_heads;
+  const int total = BlockSum(own, before) * num_items;
   tiles_before[thread] = before;
   __syncthreads();
 
@@ -89,8 +91,8 @@ __device__ void PlanDecode(const DecodePlanArgs& a) {
       a.intervals[c].num_tiles = 0;
       continue;
     }
-    // The row that holds tile `begin` of the line: of each row there are num_item_heads items.
-    const int tile_of_rows = static_cast<int>(begin) / a.num_item_heads;
+    // The row that holds tile `begin` of the line: of each row there are num_items items.
+    const int tile_of_rows = static_cast<int>(begin) / num_items;
     int low = 0;
     int high = kThreads;  // tiles_before[low] <= tile_of_rows < tiles_before[high]
     while (high - low > 1) {
@@ -104,16 +106,17 @@ __device__ void PlanDecode(const DecodePlanArgs& a) {
       row_begin += row_tiles;
       row_tiles = num_tiles(++row);
     }
-    const int tile_of_row = static_cast<int>(begin) - row_begin * a.num_item_heads;
+    const int tile_of_row = static_cast<int>(begin) - row_begin * num_items;
     DecodeInterval interval = {.row = row,
-                               .head = tile_of_row / row_tiles,
+                               .kv_head = tile_of_row / row_tiles / a.tiles_per_kv_head,
+                               .head_tile = tile_of_row / row_tiles % a.tiles_per_kv_head,
                                .tile = tile_of_row % row_tiles,
                                .num_tiles = min(interval_tiles, total - static_cast<int>(begin)),
                                .seq_len = a.rows.seq_lens[row],
                                .line = a.rows.Line(row),
                                .interval_tiles = interval_tiles};
     const int32_t* table = a.rows.tables + interval.line * a.rows.table_stride;
-    for (int i = 0; i < kBlockGroups; ++i) {
+    for (int i = 0; i < kFirstBlocks; ++i) {
       const int key = interval.tile * a.tile_keys + 16 * i;
       interval.blocks[i] =
           16 * i < a.tile_keys && key < interval.seq_len ? table[key >> a.block_size_log2] : 0;
@@ -189,22 +192,14 @@ HeadSplit PrefillHeads(int group) {
 }
 
 DecodeShape ShapeOfDecode(const KvCacheView& kv, const CudaStream& stream) {
-  constexpr int kReserved = 1024;  // shared memory that the system takes of each CTA
-  constexpr int kStatic = 128;
-  const int stage_bytes = decode::StageBytes(kv.head_dim, static_cast<int>(SizeOf(kv.dtype)));
-  const int merge_bytes = decode::MergeBytes(kv.head_dim);
-  const auto most = static_cast<int>(stream.gpu().max_shared_bytes_per_block);
-  int ctas_per_sm = 2;
-  int num_stages = ((most + kReserved) / 2 - kReserved - kStatic - merge_bytes) / stage_bytes;
-  if (num_stages < 2) {
-    ctas_per_sm = 1;
-    num_stages = (most - kStatic - merge_bytes) / stage_bytes;
-  }
-  num_stages = std::min(num_stages, decode::kMaxStages);
-  return {.tile_keys = decode::NumWarps(kv.head_dim) * decode::kWarpKeys,
-          .num_ctas = std::min(ctas_per_sm * stream.num_sms(), kMaxDecodeCtas),
-          .num_stages = num_stages,
-          .shared_bytes = merge_bytes + num_stages * stage_bytes};
+  // Of each CTA the system takes 1 KiB, and some is static.
+  constexpr int kReserved = 1024 + 128;
+  const auto element_bytes = static_cast<int>(SizeOf(kv.dtype));
+  const auto per_sm = static_cast<int>(stream.gpu().max_shared_bytes_per_block) + 1024;
+  const int cta_bytes = decode::SharedBytes(kv.head_dim, element_bytes) + kReserved;
+  const int ctas_per_sm = std::clamp(per_sm / cta_bytes, 1, decode::kMaxCtasPerSm);
+  return {.tile_keys = decode::TileKeys(kv.head_dim, element_bytes),
+          .num_ctas = std::min(ctas_per_sm * stream.num_sms(), kMaxDecodeCtas)};
 }
 
 int PrefillTileRows(int head_dim) { return head_dim > 128 ? 64 : 128; }
@@ -223,7 +218,7 @@ size_t AttentionPlanBytes(int max_num_rows, int max_num_tokens) {
 }
 
 size_t AttentionPartialBytes(const ShapeClass& shape, int num_sms, int /*max_num_rows*/) {
-  return static_cast<size_t>(2 * kMaxDecodeCtasPerSm * num_sms *
+  return static_cast<size_t>(2 * decode::kMaxCtasPerSm * num_sms *
                              decode::PartialFloats(shape.head_dim)) *
          sizeof(float);
 }
@@ -245,15 +240,15 @@ Status PlanAttention(const AttentionPlanParams& params, Stream& stream) {
                      .table_stride = batch.block_tables.shape[1]};
   const int group = params.num_heads / params.kv.num_kv_heads;
   const DecodeShape shape = ShapeOfDecode(params.kv, cuda);
-  const DecodePlanArgs decode = {
-      .rows = rows,
-      .num_rows = batch.num_decode_rows,
-      .tile_keys = shape.tile_keys,
-      .num_intervals = shape.num_ctas,
-      .num_item_heads = params.kv.num_kv_heads * DecodeHeads(group).tiles_per_kv_head,
-      .block_size_log2 = Log2(params.kv.block_size),
-      .min_tiles = kMinIntervalTiles,
-      .intervals = plan.intervals};
+  const DecodePlanArgs decode = {.rows = rows,
+                                 .num_rows = batch.num_decode_rows,
+                                 .tile_keys = shape.tile_keys,
+                                 .num_intervals = shape.num_ctas,
+                                 .num_kv_heads = params.kv.num_kv_heads,
+                                 .tiles_per_kv_head = DecodeHeads(group).tiles_per_kv_head,
+                                 .block_size_log2 = Log2(params.kv.block_size),
+                                 .min_tiles = std::max(1, kMinIntervalKeys / shape.tile_keys),
+                                 .intervals = plan.intervals};
   const PrefillPlanArgs prefill = {.rows = rows,
                                    .first_row = batch.num_decode_rows,
                                    .end_row = batch.num_rows,
