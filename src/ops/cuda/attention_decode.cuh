@@ -26,6 +26,7 @@
 
 #include "ops/cuda/attention_kernels.h"
 #include "ops/cuda/attention_mma.cuh"
+#include "ops/cuda/overlap.cuh"
 
 namespace inflight::ops::cuda {
 namespace decode {
@@ -121,7 +122,7 @@ class Kernel {
     return max(1, static_cast<int>(static_cast<unsigned>(seq_len + kTileKeys - 1) / kTileKeys));
   }
   __device__ __forceinline__ int SeqLen(int row) const {
-    return row < a_.num_rows ? __ldg(a_.seq_lens + row) : 1;
+    return row < a_.num_rows ? a_.seq_lens[row] : 1;
   }
   __device__ __forceinline__ uint32_t OtherStage(uint32_t stage) const {
     return 2 * stages_ + kStageBytes - stage;
@@ -143,7 +144,7 @@ class Kernel {
     const int row = next_.row + 1;
     next_row_seq_len_ = SeqLen(row);
     next_row_line_ = row;
-    if (a_.table_rows != nullptr && row < a_.num_rows) next_row_line_ = __ldg(a_.table_rows + row);
+    if (a_.table_rows != nullptr && row < a_.num_rows) next_row_line_ = a_.table_rows[row];
   }
 
   __device__ __forceinline__ void CopyNextTile() {
@@ -166,7 +167,7 @@ class Kernel {
     for (int i = 0; i < kGroups; ++i) {
       const int k = next_key + 16 * i;
       blocks_[i] = copies_left_ > 0 && k < next_.seq_len
-                       ? __ldg(table_ + (static_cast<unsigned>(k) >> a_.block_size_log2))
+                       ? table_[static_cast<unsigned>(k) >> a_.block_size_log2]
                        : 0;
     }
   }
@@ -590,6 +591,7 @@ class Kernel {
 template <typename T, bool kIsFp8, int kHeadDim, int kTiles>
 __global__ void __launch_bounds__(NumWarps(kHeadDim) * 32, kMaxCtasPerSm)
     RunKernel(const __grid_constant__ DecodeArgs args) {
+  BeginOverlapped();
   extern __shared__ __align__(128) char shared[];
   Kernel<T, kIsFp8, kHeadDim, kTiles>(args, shared).Run();
 }
@@ -599,8 +601,8 @@ Status Launch(const DecodeArgs& args, int num_ctas, CudaStream& stream) {
   constexpr int kShared = SharedBytes(kHeadDim, kIsFp8 ? 1 : 2);
   static SharedMemoryLimit limit;
   RETURN_IF_ERROR(limit.Raise(RunKernel<T, kIsFp8, kHeadDim, kTiles>, kShared, stream));
-  RunKernel<T, kIsFp8, kHeadDim, kTiles>
-      <<<num_ctas, NumWarps(kHeadDim) * 32, kShared, stream.handle()>>>(args);
+  LaunchOverlapped(RunKernel<T, kIsFp8, kHeadDim, kTiles>, num_ctas, NumWarps(kHeadDim) * 32,
+                   kShared, stream.handle(), args);
   return inflight::cuda::LaunchStatus("decode attention");
 }
 

@@ -17,6 +17,7 @@
 
 #include "ops/cuda/attention_kernels.h"
 #include "ops/cuda/attention_mma.cuh"
+#include "ops/cuda/overlap.cuh"
 
 namespace inflight::ops::cuda {
 namespace prefill {
@@ -120,7 +121,7 @@ class Kernel {
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       const int k = key + 16 * i;
-      blocks_[i] = k < num_keys_ ? __ldg(table_ + (k >> a_.block_size_log2)) : 0;
+      blocks_[i] = k < num_keys_ ? table_[k >> a_.block_size_log2] : 0;
     }
   }
 
@@ -419,6 +420,7 @@ class Kernel {
 template <typename T, bool kIsFp8, int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 2)
     RunKernel(const __grid_constant__ AttentionArgs args) {
+  BeginOverlapped();
   extern __shared__ __align__(128) char shared[];
   Kernel<T, kIsFp8, kHeadDim>(args, shared).Run();
 }
@@ -429,7 +431,8 @@ Status Launch(const AttentionArgs& args, int max_tiles, CudaStream& stream) {
   static SharedMemoryLimit limit;
   RETURN_IF_ERROR(limit.Raise(RunKernel<T, kIsFp8, kHeadDim>, kSharedBytes, stream));
   const int num_ctas = max_tiles * args.num_kv_heads * args.heads.tiles_per_kv_head;
-  RunKernel<T, kIsFp8, kHeadDim><<<num_ctas, kThreads, kSharedBytes, stream.handle()>>>(args);
+  LaunchOverlapped(RunKernel<T, kIsFp8, kHeadDim>, num_ctas, kThreads, kSharedBytes,
+                   stream.handle(), args);
   return inflight::cuda::LaunchStatus("prefill attention");
 }
 
