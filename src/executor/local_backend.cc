@@ -161,7 +161,7 @@ Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model:
   if (!is_cuda)
     for (const MappedFile& mapping : engine->mappings) mapped_bytes += mapping.bytes().size();
   const auto sizing = device.ledger().LockSizing();
-  const uint64_t free = device.ledger().free_bytes();
+  const uint64_t free = device.FreeBytes();
   ASSIGN_OR_RETURN(const MemoryPlan plan,
                    PlanMemory(engine->config, engine->limits, device.kind(), engine->weight_bytes,
                               /*weights_are_taken=*/true, options,
