@@ -9,6 +9,7 @@
 #include "artifact/engine_load.h"
 #include "artifact/test_files.h"
 #include "base/file.h"
+#include "tensor/buffer.h"
 #include "tensor/device.h"
 
 namespace inflight::artifact {
@@ -99,7 +100,7 @@ TEST_F(EngineFileTest, DataIsVerifiedInPlaceAndWhileReading) {
   std::string loaded(table->file_bytes - table->data_offset, '\0');
   auto* const target = reinterpret_cast<std::byte*>(loaded.data());
   double done = -1;
-  ASSERT_TRUE(LoadEngineData(path_, *table, target, device_->cpu_pool(), [&](double fraction) {
+  ASSERT_TRUE(LoadEngineData(path_, *table, target, *device_, [&](double fraction) {
                 done = fraction;
               }).ok());
   EXPECT_GE(done, 0);
@@ -108,10 +109,29 @@ TEST_F(EngineFileTest, DataIsVerifiedInPlaceAndWhileReading) {
   file_[table->tensors[1].offset_bytes + large_.size() - 1] ^= 1;
   ASSERT_TRUE(WriteFile(path_, file_).ok());
   for (const Status& status : {VerifyEngineData(BytesOf(file_), *table, "f", device_->cpu_pool()),
-                               LoadEngineData(path_, *table, target, device_->cpu_pool())}) {
+                               LoadEngineData(path_, *table, target, *device_)}) {
     EXPECT_EQ(status.code(), StatusCode::kDataLoss);
     EXPECT_THAT(status.message(), HasSubstr("b: checksum"));
   }
+}
+
+TEST_F(EngineFileTest, DataIsVerifiedOnItsWayToAGpu) {
+  const auto gpu = Device::Cuda(0, 2);
+  if (!gpu.ok()) GTEST_SKIP() << gpu.status().message();
+  const auto table = Parse();
+  ASSERT_TRUE(table.ok());
+  const auto buffer = Buffer::Allocate(**gpu, "weights", table->file_bytes - table->data_offset);
+  ASSERT_TRUE(buffer.ok());
+  ASSERT_TRUE(LoadEngineData(path_, *table, buffer->data(), **gpu).ok());
+  std::string loaded(buffer->size(), '\0');
+  ASSERT_TRUE((*gpu)->Copy(loaded.data(), buffer->data(), loaded.size()).ok());
+  EXPECT_EQ(loaded, file_.substr(table->data_offset));
+
+  file_[table->tensors[1].offset_bytes + large_.size() - 1] ^= 1;
+  ASSERT_TRUE(WriteFile(path_, file_).ok());
+  const Status status = LoadEngineData(path_, *table, buffer->data(), **gpu);
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("b: checksum"));
 }
 
 TEST_F(EngineFileTest, EveryTruncationIsAnError) {

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "artifact/engine_load.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <cstring>
+#include <mutex>
+
+#include "base/file.h"
+#include "tensor/upload_lane.h"
 
 namespace inflight::artifact {
 namespace {
@@ -40,17 +37,75 @@ Status CompareAll(const EngineTable& table, std::span<const uint64_t> checksums,
   return Status::Ok();
 }
 
-// 0, or the errno of the read; EIO where the file ends early.
-int ReadFully(int fd, Chunk chunk, std::byte* target) {
-  while (chunk.num_bytes > 0) {
-    const ssize_t n = pread(fd, target, chunk.num_bytes, static_cast<off_t>(chunk.offset_bytes));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return n < 0 ? errno : EIO;
-    target += n;
-    chunk.offset_bytes += static_cast<uint64_t>(n);
-    chunk.num_bytes -= static_cast<size_t>(n);
+Status Read(const MappedFile& file, const Chunk& chunk, std::byte* target) {
+  return file.Read(file.bytes().subspan(chunk.offset_bytes, chunk.num_bytes), target);
+}
+
+Status LoadToHost(const MappedFile& file, const std::vector<Chunk>& chunks, uint64_t data_offset,
+                  std::byte* target, CpuPool& pool, const LoadProgress& progress,
+                  std::vector<uint64_t>& checksums) {
+  const auto num_chunks = static_cast<int64_t>(chunks.size());
+  std::mutex mutex;
+  Status status;  // under mutex
+  for (int64_t begin = 0; begin < num_chunks && status.ok(); begin += kChunksPerReport) {
+    pool.ParallelFor(std::min(kChunksPerReport, num_chunks - begin), [&](int64_t i) {
+      const auto idx = static_cast<size_t>(begin + i);
+      const Chunk& chunk = chunks[idx];
+      std::byte* const to = target + (chunk.offset_bytes - data_offset);
+      if (Status read = Read(file, chunk, to); !read.ok()) {
+        const std::lock_guard lock(mutex);
+        status = std::move(read);
+      }
+      checksums[idx] = ChunkChecksum({to, chunk.num_bytes});
+    });
+    if (progress) progress(static_cast<double>(begin) / static_cast<double>(num_chunks));
   }
-  return 0;
+  return status;
+}
+
+// Consecutive chunks that are read and copied at once: the bytes of the file from the first to the
+// end of the last, padding between tensors included.
+struct Piece {
+  size_t first = 0;
+  size_t num_chunks = 0;
+  Chunk bytes;
+};
+
+std::vector<Piece> PiecesOf(const std::vector<Chunk>& chunks, size_t max_bytes) {
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const uint64_t end = chunks[i].offset_bytes + chunks[i].num_bytes;
+    if (pieces.empty() || end - pieces.back().bytes.offset_bytes > max_bytes)
+      pieces.push_back({i, 0, {chunks[i].offset_bytes, 0}});
+    Piece& piece = pieces.back();
+    ++piece.num_chunks;
+    piece.bytes.num_bytes = end - piece.bytes.offset_bytes;
+  }
+  return pieces;
+}
+
+Status LoadToGpu(const MappedFile& file, const std::vector<Chunk>& chunks, uint64_t data_offset,
+                 std::byte* target, Device& device, const LoadProgress& progress,
+                 std::vector<uint64_t>& checksums) {
+  static_assert(kChecksumChunkBytes <= UploadLane::kPieceBytes);
+  const std::vector<Piece> pieces = PiecesOf(chunks, UploadLane::kPieceBytes);
+  std::mutex mutex;
+  size_t num_done = 0;  // under mutex
+  return UploadAll(
+      device, static_cast<int64_t>(pieces.size()), [&](UploadLane& lane, int64_t i) -> Status {
+        const Piece& piece = pieces[static_cast<size_t>(i)];
+        ASSIGN_OR_RETURN(std::byte* const bytes, lane.NextPiece());
+        RETURN_IF_ERROR(Read(file, piece.bytes, bytes));
+        RETURN_IF_ERROR(
+            lane.Send(target + (piece.bytes.offset_bytes - data_offset), piece.bytes.num_bytes));
+        for (size_t c = piece.first; c < piece.first + piece.num_chunks; ++c)
+          checksums[c] = ChunkChecksum(
+              {bytes + (chunks[c].offset_bytes - piece.bytes.offset_bytes), chunks[c].num_bytes});
+        const std::lock_guard lock(mutex);
+        if (progress && num_done++ % kChunksPerReport == 0)
+          progress(static_cast<double>(num_done) / static_cast<double>(pieces.size() + 1));
+        return Status::Ok();
+      });
 }
 
 }  // namespace
@@ -68,27 +123,17 @@ Status VerifyEngineData(std::span<const std::byte> bytes, const EngineTable& tab
 }
 
 Status LoadEngineData(const std::filesystem::path& path, const EngineTable& table,
-                      std::byte* target, CpuPool& pool, const LoadProgress& progress) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0)
-    return Internal(fmt::format("{}: cannot open: {}", path.string(), std::strerror(errno)));
+                      std::byte* target, Device& device, const LoadProgress& progress) {
+  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  if (file.bytes().size() != table.file_bytes)
+    return DataLoss(path.string() + ": changed while it was opened; try again");
   const std::vector<Chunk> chunks = ChunksOf(table);
   std::vector<uint64_t> checksums(chunks.size());
-  std::atomic<int> error = 0;
-  const auto num_chunks = static_cast<int64_t>(chunks.size());
-  for (int64_t begin = 0; begin < num_chunks && error == 0; begin += kChunksPerReport) {
-    pool.ParallelFor(std::min(kChunksPerReport, num_chunks - begin), [&](int64_t i) {
-      const Chunk& chunk = chunks[static_cast<size_t>(begin + i)];
-      std::byte* const to = target + (chunk.offset_bytes - table.data_offset);
-      if (const int failed = ReadFully(fd, chunk, to); failed != 0) error = failed;
-      checksums[static_cast<size_t>(begin + i)] = ChunkChecksum({to, chunk.num_bytes});
-    });
-    if (progress) progress(static_cast<double>(begin) / static_cast<double>(num_chunks));
-  }
-  close(fd);
-  if (error != 0)
-    return Status(StatusCode::kDataLoss,
-                  fmt::format("{}: cannot read: {}", path.string(), std::strerror(error)));
+  const uint64_t offset = table.data_offset;
+  RETURN_IF_ERROR(
+      device.kind() == DeviceKind::kCuda
+          ? LoadToGpu(file, chunks, offset, target, device, progress, checksums)
+          : LoadToHost(file, chunks, offset, target, device.cpu_pool(), progress, checksums));
   return CompareAll(table, checksums, path.string());
 }
 

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "artifact/engine_file.h"
-#include "tensor/cpu_pool.h"
+#include "tensor/device.h"
 
 namespace inflight::artifact {
 
@@ -15,9 +15,9 @@ using LoadProgress = std::function<void(double fraction)>;
 Status VerifyEngineData(std::span<const std::byte> bytes, const EngineTable& table,
                         std::string_view file, CpuPool& pool);
 
-// Reads [data_offset, file_bytes) of `path` to `target` and compares checksums on the way, while
-// the bytes are in the cache.
+// Reads [data_offset, file_bytes) of `path` to `target`, which is memory of `device`, and compares
+// checksums on the way, while the bytes are in the cache.
 Status LoadEngineData(const std::filesystem::path& path, const EngineTable& table,
-                      std::byte* target, CpuPool& pool, const LoadProgress& progress = {});
+                      std::byte* target, Device& device, const LoadProgress& progress = {});
 
 }  // namespace inflight::artifact

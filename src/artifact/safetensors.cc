@@ -31,7 +31,7 @@ struct NamedDType {
   std::string_view name;
   DType dtype;
 };
-constexpr std::array<NamedDType, 10> kDTypes = {{{"F32", DType::kF32},
+constexpr std::array<NamedDType, 11> kDTypes = {{{"F32", DType::kF32},
                                                  {"F16", DType::kF16},
                                                  {"BF16", DType::kBF16},
                                                  {"F64", DType::kF64},
@@ -40,7 +40,8 @@ constexpr std::array<NamedDType, 10> kDTypes = {{{"F32", DType::kF32},
                                                  {"I16", DType::kI16},
                                                  {"I32", DType::kI32},
                                                  {"I64", DType::kI64},
-                                                 {"BOOL", DType::kBool}}};
+                                                 {"BOOL", DType::kBool},
+                                                 {"F8_E4M3", DType::kF8E4M3}}};
 
 std::string_view SafetensorsName(DType dtype) {
   for (const NamedDType& known : kDTypes)

@@ -99,8 +99,8 @@ TEST(Safetensors, RefusesWhatTheFormatDoesNotAllow) {
   EXPECT_THAT(ErrorOf("[]", 0), HasSubstr("not a JSON object"));
   EXPECT_THAT(ErrorOf("{", 0), HasSubstr("not valid JSON"));
   EXPECT_THAT(ErrorOf(R"({"w": 3})", 0), HasSubstr("w: an object is needed"));
-  EXPECT_THAT(ErrorOf(R"({"w": {"dtype": "F8_E4M3", "shape": [], "data_offsets": [0, 1]}})", 1),
-              HasSubstr("w: dtype: got \"F8_E4M3\", one of F32, F16, BF16, F64, I8"));
+  EXPECT_THAT(ErrorOf(R"({"w": {"dtype": "F8_E5M2", "shape": [], "data_offsets": [0, 1]}})", 1),
+              HasSubstr("w: dtype: got \"F8_E5M2\", one of F32, F16, BF16, F64, I8"));
   EXPECT_THAT(ErrorOf(R"({"w": {"dtype": 5, "shape": [], "data_offsets": [0, 1]}})", 1),
               HasSubstr("w: dtype: got 5, one of F32"));
   EXPECT_THAT(ErrorOf(R"({"w": {"dtype": "U8", "shape": 1, "data_offsets": [0, 1]}})", 1),

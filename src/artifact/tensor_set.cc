@@ -96,4 +96,14 @@ const StoredTensor* TensorSet::Find(std::string_view name) const {
   return found == by_name_.end() ? nullptr : &tensors_[found->second];
 }
 
+Result<bool> TensorSet::Read(std::span<const std::byte> part, std::byte* target) const {
+  for (const MappedFile& file : files_) {
+    const std::span<const std::byte> all = file.bytes();
+    if (part.data() < all.data() || part.data() >= all.data() + all.size()) continue;
+    RETURN_IF_ERROR(file.Read(part, target));
+    return true;
+  }
+  return false;
+}
+
 }  // namespace inflight::artifact

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -29,6 +30,10 @@ class TensorSet {
 
   const StoredTensor* Find(std::string_view name) const;
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
+
+  // Copies a part of a tensor's data by reading its file where it lies in one (MappedFile::Read).
+  // False where the part is not this set's. Thread-safe.
+  Result<bool> Read(std::span<const std::byte> part, std::byte* target) const;
 
  private:
   enum class Format { kSafetensors, kTorch };

@@ -76,34 +76,54 @@ Status WriteFile(const std::filesystem::path& path, std::string_view content) {
 }
 
 Result<MappedFile> MappedFile::Open(const std::filesystem::path& path) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.fd < 0) return SystemError(path, "open", errno);
-  struct stat info {};
-  if (fstat(file.fd, &info) != 0) return SystemError(path, "stat", errno);
-  if (!S_ISREG(info.st_mode)) return InvalidArgument(path.string() + ": not a regular file");
   MappedFile mapped;
-  mapped.size_ = static_cast<size_t>(info.st_size);
-  if (mapped.size_ == 0) return mapped;
-  void* data = mmap(nullptr, mapped.size_, PROT_READ, MAP_PRIVATE, file.fd, 0);
-  if (data == MAP_FAILED) {
-    mapped.size_ = 0;
-    return SystemError(path, "map", errno);
-  }
+  mapped.path_ = path;
+  mapped.fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (mapped.fd_ < 0) return SystemError(path, "open", errno);
+  struct stat info {};
+  if (fstat(mapped.fd_, &info) != 0) return SystemError(path, "stat", errno);
+  if (!S_ISREG(info.st_mode)) return InvalidArgument(path.string() + ": not a regular file");
+  const auto size = static_cast<size_t>(info.st_size);
+  if (size == 0) return mapped;
+  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, mapped.fd_, 0);
+  if (data == MAP_FAILED) return SystemError(path, "map", errno);
   mapped.data_ = static_cast<const std::byte*>(data);
+  mapped.size_ = size;
   return mapped;
 }
 
+Status MappedFile::Read(std::span<const std::byte> part, std::byte* target) const {
+  auto offset = static_cast<off_t>(part.data() - data_);
+  size_t left = part.size();
+  while (left > 0) {
+    const ssize_t n = pread(fd_, target, left, offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return SystemError(path_, "read", errno);
+    if (n == 0) return DataLoss(path_.string() + ": was cut short while it was read");
+    target += n;
+    offset += n;
+    left -= static_cast<size_t>(n);
+  }
+  return Status::Ok();
+}
+
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      fd_(std::exchange(other.fd_, -1)),
+      path_(std::move(other.path_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(fd_, other.fd_);
+  std::swap(path_, other.path_);
   return *this;
 }
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
+  if (fd_ >= 0) close(fd_);
 }
 
 }  // namespace inflight

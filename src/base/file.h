@@ -37,9 +37,16 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
+  // Copies a part of the mapping by reading the file, which is faster than the first touch of
+  // mapped pages, and where the file was cut short meanwhile an error (kDataLoss) and not a signal.
+  // Thread-safe.
+  Status Read(std::span<const std::byte> part, std::byte* target) const;
+
  private:
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  int fd_ = -1;
+  std::filesystem::path path_;
 };
 
 }  // namespace inflight

@@ -7,12 +7,14 @@
 
 #include "artifact/checkpoint.h"
 #include "artifact/engine_file.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "builder/builder.h"
 #include "builder/engine_memory.h"
 #include "builder/merge.h"
 #include "builder/model_files.h"
 #include "builder/pack.h"
+#include "builder/upload.h"
 #include "builder/weight_source.h"
 #include "inflight/version.h"
 #include "model/config_json.h"
@@ -79,12 +81,58 @@ Status CheckTarget(const model::ModelConfig& config, DeviceKind target) {
     return Unimplemented(
         "dtype: got float32 for target cuda, bfloat16 and float16 are built; leave the option out "
         "for bfloat16");
+  if (target == DeviceKind::kCpu && config.quant_algo == model::QuantAlgo::kFp8PerChannelPerToken)
+    return Unimplemented(
+        "quant_algo: got FP8_PER_CHANNEL_PER_TOKEN for target cpu, which has no FP8; build with "
+        "--target cuda, or with --use-weight-only");
+  if (target == DeviceKind::kCpu && config.fp8_kv_cache)
+    return Unimplemented(
+        "kv_cache_quant_algo: got FP8 for target cpu, which has no FP8; build with --target cuda, "
+        "or "
+        "with --kv-cache-dtype auto");
   return Status::Ok();
 }
 
+void PackSlots(const WeightSource& source, std::span<const PlacedSlot> slots, Device& device,
+               const Progress& progress) {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const PlacedSlot& placed = slots[i];
+    if (progress)
+      progress(static_cast<double>(placed.target - slots.front().target) /
+                   static_cast<double>(slots.back().target + 1 - slots.front().target),
+               placed.slot.name);
+    PackSlot(source, placed.slot, device.kind(), device.cpu_pool(), placed.target);
+  }
+}
+
 void NoteDType(const WeightSource& source) {
-  if (source.is_narrowed)
-    logging::Info("float32 weights are rounded to bfloat16 for the GPU", {{"path", source.where}});
+  if (source.narrowed_from)
+    logging::Info(fmt::format("{} weights are rounded to bfloat16, which the GPU computes in",
+                              DTypeName(*source.narrowed_from)),
+                  {{"path", source.where}});
+}
+
+Result<std::shared_ptr<const model::Engine>> OpenSource(const std::filesystem::path& dir,
+                                                        Device& device, const OpenOptions& options,
+                                                        const Progress& progress) {
+  ASSIGN_OR_RETURN(const auto source, OpenWeightSource(dir, {.dtype = options.dtype,
+                                                             .quant_algo = options.quant_algo,
+                                                             .fp8_kv_cache = options.fp8_kv_cache,
+                                                             .target = device.kind()}));
+  RETURN_IF_ERROR(ops::CheckRunnable(device, model::KernelShape(source->config)));
+  NoteDType(*source);
+  ASSIGN_OR_RETURN(
+      const model::EngineLimits limits,
+      model::ResolveLimits(source->config, options.limits.value_or(model::EngineLimits{})));
+  RETURN_IF_ERROR(CheckCopies(*source, device.cpu_pool()));
+  const auto fill = [&](std::span<const PlacedSlot> slots) {
+    if (device.kind() == DeviceKind::kCuda) return UploadSlots(*source, slots, device, progress);
+    PackSlots(*source, slots, device, progress);
+    return Status::Ok();
+  };
+  return MakeEngine(
+      {.config = source->config, .limits = limits, .tokenizer_dir = TokenizerDir(dir)}, device,
+      fill, progress);
 }
 
 }  // namespace
@@ -97,6 +145,7 @@ Status Build(const BuildOptions& options, const Progress& progress) {
   ASSIGN_OR_RETURN(const auto source,
                    OpenWeightSource(options.checkpoint_dir, {.dtype = options.dtype,
                                                              .quant_algo = options.quant_algo,
+                                                             .fp8_kv_cache = options.fp8_kv_cache,
                                                              .target = options.target}));
   RETURN_IF_ERROR(CheckTarget(source->config, options.target));
   NoteDType(*source);
@@ -130,23 +179,19 @@ Status Build(const BuildOptions& options, const Progress& progress) {
 Result<std::shared_ptr<const model::Engine>> Open(const std::filesystem::path& dir, Device& device,
                                                   const OpenOptions& options,
                                                   const Progress& progress) {
+  const int64_t begin_ns = Clock::System().NowNs();
   ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
-  if (kind == SourceKind::kEngine) return OpenEngine(dir, device, options, progress);
-  ASSIGN_OR_RETURN(const auto source, OpenWeightSource(dir, {.dtype = options.dtype,
-                                                             .quant_algo = options.quant_algo,
-                                                             .target = device.kind()}));
-  RETURN_IF_ERROR(ops::CheckRunnable(device, model::KernelShape(source->config)));
-  NoteDType(*source);
-  ASSIGN_OR_RETURN(
-      const model::EngineLimits limits,
-      model::ResolveLimits(source->config, options.limits.value_or(model::EngineLimits{})));
-  RETURN_IF_ERROR(CheckCopies(*source, device.cpu_pool()));
-  return MakeEngine(
-      {.config = source->config, .limits = limits, .tokenizer_dir = TokenizerDir(dir)}, device,
-      [&](const WeightSlot& slot, std::byte* target) {
-        PackSlot(*source, slot, device.kind(), device.cpu_pool(), target);
-      },
-      progress);
+  ASSIGN_OR_RETURN(auto engine, kind == SourceKind::kEngine
+                                    ? OpenEngine(dir, device, options, progress)
+                                    : OpenSource(dir, device, options, progress));
+  const double seconds = static_cast<double>(Clock::System().NowNs() - begin_ns) * 1e-9;
+  const auto bytes = static_cast<double>(engine->weight_bytes);
+  logging::Info("weights loaded", {{"path", dir.string()},
+                                   {"device", device.name()},
+                                   {"bytes", engine->weight_bytes},
+                                   {"seconds", seconds},
+                                   {"gb_per_s", bytes / seconds * 1e-9}});
+  return engine;
 }
 
 Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions& options) {
@@ -154,6 +199,7 @@ Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions
   if (kind == SourceKind::kEngine) return DescribeEngine(dir, options);
   ASSIGN_OR_RETURN(const auto source, OpenWeightSource(dir, {.dtype = options.dtype,
                                                              .quant_algo = options.quant_algo,
+                                                             .fp8_kv_cache = options.fp8_kv_cache,
                                                              .target = options.target}));
   ASSIGN_OR_RETURN(
       const model::EngineLimits limits,

@@ -21,8 +21,11 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{16} << 20;  // written at once; bounds the memory taken
 
-// spec/engine.md 1.2: auto is the model's own 16-bit dtype; float32 and none become float16.
-Result<DType> ChooseDType(const std::string& name, std::optional<DType> stored) {
+// spec/engine.md 1.2: auto is the model's own 16-bit dtype; float32 and none become float16. Beside
+// FP8 weights only bfloat16 is built.
+Result<DType> ChooseDType(const std::string& name, std::optional<DType> stored,
+                          model::QuantAlgo algo) {
+  if (name == "auto" && algo == model::QuantAlgo::kFp8PerChannelPerToken) return DType::kBF16;
   if (name == "auto") return !stored || *stored == DType::kF32 ? DType::kF16 : *stored;
   const std::optional<DType> dtype = DTypeFromName(name);
   if (dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16) return *dtype;
@@ -154,10 +157,11 @@ Status WriteRanks(const WeightSource& source, const Layout& layout,
 Status Convert(const ConvertOptions& options, const Progress& progress) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(const HfConfig hf, ReadHfConfig(options.model_dir));
-  ASSIGN_OR_RETURN(const DType dtype, ChooseDType(options.dtype, hf.dtype));
-  ASSIGN_OR_RETURN(
-      const auto source,
-      OpenWeightSource(options.model_dir, {.dtype = dtype, .quant_algo = options.quant_algo}));
+  ASSIGN_OR_RETURN(const DType dtype, ChooseDType(options.dtype, hf.dtype, options.quant_algo));
+  ASSIGN_OR_RETURN(const auto source,
+                   OpenWeightSource(options.model_dir, {.dtype = dtype,
+                                                        .quant_algo = options.quant_algo,
+                                                        .fp8_kv_cache = options.fp8_kv_cache}));
   ASSIGN_OR_RETURN(const Layout layout, ChooseLayout(options, source->config));
   RETURN_IF_ERROR(artifact::CreateDirectory(options.output_dir));
   if (!options.save_config_only)

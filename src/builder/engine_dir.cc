@@ -145,20 +145,11 @@ Result<const std::byte*> MapData(const std::filesystem::path& path, const Engine
 
 Result<const std::byte*> ReadData(const std::filesystem::path& path, const EngineTable& table,
                                   Device& device, const Progress& progress, model::Engine& engine) {
-  ASSIGN_OR_RETURN(Buffer buffer,
-                   Buffer::Allocate(device, "weights", table.file_bytes - table.data_offset));
+  ASSIGN_OR_RETURN(Buffer buffer, AllocateWeights(device, table.file_bytes - table.data_offset));
   const auto report = [&](double fraction) {
     if (progress) progress(fraction, "loading weights");
   };
-  if (device.kind() == DeviceKind::kCpu) {
-    RETURN_IF_ERROR(
-        artifact::LoadEngineData(path, table, buffer.data(), device.cpu_pool(), report));
-  } else {
-    std::vector<std::byte> staging(buffer.size());
-    RETURN_IF_ERROR(
-        artifact::LoadEngineData(path, table, staging.data(), device.cpu_pool(), report));
-    RETURN_IF_ERROR(device.Copy(buffer.data(), staging.data(), staging.size()));
-  }
+  RETURN_IF_ERROR(artifact::LoadEngineData(path, table, buffer.data(), device, report));
   const std::byte* data = buffer.data();
   engine.buffers.push_back(std::move(buffer));
   return data;
@@ -173,8 +164,9 @@ std::string_view TargetName(DeviceKind device) {
 Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::path& dir,
                                                         Device& device, const OpenOptions& options,
                                                         const Progress& progress) {
-  ASSIGN_OR_RETURN(const EngineConfig config, ReadConfig(dir));
+  ASSIGN_OR_RETURN(EngineConfig config, ReadConfig(dir));
   RETURN_IF_ERROR(CheckOptions(dir, config.model, options));
+  config.model.fp8_kv_cache = options.fp8_kv_cache.value_or(config.model.fp8_kv_cache);
   const std::filesystem::path path = dir / artifact::kEngineFile;
   ASSIGN_OR_RETURN(const EngineTable table, ReadTable(path, device.kind()));
   RETURN_IF_ERROR(ops::CheckRunnable(device, model::KernelShape(config.model)));
@@ -210,6 +202,7 @@ Result<DeviceKind> EngineTarget(const std::filesystem::path& dir) {
 Result<Description> DescribeEngine(const std::filesystem::path& dir, const OpenOptions& options) {
   ASSIGN_OR_RETURN(EngineConfig config, ReadConfig(dir));
   RETURN_IF_ERROR(CheckOptions(dir, config.model, options));
+  config.model.fp8_kv_cache = options.fp8_kv_cache.value_or(config.model.fp8_kv_cache);
   ASSIGN_OR_RETURN(const DeviceKind target, EngineTarget(dir));
   ASSIGN_OR_RETURN(const EngineTable table, artifact::ReadEngineTable(dir / artifact::kEngineFile));
   return Description{.kind = SourceKind::kEngine,

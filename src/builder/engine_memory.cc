@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "builder/engine_memory.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
 #include <utility>
 #include <vector>
 
@@ -25,8 +26,23 @@ uint64_t EngineBytes(const model::ModelConfig& config, DeviceKind device) {
   return total;
 }
 
+Result<Buffer> AllocateWeights(Device& device, uint64_t num_bytes) {
+  Result<Buffer> buffer = Buffer::Allocate(device, "weights", num_bytes);
+  if (buffer.ok() || buffer.status().code() != StatusCode::kResourceExhausted) return buffer;
+  const bool is_cuda = device.kind() == DeviceKind::kCuda;
+  return ResourceExhausted(
+      fmt::format("{}{}: the weights take {:.2f} GiB, {:.2f} GiB are free; free memory{}, or store "
+                  "the model in "
+                  "fewer bits (--use-weight-only{})",
+                  device.name(), is_cuda ? fmt::format(" ({})", device.cuda().name) : "",
+                  static_cast<double>(num_bytes) / (1 << 30),
+                  static_cast<double>(device.FreeBytes()) / (1 << 30),
+                  is_cuda ? ", choose another GPU (--device cuda:N)" : "",
+                  is_cuda ? ", --use-fp8-rowwise" : ""));
+}
+
 Result<std::shared_ptr<const model::Engine>> MakeEngine(EngineHead head, Device& device,
-                                                        const FillSlot& fill,
+                                                        const FillSlots& fill,
                                                         const Progress& progress) {
   auto engine = std::make_shared<model::Engine>();
   engine->config = std::move(head.config);
@@ -34,26 +50,16 @@ Result<std::shared_ptr<const model::Engine>> MakeEngine(EngineHead head, Device&
   engine->tokenizer_dir = std::move(head.tokenizer_dir);
   const model::ModelConfig& config = engine->config;
   engine->weight_bytes = EngineBytes(config, device.kind());
-  ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device, "weights", engine->weight_bytes));
+  ASSIGN_OR_RETURN(Buffer buffer, AllocateWeights(device, engine->weight_bytes));
+  std::vector<PlacedSlot> slots;
   std::byte* target = buffer.data();
-  const bool on_host = device.kind() == DeviceKind::kCpu;
-  std::vector<std::byte> staging;  // one slot at a time on its way to the GPU
-  for (const model::WeightSlot& slot : model::WeightSlots(config, engine->weights)) {
-    if (progress)
-      progress(
-          static_cast<double>(target - buffer.data()) / static_cast<double>(engine->weight_bytes),
-          slot.name);
+  for (model::WeightSlot& slot : model::WeightSlots(config, engine->weights)) {
     const uint64_t num_bytes = model::StoredBytes(config, slot, device.kind());
-    if (on_host) {
-      fill(slot, target);
-    } else {
-      staging.resize(std::max(staging.size(), static_cast<size_t>(num_bytes)));
-      fill(slot, staging.data());
-      RETURN_IF_ERROR(device.Copy(target, staging.data(), num_bytes));
-    }
     model::Bind(config, slot, device.kind(), target);
+    slots.push_back({std::move(slot), target, num_bytes});
     target += AlignUp(num_bytes);
   }
+  RETURN_IF_ERROR(fill(slots));
   if (config.tied_embeddings) engine->weights.lm_head = engine->weights.vocab_embedding;
   engine->buffers.push_back(std::move(buffer));
   if (progress) progress(1.0, "ready");

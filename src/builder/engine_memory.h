@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "builder/builder.h"
 #include "builder/weight_source.h"
@@ -16,12 +17,23 @@ struct EngineHead {
   std::filesystem::path tokenizer_dir;
 };
 
-// An engine whose weights lie in one new buffer, slot after slot. `fill(slot, target)` writes one;
-// called in order on the calling thread, into host memory.
-using FillSlot = std::function<void(const model::WeightSlot& slot, std::byte* target)>;
+// A slot and its place in memory of the device.
+struct PlacedSlot {
+  model::WeightSlot slot;
+  std::byte* target = nullptr;
+  uint64_t num_bytes = 0;
+};
+
+// An engine whose weights lie in one new buffer of the device, slot after slot, all written by
+// `fill`.
+using FillSlots = std::function<Status(std::span<const PlacedSlot> slots)>;
 Result<std::shared_ptr<const model::Engine>> MakeEngine(EngineHead head, Device& device,
-                                                        const FillSlot& fill,
+                                                        const FillSlots& fill,
                                                         const Progress& progress);
+
+// Memory of the device for weights; kResourceExhausted says how much they take, what is free and
+// what helps.
+Result<Buffer> AllocateWeights(Device& device, uint64_t num_bytes);
 
 // Bytes of a model's weights as MakeEngine lays them out.
 uint64_t EngineBytes(const model::ModelConfig& config, DeviceKind device);

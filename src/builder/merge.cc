@@ -55,8 +55,8 @@ Status CheckCopies(const WeightSource& source, CpuPool& pool) {
     if (differs < 0) continue;
     if (copy.name.ends_with(".per_channel_scale"))
       return Unimplemented(fmt::format(
-          "{}: {}: {}: int8 weights that each rank scaled for its own columns are not merged; "
-          "convert the Hugging Face model with `inflight convert --use-weight-only`",
+          "{}: {}: {}: quantised weights that each rank scaled for its own columns are not "
+          "merged; convert the Hugging Face model with `inflight convert`",
           source.where, copy.file, copy.part.tensor->name));
     return Status(
         StatusCode::kDataLoss,

@@ -28,15 +28,6 @@ void PackTable(const WeightSource& source, const WeightSlot& slot, CpuPool& pool
   });
 }
 
-void PackVector(const WeightSource& source, const WeightSlot& slot, std::byte* target) {
-  const int64_t width = slot.shape[0];
-  const DType dtype = source.config.dtype;
-  std::vector<std::byte> rounded(static_cast<size_t>(width) * SizeOf(dtype));
-  CopySlotRows(source, slot, 0, width, rounded.data());
-  ops::PackWeight({rounded.data(), dtype, {1, width}}, DType::kF32, ops::WeightLayout::kRowMajor,
-                  target);
-}
-
 }  // namespace
 
 void PackMatrix(const model::ModelConfig& config, const WeightSlot& slot, DeviceKind device,
@@ -58,6 +49,17 @@ void PackMatrix(const model::ModelConfig& config, const WeightSlot& slot, Device
   });
 }
 
+void PackRows(const WeightSource& source, const WeightSlot& slot, int64_t row, int64_t num_rows,
+              std::byte* target) {
+  const DType stored = StoredDType(source.config, slot);
+  const DType dtype = CheckpointDType(source.config, slot);
+  if (stored == dtype) return CopySlotRows(source, slot, row, num_rows, target);
+  std::vector<std::byte> rounded(static_cast<size_t>(num_rows) * SizeOf(dtype));
+  CopySlotRows(source, slot, row, num_rows, rounded.data());
+  ops::PackWeight({rounded.data(), dtype, {1, num_rows}}, stored, ops::WeightLayout::kRowMajor,
+                  target);
+}
+
 void PackSlot(const WeightSource& source, const WeightSlot& slot, DeviceKind device, CpuPool& pool,
               std::byte* target) {
   switch (slot.kind) {
@@ -71,7 +73,7 @@ void PackSlot(const WeightSource& source, const WeightSlot& slot, DeviceKind dev
       return PackTable(source, slot, pool, target);
     case WeightSlot::Kind::kVector:
     case WeightSlot::Kind::kScales:
-      return PackVector(source, slot, target);
+      return PackRows(source, slot, 0, slot.shape[0], target);
   }
 }
 

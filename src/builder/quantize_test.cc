@@ -34,12 +34,29 @@ TEST(QuantizeRowTest, HandCheckedRows) {
   EXPECT_THAT(Quantized({0, -0.0F}, 0), ElementsAre(0, 0));
 }
 
+// spec/engine.md 1.9.5: amax / 448 with a floor of 1 / (448 * 512), to nearest even.
+TEST(QuantizeRowTest, HandCheckedFp8Rows) {
+  const auto quantized = [](const std::vector<float>& row, float scale) {
+    std::vector<Float8E4M3> codes(row.size());
+    EXPECT_EQ(QuantizeRow(row.data(), static_cast<int64_t>(row.size()), codes.data()), scale);
+    std::vector<float> out;
+    for (const Float8E4M3 code : codes) out.push_back(code.ToFloat());
+    return out;
+  };
+  EXPECT_THAT(quantized({896, -896, 2, 17, 19, 0.1F}, 2),
+              ElementsAre(448, -448, 1, 8, 10, 0x1.ap-5F));  // 8.5 and 9.5: ties
+  EXPECT_THAT(quantized({1e-9F, 0}, 1.0F / 512 / 448), ElementsAre(0, 0));
+}
+
 TEST(QuantizeRowTest, WhatIsNoNumberMakesTheScaleNan) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
     const float row[] = {1, bad};
     int8_t out[2] = {5, 5};
     EXPECT_TRUE(std::isnan(QuantizeRow(row, 2, out)));
     EXPECT_THAT(out, ElementsAre(0, 0));
+    Float8E4M3 codes[2] = {{5}, {5}};
+    EXPECT_TRUE(std::isnan(QuantizeRow(row, 2, codes)));
+    EXPECT_EQ(codes[0].bits + codes[1].bits, 0);
   }
 }
 
@@ -163,6 +180,64 @@ TEST_F(QuantizeTest, AnEngineKeepsItsQuantisation) {
       HasSubstr("the engine's quantisation is W8A16, not none; rebuild it"));
 }
 
+// FP8 survives convert, build and a further build: the same codes and scales whichever way they
+// came.
+TEST_F(QuantizeTest, Fp8IsReadAsItWasWritten) {
+  constexpr QuantAlgo kFp8 = QuantAlgo::kFp8PerChannelPerToken;
+  TestModel model = TinyLlama();
+  const std::string layer = "model.layers.0.mlp.";
+  model.config["intermediate_size"] = 32;
+  for (const char* name : {"gate_proj.weight", "up_proj.weight"})
+    model.Tensor(layer + name).shape = {32, 16};
+  model.Tensor(layer + "down_proj.weight").shape = {16, 32};
+  model.Write(dir_ / "hf");
+  ASSERT_TRUE(Convert({.model_dir = dir_ / "hf",
+                       .output_dir = dir_ / "checkpoint",
+                       .quant_algo = kFp8,
+                       .fp8_kv_cache = true})
+                  .ok());
+  EXPECT_EQ(Config()["dtype"], "bfloat16") << "auto, beside FP8";
+  EXPECT_EQ(Config()["quantization"]["quant_algo"], "FP8_PER_CHANNEL_PER_TOKEN");
+  EXPECT_EQ(Config()["quantization"]["kv_cache_quant_algo"], "FP8");
+  const auto build = [&](const char* from, const char* to, std::optional<QuantAlgo> algo) {
+    const Status built = Build({.checkpoint_dir = dir_ / from,
+                                .output_dir = dir_ / to,
+                                .quant_algo = algo,
+                                .limits = {},
+                                .target = DeviceKind::kCuda});
+    EXPECT_TRUE(built.ok()) << built.ToString();
+    return *ReadFile(dir_ / to / "rank0.engine");
+  };
+  const std::string engine = build("checkpoint", "engine", {});
+  EXPECT_EQ(engine, build("hf", "direct", kFp8));
+  EXPECT_THAT(engine, HasSubstr("float8_e4m3fn"));
+  const auto described = Describe(dir_ / "engine");
+  ASSERT_TRUE(described.ok()) << described.status().ToString();
+  EXPECT_EQ(described->config.quant_algo, kFp8);
+  EXPECT_TRUE(described->config.fp8_kv_cache);
+  EXPECT_FALSE(Describe(dir_ / "direct")->config.fp8_kv_cache);
+
+  EXPECT_THAT(Open(dir_ / "checkpoint", *device_).status().message(),
+              HasSubstr("cpu: a model in FP8 needs an NVIDIA GPU"));
+  EXPECT_THAT(
+      Build({.checkpoint_dir = dir_ / "checkpoint", .output_dir = dir_ / "no", .limits = {}})
+          .message(),
+      HasSubstr("quant_algo: got FP8_PER_CHANNEL_PER_TOKEN for target cpu"));
+  EXPECT_THAT(Open(dir_ / "hf", *device_, {.fp8_kv_cache = true}).status().message(),
+              HasSubstr("cpu: a KV cache in FP8 needs an NVIDIA GPU"));
+  EXPECT_THAT(Build({.checkpoint_dir = dir_ / "checkpoint",
+                     .output_dir = dir_ / "no",
+                     .quant_algo = QuantAlgo::kW8A16,
+                     .limits = {}})
+                  .message(),
+              HasSubstr("the weights are FP8 already"));
+  EXPECT_THAT(ConvertTo("float16", kFp8).message(),
+              HasSubstr("dtype: got float16, with FP8 weights only bfloat16 is built"));
+  TinyLlama().Write(dir_ / "hf");
+  EXPECT_THAT(ConvertTo("auto", kFp8).message(),
+              HasSubstr("intermediate_size: got 24, with FP8 weights only multiples of 16"));
+}
+
 TEST_F(QuantizeTest, WhatCannotBeReadIsRefusedByName) {
   ASSERT_TRUE(ConvertTo("float32").ok());
   const auto plain = Config();
@@ -174,10 +249,11 @@ TEST_F(QuantizeTest, WhatCannotBeReadIsRefusedByName) {
   };
   EXPECT_THAT(error(nullptr, "disable_weight_only_quant_plugin", false),
               HasSubstr("disable_weight_only_quant_plugin: got false"));
-  EXPECT_THAT(error("quantization", "quant_algo", "W4A16"), HasSubstr("only null and W8A16"));
+  EXPECT_THAT(error("quantization", "quant_algo", "W4A16"),
+              HasSubstr("only null, W8A16 and FP8_PER_CHANNEL_PER_TOKEN are built"));
   EXPECT_THAT(error("quantization", "quant_algo", nullptr), HasSubstr("dtype int8"));
   EXPECT_THAT(error("quantization", "kv_cache_quant_algo", "INT8"),
-              HasSubstr("only null is built"));
+              HasSubstr("only null and FP8 are built"));
   EXPECT_THAT(error("quantization", "exclude_modules", {"lm_head", "*.mlp.fc"}),
               HasSubstr("exclude_modules: got \"*.mlp.fc\""));
   EXPECT_EQ(error("quantization", "exclude_modules", {"lm_head", "router"}), "");

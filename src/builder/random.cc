@@ -1,48 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engines of random weights, made in memory for benchmarks.
+#include "ops/random.h"
+
 #include <cmath>
-#include <cstring>
 #include <numbers>
+#include <vector>
 
 #include "base/check.h"
 #include "builder/builder.h"
 #include "builder/engine_memory.h"
 #include "builder/pack.h"
+#include "model/decoder.h"
 #include "model/limits.h"
+#include "ops/backend.h"
 
 namespace inflight::builder {
 namespace {
 
 using model::WeightSlot;
 
-// SplitMix64: a bijective mixer, here of a counter, so that any row can be made on any thread.
-uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15U;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31);
-}
-
 void Store(float value, float* to) { *to = value; }
 void Store(float value, Float16* to) { *to = Float16::FromFloat(value); }
 void Store(float value, BFloat16* to) { *to = BFloat16::FromFloat(value); }
+void Store(float value, Float8E4M3* to) { *to = Float8E4M3::FromFloat(value); }
 void Store(float value, int8_t* to) { *to = static_cast<int8_t>(std::floor(value)); }
 
-// `n` values uniform in (-bound, bound), four from each counter.
 template <typename T>
 void FillUniform(uint64_t stream, uint64_t first, int64_t n, float bound, T* out) {
-  const float step = bound / 32768.0F;
-  for (int64_t i = 0; i < n; ++i) {
-    const uint64_t at = first + static_cast<uint64_t>(i);
-    const uint64_t bits = Mix(stream ^ (at / 4)) >> (16 * (at % 4));
-    Store((static_cast<float>(bits & 0xffffU) - 32767.5F) * step, out + i);
-  }
+  for (int64_t i = 0; i < n; ++i)
+    Store(ops::UniformAt(stream, first + static_cast<uint64_t>(i), bound), out + i);
 }
 
+// Numbers [first, first + n) of a stream.
 void FillUniform(uint64_t stream, uint64_t first, int64_t n, float bound, DType dtype, void* out) {
   switch (dtype) {
-    case DType::kI8:  // `bound` is that of the scaled values
-      return FillUniform(stream, first, n, 128.0F, static_cast<int8_t*>(out));
+    case DType::kI8:
+      return FillUniform(stream, first, n, bound, static_cast<int8_t*>(out));
+    case DType::kF8E4M3:
+      return FillUniform(stream, first, n, bound, static_cast<Float8E4M3*>(out));
     case DType::kF32:
       return FillUniform(stream, first, n, bound, static_cast<float*>(out));
     case DType::kF16:
@@ -54,13 +49,71 @@ void FillUniform(uint64_t stream, uint64_t first, int64_t n, float bound, DType 
   }
 }
 
-// Norm weights are 1 and biases 0: an untrained network whose activations keep their size.
-void FillVector(const WeightSlot& slot, std::byte* target) {
-  const bool is_norm_weight =
-      slot.name.ends_with("norm.weight") || slot.name.ends_with("ln_f.weight");
-  auto* const values = reinterpret_cast<float*>(target);
-  std::fill_n(values, slot.shape[0], is_norm_weight ? 1.0F : 0.0F);
+// The largest code of a quantised weight; 0 for others.
+float CodeBound(DType dtype) {
+  if (dtype == DType::kI8) return 128.0F;
+  return dtype == DType::kF8E4M3 ? Float8E4M3::kMax : 0.0F;
 }
+
+// Makes one slot after another; the numbers are the same on every device.
+class RandomWeights {
+ public:
+  RandomWeights(const model::ModelConfig& config, uint64_t seed, Device& device)
+      : config_(config), device_(device), stream_(ops::MixBits(seed)) {}
+
+  Status Fill(const PlacedSlot& placed) {
+    const WeightSlot& slot = placed.slot;
+    stream_ = ops::MixBits(stream_);
+    switch (slot.kind) {
+      case WeightSlot::Kind::kVector: {
+        // An untrained network whose activations keep their size.
+        const bool is_norm_weight =
+            slot.name.ends_with("norm.weight") || slot.name.ends_with("ln_f.weight");
+        return FillVector(placed, is_norm_weight ? 1.0F : 0.0F);
+      }
+      case WeightSlot::Kind::kScales:
+        return FillVector(placed, bound_ / CodeBound(LinearDType(config_)));
+      case WeightSlot::Kind::kMatrix:
+      case WeightSlot::Kind::kTable:
+        return FillRows(placed);
+    }
+    return Status::Ok();
+  }
+
+ private:
+  Status FillVector(const PlacedSlot& placed, float value) {
+    const std::vector<float> values(static_cast<size_t>(placed.slot.shape[0]), value);
+    return device_.Copy(placed.target, values.data(), placed.num_bytes);
+  }
+
+  Status FillRows(const PlacedSlot& placed) {
+    const WeightSlot& slot = placed.slot;
+    const int64_t width = slot.shape[1];
+    const DType dtype = StoredDType(config_, slot);
+    bound_ = std::numbers::sqrt3_v<float> / std::sqrt(static_cast<float>(width));
+    const float bound = slot.is_quantized ? CodeBound(dtype) : bound_;
+    if (device_.kind() == DeviceKind::kCuda)
+      return ops::FillUniformOnGpu({.data = placed.target,
+                                    .dtype = dtype,
+                                    .n = slot.shape.num_elements(),
+                                    .bound = bound,
+                                    .stream = stream_},
+                                   device_);
+    const auto rows = [&](int64_t row, int64_t num_rows, void* out) {
+      FillUniform(stream_, static_cast<uint64_t>(row * width), num_rows * width, bound, dtype, out);
+    };
+    if (slot.kind == WeightSlot::Kind::kTable)
+      rows(0, slot.shape[0], placed.target);
+    else
+      PackMatrix(config_, slot, device_.kind(), rows, device_.cpu_pool(), placed.target);
+    return Status::Ok();
+  }
+
+  const model::ModelConfig& config_;
+  Device& device_;
+  uint64_t stream_;
+  float bound_ = 0;  // of the last matrix, for its scales
+};
 
 }  // namespace
 
@@ -68,26 +121,12 @@ Result<std::shared_ptr<const model::Engine>> Random(const model::ModelConfig& co
                                                     const model::EngineLimits& limits,
                                                     uint64_t seed, Device& device) {
   RETURN_IF_ERROR(model::Validate(config));
+  RETURN_IF_ERROR(ops::CheckRunnable(device, model::KernelShape(config)));
   ASSIGN_OR_RETURN(const model::EngineLimits resolved, model::ResolveLimits(config, limits));
-  uint64_t stream = Mix(seed);
-  float bound = 0;  // of the last matrix, for its scales
-  const auto fill = [&](const WeightSlot& slot, std::byte* target) {
-    stream = Mix(stream);
-    if (slot.kind == WeightSlot::Kind::kVector) return FillVector(slot, target);
-    if (slot.kind == WeightSlot::Kind::kScales) {
-      std::fill_n(reinterpret_cast<float*>(target), slot.shape[0], bound / 128);
-      return;
-    }
-    const int64_t width = slot.shape[1];
-    bound = std::numbers::sqrt3_v<float> / std::sqrt(static_cast<float>(width));
-    const auto rows = [&](int64_t row, int64_t num_rows, void* out) {
-      FillUniform(stream, static_cast<uint64_t>(row * width), num_rows * width, bound,
-                  StoredDType(config, slot), out);
-    };
-    if (slot.kind == WeightSlot::Kind::kTable)
-      rows(0, slot.shape[0], target);
-    else
-      PackMatrix(config, slot, device.kind(), rows, device.cpu_pool(), target);
+  const auto fill = [&](std::span<const PlacedSlot> slots) {
+    RandomWeights weights(config, seed, device);
+    for (const PlacedSlot& placed : slots) RETURN_IF_ERROR(weights.Fill(placed));
+    return device.Wait();
   };
   return MakeEngine({.config = config, .limits = resolved, .tokenizer_dir = {}}, device, fill, {});
 }

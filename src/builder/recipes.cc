@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -106,9 +107,10 @@ class TensorFinder {
  public:
   explicit TensorFinder(const WeightSource& source) : source_(source), used_(source.files.size()) {}
 
-  // Null if it is missing, which Finish reports.
+  // Null if it is missing, which Finish reports. `quantized`: the dtype that it may have beside
+  // floats.
   Result<const StoredTensor*> Find(size_t file, const std::string& name, const Shape& expected,
-                                   bool may_be_int8) {
+                                   std::optional<DType> quantized) {
     const StoredTensor* tensor = source_.files[file].Find(name);
     if (tensor == nullptr) {
       missing_.insert(Label(file, name));
@@ -119,10 +121,10 @@ class TensorFinder {
       return InvalidArgument(fmt::format("{}: {}: expected shape {}, found {}", source_.where,
                                          Label(file, name), expected.ToString(),
                                          tensor->shape.ToString()));
-    if (!IsFloat(tensor->dtype) && !(may_be_int8 && tensor->dtype == DType::kI8))
+    if (!IsFloat(tensor->dtype) && tensor->dtype != quantized)
       return Unimplemented(fmt::format(
-          "{}: {}: dtype {}: quantised weights other than a checkpoint's with quant_algo W8A16 are "
-          "not built",
+          "{}: {}: dtype {}: quantised weights other than a checkpoint's with quant_algo W8A16 "
+          "(int8) or FP8_PER_CHANNEL_PER_TOKEN (float8_e4m3fn) are not built",
           source_.where, Label(file, name), DTypeName(tensor->dtype)));
     return tensor;
   }
@@ -205,15 +207,17 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
     // A checkpoint may leave quantising to whoever loads it (spec/engine.md 1.9.1).
     if (slot.kind == WeightSlot::Kind::kScales) {
       const auto matrix = source.recipes.find(model::MatrixOfScales(slot));
-      if (matrix->second.parts.empty() || !IsInt8(matrix->second)) continue;
+      if (matrix->second.parts.empty() || !IsQuantized(matrix->second)) continue;
     }
     WeightRecipe recipe{.shape = slot.shape, .parts = {}};
     std::set<std::pair<int64_t, int64_t>> held;  // where a part begins; equal begins are copies
     const std::vector<Shard> shards = ShardsOf(source.config, sharding, slot);
+    const auto quantized =
+        slot.is_quantized ? std::optional(LinearDType(source.config)) : std::nullopt;
     for (const Shard& shard : shards) {
       const auto file = static_cast<size_t>(shard.rank);
       ASSIGN_OR_RETURN(const StoredTensor* tensor,
-                       finder.Find(file, shard.name, shard.shape, slot.is_quantized));
+                       finder.Find(file, shard.name, shard.shape, quantized));
       if (tensor == nullptr) continue;
       int64_t stored_row = 0;
       for (const RowRange& range : shard.rows) {
@@ -234,7 +238,7 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
     RETURN_IF_ERROR(CheckOneDType(source, shards));
     source.recipes.emplace(slot.name, std::move(recipe));
   }
-  return finder.Finish({});
+  return finder.Finish({kKvScale});
 }
 
 Status MakeHuggingFaceRecipes(WeightSource& source) {
@@ -260,7 +264,7 @@ Status MakeHuggingFaceRecipes(WeightSource& source) {
                              : is_transposed        ? Shape{width, part_rows[i]}
                                                     : Shape{part_rows[i], width};
       ASSIGN_OR_RETURN(const StoredTensor* tensor,
-                       finder.Find(0, names[i], expected, /*may_be_int8=*/false));
+                       finder.Find(0, names[i], expected, /*quantized=*/{}));
       recipe.parts.push_back({.tensor = tensor,
                               .row = row,
                               .num_rows = part_rows[i],

@@ -2,12 +2,16 @@
 // Finds the stored tensors of every weight that a model needs, under the names of its family.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "builder/sharding.h"
 #include "builder/weight_source.h"
 
 namespace inflight::builder {
+
+// The end of names of scales of a KV cache (spec/engine.md 1.9.3), which no recipe has.
+inline constexpr std::string_view kKvScale = ".kv_cache_scaling_factor";
 
 // Fill `source.recipes` from `source.files`. Errors follow spec/engine.md 1.10: all missing
 // tensors in one message; a wrong shape with the expected and the found one. Unexpected tensors are

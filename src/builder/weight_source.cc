@@ -48,9 +48,11 @@ DType StoredDType(const WeightSource& source) {
   return dtype == DType::kF64 ? DType::kF32 : dtype;
 }
 
-bool HoldsInt8(const WeightSource& source) {
-  return std::ranges::any_of(source.recipes,
-                             [](const auto& named) { return IsInt8(named.second); });
+// The quantisation that the stored weights themselves have, whatever the configuration asks for.
+model::QuantAlgo StoredQuantAlgo(const WeightSource& source) {
+  const bool is_quantized = std::ranges::any_of(
+      source.recipes, [](const auto& named) { return IsQuantized(named.second); });
+  return is_quantized ? source.config.quant_algo : model::QuantAlgo::kNone;
 }
 
 Result<std::unique_ptr<WeightSource>> OpenHuggingFace(const std::filesystem::path& dir,
@@ -82,6 +84,20 @@ void KeepFurtherConfig(const nlohmann::json& json, const std::string& where, Wei
     source.further_config = std::make_shared<const nlohmann::json>(std::move(further));
 }
 
+// Scales of the KV cache that calibration found. FP8 blocks are stored with 1, as upstream's own
+// recipe does without calibration (spec/engine.md 1.9.3).
+void NoteKvScales(const WeightSource& source) {
+  for (const artifact::TensorSet& file : source.files)
+    for (const StoredTensor& tensor : file.tensors()) {
+      if (!tensor.name.ends_with(kKvScale) || tensor.dtype != DType::kF32 || tensor.data.empty())
+        continue;
+      if (const float scale = LoadFloat(tensor.data.data(), tensor.dtype, 0); scale != 1.0F)
+        return logging::Warning(
+            "scales of the KV cache are not used, 1 is",
+            {{"path", source.where}, {"tensor", tensor.name}, {"scale", scale}});
+    }
+}
+
 Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::filesystem::path& dir,
                                                      std::optional<DType> dtype) {
   auto source = std::make_unique<WeightSource>();
@@ -94,10 +110,12 @@ Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::filesystem::path
   ASSIGN_OR_RETURN(source->files, artifact::OpenRankFiles(dir, sharding.ranks));
   RETURN_IF_ERROR(MakeCheckpointRecipes(sharding, *source));
   FoldHead(*source);
+  if (source->config.fp8_kv_cache) NoteKvScales(*source);
   KeepFurtherConfig(json, path.string(), *source);
   if (dtype) source->config.dtype = *dtype;
   artifact::JsonFields fields(path.string(), json);
-  if (HoldsInt8(*source) && !fields.BoolOr("disable_weight_only_quant_plugin", false))
+  if (StoredQuantAlgo(*source) == model::QuantAlgo::kW8A16 &&
+      !fields.BoolOr("disable_weight_only_quant_plugin", false))
     return Unimplemented(fmt::format(
         "{}: disable_weight_only_quant_plugin: got false: int8 weights in the layout of "
         "TensorRT-LLM's plug-in, which fits one kind of GPU, cannot be read; convert "
@@ -153,7 +171,10 @@ void CopyRows(const WeightRecipe& recipe, int64_t row, int64_t num_rows, DType d
             out);
 }
 
-bool IsInt8(const WeightRecipe& recipe) { return recipe.parts.front().tensor->dtype == DType::kI8; }
+bool IsQuantized(const WeightRecipe& recipe) {
+  const DType dtype = recipe.parts.front().tensor->dtype;
+  return dtype == DType::kI8 || dtype == DType::kF8E4M3;
+}
 
 Result<std::unique_ptr<WeightSource>> OpenWeightSource(const std::filesystem::path& dir,
                                                        const SourceOptions& options) {
@@ -165,13 +186,18 @@ Result<std::unique_ptr<WeightSource>> OpenWeightSource(const std::filesystem::pa
                                     ? OpenCheckpoint(dir, options.dtype)
                                     : OpenHuggingFace(dir, options.dtype));
   model::ModelConfig& config = source->config;
-  if (options.quant_algo == model::QuantAlgo::kNone && HoldsInt8(*source))
-    return FailedPrecondition(fmt::format(
-        "{}: the weights are int8 already; convert the model again for others", dir.string()));
-  if (options.quant_algo) config.quant_algo = *options.quant_algo;
-  if (!options.dtype && config.dtype == DType::kF32 && options.target == DeviceKind::kCuda) {
+  const model::QuantAlgo stored = StoredQuantAlgo(*source);
+  if (stored != model::QuantAlgo::kNone && options.quant_algo.value_or(stored) != stored)
+    return FailedPrecondition(
+        fmt::format("{}: the weights are {} already; convert the model again for others",
+                    dir.string(), stored == model::QuantAlgo::kW8A16 ? "int8" : "FP8"));
+  config.quant_algo = options.quant_algo.value_or(config.quant_algo);
+  config.fp8_kv_cache = options.fp8_kv_cache.value_or(config.fp8_kv_cache);
+  const bool has_fp8 = config.quant_algo == model::QuantAlgo::kFp8PerChannelPerToken;
+  const bool must_narrow = options.target == DeviceKind::kCuda && config.dtype == DType::kF32;
+  if (!options.dtype && (must_narrow || (has_fp8 && config.dtype != DType::kBF16))) {
+    source->narrowed_from = config.dtype;
     config.dtype = DType::kBF16;
-    source->is_narrowed = true;
   }
   if (const Status valid = model::Validate(config); !valid.ok())
     return valid.WithPrefix(dir.string());

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -35,8 +36,8 @@ struct WeightRecipe {
   std::vector<WeightPart> parts;
 };
 
-// Whether the stored weights are int8 with scales of their own.
-bool IsInt8(const WeightRecipe& recipe);
+// Whether the stored weights are int8 or FP8 with scales of their own.
+bool IsQuantized(const WeightRecipe& recipe);
 
 // A rectangle of a checkpoint tensor, both ranges half-open.
 struct WeightBlock {
@@ -68,7 +69,7 @@ struct WeightSource {
   std::vector<artifact::TensorSet> files;                 // one per rank
   std::unordered_map<std::string, WeightRecipe> recipes;  // by checkpoint name
   std::vector<WeightCopy> copies;                         // for CheckCopies
-  bool is_narrowed = false;  // float32 by default, bfloat16 because the target has no float32
+  std::optional<DType> narrowed_from;  // the dtype by default, where that is not built
   std::shared_ptr<const nlohmann::json> further_config;  // keys of a checkpoint's config.json that
                                                          // ModelConfig does not hold; null if none
 };
@@ -77,7 +78,10 @@ struct SourceOptions {
   std::optional<DType> dtype;                  // default: what is stored
   std::optional<model::QuantAlgo> quant_algo;  // likewise; weights that are quantised already stay
                                                // so (asking for none is kFailedPrecondition)
-  std::optional<DeviceKind> target = {};       // where the model will run; CUDA has no float32
+  std::optional<bool> fp8_kv_cache = {};       // likewise
+  std::optional<DeviceKind> target = {};       // where the model will run. Without a `dtype`, what
+                                               // is not built there (float32 on CUDA, others than
+                                               // bfloat16 beside FP8) becomes bfloat16
 };
 
 // Opens a Hugging Face directory or a checkpoint.

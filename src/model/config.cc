@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 namespace inflight::model {
 namespace {
@@ -44,8 +45,25 @@ Status CheckDimensions(const ModelConfig& config) {
   return Status::Ok();
 }
 
+// Rows of FP8 operands are read 16 bytes at a time.
+Status CheckFp8(const ModelConfig& config) {
+  constexpr int kRow = 16;
+  if (config.dtype != DType::kBF16)
+    return Unimplemented(fmt::format("dtype: got {}, with FP8 weights only bfloat16 is built",
+                                     DTypeName(config.dtype)));
+  for (const auto& [name, width] :
+       {std::pair{"hidden_size", config.hidden_size},
+        std::pair{"intermediate_size", config.intermediate_size},
+        std::pair{"num_heads * head_dim", config.num_heads * config.head_dim}})
+    if (width % kRow != 0)
+      return Unimplemented(fmt::format(
+          "{}: got {}, with FP8 weights only multiples of {} are built", name, width, kRow));
+  return Status::Ok();
+}
+
 // The sums of the int8 kernels must stay within 32 bits.
 Status CheckQuantization(const ModelConfig& config) {
+  if (config.quant_algo == QuantAlgo::kFp8PerChannelPerToken) return CheckFp8(config);
   if (config.quant_algo != QuantAlgo::kW8A16) return Status::Ok();
   constexpr auto kMax = static_cast<int>(ops::kMaxInt8Features);
   RETURN_IF_ERROR(CheckRange("hidden_size with int8 weights", config.hidden_size, 1, kMax));
@@ -123,10 +141,19 @@ DType KvDType(const ModelConfig& config) {
 }
 
 std::string_view QuantizationNote(const ModelConfig& config) {
-  if (config.quant_algo != QuantAlgo::kW8A16) return {};
-  return "int8 weights, a scale per output channel; the CPU rounds activations to int8, a scale "
-         "per "
-         "token";
+  switch (config.quant_algo) {
+    case QuantAlgo::kNone:
+      return {};
+    case QuantAlgo::kW8A16:
+      return "int8 weights, a scale per output channel; the CPU rounds activations to int8, a "
+             "scale "
+             "per token; a GPU widens the weights";
+    case QuantAlgo::kFp8PerChannelPerToken:
+      return "float8_e4m3fn weights, a scale per output channel; activations float8_e4m3fn, a "
+             "scale "
+             "per token";
+  }
+  return {};
 }
 
 Status Validate(const ModelConfig& config) {

@@ -19,6 +19,7 @@ using artifact::JsonFields;
 using nlohmann::json;
 
 constexpr int64_t kMaxInt = INT32_MAX;
+constexpr char kFp8[] = "FP8";  // of kv_cache_quant_algo
 
 std::string_view ActivationName(ops::ActivationKind kind) {
   switch (kind) {
@@ -57,13 +58,17 @@ Status ParseQuantization(JsonFields& fields, ModelConfig& config) {
   RETURN_IF_ERROR(quantization.status());
   const std::optional<QuantAlgo> algo = QuantAlgoFromName(name);
   if (!algo)
-    return Unimplemented(fmt::format("{}: quant_algo: got {}, only null and W8A16 are built", where,
-                                     artifact::Abbreviate(*quantization.Find("quant_algo"))));
+    return Unimplemented(fmt::format(
+        "{}: quant_algo: got {}, only null, W8A16 and FP8_PER_CHANNEL_PER_TOKEN are built", where,
+        artifact::Abbreviate(*quantization.Find("quant_algo"))));
   config.quant_algo = *algo;
-  if (quantization.Has("kv_cache_quant_algo"))
+  const std::string kv_name = quantization.StringOr("kv_cache_quant_algo", "");
+  RETURN_IF_ERROR(quantization.status());
+  if (!kv_name.empty() && kv_name != kFp8)
     return Unimplemented(
-        fmt::format("{}: kv_cache_quant_algo: got {}, only null is built", where,
+        fmt::format("{}: kv_cache_quant_algo: got {}, only null and FP8 are built", where,
                     artifact::Abbreviate(*quantization.Find("kv_cache_quant_algo"))));
+  config.fp8_kv_cache = kv_name == kFp8;
   for (const char* flag : {"has_zero_point", "pre_quant_scale"})
     if (quantization.BoolOr(flag, false))
       return Unimplemented(fmt::format("{}: {}: got true, only false is built", where, flag));
@@ -333,8 +338,9 @@ json ConfigToCheckpoint(const ModelConfig& config) {
   if (config.quant_algo != QuantAlgo::kNone) {
     object["quantization"]["quant_algo"] = QuantAlgoName(config.quant_algo);
     // Upstream's name for plain rows, [out, in]: its plug-in's own layout fits one kind of GPU.
-    object["disable_weight_only_quant_plugin"] = true;
+    if (config.quant_algo == QuantAlgo::kW8A16) object["disable_weight_only_quant_plugin"] = true;
   }
+  if (config.fp8_kv_cache) object["quantization"]["kv_cache_quant_algo"] = kFp8;
   if (config.bos_id) object["bos_token_id"] = *config.bos_id;
   if (config.pad_id) object["pad_token_id"] = *config.pad_id;
   if (is_learned) {

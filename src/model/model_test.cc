@@ -158,8 +158,10 @@ TEST(CheckpointConfig, RefusesByNameWhatIsNotBuilt) {
     return status.message();
   };
   EXPECT_THAT(error("architecture", "FuyuForCausalLM"), HasSubstr("FuyuForCausalLM"));
-  EXPECT_THAT(error("quantization", {{"quant_algo", "W4A16"}}),
-              HasSubstr("quant_algo: got \"W4A16\", only null and W8A16 are built"));
+  EXPECT_THAT(
+      error("quantization", {{"quant_algo", "W4A16"}}),
+      HasSubstr(
+          "quant_algo: got \"W4A16\", only null, W8A16 and FP8_PER_CHANNEL_PER_TOKEN are built"));
   EXPECT_THAT(error("position_embedding_type", "alibi"), HasSubstr("alibi"));
   for (const char* type : {"yarn", "longrope", "su", "mrope"})
     EXPECT_THAT(error("rotary_scaling", {{"type", type}, {"factor", 2.0}}),
@@ -317,7 +319,8 @@ TEST(Decoder, WorkspaceIsWhatWasPlanned) {
     const uint64_t before = device->ledger().free_bytes();
     const auto decoder = Decoder::Create(engine, {}, *device, 10, 3);
     ASSERT_TRUE(decoder.ok()) << decoder.status().ToString();
-    EXPECT_EQ((*decoder)->workspace_bytes(), Decoder::WorkspaceBytes(config, DeviceKind::kCpu, 64, 10, 3));
+    EXPECT_EQ((*decoder)->workspace_bytes(),
+              Decoder::WorkspaceBytes(config, DeviceKind::kCpu, 64, 10, 3));
     EXPECT_EQ(before - device->ledger().free_bytes(), (*decoder)->workspace_bytes());
   }
 }

@@ -58,7 +58,8 @@ Result<LoadedEngine> Load(const std::filesystem::path& dir, const std::string& o
 
 Result<EngineLoader> LocalEngineLoader(const ServerOptions& options,
                                        std::shared_ptr<Device> device) {
-  builder::OpenOptions open;
+  builder::OpenOptions open = {.quant_algo = options.quant_algo,
+                               .fp8_kv_cache = options.fp8_kv_cache};
   if (options.dtype && *options.dtype != "auto") {
     open.dtype = DTypeFromName(*options.dtype);
     if (!open.dtype) {

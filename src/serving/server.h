@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "inflight/executor.h"
+#include "model/config.h"
 #include "serving/iteration_metrics.h"
 #include "serving/model.h"
 
@@ -74,6 +75,8 @@ struct ServerOptions {
   bool exit_on_error = true;    // a model that fails to load ends the start
   std::string device = "auto";  // builder/devices.h
   std::optional<std::string> dtype;
+  std::optional<model::QuantAlgo> quant_algo;
+  std::optional<bool> fp8_kv_cache;
   ExecutorOptions executor;
   // Of model_dirs only; a repository says both in its files.
   bool decoupled = true;                 // requests may stream

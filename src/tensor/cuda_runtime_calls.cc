@@ -119,4 +119,9 @@ Status Copy(int device, void* target, const void* source, size_t num_bytes) {
   return ToStatus(copied, "cannot copy to or from the GPU");
 }
 
+Status Wait(int device) {
+  cudaSetDevice(device);
+  return ToStatus(cudaDeviceSynchronize(), "waiting for the GPU");
+}
+
 }  // namespace inflight::cuda

@@ -40,5 +40,6 @@ void FreePinned(void* data) noexcept;
 
 // Between host and device in either direction; waits until it is done.
 Status Copy(int device, void* target, const void* source, size_t num_bytes);
+Status Wait(int device);  // until all that was enqueued is done
 
 }  // namespace inflight::cuda

@@ -149,6 +149,10 @@ uint64_t Device::FreeBytes() const {
   return on_gpu.ok() ? std::min(free, *on_gpu) : free;
 }
 
+Status Device::Wait() {
+  return kind_ == DeviceKind::kCuda ? cuda::Wait(cuda_.index) : Status::Ok();
+}
+
 Status Device::Copy(void* target, const void* source, size_t num_bytes) {
   if (num_bytes == 0) return Status::Ok();
   if (kind_ == DeviceKind::kCuda) return cuda::Copy(cuda_.index, target, source, num_bytes);

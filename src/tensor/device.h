@@ -120,6 +120,7 @@ class Device {
 
   // Between host memory and memory of this device, in either direction; waits until it is done.
   Status Copy(void* target, const void* source, size_t num_bytes);
+  Status Wait();  // until all that was enqueued on the device is done
 
  private:
   Device(DeviceKind kind, std::string name, uint64_t capacity_bytes, std::unique_ptr<CpuPool> pool);

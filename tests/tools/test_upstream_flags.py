@@ -65,7 +65,7 @@ REFUSED = [
     ("build", "--tokens_per_block 128", "--kv-block-size"),
     ("build", "--logits_dtype float16", "always float32"),
     ("build", "--max_multimodal_len 10", "prompt tuning is not built"),
-    ("build", "--enable_fp8", "fp8 is not built"),
+    ("build", "--enable_fp8", "intermediate_size: got 72, with FP8 weights"),
     ("build", "--rotary_scaling linear 2.0", "the model's own config.json says it"),
     ("build", "--streamingllm enable", "attention sinks"),
     ("build", "--weight_streaming", "weights stay in memory"),
@@ -113,9 +113,8 @@ REFUSED = [
     ("build", "--int8_kv_cache", "calibration is not built"),
     ("build", "--per_group", "group-wise"),
     ("build", "--quant_ckpt_path x", "group-wise"),
-    ("build", "--fp8_kv_cache", "fp8 is not built"),
-    ("build", "--quantized_fp8_model_path x", "fp8 is not built"),
-    ("build", "--use_fp8_context_fmha enable", "fp8 is not built"),
+    ("build", "--fp8_kv_cache", "kv_cache_quant_algo: got FP8 for target cpu"),
+    ("build", "--quantized_fp8_model_path x", "calibrated scales are not read"),
     ("build", "--max_beam_width 4", "--max-beam-width: got '4'"),
 ]
 

@@ -18,7 +18,6 @@
 #include "executor/executor.h"
 #include "executor/local_backend.h"
 #include "local_model.h"
-#include "weight_only.h"
 
 namespace inflight::tool {
 namespace {
@@ -30,7 +29,6 @@ const Usage kUsage = {
     "computed from this machine's measured read bandwidth and arithmetic peak."};
 
 struct Options {
-  WeightOnlyOptions weight_only;
   LocalModelOptions model{.executor = {.step_time_goal_ms = 60000}};  // whole prompts in one step
   std::string shape;
   std::string batch = "1,16,64";
@@ -43,36 +41,35 @@ config::Schema<Options> MakeSchema() {
   config::Schema<Options> schema;
   schema.Section("Bench");
   schema.Add(
-      "shape", [](Options & o) -> auto& { return o.shape; },
+      "shape", [](Options& o) -> auto& { return o.shape; },
       "Random weights in this shape instead of a directory.", config::OneOf(kShapeNames));
   schema.Add(
-      "batch", [](Options & o) -> auto& { return o.batch; },
+      "batch", [](Options& o) -> auto& { return o.batch; },
       "Numbers of sequences, separated by commas; a scenario each.");
   schema.Add(
-      "input_len", [](Options & o) -> auto& { return o.input_len; },
+      "input_len", [](Options& o) -> auto& { return o.input_len; },
       "Prompt tokens of each sequence.", config::AtLeast(1));
   schema.Add(
-      "output_len", [](Options & o) -> auto& { return o.output_len; },
+      "output_len", [](Options& o) -> auto& { return o.output_len; },
       "Generated tokens of each sequence.", config::AtLeast(2));
   schema.Add(
-      "repeats", [](Options & o) -> auto& { return o.repeats; },
+      "repeats", [](Options& o) -> auto& { return o.repeats; },
       "Runs of each scenario, with the read bandwidth measured before and after each.",
       config::Range(1, 1000));
   schema.Section("Engine");
   AddDevice(schema, [](Options& o) -> auto& { return o.model.device; });
   schema.Add(
-      "dtype", [](Options & o) -> auto& { return o.model.dtype; },
+      "dtype", [](Options& o) -> auto& { return o.model.dtype; },
       "bfloat16 where --shape is given and this is not.",
       config::OneOf({"float32", "bfloat16", "float16"}));
-  AddWeightOnly(
-      schema, [](Options & o) -> auto& { return o.weight_only; });
+  AddQuantization(schema, [](Options& o) -> auto& { return o.model.quantization; });
   schema.Add(
-      "threads", [](Options & o) -> auto& { return o.model.num_threads; },
+      "threads", [](Options& o) -> auto& { return o.model.num_threads; },
       "CPU threads; default: the usable cores.", config::Range(1, 1024));
   schema.Add(
-      "ops", [](Options & o) -> auto& { return o.model.ops; }, "Operator table by name.");
+      "ops", [](Options& o) -> auto& { return o.model.ops; }, "Operator table by name.");
   schema.Add(
-      "step_time_goal_ms", [](Options & o) -> auto& { return o.model.executor.step_time_goal_ms; },
+      "step_time_goal_ms", [](Options& o) -> auto& { return o.model.executor.step_time_goal_ms; },
       "As of serve; the large default computes whole prompts in one step.",
       config::Range(1, 600000));
   return schema;
@@ -233,7 +230,9 @@ Result<LocalModel> OpenRandom(const Options& options) {
                    Device::ByName(options.model.device, options.model.num_threads.value_or(0)));
   model::ModelConfig config = ShapeByName(options.shape);
   config.dtype = *DTypeFromName(options.model.dtype.value_or("bfloat16"));
-  config.quant_algo = options.model.quant_algo.value_or(model::QuantAlgo::kNone);
+  ASSIGN_OR_RETURN(const auto algo, options.model.quantization.Algo());
+  config.quant_algo = algo.value_or(model::QuantAlgo::kNone);
+  config.fp8_kv_cache = options.model.quantization.Fp8KvCache().value_or(false);
   const int max_seq_len = options.input_len + options.output_len;
   const model::EngineLimits limits{.max_batch_size = 64,
                                    .max_num_tokens = 8192,
@@ -253,7 +252,6 @@ Status Run(Options& options, std::span<const std::string> positionals) {
     return UsageError(kUsage, "a model directory or --shape is needed");
   logging::SetLevel(logging::Level::kWarning);
   ASSIGN_OR_RETURN(const std::vector<int> batches, ParseBatches(options.batch));
-  ASSIGN_OR_RETURN(options.model.quant_algo, options.weight_only.Algo());
   StepLog log;
   options.model.executor.step_observer = &log;
   options.model.executor.enable_prefix_reuse = false;

@@ -47,7 +47,6 @@ struct Options {
   int repeats = 3;
   int max_batch_size = 1024;
   int max_num_tokens = 8192;
-  bool fp8_kv_cache = false;
   bool profile = false;
 };
 
@@ -55,47 +54,41 @@ config::Schema<Options> MakeSchema() {
   config::Schema<Options> schema;
   schema.Section("Bench");
   schema.Add(
-      "shape", [](Options & o) -> auto& { return o.shape; },
+      "shape", [](Options& o) -> auto& { return o.shape; },
       "Random weights in this shape instead of a directory.", config::OneOf(kShapeNames));
   schema.Add(
-      "scenarios", [](Options & o) -> auto& { return o.scenarios; },
+      "scenarios", [](Options& o) -> auto& { return o.scenarios; },
       "REQUESTSxINPUT/OUTPUT in tokens, separated by commas.");
   schema.Add(
-      "repeats", [](Options & o) -> auto& { return o.repeats; }, "Runs of each scenario.",
+      "repeats", [](Options& o) -> auto& { return o.repeats; }, "Runs of each scenario.",
       config::Range(1, 1000));
   schema.Add(
-      "profile", [](Options & o) -> auto& { return o.profile; },
+      "profile", [](Options& o) -> auto& { return o.profile; },
       "Instead of the figures, print the device's time by part of a step, measured operator by "
       "operator without graphs, and the host's time. CUDA only.",
       config::Switch());
   schema.Section("Engine");
   AddDevice(schema, [](Options& o) -> auto& { return o.model.device; });
   schema.Add(
-      "dtype", [](Options & o) -> auto& { return o.model.dtype; },
+      "dtype", [](Options& o) -> auto& { return o.model.dtype; },
       "bfloat16 where --shape is given and this is not.",
       config::OneOf({"float32", "bfloat16", "float16"}));
+  AddQuantization(schema, [](Options& o) -> auto& { return o.model.quantization; });
   schema.Add(
-      "quant_algo", [](Options & o) -> auto& { return o.model.quant_algo_name; },
-      "Of the layers' linears; empty = the model's own.",
-      config::OneOf({"", "W8A16", "FP8_PER_CHANNEL_PER_TOKEN"}));
-  schema.Add(
-      "fp8_kv_cache", [](Options & o) -> auto& { return o.fp8_kv_cache; },
-      "Keep K and V in FP8; with --shape.", config::Switch());
-  schema.Add(
-      "max_batch_size", [](Options & o) -> auto& { return o.max_batch_size; },
+      "max_batch_size", [](Options& o) -> auto& { return o.max_batch_size; },
       "Sequences in a step; with --shape.", config::Range(1, 1024));
   schema.Add(
-      "max_num_tokens", [](Options & o) -> auto& { return o.max_num_tokens; },
+      "max_num_tokens", [](Options& o) -> auto& { return o.max_num_tokens; },
       "Tokens in a step; with --shape.", config::AtLeast(1));
   schema.Add(
       "kv_cache_free_memory_fraction",
-      [](Options & o) -> auto& { return o.model.executor.kv_cache_free_memory_fraction; },
+      [](Options& o) -> auto& { return o.model.executor.kv_cache_free_memory_fraction; },
       "Share of free memory for the KV cache.", config::Range(0.001, 0.999));
   schema.Add(
-      "threads", [](Options & o) -> auto& { return o.model.num_threads; },
+      "threads", [](Options& o) -> auto& { return o.model.num_threads; },
       "CPU threads; default: the usable cores.", config::Range(1, 1024));
   schema.Add(
-      "ops", [](Options & o) -> auto& { return o.model.ops; }, "Operator table by name.");
+      "ops", [](Options& o) -> auto& { return o.model.ops; }, "Operator table by name.");
   return schema;
 }
 
@@ -266,8 +259,9 @@ Result<LocalModel> OpenRandom(const Options& options, const std::vector<Scenario
                    Device::ByName(options.model.device, options.model.num_threads.value_or(0)));
   model::ModelConfig config = ShapeByName(options.shape);
   config.dtype = *DTypeFromName(options.model.dtype.value_or("bfloat16"));
-  config.quant_algo = *model::QuantAlgoFromName(options.model.quant_algo_name);
-  config.fp8_kv_cache = options.fp8_kv_cache;
+  ASSIGN_OR_RETURN(const auto algo, options.model.quantization.Algo());
+  config.quant_algo = algo.value_or(model::QuantAlgo::kNone);
+  config.fp8_kv_cache = options.model.quantization.Fp8KvCache().value_or(false);
   model::EngineLimits engine_limits{.max_batch_size = 1,
                                     .max_num_tokens = options.max_num_tokens,
                                     .max_seq_len = 0,

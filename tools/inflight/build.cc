@@ -8,22 +8,23 @@
 #include "command_line.h"
 #include "commands.h"
 #include "progress.h"
+#include "quantization_options.h"
 #include "scheduler/step_plan.h"
 #include "upstream_flags.h"
-#include "weight_only.h"
 
 namespace inflight::tool {
 namespace {
 
 const Usage kUsage = {
-    "inflight build --checkpoint-dir CHECKPOINT --output-dir ENGINE [--use-weight-only] [--report]",
+    "inflight build --checkpoint-dir CHECKPOINT --output-dir ENGINE [--target cuda] "
+    "[--use-weight-only | --use-fp8-rowwise] [--report]",
     "Builds an engine directory from a checkpoint or a Hugging Face model directory."};
 
 struct Options {
   builder::BuildOptions build;
   std::string dtype = "auto";
   std::string target = "cpu";
-  WeightOnlyOptions weight_only;
+  QuantizationOptions quantization;
   bool report = false;
   std::filesystem::path report_text;
   std::optional<int> max_output_len;
@@ -107,7 +108,7 @@ config::Schema<Options> MakeSchema() {
         config::AtLeast(1));
   }
   schema.Section("Quantization");
-  AddWeightOnly(schema, [](Options& o) -> auto& { return o.weight_only; });
+  AddQuantizationOfUpstream(schema, [](Options& o) -> auto& { return o.quantization; });
   schema.Section("Other flags of trtllm-build and build.py");
   AddUpstreamFlags(BuildFlags(), schema);
   for (const auto& [alias, name] : {std::pair{"model_dir", "checkpoint_dir"},
@@ -147,7 +148,8 @@ Status Combine(Options& options) {
                       {"most_in_a_step", scheduler::StepPlan::kMaxRows}});
   if (options.target == "cuda") options.build.target = DeviceKind::kCuda;
   if (options.dtype != "auto") options.build.dtype = DTypeFromName(options.dtype);
-  ASSIGN_OR_RETURN(options.build.quant_algo, options.weight_only.Algo());
+  ASSIGN_OR_RETURN(options.build.quant_algo, options.quantization.Algo());
+  options.build.fp8_kv_cache = options.quantization.Fp8KvCache();
   return Status::Ok();
 }
 

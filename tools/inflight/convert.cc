@@ -6,21 +6,21 @@
 #include "command_line.h"
 #include "commands.h"
 #include "progress.h"
+#include "quantization_options.h"
 #include "upstream_flags.h"
-#include "weight_only.h"
 
 namespace inflight::tool {
 namespace {
 
 const Usage kUsage = {
     "inflight convert --model-dir HF --output-dir CHECKPOINT [--dtype auto] [--tp-size T] "
-    "[--pp-size P] [--use-weight-only]",
+    "[--pp-size P] [--use-weight-only | --use-fp8-rowwise]",
     "Converts a Hugging Face model directory to a checkpoint: config.json and a rankN.safetensors "
     "for each rank."};
 
 struct Options {
   builder::ConvertOptions convert{.output_dir = "tllm_checkpoint"};
-  WeightOnlyOptions weight_only;
+  QuantizationOptions quantization;
   std::string out_dir;  // older flow: the checkpoint goes to a folder of it
   std::string log_level = "info";
 };
@@ -64,7 +64,7 @@ config::Schema<Options> MakeSchema() {
       "save_config_only", [](Options& o) -> auto& { return o.convert.save_config_only; },
       "Write config.json without weights.", config::OptionalValue());
   schema.Section("Quantization");
-  AddWeightOnly(schema, [](Options& o) -> auto& { return o.weight_only; });
+  AddQuantizationOfUpstream(schema, [](Options& o) -> auto& { return o.quantization; });
   schema.Section("Other flags of TensorRT-LLM's converters");
   schema.Add(
       "out_dir", [](Options& o) -> auto& { return o.out_dir; },
@@ -93,8 +93,9 @@ Status Run(Options& options, std::span<const std::string> positionals) {
   const auto model_dir = artifact::ResolveModelDir(convert.model_dir);
   if (!model_dir.ok()) return model_dir.status().WithPrefix("--model-dir");
   convert.model_dir = *model_dir;
-  ASSIGN_OR_RETURN(const auto algo, options.weight_only.Algo());
+  ASSIGN_OR_RETURN(const auto algo, options.quantization.Algo());
   convert.quant_algo = algo.value_or(model::QuantAlgo::kNone);
+  convert.fp8_kv_cache = options.quantization.Fp8KvCache().value_or(false);
   if (convert.dtype == "fp32") convert.dtype = "float32";
   if (convert.dtype == "fp16") convert.dtype = "float16";
   if (!options.out_dir.empty())

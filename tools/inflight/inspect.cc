@@ -28,6 +28,7 @@ const Usage kUsage = {"inflight inspect DIR",
 struct Options {
   ExecutorOptions executor;
   std::string device = "auto";
+  QuantizationOptions quantization;
   std::optional<std::string> dtype;
 };
 
@@ -39,6 +40,7 @@ config::Schema<Options> MakeSchema() {
       "dtype", [](Options& o) -> auto& { return o.dtype; },
       "Plan for this dtype; not for engine directories.",
       config::OneOf({"float32", "bfloat16", "float16"}));
+  AddQuantization(schema, [](Options& o) -> auto& { return o.quantization; });
   schema.Add(
       "max_batch_size", [](Options& o) -> auto& { return o.executor.max_batch_size; },
       "Plan for so many sequences in a step.", config::AtLeast(1));
@@ -102,12 +104,20 @@ void PrintModel(const fs::path& dir, const builder::Description& description) {
       c.vocab_size);
   fmt::print("positions     {}, up to {}; embeddings {}\n", DescribeRope(c),
              c.max_position_embeddings, c.tied_embeddings ? "tied" : "untied");
+  if (c.fp8_kv_cache) fmt::print("KV cache      {}\n", DTypeName(KvDType(c)));
   fmt::print("end ids       {}\n", fmt::join(c.end_ids, " "));
 }
 
-Status InspectModel(const fs::path& dir, const Options& options) {
+Result<builder::OpenOptions> OpenOptionsOf(const Options& options) {
   builder::OpenOptions open;
   if (options.dtype) open.dtype = DTypeFromName(*options.dtype);
+  ASSIGN_OR_RETURN(open.quant_algo, options.quantization.Algo());
+  open.fp8_kv_cache = options.quantization.Fp8KvCache();
+  return open;
+}
+
+Status InspectModel(const fs::path& dir, const Options& options) {
+  ASSIGN_OR_RETURN(builder::OpenOptions open, OpenOptionsOf(options));
   ASSIGN_OR_RETURN(const auto devices, builder::DeviceChoice::ByName(options.device));
   const Result<std::shared_ptr<Device>> chosen = devices->For(dir, open);
   if (chosen.ok()) open.target = (*chosen)->kind();
@@ -132,7 +142,8 @@ Status InspectModel(const fs::path& dir, const Options& options) {
 Status Run(const Options& options, std::span<const std::string> positionals) {
   ASSIGN_OR_RETURN(const std::string argument, OnlyPositional(kUsage, positionals, "directory"));
   ASSIGN_OR_RETURN(const fs::path dir, artifact::ResolveModelDir(argument));
-  const auto repository = InspectRepository(dir, options.executor, options.device, options.dtype);
+  ASSIGN_OR_RETURN(const builder::OpenOptions open, OpenOptionsOf(options));
+  const auto repository = InspectRepository(dir, options.executor, options.device, open);
   return repository ? *repository : InspectModel(dir, options);
 }
 

@@ -109,13 +109,11 @@ bool PrintModel(const serving::ModelEntry& entry, const serving::Repository& rep
 
 std::optional<Status> InspectRepository(const fs::path& dir, const ExecutorOptions& options,
                                         const std::string& device,
-                                        const std::optional<std::string>& dtype) {
+                                        const builder::OpenOptions& open) {
   if (!serving::FindRepository(dir)) return std::nullopt;
   logging::SetLevel(logging::Level::kError);  // the report goes to standard output
   const auto devices = builder::DeviceChoice::ByName(device);
   if (!devices.ok()) return devices.status();
-  builder::OpenOptions open;
-  if (dtype) open.dtype = DTypeFromName(*dtype);
   std::vector<EnginePlan> plans;
   const auto load = [&](const fs::path& engine, const std::string& owner,
                         const ExecutorOptions& executor) {

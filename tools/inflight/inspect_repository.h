@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "builder/builder.h"
 #include "inflight/executor.h"
 #include "inflight/status.h"
 
@@ -15,6 +16,6 @@ namespace inflight::tool {
 // None where `dir` is no repository. An error says that a model would end the start of `serve`.
 std::optional<Status> InspectRepository(const std::filesystem::path& dir,
                                         const ExecutorOptions& options, const std::string& device,
-                                        const std::optional<std::string>& dtype);
+                                        const builder::OpenOptions& open);
 
 }  // namespace inflight::tool

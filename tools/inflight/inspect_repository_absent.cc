@@ -5,7 +5,7 @@
 namespace inflight::tool {
 
 std::optional<Status> InspectRepository(const std::filesystem::path&, const ExecutorOptions&,
-                                        const std::string&, const std::optional<std::string>&) {
+                                        const std::string&, const builder::OpenOptions&) {
   return std::nullopt;
 }
 

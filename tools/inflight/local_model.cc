@@ -17,7 +17,8 @@ Result<LocalModel> OpenLocalModel(const std::filesystem::path& dir,
                    builder::DeviceChoice::ByName(options.device, options.num_threads.value_or(0)));
   builder::OpenOptions open;
   if (options.dtype) open.dtype = DTypeFromName(*options.dtype);
-  open.quant_algo = options.quant_algo;
+  ASSIGN_OR_RETURN(open.quant_algo, options.quantization.Algo());
+  open.fp8_kv_cache = options.quantization.Fp8KvCache();
   ASSIGN_OR_RETURN(model.device, devices->For(model_dir, open));
   {
     ProgressBar bar("load");

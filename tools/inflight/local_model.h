@@ -11,18 +11,18 @@
 #include "builder/builder.h"
 #include "config/schema.h"
 #include "inflight/executor.h"
+#include "quantization_options.h"
 #include "tensor/device.h"
 #include "tokenizer/tokenizer.h"
 
 namespace inflight::tool {
 
 struct LocalModelOptions {
-  std::string device = "auto";                 // builder/devices.h
-  std::optional<std::string> dtype;            // float32, bfloat16, float16
-  std::optional<model::QuantAlgo> quant_algo;  // empty = the model's own
-  std::optional<int> num_threads;              // of CPU kernels
-  std::string quant_algo_name;                 // the same by name, where a command has it so
-  std::string ops;                             // operator table by name; empty = the best one
+  std::string device = "auto";       // builder/devices.h
+  std::optional<std::string> dtype;  // float32, bfloat16, float16
+  QuantizationOptions quantization;
+  std::optional<int> num_threads;  // of CPU kernels
+  std::string ops;                 // operator table by name; empty = the best one
   ExecutorOptions executor;
 };
 
@@ -45,6 +45,7 @@ void AddEngineOptions(config::Schema<Options>& schema, const Field& field) {
       "Compute in this dtype; not for engine directories. A GPU has no float32: it computes "
       "float32 models in bfloat16.",
       config::OneOf({"float32", "bfloat16", "float16"}));
+  AddQuantization(schema, [field](Options& o) -> auto& { return field(o).quantization; });
   schema.Add(
       "threads", [field](Options& o) -> auto& { return field(o).num_threads; },
       "CPU threads; default: the usable cores.", config::Range(1, 1024));

@@ -135,6 +135,8 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   }
   if (options.server.model_dirs.empty() && options.server.model_repositories.empty())
     return UsageError(kUsage, "a model directory or --model-repository is needed");
+  ASSIGN_OR_RETURN(options.server.quant_algo, options.quantization.Algo());
+  options.server.fp8_kv_cache = options.quantization.Fp8KvCache();
   logging::SetVerboseLevel(static_cast<uint32_t>(options.log_verbose));
   logging::SetEnabled(logging::Level::kInfo, options.log_info);
   logging::SetEnabled(logging::Level::kWarning, options.log_warning);

@@ -43,6 +43,7 @@ void AddEngine(Schema& schema) {
       "Compute in this dtype; for Hugging Face and checkpoint directories. A GPU has no float32: "
       "it computes float32 models in bfloat16.",
       OneOf({"float32", "bfloat16", "float16"}));
+  AddQuantization(schema, [](ServeOptions& o) -> auto& { return o.quantization; });
   schema.Add(
       "max_batch_size", [](ServeOptions& o) -> auto& { return o.server.executor.max_batch_size; },
       "Sequences in one step; may only lower the engine's.", AtLeast(1));

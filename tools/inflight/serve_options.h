@@ -8,6 +8,7 @@
 #include <string>
 
 #include "config/schema.h"
+#include "quantization_options.h"
 #include "serving/server.h"
 
 namespace inflight::tool {
@@ -20,6 +21,7 @@ struct ListenerOptions {
 
 struct ServeOptions {
   serving::ServerOptions server;
+  QuantizationOptions quantization;
   ListenerOptions http{.port = 8000};
   ListenerOptions grpc{.port = 8001};
   ListenerOptions metrics{.address = "", .port = 8002};  // address: the HTTP one where empty

@@ -29,7 +29,8 @@ constexpr char kAlwaysOn[] = "is always on";
 constexpr char kAttention[] =
     "attention is always tiled, paged and accumulated in float32, prompts in chunks";
 constexpr char kLora[] = "adapters (LoRA) are not built; leave it out";
-constexpr char kFp8[] = "fp8 is not built; leave it out";
+constexpr char kFp8Path[] =
+    "calibrated scales are not read: FP8 scales are made with the weights; give --use-fp8-rowwise";
 constexpr char kLogits[] = "returning logits is not built; leave it out";
 constexpr char kSpeculative[] = "speculative decoding is not built; leave it out";
 constexpr char kPlainWeights[] = "weights are always stored as [out, in]";
@@ -117,6 +118,7 @@ constexpr UpstreamFlag kBuildFlags[] = {
     {kNoEffect, "context_fmha_fp32_acc", kAttention},
     {kNoEffect, "enable_context_fmha_fp32_acc", kAttention},
     {kNoEffect, "use_paged_context_fmha", kAttention},
+    {kNoEffect, "use_fp8_context_fmha", kAttention},
     {kNoEffect, "multi_block_mode", kAttention},
     {kNoEffect, "enable_xqa", kAttention},
     {kNoEffect, "use_inflight_batching", kAlwaysOn},
@@ -176,10 +178,7 @@ constexpr UpstreamFlag kBuildFlags[] = {
     {kRefused, "rotary_pct", kSkeleton, "0"},
     {kRefused, "no_bias", kSkeleton, "disable"},
     {kRefused, "use_smooth_quant", kCalibration, "disable"},
-    {kRefused, "enable_fp8", kFp8, "disable"},
-    {kRefused, "fp8_kv_cache", kFp8, "disable"},
-    {kRefused, "quantized_fp8_model_path", kFp8},
-    {kRefused, "use_fp8_context_fmha", kFp8, "disable"},
+    {kRefused, "quantized_fp8_model_path", kFp8Path},
 };
 
 struct NamedLevel {

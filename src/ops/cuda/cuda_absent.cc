@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for ops/cuda in builds without CUDA.
 #include "base/check.h"
+#include "ops/convert_rows.h"
 #include "ops/cuda/cuda.h"
 #include "ops/profile.h"
+#include "ops/random.h"
 
 namespace inflight::ops {
 
 void ResetProfile() {}
 std::vector<ProfileEntry> TakeProfile() { return {}; }
+
+// There is no CUDA device to pass: cuda::Probe refused it.
+Status FillUniformOnGpu(const FillUniformParams&, Device&) { CHECK(false); }
+Status ConvertRowsOnGpu(const ConvertRowsParams&, void*) { CHECK(false); }
 
 }  // namespace inflight::ops
 

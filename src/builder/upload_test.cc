@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights on a GPU against those that the host packs, byte by byte. Skipped without a GPU.
+#include "builder/upload.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "builder/builder.h"
+#include "builder/pack.h"
+#include "builder/test_models.h"
+
+namespace inflight::builder {
+namespace {
+
+using model::QuantAlgo;
+using testing::HasSubstr;
+
+class UploadTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto gpu = Device::Cuda(0, 4);
+    if (!gpu.ok()) GTEST_SKIP() << gpu.status().message();
+    gpu_ = std::move(*gpu);
+    dir_ = std::filesystem::path(testing::TempDir()) / ("upload_" + std::to_string(getpid()));
+    std::filesystem::remove_all(dir_);
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  // The slots of `dir` opened with `options`, uploaded, against PackSlot.
+  void ExpectSame(const std::filesystem::path& dir, const SourceOptions& options) {
+    const auto source = OpenWeightSource(dir, options);
+    ASSERT_TRUE(source.ok()) << source.status().ToString();
+    const model::ModelConfig& config = (*source)->config;
+    model::DecoderWeights unused;
+    std::vector<PlacedSlot> slots;
+    uint64_t offset = 0;
+    for (model::WeightSlot& slot : model::WeightSlots(config, unused)) {
+      const uint64_t num_bytes = StoredBytes(config, slot, DeviceKind::kCuda);
+      slots.push_back({std::move(slot), reinterpret_cast<std::byte*>(offset), num_bytes});
+      offset += (num_bytes + 63) / 64 * 64;
+    }
+    const auto buffer = Buffer::Allocate(*gpu_, "weights", offset);
+    ASSERT_TRUE(buffer.ok()) << buffer.status().ToString();
+    for (PlacedSlot& placed : slots)
+      placed.target = buffer->data() + reinterpret_cast<uintptr_t>(placed.target);
+    double done = 0;
+    const Status uploaded =
+        UploadSlots(**source, slots, *gpu_, [&](double fraction, std::string_view) {
+          EXPECT_GE(fraction, done);
+          done = fraction;
+        });
+    ASSERT_TRUE(uploaded.ok()) << uploaded.ToString();
+    for (const PlacedSlot& placed : slots) {
+      std::vector<std::byte> want(placed.num_bytes);
+      std::vector<std::byte> got(placed.num_bytes);
+      PackSlot(**source, placed.slot, DeviceKind::kCuda, gpu_->cpu_pool(), want.data());
+      ASSERT_TRUE(gpu_->Copy(got.data(), placed.target, got.size()).ok());
+      const auto differs = std::ranges::mismatch(want, got);
+      EXPECT_EQ(differs.in1, want.end())
+          << placed.slot.name << " of " << DTypeName(config.dtype) << " "
+          << model::QuantAlgoName(config.quant_algo) << ": byte " << differs.in1 - want.begin()
+          << " of " << want.size() << " is " << static_cast<int>(*differs.in2) << ", not "
+          << static_cast<int>(*differs.in1);
+    }
+    EXPECT_GE(gpu_->ledger().free_bytes() + buffer->size(), gpu_->ledger().capacity_bytes())
+        << "nothing else is kept";
+  }
+
+  // TinyLlama, as wide as FP8 wants it, with tables of several pieces.
+  static TestModel Llama() {
+    TestModel model = TinyLlama();
+    const std::string layer = "model.layers.0.mlp.";
+    model.config["intermediate_size"] = 32;
+    model.config["vocab_size"] = 70001;
+    for (const char* name : {"gate_proj.weight", "up_proj.weight"})
+      model.Tensor(layer + name).shape = {32, 16};
+    model.Tensor(layer + "down_proj.weight").shape = {16, 32};
+    for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"})
+      model.Tensor(name).shape = {70001, 16};
+    return model;
+  }
+
+  std::unique_ptr<Device> gpu_;
+  std::filesystem::path dir_;
+};
+
+constexpr QuantAlgo kAlgos[] = {QuantAlgo::kNone, QuantAlgo::kW8A16,
+                                QuantAlgo::kFp8PerChannelPerToken};
+
+TEST_F(UploadTest, Float32FilesAreConvertedAndQuantisedAsOnTheHost) {
+  Llama().Write(dir_ / "hf");
+  for (const QuantAlgo algo : kAlgos) {
+    ExpectSame(dir_ / "hf", {.dtype = DType::kBF16, .quant_algo = algo});
+    if (algo != QuantAlgo::kFp8PerChannelPerToken)
+      ExpectSame(dir_ / "hf", {.dtype = DType::kF16, .quant_algo = algo});
+  }
+}
+
+TEST_F(UploadTest, CheckpointsOfEveryDTypeMappingAndQuantisation) {
+  Llama().Write(dir_ / "hf");
+  int n = 0;
+  for (const char* dtype : {"float16", "bfloat16"})
+    for (const int tp_size : {1, 2})
+      for (const QuantAlgo algo : kAlgos) {
+        if (algo == QuantAlgo::kFp8PerChannelPerToken && dtype[0] == 'f') continue;
+        const auto checkpoint = dir_ / ("checkpoint" + std::to_string(n++));
+        const Status converted = Convert({.model_dir = dir_ / "hf",
+                                          .output_dir = checkpoint,
+                                          .dtype = dtype,
+                                          .quant_algo = algo,
+                                          .tp_size = tp_size});
+        ASSERT_TRUE(converted.ok()) << converted.ToString();
+        ExpectSame(checkpoint, {.dtype = {}, .quant_algo = {}});
+        if (algo == QuantAlgo::kNone)
+          for (const QuantAlgo to : kAlgos)
+            ExpectSame(checkpoint, {.dtype = DType::kBF16, .quant_algo = to});
+      }
+}
+
+TEST_F(UploadTest, TransposedFiles) {
+  TinyGpt2().Write(dir_ / "hf");
+  for (const QuantAlgo algo : {QuantAlgo::kNone, QuantAlgo::kW8A16})
+    ExpectSame(dir_ / "hf", {.dtype = DType::kF16, .quant_algo = algo});
+}
+
+TEST_F(UploadTest, RowsOfZerosAndOfWhatIsNoNumber) {
+  const TestModel model = Llama();
+  std::filesystem::create_directories(dir_ / "hf");
+  ASSERT_TRUE(WriteFile(dir_ / "hf/config.json", model.config.dump()).ok());
+  auto writer = artifact::SafetensorsWriter::Create(dir_ / "hf/model.safetensors", model.tensors);
+  ASSERT_TRUE(writer.ok());
+  for (const artifact::TensorSpec& tensor : model.tensors) {
+    std::vector<float> values(static_cast<size_t>(tensor.shape.num_elements()), 0.0F);
+    if (tensor.name.ends_with("q_proj.weight")) {
+      values[0] = 1e-9F;  // far below the floor of FP8's scale
+      values[16] = std::numeric_limits<float>::infinity();
+      values[32] = 448;
+      values[33] = -0.3F;
+      values[48] = 1e30F;  // beyond float16
+    }
+    ASSERT_TRUE(writer->Append(std::as_bytes(std::span(values))).ok());
+  }
+  ASSERT_TRUE(writer->Finish().ok());
+  for (const QuantAlgo algo : kAlgos)
+    ExpectSame(dir_ / "hf", {.dtype = DType::kBF16, .quant_algo = algo});
+}
+
+TEST_F(UploadTest, AFileThatIsCutShortWhileItIsReadIsAnError) {
+  Llama().Write(dir_ / "hf");
+  const auto source = OpenWeightSource(dir_ / "hf", {.dtype = DType::kBF16});
+  ASSERT_TRUE(source.ok());
+  std::filesystem::resize_file(dir_ / "hf/model.safetensors", 1 << 20);
+  const auto buffer = Buffer::Allocate(*gpu_, "weights", size_t{70001} * 16 * 2);
+  ASSERT_TRUE(buffer.ok());
+  model::DecoderWeights unused;
+  const std::vector<PlacedSlot> table = {
+      {model::WeightSlots((*source)->config, unused)[0], buffer->data(), buffer->size()}};
+  const Status status = UploadSlots(**source, table, *gpu_, {});
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("model.safetensors: was cut short"));
+}
+
+// A GPU makes the numbers that the CPU makes.
+TEST_F(UploadTest, RandomWeightsAreThoseOfTheCpu) {
+  model::ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.vocab_size = 300;
+  config.hidden_size = 256;
+  config.num_layers = 2;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  config.head_dim = 64;
+  config.intermediate_size = 96;
+  config.max_position_embeddings = 64;
+  const auto cpu = Device::Cpu(2);
+  for (const DType dtype : {DType::kF16, DType::kBF16})
+    for (const QuantAlgo algo : {QuantAlgo::kNone, QuantAlgo::kW8A16}) {
+      config.dtype = dtype;
+      config.quant_algo = algo;
+      const auto want = Random(config, {}, 5, *cpu);
+      const auto got = Random(config, {}, 5, *gpu_);
+      ASSERT_TRUE(want.ok()) << want.status().ToString();
+      ASSERT_TRUE(got.ok()) << got.status().ToString();
+      const ops::Weight& on_gpu = (*got)->weights.layers[1].proj;
+      std::vector<std::byte> bytes(ops::WeightBytes(on_gpu.dtype, on_gpu.layout, 256, 96));
+      ASSERT_TRUE(gpu_->Copy(bytes.data(), on_gpu.data, bytes.size()).ok());
+      std::vector<float> scales(256);
+      if (on_gpu.scales != nullptr) {
+        ASSERT_TRUE(gpu_->Copy(scales.data(), on_gpu.scales, 256 * sizeof(float)).ok());
+      }
+      ops::Weight copy = on_gpu;
+      copy.data = bytes.data();
+      copy.scales = scales.data();
+      for (const int64_t row : {0, 100, 255}) {
+        float a[96];
+        float b[96];
+        ops::UnpackWeightRow((*want)->weights.layers[1].proj, row, a);
+        ops::UnpackWeightRow(copy, row, b);
+        EXPECT_THAT(b, testing::ElementsAreArray(a)) << DTypeName(on_gpu.dtype) << " row " << row;
+      }
+      float norm = 0;
+      ASSERT_TRUE(gpu_->Copy(&norm, (*got)->weights.final_norm_weight.data, sizeof(norm)).ok());
+      EXPECT_EQ(norm, 1.0F);
+    }
+  config.dtype = DType::kBF16;
+  config.quant_algo = QuantAlgo::kFp8PerChannelPerToken;
+  const auto fp8 = Random(config, {}, 5, *gpu_);
+  ASSERT_TRUE(fp8.ok()) << fp8.status().ToString();
+  const ops::Weight& qkv = (*fp8)->weights.layers[0].qkv;
+  EXPECT_EQ(qkv.dtype, DType::kF8E4M3);
+  Float8E4M3 codes[256];
+  float scale = 0;
+  ASSERT_TRUE(gpu_->Copy(codes, qkv.data, sizeof(codes)).ok());
+  ASSERT_TRUE(gpu_->Copy(&scale, qkv.scales, sizeof(scale)).ok());
+  double squares = 0;
+  for (const Float8E4M3 code : codes) squares += std::pow(code.ToFloat() * scale, 2);
+  EXPECT_NEAR(squares, 1.0, 0.3);  // variance 1 / width
+}
+
+// What is not there is known before anything is read.
+TEST_F(UploadTest, WeightsThatDoNotFitSaySo) {
+  const Status status = AllocateWeights(*gpu_, uint64_t{1} << 50).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("the weights take 1048576.00 GiB, "));
+  EXPECT_THAT(status.message(), HasSubstr("--use-fp8-rowwise"));
+}
+
+}  // namespace
+}  // namespace inflight::builder

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Four numbers a thread, from one counter.
+#include "ops/cuda/vector.cuh"
+#include "ops/random.h"
+#include "tensor/cuda_status.h"
+
+namespace inflight::ops {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kMaxCtas = int64_t{1} << 20;
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    FillUniformKernel(T* data, int64_t n, float bound, uint64_t stream) {
+  const int64_t stride = int64_t{gridDim.x} * kThreads * 4;
+  for (int64_t first = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 4; first < n;
+       first += stride) {
+    for (int j = 0; j < 4 && first + j < n; ++j) {
+      const float value = UniformAt(stream, static_cast<uint64_t>(first + j), bound);
+      if constexpr (std::is_same_v<T, int8_t>)
+        data[first + j] = static_cast<int8_t>(floorf(value));
+      else
+        data[first + j] = cuda::FromFloat<T>(value);
+    }
+  }
+}
+
+template <typename T>
+Status Launch(const FillUniformParams& p) {
+  const int64_t ctas = std::min((p.n + 4 * kThreads - 1) / (4 * kThreads), kMaxCtas);
+  FillUniformKernel<<<static_cast<unsigned>(ctas), kThreads>>>(static_cast<T*>(p.data), p.n,
+                                                               p.bound, p.stream);
+  return inflight::cuda::LaunchStatus("fill_uniform");
+}
+
+}  // namespace
+
+Status FillUniformOnGpu(const FillUniformParams& p, Device& device) {
+  if (p.n == 0) return Status::Ok();
+  cudaSetDevice(device.cuda().index);
+  switch (p.dtype) {
+    case DType::kF32:
+      return Launch<float>(p);
+    case DType::kF16:
+      return Launch<__half>(p);
+    case DType::kBF16:
+      return Launch<__nv_bfloat16>(p);
+    case DType::kF8E4M3:
+      return Launch<cuda::Fp8>(p);
+    case DType::kI8:
+      return Launch<int8_t>(p);
+    default:
+      return InvalidArgument("data: a float dtype, i8 or f8e4m3 is needed");
+  }
+}
+
+}  // namespace inflight::ops

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FP8 weights and KV cache from outside, without a GPU: convert, build, inspect, and what is refused."""
+
+import json
+import os
+import pathlib
+import struct
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
+DEMO = ROOT / "models/demo"
+NO_GPU = dict(os.environ, CUDA_VISIBLE_DEVICES="")
+
+
+def run(*args, check=True):
+    done = subprocess.run([INFLIGHT, *map(str, args)], capture_output=True, text=True, timeout=300, check=False, env=NO_GPU)
+    if check:
+        assert done.returncode == 0, done.stderr
+    return done
+
+
+def error(*args):
+    done = run(*args, check=False)
+    assert done.returncode == 1
+    return done.stderr.strip().splitlines()[-1]
+
+
+def header(path):
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    return json.loads(data[8 : 8 + length]), data[8 + length :]
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    work = tmp_path_factory.mktemp("fp8")
+    run("convert", "--model-dir", DEMO, "--output-dir", work / "ckpt", "--use-fp8-rowwise", "--kv-cache-dtype", "fp8")
+    run("build", "--checkpoint-dir", work / "ckpt", "--output-dir", work / "engine", "--target", "cuda")
+    return work
+
+
+def decode(code):
+    """float8_e4m3fn"""
+    sign = -1.0 if code & 0x80 else 1.0
+    exponent, mantissa = code >> 3 & 15, code & 7
+    return sign * (mantissa / 512 if exponent == 0 else (1 + mantissa / 8) * 2.0 ** (exponent - 7))
+
+
+def test_the_checkpoint_holds_codes_and_float32_scales(work):
+    config = json.loads((work / "ckpt/config.json").read_text())
+    assert config["quantization"]["quant_algo"] == "FP8_PER_CHANNEL_PER_TOKEN"
+    assert config["quantization"]["kv_cache_quant_algo"] == "FP8"
+    tensors, data = header(work / "ckpt/rank0.safetensors")
+    name = "transformer.layers.3.mlp.proj"
+    codes, scales = tensors[name + ".weight"], tensors[name + ".per_channel_scale"]
+    assert (codes["dtype"], codes["shape"]) == ("F8_E4M3", [256, 768])
+    assert (scales["dtype"], scales["shape"]) == ("F32", [256])
+    assert tensors["transformer.vocab_embedding.weight"]["dtype"] == "BF16"
+
+    original, values = header(DEMO / "model.safetensors")
+    stored = original["model.layers.3.mlp.down_proj.weight"]
+    assert stored["dtype"] == "BF16"
+    for row in (0, 100, 255):
+        begin = stored["data_offsets"][0] + row * 768 * 2
+        weights = [struct.unpack("<f", b"\0\0" + values[i : i + 2])[0] for i in range(begin, begin + 768 * 2, 2)]
+        at = scales["data_offsets"][0] + 4 * row
+        (scale,) = struct.unpack("<f", data[at : at + 4])
+        assert scale == pytest.approx(max(map(abs, weights)) / 448, rel=1e-6)
+        at = codes["data_offsets"][0] + row * 768
+        for weight, code in zip(weights, data[at : at + 768], strict=True):
+            # Half a step of three mantissa bits, or of the subnormal numbers.
+            assert decode(code) * scale == pytest.approx(weight, rel=1 / 15.9, abs=scale / 1020)
+
+
+def test_build_from_the_model_and_from_the_checkpoint_are_one_engine(work):
+    run("build", "--checkpoint-dir", DEMO, "--output-dir", work / "direct", "--target", "cuda", "--qformat", "fp8",
+        "--fp8_kv_cache")
+    assert (work / "direct/rank0.engine").read_bytes() == (work / "engine/rank0.engine").read_bytes()
+    text = run("inspect", work / "direct").stdout
+    assert "FP8_PER_CHANNEL_PER_TOKEN: float8_e4m3fn weights, a scale per output channel" in text
+    assert "KV cache      float8_e4m3fn" in text
+
+
+@pytest.mark.parametrize("options", [["--use-fp8-rowwise"], ["--quant-algo", "FP8_PER_CHANNEL_PER_TOKEN"]], ids=str)
+@pytest.mark.parametrize("command", [["run", DEMO, "--prompt", "hi"], ["serve", DEMO], ["bench", "--shape", "llama-3.2-1b"]],
+                         ids=lambda command: command[0])
+def test_the_cpu_refuses_fp8_weights_by_name(command, options):
+    assert "cpu: a model in FP8 needs an NVIDIA GPU of compute capability 8.9" in error(*command, "--device", "cpu", *options)
+
+
+def test_the_cpu_refuses_an_fp8_cache_by_name():
+    assert "cpu: a KV cache in FP8 needs an NVIDIA GPU" in error("run", DEMO, "--prompt", "hi", "--kv-cache-dtype", "fp8")
+    line = error("build", "--checkpoint-dir", DEMO, "--output-dir", "no", "--kv-cache-dtype", "fp8")
+    assert "kv_cache_quant_algo: got FP8 for target cpu" in line
+
+
+def test_what_is_stored_in_fp8_stays_so(work):
+    build = ["build", "--checkpoint-dir", work / "ckpt", "--output-dir", work / "no", "--target", "cuda"]
+    assert "the weights are FP8 already" in error(*build, "--use-weight-only")
+    assert "the weights are FP8 already" in error(*build, "--quant-algo", "none")
+    assert "with FP8 weights only bfloat16 is built" in error(*build, "--dtype", "float16")
+    assert not (work / "no").exists()
+
+
+def test_options_that_contradict_each_other():
+    line = error("convert", "--model-dir", DEMO, "--output-dir", "no", "--use-weight-only", "--use-fp8-rowwise")
+    assert line == "inflight: --use-fp8-rowwise: contradicts --use-weight-only; leave one of them out"

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quantization_options.h"
+
+#include <utility>
+
+#include "base/log.h"
+
+namespace inflight::tool {
+
+Result<std::optional<model::QuantAlgo>> QuantizationOptions::Algo() const {
+  using enum model::QuantAlgo;
+  if (weight_only_precision && !use_weight_only)  // as upstream's tools, whose scripts spell out
+                                                  // the default
+    logging::Warning("--weight-only-precision has no effect without --use-weight-only");
+  std::optional<model::QuantAlgo> algo;
+  const char* from = nullptr;  // the option that said it
+  Status status;
+  const auto ask = [&](bool is_asked, const char* option, model::QuantAlgo asked) {
+    if (!is_asked) return;
+    if (algo && *algo != asked)
+      status = InvalidArgument(std::string(option) + ": contradicts " + from +
+                               "; leave one of them out");
+    algo = asked;
+    from = option;
+  };
+  if (quant_algo != "auto")
+    ask(true, "--quant-algo",
+        quant_algo == "none" ? kNone : model::QuantAlgoFromName(quant_algo).value_or(kNone));
+  ask(use_weight_only, "--use-weight-only", kW8A16);
+  ask(use_fp8_rowwise, "--use-fp8-rowwise", kFp8PerChannelPerToken);
+  ask(enable_fp8, "--enable-fp8", kFp8PerChannelPerToken);
+  ask(qformat == "full_prec", "--qformat", kNone);
+  ask(qformat == "int8_wo", "--qformat", kW8A16);
+  ask(qformat.starts_with("fp8"), "--qformat", kFp8PerChannelPerToken);
+  RETURN_IF_ERROR(status);
+  return algo;
+}
+
+std::optional<bool> QuantizationOptions::Fp8KvCache() const {
+  if (fp8_kv_cache || kv_cache_dtype == "fp8") return true;
+  return std::nullopt;
+}
+
+}  // namespace inflight::tool
