@@ -8,6 +8,7 @@ namespace inflight::bench {
 
 void AttentionCases(CudaBench& bench);
 void ElementwiseCases(CudaBench& bench);
+void LinearCases(CudaBench& bench);
 void SamplerCases(CudaBench& bench);
 
 }  // namespace inflight::bench

@@ -30,6 +30,7 @@ Status Run(std::string filter) {
   CudaBench bench(*device, std::move(stream), std::move(filter));
   AttentionCases(bench);
   ElementwiseCases(bench);
+  LinearCases(bench);
   SamplerCases(bench);
   return Status::Ok();
 }

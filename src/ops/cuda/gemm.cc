@@ -3,11 +3,10 @@
 
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/skinny.h"
 
 namespace inflight::ops::cuda {
 namespace {
-
-constexpr int64_t kMaxMmaRows = 16;
 
 Status Validate(const GemmParams& p) {
   const bool dtype_ok =
@@ -32,14 +31,10 @@ Status Validate(const GemmParams& p) {
 
 }  // namespace
 
-Status Gemm(const GemmParams& params, KernelSet set, CudaStream& stream) {
+Status Gemm(const GemmParams& params, KernelSet /*set*/, CudaStream& stream) {
   if (params.m == 0 || params.n == 0) return Status::Ok();
   RETURN_IF_ERROR(Validate(params));
-  const bool is_dense = params.y_stride == 0 || params.y_stride == params.n;
-  if (is_dense && params.m <= kMaxMmaRows && SkinnyMmaCanRun(params))
-    return SkinnyMma(params, stream);
-  if (is_dense && set == KernelSet::kSm90 && SkinnyWgmmaCanRun(params, stream))
-    return SkinnyWgmma(params, stream);
+  if (PreferSkinny(params)) return SkinnyMma(params, stream);
   return GemmCublasLt(params, stream);
 }
 

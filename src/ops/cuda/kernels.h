@@ -49,12 +49,9 @@ struct GemmParams {
 // By the best kernel of `set` for the shape: streaming ones for few rows, cuBLASLt above.
 Status Gemm(const GemmParams& params, KernelSet set, CudaStream& stream);
 
-// Streaming kernels for few rows; dense y only. `CanRun` false: no kernel for this dtype, shape or
-// GPU.
+// A streaming kernel for few rows (skinny.h); false: none for this dtype or shape.
 bool SkinnyMmaCanRun(const GemmParams& params);  // m <= 16; every GPU
 Status SkinnyMma(const GemmParams& params, CudaStream& stream);
-bool SkinnyWgmmaCanRun(const GemmParams& params, const CudaStream& stream);  // m <= 64; sm_90a
-Status SkinnyWgmma(const GemmParams& params, CudaStream& stream);
 // Every m. FP8 needs n to be a multiple of 8.
 Status GemmCublasLt(const GemmParams& params, CudaStream& stream);
 
