@@ -13,6 +13,7 @@ namespace inflight::artifact {
 
 inline constexpr char kConfigFile[] = "config.json";
 inline constexpr char kEngineFile[] = "rank0.engine";
+inline constexpr char kTuningFile[] = "rank0.tuning";  // hints for one kind of GPU; may be absent
 
 // How many ranks a checkpoint is split over. File r belongs to rank r = pp_rank * tp_size +
 // tp_rank.

@@ -8,6 +8,7 @@
 #include "artifact/checkpoint.h"
 #include "artifact/engine_file.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "builder/builder.h"
 #include "builder/engine_memory.h"
@@ -93,6 +94,37 @@ Status CheckTarget(const model::ModelConfig& config, DeviceKind target) {
   return Status::Ok();
 }
 
+// Times the products of a model's steps on the first GPU; another kind of GPU ignores what is
+// found.
+Result<std::string> TuneProducts(const model::ModelConfig& config,
+                                 const model::EngineLimits& limits) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Device> gpu, Device::Cuda(0));
+  const ops::ShapeClass shape = model::KernelShape(config);
+  RETURN_IF_ERROR(ops::CheckRunnable(*gpu, shape));
+  ASSIGN_OR_RETURN(const auto stream,
+                   ops::MakeStream(*gpu, shape, limits.max_num_tokens, limits.max_batch_size));
+  RETURN_IF_ERROR(ops::TuneLinears(
+      model::LinearShapes(config, limits.max_num_tokens, limits.max_batch_size), *stream));
+  return ops::SaveTuning(*stream);
+}
+
+// The file of hints beside the engine; none where there is nothing to say.
+Status WriteTuning(const model::ModelConfig& config, const model::EngineLimits& limits,
+                   const BuildOptions& options, const Progress& progress) {
+  const std::filesystem::path path = options.output_dir / artifact::kTuningFile;
+  std::error_code error;
+  std::filesystem::remove(path, error);  // an earlier build's
+  if (!options.tune || options.target != DeviceKind::kCuda || !cuda::Probe(0).ok())
+    return Status::Ok();
+  if (progress) progress(1.0, "timing products on the GPU");
+  const Result<std::string> tuning = TuneProducts(config, limits);
+  if (!tuning.ok()) {
+    logging::Warning("products are not tuned", {{"reason", tuning.status().message()}});
+    return Status::Ok();
+  }
+  return WriteFile(path, *tuning);
+}
+
 void PackSlots(const WeightSource& source, std::span<const PlacedSlot> slots, Device& device,
                const Progress& progress) {
   for (size_t i = 0; i < slots.size(); ++i) {
@@ -162,6 +194,7 @@ Status Build(const BuildOptions& options, const Progress& progress) {
       options.tokenizer_dir.empty()
           ? CopyModelFiles(options.checkpoint_dir, options.output_dir)
           : CopyModelFiles(options.checkpoint_dir, options.tokenizer_dir, options.output_dir));
+  RETURN_IF_ERROR(WriteTuning(source->config, limits, options, progress));
   if (TokenizerDir(options.output_dir).empty())
     logging::Warning("the engine has no tokenizer; name one with tokenizer_dir",
                      {{"path", options.output_dir.string()}});

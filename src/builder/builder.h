@@ -55,6 +55,8 @@ struct BuildOptions {
   std::optional<int> tp_size;            // that the checkpoint is expected to have
   std::optional<int> pp_size;            // the same
   DeviceKind target = DeviceKind::kCpu;  // whose kernels will read the engine
+  bool tune = true;                      // time products on this machine's GPU, for target cuda
+                                         // where there is one, and keep the fastest as hints
   bool dry_run = false;                  // check, write nothing
 };
 Status Build(const BuildOptions& options, const Progress& progress = {});

@@ -12,6 +12,7 @@
 #include "artifact/checkpoint.h"
 #include "artifact/engine_load.h"
 #include "artifact/json_file.h"
+#include "base/file.h"
 #include "builder/engine_memory.h"
 #include "builder/model_files.h"
 #include "model/config_json.h"
@@ -29,6 +30,8 @@ using model::WeightSlot;
 // Up to here a mapping is ready sooner and shared between processes; beyond, 2 MiB pages make every
 // step faster (spec/kernels.md 6.2) and only anonymous memory has them.
 constexpr uint64_t kMaxMappedBytes = uint64_t{64} << 20;
+
+constexpr uint64_t kMaxTuningBytes = uint64_t{16} << 20;  // some 30 KB in practice
 
 constexpr char kRebuild[] =
     "rebuild it with `inflight build --checkpoint-dir CHECKPOINT --output-dir ENGINE`";
@@ -176,6 +179,9 @@ Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::p
   engine->limits = config.limits;
   engine->weight_bytes = table.file_bytes - table.data_offset;
   engine->tokenizer_dir = TokenizerDir(dir);
+  if (device.kind() == DeviceKind::kCuda && FileExists(dir / artifact::kTuningFile)) {
+    ASSIGN_OR_RETURN(engine->kernel_tuning, ReadFile(dir / artifact::kTuningFile, kMaxTuningBytes));
+  }
   // The table is compared with the configuration before any data is read.
   if (const Status bound = BindAll(table, device.kind(), nullptr, *engine); !bound.ok())
     return bound.WithPrefix(path.string());

@@ -75,6 +75,27 @@ void PlanSlots(const model::ModelConfig& config, MemoryPlan* plan) {
   }
 }
 
+// Not one block fits: the plan, and what to change.
+Status NoRoom(const MemoryPlan& plan, bool weights_are_taken, const ExecutorOptions& options,
+              uint64_t free_bytes, uint64_t left) {
+  std::string parts =
+      weights_are_taken ? "" : fmt::format("weights {}, ", Bytes(plan.weight_bytes));
+  parts += fmt::format("workspace {} (max_num_tokens {})", Bytes(plan.workspace_bytes),
+                       plan.max_num_tokens);
+  if (plan.device == DeviceKind::kCuda)
+    parts +=
+        fmt::format(", kernels {}, graphs {}", Bytes(plan.kernel_bytes), Bytes(plan.graph_bytes));
+  parts += fmt::format(", inputs {}, sampler {} (max_batch_size {})", Bytes(plan.step_input_bytes),
+                       Bytes(plan.sampler_bytes), plan.max_batch_size);
+  return ResourceExhausted(fmt::format(
+      "KV cache: not one block of {} tokens ({}) fits into {:.3g} of the {} left. Of {} free take: "
+      "{}. Lower max_num_tokens, max_batch_size or block_size, raise "
+      "kv_cache_free_memory_fraction, "
+      "or free memory",
+      plan.block_size, Bytes(plan.kv_bytes_per_block), options.kv_cache_free_memory_fraction,
+      Bytes(left), Bytes(free_bytes), parts));
+}
+
 }  // namespace
 
 std::string MemoryPlan::ToString() const {
@@ -142,13 +163,7 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   plan.num_blocks = std::min({kv_cache::BlocksFor(tokens, plan.block_size),
                               static_cast<int64_t>(left / plan.kv_bytes_per_block),
                               int64_t{plan.max_batch_size} * plan.max_blocks_per_seq()});
-  if (plan.num_blocks < 1)
-    return ResourceExhausted(fmt::format(
-        "KV cache: not one block of {} tokens ({}) fits into {:.3g} of the {} left after weights "
-        "and workspace (free memory, raise kv_cache_free_memory_fraction, or lower max_num_tokens "
-        "or block_size)",
-        plan.block_size, Bytes(plan.kv_bytes_per_block), options.kv_cache_free_memory_fraction,
-        Bytes(left)));
+  if (plan.num_blocks < 1) return NoRoom(plan, weights_are_taken, options, free_bytes, left);
   if (plan.kv_tokens() < plan.max_seq_len) {
     plan.engine_max_seq_len = plan.max_seq_len;
     plan.max_seq_len = static_cast<int>(plan.kv_tokens());

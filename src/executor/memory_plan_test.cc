@@ -29,8 +29,8 @@ constexpr model::EngineLimits kLimits{
     .max_batch_size = 4, .max_num_tokens = 256, .max_seq_len = 1024, .max_input_len = 1000};
 
 Result<MemoryPlan> Plan(const ExecutorOptions& options, uint64_t free_bytes = uint64_t{1} << 34) {
-  return PlanMemory(Config(), kLimits, DeviceKind::kCpu, /*weight_bytes=*/0, /*weights_are_taken=*/true, options,
-                    free_bytes);
+  return PlanMemory(Config(), kLimits, DeviceKind::kCpu, /*weight_bytes=*/0,
+                    /*weights_are_taken=*/true, options, free_bytes);
 }
 
 uint64_t Others(const MemoryPlan& plan) {
@@ -97,6 +97,7 @@ TEST(MemoryPlanTest, NotOneBlockIsAnError) {
   const Status status = Plan({}, Others(*Plan({})) + 1000).status();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("KV cache: not one block of 64 tokens (0.1 MiB)"));
+  EXPECT_THAT(status.message(), HasSubstr(" free take: workspace "));
   EXPECT_THAT(status.message(), HasSubstr("raise kv_cache_free_memory_fraction"));
 }
 

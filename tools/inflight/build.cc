@@ -52,6 +52,11 @@ config::Schema<Options> MakeSchema() {
       "float32 becomes bfloat16.",
       config::OneOf({"cpu", "cuda"}));
   schema.Add(
+      "tune", [](Options& o) -> auto& { return o.build.tune; },
+      "With target cuda on a machine with a GPU: time the products of the model's steps there and "
+      "keep the fastest kernels as hints, which other kinds of GPU ignore.",
+      config::OptionalValue());
+  schema.Add(
       "tokenizer_dir", [](Options& o) -> auto& { return o.build.tokenizer_dir; },
       "Directory of the tokenizer's files; empty is the checkpoint's.");
   schema.Add(
