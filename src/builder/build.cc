@@ -15,6 +15,7 @@
 #include "builder/merge.h"
 #include "builder/model_files.h"
 #include "builder/pack.h"
+#include "builder/tune.h"
 #include "builder/upload.h"
 #include "builder/weight_source.h"
 #include "inflight/version.h"
@@ -94,20 +95,6 @@ Status CheckTarget(const model::ModelConfig& config, DeviceKind target) {
   return Status::Ok();
 }
 
-// Times the products of a model's steps on the first GPU; another kind of GPU ignores what is
-// found.
-Result<std::string> TuneProducts(const model::ModelConfig& config,
-                                 const model::EngineLimits& limits) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Device> gpu, Device::Cuda(0));
-  const ops::ShapeClass shape = model::KernelShape(config);
-  RETURN_IF_ERROR(ops::CheckRunnable(*gpu, shape));
-  ASSIGN_OR_RETURN(const auto stream,
-                   ops::MakeStream(*gpu, shape, limits.max_num_tokens, limits.max_batch_size));
-  RETURN_IF_ERROR(ops::TuneLinears(
-      model::LinearShapes(config, limits.max_num_tokens, limits.max_batch_size), *stream));
-  return ops::SaveTuning(*stream);
-}
-
 // The file of hints beside the engine; none where there is nothing to say.
 Status WriteTuning(const model::ModelConfig& config, const model::EngineLimits& limits,
                    const BuildOptions& options, const Progress& progress) {
@@ -117,7 +104,8 @@ Status WriteTuning(const model::ModelConfig& config, const model::EngineLimits& 
   if (!options.tune || options.target != DeviceKind::kCuda || !cuda::Probe(0).ok())
     return Status::Ok();
   if (progress) progress(1.0, "timing products on the GPU");
-  const Result<std::string> tuning = TuneProducts(config, limits);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Device> gpu, Device::Cuda(0));
+  const Result<std::string> tuning = TuneProducts(config, limits, *gpu);
   if (!tuning.ok()) {
     logging::Warning("products are not tuned", {{"reason", tuning.status().message()}});
     return Status::Ok();

@@ -84,9 +84,11 @@ struct Description {
 };
 Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions& options = {});
 
-// An engine of random weights with the given shape, made in memory; for benchmarks.
+// An engine of random weights with the given shape, made in memory; for benchmarks, which tune
+// where the device is a GPU (builder/tune.h).
 Result<std::shared_ptr<const model::Engine>> Random(const model::ModelConfig& config,
                                                     const model::EngineLimits& limits,
-                                                    uint64_t seed, Device& device);
+                                                    uint64_t seed, Device& device,
+                                                    bool tune = false);
 
 }  // namespace inflight::builder

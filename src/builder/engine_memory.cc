@@ -48,6 +48,7 @@ Result<std::shared_ptr<const model::Engine>> MakeEngine(EngineHead head, Device&
   engine->config = std::move(head.config);
   engine->limits = head.limits;
   engine->tokenizer_dir = std::move(head.tokenizer_dir);
+  engine->kernel_tuning = std::move(head.kernel_tuning);
   const model::ModelConfig& config = engine->config;
   engine->weight_bytes = EngineBytes(config, device.kind());
   ASSIGN_OR_RETURN(Buffer buffer, AllocateWeights(device, engine->weight_bytes));

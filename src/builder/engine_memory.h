@@ -15,6 +15,7 @@ struct EngineHead {
   model::ModelConfig config;
   model::EngineLimits limits;  // resolved
   std::filesystem::path tokenizer_dir;
+  std::string kernel_tuning;  // model::Engine's
 };
 
 // A slot and its place in memory of the device.

@@ -4,12 +4,14 @@
 
 #include <cmath>
 #include <numbers>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "builder/builder.h"
 #include "builder/engine_memory.h"
 #include "builder/pack.h"
+#include "builder/tune.h"
 #include "model/decoder.h"
 #include "model/limits.h"
 #include "ops/backend.h"
@@ -119,7 +121,7 @@ class RandomWeights {
 
 Result<std::shared_ptr<const model::Engine>> Random(const model::ModelConfig& config,
                                                     const model::EngineLimits& limits,
-                                                    uint64_t seed, Device& device) {
+                                                    uint64_t seed, Device& device, bool tune) {
   RETURN_IF_ERROR(model::Validate(config));
   RETURN_IF_ERROR(ops::CheckRunnable(device, model::KernelShape(config)));
   ASSIGN_OR_RETURN(const model::EngineLimits resolved, model::ResolveLimits(config, limits));
@@ -128,7 +130,11 @@ Result<std::shared_ptr<const model::Engine>> Random(const model::ModelConfig& co
     for (const PlacedSlot& placed : slots) RETURN_IF_ERROR(weights.Fill(placed));
     return device.Wait();
   };
-  return MakeEngine({.config = config, .limits = resolved, .tokenizer_dir = {}}, device, fill, {});
+  EngineHead head = {.config = config, .limits = resolved, .tokenizer_dir = {}};
+  if (tune && device.kind() == DeviceKind::kCuda) {
+    ASSIGN_OR_RETURN(head.kernel_tuning, TuneProducts(config, resolved, device));
+  }
+  return MakeEngine(std::move(head), device, fill, {});
 }
 
 }  // namespace inflight::builder
