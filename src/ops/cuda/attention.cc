@@ -67,6 +67,7 @@ Status Validate(const AttentionParams& p) {
   if (p.q_stride != 0 && (p.q_stride < width || p.q_stride % 8 != 0))
     return InvalidArgument(
         fmt::format("q_stride: got {}, needed a multiple of 8 from {} on", p.q_stride, width));
+  if (!(p.scale > 0)) return InvalidArgument(fmt::format("scale: got {}, needed > 0", p.scale));
   if (!IsAligned(p.q.data)) return InvalidArgument("q: not aligned to 16 bytes");
   RETURN_IF_ERROR(Expect("y", p.y, {dtype}, {num_tokens, width}));
   if (!IsAligned(p.y.data)) return InvalidArgument("y: not aligned to 16 bytes");
@@ -128,10 +129,12 @@ Status Decode(const AttentionParams& p, CudaStream& stream) {
   });
 }
 
-Status Prefill(const AttentionParams& p, CudaStream& stream) {
+Status Prefill(const AttentionParams& p, KernelSet set, CudaStream& stream) {
   AttentionArgs args = Args(p, stream);
   args.heads = PrefillHeads(args.group);
-  const int max_tiles = MaxPrefillTiles(p.batch, p.kv, args.num_heads);
+  const int max_tiles = MaxPrefillTiles(p.batch, args.group);
+  if (set == KernelSet::kSm90 && PrefillSm90CanRun(p.kv))
+    return LaunchPrefillSm90(args, p.kv, max_tiles, stream);
   return ForHeadDim(p.kv.head_dim, [&]<int kHeadDim>() {
     return LaunchPrefill<kHeadDim>(args, p.kv.dtype, max_tiles, stream);
   });
@@ -154,7 +157,7 @@ Status Attention(const AttentionParams& params, Stream& stream) {
   CudaStream& cuda = AsCuda(stream);
   const PagedBatch& batch = params.batch;
   if (batch.num_decode_rows > 0) RETURN_IF_ERROR(Decode(params, cuda));
-  if (batch.num_tokens > batch.num_decode_rows) RETURN_IF_ERROR(Prefill(params, cuda));
+  if (batch.num_tokens > batch.num_decode_rows) RETURN_IF_ERROR(Prefill(params, kSet, cuda));
   return Status::Ok();
 }
 

@@ -104,9 +104,9 @@ struct DecodeShape {
 };
 DecodeShape ShapeOfDecode(const KvCacheView& kv, const CudaStream& stream);
 
-int PrefillTileRows(int head_dim);
+inline constexpr int kPrefillTileRows = 128;
 // No batch of these bounds has more.
-int MaxPrefillTiles(const PagedBatch& batch, const KvCacheView& kv, int num_heads);
+int MaxPrefillTiles(const PagedBatch& batch, int group);
 
 // Of what the host can see of a batch; those of the plan and of attention alike.
 Status ValidateForAttention(const PagedBatch& batch, const KvCacheView& kv, int num_heads);
@@ -161,7 +161,12 @@ class SharedMemoryLimit {
 template <int kHeadDim>
 Status LaunchDecode(const DecodeArgs& args, DType kv, int num_ctas, CudaStream& stream);
 template <int kHeadDim>
-Status LaunchPrefill(const AttentionArgs& args, DType kv, int num_tiles, CudaStream& stream);
+Status LaunchPrefill(const AttentionArgs& args, DType kv, int max_tiles, CudaStream& stream);
+
+// With wgmma and TMA. CanRun false: not for this cache, or not in this build.
+bool PrefillSm90CanRun(const KvCacheView& kv);
+Status LaunchPrefillSm90(const AttentionArgs& args, const KvCacheView& kv, int max_tiles,
+                         CudaStream& stream);
 
 inline int Log2(int power_of_two) { return std::countr_zero(static_cast<unsigned>(power_of_two)); }
 

@@ -36,7 +36,7 @@ struct DecodePlanArgs {
 
 struct PrefillPlanArgs {
   Rows rows;
-  int first_row, end_row, heads_per_tile, tile_rows, max_tiles;
+  int first_row, end_row, heads_per_tile, max_tiles;
   PrefillTile* tiles;
 };
 
@@ -145,15 +145,15 @@ __device__ void PlanPrefill(const PrefillPlanArgs& a) {
       const int num_tokens = a.rows.cu_seqlens_q[row + 1] - first_token;
       const int first_position = a.rows.seq_lens[row] - num_tokens;
       const int num_rows = num_tokens * a.heads_per_tile;
-      for (int i = lane; i * a.tile_rows < num_rows; i += 32) {
-        const int last = min((i + 1) * a.tile_rows, num_rows) - 1;
+      for (int i = lane; i * kPrefillTileRows < num_rows; i += 32) {
+        const int last = min((i + 1) * kPrefillTileRows, num_rows) - 1;
         const int64_t num_keys = first_position + last / a.heads_per_tile + 1;
         const int bin = static_cast<int>((max_seq_len - num_keys) * kNumBins / max_seq_len);
         take(bin, PrefillTile{.line = a.rows.Line(row),
                               .first_token = first_token,
                               .num_tokens = num_tokens,
                               .first_position = first_position,
-                              .first_row = i * a.tile_rows});
+                              .first_row = i * kPrefillTileRows});
       }
     }
   };
@@ -186,7 +186,7 @@ HeadSplit DecodeHeads(int group) {
 }
 
 HeadSplit PrefillHeads(int group) {
-  constexpr int kMaxHeads = 64;  // rows of the smallest tile
+  constexpr int kMaxHeads = 64;
   const int num_tiles = (group + kMaxHeads - 1) / kMaxHeads;
   return {(group + num_tiles - 1) / num_tiles, num_tiles};
 }
@@ -202,13 +202,10 @@ DecodeShape ShapeOfDecode(const KvCacheView& kv, const CudaStream& stream) {
           .num_ctas = std::min(ctas_per_sm * stream.num_sms(), kMaxDecodeCtas)};
 }
 
-int PrefillTileRows(int head_dim) { return head_dim > 128 ? 64 : 128; }
-
-int MaxPrefillTiles(const PagedBatch& batch, const KvCacheView& kv, int num_heads) {
+int MaxPrefillTiles(const PagedBatch& batch, int group) {
   const int64_t num_tokens = batch.num_tokens - batch.num_decode_rows;
-  const int heads = PrefillHeads(num_heads / kv.num_kv_heads).heads_per_tile;
-  return static_cast<int>(num_tokens * heads / PrefillTileRows(kv.head_dim)) + batch.num_rows -
-         batch.num_decode_rows;
+  return static_cast<int>(num_tokens * PrefillHeads(group).heads_per_tile / kPrefillTileRows) +
+         batch.num_rows - batch.num_decode_rows;
 }
 
 size_t AttentionPlanBytes(int max_num_rows, int max_num_tokens) {
@@ -253,8 +250,7 @@ Status PlanAttention(const AttentionPlanParams& params, Stream& stream) {
                                    .first_row = batch.num_decode_rows,
                                    .end_row = batch.num_rows,
                                    .heads_per_tile = PrefillHeads(group).heads_per_tile,
-                                   .tile_rows = PrefillTileRows(params.kv.head_dim),
-                                   .max_tiles = MaxPrefillTiles(batch, params.kv, params.num_heads),
+                                   .max_tiles = MaxPrefillTiles(batch, group),
                                    .tiles = plan.tiles};
   const bool has_both = decode.num_rows > 0 && prefill.end_row > prefill.first_row;
   LaunchOverlapped(RunPlan, has_both ? 2 : 1, kThreads, 0, cuda.handle(), decode, prefill);

@@ -2,11 +2,12 @@
 // Prefill attention over the paged cache, any GPU from compute capability 8.0: FlashAttention-2
 // (arXiv:2307.08691) with mma.sync.
 //
-// A CTA of 4 warps takes one tile of 128 query rows (64 at head_dim 256) of one kv head and walks
-// through the keys up to its last position, 64 at a time (32). Each warp owns 32 rows (16): scores,
-// softmax and sums stay in its registers, Q is read from shared memory for each tile of keys. K and
-// V of the next tile are copied while this one is multiplied. Keys behind the last position of the
-// tile are zeros in shared memory, so that blocks not written yet may hold anything.
+// A CTA of 4 warps takes one tile of 128 query rows (half of one at head_dim 256) of one kv head
+// and walks through the keys up to its last position, 64 at a time (32). Each warp owns 32 rows
+// (16): scores, softmax and sums stay in its registers, Q is read from shared memory for each tile
+// of keys. K and V of the next tile are copied while this one is multiplied. Keys behind the last
+// position of the tile are zeros in shared memory, so that blocks not written yet may hold
+// anything.
 //
 // FP8 caches and maxima that move rarely: as in attention_decode.cuh.
 //
@@ -44,6 +45,7 @@ class Kernel {
  public:
   static constexpr int kRowTiles = kHeadDim > 128 ? 1 : 2;  // of 16 query rows, a warp
   static constexpr int kRows = kWarps * 16 * kRowTiles;
+  static constexpr int kParts = kPrefillTileRows / kRows;  // CTAs of a tile of the plan
   static constexpr int kKeys = kHeadDim > 128 ? 32 : 64;
   using QRows = SharedRows<kHeadDim / 8>;
   using KvRows = SharedRows<kHeadDim*(kIsFp8 ? 1 : 2) / 16>;
@@ -62,9 +64,10 @@ class Kernel {
 
   __device__ __forceinline__ void Run() {
     const int num_item_heads = a_.num_kv_heads * a_.heads.tiles_per_kv_head;
-    const PrefillTile& tile = a_.plan.tiles[blockIdx.x / num_item_heads];
-    const int item_head = static_cast<int>(blockIdx.x) % num_item_heads;
-    first_row_ = tile.first_row;
+    const int item = static_cast<int>(blockIdx.x) / kParts;
+    const PrefillTile& tile = a_.plan.tiles[item / num_item_heads];
+    const int item_head = item % num_item_heads;
+    first_row_ = tile.first_row + static_cast<int>(blockIdx.x) % kParts * kRows;
     first_token_ = tile.first_token;
     kv_head_ = item_head / a_.heads.tiles_per_kv_head;
     const int first_of_group = item_head % a_.heads.tiles_per_kv_head * a_.heads.heads_per_tile;
@@ -430,7 +433,8 @@ Status Launch(const AttentionArgs& args, int max_tiles, CudaStream& stream) {
   constexpr int kSharedBytes = Kernel<T, kIsFp8, kHeadDim>::kSharedBytes;
   static SharedMemoryLimit limit;
   RETURN_IF_ERROR(limit.Raise(RunKernel<T, kIsFp8, kHeadDim>, kSharedBytes, stream));
-  const int num_ctas = max_tiles * args.num_kv_heads * args.heads.tiles_per_kv_head;
+  const int num_ctas = max_tiles * args.num_kv_heads * args.heads.tiles_per_kv_head *
+                       Kernel<T, kIsFp8, kHeadDim>::kParts;
   LaunchOverlapped(RunKernel<T, kIsFp8, kHeadDim>, num_ctas, kThreads, kSharedBytes,
                    stream.handle(), args);
   return inflight::cuda::LaunchStatus("prefill attention");
