@@ -31,7 +31,7 @@ struct RopeScaling {
 // checkpoints (spec/engine.md 1.9.7). Embeddings, lm_head, norms and biases keep the model's dtype.
 enum class QuantAlgo : uint8_t {
   kNone,
-  kW8A16,  // int8, a scale per output channel (1.9.1)
+  kW8A16,                  // int8, a scale per output channel (1.9.1)
   kFp8PerChannelPerToken,  // e4m3, a scale per output channel; activations e4m3, a scale per token.
                            // CUDA only
 };

@@ -27,8 +27,8 @@ struct PagedBatch {
   // CUDA only. Decode rows come first: rows [0, num_decode_rows) hold one token each, so token r is
   // row r's.
   int num_decode_rows = 0;
-  TensorView table_rows;  // [num_rows] int32: the line of block_tables that is row r's; block_tables
-                          // is then [max_slots, max_blocks_per_seq]. Empty = r
+  TensorView table_rows;  // [num_rows] int32: the line of block_tables that is row r's;
+                          // block_tables is then [max_slots, max_blocks_per_seq]. Empty = r
 };
 
 // Rotary position embedding as a table, so that every scaling rule (plain, linear, llama3) is data:
@@ -55,8 +55,8 @@ struct QkvRopeKvParams {
   TensorView workspace;  // [num_tokens, (num_heads + 2 num_kv_heads) * head_dim] float32 scratch;
                          // on CUDA of the model's dtype
   TensorView scratch;    // of the linear (linear.h); int8 weights only
-  TensorView q;          // [num_tokens, num_heads, head_dim] float32. On CUDA of the model's dtype, and
-                         // it may be the first columns of `workspace`: then q_stride is its width
+  TensorView q;  // [num_tokens, num_heads, head_dim] float32. On CUDA of the model's dtype, and
+                 // it may be the first columns of `workspace`: then q_stride is its width
   int64_t q_stride = 0;  // elements from one token's q to the next; 0 = num_heads * head_dim
 };
 
@@ -64,7 +64,7 @@ struct QkvRopeKvParams {
 //   y[t, h] = softmax(scale * q[t, h] K^T) V   over positions [0, positions[t]]; softmax in float32
 //   (online, arXiv:2205.14135)
 struct AttentionParams {
-  TensorView q;  // [num_tokens, num_heads, head_dim] float32; on CUDA of the model's dtype
+  TensorView q;          // [num_tokens, num_heads, head_dim] float32; on CUDA of the model's dtype
   int64_t q_stride = 0;  // as of QkvRopeKvParams
   PagedBatch batch;
   KvCacheView kv;

@@ -54,8 +54,8 @@ struct ShapeClass {
 // Tables that can run here for `shape`, best first; "reference" is always last.
 std::vector<OpTable> CpuOpTables(const ShapeClass& shape);
 
-// Those that can run `shape` on a GPU, best first: "cuda/sm90" with wgmma and TMA on compute
-// capability 9.0, "cuda/any" from 8.0 on. Empty in builds without CUDA.
+// Those that can run `shape` on a GPU, best first: "cuda/sm90" on compute capability 9.0,
+// "cuda/any" from 8.0 on, "cuda/sm90_wgmma" (cuda/kernels.h). Empty in builds without CUDA.
 std::vector<OpTable> CudaOpTables(const ShapeClass& shape, const Device& device);
 
 // The order in which one executor's operators run on `device`. On CUDA it holds what they share:
@@ -67,8 +67,8 @@ Result<std::unique_ptr<Stream>> MakeStream(Device& device, const ShapeClass& sha
 uint64_t StreamBytes(DeviceKind device, const ShapeClass& shape, int max_num_tokens,
                      int max_num_rows);
 
-// Linears that a model has: x of at most `max_rows` rows, operands of `dtype`, results of `y_dtype`.
-// A gated linear whose two weights lie side by side is one of the sum of their features.
+// Linears that a model has: x of at most `max_rows` rows, operands of `dtype`, results of
+// `y_dtype`. A gated linear whose two weights lie side by side is one of the sum of their features.
 struct LinearShape {
   int64_t out_features = 0;
   int64_t in_features = 0;
@@ -77,9 +77,9 @@ struct LinearShape {
   int64_t max_rows = 0;
 };
 
-// On CUDA: times the library's algorithms for `shapes` on the stream's device and keeps the fastest,
-// for steps launched or captured later. Takes a second or so, and some memory of the device while it
-// runs. Without it the library's first suggestion serves. Elsewhere nothing.
+// On CUDA: times the library's algorithms for `shapes` on the stream's device and keeps the
+// fastest, for steps launched or captured later. Takes a second or so, and some memory of the
+// device while it runs. Without it the library's first suggestion serves. Elsewhere nothing.
 Status TuneLinears(std::span<const LinearShape> shapes, Stream& stream);
 // What was found, as text, and taken up again: a hint that another card or version of the library
 // ignores. Empty on the CPU.

@@ -18,9 +18,9 @@ enum class ActivationKind : uint8_t { kNone, kRelu, kGeluTanh, kSilu };
 // A row of zeros, and one so small that r overflows, gives zeros; one that holds infinity or NaN
 // gives NaN.
 //
-// On CUDA int8 weights are rounded to the model's dtype as they are loaded (spec/engine.md 1.9.2) and
-// multiply unrounded activations. FP8 weights (a scale per row) read FP8 activations (a scale per
-// token): y[t, n] = (sum_k x[t, k] w[n, k]) * s_x[t] * s_w[n] + bias[n], sums in float32.
+// On CUDA int8 weights are rounded to the model's dtype as they are loaded (spec/engine.md 1.9.2)
+// and multiply unrounded activations. FP8 weights (a scale per row) read FP8 activations (a scale
+// per token): y[t, n] = (sum_k x[t, k] w[n, k]) * s_x[t] * s_w[n] + bias[n], sums in float32.
 //
 // Bytes of scratch that a linear needs for the rounded activations; 0 for float weights.
 size_t LinearScratchBytes(DType weight_dtype, int64_t num_tokens, int64_t in_features);
@@ -37,8 +37,8 @@ struct LinearParams {
   Weight weight;    // [out_features, in_features]
   TensorView bias;  // [out_features] float32; empty = none
   ActivationKind activation = ActivationKind::kNone;
-  TensorView y;        // [num_tokens, out_features] float32 | bfloat16 (rounded to nearest even); on
-                       // CUDA of the model's dtype, or float32
+  TensorView y;  // [num_tokens, out_features] float32 | bfloat16 (rounded to nearest even); on
+                 // CUDA of the model's dtype, or float32
   TensorView scratch;  // [>= LinearScratchBytes] uint8, 64-byte aligned; int8 weights only
   // CUDA, FP8 operands, no bias, no activation: y holds the sums of products of the codes, and its
   // reader applies x.scales and weight.scales (PendingScales).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owned device memory: 64-byte aligned, zeroed, booked in the device's ledger under a name. And host
-// memory that a GPU reads and writes in place.
+// Owned device memory: 64-byte aligned, zeroed, booked in the device's ledger under a name. And
+// host memory that a GPU reads and writes in place.
 #pragma once
 
 #include <cstddef>

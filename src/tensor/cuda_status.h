@@ -10,8 +10,8 @@
 
 namespace inflight::cuda {
 
-// OK, or "`what`: the runtime's words (its name)"; kResourceExhausted when memory ran out, kInternal
-// else.
+// OK, or "`what`: the runtime's words (its name)"; kResourceExhausted when memory ran out,
+// kInternal else.
 Status ToStatus(cudaError_t error, std::string_view what);
 
 // Of the kernel launched last on this thread.

@@ -35,9 +35,9 @@ struct Float16 {
   float ToFloat() const;
 };
 
-// FP8 of the E4M3 kind without infinities (arXiv:2209.05433; torch.float8_e4m3fn): 4 exponent bits of
-// bias 7, 3 mantissa bits, largest value 448, NaN 0x7f. Rounded to nearest even; what lies beyond 448
-// saturates, as the hardware's conversion does; NaN stays NaN.
+// FP8 of the E4M3 kind without infinities (arXiv:2209.05433; torch.float8_e4m3fn): 4 exponent bits
+// of bias 7, 3 mantissa bits, largest value 448, NaN 0x7f. Rounded to nearest even; what lies
+// beyond 448 saturates, as the hardware's conversion does; NaN stays NaN.
 struct Float8E4M3 {
   uint8_t bits = 0;
   static constexpr float kMax = 448.0F;

@@ -15,8 +15,8 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // Waits until all that was enqueued is done, and says whether a kernel failed. Never on the path of
-  // a step.
+  // Waits until all that was enqueued is done, and says whether a kernel failed. Never on the path
+  // of a step.
   virtual Status Synchronize() { return Status::Ok(); }
 
   Device& device() { return device_; }

@@ -40,56 +40,56 @@ config::Schema<Options> MakeSchema() {
   config::Schema<Options> schema;
   schema.Section("Server");
   schema.Add(
-      "protocol", [](Options & o) -> auto& { return o.protocol; },
+      "protocol", [](Options& o) -> auto& { return o.protocol; },
       "HTTP (port 8000) or a gRPC stream for each request (port 8001).",
       config::OneOf({"generate-stream", "generate", "infer", "grpc"}));
   schema.Add(
-      "model", [](Options & o) -> auto& { return o.load.model; }, "Name of the model.");
+      "model", [](Options& o) -> auto& { return o.load.model; }, "Name of the model.");
   schema.Section("Load");
   schema.Add(
-      "num_requests", [](Options & o) -> auto& { return o.num_requests; },
+      "num_requests", [](Options& o) -> auto& { return o.num_requests; },
       "Requests that are counted.", config::AtLeast(1));
   schema.Add(
-      "concurrency", [](Options & o) -> auto& { return o.load.concurrency; },
+      "concurrency", [](Options& o) -> auto& { return o.load.concurrency; },
       "Requests under way; with --request-rate at most so many (4096 unless given).",
       config::Range(1, 65536));
   schema.Add(
-      "request_rate", [](Options & o) -> auto& { return o.load.request_rate; },
+      "request_rate", [](Options& o) -> auto& { return o.load.request_rate; },
       "Requests a second with exponential gaps; 0 sends when an answer came.",
       config::Range(0, 1e6));
   schema.Add(
-      "num_warmup", [](Options & o) -> auto& { return o.load.num_warmup; },
+      "num_warmup", [](Options& o) -> auto& { return o.load.num_warmup; },
       "Requests before the measurement, not counted.", config::AtLeast(0));
   schema.Add(
-      "timeout_ms", [](Options & o) -> auto& { return o.load.timeout_ms; },
+      "timeout_ms", [](Options& o) -> auto& { return o.load.timeout_ms; },
       "A request that lasts longer is given up and counted as an error.", config::AtLeast(1));
   schema.Section("Requests");
   schema.Add(
-      "input", [](Options & o) -> auto& { return o.input; },
+      "input", [](Options& o) -> auto& { return o.input; },
       "Send text or token ids; auto sends ids to the model tensorrt_llm.",
       config::OneOf({"auto", "text", "ids"}));
   schema.Add(
-      "prompts", [](Options & o) -> auto& { return o.prompts; },
+      "prompts", [](Options& o) -> auto& { return o.prompts; },
       "File with a prompt a line, text or a JSON object with text_input or input_ids and "
       "max_tokens; read round and round.");
   schema.Add(
-      "input_len", [](Options & o) -> auto& { return o.input_len; },
+      "input_len", [](Options& o) -> auto& { return o.input_len; },
       "Without --prompts: token ids, or words, of each prompt.", config::AtLeast(1));
   schema.Add(
-      "output_len", [](Options & o) -> auto& { return o.output_len; },
+      "output_len", [](Options& o) -> auto& { return o.output_len; },
       "Tokens asked for where a prompt does not say.", config::AtLeast(1));
   schema.Add(
-      "ignore_end", [](Options & o) -> auto& { return o.load.ignore_end; },
+      "ignore_end", [](Options& o) -> auto& { return o.load.ignore_end; },
       "Ask for all tokens, past the model's end token.");
   schema.Add(
-      "vocab_size", [](Options & o) -> auto& { return o.vocab_size; },
+      "vocab_size", [](Options& o) -> auto& { return o.vocab_size; },
       "Random token ids are below this.", config::AtLeast(2));
   schema.Add(
-      "seed", [](Options & o) -> auto& { return o.load.seed; }, "Of prompts and arrivals.",
+      "seed", [](Options& o) -> auto& { return o.load.seed; }, "Of prompts and arrivals.",
       config::AtLeast(0));
   schema.Section("Report");
   schema.Add(
-      "json", [](Options & o) -> auto& { return o.json; },
+      "json", [](Options& o) -> auto& { return o.json; },
       "File for the report as JSON; - is standard output, instead of the table.");
   return schema;
 }

@@ -54,43 +54,41 @@ config::Schema<Options> MakeSchema() {
   config::Schema<Options> schema;
   schema.Section("Bench");
   schema.Add(
-      "shape", [](Options & o) -> auto& { return o.shape; },
+      "shape", [](Options& o) -> auto& { return o.shape; },
       "Random weights in this shape instead of a directory.", config::OneOf(kShapeNames));
   schema.Add(
-      "scenarios", [](Options & o) -> auto& { return o.scenarios; },
+      "scenarios", [](Options& o) -> auto& { return o.scenarios; },
       "REQUESTSxINPUT/OUTPUT in tokens, separated by commas.");
   schema.Add(
-      "repeats", [](Options & o) -> auto& { return o.repeats; }, "Runs of each scenario.",
+      "repeats", [](Options& o) -> auto& { return o.repeats; }, "Runs of each scenario.",
       config::Range(1, 1000));
   schema.Add(
-      "profile", [](Options & o) -> auto& { return o.profile; },
+      "profile", [](Options& o) -> auto& { return o.profile; },
       "Instead of the figures, print the device's time by part of a step, measured operator by "
       "operator without graphs, and the host's time. CUDA only.",
       config::Switch());
   schema.Section("Engine");
-  AddDevice(
-      schema, [](Options & o) -> auto& { return o.model.device; });
+  AddDevice(schema, [](Options& o) -> auto& { return o.model.device; });
   schema.Add(
-      "dtype", [](Options & o) -> auto& { return o.model.dtype; },
+      "dtype", [](Options& o) -> auto& { return o.model.dtype; },
       "bfloat16 where --shape is given and this is not.",
       config::OneOf({"float32", "bfloat16", "float16"}));
-  AddQuantization(
-      schema, [](Options & o) -> auto& { return o.model.quantization; });
+  AddQuantization(schema, [](Options& o) -> auto& { return o.model.quantization; });
   schema.Add(
-      "max_batch_size", [](Options & o) -> auto& { return o.max_batch_size; },
+      "max_batch_size", [](Options& o) -> auto& { return o.max_batch_size; },
       "Sequences in a step; with --shape.", config::Range(1, 1024));
   schema.Add(
-      "max_num_tokens", [](Options & o) -> auto& { return o.max_num_tokens; },
+      "max_num_tokens", [](Options& o) -> auto& { return o.max_num_tokens; },
       "Tokens in a step; with --shape.", config::AtLeast(1));
   schema.Add(
       "kv_cache_free_memory_fraction",
-      [](Options & o) -> auto& { return o.model.executor.kv_cache_free_memory_fraction; },
+      [](Options& o) -> auto& { return o.model.executor.kv_cache_free_memory_fraction; },
       "Share of free memory for the KV cache.", config::Range(0.001, 0.999));
   schema.Add(
-      "threads", [](Options & o) -> auto& { return o.model.num_threads; },
+      "threads", [](Options& o) -> auto& { return o.model.num_threads; },
       "CPU threads; default: the usable cores.", config::Range(1, 1024));
   schema.Add(
-      "ops", [](Options & o) -> auto& { return o.model.ops; }, "Operator table by name.");
+      "ops", [](Options& o) -> auto& { return o.model.ops; }, "Operator table by name.");
   return schema;
 }
 

@@ -31,8 +31,8 @@ constexpr Command kCommands[] = {
     {"bench", "measure generation beside this machine's limits", BenchMain, BenchOptionInfos},
     {"bench throughput", "output tokens a second of many requests at once, beside the limit",
      BenchThroughputMain, BenchThroughputOptionInfos},
-    {"bench latency", "first token and inter-token time of one request at a time",
-     BenchLatencyMain, BenchLatencyOptionInfos},
+    {"bench latency", "first token and inter-token time of one request at a time", BenchLatencyMain,
+     BenchLatencyOptionInfos},
     {"bench load", "measure a running server over the wire", BenchLoadMain, BenchLoadOptionInfos},
 };
 

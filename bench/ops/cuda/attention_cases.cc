@@ -159,7 +159,7 @@ void PrefillCases(CudaBench& bench) {
       time("attention_prefill_any",
            [&](int call) { return step.Launch<ops::cuda::KernelSet::kAny>(call); });
       time("attention_prefill_sm90",
-           [&](int call) { return step.Launch<ops::cuda::KernelSet::kSm90>(call); });
+           [&](int call) { return step.Launch<ops::cuda::KernelSet::kSm90Wgmma>(call); });
       if (kv_dtype == DType::kBF16)
         time("attention_prefill_plan", [&](int) { return step.Plan(); });
     }

@@ -133,7 +133,7 @@ Status Prefill(const AttentionParams& p, KernelSet set, CudaStream& stream) {
   AttentionArgs args = Args(p, stream);
   args.heads = PrefillHeads(args.group);
   const int max_tiles = MaxPrefillTiles(p.batch, args.group);
-  if (set == KernelSet::kSm90 && PrefillSm90CanRun(p.kv))
+  if (set == KernelSet::kSm90Wgmma && PrefillSm90CanRun(p.kv))
     return LaunchPrefillSm90(args, p.kv, max_tiles, stream);
   return ForHeadDim(p.kv.head_dim, [&]<int kHeadDim>() {
     return LaunchPrefill<kHeadDim>(args, p.kv.dtype, max_tiles, stream);
@@ -163,5 +163,6 @@ Status Attention(const AttentionParams& params, Stream& stream) {
 
 template Status Attention<KernelSet::kAny>(const AttentionParams&, Stream&);
 template Status Attention<KernelSet::kSm90>(const AttentionParams&, Stream&);
+template Status Attention<KernelSet::kSm90Wgmma>(const AttentionParams&, Stream&);
 
 }  // namespace inflight::ops::cuda

@@ -31,7 +31,7 @@ struct StreamWorkspace {
   int32_t* split_counters = nullptr;  // [kNumSplitCounters]
   // Attention: the plan of the step, partial results of split rows, counters that are 0 between
   // kernels.
-  std::byte* attention_plan = nullptr;     // AttentionPlanBytes
+  std::byte* attention_plan = nullptr;      // AttentionPlanBytes
   std::byte* attention_partials = nullptr;  // AttentionPartialBytes
   int32_t* attention_counters = nullptr;
   std::byte* weights = nullptr;  // one dequantised matrix; int8 weights only

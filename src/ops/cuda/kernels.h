@@ -12,8 +12,9 @@
 namespace inflight::ops::cuda {
 
 // Which kernels an operator may take: kAny those of every GPU from compute capability 8.0 on, kSm90
-// also those with wgmma and TMA.
-enum class KernelSet : uint8_t { kAny, kSm90 };
+// those for 9.0, kSm90Wgmma also the prefill attention with wgmma and TMA, which is right and whose
+// speed has not been measured yet: it is taken by name only ("cuda/sm90_wgmma").
+enum class KernelSet : uint8_t { kAny, kSm90, kSm90Wgmma };
 
 Status Embed(const EmbedParams& params, Stream& stream);
 Status AddNorm(const AddNormParams& params, Stream& stream);
@@ -31,9 +32,9 @@ template <KernelSet kSet>
 Status LmHead(const LmHeadParams& params, Stream& stream);
 
 // One matrix product:  y[m, n] = sum_k x[m, k] w[n, k]  (+ bias[n]) (then the activation).
-// Operands both f16, both bf16 or both f8e4m3; sums in float32, rounded once. Of f8e4m3 operands the
-// scales are not applied here. Rows of x and w are dense and 16-byte aligned, K is a multiple of 16
-// bytes.
+// Operands both f16, both bf16 or both f8e4m3; sums in float32, rounded once. Of f8e4m3 operands
+// the scales are not applied here. Rows of x and w are dense and 16-byte aligned, K is a multiple
+// of 16 bytes.
 struct GemmParams {
   const void* x = nullptr;  // [m, k]
   const void* w = nullptr;  // [n, k]
@@ -60,8 +61,8 @@ Status GemmCublasLt(const GemmParams& params, CudaStream& stream);
 // that is elsewhere) and k, and writes k and v to the cache.
 Status RopeKv(const QkvRopeKvParams& params, const PendingScales& pending, CudaStream& stream);
 
-// y[t, i] = act(g[t, i] + gate_bias[i]) * (u[t, i] + up_bias[i]),  g = gate_up[t, 0..n), u the rest of
-// the row, `pending` applied first (its feature factors: gate's, then up's).
+// y[t, i] = act(g[t, i] + gate_bias[i]) * (u[t, i] + up_bias[i]),  g = gate_up[t, 0..n), u the rest
+// of the row, `pending` applied first (its feature factors: gate's, then up's).
 struct GateParams {
   const void* gate_up = nullptr;  // [num_tokens, 2n] `dtype`
   DType dtype = DType::kBF16;
@@ -77,8 +78,8 @@ struct GateParams {
 };
 Status Gate(const GateParams& params, CudaStream& stream);
 
-// In place on y [m, n]: what a product's epilogue could not do.  y = act(y * token[m] * feature[n] +
-// bias[n])
+// In place on y [m, n]: what a product's epilogue could not do.  y = act(y * token[m] * feature[n]
+// + bias[n])
 struct EpilogueParams {
   void* y = nullptr;
   DType dtype = DType::kBF16;  // f16 | bf16 | f32
@@ -91,8 +92,8 @@ struct EpilogueParams {
 Status Epilogue(const EpilogueParams& params, CudaStream& stream);
 
 // out[r] = x[rows[r]]; rows of `row_bytes`, a multiple of 16.
-Status GatherRows(const void* x, const int32_t* rows, int64_t num_rows, int64_t row_bytes, void* out,
-                  CudaStream& stream);
+Status GatherRows(const void* x, const int32_t* rows, int64_t num_rows, int64_t row_bytes,
+                  void* out, CudaStream& stream);
 
 // out[n, k] = dtype(w[n, k] * scales[n])
 Status DequantizeInt8(const Weight& weight, DType dtype, void* out, CudaStream& stream);

@@ -329,7 +329,7 @@ class CudaAttentionTest : public testing::TestWithParam<KernelSet> {
     Result<std::unique_ptr<Device>> device = Device::Cuda(0);
     if (!device.ok()) GTEST_SKIP() << "no GPU: " << device.status().ToString();
     device_ = std::move(device).value();
-    if (GetParam() == KernelSet::kSm90 && device_->cuda().compute_capability() != 90)
+    if (GetParam() == KernelSet::kSm90Wgmma && device_->cuda().compute_capability() != 90)
       GTEST_SKIP() << "kernels of another GPU";
   }
 
@@ -352,8 +352,8 @@ class CudaAttentionTest : public testing::TestWithParam<KernelSet> {
   }
 
   Status RunAttention(const AttentionParams& params, Stream& stream) {
-    return GetParam() == KernelSet::kSm90 ? Attention<KernelSet::kSm90>(params, stream)
-                                          : Attention<KernelSet::kAny>(params, stream);
+    return GetParam() == KernelSet::kSm90Wgmma ? Attention<KernelSet::kSm90Wgmma>(params, stream)
+                                               : Attention<KernelSet::kAny>(params, stream);
   }
 
   // One step: plan, then attention.
@@ -562,7 +562,8 @@ TEST_P(CudaAttentionTest, WhatNoKernelDoesIsNamed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(KernelSets, CudaAttentionTest,
-                         testing::Values(KernelSet::kAny, KernelSet::kSm90), [](const auto& info) {
+                         testing::Values(KernelSet::kAny, KernelSet::kSm90Wgmma),
+                         [](const auto& info) {
                            return info.param == KernelSet::kAny ? "Any" : "Sm90";
                          });
 
