@@ -37,7 +37,7 @@ constexpr char kPlainWeights[] = "weights are always stored as [out, in]";
 constexpr char kVerbose[] = "say --log-level verbose";
 constexpr char kVariants[] =
     "only gpt2 is built; the architecture is read from the model's config.json";
-constexpr char kOneRank[] = "an engine for the CPU has one rank";
+constexpr char kOneRank[] = "an engine has one rank";
 constexpr char kPaged[] =
     "the KV cache is always paged and batches are always packed; leave it out";
 constexpr char kBlocks[] = "blocks are sized when serving: inflight serve --kv-block-size";

@@ -1,0 +1,28 @@
+# With INFLIGHT_STATIC libraries are linked from archives: all but the C library, cuBLASLt and the GPU's driver, so that one file
+# runs on a host that has the CUDA runtime libraries and nothing else of ours. scripts/static_deps.sh builds the archives that
+# Debian does not have; the others are in its -dev packages.
+set(static_deps "${CMAKE_SOURCE_DIR}/build/static-deps")
+if(NOT EXISTS "${static_deps}/done")
+  message(FATAL_ERROR "INFLIGHT_STATIC: ${static_deps} is not there; run scripts/static_deps.sh first")
+endif()
+list(PREPEND CMAKE_PREFIX_PATH "${static_deps}")
+set(CMAKE_FIND_LIBRARY_SUFFIXES .a .so)
+set(Protobuf_USE_STATIC_LIBS ON)
+add_link_options(-static-libstdc++ -static-libgcc)
+# cuBLASLt beside the program, or where the toolkit and its container images have it.
+list(APPEND CMAKE_BUILD_RPATH "$ORIGIN" /usr/local/cuda/lib64 /usr/local/cuda/targets/x86_64-linux/lib)
+
+# gRPC and what it needs, as pkg-config lists it, in one group that the linker searches until nothing is missing.
+function(inflight_static_grpc target)
+  pkg_check_modules(GRPCPP REQUIRED grpc++)
+  set(archives)
+  foreach(name IN LISTS GRPCPP_STATIC_LIBRARIES)
+    find_library(archive_${name} NAMES "lib${name}.a" NO_CACHE)
+    if(archive_${name})
+      list(APPEND archives "${archive_${name}}")
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES archives)
+  add_library(${target} INTERFACE IMPORTED GLOBAL)
+  target_link_libraries(${target} INTERFACE -Wl,--start-group ${archives} -Wl,--end-group Threads::Threads ${CMAKE_DL_LIBS})
+endfunction()

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds the libraries that Debian 12 has no archives of, from Debian's own sources, for binaries that link everything
+# but the C library and cuBLASLt statically (-DINFLIGHT_STATIC=ON, preset cuda-release).
+#
+# usage: scripts/static_deps.sh [PREFIX]     default: build/static-deps
+set -euo pipefail
+cd "$(dirname "$0")/.."
+prefix=$(realpath -m "${1:-build/static-deps}")
+packages=(fmtlib spdlog simdjson mimalloc)
+[ ! -f "$prefix/done" ] || exit 0
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/lists/partial" "$work/source" "$work/parts" "$prefix"
+# The same mirrors as the packages come from, asked for their sources.
+for file in /etc/apt/sources.list /etc/apt/sources.list.d/*; do
+  case $file in
+    *.list) [ ! -f "$file" ] || sed -n 's/^deb /deb-src /p' "$file" >>"$work/parts/all.list" ;;
+    *.sources) [ ! -f "$file" ] || sed 's/^Types:.*/Types: deb-src/' "$file" >"$work/parts/$(basename "$file")" ;;
+  esac
+done
+apt=(-qq -o Dir::Etc::sourcelist=/dev/null -o "Dir::Etc::sourceparts=$work/parts" -o "Dir::State::lists=$work/lists"
+  -o APT::Get::List-Cleanup=0 -o APT::Sandbox::User=root)
+apt-get "${apt[@]}" update
+(cd "$work/source" && apt-get "${apt[@]}" source --download-only "${packages[@]}")
+
+build() { # NAME OPTION...
+  local name=$1
+  shift
+  mkdir "$work/$name"
+  tar -xf "$work"/source/"$name"_*.orig.tar.* -C "$work/$name" --strip-components=1
+  cmake -S "$work/$name" -B "$work/$name/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF \
+    -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_INSTALL_PREFIX="$prefix" -DCMAKE_INSTALL_LIBDIR=lib \
+    -DCMAKE_PREFIX_PATH="$prefix" "$@" >"$work/$name.log"
+  cmake --build "$work/$name/build" --target install >>"$work/$name.log" || { tail -30 "$work/$name.log" >&2; exit 1; }
+  echo "built $name"
+}
+build fmtlib -DFMT_TEST=OFF -DFMT_DOC=OFF
+build spdlog -DSPDLOG_FMT_EXTERNAL=ON -DSPDLOG_BUILD_EXAMPLE=OFF
+build simdjson -DSIMDJSON_DEVELOPER_MODE=OFF
+build mimalloc -DMI_BUILD_SHARED=OFF -DMI_BUILD_OBJECT=OFF -DMI_BUILD_TESTS=OFF -DMI_OVERRIDE=ON -DMI_INSTALL_TOPLEVEL=ON
+touch "$prefix/done"
