@@ -60,6 +60,8 @@ def test_bench_load_is_a_command_of_its_own(script):
     flags = complete(script, "inflight", "bench", "load", "--")
     assert "--request-rate" in flags and "--shape" not in flags
     assert "--shape" in complete(script, "inflight", "bench", "--")
+    assert "throughput" in complete(script, "inflight", "bench", "thr")
+    assert "--scenarios" in complete(script, "inflight", "bench", "throughput", "--sc")
 
 
 def test_every_documented_flag_is_offered_but_those_refused_or_without_effect(script):

@@ -47,8 +47,16 @@ std::string CommandCase(const CommandOptions& command) {
 std::string BashCompletion(const std::vector<CommandOptions>& commands) {
   std::string names;
   std::string cases;
+  std::vector<std::string> quoted_pairs;  // "bench load"
+  std::string of_bench;
   for (const CommandOptions& command : commands) {
-    if (command.name.find(' ') == std::string::npos) names += command.name + ' ';
+    const size_t space = command.name.find(' ');
+    if (space == std::string::npos) {
+      names += command.name + ' ';
+    } else {
+      quoted_pairs.push_back('"' + command.name + '"');
+      of_bench += command.name.substr(space + 1) + ' ';
+    }
     cases += CommandCase(command);
   }
   // An empty COMPREPLY leaves the word to bash, which completes it as a file.
@@ -62,8 +70,10 @@ std::string BashCompletion(const std::vector<CommandOptions>& commands) {
       "    COMPREPLY=($(compgen -W \"{}completion --help --version\" -- \"$word\"))\n"
       "    return\n"
       "  fi\n"
-      "  if [[ $command == bench && COMP_CWORD -gt 2 && ${{COMP_WORDS[2]}} == load ]]; then\n"
-      "    command=\"bench load\"\n"
+      "  if ((COMP_CWORD > 2)); then\n"
+      "    case \"$command ${{COMP_WORDS[2]}}\" in\n"
+      "      {}) command+=\" ${{COMP_WORDS[2]}}\" ;;\n"
+      "    esac\n"
       "  fi\n"
       "  case $command in\n"
       "    completion) choices=bash ;;\n"
@@ -74,11 +84,11 @@ std::string BashCompletion(const std::vector<CommandOptions>& commands) {
       "  elif [[ $word == -* ]]; then\n"
       "    COMPREPLY=($(compgen -W \"$flags\" -- \"$word\"))\n"
       "  elif [[ $command == bench && COMP_CWORD -eq 2 ]]; then\n"
-      "    COMPREPLY=($(compgen -W load -- \"$word\") $(compgen -d -- \"$word\"))\n"
+      "    COMPREPLY=($(compgen -W \"{}\" -- \"$word\") $(compgen -d -- \"$word\"))\n"
       "  fi\n"
       "}}\n"
       "complete -o bashdefault -o default -F _inflight inflight\n",
-      names, cases);
+      names, fmt::join(quoted_pairs, "|"), cases, of_bench);
 }
 
 }  // namespace inflight::tool
