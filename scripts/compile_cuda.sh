@@ -11,7 +11,7 @@ fi
 cmake --preset cuda -DINFLIGHT_SERVER=OFF
 cmake --build --preset cuda --target cuda_tests inflight
 passed=0
-for test in build/cuda/bin/cuda_*_test; do
+for test in build/cuda/bin/cuda_*_test build/cuda/bin/decoding_cuda_test; do
   echo "$test"
   "$test" --gtest_brief=1 && passed=$((passed + 1))
 done
