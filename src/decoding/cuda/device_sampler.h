@@ -59,11 +59,12 @@ class DeviceSampler {
  private:
   DeviceSampler(int max_slots, int vocab_size) : max_slots_(max_slots), vocab_size_(vocab_size) {}
 
-  const int max_slots_;
-  const int vocab_size_;
-  int cluster_size_ = 1;          // CTAs that share a row
-  bool row_is_resident_ = false;  // whether their shared memory holds it
-  Buffer rules_;                  // [max_slots] SlotRule
+  // Unused where the build has no CUDA.
+  [[maybe_unused]] const int max_slots_;
+  [[maybe_unused]] const int vocab_size_;
+  [[maybe_unused]] int cluster_size_ = 1;          // CTAs that share a row
+  [[maybe_unused]] bool row_is_resident_ = false;  // whether their shared memory holds it
+  [[maybe_unused]] Buffer rules_;                  // [max_slots] SlotRule
 };
 
 }  // namespace inflight::decoding
