@@ -4,9 +4,11 @@
 
 usage: scripts/run_tests.py BUILD_DIR [SUITE...]
 
-Suites: `unit` (every *_test binary but those of the next two), `simulation`, `golden` (tiny models against
-transformers), `python` (tests/**/test_*.py with the build's binaries). Default: all.
-Counts single tests, not binaries. Exit status 1 if any failed or none ran.
+Suites: `unit` (every *_test binary but those of the others), `simulation`, `golden` (tiny models against
+transformers), `python` (tests/**/test_*.py with the build's binaries), `cuda` (those that need a GPU for nearly all of
+their tests). Default: all but `cuda`.
+Counts single tests, not binaries, and no skipped ones: these say why in their binary's output. Exit status 1 if any
+failed or none ran.
 """
 
 import json
@@ -19,7 +21,8 @@ import time
 import xml.etree.ElementTree as ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SUITES = {"simulation_test": "simulation", "golden_test": "golden"}  # others are `unit`
+SUITES = {"simulation_test": "simulation", "golden_test": "golden", "cuda_backend_test": "cuda", "cuda_golden_test": "cuda",
+          "cuda_ops_test": "cuda", "decoding_cuda_test": "cuda"}  # others are `unit`
 TIMEOUT_S = 900
 TWO_FILES_AT_ONCE = ["-n", "2", "--dist", "loadfile"]
 
@@ -38,11 +41,15 @@ def run_gtest(binary: pathlib.Path) -> tuple[int, int]:
         try:
             result = json.loads(pathlib.Path(report.name).read_text())
             total, failed = result["tests"] - result.get("disabled", 0), result["failures"]
+            tests = [test for suite in result["testsuites"] for test in suite["testsuite"]]
+            skipped = sum(test["result"] == "SKIPPED" for test in tests)
         except (ValueError, KeyError):
-            total, failed = 0, 0
+            total, failed, skipped = 0, 0, 0
+    total -= skipped
     if code != 0 and failed == 0:
         total, failed = total + 1, 1
-    print(f"{binary.name}: {total - failed} passed, {failed} failed ({time.monotonic() - start:.1f} s)", flush=True)
+    note = f", {skipped} skipped" if skipped else ""
+    print(f"{binary.name}: {total - failed} passed, {failed} failed{note} ({time.monotonic() - start:.1f} s)", flush=True)
     return total - failed, failed
 
 

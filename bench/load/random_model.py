@@ -6,13 +6,17 @@ usage: bench/load/random_model.py DIR [--shape llama-3.2-1b] [--seed 1]
 """
 
 import argparse
+import concurrent.futures
 import json
+import os
 import pathlib
 import struct
 
 import numpy as np
 
 SHAPES = {
+    "llama-3-8b": {"hidden_size": 4096, "num_hidden_layers": 32, "head_dim": 128, "intermediate_size": 14336,
+                   "vocab_size": 128256, "num_attention_heads": 32, "num_key_value_heads": 8, "tie_word_embeddings": False},
     "llama-3.2-1b": {"hidden_size": 2048, "num_hidden_layers": 16, "head_dim": 64, "intermediate_size": 8192,
                      "vocab_size": 128256, "num_attention_heads": 32, "num_key_value_heads": 8, "tie_word_embeddings": True},
     "small": {"hidden_size": 256, "num_hidden_layers": 2, "head_dim": 32, "intermediate_size": 512, "vocab_size": 1000,
@@ -34,6 +38,8 @@ def tensors(shape):
         for name, rows, columns in (("gate", inner, hidden), ("up", inner, hidden), ("down", hidden, inner)):
             yield prefix + f"mlp.{name}_proj.weight", (rows, columns)
     yield "model.norm.weight", (hidden,)
+    if not shape["tie_word_embeddings"]:
+        yield "lm_head.weight", (shape["vocab_size"], hidden)
 
 
 def values(shape, random):
@@ -63,11 +69,12 @@ def main():
         offset += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    random = np.random.default_rng(args.seed)
-    with open(args.dir / "model.safetensors", "wb") as out:
+    jobs = [(dims, np.random.default_rng([args.seed, i])) for i, (_, dims) in enumerate(tensors(shape))]
+    pool = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
+    with open(args.dir / "model.safetensors", "wb") as out, pool:
         out.write(struct.pack("<Q", len(text)) + text)
-        for _, dims in tensors(shape):
-            out.write(values(dims, random).tobytes())
+        for array in pool.map(lambda job: values(*job), jobs):
+            out.write(array.data)
 
 
 if __name__ == "__main__":

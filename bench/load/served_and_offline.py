@@ -59,7 +59,9 @@ def offline(args, folder):
 
 def served(args, folder, protocol):
     config = model_config(args.engine)
-    server = start_server(folder, args.engine, "--dtype", config["dtype"], "--max-batch-size", str(args.batch))
+    kv_tokens = max(32768, 2 * args.batch * (args.input_len + args.output_len))
+    options = ("--dtype", config["dtype"], "--max-batch-size", str(args.batch))
+    server = start_server(folder, args.engine, *options, max_kv_tokens=kv_tokens)
     try:
         command = [
             INFLIGHT, "bench", "load", server.grpc if protocol == "grpc" else server.http, "--protocol", protocol,

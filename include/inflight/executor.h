@@ -39,8 +39,9 @@ struct ExecutorLimits {
   int max_seq_len = 0;     // prompt + output of one sequence
   int max_input_len = 0;   // prompt of one sequence
   int max_beam_width = 1;
-  int block_size = 0;      // tokens per KV block
-  int64_t num_blocks = 0;  // KV blocks in the pool
+  bool returns_logits = false;  // OutputOptions::return_context_logits, return_generation_logits
+  int block_size = 0;           // tokens per KV block
+  int64_t num_blocks = 0;       // KV blocks in the pool
 };
 
 // Who may hold KV blocks (spec/engine.md 5.4; how each keeps its promises: docs/executor.md).

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,16 +21,31 @@ using RequestId = uint64_t;  // assigned by Executor::Enqueue, increasing, never
 
 // How the next token is drawn. An unset optional leaves that rule out.
 struct SamplingParams {
-  int beam_width = 1;                // > 1 is refused until beam search is built
-  int num_return_sequences = 1;      // > 1 is refused until then
+  // Sequences. Beam search where beam_width > 1 (engine.md 4.13), with the three fields below it;
+  // otherwise num_return_sequences independent ones, drawn with seed + index.
+  int beam_width = 1;  // [1, max_beam_width of the executor]
+  int num_return_sequences =
+      1;                        // >= 1; with beams at most beam_width, and 1 then means all of them
+  float length_penalty = 0.0F;  // finite; a score is divided by length ^ length_penalty
+  int early_stopping = 1;       // 1, 0, anything else = "never"
+  float beam_search_diversity_rate = 0.0F;  // >= 0
+
   std::optional<float> temperature;  // >= 0; 0 means greedy
   std::optional<int> top_k;          // >= 0; 0 = off; unset or 0 with top_p unset or 0 = greedy
   std::optional<float> top_p;        // [0, 1]; 0 = off
   std::optional<float> min_p;  // [0, 1]; drop tokens with P < min_p * P_max before top-k and top-p
+  // After each token drawn by top-p alone: p = max(p * decay, min), or the first p again when that
+  // token is the reset id (engine.md 4.9).
+  std::optional<float> top_p_decay;         // (0, 1]; default 1
+  std::optional<float> top_p_min;           // (0, 1]; default 1e-6
+  std::optional<TokenId> top_p_reset_id;    // -1 = none
   std::optional<uint64_t> seed;             // default 0
   std::optional<float> repetition_penalty;  // > 0; once per distinct token of prompt and output
   std::optional<float> presence_penalty;    // added once per distinct token
   std::optional<float> frequency_penalty;   // added per occurrence
+  int prompt_ignore_length = 0;  // >= 0; so many first prompt tokens do not count for the penalties
+  int min_tokens = 0;            // >= 0; no end id before so many tokens were generated
+  int no_repeat_ngram_size = 0;  // >= 0; 0 = off (engine.md 4.5)
 };
 
 struct OutputOptions {
@@ -37,6 +53,10 @@ struct OutputOptions {
       false;  // log P of each chosen token over the vocabulary, true also under greedy
   bool normalize_log_probs =
       true;  // sampled top-k rows: output_log_probs conditional on the top-k set (engine.md 4.12)
+  int num_top_log_probs = 0;              // >= 0; of so many likeliest tokens at each position
+  bool return_context_logits = false;     // of every prompt token, as the model computes them
+  bool return_generation_logits = false;  // those that each generated token was drawn from, before
+                                          // penalties and bans
 };
 
 struct Request {
@@ -49,6 +69,10 @@ struct Request {
                                  // -1 = never stop
   std::vector<std::vector<TokenId>>
       stop_words;  // a tail equal to one of these ends the sequence; matched ids are returned
+  // Never generated: the last id of a word is banned where those before it stand (engine.md 4.6).
+  std::vector<std::vector<TokenId>> bad_words;
+  std::shared_ptr<const std::vector<float>> embedding_bias;  // [vocab_size] added to the logits
+                                                             // first; null = none
   SamplingParams sampling;
   OutputOptions output;
   float priority = 0.5F;                    // [0, 1]; larger first, ties by arrival
@@ -79,6 +103,27 @@ struct RequestTimes {
   int64_t last_token_ns = 0;
 };
 
+struct TopLogProb {
+  TokenId id = 0;
+  float log_prob = 0;
+};
+
+// Rows of logits, float32, [num_rows, vocab_size].
+struct LogitsRows {
+  int num_rows = 0;
+  int vocab_size = 0;
+  std::vector<float> values;
+};
+
+// One beam: the whole sequence that it generated, without the end id.
+struct Beam {
+  std::vector<TokenId> output_ids;
+  std::vector<float> output_log_probs;  // one per entry of output_ids, if asked
+  float cum_log_prob = 0;               // the sum, not divided by any length
+  float score = 0;                      // what beams are ordered by
+  FinishReason finish_reason = FinishReason::kNotFinished;
+};
+
 // One response: what became known since the previous one of this request. Every accepted request
 // gets exactly one response with `is_final`; an error response is final.
 //
@@ -86,15 +131,22 @@ struct RequestTimes {
 // (spec/engine.md 3.4). What a stream already sent stays sent.
 struct Response {
   RequestId request_id = 0;
-  Status status;  // an error ends the request; then the fields below but `times` are empty
-  bool is_final = false;
+  Status status;           // an error ends the request; then the fields below but `times` are empty
+  bool is_final = false;   // the request's last one
   int sequence_index = 0;  // which of the request's sequences
+  bool is_sequence_final = false;  // the last one of that sequence
   std::vector<TokenId>
       output_ids;  // new ids of this sequence since its last response; never the prompt
   std::vector<float> output_log_probs;  // one per entry of output_ids, if asked
+  // [output_ids.size() * num_top_log_probs], the likeliest first, if asked.
+  std::vector<TopLogProb> top_log_probs;
   float cum_log_prob = 0;  // sum over everything generated including the end id, if asked
   FinishReason finish_reason = FinishReason::kNotFinished;
-  int num_cached_tokens = 0;  // prompt tokens served from reused KV blocks
+  // Beam search: the best first, whole even in a stream; the five fields above are then empty.
+  std::vector<Beam> beams;
+  LogitsRows context_logits;     // [prompt_len, vocab_size] once, in the first response, if asked
+  LogitsRows generation_logits;  // [output_ids.size(), vocab_size], if asked
+  int num_cached_tokens = 0;     // prompt tokens served from reused KV blocks
   RequestTimes times;
 };
 

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "tensor/buffer.h"
 #include "tensor/device.h"
+#include "tensor/test_gpu.h"
 
 namespace inflight::artifact {
 namespace {
@@ -116,20 +117,20 @@ TEST_F(EngineFileTest, DataIsVerifiedInPlaceAndWhileReading) {
 }
 
 TEST_F(EngineFileTest, DataIsVerifiedOnItsWayToAGpu) {
-  const auto gpu = Device::Cuda(0, 2);
-  if (!gpu.ok()) GTEST_SKIP() << gpu.status().message();
+  NEED_TEST_GPU();
+  Device& gpu = *TestGpu().value();
   const auto table = Parse();
   ASSERT_TRUE(table.ok());
-  const auto buffer = Buffer::Allocate(**gpu, "weights", table->file_bytes - table->data_offset);
+  const auto buffer = Buffer::Allocate(gpu, "weights", table->file_bytes - table->data_offset);
   ASSERT_TRUE(buffer.ok());
-  ASSERT_TRUE(LoadEngineData(path_, *table, buffer->data(), **gpu).ok());
+  ASSERT_TRUE(LoadEngineData(path_, *table, buffer->data(), gpu).ok());
   std::string loaded(buffer->size(), '\0');
-  ASSERT_TRUE((*gpu)->Copy(loaded.data(), buffer->data(), loaded.size()).ok());
+  ASSERT_TRUE(gpu.Copy(loaded.data(), buffer->data(), loaded.size()).ok());
   EXPECT_EQ(loaded, file_.substr(table->data_offset));
 
   file_[table->tensors[1].offset_bytes + large_.size() - 1] ^= 1;
   ASSERT_TRUE(WriteFile(path_, file_).ok());
-  const Status status = LoadEngineData(path_, *table, buffer->data(), **gpu);
+  const Status status = LoadEngineData(path_, *table, buffer->data(), gpu);
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_THAT(status.message(), HasSubstr("b: checksum"));
 }
@@ -223,6 +224,30 @@ TEST(EngineChecksum, IsOverChunkChecksums) {
   const uint64_t chunks[] = {XXH3_64bits(data.data(), kChecksumChunkBytes),
                              XXH3_64bits(data.data() + kChecksumChunkBytes, 3)};
   EXPECT_EQ(TensorChecksum(BytesOf(data)), XXH3_64bits(chunks, sizeof(chunks)));
+}
+
+// Two elements a byte: 3 x 6 take 9.
+TEST_F(EngineFileTest, Int4TensorsTakeHalfAByteAnElement) {
+  const auto write = [&](uint64_t num_bytes) {
+    auto writer = EngineFileWriter::Create(path_, "cuda",
+                                           {{.name = "w",
+                                             .dtype = DType::kI4,
+                                             .shape = {3, 6},
+                                             .layout = "row_major",
+                                             .num_bytes = num_bytes}});
+    ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+    ASSERT_TRUE(writer->Write(0, BytesOf("0123456789").first(num_bytes)).ok());
+    ASSERT_TRUE(writer->Finish().ok());
+    file_ = *ReadFile(path_);
+  };
+  write(9);
+  const auto table = Parse();
+  ASSERT_TRUE(table.ok()) << table.status().ToString();
+  EXPECT_EQ(table->tensors[0].dtype, DType::kI4);
+  EXPECT_EQ(table->tensors[0].shape, (Shape{3, 6}));
+  EXPECT_EQ(table->tensors[0].num_bytes, 9U);
+  write(8);
+  EXPECT_THAT(Parse().status().message(), HasSubstr("8 bytes, int4 [3, 6] needs at least 9"));
 }
 
 }  // namespace

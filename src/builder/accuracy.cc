@@ -209,11 +209,15 @@ std::string AccuracyReport::ToString() const {
   std::string out = fmt::format(
       "accuracy over {} predictions in {} texts, computed by {}{}\n", num_predictions, num_texts,
       ops, has_gpu ? fmt::format(" (float32) and {} (the others)", gpu_ops) : "");
-  out += fmt::format("int8: {}, a scale per output channel; {}the rest {}\n",
-                     model::QuantAlgoName(model::QuantAlgo::kW8A16),
-                     has_gpu ? "" : "activations int8 per token; ", DTypeName(int8_dtype));
+  for (const auto& [name, algo] :
+       {std::pair{"int8", model::QuantAlgo::kW8A16}, std::pair{"int4", model::QuantAlgo::kW4A16}})
+    out += fmt::format("{}: {}, a scale per output channel; {}the rest {}\n", name,
+                       model::QuantAlgoName(algo), has_gpu ? "" : "activations int8 per token; ",
+                       DTypeName(integer_dtype));
   if (has_gpu)
-    out += "fp8: e4m3, a scale per output channel; activations e4m3 per token; the rest bfloat16\n";
+    out +=
+        "fp8, fp8_f16: e4m3, a scale per output channel; activations e4m3 per token; the rest "
+        "bfloat16, float16\n";
   out += "\n";
   out += "form      weights MB  perplexity   change   logit rms  logit max  same best\n";
   for (const Accuracy& form : forms)
@@ -247,10 +251,20 @@ Result<AccuracyReport> MeasureAccuracy(const std::filesystem::path& dir, const O
     model::QuantAlgo algo;
   };
   std::vector<Form> forms = {{"float16", DType::kF16, kNone}, {"bfloat16", DType::kBF16, kNone}};
-  // The CPU's int8 form keeps the rest in the model's own dtype; a GPU has no float32.
-  report.int8_dtype = gpu != nullptr ? DType::kBF16 : stored.config.dtype;
-  forms.push_back({"int8", report.int8_dtype, kW8A16});
-  if (gpu != nullptr) forms.push_back({"fp8", DType::kBF16, kFp8PerChannelPerToken});
+  // The CPU's integer forms keep the rest in the model's own dtype; a GPU has no float32.
+  report.integer_dtype = gpu != nullptr ? DType::kBF16 : stored.config.dtype;
+  forms.push_back({"int8", report.integer_dtype, kW8A16});
+  forms.push_back({"int4", report.integer_dtype, kW4A16});
+  if (gpu != nullptr) {
+    forms.push_back({"fp8", DType::kBF16, kFp8PerChannelPerToken});
+    forms.push_back({"fp8_f16", DType::kF16, kFp8PerChannelPerToken});
+  }
+  std::erase_if(forms, [&](const Form& form) {
+    model::ModelConfig config = stored.config;
+    config.dtype = form.dtype;
+    config.quant_algo = form.algo;
+    return !model::Validate(config).ok();
+  });
   for (const Form& form : forms) {
     ASSIGN_OR_RETURN(const auto other, open(form.dtype, form.algo, device));
     ASSIGN_OR_RETURN(const Tally tally, ScoreAll(*float32, *other, texts));

@@ -22,7 +22,7 @@ struct ScoredText {
 
 // Of one stored form, over the positions whose next token is scored.
 struct Accuracy {
-  std::string name;  // "float32", "float16", "bfloat16", "int8", "fp8"
+  std::string name;  // "float32", "float16", "bfloat16", "int8", "int4", "fp8", "fp8_f16"
   uint64_t weight_bytes = 0;
   double perplexity = 0;  // exp of the mean of -ln p(next token)
   double logit_rms = 0;   // root of the mean square of (logit - float32's logit)
@@ -33,7 +33,7 @@ struct Accuracy {
 struct AccuracyReport {
   std::string ops;      // table of operators that computed float32 and, without a GPU, all
   std::string gpu_ops;  // that computed the others on a GPU; empty = none did
-  DType int8_dtype = DType::kF32;  // of the int8 form's embeddings, head and KV cache
+  DType integer_dtype = DType::kF32;  // of the int8 and int4 forms' embeddings, head and KV cache
   int64_t num_texts = 0;
   int64_t num_predictions = 0;
   std::vector<Accuracy> forms;  // float32 first
@@ -45,10 +45,11 @@ inline constexpr int kMaxPiece = 512;
 
 // Opens the model in each form, float32 beside one other at a time, and feeds every text alone,
 // cut into pieces of at most kMaxPiece tokens that do not see each other. Of `options`, dtype is
-// the int8 form's, and every form has the limits; quant_algo is not looked at. The same numbers on
-// every run of one machine. kInvalidArgument names a token that the model does not have;
+// the integer forms', and every form has the limits; quant_algo is not looked at. The same numbers
+// on every run of one machine. kInvalidArgument names a token that the model does not have;
 // kFailedPrecondition if the weights are quantised already. With a
-// `gpu` all forms but float32 are computed there, FP8 among them.
+// `gpu` all forms but float32 are computed there, FP8 among them. Forms that the model's widths do
+// not allow are left out.
 Result<AccuracyReport> MeasureAccuracy(const std::filesystem::path& dir, const OpenOptions& options,
                                        std::span<const ScoredText> texts, Device& host,
                                        Device* gpu = nullptr);

@@ -35,11 +35,20 @@ TEST_F(AccuracyTest, CountsTheTokensThatAreScored) {
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_EQ(report->num_texts, 3);
   EXPECT_EQ(report->num_predictions, 2 + 1);
-  ASSERT_EQ(report->forms.size(), 4U);
+  ASSERT_EQ(report->forms.size(), 5U);
+  EXPECT_EQ(report->forms[4].name, "int4");
   EXPECT_EQ(report->forms[0].name, "float32");
   EXPECT_EQ(report->forms[0].logit_max, 0);
   EXPECT_EQ(report->forms[0].same_best, 1);
   EXPECT_THAT(Measure({{.ids = {1}}}).status().message(), HasSubstr("two tokens or more"));
+}
+
+TEST_F(AccuracyTest, WhatTheWidthsDoNotAllowIsLeftOut) {
+  TinyLlama(/*intermediate_size=*/23).Write(dir_);
+  const auto report = Measure({{.ids = {1, 2, 3}}});
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ASSERT_EQ(report->forms.size(), 4U);
+  EXPECT_EQ(report->forms[3].name, "int8");
 }
 
 // A tokenizer may know more tokens than the model, or be another model's. The last token of a text

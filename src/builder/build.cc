@@ -143,7 +143,7 @@ Result<std::shared_ptr<const model::Engine>> OpenSource(const std::filesystem::p
   NoteDType(*source);
   ASSIGN_OR_RETURN(
       const model::EngineLimits limits,
-      model::ResolveLimits(source->config, options.limits.value_or(model::EngineLimits{})));
+      model::ResolveLimits(source->config, options.limits.value_or(model::ServedAsItIs())));
   RETURN_IF_ERROR(CheckCopies(*source, device.cpu_pool()));
   const auto fill = [&](std::span<const PlacedSlot> slots) {
     if (device.kind() == DeviceKind::kCuda) return UploadSlots(*source, slots, device, progress);
@@ -224,7 +224,7 @@ Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions
                                                              .target = options.target}));
   ASSIGN_OR_RETURN(
       const model::EngineLimits limits,
-      model::ResolveLimits(source->config, options.limits.value_or(model::EngineLimits{})));
+      model::ResolveLimits(source->config, options.limits.value_or(model::ServedAsItIs())));
   return Description{.kind = kind,
                      .target = options.target,
                      .config = source->config,

@@ -22,11 +22,12 @@ namespace {
 constexpr int64_t kPieceBytes = int64_t{16} << 20;  // written at once; bounds the memory taken
 
 // spec/engine.md 1.2: auto is the model's own 16-bit dtype; float32 and none become float16. Beside
-// FP8 weights only bfloat16 is built.
+// FP8 weights they become bfloat16, which has float32's range.
 Result<DType> ChooseDType(const std::string& name, std::optional<DType> stored,
                           model::QuantAlgo algo) {
-  if (name == "auto" && algo == model::QuantAlgo::kFp8PerChannelPerToken) return DType::kBF16;
-  if (name == "auto") return !stored || *stored == DType::kF32 ? DType::kF16 : *stored;
+  const bool has_fp8 = algo == model::QuantAlgo::kFp8PerChannelPerToken;
+  if (name == "auto" && stored.value_or(DType::kF32) != DType::kF32) return *stored;
+  if (name == "auto") return has_fp8 ? DType::kBF16 : DType::kF16;
   const std::optional<DType> dtype = DTypeFromName(name);
   if (dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16) return *dtype;
   return InvalidArgument(
@@ -79,8 +80,8 @@ Status WriteRows(const WeightSource& source, const RankTensor& tensor, const Row
                  CpuPool& pool, std::vector<std::byte>& piece,
                  artifact::SafetensorsWriter& writer) {
   const Shard& shard = tensor.shard;
-  const int64_t row_bytes =
-      shard.num_columns * static_cast<int64_t>(SizeOf(CheckpointDType(source.config, tensor.slot)));
+  const auto row_bytes =
+      static_cast<int64_t>(BytesOf(CheckpointDType(source.config, tensor.slot), shard.num_columns));
   const int64_t rows_per_piece = std::max<int64_t>(1, kPieceBytes / row_bytes);
   for (int64_t done = 0; done < range.num_rows; done += rows_per_piece) {
     const int64_t first = range.row + done;
@@ -122,8 +123,8 @@ Status WriteRank(const WeightSource& source, const std::vector<RankTensor>& tens
                  const std::filesystem::path& path, CpuPool& pool, const Progress& progress) {
   std::vector<artifact::TensorSpec> specs;
   for (const RankTensor& tensor : tensors)
-    specs.push_back(
-        {tensor.shard.name, CheckpointDType(source.config, tensor.slot), tensor.shard.shape});
+    specs.push_back(FileSpec(tensor.shard.name, CheckpointDType(source.config, tensor.slot),
+                             tensor.shard.shape));
   ASSIGN_OR_RETURN(artifact::SafetensorsWriter writer,
                    artifact::SafetensorsWriter::Create(path, specs));
   std::vector<std::byte> piece;

@@ -60,7 +60,7 @@ TEST_F(DevicesTest, ModelsOfOneProcessShareADevice) {
 }
 
 TEST_F(DevicesTest, AnEngineForCudaNeedsAGpu) {
-  if (has_gpu_) GTEST_SKIP() << "this machine has a GPU";
+  if (has_gpu_) GTEST_SKIP() << "shows a machine without a GPU; CI's have none and run it";
   BuildEngine(DeviceKind::kCuda);
   const auto devices = DeviceChoice::ByName("auto", 1);
   ASSERT_TRUE(devices.ok());

@@ -26,8 +26,7 @@ WeightBlock RowsOf(const WeightPart& part, int64_t first, int64_t num_rows) {
 
 // `block` of `recipe` in `dtype`.
 std::vector<std::byte> Read(const WeightRecipe& recipe, const WeightBlock& block, DType dtype) {
-  std::vector<std::byte> bytes(static_cast<size_t>(block.num_rows * block.num_columns) *
-                               SizeOf(dtype));
+  std::vector<std::byte> bytes(BytesOf(dtype, block.num_rows * block.num_columns));
   CopyBlock(recipe, block, dtype, bytes.data());
   return bytes;
 }

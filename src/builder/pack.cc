@@ -41,8 +41,7 @@ void PackMatrix(const model::ModelConfig& config, const WeightSlot& slot, Device
     const int64_t num_rows = std::min(kPanelRows, slot.shape[0] - row);
     if (layout == ops::WeightLayout::kRowMajor)
       return fill(row, num_rows, target + static_cast<size_t>(panel) * panel_bytes);
-    const auto rows = std::make_unique_for_overwrite<std::byte[]>(
-        static_cast<size_t>(num_rows * width) * SizeOf(dtype));
+    const auto rows = std::make_unique_for_overwrite<std::byte[]>(BytesOf(dtype, num_rows * width));
     fill(row, num_rows, rows.get());
     ops::PackWeight({rows.get(), dtype, {num_rows, width}}, dtype, layout,
                     target + static_cast<size_t>(panel) * panel_bytes);

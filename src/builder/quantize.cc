@@ -4,14 +4,16 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
+
+#include "tensor/element.h"
 
 namespace inflight::builder {
 namespace {
 
 using model::WeightSlot;
 
-constexpr float kInt8Range = 128;
 constexpr float kFp8Floor = 1.0F / 512;
 
 // Not scaled yet; NaN where a value is not finite.
@@ -24,28 +26,16 @@ float LargestOf(const float* row, int64_t size) {
   return largest;
 }
 
+// One more than the largest code of integers.
+float RangeOf(DType integer) { return integer == DType::kI4 ? 8 : 128; }
+
 float ScaleOf(float largest, DType dtype) {
-  if (dtype == DType::kI8 || std::isnan(largest)) return largest / kInt8Range;
+  if (ops::IsInteger(dtype) || std::isnan(largest)) return largest / RangeOf(dtype);
   return std::max(largest, kFp8Floor) / Float8E4M3::kMax;
 }
 
-void Quantize(const float* row, int64_t size, float scale, int8_t* out) {
-  for (int64_t k = 0; k < size; ++k)
-    out[k] =
-        static_cast<int8_t>(std::clamp(std::round(row[k] / scale), -kInt8Range, kInt8Range - 1));
-}
-void Quantize(const float* row, int64_t size, float scale, Float8E4M3* out) {
-  for (int64_t k = 0; k < size; ++k) out[k] = Float8E4M3::FromFloat(row[k] / scale);
-}
-
-template <typename T>
-float QuantizeRowAs(const float* row, int64_t size, DType dtype, T* out) {
-  const float scale = ScaleOf(LargestOf(row, size), dtype);
-  if (scale > 0)
-    Quantize(row, size, scale, out);
-  else
-    std::fill_n(out, size, T{});
-  return scale;
+int Code(float value, float scale, float range) {
+  return static_cast<int>(std::clamp(std::round(value / scale), -range, range - 1));
 }
 
 // Calls use(i, row i as the model's dtype rounds it, in float32).
@@ -65,12 +55,21 @@ void ForEachRow(const WeightRecipe& recipe, int64_t row, int64_t num_rows, DType
 
 }  // namespace
 
-float QuantizeRow(const float* row, int64_t size, int8_t* out) {
-  return QuantizeRowAs(row, size, DType::kI8, out);
-}
-
-float QuantizeRow(const float* row, int64_t size, Float8E4M3* out) {
-  return QuantizeRowAs(row, size, DType::kF8E4M3, out);
+float QuantizeRow(const float* row, int64_t size, DType dtype, void* out) {
+  const float scale = ScaleOf(LargestOf(row, size), dtype);
+  auto* bytes = static_cast<uint8_t*>(out);
+  const float range = RangeOf(dtype);
+  if (!(scale > 0)) {
+    std::fill_n(bytes, BytesOf(dtype, size), uint8_t{0});
+  } else if (dtype == DType::kI4) {
+    for (int64_t k = 0; k < size; k += 2)
+      bytes[k / 2] = PackInt4(Code(row[k], scale, range), Code(row[k + 1], scale, range));
+  } else if (dtype == DType::kI8) {
+    for (int64_t k = 0; k < size; ++k) bytes[k] = static_cast<uint8_t>(Code(row[k], scale, range));
+  } else {
+    for (int64_t k = 0; k < size; ++k) bytes[k] = Float8E4M3::FromFloat(row[k] / scale).bits;
+  }
+  return scale;
 }
 
 DType CheckpointDType(const model::ModelConfig& config, const WeightSlot& slot) {
@@ -78,6 +77,15 @@ DType CheckpointDType(const model::ModelConfig& config, const WeightSlot& slot) 
   const bool has_fp8_scales = slot.kind == WeightSlot::Kind::kScales &&
                               config.quant_algo == model::QuantAlgo::kFp8PerChannelPerToken;
   return has_fp8_scales ? DType::kF32 : config.dtype;
+}
+
+artifact::TensorSpec FileSpec(std::string name, DType dtype, const Shape& shape) {
+  if (dtype != DType::kI4) return {std::move(name), dtype, shape};
+  return {std::move(name), DType::kI8, {shape[0], shape[1] / 2}};
+}
+
+artifact::StoredTensor AsInt4(const artifact::StoredTensor& bytes) {
+  return {bytes.name, DType::kI4, {bytes.shape[0], 2 * bytes.shape[1]}, bytes.data};
 }
 
 void CopySlotRows(const WeightSource& source, const WeightSlot& slot, int64_t row, int64_t num_rows,
@@ -100,10 +108,7 @@ void CopySlotRows(const WeightSource& source, const WeightSlot& slot, int64_t ro
   if (!slot.is_quantized || IsQuantized(recipe)) return CopyRows(recipe, row, num_rows, dtype, out);
   const int64_t width = recipe.shape[1];
   ForEachRow(recipe, row, num_rows, source.config.dtype, [&](int64_t i, const float* from) {
-    if (dtype == DType::kI8)
-      QuantizeRow(from, width, static_cast<int8_t*>(out) + i * width);
-    else
-      QuantizeRow(from, width, static_cast<Float8E4M3*>(out) + i * width);
+    QuantizeRow(from, width, dtype, static_cast<std::byte*>(out) + BytesOf(dtype, i * width));
   });
 }
 
@@ -114,11 +119,12 @@ void CopySlotBlock(const WeightSource& source, const WeightSlot& slot, const Wei
   const DType dtype = CheckpointDType(source.config, slot);
   const WeightRecipe& recipe = source.recipes.at(slot.name);
   if (!slot.is_quantized || IsQuantized(recipe)) return CopyBlock(recipe, block, dtype, out);
-  std::vector<std::byte> row(static_cast<size_t>(width));  // a byte an element
+  std::vector<std::byte> row(BytesOf(dtype, width));
+  const size_t row_bytes = BytesOf(dtype, block.num_columns);
   auto* to = static_cast<std::byte*>(out);
-  for (int64_t i = 0; i < block.num_rows; ++i, to += block.num_columns) {
+  for (int64_t i = 0; i < block.num_rows; ++i, to += row_bytes) {
     CopySlotRows(source, slot, block.row + i, 1, row.data());
-    std::copy_n(row.data() + block.column, block.num_columns, to);
+    std::copy_n(row.data() + BytesOf(dtype, block.column), row_bytes, to);
   }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights in eight bits, a scale per output channel, from the model's dtype.
+// Weights in eight or four bits, a scale per output channel, from the model's dtype.
 //
-// int8 (spec/engine.md 1.9.1):
-//   s = max_k |w[k]| / 128        q[k] = w[k] / s, rounded half away from zero, in [-128, 127]
+// int8 and int4 (spec/engine.md 1.9.1), R = 128 and 8:
+//   s = max_k |w[k]| / R          q[k] = w[k] / s, rounded half away from zero, in [-R, R - 1]
 // so the largest weight saturates if it is positive. s is rounded to the model's dtype where it is
 // stored, after it was used. A row of zeros has s = 0.
 //
@@ -13,25 +13,31 @@
 // A row with infinity or NaN has s = NaN and q = 0. ops/convert_rows.h does the same on a GPU.
 #pragma once
 
+#include "artifact/safetensors.h"
 #include "builder/weight_source.h"
 
 namespace inflight::builder {
 
-// Return s.
-float QuantizeRow(const float* row, int64_t size, int8_t* out);
-float QuantizeRow(const float* row, int64_t size, Float8E4M3* out);
+// Writes a row of i8, i4 (an even number of elements) or f8e4m3 and returns s.
+float QuantizeRow(const float* row, int64_t size, DType dtype, void* out);
 
-// Rows [row, row + num_rows) of a slot as a checkpoint of source.config holds them: int8 or FP8
+// Rows [row, row + num_rows) of a slot as a checkpoint of source.config holds them: LinearDType
 // if the slot is quantised, its scales if they are FP8's float32, else the model's dtype. Quantises
 // float sources, and takes what is stored of sources that are quantised already.
 void CopySlotRows(const WeightSource& source, const model::WeightSlot& slot, int64_t row,
                   int64_t num_rows, void* out);
 
-// The same for a block, dense. Matrices are quantised by whole rows, whatever the block's columns.
+// The same for a block, dense; its columns begin and end at whole bytes. Matrices are quantised by
+// whole rows, whatever the block's columns.
 void CopySlotBlock(const WeightSource& source, const model::WeightSlot& slot,
                    const WeightBlock& block, void* out);
 
 // The dtype that both write.
 DType CheckpointDType(const model::ModelConfig& config, const model::WeightSlot& slot);
+
+// How files of checkpoints hold int4, which safetensors does not have: as int8 of half the width,
+// the bytes unchanged (spec/engine.md 1.9.1). AsInt4 reads such a tensor.
+artifact::TensorSpec FileSpec(std::string name, DType dtype, const Shape& shape);
+artifact::StoredTensor AsInt4(const artifact::StoredTensor& bytes);
 
 }  // namespace inflight::builder

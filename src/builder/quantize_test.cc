@@ -8,7 +8,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
 
+#include "artifact/engine_file.h"
 #include "builder/builder.h"
 #include "builder/test_models.h"
 
@@ -21,7 +23,8 @@ using testing::HasSubstr;
 
 std::vector<int8_t> Quantized(const std::vector<float>& row, float scale) {
   std::vector<int8_t> out(row.size());
-  EXPECT_EQ(QuantizeRow(row.data(), static_cast<int64_t>(row.size()), out.data()), scale);
+  EXPECT_EQ(QuantizeRow(row.data(), static_cast<int64_t>(row.size()), DType::kI8, out.data()),
+            scale);
   return out;
 }
 
@@ -34,11 +37,24 @@ TEST(QuantizeRowTest, HandCheckedRows) {
   EXPECT_THAT(Quantized({0, -0.0F}, 0), ElementsAre(0, 0));
 }
 
+// amax / 8, and the low nibble first: 7 and -8, 1 and -1 (halves), 0 and 3, 2 and -2.
+TEST(QuantizeRowTest, HandCheckedInt4Rows) {
+  const std::vector<float> row = {16, -16, 1, -1, 0.9F, 6, 4.9F, -3.1F};
+  uint8_t out[4] = {};
+  EXPECT_EQ(QuantizeRow(row.data(), 8, DType::kI4, out), 2);
+  EXPECT_THAT(out, ElementsAre(0x87, 0xf1, 0x30, 0xe2));
+  const float zeros[] = {0, -0.0F};
+  EXPECT_EQ(QuantizeRow(zeros, 2, DType::kI4, out), 0);
+  EXPECT_EQ(out[0], 0);
+}
+
 // spec/engine.md 1.9.5: amax / 448 with a floor of 1 / (448 * 512), to nearest even.
 TEST(QuantizeRowTest, HandCheckedFp8Rows) {
   const auto quantized = [](const std::vector<float>& row, float scale) {
     std::vector<Float8E4M3> codes(row.size());
-    EXPECT_EQ(QuantizeRow(row.data(), static_cast<int64_t>(row.size()), codes.data()), scale);
+    EXPECT_EQ(
+        QuantizeRow(row.data(), static_cast<int64_t>(row.size()), DType::kF8E4M3, codes.data()),
+        scale);
     std::vector<float> out;
     for (const Float8E4M3 code : codes) out.push_back(code.ToFloat());
     return out;
@@ -51,12 +67,13 @@ TEST(QuantizeRowTest, HandCheckedFp8Rows) {
 TEST(QuantizeRowTest, WhatIsNoNumberMakesTheScaleNan) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
     const float row[] = {1, bad};
-    int8_t out[2] = {5, 5};
-    EXPECT_TRUE(std::isnan(QuantizeRow(row, 2, out)));
-    EXPECT_THAT(out, ElementsAre(0, 0));
-    Float8E4M3 codes[2] = {{5}, {5}};
-    EXPECT_TRUE(std::isnan(QuantizeRow(row, 2, codes)));
-    EXPECT_EQ(codes[0].bits + codes[1].bits, 0);
+    for (const DType dtype : {DType::kI8, DType::kI4, DType::kF8E4M3}) {
+      uint8_t out[3] = {5, 5, 5};
+      EXPECT_TRUE(std::isnan(QuantizeRow(row, 2, dtype, out)));
+      EXPECT_EQ(out[0], 0);
+      EXPECT_EQ(out[1], dtype == DType::kI4 ? 5 : 0);
+      EXPECT_EQ(out[2], 5);
+    }
   }
 }
 
@@ -125,6 +142,42 @@ TEST_F(QuantizeTest, TheCheckpointHoldsInt8RowsAndAScaleForEach) {
   }
 }
 
+// The formula in float64, and how safetensors holds int4: int8 of half the width.
+TEST_F(QuantizeTest, TheCheckpointHoldsTwoInt4ToAByte) {
+  TestModel model = TinyLlama();
+  model.is_wavy = true;
+  model.Write(dir_ / "hf");
+  ASSERT_TRUE(ConvertTo("float32", QuantAlgo::kW4A16).ok());
+  EXPECT_EQ(Config()["quantization"]["quant_algo"], "W4A16");
+  EXPECT_EQ(Config()["disable_weight_only_quant_plugin"], true);
+  const auto set = artifact::TensorSet::OpenFile(dir_ / "checkpoint" / "rank0.safetensors");
+  ASSERT_TRUE(set.ok());
+  EXPECT_EQ(set->Find("lm_head.weight")->dtype, DType::kF32);
+  const auto* weight = set->Find("transformer.layers.0.mlp.proj.weight");
+  const auto* scales = set->Find("transformer.layers.0.mlp.proj.per_channel_scale");
+  ASSERT_TRUE(weight != nullptr && scales != nullptr);
+  EXPECT_EQ(weight->dtype, DType::kI8);
+  EXPECT_EQ(weight->shape, (Shape{16, 12}));
+  const auto values = model.Values("model.layers.0.mlp.down_proj.weight");
+  std::set<int> codes;
+  for (size_t row = 0; row < 16; ++row) {
+    double largest = 0;
+    for (size_t k = 0; k < 24; ++k) largest = std::fmax(largest, std::fabs(values[24 * row + k]));
+    float scale = 0;
+    std::memcpy(&scale, scales->data.data() + 4 * row, 4);
+    EXPECT_EQ(scale, largest / 8);
+    for (size_t k = 0; k < 24; ++k) {
+      const double steps = values[24 * row + k] / (largest / 8);
+      const double rounded = std::copysign(std::floor(std::fabs(steps) + 0.5), steps);
+      const auto byte = static_cast<int>(weight->data[12 * row + k / 2]);
+      const int nibble = k % 2 == 0 ? byte % 16 : byte / 16;
+      EXPECT_EQ(nibble < 8 ? nibble : nibble - 16, std::fmin(rounded, 7)) << row << " " << k;
+      codes.insert(nibble);
+    }
+  }
+  EXPECT_EQ(codes.size(), 16U);
+}
+
 TEST_F(QuantizeTest, ScalesAreStoredInTheModelsDtype) {
   ASSERT_TRUE(ConvertTo("bfloat16").ok());
   const auto set = artifact::TensorSet::OpenFile(dir_ / "checkpoint" / "rank0.safetensors");
@@ -132,27 +185,33 @@ TEST_F(QuantizeTest, ScalesAreStoredInTheModelsDtype) {
 }
 
 // Float checkpoints may leave quantising to whoever loads them; a build may ask for it.
-TEST_F(QuantizeTest, QuantisingLateGivesTheSameWeights) {
-  ASSERT_TRUE(ConvertTo("bfloat16").ok());
+class LateQuantizeTest : public QuantizeTest, public testing::WithParamInterface<QuantAlgo> {};
+
+TEST_P(LateQuantizeTest, QuantisingLateGivesTheSameWeights) {
+  TestModel model = TinyLlama();
+  model.is_wavy = true;
+  model.Write(dir_ / "hf");
+  const QuantAlgo algo = GetParam();
+  ASSERT_TRUE(ConvertTo("bfloat16", algo).ok());
   const auto early = Open(dir_ / "checkpoint", *device_);
   ASSERT_TRUE(early.ok()) << early.status().ToString();
 
   ASSERT_TRUE(ConvertTo("bfloat16", QuantAlgo::kNone).ok());
   auto config = Config();
-  config["quantization"]["quant_algo"] = "W8A16";
+  config["quantization"]["quant_algo"] = QuantAlgoName(algo);
   SetConfig(config);
   const auto at_load = Open(dir_ / "checkpoint", *device_);
   ASSERT_TRUE(at_load.ok()) << at_load.status().ToString();
   config["quantization"]["quant_algo"] = nullptr;
   SetConfig(config);
-  const auto on_request = Open(dir_ / "checkpoint", *device_,
-                               {.dtype = {}, .quant_algo = QuantAlgo::kW8A16, .limits = {}});
+  const auto on_request =
+      Open(dir_ / "checkpoint", *device_, {.dtype = {}, .quant_algo = algo, .limits = {}});
   ASSERT_TRUE(on_request.ok()) << on_request.status().ToString();
 
   for (const auto& engine : {*at_load, *on_request}) {
     const ops::Weight& a = (*early)->weights.layers[0].proj;
     const ops::Weight& b = engine->weights.layers[0].proj;
-    ASSERT_EQ(b.dtype, DType::kI8);
+    ASSERT_EQ(b.dtype, algo == QuantAlgo::kW4A16 ? DType::kI4 : DType::kI8);
     EXPECT_EQ(std::memcmp(a.data, b.data,
                           ops::WeightBytes(a.dtype, a.layout, a.out_features, a.in_features)),
               0);
@@ -160,6 +219,69 @@ TEST_F(QuantizeTest, QuantisingLateGivesTheSameWeights) {
               std::vector<float>(b.scales, b.scales + b.out_features));
     EXPECT_EQ(engine->weights.lm_head.dtype, DType::kBF16);
   }
+}
+
+INSTANTIATE_TEST_SUITE_P(Algos, LateQuantizeTest,
+                         testing::Values(QuantAlgo::kW8A16, QuantAlgo::kW4A16),
+                         [](const auto& info) { return std::string(QuantAlgoName(info.param)); });
+
+// Four bits a weight, the file and the memory of a loaded engine included; through a checkpoint and
+// directly, for both kinds of device.
+TEST_F(QuantizeTest, AnInt4EngineKeepsFourBitsAWeight) {
+  TestModel model = TinyLlama();
+  model.is_wavy = true;
+  model.Write(dir_ / "hf");
+  ASSERT_TRUE(ConvertTo("auto", QuantAlgo::kW4A16).ok());
+  for (const DeviceKind target : {DeviceKind::kCpu, DeviceKind::kCuda}) {
+    const auto build = [&](const char* from, std::optional<QuantAlgo> algo) {
+      const Status built = Build({.checkpoint_dir = dir_ / from,
+                                  .output_dir = dir_ / "engine",
+                                  .dtype = DType::kF16,
+                                  .quant_algo = algo,
+                                  .limits = {},
+                                  .target = target});
+      EXPECT_TRUE(built.ok()) << built.ToString();
+      return *ReadFile(dir_ / "engine" / "rank0.engine");
+    };
+    EXPECT_EQ(build("checkpoint", {}), build("hf", QuantAlgo::kW4A16));
+    const auto table = artifact::ReadEngineTable(dir_ / "engine" / "rank0.engine");
+    ASSERT_TRUE(table.ok()) << table.status().ToString();
+    for (const artifact::EngineTensor& tensor : table->tensors) {
+      if (!tensor.name.ends_with("mlp.proj.weight")) continue;
+      EXPECT_EQ(tensor.dtype, DType::kI4);
+      EXPECT_EQ(tensor.shape, (Shape{16, 24}));
+      EXPECT_EQ(tensor.layout, target == DeviceKind::kCpu ? "panel64_nibbles" : "row_major");
+      EXPECT_EQ(tensor.num_bytes, (target == DeviceKind::kCpu ? 64 : 16) * 24 / 2);
+    }
+  }
+}
+
+TEST_F(QuantizeTest, WhatInt4CannotHoldIsNamed) {
+  TinyLlama(/*intermediate_size=*/23).Write(dir_ / "hf");
+  EXPECT_THAT(
+      ConvertTo("auto", QuantAlgo::kW4A16).message(),
+      HasSubstr("intermediate_size: got 23, with int4 weights only even numbers are built"));
+  EXPECT_TRUE(ConvertTo("auto", QuantAlgo::kW8A16).ok());
+
+  TinyLlama().Write(dir_ / "hf");
+  ASSERT_TRUE(ConvertTo("float32", QuantAlgo::kW4A16).ok());
+  auto config = Config();
+  config["quantization"]["quant_algo"] = "W8A16";
+  SetConfig(config);
+  EXPECT_THAT(Open(dir_ / "checkpoint", *device_).status().message(),
+              HasSubstr("expected shape [32, 16], found [32, 8]"));
+  config["quantization"]["quant_algo"] = "W4A16";
+  config["disable_weight_only_quant_plugin"] = false;
+  SetConfig(config);
+  EXPECT_THAT(Open(dir_ / "checkpoint", *device_).status().message(),
+              HasSubstr("disable_weight_only_quant_plugin: got false: int4 weights"));
+  config["disable_weight_only_quant_plugin"] = true;
+  SetConfig(config);
+  EXPECT_THAT(Open(dir_ / "checkpoint", *device_,
+                   {.dtype = {}, .quant_algo = QuantAlgo::kW8A16, .limits = {}})
+                  .status()
+                  .message(),
+              HasSubstr("the weights are int4 already"));
 }
 
 TEST_F(QuantizeTest, AnEngineKeepsItsQuantisation) {
@@ -184,13 +306,7 @@ TEST_F(QuantizeTest, AnEngineKeepsItsQuantisation) {
 // came.
 TEST_F(QuantizeTest, Fp8IsReadAsItWasWritten) {
   constexpr QuantAlgo kFp8 = QuantAlgo::kFp8PerChannelPerToken;
-  TestModel model = TinyLlama();
-  const std::string layer = "model.layers.0.mlp.";
-  model.config["intermediate_size"] = 32;
-  for (const char* name : {"gate_proj.weight", "up_proj.weight"})
-    model.Tensor(layer + name).shape = {32, 16};
-  model.Tensor(layer + "down_proj.weight").shape = {16, 32};
-  model.Write(dir_ / "hf");
+  TinyLlama(/*intermediate_size=*/32).Write(dir_ / "hf");
   ASSERT_TRUE(Convert({.model_dir = dir_ / "hf",
                        .output_dir = dir_ / "checkpoint",
                        .quant_algo = kFp8,
@@ -231,8 +347,13 @@ TEST_F(QuantizeTest, Fp8IsReadAsItWasWritten) {
                      .limits = {}})
                   .message(),
               HasSubstr("the weights are FP8 already"));
-  EXPECT_THAT(ConvertTo("float16", kFp8).message(),
-              HasSubstr("dtype: got float16, with FP8 weights only bfloat16 is built"));
+  EXPECT_THAT(
+      ConvertTo("float32", kFp8).message(),
+      HasSubstr("dtype: got float32, with FP8 weights only bfloat16 and float16 are built"));
+  model.config["torch_dtype"] = "float16";
+  model.Write(dir_ / "hf");
+  ASSERT_TRUE(ConvertTo("auto", kFp8).ok());
+  EXPECT_EQ(Config()["dtype"], "float16") << "auto, the model's own";
   TinyLlama().Write(dir_ / "hf");
   EXPECT_THAT(ConvertTo("auto", kFp8).message(),
               HasSubstr("intermediate_size: got 24, with FP8 weights only multiples of 16"));
@@ -249,8 +370,8 @@ TEST_F(QuantizeTest, WhatCannotBeReadIsRefusedByName) {
   };
   EXPECT_THAT(error(nullptr, "disable_weight_only_quant_plugin", false),
               HasSubstr("disable_weight_only_quant_plugin: got false"));
-  EXPECT_THAT(error("quantization", "quant_algo", "W4A16"),
-              HasSubstr("only null, W8A16 and FP8_PER_CHANNEL_PER_TOKEN are built"));
+  EXPECT_THAT(error("quantization", "quant_algo", "W4A16_AWQ"),
+              HasSubstr("only null, W8A16, W4A16 and FP8_PER_CHANNEL_PER_TOKEN are built"));
   EXPECT_THAT(error("quantization", "quant_algo", nullptr), HasSubstr("dtype int8"));
   EXPECT_THAT(error("quantization", "kv_cache_quant_algo", "INT8"),
               HasSubstr("only null and FP8 are built"));

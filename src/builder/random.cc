@@ -15,6 +15,7 @@
 #include "model/decoder.h"
 #include "model/limits.h"
 #include "ops/backend.h"
+#include "tensor/element.h"
 
 namespace inflight::builder {
 namespace {
@@ -33,11 +34,22 @@ void FillUniform(uint64_t stream, uint64_t first, int64_t n, float bound, T* out
     Store(ops::UniformAt(stream, first + static_cast<uint64_t>(i), bound), out + i);
 }
 
+// Two to a byte.
+void FillUniformInt4(uint64_t stream, uint64_t first, int64_t n, float bound, uint8_t* out) {
+  const auto code = [&](int64_t i) {
+    const float value = ops::UniformAt(stream, first + static_cast<uint64_t>(i), bound);
+    return static_cast<int>(std::floor(value));
+  };
+  for (int64_t i = 0; i < n; i += 2) out[i / 2] = PackInt4(code(i), code(i + 1));
+}
+
 // Numbers [first, first + n) of a stream.
 void FillUniform(uint64_t stream, uint64_t first, int64_t n, float bound, DType dtype, void* out) {
   switch (dtype) {
     case DType::kI8:
       return FillUniform(stream, first, n, bound, static_cast<int8_t*>(out));
+    case DType::kI4:
+      return FillUniformInt4(stream, first, n, bound, static_cast<uint8_t*>(out));
     case DType::kF8E4M3:
       return FillUniform(stream, first, n, bound, static_cast<Float8E4M3*>(out));
     case DType::kF32:
@@ -54,6 +66,7 @@ void FillUniform(uint64_t stream, uint64_t first, int64_t n, float bound, DType 
 // The largest code of a quantised weight; 0 for others.
 float CodeBound(DType dtype) {
   if (dtype == DType::kI8) return 128.0F;
+  if (dtype == DType::kI4) return 8.0F;
   return dtype == DType::kF8E4M3 ? Float8E4M3::kMax : 0.0F;
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "builder/quantize.h"
 
 namespace inflight::builder {
 namespace {
@@ -105,7 +106,7 @@ bool IsFloat(DType dtype) {
 // Finds stored tensors, and keeps what is missing and what is used.
 class TensorFinder {
  public:
-  explicit TensorFinder(const WeightSource& source) : source_(source), used_(source.files.size()) {}
+  explicit TensorFinder(WeightSource& source) : source_(source), used_(source.files.size()) {}
 
   // Null if it is missing, which Finish reports. `quantized`: the dtype that it may have beside
   // floats.
@@ -117,6 +118,9 @@ class TensorFinder {
       return tensor;
     }
     used_[file].insert(tensor->name);
+    if (quantized == DType::kI4 && tensor->dtype == DType::kI8 && tensor->shape.rank() == 2 &&
+        tensor->shape[1] <= expected[1])
+      tensor = &source_.int4_tensors.emplace_back(AsInt4(*tensor));
     if (tensor->shape != expected)
       return InvalidArgument(fmt::format("{}: {}: expected shape {}, found {}", source_.where,
                                          Label(file, name), expected.ToString(),
@@ -124,7 +128,8 @@ class TensorFinder {
     if (!IsFloat(tensor->dtype) && tensor->dtype != quantized)
       return Unimplemented(fmt::format(
           "{}: {}: dtype {}: quantised weights other than a checkpoint's with quant_algo W8A16 "
-          "(int8) or FP8_PER_CHANNEL_PER_TOKEN (float8_e4m3fn) are not built",
+          "(int8), W4A16 (two int4 in an int8) or FP8_PER_CHANNEL_PER_TOKEN (float8_e4m3fn) are "
+          "not built",
           source_.where, Label(file, name), DTypeName(tensor->dtype)));
     return tensor;
   }
@@ -158,7 +163,7 @@ class TensorFinder {
                : fmt::format("{}: {}", artifact::RankFileName(static_cast<int>(file)), name);
   }
 
-  const WeightSource& source_;
+  WeightSource& source_;
   std::set<std::string> missing_;
   std::vector<std::set<std::string_view>> used_;  // by file
 };

@@ -203,8 +203,11 @@ TEST_F(ShardingTest, ShardsMergeBackToTheSameWeights) {
 }
 
 TEST_F(ShardingTest, EnginesOfShardedCheckpointsAreThoseOfOneRank) {
-  Llama({}).Write(hf());
-  for (const auto algo : {model::QuantAlgo::kNone, model::QuantAlgo::kW8A16}) {
+  TestModel model = Llama({});
+  model.is_wavy = true;
+  model.Write(hf());
+  for (const auto algo :
+       {model::QuantAlgo::kNone, model::QuantAlgo::kW8A16, model::QuantAlgo::kW4A16}) {
     ASSERT_TRUE(ConvertTo({.quant_algo = algo, .tp_size = 4, .pp_size = 2}).ok());
     BuildOptions options{.checkpoint_dir = checkpoint(), .output_dir = dir_ / "sharded"};
     const Status sharded = Build(options);
@@ -224,6 +227,23 @@ TEST_F(ShardingTest, Int8WeightsScaledPerRankAreRefused) {
   ASSERT_TRUE(ConvertTo({.quant_algo = model::QuantAlgo::kW8A16, .tp_size = 2}).ok());
   Poke(1, "transformer.layers.0.mlp.proj.per_channel_scale", [](auto v) { v[0] *= 2; });
   EXPECT_THAT(OpenStatus().message(), HasSubstr("inflight convert`"));
+}
+
+TEST_F(ShardingTest, Int4IsCutBetweenBytesAlone) {
+  Llama({}).Write(hf());
+  EXPECT_TRUE(ConvertTo({.quant_algo = model::QuantAlgo::kW4A16, .tp_size = 4}).ok());
+  TestModel model = Llama({});
+  model.config["intermediate_size"] = 12;
+  for (artifact::TensorSpec& tensor : model.tensors) {
+    if (tensor.name.ends_with("gate_proj.weight") || tensor.name.ends_with("up_proj.weight"))
+      tensor.shape = {12, tensor.shape[1]};
+    if (tensor.name.ends_with("down_proj.weight")) tensor.shape = {tensor.shape[0], 12};
+  }
+  model.Write(hf());
+  EXPECT_THAT(ConvertTo({.quant_algo = model::QuantAlgo::kW4A16, .tp_size = 4}).message(),
+              HasSubstr("tp_size: got 4, which cuts intermediate_size 12 into parts of 3 columns; "
+                        "with int4 weights only even ones are built"));
+  EXPECT_TRUE(ConvertTo({.quant_algo = model::QuantAlgo::kW8A16, .tp_size = 4}).ok());
 }
 
 TEST_F(ShardingTest, BuildComparesTheSizesThatItIsGiven) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
@@ -22,9 +23,18 @@ inline std::vector<float> KnownValues(size_t tensor_idx, int64_t n) {
   return values;
 }
 
+// Numbers in [-1, 1] that make a quantised row hold all its codes.
+inline std::vector<float> WavyValues(size_t tensor_idx, int64_t n) {
+  std::vector<float> values(static_cast<size_t>(n));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = std::sin(static_cast<float>(1000 * tensor_idx + i));
+  return values;
+}
+
 struct TestModel {
   nlohmann::json config;
   std::vector<artifact::TensorSpec> tensors;
+  bool is_wavy = false;  // WavyValues, in place of KnownValues
 
   artifact::TensorSpec& Tensor(const std::string& name) {
     for (auto& tensor : tensors)
@@ -37,9 +47,13 @@ struct TestModel {
   }
   std::vector<float> Values(const std::string& name) const {
     for (size_t i = 0; i < tensors.size(); ++i)
-      if (tensors[i].name == name) return KnownValues(i, tensors[i].shape.num_elements());
+      if (tensors[i].name == name) return ValuesOf(i);
     ADD_FAILURE() << name;
     return {};
+  }
+  std::vector<float> ValuesOf(size_t tensor_idx) const {
+    const int64_t n = tensors[tensor_idx].shape.num_elements();
+    return is_wavy ? WavyValues(tensor_idx, n) : KnownValues(tensor_idx, n);
   }
   void Write(const std::filesystem::path& dir) const {
     std::filesystem::create_directories(dir);
@@ -47,19 +61,19 @@ struct TestModel {
     auto writer = artifact::SafetensorsWriter::Create(dir / "model.safetensors", tensors);
     ASSERT_TRUE(writer.ok()) << writer.status().ToString();
     for (size_t i = 0; i < tensors.size(); ++i) {
-      const std::vector<float> values = KnownValues(i, tensors[i].shape.num_elements());
+      const std::vector<float> values = ValuesOf(i);
       ASSERT_TRUE(writer->Append(std::as_bytes(std::span(values))).ok());
     }
     ASSERT_TRUE(writer->Finish().ok());
   }
 };
 
-// hidden 16, 2 query heads and 1 kv head of 8, intermediate 24, vocabulary 10, one layer.
-inline TestModel TinyLlama() {
+// hidden 16, 2 query heads and 1 kv head of 8, vocabulary 10, one layer.
+inline TestModel TinyLlama(int intermediate_size = 24) {
   const std::string layer = "model.layers.0.";
   return {{{"architectures", {"LlamaForCausalLM"}},
            {"hidden_size", 16},
-           {"intermediate_size", 24},
+           {"intermediate_size", intermediate_size},
            {"num_hidden_layers", 1},
            {"num_attention_heads", 2},
            {"num_key_value_heads", 1},
@@ -72,9 +86,9 @@ inline TestModel TinyLlama() {
            {layer + "self_attn.k_proj.weight", DType::kF32, {8, 16}},
            {layer + "self_attn.v_proj.weight", DType::kF32, {8, 16}},
            {layer + "self_attn.o_proj.weight", DType::kF32, {16, 16}},
-           {layer + "mlp.gate_proj.weight", DType::kF32, {24, 16}},
-           {layer + "mlp.up_proj.weight", DType::kF32, {24, 16}},
-           {layer + "mlp.down_proj.weight", DType::kF32, {16, 24}},
+           {layer + "mlp.gate_proj.weight", DType::kF32, {intermediate_size, 16}},
+           {layer + "mlp.up_proj.weight", DType::kF32, {intermediate_size, 16}},
+           {layer + "mlp.down_proj.weight", DType::kF32, {16, intermediate_size}},
            {layer + "input_layernorm.weight", DType::kF32, {16}},
            {layer + "post_attention_layernorm.weight", DType::kF32, {16}},
            {"model.norm.weight", DType::kF32, {16}},

@@ -72,7 +72,7 @@ class Cutter {
       const bool is_read = stored == dtype || stored == DType::kF32 || stored == DType::kF16 ||
                            stored == DType::kBF16;
       return is_read && !part.is_transposed && part.num_columns == width &&
-             width * static_cast<int64_t>(SizeOf(stored)) <= kPieceBytes;
+             static_cast<int64_t>(BytesOf(stored, width)) <= kPieceBytes;
     });
   }
 
@@ -86,7 +86,7 @@ class Cutter {
     const WeightSlot& slot = placed.slot;
     const DType dtype = StoredDType(source_.config, slot);
     const int64_t width = slot.shape[1];
-    const auto row_bytes = static_cast<size_t>(width) * SizeOf(dtype);
+    const size_t row_bytes = BytesOf(dtype, width);
     float* scales = nullptr;
     if (slot.is_quantized && !IsQuantized(RecipeOf(slot))) {
       made_with_rows_.insert(slot.name);
@@ -94,7 +94,7 @@ class Cutter {
     }
     for (const WeightPart& part : RecipeOf(slot).parts) {
       const DType stored = part.tensor->dtype;
-      const auto stored_row_bytes = static_cast<size_t>(width) * SizeOf(stored);
+      const size_t stored_row_bytes = BytesOf(stored, width);
       const int64_t step =
           std::max<int64_t>(1, kPieceBytes / static_cast<int64_t>(stored_row_bytes));
       for (int64_t done = 0; done < part.num_rows; done += step) {

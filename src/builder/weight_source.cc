@@ -29,10 +29,6 @@ using artifact::StoredTensor;
 void ConvertStrided(const std::byte* from, DType from_dtype, size_t stride_bytes, int64_t n,
                     DType dtype, std::byte* to) {
   const size_t to_bytes = SizeOf(dtype);
-  if (from_dtype == dtype && stride_bytes == to_bytes) {
-    std::memcpy(to, from, static_cast<size_t>(n) * to_bytes);
-    return;
-  }
   for (int64_t i = 0; i < n; ++i, from += stride_bytes, to += to_bytes) {
     if (from_dtype == dtype)
       std::memcpy(to, from, to_bytes);
@@ -114,13 +110,14 @@ Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::filesystem::path
   KeepFurtherConfig(json, path.string(), *source);
   if (dtype) source->config.dtype = *dtype;
   artifact::JsonFields fields(path.string(), json);
-  if (StoredQuantAlgo(*source) == model::QuantAlgo::kW8A16 &&
+  const model::QuantAlgo stored = StoredQuantAlgo(*source);
+  if ((stored == model::QuantAlgo::kW8A16 || stored == model::QuantAlgo::kW4A16) &&
       !fields.BoolOr("disable_weight_only_quant_plugin", false))
-    return Unimplemented(fmt::format(
-        "{}: disable_weight_only_quant_plugin: got false: int8 weights in the layout of "
-        "TensorRT-LLM's plug-in, which fits one kind of GPU, cannot be read; convert "
-        "with --disable-weight-only-quant-plugin, or from the Hugging Face model",
-        path.string()));
+    return Unimplemented(
+        fmt::format("{}: disable_weight_only_quant_plugin: got false: {} weights in the layout of "
+                    "TensorRT-LLM's plug-in, which fits one kind of GPU, cannot be read; convert "
+                    "with --disable-weight-only-quant-plugin, or from the Hugging Face model",
+                    path.string(), DTypeName(LinearDType(source->config))));
   RETURN_IF_ERROR(fields.status());
   return source;
 }
@@ -128,8 +125,7 @@ Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::filesystem::path
 }  // namespace
 
 void CopyBlock(const WeightRecipe& recipe, const WeightBlock& block, DType dtype, void* out) {
-  const size_t to_element = SizeOf(dtype);
-  const size_t to_row_bytes = static_cast<size_t>(block.num_columns) * to_element;
+  const size_t to_row_bytes = BytesOf(dtype, block.num_columns);
   for (const WeightPart& part : recipe.parts) {
     const int64_t begin = std::max(block.row, part.row);
     const int64_t end = std::min(block.row + block.num_rows, part.row + part.num_rows);
@@ -138,30 +134,35 @@ void CopyBlock(const WeightRecipe& recipe, const WeightBlock& block, DType dtype
         std::min(block.column + block.num_columns, part.column + part.num_columns);
     if (begin >= end || left >= right) continue;
     const StoredTensor& tensor = *part.tensor;
-    const size_t element = SizeOf(tensor.dtype);
-    const size_t stored_width = tensor.shape.rank() == 1 ? 1 : static_cast<size_t>(tensor.shape[1]);
+    const int64_t stored_width = tensor.shape.rank() == 1 ? 1 : tensor.shape[1];
+    const size_t stored_row_bytes = BytesOf(tensor.dtype, stored_width);
     auto* to = static_cast<std::byte*>(out) +
                static_cast<size_t>(begin - block.row) * to_row_bytes +
-               static_cast<size_t>(left - block.column) * to_element;
-    const auto stored_row = static_cast<size_t>(part.stored_row + begin - part.row);
-    const auto stored_column = static_cast<size_t>(left - part.column);
+               BytesOf(dtype, left - block.column);
+    const int64_t stored_row = part.stored_row + begin - part.row;
+    const int64_t stored_column = left - part.column;
     int64_t num_rows = end - begin;
     int64_t run = right - left;  // elements that follow each other in both
     if (part.is_transposed) {
+      const size_t element = SizeOf(tensor.dtype);
       const std::byte* from =
-          tensor.data.data() + (stored_column * stored_width + stored_row) * element;
+          tensor.data.data() + BytesOf(tensor.dtype, stored_column * stored_width + stored_row);
       for (; num_rows > 0; --num_rows, from += element, to += to_row_bytes)
-        ConvertStrided(from, tensor.dtype, stored_width * element, run, dtype, to);
+        ConvertStrided(from, tensor.dtype, stored_row_bytes, run, dtype, to);
       continue;
     }
     const std::byte* from =
-        tensor.data.data() + (stored_row * stored_width + stored_column) * element;
-    if (run == block.num_columns && static_cast<size_t>(run) == stored_width) {
+        tensor.data.data() + BytesOf(tensor.dtype, stored_row * stored_width + stored_column);
+    if (run == block.num_columns && run == stored_width) {
       run *= num_rows;
       num_rows = 1;
     }
-    for (; num_rows > 0; --num_rows, from += stored_width * element, to += to_row_bytes)
-      ConvertStrided(from, tensor.dtype, element, run, dtype, to);
+    for (; num_rows > 0; --num_rows, from += stored_row_bytes, to += to_row_bytes) {
+      if (tensor.dtype == dtype)
+        std::memcpy(to, from, BytesOf(dtype, run));
+      else
+        ConvertStrided(from, tensor.dtype, SizeOf(tensor.dtype), run, dtype, to);
+    }
   }
 }
 
@@ -173,7 +174,7 @@ void CopyRows(const WeightRecipe& recipe, int64_t row, int64_t num_rows, DType d
 
 bool IsQuantized(const WeightRecipe& recipe) {
   const DType dtype = recipe.parts.front().tensor->dtype;
-  return dtype == DType::kI8 || dtype == DType::kF8E4M3;
+  return ops::IsInteger(dtype) || dtype == DType::kF8E4M3;
 }
 
 Result<std::unique_ptr<WeightSource>> OpenWeightSource(const std::filesystem::path& dir,
@@ -188,14 +189,15 @@ Result<std::unique_ptr<WeightSource>> OpenWeightSource(const std::filesystem::pa
   model::ModelConfig& config = source->config;
   const model::QuantAlgo stored = StoredQuantAlgo(*source);
   if (stored != model::QuantAlgo::kNone && options.quant_algo.value_or(stored) != stored)
-    return FailedPrecondition(
-        fmt::format("{}: the weights are {} already; convert the model again for others",
-                    dir.string(), stored == model::QuantAlgo::kW8A16 ? "int8" : "FP8"));
+    return FailedPrecondition(fmt::format(
+        "{}: the weights are {} already; convert the model again for others", dir.string(),
+        stored == model::QuantAlgo::kFp8PerChannelPerToken ? "FP8"
+                                                           : DTypeName(LinearDType(config))));
   config.quant_algo = options.quant_algo.value_or(config.quant_algo);
   config.fp8_kv_cache = options.fp8_kv_cache.value_or(config.fp8_kv_cache);
   const bool has_fp8 = config.quant_algo == model::QuantAlgo::kFp8PerChannelPerToken;
   const bool must_narrow = options.target == DeviceKind::kCuda && config.dtype == DType::kF32;
-  if (!options.dtype && (must_narrow || (has_fp8 && config.dtype != DType::kBF16))) {
+  if (!options.dtype && (must_narrow || (has_fp8 && config.dtype == DType::kF32))) {
     source->narrowed_from = config.dtype;
     config.dtype = DType::kBF16;
   }

@@ -4,6 +4,7 @@
 // wants.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -36,7 +37,7 @@ struct WeightRecipe {
   std::vector<WeightPart> parts;
 };
 
-// Whether the stored weights are int8 or FP8 with scales of their own.
+// Whether the stored weights are int8, int4 or FP8 with scales of their own.
 bool IsQuantized(const WeightRecipe& recipe);
 
 // A rectangle of a checkpoint tensor, both ranges half-open.
@@ -48,7 +49,7 @@ struct WeightBlock {
 };
 
 // Converts a block of the recipe to `dtype`, row-major and dense, into `out`. Rounds to nearest
-// even.
+// even. Of int4 the block's columns begin and end at whole bytes.
 void CopyBlock(const WeightRecipe& recipe, const WeightBlock& block, DType dtype, void* out);
 
 // The same for rows [row, row + num_rows) at full width. A vector's elements are its rows.
@@ -67,6 +68,7 @@ struct WeightSource {
   std::string where;                                      // directory, for messages
   artifact::RankMapping ranks;                            // of the checkpoint
   std::vector<artifact::TensorSet> files;                 // one per rank
+  std::deque<artifact::StoredTensor> int4_tensors;        // of files: as recipes read them
   std::unordered_map<std::string, WeightRecipe> recipes;  // by checkpoint name
   std::vector<WeightCopy> copies;                         // for CheckCopies
   std::optional<DType> narrowed_from;  // the dtype by default, where that is not built
@@ -80,8 +82,8 @@ struct SourceOptions {
                                                // so (asking for none is kFailedPrecondition)
   std::optional<bool> fp8_kv_cache = {};       // likewise
   std::optional<DeviceKind> target = {};       // where the model will run. Without a `dtype`, what
-                                               // is not built there (float32 on CUDA, others than
-                                               // bfloat16 beside FP8) becomes bfloat16
+                                               // is not built there (float32 on CUDA or beside FP8)
+                                               // becomes bfloat16
 };
 
 // Opens a Hugging Face directory or a checkpoint.

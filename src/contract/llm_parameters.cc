@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/log.h"
 #include "contract/parameter_table.h"
 #include "contract/parameter_values.h"
 
@@ -53,12 +54,8 @@ Status BeamWidth(const std::string& value, Context& context) {
   if (width < 1) {
     return InvalidArgument("max_beam_width: got " + value + ", must be at least 1");
   }
-  if (width > 1) {
-    Ignore("requests with a beam_width above 1 are refused", context);
-    context.out.warnings.push_back("max_beam_width " + value +
-                                   ": beam search is not supported yet; requests with a beam_width "
-                                   "above 1 are refused");
-  }
+  constexpr int64_t kMany = 1 << 20;  // the engine has less
+  context.out.max_beam_width = static_cast<int>(std::min(width, kMany));
   return Status::Ok();
 }
 
@@ -156,11 +153,11 @@ Status IterStats(const std::string& value, Context& context) {
 }
 
 Status DecodingMode(const std::string& value, Context& context) {
-  for (const std::string_view mode : {"auto", "top_k", "top_p", "top_k_top_p"}) {
+  for (const std::string_view mode : {"auto", "top_k", "top_p", "top_k_top_p", "beam_search"}) {
     if (value == mode) return Status::Ok();
   }
   for (const std::string_view mode :
-       {"beam_search", "medusa", "redrafter", "lookahead", "eagle", "explicit_draft_tokens"}) {
+       {"medusa", "redrafter", "lookahead", "eagle", "explicit_draft_tokens"}) {
     if (value == mode) return NotSupported(value, context, "use top_k_top_p");
   }
   WarnDefault(value, context);
@@ -233,7 +230,9 @@ std::string ShowPolicy(const LlmParameters& p) {
   return std::string(kPolicies.at(static_cast<size_t>(p.executor.scheduler_policy)));
 }
 std::string ShowMode(const LlmParameters&) { return "auto"; }
-std::string ShowBeamWidth(const LlmParameters&) { return "1"; }
+std::string ShowBeamWidth(const LlmParameters& p) {
+  return p.max_beam_width ? std::to_string(*p.max_beam_width) : "the engine's";
+}
 std::string ShowUnset(const LlmParameters&) { return "unset"; }
 std::string ShowFraction(const LlmParameters& p) {
   std::string text = std::to_string(p.executor.kv_cache_free_memory_fraction);
@@ -341,6 +340,16 @@ Status CheckAttentionWindows(const LlmParameters& parameters, const ExecutorLimi
     return status;
   }
   return Status::Ok();
+}
+
+int MaxBeamWidth(const LlmParameters& parameters, const ExecutorLimits& limits) {
+  const int engine = limits.max_beam_width;
+  const int width = parameters.max_beam_width.value_or(engine);
+  if (width > engine) {
+    logging::Warning("max_beam_width is above the engine's, which is taken",
+                     {{"max_beam_width", width}, {"engine", engine}});
+  }
+  return std::min(width, engine);
 }
 
 }  // namespace inflight::contract

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct LlmParameters {
   std::string engine_dir;         // gpt_model_path; empty = the version directory
   bool has_memory_share = false;  // the file says how much of the device this model may take
   std::vector<int64_t> attention_windows;  // tokens, a layer each, repeated; empty = no window
+  std::optional<int> max_beam_width;       // unset = the engine's
   bool exclude_input_in_output = false;
   bool normalize_log_probs = true;
   int stats_check_period_ms = 100;
@@ -35,5 +37,8 @@ Result<LlmParameters> ParseLlmParameters(const std::map<std::string, std::string
 // shorter one is kUnimplemented. The key's line in `report` then says so.
 Status CheckAttentionWindows(const LlmParameters& parameters, const ExecutorLimits& limits,
                              KeyReport* report = nullptr);
+
+// The widest beam search that a request may ask for: where the engine has less, a line in the log.
+int MaxBeamWidth(const LlmParameters& parameters, const ExecutorLimits& limits);
 
 }  // namespace inflight::contract

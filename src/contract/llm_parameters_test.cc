@@ -115,13 +115,23 @@ TEST(LlmParameters, InvalidOnesAreErrors) {
 }
 
 TEST(LlmParameters, UnknownAndPowerlessOnesWarn) {
-  const auto parsed = ParseLlmParameters({{"max_beam_width", "4"},
-                                          {"enable_trt_overlap", "True"},
-                                          {"batch_scheduler_policy", "best"},
-                                          {"no_such_key", "1"}},
-                                         {});
+  const auto parsed = ParseLlmParameters(
+      {{"enable_trt_overlap", "True"}, {"batch_scheduler_policy", "best"}, {"no_such_key", "1"}},
+      {});
   ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
-  EXPECT_EQ(parsed->warnings.size(), 4U);
+  EXPECT_EQ(parsed->warnings.size(), 3U);
+}
+
+TEST(LlmParameters, TheBeamWidthIsBoundedByFileAndEngine) {
+  const auto width = [](std::map<std::string, std::string> parameters) {
+    const auto parsed = ParseLlmParameters(parameters, {});
+    EXPECT_TRUE(parsed.ok()) << parsed.status().ToString();
+    return MaxBeamWidth(*parsed, {.max_beam_width = 6});
+  };
+  EXPECT_EQ(width({}), 6);
+  EXPECT_EQ(width({{"max_beam_width", "4"}}), 4);
+  EXPECT_EQ(width({{"max_beam_width", "8"}}), 6);
+  EXPECT_EQ(width({{"max_beam_width", "${max_beam_width}"}, {"decoding_mode", "beam_search"}}), 6);
 }
 
 TEST(LlmParameters, AWindowAsLongAsASequenceIsNone) {
@@ -169,7 +179,7 @@ TEST(LlmParameters, TheReportHasEachKeyWithSourceAndEffect) {
   using enum KeyEffect;
   expect("gpt_model_type", "inflight_batching", kFile, kHonoured, "");
   expect("enable_trt_overlap", "True", kFile, kIgnored, "overlap");
-  expect("max_beam_width", "1", kDefault, kHonoured, "left unfilled");
+  expect("max_beam_width", "the engine's", kDefault, kHonoured, "left unfilled");
   expect("batch_scheduler_policy", "best", kFile, kIgnored, "not understood");
   expect("sink_token_length", "4", kFile, kRefused, "not supported yet");
   expect("medusa_choices", "{0}", kFile, kRefused, "not supported yet");

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "contract/tensor_values.h"
 #include "contract/word_list.h"
+#include "executor/validation.h"
 
 namespace inflight::contract {
 namespace {
@@ -20,6 +21,7 @@ struct Parse {
   const LlmRequestDefaults& defaults;
   int input_length = -1;             // of input_lengths, -1 = not given
   std::string input_lengths_name{};  // as the client calls it
+  std::string num_return_sequences_name{};
 };
 
 using Handler = Status (*)(const Tensor&, Parse&);
@@ -71,19 +73,11 @@ Status RefuseUnlessFloat(const Tensor& tensor, Parse&) {
   return value == static_cast<float>(kNeutral) ? Status::Ok() : NotSupported(tensor, ToText(value));
 }
 
-// Has a meaning only with beams, with top-p decay (refused) or in encoder-decoder models, so that
-// any readable value is true to what a single sequence of a decoder does.
+// Has a meaning only in encoder-decoder models, so that any readable value is true to what a
+// decoder does.
 Status NoEffectInt32(const Tensor& tensor, Parse&) { return ReadInt32(tensor).status(); }
-Status NoEffectFloat(const Tensor& tensor, Parse&) { return ReadFloat(tensor).status(); }
 Status NoEffectBool(const Tensor& tensor, Parse&) { return ReadBool(tensor).status(); }
 Status NoEffectIds(const Tensor& tensor, Parse&) { return ReadInt32s(tensor).status(); }
-
-// Sequences per request: 1 is what there is.
-Status OneOnly(const Tensor& tensor, Parse&) {
-  ASSIGN_OR_RETURN(const int32_t value, ReadInt32(tensor));
-  if (value < 1) return OutOfRange(tensor, std::to_string(value), "at least 1");
-  return value == 1 ? Status::Ok() : NotSupported(tensor, std::to_string(value));
-}
 
 // --- what is built ---
 
@@ -130,10 +124,25 @@ Status StopWords(const Tensor& tensor, Parse& parse) {
   return Status::Ok();
 }
 
-Status BadWords(const Tensor& tensor, Parse&) {
+Status BadWords(const Tensor& tensor, Parse& parse) {
   ASSIGN_OR_RETURN(const auto list, ReadInt32s(tensor));
-  ASSIGN_OR_RETURN(const Words words, DecodeWordList(list));
-  return words.empty() ? Status::Ok() : NotSupported(tensor);
+  ASSIGN_OR_RETURN(parse.out.request.bad_words, DecodeWordList(list));
+  return Status::Ok();
+}
+
+Status EmbeddingBias(const Tensor& tensor, Parse& parse) {
+  ASSIGN_OR_RETURN(auto bias, ReadFloats(tensor));
+  if (bias.empty()) return Status::Ok();
+  parse.out.request.embedding_bias = std::make_shared<std::vector<float>>(std::move(bias));
+  return Status::Ok();
+}
+
+template <int SamplingParams::*kField>
+Status Count(const Tensor& tensor, Parse& parse) {
+  ASSIGN_OR_RETURN(const int32_t value, ReadInt32(tensor));
+  if (value < 0) return OutOfRange(tensor, std::to_string(value), "at least 0");
+  parse.out.request.sampling.*kField = value;
+  return Status::Ok();
 }
 
 Status Temperature(const Tensor& tensor, Parse& parse) {
@@ -159,6 +168,27 @@ Status TopP(const Tensor& tensor, Parse& parse) {
   return Status::Ok();
 }
 
+Status TopPDecay(const Tensor& tensor, Parse& parse) {
+  ASSIGN_OR_RETURN(const float value, ReadFloat(tensor));
+  if (!(value > 0 && value <= 1)) return OutOfRange(tensor, ToText(value), "in (0, 1]");
+  parse.out.request.sampling.top_p_decay = value;
+  return Status::Ok();
+}
+
+Status TopPMin(const Tensor& tensor, Parse& parse) {
+  ASSIGN_OR_RETURN(const float value, ReadFloat(tensor));
+  if (!(value >= 0 && value <= 1)) return OutOfRange(tensor, ToText(value), "in [0, 1]");
+  if (value > 0) parse.out.request.sampling.top_p_min = value;  // 0: as if not sent
+  return Status::Ok();
+}
+
+Status TopPResetId(const Tensor& tensor, Parse& parse) {
+  ASSIGN_OR_RETURN(const int32_t id, ReadInt32(tensor));
+  if (id < -1) return OutOfRange(tensor, std::to_string(id), "a token id, or -1 for none");
+  parse.out.request.sampling.top_p_reset_id = id;
+  return Status::Ok();
+}
+
 Status RepetitionPenalty(const Tensor& tensor, Parse& parse) {
   ASSIGN_OR_RETURN(const float value, ReadFloat(tensor));
   if (!(value > 0) || std::isinf(value)) {
@@ -176,8 +206,85 @@ Status AnyFinite(const Tensor& tensor, Parse& parse) {
   return Status::Ok();
 }
 
+Status BeamWidth(const Tensor& tensor, Parse& parse) {
+  ASSIGN_OR_RETURN(const int32_t value, ReadInt32(tensor));
+  if (value < 1) return OutOfRange(tensor, std::to_string(value), "at least 1");
+  const int limit = parse.defaults.max_beam_width;
+  if (limit > 0 && value > limit) {
+    return InvalidArgument("Requested beam width " + std::to_string(value) +
+                           " is larger than configured max beam width " + std::to_string(limit) +
+                           " (" + tensor.name + ")");
+  }
+  parse.out.request.sampling.beam_width = value;
+  return Status::Ok();
+}
+
+Status LengthPenalty(const Tensor& tensor, Parse& parse) {
+  ASSIGN_OR_RETURN(const float value, ReadFloat(tensor));
+  if (!std::isfinite(value)) return OutOfRange(tensor, ToText(value), "finite");
+  parse.out.request.sampling.length_penalty = value;
+  return Status::Ok();
+}
+
+// BOOL, or INT32 in later releases: anything but 0 and 1 means "never".
+Status EarlyStopping(const Tensor& tensor, Parse& parse) {
+  int& early_stopping = parse.out.request.sampling.early_stopping;
+  if (tensor.datatype == DataType::kBool) {
+    ASSIGN_OR_RETURN(const bool value, ReadBool(tensor));
+    early_stopping = value ? 1 : 0;
+    return Status::Ok();
+  }
+  ASSIGN_OR_RETURN(early_stopping, ReadInt32(tensor));
+  return Status::Ok();
+}
+
+Status DiversityRate(const Tensor& tensor, Parse& parse) {
+  ASSIGN_OR_RETURN(const float value, ReadFloat(tensor));
+  if (!(value >= 0) || std::isinf(value)) {
+    return OutOfRange(tensor, ToText(value), "a finite number of at least 0");
+  }
+  parse.out.request.sampling.beam_search_diversity_rate = value;
+  return Status::Ok();
+}
+
+Status PadId(const Tensor& tensor, Parse& parse) {
+  ASSIGN_OR_RETURN(parse.out.pad_id, ReadInt32(tensor));
+  return Status::Ok();
+}
+
+Status NumReturnSequences(const Tensor& tensor, Parse& parse) {
+  ASSIGN_OR_RETURN(const int32_t value, ReadInt32(tensor));
+  if (value < 1 || value > executor::kMaxReturnSequences) {
+    return OutOfRange(tensor, std::to_string(value),
+                      "in [1, " + std::to_string(executor::kMaxReturnSequences) + "]");
+  }
+  parse.out.request.sampling.num_return_sequences = value;
+  parse.out.has_num_return_sequences = true;
+  parse.num_return_sequences_name = tensor.name;
+  return Status::Ok();
+}
+
 Status RandomSeed(const Tensor& tensor, Parse& parse) {
   ASSIGN_OR_RETURN(parse.out.request.sampling.seed, ReadUint64(tensor));
+  return Status::Ok();
+}
+
+template <bool FactsAsked::*kFact>
+Status ReturnFact(const Tensor& tensor, Parse& parse) {
+  ASSIGN_OR_RETURN(parse.out.facts.*kFact, ReadBool(tensor));
+  return Status::Ok();
+}
+
+Status ReturnPerfMetrics(const Tensor& tensor, Parse& parse) {
+  ASSIGN_OR_RETURN(const bool value, ReadBool(tensor));
+  parse.out.facts.perf_metrics = value;
+  parse.out.facts.kv_cache_reuse_stats |= value;
+  return Status::Ok();
+}
+
+template <bool OutputOptions::*kLogits>
+Status ReturnLogits(const Tensor& tensor, Parse& parse) {
+  ASSIGN_OR_RETURN(parse.out.request.output.*kLogits, ReadBool(tensor));
   return Status::Ok();
 }
 
@@ -201,6 +308,17 @@ Status ExcludeInput(const Tensor& tensor, Parse& parse) {
   return Status::Ok();
 }
 
+// Each sequence is answered by itself, beams together.
+Status CheckSequences(const Parse& parse) {
+  const SamplingParams& sampling = parse.out.request.sampling;
+  if (sampling.num_return_sequences == 1 || sampling.beam_width > 1) return Status::Ok();
+  if (parse.defaults.decoupled) return Status::Ok();
+  return InvalidArgument(parse.num_return_sequences_name + ": got " +
+                         std::to_string(sampling.num_return_sequences) +
+                         ", more than 1 needs a model in decoupled mode (set "
+                         "model_transaction_policy.decoupled)");
+}
+
 struct Entry {
   std::string_view name;
   Handler handler;
@@ -208,8 +326,8 @@ struct Entry {
 
 // Names of all releases; a model's own configuration decides which of them a client may send.
 constexpr auto kEntries = std::to_array<Entry>({
-    {"beam_search_diversity_rate", NoEffectFloat},
-    {"beam_width", OneOnly},
+    {"beam_search_diversity_rate", DiversityRate},
+    {"beam_width", BeamWidth},
     {"context_phase_params", RefuseUnlessEmpty},
     {"cross_attention_mask", RefuseUnlessEmpty},
     {"decoder_input_ids", NoEffectIds},
@@ -217,8 +335,8 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"draft_acceptance_threshold", RefuseUnlessFloat<0>},
     {"draft_input_ids", RefuseUnlessEmpty},
     {"draft_logits", RefuseUnlessEmpty},
-    {"early_stopping", NoEffectBool},
-    {"embedding_bias", RefuseUnlessEmpty},
+    {"early_stopping", EarlyStopping},
+    {"embedding_bias", EmbeddingBias},
     {"encoder_input_features", RefuseUnlessEmpty},
     {"encoder_output_lengths", RefuseUnlessZero},
     {"end_id", EndId},
@@ -228,21 +346,21 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"guided_decoding_guide_type", RefuseUnlessEmpty},
     {"input_ids", InputIds},
     {"input_lengths", InputLengths},
-    {"len_penalty", NoEffectFloat},
+    {"len_penalty", LengthPenalty},
     {"lookahead_ngram_size", RefuseUnlessZero},
     {"lookahead_verification_set_size", RefuseUnlessZero},
     {"lookahead_window_size", RefuseUnlessZero},
     {"lora_config", RefuseUnlessEmpty},
     {"lora_task_id", RefuseUnlessEmpty},
     {"lora_weights", RefuseUnlessEmpty},
-    {"min_length", RefuseUnlessZero},
-    {"min_tokens", RefuseUnlessZero},
+    {"min_length", Count<&SamplingParams::min_tokens>},
+    {"min_tokens", Count<&SamplingParams::min_tokens>},
     {"mrope_position_deltas", RefuseUnlessEmpty},
     {"mrope_rotary_cos_sin", RefuseUnlessEmpty},
-    {"no_repeat_ngram_size", RefuseUnlessZero},
-    {"noRepeatNgramSize", RefuseUnlessZero},
-    {"num_return_sequences", OneOnly},
-    {"pad_id", NoEffectInt32},
+    {"no_repeat_ngram_size", Count<&SamplingParams::no_repeat_ngram_size>},
+    {"noRepeatNgramSize", Count<&SamplingParams::no_repeat_ngram_size>},
+    {"num_return_sequences", NumReturnSequences},
+    {"pad_id", PadId},
     {"presence_penalty", AnyFinite<&SamplingParams::presence_penalty>},
     {"prompt_embedding_table", RefuseUnlessEmpty},
     {"prompt_table_extra_ids", RefuseUnlessAllZero},
@@ -256,18 +374,18 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"retention_token_range_ends", RefuseUnlessEmpty},
     {"retention_token_range_priorities", RefuseUnlessEmpty},
     {"retention_token_range_starts", RefuseUnlessEmpty},
-    {"return_context_logits", RefuseIfTrue},
-    {"return_generation_logits", RefuseIfTrue},
-    {"return_kv_cache_reuse_stats", RefuseIfTrue},
+    {"return_context_logits", ReturnLogits<&OutputOptions::return_context_logits>},
+    {"return_generation_logits", ReturnLogits<&OutputOptions::return_generation_logits>},
+    {"return_kv_cache_reuse_stats", ReturnFact<&FactsAsked::kv_cache_reuse_stats>},
     {"return_log_probs", ReturnLogProbs},
-    {"return_num_input_tokens", RefuseIfTrue},
-    {"return_num_output_tokens", RefuseIfTrue},
-    {"return_perf_metrics", RefuseIfTrue},
+    {"return_num_input_tokens", ReturnFact<&FactsAsked::num_input_tokens>},
+    {"return_num_output_tokens", ReturnFact<&FactsAsked::num_output_tokens>},
+    {"return_perf_metrics", ReturnPerfMetrics},
     {"runtime_top_k", TopK},
     {"runtime_top_p", TopP},
-    {"runtime_top_p_decay", RefuseUnlessFloat<1>},
-    {"runtime_top_p_min", NoEffectFloat},
-    {"runtime_top_p_reset_ids", NoEffectInt32},
+    {"runtime_top_p_decay", TopPDecay},
+    {"runtime_top_p_min", TopPMin},
+    {"runtime_top_p_reset_ids", TopPResetId},
     {"seed", RandomSeed},
     {"skip_cross_attn_blocks", RefuseIfTrue},
     {"stop", NoEffectBool},  // true was handled before
@@ -302,6 +420,7 @@ Result<LlmRequest> ParseLlmRequest(std::span<const NamedInput> inputs,
     if (handler == nullptr) return NotSupported(*input.tensor);
     RETURN_IF_ERROR(handler(*input.tensor, parse));
   }
+  RETURN_IF_ERROR(CheckSequences(parse));
   auto& ids = out.request.input_ids;
   if (parse.input_length >= 0 && !ids.empty()) {
     if (static_cast<size_t>(parse.input_length) > ids.size()) {

@@ -6,9 +6,11 @@
 // Errors: kInvalidArgument and kUnimplemented name the tensor as the client calls it.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 
+#include "contract/request_facts.h"
 #include "contract/tensor.h"
 #include "inflight/executor.h"
 #include "inflight/request.h"
@@ -26,6 +28,16 @@ struct LlmRequest {
   Request request;
   bool is_stop = false;        // cancel the request with the same id; nothing else is filled
   bool exclude_input = false;  // keep the prompt out of a non-streaming answer
+  bool has_num_return_sequences = false;  // it was sent
+  FactsAsked facts;
+  std::optional<TokenId> pad_id;
+
+  // What stands behind the shorter beams: the end id where no pad id was sent, -1 where neither
+  // was.
+  TokenId PadId() const {
+    if (pad_id) return *pad_id;
+    return request.end_ids.empty() ? -1 : request.end_ids.front();
+  }
 };
 
 // What the model's configuration says about requests.
@@ -33,6 +45,7 @@ struct LlmRequestDefaults {
   bool decoupled = false;
   bool exclude_input_in_output = false;
   bool normalize_log_probs = true;
+  int max_beam_width = 0;  // 0 = the executor's
 };
 
 // Fills a request from the tensors present, without looking at what is missing.

@@ -109,6 +109,24 @@ TEST(LlmRequest, StopWordsAreRead) {
   EXPECT_THAT(parsed->request.stop_words, ElementsAre(ElementsAre(1), ElementsAre(2, 3)));
 }
 
+TEST(LlmRequest, WhatAnAnswerIsToHaveIsRead) {
+  const auto logits =
+      Minimal().Bool("return_context_logits", true).Bool("return_generation_logits", true).Parse();
+  ASSERT_TRUE(logits.ok()) << logits.status().ToString();
+  EXPECT_TRUE(logits->request.output.return_context_logits);
+  EXPECT_TRUE(logits->request.output.return_generation_logits);
+  const auto counts = Minimal()
+                          .Bool("return_num_input_tokens", true)
+                          .Bool("return_num_output_tokens", true)
+                          .Parse();
+  EXPECT_TRUE(counts->facts.num_input_tokens && counts->facts.num_output_tokens);
+  EXPECT_FALSE(counts->facts.kv_cache_reuse_stats || counts->facts.perf_metrics);
+  const auto stats = Minimal().Bool("return_kv_cache_reuse_stats", true).Parse();
+  EXPECT_TRUE(stats->facts.kv_cache_reuse_stats && !stats->facts.perf_metrics);
+  const auto perf = Minimal().Bool("return_perf_metrics", true).Parse();
+  EXPECT_TRUE(perf->facts.kv_cache_reuse_stats && perf->facts.perf_metrics);
+}
+
 TEST(LlmRequest, ValuesThatAskForNothingAreAccepted) {
   const auto parsed = Minimal()
                           .Int("beam_width", 1)
@@ -131,6 +149,58 @@ TEST(LlmRequest, ValuesThatAskForNothingAreAccepted) {
   ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
   EXPECT_TRUE(parsed->request.end_ids.empty());
   EXPECT_FALSE(parsed->request.sampling.top_p.has_value());
+  EXPECT_TRUE(parsed->request.bad_words.empty());
+  EXPECT_EQ(parsed->request.embedding_bias, nullptr);
+}
+
+TEST(LlmRequest, BansAndBiasesAreRead) {
+  const auto parsed =
+      Minimal()
+          .Add<int32_t>("bad_words_list", DataType::kInt32, {1, 2, 3}, {0, 2, 3, 1, 3, -1})
+          .Add<float>("embedding_bias", DataType::kFp32, {1, 2}, {1.5F, -2.0F})
+          .Int("min_length", 4)
+          .Int("no_repeat_ngram_size", 3)
+          .Float("runtime_top_p_decay", 0.5F)
+          .Float("runtime_top_p_min", 0.25F)
+          .Int("runtime_top_p_reset_ids", 9)
+          .Parse();
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  const Request& request = parsed->request;
+  EXPECT_THAT(request.bad_words, ElementsAre(ElementsAre(0), ElementsAre(2, 3)));
+  EXPECT_THAT(*request.embedding_bias, ElementsAre(1.5F, -2.0F));
+  EXPECT_EQ(request.sampling.min_tokens, 4);
+  EXPECT_EQ(request.sampling.no_repeat_ngram_size, 3);
+  EXPECT_EQ(request.sampling.top_p_decay, 0.5F);
+  EXPECT_EQ(request.sampling.top_p_min, 0.25F);
+  EXPECT_EQ(request.sampling.top_p_reset_id, 9);
+}
+
+TEST(LlmRequest, LaterNamesMeanTheSame) {
+  const auto parsed = Minimal().Int("min_tokens", 4).Int("noRepeatNgramSize", 3).Parse();
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  EXPECT_EQ(parsed->request.sampling.min_tokens, 4);
+  EXPECT_EQ(parsed->request.sampling.no_repeat_ngram_size, 3);
+}
+
+TEST(LlmRequest, BansAndBiasesOutOfRangeAreNamed) {
+  EXPECT_EQ(Minimal().Int("min_length", -1).Error().message(),
+            "min_length: got -1, must be at least 0");
+  EXPECT_EQ(Minimal().Int("noRepeatNgramSize", -2).Error().message(),
+            "noRepeatNgramSize: got -2, must be at least 0");
+  EXPECT_EQ(Minimal().Float("runtime_top_p_decay", 0.0F).Error().message(),
+            "runtime_top_p_decay: got 0, must be in (0, 1]");
+  EXPECT_EQ(Minimal().Float("runtime_top_p_decay", std::nanf("")).Error().message(),
+            "runtime_top_p_decay: got nan, must be in (0, 1]");
+  EXPECT_EQ(Minimal().Float("runtime_top_p_min", 1.5F).Error().message(),
+            "runtime_top_p_min: got 1.5, must be in [0, 1]");
+  EXPECT_EQ(Minimal().Int("runtime_top_p_reset_ids", -2).Error().message(),
+            "runtime_top_p_reset_ids: got -2, must be a token id, or -1 for none");
+  EXPECT_THAT(Minimal().Int("embedding_bias", 2).Error().message(), HasSubstr("expected FP32"));
+  EXPECT_THAT(Minimal()
+                  .Add<int32_t>("bad_words_list", DataType::kInt32, {1, 2, 1}, {5, 2})
+                  .Error()
+                  .message(),
+              HasSubstr("Sparse list must not have out-of-bound offsets"));
 }
 
 TEST(LlmRequest, OldClientsMaySendUnsignedNumbersAndFlatScalars) {
@@ -171,22 +241,47 @@ TEST(LlmRequest, StreamingNeedsADecoupledModel) {
   EXPECT_EQ(parsed.status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST(LlmRequest, SeveralSequencesNeedADecoupledModel) {
+  const auto parsed = Minimal().Int("num_return_sequences", 3).Parse();
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  EXPECT_EQ(parsed->request.sampling.num_return_sequences, 3);
+  EXPECT_TRUE(parsed->has_num_return_sequences);
+  EXPECT_TRUE(Minimal().Int("num_return_sequences", 1).Parse({.decoupled = false}).ok());
+  const auto refused = Minimal().Int("num_return_sequences", 3).Parse({.decoupled = false});
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.status().message(), HasSubstr("num_return_sequences: got 3, more than 1"));
+}
+
+TEST(LlmRequest, BeamTensorsReachTheirFields) {
+  const auto parsed = Minimal()
+                          .Int("beam_width", 4)
+                          .Int("num_return_sequences", 2)
+                          .Float("len_penalty", 0.5F)
+                          .Bool("early_stopping", false)
+                          .Float("beam_search_diversity_rate", 0.25F)
+                          .Int("pad_id", 9)
+                          .Parse({.decoupled = false, .max_beam_width = 4});
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  const SamplingParams& sampling = parsed->request.sampling;
+  EXPECT_EQ(sampling.beam_width, 4);
+  EXPECT_EQ(sampling.num_return_sequences, 2);
+  EXPECT_EQ(sampling.length_penalty, 0.5F);
+  EXPECT_EQ(sampling.early_stopping, 0);
+  EXPECT_EQ(sampling.beam_search_diversity_rate, 0.25F);
+  EXPECT_EQ(parsed->pad_id, 9);
+  EXPECT_EQ(Minimal().Bool("early_stopping", true).Parse()->request.sampling.early_stopping, 1);
+  EXPECT_EQ(Minimal().Int("early_stopping", 2).Parse()->request.sampling.early_stopping, 2);
+  EXPECT_EQ(Minimal().Int("beam_width", 5).Parse({.max_beam_width = 4}).status().message(),
+            "Requested beam width 5 is larger than configured max beam width 4 (beam_width)");
+}
+
 TEST(LlmRequest, WhatIsNotBuiltIsRefusedByName) {
   const std::vector<Inputs> cases = [] {
     std::vector<Inputs> list;
-    list.push_back(Minimal().Int("beam_width", 2));
-    list.push_back(Minimal().Int("num_return_sequences", 2));
-    list.push_back(Minimal().Int("min_length", 4));
-    list.push_back(Minimal().Int("no_repeat_ngram_size", 2));
-    list.push_back(Minimal().Bool("return_context_logits", true));
-    list.push_back(Minimal().Bool("return_generation_logits", true));
-    list.push_back(Minimal().Float("runtime_top_p_decay", 0.9F));
     list.push_back(Minimal().Add<uint64_t>("lora_task_id", DataType::kUint64, {1, 1}, {7}));
-    list.push_back(Minimal().Add<float>("embedding_bias", DataType::kFp32, {1, 1}, {1.0F}));
     list.push_back(Minimal().Ids("draft_input_ids", {1}));
     list.push_back(
         Minimal().Add<uint16_t>("prompt_embedding_table", DataType::kFp16, {1, 1, 1}, {0}));
-    list.push_back(Minimal().Add<int32_t>("bad_words_list", DataType::kInt32, {1, 2, 1}, {5, 1}));
     return list;
   }();
   for (const Inputs& inputs : cases) {
@@ -194,7 +289,6 @@ TEST(LlmRequest, WhatIsNotBuiltIsRefusedByName) {
     EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << status.ToString();
     EXPECT_THAT(status.message(), HasSubstr("is not supported yet"));
   }
-  EXPECT_EQ(Minimal().Int("beam_width", 2).Error().message(), "beam_width 2 is not supported yet");
 }
 
 TEST(LlmRequest, EveryDeclaredInputIsKnown) {
@@ -221,6 +315,13 @@ TEST(LlmRequest, ValuesOutsideTheirRangeAreNamedWithTheBound) {
       {Minimal().Float("repetition_penalty", 0.0F).Error(), "repetition_penalty: got 0"},
       {Minimal().Float("presence_penalty", nan).Error(), "presence_penalty: got nan"},
       {Minimal().Int("beam_width", 0).Error(), "beam_width: got 0, must be at least 1"},
+      {Minimal().Int("num_return_sequences", 0).Error(),
+       "num_return_sequences: got 0, must be in [1, 1024]"},
+      {Minimal().Int("num_return_sequences", 1025).Error(),
+       "num_return_sequences: got 1025, must be in [1, 1024]"},
+      {Minimal().Float("len_penalty", nan).Error(), "len_penalty: got nan, must be finite"},
+      {Minimal().Float("beam_search_diversity_rate", -1.0F).Error(),
+       "beam_search_diversity_rate: got -1"},
       {Minimal().Int("end_id", -2).Error(), "end_id: got -2"},
       {Inputs().Ids("input_ids", {1}).Int("request_output_len", 0).Error(),
        "request_output_len: got 0, must be at least 1"},

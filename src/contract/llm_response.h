@@ -3,10 +3,12 @@
 // clients rely on: output_ids first.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "contract/request_facts.h"
 #include "contract/tensor.h"
 #include "inflight/request.h"
 
@@ -14,23 +16,41 @@ namespace inflight::contract {
 
 struct LlmResponseOptions {
   std::span<const TokenId> prompt;  // stands before the generated ids; empty = excluded
+  // Behind the ids of a beam that is shorter than the longest.
+  TokenId pad_id = -1;
   bool return_log_probs = false;
   // Releases up to 0.13 send every output always: zeros where nothing was asked for. The log-prob
   // dummy has one zero per prompt token in a single answer, and one in each streamed one.
   bool with_dummies = true;
   int num_dummy_log_probs = 1;
-  bool with_batch_index = false;  // 0.12 and 0.13 send the row of the batch always: 0 here
+  std::optional<int> batch_index;    // the row of the batch, where it is to be sent
+  bool with_sequence_index = false;  // which of num_return_sequences the response belongs to
+  bool return_generation_logits = false;
+  RequestFacts facts;
 };
 
-// Outputs of one response. Log-probs of a streamed response cover its own ids (cum_log_probs the
-// whole sequence so far); `requested` empty = all.
+// The sequences of a response: one, or all beams, the best first.
+struct SequenceView {
+  std::span<const TokenId> output_ids;
+  std::span<const float> output_log_probs;
+  float cum_log_prob = 0;
+};
+std::vector<SequenceView> SequencesOf(const Response& response);
+
+// Outputs of one response: shapes [1, beams, length], [1, beams]. Log-probs of a streamed response
+// cover its own ids (cum_log_probs the whole sequence so far); `requested` empty = all but
+// facts, which are named.
 std::vector<Tensor> MakeLlmOutputs(const Response& response, const LlmResponseOptions& options,
                                    std::span<const std::string> requested);
 
-// The log-prob and logits tensors under the names given, of a batch of one: shapes [1,1],
-// [1,1,n], [1,1,1], [1,1,1,1].
+// The log-prob and logits tensors under the names given, of a batch of one: shapes [1,beams],
+// [1,beams,n] with zeros behind the shorter ones.
 Tensor CumLogProbs(std::string name, const Response& response);
 Tensor OutputLogProbs(std::string name, const Response& response);
+Tensor SequenceIndex(std::string name, const Response& response);
+Tensor ContextLogits(std::string name, const Response& response);     // [1, prompt, vocabulary]
+Tensor GenerationLogits(std::string name, const Response& response);  // [1, 1, n, vocabulary]
+Tensor BatchIndex(std::string name, int row);                         // INT32 [1,1]
 // `num_zeros` float zeros of the shape given.
 Tensor Zeros(std::string name, std::vector<int64_t> shape, int num_zeros);
 

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "contract/tensor_values.h"
 
 namespace inflight::contract {
@@ -52,16 +54,57 @@ TEST(LlmResponse, LogProbsAreOfTheGeneratedTokens) {
   EXPECT_EQ(*ReadFloat(outputs[3]), -3.0F);
 }
 
+TEST(LlmResponse, BeamsAreRowsAndTheShorterOnesArePadded) {
+  Response response;
+  response.beams = {
+      {.output_ids = {7}, .output_log_probs = {-0.5F}, .cum_log_prob = -1.5F},
+      {.output_ids = {8, 9, 10}, .output_log_probs = {-1, -2, -3}, .cum_log_prob = -6}};
+  const std::vector<TokenId> prompt = {1, 2};
+  const auto outputs =
+      MakeLlmOutputs(response, {.prompt = prompt, .pad_id = 4, .return_log_probs = true},
+                     std::vector<std::string>{"output_ids", "sequence_length", "output_log_probs",
+                                              "cum_log_probs"});
+  ASSERT_EQ(outputs.size(), 4U);
+  EXPECT_THAT(outputs[0].shape, ElementsAre(1, 2, 5));
+  EXPECT_THAT(*ReadInt32s(outputs[0]), ElementsAre(1, 2, 7, 4, 4, 1, 2, 8, 9, 10));
+  EXPECT_THAT(outputs[1].shape, ElementsAre(1, 2));
+  EXPECT_THAT(*ReadInt32s(outputs[1]), ElementsAre(3, 5));
+  EXPECT_THAT(outputs[2].shape, ElementsAre(1, 2, 3));
+  std::vector<float> log_probs(6);
+  std::memcpy(log_probs.data(), outputs[2].data.data(), outputs[2].data.size());
+  EXPECT_THAT(log_probs, ElementsAre(-0.5F, 0, 0, -1, -2, -3));
+  EXPECT_THAT(outputs[3].shape, ElementsAre(1, 2));
+}
+
 TEST(LlmResponse, OnlyRequestedOutputsAreMade) {
   const std::vector<std::string> requested = {"sequence_length"};
   EXPECT_THAT(Names(MakeLlmOutputs(TwoTokens(), {.prompt = {}}, requested)),
               ElementsAre("sequence_length"));
 }
 
+TEST(LlmResponse, LogitsReplaceTheirDummies) {
+  Response response = TwoTokens();
+  response.generation_logits = {2, 3, {1, 2, 3, 4, 5, 6}};
+  response.context_logits = {1, 3, {7, 8, 9}};
+  const std::vector<std::string> names = {"context_logits", "generation_logits"};
+  const auto outputs =
+      MakeLlmOutputs(response, {.with_dummies = true, .return_generation_logits = true}, names);
+  ASSERT_EQ(outputs.size(), 2U);
+  EXPECT_THAT(outputs[0].shape, ElementsAre(1, 1, 3));
+  EXPECT_THAT(outputs[1].shape, ElementsAre(1, 1, 2, 3));
+  float first = 0;
+  std::memcpy(&first, outputs[0].data.data(), sizeof(first));
+  EXPECT_EQ(first, 7);
+  // A later response of a stream: those of the prompt were sent.
+  response.context_logits = {};
+  EXPECT_THAT(Names(MakeLlmOutputs(
+                  response, {.with_dummies = false, .return_generation_logits = true}, names)),
+              ElementsAre("generation_logits"));
+}
+
 TEST(LlmResponse, TheBatchIndexIsSentByReleasesThatDeclareIt) {
   const std::vector<std::string> declared = {"output_ids", "batch_index"};
-  const auto outputs =
-      MakeLlmOutputs({}, {.with_dummies = true, .with_batch_index = true}, declared);
+  const auto outputs = MakeLlmOutputs({}, {.with_dummies = true, .batch_index = 0}, declared);
   ASSERT_EQ(outputs.size(), 2U);
   EXPECT_EQ(outputs[1].name, "batch_index");
   EXPECT_THAT(outputs[1].shape, ElementsAre(1, 1));

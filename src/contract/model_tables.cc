@@ -80,6 +80,8 @@ std::span<const TensorSpec> LlmInputs() {
       Scalar("return_log_probs", kBool),
       Scalar("return_context_logits", kBool),
       Scalar("return_generation_logits", kBool),
+      Scalar("return_num_input_tokens", kBool),
+      Scalar("return_num_output_tokens", kBool),
       {"stop", kBool, {1}, kOptional},
       {"streaming", kBool, {1}, kOptional},
       Ragged("prompt_embedding_table", kFp16, {-1, -1}),
@@ -96,6 +98,8 @@ std::span<const TensorSpec> LlmOutputs() {
       {"output_ids", kInt32, {-1, -1}},      {"sequence_length", kInt32, {-1}},
       {"context_logits", kFp32, {-1, -1}},   {"generation_logits", kFp32, {-1, -1, -1}},
       {"output_log_probs", kFp32, {-1, -1}}, {"cum_log_probs", kFp32, {-1}},
+      {"batch_index", kInt32, {1}},          {"num_input_tokens", kInt32, {1}},
+      {"num_output_tokens", kInt32, {1}},
   };
   return specs;
 }
@@ -144,6 +148,8 @@ std::span<const TensorSpec> EnsembleInputs() {
       {"return_log_probs", kBool, {1}, kOptional},
       {"return_context_logits", kBool, {1}, kOptional},
       {"return_generation_logits", kBool, {1}, kOptional},
+      {"return_num_input_tokens", kBool, {1}, kOptional},
+      {"return_num_output_tokens", kBool, {1}, kOptional},
       {"beam_width", kInt32, {1}, kOptional},
       {"stream", kBool, {1}, kOptional},
       {"prompt_embedding_table", kFp16, {-1, -1}, kOptional},
@@ -161,6 +167,9 @@ std::span<const TensorSpec> EnsembleOutputs() {
       {"output_log_probs", kFp32, {-1, -1}},
       {"context_logits", kFp32, {-1, -1}},
       {"generation_logits", kFp32, {-1, -1, -1}},
+      {"batch_index", kInt32, {1}},
+      {"num_input_tokens", kInt32, {1}},
+      {"num_output_tokens", kInt32, {1}},
   };
   return specs;
 }
@@ -220,6 +229,8 @@ std::span<const TensorLink> LlmStepInputs() {
       {"return_log_probs", "return_log_probs"},
       {"return_context_logits", "return_context_logits"},
       {"return_generation_logits", "return_generation_logits"},
+      {"return_num_input_tokens", "return_num_input_tokens"},
+      {"return_num_output_tokens", "return_num_output_tokens"},
       {"beam_width", "beam_width"},
       {"streaming", "stream"},
       {"prompt_embedding_table", "prompt_embedding_table"},
@@ -230,9 +241,15 @@ std::span<const TensorLink> LlmStepInputs() {
 
 std::span<const TensorLink> LlmStepOutputs() {
   static const Links links = {
-      {"output_ids", "_TOKENS_BATCH"},       {"sequence_length", "_SEQUENCE_LENGTH"},
-      {"cum_log_probs", "_CUM_LOG_PROBS"},   {"output_log_probs", "_OUTPUT_LOG_PROBS"},
-      {"context_logits", "_CONTEXT_LOGITS"}, {"generation_logits", "_GENERATION_LOGITS"},
+      {"output_ids", "_TOKENS_BATCH"},
+      {"sequence_length", "_SEQUENCE_LENGTH"},
+      {"cum_log_probs", "_CUM_LOG_PROBS"},
+      {"output_log_probs", "_OUTPUT_LOG_PROBS"},
+      {"context_logits", "_CONTEXT_LOGITS"},
+      {"generation_logits", "_GENERATION_LOGITS"},
+      {"batch_index", "batch_index"},
+      {"num_input_tokens", "num_input_tokens"},
+      {"num_output_tokens", "num_output_tokens"},
   };
   return links;
 }

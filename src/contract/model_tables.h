@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors of the four serving models, as the 0.11 release declares them: what a server without
-// a repository offers, and by which names the models of a repository are recognised.
+// The tensors of the four serving models, as the 0.11 release declares them, and what later ones
+// added for requests of several rows and for counts of tokens: what a server without a
+// repository offers, and by which names the models of a repository are recognised.
 //
 // Shapes leave out the batch dimension (docs/protocol/models.md).
 #pragma once

@@ -24,6 +24,18 @@ Result<T> ReadOne(const Tensor& tensor) {
   return value;
 }
 
+template <typename T>
+Result<std::vector<T>> ReadAll(const Tensor& tensor) {
+  if (tensor.data.size() % sizeof(T) != 0) {
+    return InvalidArgument("tensor '" + tensor.name + "' has " +
+                           std::to_string(tensor.data.size()) + " bytes, expected a multiple of " +
+                           std::to_string(sizeof(T)));
+  }
+  std::vector<T> values(tensor.data.size() / sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), tensor.data.data(), tensor.data.size());
+  return values;
+}
+
 bool IsInt32(const Tensor& tensor) {
   return tensor.datatype == DataType::kInt32 || tensor.datatype == DataType::kUint32;
 }
@@ -59,13 +71,12 @@ Result<bool> ReadBool(const Tensor& tensor) {
 
 Result<std::vector<int32_t>> ReadInt32s(const Tensor& tensor) {
   if (!IsInt32(tensor)) return WrongType(tensor, "INT32");
-  if (tensor.data.size() % sizeof(int32_t) != 0) {
-    return InvalidArgument("tensor '" + tensor.name + "' has " +
-                           std::to_string(tensor.data.size()) + " bytes, expected a multiple of 4");
-  }
-  std::vector<int32_t> values(tensor.data.size() / sizeof(int32_t));
-  if (!values.empty()) std::memcpy(values.data(), tensor.data.data(), tensor.data.size());
-  return values;
+  return ReadAll<int32_t>(tensor);
+}
+
+Result<std::vector<float>> ReadFloats(const Tensor& tensor) {
+  if (tensor.datatype != DataType::kFp32) return WrongType(tensor, "FP32");
+  return ReadAll<float>(tensor);
 }
 
 }  // namespace inflight::contract

@@ -76,15 +76,13 @@ Status AccumulateTokens(const std::string& value, BlsContext& context) {
   std::string lower = value;
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  for (const std::string_view yes : {"true", "yes", "1", "t"}) {
-    if (lower == yes) {
-      return NotSupported(value, context, "streamed texts join without it; set it to false");
-    }
+  const auto is_one_of = [&](std::initializer_list<std::string_view> words) {
+    return std::find(words.begin(), words.end(), lower) != words.end();
+  };
+  context.out.accumulate_tokens = is_one_of({"true", "yes", "1", "t"});
+  if (!context.out.accumulate_tokens && !is_one_of({"false", "no", "0", "f"})) {
+    WarnDefault(value, context);
   }
-  for (const std::string_view no : {"false", "no", "0", "f"}) {
-    if (lower == no) return Status::Ok();
-  }
-  WarnDefault(value, context);
   return Status::Ok();
 }
 
@@ -97,11 +95,13 @@ template <std::string BlsParameters::*kField>
 std::string ShowName(const BlsParameters& p) {
   return p.*kField;
 }
-std::string ShowFalse(const BlsParameters&) { return "false"; }
+std::string ShowAccumulate(const BlsParameters& p) {
+  return p.accumulate_tokens ? "true" : "false";
+}
 
 constexpr auto kBls = std::to_array<BlsEntry>({
     {"FORCE_CPU_ONLY_INPUT_TENSORS", AcceptBls, kHostMemory},
-    {"accumulate_tokens", AccumulateTokens, {}, ShowFalse},
+    {"accumulate_tokens", AccumulateTokens, {}, ShowAccumulate},
     {"multimodal_encoders_name", RefuseBls},
     {"postprocessing_model_name",
      Name<&BlsParameters::postprocessing>,

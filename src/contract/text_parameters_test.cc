@@ -67,9 +67,23 @@ TEST(BlsParameters, NamesAreHonoured) {
   EXPECT_EQ(parsed->postprocessing, "post2");
 }
 
+// Spellings of spec/serving-models.md 2.7.
+TEST(BlsParameters, AccumulateTokensHasItsOwnSpellings) {
+  for (const char* yes : {"true", "Yes", "1", "T"}) {
+    EXPECT_TRUE(ParseBlsParameters({{"accumulate_tokens", yes}})->accumulate_tokens) << yes;
+  }
+  for (const char* no : {"false", "No", "0", "${accumulate_tokens}", ""}) {
+    const auto parsed = ParseBlsParameters({{"accumulate_tokens", no}});
+    EXPECT_FALSE(parsed->accumulate_tokens) << no;
+    EXPECT_TRUE(parsed->warnings.empty()) << no;
+  }
+  const auto unknown = ParseBlsParameters({{"accumulate_tokens", "on"}});
+  EXPECT_FALSE(unknown->accumulate_tokens);
+  EXPECT_EQ(unknown->warnings.size(), 1U);
+}
+
 TEST(BlsParameters, WhatIsNotBuiltIsRefusedByName) {
-  const std::vector<ParameterMap> refused = {{{"accumulate_tokens", "Yes"}},
-                                             {{"tensorrt_llm_draft_model_name", "draft"}},
+  const std::vector<ParameterMap> refused = {{{"tensorrt_llm_draft_model_name", "draft"}},
                                              {{"multimodal_encoders_name", "vision"}}};
   for (const ParameterMap& parameters : refused) {
     const auto parsed = ParseBlsParameters(parameters);

@@ -21,10 +21,14 @@ Status Malformed(std::string what, std::span<const int32_t> list) {
 
 }  // namespace
 
-std::vector<int32_t> EncodeWordList(const Words& words) {
+size_t NumIds(const Words& words) {
   size_t num_ids = 0;
   for (const auto& word : words) num_ids += word.size();
-  const size_t width = std::max<size_t>(1, num_ids);
+  return num_ids;
+}
+
+std::vector<int32_t> EncodeWordList(const Words& words, size_t min_width) {
+  const size_t width = std::max(min_width, NumIds(words));
   std::vector<int32_t> list(2 * width, 0);
   std::fill(list.begin() + static_cast<std::ptrdiff_t>(width), list.end(), -1);
   size_t end = 0;

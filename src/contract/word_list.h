@@ -5,6 +5,7 @@
 //   words {5,7,3} and {9,2}  <->  [[5,7,3,9,2], [3,5,-1,-1,-1]]      no words  <->  [[0], [-1]]
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -16,8 +17,11 @@ namespace inflight::contract {
 
 using Words = std::vector<std::vector<TokenId>>;
 
-// [2 * n] row-major, n = max(1, total number of ids). Empty words are left out.
-std::vector<int32_t> EncodeWordList(const Words& words);
+size_t NumIds(const Words& words);
+
+// [2 * n] row-major, n = max(min_width, NumIds): the lists of a batch are all as wide as the
+// widest. Empty words are left out.
+std::vector<int32_t> EncodeWordList(const Words& words, size_t min_width = 1);
 
 // Words of a flattened [2, n] list. kInvalidArgument ("Sparse list must not have ...") when the
 // length is odd, an end lies outside the ids, ends do not grow, or a value follows the first -1.

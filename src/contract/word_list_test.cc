@@ -20,6 +20,12 @@ TEST(WordList, NoWordsAreOneZeroAndOneMinusOne) {
   EXPECT_THAT(EncodeWordList({}), ElementsAre(0, -1));
 }
 
+TEST(WordList, OfABatchIsAsWideAsTheWidest) {
+  EXPECT_THAT(EncodeWordList({{1}, {2, 3}}, 3), ElementsAre(1, 2, 3, 1, 3, -1));
+  EXPECT_THAT(EncodeWordList({{4}}, 3), ElementsAre(4, 0, 0, 1, -1, -1));
+  EXPECT_THAT(EncodeWordList({}, 3), ElementsAre(0, 0, 0, -1, -1, -1));
+}
+
 TEST(WordList, DecodesTheInverse) {
   const Words words = {{5, 7, 3}, {9, 2}};
   const auto decoded = DecodeWordList(EncodeWordList(words));

@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "base/check.h"
+#include "decoding/bans.h"
 #include "decoding/philox.h"
+#include "decoding/row.h"
 #include "decoding/weights.h"
 
 namespace inflight::decoding {
@@ -16,38 +18,6 @@ namespace {
 
 // Beyond this distance top-p first looks for nothing: most draws end before.
 constexpr float kNear = 8.0F;
-constexpr int kBlock =
-    256;  // elements that loops over a row take at a time, so that they vectorise
-
-float MaxOf(const float* x, int n) {
-  std::array<float, 16> lanes;
-  lanes.fill(-std::numeric_limits<float>::infinity());
-  int i = 0;
-  for (; i + 16 <= n; i += 16)
-    for (int j = 0; j < 16; ++j) lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
-  for (; i < n; ++i) lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
-  return *std::max_element(lanes.begin(), lanes.end());
-}
-
-TokenId ArgMax(const float* x, int n, float max) {
-  if (max == -std::numeric_limits<float>::infinity()) return 0;
-  return static_cast<TokenId>(std::find(x, x + n, max) - x);
-}
-
-// sum(exp(x - max))
-double SumOfExp(const float* x, int n, float max) {
-  double sum = 0;
-  std::array<float, kBlock> terms;
-  for (int begin = 0; begin < n; begin += kBlock) {
-    const int size = std::min(kBlock, n - begin);
-    for (int i = 0; i < size; ++i) terms[i] = ExpOfMinus(Distance(max, x[begin + i]));
-    for (int i = size; i < kBlock; ++i) terms[i] = 0;
-    for (int width = kBlock / 2; width > 0; width /= 2)
-      for (int i = 0; i < width; ++i) terms[i] += terms[i + width];
-    sum += terms[0];
-  }
-  return sum;
-}
 
 struct Masses {
   uint64_t all = 0;
@@ -86,6 +56,7 @@ bool Heavier(float distance_a, TokenId id_a, float distance_b, TokenId id_b) {
 
 struct Sampler::Slot {
   SamplingRule rule;
+  float top_p = 1.0F;  // of the next draw
   std::vector<int32_t>
       counts;  // [vocab_size] occurrences; sized by the first sequence with penalties
   std::vector<TokenId> distinct;  // tokens whose count is not zero
@@ -114,26 +85,6 @@ class Sampler::Scratch {
   Lane* lane_ = nullptr;
 };
 
-SamplingRule MakeSamplingRule(const Request& request, uint64_t seed) {
-  const SamplingParams& params = request.sampling;
-  SamplingRule rule;
-  rule.temperature = params.temperature.value_or(1.0F);
-  rule.top_k = std::min(params.top_k.value_or(0), kMaxTopK);
-  rule.top_p = params.top_p.value_or(0.0F);
-  rule.min_p = params.min_p.value_or(0.0F);
-  rule.greedy = rule.top_k == 1 || rule.temperature == 0.0F ||
-                (rule.top_k == 0 && rule.top_p <= 0.0F && rule.min_p <= 0.0F);
-  if (rule.temperature == 0.0F) rule.temperature = 1.0F;
-  if (rule.top_p <= 0.0F) rule.top_p = 1.0F;
-  rule.repetition_penalty = params.repetition_penalty.value_or(1.0F);
-  rule.presence_penalty = params.presence_penalty.value_or(0.0F);
-  rule.frequency_penalty = params.frequency_penalty.value_or(0.0F);
-  rule.wants_log_probs = request.output.return_log_probs;
-  rule.normalize_log_probs = request.output.normalize_log_probs;
-  rule.seed = seed;
-  return rule;
-}
-
 Sampler::Sampler(int max_slots, int vocab_size, int max_concurrency) : vocab_size_(vocab_size) {
   slots_.resize(static_cast<size_t>(max_slots));
   for (int i = 0; i < std::max(1, max_concurrency); ++i) {
@@ -156,16 +107,38 @@ void Sampler::Setup(int slot_id, const SamplingRule& rule, std::span<const Token
   for (const TokenId token : slot.distinct) slot.counts[static_cast<size_t>(token)] = 0;
   slot.distinct.clear();
   slot.rule = rule;
+  slot.top_p = TopPAfter(rule, tokens);
   if (!rule.has_penalties()) return;
   slot.counts.resize(static_cast<size_t>(vocab_size_));
   slot.distinct.reserve(static_cast<size_t>(std::min(vocab_size_, max_seq_len)));
-  for (const TokenId token : tokens) Append(slot_id, token);
+  const auto num_uncounted = static_cast<size_t>(rule.num_uncounted_tokens);
+  for (size_t i = num_uncounted; i < tokens.size(); ++i) Count(slot, tokens[i]);
 }
 
 void Sampler::Append(int slot_id, TokenId token) {
   Slot& slot = slots_[static_cast<size_t>(slot_id)];
-  if (!slot.rule.has_penalties() || token >= vocab_size_) return;
+  if (slot.rule.has_penalties()) Count(slot, token);
+  if (slot.rule.has_top_p_decay()) slot.top_p = TopPAfter(slot.rule, slot.top_p, token);
+}
+
+void Sampler::Count(Slot& slot, TokenId token) const {
+  if (token >= vocab_size_) return;
   if (slot.counts[static_cast<size_t>(token)]++ == 0) slot.distinct.push_back(token);
+}
+
+// Everything that changes logits, in the order of spec/engine.md 4.1.
+void Sampler::Edit(const Slot& slot, std::span<const TokenId> tokens, float* logits) const {
+  const SamplingRule& rule = slot.rule;
+  if (rule.bias != nullptr) {
+    const float* const bias = rule.bias->data();
+    for (int i = 0; i < vocab_size_; ++i) logits[i] += bias[i];
+  }
+  if (rule.temperature != 1.0F) {
+    const float scale = TemperatureScale(rule.temperature);
+    for (int i = 0; i < vocab_size_; ++i) logits[i] *= scale;
+  }
+  if (rule.has_penalties()) ApplyPenalties(slot, logits);
+  if (rule.has_bans()) Ban(rule, tokens, {logits, static_cast<size_t>(vocab_size_)});
 }
 
 void Sampler::ApplyPenalties(const Slot& slot, float* logits) const {
@@ -176,14 +149,14 @@ void Sampler::ApplyPenalties(const Slot& slot, float* logits) const {
                   rule.presence_penalty, rule.frequency_penalty);
 }
 
-SampledToken Sampler::Sample(int slot_id, int64_t position, float* logits) {
+void Sampler::Process(int slot_id, std::span<const TokenId> tokens, float* logits) const {
+  Edit(slots_[static_cast<size_t>(slot_id)], tokens, logits);
+}
+
+SampledToken Sampler::Sample(int slot_id, std::span<const TokenId> tokens, float* logits) {
   const Slot& slot = slots_[static_cast<size_t>(slot_id)];
   const SamplingRule& rule = slot.rule;
-  if (rule.temperature != 1.0F) {
-    const float scale = TemperatureScale(rule.temperature);
-    for (int i = 0; i < vocab_size_; ++i) logits[i] *= scale;
-  }
-  if (rule.has_penalties()) ApplyPenalties(slot, logits);
+  Edit(slot, tokens, logits);
   const float max = MaxOf(logits, vocab_size_);
   if (rule.greedy || !IsFinite(max)) {
     SampledToken token{.id = ArgMax(logits, vocab_size_, max)};
@@ -194,10 +167,10 @@ SampledToken Sampler::Sample(int slot_id, int64_t position, float* logits) {
     return token;
   }
   Scratch scratch(lanes_);
-  const double uniform = UniformAt(rule.seed, static_cast<uint64_t>(position));
+  const double uniform = UniformAt(rule.seed, tokens.size());
   SampledToken token = rule.top_k > 0
                            ? SampleTopK(rule, uniform, logits, max, scratch.candidates())
-                           : SampleTopP(rule, uniform, logits, max, scratch.candidates());
+                           : SampleTopP(slot, uniform, logits, max, scratch.candidates());
   if (!rule.wants_log_probs) return {.id = token.id};
   token.log_prob_all = LogProb(Distance(max, logits[token.id]), SumOfExp(logits, vocab_size_, max));
   if (rule.top_k == 0 || !rule.normalize_log_probs) token.log_prob = token.log_prob_all;
@@ -246,11 +219,11 @@ SampledToken Sampler::SampleTopK(const SamplingRule& rule, double uniform, const
 // r = u p S over the whole vocabulary; the first in descending order whose cumulative weight
 // reaches r. The order is never made: a selection partitions around pivots and keeps the side in
 // which the cumulative weight crosses r, O(V) on average.
-SampledToken Sampler::SampleTopP(const SamplingRule& rule, double uniform, const float* logits,
-                                 float max, std::vector<Candidate>& candidates) const {
-  const int32_t min_weight = std::max(1, InUnits(rule.min_p));
+SampledToken Sampler::SampleTopP(const Slot& slot, double uniform, const float* logits, float max,
+                                 std::vector<Candidate>& candidates) const {
+  const int32_t min_weight = std::max(1, InUnits(slot.rule.min_p));
   const Masses masses = SumWeights(logits, vocab_size_, max, min_weight);
-  uint64_t target = TargetWeight(uniform, rule.top_p, masses.all);
+  uint64_t target = TargetWeight(uniform, slot.top_p, masses.all);
   const float limit = target <= masses.near ? kNear : kWeightless;
   candidates.clear();
   std::array<float, kBlock> distances;

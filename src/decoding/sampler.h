@@ -2,10 +2,10 @@
 // From a row of logits to the next token: temperature, penalties, top-k, top-p, min-p, and
 // log-probs (spec/engine.md 4.1-4.12).
 //
-// Order, on the row in place: temperature l / (T + 1e-6) unless T = 1; repetition (l < 0 ? l r : l
-// / r), then presence (- p) and frequency (- f count) for every distinct token of prompt and
-// output; min-p; top-k or top-p; draw. The row is destroyed. Rows that ask for nothing pay for an
-// arg-max only. NaN counts as -inf.
+// Order, on the row in place: embedding bias; temperature l / (T + 1e-6) unless T = 1; repetition
+// (l < 0 ? l r : l / r), then presence (- p) and frequency (- f count) for every distinct token of
+// prompt and output; bans (bans.h); min-p; top-k or top-p, which may decay; draw. The row is
+// destroyed. Rows that ask for nothing pay for an arg-max only. NaN counts as -inf.
 //
 // cuda/device_sampler.h gives the same ids: weights are integers, and what leads to them is the
 // arithmetic of weights.h.
@@ -18,32 +18,9 @@
 #include <span>
 #include <vector>
 
-#include "inflight/request.h"
+#include "decoding/sampling_rule.h"
 
 namespace inflight::decoding {
-
-// A request's sampling parameters, normalised: temperature 0 is greedy; top-k 0 and top-p 0 are
-// greedy; top-k alone keeps all of its mass (top-p 1); min-p alone samples from the whole
-// distribution (top-p 1).
-struct SamplingRule {
-  bool greedy = true;
-  float temperature = 1.0F;
-  int top_k = 0;  // 0 = the top-p path
-  float top_p = 1.0F;
-  float min_p = 0.0F;
-  float repetition_penalty = 1.0F;
-  float presence_penalty = 0.0F;
-  float frequency_penalty = 0.0F;
-  bool wants_log_probs = false;
-  bool normalize_log_probs = true;
-  uint64_t seed = 0;
-
-  bool has_penalties() const {
-    return repetition_penalty != 1.0F || presence_penalty != 0.0F || frequency_penalty != 0.0F;
-  }
-};
-
-SamplingRule MakeSamplingRule(const Request& request, uint64_t seed);
 
 struct SampledToken {
   TokenId id = 0;
@@ -62,16 +39,20 @@ class Sampler {
 
   ~Sampler();
 
-  // Starts a slot's sequence, at most `max_seq_len` tokens long, with those known so far, which the
-  // penalties count.
+  // Starts a slot's sequence, at most `max_seq_len` tokens long, with those known so far: penalties
+  // count them, and a top-p that decays is where they lead.
   void Setup(int slot, const SamplingRule& rule, std::span<const TokenId> tokens, int max_seq_len);
 
-  // Draws the token that will stand at `position` (the count of tokens before it). `logits`
-  // [vocab_size] is scratch afterwards. Ties go to the lowest id. Log-probs are computed only if
-  // the rule wants them, and 0 where the largest logit is not finite: the id is then the arg-max.
-  SampledToken Sample(int slot, int64_t position, float* logits);
+  // What comes before drawing, and before a beam search: everything that changes logits, in place.
+  void Process(int slot, std::span<const TokenId> tokens, float* logits) const;
 
-  // Counts a token that joined the slot's sequence.
+  // Processes the row and draws the token that comes after `tokens`, all of the slot's sequence.
+  // `logits` [vocab_size] is scratch afterwards. Ties go to the lowest id. Log-probs are computed
+  // only if the rule wants them, and 0 where the largest logit is not finite: the id is then the
+  // arg-max.
+  SampledToken Sample(int slot, std::span<const TokenId> tokens, float* logits);
+
+  // A token was generated and joined the slot's sequence.
   void Append(int slot, TokenId token);
 
  private:
@@ -83,10 +64,12 @@ class Sampler {
   struct Slot;
   class Scratch;
 
+  void Count(Slot& slot, TokenId token) const;
+  void Edit(const Slot& slot, std::span<const TokenId> tokens, float* logits) const;
   void ApplyPenalties(const Slot& slot, float* logits) const;
   SampledToken SampleTopK(const SamplingRule& rule, double uniform, const float* logits, float max,
                           std::vector<Candidate>& candidates) const;
-  SampledToken SampleTopP(const SamplingRule& rule, double uniform, const float* logits, float max,
+  SampledToken SampleTopP(const Slot& slot, double uniform, const float* logits, float max,
                           std::vector<Candidate>& candidates) const;
 
   const int vocab_size_;

@@ -10,6 +10,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 namespace inflight::decoding {
 
@@ -25,6 +26,18 @@ constexpr float Penalized(float logit, int32_t count, float repetition, float pr
   logit = logit < 0.0F ? logit * repetition : logit / repetition;
   logit = logit - presence;
   return logit - frequency * static_cast<float>(count);
+}
+
+// What a token gets that must not come, and an end id that comes too early (spec/engine.md 4.1).
+constexpr float kBanned = -std::numeric_limits<float>::infinity();
+constexpr float kSuppressed = -std::numeric_limits<float>::max();
+
+// Top-p after a token was drawn with `top_p` (spec/engine.md 4.9).
+constexpr float kDefaultTopPMin = 1e-6F;
+constexpr float NextTopP(float top_p, float first, float decay, float min, bool is_reset) {
+  if (is_reset) return first;
+  const float decayed = top_p * decay;
+  return decayed > min ? decayed : min;
 }
 
 constexpr bool IsFinite(float x) { return x - x == 0.0F; }

@@ -10,6 +10,7 @@ void StepResult::Reserve(int max_rows) {
   log_probs.reserve(rows);
   cum_log_probs.reserve(rows);
   finish_reasons.reserve(rows);
+  parents.reserve(rows);
 }
 
 void StepResult::Clear(int num_rows) {
@@ -19,6 +20,8 @@ void StepResult::Clear(int num_rows) {
   log_probs.clear();
   cum_log_probs.assign(rows, 0.0F);
   finish_reasons.assign(rows, FinishReason::kNotFinished);
+  parents.assign(rows, 0);
+  logits.clear();
 }
 
 }  // namespace inflight::executor

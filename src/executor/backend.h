@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -44,9 +45,11 @@ struct BackendInfo {
   int max_batch_size = 0;      // rows in one step, at most StepPlan::kMaxRows
   int max_num_tokens = 0;      // tokens in one step
   int max_tokens_per_row = 1;  // that a decode row computes and may yield: 1 + the longest draft
+  int max_beam_width = 1;      // of the engine; 1 = no beam search
   int max_seq_len = 0;
   int max_input_len = 0;
   int vocab_size = 0;
+  bool returns_logits = false;
   std::vector<KvGroup> kv_groups;
   // Held while the backend lives: all that its memory plan lists.
   int64_t cpu_memory_bytes = 0, gpu_memory_bytes = 0, pinned_memory_bytes = 0;
@@ -62,9 +65,14 @@ struct SlotSetup {
   int max_seq_len =
       0;  // prompt + max_tokens: the sequence ends with kLength when it holds that many
   const Request* request =
-      nullptr;             // sampling, output, end_ids, stop_words; valid during the call only
+      nullptr;  // sampling, output, end_ids, stop_words; valid during the call only
+  // Logits of prompt tokens [*context_logits_from, num_prompt_tokens) are to be returned.
+  std::optional<int> context_logits_from = std::nullopt;
   uint64_t seed = 0;       // of this sequence (request seed + sequence index)
   float cum_log_prob = 0;  // so far
+  // Beam search: the slots of all beams, `slot` the first; empty without. Then `tokens` are the
+  // prompt, and the search begins anew.
+  std::span<const SlotId> beam_slots = {};
 };
 
 // Inputs that the host makes while the forward pass runs. None exist yet; grammar masks and host
@@ -79,6 +87,12 @@ struct LateInputs {
 
 using Ticket = int64_t;  // the plan's step_id
 
+// What one row of a step returns of the model's logits, as they were before decoding.
+struct RowLogits {
+  LogitsRows context;     // of the prompt tokens that the row computed
+  LogitsRows generation;  // one row per token that it yielded
+};
+
 // Results of one step, row by row in plan order. The arrays are reused; valid until the next
 // Collect.
 struct StepResult {
@@ -90,6 +104,11 @@ struct StepResult {
   std::vector<float> cum_log_probs;  // [num_rows] after this step
   std::vector<FinishReason>
       finish_reasons;  // [num_rows] kNotFinished, kEndId, kStopWords or kLength
+  // [num_rows] of a beam search, which yields no tokens: the beam that row r's goes on from. The
+  // first of its rows has its finish reason, kLength when it is over; BestBeams has the tokens.
+  std::vector<int32_t> parents;
+  // [num_rows], null where nothing was asked for; empty where no row asks.
+  std::vector<std::shared_ptr<RowLogits>> logits;
 
   void Reserve(int max_rows);  // so that no step allocates
   void Clear(int num_rows);    // sizes the per-row arrays, empties the per-token ones
@@ -110,6 +129,10 @@ class Backend {
 
   // True when Collect would not wait.
   virtual bool Ready(Ticket ticket) const = 0;
+
+  // The answer of the beam search whose beam 0 has `slot`, had it ended with the last collected
+  // step. The slot is set up, and a step that yields was collected.
+  virtual std::vector<Beam> BestBeams(SlotId /*slot*/) const { return {}; }
 
   // Waits for the oldest outstanding step and hands out its results. Tickets are collected in
   // order.

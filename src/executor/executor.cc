@@ -70,7 +70,8 @@ Result<ExecutorLimits> MakeLimits(const BackendInfo& info, const ExecutorOptions
                         .max_num_tokens = 0,
                         .max_seq_len = info.max_seq_len,
                         .max_input_len = info.max_input_len,
-                        .max_beam_width = 1,
+                        .max_beam_width = info.max_beam_width,
+                        .returns_logits = info.returns_logits,
                         .block_size = info.kv_groups[0].block_size,
                         .num_blocks = info.kv_groups[0].num_blocks};
   ASSIGN_OR_RETURN(limits.max_batch_size,
@@ -90,6 +91,10 @@ Result<ExecutorLimits> MakeLimits(const BackendInfo& info, const ExecutorOptions
       limits.max_seq_len = static_cast<int>(pool_tokens);
     }
   }
+  // Each beam has a row.
+  limits.max_beam_width = std::min({limits.max_beam_width, limits.max_batch_size,
+                                    limits.max_num_tokens / info.max_tokens_per_row,
+                                    scheduler::Scheduler::kMaxBeamWidth});
   limits.max_input_len = std::min(limits.max_input_len, limits.max_seq_len - 1);
   if (!options.enable_chunked_prefill) {
     limits.max_input_len = std::min(limits.max_input_len, limits.max_num_tokens);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/kv_storage.h"
 
+#include <cstring>
+
 namespace inflight::executor {
 
 ops::KvCacheView KvShape(const model::ModelConfig& config, int block_size) {
@@ -24,6 +26,23 @@ Result<KvStorage> KvStorage::Create(ops::KvCacheView shape, int64_t num_blocks, 
   shape.data = storage.buffer_.data();
   storage.view_ = shape;
   return storage;
+}
+
+// Tokens of a block lie in groups of 16 (ops/kv_cache_view.h), so that the first ones are the first
+// bytes of a head's keys and of its values.
+void KvStorage::Copy(std::span<const kv_cache::BlockCopy> copies, CpuPool& pool) {
+  constexpr int kGroup = 16;
+  pool.ParallelFor(std::ssize(copies) * view_.num_layers, [&](int64_t i) {
+    const kv_cache::BlockCopy& copy = copies[static_cast<size_t>(i / view_.num_layers)];
+    const auto layer = static_cast<int>(i % view_.num_layers);
+    const int num_tokens = (copy.num_tokens + kGroup - 1) / kGroup * kGroup;
+    const size_t bytes =
+        static_cast<size_t>(num_tokens) * static_cast<size_t>(view_.head_dim) * SizeOf(view_.dtype);
+    for (int head = 0; head < view_.num_kv_heads; ++head) {
+      std::memcpy(view_.Keys(layer, copy.to, head), view_.Keys(layer, copy.from, head), bytes);
+      std::memcpy(view_.Values(layer, copy.to, head), view_.Values(layer, copy.from, head), bytes);
+    }
+  });
 }
 
 }  // namespace inflight::executor

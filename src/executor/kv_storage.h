@@ -3,10 +3,14 @@
 // kv_cache/.
 #pragma once
 
+#include <span>
+
 #include "inflight/executor.h"
+#include "kv_cache/beam_tables.h"
 #include "model/config.h"
 #include "ops/kv_cache_view.h"
 #include "tensor/buffer.h"
+#include "tensor/cpu_pool.h"
 
 namespace inflight::executor {
 
@@ -22,6 +26,9 @@ class KvStorage {
   static Result<KvStorage> Create(ops::KvCacheView shape, int64_t num_blocks, Device& device);
 
   const ops::KvCacheView& view() const { return view_; }
+
+  // On the CPU: what a step of beam search copies, in all layers and heads.
+  void Copy(std::span<const kv_cache::BlockCopy> copies, CpuPool& pool);
 
  private:
   Buffer buffer_;

@@ -3,8 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "base/check.h"
 #include "base/log.h"
+#include "decoding/beam_search.h"
 #include "decoding/sampler.h"
 #include "decoding/stop.h"
 #include "executor/cuda_backend.h"
@@ -28,15 +32,17 @@ class CpuBackend : public Backend {
         .max_slots = plan.max_batch_size,
         .max_batch_size = plan.max_batch_size,
         .max_num_tokens = plan.max_num_tokens,
+        .max_beam_width = engine_->limits.max_beam_width,
         .max_seq_len = plan.max_seq_len,
         .max_input_len = plan.max_input_len,
         .vocab_size = engine_->config.vocab_size,
+        .returns_logits = true,
         .kv_groups = {{.block_size = plan.block_size, .num_blocks = plan.num_blocks, .window = 0}},
         .cpu_memory_bytes = static_cast<int64_t>(plan.total_bytes())};
     tokens_.resize(static_cast<size_t>(info_.max_slots));
     slots_.resize(static_cast<size_t>(info_.max_slots));
-    sampled_.resize(static_cast<size_t>(info_.max_batch_size));
-    yield_rows_.reserve(static_cast<size_t>(info_.max_batch_size));
+    yields_.resize(static_cast<size_t>(info_.max_batch_size));
+    logit_tokens_.resize(static_cast<size_t>(info_.max_batch_size));
     result_.Reserve(info_.max_batch_size);
   }
 
@@ -64,9 +70,21 @@ class CpuBackend : public Backend {
                  .num_prompt_tokens = setup.num_prompt_tokens,
                  .max_seq_len = setup.max_seq_len};
     slot.cum_log_prob = setup.cum_log_prob;
-    sampler_.Setup(setup.slot, decoding::MakeSamplingRule(*setup.request, setup.seed), setup.tokens,
-                   setup.max_seq_len);
+    for (const scheduler::SlotId beam : setup.beam_slots) {
+      slots_[static_cast<size_t>(beam)].returns_generation_logits = false;
+    }
+    slot.returns_generation_logits = setup.request->output.return_generation_logits;
+    slot.context_logits_from = setup.context_logits_from.value_or(setup.num_prompt_tokens);
+    slot.search.reset();
+    const decoding::SamplingRule rule =
+        decoding::MakeSamplingRule(*setup.request, setup.seed, setup.num_prompt_tokens);
+    sampler_.Setup(setup.slot, rule, setup.tokens, setup.max_seq_len);
+    if (!setup.beam_slots.empty()) slot.search = StartSearch(setup, rule);
     return Status::Ok();
+  }
+
+  std::vector<Beam> BestBeams(scheduler::SlotId slot) const override {
+    return slots_[static_cast<size_t>(slot)].search->beams.Best();
   }
 
   Result<Ticket> Launch(const StepPlan& plan) override {
@@ -74,7 +92,10 @@ class CpuBackend : public Backend {
     inputs_->ApplyBlockUpdates(plan);
     ASSIGN_OR_RETURN(const model::Batch batch, inputs_->Prepare(plan, tokens_));
     ASSIGN_OR_RETURN(const TensorView logits, decoder_->Forward(batch, kv_.view(), stream_));
+    result_.Clear(plan.num_rows);
+    KeepGenerationLogits(plan, logits);
     Decode(plan, logits);
+    RETURN_IF_ERROR(KeepContextLogits(plan));
     outstanding_ = plan.step_id;
     return plan.step_id;
   }
@@ -92,33 +113,154 @@ class CpuBackend : public Backend {
   }
 
  private:
+  // A beam search; of the slot of its beam 0.
+  struct Search {
+    decoding::BeamSearch beams;
+    decoding::SamplingRule rule;
+    std::vector<scheduler::SlotId> slots;               // [width]
+    std::vector<decoding::BeamCandidate> candidates{};  // of the step
+  };
   struct Slot {
     decoding::StopCriteria stop;
     float cum_log_prob = 0;
+    std::unique_ptr<Search> search;
+    bool returns_generation_logits = false;
+    int context_logits_from = 0;  // of prompt tokens from here on
+  };
+  // One row of logits, and what becomes of it.
+  struct Yield {
+    int row = 0;
+    Search* search = nullptr;  // null: a token is drawn
+    int beam = 0;
+    decoding::SampledToken token{};
+    std::vector<decoding::BeamCandidate> continuations{};
   };
 
+  std::unique_ptr<Search> StartSearch(const SlotSetup& setup, const decoding::SamplingRule& rule) {
+    const auto beam_rule =
+        decoding::MakeBeamRule(*setup.request, setup.num_prompt_tokens, setup.max_seq_len);
+    for (const scheduler::SlotId slot : setup.beam_slots) {
+      tokens_[static_cast<size_t>(slot)].tokens.reserve(static_cast<size_t>(setup.max_seq_len));
+    }
+    return std::make_unique<Search>(
+        Search{.beams = decoding::BeamSearch(beam_rule, setup.tokens),
+               .rule = rule,
+               .slots = {setup.beam_slots.begin(), setup.beam_slots.end()}});
+  }
+
   // Draws one token for each row that yields, appends it to its slot, and judges whether the
-  // sequence ends.
+  // sequence ends. Rows of a beam search give their best continuations, which it then chooses from.
   void Decode(const StepPlan& plan, const TensorView& logits) {
-    yield_rows_.clear();
-    for (int r = 0; r < plan.num_rows; ++r)
-      if (plan.rows[static_cast<size_t>(r)].yields != 0) yield_rows_.push_back(r);
+    FindYields(plan);
     const int64_t vocab_size = info_.vocab_size;
-    stream_.cpu_pool().ParallelFor(static_cast<int64_t>(yield_rows_.size()), [&](int64_t i) {
-      const scheduler::SlotId slot =
-          plan.rows[static_cast<size_t>(yield_rows_[static_cast<size_t>(i)])].slot;
-      const auto position = static_cast<int64_t>(tokens_[static_cast<size_t>(slot)].tokens.size());
-      sampled_[static_cast<size_t>(i)] =
-          sampler_.Sample(slot, position, logits.as<float>() + i * vocab_size);
+    stream_.cpu_pool().ParallelFor(num_yields_, [&](int64_t i) {
+      Yield& yield = yields_[static_cast<size_t>(i)];
+      const scheduler::SlotId slot = plan.rows[static_cast<size_t>(yield.row)].slot;
+      const std::vector<TokenId>& tokens = tokens_[static_cast<size_t>(slot)].tokens;
+      float* row = logits.as<float>() + i * vocab_size;
+      if (yield.search == nullptr) {
+        yield.token = sampler_.Sample(slot, tokens, row);
+        return;
+      }
+      sampler_.Process(slot, tokens, row);
+      Continue({row, static_cast<size_t>(vocab_size)}, &yield);
     });
 
-    result_.Clear(plan.num_rows);
-    size_t next = 0;
+    int next = 0;
     for (int r = 0; r < plan.num_rows; ++r) {
       const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
-      if (row.yields != 0) Append(r, row.slot, sampled_[next++]);
+      if (row.yields != 0) {
+        const Yield& yield = yields_[static_cast<size_t>(next++)];
+        if (yield.search == nullptr) {
+          Append(r, row.slot, yield.token);
+        } else if (yield.beam == 0) {
+          Advance(r, yield.search, std::span(yields_).subspan(static_cast<size_t>(next - 1)));
+        }
+      }
       result_.token_begin[static_cast<size_t>(r) + 1] =
           static_cast<int32_t>(result_.token_ids.size());
+    }
+  }
+
+  // The rows of a search follow each other, the one of beam 0 first.
+  void FindYields(const StepPlan& plan) {
+    num_yields_ = 0;
+    Search* search = nullptr;
+    int beam = 0;
+    for (int r = 0; r < plan.num_rows; ++r) {
+      const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
+      if (row.yields == 0) continue;
+      const bool is_next_beam = search != nullptr && row.is_prefill == 0 &&
+                                ++beam < static_cast<int>(search->slots.size());
+      if (!is_next_beam) {
+        search = slots_[static_cast<size_t>(row.slot)].search.get();
+        beam = 0;
+      }
+      Yield& yield = yields_[static_cast<size_t>(num_yields_++)];
+      yield.row = r;
+      yield.search = search;
+      yield.beam = beam;
+      if (row.is_prefill != 0) search = nullptr;
+    }
+  }
+
+  static void Continue(std::span<const float> logits, Yield* yield) {
+    const decoding::BeamSearch& beams = yield->search->beams;
+    const auto beam = static_cast<size_t>(yield->beam);
+    yield->continuations.clear();
+    if (beam >= beams.cum_log_probs().size()) return;  // it does not live
+    decoding::BestContinuations(logits, yield->beam, beams.cum_log_probs()[beam],
+                                beams.rule().num_candidates(), &yield->continuations);
+  }
+
+  // One step of a search whose rows begin with row `r`, and `yields` with theirs.
+  void Advance(int r, Search* search, std::span<const Yield> yields) {
+    search->candidates.clear();
+    for (size_t b = 0; b < search->beams.cum_log_probs().size(); ++b) {
+      const auto& continuations = yields[b].continuations;
+      search->candidates.insert(search->candidates.end(), continuations.begin(),
+                                continuations.end());
+    }
+    const auto num_tokens = static_cast<int>(
+        tokens_[static_cast<size_t>(search->slots[0])].tokens.size());  // of which K and V exist
+    const bool is_first = search->beams.num_generated() == 0;
+    search->beams.Advance(&search->candidates);
+    if (search->beams.is_done()) {
+      result_.finish_reasons[static_cast<size_t>(r)] = FinishReason::kLength;
+      return;
+    }
+    const auto parents = search->beams.parents();
+    if (!is_first) {
+      std::copy(parents.begin(), parents.end(), result_.parents.begin() + r);
+    }
+    copies_.clear();
+    inputs_->ReorderBeams(search->slots, parents, num_tokens, &copies_);
+    kv_.Copy(copies_, stream_.cpu_pool());
+    ReorderTokens(*search);
+  }
+
+  // Each beam's slot gets the tokens of its parent and the one that it goes on with.
+  void ReorderTokens(const Search& search) {
+    const auto parents = search.beams.parents();
+    std::vector<std::vector<TokenId>> before(search.slots.size());  // of those that others need
+    for (size_t j = 0; j < search.slots.size(); ++j) {
+      const auto parent = static_cast<size_t>(parents[j]);
+      if (parent == j || !before[parent].empty()) continue;
+      before[parent] = tokens_[static_cast<size_t>(search.slots[parent])].tokens;
+    }
+    for (size_t j = 0; j < search.slots.size(); ++j) {
+      const scheduler::SlotId slot = search.slots[j];
+      std::vector<TokenId>& tokens = tokens_[static_cast<size_t>(slot)].tokens;
+      const auto parent = static_cast<size_t>(parents[j]);
+      const TokenId token = search.beams.tokens()[j];
+      if (parent == j) {
+        tokens.push_back(token);
+        sampler_.Append(slot, token);
+        continue;
+      }
+      tokens.assign(before[parent].begin(), before[parent].end());
+      tokens.push_back(token);
+      sampler_.Setup(slot, search.rule, tokens, search.beams.rule().stop.max_seq_len);
     }
   }
 
@@ -134,6 +276,66 @@ class CpuBackend : public Backend {
     result_.finish_reasons[static_cast<size_t>(r)] = decoding::CheckStop(slot.stop, tokens);
   }
 
+  // Before decoding changes them.
+  void KeepGenerationLogits(const StepPlan& plan, const TensorView& logits) {
+    const float* next = logits.as<float>();
+    for (int r = 0; r < plan.num_rows; ++r) {
+      const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
+      if (row.yields == 0) continue;
+      if (slots_[static_cast<size_t>(row.slot)].returns_generation_logits) {
+        Append(next, 1, LogitsOf(plan, r).generation);
+      }
+      next += info_.vocab_size;
+    }
+  }
+
+  // Those of prompt tokens that this step computed. Overwrites the step's other logits.
+  Status KeepContextLogits(const StepPlan& plan) {
+    int first_token = 0;  // of the row, in the packed batch
+    for (int r = 0; r < plan.num_rows; ++r) {
+      const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
+      const Slot& slot = slots_[static_cast<size_t>(row.slot)];
+      const int begin = std::max(row.first_position, slot.context_logits_from);
+      const int end =
+          std::min(row.first_position + row.num_query_tokens, slot.stop.num_prompt_tokens);
+      if (row.is_prefill != 0 && begin < end) {
+        RETURN_IF_ERROR(Compute(first_token + begin - row.first_position, end - begin,
+                                LogitsOf(plan, r).context));
+      }
+      first_token += row.num_query_tokens;
+    }
+    return Status::Ok();
+  }
+
+  // Logits of tokens [first, first + num_tokens) of the packed batch, as many at a time as the
+  // decoder has room for.
+  Status Compute(int first, int num_tokens, LogitsRows& out) {
+    out.values.reserve(static_cast<size_t>(num_tokens) * static_cast<size_t>(info_.vocab_size));
+    while (num_tokens > 0) {
+      const int n = std::min(num_tokens, info_.max_batch_size);
+      std::iota(logit_tokens_.begin(), logit_tokens_.begin() + n, first);
+      ASSIGN_OR_RETURN(const TensorView logits,
+                       decoder_->Logits({logit_tokens_.data(), DType::kI32, {n}}, stream_));
+      Append(logits.as<float>(), n, out);
+      first += n;
+      num_tokens -= n;
+    }
+    return Status::Ok();
+  }
+
+  void Append(const float* logits, int num_rows, LogitsRows& out) const {
+    out.vocab_size = info_.vocab_size;
+    out.num_rows += num_rows;
+    out.values.insert(out.values.end(), logits, logits + int64_t{num_rows} * info_.vocab_size);
+  }
+
+  RowLogits& LogitsOf(const StepPlan& plan, int r) {
+    result_.logits.resize(static_cast<size_t>(plan.num_rows));
+    std::shared_ptr<RowLogits>& logits = result_.logits[static_cast<size_t>(r)];
+    if (logits == nullptr) logits = std::make_shared<RowLogits>();
+    return *logits;
+  }
+
   std::shared_ptr<const model::Engine> engine_;
   MemoryShare mapped_weights_;
   Stream stream_;
@@ -143,10 +345,12 @@ class CpuBackend : public Backend {
   KvStorage kv_;
   decoding::Sampler sampler_;
   MemoryShare sampler_share_;
-  std::vector<SlotTokens> tokens_;  // [max_slots]
-  std::vector<Slot> slots_;         // [max_slots]
-  std::vector<int> yield_rows_;
-  std::vector<decoding::SampledToken> sampled_;  // [max_batch_size], one per yielding row
+  std::vector<SlotTokens> tokens_;     // [max_slots]
+  std::vector<Slot> slots_;            // [max_slots]
+  std::vector<int32_t> logit_tokens_;  // [max_batch_size]
+  std::vector<Yield> yields_;          // [max_batch_size], the first num_yields_ are the step's
+  int num_yields_ = 0;
+  std::vector<kv_cache::BlockCopy> copies_;
   StepResult result_;
   Ticket outstanding_ = 0;
 };

@@ -115,7 +115,7 @@ std::string MemoryPlan::ToString() const {
                        "workspace  {} for steps of {} tokens and {} sequences\n"
                        "{}"
                        "inputs     {} for ids, positions and block tables of a step\n"
-                       "sampler    {} for the penalties of {} sequences\n"
+                       "sampler    {} for penalties, bans and biases of {} sequences\n"
                        "KV cache   {}: {} blocks of {} tokens ({} each), {} tokens, {} sequences "
                        "at full length ({} "
                        "tokens)\n",
@@ -144,7 +144,7 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   plan.workspace_bytes = model::Decoder::WorkspaceBytes(config, device, plan.max_seq_len,
                                                         plan.max_num_tokens, plan.max_batch_size);
   plan.kernel_bytes = ops::StreamBytes(device, model::KernelShape(config), plan.max_num_tokens,
-                                       plan.max_batch_size);
+                                       plan.max_batch_size + 1);  // cuda/step_shape.h: kFillRows
   plan.max_slots = plan.max_batch_size;
   if (device == DeviceKind::kCuda) {
     plan.max_slots += kSpareSlots;

@@ -24,7 +24,7 @@ std::unique_ptr<ActiveRequest> MakeActiveRequest(RequestId id, Request request,
   active->times.enqueued_ns = now_ns;
   active->deadline_ns = After(now_ns, request.timeout_ms, 1'000'000);
   active->queue_deadline_ns = After(now_ns, request.queue_timeout_us, 1'000);
-  const int num_sequences = request.sampling.num_return_sequences;
+  const int num_sequences = NumSequences(request);
   active->stream = new Stream(request, id, std::move(sink));
   active->num_unfinished = active->num_unreleased = num_sequences;
   active->sequences = std::vector<Sequence>(static_cast<size_t>(num_sequences));
@@ -37,8 +37,11 @@ std::unique_ptr<ActiveRequest> MakeActiveRequest(RequestId id, Request request,
     sequence.known = i + 1 < num_sequences ? request.input_ids : std::move(request.input_ids);
     sequence.tokens = &sequence.known;
     sequence.cache_salt = request.cache_salt;
+    sequence.wants_context_logits = request.output.return_context_logits && i == 0;
+    sequence.reuses_blocks = !sequence.wants_context_logits;
     sequence.priority = request.priority;
     sequence.arrival = id;
+    sequence.num_beams = request.sampling.beam_width;
     sequence.max_seq_len = sequence.num_prompt_tokens + request.max_tokens;
   }
   active->params = std::move(request);

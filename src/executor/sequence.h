@@ -5,7 +5,8 @@
 //   that holds one of its sequences was collected.
 //
 // A Sequence is enough to set its slot up again as of the last Collect (DESIGN 2.1.1): tokens,
-// seed, cum_log_prob and the request's parameters.
+// seed, cum_log_prob and the request's parameters. A beam search, which is one sequence of several
+// slots, begins again.
 #pragma once
 
 #include <algorithm>
@@ -25,13 +26,17 @@ inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 struct ActiveRequest;
 
 struct Sequence : scheduler::SequenceState {
-  ActiveRequest* request = nullptr;  // constant
-  int index = 0;                     // constant; which of the request's sequences
-  int num_prompt_tokens = 0;         // constant
-  std::vector<TokenId> known;        // prompt, then what was generated; written by Collect
-  uint64_t seed = 0;                 // constant: the request's seed + index
-  float cum_log_prob = 0;            // written by Collect
-  bool is_finished = false;          // its last event was pushed; rows in flight are discarded
+  ActiveRequest* request = nullptr;   // constant
+  int index = 0;                      // constant; which of the request's sequences
+  int num_prompt_tokens = 0;          // constant
+  std::vector<TokenId> known;         // prompt, then what was generated; written by Collect
+  uint64_t seed = 0;                  // constant: the request's seed + index
+  float cum_log_prob = 0;             // written by Collect
+  bool wants_context_logits = false;  // constant; the first sequence's alone
+  int num_context_logits = 0;         // rows of the prompt collected so far
+  int num_beam_steps = 0;             // written by Collect; of a beam search since it began
+  int num_beam_steps_sent = 0;        // the most that the stream was told of, also before a pause
+  bool is_finished = false;           // its last event was pushed; rows in flight are discarded
 };
 
 struct ActiveRequest {
@@ -46,12 +51,17 @@ struct ActiveRequest {
   bool is_queued = true;               // counts against the queue's limit: no sequence was admitted
   int num_unfinished = 0;
   int num_unreleased = 0;
-  std::vector<Sequence> sequences;  // [num_return_sequences]; never resized
+  std::vector<Sequence> sequences;  // [NumSequences(params)]; never resized
 
   int64_t next_deadline_ns() const {
     return is_queued ? std::min(deadline_ns, queue_deadline_ns) : deadline_ns;
   }
 };
+
+// Those that are drawn independently; the beams of a search are one.
+inline int NumSequences(const Request& request) {
+  return request.sampling.beam_width > 1 ? 1 : request.sampling.num_return_sequences;
+}
 
 // `id` and times are the caller's; the sink goes into a new Stream.
 std::unique_ptr<ActiveRequest> MakeActiveRequest(RequestId id, Request request,

@@ -22,7 +22,7 @@ struct Layout {
 
 struct Offsets {
   size_t ids, positions, slot_mapping, cu_seqlens_q, seq_lens_kv, logit_rows, row_tables,
-      slot_tables, total;
+      slot_tables, spares, total;
 };
 
 Offsets ComputeOffsets(const MemoryPlan& plan, int max_slots) {
@@ -39,6 +39,7 @@ Offsets ComputeOffsets(const MemoryPlan& plan, int max_slots) {
   at.logit_rows = layout.Add(rows, sizeof(int32_t));
   at.row_tables = layout.Add(rows * table, sizeof(int32_t));
   at.slot_tables = layout.Add(static_cast<size_t>(max_slots) * table, sizeof(int32_t));
+  at.spares = layout.Add(static_cast<size_t>(max_slots), sizeof(int32_t));
   at.total = layout.end;
   return at;
 }
@@ -63,6 +64,7 @@ Result<std::unique_ptr<StepInputs>> StepInputs::Create(const MemoryPlan& plan, i
   inputs->logit_rows_ = reinterpret_cast<int32_t*>(base + at.logit_rows);
   inputs->row_tables_ = reinterpret_cast<int32_t*>(base + at.row_tables);
   inputs->slot_tables_ = reinterpret_cast<int32_t*>(base + at.slot_tables);
+  inputs->spares_ = reinterpret_cast<int32_t*>(base + at.spares);
   return inputs;
 }
 
@@ -70,10 +72,26 @@ void StepInputs::ApplyBlockUpdates(const scheduler::StepPlan& plan) {
   const int width = plan_.max_blocks_per_seq();
   for (int i = 0; i < plan.num_updates; ++i) {
     const scheduler::BlockTableUpdate& update = plan.updates[static_cast<size_t>(i)];
+    const auto blocks = plan.block_ids.begin() + update.offset;
+    if (update.first_idx == scheduler::BlockTableUpdate::kSpare) {
+      spares_[update.slot] = *blocks;
+      continue;
+    }
     int32_t* table = slot_tables_ + static_cast<int64_t>(update.slot) * width;
-    std::copy_n(plan.block_ids.begin() + update.offset, update.num_blocks,
-                table + update.first_idx);
+    std::copy_n(blocks, update.num_blocks, table + update.first_idx);
   }
+}
+
+void StepInputs::ReorderBeams(std::span<const scheduler::SlotId> slots,
+                              std::span<const int32_t> parents, int num_tokens,
+                              std::vector<kv_cache::BlockCopy>* copies) {
+  const int width = plan_.max_blocks_per_seq();
+  std::vector<kv_cache::BeamTableView> beams;
+  beams.reserve(slots.size());
+  for (const scheduler::SlotId slot : slots) {
+    beams.push_back({slot_tables_ + static_cast<int64_t>(slot) * width, spares_ + slot});
+  }
+  kv_cache::ReorderBeams(beams, parents, num_tokens, plan_.block_size, copies);
 }
 
 Result<model::Batch> StepInputs::Prepare(const scheduler::StepPlan& plan,

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "executor/memory_plan.h"
+#include "kv_cache/beam_tables.h"
 #include "model/decoder.h"
 #include "scheduler/step_plan.h"
 #include "tensor/buffer.h"
@@ -24,6 +26,11 @@ class StepInputs {
 
   // Entries of block tables that the plan's slots gained.
   void ApplyBlockUpdates(const scheduler::StepPlan& plan);
+
+  // Beam j of a search, whose slot is slots[j], goes on from beam parents[j]; each holds
+  // `num_tokens`. Appends what has to be copied.
+  void ReorderBeams(std::span<const scheduler::SlotId> slots, std::span<const int32_t> parents,
+                    int num_tokens, std::vector<kv_cache::BlockCopy>* copies);
 
   // Packs the plan's rows. Of decode rows, ids, positions, lengths and slot mapping come from the
   // slot's own tokens. kInternal when a row does not fit its slot: a defect of the planner,
@@ -45,6 +52,7 @@ class StepInputs {
   int32_t* logit_rows_ = nullptr;    // [max_batch_size]
   int32_t* row_tables_ = nullptr;    // [max_batch_size, max_blocks_per_seq], this step's rows
   int32_t* slot_tables_ = nullptr;   // [max_slots, max_blocks_per_seq], by slot
+  int32_t* spares_ = nullptr;        // [max_slots], by slot; of beams
 };
 
 }  // namespace inflight::executor

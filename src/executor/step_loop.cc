@@ -2,6 +2,7 @@
 #include "executor/step_loop.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -85,7 +86,7 @@ bool StepLoop::Step() {
 
 // False when there is nothing to launch.
 bool StepLoop::Plan() {
-  const int num_places = options_.limits.max_batch_size - scheduler_.num_running();
+  const int num_places = options_.limits.max_batch_size - scheduler_.num_running_rows();
   const bool may_start =
       queue_delay_.MayStart(turn_start_ns_, scheduler_.num_waiting(), num_places);
   scheduler_.Plan(pace_.share(), &step_, may_start);
@@ -128,18 +129,23 @@ void StepLoop::SetUp(Sequence& sequence) {
   sequence.num_kv_tokens = sequence.num_cached_tokens;
   if (sequence.num_pauses > 0) {
     stats_.tokens_recomputed += sequence.num_prefill_tokens - sequence.num_cached_tokens;
+    stats_.tokens_recomputed += std::exchange(sequence.num_beam_steps, 0) * sequence.num_beams;
   } else {
-    request.stream->num_cached_tokens = sequence.num_cached_tokens;
+    // The first of a request is set up before any has an event.
+    if (sequence.index == 0) request.stream->num_cached_tokens = sequence.num_cached_tokens;
     stats_.prompt_tokens += sequence.num_prompt_tokens;
     stats_.prompt_tokens_cached += sequence.num_cached_tokens;
   }
-  const Status status = backend_.SetupSlot({.slot = sequence.slot,
-                                            .tokens = sequence.known,
-                                            .num_prompt_tokens = sequence.num_prompt_tokens,
-                                            .max_seq_len = sequence.max_seq_len,
-                                            .request = &request.params,
-                                            .seed = sequence.seed,
-                                            .cum_log_prob = sequence.cum_log_prob});
+  SlotSetup setup{.slot = sequence.slot,
+                  .tokens = sequence.known,
+                  .num_prompt_tokens = sequence.num_prompt_tokens,
+                  .max_seq_len = sequence.max_seq_len,
+                  .request = &request.params,
+                  .seed = sequence.seed,
+                  .cum_log_prob = sequence.cum_log_prob,
+                  .beam_slots = sequence.beam_slots};
+  if (sequence.wants_context_logits) setup.context_logits_from = sequence.num_context_logits;
+  const Status status = backend_.SetupSlot(setup);
   if (!status.ok()) Fail(request, status);
 }
 
@@ -208,8 +214,13 @@ void StepLoop::Collect() {
     return;
   }
   Prefetch(step);
-  for (int r = 0; r < step.num_rows; ++r) {
-    CollectRow(**result, r, step.rows[static_cast<size_t>(r)], now_ns);
+  for (int r = 0; r < step.num_rows;) {
+    const RowInFlight& row = step.rows[static_cast<size_t>(r)];
+    if (row.sequence->num_beams > 1) {
+      r += CollectBeams(**result, r, row, now_ns);
+    } else {
+      CollectRow(**result, r++, row, now_ns);
+    }
   }
   CountStep(step, now_ns);
   first_in_flight_ = (first_in_flight_ + 1) % depth_;
@@ -254,10 +265,11 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
     sequence.num_kv_tokens += num_yielded;
     scheduler::Scheduler::Reconcile(&sequence, row.num_query_tokens - num_yielded);
   }
+  if (begin < end && reason == FinishReason::kEndId) --end;  // the end id is not returned
+  TakeLogits(sequence, result, row_idx, static_cast<int>(end - begin));
   if (begin == end && reason == FinishReason::kNotFinished) return;
 
   sequence.cum_log_prob = result.cum_log_probs[r];
-  if (reason == FinishReason::kEndId) --end;  // the end id is not returned
   StreamEvent event{.stream = sequence.request->stream,
                     .cum_log_prob = sequence.cum_log_prob,
                     .sequence_index = static_cast<uint16_t>(sequence.index)};
@@ -281,6 +293,16 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
   } else {
     streams_.Push(event);
   }
+}
+
+// Before the events of the row, so that the stream's thread finds them there.
+void StepLoop::TakeLogits(Sequence& sequence, const StepResult& result, int row_idx,
+                          int num_tokens) {
+  if (result.logits.empty()) return;
+  const std::shared_ptr<RowLogits>& logits = result.logits[static_cast<size_t>(row_idx)];
+  if (logits == nullptr) return;
+  sequence.num_context_logits += logits->context.num_rows;
+  sequence.request->stream->logits->Push(sequence.index, logits, num_tokens);
 }
 
 // Slots and blocks of finished sequences return once no step in flight holds them.

@@ -106,6 +106,9 @@ class StepLoop {
   void ProvideLateInputs();
   static void Prefetch(const StepInFlight& step);
   void CollectRow(const StepResult& result, int row_idx, const RowInFlight& row, int64_t now_ns);
+  int CollectBeams(const StepResult& result, int row_idx, const RowInFlight& row, int64_t now_ns);
+  StreamEvent BeamEvent(Sequence& sequence, FinishReason reason) const;
+  static void TakeLogits(Sequence& sequence, const StepResult& result, int row_idx, int num_tokens);
   void CountStep(const StepInFlight& step, int64_t now_ns);
 
   // Ends a sequence, or all of a request, with its last event.

@@ -74,10 +74,11 @@ bool StepLoop::ExpireDeadlines(int64_t now_ns) {
 // a guard against waiting for ever.
 void StepLoop::FailHeadOfLine() {
   auto& sequence = static_cast<Sequence&>(*scheduler_.first_waiting());
-  Fail(*sequence.request, ResourceExhausted(fmt::format(
-                              "KV cache: {} tokens do not fit into {} blocks (load the model "
-                              "with more KV cache memory)",
-                              sequence.max_seq_len, kv_cache_.stats().blocks_max)));
+  Fail(*sequence.request,
+       ResourceExhausted(fmt::format("KV cache: {} tokens of {} beams do not fit into {} blocks "
+                                     "(load the model with more KV cache memory)",
+                                     sequence.max_seq_len, sequence.num_beams,
+                                     kv_cache_.stats().blocks_max)));
   Retire();
 }
 
@@ -101,10 +102,15 @@ void StepLoop::Finish(Sequence& sequence, StreamEvent event) {
 void StepLoop::EndEarly(ActiveRequest& request, FinishReason reason) {
   for (Sequence& sequence : request.sequences) {
     if (sequence.is_finished) continue;
-    Finish(sequence, {.stream = request.stream,
+    StreamEvent event{.stream = request.stream,
                       .cum_log_prob = sequence.cum_log_prob,
                       .sequence_index = static_cast<uint16_t>(sequence.index),
-                      .finish_reason = reason});
+                      .finish_reason = reason};
+    const bool keeps_tokens = reason == FinishReason::kCancelled;
+    if (sequence.num_beam_steps > 0 && sequence.slot >= 0 && keeps_tokens) {
+      event.beams = new std::vector<Beam>(backend_.BestBeams(sequence.slot));
+    }
+    Finish(sequence, event);
   }
 }
 

@@ -280,15 +280,13 @@ TEST_P(StepLoopTest, EachSequenceOfARequestYieldsItsOwnAndTheRequestEndsOnce) {
   LoopHarness harness(Small());
   std::vector<std::pair<Request, std::shared_ptr<SequencesSink>>> clients;
   for (uint64_t i = 0; i < 6; ++i) {
-    Request request = MakeRequest(5, 12, 100 * i);
+    Request request = MakeRequest(5, 12, 15 * i);
     request.streaming = true;
     request.end_ids = {ExpectedOutput(request, 97).ids[i]};  // the first sequence ends early
     auto sink = std::make_shared<SequencesSink>();
     clients.emplace_back(request, sink);
-    request.sampling.num_return_sequences = 3;  // refused by validation, which is not asked here
-    harness.streams.Open();
-    ASSERT_TRUE(
-        harness.inbox.Push(executor::MakeActiveRequest(harness.next_id++, request, sink, 0)));
+    request.sampling.num_return_sequences = 3;
+    ASSERT_NE(harness.Enqueue(request, sink), 0u);
   }
   for (int i = 0; i < 7; ++i) harness.Step();
   harness.inbox.Cancel(2);

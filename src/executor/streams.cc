@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "executor/sequence.h"
 
 namespace inflight::executor {
 namespace {
@@ -27,6 +28,7 @@ Response MakeResponse(Stream& stream, const StreamEvent& event) {
   response.request_id = stream.id;
   response.is_final = (event.flags & StreamEvent::kRequestEnd) != 0;
   response.sequence_index = event.sequence_index;
+  response.is_sequence_final = (event.flags & StreamEvent::kSequenceEnd) != 0;
   if (response.is_final) {
     response.times = stream.times;
     response.status = stream.status;
@@ -39,6 +41,11 @@ Response MakeResponse(Stream& stream, const StreamEvent& event) {
     response.output_ids = std::exchange(pending.ids, {});
     response.output_log_probs = std::exchange(pending.log_probs, {});
     if (stream.return_log_probs) response.cum_log_prob = event.cum_log_prob;
+    response.beams = std::exchange(pending.beams, {});
+    if (stream.logits) {
+      stream.logits->Take(event.sequence_index, static_cast<int>(response.output_ids.size()),
+                          &response);
+    }
   }
   return response;
 }
@@ -51,7 +58,8 @@ Stream::Stream(const Request& request, RequestId request_id,
       sink(std::move(response_sink)),
       streaming(request.streaming),
       return_log_probs(request.output.return_log_probs),
-      pending(static_cast<size_t>(request.sampling.num_return_sequences)) {}
+      logits(LogitsQueue::MakeFor(request)),
+      pending(static_cast<size_t>(NumSequences(request))) {}
 
 StreamHub::StreamHub(int num_threads, size_t ring_events) {
   for (int i = 0; i < std::max(num_threads, 1); ++i) {
@@ -150,9 +158,13 @@ void StreamHub::Deliver(const StreamEvent& event) {
     pending.ids.push_back(event.token);
     if (stream.return_log_probs) pending.log_probs.push_back(event.log_prob);
   }
+  if (event.beams != nullptr) {
+    pending.beams = std::move(*event.beams);
+    delete event.beams;
+  }
   const bool is_end = (event.flags & StreamEvent::kSequenceEnd) != 0;
-  const bool has_news =
-      stream.streaming && (event.flags & StreamEvent::kStepEnd) != 0 && !pending.ids.empty();
+  const bool has_news = stream.streaming && (event.flags & StreamEvent::kStepEnd) != 0 &&
+                        (!pending.ids.empty() || !pending.beams.empty());
   if (!is_end && !has_news) return;
   CallSink(stream, MakeResponse(stream, event));
   if ((event.flags & StreamEvent::kRequestEnd) != 0) {

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "executor/logits_queue.h"
 #include "executor/spsc_ring.h"
 #include "inflight/executor.h"
 
@@ -30,6 +31,7 @@ struct Stream {
   std::shared_ptr<ResponseSink> sink;
   bool streaming;
   bool return_log_probs;
+  const std::unique_ptr<LogitsQueue> logits;  // null where none were asked for
 
   // Written by the step loop before the first event.
   int num_cached_tokens = 0;
@@ -41,6 +43,7 @@ struct Stream {
   struct Pending {
     std::vector<TokenId> ids;
     std::vector<float> log_probs;
+    std::vector<Beam> beams;
   };
   std::vector<Pending> pending;
 };
@@ -59,8 +62,9 @@ struct StreamEvent {
   uint16_t sequence_index = 0;
   uint8_t flags = 0;
   FinishReason finish_reason = FinishReason::kNotFinished;
+  std::vector<Beam>* beams = nullptr;  // owned: all that a search has; Deliver deletes it
 };
-static_assert(sizeof(StreamEvent) == 24);
+static_assert(sizeof(StreamEvent) == 32);
 
 class StreamHub {
  public:

@@ -5,14 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <string_view>
+
+#include "decoding/sampling_rule.h"
+#include "kv_cache/kv_cache.h"
 
 namespace inflight::executor {
 namespace {
-
-// Stop words are compared at every token, so their number bounds what one request costs others.
-constexpr size_t kMaxEndIds = 1024;
-constexpr size_t kMaxStopWords = 1024;
-constexpr size_t kMaxStopWordTokens = 16384;
 
 template <typename... Args>
 Status Invalid(fmt::format_string<Args...> format, Args&&... args) {
@@ -53,37 +53,121 @@ Status ValidatePrompt(const ExecutorLimits& limits, const Request& request) {
   return Status::Ok();
 }
 
-Status ValidateStops(const ExecutorLimits& limits, const Request& request) {
-  if (request.end_ids.size() > kMaxEndIds) {
+// Words are compared at every token, so their number bounds what one request costs others.
+Status ValidateWords(const ExecutorLimits& limits, std::string_view field,
+                     const std::vector<std::vector<TokenId>>& words) {
+  if (words.size() > decoding::kMaxWords) {
+    return Invalid("{}: got {} words, at most {} are allowed", field, words.size(),
+                   decoding::kMaxWords);
+  }
+  size_t num_tokens = 0;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i].empty()) {
+      return Invalid("{}[{}]: got an empty word, a word needs at least one id", field, i);
+    }
+    for (const TokenId id : words[i]) {
+      if (id < 0 || id >= limits.vocab_size) {
+        return Invalid("{}[{}]: got id {}, the engine's vocabulary is [0, {})", field, i, id,
+                       limits.vocab_size);
+      }
+    }
+    num_tokens += words[i].size();
+  }
+  if (num_tokens > decoding::kMaxWordTokens) {
+    return Invalid("{}: got {} ids in all, at most {} are allowed", field, num_tokens,
+                   decoding::kMaxWordTokens);
+  }
+  return Status::Ok();
+}
+
+Status ValidateWordsAndEnds(const ExecutorLimits& limits, const Request& request) {
+  if (request.end_ids.size() > decoding::kMaxEndIds) {
     return Invalid("end_ids: got {} ids, at most {} are allowed", request.end_ids.size(),
-                   kMaxEndIds);
+                   decoding::kMaxEndIds);
   }
   for (const TokenId id : request.end_ids) {
     if (id < -1 || id >= limits.vocab_size) {
       return Invalid("EndId ({}) is not within acceptable range [-1, {}).", id, limits.vocab_size);
     }
   }
-  if (request.stop_words.size() > kMaxStopWords) {
-    return Invalid("stop_words: got {} words, at most {} are allowed", request.stop_words.size(),
-                   kMaxStopWords);
+  RETURN_IF_ERROR(ValidateWords(limits, "stop_words", request.stop_words));
+  return ValidateWords(limits, "bad_words", request.bad_words);
+}
+
+Status ValidateBias(const ExecutorLimits& limits, const Request& request) {
+  if (request.embedding_bias == nullptr) return Status::Ok();
+  const std::vector<float>& bias = *request.embedding_bias;
+  if (bias.size() != static_cast<size_t>(limits.vocab_size)) {
+    return Invalid("embedding_bias: got {} values, the engine's vocabulary has {}", bias.size(),
+                   limits.vocab_size);
   }
-  size_t num_tokens = 0;
-  for (size_t i = 0; i < request.stop_words.size(); ++i) {
-    const std::vector<TokenId>& word = request.stop_words[i];
-    if (word.empty()) {
-      return Invalid("stop_words[{}]: got an empty word, a word needs at least one id", i);
-    }
-    for (const TokenId id : word) {
-      if (id < 0 || id >= limits.vocab_size) {
-        return Invalid("stop_words[{}]: got id {}, the engine's vocabulary is [0, {})", i, id,
+  const auto bad = std::ranges::find_if_not(  // NaN too
+      bias, [](float x) { return x <= std::numeric_limits<float>::max(); });
+  if (bad == bias.end()) return Status::Ok();
+  return Invalid("embedding_bias[{}]: got {}, must be finite, or -inf to ban the token",
+                 bad - bias.begin(), *bad);
+}
+
+// Rules whose memory is the sequence: counts and lengths.
+Status ValidateCounts(const SamplingParams& sampling) {
+  if (sampling.prompt_ignore_length < 0) {
+    return BadSampling("prompt_ignore_length: got {}, must be at least 0",
+                       sampling.prompt_ignore_length);
+  }
+  if (sampling.min_tokens < 0) {
+    return BadSampling("min_tokens: got {}, must be at least 0", sampling.min_tokens);
+  }
+  if (sampling.no_repeat_ngram_size < 0) {
+    return BadSampling("no_repeat_ngram_size: got {}, must be at least 0 (0 turns it off)",
+                       sampling.no_repeat_ngram_size);
+  }
+  return Status::Ok();
+}
+
+Status ValidateTopPDecay(const ExecutorLimits& limits, const SamplingParams& sampling) {
+  const auto share = [](float value) { return value > 0.0F && value <= 1.0F; };  // not NaN
+  if (sampling.top_p_decay && !share(*sampling.top_p_decay)) {
+    return BadSampling("top_p_decay: got {}, must be in (0, 1]", *sampling.top_p_decay);
+  }
+  if (sampling.top_p_min && !share(*sampling.top_p_min)) {
+    return BadSampling("top_p_min: got {}, must be in (0, 1]", *sampling.top_p_min);
+  }
+  const TokenId reset_id = sampling.top_p_reset_id.value_or(-1);
+  if (reset_id < -1 || reset_id >= limits.vocab_size) {
+    return BadSampling("top_p_reset_id: got {}, must be in [-1, {}) (-1 for none)", reset_id,
                        limits.vocab_size);
-      }
-    }
-    num_tokens += word.size();
   }
-  if (num_tokens > kMaxStopWordTokens) {
-    return Invalid("stop_words: got {} ids in all, at most {} are allowed", num_tokens,
-                   kMaxStopWordTokens);
+  return Status::Ok();
+}
+
+// What the beams of a search are chosen by, and nothing is drawn.
+Status ValidateBeams(const SamplingParams& sampling) {
+  if (!std::isfinite(sampling.length_penalty)) {
+    return BadSampling("length_penalty: got {}, must be finite", sampling.length_penalty);
+  }
+  const float diversity = sampling.beam_search_diversity_rate;
+  if (!std::isfinite(diversity) || diversity < 0.0F) {
+    return BadSampling("beam_search_diversity_rate: got {}, must be finite and at least 0",
+                       diversity);
+  }
+  const int width = sampling.beam_width;
+  if (width == 1) return Status::Ok();
+  if (sampling.num_return_sequences > width) {
+    return BadSampling("num_return_sequences: got {}, must be at most beam_width, which is {}",
+                       sampling.num_return_sequences, width);
+  }
+  constexpr char kNothingIsDrawn[] = "beams are not drawn at random (leave it out, or beam_width)";
+  if (sampling.top_k.value_or(0) > 1) {
+    return BadSampling("top_k: got {} with beam_width {}, {}", *sampling.top_k, width,
+                       kNothingIsDrawn);
+  }
+  const float top_p = sampling.top_p.value_or(0.0F);
+  if (top_p > 0.0F && top_p < 1.0F) {
+    return BadSampling("top_p: got {} with beam_width {}, {}", top_p, width, kNothingIsDrawn);
+  }
+  if (sampling.min_p.value_or(0.0F) > 0.0F) {
+    return BadSampling("min_p: got {} with beam_width {}, {}", *sampling.min_p, width,
+                       kNothingIsDrawn);
   }
   return Status::Ok();
 }
@@ -94,19 +178,18 @@ Status ValidateSampling(const ExecutorLimits& limits, const SamplingParams& samp
   }
   if (sampling.beam_width > limits.max_beam_width) {
     return Invalid(
-        "Requested beam width {} is larger than configured max beam width {} (beam search is not "
-        "built yet: leave beam_width at 1)",
+        "Requested beam width {} is larger than configured max beam width {} (build the engine "
+        "with a larger max_beam_width; CUDA has no beam search yet)",
         sampling.beam_width, limits.max_beam_width);
   }
-  if (sampling.num_return_sequences != 1) {
-    return Invalid(
-        "num_return_sequences: got {}, this version returns one sequence per request (send the "
-        "request again with another seed)",
-        sampling.num_return_sequences);
+  if (sampling.num_return_sequences < 1 || sampling.num_return_sequences > kMaxReturnSequences) {
+    return BadSampling("num_return_sequences: got {}, must be in [1, {}]",
+                       sampling.num_return_sequences, kMaxReturnSequences);
   }
   const auto finite_from = [](float value, float low) {
     return std::isfinite(value) && value >= low;
   };
+  RETURN_IF_ERROR(ValidateBeams(sampling));
   const auto fraction = [](float value) { return value >= 0.0F && value <= 1.0F; };  // not NaN
   if (sampling.temperature && !finite_from(*sampling.temperature, 0.0F)) {
     return BadSampling("temperature: got {}, must be finite and at least 0", *sampling.temperature);
@@ -134,6 +217,55 @@ Status ValidateSampling(const ExecutorLimits& limits, const SamplingParams& samp
   return Status::Ok();
 }
 
+// Of the beams of a search: one sequence of full length always fits.
+Status ValidateMemory(const ExecutorLimits& limits, const Request& request) {
+  const int width = request.sampling.beam_width;
+  if (width == 1 || limits.num_blocks == 0) return Status::Ok();
+  const auto prompt_len = static_cast<int>(request.input_ids.size());
+  const int64_t num_blocks = kv_cache::KvCache::BlocksOf(
+      prompt_len, prompt_len + request.max_tokens - 1, width, limits.block_size);
+  if (num_blocks <= limits.num_blocks) return Status::Ok();
+  return Invalid(
+      "beam_width: {} beams of {} prompt and {} new tokens need {} KV blocks of {} tokens, the "
+      "cache has {} (lower max_tokens or beam_width, or load the model with more KV cache memory)",
+      width, prompt_len, request.max_tokens, num_blocks, limits.block_size, limits.num_blocks);
+}
+
+// A response is one message: 2 GiB are the most that gRPC carries, and the rows are kept until
+// then.
+constexpr int64_t kMaxLogitsBytes = int64_t{1} << 30;
+
+Status ValidateLogitsBytes(std::string_view field, int64_t num_tokens, int vocab_size,
+                           std::string_view remedy) {
+  const int64_t bytes = num_tokens * vocab_size * static_cast<int64_t>(sizeof(float));
+  if (bytes <= kMaxLogitsBytes) return Status::Ok();
+  return Invalid("{}: logits of {} tokens are {} bytes, a response holds at most {} ({})", field,
+                 num_tokens, bytes, kMaxLogitsBytes, remedy);
+}
+
+Status ValidateLogits(const ExecutorLimits& limits, const Request& request) {
+  const bool context = request.output.return_context_logits;
+  const bool generation = request.output.return_generation_logits;
+  if (!context && !generation) return Status::Ok();
+  if (!limits.returns_logits) {
+    return Unimplemented(
+        fmt::format("{}: this device does not return logits yet (use --device cpu)",
+                    context ? "return_context_logits" : "return_generation_logits"));
+  }
+  if (generation && request.sampling.beam_width > 1) {
+    return Unimplemented(
+        "return_generation_logits: beam search does not return them yet (leave beam_width at 1)");
+  }
+  if (context) {
+    RETURN_IF_ERROR(ValidateLogitsBytes("return_context_logits",
+                                        static_cast<int64_t>(request.input_ids.size()),
+                                        limits.vocab_size, "shorten input_ids"));
+  }
+  if (!generation || request.streaming) return Status::Ok();
+  return ValidateLogitsBytes("return_generation_logits", request.max_tokens, limits.vocab_size,
+                             "lower max_tokens, or stream");
+}
+
 }  // namespace
 
 Status ValidateRequest(const ExecutorLimits& limits, Request* request, bool* was_shortened) {
@@ -142,8 +274,15 @@ Status ValidateRequest(const ExecutorLimits& limits, Request* request, bool* was
   if (request->max_tokens <= 0) {
     return Invalid("max_tokens: got {}, must be greater than 0", request->max_tokens);
   }
-  RETURN_IF_ERROR(ValidateStops(limits, *request));
+  RETURN_IF_ERROR(ValidateWordsAndEnds(limits, *request));
+  RETURN_IF_ERROR(ValidateBias(limits, *request));
+  if (request->output.num_top_log_probs != 0) {
+    return Invalid("num_top_log_probs: got {}, must be 0: they are not supported yet",
+                   request->output.num_top_log_probs);
+  }
   RETURN_IF_ERROR(ValidateSampling(limits, request->sampling));
+  RETURN_IF_ERROR(ValidateTopPDecay(limits, request->sampling));
+  RETURN_IF_ERROR(ValidateCounts(request->sampling));
   if (!(request->priority >= 0.0F && request->priority <= 1.0F)) {
     return Invalid("priority: got {}, must be in [0, 1]", request->priority);
   }
@@ -161,7 +300,8 @@ Status ValidateRequest(const ExecutorLimits& limits, Request* request, bool* was
     request->max_tokens = room;
     *was_shortened = true;
   }
-  return Status::Ok();
+  RETURN_IF_ERROR(ValidateMemory(limits, *request));
+  return ValidateLogits(limits, *request);
 }
 
 }  // namespace inflight::executor

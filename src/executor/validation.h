@@ -6,6 +6,8 @@
 
 namespace inflight::executor {
 
+inline constexpr int kMaxReturnSequences = 1024;  // of a request; each holds a copy of the prompt
+
 // kInvalidArgument names field, value, bound and remedy. Shortens max_tokens to what fits
 // max_seq_len, as upstream does, and says so in `was_shortened`; drops end id -1 (no end id).
 Status ValidateRequest(const ExecutorLimits& limits, Request* request, bool* was_shortened);

@@ -14,7 +14,7 @@ constexpr ExecutorLimits kLimits{.vocab_size = 100,
                                  .max_num_tokens = 64,
                                  .max_seq_len = 32,
                                  .max_input_len = 20,
-                                 .max_beam_width = 1};
+                                 .max_beam_width = 4};
 
 Request Good() {
   Request request;
@@ -102,6 +102,45 @@ TEST(ValidationTest, StopWordsAreNonEmptyInRangeAndBounded) {
   EXPECT_EQ(Message(request), "stop_words: got 20000 ids in all, at most 16384 are allowed");
 }
 
+TEST(ValidationTest, BadWordsAreNonEmptyInRangeAndBounded) {
+  Request request = Good();
+  request.bad_words = {{0}, {1, 99}};
+  EXPECT_EQ(Message(request), "");
+  request.bad_words = {{}};
+  EXPECT_EQ(Message(request), "bad_words[0]: got an empty word, a word needs at least one id");
+  request.bad_words = {{1}, {2, -1}};
+  EXPECT_EQ(Message(request), "bad_words[1]: got id -1, the engine's vocabulary is [0, 100)");
+  request.bad_words.assign(1025, {1});
+  EXPECT_EQ(Message(request), "bad_words: got 1025 words, at most 1024 are allowed");
+  request.bad_words = {std::vector<TokenId>(16'385, 1)};
+  EXPECT_EQ(Message(request), "bad_words: got 16385 ids in all, at most 16384 are allowed");
+}
+
+TEST(ValidationTest, EmbeddingBiasHasAValueForEachTokenOfTheVocabulary) {
+  const auto message = [](std::vector<float> bias) {
+    Request request = Good();
+    request.embedding_bias = std::make_shared<std::vector<float>>(std::move(bias));
+    return Message(request);
+  };
+  std::vector<float> bias(100);
+  EXPECT_EQ(message(bias), "");
+  bias[7] = -std::numeric_limits<float>::infinity();
+  EXPECT_EQ(message(bias), "");
+  bias[8] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(message(bias), "embedding_bias[8]: got nan, must be finite, or -inf to ban the token");
+  bias[6] = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(message(bias), "embedding_bias[6]: got inf, must be finite, or -inf to ban the token");
+  EXPECT_EQ(message(std::vector<float>(99)),
+            "embedding_bias: got 99 values, the engine's vocabulary has 100");
+  EXPECT_EQ(message({}), "embedding_bias: got 0 values, the engine's vocabulary has 100");
+}
+
+TEST(ValidationTest, LikeliestTokensLogProbsAreRefused) {
+  Request request = Good();
+  request.output.num_top_log_probs = 3;
+  EXPECT_EQ(Message(request), "num_top_log_probs: got 3, must be 0: they are not supported yet");
+}
+
 TEST(ValidationTest, SamplingValuesAreNamedWhenOutOfRange) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
@@ -121,7 +160,27 @@ TEST(ValidationTest, SamplingValuesAreNamedWhenOutOfRange) {
       {[&](auto& s) { s.repetition_penalty = nan; }, "repetition_penalty: got nan"},
       {[&](auto& s) { s.presence_penalty = infinity; }, "presence_penalty: got inf"},
       {[&](auto& s) { s.frequency_penalty = nan; }, "frequency_penalty: got nan"},
+      {[&](auto& s) { s.top_p_decay = 0.0F; }, "top_p_decay: got 0, must be in (0, 1]"},
+      {[&](auto& s) { s.top_p_decay = 1.25F; }, "top_p_decay: got 1.25"},
+      {[&](auto& s) { s.top_p_decay = nan; }, "top_p_decay: got nan"},
+      {[&](auto& s) { s.top_p_min = 0.0F; }, "top_p_min: got 0, must be in (0, 1]"},
+      {[&](auto& s) { s.top_p_min = nan; }, "top_p_min: got nan"},
+      {[&](auto& s) { s.top_p_reset_id = 100; }, "top_p_reset_id: got 100, must be in [-1, 100)"},
+      {[&](auto& s) { s.top_p_reset_id = -2; }, "top_p_reset_id: got -2"},
+      {[&](auto& s) { s.prompt_ignore_length = -1; }, "prompt_ignore_length: got -1"},
+      {[&](auto& s) { s.min_tokens = -1; }, "min_tokens: got -1, must be at least 0"},
+      {[&](auto& s) { s.no_repeat_ngram_size = -3; }, "no_repeat_ngram_size: got -3"},
       {[&](auto& s) { s.beam_width = 0; }, "beam_width: got 0"},
+      {[&](auto& s) { s.length_penalty = nan; }, "length_penalty: got nan"},
+      {[&](auto& s) { s.beam_search_diversity_rate = -1; }, "beam_search_diversity_rate: got -1"},
+      {[&](auto& s) { s.beam_search_diversity_rate = nan; }, "beam_search_diversity_rate: got nan"},
+      {[&](auto& s) { s = {.beam_width = 2, .num_return_sequences = 3}; },
+       "num_return_sequences: got 3, must be at most beam_width, which is 2"},
+      {[&](auto& s) { s = {.beam_width = 2, .top_k = 2}; }, "top_k: got 2 with beam_width 2"},
+      {[&](auto& s) { s = {.beam_width = 2, .top_p = 0.5F}; }, "top_p: got 0.5 with beam_width 2"},
+      {[&](auto& s) { s = {.beam_width = 2, .min_p = 0.5F}; }, "min_p: got 0.5 with beam_width 2"},
+      {[&](auto& s) { s.num_return_sequences = 0; }, "num_return_sequences: got 0"},
+      {[&](auto& s) { s.num_return_sequences = 1025; }, "num_return_sequences: got 1025"},
   };
   for (const Case& c : cases) {
     Request request = Good();
@@ -137,17 +196,75 @@ TEST(ValidationTest, BoundsOfSamplingValuesAreAllowed) {
   EXPECT_EQ(Message(request), "");
   request.sampling = {.top_k = 100'000, .top_p = 1.0F, .presence_penalty = -2.0F};
   EXPECT_EQ(Message(request), "");
+  request.sampling = {.top_p_decay = 1.0F, .top_p_min = 1.0F, .top_p_reset_id = 99};
+  EXPECT_EQ(Message(request), "");
+  request.sampling.min_tokens = std::numeric_limits<int>::max();
+  EXPECT_EQ(Message(request), "");
+  request.sampling = {.num_return_sequences = 1024};
+  EXPECT_EQ(Message(request), "");
+  request.sampling = {.beam_width = 4,
+                      .num_return_sequences = 4,
+                      .length_penalty = -1.0F,
+                      .top_k = 1,
+                      .top_p = 1.0F};  // what clients send always
+  EXPECT_EQ(Message(request), "");
 }
 
-TEST(ValidationTest, WhatLaterVersionsBringIsRefusedByName) {
+TEST(ValidationTest, BeamsHaveBoundsAndAreNotDrawn) {
   Request request = Good();
-  request.sampling.beam_width = 2;
+  request.sampling.beam_width = 5;
   EXPECT_EQ(
-      Message(request).find("Requested beam width 2 is larger than configured max beam width 1"),
+      Message(request).find("Requested beam width 5 is larger than configured max beam width 4"),
       0u);
-  request = Good();
-  request.sampling.num_return_sequences = 2;
-  EXPECT_EQ(Message(request).find("num_return_sequences: got 2"), 0u);
+}
+
+TEST(ValidationTest, BeamsMustFitTheCacheAtFullLength) {
+  ExecutorLimits limits = kLimits;
+  limits.block_size = 4;
+  limits.num_blocks = 16;
+  Request request = Good();
+  request.input_ids.assign(9, 1);  // 2 full blocks, which 3 beams share
+  request.sampling.beam_width = 3;
+  request.max_tokens = 12;  // 20 tokens with K and V: 5 blocks, 3 of each beam's own; and 3 spares
+  bool was_shortened = false;
+  EXPECT_TRUE(ValidateRequest(limits, &request, &was_shortened).ok());  // 14
+  request.max_tokens = 13;
+  EXPECT_EQ(ValidateRequest(limits, &request, &was_shortened).message(),
+            "beam_width: 3 beams of 9 prompt and 13 new tokens need 17 KV blocks of 4 tokens, the "
+            "cache has 16 (lower max_tokens or beam_width, or load the model with more KV cache "
+            "memory)");
+}
+
+TEST(ValidationTest, LogitsNeedADeviceThatReturnsThemAndRoomInAResponse) {
+  const auto check = [](bool returns_logits, int vocab_size, const Request& request) {
+    ExecutorLimits limits = kLimits;
+    limits.returns_logits = returns_logits;
+    limits.vocab_size = vocab_size;
+    Request copy = request;
+    bool was_shortened = false;
+    return ValidateRequest(limits, &copy, &was_shortened);
+  };
+  Request context = Good();
+  context.output.return_context_logits = true;
+  Request generation = Good();
+  generation.output.return_generation_logits = true;
+  EXPECT_TRUE(check(true, 100, context).ok());
+  EXPECT_TRUE(check(true, 100, generation).ok());
+  const Status refused = check(false, 100, context);
+  EXPECT_EQ(refused.code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(refused.message(),
+            "return_context_logits: this device does not return logits yet (use --device cpu)");
+  EXPECT_EQ(check(false, 100, generation).message(),
+            "return_generation_logits: this device does not return logits yet (use --device cpu)");
+  // 3 and 5 tokens of 10^8 floats.
+  EXPECT_EQ(check(true, 100'000'000, context).message(),
+            "return_context_logits: logits of 3 tokens are 1200000000 bytes, a response holds at "
+            "most 1073741824 (shorten input_ids)");
+  EXPECT_EQ(check(true, 100'000'000, generation).message(),
+            "return_generation_logits: logits of 5 tokens are 2000000000 bytes, a response holds "
+            "at most 1073741824 (lower max_tokens, or stream)");
+  generation.streaming = true;
+  EXPECT_TRUE(check(true, 100'000'000, generation).ok());
 }
 
 TEST(ValidationTest, PriorityAndDeadlineHaveBounds) {

@@ -72,7 +72,9 @@ int KvCache::MatchTokens(const StartParams& params) const {
 // others are not.
 bool KvCache::Fits(const Group& group, const StartParams& params, int num_cached_tokens) const {
   const int num_reused = num_cached_tokens / group.block_size;
-  int64_t needed = BlocksFor(params.reserved_tokens, group.block_size) - num_reused;
+  int64_t needed = BlocksOf(static_cast<int>(params.tokens.size()), params.reserved_tokens,
+                            params.num_beams, group.block_size) -
+                   num_reused;
   PrefixIndex::Node node = group.index.Root(params.salt);
   for (int i = 0; i < num_reused; ++i) {
     node = group.index.Find(node, BlockTokens(params.tokens, i, group.block_size));
@@ -94,7 +96,13 @@ void KvCache::Lend(Group& group, const StartParams& params, int num_cached_token
   }
   table->num_sent = 0;
   table->num_published = num_reused;
-  table->num_reserved = BlocksFor(params.reserved_tokens, group.block_size) - num_reused;
+  table->num_prompt_blocks = static_cast<int>(params.tokens.size()) / group.block_size;
+  table->other_beams.resize(static_cast<size_t>(params.num_beams - 1));
+  for (BlockTable& beam : table->other_beams) beam.blocks.reserve(table->blocks.capacity());
+  table->num_reserved =
+      static_cast<int>(BlocksOf(static_cast<int>(params.tokens.size()), params.reserved_tokens,
+                                params.num_beams, group.block_size)) -
+      num_reused;
   group.num_reserved += table->num_reserved;
   reused_ += num_reused;
   if (enable_prefix_reuse_) {
@@ -104,16 +112,14 @@ void KvCache::Lend(Group& group, const StartParams& params, int num_cached_token
 
 bool KvCache::Reserve(SequenceBlocks* sequence, int num_tokens) {
   const auto num_missing = [&](size_t g) {
-    const GroupTable& table = sequence->groups[g];
-    return BlocksFor(num_tokens, groups_[g]->block_size) - static_cast<int>(table.blocks.size()) -
-           table.num_reserved;
+    return NumMissing(*sequence, static_cast<int>(g), num_tokens);
   };
   for (size_t g = 0; g < groups_.size(); ++g) {
     const int64_t num_available = groups_[g]->pool.num_free() - groups_[g]->num_reserved;
     if (num_missing(g) > std::max<int64_t>(num_available, 0)) return false;
   }
   for (size_t g = 0; g < groups_.size(); ++g) {
-    const int num_more = std::max(num_missing(g), 0);
+    const int num_more = num_missing(g);
     sequence->groups[g].num_reserved += num_more;
     groups_[g]->num_reserved += num_more;
   }
@@ -122,19 +128,91 @@ bool KvCache::Reserve(SequenceBlocks* sequence, int num_tokens) {
 
 void KvCache::Extend(SequenceBlocks* sequence, int num_tokens) {
   for (size_t g = 0; g < groups_.size(); ++g) {
+    GroupTable& table = sequence->groups[g];
+    Grow(*groups_[g], &table, num_tokens, &table);
+    for (BlockTable& beam : table.other_beams) {
+      if (!beam.blocks.empty()) Grow(*groups_[g], &table, num_tokens, &beam);
+    }
+  }
+}
+
+void KvCache::Grow(Group& group, GroupTable* table, int num_tokens, BlockTable* beam) {
+  const auto num_blocks = static_cast<size_t>(BlocksFor(num_tokens, group.block_size));
+  const size_t first = beam->blocks.size();
+  if (num_blocks <= first) return;
+  beam->blocks.resize(num_blocks);
+  TakeReserved(group, table, std::span(beam->blocks).subspan(first));
+}
+
+void KvCache::TakeReserved(Group& group, GroupTable* table, std::span<BlockId> blocks) {
+  const auto num_new = static_cast<int>(blocks.size());
+  CHECK_LE(num_new, table->num_reserved);
+  CHECK(group.pool.Allocate(blocks).ok());
+  table->num_reserved -= num_new;
+  group.num_reserved -= num_new;
+  alloc_new_ += num_new;
+}
+
+void KvCache::AddSpares(SequenceBlocks* sequence) {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    GroupTable& table = sequence->groups[g];
+    for (int j = 0; j < table.num_beams(); ++j) {
+      BlockId& spare = table.beam(j).spare;
+      if (spare < 0) TakeReserved(*groups_[g], &table, std::span(&spare, 1));
+    }
+  }
+}
+
+void KvCache::Reorder(SequenceBlocks* sequence, std::span<const int32_t> parents, int num_tokens) {
+  for (size_t g = 0; g < groups_.size(); ++g) {
     Group& group = *groups_[g];
     GroupTable& table = sequence->groups[g];
-    const int num_new =
-        BlocksFor(num_tokens, group.block_size) - static_cast<int>(table.blocks.size());
-    if (num_new <= 0) continue;
-    CHECK_LE(num_new, table.num_reserved);
-    const size_t first = table.blocks.size();
-    table.blocks.resize(first + static_cast<size_t>(num_new));
-    CHECK(group.pool.Allocate(std::span(table.blocks).subspan(first)).ok());
-    table.num_reserved -= num_new;
-    group.num_reserved -= num_new;
-    alloc_new_ += num_new;
+    const int num_full = num_tokens / group.block_size;
+    const int num_blocks = BlocksFor(num_tokens, group.block_size);
+    views_.clear();
+    for (int j = 0; j < table.num_beams(); ++j) {
+      BlockTable& beam = table.beam(j);
+      beam.blocks.resize(static_cast<size_t>(num_blocks), -1);
+      views_.push_back({beam.blocks.data(), &beam.spare});
+    }
+    // First all new references, then the old ones go.
+    const auto for_each_change = [&](const auto& change) {
+      for (size_t j = 0; j < views_.size(); ++j) {
+        const BlockId* after = views_[static_cast<size_t>(parents[j])].blocks;
+        for (int i = 0; i < num_full; ++i) {
+          if (views_[j].blocks[i] != after[i]) change(views_[j].blocks[i], after[i]);
+        }
+      }
+    };
+    for_each_change([&group](BlockId, BlockId after) { group.pool.Take(after); });
+    for_each_change([&group](BlockId before, BlockId) {
+      if (before >= 0) group.pool.Release(before, group.index.Contains(before));
+    });
+    copies_.clear();
+    ReorderBeams(views_, parents, num_tokens, group.block_size, &copies_);
   }
+  ++version_;
+}
+
+int KvCache::NumMissing(const SequenceBlocks& sequence, int g, int num_tokens) const {
+  const GroupTable& table = sequence.groups[static_cast<size_t>(g)];
+  const int num_blocks = BlocksFor(num_tokens, groups_[static_cast<size_t>(g)]->block_size);
+  int num_more = std::max(num_blocks - static_cast<int>(table.blocks.size()), 0);
+  const bool has_beams = !table.other_beams.empty();
+  if (has_beams && table.spare < 0) ++num_more;
+  for (const BlockTable& beam : table.other_beams) {
+    const int num_held =
+        beam.blocks.empty() ? table.num_prompt_blocks : static_cast<int>(beam.blocks.size());
+    num_more += std::max(num_blocks - num_held, 0) + (beam.spare < 0 ? 1 : 0);
+  }
+  return std::max(num_more - table.num_reserved, 0);
+}
+
+int64_t KvCache::BlocksOf(int num_prompt_tokens, int num_tokens, int num_beams, int block_size) {
+  const int64_t num_blocks = BlocksFor(num_tokens, block_size);
+  if (num_beams == 1) return num_blocks;
+  const int64_t num_shared = num_prompt_tokens / block_size;
+  return num_shared + num_beams * (num_blocks - num_shared) + num_beams;
 }
 
 void KvCache::Publish(SequenceBlocks* sequence, std::span<const TokenId> tokens, int num_valid) {
@@ -176,12 +254,19 @@ void KvCache::Free(SequenceBlocks* sequence) {
   EndGrowth(sequence);
   for (size_t g = 0; g < sequence->groups.size(); ++g) {
     Group& group = *groups_[g];
-    std::vector<BlockId>& blocks = sequence->groups[g].blocks;
-    for (size_t i = blocks.size(); i-- > 0;) {
-      group.pool.Release(blocks[i], /*keep_contents=*/group.index.Contains(blocks[i]));
-    }
+    GroupTable& table = sequence->groups[g];
+    for (BlockTable& beam : table.other_beams) ReleaseAll(group, &beam);
+    ReleaseAll(group, &table);
   }
   sequence->groups.clear();
+}
+
+void KvCache::ReleaseAll(Group& group, BlockTable* beam) {
+  const auto release = [&group](BlockId block) {
+    group.pool.Release(block, /*keep_contents=*/group.index.Contains(block));
+  };
+  for (size_t i = beam->blocks.size(); i-- > 0;) release(beam->blocks[i]);
+  if (beam->spare >= 0) release(beam->spare);
 }
 
 KvCacheStats KvCache::stats() const {

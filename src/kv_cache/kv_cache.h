@@ -10,6 +10,10 @@
 // Layers of one window and dtype form a KV group with a pool, a prefix index and tables of its own;
 // a prefix is reused only as far as every group still has it.
 //
+// The beams of a beam search are one sequence here: beam 0 computes the prompt; from the first
+// Reorder on each beam has a table, which shares full blocks with others by reference
+// (beam_tables.h). What is set aside is for all of them.
+//
 // Threads: executor thread only. Allocates in Start, never in Reserve, Extend, Publish or Free.
 #pragma once
 
@@ -19,6 +23,7 @@
 #include <vector>
 
 #include "inflight/request.h"
+#include "kv_cache/beam_tables.h"
 #include "kv_cache/block_pool.h"
 #include "kv_cache/prefix_index.h"
 
@@ -35,13 +40,25 @@ constexpr Count BlocksFor(Count num_tokens, int block_size) {
   return (num_tokens + block_size - 1) / block_size;
 }
 
-// One sequence's blocks in one group.
-struct GroupTable {
+// The blocks of a sequence, or of one beam, in one group.
+struct BlockTable {
   std::vector<BlockId> blocks;  // block i holds tokens [i * block_size, (i + 1) * block_size)
-  int num_reserved = 0;         // blocks that Extend may still take
-  int num_sent = 0;       // leading entries that step plans have carried; set by the scheduler
+  int num_sent = 0;             // leading entries that the device knows of; set by the scheduler
+  // Of a beam.
+  BlockId spare = -1;
+  bool is_spare_sent = false;  // set by the scheduler
+};
+
+// One sequence in one group: the table of beam 0, or of the only one there is.
+struct GroupTable : BlockTable {
+  int num_reserved = 0;   // blocks that Extend and AddSpares may still take
   int num_published = 0;  // leading blocks whose contents are in the index, here or in a twin
   PrefixIndex::Node tip;  // index node of block num_published - 1
+  std::vector<BlockTable> other_beams;  // [num_beams - 1]; without blocks before the first Reorder
+  int num_prompt_blocks = 0;            // full blocks of the prompt: every beam will share them
+
+  int num_beams() const { return static_cast<int>(other_beams.size()) + 1; }
+  BlockTable& beam(int j) { return j == 0 ? *this : other_beams[static_cast<size_t>(j - 1)]; }
 };
 
 struct SequenceBlocks {
@@ -64,7 +81,8 @@ class KvCache {
   struct StartParams {
     std::span<const TokenId> tokens;  // known so far: what prefill would compute
     uint64_t salt = 0;
-    int max_kv_tokens = 0;      // at most this many tokens will ever be held
+    int num_beams = 1;
+    int max_kv_tokens = 0;      // at most this many tokens will ever be held, by each beam
     int reserved_tokens = 0;    // of them, those whose blocks are set aside now
     int num_spare_blocks = 0;   // blocks of each group that must stay free beside them
     int max_reused_blocks = 0;  // of one group
@@ -84,6 +102,12 @@ class KvCache {
   // Makes each table cover `num_tokens`. CHECKs that the reservation allows it.
   void Extend(SequenceBlocks* sequence, int num_tokens);
 
+  // Gives each beam a spare block that has none. CHECKs that the reservation allows it.
+  void AddSpares(SequenceBlocks* sequence);
+
+  // Beam j goes on from beam parents[j], [num_beams]. Each holds `num_tokens` and has a spare.
+  void Reorder(SequenceBlocks* sequence, std::span<const int32_t> parents, int num_tokens);
+
   // Offers the full blocks of tokens[0, num_valid), whose K and V are written, for reuse.
   void Publish(SequenceBlocks* sequence, std::span<const TokenId> tokens, int num_valid);
 
@@ -92,6 +116,13 @@ class KvCache {
 
   // Gives all blocks back, the last one first, so that leaves of the tree are evicted first.
   void Free(SequenceBlocks* sequence);
+
+  // Blocks that must be set aside beyond what is, before each beam can hold `num_tokens`.
+  int NumMissing(const SequenceBlocks& sequence, int group, int num_tokens) const;
+
+  // Blocks of a group that a sequence needs for itself: of a beam search the prompt's full blocks
+  // once, all others for each beam, and the spares.
+  static int64_t BlocksOf(int num_prompt_tokens, int num_tokens, int num_beams, int block_size);
 
   bool enable_prefix_reuse() const { return enable_prefix_reuse_; }
   int num_groups() const { return static_cast<int>(groups_.size()); }
@@ -111,11 +142,17 @@ class KvCache {
 
   bool Fits(const Group& group, const StartParams& params, int num_cached_tokens) const;
   void Lend(Group& group, const StartParams& params, int num_cached_tokens, GroupTable* table);
+  void Grow(Group& group, GroupTable* table, int num_tokens, BlockTable* beam);
+  void TakeReserved(Group& group, GroupTable* table, std::span<BlockId> blocks);
+  static void ReleaseAll(Group& group, BlockTable* beam);
 
   std::vector<std::unique_ptr<Group>> groups_;
   bool enable_prefix_reuse_;
   uint64_t version_ = 1;
   int64_t alloc_new_ = 0, reused_ = 0, missed_ = 0;
+  // Reorder's.
+  std::vector<BeamTableView> views_;
+  std::vector<BlockCopy> copies_;
 };
 
 }  // namespace inflight::kv_cache

@@ -48,9 +48,9 @@ Status CheckDimensions(const ModelConfig& config) {
 // Rows of FP8 operands are read 16 bytes at a time.
 Status CheckFp8(const ModelConfig& config) {
   constexpr int kRow = 16;
-  if (config.dtype != DType::kBF16)
-    return Unimplemented(fmt::format("dtype: got {}, with FP8 weights only bfloat16 is built",
-                                     DTypeName(config.dtype)));
+  if (config.dtype == DType::kF32)
+    return Unimplemented(
+        "dtype: got float32, with FP8 weights only bfloat16 and float16 are built");
   for (const auto& [name, width] :
        {std::pair{"hidden_size", config.hidden_size},
         std::pair{"intermediate_size", config.intermediate_size},
@@ -61,16 +61,34 @@ Status CheckFp8(const ModelConfig& config) {
   return Status::Ok();
 }
 
-// The sums of the int8 kernels must stay within 32 bits.
-Status CheckQuantization(const ModelConfig& config) {
-  if (config.quant_algo == QuantAlgo::kFp8PerChannelPerToken) return CheckFp8(config);
-  if (config.quant_algo != QuantAlgo::kW8A16) return Status::Ok();
+// The sums of the integer kernels must stay within 32 bits; two int4 share a byte.
+Status CheckIntegers(const ModelConfig& config) {
   constexpr auto kMax = static_cast<int>(ops::kMaxInt8Features);
-  RETURN_IF_ERROR(CheckRange("hidden_size with int8 weights", config.hidden_size, 1, kMax));
-  RETURN_IF_ERROR(
-      CheckRange("intermediate_size with int8 weights", config.intermediate_size, 1, kMax));
-  return CheckRange("num_heads * head_dim with int8 weights", config.num_heads * config.head_dim, 1,
-                    kMax);
+  const DType dtype = LinearDType(config);
+  for (const auto& [name, width] :
+       {std::pair{"hidden_size", config.hidden_size},
+        std::pair{"intermediate_size", config.intermediate_size},
+        std::pair{"num_heads * head_dim", config.num_heads * config.head_dim}}) {
+    RETURN_IF_ERROR(
+        CheckRange(fmt::format("{} with {} weights", name, DTypeName(dtype)), width, 1, kMax));
+    if (dtype == DType::kI4 && width % 2 != 0)
+      return Unimplemented(fmt::format(
+          "{}: got {}, with int4 weights only even numbers are built; use int8", name, width));
+  }
+  return Status::Ok();
+}
+
+Status CheckQuantization(const ModelConfig& config) {
+  switch (config.quant_algo) {
+    case QuantAlgo::kNone:
+      return Status::Ok();
+    case QuantAlgo::kW8A16:
+    case QuantAlgo::kW4A16:
+      return CheckIntegers(config);
+    case QuantAlgo::kFp8PerChannelPerToken:
+      return CheckFp8(config);
+  }
+  return Status::Ok();
 }
 
 Status CheckRope(const ModelConfig& config) {
@@ -111,6 +129,8 @@ std::string_view QuantAlgoName(QuantAlgo algo) {
       return "";
     case QuantAlgo::kW8A16:
       return "W8A16";
+    case QuantAlgo::kW4A16:
+      return "W4A16";
     case QuantAlgo::kFp8PerChannelPerToken:
       return "FP8_PER_CHANNEL_PER_TOKEN";
   }
@@ -119,7 +139,7 @@ std::string_view QuantAlgoName(QuantAlgo algo) {
 
 std::optional<QuantAlgo> QuantAlgoFromName(std::string_view name) {
   for (const QuantAlgo algo :
-       {QuantAlgo::kNone, QuantAlgo::kW8A16, QuantAlgo::kFp8PerChannelPerToken})
+       {QuantAlgo::kNone, QuantAlgo::kW8A16, QuantAlgo::kW4A16, QuantAlgo::kFp8PerChannelPerToken})
     if (QuantAlgoName(algo) == name) return algo;
   return std::nullopt;
 }
@@ -130,6 +150,8 @@ DType LinearDType(const ModelConfig& config) {
       return config.dtype;
     case QuantAlgo::kW8A16:
       return DType::kI8;
+    case QuantAlgo::kW4A16:
+      return DType::kI4;
     case QuantAlgo::kFp8PerChannelPerToken:
       return DType::kF8E4M3;
   }
@@ -146,6 +168,10 @@ std::string_view QuantizationNote(const ModelConfig& config) {
       return {};
     case QuantAlgo::kW8A16:
       return "int8 weights, a scale per output channel; the CPU rounds activations to int8, a "
+             "scale "
+             "per token; a GPU widens the weights";
+    case QuantAlgo::kW4A16:
+      return "int4 weights, a scale per output channel; the CPU rounds activations to int8, a "
              "scale "
              "per token; a GPU widens the weights";
     case QuantAlgo::kFp8PerChannelPerToken:

@@ -32,6 +32,7 @@ struct RopeScaling {
 enum class QuantAlgo : uint8_t {
   kNone,
   kW8A16,                  // int8, a scale per output channel (1.9.1)
+  kW4A16,                  // int4, likewise
   kFp8PerChannelPerToken,  // e4m3, a scale per output channel; activations e4m3, a scale per token.
                            // CUDA only
 };
@@ -69,7 +70,7 @@ struct ModelConfig {
   std::optional<TokenId> pad_id;
 };
 
-// The dtype of the layers' linear weights: int8, f8e4m3 or the model's.
+// The dtype of the layers' linear weights: int8, int4, f8e4m3 or the model's.
 DType LinearDType(const ModelConfig& config);
 
 // The dtype of the KV cache: f8e4m3 or the model's.

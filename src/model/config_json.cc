@@ -59,8 +59,8 @@ Status ParseQuantization(JsonFields& fields, ModelConfig& config) {
   const std::optional<QuantAlgo> algo = QuantAlgoFromName(name);
   if (!algo)
     return Unimplemented(fmt::format(
-        "{}: quant_algo: got {}, only null, W8A16 and FP8_PER_CHANNEL_PER_TOKEN are built", where,
-        artifact::Abbreviate(*quantization.Find("quant_algo"))));
+        "{}: quant_algo: got {}, only null, W8A16, W4A16 and FP8_PER_CHANNEL_PER_TOKEN are built",
+        where, artifact::Abbreviate(*quantization.Find("quant_algo"))));
   config.quant_algo = *algo;
   const std::string kv_name = quantization.StringOr("kv_cache_quant_algo", "");
   RETURN_IF_ERROR(quantization.status());
@@ -338,7 +338,7 @@ json ConfigToCheckpoint(const ModelConfig& config) {
   if (config.quant_algo != QuantAlgo::kNone) {
     object["quantization"]["quant_algo"] = QuantAlgoName(config.quant_algo);
     // Upstream's name for plain rows, [out, in]: its plug-in's own layout fits one kind of GPU.
-    if (config.quant_algo == QuantAlgo::kW8A16) object["disable_weight_only_quant_plugin"] = true;
+    if (ops::IsInteger(LinearDType(config))) object["disable_weight_only_quant_plugin"] = true;
   }
   if (config.fp8_kv_cache) object["quantization"]["kv_cache_quant_algo"] = kFp8;
   if (config.bos_id) object["bos_token_id"] = *config.bos_id;

@@ -45,7 +45,8 @@ DType StreamDType(const ModelConfig& config, DeviceKind device) {
   return device == DeviceKind::kCpu ? DType::kF32 : config.dtype;
 }
 
-// What linear operators read (ops/linear.h): beside int8 weights what they read beside the model's.
+// What linear operators read (ops/linear.h): beside integer weights what they read beside the
+// model's.
 DType ActivationDType(const ModelConfig& config, DeviceKind device) {
   if (HasFp8Activations(config)) return DType::kF8E4M3;
   if (device == DeviceKind::kCuda || config.dtype == DType::kBF16) return config.dtype;
@@ -131,6 +132,7 @@ struct Decoder::Impl {
   Buffer buffer;
   Workspace workspace;
   ops::Rope rope;
+  int64_t num_tokens = 0;      // of the last Forward
   bool defers_scales = false;  // dense and proj leave their FP8 scales to the norms that follow
 
   const ModelConfig& config() const { return engine->config; }
@@ -146,7 +148,10 @@ struct Decoder::Impl {
                       const Workspace& w, Stream& stream) const;
   // What `linear` left to the reader of its output.
   ops::PendingScales Pending(const TensorView& token_scales, const ops::Weight& linear) const {
-    return defers_scales ? ops::PendingScales{token_scales, linear.scales} : ops::PendingScales{};
+    if (!defers_scales) return {};
+    return {.token = token_scales,
+            .feature = linear.scales,
+            .factor = 1 / ops::Fp8ProductScale(config().dtype, linear.in_features)};
   }
 };
 
@@ -233,12 +238,19 @@ Result<TensorView> Decoder::Forward(const Batch& batch, const ops::KvCacheView& 
   for (size_t i = 0; i < weights.layers.size(); ++i)
     RETURN_IF_ERROR(m.RunLayer(i, batch, kv, w, stream));
 
-  const int64_t num_logits = batch.logit_rows.empty() ? 0 : batch.logit_rows.shape[0];
+  impl_->num_tokens = batch.paged.num_tokens;
+  return Logits(batch.logit_rows, stream);
+}
+
+Result<TensorView> Decoder::Logits(const TensorView& rows, Stream& stream) {
+  const Impl& m = *impl_;
+  const Workspace w = m.ForTokens(m.num_tokens);
+  const int64_t num_logits = rows.empty() ? 0 : rows.shape[0];
   const TensorView logits = Rows(w.logits, num_logits);
   if (num_logits == 0) return logits;
   RETURN_IF_ERROR(m.ops.lm_head({.x = {.values = w.final_x.empty() ? w.x : w.final_x},
-                                 .rows = batch.logit_rows,
-                                 .weight = weights.lm_head,
+                                 .rows = rows,
+                                 .weight = m.engine->weights.lm_head,
                                  .bias = {},
                                  .logits = logits},
                                 stream));

@@ -38,6 +38,10 @@ class Decoder {
   // float32, valid until the next Forward.
   Result<TensorView> Forward(const Batch& batch, const ops::KvCacheView& kv, Stream& stream);
 
+  // Logits of other tokens of the last Forward: of at most max_logits `rows`, [n] int32, indices as
+  // those of Batch::logit_rows. Overwrites what Forward or an earlier call returned.
+  Result<TensorView> Logits(const TensorView& rows, Stream& stream);
+
   uint64_t workspace_bytes() const;
 
   // Workspace that Create would take; for memory plans before loading.

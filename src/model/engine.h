@@ -53,6 +53,9 @@ struct EngineLimits {
   int max_beam_width = 1;
 };
 
+// Of a model that nobody built an engine from: nothing is set aside for beams that nobody asks for.
+inline EngineLimits ServedAsItIs() { return {.max_beam_width = 16}; }
+
 // Immutable after building; shared by executors. Owns the memory that its views point into.
 struct Engine {
   ModelConfig config;

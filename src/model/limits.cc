@@ -15,6 +15,7 @@ namespace {
 constexpr int kMaxBatchSize = 65536;
 constexpr int kMaxNumTokens = 1 << 20;
 constexpr int kMaxSeqLen = 1 << 24;
+constexpr int kMaxBeamWidth = 256;
 constexpr int kManyTokens = 16384;  // spec/engine.md 2.1 asks for a warning above it
 
 Status CheckRange(std::string_view field, int value, int min, int max) {
@@ -30,9 +31,7 @@ Result<EngineLimits> ResolveLimits(const ModelConfig& config, EngineLimits limit
   RETURN_IF_ERROR(CheckRange("max_num_tokens", limits.max_num_tokens, 1, kMaxNumTokens));
   RETURN_IF_ERROR(CheckRange("max_seq_len", limits.max_seq_len, 0, kMaxSeqLen));
   RETURN_IF_ERROR(CheckRange("max_input_len", limits.max_input_len, 0, kMaxSeqLen));
-  if (limits.max_beam_width != 1)
-    return Unimplemented(
-        fmt::format("max_beam_width: got {}, only 1 is built for now", limits.max_beam_width));
+  RETURN_IF_ERROR(CheckRange("max_beam_width", limits.max_beam_width, 1, kMaxBeamWidth));
   if (limits.max_seq_len == 0) limits.max_seq_len = config.max_position_embeddings;
   if (limits.max_seq_len > config.max_position_embeddings) {
     if (config.position == PositionKind::kLearnedAbsolute)
@@ -85,7 +84,7 @@ Result<EngineLimits> LimitsFromJson(const nlohmann::json& json, const std::strin
   limits.max_num_tokens = static_cast<int>(fields.Int("max_num_tokens", 1, kMaxNumTokens));
   limits.max_seq_len = static_cast<int>(fields.Int("max_seq_len", 1, kMaxSeqLen));
   limits.max_input_len = static_cast<int>(fields.Int("max_input_len", 1, kMaxSeqLen));
-  limits.max_beam_width = static_cast<int>(fields.IntOr("max_beam_width", 1, 1, 1024));
+  limits.max_beam_width = static_cast<int>(fields.IntOr("max_beam_width", 1, 1, kMaxBeamWidth));
   RETURN_IF_ERROR(fields.status());
   return limits;
 }

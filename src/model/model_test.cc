@@ -158,10 +158,9 @@ TEST(CheckpointConfig, RefusesByNameWhatIsNotBuilt) {
     return status.message();
   };
   EXPECT_THAT(error("architecture", "FuyuForCausalLM"), HasSubstr("FuyuForCausalLM"));
-  EXPECT_THAT(
-      error("quantization", {{"quant_algo", "W4A16"}}),
-      HasSubstr(
-          "quant_algo: got \"W4A16\", only null, W8A16 and FP8_PER_CHANNEL_PER_TOKEN are built"));
+  EXPECT_THAT(error("quantization", {{"quant_algo", "W4A16_GPTQ"}}),
+              HasSubstr("quant_algo: got \"W4A16_GPTQ\", only null, W8A16, W4A16 and "
+                        "FP8_PER_CHANNEL_PER_TOKEN are built"));
   EXPECT_THAT(error("position_embedding_type", "alibi"), HasSubstr("alibi"));
   for (const char* type : {"yarn", "longrope", "su", "mrope"})
     EXPECT_THAT(error("rotary_scaling", {{"type", type}, {"factor", 2.0}}),
@@ -207,8 +206,9 @@ TEST(Limits, NameTheValueAndTheBound) {
               HasSubstr("max_batch_size: got 0"));
   EXPECT_THAT(ResolveLimits(TinyLlama(), {.max_num_tokens = -5}).status().message(),
               HasSubstr("max_num_tokens: got -5"));
-  EXPECT_EQ(ResolveLimits(TinyLlama(), {.max_beam_width = 4}).status().code(),
-            StatusCode::kUnimplemented);
+  EXPECT_THAT(ResolveLimits(TinyLlama(), {.max_beam_width = 257}).status().message(),
+              HasSubstr("max_beam_width: got 257, a number from 1 to 256"));
+  EXPECT_TRUE(ResolveLimits(TinyLlama(), {.max_beam_width = 256}).ok());
 }
 
 TEST(Limits, RoundTripThroughBuildConfig) {
@@ -216,13 +216,14 @@ TEST(Limits, RoundTripThroughBuildConfig) {
                                .max_num_tokens = 77,
                                .max_seq_len = 60,
                                .max_input_len = 50,
-                               .max_beam_width = 1};
+                               .max_beam_width = 4};
   const auto read = LimitsFromJson(LimitsToJson(TinyLlama(), limits), "f");
   ASSERT_TRUE(read.ok()) << read.status().ToString();
   EXPECT_EQ(read->max_batch_size, 3);
   EXPECT_EQ(read->max_num_tokens, 77);
   EXPECT_EQ(read->max_seq_len, 60);
   EXPECT_EQ(read->max_input_len, 50);
+  EXPECT_EQ(read->max_beam_width, 4);
 }
 
 // head_dim 4 and theta 100: 100^(-0/4) = 1 and 100^(-2/4) = 1/10.

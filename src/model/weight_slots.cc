@@ -123,7 +123,7 @@ uint64_t StoredBytes(const ModelConfig& config, const WeightSlot& slot, DeviceKi
   if (slot.kind == Kind::kMatrix)
     return ops::WeightBytes(StoredDType(config, slot), StoredLayout(config, slot, device),
                             slot.shape[0], slot.shape[1]);
-  return static_cast<uint64_t>(slot.shape.num_elements()) * SizeOf(StoredDType(config, slot));
+  return BytesOf(StoredDType(config, slot), slot.shape.num_elements());
 }
 
 void Bind(const ModelConfig& config, const WeightSlot& slot, DeviceKind device, const void* data) {

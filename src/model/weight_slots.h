@@ -12,7 +12,8 @@ namespace inflight::model {
 
 struct WeightSlot {
   enum class Kind : uint8_t {
-    kMatrix,  // read by linear operators: packed, of the model's dtype, or int8 if is_quantized
+    kMatrix,  // read by linear operators: packed, of the model's dtype, or LinearDType if
+              // is_quantized
     kTable,   // read row by row: row-major, of the model's dtype
     kVector,  // norms and biases: float32
     kScales,  // one per row of a quantised matrix before it in the list: float32

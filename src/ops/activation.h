@@ -28,10 +28,11 @@ struct Activation {
 
 // Factors that a linear of quantised operands leaves to whoever reads its output, which is cheaper
 // than applying them inside the product (spec/kernels.md 1.1 c):
-//   value[t, n] = raw[t, n] * token[t] * feature[n]
+//   value[t, n] = raw[t, n] * (token[t] * factor) * feature[n]
 struct PendingScales {
   TensorView token;                // [num_tokens] float32; empty = nothing is pending
   const float* feature = nullptr;  // [width]
+  float factor = 1;                // 1 / Fp8ProductScale
 };
 
 // FP8 rounding of activations, a scale per token (spec/engine.md 1.9; spec/kernels.md 8.2):

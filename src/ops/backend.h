@@ -35,8 +35,8 @@ struct OpTable {
   // where there is nothing.
   Kernel<AttentionPlanParams> plan_attention = nullptr;
   bool can_capture = true;  // its launches may be captured into CUDA graphs
-  std::string name;  // "reference", "cpu/avx2", "cpu/avx512", "cpu/avx512_bf16", "cuda/sm90",
-                     // "cuda/any"
+  std::string name;         // "reference", "cpu/avx2", "cpu/avx512", "cpu/avx512_bf16",
+                            // "cuda"
 };
 
 // What a model needs of its kernels; the same for all its layers.
@@ -54,8 +54,8 @@ struct ShapeClass {
 // Tables that can run here for `shape`, best first; "reference" is always last.
 std::vector<OpTable> CpuOpTables(const ShapeClass& shape);
 
-// Those that can run `shape` on a GPU, best first: "cuda/sm90" on compute capability 9.0,
-// "cuda/any" from 8.0 on, "cuda/sm90_wgmma" (cuda/kernels.h). Empty in builds without CUDA.
+// Those that can run `shape` on a GPU, best first: "cuda" from compute capability 8.0 on, and the
+// same with times of each operator. Empty in builds without CUDA.
 std::vector<OpTable> CudaOpTables(const ShapeClass& shape, const Device& device);
 
 // The order in which one executor's operators run on `device`. On CUDA it holds what they share:

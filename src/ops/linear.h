@@ -9,17 +9,17 @@ namespace inflight::ops {
 
 enum class ActivationKind : uint8_t { kNone, kRelu, kGeluTanh, kSilu };
 
-// int8 weights (weight-only W8A16 of a checkpoint) are computed on the CPU with int8 activations, a
-// scale per token, whatever the number of tokens (spec/kernels.md 6.2; the runtime formula of
-// spec/engine.md 1.9.2):
+// int8 and int4 weights (weight-only W8A16 and W4A16 of a checkpoint) are computed on the CPU with
+// int8 activations, a scale per token, whatever the number of tokens (spec/kernels.md 6.2; the
+// runtime formula of spec/engine.md 1.9.2):
 //   r[t]    = 127 / max_k |x[t, k]|            s_x[t] = max_k |x[t, k]| / 127
 //   q[t, k] = x[t, k] * r[t], rounded to the nearest integer, ties to even
 //   y[t, n] = (float32(sum_k q[t, k] w[n, k]) * s_w[n]) * s_x[t] + bias[n], the sum exact in int32
 // A row of zeros, and one so small that r overflows, gives zeros; one that holds infinity or NaN
 // gives NaN.
 //
-// On CUDA int8 weights are rounded to the model's dtype as they are loaded (spec/engine.md 1.9.2)
-// and multiply unrounded activations. FP8 weights (a scale per row) read FP8 activations (a scale
+// On CUDA they are rounded to the model's dtype as they are loaded (spec/engine.md 1.9.2) and
+// multiply unrounded activations. FP8 weights (a scale per row) read FP8 activations (a scale
 // per token): y[t, n] = (sum_k x[t, k] w[n, k]) * s_x[t] * s_w[n] + bias[n], sums in float32.
 //
 // Bytes of scratch that a linear needs for the rounded activations; 0 for float weights.
@@ -28,20 +28,25 @@ size_t LinearScratchBytes(DType weight_dtype, int64_t num_tokens, int64_t in_fea
 // The widest row of int8 activations whose sum cannot leave int32: 127 * 128 * 2^17 < 2^31.
 inline constexpr int64_t kMaxInt8Features = int64_t{1} << 17;
 
+// FP8 sums of products of codes reach 448^2 in_features, which float16 does not hold: between the
+// product and its reader they are times this power of two, with which they stay within 65504. What
+// that rounds away is below 2^-25 of the largest sum. 1 for other dtypes of the sums.
+float Fp8ProductScale(DType sum_dtype, int64_t in_features);
+
 // y = act(x W^T + bias). GELU is the tanh approximation: 0.5x(1 + tanh(sqrt(2/pi)(x +
 // 0.044715x^3))); SiLU is x / (1 + e^-x). Sums are float32, over k in one order for every
 // num_tokens: a row's result does not depend on the batch (spec/kernels.md 6.3).
 struct LinearParams {
   Activation x;     // [num_tokens, in_features] dtype as the weight (bf16 weights read bf16
-                    // activations; f32 and f16 read f32; int8 weights read either)
+                    // activations; f32 and f16 read f32; integer weights read either)
   Weight weight;    // [out_features, in_features]
   TensorView bias;  // [out_features] float32; empty = none
   ActivationKind activation = ActivationKind::kNone;
   TensorView y;  // [num_tokens, out_features] float32 | bfloat16 (rounded to nearest even); on
                  // CUDA of the model's dtype, or float32
-  TensorView scratch;  // [>= LinearScratchBytes] uint8, 64-byte aligned; int8 weights only
-  // CUDA, FP8 operands, no bias, no activation: y holds the sums of products of the codes, and its
-  // reader applies x.scales and weight.scales (PendingScales).
+  TensorView scratch;  // [>= LinearScratchBytes] uint8, 64-byte aligned; integer weights only
+  // CUDA, FP8 operands, no bias, no activation: y holds the sums of products of the codes times
+  // Fp8ProductScale, and its reader applies x.scales and weight.scales (PendingScales).
   bool defer_scales = false;
 };
 

@@ -42,7 +42,7 @@ Status ExpectOrEmpty(const char* field, const TensorView& view, std::initializer
 
 // The dtypes in which linears of `weight` read their activations.
 std::initializer_list<DType> InputDTypes(const Weight& weight) {
-  if (weight.dtype == DType::kI8) return kOutputs;
+  if (IsInteger(weight.dtype)) return kOutputs;
   return weight.dtype == DType::kBF16 ? kBFloat16 : kFloat32;
 }
 
@@ -59,21 +59,22 @@ Status ExpectWeight(const char* field, const Weight& weight) {
                   weight.out_features, weight.in_features, weight.data));
 }
 
-// Of a linear: float weights, or int8 with a scale for each row.
+// Of a linear: float weights, or integers with a scale for each row.
 Status ExpectLinearWeight(const char* field, const Weight& weight) {
-  if (weight.dtype != DType::kI8) return ExpectWeight(field, weight);
+  if (!IsInteger(weight.dtype)) return ExpectWeight(field, weight);
   const bool layout_ok =
       weight.layout == WeightLayout::kRowMajor || weight.layout == CpuWeightLayout(weight.dtype);
-  if (!weight.empty() && weight.scales != nullptr && layout_ok &&
-      weight.in_features <= kMaxInt8Features)
-    return Status::Ok();
-  return InvalidArgument(
-      fmt::format("{}: got int8 {} [{}, {}] at {} with scales at {}, needed scales, row-major or "
-                  "{}, and at most "
-                  "{} columns",
-                  field, WeightLayoutName(weight.layout), weight.out_features, weight.in_features,
-                  weight.data, static_cast<const void*>(weight.scales),
-                  WeightLayoutName(CpuWeightLayout(DType::kI8)), kMaxInt8Features));
+  const bool is_int4 = weight.dtype == DType::kI4;
+  const bool columns_ok =
+      weight.in_features <= kMaxInt8Features && !(is_int4 && weight.in_features % 2 != 0);
+  if (!weight.empty() && weight.scales != nullptr && layout_ok && columns_ok) return Status::Ok();
+  return InvalidArgument(fmt::format(
+      "{}: got {} {} [{}, {}] at {} with scales at {}, needed scales, row-major or "
+      "{}, and at most {} columns{}",
+      field, DTypeName(weight.dtype), WeightLayoutName(weight.layout), weight.out_features,
+      weight.in_features, weight.data, static_cast<const void*>(weight.scales),
+      WeightLayoutName(CpuWeightLayout(weight.dtype)), kMaxInt8Features,
+      is_int4 ? ", an even number" : ""));
 }
 
 Status ExpectScratch(const TensorView& scratch, const Weight& weight, int64_t num_tokens) {

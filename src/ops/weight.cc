@@ -14,15 +14,16 @@ namespace {
 constexpr int64_t kPanelRows = 64;
 constexpr int64_t kSegment = 32;  // elements of a row that are moved at a time: a cache line or two
 
-// int8 elements are stored with this added: as a bit pattern, with the sign bit turned over.
+// Integer elements are stored with half their range added: as a bit pattern, with the sign bit
+// turned over.
 constexpr uint32_t kQuadOffset = 0x80808080U;
+constexpr uint32_t kNibbleOffset = 0x88888888U;
 
 // `count` elements from source[i] on, as `to`, into `out`.
 void ReadSegment(const TensorView& source, int64_t i, int64_t count, DType to, void* out) {
   if (source.dtype == to) {
-    const size_t size = SizeOf(to);
-    std::memcpy(out, static_cast<const std::byte*>(source.data) + static_cast<size_t>(i) * size,
-                static_cast<size_t>(count) * size);
+    std::memcpy(out, static_cast<const std::byte*>(source.data) + BytesOf(to, i),
+                BytesOf(to, count));
     return;
   }
   for (int64_t j = 0; j < count; ++j)
@@ -44,6 +45,22 @@ void ScatterQuads(std::byte* segment, int64_t count, std::byte* panel, int64_t f
   ScatterSegment(segment, count, reinterpret_cast<uint32_t*>(panel), first, lane);
 }
 
+// Four elements of four bits each to the low halves of four bytes.
+uint32_t Spread(uint32_t four) {
+  const uint32_t pairs = (four | four << 8) & 0x00ff00ffU;
+  return (pairs | pairs << 4) & 0x0f0f0f0fU;
+}
+
+void ScatterNibbles(std::byte* segment, int64_t count, std::byte* panel, int64_t first,
+                    int64_t lane) {
+  auto* eights = reinterpret_cast<uint32_t*>(segment);
+  for (int64_t j = 0; j < count; ++j) {
+    const uint32_t eight = eights[j] ^ kNibbleOffset;
+    eights[j] = Spread(eight & 0xffffU) | Spread(eight >> 16) << 4;
+  }
+  ScatterSegment(segment, count, reinterpret_cast<uint32_t*>(panel), first, lane);
+}
+
 void PackPanel(const TensorView& source, DType dtype, WeightLayout layout, int64_t panel_idx,
                std::byte* panel) {
   const int64_t rows = source.shape[0];
@@ -55,7 +72,9 @@ void PackPanel(const TensorView& source, DType dtype, WeightLayout layout, int64
       const int64_t row = panel_idx * kPanelRows + lane;
       if (row >= rows || count < kSegment) std::memset(segment, 0, sizeof(segment));
       if (row < rows) ReadSegment(source, row * columns + k, count, dtype, segment);
-      if (layout == WeightLayout::kPanel64Vnni4)
+      if (layout == WeightLayout::kPanel64Nibbles)
+        ScatterNibbles(segment, (count + 7) / 8, panel, k / 8, lane);
+      else if (layout == WeightLayout::kPanel64Vnni4)
         ScatterQuads(segment, (count + 3) / 4, panel, k / 4, lane);
       else if (layout == WeightLayout::kPanel64Vnni2)
         ScatterSegment(segment, (count + 1) / 2, reinterpret_cast<uint32_t*>(panel), k / 2, lane);
@@ -80,11 +99,15 @@ void CheckCombination(DType dtype, WeightLayout layout) {
     case WeightLayout::kPanel64Vnni4:
       CHECK(dtype == DType::kI8);
       return;
+    case WeightLayout::kPanel64Nibbles:
+      CHECK(dtype == DType::kI4);
+      return;
   }
 }
 
 // Elements of k that lie side by side; k is padded to a multiple of them.
 int64_t StepOf(WeightLayout layout) {
+  if (layout == WeightLayout::kPanel64Nibbles) return 8;
   if (layout == WeightLayout::kPanel64Vnni4) return 4;
   return layout == WeightLayout::kPanel64Vnni2 ? 2 : 1;
 }
@@ -92,26 +115,42 @@ int64_t StepOf(WeightLayout layout) {
 size_t PanelBytes(DType dtype, WeightLayout layout, int64_t in_features) {
   const int64_t step = StepOf(layout);
   const int64_t k = (in_features + step - 1) / step * step;
-  return static_cast<size_t>(k * kPanelRows) * SizeOf(dtype);
+  return BytesOf(dtype, k * kPanelRows);
 }
 
-// Where element k of `row` stands, in elements.
-int64_t IndexOf(const Weight& weight, int64_t row, int64_t k) {
+// Where element k of `row` of an int8 weight stands.
+int64_t QuadIndexOf(const Weight& weight, int64_t row, int64_t k) {
   if (weight.layout == WeightLayout::kRowMajor) return row * weight.in_features + k;
-  const auto panel_elements = static_cast<int64_t>(
-      PanelBytes(weight.dtype, weight.layout, weight.in_features) / SizeOf(weight.dtype));
-  const int64_t step = StepOf(weight.layout);
-  return row / kPanelRows * panel_elements + (k / step * kPanelRows + row % kPanelRows) * step +
-         k % step;
+  const auto panel_elements =
+      static_cast<int64_t>(PanelBytes(weight.dtype, weight.layout, weight.in_features));
+  return row / kPanelRows * panel_elements + (k / 4 * kPanelRows + row % kPanelRows) * 4 + k % 4;
 }
 
-// use(k, element k) for one logical row of int8, not scaled.
+// The same of an int4 weight, in elements: two a byte.
+int64_t NibbleIndexOf(const Weight& weight, int64_t row, int64_t k) {
+  if (weight.layout == WeightLayout::kRowMajor) return row * weight.in_features + k;
+  const auto panel_bytes =
+      static_cast<int64_t>(PanelBytes(weight.dtype, weight.layout, weight.in_features));
+  const int64_t byte =
+      row / kPanelRows * panel_bytes + (k / 8 * kPanelRows + row % kPanelRows) * 4 + k % 4;
+  return 2 * byte + k % 8 / 4;
+}
+
+// use(k, element k) for one logical row of int8 or int4, not scaled.
 template <typename Use>
-void ForEachInt8(const Weight& weight, int64_t row, const Use& use) {
+void ForEachInteger(const Weight& weight, int64_t row, const Use& use) {
+  const bool is_packed = weight.layout != WeightLayout::kRowMajor;
+  if (weight.dtype == DType::kI4) {
+    for (int64_t k = 0; k < weight.in_features; ++k) {
+      const int stored = LoadInt4(weight.data, NibbleIndexOf(weight, row, k));
+      use(k, static_cast<int8_t>(is_packed ? (stored & 0xf) - 8 : stored));
+    }
+    return;
+  }
   const auto* data = static_cast<const int8_t*>(weight.data);
-  const int offset = weight.layout == WeightLayout::kRowMajor ? 0 : 0x80;
+  const int offset = is_packed ? 0x80 : 0;
   for (int64_t k = 0; k < weight.in_features; ++k)
-    use(k, static_cast<int8_t>(data[IndexOf(weight, row, k)] ^ offset));
+    use(k, static_cast<int8_t>(data[QuadIndexOf(weight, row, k)] ^ offset));
 }
 
 template <typename T, typename Use>
@@ -150,7 +189,8 @@ void ForEachOfRow(const Weight& weight, int64_t row, const Use& use) {
     case DType::kBF16:
       return ForEachOfRowAs(static_cast<const BFloat16*>(weight.data), weight, row, use);
     case DType::kI8:
-      return ForEachInt8(weight, row, [&](int64_t k, int8_t value) {
+    case DType::kI4:
+      return ForEachInteger(weight, row, [&](int64_t k, int8_t value) {
         use(k, static_cast<float>(value) * weight.scales[row]);
       });
     default:
@@ -170,20 +210,26 @@ std::string_view WeightLayoutName(WeightLayout layout) {
       return "panel64_vnni2";
     case WeightLayout::kPanel64Vnni4:
       return "panel64_vnni4";
+    case WeightLayout::kPanel64Nibbles:
+      return "panel64_nibbles";
   }
   return "unknown";
 }
 
 std::optional<WeightLayout> WeightLayoutFromName(std::string_view name) {
-  for (const WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kPanel64,
-                                    WeightLayout::kPanel64Vnni2, WeightLayout::kPanel64Vnni4})
+  for (const WeightLayout layout :
+       {WeightLayout::kRowMajor, WeightLayout::kPanel64, WeightLayout::kPanel64Vnni2,
+        WeightLayout::kPanel64Vnni4, WeightLayout::kPanel64Nibbles})
     if (WeightLayoutName(layout) == name) return layout;
   return std::nullopt;
 }
 
+bool IsInteger(DType weight_dtype) {
+  return weight_dtype == DType::kI8 || weight_dtype == DType::kI4;
+}
+
 size_t WeightBytes(DType dtype, WeightLayout layout, int64_t out_features, int64_t in_features) {
-  if (layout == WeightLayout::kRowMajor)
-    return static_cast<size_t>(out_features * in_features) * SizeOf(dtype);
+  if (layout == WeightLayout::kRowMajor) return BytesOf(dtype, out_features * in_features);
   const auto panels = static_cast<size_t>((out_features + kPanelRows - 1) / kPanelRows);
   return panels * PanelBytes(dtype, layout, in_features);
 }
@@ -192,6 +238,8 @@ WeightLayout CpuWeightLayout(DType dtype) {
   switch (dtype) {
     case DType::kI8:
       return WeightLayout::kPanel64Vnni4;
+    case DType::kI4:
+      return WeightLayout::kPanel64Nibbles;
     case DType::kBF16:
       return WeightLayout::kPanel64Vnni2;
     default:
@@ -203,16 +251,16 @@ void PackWeight(const TensorView& source, DType dtype, WeightLayout layout, void
                 CpuPool* pool) {
   CHECK_EQ(source.shape.rank(), 2);
   CheckCombination(dtype, layout);
-  CHECK((dtype == DType::kI8) == (source.dtype == DType::kI8));
+  if (IsInteger(dtype) || IsInteger(source.dtype)) CHECK(dtype == source.dtype);
   const int64_t rows = source.shape[0];
   const int64_t columns = source.shape[1];
+  if (dtype == DType::kI4) CHECK_EQ(columns % 2, 0);
   auto* out = static_cast<std::byte*>(target);
   const bool row_major = layout == WeightLayout::kRowMajor;
   const size_t panel_bytes = PanelBytes(dtype, layout, columns);
   const auto pack = [&](int64_t i) {  // a row, or a panel of 64
     if (row_major)
-      ReadSegment(source, i * columns, columns, dtype,
-                  out + static_cast<size_t>(i * columns) * SizeOf(dtype));
+      ReadSegment(source, i * columns, columns, dtype, out + BytesOf(dtype, i * columns));
     else
       PackPanel(source, dtype, layout, i, out + static_cast<size_t>(i) * panel_bytes);
   };
@@ -228,9 +276,9 @@ void UnpackWeightRow(const Weight& weight, int64_t row, float* out) {
   ForEachOfRow(weight, row, [out](int64_t k, float value) { out[k] = value; });
 }
 
-void UnpackInt8Row(const Weight& weight, int64_t row, int8_t* out) {
-  CHECK(weight.dtype == DType::kI8);
-  ForEachInt8(weight, row, [out](int64_t k, int8_t value) { out[k] = value; });
+void UnpackIntegerRow(const Weight& weight, int64_t row, int8_t* out) {
+  CHECK(IsInteger(weight.dtype));
+  ForEachInteger(weight, row, [out](int64_t k, int8_t value) { out[k] = value; });
 }
 
 void AddWeightRow(const Weight& weight, int64_t row, float* out) {

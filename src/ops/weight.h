@@ -8,6 +8,9 @@
 //   kPanel64Vnni2  [N/64][K/2][4][16][2]      bfloat16: pairs of k for VDPBF16PS and AMX
 //   kPanel64Vnni4  [N/64][K/4][4][16][4]      int8, stored as element + 128: quads of k for AMX and
 //                                             VPDPBUSD, whose first operand is unsigned
+//   kPanel64Nibbles [N/64][K/8][4][16][4]     int4, stored as element + 8: byte j of 4 holds
+//                                             k = 8i + j in its low bits and 8i + 4 + j above, so
+//                                             that a mask and a shift give two quads
 // Panels of 64 rows, where spec/kernels.md 6.2 has 32 for int8: a linear's items, sums and epilogue
 // are then the same for every dtype.
 #pragma once
@@ -21,11 +24,20 @@
 
 namespace inflight::ops {
 
-enum class WeightLayout : uint8_t { kRowMajor, kPanel64, kPanel64Vnni2, kPanel64Vnni4 };
+enum class WeightLayout : uint8_t {
+  kRowMajor,
+  kPanel64,
+  kPanel64Vnni2,
+  kPanel64Vnni4,
+  kPanel64Nibbles
+};
 
-// "row_major", "panel64", "panel64_vnni2", "panel64_vnni4": as in engine files.
+// "row_major", "panel64", "panel64_vnni2", "panel64_vnni4", "panel64_nibbles": as in engine files.
 std::string_view WeightLayoutName(WeightLayout layout);
 std::optional<WeightLayout> WeightLayoutFromName(std::string_view name);
+
+// int8 and int4: weights that are integers with a scale per row.
+bool IsInteger(DType weight_dtype);
 
 // Bytes of a [out_features, in_features] weight of `dtype` in `layout`, padding included.
 size_t WeightBytes(DType dtype, WeightLayout layout, int64_t out_features, int64_t in_features);
@@ -36,7 +48,8 @@ struct Weight {
   WeightLayout layout = WeightLayout::kRowMajor;
   int64_t out_features = 0;
   int64_t in_features = 0;
-  // Of int8 and f8e4m3 weights: element k of row n stands for element * scales[n]. Null for others.
+  // Of int8, int4 and f8e4m3 weights: element k of row n stands for element * scales[n]. Null for
+  // others.
   const float* scales = nullptr;  // [out_features]
 
   bool empty() const { return data == nullptr; }
@@ -49,16 +62,17 @@ WeightLayout CpuWeightLayout(DType dtype);
 // Writes row-major `source` [out_features, in_features] into `target` (WeightBytes long) in
 // `layout`, converting between float dtypes where they differ (round to nearest even). CPU only;
 // on the threads of `pool` where one is given. kPanel64 takes float32 and float16, kPanel64Vnni2
-// bfloat16, kPanel64Vnni4 int8; int8 is packed from int8 only (builder/quantize.h makes it).
+// bfloat16, kPanel64Vnni4 int8, kPanel64Nibbles int4; int8 and int4 are packed from themselves only
+// (builder/quantize.h makes them), and rows of int4 have an even number of elements.
 void PackWeight(const TensorView& source, DType dtype, WeightLayout layout, void* target,
                 CpuPool* pool = nullptr);
 
-// The inverse, to float32 row-major, of int8 weights with their scale applied; for the reference,
-// for tests and for reading rows of a packed tied embedding.
+// The inverse, to float32 row-major, of integer weights with their scale applied; for the
+// reference, for tests and for reading rows of a packed tied embedding.
 void UnpackWeightRow(const Weight& weight, int64_t row, float* out /* [in_features] */);
 
-// The elements of one row of int8 weights, without their scale.
-void UnpackInt8Row(const Weight& weight, int64_t row, int8_t* out /* [in_features] */);
+// The elements of one row of int8 or int4 weights, without their scale.
+void UnpackIntegerRow(const Weight& weight, int64_t row, int8_t* out /* [in_features] */);
 
 // out += row; for learned positions.
 void AddWeightRow(const Weight& weight, int64_t row, float* out /* [in_features] */);

@@ -17,8 +17,7 @@ bool Scheduler::Admit(PlannedStep* step) {
   if (sequence == nullptr || !MayAdmit(*sequence) || !StartBlocks(sequence)) return false;
   waiting_.Erase(sequence);
   if (sequence->num_pauses > 0) --num_paused_;
-  sequence->slot = free_slots_.back();
-  free_slots_.pop_back();
+  TakeSlots(sequence);
   sequence->phase = Phase::kPrefill;
   sequence->num_prefill_tokens = static_cast<int>(sequence->tokens->size());
   sequence->num_planned_tokens = sequence->num_cached_tokens;
@@ -30,8 +29,21 @@ bool Scheduler::Admit(PlannedStep* step) {
   return true;
 }
 
+void Scheduler::TakeSlots(SequenceState* sequence) {
+  sequence->slot = free_slots_.back();
+  free_slots_.pop_back();
+  num_running_rows_ += sequence->num_beams;
+  if (sequence->num_beams == 1) return;
+  sequence->beam_slots.assign(1, sequence->slot);
+  for (int b = 1; b < sequence->num_beams; ++b) {
+    sequence->beam_slots.push_back(free_slots_.back());
+    free_slots_.pop_back();
+  }
+}
+
 bool Scheduler::MayAdmit(const SequenceState& sequence) const {
-  if (num_running() >= max_running_ || free_slots_.empty()) return false;
+  if (num_running_rows_ + sequence.num_beams > max_running_) return false;
+  if (std::ssize(free_slots_) < sequence.num_beams) return false;
   if (!may_start_ && sequence.num_pauses == 0) return false;
   // One that is pausing will stand in line before those that are there now.
   if (is_short_of_blocks_ || !pausing_.empty()) return false;
@@ -54,10 +66,12 @@ bool Scheduler::StartBlocks(SequenceState* sequence) {
   kv_cache::KvCache::StartParams params{
       .tokens = *sequence->tokens,
       .salt = sequence->cache_salt,
+      .num_beams = sequence->num_beams,
       .max_kv_tokens = full,
       .reserved_tokens = full,
       .num_spare_blocks = 0,
-      .max_reused_blocks = kMaxReusedBlocks / kv_cache_->num_groups()};
+      .max_reused_blocks =
+          sequence->reuses_blocks ? kMaxReusedBlocks / kv_cache_->num_groups() : 0};
   if (options_.policy == SchedulerPolicy::kMaxUtilization) {
     const int known = static_cast<int>(sequence->tokens->size());
     params.reserved_tokens = std::min(known + lookahead_, full);
@@ -69,19 +83,17 @@ bool Scheduler::StartBlocks(SequenceState* sequence) {
   return false;
 }
 
-// Running sequences that will begin another block within the next steps.
+// Blocks that running sequences will begin within the next steps.
 int Scheduler::NumSpareBlocks() const {
   int num_blocks = 0;
   for (const SequenceState* sequence : running_) {
     const int known = std::max(sequence->num_planned_tokens, sequence->num_prefill_tokens);
     const int end = std::min(known + lookahead_, sequence->max_seq_len - 1);
+    int num_missing = 0;  // of the group that lacks most
     for (int g = 0; g < kv_cache_->num_groups(); ++g) {
-      const kv_cache::GroupTable& table = sequence->blocks.groups[static_cast<size_t>(g)];
-      const int num_held = static_cast<int>(table.blocks.size()) + table.num_reserved;
-      if (kv_cache::BlocksFor(end, kv_cache_->block_size(g)) <= num_held) continue;
-      ++num_blocks;
-      break;
+      num_missing = std::max(num_missing, kv_cache_->NumMissing(sequence->blocks, g, end));
     }
+    num_blocks += num_missing;
   }
   return num_blocks;
 }
@@ -89,7 +101,7 @@ int Scheduler::NumSpareBlocks() const {
 // True when a running sequence is about to publish the first block that `sequence` would have to
 // compute: waiting for it is cheaper than computing it twice (spec/engine.md 5.4).
 bool Scheduler::PrefixIsBeingComputed(const SequenceState& sequence) const {
-  if (!kv_cache_->enable_prefix_reuse()) return false;
+  if (!kv_cache_->enable_prefix_reuse() || !sequence.reuses_blocks) return false;
   const std::vector<TokenId>& tokens = *sequence.tokens;
   const int block_size = kv_cache_->block_size(0);
   int num_matched = -1;
@@ -134,7 +146,7 @@ bool Scheduler::ReserveRow(SequenceState* sequence, int num_tokens) {
 void Scheduler::Pause(SequenceState* sequence) {
   CHECK(running_.back() == sequence);
   running_.pop_back();
-  kv_cache_->EndGrowth(&sequence->blocks);
+  StopRunning(sequence);
   ++sequence->num_pauses;
   ++num_pauses_;
   ++num_paused_;

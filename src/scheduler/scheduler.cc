@@ -63,10 +63,12 @@ void Scheduler::PlanDecodeRows(PlannedStep* step) {
   for (size_t i = 0; i < running_.size(); ++i) {
     SequenceState* sequence = running_[i];
     if (sequence->phase != Phase::kDecode) continue;
+    const bool has_beams = sequence->num_beams > 1;
+    if (has_beams && sequence->num_rows_in_flight > 0) continue;
     // The row computes positions from num_planned_tokens on and yields the tokens after them.
     const int room = sequence->max_seq_len - 1 - sequence->num_planned_tokens;
     if (room < 1) continue;
-    const int num_tokens = std::min(options_.max_tokens_per_row, room);
+    const int num_tokens = has_beams ? 1 : std::min(options_.max_tokens_per_row, room);
     if (!UpdatesFit(*sequence, sequence->num_planned_tokens + num_tokens, step->plan)) continue;
     if (reserves && !ReserveRow(sequence, num_tokens)) continue;
     AddRow(sequence, num_tokens, /*is_prefill=*/false, /*yields=*/true, step);
@@ -74,17 +76,22 @@ void Scheduler::PlanDecodeRows(PlannedStep* step) {
   step->plan.num_decode_rows = step->plan.num_rows;
 }
 
-bool Scheduler::UpdatesFit(const SequenceState& sequence, int num_tokens,
-                           const StepPlan& plan) const {
+bool Scheduler::UpdatesFit(SequenceState& sequence, int num_tokens, const StepPlan& plan) const {
   int num_ids = 0;
   int num_updates = 0;
   for (int g = 0; g < kv_cache_->num_groups(); ++g) {
-    const kv_cache::GroupTable& table = sequence.blocks.groups[static_cast<size_t>(g)];
-    const int num_new = kv_cache::BlocksFor(num_tokens, kv_cache_->block_size(g)) - table.num_sent;
-    num_ids += std::max(num_new, 0);
-    num_updates += num_new > 0 ? 1 : 0;
+    kv_cache::GroupTable& table = sequence.blocks.groups[static_cast<size_t>(g)];
+    const int num_blocks = kv_cache::BlocksFor(num_tokens, kv_cache_->block_size(g));
+    for (int b = 0; b < sequence.num_beams; ++b) {
+      const kv_cache::BlockTable& beam = table.beam(b);
+      const bool grows = b == 0 || !beam.blocks.empty();
+      const int num_new = grows ? std::max(num_blocks - beam.num_sent, 0) : 0;
+      const int num_spares = sequence.num_beams > 1 && !beam.is_spare_sent ? 1 : 0;
+      num_ids += num_new + num_spares;
+      num_updates += (num_new > 0 ? 1 : 0) + num_spares;
+    }
   }
-  return plan.num_rows < StepPlan::kMaxRows &&
+  return plan.num_rows + sequence.num_beams <= StepPlan::kMaxRows &&
          plan.num_updates + num_updates <= StepPlan::kMaxUpdates &&
          plan.num_block_ids + num_ids <= StepPlan::kMaxBlockIds;
 }
@@ -92,43 +99,73 @@ bool Scheduler::UpdatesFit(const SequenceState& sequence, int num_tokens,
 void Scheduler::AddRow(SequenceState* sequence, int num_query_tokens, bool is_prefill, bool yields,
                        PlannedStep* step) {
   StepPlan& plan = step->plan;
-  PlanRow& row = plan.rows[static_cast<size_t>(plan.num_rows)];
-  row = PlanRow{};
-  row.slot = sequence->slot;
-  row.num_query_tokens = num_query_tokens;
-  row.first_position = sequence->num_planned_tokens;
-  row.is_prefill = is_prefill ? 1 : 0;
-  row.yields = yields ? 1 : 0;
-  ++plan.num_rows;
-  plan.num_tokens += num_query_tokens;
-  plan.num_yields += yields ? 1 : 0;
-  step->rows.push_back(sequence);
+  const int num_rows = is_prefill ? 1 : sequence->num_beams;
+  for (int b = 0; b < num_rows; ++b) {
+    PlanRow& row = plan.rows[static_cast<size_t>(plan.num_rows)];
+    row = PlanRow{};
+    row.slot = SlotOf(*sequence, b);
+    row.num_query_tokens = num_query_tokens;
+    row.first_position = sequence->num_planned_tokens;
+    row.is_prefill = is_prefill ? 1 : 0;
+    row.yields = yields ? 1 : 0;
+    ++plan.num_rows;
+    plan.num_tokens += num_query_tokens;
+    plan.num_yields += yields ? 1 : 0;
+    step->rows.push_back(sequence);
+  }
   sequence->num_planned_tokens += num_query_tokens;
   kv_cache_->Extend(&sequence->blocks, sequence->num_planned_tokens);
+  if (sequence->num_beams > 1 && yields) kv_cache_->AddSpares(&sequence->blocks);
   SendBlocks(sequence, &plan);
 }
 
 void Scheduler::SendBlocks(SequenceState* sequence, StepPlan* plan) {
   for (int g = 0; g < kv_cache_->num_groups(); ++g) {
     kv_cache::GroupTable& table = sequence->blocks.groups[static_cast<size_t>(g)];
-    const int num_new = static_cast<int>(table.blocks.size()) - table.num_sent;
-    if (num_new == 0) continue;
-    BlockTableUpdate& update = plan->updates[static_cast<size_t>(plan->num_updates++)];
-    update.slot = sequence->slot;
-    update.group = static_cast<int16_t>(g);
-    update.num_blocks = static_cast<int16_t>(num_new);
-    update.first_idx = table.num_sent;
-    update.offset = plan->num_block_ids;
-    std::copy(table.blocks.begin() + table.num_sent, table.blocks.end(),
-              plan->block_ids.begin() + plan->num_block_ids);
-    plan->num_block_ids += num_new;
-    table.num_sent += num_new;
+    for (int b = 0; b < sequence->num_beams; ++b) {
+      kv_cache::BlockTable& beam = table.beam(b);
+      const auto num_sent = static_cast<size_t>(beam.num_sent);
+      if (num_sent < beam.blocks.size()) {
+        SendUpdate(SlotOf(*sequence, b), g, beam.num_sent, std::span(beam.blocks).subspan(num_sent),
+                   plan);
+        beam.num_sent = static_cast<int>(beam.blocks.size());
+      }
+      if (beam.spare >= 0 && !beam.is_spare_sent) {
+        SendUpdate(SlotOf(*sequence, b), g, BlockTableUpdate::kSpare, std::span(&beam.spare, 1),
+                   plan);
+        beam.is_spare_sent = true;
+      }
+    }
+  }
+}
+
+void Scheduler::SendUpdate(SlotId slot, int group, int first_idx, std::span<const BlockId> blocks,
+                           StepPlan* plan) {
+  BlockTableUpdate& update = plan->updates[static_cast<size_t>(plan->num_updates++)];
+  update.slot = slot;
+  update.group = static_cast<int16_t>(group);
+  update.num_blocks = static_cast<int16_t>(blocks.size());
+  update.first_idx = first_idx;
+  update.offset = plan->num_block_ids;
+  std::copy(blocks.begin(), blocks.end(), plan->block_ids.begin() + plan->num_block_ids);
+  plan->num_block_ids += static_cast<int32_t>(blocks.size());
+}
+
+void Scheduler::Reorder(SequenceState* sequence, std::span<const int32_t> parents, int num_tokens) {
+  kv_cache_->Reorder(&sequence->blocks, parents, num_tokens);
+  for (kv_cache::GroupTable& table : sequence->blocks.groups) {
+    for (int b = 0; b < sequence->num_beams; ++b) {  // the device did the same
+      kv_cache::BlockTable& beam = table.beam(b);
+      beam.num_sent = static_cast<int>(beam.blocks.size());
+      beam.is_spare_sent = beam.spare >= 0;
+    }
   }
 }
 
 void Scheduler::DropRow(int row, PlannedStep* step) {
   StepPlan& plan = step->plan;
   const PlanRow dropped = plan.rows[static_cast<size_t>(row)];
+  const SequenceState& owner = *step->rows[static_cast<size_t>(row)];
   std::copy(plan.rows.begin() + row + 1, plan.rows.begin() + plan.num_rows,
             plan.rows.begin() + row);
   step->rows.erase(step->rows.begin() + row);
@@ -136,9 +173,13 @@ void Scheduler::DropRow(int row, PlannedStep* step) {
   plan.num_decode_rows -= dropped.is_prefill != 0 ? 0 : 1;
   plan.num_tokens -= dropped.num_query_tokens;
   plan.num_yields -= dropped.yields;
-  const auto end = std::remove_if(
-      plan.updates.begin(), plan.updates.begin() + plan.num_updates,
-      [&dropped](const BlockTableUpdate& update) { return update.slot == dropped.slot; });
+  const auto end =
+      std::remove_if(plan.updates.begin(), plan.updates.begin() + plan.num_updates,
+                     [&owner](const BlockTableUpdate& update) {
+                       const auto& slots = owner.beam_slots;
+                       return update.slot == owner.slot ||
+                              std::find(slots.begin(), slots.end(), update.slot) != slots.end();
+                     });
   plan.num_updates = static_cast<int32_t>(end - plan.updates.begin());
 }
 
@@ -156,7 +197,7 @@ void Scheduler::Remove(SequenceState* sequence) {
     case Phase::kPrefill:
     case Phase::kDecode:
       running_.erase(std::find(running_.begin(), running_.end(), sequence));
-      kv_cache_->EndGrowth(&sequence->blocks);
+      StopRunning(sequence);
       break;
     case Phase::kIdle:
     case Phase::kRemoved:
@@ -164,6 +205,11 @@ void Scheduler::Remove(SequenceState* sequence) {
   }
   if (sequence->phase != Phase::kRemoved && sequence->slot >= 0) ++num_removed_;
   sequence->phase = Phase::kRemoved;
+}
+
+void Scheduler::StopRunning(SequenceState* sequence) {
+  num_running_rows_ -= sequence->num_beams;
+  kv_cache_->EndGrowth(&sequence->blocks);
 }
 
 void Scheduler::Release(SequenceState* sequence, int num_valid_tokens) {
@@ -176,12 +222,15 @@ void Scheduler::Release(SequenceState* sequence, int num_valid_tokens) {
 void Scheduler::GiveBack(SequenceState* sequence, int num_valid_tokens) {
   Publish(sequence, num_valid_tokens);
   kv_cache_->Free(&sequence->blocks);
-  free_slots_.push_back(sequence->slot);
+  for (int b = sequence->num_beams - 1; b >= 0; --b) free_slots_.push_back(SlotOf(*sequence, b));
   sequence->slot = -1;
+  sequence->beam_slots.clear();
 }
 
 void Scheduler::Publish(SequenceState* sequence, int num_valid_tokens) {
-  kv_cache_->Publish(&sequence->blocks, *sequence->tokens, num_valid_tokens);
+  const std::vector<TokenId>& tokens = *sequence->tokens;  // of beams the prompt alone
+  num_valid_tokens = std::min(num_valid_tokens, static_cast<int>(tokens.size()));
+  kv_cache_->Publish(&sequence->blocks, tokens, num_valid_tokens);
 }
 
 }  // namespace inflight::scheduler

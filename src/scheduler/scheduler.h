@@ -14,12 +14,16 @@
 //                lacks blocks, the last running sequence is paused and computed again later.
 //                STATIC_BATCH: as the first, but nobody joins until all of a batch have ended.
 //   packing    every running decode row, then prefill chunks under one token budget.
+//   beams      of a beam search are admitted, planned and paused together. They are not looked
+//              ahead: which beam goes on from which is known when a step was collected, and only
+//              then the next one is planned.
 //   chunks     (prefill_rows.cc) end on block boundaries until the last. FIRST_COME_FIRST_SERVED
 //              gives each prompt all it can take, in order; EQUAL_PROGRESS a block each, round
 //              after round. Without chunking a prompt is taken whole.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "inflight/executor.h"
@@ -31,7 +35,7 @@
 namespace inflight::scheduler {
 
 struct SchedulerOptions {
-  int max_batch_size = 0;  // running sequences, and rows of a step
+  int max_batch_size = 0;  // running sequences, each beam counted, and rows of a step
   int max_num_tokens = 0;  // tokens of a step
   int max_slots = 0;
   int max_tokens_per_row = 1;  // that a decode row computes, and yields at most
@@ -58,6 +62,8 @@ class Scheduler {
   // Bounds that leave a prefill row room in any plan, beside one new block of each decode row.
   static constexpr int kMaxReusedBlocks = (StepPlan::kMaxBlockIds - StepPlan::kMaxRows) / 2;
   static constexpr int kMaxChunkBlocks = kMaxReusedBlocks - 1;
+  // Each beam may get an open and a spare block in one step.
+  static constexpr int kMaxBeamWidth = StepPlan::kMaxUpdates / 4;
 
   Scheduler(const SchedulerOptions& options, kv_cache::KvCache* kv_cache);
 
@@ -75,6 +81,10 @@ class Scheduler {
   // The sequence is in no later plan. Its slot and blocks stay until Release.
   void Remove(SequenceState* sequence);
 
+  // Beam j of a beam search goes on from beam parents[j], [num_beams]; K and V of the sequence's
+  // first `num_tokens` tokens are written.
+  void Reorder(SequenceState* sequence, std::span<const int32_t> parents, int num_tokens);
+
   // After the last step that holds a Removed sequence was collected: offers the blocks of its first
   // `num_valid_tokens` tokens for reuse, gives blocks and slot back.
   void Release(SequenceState* sequence, int num_valid_tokens);
@@ -89,6 +99,7 @@ class Scheduler {
 
   int num_waiting() const { return waiting_.size(); }  // new and paused ones
   int num_running() const { return static_cast<int>(running_.size()); }
+  int num_running_rows() const { return num_running_rows_; }  // at most a row for each beam
   int num_paused() const { return num_paused_; }
   int64_t num_pauses() const { return num_pauses_; }  // since the start
   SequenceState* first_waiting() const { return waiting_.first(); }
@@ -113,10 +124,13 @@ class Scheduler {
 
   // scheduler.cc
   void PlanDecodeRows(PlannedStep* step);
-  bool UpdatesFit(const SequenceState& sequence, int num_tokens, const StepPlan& plan) const;
+  bool UpdatesFit(SequenceState& sequence, int num_tokens, const StepPlan& plan) const;
   void AddRow(SequenceState* sequence, int num_query_tokens, bool is_prefill, bool yields,
               PlannedStep* step);
   void SendBlocks(SequenceState* sequence, StepPlan* plan);
+  static void SendUpdate(SlotId slot, int group, int first_idx, std::span<const BlockId> blocks,
+                         StepPlan* plan);
+  void StopRunning(SequenceState* sequence);
   void GiveBack(SequenceState* sequence, int num_valid_tokens);
 
   // prefill_rows.cc
@@ -129,6 +143,7 @@ class Scheduler {
   // capacity.cc
   bool Admit(PlannedStep* step);
   void FormBatch(PlannedStep* step);
+  void TakeSlots(SequenceState* sequence);
   bool MayAdmit(const SequenceState& sequence) const;
   bool StartBlocks(SequenceState* sequence);
   bool PrefixIsBeingComputed(const SequenceState& sequence) const;
@@ -148,6 +163,7 @@ class Scheduler {
   int lookahead_;
   std::vector<SlotId> free_slots_;
   std::vector<SequenceState*> running_;  // in order
+  int num_running_rows_ = 0;
   WaitingLine waiting_;
   std::vector<SequenceState*> pausing_;  // hold slot and blocks until no row is in flight
   int num_removed_ = 0;                  // Removed and not Released, with slot and blocks

@@ -21,9 +21,13 @@ struct SequenceState {
   // Set before Add. `tokens` is appended to by the executor as steps are collected.
   const std::vector<TokenId>* tokens = nullptr;  // prompt, then what was generated
   uint64_t cache_salt = 0;
+  bool reuses_blocks = true;  // false: all of its prompt is computed
   float priority = 0.5F;
   uint64_t arrival = 0;  // ties of priority: smaller first
   int max_seq_len = 0;   // prompt + max_tokens
+  // Beams of a beam search are one sequence: admitted, planned and paused together. Their `tokens`
+  // stay the prompt: one that was paused begins again.
+  int num_beams = 1;
 
   // Written by the executor.
   int num_kv_tokens = 0;       // tokens whose K and V collected steps computed or reused
@@ -31,9 +35,10 @@ struct SequenceState {
 
   // Written by the scheduler.
   Phase phase = Phase::kIdle;
-  SlotId slot = -1;            // from admission to Release, or to the next pause
-  int num_prefill_tokens = 0;  // tokens known at admission
-  int num_cached_tokens = 0;   // of them, taken from reused blocks
+  SlotId slot = -1;                // from admission to Release, or to the next pause; of beam 0
+  std::vector<SlotId> beam_slots;  // [num_beams] the same of all beams; empty without beams
+  int num_prefill_tokens = 0;      // tokens known at admission
+  int num_cached_tokens = 0;       // of them, taken from reused blocks
   // K and V of tokens [0, n) are reused or computed by the steps planned, if each row that is not
   // collected yet yields all it may.
   int num_planned_tokens = 0;
@@ -42,6 +47,10 @@ struct SequenceState {
   SequenceState* previous = nullptr;  // in the waiting line
   SequenceState* next = nullptr;
 };
+
+inline SlotId SlotOf(const SequenceState& sequence, int beam) {
+  return beam == 0 ? sequence.slot : sequence.beam_slots[static_cast<size_t>(beam)];
+}
 
 // The order of everything: priority, then arrival.
 inline bool ComesBefore(const SequenceState& a, const SequenceState& b) {

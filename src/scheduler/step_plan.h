@@ -9,6 +9,9 @@
 // The host plans bounds, the device knows: of decode rows the device derives ids, positions,
 // sequence lengths and slot mapping from the slot's own length and last tokens. A row yields 0..n
 // tokens; blocks are reserved for the longest outcome, and Collect reconciles.
+//
+// A beam search has one row while it computes its prompt, and from then on one for each beam,
+// next to each other in the order of the beams.
 #pragma once
 
 #include <array>
@@ -37,8 +40,10 @@ struct PlanRow {
 };
 
 // Entries [first_idx, first_idx + num_blocks) of a slot's block table in one KV group become
-// block_ids[offset ...].
+// block_ids[offset ...]. What beam search does to tables, the device does by itself
+// (kv_cache/beam_tables.h).
 struct BlockTableUpdate {
+  static constexpr int32_t kSpare = -1;  // first_idx: the one block is the slot's spare
   SlotId slot = 0;
   int16_t group = 0;
   int16_t num_blocks = 0;

@@ -9,6 +9,7 @@
 namespace inflight::serving {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // The ensemble's tensors, as BLS of the same release has them.
@@ -24,10 +25,11 @@ using ::testing::HasSubstr;
 struct BlsModels : TestModels {
   std::shared_ptr<PipelineModel> bls;
 
-  explicit BlsModels(const GeneratedConfigOptions& options = {.max_batch_size = 8})
+  explicit BlsModels(const GeneratedConfigOptions& options = {.max_batch_size = 8},
+                     const PipelineOptions& bls_options = {})
       : TestModels(options) {
     auto made = PipelineModel::Create(PipelineModel::Kind::kBls, BlsConfig(options), "1",
-                                      {preprocessing, llm, postprocessing});
+                                      {preprocessing, llm, postprocessing}, bls_options);
     CHECK(made.ok());
     bls = *made;
   }
@@ -55,6 +57,53 @@ TEST(Bls, NamesOfInputsReachTheLlmAsUpstreamsScriptMapsThem) {
   EXPECT_TRUE(request.streaming);
   EXPECT_EQ(request.max_tokens, 4);
   models.executor->Run();
+}
+
+TEST(Bls, AccumulatedTextsGrowByWholeCharacters) {
+  BlsModels models({.max_batch_size = 8}, {.accumulate_tokens = true});
+  const std::string answer = "a\u00e9b";  // the second character has two tokens
+  models.executor->generate = [&](const inflight::Request&, int position) {
+    return static_cast<TokenId>(static_cast<unsigned char>(answer[static_cast<size_t>(position)]));
+  };
+  Collector streamed;
+  models.bls->Infer(MakeRequest(Inputs(4, {Bool("stream", true)})), streamed.Handler());
+  models.executor->Run();
+  std::vector<std::string> texts;
+  for (const Response& response : streamed.responses()) {
+    if (response.outputs.empty()) continue;
+    texts.emplace_back(Collector::Find(response, "text_output")->Strings()->front());
+  }
+  EXPECT_THAT(texts, ElementsAre("a", "a", "a\u00e9", answer));
+  Collector whole;
+  models.bls->Infer(MakeRequest(Inputs(4)), whole.Handler());
+  models.executor->Run();
+  EXPECT_EQ(whole.Joined(), answer);
+}
+
+TEST(Bls, AccumulatedTextsEndWithTheirStopText) {
+  BlsModels models({.max_batch_size = 8}, {.accumulate_tokens = true});
+  models.executor->generate = [&](const inflight::Request&, int position) {
+    return static_cast<TokenId>('a' + position);
+  };
+  Collector got;
+  models.bls->Infer(MakeRequest(Inputs(20, {Bool("stream", true), Text("stop_words", {"bc"})})),
+                    got.Handler());
+  models.executor->Run();
+  std::vector<std::string> texts;
+  for (const Response& response : got.responses()) {
+    if (response.outputs.empty()) continue;
+    texts.emplace_back(Collector::Find(response, "text_output")->Strings()->front());
+  }
+  EXPECT_THAT(texts, ElementsAre("a", "ab", "abc", "abc"));
+}
+
+TEST(Bls, ManyRequestsRunAtOnce) {
+  BlsModels models;
+  std::vector<Collector> got(6);
+  for (Collector& collector : got) models.bls->Infer(MakeRequest(Inputs(3)), collector.Handler());
+  EXPECT_EQ(models.executor->num_active(), 6U);
+  for (int step = 0; step < 3; ++step) models.executor->Step();
+  for (const Collector& collector : got) EXPECT_EQ(collector.num_final(), 1);
 }
 
 TEST(Bls, CancelWhileItStreamsEndsItOnce) {

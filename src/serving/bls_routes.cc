@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "contract/request_facts.h"
 #include "serving/model_config.h"
 #include "serving/pipeline_routes.h"
 
@@ -23,8 +24,8 @@ struct Entry {
 constexpr auto kInputs = std::to_array<Entry>({
     {"bad_words", Role::kBadWords},
     {"decoder_text_input", Role::kUnsupportedText},
-    {"embedding_bias_weights", Role::kIgnored},
-    {"embedding_bias_words", Role::kUnsupportedText},
+    {"embedding_bias_weights", Role::kBiasWeights},
+    {"embedding_bias_words", Role::kBiasWords},
     {"image_bytes_input", Role::kUnsupportedData},
     {"image_input", Role::kUnsupportedData},
     {"image_url_input", Role::kUnsupportedText},
@@ -60,26 +61,14 @@ constexpr auto kOutputs = std::to_array<Output>({
     {"context_logits", OutputKind::kContextLogits},
     {"generation_logits", OutputKind::kGenerationLogits},
     {"batch_index", OutputKind::kBatchIndex},
-    // Sent when something was asked for that is refused today.
-    {"acceptance_rate", OutputKind::kNever},
-    {"arrival_time_ns", OutputKind::kNever},
-    {"first_scheduled_time_ns", OutputKind::kNever},
-    {"first_token_time_ns", OutputKind::kNever},
-    {"kv_cache_alloc_new_blocks", OutputKind::kNever},
-    {"kv_cache_alloc_total_blocks", OutputKind::kNever},
-    {"kv_cache_reused_blocks", OutputKind::kNever},
-    {"last_token_time_ns", OutputKind::kNever},
-    {"num_input_tokens", OutputKind::kNever},
-    {"num_output_tokens", OutputKind::kNever},
-    {"sequence_index", OutputKind::kNever},
-    {"total_accepted_draft_tokens", OutputKind::kNever},
-    {"total_draft_tokens", OutputKind::kNever},
+    {"sequence_index", OutputKind::kSequenceIndex},
 });
 
 std::optional<OutputKind> KindOf(std::string_view name) {
   for (const Output& output : kOutputs) {
     if (output.name == name) return output.kind;
   }
+  if (contract::IsFact(name)) return OutputKind::kFact;
   return std::nullopt;
 }
 
@@ -95,7 +84,7 @@ Result<PipelineRoutes> BlsRoutes(const ::inference::ModelConfig& config,
       return InvalidArgument("model '" + config.name() + "': output '" + output.name() +
                              "' is none that a BLS model of upstream has");
     }
-    routes.outputs.push_back({output.name(), *kind});
+    routes.outputs.push_back({output.name(), *kind, output.name()});
   }
   // 0.7 forwards the end id of the request and has no other.
   routes.has_default_end_id = HasOutput(members.preprocessing->config(), "OUT_END_ID");

@@ -117,6 +117,15 @@ void AppendValues(const Message& message, std::string_view path, std::string& te
   }
 }
 
+// What InstanceModel does with what the others refuse or ignore.
+KeyEffect EffectOf(ModelKind kind, const PlainField& field) {
+  const bool runs_on_instances = kind == ModelKind::kConformance;
+  const bool is_scheduling = field.path == "sequence_batching" ||
+                             field.path == "dynamic_batching.priority_queue_policy" ||
+                             field.path == "instance_group.passive";
+  return runs_on_instances && is_scheduling ? KeyEffect::kHonoured : field.effect;
+}
+
 // Collects the lines of one configuration.
 class Lines {
  public:
@@ -208,6 +217,12 @@ void QueuePolicy(ModelKind kind, const ParsedModelConfig& parsed, Lines& lines) 
   constexpr std::string_view kAction = "dynamic_batching.default_queue_policy.timeout_action";
   constexpr std::string_view kOverride =
       "dynamic_batching.default_queue_policy.allow_timeout_override";
+  if (kind == ModelKind::kConformance) {
+    for (const std::string_view path : {kMaxSize, kTimeout, kAction, kOverride}) {
+      lines.Field(path, KeyEffect::kHonoured);
+    }
+    return;
+  }
   if (kind != ModelKind::kLlm) {
     lines.Field(kMaxSize, KeyEffect::kIgnored, kNoInstances);
     for (const std::string_view path : {kTimeout, kAction, kOverride}) {
@@ -244,18 +259,19 @@ void Batching(ModelKind kind, const ParsedModelConfig& parsed, const ModelConfig
   lines.Add("preferred_batch_size", sizes, is_written ? KeySource::kFile : KeySource::kAuto,
             KeyEffect::kIgnored, kNoBatcher);
   const bool is_llm = kind == ModelKind::kLlm;
-  const KeyEffect of_queue = is_llm ? KeyEffect::kHonoured : KeyEffect::kIgnored;
+  const bool has_queue = is_llm || kind == ModelKind::kConformance;
+  const KeyEffect of_queue = has_queue ? KeyEffect::kHonoured : KeyEffect::kIgnored;
   if (parsed.IsUnfilled("max_queue_delay_microseconds")) {
     lines.Honoured("max_queue_delay_microseconds", "0", KeySource::kDefault, "left unfilled");
   } else {
-    lines.Field("dynamic_batching.max_queue_delay_microseconds", of_queue,
-                is_llm ? "" : kNoBatcher);
+    lines.Field("dynamic_batching.max_queue_delay_microseconds",
+                is_llm ? KeyEffect::kHonoured : KeyEffect::kIgnored, is_llm ? "" : kNoBatcher);
   }
   const bool in_order = parsed.config.dynamic_batching().preserve_ordering();
   lines.Field("dynamic_batching.preserve_ordering",
               in_order ? KeyEffect::kRefused : KeyEffect::kHonoured);
-  lines.Field("dynamic_batching.priority_levels", of_queue, is_llm ? "" : kNoQueue);
-  lines.Field("dynamic_batching.default_priority_level", of_queue, is_llm ? "" : kNoQueue);
+  lines.Field("dynamic_batching.priority_levels", of_queue, has_queue ? "" : kNoQueue);
+  lines.Field("dynamic_batching.default_priority_level", of_queue, has_queue ? "" : kNoQueue);
   QueuePolicy(kind, parsed, lines);
 }
 
@@ -269,7 +285,7 @@ void Instances(ModelKind kind, const ParsedModelConfig& parsed, Lines& lines) {
   if (has_more && kind == ModelKind::kLlm) {
     lines.Field("instance_group.count", KeyEffect::kRefused,
                 "one executor batches all requests; set it to 1, or copy the model's directory");
-  } else if (has_more) {
+  } else if (has_more && kind != ModelKind::kConformance) {
     lines.Field("instance_group.count", KeyEffect::kIgnored, kNoInstances);
   } else if (parsed.IsUnfilled("count")) {
     lines.Honoured("instance_group.count", "1", KeySource::kDefault, "left unfilled");
@@ -280,8 +296,14 @@ void Instances(ModelKind kind, const ParsedModelConfig& parsed, Lines& lines) {
               has_gpu ? kByDevice : "");
 }
 
-// Parameters of models that have none; those of the others have their own table.
+// Parameters of models that have none, or take them as they are; those of the others have their own
+// table.
 void Parameters(ModelKind kind, const ModelConfig& config, Lines& lines) {
+  if (kind == ModelKind::kConformance) {
+    for (const auto& [key, value] : AllParameters(config)) {
+      lines.Honoured(key, value, KeySource::kFile);
+    }
+  }
   if (kind != ModelKind::kEnsemble && kind != ModelKind::kUnknown) return;
   for (const auto& [key, value] : AllParameters(config)) {
     lines.Add(
@@ -296,6 +318,7 @@ ModelKind KindOf(const ModelConfig& config) {
   if (config.platform() == "ensemble" || config.has_ensemble_scheduling()) {
     return ModelKind::kEnsemble;
   }
+  if (config.backend() == "conformance") return ModelKind::kConformance;
   const auto maps = [&](const char* input, const char* output) {
     return HasInput(config, input) && HasOutput(config, output);
   };
@@ -310,7 +333,10 @@ KeyReport ReportFields(ModelKind kind, const ParsedModelConfig& parsed,
                        const ModelConfig& completed) {
   KeyReport report;
   Lines lines(parsed, report);
-  for (const PlainField& field : kPlain) lines.Field(field.path, field.effect, field.why);
+  for (const PlainField& field : kPlain) {
+    const KeyEffect effect = EffectOf(kind, field);
+    lines.Field(field.path, effect, effect == KeyEffect::kHonoured ? "" : field.why);
+  }
   Backend(kind, parsed, lines);
   BatchSize(parsed, completed, lines);
   Decoupled(kind, parsed, completed, lines);

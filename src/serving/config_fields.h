@@ -8,9 +8,18 @@
 
 namespace inflight::serving {
 
-enum class ModelKind : uint8_t { kLlm, kPreprocessing, kPostprocessing, kEnsemble, kBls, kUnknown };
+enum class ModelKind : uint8_t {
+  kLlm,
+  kPreprocessing,
+  kPostprocessing,
+  kEnsemble,
+  kBls,
+  kConformance,
+  kUnknown
+};
 
-// By the names of tensors, which have been the same in all releases; names of models are free.
+// By the backend where it is one of our own, else by the names of tensors, which have been the same
+// in all releases; names of models are free.
 ModelKind KindOf(const ::inference::ModelConfig& config);
 
 // `completed` is the configuration as the loaded model has it, or the file's if it was not loaded.

@@ -91,15 +91,17 @@ TEST(Ensemble, EveryParameterReachesTheExecutor) {
   Collector got;
   const uint64_t seed = 77;
   models.ensemble->Infer(
-      MakeRequest(Inputs("x", 4,
-                         {Int("end_id", 65), Int("pad_id", 0), Int("top_k", 3),
-                          Float("top_p", 0.5F), Float("temperature", 0.25F),
-                          Float("repetition_penalty", 1.5F), Float("presence_penalty", 0.1F),
-                          Float("frequency_penalty", 0.2F), Float("length_penalty", 1.0F),
-                          Tensor::FromValues<uint64_t>("random_seed", DataType::kUint64, {1, 1},
-                                                       std::span<const uint64_t>(&seed, 1)),
-                          Bool("return_log_probs", true), Int("beam_width", 1),
-                          Text("stop_words", {"st", "op"}), Text("bad_words", {""})})),
+      MakeRequest(Inputs(
+          "x", 4,
+          {Int("end_id", 65), Int("pad_id", 0), Int("top_k", 3), Float("top_p", 0.5F),
+           Float("temperature", 0.25F), Float("repetition_penalty", 1.5F),
+           Float("presence_penalty", 0.1F), Float("frequency_penalty", 0.2F),
+           Float("length_penalty", 1.0F),
+           Tensor::FromValues<uint64_t>("random_seed", DataType::kUint64, {1, 1},
+                                        std::span<const uint64_t>(&seed, 1)),
+           Bool("return_log_probs", true), Int("beam_width", 1), Text("stop_words", {"st", "op"}),
+           Text("bad_words", {"ba", "", "d"}), Int("min_length", 3),
+           Text("embedding_bias_words", {"z"}), Float("embedding_bias_weights", -2.0F)})),
       got.Handler());
   const inflight::Request request = models.executor->last_request;
   EXPECT_THAT(request.input_ids, ElementsAre(256, 'x'));
@@ -114,9 +116,87 @@ TEST(Ensemble, EveryParameterReachesTheExecutor) {
   EXPECT_EQ(request.sampling.seed, 77U);
   EXPECT_TRUE(request.output.return_log_probs);
   EXPECT_THAT(request.stop_words, ElementsAre(ElementsAre('s', 't'), ElementsAre('o', 'p')));
+  EXPECT_THAT(request.bad_words, ElementsAre(ElementsAre('b', 'a'), ElementsAre('d')));
+  EXPECT_EQ(request.sampling.min_tokens, 3);
+  std::vector<float> bias(300);
+  bias['z'] = -2.0F;
+  EXPECT_EQ(*request.embedding_bias, bias);
   models.executor->Run();
   EXPECT_THAT(Collector::Find(got.last(), "output_log_probs")->shape, ElementsAre(1, 1, 4));
   EXPECT_EQ(*contract::ReadFloat(*Collector::Find(got.last(), "cum_log_probs")), -2.0F);
+}
+
+TEST(Ensemble, LogitsAndFactsAreSentWhenAsked) {
+  TestModels models;
+  Collector got;
+  models.ensemble->Infer(
+      MakeRequest(
+          Inputs("ab", 2,
+                 {Bool("return_context_logits", true), Bool("return_generation_logits", true),
+                  Bool("return_num_input_tokens", true), Bool("return_num_output_tokens", true)})),
+      got.Handler());
+  models.executor->Run();
+  ASSERT_TRUE(got.status().ok()) << got.status().ToString();
+  const auto find = [&](const char* output) { return Collector::Find(got.last(), output); };
+  EXPECT_THAT(find("context_logits")->shape, ElementsAre(1, 3, 300));
+  EXPECT_THAT(find("generation_logits")->shape, ElementsAre(1, 1, 2, 300));
+  EXPECT_EQ(*contract::ReadInt32(*find("num_input_tokens")), 3);
+  EXPECT_EQ(*contract::ReadInt32(*find("num_output_tokens")), 2);
+}
+
+TEST(Ensemble, StreamedLogitsAreThoseOfTheChunkAndThePromptsComeOnce) {
+  TestModels models;
+  Collector got;
+  models.ensemble->Infer(
+      MakeRequest(Inputs("ab", 2,
+                         {Bool("return_context_logits", true),
+                          Bool("return_generation_logits", true), Bool("stream", true)})),
+      got.Handler());
+  models.executor->Run();
+  ASSERT_EQ(got.responses().size(), 2U);
+  const auto shape = [&](size_t i, const char* output) {
+    return Collector::Find(got.responses()[i], output)->shape;
+  };
+  EXPECT_THAT(shape(0, "context_logits"), ElementsAre(1, 3, 300));
+  EXPECT_THAT(shape(1, "context_logits"), ElementsAre(1, 1, 1)) << "a dummy";
+  EXPECT_THAT(shape(0, "generation_logits"), ElementsAre(1, 1, 1, 300));
+  EXPECT_THAT(shape(1, "generation_logits"), ElementsAre(1, 1, 1, 300));
+}
+
+// The byte tokenizer cuts every word into bytes: the executor is told of ids {"cd"} of "c", "d".
+std::vector<std::string> Texts(const Collector& got) {
+  std::vector<std::string> texts;
+  for (const Response& response : got.responses()) {
+    const Tensor* text = Collector::Find(response, "text_output");
+    if (text != nullptr) texts.emplace_back(text->Strings()->front());
+  }
+  return texts;
+}
+
+TEST(Ensemble, AStreamEndsAfterAStopTextAndGeneratesNoMore) {
+  TestModels models;
+  models.executor->generate = EchoText;
+  Collector got;
+  models.ensemble->Infer(
+      MakeRequest(Inputs("abcdef", 40, {Bool("stream", true), Text("stop_words", {"zz", "cd"})})),
+      got.Handler());
+  models.executor->Run();
+  EXPECT_THAT(Texts(got), ElementsAre("a", "b", "c", "d", ""));
+  EXPECT_EQ(got.num_final(), 1);
+  EXPECT_TRUE(got.status().ok());
+  EXPECT_EQ(models.executor->cancelled_ids.size(), 1U);
+}
+
+TEST(Ensemble, AnAnswerEndsAfterAStopTextBehindThePrompt) {
+  for (const bool exclude : {true, false}) {
+    TestModels models({.max_batch_size = 8, .exclude_input_in_output = exclude});
+    models.executor->generate = EchoText;
+    Collector got;
+    models.ensemble->Infer(MakeRequest(Inputs("abcdef", 20, {Text("stop_words", {"cd"})})),
+                           got.Handler());
+    models.executor->Run();
+    EXPECT_EQ(got.Joined(), exclude ? "abcd" : "abcdefabcd");
+  }
 }
 
 TEST(Ensemble, EndIdMinusOneMeansNone) {
@@ -136,13 +216,9 @@ struct Refusal {
 TEST(Ensemble, RefusalsNameTheTensorAsTheClientCallsIt) {
   TestModels models;
   const std::vector<Refusal> cases = {
-      {Int("beam_width", 2), StatusCode::kUnimplemented, "beam_width 2 is not supported yet"},
-      {Int("min_length", 2), StatusCode::kUnimplemented, "min_length 2 is not supported yet"},
-      {Text("bad_words", {"x"}), StatusCode::kUnimplemented, "bad_words is not supported yet"},
-      {Bool("return_context_logits", true), StatusCode::kUnimplemented,
-       "return_context_logits is not supported yet"},
-      {Text("embedding_bias_words", {"x"}), StatusCode::kUnimplemented,
-       "embedding_bias_words is not supported yet"},
+      {Int("beam_width", 0), StatusCode::kInvalidArgument, "beam_width: got 0, must be at least 1"},
+      {Int("min_length", -2), StatusCode::kInvalidArgument,
+       "min_length: got -2, must be at least 0"},
       {Text("decoder_text_input", {"x"}), StatusCode::kUnimplemented,
        "decoder_text_input is not supported yet"},
       {Int("top_k", -1), StatusCode::kInvalidArgument, "top_k: got -1, must be at least 0"},

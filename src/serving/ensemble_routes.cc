@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "contract/request_facts.h"
 #include "serving/model_config.h"
 #include "serving/pipeline_routes.h"
 
@@ -55,8 +56,9 @@ std::optional<InputRole> PreprocessingRole(const std::string& input) {
   if (input == "QUERY") return Role::kQuery;
   if (input == "STOP_WORDS_DICT") return Role::kStopWords;
   if (input == "BAD_WORDS_DICT") return Role::kBadWords;
-  if (input == "DECODER_QUERY" || input == "EMBEDDING_BIAS_WORDS") return Role::kUnsupportedText;
-  if (input == "EMBEDDING_BIAS_WEIGHTS") return Role::kIgnored;
+  if (input == "EMBEDDING_BIAS_WORDS") return Role::kBiasWords;
+  if (input == "EMBEDDING_BIAS_WEIGHTS") return Role::kBiasWeights;
+  if (input == "DECODER_QUERY") return Role::kUnsupportedText;
   return std::nullopt;
 }
 
@@ -85,6 +87,8 @@ std::optional<OutputKind> KindOf(std::string name) {
   if (name == "context_logits") return Kind::kContextLogits;
   if (name == "generation_logits") return Kind::kGenerationLogits;
   if (name == "batch_index") return Kind::kBatchIndex;
+  if (name == "sequence_index") return Kind::kSequenceIndex;
+  if (contract::IsFact(name)) return Kind::kFact;
   return std::nullopt;
 }
 
@@ -139,7 +143,8 @@ Status RouteOutputs(const ModelConfig& config, const Steps& steps, PipelineRoute
       return NotThisGraph(config, "output '" + output.name() + "' is " + found->second.output +
                                       " of '" + found->second.model + "'");
     }
-    routes.outputs.push_back({output.name(), kind.value_or(OutputKind::kNever)});
+    routes.outputs.push_back(
+        {output.name(), kind.value_or(OutputKind::kNever), found->second.output});
   }
   return Status::Ok();
 }

@@ -50,7 +50,7 @@ class FakeExecutor : public Executor {
     if (closed_) return Unavailable("the executor is shut down");
     if (!refuse_with.ok()) return refuse_with;
     const RequestId id = next_id_++;
-    active_[id] = {std::move(request), std::move(sink), 0, false, 0};
+    active_[id] = {.request = std::move(request), .sink = std::move(sink)};
     wake_.notify_all();
     return id;
   }
@@ -129,6 +129,7 @@ class FakeExecutor : public Executor {
     std::shared_ptr<ResponseSink> sink;
     int position = 0;
     bool cancelled = false;
+    bool has_answered = false;
     float cum_log_prob = 0;
     std::vector<TokenId> ids = {};      // not sent yet
     std::vector<float> log_probs = {};  // of `ids`
@@ -147,12 +148,31 @@ class FakeExecutor : public Executor {
     response.finish_reason = work.cancelled  ? FinishReason::kCancelled
                              : time_out_next ? FinishReason::kTimedOut
                                              : NextToken(work, work.request);
-    response.is_final = response.finish_reason != FinishReason::kNotFinished;
+    response.is_final = response.is_sequence_final =
+        response.finish_reason != FinishReason::kNotFinished;
     if (!response.is_final && !work.request.streaming) return;
     response.output_ids = std::exchange(work.ids, {});
     response.output_log_probs = std::exchange(work.log_probs, {});
+    FillLogits(work, response);
     response.cum_log_prob = work.cum_log_prob;
     out.emplace_back(work.sink, std::move(response));
+  }
+
+  // Of each token 1 at its own place, else 0.
+  LogitsRows OneHot(const std::vector<TokenId>& ids) const {
+    LogitsRows rows{static_cast<int>(ids.size()), limits_.vocab_size, {}};
+    for (const TokenId id : ids) {
+      rows.values.resize(rows.values.size() + static_cast<size_t>(limits_.vocab_size));
+      rows.values[rows.values.size() - static_cast<size_t>(limits_.vocab_size - id)] = 1;
+    }
+    return rows;
+  }
+  void FillLogits(Work& work, inflight::Response& response) const {
+    const OutputOptions& output = work.request.output;
+    if (output.return_generation_logits) response.generation_logits = OneHot(response.output_ids);
+    if (output.return_context_logits && !std::exchange(work.has_answered, true)) {
+      response.context_logits = OneHot(work.request.input_ids);
+    }
   }
 
   FinishReason NextToken(Work& work, const inflight::Request& request) {

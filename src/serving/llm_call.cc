@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "serving/row_batch.h"
+
 namespace inflight::serving {
 namespace {
 
@@ -37,6 +39,13 @@ FailureReason ReasonOf(const Status& status) {
   }
 }
 
+Returns Returns::Of(const contract::LlmRequest& parsed) {
+  const OutputOptions& output = parsed.request.output;
+  return {.log_probs = output.return_log_probs,
+          .generation_logits = output.return_generation_logits,
+          .facts = parsed.facts};
+}
+
 LlmCall::LlmCall(Model& model, LlmModel& llm, Request request, ResponseHandler handler)
     : model_(model), llm_(llm), request_(std::move(request)), handler_(std::move(handler)) {}
 
@@ -55,6 +64,7 @@ void LlmCall::OnResponse(inflight::Response response) {
     return Fail(Cancelled("request was cancelled"));
   }
   const int64_t arrived_ns = llm_.clock().NowNs();
+  response.beams.resize(num_beams_);  // where bans left fewer
   Observe(response, arrived_ns);
 
   Response out;
@@ -62,13 +72,16 @@ void LlmCall::OnResponse(inflight::Response response) {
   out.model_version = model_.version();
   out.id = request_.id;
   out.is_final = response.is_final;
-  Fill(response, out);
-  if (!response.is_final) return handler_(std::move(out));
+  const bool is_sent = Fill(response, out);
+  if (!response.is_final) {
+    if (is_sent) handler_(std::move(out));
+    return;
+  }
 
   // Filling is the LLM's own output only when it answers itself; else it is the next step's work.
   const bool is_own = &model_ == &llm_;
   const RequestSpan span = SpanOf(response.times, is_own ? llm_.clock().NowNs() : arrived_ns);
-  llm_.statistics().RequestSucceeded(span);
+  CountSuccess(request_, llm_.statistics(), span);
   llm_.statistics().ObserveLengths(num_prompt_tokens, num_output_tokens_);
   OnSuccess(span);
   Finish();
@@ -82,32 +95,46 @@ void LlmCall::OnResponse(inflight::Response response) {
 void LlmCall::Fail(const Status& status, FailureReason reason) {
   const int64_t now_ns = llm_.clock().NowNs();
   if (llm_started_ns != 0) {
-    if (status.code() == StatusCode::kCancelled) {
-      llm_.statistics().RequestCancelled(llm_started_ns, now_ns);
-    } else {
-      llm_.statistics().RequestFailed(reason, llm_started_ns, now_ns);
-    }
+    CountFailure(request_, llm_.statistics(), reason, llm_started_ns, now_ns,
+                 status.code() == StatusCode::kCancelled);
   }
   OnFailure(status, now_ns);
   Finish();
-  handler_(FinalResponse(model_, request_, Describe(status)));
+  const auto& row = request_.row;
+  handler_(FinalResponse(
+      model_, request_,
+      Describe(row ? status.WithPrefix("row " + std::to_string(row->index)) : status)));
+}
+
+void LlmCall::ExpectSequences(const SamplingParams& sampling) {
+  const bool has_beams = sampling.beam_width > 1;
+  const int num_returned = sampling.num_return_sequences;
+  if (has_beams)
+    num_beams_ = static_cast<size_t>(num_returned > 1 ? num_returned : sampling.beam_width);
+  last_token_ns_.resize(has_beams ? 1 : static_cast<size_t>(num_returned));
 }
 
 void LlmCall::Observe(const inflight::Response& response, int64_t now_ns) {
   num_output_tokens_ += static_cast<int64_t>(response.output_ids.size());
-  const bool is_first = last_token_ns_ == 0;
+  if (response.is_final) {
+    for (const Beam& beam : response.beams) {
+      num_output_tokens_ += static_cast<int64_t>(beam.output_ids.size());
+    }
+  }
+  const bool has_tokens = !response.output_ids.empty() || num_beams_ > 0;
+  int64_t& last_token_ns = last_token_ns_[static_cast<size_t>(response.sequence_index)];
   const auto observe_ttft = [&](int64_t ns) {
     llm_.statistics().ObserveTtft(ns);
     if (&model_ != &llm_) model_.statistics().ObserveTtft(ns);
   };
-  if (streaming && !response.output_ids.empty()) {
-    if (is_first) {
+  if (streaming && has_tokens) {
+    if (!std::exchange(has_tokens_, true)) {
       observe_ttft(now_ns - request_.received_ns);
-    } else {
-      llm_.statistics().ObserveItl(now_ns - last_token_ns_);
-      if (&model_ != &llm_) model_.statistics().ObserveItl(now_ns - last_token_ns_);
+    } else if (last_token_ns != 0) {
+      llm_.statistics().ObserveItl(now_ns - last_token_ns);
+      if (&model_ != &llm_) model_.statistics().ObserveItl(now_ns - last_token_ns);
     }
-    last_token_ns_ = now_ns;
+    last_token_ns = now_ns;
   }
   if (!response.is_final) return;
   const RequestTimes& times = response.times;
@@ -133,6 +160,13 @@ RequestSpan LlmCall::SpanOf(const RequestTimes& times, int64_t now_ns) const {
   span.compute_output_start_ns = times.last_token_ns != 0 ? times.last_token_ns : now_ns;
   span.finished_ns = now_ns;
   return span;
+}
+
+contract::RequestFacts LlmCall::Facts() const {
+  return {.asked = returns.facts,
+          .num_input_tokens = static_cast<int>(num_prompt_tokens),
+          .num_output_tokens = static_cast<int>(num_output_tokens_),
+          .block_size = llm_.executor().limits().block_size};
 }
 
 void LlmCall::Finish() { llm_.active().Remove(*this); }

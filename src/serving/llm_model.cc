@@ -5,8 +5,11 @@
 #include <utility>
 
 #include "contract/llm_response.h"
+#include "contract/rows.h"
+#include "contract/tensor_values.h"
 #include "serving/llm_call.h"
 #include "serving/model_config.h"
+#include "serving/row_batch.h"
 
 namespace inflight::serving {
 namespace {
@@ -18,20 +21,49 @@ class TokenCall final : public LlmCall {
 
   std::vector<TokenId> prompt;  // empty = excluded, or streaming
   int prompt_len = 0;
-  bool return_log_probs = false;
+  TokenId pad_id = -1;
+  bool with_sequence_index = false;
 
  protected:
-  void Fill(const inflight::Response& response, Response& out) override {
-    const contract::LlmResponseOptions options = {.prompt = prompt,
-                                                  .return_log_probs = return_log_probs,
-                                                  .with_dummies = llm_.with_dummies(),
-                                                  .num_dummy_log_probs = streaming ? 1 : prompt_len,
-                                                  .with_batch_index = llm_.with_dummies()};
+  bool Fill(const inflight::Response& response, Response& out) override {
+    const contract::LlmResponseOptions options = {
+        .prompt = prompt,
+        .pad_id = pad_id,
+        .return_log_probs = returns.log_probs,
+        .with_dummies = llm_.with_dummies(),
+        .num_dummy_log_probs = streaming ? 1 : prompt_len,
+        .batch_index = BatchIndex(),
+        .with_sequence_index = with_sequence_index,
+        .return_generation_logits = returns.generation_logits,
+        .facts = Facts()};
     const auto& requested = request_.requested_outputs;
     out.outputs = contract::MakeLlmOutputs(response, options,
                                            requested.empty() ? llm_.declared_outputs() : requested);
+    return true;
+  }
+
+ private:
+  std::optional<int> BatchIndex() const {
+    if (!request_.row && !llm_.always_sends_batch_index()) return std::nullopt;
+    return RowIndex();
   }
 };
+
+// Whether a batched request is a stop: all of its rows, or none.
+Result<bool> IsBatchStop(const Request& request, int num_rows) {
+  const Tensor* stop = request.FindInput("stop");
+  if (stop == nullptr) return false;
+  ASSIGN_OR_RETURN(const auto rows, contract::SplitRows({stop, 1}, num_rows));
+  int num_set = 0;
+  for (const auto& row : rows) {
+    ASSIGN_OR_RETURN(const bool is_set, contract::ReadBool(row.front()));
+    num_set += is_set ? 1 : 0;
+  }
+  if (num_set == 0 || num_set == num_rows) return num_set != 0;
+  return InvalidArgument(stop->name + ": got true for " + std::to_string(num_set) + " of " +
+                         std::to_string(num_rows) +
+                         " rows, must be the same for all (a stop ends all rows of its id)");
+}
 
 }  // namespace
 
@@ -94,6 +126,7 @@ LlmModel::~LlmModel() {
 void LlmModel::Infer(Request request, ResponseHandler handler) {
   const int64_t started_ns = clock_.NowNs();
   if (request.received_ns == 0) request.received_ns = started_ns;
+  if (NumRows(*this, request) > 1) return InferBatch(std::move(request), std::move(handler));
   std::vector<contract::NamedInput> inputs;
   inputs.reserve(request.inputs.size());
   for (const Tensor& input : request.inputs) inputs.push_back({input.name, &input});
@@ -107,12 +140,37 @@ void LlmModel::Infer(Request request, ResponseHandler handler) {
     return call->Fail(fits);
   }
   call->streaming = parsed->request.streaming;
-  call->return_log_probs = parsed->request.output.return_log_probs;
+  call->returns = Returns::Of(*parsed);
+  call->with_sequence_index = SendsSequenceIndex(*parsed);
+  call->pad_id = parsed->PadId();
   call->prompt_len = static_cast<int>(parsed->request.input_ids.size());
   if (!call->streaming && !parsed->exclude_input) call->prompt = parsed->request.input_ids;
   if (const Status status = Start(std::move(parsed->request), call); !status.ok()) {
     call->Fail(status);
   }
+}
+
+// 0.14 and 0.15 send the index wherever num_return_sequences was sent, later ones where it is above
+// 1. Beams are no sequences of their own.
+bool LlmModel::SendsSequenceIndex(const contract::LlmRequest& parsed) const {
+  const SamplingParams& sampling = parsed.request.sampling;
+  if (sampling.beam_width > 1 || !parsed.has_num_return_sequences) return false;
+  return sampling.num_return_sequences > 1 || iteration_profile().release < 16;
+}
+
+void LlmModel::InferBatch(Request request, ResponseHandler handler) {
+  const int num_rows = NumRows(*this, request);
+  const auto is_stop = IsBatchStop(request, num_rows);
+  if (is_stop.ok() && *is_stop) return Stop(request, handler);
+  Status status = is_stop.status();
+  if (status.ok() && request.FindInput("input_lengths") == nullptr) {
+    status =
+        InvalidArgument("input_lengths is not present in the request: " + std::to_string(num_rows) +
+                        " rows of input_ids need the length of each");
+  }
+  if (status.ok()) return InferRows(*this, std::move(request), std::move(handler));
+  statistics().RequestFailed(ReasonOf(status), request.received_ns, clock_.NowNs());
+  handler(FinalResponse(*this, request, std::move(status)));
 }
 
 Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>& call) {
@@ -121,6 +179,7 @@ Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>
   request.priority = PriorityOf(call->request().priority);
   request.queue_timeout_us = QueueTimeoutOf(call->request().timeout_us);
   call->num_prompt_tokens = static_cast<int64_t>(request.input_ids.size());
+  call->ExpectSequences(request.sampling);
   call->enqueued_ns = clock_.NowNs();
   const Result<RequestId> id = backend_.executor->Enqueue(std::move(request), call);
   if (!id.ok()) {

@@ -72,6 +72,11 @@ class LlmModel : public Model {
   const std::vector<TokenId>& end_ids() const { return backend_.end_ids; }
   const contract::LlmRequestDefaults& defaults() const { return defaults_; }
   bool with_dummies() const { return with_dummies_; }
+  bool SendsSequenceIndex(const contract::LlmRequest& parsed) const;
+  // 0.12 and 0.13 say which row it is also of a request of one row.
+  bool always_sends_batch_index() const {
+    return with_dummies_ && iteration_profile().release >= 12;
+  }
   const std::vector<std::string>& declared_outputs() const { return declared_outputs_; }
   Clock& clock() const { return clock_; }
   ActiveRequests& active() { return active_; }
@@ -89,6 +94,7 @@ class LlmModel : public Model {
   Status Start(inflight::Request request, const std::shared_ptr<LlmCall>& call);
 
  private:
+  void InferBatch(Request request, ResponseHandler handler);
   void Stop(const Request& request, const ResponseHandler& handler);
   float PriorityOf(uint64_t level) const;
   std::optional<int64_t> QueueTimeoutOf(int64_t asked_us) const;

@@ -3,8 +3,10 @@
 // models.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model_config.pb.h"
@@ -31,6 +33,13 @@ class Model {
   bool decoupled() const { return config_.model_transaction_policy().decoupled(); }
   ModelStatistics& statistics() { return statistics_; }
 
+  // Names of an output's classes, by index; empty where its configuration has no label file.
+  const std::vector<std::string>& labels(const std::string& output) const;
+  // Before the first request.
+  void SetLabels(std::map<std::string, std::vector<std::string>> labels) {
+    labels_ = std::move(labels);
+  }
+
   // Whether calls that carry exactly one response (`/infer`, ModelInfer) may use this model. Not
   // decoupled ones, except those that answer once unless the request itself asks to stream.
   virtual bool allows_single_response_calls() const { return !decoupled(); }
@@ -50,6 +59,13 @@ class Model {
   ::inference::ModelConfig config_;
   std::string version_;
   ModelStatistics statistics_;
+  std::map<std::string, std::vector<std::string>> labels_;  // by output
 };
+
+inline const std::vector<std::string>& Model::labels(const std::string& output) const {
+  static const std::vector<std::string> kNone;
+  const auto found = labels_.find(output);
+  return found == labels_.end() ? kNone : found->second;
+}
 
 }  // namespace inflight::serving

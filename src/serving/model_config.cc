@@ -3,6 +3,7 @@
 
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
+#include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
 #include <cctype>
@@ -121,28 +122,16 @@ void FillDataType(Io& io) {
                                                          : ::inference::TYPE_FP32);
 }
 
-template <typename Io>
-Status ValidateIo(const ModelConfig& config, const Io& io, std::string_view kind) {
-  const std::string where =
-      "model " + std::string(kind) + " '" + io.name() + "' of '" + config.name() + "'";
-  if (io.name().empty()) {
-    return InvalidArgument("model " + std::string(kind) + " of '" + config.name() +
-                           "' must specify 'name'");
+void NormalizeSequences(ModelConfig& config) {
+  constexpr uint64_t kIdleUs = 1'000'000;
+  auto& batching = *config.mutable_sequence_batching();
+  if (batching.max_sequence_idle_microseconds() == 0) {
+    batching.set_max_sequence_idle_microseconds(kIdleUs);
   }
-  if (io.data_type() == ::inference::TYPE_INVALID) {
-    return InvalidArgument(where + " must specify 'data_type'");
+  if (batching.has_oldest() && batching.oldest().preferred_batch_size_size() == 0 &&
+      config.max_batch_size() > 0) {
+    batching.mutable_oldest()->add_preferred_batch_size(config.max_batch_size());
   }
-  if (io.dims_size() == 0) return InvalidArgument(where + " must specify 'dims'");
-  for (const int64_t dim : io.dims()) {
-    if (dim < 1 && dim != -1) {
-      return InvalidArgument(where + ": dims: got " + std::to_string(dim) +
-                             ", must be at least 1, or -1 for any");
-    }
-  }
-  if (io.has_reshape() && io.reshape().shape_size() == 0 && config.max_batch_size() == 0) {
-    return InvalidArgument(where + ": an empty reshape needs a max_batch_size above 0");
-  }
-  return Status::Ok();
 }
 
 }  // namespace
@@ -171,6 +160,15 @@ Result<ParsedModelConfig> ParseModelConfig(std::string_view text) {
   return parsed;
 }
 
+Result<ParsedModelConfig> ParseModelConfigJson(const std::string& json) {
+  ParsedModelConfig parsed;
+  const auto status = google::protobuf::util::JsonStringToMessage(json, &parsed.config);
+  if (!status.ok()) {
+    return InvalidArgument("failed to read JSON configuration: " + std::string(status.message()));
+  }
+  return parsed;
+}
+
 void NormalizeModelConfig(ModelConfig& config) {
   if (!config.has_version_policy()) {
     config.mutable_version_policy()->mutable_latest()->set_num_versions(1);
@@ -179,6 +177,7 @@ void NormalizeModelConfig(ModelConfig& config) {
       config.dynamic_batching().preferred_batch_size_size() == 0) {
     config.mutable_dynamic_batching()->add_preferred_batch_size(config.max_batch_size());
   }
+  if (config.has_sequence_batching()) NormalizeSequences(config);
   if (config.has_ensemble_scheduling()) return;  // the rest belongs to models that execute
 
   auto& optimization = *config.mutable_optimization();
@@ -202,40 +201,6 @@ void NormalizeModelConfig(ModelConfig& config) {
       group.set_kind(::inference::ModelInstanceGroup::KIND_CPU);
     }
   }
-}
-
-Status ValidateModelConfig(const ModelConfig& config) {
-  if (config.max_batch_size() < 0) {
-    return InvalidArgument("'max_batch_size' must be non-negative value for '" + config.name() +
-                           "'");
-  }
-  for (const auto& input : config.input()) RETURN_IF_ERROR(ValidateIo(config, input, "input"));
-  for (const auto& output : config.output()) RETURN_IF_ERROR(ValidateIo(config, output, "output"));
-  for (const int size : config.dynamic_batching().preferred_batch_size()) {
-    if (size < 1 || size > config.max_batch_size()) {
-      return InvalidArgument("dynamic batching preferred size must be between 1 and " +
-                             std::to_string(config.max_batch_size()) + " for '" + config.name() +
-                             "', got " + std::to_string(size));
-    }
-  }
-  const auto& batching = config.dynamic_batching();
-  if (batching.priority_levels() > 0 &&
-      (batching.default_priority_level() < 1 ||
-       batching.default_priority_level() > batching.priority_levels())) {
-    return InvalidArgument("default priority level must be in range [1, " +
-                           std::to_string(batching.priority_levels()) + "] for '" + config.name() +
-                           "'");
-  }
-  if (config.has_ensemble_scheduling() != (config.platform() == "ensemble")) {
-    return InvalidArgument(
-        "ensemble scheduling must be set, and must be set only, for platform "
-        "'ensemble': model '" +
-        config.name() + "'");
-  }
-  if (config.has_ensemble_scheduling() && config.ensemble_scheduling().step_size() == 0) {
-    return InvalidArgument("must specify 'step' for ensemble '" + config.name() + "'");
-  }
-  return Status::Ok();
 }
 
 std::optional<std::string> FindParameter(const ModelConfig& config, const std::string& key) {

@@ -33,12 +33,20 @@ struct ParsedModelConfig {
 // kInvalidArgument has the line and column of what is wrong.
 Result<ParsedModelConfig> ParseModelConfig(std::string_view text);
 
+// The same of a configuration that a load request brings, as JSON with the fields' names. Nothing
+// in it can be left open. kInvalidArgument also for unknown members.
+Result<ParsedModelConfig> ParseModelConfigJson(const std::string& json);
+
 // Fills what the config endpoint shows beyond the file: version policy, instance groups, pinned
 // memory, preferred batch sizes.
 void NormalizeModelConfig(::inference::ModelConfig& config);
 
-// Rules that hold for every model; the message names the model.
+// Rules that hold for every model; messages name it. The first make the configuration unusable as a
+// whole, so that the model is not even registered; the others make its versions fail.
 Status ValidateModelConfig(const ::inference::ModelConfig& config);
+Status ValidateTensors(const ::inference::ModelConfig& config);
+// Of a normalised configuration.
+Status ValidateInstances(const ::inference::ModelConfig& config);
 
 // A parameter's text; none when it is absent, blank or unfilled.
 std::optional<std::string> FindParameter(const ::inference::ModelConfig& config,

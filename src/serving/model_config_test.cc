@@ -157,6 +157,7 @@ TEST(ValidateModelConfig, GeneratedConfigurationsAreValid) {
   for (const auto& config : {PreprocessingConfig(options), LlmConfig(options),
                              PostprocessingConfig(options), EnsembleConfig(options)}) {
     EXPECT_TRUE(ValidateModelConfig(config).ok()) << config.name();
+    EXPECT_TRUE(ValidateTensors(config).ok()) << config.name();
   }
 }
 
@@ -165,14 +166,48 @@ TEST(ValidateModelConfig, BrokenOnesAreNamed) {
     return ValidateModelConfig(ParseModelConfig(text)->config).message();
   };
   EXPECT_THAT(error(R"(name: "m" max_batch_size: -1)"), HasSubstr("'m'"));
-  EXPECT_THAT(error(R"(name: "m" input { name: "a" dims: [1] })"), HasSubstr("'data_type'"));
-  EXPECT_THAT(error(R"(name: "m" input { name: "a" data_type: TYPE_INT8 })"), HasSubstr("'dims'"));
-  EXPECT_THAT(error(R"(name: "m" input { name: "a" data_type: TYPE_INT8 dims: [0] })"),
-              HasSubstr("got 0"));
+  EXPECT_THAT(error(R"(name: "m")"), HasSubstr("'platform' or 'backend'"));
   EXPECT_THAT(error(R"(name: "m" platform: "ensemble")"), HasSubstr("ensemble scheduling"));
-  EXPECT_THAT(
-      error(R"(name: "m" max_batch_size: 2 dynamic_batching { preferred_batch_size: [4] })"),
-      HasSubstr("got 4"));
+  EXPECT_THAT(error(R"(name: "m" backend: "b" max_batch_size: 2
+                       dynamic_batching { preferred_batch_size: [4] })"),
+              HasSubstr("got 4"));
+  EXPECT_THAT(error(R"(name: "m" backend: "b" dynamic_batching {
+                       priority_levels: 2 default_priority_level: 3 })"),
+              HasSubstr("[1, 2]"));
+  EXPECT_THAT(error(R"(name: "m" backend: "b" sequence_batching {
+                       control_input { name: "C" control { int32_false_true: [ 0 ] } } })"),
+              HasSubstr("2 values"));
+}
+
+TEST(ValidateTensors, BrokenOnesAreNamed) {
+  const auto error = [](const std::string& input) {
+    return ValidateTensors(ParseModelConfig("name: 'm' input { " + input + " }")->config).message();
+  };
+  EXPECT_EQ(error("name: 'a' data_type: TYPE_INT8 dims: [-1, 2] reshape { shape: [2, -1] }"), "");
+  EXPECT_THAT(error("name: 'a' dims: [1]"), HasSubstr("'data_type'"));
+  EXPECT_THAT(error("name: 'a' data_type: TYPE_INT8"), HasSubstr("'dims'"));
+  EXPECT_THAT(error("name: 'a' data_type: TYPE_INT8 dims: [0]"), HasSubstr("integer >= 1"));
+  EXPECT_THAT(error("name: 'a' data_type: TYPE_INT8 dims: [4] reshape { shape: [3] }"),
+              HasSubstr("different size"));
+  EXPECT_THAT(error("name: 'a' data_type: TYPE_INT8 dims: [4] reshape { shape: [-1] }"),
+              HasSubstr("variable dims"));
+  EXPECT_THAT(error("name: 'a' data_type: TYPE_INT8 dims: [1] reshape { }"),
+              HasSubstr("empty reshape"));
+  EXPECT_THAT(error("name: 'a' data_type: TYPE_INT8 dims: [4] format: FORMAT_NHWC"),
+              HasSubstr("3 dims"));
+}
+
+TEST(ValidateInstances, GpusThatAreNotThereAreRefused) {
+  const auto error = [](const std::string& group) {
+    ::inference::ModelConfig config =
+        ParseModelConfig("name: 'm' instance_group { " + group + " }")->config;
+    NormalizeModelConfig(config);
+    return ValidateInstances(config).message();
+  };
+  EXPECT_EQ(error("kind: KIND_CPU"), "");
+  EXPECT_EQ(error("kind: KIND_CPU gpus: [0]"),
+            "instance group m_0 of model m has kind KIND_CPU but specifies one or more GPUs");
+  EXPECT_THAT(error("kind: KIND_GPU gpus: [7]"), HasSubstr("unsupported gpu id 7"));
 }
 
 }  // namespace

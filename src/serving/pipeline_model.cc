@@ -7,7 +7,9 @@
 
 #include "contract/llm_response.h"
 #include "contract/tensor_values.h"
+#include "serving/answer_text.h"
 #include "serving/llm_call.h"
+#include "serving/row_batch.h"
 #include "serving/text_call.h"
 
 namespace inflight::serving {
@@ -25,6 +27,15 @@ Status CheckMaxTokens(const Tensor& max_tokens) {
   const auto value = contract::ReadInt32(max_tokens);
   if (value.ok() && *value > 0) return Status::Ok();
   return InvalidArgument(max_tokens.name + " must be a single value > 0");
+}
+
+Result<std::vector<std::string>> NonEmptyStrings(const Tensor& tensor) {
+  ASSIGN_OR_RETURN(const auto strings, tensor.Strings());
+  std::vector<std::string> words;
+  for (const std::string_view word : strings) {
+    if (!word.empty()) words.emplace_back(word);
+  }
+  return words;
 }
 
 Status CheckNoDraft(const Tensor& tensor) {
@@ -47,13 +58,12 @@ class PipelineModel::Call final : public LlmCall {
   // Set by Prepare, before the request starts.
   int64_t preprocessing_started_ns = 0;
   int64_t preprocessing_ended_ns = 0;  // 0 = it failed
-  std::vector<TokenId> prompt;         // for an answer that contains it; else empty
+  std::optional<AnswerText> text;
   int prompt_len = 0;
-  bool return_log_probs = false;
-  std::optional<tokenizer::Detokenizer> detokenizer;  // of generated ids; none if prompt is set
+  bool with_sequence_index = false;
 
  protected:
-  void Fill(const inflight::Response& response, Response& out) override;
+  bool Fill(const inflight::Response& response, Response& out) override;
   Status Describe(const Status& status) const override {
     if (pipeline_.kind_ == Kind::kBls) return status;
     return {status.code(), "in ensemble '" + pipeline_.name() + "', " + status.message()};
@@ -62,30 +72,28 @@ class PipelineModel::Call final : public LlmCall {
   void OnFailure(const Status& status, int64_t finished_ns) override;
 
  private:
-  std::string Detokenize(const inflight::Response& response);
+  void EndIfStopped(const inflight::Response& response);
   void CountPreprocessing();
   void CountPostprocessing();
 
   PipelineModel& pipeline_;
+  bool is_ended_ = false;  // its texts have stopped: the executor was told
   int64_t postprocessing_ns_ = 0;
   uint64_t num_responses_ = 0;
 };
 
-std::string PipelineModel::Call::Detokenize(const inflight::Response& response) {
-  if (detokenizer) {
-    std::string text = detokenizer->Append(response.output_ids);
-    if (response.is_final) text += detokenizer->Finish();
-    return text;
-  }
-  std::vector<TokenId> ids = prompt;
-  ids.insert(ids.end(), response.output_ids.begin(), response.output_ids.end());
-  const PostprocessingModel& post = *pipeline_.members_.postprocessing;
-  return post.tokenizer()->Decode(ids, post.skip_special_tokens());
+// Nobody waits for what follows a stop word.
+void PipelineModel::Call::EndIfStopped(const inflight::Response& response) {
+  if (response.is_final || is_ended_ || !text->all_have_stopped()) return;
+  is_ended_ = true;
+  llm_.executor().Cancel(response.request_id);
 }
 
-void PipelineModel::Call::Fill(const inflight::Response& response, Response& out) {
+bool PipelineModel::Call::Fill(const inflight::Response& response, Response& out) {
   const int64_t started_ns = llm_.clock().NowNs();
-  const std::string text = Detokenize(response);
+  if (text->HasStopped(response.sequence_index) && !response.is_sequence_final) return false;
+  const std::vector<std::string> texts = text->Append(response);
+  EndIfStopped(response);
   const bool dummies = pipeline_.routes_.with_dummies;
   const int num_zeros = streaming ? 1 : prompt_len;
   out.outputs.reserve(pipeline_.routes_.outputs.size());
@@ -93,35 +101,51 @@ void PipelineModel::Call::Fill(const inflight::Response& response, Response& out
     if (!request_.WantsOutput(route.name)) continue;
     switch (route.kind) {
       case OutputKind::kText:
-        out.outputs.push_back(Tensor::FromStrings(route.name, {1}, std::span(&text, 1)));
+        out.outputs.push_back(
+            Tensor::FromStrings(route.name, {static_cast<int64_t>(texts.size())}, texts));
         break;
       case OutputKind::kCumLogProbs:
-        if (return_log_probs) {
+        if (returns.log_probs) {
           out.outputs.push_back(contract::CumLogProbs(route.name, response));
         } else if (dummies) {
           out.outputs.push_back(contract::Zeros(route.name, {1, 1}, 1));
         }
         break;
       case OutputKind::kOutputLogProbs:
-        if (return_log_probs) {
+        if (returns.log_probs) {
           out.outputs.push_back(contract::OutputLogProbs(route.name, response));
         } else if (dummies) {
           out.outputs.push_back(contract::Zeros(route.name, {1, 1, num_zeros}, num_zeros));
         }
         break;
       case OutputKind::kContextLogits:
-        if (dummies) out.outputs.push_back(contract::Zeros(route.name, {1, 1, 1}, 1));
+        if (response.context_logits.num_rows > 0) {
+          out.outputs.push_back(contract::ContextLogits(route.name, response));
+        } else if (dummies) {
+          out.outputs.push_back(contract::Zeros(route.name, {1, 1, 1}, 1));
+        }
         break;
       case OutputKind::kGenerationLogits:
-        if (dummies) out.outputs.push_back(contract::Zeros(route.name, {1, 1, 1, 1}, 1));
+        if (returns.generation_logits) {
+          out.outputs.push_back(contract::GenerationLogits(route.name, response));
+        } else if (dummies) {
+          out.outputs.push_back(contract::Zeros(route.name, {1, 1, 1, 1}, 1));
+        }
         break;
-      case OutputKind::kBatchIndex: {
-        if (!dummies) break;  // later releases send it with batches of several rows only
-        constexpr int32_t kIndex = 0;
-        out.outputs.push_back(Tensor::FromValues<int32_t>(route.name, DataType::kInt32, {1, 1},
-                                                          std::span(&kIndex, 1)));
+      case OutputKind::kBatchIndex:
+        if (!request_.row && !(dummies && llm_.always_sends_batch_index())) break;
+        out.outputs.push_back(contract::BatchIndex(route.name, RowIndex()));
         break;
-      }
+      case OutputKind::kSequenceIndex:
+        if (with_sequence_index) {
+          out.outputs.push_back(contract::SequenceIndex(route.name, response));
+        }
+        break;
+      case OutputKind::kFact:
+        if (auto fact = contract::Fact(route.llm_name, route.name, Facts(), response)) {
+          out.outputs.push_back(*std::move(fact));
+        }
+        break;
       case OutputKind::kNever:
         break;
     }
@@ -133,6 +157,7 @@ void PipelineModel::Call::Fill(const inflight::Response& response, Response& out
   }
   postprocessing_ns_ += llm_.clock().NowNs() - started_ns;
   ++num_responses_;
+  return true;
 }
 
 void PipelineModel::Call::CountPreprocessing() {
@@ -166,7 +191,7 @@ void PipelineModel::Call::OnSuccess(const RequestSpan& llm) {
   span.finished_ns = llm_.clock().NowNs();
   // What was detokenized while the LLM went on took no time of its own.
   span.compute_output_start_ns = std::min(span.compute_output_start_ns, span.finished_ns);
-  pipeline_.statistics().RequestSucceeded(span);
+  CountSuccess(request_, pipeline_.statistics(), span);
 }
 
 void PipelineModel::Call::OnFailure(const Status& status, int64_t finished_ns) {
@@ -179,28 +204,28 @@ void PipelineModel::Call::OnFailure(const Status& status, int64_t finished_ns) {
   CountPostprocessing();
   const bool is_ensemble = pipeline_.kind_ == Kind::kEnsemble;
   const FailureReason reason = is_ensemble ? FailureReason::kOther : ReasonOf(status);
-  if (status.code() == StatusCode::kCancelled) {
-    pipeline_.statistics().RequestCancelled(request_.received_ns, finished_ns, reason);
-  } else {
-    pipeline_.statistics().RequestFailed(reason, request_.received_ns, finished_ns);
-  }
+  CountFailure(request_, pipeline_.statistics(), reason, request_.received_ns, finished_ns,
+               status.code() == StatusCode::kCancelled);
 }
 
 PipelineModel::PipelineModel(Kind kind, ::inference::ModelConfig config, std::string version,
-                             PipelineMembers members, PipelineRoutes routes)
+                             PipelineMembers members, PipelineRoutes routes,
+                             const PipelineOptions& options)
     : Model(std::move(config), std::move(version)),
       kind_(kind),
       members_(std::move(members)),
-      routes_(std::move(routes)) {}
+      routes_(std::move(routes)),
+      options_(options) {}
 
 Result<std::shared_ptr<PipelineModel>> PipelineModel::Create(Kind kind,
                                                              ::inference::ModelConfig config,
                                                              std::string version,
-                                                             PipelineMembers members) {
+                                                             PipelineMembers members,
+                                                             const PipelineOptions& options) {
   ASSIGN_OR_RETURN(PipelineRoutes routes, kind == Kind::kEnsemble ? EnsembleRoutes(config, members)
                                                                   : BlsRoutes(config, members));
   return std::shared_ptr<PipelineModel>(new PipelineModel(
-      kind, std::move(config), std::move(version), std::move(members), std::move(routes)));
+      kind, std::move(config), std::move(version), std::move(members), std::move(routes), options));
 }
 
 const InputRoute* PipelineModel::FindInputRoute(std::string_view name) const {
@@ -211,6 +236,7 @@ const InputRoute* PipelineModel::FindInputRoute(std::string_view name) const {
 }
 
 void PipelineModel::Infer(Request request, ResponseHandler handler) {
+  if (NumRows(*this, request) > 1) return InferRows(*this, std::move(request), std::move(handler));
   if (request.received_ns == 0) request.received_ns = members_.llm->clock().NowNs();
   size_t text_bytes = 0;
   for (const Tensor& input : request.inputs) {
@@ -235,6 +261,10 @@ Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
   call.preprocessing_started_ns = clock.NowNs();
   std::vector<TokenId> ids;
   contract::Words stop_words;
+  std::vector<std::string> stop_texts;
+  contract::Words bad_words;
+  const Tensor* bias_words = nullptr;
+  const Tensor* bias_weights = nullptr;
   std::vector<contract::NamedInput> llm_inputs;
   bool has_end_id = false;
   const Tensor* query = nullptr;
@@ -250,13 +280,19 @@ Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
       }
       case InputRole::kStopWords: {
         ASSIGN_OR_RETURN(stop_words, pre.EncodeWords(input));
+        ASSIGN_OR_RETURN(stop_texts, NonEmptyStrings(input));
         break;
       }
       case InputRole::kBadWords: {
-        ASSIGN_OR_RETURN(const auto words, pre.EncodeWords(input));
-        if (!words.empty()) return Unimplemented(input.name + " is not supported yet");
+        ASSIGN_OR_RETURN(bad_words, pre.EncodeWords(input));
         break;
       }
+      case InputRole::kBiasWords:
+        bias_words = &input;
+        break;
+      case InputRole::kBiasWeights:
+        bias_weights = &input;
+        break;
       case InputRole::kUnsupportedText:
         RETURN_IF_ERROR(pre.CheckUnsupportedText(input));
         break;
@@ -265,8 +301,6 @@ Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
         break;
       case InputRole::kSpeculation:
         RETURN_IF_ERROR(CheckNoDraft(input));
-        break;
-      case InputRole::kIgnored:
         break;
       case InputRole::kLlm:
         if (kind_ == Kind::kBls && route->llm_name == "request_output_len") {
@@ -279,6 +313,8 @@ Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
   }
   if (query == nullptr) return InvalidArgument("QUERY is not present in the request");
   if (ids.empty()) return InvalidArgument(query->name + ": the prompt has no tokens");
+  const int vocab_size = members_.llm->executor().limits().vocab_size;
+  ASSIGN_OR_RETURN(std::vector<float> bias, pre.EncodeBias(bias_words, bias_weights, vocab_size));
   call.preprocessing_ended_ns = call.llm_started_ns = clock.NowNs();
 
   contract::LlmRequestDefaults defaults = members_.llm->defaults();
@@ -288,24 +324,31 @@ Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
   inflight::Request& request = parsed.request;
   request.input_ids = std::move(ids);
   request.stop_words = std::move(stop_words);
+  request.bad_words = std::move(bad_words);
+  if (!bias.empty()) request.embedding_bias = std::make_shared<std::vector<float>>(std::move(bias));
   if (!has_end_id && routes_.has_default_end_id) {
     request.end_ids = members_.llm->end_ids();
     const auto eos = pre.tokenizer().eos_id();
-    const int vocab_size = members_.llm->executor().limits().vocab_size;
     if (request.end_ids.empty() && eos && *eos < vocab_size) request.end_ids.push_back(*eos);
   }
   RETURN_IF_ERROR(contract::FitToEngine(request, members_.llm->executor().limits()));
 
+  if (options_.accumulate_tokens && request.streaming && request.sampling.beam_width > 1) {
+    return InvalidArgument("Accumulation of tokens is only implemented for beam width = 1");
+  }
+
   call.streaming = request.streaming;
   call.ends_apart = kind_ == Kind::kBls && this->decoupled();
-  call.return_log_probs = request.output.return_log_probs;
+  call.returns = Returns::Of(parsed);
+  call.with_sequence_index = members_.llm->SendsSequenceIndex(parsed);
   call.prompt_len = static_cast<int>(request.input_ids.size());
-  if (!request.streaming && !parsed.exclude_input) {
-    call.prompt = request.input_ids;
-  } else {
-    call.detokenizer.emplace(members_.postprocessing->tokenizer(),
-                             members_.postprocessing->skip_special_tokens());
-  }
+  AnswerTextOptions text{.tokenizer = members_.postprocessing->tokenizer(),
+                         .skip_special_tokens = members_.postprocessing->skip_special_tokens(),
+                         .num_sequences = request.sampling.num_return_sequences,
+                         .stop_words = std::move(stop_texts),
+                         .accumulates = options_.accumulate_tokens && request.streaming};
+  if (!request.streaming && !parsed.exclude_input) text.prompt = request.input_ids;
+  call.text.emplace(std::move(text));
   return parsed;
 }
 

@@ -15,6 +15,11 @@
 
 namespace inflight::serving {
 
+// Of BLS.
+struct PipelineOptions {
+  bool accumulate_tokens = false;  // each streamed text is all of the answer so far
+};
+
 class PipelineModel : public Model {
  public:
   // The two differ in their routes, and in what surrounds an answer: an ensemble's carries the
@@ -24,8 +29,8 @@ class PipelineModel : public Model {
 
   // Errors: those of EnsembleRoutes and BlsRoutes.
   static Result<std::shared_ptr<PipelineModel>> Create(Kind kind, ::inference::ModelConfig config,
-                                                       std::string version,
-                                                       PipelineMembers members);
+                                                       std::string version, PipelineMembers members,
+                                                       const PipelineOptions& options = {});
 
   bool ready() const override { return members_.llm->ready(); }
   bool allows_single_response_calls() const override { return true; }
@@ -39,7 +44,7 @@ class PipelineModel : public Model {
   class Call;
 
   PipelineModel(Kind kind, ::inference::ModelConfig config, std::string version,
-                PipelineMembers members, PipelineRoutes routes);
+                PipelineMembers members, PipelineRoutes routes, const PipelineOptions& options);
   const InputRoute* FindInputRoute(std::string_view name) const;
   void Run(const std::shared_ptr<Call>& call);
   Result<contract::LlmRequest> Prepare(Call& call);
@@ -47,6 +52,7 @@ class PipelineModel : public Model {
   const Kind kind_;
   const PipelineMembers members_;
   const PipelineRoutes routes_;
+  const PipelineOptions options_;
 };
 
 }  // namespace inflight::serving

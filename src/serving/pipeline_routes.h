@@ -24,10 +24,11 @@ enum class InputRole : uint8_t {
   kQuery,
   kStopWords,
   kBadWords,
-  kUnsupportedText,  // decoder prompts and bias words: only empty ones pass
+  kBiasWords,
+  kBiasWeights,
+  kUnsupportedText,  // decoder prompts: only empty ones pass
   kUnsupportedData,  // images and videos: only empty ones pass
   kSpeculation,      // draft tokens of BLS: only zero and false pass
-  kIgnored,          // weights of bias words
   kLlm,              // an input of the LLM, under its name there
 };
 
@@ -44,12 +45,15 @@ enum class OutputKind : uint8_t {
   kContextLogits,
   kGenerationLogits,
   kBatchIndex,
+  kSequenceIndex,
+  kFact,   // one of contract/request_facts.h
   kNever,  // its producer sends nothing
 };
 
 struct OutputRoute {
   std::string name;
   OutputKind kind;
+  std::string llm_name;  // of a fact
 };
 
 struct PipelineRoutes {

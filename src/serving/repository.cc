@@ -2,6 +2,8 @@
 #include "serving/repository.h"
 
 #include <algorithm>
+#include <functional>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -10,7 +12,9 @@
 #include "contract/llm_parameters.h"
 #include "contract/parameter_values.h"
 #include "contract/text_parameters.h"
+#include "serving/conformance.h"
 #include "serving/generated_config.h"
+#include "serving/instance_model.h"
 #include "serving/repository_layout.h"
 
 namespace inflight::serving {
@@ -36,54 +40,87 @@ void WarnUnfilled(const ParsedModelConfig& parsed) {
                    {{"model", parsed.config.name()}, {"keys", keys}});
 }
 
+Result<ParsedModelConfig> ReadConfig(const fs::path& dir, const LoadOverride& override) {
+  if (override.config_json) return ParseModelConfigJson(*override.config_json);
+  const fs::path file = dir / kConfigFile;
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxConfigBytes));
+  auto parsed = ParseModelConfig(text);
+  if (!parsed.ok()) {
+    return InvalidArgument(parsed.status().message() + " in " + file.string());
+  }
+  return parsed;
+}
+
+// One label a line, in files that outputs name.
+Result<std::map<std::string, std::vector<std::string>>> ReadLabels(const ModelConfig& config,
+                                                                   const fs::path& dir) {
+  constexpr uint64_t kMaxBytes = 64 << 20;
+  std::map<std::string, std::vector<std::string>> labels;
+  for (const auto& output : config.output()) {
+    if (output.label_filename().empty()) continue;
+    ASSIGN_OR_RETURN(const std::string text, ReadFile(dir / output.label_filename(), kMaxBytes));
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) labels[output.name()].push_back(line);
+  }
+  return labels;
+}
+
+// A batch size that a template left open is the engine's, which is not known yet; any will do.
+ModelConfig WithAnyBatchSize(const ParsedModelConfig& parsed) {
+  ModelConfig filled = parsed.config;
+  if (parsed.IsUnfilled("max_batch_size")) filled.set_max_batch_size(kAnyBatchSize);
+  return filled;
+}
+
 void LogReport(const ModelReport& report) {
   logging::Info("configuration", {{"model", report.model}, {"version", report.version}});
   std::istringstream table(contract::ToTable(report.keys));
   for (std::string line; std::getline(table, line);) logging::Info(line);
 }
 
-}  // namespace
-
-std::string ReasonText(const Status& status) {
-  switch (status.code()) {
-    case StatusCode::kInvalidArgument:
-      return "Invalid argument: " + status.message();
-    case StatusCode::kNotFound:
-      return "Not found: " + status.message();
-    case StatusCode::kUnimplemented:
-      return "Unsupported: " + status.message();
-    case StatusCode::kUnavailable:
-    case StatusCode::kResourceExhausted:
-    case StatusCode::kFailedPrecondition:
-      return "Unavailable: " + status.message();
-    case StatusCode::kAlreadyExists:
-      return "Already exists: " + status.message();
-    default:
-      return "Internal: " + status.message();
+void LogEntry(const ModelEntry& entry) {
+  if (entry.status.ok()) {
+    logging::Info("model loaded", {{"model", entry.name}, {"version", entry.version}});
+  } else {
+    logging::Log(
+        entry.required ? logging::Level::kError : logging::Level::kWarning, "model not loaded",
+        {{"model", entry.name}, {"version", entry.version}, {"reason", ReasonText(entry.status)}});
   }
 }
 
-Repository::Repository(const ServerOptions& options, EngineLoader load,
-                       std::shared_ptr<WorkerPool> text_pool)
-    : options_(options), load_(std::move(load)), text_pool_(std::move(text_pool)) {}
+}  // namespace
 
-Result<Repository::Candidate> Repository::Poll(const fs::path& dir) const {
+Repository::Repository(ServerOptions options, EngineLoader load,
+                       std::shared_ptr<WorkerPool> text_pool)
+    : options_(std::move(options)),
+      load_(std::move(load)),
+      text_pool_(std::move(text_pool)),
+      table_(std::make_shared<const ModelTable>(entries_)) {}
+
+// Lets go of the models while the thread that ends them still runs.
+Repository::~Repository() {
+  table_.store(nullptr);
+  entries_.clear();
+}
+
+Result<Repository::Candidate> Repository::Poll(const fs::path& dir, const LoadOverride& override) {
   Candidate candidate;
   candidate.dir = dir;
   const std::string name = dir.filename().string();
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(dir / kConfigFile, kMaxConfigBytes));
-  auto parsed = ParseModelConfig(text);
+  auto parsed = ReadConfig(dir, override);
   if (!parsed.ok()) {
-    return InvalidArgument("Poll failed for model directory '" + name + "': " +
-                           parsed.status().message() + " in " + (dir / kConfigFile).string());
+    return InvalidArgument("Poll failed for model directory '" + name +
+                           "': " + parsed.status().message());
   }
   candidate.parsed = std::move(*parsed);
+  candidate.changed = override.empty() ? NewestChange(dir) : FileTime::clock::now();
   ModelConfig& config = candidate.parsed.config;
   if (config.name().empty()) config.set_name(name);
   if (config.name() != name) {
     return InvalidArgument("unexpected directory name '" + name + "' for model '" + config.name() +
                            "', directory name must equal model name");
   }
+  RETURN_IF_ERROR(ValidateModelConfig(WithAnyBatchSize(candidate.parsed)));
   candidate.kind = KindOf(config);
   candidate.versions = SelectVersions(config, dir);
   return candidate;
@@ -94,6 +131,7 @@ void Repository::LoadRepository(const fs::path& dir) {
   if (root != dir) {
     logging::Warning("models lie one level deeper", {{"repository", root.string()}});
   }
+  roots_.push_back(root);
   std::vector<Candidate> candidates;
   bool has_models = false;
   for (const fs::path& sub : Subdirectories(root)) {
@@ -102,26 +140,62 @@ void Repository::LoadRepository(const fs::path& dir) {
       continue;
     }
     has_models = true;
-    auto candidate = Poll(sub);
+    auto candidate = Poll(sub, {});
     if (candidate.ok()) {
       WarnUnfilled(candidate->parsed);
       candidates.push_back(std::move(*candidate));
     } else {
-      Add({.name = sub.filename().string(), .status = candidate.status()});
+      Add({.name = sub.filename().string(),
+           .version = {},
+           .status = candidate.status(),
+           .is_registered = false});
     }
   }
   if (!has_models) {
-    Add({.name = root.string(), .status = NotFound("no models found in " + root.string())});
+    Add({.name = root.string(),
+         .version = {},
+         .status = NotFound("no models found in " + root.string()),
+         .is_registered = false});
   }
+  LoadCandidates(std::move(candidates));
+  Publish();
+}
+
+void Repository::AddRepository(const fs::path& dir) {
+  roots_.push_back(FindRepository(dir).value_or(dir));
+}
+
+void Repository::LoadCandidates(std::vector<Candidate> candidates) {
   FindPartners(candidates);
-  // Engines first, since they know what the others leave open; pipelines last.
+  // Engines first, since they know what the others leave open; pipelines last, each behind its
+  // steps.
   for (const ModelKind kind :
        {ModelKind::kLlm, ModelKind::kPreprocessing, ModelKind::kPostprocessing,
-        ModelKind::kEnsemble, ModelKind::kBls, ModelKind::kUnknown}) {
-    for (Candidate& candidate : candidates) {
-      if (candidate.kind == kind) Load(candidate);
+        ModelKind::kConformance, ModelKind::kEnsemble, ModelKind::kBls, ModelKind::kUnknown}) {
+    for (Candidate* candidate : InStepOrder(candidates, kind)) {
+      for (ModelEntry& entry : LoadVersions(*candidate)) Add(std::move(entry));
+      loaded_at_[candidate->parsed.config.name()] = candidate->changed;
     }
   }
+}
+
+// Those of one kind; of ensembles each behind those that its steps name.
+std::vector<Repository::Candidate*> Repository::InStepOrder(std::vector<Candidate>& candidates,
+                                                            ModelKind kind) {
+  std::vector<Candidate*> ordered;
+  std::set<std::string> seen;
+  const std::function<void(Candidate&)> add = [&](Candidate& candidate) {
+    const ModelConfig& config = candidate.parsed.config;
+    if (candidate.kind != kind || !seen.insert(config.name()).second) return;
+    for (const auto& step : config.ensemble_scheduling().step()) {
+      for (Candidate& other : candidates) {
+        if (other.parsed.config.name() == step.model_name()) add(other);
+      }
+    }
+    ordered.push_back(&candidate);
+  };
+  for (Candidate& candidate : candidates) add(candidate);
+  return ordered;
 }
 
 // Which LLM each text model and pipeline belongs to, and how many LLMs leave their memory open.
@@ -155,19 +229,31 @@ void Repository::FindPartners(const std::vector<Candidate>& candidates) {
   }
 }
 
-void Repository::Load(Candidate& candidate) {
+std::vector<ModelEntry> Repository::LoadVersions(Candidate& candidate) {
   const std::string& name = candidate.parsed.config.name();
   if (candidate.versions.empty()) {
-    Add({.name = name,
-         .status = InvalidArgument("at least one version must be available under the version "
-                                   "policy of model '" +
-                                   name + "'")});
-    return;
+    return {{.name = name,
+             .version = {},
+             .status = InvalidArgument("at least one version must be available under the version "
+                                       "policy of model '" +
+                                       name + "'")}};
   }
+  std::vector<ModelEntry> entries;
   for (const std::string& version : candidate.versions) {
     contract::KeyReport keys;
     auto model = LoadVersion(candidate, version, keys);
-    ModelEntry entry{.name = name, .version = version};
+    if (model.ok()) {
+      auto labels = ReadLabels(candidate.parsed.config, candidate.dir);
+      if (labels.ok()) {
+        (*model)->SetLabels(*std::move(labels));
+      } else {
+        model = labels.status();
+      }
+    }
+    ModelEntry entry{.name = name,
+                     .version = version,
+                     .status = {},
+                     .is_from_repository = !candidate.is_generated};
     if (model.ok()) entry.model = std::move(*model);
     entry.status = model.status();
     // Lacking a part is no fault of the files (an LLM has none); what a BLS alone asks for is in no
@@ -184,8 +270,9 @@ void Repository::Load(Candidate& candidate) {
       LogReport(report);
       reports_.push_back(std::move(report));
     }
-    Add(std::move(entry));
+    entries.push_back(std::move(entry));
   }
+  return entries;
 }
 
 // The lines of a model that is not loaded because of its fields.
@@ -205,6 +292,7 @@ void Repository::ReportParameters(const Candidate& candidate, contract::KeyRepor
     case ModelKind::kBls:
       (void)contract::ParseBlsParameters(parameters, &keys);
       break;
+    case ModelKind::kConformance:
     case ModelKind::kEnsemble:
     case ModelKind::kUnknown:
       break;
@@ -215,9 +303,7 @@ Result<std::shared_ptr<Model>> Repository::LoadVersion(const Candidate& candidat
                                                        const std::string& version,
                                                        contract::KeyReport& keys) {
   const ModelConfig& config = candidate.parsed.config;
-  ModelConfig filled = config;  // the engine's batch size is not known yet; any will do
-  if (candidate.parsed.IsUnfilled("max_batch_size")) filled.set_max_batch_size(kAnyBatchSize);
-  Status fields = ValidateModelConfig(filled);
+  Status fields = ValidateTensors(WithAnyBatchSize(candidate.parsed));
   if (fields.ok()) fields = CheckFields(candidate.kind, candidate.parsed);
   if (!fields.ok()) {
     ReportParameters(candidate, keys);
@@ -230,6 +316,8 @@ Result<std::shared_ptr<Model>> Repository::LoadVersion(const Candidate& candidat
       return LoadPreprocessing(candidate, version, keys);
     case ModelKind::kPostprocessing:
       return LoadPostprocessing(candidate, version, keys);
+    case ModelKind::kConformance:
+      return LoadConformance(config, version);
     case ModelKind::kEnsemble:
       return LoadEnsemble(candidate, version);
     case ModelKind::kBls:
@@ -237,8 +325,14 @@ Result<std::shared_ptr<Model>> Repository::LoadVersion(const Candidate& candidat
     case ModelKind::kUnknown:
       break;
   }
+  // Only these bring models of ours, which their tensors tell apart.
+  const std::string& backend = config.backend();
+  if (!backend.empty() && backend != "python" && backend != "tensorrtllm") {
+    return InvalidArgument("unable to find backend library for backend '" + backend +
+                           "', try specifying runtime on the model configuration.");
+  }
   return Unimplemented("model '" + config.name() + "' of backend '" +
-                       (config.backend().empty() ? config.platform() : config.backend()) +
+                       (backend.empty() ? config.platform() : backend) +
                        "' is none of preprocessing, tensorrt_llm, postprocessing, ensemble and "
                        "tensorrt_llm_bls, which are recognised by their tensors");
 }
@@ -292,15 +386,26 @@ Result<std::shared_ptr<Model>> Repository::LoadLlm(const Candidate& candidate,
   const contract::LlmRequestDefaults defaults = {
       .decoupled = config.model_transaction_policy().decoupled(),
       .exclude_input_in_output = parameters.exclude_input_in_output,
-      .normalize_log_probs = parameters.normalize_log_probs};
+      .normalize_log_probs = parameters.normalize_log_probs,
+      .max_beam_width = contract::MaxBeamWidth(parameters, limits)};
   const fs::path tokenizer_dir = engine.tokenizer_dir;
   engine.backend.iterations = {.period_ms = parameters.stats_check_period_ms,
                                .has_records = parameters.executor.iter_stats_max_iterations > 0};
   auto model =
       std::make_shared<LlmModel>(std::move(config), version, std::move(engine.backend), defaults);
-  llms_.push_back(model);
-  loaded_llms_[model->name()] = {model, tokenizer_dir};
+  loaded_llms_[model->name()] = {.max_batch_size = model->config().max_batch_size(),
+                                 .vocab_size = model->executor().limits().vocab_size,
+                                 .tokenizer_dir = tokenizer_dir};
   return std::shared_ptr<Model>(std::move(model));
+}
+
+Result<std::shared_ptr<Model>> Repository::LoadConformance(ModelConfig config,
+                                                           const std::string& version) {
+  NormalizeModelConfig(config);
+  RETURN_IF_ERROR(ValidateInstances(config));
+  ASSIGN_OR_RETURN(auto executable, MakeConformance(config));
+  return std::shared_ptr<Model>(
+      InstanceModel::Create(std::move(config), version, std::move(executable)));
 }
 
 void Repository::LoadModelDir(const fs::path& dir) {
@@ -313,16 +418,17 @@ void Repository::LoadModelDir(const fs::path& dir) {
     candidate.parsed.config = std::move(config);
     // The engine knows the batch size that the configurations state.
     if (kind == ModelKind::kLlm) candidate.parsed.unfilled = {"max_batch_size"};
-    Load(candidate);
+    for (ModelEntry& entry : LoadVersions(candidate)) Add(std::move(entry));
   };
   load(LlmConfig(generated), ModelKind::kLlm);
   if (const LoadedLlm* loaded = LlmOf("tensorrt_llm")) {
-    generated.max_batch_size = loaded->model->config().max_batch_size();
+    generated.max_batch_size = loaded->max_batch_size;
     generated.model_dir = loaded->tokenizer_dir.string();
   }
   load(PreprocessingConfig(generated), ModelKind::kPreprocessing);
   load(PostprocessingConfig(generated), ModelKind::kPostprocessing);
   load(EnsembleConfig(generated), ModelKind::kEnsemble);
+  Publish();
 }
 
 void Repository::Add(ModelEntry entry) {
@@ -334,13 +440,8 @@ void Repository::Add(ModelEntry entry) {
     entry.status = InvalidArgument("model '" + entry.name +
                                    "' appears in two or more repositories or directories");
   }
-  if (entry.status.ok()) {
-    logging::Info("model loaded", {{"model", entry.name}, {"version", entry.version}});
-  } else {
-    logging::Log(
-        entry.required ? logging::Level::kError : logging::Level::kWarning, "model not loaded",
-        {{"model", entry.name}, {"version", entry.version}, {"reason", ReasonText(entry.status)}});
-  }
+  LogEntry(entry);
+  Guard(entry);
   entries_.push_back(std::move(entry));
 }
 

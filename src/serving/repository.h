@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads models: from a model repository as upstream lays it out, or one directory under the four
-// models' names. What cannot be loaded becomes an index entry with its reason.
+// Loads models: from model repositories as upstream lays them out, or one directory under the four
+// models' names; at start, or one by one while the server runs. What cannot be loaded becomes an
+// index entry with its reason.
 //
 //   <repository>/<model>/config.pbtxt, <repository>/<model>/<version>/...
+//
+// Threads: table() and Index() from any thread at any time; the calls that load and unload are
+// serialised, and publish a new table when they are done.
+// Errors: texts as clients compare them (spec/triton-protocol.md 1.13).
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,19 +28,12 @@
 #include "serving/engine_loader.h"
 #include "serving/llm_model.h"
 #include "serving/model_config.h"
+#include "serving/model_table.h"
+#include "serving/override_dir.h"
 #include "serving/server.h"
 #include "tokenizer/tokenizer.h"
 
 namespace inflight::serving {
-
-// One version of one model, loaded or not.
-struct ModelEntry {
-  std::string name;
-  std::string version;           // empty when none was found
-  std::shared_ptr<Model> model;  // null = not loaded
-  Status status;                 // why not
-  bool required = true;          // its failure makes the server not ready
-};
 
 // What became of the keys of one config.pbtxt.
 struct ModelReport {
@@ -42,38 +44,63 @@ struct ModelReport {
 
 class Repository {
  public:
-  Repository(const ServerOptions& options, EngineLoader load,
-             std::shared_ptr<WorkerPool> text_pool);
+  Repository(ServerOptions options, EngineLoader load, std::shared_ptr<WorkerPool> text_pool);
+  ~Repository();
 
+  // --- at start ---
   void LoadRepository(const std::filesystem::path& dir);
   void LoadModelDir(const std::filesystem::path& dir);  // generated configurations
+  // Its models are loaded one by one, by Load.
+  void AddRepository(const std::filesystem::path& dir);
 
+  // --- while the server runs (repository_control.cc) ---
+  // kInternal when the model cannot be found or its configuration cannot be used, kInvalidArgument
+  // when a version does not start. A model that runs already goes on until its successor is ready,
+  // and for ever when that fails. Without an override nothing happens while its files are as old as
+  // what runs.
+  Status Load(const std::string& name, const LoadOverride& override);
+  // Requests that run end as they would; new ones find no such model. `with_steps`: also the models
+  // that the ensemble's steps name and that no other loaded ensemble uses.
+  void Unload(const std::string& name, bool with_steps);
+  // Loads what is new or changed, unloads what has gone.
+  void Rescan();
+  std::vector<IndexEntry> Index(bool ready_only) const;
+
+  std::shared_ptr<const ModelTable> table() const { return table_.load(); }
   const std::vector<ModelEntry>& entries() const { return entries_; }
-  const std::vector<std::shared_ptr<LlmModel>>& llms() const { return llms_; }
   const std::vector<ModelReport>& reports() const { return reports_; }  // of files, in load order
 
  private:
+  using FileTime = std::filesystem::file_time_type;
+
   struct Candidate {
     std::filesystem::path dir;
     ParsedModelConfig parsed;
     ModelKind kind = ModelKind::kUnknown;
     std::vector<std::string> versions;
-    bool is_generated = false;  // has no file that a report could be about
+    bool is_generated = false;                 // has no file that a report could be about
+    FileTime changed;                          // the newest of its files
+    std::shared_ptr<const OverrideDir> files;  // where they came with a request
   };
   // What the text models and pipelines need to know of an LLM.
   struct LoadedLlm {
-    std::shared_ptr<LlmModel> model;
+    int max_batch_size = 1;
+    int vocab_size = 0;
     std::filesystem::path tokenizer_dir;  // beside its engine
   };
 
-  Result<Candidate> Poll(const std::filesystem::path& dir) const;
+  static Result<Candidate> Poll(const std::filesystem::path& dir, const LoadOverride& override);
+  static std::vector<Candidate*> InStepOrder(std::vector<Candidate>& candidates, ModelKind kind);
+  void LoadCandidates(std::vector<Candidate> candidates);
   void FindPartners(const std::vector<Candidate>& candidates);
-  void Load(Candidate& candidate);
+  std::vector<ModelEntry> LoadVersions(Candidate& candidate);
   void ReportParameters(const Candidate& candidate, contract::KeyReport& keys) const;
   Result<std::shared_ptr<Model>> LoadVersion(const Candidate& candidate, const std::string& version,
                                              contract::KeyReport& keys);
   Result<std::shared_ptr<Model>> LoadLlm(const Candidate& candidate, const std::string& version,
                                          contract::KeyReport& keys);
+  static Result<std::shared_ptr<Model>> LoadConformance(::inference::ModelConfig config,
+                                                        const std::string& version);
   void ShareMemory(contract::LlmParameters& parameters, contract::KeyReport& keys);
   void Add(ModelEntry entry);
 
@@ -95,19 +122,34 @@ class Repository {
   // The version asked for, or the latest loaded.
   std::shared_ptr<Model> Find(const std::string& name, int64_t version = -1) const;
 
-  const ServerOptions& options_;
+  // --- one by one (repository_control.cc) ---
+  Status LoadOne(const std::string& name, const LoadOverride& override,
+                 std::set<std::string>& in_progress);
+  Status LoadSteps(const Candidate& candidate, std::set<std::string>& in_progress);
+  Status Install(const std::string& name, std::vector<ModelEntry> entries);
+  void ReloadUsersOf(const std::string& name, std::set<std::string>& in_progress);
+  void UnloadOne(const std::string& name);
+  std::vector<std::string> LoadedEnsemblesWith(const std::string& step) const;
+  bool IsLoaded(const std::string& name) const;
+  std::optional<std::filesystem::path> FindModelDir(const std::string& name) const;
+  void Guard(ModelEntry& entry);
+  void Publish();
+
+  const ServerOptions options_;
   const EngineLoader load_;
   const std::shared_ptr<WorkerPool> text_pool_;
+  std::mutex control_mutex_;                  // loads and unloads; guards all below but table_
+  std::vector<std::filesystem::path> roots_;  // constant once the server runs
   std::vector<ModelEntry> entries_;
   std::vector<ModelReport> reports_;
-  std::vector<std::shared_ptr<LlmModel>> llms_;
+  std::map<std::string, FileTime> loaded_at_;     // by model: the newest of the files that run
   std::map<std::string, LoadedLlm> loaded_llms_;  // by name; the latest version
   std::map<std::string, std::string> llm_names_;  // of text models and pipelines: their LLM's
   int open_shares_ = 0;  // LLMs still to load whose files leave their memory open
   std::map<std::string, std::shared_ptr<const tokenizer::Tokenizer>> tokenizers_;  // by directory
+  std::atomic<std::shared_ptr<const ModelTable>> table_;
+  // Ends models that nobody uses any more. Last: no model may outlive it.
+  WorkerPool retired_{1, "unload"};
 };
-
-// "Invalid argument: ...": how the index prints a status.
-std::string ReasonText(const Status& status);
 
 }  // namespace inflight::serving

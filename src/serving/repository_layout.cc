@@ -72,6 +72,18 @@ std::vector<std::string> SelectVersions(const ModelConfig& config, const fs::pat
   return selected;
 }
 
+fs::file_time_type NewestChange(const fs::path& dir) {
+  std::error_code error;
+  fs::file_time_type newest = fs::last_write_time(dir, error);
+  for (fs::recursive_directory_iterator it(dir, error), end; !error && it != end;
+       it.increment(error)) {
+    std::error_code unreadable;
+    const auto changed = fs::last_write_time(it->path(), unreadable);
+    if (!unreadable) newest = std::max(newest, changed);
+  }
+  return newest;
+}
+
 std::optional<fs::path> FindRepository(const fs::path& dir) {
   const auto holds_models = [](const fs::path& place) {
     const std::vector<fs::path> subs = Subdirectories(place);

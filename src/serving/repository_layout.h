@@ -40,4 +40,7 @@ Result<std::filesystem::path> FindEngine(const std::string& named,
 std::filesystem::path FindTokenizer(const std::filesystem::path& dir);
 bool HasTokenizer(const std::filesystem::path& dir);
 
+// When the newest file or directory of the model in `dir` was changed.
+std::filesystem::file_time_type NewestChange(const std::filesystem::path& dir);
+
 }  // namespace inflight::serving

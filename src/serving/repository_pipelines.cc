@@ -7,6 +7,7 @@
 #include "artifact/hub_cache.h"
 #include "base/log.h"
 #include "contract/text_parameters.h"
+#include "serving/ensemble_model.h"
 #include "serving/pipeline_model.h"
 #include "serving/repository.h"
 #include "serving/repository_layout.h"
@@ -40,7 +41,7 @@ ModelConfig Repository::Complete(const Candidate& candidate) const {
   ModelConfig config = candidate.parsed.config;
   if (candidate.parsed.IsUnfilled("max_batch_size")) {
     const LoadedLlm* llm = LlmOf(config.name());
-    config.set_max_batch_size(llm != nullptr ? llm->model->config().max_batch_size() : 1);
+    config.set_max_batch_size(llm != nullptr ? llm->max_batch_size : 1);
   }
   NormalizeModelConfig(config);
   return config;
@@ -87,10 +88,13 @@ Result<std::shared_ptr<Model>> Repository::LoadPreprocessing(const Candidate& ca
                                               AllParameters(config), since_0_11, &keys));
   LogWarnings(parameters.warnings, config);
   ASSIGN_OR_RETURN(auto tokenizer, LoadTokenizer(candidate, parameters.tokenizer_dir));
+  const LoadedLlm* llm = LlmOf(config.name());
+  const int vocab_size = llm != nullptr ? llm->vocab_size : tokenizer->vocab_size();
   PreprocessingOptions options = {.tokenizer = std::move(tokenizer),
                                   .text_pool = text_pool_,
                                   .add_special_tokens = parameters.special_tokens,
-                                  .pad_is_eos = !since_0_11};
+                                  .pad_is_eos = !since_0_11,
+                                  .vocab_size = vocab_size};
   return std::shared_ptr<Model>(
       std::make_shared<PreprocessingModel>(Complete(candidate), version, std::move(options)));
 }
@@ -114,6 +118,7 @@ Result<std::shared_ptr<Model>> Repository::LoadEnsemble(const Candidate& candida
                                                         const std::string& version) const {
   ModelConfig config = Complete(candidate);
   PipelineMembers members;
+  bool has_other = false;
   for (const auto& step : config.ensemble_scheduling().step()) {
     const int64_t wanted = step.model_version();
     const std::shared_ptr<Model> model = Find(step.model_name(), wanted);
@@ -128,12 +133,17 @@ Result<std::shared_ptr<Model>> Repository::LoadEnsemble(const Candidate& candida
       members.llm = std::move(llm);
     } else if (auto post = std::dynamic_pointer_cast<PostprocessingModel>(model)) {
       members.postprocessing = std::move(post);
+    } else {
+      has_other = true;
     }
   }
-  if (!members.preprocessing || !members.llm || !members.postprocessing) {
-    return Unimplemented("ensemble '" + config.name() +
-                         "': only preprocessing -> tensorrt_llm -> postprocessing is supported "
-                         "yet");
+  if (has_other || !members.preprocessing || !members.llm || !members.postprocessing) {
+    ASSIGN_OR_RETURN(auto ensemble,
+                     EnsembleModel::Create(std::move(config), version,
+                                           [this](const std::string& name, int64_t wanted) {
+                                             return Find(name, wanted);
+                                           }));
+    return std::shared_ptr<Model>(std::move(ensemble));
   }
   config.mutable_model_transaction_policy()->set_decoupled(members.llm->decoupled());
   ASSIGN_OR_RETURN(auto ensemble, PipelineModel::Create(PipelineModel::Kind::kEnsemble,
@@ -162,7 +172,8 @@ Result<std::shared_ptr<Model>> Repository::LoadBls(const Candidate& candidate,
     config.mutable_model_transaction_policy()->set_decoupled(members.llm->decoupled());
   }
   ASSIGN_OR_RETURN(auto bls, PipelineModel::Create(PipelineModel::Kind::kBls, std::move(config),
-                                                   version, std::move(members)));
+                                                   version, std::move(members),
+                                                   {.accumulate_tokens = names.accumulate_tokens}));
   return std::shared_ptr<Model>(std::move(bls));
 }
 

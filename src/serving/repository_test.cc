@@ -173,10 +173,8 @@ TEST_F(RepositoryTest, BlsChecksItsRequestInUpstreamsWords) {
 }
 
 TEST_F(RepositoryTest, WhatBlsCannotDoYetIsRefusedAndTheOthersAreServed) {
-  for (const auto& [key, value] :
-       std::vector<std::pair<std::string, std::string>>{{"accumulate_tokens", "true"},
-                                                        {"tensorrt_llm_draft_model_name", "draft"},
-                                                        {"tensorrt_llm_model_name", "nosuch"}}) {
+  for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{
+           {"tensorrt_llm_draft_model_name", "draft"}, {"tensorrt_llm_model_name", "nosuch"}}) {
     WriteServable("repo");
     WriteBls("repo", Parameter(key, value));
     const auto server = Serve({.model_repositories = {Path("repo")}});
@@ -366,7 +364,7 @@ TEST_F(RepositoryTest, EachKeyIsReportedWithSourceAndEffect) {
   expect("tensorrt_llm", "decoupled", "true", kFile, kHonoured);
   expect("tensorrt_llm", "max_queue_size", "17", kFile, kHonoured);
   expect("tensorrt_llm", "max_queue_delay_microseconds", "250", kFile, kHonoured);
-  expect("tensorrt_llm", "max_beam_width", "1", kDefault, kHonoured);
+  expect("tensorrt_llm", "max_beam_width", "the engine's", kDefault, kHonoured);
   expect("tensorrt_llm", "enable_trt_overlap", "True", kFile, kIgnored);
   expect("tensorrt_llm", "gpt_model_path", "tensorrt_llm/1", kFile, kHonoured);
   expect("preprocessing", "tokenizer_dir", "beside the engine", kDefault, kHonoured);

@@ -55,4 +55,9 @@ bool Request::WantsOutput(std::string_view name) const {
                                                 name) != requested_outputs.end();
 }
 
+int64_t Request::batch_size(int max_batch_size) const {
+  if (max_batch_size < 1 || inputs.empty() || inputs.front().shape.empty()) return 1;
+  return inputs.front().shape.front();
+}
+
 }  // namespace inflight::serving

@@ -9,11 +9,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <variant>
 #include <vector>
 
+#include "serving/output_rule.h"
 #include "serving/tensor.h"
 
 namespace inflight::serving {
@@ -41,23 +43,37 @@ class CancelToken {
   std::thread::id running_in_;  // the thread in a listener; default = none
 };
 
+class RowCounts;
+
+// One row of a batched request, which runs as a request of its own.
+struct BatchRow {
+  int index = 0;
+  std::shared_ptr<RowCounts> counts;  // of all rows; never null
+};
+
 struct Request {
   std::string model_name;
   std::string model_version;  // empty = the version policy's choice
   std::string id;             // echoed
   std::vector<Tensor> inputs;
   std::vector<std::string> requested_outputs;  // empty = all
-  Parameters parameters;  // custom ones; the reserved ones are the fields below
+  OutputRules output_rules;  // of outputs that go out otherwise than the model made them
+  Parameters parameters;     // custom ones; the reserved ones are the fields below
   uint64_t priority = 0;
   int64_t timeout_us = 0;  // 0 = none
+  // The sequence that the request belongs to, as a number or as text; 0 and "" are none.
   uint64_t sequence_id = 0;
+  std::string sequence_name;
   bool sequence_start = false;
   bool sequence_end = false;
+  bool wants_one_response = false;  // the call carries exactly one
+  std::optional<BatchRow> row;      // none = the request is a whole
   std::shared_ptr<CancelToken> cancel = std::make_shared<CancelToken>();  // never null
   int64_t received_ns = 0;                                                // monotonic clock
 
   const Tensor* FindInput(std::string_view name) const;
   bool WantsOutput(std::string_view name) const;
+  int64_t batch_size(int max_batch_size) const;  // 1 for models that do not batch
 };
 
 struct Response {

@@ -3,16 +3,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <chrono>
 #include <condition_variable>
-#include <map>
 #include <mutex>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "serving/apply_output_rules.h"
 #include "serving/engine_loader.h"
 #include "serving/llm_call.h"
 #include "serving/repository.h"
@@ -93,23 +93,39 @@ class Once {
   std::atomic<bool> ended_{false};
 };
 
+// What the client asked for in place of the model's outputs.
+ResponseHandler WithRules(ResponseHandler handler, std::shared_ptr<Model> model,
+                          OutputRules rules) {
+  return [handler = std::move(handler), model = std::move(model),
+          rules = std::move(rules)](Response response) {
+    if (response.status.ok()) response.status = ApplyOutputRules(rules, *model, response);
+    if (!response.status.ok()) response.outputs.clear();
+    handler(std::move(response));
+  };
+}
+
 class ServerImpl final : public Server {
  public:
-  ServerImpl(const ServerOptions& options, std::shared_ptr<WorkerPool> text_pool,
-             const Repository& repository)
-      : strict_readiness_(options.strict_readiness),
-        text_pool_(std::move(text_pool)),
-        entries_(repository.entries()),
-        llms_(repository.llms()) {
-    metadata_.name = options.server_id;
+  ServerImpl(const ServerOptions& options, std::unique_ptr<Repository> repository)
+      : options_(options),
+        shared_memory_(options.allow_client_shm),
+        repository_(std::move(repository)) {
+    metadata_.name = options_.server_id;
     metadata_.version = kProtocolVersion;
-    metadata_.extensions = {"model_repository",
+    metadata_.extensions = {"classification",
+                            "sequence",
+                            "model_repository",
+                            "model_repository(unload_dependents)",
                             "schedule_policy",
                             "model_configuration",
+                            "system_shared_memory",
+                            "cuda_shared_memory",
                             "binary_tensor_data",
                             "parameters",
                             "statistics",
+                            "trace",
                             "logging"};
+    if (options_.control_mode == ControlMode::kPoll) StartPolling();
   }
 
   ~ServerImpl() override { Shutdown(/*drain_ms=*/0); }
@@ -118,98 +134,49 @@ class ServerImpl final : public Server {
   // A device fault is for the process's supervisor; a step loop that is late only makes us not
   // ready.
   bool live() const override {
-    return std::none_of(llms_.begin(), llms_.end(),
+    const auto table = repository_->table();
+    return std::none_of(table->llms().begin(), table->llms().end(),
                         [](const auto& llm) { return llm->has_fault(); });
   }
-  bool ready() const override;
+  bool ready() const override {
+    return !in_flight_.closed() && (!options_.strict_readiness || repository_->table()->ready());
+  }
   Result<std::shared_ptr<Model>> FindModel(std::string_view name,
-                                           std::string_view version) const override;
-  std::vector<IndexEntry> Index(bool ready_only) const override;
-  std::vector<std::shared_ptr<Model>> models() const override;
+                                           std::string_view version) const override {
+    return repository_->table()->Find(name, version);
+  }
+  std::vector<IndexEntry> Index(bool ready_only) const override {
+    return repository_->Index(ready_only);
+  }
+  std::vector<std::shared_ptr<Model>> models() const override {
+    return repository_->table()->models();
+  }
   std::vector<ExecutorGauges> executor_gauges() const override;
   void Infer(Request request, ResponseHandler handler) override;
+  Status LoadModel(const std::string& name, const LoadOverride& override) override;
+  Status UnloadModel(const std::string& name, bool with_steps) override;
+  SharedMemory& shared_memory() override { return shared_memory_; }
   void Shutdown(int64_t drain_ms) override;
 
  private:
   void RejectRequest(const Request& request, const ResponseHandler& handler, Status status) const;
+  Status CheckControl() const;
+  void StartPolling();
 
+  const ServerOptions options_;
   ServerMetadata metadata_;
-  const bool strict_readiness_;
-  const std::shared_ptr<WorkerPool> text_pool_;
-  const std::vector<ModelEntry> entries_;
-  const std::vector<std::shared_ptr<LlmModel>> llms_;
+  SharedMemory shared_memory_;
   InFlight in_flight_;
+  const std::unique_ptr<Repository> repository_;
   std::mutex shutdown_mutex_;
+  std::condition_variable_any stop_polling_;
+  std::mutex polling_mutex_;
+  std::jthread polling_;
 };
-
-bool ServerImpl::ready() const {
-  if (in_flight_.closed()) return false;
-  if (!strict_readiness_) return true;
-  return std::all_of(entries_.begin(), entries_.end(), [](const ModelEntry& entry) {
-    return !entry.required || (entry.model != nullptr && entry.model->ready());
-  });
-}
-
-Result<std::shared_ptr<Model>> ServerImpl::FindModel(std::string_view name,
-                                                     std::string_view version) const {
-  int64_t wanted = -1;
-  if (!version.empty()) {
-    const auto [end, error] =
-        std::from_chars(version.data(), version.data() + version.size(), wanted);
-    if (error != std::errc{} || wanted < 0) {
-      return InvalidArgument("failed to get model version from specified version string '" +
-                             std::string(version) +
-                             "' (details: stol), version should be an integral value > 0");
-    }
-  }
-  const std::string unknown = "Request for unknown model: '" + std::string(name) + "' ";
-  bool is_known = false;
-  std::shared_ptr<Model> latest;
-  for (const ModelEntry& entry : entries_) {
-    if (entry.name != name) continue;
-    is_known = true;
-    if (wanted >= 0) {
-      if (entry.version != std::to_string(wanted)) continue;
-      if (entry.model != nullptr) return entry.model;
-      return Unavailable(unknown + "version " + entry.version + " is not at ready state");
-    }
-    if (entry.model != nullptr) latest = entry.model;  // entries of a model are in version order
-  }
-  if (!is_known) return NotFound(unknown + "is not found");
-  if (wanted >= 0) {
-    return NotFound(unknown + "version " + std::to_string(wanted) + " is not found");
-  }
-  if (latest == nullptr) return NotFound(unknown + "has no available versions");
-  return latest;
-}
-
-std::vector<IndexEntry> ServerImpl::Index(bool ready_only) const {
-  std::vector<IndexEntry> index;
-  for (const ModelEntry& entry : entries_) {
-    if (entry.model != nullptr) {
-      index.push_back({entry.name, entry.version, "READY", ""});
-    } else if (!ready_only) {
-      index.push_back({entry.name, entry.version, "UNAVAILABLE", ReasonText(entry.status)});
-    }
-  }
-  std::stable_sort(index.begin(), index.end(),
-                   [](const IndexEntry& a, const IndexEntry& b) { return a.name < b.name; });
-  return index;
-}
-
-std::vector<std::shared_ptr<Model>> ServerImpl::models() const {
-  std::vector<std::shared_ptr<Model>> loaded;
-  for (const ModelEntry& entry : entries_) {
-    if (entry.model != nullptr) loaded.push_back(entry.model);
-  }
-  std::stable_sort(loaded.begin(), loaded.end(),
-                   [](const auto& a, const auto& b) { return a->name() < b->name(); });
-  return loaded;
-}
 
 std::vector<ExecutorGauges> ServerImpl::executor_gauges() const {
   std::vector<ExecutorGauges> gauges;
-  for (const auto& llm : llms_) {
+  for (const auto& llm : repository_->table()->llms()) {
     gauges.push_back({.model = llm->name(),
                       .version = llm->version(),
                       .stats = llm->executor().stats(),
@@ -217,6 +184,33 @@ std::vector<ExecutorGauges> ServerImpl::executor_gauges() const {
                       .profile = llm->iteration_profile()});
   }
   return gauges;
+}
+
+Status ServerImpl::CheckControl() const {
+  if (options_.control_mode == ControlMode::kExplicit) return Status::Ok();
+  return Unavailable("explicit model load / unload is not allowed if polling is enabled");
+}
+
+Status ServerImpl::LoadModel(const std::string& name, const LoadOverride& override) {
+  RETURN_IF_ERROR(CheckControl());
+  return repository_->Load(name, override);
+}
+
+Status ServerImpl::UnloadModel(const std::string& name, bool with_steps) {
+  RETURN_IF_ERROR(CheckControl());
+  repository_->Unload(name, with_steps);
+  return Status::Ok();
+}
+
+void ServerImpl::StartPolling() {
+  polling_ = std::jthread([this](const std::stop_token& stop) {
+    std::unique_lock lock(polling_mutex_);
+    while (!stop_polling_.wait_for(lock, stop, std::chrono::seconds(options_.poll_secs), [] {
+      return false;
+    }) && !stop.stop_requested()) {
+      repository_->Rescan();
+    }
+  });
 }
 
 void ServerImpl::RejectRequest(const Request& request, const ResponseHandler& handler,
@@ -247,6 +241,9 @@ void ServerImpl::Infer(Request request, ResponseHandler handler) {
   failed.model_version = (*model)->version();
   failed.id = request.id;
   failed.is_final = true;
+  if (!request.output_rules.empty()) {
+    handler = WithRules(std::move(handler), *model, std::move(request.output_rules));
+  }
   const auto once = std::make_shared<Once>(std::move(handler), in_flight_);
   try {
     (*model)->Infer(std::move(request),
@@ -261,19 +258,20 @@ void ServerImpl::Infer(Request request, ResponseHandler handler) {
 void ServerImpl::Shutdown(int64_t drain_ms) {
   std::lock_guard lock(shutdown_mutex_);
   in_flight_.Close();
+  polling_ = {};  // stops and joins
   if (!in_flight_.WaitEmpty(std::chrono::milliseconds(std::max<int64_t>(drain_ms, 0)))) {
     logging::Warning("requests still running after the drain are cancelled",
                      {{"drain_ms", drain_ms}});
   }
-  for (const auto& llm : llms_) llm->executor().Shutdown(/*drain_ms=*/0);
+  for (const auto& llm : repository_->table()->llms()) llm->executor().Shutdown(/*drain_ms=*/0);
   if (!in_flight_.WaitEmpty(kCancelTimeout)) {
     logging::Error("requests did not end after they were cancelled");
   }
 }
 
-// A server without a single model is of no use to anybody.
+// A server without a single model is of no use to anybody, but one that will be told what to load.
 Status CheckAnyLoaded(const Repository& repository, const ServerOptions& options) {
-  if (!options.exit_on_error) return Status::Ok();
+  if (!options.exit_on_error || options.control_mode != ControlMode::kNone) return Status::Ok();
   std::string reasons;
   for (const ModelEntry& entry : repository.entries()) {
     if (entry.model != nullptr) return Status::Ok();
@@ -282,11 +280,31 @@ Status CheckAnyLoaded(const Repository& repository, const ServerOptions& options
   return FailedPrecondition("failed to load all models: none could be loaded" + reasons);
 }
 
-}  // namespace
+Status CheckAllLoaded(const Repository& repository, const ServerOptions& options) {
+  for (const ModelEntry& entry : repository.entries()) {
+    if (entry.model != nullptr || !entry.required || !options.exit_on_error) continue;
+    return Status(entry.status.code(),
+                  "failed to load all models: '" + entry.name + "': " + ReasonText(entry.status));
+  }
+  return CheckAnyLoaded(repository, options);
+}
 
-Result<std::unique_ptr<Server>> CreateServerWith(const ServerOptions& options, EngineLoader load) {
-  auto text_pool = std::make_shared<WorkerPool>(NumTextThreads(), "text");
-  Repository repository(options, std::move(load), text_pool);
+// Mode explicit: what --load-model names, nothing else.
+Status LoadNamed(Repository& repository, const ServerOptions& options) {
+  for (const std::string& name : options.load_models) {
+    const Status status = repository.Load(name, {});
+    if (status.ok()) continue;
+    logging::Error("model not loaded", {{"model", name}, {"reason", status.message()}});
+    if (options.exit_on_error) {
+      return Status(status.code(), "failed to load all models: " + status.message());
+    }
+  }
+  return Status::Ok();
+}
+
+Status LoadAtStart(Repository& repository, const ServerOptions& options) {
+  const bool is_explicit = options.control_mode == ControlMode::kExplicit;
+  const bool loads_named = is_explicit && options.load_models != std::vector<std::string>{"*"};
   for (const std::string& dir : options.model_dirs) {
     if (FindRepository(dir)) {
       repository.LoadRepository(dir);
@@ -294,15 +312,24 @@ Result<std::unique_ptr<Server>> CreateServerWith(const ServerOptions& options, E
       repository.LoadModelDir(dir);
     }
   }
-  for (const std::string& dir : options.model_repositories) repository.LoadRepository(dir);
-  for (const ModelEntry& entry : repository.entries()) {
-    if (entry.model != nullptr || !entry.required || !options.exit_on_error) continue;
-    return Status(entry.status.code(),
-                  "failed to load all models: '" + entry.name + "': " + ReasonText(entry.status));
+  for (const std::string& dir : options.model_repositories) {
+    if (loads_named) {
+      repository.AddRepository(dir);
+    } else {
+      repository.LoadRepository(dir);
+    }
   }
-  RETURN_IF_ERROR(CheckAnyLoaded(repository, options));
-  return std::unique_ptr<Server>(
-      std::make_unique<ServerImpl>(options, std::move(text_pool), repository));
+  if (loads_named) RETURN_IF_ERROR(LoadNamed(repository, options));
+  return CheckAllLoaded(repository, options);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Server>> CreateServerWith(const ServerOptions& options, EngineLoader load) {
+  auto text_pool = std::make_shared<WorkerPool>(NumTextThreads(), "text");
+  auto repository = std::make_unique<Repository>(options, std::move(load), std::move(text_pool));
+  RETURN_IF_ERROR(LoadAtStart(*repository, options));
+  return std::unique_ptr<Server>(std::make_unique<ServerImpl>(options, std::move(repository)));
 }
 
 }  // namespace inflight::serving

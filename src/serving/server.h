@@ -13,6 +13,8 @@
 #include "model/config.h"
 #include "serving/iteration_metrics.h"
 #include "serving/model.h"
+#include "serving/override_dir.h"
+#include "serving/shared_memory.h"
 
 namespace inflight::serving {
 
@@ -62,14 +64,30 @@ class Server {
   // also for errors.
   virtual void Infer(Request request, ResponseHandler handler) = 0;
 
+  // --- model control, in mode explicit; kUnavailable in the others (repository.h) ---
+  // Returns when the model runs or failed to.
+  virtual Status LoadModel(const std::string& name, const LoadOverride& override) = 0;
+  // Returns before requests that run have ended. `with_steps`: also the models that only this
+  // ensemble uses.
+  virtual Status UnloadModel(const std::string& name, bool with_steps) = 0;
+
+  virtual SharedMemory& shared_memory() = 0;
+
   // Stops accepting, lets what runs finish for `drain_ms`, cancels the rest. Blocks.
   virtual void Shutdown(int64_t drain_ms) = 0;
 };
+
+// Who loads models while the server runs: nobody, a watch of the repositories, or requests.
+enum class ControlMode : uint8_t { kNone, kPoll, kExplicit };
 
 struct ServerOptions {
   std::vector<std::string> model_dirs;  // Hugging Face, checkpoint or engine directories: served
                                         // under the four models' names
   std::vector<std::string> model_repositories;
+  ControlMode control_mode = ControlMode::kNone;
+  std::vector<std::string> load_models;  // at start, in mode explicit; "*" = all
+  int poll_secs = 15;
+  bool allow_client_shm = false;  // clients may register shared memory
   std::string server_id = "triton";
   bool strict_readiness = true;
   bool exit_on_error = true;    // a model that fails to load ends the start

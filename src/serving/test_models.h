@@ -101,7 +101,9 @@ struct TestModels {
     CHECK(tokenizer.ok());
     preprocessing = std::make_shared<PreprocessingModel>(
         PreprocessingConfig(options), "1",
-        PreprocessingOptions{.tokenizer = *tokenizer, .text_pool = text_pool});
+        PreprocessingOptions{.tokenizer = *tokenizer,
+                             .text_pool = text_pool,
+                             .vocab_size = executor->limits().vocab_size});
     llm = std::make_shared<LlmModel>(
         LlmConfig(options), "1",
         LlmBackend{.steps = nullptr, .executor = executor, .end_ids = {257}},

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "contract/tensor_values.h"
 #include "serving/test_models.h"
 #include "serving/text_call.h"
@@ -51,6 +53,68 @@ TEST(Preprocessing, TheEmptyWordOfOldClientsMeansNone) {
   EXPECT_THAT(Values(got.last(), "BAD_WORDS_IDS"), ElementsAre(0, -1));
 }
 
+Request BiasRequest(std::vector<std::string> words, std::vector<float> weights) {
+  const auto size = static_cast<int64_t>(weights.size());
+  return MakeRequest({Text("QUERY", {"hi"}), Int("REQUEST_OUTPUT_LEN", 9),
+                      Text("EMBEDDING_BIAS_WORDS", std::move(words)),
+                      Tensor::FromValues<float>("EMBEDDING_BIAS_WEIGHTS", DataType::kFp32,
+                                                {1, size}, std::span<const float>(weights))});
+}
+
+TEST(Preprocessing, BiasHasEachWordsWeightAtEachOfItsIds) {
+  TestModels models;
+  Collector got;
+  models.preprocessing->Infer(BiasRequest({"ab", "", "aa"}, {1.5F, 9.0F, -0.25F}), got.Handler());
+  ASSERT_TRUE(got.status().ok()) << got.status().ToString();
+  const Tensor& bias = *Collector::Find(got.last(), "EMBEDDING_BIAS");
+  EXPECT_THAT(bias.shape, ElementsAre(1, 300));  // the engine's vocabulary, the tokenizer's is 258
+  std::vector<float> want(300);
+  want['a'] = 1.0F;  // 1.5 - 0.25 - 0.25
+  want['b'] = 1.5F;
+  EXPECT_EQ(*contract::ReadFloats(bias), want);
+}
+
+TEST(Preprocessing, BiasOfEmptyWordsOrWithoutWeightsIsNone) {
+  TestModels models;
+  Collector got;
+  models.preprocessing->Infer(BiasRequest({""}, {1.0F}), got.Handler());
+  EXPECT_THAT(Collector::Find(got.last(), "EMBEDDING_BIAS")->shape, ElementsAre(1, 0));
+  models.preprocessing->Infer(MakeRequest({Text("QUERY", {"hi"}), Int("REQUEST_OUTPUT_LEN", 9),
+                                           Text("EMBEDDING_BIAS_WORDS", {"x"})}),
+                              got.Handler());
+  EXPECT_THAT(Collector::Find(got.last(), "EMBEDDING_BIAS")->shape, ElementsAre(1, 0));
+}
+
+TEST(Preprocessing, WrongBiasesAreNamed) {
+  TestModels models;
+  Collector got;
+  models.preprocessing->Infer(BiasRequest({"a", "b"}, {1.0F}), got.Handler());
+  EXPECT_EQ(got.status().message(),
+            "EMBEDDING_BIAS_WORDS and EMBEDDING_BIAS_WEIGHTS must have the same dimension, got 2 "
+            "words and 1 weights");
+  models.preprocessing->Infer(BiasRequest({"a", "b"}, {1.0F, std::nanf("")}), got.Handler());
+  EXPECT_EQ(got.status().message(),
+            "EMBEDDING_BIAS_WEIGHTS[1]: got nan, must be finite, or -inf to ban the word's tokens");
+  models.preprocessing->Infer(BiasRequest({"a\xff"}, {1.0F}), got.Handler());
+  EXPECT_THAT(got.status().message(), HasSubstr("EMBEDDING_BIAS_WORDS[0]: "));
+}
+
+// A tokenizer without bytes to fall back to, and an engine with fewer tokens than it.
+TEST(Preprocessing, BiasWordThatIsNotInTheVocabularyIsRefused) {
+  const auto tokenizer = tokenizer::Tokenizer::FromJson(R"({"model": {"type": "BPE",
+      "unk_token": "<unk>", "vocab": {"<unk>": 0, "a": 1, "b": 2}, "merges": []}})");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+  PreprocessingModel model(PreprocessingConfig({.max_batch_size = 8}), "1",
+                           {.tokenizer = *tokenizer, .vocab_size = 2});
+  Collector got;
+  model.Infer(BiasRequest({"a", "ax"}, {1.0F, 1.0F}), got.Handler());
+  EXPECT_EQ(got.status().message(),
+            "EMBEDDING_BIAS_WORDS[1]: 'ax' is not in the tokenizer's vocabulary");
+  model.Infer(BiasRequest({"b"}, {1.0F}), got.Handler());
+  EXPECT_EQ(got.status().message(),
+            "EMBEDDING_BIAS_WORDS[0]: 'b' has token id 2, the engine's vocabulary is [0, 2)");
+}
+
 TEST(Preprocessing, EndAndPadIdsOfTheRequestWin) {
   TestModels models;
   Collector got;
@@ -60,6 +124,38 @@ TEST(Preprocessing, EndAndPadIdsOfTheRequestWin) {
   EXPECT_THAT(Values(got.last(), "OUT_END_ID"), ElementsAre(7));
   EXPECT_THAT(Values(got.last(), "OUT_PAD_ID"), ElementsAre(8));
   EXPECT_THAT(Values(got.last(), "DECODER_INPUT_ID"), ElementsAre(8));
+}
+
+// The lists of words are those of spec/serving-models.md 2.4, in bytes for tokens.
+TEST(Preprocessing, RowsOfABatchArePaddedToTheLongest) {
+  TestModels models;
+  Collector got;
+  const std::vector<std::string> queries = {"hi", "there"};
+  const std::vector<std::string> stop_words = {"a", "bc", "d", ""};
+  const std::vector<int32_t> lengths = {9, 5}, end_ids = {7, 8};
+  models.preprocessing->Infer(
+      MakeRequest(
+          {Tensor::FromStrings("QUERY", {2, 1}, queries),
+           Tensor::FromValues<int32_t>("REQUEST_OUTPUT_LEN", DataType::kInt32, {2, 1},
+                                       std::span(lengths)),
+           Tensor::FromStrings("STOP_WORDS_DICT", {2, 2}, stop_words),
+           Tensor::FromValues<int32_t>("END_ID", DataType::kInt32, {2, 1}, std::span(end_ids))}),
+      got.Handler());
+  ASSERT_TRUE(got.status().ok()) << got.status().ToString();
+  const Response& response = got.last();
+  EXPECT_THAT(Collector::Find(response, "INPUT_ID")->shape, ElementsAre(2, 6));
+  EXPECT_THAT(Values(response, "INPUT_ID"),
+              ElementsAre(256, 'h', 'i', 0, 0, 0, 256, 't', 'h', 'e', 'r', 'e'));
+  EXPECT_THAT(Collector::Find(response, "REQUEST_INPUT_LEN")->shape, ElementsAre(2, 1));
+  EXPECT_THAT(Values(response, "REQUEST_INPUT_LEN"), ElementsAre(3, 6));
+  EXPECT_THAT(Values(response, "REQUEST_OUTPUT_LEN"), ElementsAre(9, 5));
+  EXPECT_THAT(Collector::Find(response, "STOP_WORDS_IDS")->shape, ElementsAre(2, 2, 3));
+  EXPECT_THAT(Values(response, "STOP_WORDS_IDS"),
+              ElementsAre('a', 'b', 'c', 1, 3, -1, 'd', 0, 0, 1, -1, -1));
+  EXPECT_THAT(Collector::Find(response, "BAD_WORDS_IDS")->shape, ElementsAre(2, 2, 0));
+  EXPECT_THAT(Collector::Find(response, "EMBEDDING_BIAS")->shape, ElementsAre(2, 0));
+  EXPECT_THAT(Values(response, "OUT_END_ID"), ElementsAre(7, 8));
+  EXPECT_THAT(Values(response, "OUT_PAD_ID"), ElementsAre(-1, -1)) << "the tokenizer has none";
 }
 
 TEST(Preprocessing, OnlyRequestedOutputsAreMade) {
@@ -80,15 +176,15 @@ TEST(Preprocessing, BadTextIsAnErrorThatNamesTheTensor) {
   EXPECT_EQ(got.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(got.status().message(), HasSubstr("QUERY"));
   models.preprocessing->Infer(MakeRequest({Text("QUERY", {"a"}), Int("REQUEST_OUTPUT_LEN", 9),
-                                           Text("EMBEDDING_BIAS_WORDS", {"x"})}),
+                                           Text("DECODER_QUERY", {"x"})}),
                               got.Handler());
-  EXPECT_EQ(got.status().message(), "EMBEDDING_BIAS_WORDS is not supported yet");
+  EXPECT_EQ(got.status().message(), "DECODER_QUERY is not supported yet");
   models.preprocessing->Infer(
-      MakeRequest({Tensor::FromStrings("QUERY", {2, 1}, std::vector<std::string>{"a", "b"}),
-                   Int("REQUEST_OUTPUT_LEN", 9)}),
+      MakeRequest({Tensor::FromStrings("QUERY", {2, 1}, std::vector<std::string>{"a", "b\xff"}),
+                   Tensor::FromValues<int32_t>("REQUEST_OUTPUT_LEN", DataType::kInt32, {2, 1},
+                                               std::vector<int32_t>{9, 9})}),
       got.Handler());
-  EXPECT_THAT(got.status().message(),
-              HasSubstr("Inflight batching backend expects requests with batch size of 1."));
+  EXPECT_THAT(got.status().message(), HasSubstr("row 1: QUERY"));
   EXPECT_EQ(models.preprocessing->statistics().Snapshot().fail.count, 3U);
 }
 

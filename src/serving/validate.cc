@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/validate.h"
 
+#include <algorithm>
 #include <cstring>
+#include <ranges>
 #include <string>
 
 namespace inflight::serving {
@@ -60,10 +62,9 @@ Status CheckInputCount(const ModelConfig& config, const Request& request) {
 }
 
 // BYTES elements: each has its length before it, and there are as many as the shape says.
-Status CheckStrings(const ModelConfig& config, const Tensor& input) {
+Status CheckStrings(const ModelConfig& config, const Tensor& input, int64_t expected) {
   const std::string where =
       "for inference input '" + input.name + "' for model '" + config.name() + "'";
-  const int64_t expected = input.num_elements();
   int64_t count = 0;
   size_t pos = 0;
   while (pos < input.data.size()) {
@@ -77,12 +78,8 @@ Status CheckStrings(const ModelConfig& config, const Tensor& input) {
     }
     std::memcpy(&length, input.data.data() + pos, sizeof(length));
     pos += sizeof(length);
-    if (input.data.size() - pos < length) {
-      return InvalidArgument("incomplete string data " + where + ", expecting string of length " +
-                             std::to_string(length) + " but only " +
-                             std::to_string(input.data.size() - pos) + " bytes available");
-    }
-    pos += length;
+    // A last string that is cut short is for the model to reject.
+    pos += std::min<size_t>(length, input.data.size() - pos);
     if (++count > expected) {
       return InvalidArgument("unexpected number of string elements " + std::to_string(count) + " " +
                              where + ", expecting " + std::to_string(expected));
@@ -120,33 +117,39 @@ Status CheckShape(const ModelConfig& config, const ModelInput& expected, const T
   return InvalidArgument(std::move(message));
 }
 
-Status CheckInput(const ModelConfig& config, const ModelInput& expected, const Tensor& input,
-                  int64_t& batch_size) {
-  if (config.max_batch_size() > 0) {
-    if (input.shape.empty()) {
-      return InvalidArgument("input '" + input.name +
-                             "' has no shape but model requires batch dimension for '" +
-                             config.name() + "'");
-    }
-    if (batch_size == -1) batch_size = input.shape.front();
-    if (input.shape.front() != batch_size) {
-      return InvalidArgument("input '" + input.name +
-                             "' batch size does not match other inputs for '" + config.name() +
-                             "'");
-    }
+Status CheckBatch(const ModelConfig& config, const Tensor& input, int64_t& batch_size) {
+  if (input.shape.empty()) {
+    return InvalidArgument("input '" + input.name +
+                           "' has no shape but model requires batch dimension for '" +
+                           config.name() + "'");
   }
+  if (batch_size == -1) batch_size = input.shape.front();
+  if (input.shape.front() == batch_size) return Status::Ok();
+  return InvalidArgument("input '" + input.name + "' batch size does not match other inputs for '" +
+                         config.name() + "'");
+}
+
+// An empty batch has the bytes of a batch of one, as old servers count them.
+int64_t NumElements(const ModelConfig& config, const Tensor& input) {
+  if (config.max_batch_size() == 0 || input.shape.front() != 0) return input.num_elements();
+  Tensor one{.shape = input.shape};
+  one.shape.front() = 1;
+  return one.num_elements();
+}
+
+Status CheckInput(const ModelConfig& config, const ModelInput& expected, const Tensor& input) {
   if (const DataType type = FromProto(expected.data_type()); input.datatype != type) {
     return InvalidArgument("inference input '" + input.name + "' data-type is '" +
                            std::string(DataTypeName(input.datatype)) + "', but model '" +
                            config.name() + "' expects '" + std::string(DataTypeName(type)) + "'");
   }
   RETURN_IF_ERROR(CheckShape(config, expected, input));
-  const int64_t num_elements = input.num_elements();
+  const int64_t num_elements = NumElements(config, input);
   if (num_elements < 0) {
     return InvalidArgument("input '" + input.name + "' for model '" + config.name() +
                            "' has a shape of too many elements");
   }
-  if (input.datatype == DataType::kBytes) return CheckStrings(config, input);
+  if (input.datatype == DataType::kBytes) return CheckStrings(config, input, num_elements);
   const auto element = static_cast<uint64_t>(DataTypeSize(input.datatype));
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(static_cast<uint64_t>(num_elements), element, &bytes) ||
@@ -158,16 +161,20 @@ Status CheckInput(const ModelConfig& config, const ModelInput& expected, const T
   return Status::Ok();
 }
 
+// From the last input to the first: of two that are wrong, old servers name the later one.
 Status CheckInputs(const ModelConfig& config, const Request& request) {
+  const auto last_first = std::views::reverse(request.inputs);
   int64_t batch_size = -1;
-  for (const Tensor& input : request.inputs) {
-    RETURN_IF_ERROR(CheckInput(config, *FindInputConfig(config, input.name), input, batch_size));
+  if (config.max_batch_size() > 0) {
+    for (const Tensor& input : last_first) RETURN_IF_ERROR(CheckBatch(config, input, batch_size));
+    if (batch_size > config.max_batch_size()) {
+      return InvalidArgument(
+          "inference request batch-size must be <= " + std::to_string(config.max_batch_size()) +
+          " for '" + config.name() + "'");
+    }
   }
-  if (config.max_batch_size() == 0) return Status::Ok();
-  if (batch_size > config.max_batch_size()) {
-    return InvalidArgument(
-        "inference request batch-size must be <= " + std::to_string(config.max_batch_size()) +
-        " for '" + config.name() + "'");
+  for (const Tensor& input : last_first) {
+    RETURN_IF_ERROR(CheckInput(config, *FindInputConfig(config, input.name), input));
   }
   if (batch_size == 0) {
     return InvalidArgument("inference request batch-size must be >= 1 for '" + config.name() + "'");
@@ -175,7 +182,7 @@ Status CheckInputs(const ModelConfig& config, const Request& request) {
   return Status::Ok();
 }
 
-// Names carry no request id: that is how the messages are known.
+// Unknown names carry no request id: that is how the messages are known.
 Status CheckNames(const ModelConfig& config, const Request& request) {
   for (size_t i = 0; i < request.inputs.size(); ++i) {
     const std::string& name = request.inputs[i].name;
@@ -185,7 +192,8 @@ Status CheckNames(const ModelConfig& config, const Request& request) {
     }
     for (size_t j = 0; j < i; ++j) {
       if (request.inputs[j].name == name) {
-        return InvalidArgument("input '" + name + "' already exists in request");
+        return WithRequestId(InvalidArgument("input '" + name + "' already exists in request"),
+                             request);
       }
     }
   }
@@ -202,12 +210,6 @@ Status CheckOutputNames(const ModelConfig& config, const Request& request) {
     }
   }
   return Status::Ok();
-}
-
-Status WithRequestId(const Status& status, const Request& request) {
-  if (status.ok()) return status;
-  return {status.code(), "[request id: " + (request.id.empty() ? "<id_unknown>" : request.id) +
-                             "] " + status.message()};
 }
 
 }  // namespace
@@ -253,6 +255,12 @@ DataType FromProto(::inference::DataType type) {
     if (FromProto(proto) == type) return proto;
   }
   return ::inference::TYPE_INVALID;
+}
+
+Status WithRequestId(const Status& status, const Request& request) {
+  if (status.ok()) return status;
+  return {status.code(), "[request id: " + (request.id.empty() ? "<id_unknown>" : request.id) +
+                             "] " + status.message()};
 }
 
 Status ValidateRequest(const ModelConfig& config, const Request& request) {

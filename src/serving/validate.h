@@ -11,6 +11,9 @@ namespace inflight::serving {
 DataType FromProto(::inference::DataType type);
 ::inference::DataType ToProto(DataType type);
 
+// "[request id: X] " before the message, as clients compare it.
+Status WithRequestId(const Status& status, const Request& request);
+
 Status ValidateRequest(const ::inference::ModelConfig& config, const Request& request);
 
 }  // namespace inflight::serving

@@ -121,7 +121,7 @@ TEST(ValidateRequest, BatchSizesAreBoundedAndEqual) {
             "[request id: <id_unknown>] inference request batch-size must be <= 8 for 'simple'");
   request.inputs[1] = Zeros("INPUT1", DataType::kInt32, {8, 16}, 8 * 64);
   EXPECT_THAT(ValidateRequest(Simple(), request).message(),
-              StartsWith("[request id: <id_unknown>] input 'INPUT1' batch size does not match"));
+              StartsWith("[request id: <id_unknown>] input 'INPUT0' batch size does not match"));
 }
 
 TEST(ValidateRequest, ByteSizesMustMatch) {

@@ -5,10 +5,12 @@
 #include <cmath>
 #include <utility>
 
+#include "base/check.h"
+
 namespace inflight {
 namespace {
 
-constexpr std::array<std::pair<DType, std::string_view>, 11> kNames = {{
+constexpr std::array<std::pair<DType, std::string_view>, 12> kNames = {{
     {DType::kF32, "float32"},
     {DType::kF16, "float16"},
     {DType::kBF16, "bfloat16"},
@@ -20,6 +22,7 @@ constexpr std::array<std::pair<DType, std::string_view>, 11> kNames = {{
     {DType::kI64, "int64"},
     {DType::kBool, "bool"},
     {DType::kF8E4M3, "float8_e4m3fn"},
+    {DType::kI4, "int4"},
 }};
 
 }  // namespace
@@ -41,8 +44,15 @@ size_t SizeOf(DType dtype) {
     case DType::kBool:
     case DType::kF8E4M3:
       return 1;
+    case DType::kI4:
+      CHECK(false);
   }
   return 0;
+}
+
+size_t BytesOf(DType dtype, int64_t num_elements) {
+  const auto n = static_cast<size_t>(num_elements);
+  return dtype == DType::kI4 ? n / 2 + n % 2 : n * SizeOf(dtype);
 }
 
 std::string_view DTypeName(DType dtype) {

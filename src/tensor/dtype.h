@@ -10,9 +10,25 @@
 
 namespace inflight {
 
-enum class DType : uint8_t { kF32, kF16, kBF16, kF64, kI8, kU8, kI16, kI32, kI64, kBool, kF8E4M3 };
+// kI4 is two's complement in four bits, [-8, 7], two elements a byte: the first in its low bits
+// (tensor/element.h reads and writes them). Rows of it have an even number of elements.
+enum class DType : uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kF64,
+  kI8,
+  kU8,
+  kI16,
+  kI32,
+  kI64,
+  kBool,
+  kF8E4M3,
+  kI4
+};
 
-size_t SizeOf(DType dtype);  // bytes of an element
+size_t SizeOf(DType dtype);  // bytes of an element; not of kI4, whose elements share them
+size_t BytesOf(DType dtype, int64_t num_elements);  // that follow each other, of any dtype
 std::string_view DTypeName(
     DType dtype);  // "float32", "bfloat16", ... as in Hugging Face's `torch_dtype`
 std::optional<DType> DTypeFromName(std::string_view name);

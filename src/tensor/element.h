@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One element of a float tensor, read and written as float32 whatever its dtype. Elements may lie
-// at any address. Other dtypes are our own defect.
+// at any address. Other dtypes are our own defect. And elements of int4, two of them a byte.
 #pragma once
 
 #include <cstring>
@@ -54,6 +54,17 @@ inline void StoreFloat(void* data, DType dtype, int64_t i, float value) {
     default:
       CHECK(false);
   }
+}
+
+// Element i of int4 that begin at `data`.
+inline int LoadInt4(const void* data, int64_t i) {
+  const int bits = LoadAs<uint8_t>(data, i / 2) >> (i % 2 * 4) & 0xf;
+  return (bits ^ 8) - 8;
+}
+
+// Two elements in [-8, 7] as they share a byte.
+constexpr uint8_t PackInt4(int first, int second) {
+  return static_cast<uint8_t>((first & 0xf) | (second & 0xf) << 4);
 }
 
 }  // namespace inflight

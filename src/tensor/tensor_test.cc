@@ -15,11 +15,15 @@ namespace inflight {
 namespace {
 
 TEST(DTypeTest, NamesAreReadBack) {
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64, DType::kI8,
-                            DType::kU8, DType::kI16, DType::kI32, DType::kI64, DType::kBool})
+  for (const DType dtype :
+       {DType::kF32, DType::kF16, DType::kBF16, DType::kF64, DType::kI8, DType::kU8, DType::kI16,
+        DType::kI32, DType::kI64, DType::kBool, DType::kF8E4M3, DType::kI4})
     EXPECT_EQ(DTypeFromName(DTypeName(dtype)), dtype);
   EXPECT_EQ(DTypeFromName("float64x"), std::nullopt);
   EXPECT_EQ(SizeOf(DType::kBF16), 2U);
+  EXPECT_EQ(BytesOf(DType::kBF16, 3), 6U);
+  EXPECT_EQ(BytesOf(DType::kI4, 6), 3U);
+  EXPECT_EQ(BytesOf(DType::kI4, 7), 4U);
 }
 
 TEST(DTypeTest, BFloat16RoundsToNearestEvenAndKeepsNan) {
@@ -63,12 +67,29 @@ TEST(ElementTest, IsReadBackAtAnyAddress) {
   EXPECT_EQ(LoadFloat(wide, DType::kF64, 1), 0.1F);
 }
 
+// spec/engine.md 1.9.1: the low nibble first.
+TEST(ElementTest, TwoInt4ShareAByte) {
+  EXPECT_EQ(PackInt4(1, -1), 0xf1);
+  EXPECT_EQ(PackInt4(-8, 7), 0x78);
+  for (int first = -8; first < 8; ++first) {
+    for (int second = -8; second < 8; ++second) {
+      const uint8_t bytes[] = {0x5a, PackInt4(first, second)};
+      EXPECT_EQ(LoadInt4(bytes, 0), -6);
+      EXPECT_EQ(LoadInt4(bytes, 1), 5);
+      EXPECT_EQ(LoadInt4(bytes, 2), first);
+      EXPECT_EQ(LoadInt4(bytes, 3), second);
+    }
+  }
+}
+
 TEST(TensorViewTest, SizesFollowFromShapeAndDtype) {
   TensorView view{.dtype = DType::kBF16, .shape = {2, 3}};
   EXPECT_TRUE(view.empty());
   EXPECT_EQ(view.num_elements(), 6);
   EXPECT_EQ(view.num_bytes(), 12U);
   EXPECT_EQ(view.ToString(), "bfloat16 [2, 3]");
+  view.dtype = DType::kI4;
+  EXPECT_EQ(view.num_bytes(), 3U);
   EXPECT_EQ(Shape{}.num_elements(), 1);
   EXPECT_NE((Shape{2, 3}), (Shape{2, 3, 1}));
 }

@@ -38,7 +38,7 @@ struct TensorView {
 
   bool empty() const { return data == nullptr; }
   int64_t num_elements() const { return shape.num_elements(); }
-  size_t num_bytes() const { return static_cast<size_t>(shape.num_elements()) * SizeOf(dtype); }
+  size_t num_bytes() const { return BytesOf(dtype, shape.num_elements()); }
   template <typename T>
   T* as() const {
     return static_cast<T*>(data);

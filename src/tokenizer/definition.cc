@@ -204,6 +204,8 @@ Result<Definition> ReadTokenizerJson(std::string_view json) {
   ASSIGN_OR_RETURN(BpeModel bpe, ReadModel(model, definition.pre_tokenizer.pieces_are_bytes()));
   definition.model = std::make_shared<BpeModel>(std::move(bpe));
   RETURN_IF_ERROR(ReadAddedTokens(root, definition));
+  ASSIGN_OR_RETURN(const auto unk_token, model.OptionalString("unk_token"));
+  if (unk_token) definition.unk_id = definition.Find(*unk_token);
   return definition;
 }
 

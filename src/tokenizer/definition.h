@@ -32,7 +32,7 @@ struct Definition {
   std::vector<TemplatePart> post_processor = {{.is_sequence = true}};
   Decoder decoder;
   std::map<TokenId, std::string> decoder_forms;  // where they are not the tokens themselves
-  std::optional<TokenId> bos_id, eos_id, pad_id;
+  std::optional<TokenId> bos_id, eos_id, pad_id, unk_id;
 
   // Id of an added token or one of the vocabulary.
   std::optional<TokenId> Find(std::string_view token) const {

@@ -68,6 +68,7 @@ Result<Definition> MakeBare(const Proto& proto) {
   definition.bos_id = ControlId(proto, definition, proto.bos_piece);
   definition.eos_id = ControlId(proto, definition, proto.eos_piece);
   definition.pad_id = ControlId(proto, definition, proto.pad_piece);
+  if (proto.unk_id >= 0) definition.unk_id = proto.unk_id;
   return definition;
 }
 

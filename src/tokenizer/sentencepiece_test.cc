@@ -89,6 +89,7 @@ TEST(SentencePiece, BpeMergesTheHighestScoreFirst) {
   EXPECT_THAT(*t->Encode("ab", false), ElementsAre(6));
   EXPECT_THAT(*t->Encode("aba", false), ElementsAre(1, 2, 5));    // ba goes before ab
   EXPECT_THAT(*t->Encode("ab xx", false), ElementsAre(6, 1, 0));  // one unknown for a run
+  EXPECT_EQ(t->unk_id(), 0);
   EXPECT_EQ(t->Decode(Ids{6, 6, 0, 6}, false), "ab ab \u2047  ab");
 }
 

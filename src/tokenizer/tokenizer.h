@@ -50,6 +50,7 @@ class Tokenizer {
   virtual std::optional<TokenId> bos_id() const = 0;
   virtual std::optional<TokenId> eos_id() const = 0;
   virtual std::optional<TokenId> pad_id() const = 0;  // eos if the files name none
+  virtual std::optional<TokenId> unk_id() const = 0;  // stands for text that has no token
 };
 
 // Incremental detokenisation of one sequence. The concatenation of everything returned equals

@@ -28,6 +28,7 @@ class TokenizerImpl final : public Tokenizer {
   std::optional<TokenId> pad_id() const override {
     return definition_.pad_id ? definition_.pad_id : definition_.eos_id;
   }
+  std::optional<TokenId> unk_id() const override { return definition_.unk_id; }
 
   DecodeStream StartDecoding() const { return definition_.decoder.Start(); }
   void DecodeInto(std::span<const TokenId> ids, bool skip_special_tokens,

@@ -87,6 +87,7 @@ TEST(Encode, UnknownCharactersBecomeBytesOrUnkOrNothing) {
   auto json = Llama2Json();
   json["model"]["byte_fallback"] = false;
   EXPECT_THAT(Encode(MustLoad(json), "éé"), ElementsAre(259, 0));
+  EXPECT_EQ(MustLoad(json)->unk_id(), 0);
   json["model"]["fuse_unk"] = false;
   EXPECT_THAT(Encode(MustLoad(json), "éé"), ElementsAre(259, 0, 0));
   json["model"]["unk_token"] = nullptr;

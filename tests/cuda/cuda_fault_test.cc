@@ -46,7 +46,7 @@ class CudaFaultDeathTest : public GpuTest {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     check(took.count() < 5, "requests end soon");
     check(!executor->healthy(), "not healthy afterwards");
-    const auto refused = executor->Enqueue(requests[0], std::make_shared<Sink>());
+    const auto refused = executor->Enqueue(requests[0], std::make_shared<CollectingSink>());
     check(refused.status().code() == StatusCode::kUnavailable, "new requests are refused");
   }
   std::fprintf(stderr, "executor gone\n");

@@ -5,24 +5,16 @@
 #include <cstdlib>
 
 #include "base/log.h"
+#include "tensor/test_gpu.h"
 
 namespace inflight::gpu {
-namespace {
-
-// Never destroyed: the runtime ends before static objects do.
-const Result<std::unique_ptr<Device>>& Gpu() {
-  static const auto* gpu = new Result<std::unique_ptr<Device>>(Device::Cuda(0));
-  return *gpu;
-}
-
-}  // namespace
 
 void GpuTest::SetUp() {
   logging::SetLevel(logging::Level::kWarning);
-  if (!Gpu().ok()) GTEST_SKIP() << Gpu().status().message();
+  NEED_TEST_GPU();
 }
 
-Device& GpuTest::device() { return *Gpu().value(); }
+Device& GpuTest::device() { return *TestGpu().value(); }
 
 void Die(const Status& status) {
   std::fprintf(stderr, "%s\n", status.ToString().c_str());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fixture of tests that need a GPU. Without a usable one each test is skipped and says why.
+// The fixture of the executor's tests on a GPU (tensor/test_gpu.h: what happens without one).
 #pragma once
 
 #include <gtest/gtest.h>

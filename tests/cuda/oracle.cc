@@ -72,13 +72,15 @@ int Oracle::NumOtherDraws(const Request& request, std::span<const TokenId> ids) 
   tokens.insert(tokens.end(), ids.begin(), ids.end());
   std::vector<std::vector<float>> logits = Logits(tokens);
   decoding::Sampler sampler(1, vocab_size, 1);
-  sampler.Setup(0, decoding::MakeSamplingRule(request, request.sampling.seed.value_or(0)),
+  const auto prompt_len = static_cast<int>(request.input_ids.size());
+  sampler.Setup(0,
+                decoding::MakeSamplingRule(request, request.sampling.seed.value_or(0), prompt_len),
                 request.input_ids, static_cast<int>(tokens.size()));
   int num_others = 0;
   for (size_t i = 0; i < ids.size(); ++i) {
     const size_t position = request.input_ids.size() + i;
     const auto drawn =
-        sampler.Sample(0, static_cast<int64_t>(position), logits[position - 1].data());
+        sampler.Sample(0, std::span(tokens).first(position), logits[position - 1].data());
     num_others += drawn.id != ids[i] ? 1 : 0;
     sampler.Append(0, ids[i]);
   }

@@ -7,20 +7,6 @@
 
 namespace inflight::gpu {
 
-void Sink::OnResponse(Response response) {
-  const std::lock_guard lock(mutex);
-  ids.insert(ids.end(), response.output_ids.begin(), response.output_ids.end());
-  log_probs.insert(log_probs.end(), response.output_log_probs.begin(),
-                   response.output_log_probs.end());
-  last = std::move(response);
-  changed.notify_all();
-}
-
-void Sink::Wait() {
-  std::unique_lock lock(mutex);
-  changed.wait(lock, [this] { return last.is_final; });
-}
-
 Request RandomRequest(int prompt_len, int max_tokens, int vocab_size, unsigned seed) {
   std::mt19937 random(seed);
   Request request;
@@ -37,11 +23,11 @@ std::unique_ptr<Executor> MakeExecutor(const std::shared_ptr<const model::Engine
                                        options));
 }
 
-std::vector<std::shared_ptr<Sink>> RunAll(Executor& executor,
-                                          const std::vector<Request>& requests) {
-  std::vector<std::shared_ptr<Sink>> sinks;
+std::vector<std::shared_ptr<CollectingSink>> RunAll(Executor& executor,
+                                                    const std::vector<Request>& requests) {
+  std::vector<std::shared_ptr<CollectingSink>> sinks;
   for (const Request& request : requests) {
-    sinks.push_back(std::make_shared<Sink>());
+    sinks.push_back(std::make_shared<CollectingSink>());
     Must(executor.Enqueue(request, sinks.back()));
   }
   for (const auto& sink : sinks) sink->Wait();

@@ -2,28 +2,16 @@
 // Requests of random prompts, and running them through an executor.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "collecting_sink.h"
 #include "executor/executor.h"
 #include "executor/local_backend.h"
 #include "inflight/executor.h"
 #include "model/engine.h"
 
 namespace inflight::gpu {
-
-struct Sink : ResponseSink {
-  void OnResponse(Response response) override;
-  void Wait();  // for the final response
-
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<TokenId> ids;
-  std::vector<float> log_probs;
-  Response last;
-};
 
 // Greedy, with log-probs; ids below `vocab_size`.
 Request RandomRequest(int prompt_len, int max_tokens, int vocab_size, unsigned seed);
@@ -32,6 +20,7 @@ std::unique_ptr<Executor> MakeExecutor(const std::shared_ptr<const model::Engine
                                        Device& device, const ExecutorOptions& options);
 
 // All at once; returns when all have ended.
-std::vector<std::shared_ptr<Sink>> RunAll(Executor& executor, const std::vector<Request>& requests);
+std::vector<std::shared_ptr<CollectingSink>> RunAll(Executor& executor,
+                                                    const std::vector<Request>& requests);
 
 }  // namespace inflight::gpu

@@ -130,13 +130,14 @@ TEST_F(StepStateTest, GraphsFillUpWithRowsOfTheScratchSlotAndTakeTheirArenaByThe
   const SlotState& s = state_->slots();
   const StepTensors& t = state_->tensors();
   int num_enqueued = 0;
-  StepGraphs graphs(6, stream_, [&](int num_rows, StepVariant) {
+  StepGraphs graphs(GraphShapes(6, 60), stream_, [&](const StepShape& shape, StepVariant) {
     ++num_enqueued;
-    const StepShape shape = StepShape::Decode(num_rows);
     RETURN_IF_ERROR(state_->Begin(shape, stream_));
     return state_->End(shape, stream_);
   });
-  EXPECT_EQ(graphs.sizes(), (std::vector<int>{1, 2, 3, 4, 6}));
+  ASSERT_EQ(graphs.shapes().size(), 7U);
+  EXPECT_EQ(graphs.shapes()[4].num_rows, 6);
+  EXPECT_EQ(graphs.shapes()[6].num_tokens, 32);
   for (int slot = 0; slot < 5; ++slot) SetUpSlot(slot, 10 + slot);
   for (uint64_t step = 0; step < 10; ++step) {
     // Rows of other slots each time; all know block 3 + slot.
@@ -147,7 +148,7 @@ TEST_F(StepStateTest, GraphsFillUpWithRowsOfTheScratchSlotAndTakeTheirArenaByThe
              step == 0 ? std::vector<int>{3 + slot} : std::vector<int>{});
     }
     state_->Pack(plan, &state_->arena(step));
-    gpu::Must(graphs.Launch(5, StepVariant::kGreedy));
+    gpu::Must(graphs.Launch(graphs.Find(StepShape::Decode(5)), StepVariant::kGreedy));
     std::vector<int32_t> slots, lens, ids, logit_slots;
     std::vector<int64_t> mapping;
     for (uint64_t r = 0; r < 5; ++r) {
@@ -174,6 +175,41 @@ TEST_F(StepStateTest, GraphsFillUpWithRowsOfTheScratchSlotAndTakeTheirArenaByThe
     EXPECT_GT(state_->outputs(step).end_ns, state_->outputs(step).begin_ns);
   }
   EXPECT_EQ(num_enqueued, 1) << "recorded once";
+}
+
+TEST_F(StepStateTest, PromptsAreFilledUpByOneRowOfTheScratchSlot) {
+  const SlotState& s = state_->slots();
+  const StepTensors& t = state_->tensors();
+  SetUpSlot(3, 20);
+  SetUpSlot(4, 9);
+  scheduler::StepPlan plan;
+  AddRow(&plan, {.slot = 3, .num_query_tokens = 12, .is_prefill = 1}, 0, {5});
+  AddRow(&plan, {.slot = 4, .num_query_tokens = 9, .is_prefill = 1, .yields = 1}, 0, {6});
+  for (const int tokens : {32, 21}) {
+    const StepShape larger = StepShape::Prefill(4, tokens);
+    const StepShape shape = state_->Pack(plan, &state_->arena(0));
+    EXPECT_TRUE(larger.Holds(shape));
+    gpu::Must(state_->Begin(larger, stream_));
+    EXPECT_EQ(Read(t.table_rows, 5),
+              (std::vector<int32_t>{3, 4, s.scratch_slot(), s.scratch_slot(), s.scratch_slot()}));
+    EXPECT_EQ(Read(t.cu_seqlens_q, 6), (std::vector<int32_t>{0, 12, 21, tokens, tokens, tokens}));
+    EXPECT_EQ(Read(t.seq_lens_kv, 5), (std::vector<int32_t>{12, 9, tokens - 21, 0, 0}));
+    EXPECT_EQ(Read(t.logit_rows, 4), (std::vector<int32_t>{20, 0, 0, 0}));
+    EXPECT_EQ(Read(t.logit_slots, 4), (std::vector<int32_t>{4, -1, -1, -1}));
+    std::vector<int32_t> ids, positions;
+    std::vector<int64_t> slots;
+    for (int p = 0; p < tokens; ++p) {
+      positions.push_back(p < 12 ? p : p < 21 ? p - 12 : p - 21);
+      ids.push_back(p < 12 ? 3000 + p : p < 21 ? 4000 + p - 12 : 0);
+      slots.push_back((p < 12 ? 6 : p < 21 ? 7 : 0) * 16 + positions.back());
+    }
+    EXPECT_EQ(Read(t.ids, ids.size()), ids);
+    EXPECT_EQ(Read(t.positions, ids.size()), positions);
+    EXPECT_EQ(Read(t.slot_mapping, ids.size()), slots);
+  }
+  EXPECT_FALSE(StepShape::Prefill(1, 32).Holds(state_->Pack(plan, &state_->arena(0))));
+  EXPECT_FALSE(StepShape::Prefill(4, 20).Holds(state_->Pack(plan, &state_->arena(0))));
+  EXPECT_FALSE(StepShape::Decode(6).Holds(state_->Pack(plan, &state_->arena(0))));
 }
 
 TEST_F(StepStateTest, OutputsAreThoseOfTheStep) {
@@ -256,15 +292,15 @@ TEST_F(StepStateTest, TimesOfEmptySteps) {
                  r < std::min(rows, entries) ? std::vector<int>{r} : std::vector<int>{});
         const StepShape shape = StepShape::Decode(rows);
         for (uint64_t i = 0; i < kNumArenas; ++i) state->Pack(step_plan, &state->arena(i));
-        StepGraphs graphs(rows, stream_, [&](int, StepVariant) {
+        StepGraphs graphs({shape}, stream_, [&](const StepShape&, StepVariant) {
           for (int i = 0; i < kRepeats; ++i)
             RETURN_IF_ERROR(ends ? state->End(shape, stream_) : state->Begin(shape, stream_));
           return Status::Ok();
         });
-        gpu::Must(graphs.Launch(rows, StepVariant::kGreedy));
+        gpu::Must(graphs.Launch(0, StepVariant::kGreedy));
         EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
         const auto begin = Clock::now();
-        gpu::Must(graphs.Launch(rows, StepVariant::kGreedy));
+        gpu::Must(graphs.Launch(0, StepVariant::kGreedy));
         EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
         std::printf("%s of %d rows, %d table entries: %.2f us\n", ends ? "end" : "begin", rows,
                     entries, us(Clock::now() - begin) / kRepeats);
@@ -273,14 +309,13 @@ TEST_F(StepStateTest, TimesOfEmptySteps) {
   }
   step = state->num_done();
   // Whole steps, as long as a decode step of a large model has kernels.
-  StepGraphs graphs(64, stream_, [&](int num_rows, StepVariant) {
-    const StepShape shape = StepShape::Decode(num_rows);
+  StepGraphs graphs({StepShape::Decode(64)}, stream_, [&](const StepShape& shape, StepVariant) {
     RETURN_IF_ERROR(state->Begin(shape, stream_));
     for (int i = 0; i < 300; ++i) RETURN_IF_ERROR(LaunchSpin(0, stream_));
     return state->End(shape, stream_);
   });
   const auto begin = Clock::now();
-  gpu::Must(graphs.Record(64, StepVariant::kGreedy));
+  gpu::Must(graphs.Record(0, StepVariant::kGreedy));
   std::printf("recording 302 kernels: %.0f us\n", us(Clock::now() - begin));
   std::vector<double> launch, gap, length;
   for (const uint64_t first = step; step < first + 60; ++step) {
@@ -289,7 +324,7 @@ TEST_F(StepStateTest, TimesOfEmptySteps) {
       AddRow(&step_plan, {.slot = r, .num_query_tokens = 1, .yields = 1});
     state->Pack(step_plan, &state->arena(step));
     const auto before = Clock::now();
-    gpu::Must(graphs.Launch(64, StepVariant::kGreedy));
+    gpu::Must(graphs.Launch(0, StepVariant::kGreedy));
     launch.push_back(us(Clock::now() - before));
     if (step < first + 2) continue;
     while (state->num_done() < step) {  // of the step before the one just launched

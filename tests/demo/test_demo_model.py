@@ -12,18 +12,19 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
 DEMO = ROOT / "models/demo"
+DEVICE = os.environ.get("INFLIGHT_TEST_DEVICE", "cpu")  # cuda: on a machine with a GPU
 
 
 @pytest.mark.arithmetic
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", {"cpu": ["float32", "bfloat16"], "cuda": ["float16", "bfloat16"]}[DEVICE])
 def test_held_out_questions_are_answered_exactly(tmp_path, dtype):
     rows = [json.loads(line) for line in (DEMO / "heldout.jsonl").read_text().splitlines()]
     assert len(rows) >= 200
     requests = tmp_path / "requests.jsonl"
     requests.write_text("".join(
         json.dumps({"text_input": row["text_input"], "max_tokens": row["max_tokens"]}) + "\n" for row in rows))
-    subprocess.run([INFLIGHT, "run", DEMO, "--dtype", dtype, "--input", requests, "--output", tmp_path / "results.jsonl"],
-                   check=True, timeout=600)
+    command = [INFLIGHT, "run", DEMO, "--device", DEVICE, "--dtype", dtype]
+    subprocess.run([*command, "--input", requests, "--output", tmp_path / "results.jsonl"], check=True, timeout=600)
     results = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     right, asked = collections.Counter(), collections.Counter()
     for row, result in zip(rows, results, strict=True):

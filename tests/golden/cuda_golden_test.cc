@@ -9,6 +9,7 @@
 
 #include "golden_reference.h"
 #include "paged_model.h"
+#include "tensor/test_gpu.h"
 
 namespace inflight::golden {
 namespace {
@@ -22,9 +23,8 @@ constexpr const char* kModels[] = {"gpt2_head64",  "llama_head64",  "llama_head8
 class CudaGoldenTest : public testing::TestWithParam<std::tuple<const char*, DType>> {
  protected:
   void SetUp() override {
-    auto device = Device::ByName("cuda");
-    if (!device.ok()) GTEST_SKIP() << device.status().ToString();
-    device_ = *std::move(device);
+    NEED_TEST_GPU();
+    device_ = TestGpu().value().get();
     dir_ = DataDir() / std::get<0>(GetParam());
     expected_ = ReadReference(dir_);
     auto engine = builder::Open(dir_, *device_, {.dtype = dtype(), .limits = std::nullopt});
@@ -79,7 +79,7 @@ class CudaGoldenTest : public testing::TestWithParam<std::tuple<const char*, DTy
     }
   }
 
-  std::unique_ptr<Device> device_;
+  Device* device_ = nullptr;
   std::filesystem::path dir_;
   std::vector<Expected> expected_;
   std::shared_ptr<const model::Engine> engine_;

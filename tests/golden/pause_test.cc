@@ -3,37 +3,15 @@
 // executor with room for everybody.
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <random>
 
 #include "builder/builder.h"
+#include "collecting_sink.h"
 #include "executor/executor.h"
 #include "executor/local_backend.h"
 
 namespace inflight::golden {
 namespace {
-
-struct Sink : ResponseSink {
-  void OnResponse(Response response) override {
-    const std::lock_guard lock(mutex);
-    ids.insert(ids.end(), response.output_ids.begin(), response.output_ids.end());
-    log_probs.insert(log_probs.end(), response.output_log_probs.begin(),
-                     response.output_log_probs.end());
-    last = std::move(response);
-    changed.notify_all();
-  }
-  void Wait() {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [this] { return last.is_final; });
-  }
-
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<TokenId> ids;
-  std::vector<float> log_probs;
-  Response last;
-};
 
 // Greedy and sampled, with and without penalties.
 std::vector<Request> MakeRequests(int vocab_size) {
@@ -60,18 +38,18 @@ std::vector<Request> MakeRequests(int vocab_size) {
   return requests;
 }
 
-std::vector<std::shared_ptr<Sink>> RunAll(const std::shared_ptr<const model::Engine>& engine,
-                                          Device& device, ExecutorOptions options,
-                                          ExecutorStats* stats) {
+std::vector<std::shared_ptr<CollectingSink>> RunAll(
+    const std::shared_ptr<const model::Engine>& engine, Device& device, ExecutorOptions options,
+    ExecutorStats* stats) {
   options.block_size = 16;
   options.max_batch_size = 6;
   auto backend = executor::CreateLocalBackend(engine, device, options);
   EXPECT_TRUE(backend.ok()) << backend.status().ToString();
   auto executor = executor::CreateExecutor(std::move(*backend), options);
   EXPECT_TRUE(executor.ok()) << executor.status().ToString();
-  std::vector<std::shared_ptr<Sink>> sinks;
+  std::vector<std::shared_ptr<CollectingSink>> sinks;
   for (Request& request : MakeRequests(engine->config.vocab_size)) {
-    sinks.push_back(std::make_shared<Sink>());
+    sinks.push_back(std::make_shared<CollectingSink>());
     EXPECT_TRUE((*executor)->Enqueue(std::move(request), sinks.back()).ok());
   }
   for (const auto& sink : sinks) sink->Wait();

@@ -315,5 +315,15 @@ TEST(LinearErrorTest, AMismatchNamesTheFieldAndBothShapes) {
   }
 }
 
+// 448^2 * 4096 / 65504 = 12550.1, 448^2 * 14336 / 65504 = 43925.4; the largest sum of one product,
+// 3.06 times float16's largest.
+TEST(Fp8ProductScaleTest, IsTheLargestPowerOfTwoThatKeepsSumsWithinFloat16) {
+  EXPECT_EQ(Fp8ProductScale(DType::kF16, 1), 0x1p-2F);
+  EXPECT_EQ(Fp8ProductScale(DType::kF16, 4096), 0x1p-14F);
+  EXPECT_EQ(Fp8ProductScale(DType::kF16, 14336), 0x1p-16F);
+  EXPECT_EQ(Fp8ProductScale(DType::kBF16, 14336), 1);
+  EXPECT_EQ(Fp8ProductScale(DType::kF32, 14336), 1);
+}
+
 }  // namespace
 }  // namespace inflight::ops

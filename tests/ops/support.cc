@@ -36,7 +36,7 @@ void Tensor::Free::operator()(std::byte* p) const { std::free(p); }
 
 Tensor::Tensor(DType dtype, Shape shape, int offset_elements) {
   view_ = {.dtype = dtype, .shape = shape};
-  const size_t offset = kGuardBytes + static_cast<size_t>(offset_elements) * SizeOf(dtype);
+  const size_t offset = kGuardBytes + BytesOf(dtype, offset_elements);
   const size_t needed = offset + view_.num_bytes() + kGuardBytes;
   const size_t unit = needed >= kHugePage ? kHugePage : 64;  // benches read gigabytes
   const size_t total = (needed + unit - 1) / unit * unit;
@@ -79,6 +79,14 @@ std::vector<float> Tensor::ToFloats() const {
   std::vector<float> values(static_cast<size_t>(view_.num_elements()));
   for (size_t i = 0; i < values.size(); ++i) values[i] = Get(static_cast<int64_t>(i));
   return values;
+}
+
+Tensor PackedInt4(const Tensor& codes) {
+  Tensor packed(DType::kI4, codes.view().shape);
+  const auto* from = codes.view().as<const int8_t>();
+  for (int64_t i = 0; i < codes.view().num_elements(); i += 2)
+    packed.view().as<uint8_t>()[i / 2] = PackInt4(from[i], from[i + 1]);
+  return packed;
 }
 
 PackedWeight::PackedWeight(DType dtype, WeightLayout layout, const Tensor& row_major,

@@ -48,6 +48,9 @@ class Tensor {
   TensorView view_;
 };
 
+// int8 tensors whose elements fit, as int4: two a byte.
+Tensor PackedInt4(const Tensor& codes);
+
 // A weight in `layout`, and the row-major values it was made from (rounded to `dtype`).
 class PackedWeight {
  public:

@@ -9,8 +9,9 @@ namespace inflight::ops {
 namespace {
 
 TEST(WeightTest, LayoutNamesAreReadBack) {
-  for (const WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kPanel64,
-                                    WeightLayout::kPanel64Vnni2, WeightLayout::kPanel64Vnni4})
+  for (const WeightLayout layout :
+       {WeightLayout::kRowMajor, WeightLayout::kPanel64, WeightLayout::kPanel64Vnni2,
+        WeightLayout::kPanel64Vnni4, WeightLayout::kPanel64Nibbles})
     EXPECT_EQ(WeightLayoutFromName(WeightLayoutName(layout)), layout);
   EXPECT_EQ(WeightLayoutFromName("panel65"), std::nullopt);
 }
@@ -73,11 +74,55 @@ TEST(WeightTest, HandCheckedPlacesOfInt8) {
   for (int n = 0; n < 66; ++n) {
     int8_t row[6];
     float values[6];
-    UnpackInt8Row(weight, n, row);
+    UnpackIntegerRow(weight, n, row);
     UnpackWeightRow(weight, n, values);
     for (int k = 0; k < 6; ++k) {
       EXPECT_EQ(row[k], n - k);
       EXPECT_EQ(values[k], static_cast<float>(n - k) / 2);
+    }
+  }
+}
+
+// W[n][k] = (n + k) mod 16 - 8 as int4: a byte holds k and k + 4 of a group of eight.
+TEST(WeightTest, HandCheckedPlacesOfInt4) {
+  constexpr int kRows = 66;
+  constexpr int kColumns = 10;
+  const auto element = [](int n, int k) { return (n + k) % 16 - 8; };
+  std::vector<uint8_t> rows;
+  for (int n = 0; n < kRows; ++n)
+    for (int k = 0; k < kColumns; k += 2)
+      rows.push_back(static_cast<uint8_t>((element(n, k) & 0xf) | (element(n, k + 1) & 0xf) << 4));
+  ASSERT_EQ(WeightBytes(DType::kI4, WeightLayout::kRowMajor, kRows, kColumns), rows.size());
+  ASSERT_EQ(WeightBytes(DType::kI4, WeightLayout::kPanel64Nibbles, kRows, kColumns), 2U * 64 * 8);
+  alignas(64) uint8_t packed[2 * 64 * 8];
+  PackWeight({rows.data(), DType::kI4, {kRows, kColumns}}, DType::kI4,
+             WeightLayout::kPanel64Nibbles, packed);
+  EXPECT_EQ(packed[0], 0x40);            // [0][0] = 0 - 8, [0][4] = 4 - 8
+  EXPECT_EQ(packed[3], 0x73);            // [0][3], [0][7]
+  EXPECT_EQ(packed[4 * 13 + 1], 0x2e);   // [13][1], [13][5] = 18 mod 16 - 8
+  EXPECT_EQ(packed[256 + 1], 0x89);      // [0][9], padding: 0 at k 13
+  EXPECT_EQ(packed[256 + 2], 0x88);      // padding
+  EXPECT_EQ(packed[512 + 4 * 1], 0x51);  // second panel: [65][0], [65][4]
+  EXPECT_EQ(packed[512 + 4 * 2], 0x88);  // padding: row 66
+
+  const std::vector<float> scales(kRows, 0.5F);
+  for (const void* data : std::initializer_list<const void*>{rows.data(), packed}) {
+    const Weight weight = {
+        .data = data,
+        .dtype = DType::kI4,
+        .layout = data == packed ? WeightLayout::kPanel64Nibbles : WeightLayout::kRowMajor,
+        .out_features = kRows,
+        .in_features = kColumns,
+        .scales = scales.data()};
+    for (int n = 0; n < kRows; ++n) {
+      int8_t row[kColumns];
+      float values[kColumns];
+      UnpackIntegerRow(weight, n, row);
+      UnpackWeightRow(weight, n, values);
+      for (int k = 0; k < kColumns; ++k) {
+        EXPECT_EQ(row[k], element(n, k));
+        EXPECT_EQ(values[k], static_cast<float>(element(n, k)) / 2);
+      }
     }
   }
 }

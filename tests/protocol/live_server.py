@@ -14,6 +14,11 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models" / "demo"
 START_TIMEOUT_S = 60
+DEVICE = os.environ.get("INFLIGHT_TEST_DEVICE", "cpu")  # cuda: the same tests on a machine with a GPU
+DTYPE = {"cpu": "float32", "cuda": "bfloat16"}[DEVICE]
+needs_gpu = pytest.mark.skipif(
+    DEVICE != "cuda", reason="shows a GPU, which CI's machines do not have; run it on one with INFLIGHT_TEST_DEVICE=cuda"
+)
 NO_GRPC = "this build has no gRPC"  # as the sanitizer of threads has it: Debian's gRPC is not instrumented
 
 
@@ -50,12 +55,13 @@ def require_grpc(server):
         pytest.skip("the build has no gRPC; CI runs this with its release and asan builds")
 
 
-def start_server(work_dir, model_dir=DEMO, *options):
+def start_server(work_dir, model_dir=DEMO, *options, max_kv_tokens=32768):
     """Serves `model_dir` (or a repository, by options) once it answers; its log is `work_dir`/log."""
     inflight = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
     ports, log = work_dir / "ports.json", work_dir / "log"
     command = [
-        inflight, "serve", *([model_dir] if model_dir else []), "--dtype", "float32", "--max-kv-tokens", "32768",
+        inflight, "serve", *([model_dir] if model_dir else []), "--device", DEVICE, "--dtype", DTYPE,
+        *(["--max-kv-tokens", max_kv_tokens] if max_kv_tokens else []),
         "--http-address", "127.0.0.1", "--grpc-address", "127.0.0.1",
         "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", "--port-file", ports, *options,
     ]  # fmt: skip
@@ -66,7 +72,7 @@ def start_server(work_dir, model_dir=DEMO, *options):
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
             if NO_GRPC in log.read_text() and "--allow-grpc=false" not in options:
-                return start_server(work_dir, model_dir, *options, "--allow-grpc=false")
+                return start_server(work_dir, model_dir, *options, "--allow-grpc=false", max_kv_tokens=max_kv_tokens)
             pytest.fail(f"the server did not start:\n{log.read_text()[-4000:]}")
         time.sleep(0.02)
     used = json.loads(ports.read_text())

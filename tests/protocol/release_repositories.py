@@ -74,6 +74,18 @@ LLM_INPUTS = [
     ("guided_decoding_guide", "STRING", "1", 19, ALWAYS, ""),
     ("lookahead_window_size", "INT32", "1", 19, ALWAYS, "g"),
 ]
+FACTS = [  # outputs of the LLM and of both pipelines
+    ("kv_cache_reused_blocks", "INT32", "1", 16, ALWAYS, ""),
+    ("kv_cache_alloc_new_blocks", "INT32", "1", 16, ALWAYS, ""),
+    ("kv_cache_alloc_total_blocks", "INT32", "1", 16, ALWAYS, ""),
+    ("arrival_time_ns", "INT64", "1", 19, ALWAYS, ""),
+    ("first_scheduled_time_ns", "INT64", "1", 19, ALWAYS, ""),
+    ("first_token_time_ns", "INT64", "1", 19, ALWAYS, ""),
+    ("last_token_time_ns", "INT64", "1", 19, ALWAYS, ""),
+    ("acceptance_rate", "FP32", "1", 19, ALWAYS, ""),
+    ("total_accepted_draft_tokens", "INT32", "1", 19, ALWAYS, ""),
+    ("total_draft_tokens", "INT32", "1", 19, ALWAYS, ""),
+]
 LLM_OUTPUTS = [
     ("output_ids", "INT32", "-1, -1", 5, ALWAYS, ""),
     ("sequence_length", "INT32", "-1", 6, ALWAYS, ""),
@@ -85,7 +97,7 @@ LLM_OUTPUTS = [
     ("generation_logits", "${logits_datatype}", "-1, -1, -1", 17, ALWAYS, ""),
     ("batch_index", "INT32", "1", 12, ALWAYS, ""),
     ("sequence_index", "INT32", "1", 14, ALWAYS, ""),
-    ("kv_cache_reused_blocks", "INT32", "1", 16, ALWAYS, ""),
+    *FACTS,
 ]
 PREPROCESSING_INPUTS = [
     ("QUERY", "STRING", "-1", 5, 11, "r"),
@@ -182,6 +194,8 @@ TEXT_INPUTS = [  # of the ensemble and of BLS
     ("num_return_sequences", "INT32", "1", 14, ALWAYS, ""),
     ("lora_task_id", "UINT64", "1", 15, ALWAYS, ""),
     ("exclude_input_in_output", "BOOL", "1", 16, ALWAYS, ""),
+    ("return_kv_cache_reuse_stats", "BOOL", "1", 16, 18, ""),
+    ("return_perf_metrics", "BOOL", "1", 19, ALWAYS, ""),
     ("guided_decoding_guide_type", "STRING", "1", 19, ALWAYS, ""),
 ]
 BLS_INPUTS = [
@@ -201,6 +215,7 @@ TEXT_OUTPUTS = [
     ("generation_logits", "FP32", "-1, -1, -1", 8, ALWAYS, ""),
     ("batch_index", "INT32", "1", 12, ALWAYS, ""),
     ("sequence_index", "INT32", "1", 14, ALWAYS, ""),
+    *FACTS,
 ]
 
 # key, value as the template ships it, first release, last release
@@ -279,6 +294,7 @@ SAME_NAME = (
     "temperature", "repetition_penalty", "min_length", "presence_penalty", "frequency_penalty", "random_seed",
     "return_log_probs", "return_context_logits", "return_generation_logits", "beam_width", "prompt_embedding_table",
     "prompt_vocab_size", "num_return_sequences", "lora_task_id", "exclude_input_in_output", "guided_decoding_guide_type",
+    "return_kv_cache_reuse_stats", "return_perf_metrics",
 )  # fmt: skip
 
 

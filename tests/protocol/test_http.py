@@ -322,7 +322,7 @@ def test_metrics_page_parses_as_prometheus_text(server):
             assert name not in kinds
             kinds[name] = kind
         elif not line.startswith("# HELP "):
-            name = line.split("{")[0]
+            name = line.split("{")[0].split(" ")[0]
             family = next((f for f in (name, name.rsplit("_", 1)[0]) if f in kinds), None)
             assert family, f"sample without TYPE: {line}"
     assert kinds["nv_inference_request_success"] == "counter"

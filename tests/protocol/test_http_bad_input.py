@@ -116,7 +116,7 @@ def test_prompt_too_long_is_told_its_bound(server):
     ("temperature", -1.0), ("temperature", float("nan")), ("temperature", float("inf")),
     ("top_p", 1.5), ("top_p", float("nan")), ("top_k", -1),
     ("repetition_penalty", 0.0), ("repetition_penalty", float("nan")),
-    ("beam_width", 2), ("beam_width", 0),
+    ("beam_width", 17), ("beam_width", 0), ("length_penalty", float("nan")),
 ])  # fmt: skip
 @pytest.mark.parametrize("endpoint", ["generate", "generate_stream"])
 def test_values_out_of_range_are_refused_by_name(server, name, value, endpoint):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import requests
-from live_server import DEMO, start_server
+from live_server import DEMO, needs_gpu, start_server
 from release_repositories import write_repository
 
 HELP = {
@@ -75,5 +75,39 @@ def test_of_0_19(tmp_path, strategy, own):
     server = start_server(tmp_path, None, "--model-repository", repository)
     try:
         check_page(server, common | own | SINCE_0_16)
+    finally:
+        assert server.stop() == 0
+
+
+def samples(server, prefix):
+    """{name: {labels: value}} of the families whose names begin so."""
+    found = {}
+    for line in requests.get(f"http://{server.metrics}/metrics", timeout=30).text.splitlines():
+        if line.startswith(prefix):
+            name, _, labels = line.split(" ")[0].partition("{")
+            found.setdefault(name, {})[labels.rstrip("}")] = float(line.split(" ")[1])
+    return found
+
+
+def test_of_the_machine(server):
+    cpu = samples(server, "nv_cpu_")
+    assert set(cpu) == {"nv_cpu_utilization", "nv_cpu_memory_total_bytes", "nv_cpu_memory_used_bytes"}
+    assert 0 <= cpu["nv_cpu_utilization"][""] <= 1
+    assert 0 < cpu["nv_cpu_memory_used_bytes"][""] < cpu["nv_cpu_memory_total_bytes"][""]
+
+
+@needs_gpu
+def test_of_gpus(server):
+    gpu = samples(server, "nv_gpu_") | samples(server, "nv_energy_")
+    assert set(gpu) >= {"nv_gpu_utilization", "nv_gpu_memory_total_bytes", "nv_gpu_memory_used_bytes"}
+    for label, used in gpu["nv_gpu_memory_used_bytes"].items():
+        assert label.startswith('gpu_uuid="GPU-')
+        assert 1e9 < used < gpu["nv_gpu_memory_total_bytes"][label], "at least the model's weights and KV cache"
+
+
+def test_the_machine_s_can_be_switched_off(tmp_path):
+    server = start_server(tmp_path, DEMO, "--allow-cpu-metrics=false", "--allow-gpu-metrics=false")
+    try:
+        assert samples(server, "nv_cpu_") | samples(server, "nv_gpu_") | samples(server, "nv_energy_") == {}
     finally:
         assert server.stop() == 0

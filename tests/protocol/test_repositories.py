@@ -158,7 +158,7 @@ def test_the_rest_is_served(tmp_path, missing, served):
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("accumulate_tokens", "True"), ("tensorrt_llm_draft_model_name", "draft"), ("tensorrt_llm_model_name", "gpt")],
+    [("tensorrt_llm_draft_model_name", "draft"), ("tensorrt_llm_model_name", "gpt")],
 )
 def test_bls_is_refused_by_the_key_and_the_ensemble_is_served(tmp_path, key, value):
     repository = write_repository(tmp_path / "repository", 11, **FILLED, **{key: value})
@@ -225,9 +225,8 @@ def test_bls_checks_requests_in_upstreams_words(bls):
         ({"max_tokens": 0}, "max_tokens must be a single value > 0"),
         ({"num_draft_tokens": 4}, "cannot perform speculative decoding without draft model"),
         ({"use_draft_logits": True}, "use_draft_logits is not supported yet"),
-        ({"beam_width": 2}, "beam_width 2 is not supported yet"),
-        ({"return_context_logits": True}, "return_context_logits is not supported yet"),
-        ({"embedding_bias_words": "fox", "embedding_bias_weights": 1.0}, "embedding_bias_words is not supported yet"),
+        ({"beam_width": 17}, "Requested beam width 17 is larger than configured max beam width 16"),
+        ({"embedding_bias_words": ["fox", "hen"], "embedding_bias_weights": 1.0}, "must have the same dimension"),
         ({"decoder_text_input": "fox"}, "decoder_text_input is not supported yet"),
     ]:
         error = generate(bls, "tensorrt_llm_bls", **question(**values))["error"]
@@ -254,17 +253,20 @@ def test_bls_ends_a_stream_apart(bls):
             client.infer("tensorrt_llm_bls", typed_inputs(client, "tensorrt_llm_bls", **question(num_draft_tokens=2)))
 
 
-def test_rows_stay_one(bls):
+def test_rows_have_the_texts_that_each_has_alone(bls):
+    rows = [question(), {"text_input": "The", "max_tokens": 3}]
     body = {
         "inputs": [
-            {"name": "text_input", "shape": [2, 1], "datatype": "BYTES", "data": [PROMPT, PROMPT]},
-            {"name": "max_tokens", "shape": [2, 1], "datatype": "INT32", "data": [4, 4]},
+            {"name": "text_input", "shape": [2, 1], "datatype": "BYTES", "data": [row["text_input"] for row in rows]},
+            {"name": "max_tokens", "shape": [2, 1], "datatype": "INT32", "data": [row["max_tokens"] for row in rows]},
         ]
     }
     for model in ("ensemble", "tensorrt_llm_bls"):
         answer = requests.post(url(bls, model, "infer"), json=body, timeout=60)
-        assert answer.status_code == 400
-        assert "batch size of 1" in answer.json()["error"]
+        assert answer.status_code == 200, answer.text
+        outputs = {output["name"]: output for output in answer.json()["outputs"]}
+        assert outputs["text_output"]["shape"] == [2]
+        assert outputs["text_output"]["data"] == [generate(bls, model, **row)["text_output"] for row in rows]
 
 
 # --- several models ---

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "kv_cache/kv_cache.h"
 
 namespace inflight::testing {
 namespace {
@@ -43,6 +44,44 @@ bool IsAllowed(const LateInputs::Mask& mask, TokenId token) {
   return (mask.allowed_bits[id / 32] >> (id % 32) & 1) != 0;
 }
 
+// The beam that beam j goes on from in step n = 1, 2, ... of a search.
+int ParentOf(uint64_t seed, int n, int j, int width) {
+  if (n == 1) return 0;
+  const uint64_t bits = Mix(seed ^ Mix(static_cast<uint64_t>(n * 1000 + j)));
+  if (bits % 2 == 0) return j;
+  return static_cast<int>((bits >> 8) % static_cast<uint64_t>(width));
+}
+
+uint64_t BeamSeed(uint64_t seed, int j) { return Mix(seed) + static_cast<uint64_t>(j); }
+
+bool IsOver(uint64_t seed, int n) { return Mix(seed + static_cast<uint64_t>(n)) % 24 == 0; }
+
+std::vector<Beam> ExpectedBeams(const Request& request, int vocab_size) {
+  const int width = request.sampling.beam_width;
+  const uint64_t seed = request.sampling.seed.value_or(0);
+  uint64_t prompt_hash = 0;
+  for (const TokenId token : request.input_ids) prompt_hash = Chain(prompt_hash, token);
+  std::vector<Beam> beams(static_cast<size_t>(width));
+  std::vector<uint64_t> hashes(beams.size(), prompt_hash);
+  for (int n = 1; n <= request.max_tokens; ++n) {
+    const auto beams_before = beams;
+    const auto hashes_before = hashes;
+    for (int j = 0; j < width; ++j) {
+      const auto parent = static_cast<size_t>(ParentOf(seed, n, j, width));
+      const auto beam = static_cast<size_t>(j);
+      const TokenId token = DrawToken(hashes_before[parent], BeamSeed(seed, j), vocab_size).token;
+      beams[beam] = beams_before[parent];
+      beams[beam].output_ids.push_back(token);
+      hashes[beam] = Chain(hashes_before[parent], token);
+    }
+    if (IsOver(seed, n)) break;
+  }
+  if (request.sampling.num_return_sequences > 1) {
+    beams.resize(static_cast<size_t>(request.sampling.num_return_sequences));
+  }
+  return beams;
+}
+
 std::string At(const PlanRow& row) {
   return "slot " + std::to_string(row.slot) + " position " + std::to_string(row.first_position);
 }
@@ -62,6 +101,11 @@ executor::BackendInfo SmallInfo(int depth) {
 
 ExpectedResult ExpectedOutput(const Request& request, int vocab_size) {
   ExpectedResult expected;
+  if (request.sampling.beam_width > 1) {
+    expected.beams = ExpectedBeams(request, vocab_size);
+    expected.reason = FinishReason::kLength;
+    return expected;
+  }
   const int num_prompt = static_cast<int>(request.input_ids.size());
   const decoding::StopCriteria stop{.end_ids = request.end_ids,
                                     .stop_words = request.stop_words,
@@ -107,16 +151,32 @@ bool FakeBackend::Violated(const std::string& what) {
 Status FakeBackend::SetupSlot(const SlotSetup& setup) {
   if (options_.on_setup) options_.on_setup(setup);
   if (setup.seed == options_.fail_setup_of_seed) return ResourceExhausted("fake device: no room");
-  Slot& slot = slots_.at(static_cast<size_t>(setup.slot));
-  if (slot.last_step_id > collected_step_id_) {
-    Violated("slot " + std::to_string(setup.slot) + " set up while a step in flight holds it");
-    return Broken();
+  const int width = setup.request->sampling.beam_width;
+  if (setup.beam_slots.size() != (width > 1 ? static_cast<size_t>(width) : 0))
+    Violated("slot " + std::to_string(setup.slot) + " set up with another number of beams");
+  SetUpOne(setup, setup.slot);
+  for (const scheduler::SlotId slot : setup.beam_slots) {
+    if (slot != setup.slot) SetUpOne(setup, slot);
+    slots_[static_cast<size_t>(slot)].first_beam_slot = setup.slot;
   }
+  Slot& first = slots_[static_cast<size_t>(setup.slot)];
+  first.beam_slots.assign(setup.beam_slots.begin(), setup.beam_slots.end());
+  first.num_beam_steps = 0;
+  const int num_returned = setup.request->sampling.num_return_sequences;
+  first.num_returned = num_returned > 1 ? num_returned : width;
+  return violation_.empty() ? Status::Ok() : Broken();
+}
+
+void FakeBackend::SetUpOne(const SlotSetup& setup, scheduler::SlotId slot_id) {
+  Slot& slot = slots_.at(static_cast<size_t>(slot_id));
+  if (slot.last_step_id > collected_step_id_)
+    Violated("slot " + std::to_string(slot_id) + " set up while a step in flight holds it");
   slot.is_set_up = true;
   slot.ended = FinishReason::kNotFinished;
   slot.seed = setup.seed;
   slot.cum_log_prob = setup.cum_log_prob;
   slot.num_kv_tokens = -1;
+  slot.first_beam_slot = -1;
   slot.stop = {.end_ids = setup.request->end_ids,
                .stop_words = setup.request->stop_words,
                .num_prompt_tokens = setup.num_prompt_tokens,
@@ -128,11 +188,11 @@ Status FakeBackend::SetupSlot(const SlotSetup& setup) {
   slot.hashes.assign(1, 0);
   for (const TokenId token : slot.tokens) slot.hashes.push_back(Chain(slot.hashes.back(), token));
   slot.tables.resize(groups_.size());
+  slot.spares.assign(groups_.size(), -1);
   for (std::vector<BlockId>& table : slot.tables) {
     table.clear();
     table.reserve(max_len);
   }
-  return Status::Ok();
 }
 
 Result<executor::Ticket> FakeBackend::Launch(const StepPlan& plan) {
@@ -184,9 +244,32 @@ bool FakeBackend::CheckPlan(const StepPlan& plan) {
       return Violated("a decode row computes as many tokens as it may yield, and yields");
     num_tokens += row.num_query_tokens;
     num_yields += row.yields;
+    if (!CheckBeams(plan, r)) return false;
   }
   if (num_tokens != plan.num_tokens || num_yields != plan.num_yields)
     return Violated("sums of tokens or yields");
+  return true;
+}
+
+// A search has one row while it computes its prompt, then one for each beam next to each other, and
+// none while one is in flight.
+bool FakeBackend::CheckBeams(const StepPlan& plan, int row_idx) {
+  const PlanRow& row = plan.rows[static_cast<size_t>(row_idx)];
+  const scheduler::SlotId first_slot = slots_[static_cast<size_t>(row.slot)].first_beam_slot;
+  if (first_slot < 0) return true;
+  const Slot& first = slots_[static_cast<size_t>(first_slot)];
+  const auto& beams = first.beam_slots;
+  const auto beam = std::find(beams.begin(), beams.end(), row.slot) - beams.begin();
+  if (row.is_prefill != 0) {
+    return beam == 0 && first.num_beam_steps == 0 ? true : Violated("a beam computes a prompt");
+  }
+  if (first.last_step_id > collected_step_id_) return Violated("a beam search looked ahead");
+  const auto begin = row_idx - beam;
+  for (size_t j = 0; j < beams.size(); ++j) {
+    const auto r = static_cast<size_t>(begin) + j;
+    if (begin < 0 || r >= static_cast<size_t>(plan.num_rows) || plan.rows[r].slot != beams[j])
+      return Violated("the beams of a search are not together");
+  }
   return true;
 }
 
@@ -195,6 +278,11 @@ bool FakeBackend::ApplyUpdates(const StepPlan& plan) {
     const scheduler::BlockTableUpdate& update = plan.updates[static_cast<size_t>(u)];
     std::vector<BlockId>& table =
         slots_.at(static_cast<size_t>(update.slot)).tables.at(static_cast<size_t>(update.group));
+    if (update.first_idx == scheduler::BlockTableUpdate::kSpare) {
+      slots_[static_cast<size_t>(update.slot)].spares[static_cast<size_t>(update.group)] =
+          plan.block_ids[static_cast<size_t>(update.offset)];
+      continue;
+    }
     if (update.first_idx != static_cast<int>(table.size()))
       return Violated("a block table does not grow at its end");
     if (update.offset + update.num_blocks > plan.num_block_ids) return Violated("block ids");
@@ -320,6 +408,7 @@ bool FakeBackend::ExecuteRow(const Outstanding& step, int row_idx) {
     return true;
   }
   const bool is_first = slot.num_kv_tokens < 0;
+  const bool has_beams = slot.first_beam_slot >= 0;
   int begin = row.first_position;
   if (row.is_prefill == 0) {
     begin = num_known - 1;
@@ -334,10 +423,11 @@ bool FakeBackend::ExecuteRow(const Outstanding& step, int row_idx) {
     if ((row.yields != 0) != (end == num_known))
       return Violated("the chunk that completes the prompt yields, no other: " + At(row));
   }
-  if (options_.checks_plans && !CheckContents(slot, begin, /*every_position=*/is_first))
+  if (options_.checks_plans &&
+      !CheckContents(slot, begin, /*every_position=*/is_first || has_beams))
     return false;
   int end = begin + row.num_query_tokens;
-  if (row.yields != 0) {
+  if (row.yields != 0 && !has_beams) {
     const int num_yielded = Yield(step, row, &slot, row_idx);
     if (row.is_prefill == 0) end = begin + num_yielded;
   }
@@ -346,7 +436,76 @@ bool FakeBackend::ExecuteRow(const Outstanding& step, int row_idx) {
     WriteContents(slot, end, begin + row.num_query_tokens, /*garbage=*/true);
   }
   slot.num_kv_tokens = end;
+  if (!has_beams || row.yields == 0) return true;
+  Slot& first = slots_[static_cast<size_t>(slot.first_beam_slot)];
+  const auto num_rows = row.is_prefill != 0 ? 1 : std::ssize(first.beam_slots);
+  if (row.is_prefill != 0 || row.slot == first.beam_slots.back())
+    AdvanceBeams(&first, row_idx - static_cast<int>(num_rows) + 1, row.is_prefill != 0);
   return true;
+}
+
+// All rows of a search were computed: its beams go on, their tables with them.
+void FakeBackend::AdvanceBeams(Slot* first, int row_idx, bool is_prefill) {
+  const int n = ++first->num_beam_steps;
+  const auto width = static_cast<int>(first->beam_slots.size());
+  const int num_tokens = first->num_kv_tokens;
+  std::vector<Slot*> beams;
+  std::vector<std::vector<TokenId>> tokens_before;
+  std::vector<std::vector<uint64_t>> hashes_before;
+  for (const scheduler::SlotId slot : first->beam_slots) {
+    beams.push_back(&slots_[static_cast<size_t>(slot)]);
+    tokens_before.push_back(beams.back()->tokens);
+    hashes_before.push_back(beams.back()->hashes);
+  }
+  std::vector<int32_t> parents;
+  for (int j = 0; j < width; ++j) {
+    const int parent = ParentOf(first->seed, n, j, width);
+    Slot& beam = *beams[static_cast<size_t>(j)];
+    beam.tokens = tokens_before[static_cast<size_t>(parent)];
+    beam.hashes = hashes_before[static_cast<size_t>(parent)];
+    const TokenId token =
+        DrawToken(beam.hashes.back(), BeamSeed(first->seed, j), options_.info.vocab_size).token;
+    beam.tokens.push_back(token);
+    beam.hashes.push_back(Chain(beam.hashes.back(), token));
+    beam.num_kv_tokens = num_tokens;
+    parents.push_back(parent);
+    if (!is_prefill) result_.parents[static_cast<size_t>(row_idx + j)] = parent;
+  }
+  if (IsOver(first->seed, n) || static_cast<int>(first->tokens.size()) == first->stop.max_seq_len) {
+    for (Slot* beam : beams) beam->ended = FinishReason::kLength;
+    result_.finish_reasons[static_cast<size_t>(row_idx)] = FinishReason::kLength;
+    return;
+  }
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const int block_size = options_.info.kv_groups[g].block_size;
+    std::vector<kv_cache::BeamTableView> views;
+    for (Slot* beam : beams) {
+      beam->tables[g].resize(static_cast<size_t>(kv_cache::BlocksFor(num_tokens, block_size)), -1);
+      views.push_back({beam->tables[g].data(), &beam->spares[g]});
+    }
+    std::vector<kv_cache::BlockCopy> copies;
+    kv_cache::ReorderBeams(views, parents, num_tokens, block_size, &copies);
+    for (const kv_cache::BlockCopy& copy : copies) {
+      if (copy.to < 0) {
+        Violated("a beam forks without a spare block");
+        return;
+      }
+      std::copy_n(groups_[g].contents.begin() + copy.from * block_size, copy.num_tokens,
+                  groups_[g].contents.begin() + copy.to * block_size);
+    }
+  }
+}
+
+std::vector<Beam> FakeBackend::BestBeams(scheduler::SlotId slot) const {
+  const Slot& first = slots_[static_cast<size_t>(slot)];
+  std::vector<Beam> beams;
+  for (int j = 0; j < first.num_returned; ++j) {
+    const Slot& beam = slots_[static_cast<size_t>(first.beam_slots[static_cast<size_t>(j)])];
+    beams.emplace_back().output_ids.assign(beam.tokens.begin() + first.stop.num_prompt_tokens,
+                                           beam.tokens.end());
+    beams.back().finish_reason = first.ended;
+  }
+  return beams;
 }
 
 // K and V of the first `num_tokens` tokens are this sequence's own or an equal prefix.

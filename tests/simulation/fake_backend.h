@@ -8,6 +8,9 @@
 // function of the sequence's seed and of all tokens before it, so a sequence's output does not
 // depend on what ran beside it; ExpectedOutput computes it alone.
 //
+// Of a beam search, who goes on from whom and whether it is over is a function of its seed and step
+// too: beams fork and die at random.
+//
 // It distrusts every plan: its KV blocks hold, for each position, a hash of all tokens up to there,
 // and a row that would read another sequence's block, a block not written yet or one that was given
 // away too early finds a wrong hash. The first violation ends in a failed Launch or Collect.
@@ -43,6 +46,7 @@ executor::BackendInfo SmallInfo(int depth);
 
 struct ExpectedResult {
   std::vector<TokenId> ids;  // without the end id
+  std::vector<Beam> beams;   // of a beam search, which has no ids
   std::vector<float> log_probs;
   float cum_log_prob = 0;
   FinishReason reason = FinishReason::kNotFinished;
@@ -61,6 +65,7 @@ class FakeBackend : public executor::Backend {
   Status ProvideLateInputs(executor::Ticket ticket, const executor::LateInputs& inputs) override;
   bool Ready(executor::Ticket ticket) const override;
   Result<const executor::StepResult*> Collect(executor::Ticket ticket) override;
+  std::vector<Beam> BestBeams(scheduler::SlotId slot) const override;
 
   int64_t num_launched() const { return last_step_id_; }
   int num_outstanding() const { return static_cast<int>(outstanding_.size()); }
@@ -79,6 +84,12 @@ class FakeBackend : public executor::Backend {
     std::vector<TokenId> tokens;
     std::vector<uint64_t> hashes;                         // [tokens + 1]; of the first i tokens
     std::vector<std::vector<scheduler::BlockId>> tables;  // [groups][blocks]
+    // Beam search.
+    std::vector<scheduler::BlockId> spares;     // [groups]
+    std::vector<scheduler::SlotId> beam_slots;  // of the slot of beam 0; empty without
+    scheduler::SlotId first_beam_slot = -1;     // of each beam; -1 without
+    int num_beam_steps = 0;
+    int num_returned = 0;
   };
   struct BlockUse {
     scheduler::SlotId writer = -1, user = -1, other_user = -1;
@@ -100,6 +111,9 @@ class FakeBackend : public executor::Backend {
   bool Violated(const std::string& what);  // false, after noting the first one
   Status Broken() const { return Internal("fake device: " + violation_); }
   bool CheckPlan(const executor::StepPlan& plan);
+  bool CheckBeams(const executor::StepPlan& plan, int row_idx);
+  void SetUpOne(const executor::SlotSetup& setup, scheduler::SlotId slot_id);
+  void AdvanceBeams(Slot* first, int row_idx, bool is_prefill);
   bool ApplyUpdates(const executor::StepPlan& plan);
   int NumUncertain(const scheduler::PlanRow& row) const;
   bool CheckUse(const executor::StepPlan& plan, const scheduler::PlanRow& row);

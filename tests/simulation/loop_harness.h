@@ -22,6 +22,7 @@ struct RecordingSink : ResponseSink {
     ids.insert(ids.end(), response.output_ids.begin(), response.output_ids.end());
     log_probs.insert(log_probs.end(), response.output_log_probs.begin(),
                      response.output_log_probs.end());
+    if (!response.beams.empty()) beams = response.beams;
     responses.push_back(std::move(response));
   }
   bool is_done() const { return num_final > 0; }
@@ -30,6 +31,7 @@ struct RecordingSink : ResponseSink {
   int num_final = 0;
   std::vector<TokenId> ids;
   std::vector<float> log_probs;
+  std::vector<Beam> beams;  // the newest
   std::vector<Response> responses;
 };
 
@@ -52,7 +54,7 @@ inline ExecutorLimits LimitsOf(const executor::BackendInfo& info) {
           .max_num_tokens = info.max_num_tokens,
           .max_seq_len = info.max_seq_len,
           .max_input_len = info.max_input_len,
-          .max_beam_width = 1,
+          .max_beam_width = info.max_beam_width,
           .block_size = info.kv_groups[0].block_size,
           .num_blocks = info.kv_groups[0].num_blocks};
 }

@@ -43,6 +43,7 @@ struct World {
   int max_batch_size = 8;
   int max_num_tokens = 48;
   int max_tokens_per_row = 1;
+  int max_beam_width = 1;
   int64_t num_blocks = 24;
   bool prefix_reuse = true;
   bool chunked = true;
@@ -148,6 +149,29 @@ const std::vector<World>& Worlds() {
        .num_blocks = 64,
        .priorities = false,
        .max_queue_delay_ns = 4'000'000},
+      {.name = "Beams", .max_beam_width = 4, .priorities = false},
+      {.name = "BeamsRoomy", .max_batch_size = 32, .max_beam_width = 10, .num_blocks = 200},
+      {.name = "BeamsDepth2TwoGroups",
+       .depth = 2,
+       .max_beam_width = 4,
+       .num_blocks = 40,
+       .block_sizes = {8, 4}},
+      {.name = "BeamsDraftsNoReuse",
+       .depth = 2,
+       .max_tokens_per_row = 3,
+       .max_beam_width = 4,
+       .prefix_reuse = false},
+      {.name = "MaxUtilizationBeams",
+       .max_beam_width = 4,
+       .priorities = false,
+       .policy = kMaxUtilization},
+      {.name = "MaxUtilizationBeamsDepth3",
+       .depth = 3,
+       .max_beam_width = 3,
+       .block_sizes = {8, 4},
+       .policy = kMaxUtilization,
+       .chunking = kEqualProgress},
+      {.name = "StaticBatchBeams", .max_beam_width = 4, .policy = kStaticBatch},
   };
   return worlds;
 }
@@ -158,6 +182,7 @@ executor::BackendInfo InfoOf(const World& world) {
                              .max_batch_size = world.max_batch_size,
                              .max_num_tokens = world.max_num_tokens,
                              .max_tokens_per_row = world.max_tokens_per_row,
+                             .max_beam_width = world.max_beam_width,
                              .max_seq_len = 96,
                              .max_input_len = world.chunked ? 90 : world.max_num_tokens - 6,
                              .vocab_size = 97};
@@ -202,6 +227,7 @@ class Simulation {
     Request request;
     std::vector<TokenId> ids;
     std::vector<float> log_probs;
+    size_t beams_length = 0;
     bool was_cancelled = false;
     int num_final = 0;
     int64_t last_turn = 0;    // the latest in which it may end, without priorities
@@ -266,8 +292,19 @@ class Simulation {
     if (Chance(20)) request.queue_timeout_us = 1 + Below(60'000);
     if (world_.priorities && Chance(10)) request.priority = Chance(2) ? 0.75F : 0.25F;
     if (Chance(16)) request.cache_salt = 7;
+    if (world_.max_beam_width > 1 && Chance(3)) MakeBeamSearch(&request);
     request.output.return_log_probs = true;
     return request;
+  }
+
+  // Short enough for the memory: validation refuses others.
+  void MakeBeamSearch(Request* request) {
+    SamplingParams& sampling = request->sampling;
+    sampling.beam_width = 2 + Below(world_.max_beam_width - 1);
+    if (Chance(3)) sampling.num_return_sequences = 1 + Below(sampling.beam_width);
+    const int longest_prompt = 24;
+    if (std::ssize(request->input_ids) > longest_prompt) request->input_ids.resize(longest_prompt);
+    request->max_tokens = std::min(request->max_tokens, world_.num_blocks < 40 ? 8 : 24);
   }
 
   bool Arrive() {
@@ -311,6 +348,8 @@ class Simulation {
     turns += world_.max_queue_delay_ns / 1'000'000;
     // An unchunked prompt waits until the decode rows behind it leave room.
     if (!world_.chunked) turns += harness_.limits.max_seq_len;
+    // Beams are not looked ahead.
+    if (request.sampling.beam_width > 1) turns *= world_.depth;
     return turns;
   }
 
@@ -339,15 +378,8 @@ class Simulation {
     if (found == live_.end()) return Bad("admitted after its end", id);
     Client& client = *found->second;
     const Waiting& entry = entries_.at(id);
-    // Whose slot it was holds none now: it is paused, if it has not ended.
-    const auto owner = owners_.find(setup.slot);
-    const auto former = owner == owners_.end() ? live_.end() : live_.find(owner->second);
-    if (former != live_.end() && former->first != id && former->second->slot == setup.slot &&
-        !IsEnding(*former->second)) {
-      paused_.insert(entries_.at(former->first));
-      line_.insert(entries_.at(former->first));
-    }
-    owners_[setup.slot] = id;
+    TakeSlot(setup.slot, id);
+    for (const scheduler::SlotId slot : setup.beam_slots) TakeSlot(slot, id);
     client.slot = setup.slot;
 
     while (!line_.empty() && line_.begin()->deadline_ns <= harness_.clock.NowNs()) {
@@ -366,6 +398,18 @@ class Simulation {
     longest_wait_ = std::max(longest_wait_, waited);
     if (!world_.priorities && waited > entry.num_ahead) Bad("waited too long", id);
     ++num_starts_;
+  }
+
+  // Whose slot it was holds none now: it is paused, if it has not ended.
+  void TakeSlot(scheduler::SlotId slot, RequestId id) {
+    const auto owner = owners_.find(slot);
+    const auto former = owner == owners_.end() ? live_.end() : live_.find(owner->second);
+    if (former != live_.end() && former->first != id && former->second->slot == slot &&
+        !IsEnding(*former->second)) {
+      paused_.insert(entries_.at(former->first));
+      line_.insert(entries_.at(former->first));
+    }
+    owners_[slot] = id;
   }
 
   bool IsEnding(const Client& client) const {
@@ -396,7 +440,12 @@ class Simulation {
     client.log_probs.insert(client.log_probs.end(), response.output_log_probs.begin(),
                             response.output_log_probs.end());
     if (!client.request.streaming && !response.is_final) Bad("a second response", client.id);
-    if (!response.is_final && response.output_ids.empty()) Bad("a response of nothing", client.id);
+    if (!response.is_final && response.output_ids.empty() && response.beams.empty())
+      Bad("a response of nothing", client.id);
+    if (!response.is_final && client.beams_length >= LengthOf(response.beams) &&
+        !response.beams.empty())
+      Bad("beams that are no longer than before", client.id);
+    client.beams_length = LengthOf(response.beams);
     if (!response.status.ok()) Bad(response.status.ToString(), client.id);
     if (!response.is_final) return;
     if (++client.num_final != 1) Bad("two final responses", client.id);
@@ -410,8 +459,17 @@ class Simulation {
     live_.erase(client.id);
   }
 
+  static size_t LengthOf(const std::vector<Beam>& beams) {
+    return beams.empty() ? 0 : beams[0].output_ids.size();
+  }
+
   void CheckOutput(const Client& client, const Response& response) {
     const ExpectedResult expected = ExpectedOutput(client.request, 97);
+    if (response.finish_reason == FinishReason::kLength &&
+        !std::equal(response.beams.begin(), response.beams.end(), expected.beams.begin(),
+                    expected.beams.end(),
+                    [](const Beam& a, const Beam& b) { return a.output_ids == b.output_ids; }))
+      Bad("other beams than alone", client.id);
     switch (response.finish_reason) {
       case FinishReason::kTimedOut:
         ++num_timed_out_;

@@ -4,23 +4,12 @@
 import contextlib
 import json
 import os
-import pathlib
 import pty
 import re
 import subprocess
 
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
-DEMO = ROOT / "models/demo"
-
-
-def run(*args, check=True, **kwargs):
-    done = subprocess.run([INFLIGHT, *map(str, args)], capture_output=True, text=True, timeout=300, check=False, **kwargs)
-    if check:
-        assert done.returncode == 0, done.stderr
-    return done
+from command import DEMO, INFLIGHT, ROOT, run
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +53,15 @@ def test_option_out_of_range_names_option_value_and_bound():
 
 
 def test_refused_option_says_why():
-    done = run("serve", DEMO, "--model-control-mode", "explicit", check=False)
+    done = run("serve", DEMO, "--rate-limit", "execution_count", check=False)
     assert done.returncode == 1
-    assert "--model-control-mode" in done.stderr and "models are loaded at start only" in done.stderr
+    assert "--rate-limit" in done.stderr and "is not built" in done.stderr
+
+
+def test_models_to_load_need_the_mode_that_loads_them():
+    done = run("serve", DEMO, "--load-model", "m", check=False)
+    assert done.returncode == 1
+    assert "--load-model needs --model-control-mode=explicit" in done.stderr
 
 
 def test_same_answers_from_all_three_kinds_of_directory(engine, tmp_path):

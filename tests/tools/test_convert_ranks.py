@@ -2,16 +2,12 @@
 """Sharded checkpoints against numpy: what convert writes, and what run computes from files that numpy wrote."""
 
 import json
-import os
-import pathlib
-import subprocess
 
 import numpy as np
 import pytest
 import upstream_layout
+from command import ROOT, run
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
 GOLDEN = ROOT / "tests/golden/data"
 RANKS = [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (4, 2)]
 
@@ -39,13 +35,6 @@ class Model:
 @pytest.fixture(scope="module", params=MODELS)
 def model(request):
     return Model(request.param)
-
-
-def run(*args, check=True):
-    done = subprocess.run([INFLIGHT, *map(str, args)], capture_output=True, text=True, timeout=120, check=False)
-    if check:
-        assert done.returncode == 0, done.stderr
-    return done
 
 
 def expect_ranks(directory, ranks):

@@ -1,29 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """--device and --target from outside, on a machine without a GPU or with its GPUs hidden."""
 
-import os
-import pathlib
-import subprocess
+import functools
 
+import command
 import pytest
+from command import DEMO, NO_GPU
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
-DEMO = ROOT / "models/demo"
-NO_GPU = dict(os.environ, CUDA_VISIBLE_DEVICES="")
-
-
-def run(*args, check=True):
-    done = subprocess.run([INFLIGHT, *map(str, args)], capture_output=True, text=True, timeout=300, check=False, env=NO_GPU)
-    if check:
-        assert done.returncode == 0, done.stderr
-    return done
-
-
-def error(*args):
-    done = run(*args, check=False)
-    assert done.returncode == 1
-    return done.stderr.strip().splitlines()[-1]
+run = functools.partial(command.run, env=NO_GPU)
+error = functools.partial(command.error, env=NO_GPU)
 
 
 @pytest.fixture(scope="module")

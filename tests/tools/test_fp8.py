@@ -1,37 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """FP8 weights and KV cache from outside, without a GPU: convert, build, inspect, and what is refused."""
 
+import functools
 import json
-import os
-import pathlib
 import struct
-import subprocess
 
+import command
 import pytest
+from command import DEMO, NO_GPU
+from safetensors_rows import demo_rows, header
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
-DEMO = ROOT / "models/demo"
-NO_GPU = dict(os.environ, CUDA_VISIBLE_DEVICES="")
+run = functools.partial(command.run, env=NO_GPU)
+error = functools.partial(command.error, env=NO_GPU)
 
-
-def run(*args, check=True):
-    done = subprocess.run([INFLIGHT, *map(str, args)], capture_output=True, text=True, timeout=300, check=False, env=NO_GPU)
-    if check:
-        assert done.returncode == 0, done.stderr
-    return done
-
-
-def error(*args):
-    done = run(*args, check=False)
-    assert done.returncode == 1
-    return done.stderr.strip().splitlines()[-1]
-
-
-def header(path):
-    data = path.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    return json.loads(data[8 : 8 + length]), data[8 + length :]
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +41,9 @@ def test_the_checkpoint_holds_codes_and_float32_scales(work):
     assert (scales["dtype"], scales["shape"]) == ("F32", [256])
     assert tensors["transformer.vocab_embedding.weight"]["dtype"] == "BF16"
 
-    original, values = header(DEMO / "model.safetensors")
-    stored = original["model.layers.3.mlp.down_proj.weight"]
-    assert stored["dtype"] == "BF16"
+    weights_of = demo_rows("model.layers.3.mlp.down_proj.weight")
     for row in (0, 100, 255):
-        begin = stored["data_offsets"][0] + row * 768 * 2
-        weights = [struct.unpack("<f", b"\0\0" + values[i : i + 2])[0] for i in range(begin, begin + 768 * 2, 2)]
+        weights = weights_of(row)
         at = scales["data_offsets"][0] + 4 * row
         (scale,) = struct.unpack("<f", data[at : at + 4])
         assert scale == pytest.approx(max(map(abs, weights)) / 448, rel=1e-6)
@@ -82,6 +60,14 @@ def test_build_from_the_model_and_from_the_checkpoint_are_one_engine(work):
     text = run("inspect", work / "direct").stdout
     assert "FP8_PER_CHANNEL_PER_TOKEN: float8_e4m3fn weights, a scale per output channel" in text
     assert "KV cache      float8_e4m3fn" in text
+
+
+def test_float16_models_keep_their_dtype_beside_fp8(work):
+    run("build", "--checkpoint-dir", DEMO, "--output-dir", work / "half", "--target", "cuda", "--use-fp8-rowwise",
+        "--dtype", "float16")
+    text = run("inspect", work / "half").stdout
+    assert "float16" in text
+    assert "FP8_PER_CHANNEL_PER_TOKEN" in text
 
 
 @pytest.mark.parametrize("options", [["--use-fp8-rowwise"], ["--quant-algo", "FP8_PER_CHANNEL_PER_TOKEN"]], ids=str)
@@ -101,7 +87,7 @@ def test_what_is_stored_in_fp8_stays_so(work):
     build = ["build", "--checkpoint-dir", work / "ckpt", "--output-dir", work / "no", "--target", "cuda"]
     assert "the weights are FP8 already" in error(*build, "--use-weight-only")
     assert "the weights are FP8 already" in error(*build, "--quant-algo", "none")
-    assert "with FP8 weights only bfloat16 is built" in error(*build, "--dtype", "float16")
+    assert "with FP8 weights only bfloat16 and float16 are built" in error(*build, "--dtype", "float32")
     assert not (work / "no").exists()
 
 

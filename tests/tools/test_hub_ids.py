@@ -2,21 +2,11 @@
 """Hub ids in place of model directories: found in a made cache, or refused with the place and the remedy."""
 
 import os
-import pathlib
-import subprocess
 
 import pytest
+from command import ROOT, run
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
 TORCH_DATA = ROOT / "tests/golden/torch/data"
-
-
-def run(*args, check=True, **kwargs):
-    done = subprocess.run([INFLIGHT, *map(str, args)], capture_output=True, text=True, timeout=120, check=False, **kwargs)
-    if check:
-        assert done.returncode == 0, done.stderr
-    return done
 
 
 @pytest.fixture

@@ -16,19 +16,11 @@ import zipfile
 
 import pytest
 import torch_writer
+from command import ROOT, run
 from torch_writer import Storage, Tensor, dumps, write_legacy, write_zip
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
 TORCH_DATA = ROOT / "tests/golden/torch/data"
 CONFIG = TORCH_DATA / "gpt2/zip/config.json"
-
-
-def run(*args, check=True, **kwargs):
-    done = subprocess.run([INFLIGHT, *map(str, args)], capture_output=True, text=True, timeout=120, check=False, **kwargs)
-    if check:
-        assert done.returncode == 0, done.stderr
-    return done
 
 
 @pytest.mark.parametrize("model", ["llama", "gpt2"])

@@ -115,7 +115,7 @@ REFUSED = [
     ("build", "--quant_ckpt_path x", "group-wise"),
     ("build", "--fp8_kv_cache", "kv_cache_quant_algo: got FP8 for target cpu"),
     ("build", "--quantized_fp8_model_path x", "calibrated scales are not read"),
-    ("build", "--max_beam_width 4", "--max-beam-width: got '4'"),
+    ("build", "--max_beam_width 257", "--max-beam-width: got '257'"),
 ]
 
 

@@ -1,33 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""int8 weights from outside: convert, build, inspect, run, and the accuracy report of `inflight build`."""
+"""int8 and int4 weights from outside: convert, build, inspect, run, and the accuracy report of `inflight build`."""
 
 import json
-import os
-import pathlib
 import re
-import subprocess
 
 import pytest
+from command import DEMO, ROOT, run
+from safetensors_rows import demo_rows, header
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
-DEMO = ROOT / "models/demo"
 SECOND_IMPLEMENTATION = json.loads((ROOT / "tests/golden/int8/demo_perplexity.json").read_text())
+INT4 = json.loads((ROOT / "tests/golden/int4/demo_perplexity.json").read_text())
 
 
-def run(*args, check=True):
-    done = subprocess.run([INFLIGHT, *map(str, args)], capture_output=True, text=True, timeout=300, check=False)
-    if check:
-        assert done.returncode == 0, done.stderr
-    return done
+def convert_and_build(work, precision):
+    options = ("--use-weight-only", "--weight-only-precision", precision)
+    run("convert", "--model-dir", DEMO, "--output-dir", work / "ckpt", *options)
+    run("build", "--checkpoint-dir", work / "ckpt", "--output-dir", work / "engine", "--max-seq-len", 256)
+    return work
 
 
 @pytest.fixture(scope="module")
 def int8_engine(tmp_path_factory):
-    work = tmp_path_factory.mktemp("int8")
-    run("convert", "--model-dir", DEMO, "--output-dir", work / "ckpt", "--use-weight-only", "--weight-only-precision", "int8")
-    run("build", "--checkpoint-dir", work / "ckpt", "--output-dir", work / "engine", "--max-seq-len", 256)
-    return work
+    return convert_and_build(tmp_path_factory.mktemp("int8"), "int8")
+
+
+@pytest.fixture(scope="module")
+def int4_engine(tmp_path_factory):
+    return convert_and_build(tmp_path_factory.mktemp("int4"), "int4")
 
 
 def report(*args):
@@ -41,7 +40,7 @@ def report(*args):
 @pytest.mark.arithmetic
 def test_report_gives_the_perplexities_of_a_second_implementation():
     forms, text = report("--checkpoint-dir", DEMO)
-    assert list(forms) == ["float32", "float16", "bfloat16", "int8"]
+    assert list(forms) == ["float32", "float16", "bfloat16", "int8", "int4"]
     assert f"{SECOND_IMPLEMENTATION['num_predictions']} predictions in {SECOND_IMPLEMENTATION['num_texts']} texts" in text
     exact = SECOND_IMPLEMENTATION["float32"]
     # Float32 sums against float64 ones: far below the last digit of what sixteen bits change.
@@ -52,10 +51,13 @@ def test_report_gives_the_perplexities_of_a_second_implementation():
     assert forms["int8"]["perplexity"] == pytest.approx(SECOND_IMPLEMENTATION["int8"], rel=1e-3)
     # What is asked of int8: within one percent of float32.
     assert forms["int8"]["perplexity"] == pytest.approx(forms["float32"]["perplexity"], rel=0.01)
+    assert forms["int4"]["perplexity"] == pytest.approx(INT4["int4"], rel=1e-3)
     errors = [form["logit_rms"] for form in forms.values()]
-    assert errors[0] == 0 < errors[1] < errors[2] < errors[3]
+    assert errors[0] == 0 < errors[1] < errors[2] < errors[3] < errors[4]
     assert forms["int8"]["same_best"] > 95
     assert forms["int8"]["weights_mb"] < 0.75 * forms["bfloat16"]["weights_mb"]
+    saved = forms["bfloat16"]["weights_mb"] - forms["int8"]["weights_mb"]  # a byte of each weight, less its scales
+    assert forms["int8"]["weights_mb"] - forms["int4"]["weights_mb"] == pytest.approx(saved / 2, rel=0.02)
 
 
 @pytest.mark.arithmetic
@@ -87,11 +89,47 @@ def test_inspect_and_the_log_say_how_int8_is_computed(int8_engine):
     assert "int8 weights, a scale per output channel; the CPU rounds activations to int8" in done.stderr
 
 
+def test_an_int4_checkpoint_holds_two_codes_a_byte_and_a_scale_a_row(int4_engine):
+    assert json.loads((int4_engine / "ckpt/config.json").read_text())["quantization"]["quant_algo"] == "W4A16"
+    tensors, data = header(int4_engine / "ckpt/rank0.safetensors")
+    name = "transformer.layers.3.mlp.proj"
+    codes, scales = tensors[name + ".weight"], tensors[name + ".per_channel_scale"]
+    assert (codes["dtype"], codes["shape"]) == ("I8", [256, 384])
+    assert (scales["dtype"], scales["shape"]) == ("BF16", [256])
+    weights_of = demo_rows("model.layers.3.mlp.down_proj.weight")
+    for row in (0, 100, 255):
+        weights = weights_of(row)
+        scale = max(map(abs, weights)) / 8
+        at = codes["data_offsets"][0] + row * 384
+        nibbles = [nibble for byte in data[at : at + 384] for nibble in (byte % 16, byte // 16)]
+        for weight, nibble in zip(weights, nibbles, strict=True):
+            code = nibble - 16 * (nibble > 7)
+            assert abs(code * scale - weight) <= scale * (1 if code == 7 else 0.5) * (1 + 1e-6)
+
+
+def test_int4_through_a_checkpoint_directly_and_from_ranks_is_one_engine(int4_engine, tmp_path):
+    build = ["build", "--max-seq-len", 256, "--output-dir"]
+    run(*build, tmp_path / "direct", "--checkpoint-dir", DEMO, "--qformat", "int4_wo")
+    run("convert", "--model-dir", DEMO, "--output-dir", tmp_path / "ranks", "--quant-algo", "W4A16", "--tp-size", 2,
+        "--pp-size", 2)
+    run(*build, tmp_path / "merged", "--checkpoint-dir", tmp_path / "ranks")
+    engine = (int4_engine / "engine/rank0.engine").read_bytes()
+    assert (tmp_path / "direct/rank0.engine").read_bytes() == engine
+    assert (tmp_path / "merged/rank0.engine").read_bytes() == engine
+
+
+def test_inspect_says_how_int4_is_computed_and_it_runs(int4_engine):
+    for directory in ("ckpt", "engine"):
+        text = run("inspect", int4_engine / directory).stdout
+        assert "quantization  W4A16: int4 weights, a scale per output channel; the CPU rounds activations to int8" in text
+    assert run("run", int4_engine / "engine", "--prompt", "What is 27 + 54?", "--max-tokens", 8).stdout.strip()
+
+
 def test_other_precisions_are_refused_by_name(tmp_path):
-    done = run("convert", "--model-dir", DEMO, "--output-dir", tmp_path, "--use-weight-only", "--weight-only-precision", "int4",
-               check=False)
+    done = run("convert", "--model-dir", DEMO, "--output-dir", tmp_path, "--use-weight-only", "--weight-only-precision",
+               "int4_gptq", check=False)
     assert done.returncode == 1
-    assert "--weight-only-precision: got 'int4'" in done.stderr
+    assert "--weight-only-precision: got 'int4_gptq'" in done.stderr
 
 
 def test_a_precision_alone_quantises_nothing_and_says_so(tmp_path):

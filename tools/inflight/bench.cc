@@ -18,6 +18,7 @@
 #include "executor/executor.h"
 #include "executor/local_backend.h"
 #include "local_model.h"
+#include "random_model.h"
 
 namespace inflight::tool {
 namespace {
@@ -40,9 +41,7 @@ struct Options {
 config::Schema<Options> MakeSchema() {
   config::Schema<Options> schema;
   schema.Section("Bench");
-  schema.Add(
-      "shape", [](Options& o) -> auto& { return o.shape; },
-      "Random weights in this shape instead of a directory.", config::OneOf(kShapeNames));
+  AddShape(schema);
   schema.Add(
       "batch", [](Options& o) -> auto& { return o.batch; },
       "Numbers of sequences, separated by commas; a scenario each.");
@@ -57,17 +56,7 @@ config::Schema<Options> MakeSchema() {
       "Runs of each scenario, with the read bandwidth measured before and after each.",
       config::Range(1, 1000));
   schema.Section("Engine");
-  AddDevice(schema, [](Options& o) -> auto& { return o.model.device; });
-  schema.Add(
-      "dtype", [](Options& o) -> auto& { return o.model.dtype; },
-      "bfloat16 where --shape is given and this is not.",
-      config::OneOf({"float32", "bfloat16", "float16"}));
-  AddQuantization(schema, [](Options& o) -> auto& { return o.model.quantization; });
-  schema.Add(
-      "threads", [](Options& o) -> auto& { return o.model.num_threads; },
-      "CPU threads; default: the usable cores.", config::Range(1, 1024));
-  schema.Add(
-      "ops", [](Options& o) -> auto& { return o.model.ops; }, "Operator table by name.");
+  AddModel(schema);
   schema.Add(
       "step_time_goal_ms", [](Options& o) -> auto& { return o.model.executor.step_time_goal_ms; },
       "As of serve; the large default computes whole prompts in one step.",
@@ -124,8 +113,8 @@ double Bench::BytesPerDecodeStep(int batch) const {
 
 // The arithmetic that the weights' dtype can be computed in at most.
 double Bench::LayerPeak() const {
-  const bool is_int8 = LinearDType(model.engine->config) == DType::kI8;
-  return is_int8 ? std::max(limits.fp32_flops, limits.int8_ops) : HeadPeak();
+  const bool is_integer = ops::IsInteger(LinearDType(model.engine->config));
+  return is_integer ? std::max(limits.fp32_flops, limits.int8_ops) : HeadPeak();
 }
 
 double Bench::HeadPeak() const {
@@ -224,27 +213,16 @@ std::string FormOf(const model::ModelConfig& config) {
   return fmt::format("{}{}{}", DTypeName(config.dtype), algo.empty() ? "" : " ", algo);
 }
 
-Result<LocalModel> OpenRandom(const Options& options) {
-  LocalModel model;
-  ASSIGN_OR_RETURN(model.device,
+Result<LocalModel> OpenShape(const Options& options) {
+  ASSIGN_OR_RETURN(auto device,
                    Device::ByName(options.model.device, options.model.num_threads.value_or(0)));
-  model::ModelConfig config = ShapeByName(options.shape);
-  config.dtype = *DTypeFromName(options.model.dtype.value_or("bfloat16"));
-  ASSIGN_OR_RETURN(const auto algo, options.model.quantization.Algo());
-  config.quant_algo = algo.value_or(model::QuantAlgo::kNone);
-  config.fp8_kv_cache = options.model.quantization.Fp8KvCache().value_or(false);
+  ASSIGN_OR_RETURN(const model::ModelConfig config, RandomConfig(options.shape, options.model));
   const int max_seq_len = options.input_len + options.output_len;
   const model::EngineLimits limits{.max_batch_size = 64,
                                    .max_num_tokens = 8192,
                                    .max_seq_len = max_seq_len,
                                    .max_input_len = max_seq_len};
-  ASSIGN_OR_RETURN(model.engine, builder::Random(config, limits, /*seed=*/1, *model.device));
-  ASSIGN_OR_RETURN(auto backend,
-                   executor::CreateLocalBackend(model.engine, *model.device, options.model.executor,
-                                                options.model.ops));
-  ASSIGN_OR_RETURN(model.executor,
-                   executor::CreateExecutor(std::move(backend), options.model.executor));
-  return model;
+  return OpenRandom(std::move(device), config, limits, /*tune=*/false, options.model);
 }
 
 Status Run(Options& options, std::span<const std::string> positionals) {
@@ -256,7 +234,7 @@ Status Run(Options& options, std::span<const std::string> positionals) {
   options.model.executor.step_observer = &log;
   options.model.executor.enable_prefix_reuse = false;
   auto opened =
-      options.shape.empty() ? OpenLocalModel(positionals[0], options.model) : OpenRandom(options);
+      options.shape.empty() ? OpenLocalModel(positionals[0], options.model) : OpenShape(options);
   if (!opened.ok()) return opened.status();
   const LocalModel& model = *opened;
   log.Watch(model.executor.get());

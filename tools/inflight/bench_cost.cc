@@ -9,29 +9,6 @@
 
 namespace inflight::tool {
 
-model::ModelConfig ShapeByName(const std::string& name) {
-  model::ModelConfig config;
-  config.architecture = "LlamaForCausalLM";
-  config.vocab_size = 128256;
-  config.num_kv_heads = 8;
-  config.num_heads = 32;
-  config.max_position_embeddings = 131072;
-  config.rope_theta = 500000;
-  if (name == "llama-3.2-1b") {
-    config.hidden_size = 2048;
-    config.num_layers = 16;
-    config.head_dim = 64;
-    config.intermediate_size = 8192;
-    config.tied_embeddings = true;
-  } else {  // llama-3-8b
-    config.hidden_size = 4096;
-    config.num_layers = 32;
-    config.head_dim = 128;
-    config.intermediate_size = 14336;
-  }
-  return config;
-}
-
 ModelCost::ModelCost(const model::ModelConfig& c) {
   const double attention =
       static_cast<double>(c.hidden_size) * c.head_dim * (2 * c.num_heads + 2 * c.num_kv_heads);
@@ -41,7 +18,7 @@ ModelCost::ModelCost(const model::ModelConfig& c) {
   const double head_weights = static_cast<double>(c.hidden_size) * c.vocab_size;
   layer_flops = 2 * layer_weights;
   head_flops = 2 * head_weights;
-  layer_bytes = layer_weights * static_cast<double>(SizeOf(LinearDType(c)));
+  layer_bytes = layer_weights / 2 * static_cast<double>(BytesOf(LinearDType(c), 2));
   head_bytes = head_weights * static_cast<double>(SizeOf(c.dtype));
   kv_bytes =
       2.0 * c.num_layers * c.num_kv_heads * c.head_dim * static_cast<double>(SizeOf(KvDType(c)));

@@ -10,10 +10,6 @@
 
 namespace inflight::tool {
 
-// A published model's dimensions, for random weights: the names of kShapeNames.
-inline const std::vector<std::string> kShapeNames = {"", "llama-3.2-1b", "llama-3-8b"};
-model::ModelConfig ShapeByName(const std::string& name);
-
 struct ModelCost {
   explicit ModelCost(const model::ModelConfig& config);
 

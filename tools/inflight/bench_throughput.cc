@@ -23,6 +23,7 @@
 #include "executor/local_backend.h"
 #include "local_model.h"
 #include "ops/profile.h"
+#include "random_model.h"
 
 namespace inflight::tool {
 namespace {
@@ -53,9 +54,7 @@ struct Options {
 config::Schema<Options> MakeSchema() {
   config::Schema<Options> schema;
   schema.Section("Bench");
-  schema.Add(
-      "shape", [](Options& o) -> auto& { return o.shape; },
-      "Random weights in this shape instead of a directory.", config::OneOf(kShapeNames));
+  AddShape(schema);
   schema.Add(
       "scenarios", [](Options& o) -> auto& { return o.scenarios; },
       "REQUESTSxINPUT/OUTPUT in tokens, separated by commas.");
@@ -68,12 +67,7 @@ config::Schema<Options> MakeSchema() {
       "operator without graphs, and the host's time. CUDA only.",
       config::Switch());
   schema.Section("Engine");
-  AddDevice(schema, [](Options& o) -> auto& { return o.model.device; });
-  schema.Add(
-      "dtype", [](Options& o) -> auto& { return o.model.dtype; },
-      "bfloat16 where --shape is given and this is not.",
-      config::OneOf({"float32", "bfloat16", "float16"}));
-  AddQuantization(schema, [](Options& o) -> auto& { return o.model.quantization; });
+  AddModel(schema);
   schema.Add(
       "max_batch_size", [](Options& o) -> auto& { return o.max_batch_size; },
       "Sequences in a step; with --shape.", config::Range(1, 1024));
@@ -84,11 +78,6 @@ config::Schema<Options> MakeSchema() {
       "kv_cache_free_memory_fraction",
       [](Options& o) -> auto& { return o.model.executor.kv_cache_free_memory_fraction; },
       "Share of free memory for the KV cache.", config::Range(0.001, 0.999));
-  schema.Add(
-      "threads", [](Options& o) -> auto& { return o.model.num_threads; },
-      "CPU threads; default: the usable cores.", config::Range(1, 1024));
-  schema.Add(
-      "ops", [](Options& o) -> auto& { return o.model.ops; }, "Operator table by name.");
   return schema;
 }
 
@@ -116,9 +105,9 @@ Result<Limits> LimitsOf(Device& device, const model::ModelConfig& config) {
   }
   const bench::MachineLimits cpu = bench::MeasureLimits(device.cpu_pool());
   const double head = std::max(cpu.fp32_flops, config.dtype == DType::kBF16 ? cpu.bf16_flops : 0.0);
-  const bool is_int8 = LinearDType(config) == DType::kI8;
+  const bool is_integer = ops::IsInteger(LinearDType(config));
   limits.rates = {.bytes_per_s = cpu.read_bytes_per_s,
-                  .layer_flops = is_int8 ? std::max(cpu.fp32_flops, cpu.int8_ops) : head,
+                  .layer_flops = is_integer ? std::max(cpu.fp32_flops, cpu.int8_ops) : head,
                   .head_flops = head,
                   .attention_flops = cpu.fp32_flops};
   limits.text =
@@ -252,16 +241,11 @@ Status Bench::Profile(const Scenario& s) const {
   return Status::Ok();
 }
 
-Result<LocalModel> OpenRandom(const Options& options, const std::vector<Scenario>& scenarios,
-                              Limits& limits) {
-  LocalModel model;
-  ASSIGN_OR_RETURN(model.device,
+Result<LocalModel> OpenShape(const Options& options, const std::vector<Scenario>& scenarios,
+                             Limits& limits) {
+  ASSIGN_OR_RETURN(auto device,
                    Device::ByName(options.model.device, options.model.num_threads.value_or(0)));
-  model::ModelConfig config = ShapeByName(options.shape);
-  config.dtype = *DTypeFromName(options.model.dtype.value_or("bfloat16"));
-  ASSIGN_OR_RETURN(const auto algo, options.model.quantization.Algo());
-  config.quant_algo = algo.value_or(model::QuantAlgo::kNone);
-  config.fp8_kv_cache = options.model.quantization.Fp8KvCache().value_or(false);
+  ASSIGN_OR_RETURN(const model::ModelConfig config, RandomConfig(options.shape, options.model));
   model::EngineLimits engine_limits{.max_batch_size = 1,
                                     .max_num_tokens = options.max_num_tokens,
                                     .max_seq_len = 0,
@@ -272,15 +256,8 @@ Result<LocalModel> OpenRandom(const Options& options, const std::vector<Scenario
     engine_limits.max_seq_len = std::max(engine_limits.max_seq_len, s.input_len + s.output_len);
   }
   engine_limits.max_input_len = engine_limits.max_seq_len;
-  ASSIGN_OR_RETURN(limits, LimitsOf(*model.device, config));
-  ASSIGN_OR_RETURN(model.engine, builder::Random(config, engine_limits, /*seed=*/1, *model.device,
-                                                 /*tune=*/true));
-  ASSIGN_OR_RETURN(auto backend,
-                   executor::CreateLocalBackend(model.engine, *model.device, options.model.executor,
-                                                options.model.ops));
-  ASSIGN_OR_RETURN(model.executor,
-                   executor::CreateExecutor(std::move(backend), options.model.executor));
-  return model;
+  ASSIGN_OR_RETURN(limits, LimitsOf(*device, config));
+  return OpenRandom(std::move(device), config, engine_limits, /*tune=*/true, options.model);
 }
 
 Result<LocalModel> OpenDirectory(const Options& options, const std::string& dir, Limits& limits) {
@@ -316,7 +293,7 @@ Status Run(Options& options, std::span<const std::string> positionals, Measure m
   options.model.executor.max_queue_size = 1 << 16;
   Limits limits;
   auto opened = options.shape.empty() ? OpenDirectory(options, positionals[0], limits)
-                                      : OpenRandom(options, scenarios, limits);
+                                      : OpenShape(options, scenarios, limits);
   if (!opened.ok()) return opened.status();
   const LocalModel& model = *opened;
   log.Watch(model.executor.get());

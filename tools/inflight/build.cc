@@ -67,8 +67,8 @@ config::Schema<Options> MakeSchema() {
       config::OneOf(LogLevels()));
   schema.Add(
       "report", [](Options& o) -> auto& { return o.report; },
-      "Print perplexity and logit error of the model as float32, float16, bfloat16 and int8 before "
-      "building; without output_dir, that alone. Takes the memory of float32 and one more.",
+      "Print perplexity and logit error of the model as float32, float16, bfloat16, int8 and int4 "
+      "before building; without output_dir, that alone. Takes the memory of float32 and one more.",
       config::Switch());
   schema.Add(
       "report_text", [](Options& o) -> auto& { return o.report_text; },
@@ -93,7 +93,7 @@ config::Schema<Options> MakeSchema() {
       "Prompt of one sequence; 0 is max_seq_len.", config::AtLeast(0));
   schema.Add(
       "max_beam_width", [](Options& o) -> auto& { return o.build.limits.max_beam_width; },
-      "Beams of a request; only 1 is built.", config::Range(1, 1));
+      "Beams of a request, at most; CUDA has no beam search yet.", config::Range(1, 256));
   schema.Add(
       "max_output_len", [](Options& o) -> auto& { return o.max_output_len; },
       "Releases up to 0.11: max_seq_len is max_input_len and this.", config::AtLeast(1));

@@ -33,6 +33,10 @@ Result<std::unique_ptr<GrpcFrontEnd>> StartGrpc(serving::Server& server,
   grpc.http2_max_ping_strikes = options.grpc_http2_max_ping_strikes;
   grpc.max_connection_age_ms = options.grpc_max_connection_age_ms;
   grpc.max_connection_age_grace_ms = options.grpc_max_connection_age_grace_ms;
+  ASSIGN_OR_RETURN(grpc.restrictions,
+                   kserve::Restrictions::Parse(options.grpc_restricted_protocol));
+  ASSIGN_OR_RETURN(grpc.header_forward,
+                   kserve::HeaderForward::Make(options.grpc_header_forward_pattern));
   ASSIGN_OR_RETURN(auto started, kserve_grpc::GrpcServer::Start(server, grpc));
   return std::unique_ptr<GrpcFrontEnd>(std::make_unique<FrontEnd>(std::move(started)));
 }

@@ -51,7 +51,7 @@ void AddEngineOptions(config::Schema<Options>& schema, const Field& field) {
       "CPU threads; default: the usable cores.", config::Range(1, 1024));
   schema.Add(
       "ops", [field](Options& o) -> auto& { return field(o).ops; },
-      "Operator table by name, such as reference, cpu/avx2 or cuda/any.");
+      "Operator table by name, such as reference, cpu/avx2 or cuda.");
   schema.Add(
       "kv_cache_free_memory_fraction",
       [field](Options& o) -> auto& { return field(o).executor.kv_cache_free_memory_fraction; },

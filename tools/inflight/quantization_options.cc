@@ -26,11 +26,12 @@ Result<std::optional<model::QuantAlgo>> QuantizationOptions::Algo() const {
   if (quant_algo != "auto")
     ask(true, "--quant-algo",
         quant_algo == "none" ? kNone : model::QuantAlgoFromName(quant_algo).value_or(kNone));
-  ask(use_weight_only, "--use-weight-only", kW8A16);
+  ask(use_weight_only, "--use-weight-only", weight_only_precision == "int4" ? kW4A16 : kW8A16);
   ask(use_fp8_rowwise, "--use-fp8-rowwise", kFp8PerChannelPerToken);
   ask(enable_fp8, "--enable-fp8", kFp8PerChannelPerToken);
   ask(qformat == "full_prec", "--qformat", kNone);
   ask(qformat == "int8_wo", "--qformat", kW8A16);
+  ask(qformat == "int4_wo", "--qformat", kW4A16);
   ask(qformat.starts_with("fp8"), "--qformat", kFp8PerChannelPerToken);
   RETURN_IF_ERROR(status);
   return algo;

@@ -34,19 +34,20 @@ template <typename Options, typename Field>
 void AddQuantization(config::Schema<Options>& schema, const Field& field) {
   schema.Add(
       "quant_algo", [field](Options& o) -> auto& { return field(o).quant_algo; },
-      "How the linears of the layers are stored: W8A16 in int8, FP8_PER_CHANNEL_PER_TOKEN in "
-      "float8_e4m3fn (NVIDIA GPUs only), both with a scale per output channel; auto is the model's "
-      "own.",
-      config::OneOf({"auto", "none", "W8A16", "FP8_PER_CHANNEL_PER_TOKEN"}));
+      "How the linears of the layers are stored: W8A16 in int8, W4A16 in int4, "
+      "FP8_PER_CHANNEL_PER_TOKEN in float8_e4m3fn (NVIDIA GPUs only), each with a scale per output "
+      "channel; auto is the model's own.",
+      config::OneOf({"auto", "none", "W8A16", "W4A16", "FP8_PER_CHANNEL_PER_TOKEN"}));
   schema.Add(
       "use_weight_only", [field](Options& o) -> auto& { return field(o).use_weight_only; },
-      "quant_algo W8A16. The CPU rounds activations to int8 too, a scale per token.",
+      "quant_algo W8A16, or W4A16 by weight_only_precision. The CPU rounds activations to int8, a "
+      "scale per token.",
       config::Switch());
   schema.Add(
       "weight_only_precision",
       [field](Options& o) -> auto& { return field(o).weight_only_precision; },
-      "Of use_weight_only; int8 where it is not given. int4 and int4_gptq are not built.",
-      config::OneOf({"int8"}));
+      "Of use_weight_only; int8 where it is not given. int4_gptq is not built.",
+      config::OneOf({"int8", "int4"}));
   schema.Add(
       "use_fp8_rowwise", [field](Options& o) -> auto& { return field(o).use_fp8_rowwise; },
       "quant_algo FP8_PER_CHANNEL_PER_TOKEN. Activations are rounded to float8_e4m3fn too, a scale "
@@ -70,8 +71,8 @@ void AddQuantizationOfUpstream(config::Schema<Options>& schema, const Field& fie
   schema.Add(
       "qformat", [field](Options& o) -> auto& { return field(o).qformat; },
       "As in quantize.py: fp8 and fp8_pc_pt are quant_algo FP8_PER_CHANNEL_PER_TOKEN, int8_wo is "
-      "W8A16.",
-      config::OneOf({"", "full_prec", "fp8", "fp8_pc_pt", "int8_wo"}));
+      "W8A16, int4_wo is W4A16.",
+      config::OneOf({"", "full_prec", "fp8", "fp8_pc_pt", "int8_wo", "int4_wo"}));
   schema.Add(
       "enable_fp8", [field](Options& o) -> auto& { return field(o).enable_fp8; },
       "As in build.py: use_fp8_rowwise.", config::OptionalValue());

@@ -97,19 +97,28 @@ Status RunPrompt(const LocalModel& model, const Options& options) {
   return status;
 }
 
-json ResultLine(const Response& response, const tokenizer::Tokenizer* tokenizer,
-                bool with_log_probs) {
-  if (!response.status.ok()) return {{"error", response.status.message()}};
+json ResultLine(const Beam& answer, const tokenizer::Tokenizer* tokenizer, bool with_log_probs) {
   json line;
   if (tokenizer != nullptr)
-    line["text_output"] = tokenizer->Decode(response.output_ids, /*skip_special_tokens=*/true);
-  line["output_ids"] = response.output_ids;
-  line["finish_reason"] = FinishReasonName(response.finish_reason);
+    line["text_output"] = tokenizer->Decode(answer.output_ids, /*skip_special_tokens=*/true);
+  line["output_ids"] = answer.output_ids;
+  line["finish_reason"] = FinishReasonName(answer.finish_reason);
   if (with_log_probs) {
-    line["output_log_probs"] = response.output_log_probs;
-    line["cum_log_probs"] = response.cum_log_prob;
+    line["output_log_probs"] = answer.output_log_probs;
+    line["cum_log_probs"] = answer.cum_log_prob;
   }
   return line;
+}
+
+// Of several sequences or beams every value is a list, the best beam first.
+json ResultLine(const std::vector<Beam>& answers, const tokenizer::Tokenizer* tokenizer,
+                bool with_log_probs) {
+  json lines = json::object();
+  for (const Beam& answer : answers) {
+    const json line = ResultLine(answer, tokenizer, with_log_probs);
+    for (const auto& [key, value] : line.items()) lines[key].push_back(value);
+  }
+  return lines;
 }
 
 // Writes results in the order of their lines, whatever the order in which they come, and bounds how
@@ -168,20 +177,48 @@ class OrderedWriter {
 class LineSink : public ResponseSink {
  public:
   LineSink(OrderedWriter& writer, size_t index, const tokenizer::Tokenizer* tokenizer,
-           bool with_log_probs)
-      : writer_(writer), index_(index), tokenizer_(tokenizer), with_log_probs_(with_log_probs) {}
+           const Request& request)
+      : writer_(writer),
+        index_(index),
+        tokenizer_(tokenizer),
+        with_log_probs_(request.output.return_log_probs),
+        has_beams_(request.sampling.beam_width > 1) {}
 
   void OnResponse(Response response) override {
-    if (!response.is_final) return;
-    writer_.Write(index_, ResultLine(response, tokenizer_, with_log_probs_),
-                  response.output_ids.size());
+    if (!response.status.ok()) {
+      writer_.Write(index_, {{"error", response.status.message()}});
+      return;
+    }
+    if (has_beams_) {
+      answers_ = std::move(response.beams);
+    } else {
+      const auto index = static_cast<size_t>(response.sequence_index);
+      answers_.resize(std::max(answers_.size(), index + 1));
+      answers_[index] = {.output_ids = std::move(response.output_ids),
+                         .output_log_probs = std::move(response.output_log_probs),
+                         .cum_log_prob = response.cum_log_prob,
+                         .finish_reason = response.finish_reason};
+    }
+    if (response.is_final) WriteAnswers();
   }
 
  private:
+  void WriteAnswers() {
+    size_t num_tokens = 0;
+    for (const Beam& answer : answers_) num_tokens += answer.output_ids.size();
+    const bool is_one = !has_beams_ && answers_.size() == 1;
+    writer_.Write(index_,
+                  is_one ? ResultLine(answers_[0], tokenizer_, with_log_probs_)
+                         : ResultLine(answers_, tokenizer_, with_log_probs_),
+                  num_tokens);
+  }
+
   OrderedWriter& writer_;
   const size_t index_;
   const tokenizer::Tokenizer* tokenizer_;
   const bool with_log_probs_;
+  const bool has_beams_;
+  std::vector<Beam> answers_;  // of each sequence, or of each beam
 };
 
 void StartLine(const LocalModel& model, const RunDefaults& defaults, const std::string& text,
@@ -189,8 +226,7 @@ void StartLine(const LocalModel& model, const RunDefaults& defaults, const std::
   auto request = ParseRunRequest(text, model.tokenizer.get(), defaults);
   Status status = request.status();
   if (request.ok()) {
-    const bool with_log_probs = request->output.return_log_probs;
-    auto sink = std::make_shared<LineSink>(writer, index, model.tokenizer.get(), with_log_probs);
+    auto sink = std::make_shared<LineSink>(writer, index, model.tokenizer.get(), *request);
     status = model.executor->Enqueue(*std::move(request), std::move(sink)).status();
   }
   if (!status.ok()) writer.Write(index, {{"error", status.message()}});

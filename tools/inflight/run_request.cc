@@ -39,7 +39,8 @@ Status SetInteger(std::string_view key, const json& value, T& out) {
   return Status::Ok();
 }
 
-Status SetFloat(std::string_view key, const json& value, std::optional<float>& out) {
+template <typename T>
+Status SetFloat(std::string_view key, const json& value, T& out) {
   if (!value.is_number()) return Wrong(key, value, "a number");
   out = value.get<float>();
   return Status::Ok();
@@ -110,10 +111,19 @@ Status SetSeed(Line& line, const json& value) {
   return Status::Ok();
 }
 
+// true and false as the tensor has it, or a number: anything but 0 and 1 means "never".
+Status SetEarlyStopping(Line& line, const json& value) {
+  int& early_stopping = line.request.sampling.early_stopping;
+  if (!value.is_boolean()) return SetInteger("early_stopping", value, early_stopping);
+  early_stopping = value.get<bool>() ? 1 : 0;
+  return Status::Ok();
+}
+
 using Setter = std::function<Status(Line&, const json&)>;
 using Setters = std::map<std::string, Setter, std::less<>>;
 
-Setters::value_type Float(const char* key, std::optional<float> SamplingParams::*field) {
+template <typename T>
+Setters::value_type Float(const char* key, T SamplingParams::*field) {
   return {key, [key, field](Line& line, const json& value) {
             return SetFloat(key, value, line.request.sampling.*field);
           }};
@@ -147,6 +157,9 @@ const Setters& AllSetters() {
       {"stop_words", SetStopWords},
       Integer("beam_width", &SamplingParams::beam_width),
       Integer("num_return_sequences", &SamplingParams::num_return_sequences),
+      Float("length_penalty", &SamplingParams::length_penalty),
+      Float("beam_search_diversity_rate", &SamplingParams::beam_search_diversity_rate),
+      {"early_stopping", SetEarlyStopping},
       {"return_log_probs",
        [](Line& l, const json& v) {
          return SetBool("return_log_probs", v, l.request.output.return_log_probs);
@@ -167,9 +180,6 @@ bool AsksForNothing(const json& value) {
 
 constexpr std::string_view kNotBuilt[] = {"bad_words",
                                           "min_length",
-                                          "length_penalty",
-                                          "early_stopping",
-                                          "beam_search_diversity_rate",
                                           "no_repeat_ngram_size",
                                           "embedding_bias_words",
                                           "embedding_bias_weights",

@@ -52,6 +52,9 @@ Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options
     http.listener.port = options.http.port;
     http.listener.threads = options.http_threads;
     http.max_input_bytes = static_cast<size_t>(options.http_max_input_bytes);
+    ASSIGN_OR_RETURN(http.restrictions, kserve::Restrictions::Parse(options.http_restricted_api));
+    ASSIGN_OR_RETURN(http.header_forward,
+                     kserve::HeaderForward::Make(options.http_header_forward_pattern));
     ASSIGN_OR_RETURN(fronts.http, kserve_http::HttpServer::Start(server, http));
     LogStarted("HTTPService", options.http.address, fronts.http->port());
   }
@@ -61,6 +64,9 @@ Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options
         options.metrics.address.empty() ? options.http.address : options.metrics.address;
     metrics.listener.port = options.metrics.port;
     metrics.page.with_failure_reasons = options.metrics_failure_reasons;
+    metrics.machine = {.with_cpu = options.allow_cpu_metrics,
+                       .with_gpus = options.allow_gpu_metrics,
+                       .interval = std::chrono::milliseconds(options.metrics_interval_ms)};
     ASSIGN_OR_RETURN(fronts.metrics, metrics::MetricsServer::Start(server, metrics));
     LogStarted("Metrics Service", metrics.listener.address, fronts.metrics->port());
   }
@@ -128,6 +134,23 @@ Status Serve(const ServeOptions& options) {
   return Status::Ok();
 }
 
+Status SetControlMode(ServeOptions& options) {
+  using serving::ControlMode;
+  serving::ServerOptions& server = options.server;
+  if (options.model_control_mode == "poll") server.control_mode = ControlMode::kPoll;
+  if (options.model_control_mode == "explicit") server.control_mode = ControlMode::kExplicit;
+  if (server.load_models.empty()) return Status::Ok();
+  if (server.control_mode != ControlMode::kExplicit) {
+    return UsageError(kUsage, "--load-model needs --model-control-mode=explicit");
+  }
+  const bool has_all = std::find(server.load_models.begin(), server.load_models.end(), "*") !=
+                       server.load_models.end();
+  if (has_all && server.load_models.size() > 1) {
+    return UsageError(kUsage, "--load-model: '*' is all models and stands alone");
+  }
+  return Status::Ok();
+}
+
 Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   for (const std::string& argument : positionals) {
     ASSIGN_OR_RETURN(const std::filesystem::path dir, artifact::ResolveModelDir(argument));
@@ -135,6 +158,7 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   }
   if (options.server.model_dirs.empty() && options.server.model_repositories.empty())
     return UsageError(kUsage, "a model directory or --model-repository is needed");
+  RETURN_IF_ERROR(SetControlMode(options));
   ASSIGN_OR_RETURN(options.server.quant_algo, options.quantization.Algo());
   options.server.fp8_kv_cache = options.quantization.Fp8KvCache();
   logging::SetVerboseLevel(static_cast<uint32_t>(options.log_verbose));

@@ -27,9 +27,16 @@ void AddModels(Schema& schema) {
   schema.Add(
       "strict_readiness", [](ServeOptions& o) -> auto& { return o.server.strict_readiness; },
       "Ready only when every model is.");
-  schema.Refuse("model_control_mode", "models are loaded at start only", "none");
-  schema.Refuse("load_model", "models are loaded at start only; every model of the repository is");
-  schema.Refuse("repository_poll_secs", "the repository is not polled");
+  schema.Add(
+      "model_control_mode", [](ServeOptions& o) -> auto& { return o.model_control_mode; },
+      "Who loads models while the server runs: nobody, a watch of the repositories, or requests.",
+      OneOf({"none", "poll", "explicit"}));
+  schema.Add(
+      "load_model", [](ServeOptions& o) -> auto& { return o.server.load_models; },
+      "Model loaded at start in mode explicit; '*' alone is all of them.");
+  schema.Add(
+      "repository_poll_secs", [](ServeOptions& o) -> auto& { return o.server.poll_secs; },
+      "Seconds between two looks at the repositories in mode poll.", Range(1, 86400));
   schema.Refuse("model_namespacing", "is not built", "false");
   schema.Refuse("disable_auto_complete_config", "configurations are always completed");
   schema.Refuse("model_config_name", "is not built");
@@ -108,8 +115,13 @@ void AddHttp(Schema& schema) {
       "http_max_input_size", [](ServeOptions& o) -> auto& { return o.http_max_input_bytes; },
       "Largest request body, in bytes.", AtLeast(1));
   schema.Refuse("reuse_http_port", "two servers on one HTTP port are not built", "false");
-  schema.Refuse("http_restricted_api", "restricted APIs are not built");
-  schema.Refuse("http_header_forward_pattern", "header forwarding is not built");
+  schema.Add(
+      "http_restricted_api", [](ServeOptions& o) -> auto& { return o.http_restricted_api; },
+      "APIs that need a header: <api>[,<api>...]:<header>=<value>.");
+  schema.Add(
+      "http_header_forward_pattern",
+      [](ServeOptions& o) -> auto& { return o.http_header_forward_pattern; },
+      "Headers whose whole name matches go to the model as parameters; a regular expression.");
 }
 
 void AddGrpc(Schema& schema) {
@@ -162,8 +174,15 @@ void AddGrpc(Schema& schema) {
     schema.Refuse(name, "TLS is not built");
   schema.Refuse("grpc_infer_response_compression_level", "response compression is not built",
                 "none");
-  schema.Refuse("grpc_restricted_protocol", "restricted APIs are not built");
-  schema.Refuse("grpc_header_forward_pattern", "header forwarding is not built");
+  schema.Add(
+      "grpc_restricted_protocol",
+      [](ServeOptions& o) -> auto& { return o.grpc_restricted_protocol; },
+      "APIs that need the metadata triton-grpc-protocol-<header>: "
+      "<api>[,<api>...]:<header>=<value>.");
+  schema.Add(
+      "grpc_header_forward_pattern",
+      [](ServeOptions& o) -> auto& { return o.grpc_header_forward_pattern; },
+      "Metadata whose whole name matches go to the model as parameters; a regular expression.");
   schema.Refuse("grpc_infer_thread_count", "gRPC's callback API sizes its threads by the cores");
   schema.Refuse("grpc_infer_allocation_pool_size", "requests are not pooled");
 }
@@ -183,9 +202,15 @@ void AddMetrics(Schema& schema) {
       "metrics_failure_reasons", [](ServeOptions& o) -> auto& { return o.metrics_failure_reasons; },
       "Count failed requests by reason; false gives one series a model, as before 24.07.");
   schema.Refuse("metrics_config", "the families of the page are fixed");
-  schema.Refuse("metrics_interval_ms", "values are read when the page is asked for");
-  schema.Refuse("allow_gpu_metrics", "gauges of the GPU itself are not built", "false");
-  schema.Refuse("allow_cpu_metrics", "CPU metrics are not built", "false");
+  schema.Add(
+      "metrics_interval_ms", [](ServeOptions& o) -> auto& { return o.metrics_interval_ms; },
+      "Milliseconds between readings of the machine's CPU and GPU gauges.", Range(1, 86400000));
+  schema.Add(
+      "allow_gpu_metrics", [](ServeOptions& o) -> auto& { return o.allow_gpu_metrics; },
+      "Gauges of the GPUs, where there are any: nv_gpu_*, nv_energy_consumption.");
+  schema.Add(
+      "allow_cpu_metrics", [](ServeOptions& o) -> auto& { return o.allow_cpu_metrics; },
+      "Gauges of the machine: nv_cpu_*.");
 }
 
 void AddOperation(Schema& schema) {
@@ -214,7 +239,9 @@ void AddOperation(Schema& schema) {
                            "rate_limit_resource", "model_load_gpu_limit"})
     schema.Refuse(name, "is not built");
   schema.Refuse("rate_limit", "is not built", "off");
-  schema.Refuse("allow_client_shm", "shared memory is not built", "false");
+  schema.Add(
+      "allow_client_shm", [](ServeOptions& o) -> auto& { return o.server.allow_client_shm; },
+      "Clients may register shared memory and pass tensors in it.");
   schema.Refuse("allow_sagemaker", "is not built", "false");
   schema.Refuse("allow_vertex_ai", "is not built", "false");
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/schema.h"
 #include "quantization_options.h"
@@ -22,12 +23,17 @@ struct ListenerOptions {
 struct ServeOptions {
   serving::ServerOptions server;
   QuantizationOptions quantization;
+  std::string model_control_mode = "none";
   ListenerOptions http{.port = 8000};
   ListenerOptions grpc{.port = 8001};
   ListenerOptions metrics{.address = "", .port = 8002};  // address: the HTTP one where empty
   int http_threads = 0;
+  std::vector<std::string> http_restricted_api;
+  std::string http_header_forward_pattern;
   int64_t http_max_input_bytes = 64 << 20;
   bool grpc_reuse_port = false;
+  std::vector<std::string> grpc_restricted_protocol;
+  std::string grpc_header_forward_pattern;
   int64_t grpc_keepalive_time_ms = 7200000;
   int64_t grpc_keepalive_timeout_ms = 20000;
   bool grpc_keepalive_permit_without_calls = false;
@@ -37,6 +43,9 @@ struct ServeOptions {
   std::optional<int64_t> grpc_max_connection_age_ms;
   std::optional<int64_t> grpc_max_connection_age_grace_ms;
   bool metrics_failure_reasons = true;
+  int metrics_interval_ms = 2000;
+  bool allow_gpu_metrics = true;
+  bool allow_cpu_metrics = true;
   int exit_timeout_secs = 30;
   int log_verbose = 0;
   bool log_info = true;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "cases.h"
+#include "llama_3_8b.h"
 #include "ops/cuda/kernels.h"
 
 namespace inflight::bench {
@@ -13,9 +14,9 @@ namespace {
 using ops::SequenceRow;
 using ops::Tensor;
 
-constexpr int kNumHeads = 32;
-constexpr int kNumKvHeads = 8;
-constexpr int kHeadDim = 128;
+constexpr int kNumHeads = kShape.num_heads;
+constexpr int kNumKvHeads = kShape.num_kv_heads;
+constexpr int kHeadDim = kShape.head_dim;
 constexpr int kBlockSize = 64;
 constexpr int64_t kQkvWidth = (kNumHeads + 2 * kNumKvHeads) * kHeadDim;
 constexpr float kScales[2] = {0.5F, 0.25F};
@@ -72,18 +73,17 @@ class Step {
                                     bench_.stream());
   }
 
-  template <ops::cuda::KernelSet kSet>
   Status Launch(int call) {
-    return ops::cuda::Attention<kSet>({.q = {.data = qkv_.At(call).data,
-                                             .dtype = DType::kBF16,
-                                             .shape = {batch_.num_tokens, kNumHeads, kHeadDim}},
-                                       .q_stride = kQkvWidth,
-                                       .batch = batch_,
-                                       .kv = View(static_cast<std::byte*>(cache_.At(call).data)),
-                                       .layer = 0,
-                                       .scale = 1 / std::sqrt(static_cast<float>(kHeadDim)),
-                                       .y = y_.At(call)},
-                                      bench_.stream());
+    return ops::cuda::Attention({.q = {.data = qkv_.At(call).data,
+                                       .dtype = DType::kBF16,
+                                       .shape = {batch_.num_tokens, kNumHeads, kHeadDim}},
+                                 .q_stride = kQkvWidth,
+                                 .batch = batch_,
+                                 .kv = View(static_cast<std::byte*>(cache_.At(call).data)),
+                                 .layer = 0,
+                                 .scale = 1 / std::sqrt(static_cast<float>(kHeadDim)),
+                                 .y = y_.At(call)},
+                                bench_.stream());
   }
 
  private:
@@ -114,13 +114,12 @@ void DecodeCases(CudaBench& bench) {
         if (seq_len == 32768 ? num_rows > 1 : seq_len * num_rows > 1 << 20) continue;
         Step step(bench, std::vector<SequenceRow>(static_cast<size_t>(num_rows), {1, seq_len}),
                   /*is_decode=*/true, kv_dtype);
-        bench.Time(
-            {.kernel = "attention_decode",
-             .shape = fmt::format("{}x{}", num_rows, seq_len),
-             .dtype = kv_dtype,
-             .bytes = double{2} * kNumKvHeads * kHeadDim * num_rows * seq_len *
-                      static_cast<double>(SizeOf(kv_dtype)),
-             .launch = [&](int call) { return step.Launch<ops::cuda::KernelSet::kSm90>(call); }});
+        bench.Time({.kernel = "attention_decode",
+                    .shape = fmt::format("{}x{}", num_rows, seq_len),
+                    .dtype = kv_dtype,
+                    .bytes = double{2} * kNumKvHeads * kHeadDim * num_rows * seq_len *
+                             static_cast<double>(SizeOf(kv_dtype)),
+                    .launch = [&](int call) { return step.Launch(call); }});
         if (kv_dtype == DType::kBF16)
           bench.Time({.kernel = "attention_decode_plan",
                       .shape = fmt::format("{}x{}", num_rows, seq_len),
@@ -148,20 +147,19 @@ void PrefillCases(CudaBench& bench) {
           /*is_decode=*/false, kv_dtype);
       const double past = p.seq_len - p.num_tokens;
       const double n = p.num_tokens;
-      const auto time = [&](const char* kernel, const auto& launch) {
-        bench.Time({.kernel = kernel,
-                    .shape = fmt::format("{}x{}/{}", p.num_rows, p.num_tokens, p.seq_len),
+      const std::string shape = fmt::format("{}x{}/{}", p.num_rows, p.num_tokens, p.seq_len);
+      bench.Time({.kernel = "attention_prefill",
+                  .shape = shape,
+                  .dtype = kv_dtype,
+                  .bytes = 0,
+                  .flop = 4.0 * kNumHeads * kHeadDim * p.num_rows * (n * past + n * (n + 1) / 2),
+                  .launch = [&](int call) { return step.Launch(call); }});
+      if (kv_dtype == DType::kBF16)
+        bench.Time({.kernel = "attention_prefill_plan",
+                    .shape = shape,
                     .dtype = kv_dtype,
                     .bytes = 0,
-                    .flop = 4.0 * kNumHeads * kHeadDim * p.num_rows * (n * past + n * (n + 1) / 2),
-                    .launch = launch});
-      };
-      time("attention_prefill_any",
-           [&](int call) { return step.Launch<ops::cuda::KernelSet::kAny>(call); });
-      time("attention_prefill_sm90",
-           [&](int call) { return step.Launch<ops::cuda::KernelSet::kSm90Wgmma>(call); });
-      if (kv_dtype == DType::kBF16)
-        time("attention_prefill_plan", [&](int) { return step.Plan(); });
+                    .launch = [&](int) { return step.Plan(); }});
     }
 }
 

@@ -8,21 +8,13 @@
 #include <cstdio>
 
 #include "cases.h"
+#include "llama_3_8b.h"
 
 namespace inflight::bench {
 namespace {
 
 constexpr int kMaxTokens = 8192;
 constexpr int kMaxRows = 1024;
-constexpr ops::ShapeClass kShape = {.weight_dtype = DType::kBF16,
-                                    .dtype = DType::kBF16,
-                                    .kv_dtype = DType::kBF16,
-                                    .head_dim = 128,
-                                    .num_heads = 32,
-                                    .num_kv_heads = 8,
-                                    .hidden_size = 4096,
-                                    .intermediate_size = 14336};
-
 Status Run(std::string filter) {
   ASSIGN_OR_RETURN(auto device, Device::Cuda(0));
   ASSIGN_OR_RETURN(auto stream,

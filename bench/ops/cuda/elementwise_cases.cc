@@ -3,17 +3,18 @@
 #include <fmt/format.h>
 
 #include "cases.h"
+#include "llama_3_8b.h"
 #include "ops/cuda/kernels.h"
 
 namespace inflight::bench {
 namespace {
 
-constexpr int64_t kHidden = 4096;
-constexpr int64_t kInner = 14336;
-constexpr int kHeads = 32;
-constexpr int kKvHeads = 8;
-constexpr int kHeadDim = 128;
-constexpr auto kModel = DType::kBF16;
+constexpr int64_t kHidden = kShape.hidden_size;
+constexpr int64_t kInner = kShape.intermediate_size;
+constexpr int kHeads = kShape.num_heads;
+constexpr int kKvHeads = kShape.num_kv_heads;
+constexpr int kHeadDim = kShape.head_dim;
+constexpr auto kModel = kShape.dtype;
 constexpr int64_t kTokens[] = {1, 8, 64, 256, 2048, 8192};
 
 std::string Extents(int64_t rows, int64_t columns) { return fmt::format("{}x{}", rows, columns); }
@@ -219,24 +220,28 @@ void GatherRowsCases(CudaBench& bench) {
 }
 
 void DequantizeCases(CudaBench& bench) {
-  if (!bench.Wants("dequantize_int8")) return;
-  for (const auto& [n, k] :
-       {std::pair{kHidden, kHidden}, {2 * kInner, kHidden}, {kHidden, kInner}}) {
-    const Rotation w(bench.device(), DType::kI8, {n, k});
-    const Rotation scales(bench.device(), DType::kF32, {n});
-    const Rotation out(bench.device(), kModel, {n, k});
-    bench.Time({.kernel = "dequantize_int8",
-                .shape = Extents(n, k),
-                .dtype = kModel,
-                .bytes = static_cast<double>(n * k) * 3,
-                .launch = [&](int call) {
-                  return ops::cuda::DequantizeInt8({.data = w.At(call).data,
-                                                    .dtype = DType::kI8,
-                                                    .out_features = n,
-                                                    .in_features = k,
-                                                    .scales = scales.At(call).as<const float>()},
-                                                   kModel, out.At(call).data, bench.stream());
-                }});
+  for (const DType dtype : {DType::kI8, DType::kI4}) {
+    const std::string name = "dequantize_" + std::string(DTypeName(dtype));
+    if (!bench.Wants(name)) continue;
+    for (const auto& [n, k] :
+         {std::pair{kHidden, kHidden}, {2 * kInner, kHidden}, {kHidden, kInner}}) {
+      const Rotation w(bench.device(), dtype, {n, k});
+      const Rotation scales(bench.device(), DType::kF32, {n});
+      const Rotation out(bench.device(), kModel, {n, k});
+      bench.Time(
+          {.kernel = name,
+           .shape = Extents(n, k),
+           .dtype = kModel,
+           .bytes = static_cast<double>(n * k) * 2 + static_cast<double>(BytesOf(dtype, n * k)),
+           .launch = [&](int call) {
+             return ops::cuda::Dequantize({.data = w.At(call).data,
+                                           .dtype = dtype,
+                                           .out_features = n,
+                                           .in_features = k,
+                                           .scales = scales.At(call).as<const float>()},
+                                          kModel, out.At(call).data, bench.stream());
+           }});
+    }
   }
 }
 

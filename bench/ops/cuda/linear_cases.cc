@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cases.h"
+#include "llama_3_8b.h"
 #include "ops/cuda/kernels.h"
 
 namespace inflight::bench {
@@ -10,17 +11,7 @@ namespace {
 
 using ops::cuda::GemmParams;
 
-struct Layer {
-  const char* name;
-  int64_t n, k;
-};
-constexpr Layer kLayers[] = {{"qkv", 6144, 4096},
-                             {"o", 4096, 4096},
-                             {"gate+up", 28672, 4096},
-                             {"down", 4096, 14336},
-                             {"lm_head", 128256, 4096}};
-
-void LayerCases(CudaBench& bench, const Layer& layer, DType dtype) {
+void LayerCases(CudaBench& bench, const LinearLayer& layer, DType dtype) {
   const bool wants_mma = bench.Wants("skinny_mma");
   const bool wants_library = bench.Wants("cublaslt");
   if (!wants_mma && !wants_library) return;
@@ -60,7 +51,7 @@ void LayerCases(CudaBench& bench, const Layer& layer, DType dtype) {
 
 void LinearCases(CudaBench& bench) {
   for (const DType dtype : {DType::kBF16, DType::kF8E4M3})
-    for (const Layer& layer : kLayers) LayerCases(bench, layer, dtype);
+    for (const LinearLayer& layer : kLinearLayers) LayerCases(bench, layer, dtype);
 }
 
 }  // namespace inflight::bench

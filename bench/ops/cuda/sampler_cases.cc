@@ -38,7 +38,7 @@ struct Rule {
 };
 
 std::vector<Rule> Rules() {
-  std::vector<Rule> rules(8);
+  std::vector<Rule> rules(10);
   rules[0].name = "greedy";
   rules[1].name = "greedy log-probs";
   rules[1].request.output.return_log_probs = true;
@@ -61,6 +61,13 @@ std::vector<Rule> Rules() {
   rules[7].name = "top-k 1024 flat";
   rules[7].request.sampling.top_k = 1024;
   rules[7].flat = true;
+  rules[8].name = "greedy bans";
+  rules[8].request.end_ids = {2};
+  rules[8].request.sampling.min_tokens = 1 << 20;
+  rules[8].request.sampling.no_repeat_ngram_size = 3;
+  for (TokenId id = 0; id < 100; ++id) rules[8].request.bad_words.push_back({id, id + 1});
+  rules[9].name = "greedy bias";
+  rules[9].request.embedding_bias = std::make_shared<std::vector<float>>(kVocab, 0.5F);
   return rules;
 }
 
@@ -103,11 +110,12 @@ void SamplerCases(CudaBench& bench) {
       FillWith(bench.device(), logits, num_rows, rows);
       for (const Rule& rule : Rules()) {
         if (rule.flat != flat) continue;
-        const decoding::SamplingRule sampling = decoding::MakeSamplingRule(rule.request, 1);
+        const decoding::SamplingRule sampling =
+            decoding::MakeSamplingRule(rule.request, 1, /*num_prompt_tokens=*/1);
         for (int slot = 0; slot < kMaxRows; ++slot) {
           decoding::SamplingRule with_seed = sampling;
           with_seed.seed = static_cast<uint64_t>(slot);
-          Must((*sampler)->Setup(slot, with_seed, bench.stream()));
+          Must((*sampler)->Setup(slot, with_seed, /*tokens=*/{}, bench.stream()));
         }
         bench.Time({.kernel = "sample",
                     .shape = fmt::format("{}x{} {}", num_rows, kVocab, rule.name),

@@ -86,12 +86,11 @@ Rotation::Rotation(Device& device, DType dtype, Shape shape) {
   const size_t period = std::min(total, size_t{4099} << 10);
   std::vector<std::byte> some(period);
   ops::Random random(1);
-  const auto num_elements = static_cast<int64_t>(period / SizeOf(dtype));
-  for (int64_t i = 0; i < num_elements; ++i) {
-    if (dtype == DType::kI8)
-      some[static_cast<size_t>(i)] = static_cast<std::byte>(random.Next());
-    else
-      StoreFloat(some.data(), dtype, i, random.Uniform());
+  if (ops::IsInteger(dtype)) {
+    for (std::byte& byte : some) byte = static_cast<std::byte>(random.Next());
+  } else {
+    const auto num_elements = static_cast<int64_t>(period / SizeOf(dtype));
+    for (int64_t i = 0; i < num_elements; ++i) StoreFloat(some.data(), dtype, i, random.Uniform());
   }
   Must(device.Copy(memory_.data(), some.data(), period));
   for (size_t at = period; at < total; at += period)

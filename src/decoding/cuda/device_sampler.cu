@@ -42,6 +42,22 @@ size_t DynamicSharedBytes(int chunk_size, bool is_resident) {
   return RowSampler<true>::SharedBytes() + std::max(values, kMaxCandidates * sizeof(uint64_t));
 }
 
+// A slot's list comes before all biases, so that rows of either are aligned as the first is.
+static_assert(kMaxListSize * sizeof(int32_t) % sizeof(float4) == 0);
+uint64_t EditBytes(int max_slots, int vocab_size) {
+  return static_cast<uint64_t>(max_slots) *
+         (kMaxListSize * sizeof(int32_t) + static_cast<uint64_t>(vocab_size) * sizeof(float));
+}
+
+int32_t* ListOf(std::byte* edits, int slot) {
+  return reinterpret_cast<int32_t*>(edits) + static_cast<size_t>(slot) * kMaxListSize;
+}
+
+float* BiasOf(std::byte* edits, int max_slots, int vocab_size, int slot) {
+  return reinterpret_cast<float*>(ListOf(edits, max_slots)) +
+         static_cast<size_t>(slot) * static_cast<size_t>(vocab_size);
+}
+
 struct Launch {
   cudaLaunchConfig_t config = {};
   cudaLaunchAttribute cluster = {};
@@ -76,8 +92,8 @@ bool CanRunClusters(KernelFunction kernel, size_t shared_bytes, const Device& de
 
 }  // namespace
 
-uint64_t DeviceSampler::Bytes(int max_slots, int) {
-  return static_cast<uint64_t>(max_slots) * sizeof(SlotRule);
+uint64_t DeviceSampler::Bytes(int max_slots, int vocab_size) {
+  return static_cast<uint64_t>(max_slots) * sizeof(SlotRule) + EditBytes(max_slots, vocab_size);
 }
 
 Result<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(Device& device, int max_slots,
@@ -85,8 +101,12 @@ Result<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(Device& device, int
                                                              bool may_use_clusters) {
   std::unique_ptr<DeviceSampler> sampler(new DeviceSampler(max_slots, vocab_size));
   RETURN_IF_ERROR(inflight::cuda::ToStatus(cudaSetDevice(device.cuda().index), "cudaSetDevice"));
-  ASSIGN_OR_RETURN(sampler->rules_,
-                   Buffer::Allocate(device, "sampler", Bytes(max_slots, vocab_size)));
+  ASSIGN_OR_RETURN(
+      sampler->rules_,
+      Buffer::Allocate(device, "sampler", static_cast<uint64_t>(max_slots) * sizeof(SlotRule)));
+  const uint64_t edit_bytes = EditBytes(max_slots, vocab_size);
+  ASSIGN_OR_RETURN(sampler->edits_, Buffer::Allocate(device, "sampler", edit_bytes));
+  ASSIGN_OR_RETURN(sampler->pinned_, PinnedBuffer::Allocate(device, edit_bytes));
   const size_t max_shared_bytes = device.cuda().max_shared_bytes_per_block;
   for (const bool is_sampled : {false, true}) {
     for (const bool is_resident : {false, true}) {
@@ -111,10 +131,29 @@ Result<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(Device& device, int
   return Result<std::unique_ptr<DeviceSampler>>(std::move(sampler));
 }
 
-Status DeviceSampler::Setup(int slot, const SamplingRule& rule, Stream& stream) {
+Status DeviceSampler::Setup(int slot, const SamplingRule& rule, std::span<const TokenId> tokens,
+                            Stream& stream) {
   CHECK_LT(slot, max_slots_);
-  SetRule<<<1, 1, 0, ops::cuda::AsCuda(stream).handle()>>>(
-      reinterpret_cast<SlotRule*>(rules_.data()), slot, MakeSlotRule(rule));
+  cudaStream_t const handle = ops::cuda::AsCuda(stream).handle();
+  const auto upload = [&](auto* to, const auto* from, size_t count) {
+    return inflight::cuda::ToStatus(
+        cudaMemcpyAsync(to, from, count * sizeof(*to), cudaMemcpyHostToDevice, handle),
+        "sampler's words and bias of a slot");
+  };
+  if (rule.has_bans()) {
+    int32_t* const list = ListOf(pinned_.data(), slot);
+    const size_t size = WriteList(rule, {list, kMaxListSize});
+    RETURN_IF_ERROR(upload(ListOf(edits_.data(), slot), list, size));
+  }
+  if (rule.bias != nullptr) {
+    CHECK_EQ(rule.bias->size(), static_cast<size_t>(vocab_size_));
+    float* const bias = BiasOf(pinned_.data(), max_slots_, vocab_size_, slot);
+    std::ranges::copy(*rule.bias, bias);
+    RETURN_IF_ERROR(upload(BiasOf(edits_.data(), max_slots_, vocab_size_, slot), bias,
+                           static_cast<size_t>(vocab_size_)));
+  }
+  SetRule<<<1, 1, 0, handle>>>(reinterpret_cast<SlotRule*>(rules_.data()), slot,
+                               MakeSlotRule(rule, tokens));
   return inflight::cuda::LaunchStatus("sampler's rule of a slot");
 }
 
@@ -125,7 +164,9 @@ Status DeviceSampler::Sample(const DeviceSampleParams& params, Stream& stream) c
   while (vocab_size_ > 1 << id_bits) ++id_bits;
   const SampleKernelParams kernel_params = {
       .sample = params,
-      .rules = reinterpret_cast<const SlotRule*>(rules_.data()),
+      .rules = reinterpret_cast<SlotRule*>(rules_.data()),
+      .lists = ListOf(edits_.data(), 0),
+      .biases = BiasOf(edits_.data(), max_slots_, vocab_size_, 0),
       .vocab_size = vocab_size_,
       .chunk_size = chunk_size,
       .id_bits = id_bits,

@@ -2,8 +2,10 @@
 // decoding/sampler.h on a GPU: for the same logits, rule, tokens and position both give the same
 // id; log-probs agree within 1e-5. Programs built without CUDA link device_sampler_absent.cc.
 //
-// The rules live on the device, by slot. Tokens and their counts belong to the caller, are read for
-// penalties and for the position of the draw, and grow by what is drawn.
+// The rules live on the device, by slot: with room for the longest lists of words and for a bias of
+// the whole vocabulary, in device memory and once more in pinned memory, from where Setup uploads
+// what a request has of them. Tokens and their counts belong to the caller, are read for penalties,
+// bans and the position of the draw, and grow by what is drawn.
 //
 // Threads: used by one thread at a time. Setup and Sample only enqueue, in the stream's order, and
 // can be captured into a graph. All memory is taken in Create.
@@ -11,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "decoding/sampler.h"
 #include "tensor/buffer.h"
@@ -49,9 +52,12 @@ class DeviceSampler {
   // What Create takes of the device, booked as "sampler".
   static uint64_t Bytes(int max_slots, int vocab_size);
 
-  // Starts a slot's sequence. What the caller keeps of it, tokens and num_tokens, must be written
-  // before the next Sample in the order of the stream.
-  Status Setup(int slot, const SamplingRule& rule, Stream& stream);
+  uint64_t pinned_bytes() const { return pinned_.size(); }
+
+  // Starts a slot's sequence with those tokens. What the caller keeps of it, tokens and num_tokens,
+  // must be written before the next Sample in the order of the stream. No step that holds the slot
+  // may be in flight.
+  Status Setup(int slot, const SamplingRule& rule, std::span<const TokenId> tokens, Stream& stream);
 
   // Draws one token for each row, appends it to its slot and writes it to the results.
   Status Sample(const DeviceSampleParams& params, Stream& stream) const;
@@ -65,6 +71,8 @@ class DeviceSampler {
   [[maybe_unused]] int cluster_size_ = 1;          // CTAs that share a row
   [[maybe_unused]] bool row_is_resident_ = false;  // whether their shared memory holds it
   [[maybe_unused]] Buffer rules_;                  // [max_slots] SlotRule
+  [[maybe_unused]] Buffer edits_;  // [max_slots, kMaxListSize] int32, [max_slots, vocab_size] float
+  PinnedBuffer pinned_;            // the same
 };
 
 }  // namespace inflight::decoding

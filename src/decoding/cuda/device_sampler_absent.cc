@@ -9,7 +9,9 @@ Result<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(Device&, int, int, 
   CHECK(false);
 }
 uint64_t DeviceSampler::Bytes(int, int) { return 0; }
-Status DeviceSampler::Setup(int, const SamplingRule&, Stream&) { CHECK(false); }
+Status DeviceSampler::Setup(int, const SamplingRule&, std::span<const TokenId>, Stream&) {
+  CHECK(false);
+}
 Status DeviceSampler::Sample(const DeviceSampleParams&, Stream&) const { CHECK(false); }
 
 }  // namespace inflight::decoding

@@ -16,18 +16,13 @@
 
 #include "ops/cuda/cuda_stream.h"
 #include "tensor/cuda_status.h"
+#include "tensor/test_gpu.h"
 
 namespace inflight::decoding {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int32_t kUntouched = -77;
-
-// The first GPU, or why there is none. Never destroyed: the runtime ends before static objects do.
-const Result<std::unique_ptr<Device>>& Gpu() {
-  static const auto* gpu = new Result<std::unique_ptr<Device>>(Device::Cuda(0));
-  return *gpu;
-}
 
 template <typename T>
 T Must(Result<T> result) {
@@ -128,7 +123,31 @@ void FillRow(int kind, Random& random, std::span<float> row) {
   }
 }
 
-Request RandomRequest(Random& random) {
+// Rules about tokens, some of which `tokens` meet.
+void AddBans(Random& random, int vocab_size, std::span<const TokenId> tokens, Request& request) {
+  const auto token = [&] { return random.Below(vocab_size); };
+  if (random.Below(3) == 0) request.sampling.no_repeat_ngram_size = 1 + random.Below(4);
+  if (random.Below(3) == 0) {
+    request.end_ids = {token(), token(), token()};
+    request.sampling.min_tokens = random.Below(5);
+  }
+  if (random.Below(3) != 0) return;
+  for (int i = 0; i < 600; ++i) request.bad_words.push_back({token()});
+  for (size_t size = 1; size < 6; ++size) {
+    const auto tail = tokens.last(std::min(tokens.size(), size));
+    request.bad_words.emplace_back(tail.begin(), tail.end());
+    request.bad_words.back().push_back(token());
+    request.bad_words.emplace_back(size, token());
+  }
+}
+
+std::shared_ptr<std::vector<float>> RandomBias(Random& random, int vocab_size) {
+  auto bias = std::make_shared<std::vector<float>>(static_cast<size_t>(vocab_size));
+  for (float& x : *bias) x = random.Below(16) == 0 ? -kInfinity : random.Normal();
+  return bias;
+}
+
+Request RandomRequest(Random& random, int vocab_size, std::span<const TokenId> tokens) {
   Request request;
   SamplingParams& sampling = request.sampling;
   const auto one_of = [&](std::initializer_list<float> values) {
@@ -156,6 +175,14 @@ Request RandomRequest(Random& random) {
   if (random.Below(3) == 0) sampling.repetition_penalty = one_of({1.2F, 0.7F, 3.0F});
   if (random.Below(4) == 0) sampling.presence_penalty = one_of({0.6F, -0.5F, 7.0F});
   if (random.Below(4) == 0) sampling.frequency_penalty = one_of({0.1F, -0.3F, 0.77F});
+  if (random.Below(2) == 0) {
+    sampling.top_p_decay = one_of({0.5F, 0.9F, 1.0F});
+    sampling.top_p_min = one_of({0.05F, 0.4F, 1.0F});
+    sampling.top_p_reset_id = random.Below(vocab_size);
+  }
+  if (random.Below(3) == 0) sampling.prompt_ignore_length = random.Below(100);
+  if (random.Below(4) == 0) request.embedding_bias = RandomBias(random, vocab_size);
+  if (random.Below(2) == 0) AddBans(random, vocab_size, tokens, request);
   request.output.return_log_probs = random.Below(3) == 0;
   request.output.normalize_log_probs = random.Below(2) == 0;
   return request;
@@ -201,7 +228,7 @@ class Samplers {
 
   void Setup(int slot, const SamplingRule& rule, std::vector<TokenId> tokens) {
     cpu_.Setup(slot, rule, tokens, max_seq_len_);
-    Must(gpu_->Setup(slot, rule, stream_));
+    Must(gpu_->Setup(slot, rule, tokens, stream_));
     const auto num_tokens = static_cast<int32_t>(tokens.size());
     MustCuda(cudaMemcpyAsync(params_.tokens + static_cast<int64_t>(slot) * max_seq_len_,
                              tokens.data(), tokens.size() * 4, cudaMemcpyHostToDevice, handle()));
@@ -239,7 +266,7 @@ class Samplers {
     std::vector<SampledToken> want(row_slots.size());
     for (size_t r = 0; r < row_slots.size(); ++r)
       if (row_slots[r] >= 0)
-        want[r] = cpu_.Sample(row_slots[r], static_cast<int64_t>(tokens(row_slots[r]).size()),
+        want[r] = cpu_.Sample(row_slots[r], tokens(row_slots[r]),
                               logits.data() + r * static_cast<size_t>(vocab_size_));
     MustCuda(cudaStreamSynchronize(handle()));
     int num_wrong = 0;
@@ -305,11 +332,9 @@ class Samplers {
 
 class DeviceSamplerTest : public testing::Test {
  protected:
-  void SetUp() override {
-    if (!Gpu().ok()) GTEST_SKIP() << Gpu().status().message();
-  }
+  void SetUp() override { NEED_TEST_GPU(); }
 
-  Device& device() { return *Gpu().value(); }
+  Device& device() { return *TestGpu().value(); }
   Stream& stream() {
     static auto* stream =
         Must(ops::cuda::CudaStream::Create(device(),
@@ -339,11 +364,14 @@ class DeviceSamplerTest : public testing::Test {
     for (int step = 0; step < num_steps && num_wrong < 10; ++step) {
       for (int slot = 0; slot < num_slots; ++slot) {
         if (step % 3 != 0) break;
-        Request request = RandomRequest(random);
-        if (step % 9 == 6) request.sampling.temperature = 0.0F;  // steps of greedy rows alone
         std::vector<TokenId> tokens(static_cast<size_t>(random.Below(slot % 8 == 0 ? 2900 : 60)));
-        for (TokenId& token : tokens) token = random.Below(std::min(vocab_size, 4000));
-        samplers.Setup(slot, MakeSamplingRule(request, random.Next()), std::move(tokens));
+        const int num_ids = std::min(vocab_size, slot % 3 == 0 ? 5 : 4000);  // few: many n-grams
+        for (TokenId& token : tokens) token = random.Below(num_ids);
+        Request request = RandomRequest(random, vocab_size, tokens);
+        if (step % 9 == 6) request.sampling.temperature = 0.0F;  // steps of greedy rows alone
+        const int num_prompt_tokens = random.Below(static_cast<int>(tokens.size()) + 1);
+        samplers.Setup(slot, MakeSamplingRule(request, random.Next(), num_prompt_tokens),
+                       std::move(tokens));
       }
       // Slots in random order, one row of padding somewhere.
       std::iota(row_slots.begin(), row_slots.end(), -1);
@@ -403,7 +431,7 @@ class DeviceSamplerTest : public testing::Test {
     for (int slot = 0; slot < kSlots; ++slot) {
       logits.insert(logits.end(), row.begin(), row.end());
       row_slots[static_cast<size_t>(slot)] = slot;
-      samplers.Setup(slot, MakeSamplingRule(request, static_cast<uint64_t>(slot) * 977), {0});
+      samplers.Setup(slot, MakeSamplingRule(request, static_cast<uint64_t>(slot) * 977, 1), {0});
     }
     for (int step = 0; step < kSteps; ++step) {
       samplers.Upload(row_slots, logits);
@@ -417,7 +445,7 @@ class DeviceSamplerTest : public testing::Test {
     for (int slot = 0; slot < kSlots; ++slot)
       for (int step = 1; step <= kSteps; ++step)
         ++counts[static_cast<size_t>(tokens[static_cast<size_t>(slot * (kSteps + 1) + step)])];
-    const std::vector<double> expected = Probabilities(MakeSamplingRule(request, 0), row);
+    const std::vector<double> expected = Probabilities(MakeSamplingRule(request, 0, 1), row);
     // Ids expected less than ten times count as one.
     double statistic = 0, rest = 0, expected_rest = 0;
     int num_bins = 0;
@@ -469,19 +497,24 @@ TEST_F(DeviceSamplerTest, GraphOfManyStepsDrawsWhatTheCpuDraws) {
   std::vector<int32_t> row_slots(kSlots);
   for (int slot = 0; slot < kSlots; ++slot) {
     row_slots[static_cast<size_t>(slot)] = slot;
-    Request request = RandomRequest(random);
+    Request request = RandomRequest(random, kVocab, {});
     request.sampling.repetition_penalty = 1.5F;
-    const SamplingRule rule = MakeSamplingRule(request, 11);
+    const SamplingRule rule = MakeSamplingRule(request, 11, /*num_prompt_tokens=*/3);
     samplers.Setup(slot, rule, {1, 2, 3});
     alone.Setup(slot, rule, {1, 2, 3});
     FillRow(slot % 4, random,
             std::span(logits).subspan(static_cast<size_t>(slot) * kVocab, kVocab));
   }
   samplers.Upload(row_slots, logits);
+  const size_t bytes = logits.size() * sizeof(float);
+  const Buffer fresh = Must(Buffer::Allocate(device(), "test", bytes));
   MustCuda(cudaStreamSynchronize(samplers.handle()));
+  MustCuda(cudaMemcpy(fresh.data(), samplers.params().logits, bytes, cudaMemcpyDeviceToDevice));
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
   MustCuda(cudaStreamBeginCapture(samplers.handle(), cudaStreamCaptureModeThreadLocal));
+  MustCuda(cudaMemcpyAsync(samplers.params().logits, fresh.data(), bytes, cudaMemcpyDeviceToDevice,
+                           samplers.handle()));
   samplers.Launch();
   MustCuda(cudaStreamEndCapture(samplers.handle(), &graph));
   MustCuda(cudaGraphInstantiate(&exec, graph, 0));
@@ -495,6 +528,46 @@ TEST_F(DeviceSamplerTest, GraphOfManyStepsDrawsWhatTheCpuDraws) {
   }
   for (int slot = 0; slot < kSlots; ++slot) samplers.tokens(slot) = alone.tokens(slot);
   samplers.ExpectSameTokens();
+}
+
+// The same logits at every step, so that each rule decides what comes next: every one of these
+// slots leaves what a slot without rules repeats.
+TEST_F(DeviceSamplerTest, RulesDecideWhatComesNextAsOnTheCpu) {
+  constexpr int kVocab = 1000;
+  constexpr int kSteps = 40;
+  std::vector<Request> requests(8);
+  requests[1].sampling.no_repeat_ngram_size = 1;
+  requests[2].sampling.no_repeat_ngram_size = 3;
+  requests[3].bad_words = {{0}, {1, 2, 3}, {5, 5}, {4}};
+  requests[4].end_ids = {0, 1};
+  requests[4].sampling.min_tokens = 10;
+  std::vector<float> bias(kVocab);
+  bias[999] = 1000.0F;
+  requests[5].embedding_bias = std::make_shared<std::vector<float>>(bias);
+  requests[6].sampling = {.temperature = 30.0F, .top_p = 1.0F, .top_p_decay = 0.7F};
+  requests[7].sampling = {.presence_penalty = 0.6F, .prompt_ignore_length = 2};
+  const auto num_slots = static_cast<int>(requests.size());
+  Samplers samplers(device(), stream(), num_slots, kVocab, 64);
+  std::vector<int32_t> row_slots(requests.size());
+  std::iota(row_slots.begin(), row_slots.end(), 0);
+  for (int slot = 0; slot < num_slots; ++slot)
+    samplers.Setup(slot, MakeSamplingRule(requests[static_cast<size_t>(slot)], 5, 3), {0, 1, 0});
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<float> logits;
+    for (int slot = 0; slot < num_slots; ++slot)
+      for (int id = 0; id < kVocab; ++id) logits.push_back(9.0F - 0.25F * static_cast<float>(id));
+    ASSERT_EQ(samplers.Compare(row_slots, logits, "step " + std::to_string(step)), 0);
+    if (step == kSteps / 2)  // as after a pause: from the tokens alone
+      for (int slot = 0; slot < num_slots; ++slot)
+        samplers.Setup(slot, MakeSamplingRule(requests[static_cast<size_t>(slot)], 5, 3),
+                       samplers.tokens(slot));
+  }
+  samplers.ExpectSameTokens();
+  EXPECT_EQ(samplers.tokens(0).back(), 0);
+  for (int slot = 1; slot < num_slots; ++slot)
+    EXPECT_NE(samplers.tokens(slot), samplers.tokens(0)) << "slot " << slot;
+  EXPECT_EQ(samplers.tokens(1).back(), 41);  // each id once; 0 and 1 stood in the prompt
+  EXPECT_EQ(samplers.tokens(5).back(), 999);
 }
 
 // A slot whose tokens are full keeps them; its draw is still reported.

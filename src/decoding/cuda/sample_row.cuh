@@ -3,7 +3,7 @@
 // shared memory (resident), or where a GPU has no clusters, or the row is too large for them, in
 // the logits themselves.
 //
-//   Load    penalties; the largest logit. Greedy rows end here
+//   Load    bias, temperature, penalties, bans; the largest logit. Greedy rows end here
 //   Scan    total weight; a list of the tokens that a draw will reach for, by a guess: for top-p
 //           those within kNear, for top-k those before the k-th of the threads' best
 //   Narrow  where the guess fails, by histograms over the row: an interval of the order that holds
@@ -21,6 +21,7 @@
 
 #include "decoding/cuda/device_sampler.h"
 #include "decoding/cuda/slot_rule.h"
+#include "decoding/cuda/token_marks.cuh"
 #include "decoding/cuda/warp.cuh"
 #include "decoding/philox.h"
 #include "decoding/weights.h"
@@ -33,7 +34,6 @@ using cuda::ClusterSync;
 using cuda::ClusterWait;
 using cuda::Peer;
 
-constexpr int kThreads = 512;
 constexpr int kNumWarps = kThreads / 32;
 constexpr int kMaxClusterSize = 8;
 constexpr int kTileSize = 16384;      // logits whose tokens are counted at once, where not resident
@@ -47,7 +47,9 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 struct SampleKernelParams {
   DeviceSampleParams sample;
-  const SlotRule* rules;  // [max_slots]
+  SlotRule* rules;       // [max_slots]
+  const int32_t* lists;  // [max_slots, kMaxListSize] slot_rule.h
+  const float* biases;   // [max_slots, vocab_size]
   int vocab_size;
   int chunk_size;   // tokens of a CTA, a multiple of 4; the last has fewer
   int id_bits;      // of a key
@@ -135,7 +137,7 @@ class RowSampler {
     if (is_bulk) cuda::WaitForBulkLoad(&shared_.load_barrier);
     float thread_best;
     uint64_t packed;
-    if (is_bulk && rule().has_penalties == 0)
+    if (is_bulk && !rule().has_edits())
       packed = FindBest(&thread_best);
     else if (params_.is_aligned)
       packed = Load<4>(keeps_values, &thread_best);
@@ -179,18 +181,26 @@ class RowSampler {
            static_cast<uint32_t>(id);
   }
 
-  // Occurrences of the ids [first, first + count) in the slot's tokens, into the region.
-  __device__ void CountTokens(int first, int count) {
-    auto* counts = reinterpret_cast<uint32_t*>(region_);
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) counts[i] = 0;
+  // What the slot's tokens and lists say of the ids [first, first + count), into the region: how
+  // often penalties count them, and whether they must not come.
+  __device__ void MarkTokens(int first, int count) {
+    const TokenMarks marks(reinterpret_cast<uint32_t*>(region_), first, count);
+    marks.Clear();
     __syncthreads();
-    const int32_t* tokens = Tokens();
     const int num_tokens = min(shared_.position, params_.sample.max_seq_len);
-    for (int i = static_cast<int>(threadIdx.x); i < num_tokens; i += kThreads) {
-      const int index = tokens[i] - first;
-      if (index >= 0 && index < count) atomicAdd(&counts[index], 1U);
-    }
+    if (rule().has_penalties != 0) marks.Count(Tokens(), rule().num_uncounted_tokens, num_tokens);
+    if (rule().has_bans != 0)
+      marks.Ban(rule(), params_.lists + static_cast<int64_t>(slot_) * kMaxListSize, Tokens(),
+                num_tokens);
     __syncthreads();
+  }
+
+  // After bias and temperature.
+  __device__ float Edited(float x, uint32_t mark) const {
+    if ((mark & TokenMarks::kBannedBit) != 0) return kBanned;
+    if ((mark & TokenMarks::kSuppressedBit) != 0) return kSuppressed;
+    return Penalized(x, static_cast<int32_t>(mark), rule().repetition_penalty,
+                     rule().presence_penalty, rule().frequency_penalty);
   }
 
   // A token so that the largest is the best: its logit, then its id.
@@ -218,7 +228,7 @@ class RowSampler {
     return Pack(best, group);
   }
 
-  // Reads the chunk, kWidth logits at a time, applies temperature and penalties, and leaves what
+  // Reads the chunk, kWidth logits at a time, applies temperature and edits, and leaves what
   // the later phases read in values_, the last 4 of a resident chunk filled up with -inf. Returns
   // the thread's best token.
   template <int kWidth>
@@ -226,14 +236,16 @@ class RowSampler {
     using Vector = std::conditional_t<kWidth == 4, float4, float>;
     constexpr int kBatch = kWidth == 4 ? 2 : 4;  // loads in flight
     const float* logits = RowLogits() + begin_;
-    const auto* counts = reinterpret_cast<const uint32_t*>(region_);
-    const bool has_penalties = rule().has_penalties != 0;
+    const float* bias = params_.biases + static_cast<int64_t>(slot_) * params_.vocab_size + begin_;
+    const auto* marks = reinterpret_cast<const uint32_t*>(region_);
+    const bool has_bias = rule().has_bias != 0;
+    const bool has_marks = rule().has_penalties != 0 || rule().has_bans != 0;
     const float scale = rule().scale;
     float best = kMinusInfinity;
     int best_index = 0x7fffffff - begin_;
     for (int tile = 0; tile < size_; tile += kResident ? params_.chunk_size : kTileSize) {
       const int tile_size = kResident ? size_ : min(kTileSize, size_ - tile);
-      if (has_penalties) CountTokens(begin_ + tile, tile_size);
+      if (has_marks) MarkTokens(begin_ + tile, tile_size);
       for (int base = static_cast<int>(threadIdx.x) * kWidth; base < tile_size;
            base += kThreads * kWidth * kBatch) {
         Vector loaded[kBatch];
@@ -249,10 +261,9 @@ class RowSampler {
           auto* x = reinterpret_cast<float*>(&loaded[j]);
 #pragma unroll
           for (int c = 0; c < kWidth; ++c) {
+            if (has_bias) x[c] += bias[tile + i + c];
             x[c] *= scale;
-            if (has_penalties && counts[i + c] > 0)
-              x[c] = Penalized(x[c], static_cast<int32_t>(counts[i + c]), rule().repetition_penalty,
-                               rule().presence_penalty, rule().frequency_penalty);
+            if (has_marks && marks[i + c] != 0) x[c] = Edited(x[c], marks[i + c]);
             if (x[c] > best) {
               best = x[c];
               best_index = tile + i + c;
@@ -261,7 +272,7 @@ class RowSampler {
           if (keeps_values) *reinterpret_cast<Vector*>(values_ + tile + i) = loaded[j];
         }
       }
-      if (!kResident && has_penalties) __syncthreads();
+      if (!kResident && has_marks) __syncthreads();
     }
     if (kResident && threadIdx.x < 4 && (size_ & ~3) + static_cast<int>(threadIdx.x) >= size_ &&
         keeps_values && size_ % 4 != 0)
@@ -359,6 +370,9 @@ class RowSampler {
     sample.ids[row_] = id;
     sample.log_probs[row_] = log_prob;
     sample.log_probs_all[row_] = log_prob_all;
+    if (rule().has_top_p_decay != 0)
+      params_.rules[slot_].top_p = NextTopP(rule().top_p, rule().first_top_p, rule().top_p_decay,
+                                            rule().top_p_min, id == rule().top_p_reset_id);
     if (shared_.position >= sample.max_seq_len) return;
     Tokens()[shared_.position] = id;
     sample.num_tokens[slot_] = shared_.position + 1;

@@ -142,7 +142,7 @@ class CudaBackend : public Backend {
   const StepInFlight& Oldest() const { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
 
   Status Enqueue(const StepShape& shape, StepVariant variant);
-  Status WarmUpPrefill(const MemoryPlan& plan, int num_tokens);
+  Status RunOnScratch(int num_tokens, StepShape shape, StepVariant variant);
   Status RecordGraphs();
   Status CheckRow(const StepPlan& plan, int r) const;
   Status InjectFault(Ticket ticket);
@@ -171,8 +171,9 @@ Status CudaBackend::Load(const ops::OpTable& ops, const MemoryPlan& plan, Device
   cudaSetDevice(device_index_);
   use_graphs_ = debug_.use_graphs && ops.can_capture;
   ASSIGN_OR_RETURN(held_->graph_share, device.ledger().Take("graphs", plan.graph_bytes));
-  ASSIGN_OR_RETURN(held_->stream, ops::MakeStream(device, model::KernelShape(config),
-                                                  plan.max_num_tokens, plan.max_batch_size));
+  ASSIGN_OR_RETURN(held_->stream,
+                   ops::MakeStream(device, model::KernelShape(config), plan.max_num_tokens,
+                                   plan.max_batch_size + cuda::kFillRows));
   RETURN_IF_ERROR(ops::LoadTuning(held_->engine->kernel_tuning, *held_->stream));
   ASSIGN_OR_RETURN(
       held_->decoder,
@@ -182,11 +183,12 @@ Status CudaBackend::Load(const ops::OpTable& ops, const MemoryPlan& plan, Device
                    DeviceSampler::Create(device, info_.max_slots, info_.vocab_size));
   ASSIGN_OR_RETURN(held_->kv, KvStorage::Create(KvShape(config, plan.block_size),
                                                 plan.num_blocks + plan.num_scratch_blocks, device));
-  info_.pinned_memory_bytes = static_cast<int64_t>(held_->state->pinned_bytes());
+  info_.pinned_memory_bytes =
+      static_cast<int64_t>(held_->state->pinned_bytes() + held_->sampler->pinned_bytes());
   held_->graphs = std::make_unique<StepGraphs>(
-      info_.max_batch_size, handle(), [this](int num_rows, StepVariant variant) {
-        return Enqueue(StepShape::Decode(num_rows), variant);
-      });
+      cuda::GraphShapes(info_.max_batch_size, std::min(info_.max_num_tokens, info_.max_seq_len)),
+      handle(),
+      [this](const StepShape& shape, StepVariant variant) { return Enqueue(shape, variant); });
   // What was cleared and copied in the default stream, which ours does not wait for. Waiting for
   // the device would be refused while another executor records its steps.
   return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading");
@@ -221,43 +223,34 @@ Status CudaBackend::WarmUp(const MemoryPlan& plan) {
   cudaSetDevice(device_index_);
   const int64_t start_ns = NowNs();
   for (int num_tokens = plan.max_num_tokens; num_tokens > kLeastWarmUpTokens; num_tokens /= 2)
-    RETURN_IF_ERROR(WarmUpPrefill(plan, num_tokens));
-  RETURN_IF_ERROR(WarmUpPrefill(plan, std::min(plan.max_num_tokens, kLeastWarmUpTokens)));
+    RETURN_IF_ERROR(RunOnScratch(num_tokens, StepShape{}, StepVariant::kGreedy));
   RETURN_IF_ERROR(held_->state->SetUpSlot(/*slot=*/0, /*num_tokens=*/1, handle()));
-  RETURN_IF_ERROR(held_->sampler->Setup(/*slot=*/0, {}, *held_->stream));
-  const std::vector<int>& sizes = held_->graphs->sizes();
-  for (const int size : {sizes.front(), sizes.back()}) {
-    RETURN_IF_ERROR(Enqueue(StepShape::Decode(size), StepVariant::kSampled));
-    ++num_launched_;
+  RETURN_IF_ERROR(held_->sampler->Setup(/*slot=*/0, /*rule=*/{}, /*tokens=*/{}, *held_->stream));
+  for (const StepShape& shape : held_->graphs->shapes()) {
+    const int num_prefill_tokens = shape.has_prefill() ? shape.num_tokens : 0;
+    RETURN_IF_ERROR(RunOnScratch(num_prefill_tokens, shape, StepVariant::kGreedy));
+    RETURN_IF_ERROR(RunOnScratch(num_prefill_tokens, shape, StepVariant::kSampled));
   }
-  for (const int size : sizes) {
-    RETURN_IF_ERROR(Enqueue(StepShape::Decode(size), StepVariant::kGreedy));
-    ++num_launched_;
-  }
-  const double enqueue_ms = MsSince(start_ns);
-  RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(handle()), "the first steps"));
   logging::Log(level_, "steps ran for the first time",
-               {{"enqueue_ms", enqueue_ms}, {"ms", MsSince(start_ns)}, {"steps", num_launched_}});
+               {{"ms", MsSince(start_ns)}, {"steps", num_launched_}});
   return use_graphs_ ? RecordGraphs() : Status::Ok();
 }
 
-Status CudaBackend::WarmUpPrefill(const MemoryPlan& plan, int num_tokens) {
-  scheduler::StepPlan step;
-  const int row_tokens = std::min(plan.max_seq_len, num_tokens);
-  for (; step.num_tokens + row_tokens <= num_tokens && step.num_rows < plan.max_batch_size;
-       ++step.num_rows, step.num_tokens += row_tokens) {
-    step.rows[static_cast<size_t>(step.num_rows)] = {.slot = held_->state->slots().scratch_slot(),
-                                                     .num_query_tokens = row_tokens,
-                                                     .is_prefill = 1,
-                                                     .yields = 1};
+// A step of prompts of `num_tokens` in all, filled up to `shape` where that is not empty.
+Status CudaBackend::RunOnScratch(int num_tokens, StepShape shape, StepVariant variant) {
+  scheduler::StepPlan plan;
+  while (plan.num_tokens < num_tokens && plan.num_rows < info_.max_batch_size) {
+    const int row_tokens = std::min(info_.max_seq_len, num_tokens - plan.num_tokens);
+    plan.rows[static_cast<size_t>(plan.num_rows++)] = {.slot = held_->state->slots().scratch_slot(),
+                                                       .num_query_tokens = row_tokens,
+                                                       .is_prefill = 1,
+                                                       .yields = 1};
+    plan.num_tokens += row_tokens;
   }
-  cuda::StepArena& arena = held_->state->arena(num_launched_);
-  const StepShape shape = held_->state->Pack(step, &arena);
-  RETURN_IF_ERROR(Enqueue(shape, StepVariant::kGreedy));
+  const StepShape packed = held_->state->Pack(plan, &held_->state->arena(num_launched_));
+  RETURN_IF_ERROR(Enqueue(shape.num_rows > 0 ? shape : packed, variant));
   ++num_launched_;
-  const Status ran = ToStatus(cudaStreamSynchronize(handle()), "the first prefill");
-  arena.num_rows = arena.num_decode_rows = 0;
-  return ran;
+  return ToStatus(cudaStreamSynchronize(handle()), "the first steps");
 }
 
 // The largest first: they save the most.
@@ -265,16 +258,16 @@ Status CudaBackend::RecordGraphs() {
   const int64_t start_ns = NowNs();
   const uint64_t free_before = FreeBytes();
   for (const StepVariant variant : {StepVariant::kGreedy, StepVariant::kSampled}) {
-    for (size_t i = held_->graphs->sizes().size(); i-- > 0;) {
+    for (size_t i = held_->graphs->shapes().size(); i-- > 0;) {
       if (MsSince(start_ns) > kRecordingMs) break;
-      RETURN_IF_ERROR(held_->graphs->Record(held_->graphs->sizes()[i], variant));
+      RETURN_IF_ERROR(held_->graphs->Record(i, variant));
     }
   }
   RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(handle()), "recording steps"));
   const uint64_t free_after = FreeBytes();
   logging::Log(level_, "steps recorded as CUDA graphs",
                {{"graphs", held_->graphs->num_recorded()},
-                {"of", held_->graphs->sizes().size() * cuda::kNumVariants},
+                {"of", held_->graphs->shapes().size() * cuda::kNumVariants},
                 {"ms", MsSince(start_ns)},
                 {"bytes", free_before > free_after ? free_before - free_after : 0}});
   return Status::Ok();
@@ -292,10 +285,11 @@ Status CudaBackend::SetupSlot(const SlotSetup& setup) {
                .max_seq_len = setup.max_seq_len};
   slot.cum_log_prob = setup.cum_log_prob;
   slot.num_tokens = static_cast<int>(setup.tokens.size());
-  const decoding::SamplingRule rule = decoding::MakeSamplingRule(*setup.request, setup.seed);
+  const decoding::SamplingRule rule =
+      decoding::MakeSamplingRule(*setup.request, setup.seed, setup.num_prompt_tokens);
   slot.is_greedy = rule.greedy;
   RETURN_IF_ERROR(held_->state->SetUpSlot(setup.slot, slot.num_tokens, handle()));
-  return held_->sampler->Setup(setup.slot, rule, *held_->stream);
+  return held_->sampler->Setup(setup.slot, rule, setup.tokens, *held_->stream);
 }
 
 Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
@@ -318,8 +312,9 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
     step.rows.push_back({.slot = row.slot, .logit = yields ? num_logits++ : -1});
   }
   const StepShape shape = held_->state->Pack(plan, &held_->state->arena(num_launched_));
-  if (use_graphs_ && !shape.has_prefill())
-    RETURN_IF_ERROR(held_->graphs->Launch(shape.num_rows, variant));
+  const size_t graph = held_->graphs->Find(shape);
+  if (use_graphs_ && graph < held_->graphs->shapes().size())
+    RETURN_IF_ERROR(held_->graphs->Launch(graph, variant));
   else
     RETURN_IF_ERROR(Enqueue(shape, variant));
   ++num_launched_;

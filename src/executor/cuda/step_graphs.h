@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decode steps recorded once and replayed with one launch: a graph per number of rows and variant.
-// A step of fewer rows takes the next larger graph, whose other rows are the scratch slot's.
+// Steps recorded once and replayed with one launch: a graph per shape and variant. A step that has
+// no graph of its own shape takes one that it can be filled up to, with rows of the scratch slot.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <vector>
 
+#include "executor/cuda/step_shape.h"
 #include "inflight/status.h"
 
 namespace inflight::executor::cuda {
@@ -17,35 +19,38 @@ namespace inflight::executor::cuda {
 enum class StepVariant : uint8_t { kGreedy, kSampled };
 inline constexpr int kNumVariants = 2;
 
+// Steps of decode rows, up to `max_rows`; then steps of a few short prompts, whose kernels would
+// take longer to launch than to run, within `max_tokens`. Each kind ascending.
+std::vector<StepShape> GraphShapes(int max_rows, int max_tokens);
+
 class StepGraphs {
  public:
-  // Enqueues on `stream` what a step of `num_rows` decode rows does.
-  using Enqueue = std::function<Status(int num_rows, StepVariant variant)>;
+  // Enqueues on `stream` what a step of a shape does.
+  using Enqueue = std::function<Status(const StepShape& shape, StepVariant variant)>;
 
-  StepGraphs(int max_rows, cudaStream_t stream, Enqueue enqueue);
+  StepGraphs(std::vector<StepShape> shapes, cudaStream_t stream, Enqueue enqueue);
   ~StepGraphs();
   StepGraphs(const StepGraphs&) = delete;
   StepGraphs& operator=(const StepGraphs&) = delete;
 
-  // Sizes, ascending; the last is max_rows.
-  const std::vector<int>& sizes() const { return sizes_; }
+  const std::vector<StepShape>& shapes() const { return shapes_; }
+  int num_recorded() const { return num_recorded_; }
 
   // Records a graph that is not there yet. Everything it launches must have run before, so that the
   // runtime has loaded it.
-  Status Record(int size, StepVariant variant);
+  Status Record(size_t shape_idx, StepVariant variant);
 
-  // Launches a step of `num_rows` rows; records its graph first if it is not there.
-  Status Launch(int num_rows, StepVariant variant);
+  // The first shape that holds `shape`; shapes().size() if none does.
+  size_t Find(const StepShape& shape) const;
 
-  int num_recorded() const { return num_recorded_; }
+  // Launches a graph; records it first if it is not there.
+  Status Launch(size_t shape_idx, StepVariant variant);
 
  private:
-  size_t IndexOf(int num_rows) const;  // of the smallest size that holds them
-
   cudaStream_t stream_;
   Enqueue enqueue_;
-  std::vector<int> sizes_;
-  std::array<std::vector<cudaGraphExec_t>, kNumVariants> graphs_;  // [variant][size], null = none
+  std::vector<StepShape> shapes_;
+  std::array<std::vector<cudaGraphExec_t>, kNumVariants> graphs_;  // [variant][shape], null = none
   int num_recorded_ = 0;
 };
 

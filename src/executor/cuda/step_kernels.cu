@@ -28,14 +28,15 @@ __device__ uint64_t NowNs() {
 
 // One CTA, so that the entries are in the tables before rows look there.
 __global__ void __launch_bounds__(kBeginThreads)
-    BeginStepKernel(const StepArena* arenas, SlotState slots, StepTensors out, int padded_rows) {
+    BeginStepKernel(const StepArena* arenas, SlotState slots, StepTensors out,
+                    StepPadding padding) {
   __shared__ int header[4];
   BeginOverlapped();
   const auto thread = static_cast<int>(threadIdx.x);
   if (thread == 0) *slots.begin_ns = NowNs();
   const StepArena& arena = arenas[*slots.num_steps % kNumArenas];
   int slot = slots.scratch_slot();
-  if (thread < padded_rows) slot = __ldcv(arena.decode_slots + thread);
+  if (thread < padding.num_rows) slot = __ldcv(arena.decode_slots + thread);
   if (thread < kWarp) {  // lanes 0 and 1 the header, the others an entry each
     const int2 part = __ldcv(reinterpret_cast<const int2*>(&arena) + min(thread, kFirstLine - 1));
     if (thread < 2) {
@@ -50,6 +51,7 @@ __global__ void __launch_bounds__(kBeginThreads)
   const int num_rows = header[0];
   const int num_decode_rows = header[1];
   const int num_entries = header[2];
+  const int num_logits = header[3];
   for (int i = thread + StepArena::kFirstEntries; i < num_entries; i += kBeginThreads) {
     const int2 entry =
         __ldcv(reinterpret_cast<const int2*>(arena.entries) + i - StepArena::kFirstEntries);
@@ -59,7 +61,11 @@ __global__ void __launch_bounds__(kBeginThreads)
 
   if (thread == 0) out.cu_seqlens_q[0] = 0;
   const int r = thread;
-  if (r >= padded_rows) return;
+  if (r >= num_logits && r < padding.num_logits) {
+    out.logit_rows[r] = 0;
+    out.logit_slots[r] = -1;
+  }
+  if (r >= padding.num_rows) return;
   if (r >= num_decode_rows && r < num_rows) {
     const auto* const rows = reinterpret_cast<const int4*>(arena.prefill_rows) - num_decode_rows;
     const int4 row = __ldcv(rows + r);  // PrefillRow
@@ -71,6 +77,14 @@ __global__ void __launch_bounds__(kBeginThreads)
     if (row.w < 0) return;
     out.logit_rows[row.w] = row.z - 1;
     out.logit_slots[row.w] = row.x == slots.scratch_slot() ? -1 : row.x;
+    return;
+  }
+  if (r >= num_rows && num_rows > num_decode_rows) {
+    const int end = __ldcv(&arena.prefill_rows[num_rows - num_decode_rows - 1].end_token);
+    out.table_rows[r] = slots.scratch_slot();
+    out.first_positions[r] = 0;
+    out.cu_seqlens_q[r + 1] = padding.num_tokens;
+    out.seq_lens_kv[r] = r == num_rows ? padding.num_tokens - end : 0;
     return;
   }
   if (r >= num_rows) slot = slots.scratch_slot();
@@ -170,9 +184,8 @@ Status SetUpSlot(const SlotState& slots, int slot, const int32_t* tokens, int nu
 }
 
 Status BeginStep(const StepArena* arenas, const SlotState& slots, const StepTensors& tensors,
-                 int padded_rows, cudaStream_t stream) {
-  LaunchOverlapped(BeginStepKernel, 1, kBeginThreads, 0, stream, arenas, slots, tensors,
-                   padded_rows);
+                 const StepPadding& padding, cudaStream_t stream) {
+  LaunchOverlapped(BeginStepKernel, 1, kBeginThreads, 0, stream, arenas, slots, tensors, padding);
   return LaunchStatus("begin_step");
 }
 

@@ -49,7 +49,7 @@ struct alignas(128) StepArena {
   int32_t num_rows = 0;         // decode rows first
   int32_t num_decode_rows = 0;  // row r of these holds token r and has logits r
   int32_t num_entries = 0;
-  int32_t reserved = 0;
+  int32_t num_logits = 0;
   TableEntry first_entries[kFirstEntries];
   int32_t decode_slots[scheduler::StepPlan::kMaxRows];
   PrefillRow prefill_rows[scheduler::StepPlan::kMaxRows];
@@ -102,11 +102,18 @@ struct StepTensors {
 Status SetUpSlot(const SlotState& slots, int slot, const int32_t* tokens, int num_tokens,
                  cudaStream_t stream);
 
-// `padded_rows` rows are written: those of the step's arena, then rows of the scratch slot.
+// What a step's inputs are filled up to with rows of the scratch slot, which hold a token each;
+// where rows of the step are prefill rows, the first of them holds all the tokens that are left,
+// the others none.
+struct StepPadding {
+  int num_rows = 0;
+  int num_tokens = 0;
+  int num_logits = 0;
+};
 Status BeginStep(const StepArena* arenas, const SlotState& slots, const StepTensors& tensors,
-                 int padded_rows, cudaStream_t stream);
+                 const StepPadding& padding, cudaStream_t stream);
 
-// Tokens [first_token, num_tokens) of rows [num_decode_rows, num_rows), at least one of both.
+// Tokens [num_decode_rows, num_tokens) of rows [num_decode_rows, num_rows), at least one of both.
 Status ExpandPrefill(const SlotState& slots, const StepTensors& tensors, int num_decode_rows,
                      int num_rows, int num_tokens, cudaStream_t stream);
 

@@ -27,7 +27,7 @@ uint64_t LayOut(const MemoryPlan& plan, std::byte* base, SlotState& slots, StepT
   place(tensors.ids, plan.max_num_tokens);
   place(tensors.positions, plan.max_num_tokens);
   place(tensors.slot_mapping, plan.max_num_tokens);
-  const int64_t rows = plan.max_batch_size;
+  const int64_t rows = plan.max_batch_size + kFillRows;
   place(tensors.cu_seqlens_q, rows + 1);
   place(tensors.seq_lens_kv, rows);
   place(tensors.table_rows, rows);
@@ -92,6 +92,7 @@ StepShape StepState::Pack(const scheduler::StepPlan& plan, StepArena* arena) con
   arena->num_rows = plan.num_rows;
   arena->num_decode_rows = plan.num_decode_rows;
   arena->num_entries = num_entries;
+  arena->num_logits = num_logits;
   return {.num_rows = plan.num_rows,
           .num_decode_rows = plan.num_decode_rows,
           .num_tokens = num_tokens,
@@ -100,7 +101,10 @@ StepShape StepState::Pack(const scheduler::StepPlan& plan, StepArena* arena) con
 
 Status StepState::Begin(const StepShape& shape, cudaStream_t stream) const {
   const auto* const arenas = reinterpret_cast<const StepArena*>(arenas_.data());
-  RETURN_IF_ERROR(BeginStep(arenas, slots_, tensors_, shape.num_rows, stream));
+  RETURN_IF_ERROR(BeginStep(
+      arenas, slots_, tensors_,
+      {.num_rows = shape.num_rows, .num_tokens = shape.num_tokens, .num_logits = shape.num_logits},
+      stream));
   if (!shape.has_prefill()) return Status::Ok();
   return ExpandPrefill(slots_, tensors_, shape.num_decode_rows, shape.num_rows, shape.num_tokens,
                        stream);

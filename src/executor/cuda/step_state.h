@@ -10,22 +10,12 @@
 #include <span>
 
 #include "executor/cuda/step_kernels.h"
+#include "executor/cuda/step_shape.h"
 #include "executor/memory_plan.h"
 #include "model/decoder.h"
 #include "tensor/buffer.h"
 
 namespace inflight::executor::cuda {
-
-// What the host knows of a step before it is computed; of a graph, what it was captured for.
-struct StepShape {
-  int num_rows = 0;         // decode rows first; of graphs with those that fill it up
-  int num_decode_rows = 0;  // one token each
-  int num_tokens = 0;
-  int num_logits = 0;
-
-  static StepShape Decode(int num_rows) { return {num_rows, num_rows, num_rows, num_rows}; }
-  bool has_prefill() const { return num_decode_rows < num_rows; }
-};
 
 class StepState {
  public:

@@ -36,32 +36,31 @@ INFLIGHT_INLINE Vec MulAddQuads(Vec sum, QuadWeights w, Quads x) {
   return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(sum), quads));
 }
 
+// Twenty accumulators, the two quads of four weights, and of one x.
+constexpr int kNibbleTileRows = 5;
+
+// As in isa_avx2.cc.
+INFLIGHT_INLINE Vec MulAddNibbles(Vec sum, Nibbles w, Quads x_first, Quads x_second) {
+  const __m512i pairs = _mm512_add_epi16(_mm512_maddubs_epi16(w.first, x_first),
+                                         _mm512_maddubs_epi16(w.second, x_second));
+  const __m512i quads = _mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(sum), quads));
+}
+
 }  // namespace
 }  // namespace inflight::ops::cpu
 
+// clang-format off
 #include "ops/cpu/kernels_all.h"
 #include "ops/cpu/kernels_int8.h"
+#include "ops/cpu/kernels_int4.h"
+// clang-format on
 
 namespace inflight::ops::cpu {
 
-const KernelSet kAvx512 = {"cpu/avx512",
-                           Panel<F32Operand>,
-                           Panel<F16Operand>,
-                           Panel<Bf16Operand>,
-                           PanelInt8,
-                           Quantize,
-                           Finish,
-                           NormToken,
-                           Attend};
+constinit const KernelSet kAvx512 = KernelsWith("cpu/avx512", PanelInt8, PanelInt4);
 
-const KernelSet kAvx512Vnni = {"cpu/avx512_vnni",
-                               Panel<F32Operand>,
-                               Panel<F16Operand>,
-                               Panel<Bf16Operand>,
-                               PanelInt8Vnni,
-                               Quantize,
-                               Finish,
-                               NormToken,
-                               Attend};
+constinit const KernelSet kAvx512Vnni =
+    KernelsWith("cpu/avx512_vnni", PanelInt8Vnni, PanelInt4Vnni);
 
 }  // namespace inflight::ops::cpu

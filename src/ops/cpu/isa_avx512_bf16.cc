@@ -20,14 +20,7 @@ INFLIGHT_INLINE Vec MulAddPairs(Vec sum, Pairs w, Pairs x) {
 
 namespace inflight::ops::cpu {
 
-const KernelSet kAvx512Bf16 = {"cpu/avx512_bf16",
-                               Panel<F32Operand>,
-                               Panel<F16Operand>,
-                               Panel<Bf16Operand>,
-                               PanelInt8Vnni,
-                               Quantize,
-                               Finish,
-                               NormToken,
-                               Attend};
+constinit const KernelSet kAvx512Bf16 =
+    KernelsWith("cpu/avx512_bf16", PanelInt8Vnni, PanelInt4Vnni);
 
 }  // namespace inflight::ops::cpu

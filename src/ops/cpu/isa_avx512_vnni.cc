@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one kernel that VPDPBUSD makes different. Compiled with the flags of isa_avx512.cc and
+// The kernels that VPDPBUSD makes different. Compiled with the flags of isa_avx512.cc and
 // -mavx512vnni; includes nothing whose inline functions others use.
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/vec_avx512.h"
@@ -18,6 +18,14 @@ INFLIGHT_INLINE Vec MulAddQuads(Vec sum, QuadWeights w, Quads x) {
   return _mm512_castsi512_ps(_mm512_dpbusd_epi32(_mm512_castps_si512(sum), w, x));
 }
 
+// Twenty accumulators, the two quads of four weights, and of one x.
+constexpr int kNibbleTileRows = 5;
+
+INFLIGHT_INLINE Vec MulAddNibbles(Vec sum, Nibbles w, Quads x_first, Quads x_second) {
+  const __m512i one = _mm512_dpbusd_epi32(_mm512_castps_si512(sum), w.first, x_first);
+  return _mm512_castsi512_ps(_mm512_dpbusd_epi32(one, w.second, x_second));
+}
+
 }  // namespace
 }  // namespace inflight::ops::cpu
 
@@ -25,10 +33,12 @@ INFLIGHT_INLINE Vec MulAddQuads(Vec sum, QuadWeights w, Quads x) {
 #include "ops/cpu/kernels_tile.h"
 #include "ops/cpu/kernels_panel.h"
 #include "ops/cpu/kernels_int8.h"
+#include "ops/cpu/kernels_int4.h"
 // clang-format on
 
 namespace inflight::ops::cpu {
 
 void PanelInt8Vnni(const PanelArgs& args) { PanelInt8(args); }
+void PanelInt4Vnni(const PanelArgs& args) { PanelInt4(args); }
 
 }  // namespace inflight::ops::cpu

@@ -18,18 +18,20 @@ inline constexpr int kMaxHeadDim = 256;
 enum class Element : uint8_t { kF32, kF16, kBf16 };
 enum class Function : uint8_t { kNone, kRelu, kGeluTanh, kSilu };
 
-// sums[r][n] = sum_k x[r][k] * panel[k][n], float32 (int8: below). A sum runs over k in ascending
-// order (bf16: by pairs) whatever num_rows is.
+// sums[r][n] = sum_k x[r][k] * panel[k][n], float32 (int8, int4: below). A sum runs over k in
+// ascending order (bf16: by pairs) whatever num_rows is.
 struct PanelArgs {
   const void* const* x;  // [num_rows] rows of `in_features` bf16 (bf16 panels) or float32
   int num_rows;          // 1 .. kMaxRows
-  const void* panel;     // kPanel64 [in_features][64], kPanel64Vnni2 [in_features/2][64][2] or
-                         // kPanel64Vnni4 [in_features/4][64][4]
+  const void* panel;     // kPanel64 [in_features][64], kPanel64Vnni2 [in_features/2][64][2],
+                         // kPanel64Vnni4 [in_features/4][64][4] or kPanel64Nibbles
+                         // [in_features/8][64][4]
   int64_t in_features;
   float* sums;  // [num_rows][64], 64-byte aligned
 
-  // panel_int8 only: sums[r][n] = (float(exact sum of x[r][k] * weight[k][n]) * w_scales[n]) *
-  // x_scales[r], for n < num_columns. x[r] is int8, followed by zeros up to a multiple of 4.
+  // panel_int8 and panel_int4 only: sums[r][n] = (float(exact sum of x[r][k] * weight[k][n]) *
+  // w_scales[n]) * x_scales[r], for n < num_columns. x[r] is int8, followed by zeros up to a
+  // multiple of 8.
   const float* x_scales = nullptr;  // [num_rows]
   const int32_t* x_sums = nullptr;  // [num_rows] sum_k x[r][k]
   const float* w_scales = nullptr;  // [num_columns]
@@ -99,17 +101,19 @@ struct KernelSet {
   void (*panel_f16)(const PanelArgs&);
   void (*panel_bf16)(const PanelArgs&);
   void (*panel_int8)(const PanelArgs&);
+  void (*panel_int4)(const PanelArgs&);
   void (*quantize)(const QuantizeArgs&);
   void (*finish)(const FinishArgs&);
   void (*norm)(const NormArgs&);
   void (*attend)(const AttentionArgs&);
 };
 
-// VPDPBUSD, for the sets below that have it; the only kernel of its translation unit.
+// VPDPBUSD, for the sets below that have it; the only kernels of their translation unit.
 void PanelInt8Vnni(const PanelArgs& args);
+void PanelInt4Vnni(const PanelArgs& args);
 
-extern const KernelSet kAvx2;        // AVX2, FMA, F16C; int8 by VPSIGNB and VPMADDUBSW
-extern const KernelSet kAvx512;      // AVX-512 F, BW, DQ, VL; bf16 by shift and FMA, int8 as AVX2
+extern const KernelSet kAvx2;    // AVX2, FMA, F16C; integers by VPSIGNB and VPMADDUBSW
+extern const KernelSet kAvx512;  // AVX-512 F, BW, DQ, VL; bf16 by shift and FMA, integers as AVX2
 extern const KernelSet kAvx512Vnni;  // kAvx512 and VPDPBUSD
 extern const KernelSet kAvx512Bf16;  // and VDPBF16PS, which flushes denormals; with VPDPBUSD
 

@@ -13,3 +13,24 @@
 #include "ops/cpu/kernels_norm.h"
 #include "ops/cpu/kernels_attention.h"
 // clang-format on
+
+namespace inflight::ops::cpu {
+namespace {
+
+// With the integer kernels given, all others are those of this translation unit.
+constexpr KernelSet KernelsWith(const char* name, void (*panel_int8)(const PanelArgs&),
+                                void (*panel_int4)(const PanelArgs&)) {
+  return {.name = name,
+          .panel_f32 = Panel<F32Operand>,
+          .panel_f16 = Panel<F16Operand>,
+          .panel_bf16 = Panel<Bf16Operand>,
+          .panel_int8 = panel_int8,
+          .panel_int4 = panel_int4,
+          .quantize = Quantize,
+          .finish = Finish,
+          .norm = NormToken,
+          .attend = Attend};
+}
+
+}  // namespace
+}  // namespace inflight::ops::cpu

@@ -17,6 +17,7 @@ struct I8Operand {
   using WideX = Quads;
   using WideW = QuadWeights;
   static constexpr int kStep = 4;
+  static constexpr int kStored = 4;
   static constexpr bool kHasHalfGroups = false;
   static constexpr int kMaxTileRows = kQuadTileRows;
   using UnalignedQuad [[gnu::aligned(1), gnu::may_alias]] = uint32_t;
@@ -30,18 +31,23 @@ struct I8Operand {
   }
 };
 
-void PanelInt8(const PanelArgs& a) {
-  Panel<I8Operand>(a);
+// Integer sums of (w + offset) * x to what PanelArgs promises of them.
+INFLIGHT_INLINE void ScaleSums(const PanelArgs& a, int32_t offset) {
   for (int r = 0; r < a.num_rows; ++r) {
     const Vec x_scale = Set1(a.x_scales[r]);
     for (int column = 0; column < a.num_columns; column += 16) {
       float* sums = a.sums + r * kPanelColumns + column;
       const int left = a.num_columns - column;
       const Vec w_scale = LoadFirst(a.w_scales + column, left < 16 ? left : 16);
-      const Vec sum = IntegersMinus(Load(sums), kQuadOffset * a.x_sums[r]);
+      const Vec sum = IntegersMinus(Load(sums), offset * a.x_sums[r]);
       Store(sums, Mul(Mul(sum, w_scale), x_scale));
     }
   }
+}
+
+void PanelInt8(const PanelArgs& a) {
+  Panel<I8Operand>(a);
+  ScaleSums(a, kQuadOffset);
 }
 
 }  // namespace

@@ -11,7 +11,8 @@ struct F32Operand {
   using W = float;
   using WideX = Vec;
   using WideW = Vec;
-  static constexpr int kStep = 1;  // elements of k that one step takes
+  static constexpr int kStep = 1;    // elements of k that one step takes
+  static constexpr int kStored = 1;  // elements of W that hold them, in one column
   static constexpr bool kHasHalfGroups = true;
   static constexpr int kMaxTileRows = kTileRows;
   INFLIGHT_INLINE static WideX LoadX(const X* p) { return Set1(*p); }
@@ -32,6 +33,7 @@ struct Bf16Operand {
   using WideX = Pairs;
   using WideW = Pairs;
   static constexpr int kStep = 2;
+  static constexpr int kStored = 2;
   static constexpr bool kHasHalfGroups = true;
   static constexpr int kMaxTileRows = kPairTileRows;
   using UnalignedPair [[gnu::aligned(1), gnu::may_alias]] = uint32_t;

@@ -10,7 +10,7 @@ namespace {
 // still in the first-level cache: 32 KiB.
 template <typename Operand>
 constexpr int64_t kStepsPerPass =
-    32768 / (sizeof(typename Operand::W) * Operand::kStep * kPanelColumns);
+    32768 / (sizeof(typename Operand::W) * Operand::kStored * kPanelColumns);
 
 // How far ahead of its reads a single tile asks memory: a page. The hardware's own prefetchers stop
 // where a page ends; with few rows the panel is read faster than they start again. Measured on an
@@ -21,13 +21,14 @@ template <typename Operand>
 void Panel(const PanelArgs& a) {
   using X = typename Operand::X;
   using W = typename Operand::W;
-  constexpr int64_t kGroup = 16 * Operand::kStep;
-  constexpr int64_t kStride = kPanelColumns * Operand::kStep;
+  constexpr int64_t kGroup = 16 * Operand::kStored;
+  constexpr int64_t kStride = kPanelColumns * Operand::kStored;
   for (int i = 0; i < a.num_rows * kPanelColumns; i += 16) Store(a.sums + i, Zero());
 
   const auto* first = static_cast<const W*>(a.panel);
   // x of int8 is padded to whole steps; of bf16 the odd element comes last and apart.
-  const int64_t num_steps = (a.in_features + (Operand::kStep == 4 ? 3 : 0)) / Operand::kStep;
+  constexpr int64_t kPadding = Operand::kStep >= 4 ? Operand::kStep - 1 : 0;
+  const int64_t num_steps = (a.in_features + kPadding) / Operand::kStep;
   if (a.num_rows <= Operand::kMaxTileRows) {  // a single tile runs through the panel at once
     const W* groups[4] = {first, first + kGroup, first + 2 * kGroup, first + 3 * kGroup};
     const Product<Operand, /*kAsk=*/true> product = {reinterpret_cast<const X* const*>(a.x),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Panels outer, rows inner: an item is a panel of 64 output features (with its gate's partner), so
 // each panel leaves DRAM once per step whatever the number of rows (spec/kernels.md 6.3). With int8
-// weights the rows are rounded first, once for both branches of a gated linear.
+// or int4 weights the rows are rounded first, once for both branches of a gated linear.
 #include "ops/linear.h"
 
 #include <fmt/format.h>
@@ -19,6 +19,7 @@ using PanelKernel = void (*)(const PanelArgs&);
 
 PanelKernel PanelKernelOf(const KernelSet& kernels, DType dtype) {
   if (dtype == DType::kI8) return kernels.panel_int8;
+  if (dtype == DType::kI4) return kernels.panel_int4;
   switch (ElementOf(dtype)) {
     case Element::kF32:
       return kernels.panel_f32;
@@ -58,7 +59,7 @@ struct Product {
 // Activations in int8, placed in the scratch as LinearScratchBytes counts it.
 struct RoundedRows {
   explicit RoundedRows(const Product& p) {
-    if (p.weight->dtype != DType::kI8) return;
+    if (!IsInteger(p.weight->dtype)) return;
     stride = (p.weight->in_features + 63) / 64 * 64;
     values = p.scratch->as<int8_t>();
     scales = reinterpret_cast<float*>(values + p.num_rows * stride);
@@ -97,7 +98,7 @@ class PanelRunner {
         finish_(kernels.finish),
         panel_bytes_(WeightBytes(product.weight->dtype, product.weight->layout, kPanelColumns,
                                  product.weight->in_features)),
-        is_int8_(product.weight->dtype == DType::kI8),
+        is_integer_(IsInteger(product.weight->dtype)),
         rounded_(product) {}
 
   // Features [64 panel, 64 panel + 64) of rows [first, last).
@@ -115,7 +116,7 @@ class PanelRunner {
     const int64_t column = panel * kPanelColumns;
     for (int r = 0; r < num_rows; ++r) {
       const int64_t row = first + r;
-      x[r] = is_int8_ ? rounded_.values + row * rounded_.stride : RowOfX(p_, row);
+      x[r] = is_integer_ ? rounded_.values + row * rounded_.stride : RowOfX(p_, row);
       y[r] = static_cast<std::byte*>(RowOf(*p_.y, row)) +
              static_cast<size_t>(column) * SizeOf(p_.y->dtype);
     }
@@ -142,7 +143,7 @@ class PanelRunner {
                                static_cast<size_t>(panel) * panel_bytes_,
                       .in_features = weight.in_features,
                       .sums = sums};
-    if (is_int8_) {
+    if (is_integer_) {
       const int64_t column = panel * kPanelColumns;
       args.x_scales = rounded_.scales + first;
       args.x_sums = rounded_.sums + first;
@@ -157,7 +158,7 @@ class PanelRunner {
   const PanelKernel panel_;
   void (*const finish_)(const FinishArgs&);
   const size_t panel_bytes_;
-  const bool is_int8_;
+  const bool is_integer_;
   const RoundedRows rounded_;
 };
 
@@ -166,7 +167,7 @@ void Run(const KernelSet& kernels, const Product& product, Stream& stream) {
   const int64_t out_features = product.weight->out_features;
   if (num_rows == 0) return;
   CpuPool& pool = stream.cpu_pool();
-  if (product.weight->dtype == DType::kI8) RoundRows(kernels, product, pool);
+  if (IsInteger(product.weight->dtype)) RoundRows(kernels, product, pool);
   const PanelRunner runner(kernels, product);
   const int64_t num_panels = (out_features + kPanelColumns - 1) / kPanelColumns;
   // Few panels and many rows: cut the rows too, so that every thread has work.

@@ -70,10 +70,10 @@ std::vector<OpTable> OpTables(const ShapeClass& shape) {
   if (shape.head_dim > kMaxHeadDim) return tables;
   const CpuFeatures& features = GetCpuFeatures();
   // Every processor with VDPBF16PS has VPDPBUSD; a virtual machine may hide it.
-  const bool is_int8 = shape.weight_dtype == DType::kI8;
-  if (features.avx512_bf16 && (features.avx512_vnni || !is_int8))
+  const bool is_integer = IsInteger(shape.weight_dtype);
+  if (features.avx512_bf16 && (features.avx512_vnni || !is_integer))
     tables.push_back(Table<kAvx512Bf16>());
-  if (features.avx512_vnni && is_int8) tables.push_back(Table<kAvx512Vnni>());
+  if (features.avx512_vnni && is_integer) tables.push_back(Table<kAvx512Vnni>());
   if (features.avx512) tables.push_back(Table<kAvx512>());
   if (features.avx2) tables.push_back(Table<kAvx2>());
   return tables;

@@ -140,6 +140,18 @@ INFLIGHT_INLINE Vec OddOfPairs(Pairs v) {
 
 using Quads = __m256i;  // eight groups of four int8; both halves of a Vec multiply the same
 INFLIGHT_INLINE Quads SetQuads(uint32_t quad) { return _mm256_set1_epi32(static_cast<int>(quad)); }
+struct Nibbles {  // bytes in [0, 15]: the low and the high halves of stored ones
+  __m256i first_lo, first_hi;
+  __m256i second_lo, second_hi;
+};
+INFLIGHT_INLINE Nibbles LoadNibbles(const uint8_t* p) {
+  const __m256i lo = _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
+  const __m256i hi = _mm256_load_si256(reinterpret_cast<const __m256i*>(p + 32));
+  const __m256i mask = _mm256_set1_epi8(0x0f);
+  return {_mm256_and_si256(lo, mask), _mm256_and_si256(hi, mask),
+          _mm256_and_si256(_mm256_srli_epi16(lo, 4), mask),
+          _mm256_and_si256(_mm256_srli_epi16(hi, 4), mask)};
+}
 // Lanes that hold int32, less `minus`, as float32.
 INFLIGHT_INLINE Vec IntegersMinus(Vec v, int32_t minus) {
   const __m256i m = _mm256_set1_epi32(minus);

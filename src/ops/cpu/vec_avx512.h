@@ -87,6 +87,14 @@ INFLIGHT_INLINE Vec OddOfPairs(Pairs v) {
 
 using Quads = __m512i;  // sixteen groups of four int8
 INFLIGHT_INLINE Quads SetQuads(uint32_t quad) { return _mm512_set1_epi32(static_cast<int>(quad)); }
+struct Nibbles {  // bytes in [0, 15]: the low and the high halves of stored ones
+  __m512i first, second;
+};
+INFLIGHT_INLINE Nibbles LoadNibbles(const uint8_t* p) {
+  const __m512i bytes = _mm512_load_si512(p);
+  const __m512i mask = _mm512_set1_epi8(0x0f);
+  return {_mm512_and_si512(bytes, mask), _mm512_and_si512(_mm512_srli_epi16(bytes, 4), mask)};
+}
 // Lanes that hold int32, less `minus`, as float32.
 INFLIGHT_INLINE Vec IntegersMinus(Vec v, int32_t minus) {
   return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(minus)));

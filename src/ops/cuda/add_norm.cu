@@ -16,6 +16,7 @@ struct AddNormArgs {
   void* residual;               // [num_tokens, hidden_size]
   const void* delta;            // as residual, or null
   const float* token_scales;    // [num_tokens]; null = delta is not raw, or there is none
+  float token_factor;           // of each of them
   const float* feature_scales;  // [hidden_size]
   const float* weight;          // [hidden_size]
   const float* bias;            // [hidden_size] or null
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) AddNormKernel(const AddNormArg
   const T* delta = static_cast<const T*>(args.delta) + t * width;
   const bool has_delta = args.delta != nullptr;
   const bool is_raw = args.token_scales != nullptr;
-  const float token_scale = is_raw ? args.token_scales[t] : 1.0F;
+  const float token_scale = is_raw ? args.token_scales[t] * args.token_factor : 1.0F;
 
   // All that is needed first is under way before anything is waited for. `factors` are the scales
   // of a raw delta's features, then the norm's weights.
@@ -124,7 +125,8 @@ __global__ void __launch_bounds__(kMaxRowThreads) AddNormAnyKernel(const AddNorm
   const int64_t width = args.hidden_size;
   T* residual = static_cast<T*>(args.residual) + t * width;
   const T* delta = static_cast<const T*>(args.delta) + t * width;
-  const float token_scale = args.token_scales == nullptr ? 1.0F : args.token_scales[t];
+  const float token_scale =
+      args.token_scales == nullptr ? 1.0F : args.token_scales[t] * args.token_factor;
   // Each thread reads again only what it wrote itself.
   const auto for_each = [&](const auto& use) {
     for (int64_t i = threadIdx.x; i < width; i += blockDim.x) use(i);
@@ -211,6 +213,7 @@ Status AddNorm(const AddNormParams& p, Stream& stream) {
       .residual = p.residual.data,
       .delta = p.delta.data,
       .token_scales = p.delta.empty() ? nullptr : p.delta_scales.token.as<const float>(),
+      .token_factor = p.delta_scales.factor,
       .feature_scales = p.delta_scales.feature,
       .weight = p.norm.weight.as<const float>(),
       .bias = p.norm.bias.as<const float>(),

@@ -129,12 +129,10 @@ Status Decode(const AttentionParams& p, CudaStream& stream) {
   });
 }
 
-Status Prefill(const AttentionParams& p, KernelSet set, CudaStream& stream) {
+Status Prefill(const AttentionParams& p, CudaStream& stream) {
   AttentionArgs args = Args(p, stream);
   args.heads = PrefillHeads(args.group);
   const int max_tiles = MaxPrefillTiles(p.batch, args.group);
-  if (set == KernelSet::kSm90Wgmma && PrefillSm90CanRun(p.kv))
-    return LaunchPrefillSm90(args, p.kv, max_tiles, stream);
   return ForHeadDim(p.kv.head_dim, [&]<int kHeadDim>() {
     return LaunchPrefill<kHeadDim>(args, p.kv.dtype, max_tiles, stream);
   });
@@ -151,18 +149,13 @@ Status ValidateForAttention(const PagedBatch& batch, const KvCacheView& kv, int 
 }
 
 // The stream's plan is of this batch (PlanAttention).
-template <KernelSet kSet>
 Status Attention(const AttentionParams& params, Stream& stream) {
   RETURN_IF_ERROR(Validate(params));
   CudaStream& cuda = AsCuda(stream);
   const PagedBatch& batch = params.batch;
   if (batch.num_decode_rows > 0) RETURN_IF_ERROR(Decode(params, cuda));
-  if (batch.num_tokens > batch.num_decode_rows) RETURN_IF_ERROR(Prefill(params, kSet, cuda));
+  if (batch.num_tokens > batch.num_decode_rows) RETURN_IF_ERROR(Prefill(params, cuda));
   return Status::Ok();
 }
-
-template Status Attention<KernelSet::kAny>(const AttentionParams&, Stream&);
-template Status Attention<KernelSet::kSm90>(const AttentionParams&, Stream&);
-template Status Attention<KernelSet::kSm90Wgmma>(const AttentionParams&, Stream&);
 
 }  // namespace inflight::ops::cuda

@@ -15,11 +15,11 @@
 
 #include <cuda_runtime_api.h>
 
-#include <atomic>
 #include <bit>
 #include <cstdint>
 
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/shared_memory_limit.h"
 
 namespace inflight::ops::cuda {
 
@@ -138,35 +138,11 @@ struct DecodeArgs : AttentionArgs {
   int32_t* counters;  // [num_ctas]
 };
 
-// Lets a kernel take more than 48 KiB of shared memory, once per GPU. One static object per kernel.
-class SharedMemoryLimit {
- public:
-  template <typename Kernel>
-  Status Raise(Kernel* kernel, int num_bytes, CudaStream& stream) {
-    const int device = stream.gpu().index;
-    const uint64_t bit = uint64_t{1} << (device % 64);
-    if ((done_.load(std::memory_order_relaxed) & bit) != 0) return Status::Ok();
-    RETURN_IF_ERROR(inflight::cuda::ToStatus(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, num_bytes),
-        "shared memory of attention"));
-    done_.fetch_or(bit, std::memory_order_relaxed);
-    return Status::Ok();
-  }
-
- private:
-  std::atomic<uint64_t> done_{0};  // bit i: GPU i
-};
-
 // The kernels of one head size. `kv` is f16, bf16 or f8e4m3.
 template <int kHeadDim>
 Status LaunchDecode(const DecodeArgs& args, DType kv, int num_ctas, CudaStream& stream);
 template <int kHeadDim>
 Status LaunchPrefill(const AttentionArgs& args, DType kv, int max_tiles, CudaStream& stream);
-
-// With wgmma and TMA. CanRun false: not for this cache, or not in this build.
-bool PrefillSm90CanRun(const KvCacheView& kv);
-Status LaunchPrefillSm90(const AttentionArgs& args, const KvCacheView& kv, int max_tiles,
-                         CudaStream& stream);
 
 inline int Log2(int power_of_two) { return std::countr_zero(static_cast<unsigned>(power_of_two)); }
 

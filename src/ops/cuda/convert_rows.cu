@@ -5,13 +5,19 @@
 #include "ops/convert_rows.h"
 #include "ops/cuda/reduce.cuh"
 #include "ops/cuda/vector.cuh"
+#include "ops/weight.h"
 #include "tensor/cuda_status.h"
+#include "tensor/element.h"
 
 namespace inflight::ops {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int64_t kMaxCtas = 4096;
+
+struct Int4Pair {
+  uint8_t bits;
+};
 
 template <typename X, typename Y>
 __global__ void __launch_bounds__(kThreads) ConvertKernel(const X* x, Y* y, int64_t n) {
@@ -20,20 +26,57 @@ __global__ void __launch_bounds__(kThreads) ConvertKernel(const X* x, Y* y, int6
     y[i] = cuda::FromFloat<Y>(cuda::ToFloat(x[i]));
 }
 
-__device__ int8_t Code(float x, float scale, int8_t) {
-  return static_cast<int8_t>(fminf(fmaxf(roundf(x / scale), -128.0F), 127.0F));
+// What a quantised row is written in: one element or two.
+template <typename Y>
+struct Codes;
+
+template <>
+struct Codes<int8_t> {
+  static constexpr int kElements = 1;
+  static constexpr float kRange = 128;
+};
+template <>
+struct Codes<Int4Pair> {
+  static constexpr int kElements = 2;
+  static constexpr float kRange = 8;
+};
+template <>
+struct Codes<cuda::Fp8> {
+  static constexpr int kElements = 1;
+};
+
+__device__ int Integer(float x, float scale, float range) {
+  return static_cast<int>(fminf(fmaxf(roundf(x / scale), -range), range - 1));
 }
-__device__ cuda::Fp8 Code(float x, float scale, cuda::Fp8) {
-  return cuda::FromFloat<cuda::Fp8>(x / scale);
+
+// value(i) is element i of those that one Y holds.
+template <typename Y, typename Value>
+__device__ Y Code(const Value& value, float scale) {
+  if constexpr (std::is_same_v<Y, cuda::Fp8>)
+    return cuda::FromFloat<cuda::Fp8>(value(0) / scale);
+  else if constexpr (std::is_same_v<Y, Int4Pair>)
+    return {PackInt4(Integer(value(0), scale, Codes<Y>::kRange),
+                     Integer(value(1), scale, Codes<Y>::kRange))};
+  else
+    return static_cast<int8_t>(Integer(value(0), scale, Codes<Y>::kRange));
+}
+
+template <typename Y>
+__device__ float ScaleOf(float largest) {
+  if constexpr (std::is_same_v<Y, cuda::Fp8>)
+    return cuda::Fp8Scale(largest);
+  else
+    return largest / Codes<Y>::kRange;
 }
 
 // T is the model's dtype.
 template <typename X, typename T, typename Y>
 __global__ void __launch_bounds__(kThreads)
     QuantizeKernel(const X* x, Y* y, float* scales, int64_t width) {
-  constexpr bool kIsInt8 = std::is_same_v<Y, int8_t>;
+  constexpr bool kIsFp8 = std::is_same_v<Y, cuda::Fp8>;
+  constexpr int kElements = Codes<Y>::kElements;
   x += blockIdx.x * width;
-  y += blockIdx.x * width;
+  y += blockIdx.x * (width / kElements);
   float largest = 0;
   float other = 0;  // infinity where a value is infinite or NaN: a maximum would lose NaN
   for (int64_t k = threadIdx.x; k < width; k += kThreads) {
@@ -46,10 +89,12 @@ __global__ void __launch_bounds__(kThreads)
   cuda::BlockReducer reducer;
   largest = reducer.Max(largest);
   other = reducer.Max(other);
-  const float scale = other > 0 ? NAN : kIsInt8 ? largest / 128.0F : cuda::Fp8Scale(largest);
-  for (int64_t k = threadIdx.x; k < width; k += kThreads)
-    y[k] = scale > 0 ? Code(cuda::Rounded<T>(cuda::ToFloat(x[k])), scale, Y()) : Y();
-  if (threadIdx.x == 0) scales[blockIdx.x] = kIsInt8 ? cuda::Rounded<T>(scale) : scale;
+  const float scale = other > 0 ? NAN : ScaleOf<Y>(largest);
+  for (int64_t i = threadIdx.x; i < width / kElements; i += kThreads) {
+    const auto value = [&](int j) { return cuda::Rounded<T>(cuda::ToFloat(x[i * kElements + j])); };
+    y[i] = scale > 0 ? Code<Y>(value, scale) : Y();
+  }
+  if (threadIdx.x == 0) scales[blockIdx.x] = kIsFp8 ? scale : cuda::Rounded<T>(scale);
 }
 
 template <typename X, typename T>
@@ -61,6 +106,9 @@ Status Launch(const ConvertRowsParams& p, cudaStream_t stream) {
   if (p.y_dtype == DType::kI8)
     QuantizeKernel<X, T>
         <<<rows, kThreads, 0, stream>>>(x, static_cast<int8_t*>(p.y), p.scales, p.width);
+  else if (p.y_dtype == DType::kI4)
+    QuantizeKernel<X, T>
+        <<<rows, kThreads, 0, stream>>>(x, static_cast<Int4Pair*>(p.y), p.scales, p.width);
   else if (p.y_dtype == DType::kF8E4M3)
     QuantizeKernel<X, T>
         <<<rows, kThreads, 0, stream>>>(x, static_cast<cuda::Fp8*>(p.y), p.scales, p.width);
@@ -86,9 +134,11 @@ Status LaunchFor(const ConvertRowsParams& p, cudaStream_t stream) {
 }  // namespace
 
 Status ConvertRowsOnGpu(const ConvertRowsParams& p, void* stream) {
-  const bool is_quantized = p.y_dtype == DType::kI8 || p.y_dtype == DType::kF8E4M3;
+  const bool is_quantized = IsInteger(p.y_dtype) || p.y_dtype == DType::kF8E4M3;
   if (!is_quantized && p.y_dtype != p.dtype)
-    return InvalidArgument("y: the model's dtype, i8 or f8e4m3 is needed");
+    return InvalidArgument("y: the model's dtype, i8, i4 or f8e4m3 is needed");
+  if (p.y_dtype == DType::kI4 && p.width % 2 != 0)
+    return InvalidArgument("width: an even number is needed for rows of i4");
   if (is_quantized && p.scales == nullptr)
     return InvalidArgument("scales: are needed for quantised rows");
   if (p.num_rows == 0 || p.width == 0) return Status::Ok();

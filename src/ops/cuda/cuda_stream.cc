@@ -31,7 +31,7 @@ size_t LayOut(const ShapeClass& shape, int max_num_tokens, int max_num_rows, std
   out.attention_partials = place(AttentionPartialBytes(shape, kMaxSms, max_num_rows));
   out.attention_counters =
       reinterpret_cast<int32_t*>(place(AttentionCounterBytes(shape, max_num_rows)));
-  if (shape.weight_dtype == DType::kI8) {
+  if (IsInteger(shape.weight_dtype)) {
     const int64_t qkv = int64_t{shape.num_heads + 2 * shape.num_kv_heads} * shape.head_dim;
     const int64_t widest = std::max(qkv, 2 * int64_t{shape.intermediate_size});
     out.weights_bytes = static_cast<size_t>(widest * shape.hidden_size) * SizeOf(shape.dtype);

@@ -34,7 +34,7 @@ struct StreamWorkspace {
   std::byte* attention_plan = nullptr;      // AttentionPlanBytes
   std::byte* attention_partials = nullptr;  // AttentionPartialBytes
   int32_t* attention_counters = nullptr;
-  std::byte* weights = nullptr;  // one dequantised matrix; int8 weights only
+  std::byte* weights = nullptr;  // one dequantised matrix; integer weights only
   size_t weights_bytes = 0;
   std::byte* gathered = nullptr;  // rows of activations that lm_head reads
   size_t gathered_bytes = 0;

@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kThreads) EpilogueKernel(const EpilogueParams 
   BeginOverlapped();
   const int64_t row = blockIdx.x;
   T* y = static_cast<T*>(p.y) + row * p.n;
-  const float token_scale = p.token_scales == nullptr ? 1.0F : p.token_scales[row];
+  const float token_scale = p.token_scales == nullptr ? 1.0F : p.token_scales[row] * p.token_factor;
   for (int64_t i = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kWidth; i < p.n;
        i += int64_t{gridDim.y} * kThreads * kWidth) {
     float x[kWidth];

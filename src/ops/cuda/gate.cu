@@ -25,6 +25,7 @@ constexpr int kClusterRegisters = 48;  // of a thread: 64 clusters of 8 x 224 th
 struct GateArgs {
   const void* gate_up;        // [num_tokens, 2n]
   const float* token_scales;  // [num_tokens]; null = gate_up is not raw
+  float token_factor;         // of each of them
   const float* gate_scales;   // [n]
   const float* up_scales;     // [n]
   const float* gate_bias;     // [n] or null
@@ -60,7 +61,7 @@ struct LazyScales {
     if (token == nullptr) return;
     float factors[kVector];
     Load(scales, factors);
-    Multiply(*token, factors, x);
+    Multiply(*token * args.token_factor, factors, x);
   }
 };
 
@@ -74,7 +75,7 @@ struct EagerScales {
   __device__ EagerScales(const GateArgs& args, int64_t t, int64_t i)
       : is_raw(args.token_scales != nullptr) {
     if (!is_raw) return;
-    token = args.token_scales[t];
+    token = args.token_scales[t] * args.token_factor;
     Load(args.gate_scales + i, gates);
     Load(args.up_scales + i, ups);
   }
@@ -117,8 +118,9 @@ __device__ float GatedElement(const GateArgs& args, int64_t t, int64_t i) {
   float gate = ToFloat(row[i]);
   float up = ToFloat(row[args.n + i]);
   if (args.token_scales != nullptr) {
-    gate = gate * args.token_scales[t] * args.gate_scales[i];
-    up = up * args.token_scales[t] * args.up_scales[i];
+    const float token = args.token_scales[t] * args.token_factor;
+    gate = gate * token * args.gate_scales[i];
+    up = up * token * args.up_scales[i];
   }
   if (args.gate_bias != nullptr) gate += args.gate_bias[i];
   if (args.up_bias != nullptr) up += args.up_bias[i];
@@ -326,6 +328,7 @@ Status Gate(const GateParams& p, CudaStream& stream) {
   if (p.num_tokens == 0 || p.n == 0) return Status::Ok();
   const GateArgs args = {.gate_up = p.gate_up,
                          .token_scales = p.token_scales,
+                         .token_factor = p.token_factor,
                          .gate_scales = p.gate_scales,
                          .up_scales = p.up_scales,
                          .gate_bias = p.gate_bias,

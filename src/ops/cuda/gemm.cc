@@ -12,11 +12,11 @@ Status Validate(const GemmParams& p) {
   const bool dtype_ok =
       p.dtype == DType::kF16 || p.dtype == DType::kBF16 || p.dtype == DType::kF8E4M3;
   const bool y_ok = p.y_dtype == DType::kF32 ||
-                    (p.dtype == DType::kF8E4M3 ? p.y_dtype == DType::kBF16 : p.y_dtype == p.dtype);
+                    (p.dtype == DType::kF8E4M3 ? IsHalf(p.y_dtype) : p.y_dtype == p.dtype);
   if (!dtype_ok || !y_ok)
     return InvalidArgument(fmt::format(
-        "y: got {} from {} operands, needed float16 or bfloat16 from itself, bfloat16 from float8, "
-        "or float32",
+        "y: got {} from {} operands, needed float16 or bfloat16 from itself or from float8, or "
+        "float32",
         DTypeName(p.y_dtype), DTypeName(p.dtype)));
   const auto element = static_cast<int64_t>(SizeOf(p.dtype));
   if (p.k <= 0 || p.k * element % 16 != 0)
@@ -31,7 +31,7 @@ Status Validate(const GemmParams& p) {
 
 }  // namespace
 
-Status Gemm(const GemmParams& params, KernelSet /*set*/, CudaStream& stream) {
+Status Gemm(const GemmParams& params, CudaStream& stream) {
   if (params.m == 0 || params.n == 0) return Status::Ok();
   RETURN_IF_ERROR(Validate(params));
   if (PreferSkinny(params)) return SkinnyMma(params, stream);

@@ -326,8 +326,8 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlans::Suggestions(const GemmParams& param
 
 cublasStatus_t GemmPlans::Launch(Problem& problem, const GemmParams& params,
                                  const cublasLtMatmulAlgo_t& algorithm, CudaStream& stream) {
-  const float one = 1, zero = 0;
-  return cublasLtMatmul(handle_, &problem.operation, &one, params.w, &problem.w, params.x,
+  const float zero = 0;
+  return cublasLtMatmul(handle_, &problem.operation, &params.scale, params.w, &problem.w, params.x,
                         &problem.x, &zero, params.y, &problem.y, params.y, &problem.y, &algorithm,
                         stream.workspace().gemm, kGemmWorkspaceBytes, stream.handle());
 }

@@ -11,30 +11,20 @@
 
 namespace inflight::ops::cuda {
 
-// Which kernels an operator may take: kAny those of every GPU from compute capability 8.0 on, kSm90
-// those for 9.0, kSm90Wgmma also the prefill attention with wgmma and TMA, which is right and whose
-// speed has not been measured yet: it is taken by name only ("cuda/sm90_wgmma").
-enum class KernelSet : uint8_t { kAny, kSm90, kSm90Wgmma };
-
 Status Embed(const EmbedParams& params, Stream& stream);
 Status AddNorm(const AddNormParams& params, Stream& stream);
 Status Quantize(const QuantizeParams& params, Stream& stream);
 Status PlanAttention(const AttentionPlanParams& params, Stream& stream);
-template <KernelSet kSet>
 Status Attention(const AttentionParams& params, Stream& stream);
-template <KernelSet kSet>
 Status QkvRopeKv(const QkvRopeKvParams& params, Stream& stream);
-template <KernelSet kSet>
 Status Linear(const LinearParams& params, Stream& stream);
-template <KernelSet kSet>
 Status GatedLinear(const GatedLinearParams& params, Stream& stream);
-template <KernelSet kSet>
 Status LmHead(const LmHeadParams& params, Stream& stream);
 
 // One matrix product:  y[m, n] = sum_k x[m, k] w[n, k]  (+ bias[n]) (then the activation).
-// Operands both f16, both bf16 or both f8e4m3; sums in float32, rounded once. Of f8e4m3 operands
-// the scales are not applied here. Rows of x and w are dense and 16-byte aligned, K is a multiple
-// of 16 bytes.
+// Operands both f16, both bf16 or both f8e4m3; sums in float32, times `scale`, rounded once. Of
+// f8e4m3 operands the scales of rows are not applied here. Rows of x and w are dense and 16-byte
+// aligned, K is a multiple of 16 bytes.
 struct GemmParams {
   const void* x = nullptr;  // [m, k]
   const void* w = nullptr;  // [n, k]
@@ -43,12 +33,13 @@ struct GemmParams {
   DType y_dtype = DType::kBF16;  // f16 | bf16 | f32
   int64_t m = 0, n = 0, k = 0;
   int64_t y_stride = 0;         // elements from one row of y to the next; 0 = n
+  float scale = 1;              // of the sums
   const float* bias = nullptr;  // [n]
   ActivationKind activation = ActivationKind::kNone;
 };
 
-// By the best kernel of `set` for the shape: streaming ones for few rows, cuBLASLt above.
-Status Gemm(const GemmParams& params, KernelSet set, CudaStream& stream);
+// By the best kernel for the shape: streaming ones for few rows, cuBLASLt above.
+Status Gemm(const GemmParams& params, CudaStream& stream);
 
 // A streaming kernel for few rows (skinny.h); false: none for this dtype or shape.
 bool SkinnyMmaCanRun(const GemmParams& params);  // m <= 16; every GPU
@@ -68,6 +59,7 @@ struct GateParams {
   DType dtype = DType::kBF16;
   int64_t num_tokens = 0, n = 0;
   const float* token_scales = nullptr;  // [num_tokens]; null = nothing pending
+  float token_factor = 1;               // of each of them
   const float* gate_scales = nullptr;   // [n]
   const float* up_scales = nullptr;     // [n]
   const float* gate_bias = nullptr;     // [n] or null
@@ -78,13 +70,14 @@ struct GateParams {
 };
 Status Gate(const GateParams& params, CudaStream& stream);
 
-// In place on y [m, n]: what a product's epilogue could not do.  y = act(y * token[m] * feature[n]
-// + bias[n])
+// In place on y [m, n]: what a product's epilogue could not do.  y = act(y * token[m] *
+// token_factor * feature[n] + bias[n])
 struct EpilogueParams {
   void* y = nullptr;
   DType dtype = DType::kBF16;  // f16 | bf16 | f32
   int64_t m = 0, n = 0;
-  const float* token_scales = nullptr;    // [m] or null
+  const float* token_scales = nullptr;  // [m] or null
+  float token_factor = 1;
   const float* feature_scales = nullptr;  // [n] or null
   const float* bias = nullptr;            // [n] or null
   ActivationKind activation = ActivationKind::kNone;
@@ -95,8 +88,8 @@ Status Epilogue(const EpilogueParams& params, CudaStream& stream);
 Status GatherRows(const void* x, const int32_t* rows, int64_t num_rows, int64_t row_bytes,
                   void* out, CudaStream& stream);
 
-// out[n, k] = dtype(w[n, k] * scales[n])
-Status DequantizeInt8(const Weight& weight, DType dtype, void* out, CudaStream& stream);
+// out[n, k] = dtype(w[n, k] * scales[n]) of int8 or int4 weights.
+Status Dequantize(const Weight& weight, DType dtype, void* out, CudaStream& stream);
 
 // Bytes of the parts of StreamWorkspace that belong to attention.
 size_t AttentionPlanBytes(int max_num_rows, int max_num_tokens);

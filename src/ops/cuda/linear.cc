@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The linears: one matrix product, and the kernel that finishes it. FP8 products are of the codes;
-// their scales are applied by whatever reads the product next (spec/kernels.md 1.1 c). int8 weights
-// are rounded to the activations' dtype into the stream's workspace first.
+// their scales are applied by whatever reads the product next (spec/kernels.md 1.1 c). int8
+// and int4 weights are rounded to the activations' dtype into the stream's workspace first.
 #include "ops/linear.h"
 
 #include <fmt/format.h>
@@ -14,26 +14,28 @@
 namespace inflight::ops::cuda {
 namespace {
 
-// The dtype of the product of activations of `dtype`: FP8 models are of bfloat16.
-DType ModelDType(DType dtype) { return dtype == DType::kF8E4M3 ? DType::kBF16 : dtype; }
+// The 16-bit dtype that a product of x has: x's own, or of FP8 the one that `product` asks for.
+DType ModelDType(const TensorView& x, const TensorView& product) {
+  if (x.dtype != DType::kF8E4M3) return x.dtype;
+  return IsHalf(product.dtype) ? product.dtype : DType::kBF16;
+}
 
 const float* FloatsOf(const TensorView& view) { return view.as<const float>(); }
 
-const std::byte* BytesOf(const Weight& weight) {
-  return static_cast<const std::byte*>(weight.data);
-}
+const std::byte* DataOf(const Weight& weight) { return static_cast<const std::byte*>(weight.data); }
 
 int64_t RowBytes(const Weight& weight) {
-  return weight.in_features * static_cast<int64_t>(SizeOf(weight.dtype));
+  return static_cast<int64_t>(BytesOf(weight.dtype, weight.in_features));
 }
 
 Status ExpectWeight(const char* field, const Weight& weight) {
-  const bool is_quantized = weight.dtype == DType::kI8 || weight.dtype == DType::kF8E4M3;
+  const bool is_quantized = IsInteger(weight.dtype) || weight.dtype == DType::kF8E4M3;
   const bool dtype_ok = IsHalf(weight.dtype) || is_quantized;
   if (weight.empty() || !dtype_ok || weight.layout != WeightLayout::kRowMajor ||
       weight.out_features <= 0 || weight.in_features <= 0)
     return InvalidArgument(fmt::format(
-        "{}: got {} {} [{}, {}] at {}, needed float16, bfloat16, int8 or float8_e4m3fn, row_major",
+        "{}: got {} {} [{}, {}] at {}, needed float16, bfloat16, int8, int4 or float8_e4m3fn, "
+        "row_major",
         field, DTypeName(weight.dtype), WeightLayoutName(weight.layout), weight.out_features,
         weight.in_features, weight.data));
   if (is_quantized == (weight.scales != nullptr)) return Status::Ok();
@@ -50,7 +52,7 @@ Status ExpectInput(const Activation& x, const Weight& weight) {
     return InvalidArgument("x: got " + x.values.ToString() + ", needed [num_tokens, in_features]");
   const int64_t num_tokens = x.values.shape[0];
   DType dtype = weight.dtype;
-  if (dtype == DType::kI8) dtype = IsHalf(x.values.dtype) ? x.values.dtype : DType::kBF16;
+  if (IsInteger(dtype)) dtype = IsHalf(x.values.dtype) ? x.values.dtype : DType::kBF16;
   RETURN_IF_ERROR(Expect("x", x.values, {dtype}, {num_tokens, weight.in_features}));
   if (dtype == DType::kF8E4M3) return Expect("x.scales", x.scales, {DType::kF32}, {num_tokens});
   return Status::Ok();
@@ -58,7 +60,7 @@ Status ExpectInput(const Activation& x, const Weight& weight) {
 
 // y [num_tokens, width] of x's product, unless float32 is wanted.
 Status ExpectProduct(const char* field, const TensorView& y, const Activation& x, int64_t width) {
-  const DType dtype = y.dtype == DType::kF32 ? DType::kF32 : ModelDType(x.values.dtype);
+  const DType dtype = y.dtype == DType::kF32 ? DType::kF32 : ModelDType(x.values, y);
   return Expect(field, y, {dtype}, {x.values.shape[0], width});
 }
 
@@ -74,6 +76,7 @@ struct Product {
 };
 
 GemmParams ParamsOf(const Product& p) {
+  const bool is_fp8 = p.x.dtype == DType::kF8E4M3;
   return {.x = p.x.data,
           .w = p.weight.data,
           .y = p.y,
@@ -83,23 +86,26 @@ GemmParams ParamsOf(const Product& p) {
           .n = p.weight.out_features,
           .k = p.weight.in_features,
           .y_stride = p.y_stride,
+          .scale = is_fp8 ? Fp8ProductScale(p.y_dtype, p.weight.in_features) : 1.0F,
           .bias = p.bias,
           .activation = p.activation};
 }
 
 // As many rows of the weight at a time as the workspace takes: all of them, but for wide heads.
-Status ProjectInt8(const Product& p, KernelSet set, CudaStream& stream) {
+Status ProjectIntegers(const Product& p, CudaStream& stream) {
   const StreamWorkspace& workspace = stream.workspace();
   const int64_t row_bytes = p.weight.in_features * static_cast<int64_t>(SizeOf(p.x.dtype));
   const int64_t capacity = static_cast<int64_t>(workspace.weights_bytes) / row_bytes / 16 * 16;
   if (capacity <= 0)
-    return InvalidArgument("weight: got int8, which this stream was not made for (weight_dtype)");
+    return InvalidArgument(
+        fmt::format("weight: got {}, which this stream was not made for (weight_dtype)",
+                    DTypeName(p.weight.dtype)));
   for (int64_t first = 0; first < p.weight.out_features; first += capacity) {
     Weight rows = p.weight;
-    rows.data = BytesOf(p.weight) + first * RowBytes(p.weight);
+    rows.data = DataOf(p.weight) + first * RowBytes(p.weight);
     rows.scales = p.weight.scales + first;
     rows.out_features = std::min(capacity, p.weight.out_features - first);
-    RETURN_IF_ERROR(DequantizeInt8(rows, p.x.dtype, workspace.weights, stream));
+    RETURN_IF_ERROR(Dequantize(rows, p.x.dtype, workspace.weights, stream));
     GemmParams params = ParamsOf(p);
     params.w = workspace.weights;
     params.y = static_cast<std::byte*>(p.y) + first * static_cast<int64_t>(SizeOf(p.y_dtype));
@@ -107,26 +113,28 @@ Status ProjectInt8(const Product& p, KernelSet set, CudaStream& stream) {
     if (p.y_stride == 0 && params.n != p.weight.out_features)
       params.y_stride = p.weight.out_features;
     if (p.bias != nullptr) params.bias = p.bias + first;
-    RETURN_IF_ERROR(Gemm(params, set, stream));
+    RETURN_IF_ERROR(Gemm(params, stream));
   }
   return Status::Ok();
 }
 
-Status Project(const Product& product, KernelSet set, CudaStream& stream) {
-  if (product.weight.dtype == DType::kI8) return ProjectInt8(product, set, stream);
-  return Gemm(ParamsOf(product), set, stream);
+Status Project(const Product& product, CudaStream& stream) {
+  if (IsInteger(product.weight.dtype)) return ProjectIntegers(product, stream);
+  return Gemm(ParamsOf(product), stream);
 }
 
-// The scales that a product of `weight` leaves to its reader; none but of FP8.
-PendingScales PendingOf(const Activation& x, const Weight& weight) {
+// The scales that a product of `weight` in `sum_dtype` leaves to its reader; none but of FP8.
+PendingScales PendingOf(const Activation& x, const Weight& weight, DType sum_dtype) {
   if (weight.dtype != DType::kF8E4M3) return {};
-  return {.token = x.scales, .feature = weight.scales};
+  return {.token = x.scales,
+          .feature = weight.scales,
+          .factor = 1 / Fp8ProductScale(sum_dtype, weight.in_features)};
 }
 
 // Gate and up as one weight of twice the rows, where they lie one behind the other.
 bool AreAdjacent(const Weight& gate, const Weight& up) {
-  const bool scales_too = gate.dtype != DType::kI8 || up.scales == gate.scales + gate.out_features;
-  return up.data == BytesOf(gate) + gate.out_features * RowBytes(gate) && scales_too;
+  const bool scales_too = !IsInteger(gate.dtype) || up.scales == gate.scales + gate.out_features;
+  return up.data == DataOf(gate) + gate.out_features * RowBytes(gate) && scales_too;
 }
 
 Status Validate(const LinearParams& p) {
@@ -150,7 +158,7 @@ Status Validate(const GatedLinearParams& p) {
   RETURN_IF_ERROR(ExpectInput(p.x, p.gate));
   const int64_t num_tokens = p.x.values.shape[0];
   const int64_t n = p.gate.out_features;
-  const DType dtype = ModelDType(p.x.values.dtype);
+  const DType dtype = ModelDType(p.x.values, p.workspace);
   RETURN_IF_ERROR(ExpectOrEmpty("gate_bias", p.gate_bias, {DType::kF32}, {n}));
   RETURN_IF_ERROR(ExpectOrEmpty("up_bias", p.up_bias, {DType::kF32}, {n}));
   RETURN_IF_ERROR(Expect("workspace", p.workspace, {dtype}, {num_tokens, 2 * n}));
@@ -170,7 +178,7 @@ Status Validate(const QkvRopeKvParams& p) {
         p.weight.out_features, p.x.values.ToString(), width, p.num_heads, p.kv.head_dim,
         p.kv.num_kv_heads, p.batch.num_tokens));
   RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, {DType::kF32}, {width}));
-  return Expect("workspace", p.workspace, {ModelDType(p.x.values.dtype)},
+  return Expect("workspace", p.workspace, {ModelDType(p.x.values, p.workspace)},
                 {p.batch.num_tokens, width});
 }
 
@@ -189,7 +197,6 @@ Status Validate(const LmHeadParams& p) {
 
 }  // namespace
 
-template <KernelSet kSet>
 Status QkvRopeKv(const QkvRopeKvParams& params, Stream& stream) {
   RETURN_IF_ERROR(Validate(params));
   if (params.batch.num_tokens == 0) return Status::Ok();
@@ -198,11 +205,10 @@ Status QkvRopeKv(const QkvRopeKvParams& params, Stream& stream) {
                            .weight = params.weight,
                            .y = params.workspace.data,
                            .y_dtype = params.workspace.dtype},
-                          kSet, cuda_stream));
-  return RopeKv(params, PendingOf(params.x, params.weight), cuda_stream);
+                          cuda_stream));
+  return RopeKv(params, PendingOf(params.x, params.weight, params.workspace.dtype), cuda_stream);
 }
 
-template <KernelSet kSet>
 Status Linear(const LinearParams& params, Stream& stream) {
   RETURN_IF_ERROR(Validate(params));
   const int64_t num_tokens = params.x.values.shape[0];
@@ -215,20 +221,20 @@ Status Linear(const LinearParams& params, Stream& stream) {
     product.bias = FloatsOf(params.bias);
     product.activation = params.activation;
   }
-  RETURN_IF_ERROR(Project(product, kSet, cuda_stream));
+  RETURN_IF_ERROR(Project(product, cuda_stream));
   if (!is_fp8 || params.defer_scales) return Status::Ok();
   return Epilogue({.y = params.y.data,
                    .dtype = params.y.dtype,
                    .m = num_tokens,
                    .n = params.weight.out_features,
                    .token_scales = FloatsOf(params.x.scales),
+                   .token_factor = PendingOf(params.x, params.weight, params.y.dtype).factor,
                    .feature_scales = params.weight.scales,
                    .bias = FloatsOf(params.bias),
                    .activation = params.activation},
                   cuda_stream);
 }
 
-template <KernelSet kSet>
 Status GatedLinear(const GatedLinearParams& params, Stream& stream) {
   RETURN_IF_ERROR(Validate(params));
   const int64_t num_tokens = params.x.values.shape[0];
@@ -241,17 +247,17 @@ Status GatedLinear(const GatedLinearParams& params, Stream& stream) {
     both.out_features = 2 * n;
     RETURN_IF_ERROR(
         Project({.x = params.x.values, .weight = both, .y = gate_up.data, .y_dtype = gate_up.dtype},
-                kSet, cuda_stream));
+                cuda_stream));
   } else {
     Product product = {.x = params.x.values,
                        .weight = params.gate,
                        .y = gate_up.data,
                        .y_dtype = gate_up.dtype,
                        .y_stride = 2 * n};
-    RETURN_IF_ERROR(Project(product, kSet, cuda_stream));
+    RETURN_IF_ERROR(Project(product, cuda_stream));
     product.weight = params.up;
     product.y = gate_up.as<std::byte>() + n * static_cast<int64_t>(SizeOf(gate_up.dtype));
-    RETURN_IF_ERROR(Project(product, kSet, cuda_stream));
+    RETURN_IF_ERROR(Project(product, cuda_stream));
   }
   const bool is_fp8 = params.gate.dtype == DType::kF8E4M3;
   return Gate({.gate_up = params.workspace.data,
@@ -259,6 +265,7 @@ Status GatedLinear(const GatedLinearParams& params, Stream& stream) {
                .num_tokens = num_tokens,
                .n = n,
                .token_scales = is_fp8 ? FloatsOf(params.x.scales) : nullptr,
+               .token_factor = PendingOf(params.x, params.gate, params.workspace.dtype).factor,
                .gate_scales = is_fp8 ? params.gate.scales : nullptr,
                .up_scales = is_fp8 ? params.up.scales : nullptr,
                .gate_bias = FloatsOf(params.gate_bias),
@@ -270,7 +277,6 @@ Status GatedLinear(const GatedLinearParams& params, Stream& stream) {
 }
 
 // The host cannot read `rows`, so they are always gathered: a microsecond of a step.
-template <KernelSet kSet>
 Status LmHead(const LmHeadParams& params, Stream& stream) {
   RETURN_IF_ERROR(Validate(params));
   CudaStream& cuda_stream = AsCuda(stream);
@@ -292,18 +298,9 @@ Status LmHead(const LmHeadParams& params, Stream& stream) {
                  .y = params.logits.as<float>() + first * params.weight.out_features,
                  .y_dtype = DType::kF32,
                  .bias = FloatsOf(params.bias)},
-                kSet, cuda_stream));
+                cuda_stream));
   }
   return Status::Ok();
 }
-
-template Status QkvRopeKv<KernelSet::kAny>(const QkvRopeKvParams&, Stream&);
-template Status QkvRopeKv<KernelSet::kSm90>(const QkvRopeKvParams&, Stream&);
-template Status Linear<KernelSet::kAny>(const LinearParams&, Stream&);
-template Status Linear<KernelSet::kSm90>(const LinearParams&, Stream&);
-template Status GatedLinear<KernelSet::kAny>(const GatedLinearParams&, Stream&);
-template Status GatedLinear<KernelSet::kSm90>(const GatedLinearParams&, Stream&);
-template Status LmHead<KernelSet::kAny>(const LmHeadParams&, Stream&);
-template Status LmHead<KernelSet::kSm90>(const LmHeadParams&, Stream&);
 
 }  // namespace inflight::ops::cuda

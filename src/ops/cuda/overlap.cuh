@@ -36,17 +36,20 @@ __device__ inline void BeginOverlapped() {
   WaitForKernelBefore();
 }
 
-// Whether the GPU in use can overlap kernels; asked of the runtime once. INFLIGHT_CUDA_OVERLAP=0,
-// for debugging, says no.
+// Does nothing; tells what the program's device code was compiled for.
+template <int>
+__global__ void ProbeKernel() {}
+
+// Whether kernels may overlap: the code that runs on the GPU in use was compiled for one that can,
+// so that it waits (PTX for an earlier one has no such instructions). Asked of the runtime once.
+// INFLIGHT_CUDA_OVERLAP=0, for debugging, says no.
 inline bool CanOverlap() {
   static const bool can = [] {
     const char* const wanted = std::getenv("INFLIGHT_CUDA_OVERLAP");
     if (wanted != nullptr && std::string_view(wanted) == "0") return false;
-    int device = 0;
-    int major = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    return major >= 9;
+    cudaFuncAttributes attributes = {};
+    return cudaFuncGetAttributes(&attributes, ProbeKernel<0>) == cudaSuccess &&
+           attributes.ptxVersion >= 90;
   }();
   return can;
 }

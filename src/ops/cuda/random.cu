@@ -3,6 +3,7 @@
 #include "ops/cuda/vector.cuh"
 #include "ops/random.h"
 #include "tensor/cuda_status.h"
+#include "tensor/element.h"
 
 namespace inflight::ops {
 namespace {
@@ -24,6 +25,26 @@ __global__ void __launch_bounds__(kThreads)
         data[first + j] = cuda::FromFloat<T>(value);
     }
   }
+}
+
+// A byte of two numbers a thread.
+__global__ void __launch_bounds__(kThreads)
+    FillInt4Kernel(uint8_t* data, int64_t num_bytes, float bound, uint64_t stream) {
+  const int64_t stride = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < num_bytes; i += stride) {
+    const auto code = [&](int64_t at) {
+      return static_cast<int>(floorf(UniformAt(stream, static_cast<uint64_t>(at), bound)));
+    };
+    data[i] = PackInt4(code(2 * i), code(2 * i + 1));
+  }
+}
+
+Status LaunchInt4(const FillUniformParams& p) {
+  const int64_t num_bytes = p.n / 2;
+  const int64_t ctas = std::min((num_bytes + kThreads - 1) / kThreads, kMaxCtas);
+  FillInt4Kernel<<<static_cast<unsigned>(ctas), kThreads>>>(static_cast<uint8_t*>(p.data),
+                                                            num_bytes, p.bound, p.stream);
+  return inflight::cuda::LaunchStatus("fill_uniform");
 }
 
 template <typename T>
@@ -50,8 +71,10 @@ Status FillUniformOnGpu(const FillUniformParams& p, Device& device) {
       return Launch<cuda::Fp8>(p);
     case DType::kI8:
       return Launch<int8_t>(p);
+    case DType::kI4:
+      return LaunchInt4(p);
     default:
-      return InvalidArgument("data: a float dtype, i8 or f8e4m3 is needed");
+      return InvalidArgument("data: a float dtype, i8, i4 or f8e4m3 is needed");
   }
 }
 

@@ -22,6 +22,7 @@ constexpr int kThreads = 128;
 struct RopeKvArgs {
   const void* rows;             // [num_tokens, (num_heads + 2 num_kv_heads) * head_dim]
   const float* token_scales;    // [num_tokens]; null = rows are not raw
+  float token_factor;           // of each of them
   const float* feature_scales;  // [width of rows]
   const float* bias;            // [width of rows] or null
   const float* cos_sin;         // [max_seq_len, 2, half]
@@ -78,7 +79,7 @@ __device__ void Scale(const RopeKvArgs& args, int64_t t, int64_t i, float (&x)[k
   if (args.token_scales != nullptr) {
     float factors[kVector];
     Load(args.feature_scales + i, factors);
-    const float token_scale = args.token_scales[t];
+    const float token_scale = args.token_scales[t] * args.token_factor;
 #pragma unroll
     for (int k = 0; k < kVector; ++k) x[k] = x[k] * token_scale * factors[k];
   }
@@ -176,7 +177,7 @@ __global__ void __launch_bounds__(kThreads)
   const auto scaled = [&](int d) {
     float x = ToFloat(from[d]);
     if (args.token_scales != nullptr)
-      x = x * args.token_scales[t] * args.feature_scales[column + d];
+      x = x * (args.token_scales[t] * args.token_factor) * args.feature_scales[column + d];
     return args.bias == nullptr ? x : x + args.bias[column + d];
   };
   float x = scaled(at);
@@ -261,6 +262,7 @@ RopeKvArgs ArgsOf(const QkvRopeKvParams& p, const PendingScales& pending) {
   const bool has_rope = p.rope.style != RopeStyle::kNone;
   RopeKvArgs args = {.rows = p.workspace.data,
                      .token_scales = pending.token.as<const float>(),
+                     .token_factor = pending.factor,
                      .feature_scales = pending.feature,
                      .bias = p.bias.as<const float>(),
                      .cos_sin = has_rope ? p.rope.cos_sin.as<const float>() : nullptr,

@@ -19,7 +19,9 @@
 #include <algorithm>
 
 #include "ops/cuda/activate.cuh"
+#include "ops/cuda/fp8_halves.cuh"
 #include "ops/cuda/overlap.cuh"
+#include "ops/cuda/shared_memory_limit.h"
 #include "ops/cuda/skinny.h"
 #include "tensor/cuda_status.h"
 
@@ -32,12 +34,13 @@ constexpr int kSlabBytes = 64;  // of a row, by the 4 lanes of a quad
 constexpr int kMaxStages = 8;
 constexpr int kMaxTokens = 16;
 
-// y[token, row] = act(sum + bias[row])
+// y[token, row] = act(sum * scale + bias[row])
 struct Output {
   void* y;            // [m, n] y_dtype, rows `stride` elements apart
   const float* bias;  // [n] or null
   int n;
   int64_t stride;
+  float scale;
   DType y_dtype;
   ActivationKind activation;
 };
@@ -71,6 +74,7 @@ constexpr int SharedBytes(int row_tiles, int stages, int m) {
 __device__ __noinline__ float Activated(ActivationKind kind, float x) { return Activate(kind, x); }
 
 __device__ inline void Store(const Output& out, int token, int row, float sum) {
+  sum *= out.scale;
   if (out.bias != nullptr) sum += out.bias[row];
   if (out.activation != ActivationKind::kNone) sum = Activated(out.activation, sum);
   const int64_t at = token * out.stride + row;
@@ -174,14 +178,16 @@ __device__ inline void Mma(float (&sum)[4], uint32_t a0, uint32_t a1, uint32_t a
 
 // Four e4m3 as four f16, in order.
 __device__ inline uint2 ToHalves(uint32_t codes) {
-  uint2 halves = {};
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+#if __CUDA_ARCH__ >= 890
+  uint2 halves;
   asm("{\n.reg .b16 lo, hi;\nmov.b32 {lo, hi}, %2;\ncvt.rn.f16x2.e4m3x2 %0, lo;\n"
       "cvt.rn.f16x2.e4m3x2 %1, hi;\n}"
       : "=r"(halves.x), "=r"(halves.y)
       : "r"(codes));
-#endif
   return halves;
+#else
+  return {HalvesOfFp8(codes), HalvesOfFp8(codes >> 16)};
+#endif
 }
 
 // 16 bytes along k as operands of mma: pairs of 32-bit registers, one pair per step of 16 k.
@@ -398,13 +404,11 @@ __global__ void __launch_bounds__(kThreads, 2) SkinnyMmaKernel(const MmaArgs arg
 
 template <typename T, int kRowTiles, int kTokenTiles>
 Status Launch(const MmaArgs& args, const MmaCut& cut, CudaStream& stream) {
-  static const cudaError_t is_set = cudaFuncSetAttribute(
-      SkinnyMmaKernel<T, kRowTiles, kTokenTiles>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-      static_cast<int>(stream.gpu().max_shared_bytes_per_block));
-  RETURN_IF_ERROR(inflight::cuda::ToStatus(is_set, "skinny_mma: shared memory"));
   // More than half of a multiprocessor's shared memory: CTAs of the kernel behind start where this
   // one's have ended, one each. Two on one multiprocessor and none on another would be slower.
   const auto limit = static_cast<int>(stream.gpu().max_shared_bytes_per_block);
+  static SharedMemoryLimit shared_memory;
+  RETURN_IF_ERROR(shared_memory.Raise(SkinnyMmaKernel<T, kRowTiles, kTokenTiles>, limit, stream));
   // Every CTA takes the same number of tiles but for one.
   const int slots = stream.num_sms();
   const int rounds = (args.num_tiles + slots - 1) / slots;
@@ -496,6 +500,7 @@ Status SkinnyMma(const GemmParams& params, const MmaCut& cut, CudaStream& stream
                           .bias = params.bias,
                           .n = static_cast<int>(params.n),
                           .stride = params.y_stride == 0 ? params.n : params.y_stride,
+                          .scale = params.scale,
                           .y_dtype = params.y_dtype,
                           .activation = params.activation}};
   const auto limit = static_cast<int>(stream.gpu().max_shared_bytes_per_block);

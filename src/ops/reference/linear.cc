@@ -50,11 +50,12 @@ RoundedRow Round(const TensorView& x, int64_t row) {
 }
 
 // x W^T for one weight: sum(token, feature), from which the linears make their results. Rows of x
-// are rounded once, where the weight is int8; rows of the weight are unpacked once a feature.
+// are rounded once, where the weight is of integers; rows of the weight are unpacked once a
+// feature.
 class Sums {
  public:
   Sums(const TensorView& x, const Weight& weight) : x_(x), weight_(weight) {
-    if (weight.dtype != DType::kI8) return;
+    if (!IsInteger(weight.dtype)) return;
     for (int64_t t = 0; t < x.shape[0]; ++t) rounded_.push_back(Round(x, t));
   }
 
@@ -62,9 +63,9 @@ class Sums {
   template <typename Use>
   void WithFeature(int64_t n, const Use& use) const {
     const auto size = static_cast<size_t>(weight_.in_features);
-    if (weight_.dtype == DType::kI8) {
+    if (IsInteger(weight_.dtype)) {
       std::vector<int8_t> w(size);
-      UnpackInt8Row(weight_, n, w.data());
+      UnpackIntegerRow(weight_, n, w.data());
       use([&](int64_t t) {
         return IntDot(rounded_[static_cast<size_t>(t)], w, weight_.scales[n]);
       });

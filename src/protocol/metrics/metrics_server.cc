@@ -23,7 +23,8 @@ HttpResponse TextError(int status, std::string_view message) {
 
 class Handler : public http_listener::HttpHandler {
  public:
-  Handler(const serving::Server& server, const PageOptions& page) : server_(server), page_(page) {}
+  Handler(const serving::Server& server, const MetricsOptions& options)
+      : server_(server), page_(options.page), machine_(options.machine) {}
 
   size_t MaxBodyBytes(const HttpRequest&) const override { return kMaxBodyBytes; }
   HttpResponse BodyTooLarge(const HttpRequest&, std::optional<uint64_t>) const override {
@@ -39,7 +40,9 @@ class Handler : public http_listener::HttpHandler {
     const std::string_view path = request.path();
     // Other paths are empty pages, as in Triton.
     if (path == "/metrics" || path == "/metrics/") {
-      response.body = MetricsPage(server_, page_);
+      TextWriter machine;
+      WriteMachine(machine_.readings(), machine);
+      response.body = MetricsPage(server_, page_) + machine.Take();
     }
     responder->Send(std::move(response));
   }
@@ -47,6 +50,7 @@ class Handler : public http_listener::HttpHandler {
  private:
   const serving::Server& server_;
   const PageOptions page_;
+  const MachineMonitor machine_;
 };
 
 }  // namespace
@@ -54,7 +58,7 @@ class Handler : public http_listener::HttpHandler {
 Result<std::unique_ptr<MetricsServer>> MetricsServer::Start(const serving::Server& server,
                                                             MetricsOptions options) {
   std::unique_ptr<MetricsServer> metrics_server(
-      new MetricsServer(std::make_unique<Handler>(server, options.page)));
+      new MetricsServer(std::make_unique<Handler>(server, options)));
   RETURN_IF_ERROR(metrics_server->Listen(options.listener));
   return metrics_server;
 }

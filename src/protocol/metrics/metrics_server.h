@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "protocol/http_listener/listening_server.h"
+#include "protocol/metrics/machine.h"
 #include "protocol/metrics/metrics_page.h"
 #include "serving/server.h"
 
@@ -14,6 +15,7 @@ struct MetricsOptions {
   http_listener::ListenerOptions listener{
       .name = "metrics", .port = 8002, .threads = 1, .max_connections = 256};
   PageOptions page;
+  MachineOptions machine;
 };
 
 class MetricsServer : public http_listener::ListeningServer {

@@ -10,6 +10,8 @@
 namespace inflight::ops {
 namespace {
 
+constexpr float kFactor = 0.5F;  // of pending scales of tokens
+
 enum class Delta : uint8_t { kNone, kPlain, kRaw };
 
 struct NormCase {
@@ -66,7 +68,7 @@ void CudaAddNormTest::Check(const NormCase& c) {
   const DeviceTensor y_scales = Output(DType::kF32, {c.num_tokens});
   PendingScales pending;
   if (c.delta == Delta::kRaw)
-    pending = {device_tokens.view(), device_features.view().as<const float>()};
+    pending = {device_tokens.view(), device_features.view().as<const float>(), kFactor};
   ASSERT_EQ(
       cuda::AddNorm({.residual = x.view(),
                      .delta = c.delta == Delta::kNone ? TensorView{} : device_delta.view(),
@@ -89,7 +91,7 @@ void CudaAddNormTest::Check(const NormCase& c) {
     for (int64_t i = 0; i < shape.num_elements(); ++i) {
       double added = delta.Get(i);
       if (c.delta == Delta::kRaw)
-        added *= double{token_scales.Get(i / c.hidden_size)} *
+        added *= kFactor * double{token_scales.Get(i / c.hidden_size)} *
                  double{feature_scales.Get(i % c.hidden_size)};
       const double sum = residual.Get(i) + added;
       // Two products and a sum in float32, one rounding to the dtype.

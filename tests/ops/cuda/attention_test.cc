@@ -13,6 +13,7 @@
 #include "support.h"
 #include "tensor/buffer.h"
 #include "tensor/element.h"
+#include "tensor/test_gpu.h"
 
 namespace inflight::ops::cuda {
 namespace {
@@ -323,14 +324,11 @@ class Inputs {
   Buffer cu_seqlens_, seq_lens_, tables_, table_rows_, cache_, q_, y_;
 };
 
-class CudaAttentionTest : public testing::TestWithParam<KernelSet> {
+class CudaAttentionTest : public testing::Test {
  protected:
   void SetUp() override {
-    Result<std::unique_ptr<Device>> device = Device::Cuda(0);
-    if (!device.ok()) GTEST_SKIP() << "no GPU: " << device.status().ToString();
-    device_ = std::move(device).value();
-    if (GetParam() == KernelSet::kSm90Wgmma && device_->cuda().compute_capability() != 90)
-      GTEST_SKIP() << "kernels of another GPU";
+    NEED_TEST_GPU();
+    device_ = TestGpu().value().get();
   }
 
   // The stream of a model of the case's shape.
@@ -351,15 +349,10 @@ class CudaAttentionTest : public testing::TestWithParam<KernelSet> {
     return *stream_;
   }
 
-  Status RunAttention(const AttentionParams& params, Stream& stream) {
-    return GetParam() == KernelSet::kSm90Wgmma ? Attention<KernelSet::kSm90Wgmma>(params, stream)
-                                               : Attention<KernelSet::kAny>(params, stream);
-  }
-
   // One step: plan, then attention.
   std::vector<float> Output(Inputs& in, Stream& stream) {
     Check(PlanAttention(in.PlanParams(), stream));
-    Check(RunAttention(in.Params(), stream));
+    Check(Attention(in.Params(), stream));
     Check(inflight::cuda::ToStatus(cudaStreamSynchronize(AsCuda(stream).handle()), "attention"));
     return in.TakeOutput();
   }
@@ -374,7 +367,7 @@ class CudaAttentionTest : public testing::TestWithParam<KernelSet> {
         << Name(c) << ": other bits in the second run";
   }
 
-  std::unique_ptr<Device> device_;
+  Device* device_ = nullptr;
   std::unique_ptr<Stream> stream_;
 };
 
@@ -383,7 +376,7 @@ constexpr DType kDTypes[][2] = {{DType::kBF16, DType::kBF16},
                                 {DType::kBF16, DType::kF8E4M3},
                                 {DType::kF16, DType::kF8E4M3}};
 
-TEST_P(CudaAttentionTest, DecodeOfEveryLengthAroundABlock) {
+TEST_F(CudaAttentionTest, DecodeOfEveryLengthAroundABlock) {
   for (const int block_size : {16, 32, 64, 128}) {
     const std::vector<int> seq_lens = {
         1, block_size - 1, block_size, block_size + 1, 4097, 63, 65, 300, 2};
@@ -393,7 +386,7 @@ TEST_P(CudaAttentionTest, DecodeOfEveryLengthAroundABlock) {
   }
 }
 
-TEST_P(CudaAttentionTest, DecodeOfEveryHeadSizeAndDType) {
+TEST_F(CudaAttentionTest, DecodeOfEveryHeadSizeAndDType) {
   for (const int head_dim : {64, 80, 96, 128, 256})
     for (const auto& [dtype, kv_dtype] : kDTypes)
       for (const int num_heads : {8, 24}) {
@@ -405,7 +398,7 @@ TEST_P(CudaAttentionTest, DecodeOfEveryHeadSizeAndDType) {
       }
 }
 
-TEST_P(CudaAttentionTest, DecodeOfEveryGroup) {
+TEST_F(CudaAttentionTest, DecodeOfEveryGroup) {
   for (const int group : {1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 20, 71})
     for (const DType kv_dtype : {DType::kBF16, DType::kF8E4M3}) {
       Case c = {.kv_dtype = kv_dtype, .num_heads = 2 * group, .num_kv_heads = 2};
@@ -413,18 +406,18 @@ TEST_P(CudaAttentionTest, DecodeOfEveryGroup) {
     }
 }
 
-TEST_P(CudaAttentionTest, DecodeOfOneLongSequence) {
+TEST_F(CudaAttentionTest, DecodeOfOneLongSequence) {
   ExpectCorrect(WithDecode({.num_heads = 4, .num_kv_heads = 1}, {30001}));
   ExpectCorrect(WithDecode({.num_heads = 32, .num_kv_heads = 8}, {1024}));
 }
 
-TEST_P(CudaAttentionTest, DecodeOfALongSequenceAmongShortOnes) {
+TEST_F(CudaAttentionTest, DecodeOfALongSequenceAmongShortOnes) {
   std::vector<int> seq_lens(64, 10);
   seq_lens[20] = 9000;
   ExpectCorrect(WithDecode({}, seq_lens));
 }
 
-TEST_P(CudaAttentionTest, DecodeOfManyRows) {
+TEST_F(CudaAttentionTest, DecodeOfManyRows) {
   Random random(3);
   for (const int num_rows : {255, 1024, 2500}) {
     std::vector<int> seq_lens;
@@ -436,7 +429,7 @@ TEST_P(CudaAttentionTest, DecodeOfManyRows) {
 }
 
 // Scores that rise along the sequence move the running maximum again and again.
-TEST_P(CudaAttentionTest, RisingScores) {
+TEST_F(CudaAttentionTest, RisingScores) {
   for (const auto& [dtype, kv_dtype] : kDTypes) {
     Case c = {.dtype = dtype, .kv_dtype = kv_dtype};
     c.key_ramp = 0.004F;
@@ -447,7 +440,7 @@ TEST_P(CudaAttentionTest, RisingScores) {
   }
 }
 
-TEST_P(CudaAttentionTest, PrefillOfEveryHeadSizeAndDType) {
+TEST_F(CudaAttentionTest, PrefillOfEveryHeadSizeAndDType) {
   for (const int head_dim : {64, 80, 96, 128, 256})
     for (const auto& [dtype, kv_dtype] : kDTypes) {
       Case c = {.dtype = dtype, .kv_dtype = kv_dtype, .block_size = 16};
@@ -458,7 +451,7 @@ TEST_P(CudaAttentionTest, PrefillOfEveryHeadSizeAndDType) {
     }
 }
 
-TEST_P(CudaAttentionTest, PrefillOfEveryBlockSize) {
+TEST_F(CudaAttentionTest, PrefillOfEveryBlockSize) {
   for (const int block_size : {16, 32, 64, 128})
     for (const DType kv_dtype : {DType::kBF16, DType::kF8E4M3}) {
       Case c = {.kv_dtype = kv_dtype, .block_size = block_size};
@@ -467,7 +460,7 @@ TEST_P(CudaAttentionTest, PrefillOfEveryBlockSize) {
     }
 }
 
-TEST_P(CudaAttentionTest, PrefillOfEveryGroup) {
+TEST_F(CudaAttentionTest, PrefillOfEveryGroup) {
   for (const int group : {1, 2, 3, 4, 5, 7, 8, 16, 33, 71}) {
     Case c = {.num_heads = 2 * group};
     c.rows = {{70, 70}, {9, 200}};
@@ -475,7 +468,7 @@ TEST_P(CudaAttentionTest, PrefillOfEveryGroup) {
   }
 }
 
-TEST_P(CudaAttentionTest, MixedSteps) {
+TEST_F(CudaAttentionTest, MixedSteps) {
   for (const auto& [dtype, kv_dtype] : kDTypes) {
     Case c = {.dtype = dtype, .kv_dtype = kv_dtype, .num_heads = 12, .num_kv_heads = 3};
     c.rows = {{1, 70}, {1, 1}, {1, 1000}, {33, 33}, {19, 147}, {1, 65}, {260, 700}};
@@ -486,7 +479,7 @@ TEST_P(CudaAttentionTest, MixedSteps) {
 }
 
 // A prompt prefilled whole, in chunks and token by token: each agrees with the same formula.
-TEST_P(CudaAttentionTest, Chunks) {
+TEST_F(CudaAttentionTest, Chunks) {
   constexpr int kLength = 300;
   for (const std::vector<int>& chunks :
        {std::vector<int>{300}, std::vector<int>{1, 16, 63, 70, 150},
@@ -507,7 +500,7 @@ TEST_P(CudaAttentionTest, Chunks) {
 }
 
 // The lengths of a captured step are read when it runs.
-TEST_P(CudaAttentionTest, ACapturedStepRunsWithOtherLengths) {
+TEST_F(CudaAttentionTest, ACapturedStepRunsWithOtherLengths) {
   Case c = WithDecode({.has_table_rows = true}, {2000, 2000, 2000, 2000});
   Inputs in(c, *device_);
   Stream& stream = StreamOf(c);
@@ -517,7 +510,7 @@ TEST_P(CudaAttentionTest, ACapturedStepRunsWithOtherLengths) {
   cudaGraphExec_t exec;
   ASSERT_EQ(cudaStreamBeginCapture(handle, cudaStreamCaptureModeThreadLocal), cudaSuccess);
   Check(PlanAttention(in.PlanParams(), stream));
-  Check(RunAttention(in.Params(), stream));
+  Check(Attention(in.Params(), stream));
   ASSERT_EQ(cudaStreamEndCapture(handle, &graph), cudaSuccess);
   ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
   for (const std::vector<int>& seq_lens :
@@ -532,22 +525,22 @@ TEST_P(CudaAttentionTest, ACapturedStepRunsWithOtherLengths) {
   cudaGraphDestroy(graph);
 }
 
-TEST_P(CudaAttentionTest, NoRows) {
+TEST_F(CudaAttentionTest, NoRows) {
   Case c;
   Inputs in(c, *device_);
   Stream& stream = StreamOf(c);
   EXPECT_EQ(PlanAttention(in.PlanParams(), stream), Status::Ok());
-  EXPECT_EQ(RunAttention(in.Params(), stream), Status::Ok());
+  EXPECT_EQ(Attention(in.Params(), stream), Status::Ok());
 }
 
-TEST_P(CudaAttentionTest, WhatNoKernelDoesIsNamed) {
+TEST_F(CudaAttentionTest, WhatNoKernelDoesIsNamed) {
   const Case c = WithDecode({}, {5});
   Inputs in(c, *device_);
   Stream& stream = StreamOf(c);
   const auto expect = [&](const char* field, const auto& change) {
     AttentionParams params = in.Params();
     change(params);
-    const Status status = RunAttention(params, stream);
+    const Status status = Attention(params, stream);
     EXPECT_FALSE(status.ok()) << field;
     EXPECT_NE(status.ToString().find(field), std::string::npos) << status.ToString();
   };
@@ -560,12 +553,6 @@ TEST_P(CudaAttentionTest, WhatNoKernelDoesIsNamed) {
   expect("y", [](AttentionParams& p) { p.y.dtype = DType::kF32; });
   expect("num_decode_rows", [](AttentionParams& p) { p.batch.num_decode_rows = 2; });
 }
-
-INSTANTIATE_TEST_SUITE_P(KernelSets, CudaAttentionTest,
-                         testing::Values(KernelSet::kAny, KernelSet::kSm90Wgmma),
-                         [](const auto& info) {
-                           return info.param == KernelSet::kAny ? "Any" : "Sm90";
-                         });
 
 }  // namespace
 }  // namespace inflight::ops::cuda

@@ -4,15 +4,10 @@
 #include <cmath>
 
 #include "tensor/element.h"
+#include "tensor/test_gpu.h"
 
 namespace inflight::ops {
 namespace {
-
-// The first GPU, or why there is none. Never destroyed: the runtime ends before static objects do.
-const Result<std::unique_ptr<Device>>& Gpu() {
-  static const auto* gpu = new Result<std::unique_ptr<Device>>(Device::Cuda(0));
-  return *gpu;
-}
 
 // The distance between neighbouring numbers of `dtype` at `value`.
 double Spacing(double value, DType dtype) {
@@ -26,15 +21,13 @@ double Spacing(double value, DType dtype) {
 
 }  // namespace
 
-void CudaTest::SetUp() {
-  if (!Gpu().ok()) GTEST_SKIP() << Gpu().status().message();
-}
+void CudaTest::SetUp() { NEED_TEST_GPU(); }
 
 void CudaTest::TearDown() {
-  if (Gpu().ok()) Synchronize();
+  if (TestGpu().ok()) Synchronize();
 }
 
-Device& CudaTest::device() { return *Gpu().value(); }
+Device& CudaTest::device() { return *TestGpu().value(); }
 
 cuda::CudaStream& CudaTest::stream() {
   static auto* stream = NewStream(kShape, 1024, 256).release();

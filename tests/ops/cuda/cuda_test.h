@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fixture of tests of CUDA operators. Without a usable GPU each test is skipped and says why.
+// The fixture of tests of CUDA operators (tensor/test_gpu.h: what happens without a GPU).
 #pragma once
 
 #include <gtest/gtest.h>

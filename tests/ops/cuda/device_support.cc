@@ -51,7 +51,7 @@ void Synchronize() { Must(inflight::cuda::ToStatus(cudaDeviceSynchronize(), "the
 DeviceTensor::DeviceTensor(Device& device, DType dtype, Shape shape, int offset_elements)
     : device_(&device) {
   view_ = {.dtype = dtype, .shape = shape};
-  const size_t offset = kGuardBytes + static_cast<size_t>(offset_elements) * SizeOf(dtype);
+  const size_t offset = kGuardBytes + BytesOf(dtype, offset_elements);
   Result<Buffer> memory =
       Buffer::Allocate(device, "test", offset + view_.num_bytes() + kGuardBytes);
   Must(memory.status());

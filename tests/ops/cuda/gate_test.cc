@@ -7,6 +7,8 @@
 namespace inflight::ops {
 namespace {
 
+constexpr float kFactor = 0.5F;  // of pending scales of tokens
+
 double ActivateExactly(ActivationKind kind, double x) {
   switch (kind) {
     case ActivationKind::kRelu:
@@ -75,6 +77,7 @@ void CudaGateTest::Check(const GateCase& c) {
                         .num_tokens = c.num_tokens,
                         .n = n,
                         .token_scales = floats(c.is_raw, tokens),
+                        .token_factor = kFactor,
                         .gate_scales = floats(c.is_raw, gates),
                         .up_scales = floats(c.is_raw, ups),
                         .gate_bias = floats(c.has_gate_bias, device_gate_bias),
@@ -95,8 +98,8 @@ void CudaGateTest::Check(const GateCase& c) {
       double gate = gate_up.Get(t * 2 * n + i);
       double up = gate_up.Get(t * 2 * n + n + i);
       if (c.is_raw) {
-        gate *= double{token_scales.Get(t)} * double{gate_scales.Get(i)};
-        up *= double{token_scales.Get(t)} * double{up_scales.Get(i)};
+        gate *= kFactor * double{token_scales.Get(t)} * double{gate_scales.Get(i)};
+        up *= kFactor * double{token_scales.Get(t)} * double{up_scales.Get(i)};
       }
       const double gate_bias_i = c.has_gate_bias ? gate_bias.Get(i) : 0;
       const double up_bias_i = c.has_up_bias ? up_bias.Get(i) : 0;
@@ -256,6 +259,7 @@ void CudaEpilogueTest::Check(const EpilogueCase& c) {
                             .m = c.m,
                             .n = c.n,
                             .token_scales = floats(c.has_token_scales, tokens),
+                            .token_factor = kFactor,
                             .feature_scales = floats(c.has_feature_scales, features),
                             .bias = floats(c.has_bias, device_bias),
                             .activation = c.activation},
@@ -265,7 +269,7 @@ void CudaEpilogueTest::Check(const EpilogueCase& c) {
   std::vector<double> bound;
   for (int64_t i = 0; i < host.view().num_elements(); ++i) {
     double x = host.Get(i);
-    if (c.has_token_scales) x *= token_scales.Get(i / c.n);
+    if (c.has_token_scales) x *= kFactor * double{token_scales.Get(i / c.n)};
     if (c.has_feature_scales) x *= feature_scales.Get(i % c.n);
     const double b = c.has_bias ? bias.Get(i % c.n) : 0;
     const double error = 4 * kUnit * (std::abs(x) + std::abs(b));

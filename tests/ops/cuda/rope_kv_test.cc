@@ -8,6 +8,8 @@
 namespace inflight::ops {
 namespace {
 
+constexpr float kFactor = 0.5F;  // of pending scales of tokens
+
 struct RopeCase {
   DType dtype = DType::kBF16;
   bool has_fp8_cache = false;
@@ -59,7 +61,7 @@ class ProjectedRows {
 
   Exact At(int64_t t, int64_t column) const {
     double x = rows_.Get(t * rows_.view().shape[1] + column);
-    if (c_.is_raw) x *= double{tokens_.Get(t)} * double{features_.Get(column)};
+    if (c_.is_raw) x *= kFactor * double{tokens_.Get(t)} * double{features_.Get(column)};
     const double b = c_.has_bias ? bias_.Get(column) : 0;
     return {x + b, 4 * kUnit * (std::abs(x) + std::abs(b))};
   }
@@ -145,7 +147,7 @@ void CudaRopeKvTest::Check(const RopeCase& c) {
       .q_stride = q_stride};
   params.q.shape = {num_tokens, c.num_heads, c.head_dim};
   PendingScales pending;
-  if (c.is_raw) pending = {tokens.view(), features.view().as<const float>()};
+  if (c.is_raw) pending = {tokens.view(), features.view().as<const float>(), kFactor};
   ASSERT_EQ(cuda::RopeKv(params, pending, stream()), Status::Ok());
 
   const ProjectedRows projected(c, rows, token_scales, feature_scales, bias);

@@ -42,34 +42,46 @@ class CudaDequantizeTest : public CudaTest {};
 
 // Products of an integer and a float32 scale, rounded to float32 and then to the dtype: exact.
 TEST_F(CudaDequantizeTest, EveryCodeTimesItsRowsScale) {
-  for (const DType dtype : {DType::kF16, DType::kBF16})
-    for (const auto& [n, k] : {std::pair{1, 16}, {3, 37}, {256, 256}, {2, 14336}, {5, 4104}}) {
-      Tensor codes(DType::kI8, {n, k});
-      auto* bytes = codes.view().as<int8_t>();
-      for (int64_t i = 0; i < int64_t{n} * k; ++i) bytes[i] = static_cast<int8_t>(i + i / k);
-      const Tensor scales = Tensor::Random(DType::kF32, {n}, 1);
-      const DeviceTensor w = ToDevice(codes);
-      const DeviceTensor device_scales = ToDevice(scales);
-      const DeviceTensor out = Output(dtype, {n, k});
-      ASSERT_EQ(cuda::DequantizeInt8({.data = w.view().data,
-                                      .dtype = DType::kI8,
-                                      .out_features = n,
-                                      .in_features = k,
-                                      .scales = device_scales.view().as<const float>()},
-                                     dtype, out.view().data, stream()),
-                Status::Ok());
-      Tensor want(dtype, {n, k});
-      for (int64_t i = 0; i < int64_t{n} * k; ++i)
-        want.Set(i, static_cast<float>(bytes[i]) * scales.Get(i / k));
-      EXPECT_TRUE(SameBits(out.ToHost().ToFloats(), want.ToFloats()))
-          << DTypeName(dtype) << " [" << n << ", " << k << "]";
-      EXPECT_TRUE(Intact(out));
-    }
+  for (const DType weight : {DType::kI8, DType::kI4})
+    for (const DType dtype : {DType::kF16, DType::kBF16})
+      for (const auto& [n, k] :
+           {std::pair{1, 16}, {3, 38}, {256, 256}, {2, 14336}, {5, 4104}, {2, 37}}) {
+        const bool is_int4 = weight == DType::kI4;
+        if (is_int4 && k % 2 != 0) continue;
+        const int range = is_int4 ? 16 : 256;
+        Tensor codes(DType::kI8, {n, k});
+        auto* elements = codes.view().as<int8_t>();
+        for (int64_t i = 0; i < int64_t{n} * k; ++i)
+          elements[i] = static_cast<int8_t>((i + i / k) % range - range / 2);
+        const Tensor scales = Tensor::Random(DType::kF32, {n}, 1);
+        const DeviceTensor w = ToDevice(is_int4 ? PackedInt4(codes) : std::move(codes));
+        const DeviceTensor device_scales = ToDevice(scales);
+        const DeviceTensor out = Output(dtype, {n, k});
+        ASSERT_EQ(cuda::Dequantize({.data = w.view().data,
+                                    .dtype = weight,
+                                    .out_features = n,
+                                    .in_features = k,
+                                    .scales = device_scales.view().as<const float>()},
+                                   dtype, out.view().data, stream()),
+                  Status::Ok());
+        Tensor want(dtype, {n, k});
+        for (int64_t i = 0; i < int64_t{n} * k; ++i)
+          want.Set(i, static_cast<float>((i + i / k) % range - range / 2) * scales.Get(i / k));
+        EXPECT_TRUE(SameBits(out.ToHost().ToFloats(), want.ToFloats()))
+            << DTypeName(weight) << " to " << DTypeName(dtype) << " [" << n << ", " << k << "]";
+        EXPECT_TRUE(Intact(out));
+      }
 }
 
 TEST_F(CudaDequantizeTest, OtherWeightsAreRefused) {
-  EXPECT_EQ(cuda::DequantizeInt8({.dtype = DType::kBF16}, DType::kBF16, nullptr, stream()),
-            InvalidArgument("weight: got bfloat16 row_major, needed row-major int8 with scales"));
+  const char* const needed = ", needed row-major int8, or int4 of even rows, with scales";
+  EXPECT_EQ(cuda::Dequantize({.dtype = DType::kBF16}, DType::kBF16, nullptr, stream()),
+            InvalidArgument(std::string("weight: got bfloat16 row_major") + needed));
+  const float scale = 1;
+  EXPECT_EQ(
+      cuda::Dequantize({.dtype = DType::kI4, .out_features = 1, .in_features = 3, .scales = &scale},
+                       DType::kBF16, nullptr, stream()),
+      InvalidArgument(std::string("weight: got int4 row_major") + needed));
 }
 
 }  // namespace

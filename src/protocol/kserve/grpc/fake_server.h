@@ -130,9 +130,15 @@ class FakeServer final : public serving::Server {
     }
     (*model)->Infer(std::move(request), std::move(handler));
   }
+  Status LoadModel(const std::string&, const serving::LoadOverride&) override {
+    return Status::Ok();
+  }
+  Status UnloadModel(const std::string&, bool) override { return Status::Ok(); }
+  serving::SharedMemory& shared_memory() override { return shared_memory_; }
   void Shutdown(int64_t) override {}
 
  private:
+  serving::SharedMemory shared_memory_{/*clients_may_register=*/true};
   serving::ServerMetadata metadata_;
   std::vector<std::shared_ptr<serving::Model>> models_;
   bool is_ready_ = true;

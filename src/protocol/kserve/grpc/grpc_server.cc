@@ -81,10 +81,12 @@ void LogToVerbose(gpr_log_func_args* args) {
 class GrpcServer::Impl {
  public:
   Impl(serving::Server& server, const GrpcOptions& options)
-      : service_(server, calls_,
+      : access_{options.restrictions, options.header_forward},
+        service_(server, calls_,
                  {.max_pending_responses = options.max_pending_responses,
-                  .max_pending_bytes = static_cast<size_t>(options.max_pending_response_bytes)}),
-        health_(server) {}
+                  .max_pending_bytes = static_cast<size_t>(options.max_pending_response_bytes)},
+                 access_),
+        health_(server, access_) {}
 
   Status Listen(const GrpcOptions& options) {
     gpr_set_log_function(LogToVerbose);
@@ -120,6 +122,7 @@ class GrpcServer::Impl {
   int port() const { return port_; }
 
  private:
+  const Access access_;
   ActiveCalls calls_;
   InferenceService service_;
   HealthService health_;

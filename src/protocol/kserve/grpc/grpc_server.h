@@ -11,6 +11,8 @@
 #include <string>
 
 #include "inflight/status.h"
+#include "protocol/kserve/access/header_forward.h"
+#include "protocol/kserve/access/restriction.h"
 #include "serving/server.h"
 
 namespace inflight::kserve_grpc {
@@ -35,6 +37,9 @@ struct GrpcOptions {
   // Of one stream, before its requests are cancelled because the client does not read.
   int max_pending_responses = 16384;
   int64_t max_pending_response_bytes = int64_t{256} << 20;
+
+  kserve::Restrictions restrictions;     // --grpc-restricted-protocol
+  kserve::HeaderForward header_forward;  // --grpc-header-forward-pattern
 };
 
 class GrpcServer {

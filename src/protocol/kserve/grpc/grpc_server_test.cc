@@ -81,17 +81,18 @@ TEST_F(GrpcServerTest, WhatIsNotOfferedIsRefusedByName) {
   ::inference::RepositoryModelLoadRequest load;
   ::inference::RepositoryModelLoadResponse loaded;
   load.set_model_name("single");
+  (*load.mutable_parameters())["config"].set_int64_param(5);
   auto status = stub_->RepositoryModelLoad(&load_context, load, &loaded);
-  EXPECT_EQ(status.error_code(), ::grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(status.error_code(), ::grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(status.error_message(),
-            "explicit model load / unload is not allowed if polling is enabled");
+            "invalid value type for load parameter 'config', expected string_param.");
   load.set_repository_name("r");
   status = stub_->RepositoryModelLoad(&repository_context, load, &loaded);
   EXPECT_EQ(status.error_message(), "'repository_name' specification is not supported");
 
   ::inference::SystemSharedMemoryRegisterResponse registered;
   status = stub_->SystemSharedMemoryRegister(&register_context, {}, &registered);
-  EXPECT_EQ(status.error_code(), ::grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(status.error_message(), "Unable to open shared memory region: ''");
   ::inference::SystemSharedMemoryStatusResponse regions;
   EXPECT_TRUE(stub_->SystemSharedMemoryStatus(&status_context, {}, &regions).ok());
   EXPECT_EQ(regions.regions_size(), 0);

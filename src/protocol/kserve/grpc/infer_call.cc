@@ -19,8 +19,8 @@ using ::inference::ModelInferResponse;
 // handler may therefore point to it.
 class InferCall final : public ::grpc::ServerUnaryReactor {
  public:
-  InferCall(ActiveCalls& calls, ModelInferResponse& response)
-      : calls_(calls), response_(response) {}
+  InferCall(ActiveCalls& calls, serving::Parameters parameters, ModelInferResponse& response)
+      : calls_(calls), parameters_(std::move(parameters)), response_(response) {}
 
   void Start(serving::Server& server, std::shared_ptr<const ModelInferRequest> message) {
     call_id_ = calls_.Enter();
@@ -45,9 +45,12 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
                      server.FindModel(message->model_name(), message->model_version()));
     if (!model->allows_single_response_calls()) return DecoupledModel();
     is_decoupled_ = model->decoupled();
-    ASSIGN_OR_RETURN(InferRequest parsed,
-                     ParseInferRequest(std::move(message), Clock::System().NowNs()));
+    ASSIGN_OR_RETURN(
+        InferRequest parsed,
+        ParseInferRequest(std::move(message), server.shared_memory(), Clock::System().NowNs()));
     parsed.request.cancel = cancel_;
+    parsed.request.wants_one_response = true;
+    for (auto& [name, value] : parameters_) parsed.request.parameters[name] = std::move(value);
     return parsed;
   }
 
@@ -69,6 +72,7 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
 
   ActiveCalls& calls_;
   ActiveCalls::CallId call_id_ = 0;
+  serving::Parameters parameters_;
   ModelInferResponse& response_;
   // Made here, not by the parser: OnCancel may come before there is a request.
   const std::shared_ptr<serving::CancelToken> cancel_ = std::make_shared<serving::CancelToken>();
@@ -79,11 +83,12 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
 }  // namespace
 
 ::grpc::ServerUnaryReactor* StartInferCall(serving::Server& server, ActiveCalls& calls,
+                                           serving::Parameters parameters,
                                            ModelInferRequest& request,
                                            ModelInferResponse& response) {
   auto message = std::make_shared<ModelInferRequest>();
   message->Swap(&request);
-  auto* call = new InferCall(calls, response);
+  auto* call = new InferCall(calls, std::move(parameters), response);
   call->Start(server, std::move(message));
   return call;
 }

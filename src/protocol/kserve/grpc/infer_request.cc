@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/grpc/infer_request.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -27,16 +28,18 @@ Status CheckInt64(const ParameterMap& parameters, const char* key, const std::st
                          "' parameter for tensor '" + tensor + "', expected int64_param.");
 }
 
-// Client shared memory is not offered, so no region is ever known; what is wrong with a request
-// apart from that is said first.
-Status CheckNoSharedMemory(const ParameterMap& parameters, const std::string& tensor) {
+// None where the tensor is not in shared memory.
+Result<std::optional<serving::SharedWindow>> FindWindow(const ParameterMap& parameters,
+                                                        const std::string& tensor,
+                                                        const serving::SharedMemory& memory) {
   const auto region = parameters.find(kRegion);
-  if (region == parameters.end()) return Status::Ok();
+  if (region == parameters.end()) return std::optional<serving::SharedWindow>();
   if (region->second.parameter_choice_case() != InferParameter::kStringParam) {
     return InvalidArgument("invalid value type for 'shared_memory_region' parameter for tensor '" +
                            tensor + "', expected string_param.");
   }
-  if (!parameters.contains(kRegionSize)) {
+  const auto size = parameters.find(kRegionSize);
+  if (size == parameters.end()) {
     return InvalidArgument(
         "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter "
         "for tensor '" +
@@ -44,12 +47,21 @@ Status CheckNoSharedMemory(const ParameterMap& parameters, const std::string& te
   }
   RETURN_IF_ERROR(CheckInt64(parameters, kRegionSize, tensor));
   RETURN_IF_ERROR(CheckInt64(parameters, kRegionOffset, tensor));
-  return NotFound("Unable to find shared memory region: '" + region->second.string_param() + "'");
+  const auto offset = parameters.find(kRegionOffset);
+  // Negative numbers become large ones, which lie outside any region.
+  ASSIGN_OR_RETURN(
+      serving::SharedWindow window,
+      memory.Window(
+          region->second.string_param(),
+          offset == parameters.end() ? 0 : static_cast<uint64_t>(offset->second.int64_param()),
+          static_cast<uint64_t>(size->second.int64_param())));
+  return std::optional(std::move(window));
 }
 
 Status ParseOutput(const ModelInferRequest::InferRequestedOutputTensor& output,
-                   serving::Request& request) {
+                   const serving::SharedMemory& memory, serving::Request& request) {
   const ParameterMap& parameters = output.parameters();
+  serving::OutputRule rule;
   if (const auto it = parameters.find("classification"); it != parameters.end()) {
     if (parameters.contains(kRegion)) {
       return InvalidArgument("output can't set both 'shared_memory_region' and 'classification'");
@@ -61,20 +73,20 @@ Status ParseOutput(const ModelInferRequest::InferRequestedOutputTensor& output,
     if (it->second.int64_param() < 0) {
       return InvalidArgument("invalid value for 'classification' parameter, expected >= 0");
     }
-    if (it->second.int64_param() > 0) {  // 0 asks for none
-      return Unimplemented("output '" + output.name() +
-                           "': the classification extension is not supported by this server");
-    }
+    rule.num_classes = static_cast<uint64_t>(it->second.int64_param());
   }
-  RETURN_IF_ERROR(CheckNoSharedMemory(parameters, output.name()));
+  ASSIGN_OR_RETURN(rule.window, FindWindow(parameters, output.name(), memory));
+  if (rule.num_classes > 0 || rule.window) {
+    request.output_rules.emplace(output.name(), std::move(rule));
+  }
   request.requested_outputs.push_back(output.name());
   return Status::Ok();
 }
 
 // `raw_index`: the next entry of raw_input_contents; advanced when it is taken.
 Status ParseInput(const std::shared_ptr<const ModelInferRequest>& message,
-                  const ModelInferRequest::InferInputTensor& input, int& raw_index,
-                  serving::Request& request) {
+                  const ModelInferRequest::InferInputTensor& input,
+                  const serving::SharedMemory& memory, int& raw_index, serving::Request& request) {
   const ParameterMap& parameters = input.parameters();
   if (parameters.contains(kRegion) && input.has_contents()) {
     return InvalidArgument(
@@ -82,14 +94,18 @@ Status ParseInput(const std::shared_ptr<const ModelInferRequest>& message,
         "tensor '" +
         input.name() + "' for model '" + message->model_name() + "'");
   }
-  RETURN_IF_ERROR(CheckNoSharedMemory(parameters, input.name()));
+  ASSIGN_OR_RETURN(const auto window, FindWindow(parameters, input.name(), memory));
 
   Tensor tensor;
   tensor.name = input.name();
   tensor.datatype =
       serving::DataTypeFromName(input.datatype()).value_or(serving::DataType::kInvalid);
   tensor.shape.assign(input.shape().begin(), input.shape().end());
-  if (message->raw_input_contents_size() > 0) {
+  if (window) {
+    ASSIGN_OR_RETURN(std::string bytes, window->Read());
+    tensor = Tensor::FromBytes(std::move(tensor.name), tensor.datatype, std::move(tensor.shape),
+                               std::move(bytes));
+  } else if (message->raw_input_contents_size() > 0) {
     if (input.has_contents()) {
       return InvalidArgument(
           "contents field must not be specified when using raw_input_contents for '" +
@@ -115,7 +131,7 @@ Status ParseInput(const std::shared_ptr<const ModelInferRequest>& message,
 }  // namespace
 
 Result<InferRequest> ParseInferRequest(std::shared_ptr<const ModelInferRequest> message,
-                                       int64_t received_ns) {
+                                       const serving::SharedMemory& memory, int64_t received_ns) {
   InferRequest parsed;
   serving::Request& request = parsed.request;
   request.model_name = message->model_name();
@@ -123,11 +139,12 @@ Result<InferRequest> ParseInferRequest(std::shared_ptr<const ModelInferRequest> 
   request.id = message->id();
   request.received_ns = received_ns;
   RETURN_IF_ERROR(ParseParameters(message->parameters(), request, parsed.enable_empty_final));
-  for (const auto& output : message->outputs()) RETURN_IF_ERROR(ParseOutput(output, request));
+  for (const auto& output : message->outputs())
+    RETURN_IF_ERROR(ParseOutput(output, memory, request));
   request.inputs.reserve(message->inputs_size());
   int raw_index = 0;
   for (const auto& input : message->inputs()) {
-    RETURN_IF_ERROR(ParseInput(message, input, raw_index, request));
+    RETURN_IF_ERROR(ParseInput(message, input, memory, raw_index, request));
   }
   return parsed;
 }

@@ -7,6 +7,7 @@
 #include "grpc_service.pb.h"
 #include "inflight/status.h"
 #include "serving/request.h"
+#include "serving/shared_memory.h"
 
 namespace inflight::kserve_grpc {
 
@@ -16,10 +17,12 @@ struct InferRequest {
 };
 
 // Tensors sent raw share the message's memory and keep the message alive; typed contents are
-// packed into memory of their own. What only the model's configuration can tell (names, types,
-// shapes, sizes) is left to serving::Server::Infer. An error is what the client is told; rules and
-// texts: spec/triton-protocol.md 2.3, 2.4. `received_ns`: monotonic.
+// packed into memory of their own, and so is what lies in shared memory. What only the model's
+// configuration can tell (names, types, shapes, sizes) is left to serving::Server::Infer. An error
+// is what the client is told; rules and texts: spec/triton-protocol.md 2.3, 2.4. `received_ns`:
+// monotonic.
 Result<InferRequest> ParseInferRequest(
-    std::shared_ptr<const ::inference::ModelInferRequest> message, int64_t received_ns);
+    std::shared_ptr<const ::inference::ModelInferRequest> message,
+    const serving::SharedMemory& memory, int64_t received_ns);
 
 }  // namespace inflight::kserve_grpc

@@ -7,6 +7,7 @@
 #include "protocol/kserve/grpc/grpc_status.h"
 #include "protocol/kserve/grpc/infer_call.h"
 #include "protocol/kserve/grpc/log_settings.h"
+#include "protocol/kserve/grpc/model_control.h"
 #include "protocol/kserve/grpc/model_messages.h"
 
 namespace inflight::kserve_grpc {
@@ -14,11 +15,18 @@ namespace {
 
 using Context = InferenceService::Context;
 using Reactor = InferenceService::Reactor;
+using kserve::Api;
 
 Reactor* Answer(Context* context, const Status& status = Status::Ok()) {
   Reactor* reactor = context->DefaultReactor();
   reactor->Finish(ToGrpcStatus(status));
   return reactor;
+}
+
+// The answer to a client who may not use this API; null for one who may.
+Reactor* Refuse(Context* context, const Access& access, Api api) {
+  const Status status = CheckAccess(access, api, *context);
+  return status.ok() ? nullptr : Answer(context, status);
 }
 
 bool HasMetadata(const Context& context, ::grpc::string_ref key, ::grpc::string_ref value) {
@@ -29,20 +37,10 @@ bool HasMetadata(const Context& context, ::grpc::string_ref key, ::grpc::string_
   return false;
 }
 
-// All models are loaded at start and stay: what a Triton server without a control mode answers.
-Status RefuseControl(const std::string& repository_name) {
-  if (!repository_name.empty()) {
-    return Unimplemented("'repository_name' specification is not supported");
-  }
-  return Unavailable("explicit model load / unload is not allowed if polling is enabled");
-}
-
-Status RefuseSharedMemory() { return Unimplemented("Client shared memory is disabled."); }
-
-// There is never a region: asked for all, the status is empty.
-Status NoSuchRegion(const std::string& kind, const std::string& name) {
+// No region of a GPU is ever known.
+Status NoCudaRegion(const std::string& name) {
   if (name.empty()) return Status::Ok();
-  return NotFound("Unable to find " + kind + " shared memory region: '" + name + "'");
+  return NotFound("Unable to find cuda shared memory region: '" + name + "'");
 }
 
 }  // namespace
@@ -51,12 +49,14 @@ Status NoSuchRegion(const std::string& kind, const std::string& name) {
 
 Reactor* InferenceService::ServerLive(Context* context, const ::inference::ServerLiveRequest*,
                                       ::inference::ServerLiveResponse* response) {
+  if (Reactor* refused = Refuse(context, access_, Api::kHealth)) return refused;
   response->set_live(server_.live());
   return Answer(context);
 }
 
 Reactor* InferenceService::ServerReady(Context* context, const ::inference::ServerReadyRequest*,
                                        ::inference::ServerReadyResponse* response) {
+  if (Reactor* refused = Refuse(context, access_, Api::kHealth)) return refused;
   response->set_ready(server_.ready());
   return Answer(context);
 }
@@ -64,6 +64,7 @@ Reactor* InferenceService::ServerReady(Context* context, const ::inference::Serv
 Reactor* InferenceService::ModelReady(Context* context,
                                       const ::inference::ModelReadyRequest* request,
                                       ::inference::ModelReadyResponse* response) {
+  if (Reactor* refused = Refuse(context, access_, Api::kHealth)) return refused;
   const auto model = server_.FindModel(request->name(), request->version());
   if (model.ok()) response->set_ready((*model)->ready());
   return Answer(context, model.status());
@@ -71,6 +72,7 @@ Reactor* InferenceService::ModelReady(Context* context,
 
 Reactor* HealthService::Check(Context* context, const ::grpc::health::v1::HealthCheckRequest*,
                               ::grpc::health::v1::HealthCheckResponse* response) {
+  if (Reactor* refused = Refuse(context, access_, Api::kHealth)) return refused;
   using Response = ::grpc::health::v1::HealthCheckResponse;
   response->set_status(server_.ready() ? Response::SERVING : Response::NOT_SERVING);
   return Answer(context);
@@ -81,6 +83,7 @@ Reactor* HealthService::Check(Context* context, const ::grpc::health::v1::Health
 Reactor* InferenceService::ServerMetadata(Context* context,
                                           const ::inference::ServerMetadataRequest*,
                                           ::inference::ServerMetadataResponse* response) {
+  if (Reactor* refused = Refuse(context, access_, Api::kMetadata)) return refused;
   WriteServerMetadata(server_.metadata(), *response);
   return Answer(context);
 }
@@ -88,6 +91,7 @@ Reactor* InferenceService::ServerMetadata(Context* context,
 Reactor* InferenceService::ModelMetadata(Context* context,
                                          const ::inference::ModelMetadataRequest* request,
                                          ::inference::ModelMetadataResponse* response) {
+  if (Reactor* refused = Refuse(context, access_, Api::kMetadata)) return refused;
   const auto model = server_.FindModel(request->name(), request->version());
   if (!model.ok()) return Answer(context, model.status());
   WriteModelMetadata(**model,
@@ -100,6 +104,7 @@ Reactor* InferenceService::ModelMetadata(Context* context,
 Reactor* InferenceService::ModelConfig(Context* context,
                                        const ::inference::ModelConfigRequest* request,
                                        ::inference::ModelConfigResponse* response) {
+  if (Reactor* refused = Refuse(context, access_, Api::kModelConfig)) return refused;
   const auto model = server_.FindModel(request->name(), request->version());
   if (model.ok()) *response->mutable_config() = (*model)->config();
   return Answer(context, model.status());
@@ -108,89 +113,143 @@ Reactor* InferenceService::ModelConfig(Context* context,
 Reactor* InferenceService::ModelStatistics(Context* context,
                                            const ::inference::ModelStatisticsRequest* request,
                                            ::inference::ModelStatisticsResponse* response) {
+  if (Reactor* refused = Refuse(context, access_, Api::kStatistics)) return refused;
   return Answer(context, WriteStatistics(server_, request->name(), request->version(), *response));
 }
 
 Reactor* InferenceService::RepositoryIndex(Context* context,
                                            const ::inference::RepositoryIndexRequest* request,
                                            ::inference::RepositoryIndexResponse* response) {
+  if (Reactor* refused = Refuse(context, access_, Api::kModelRepository)) return refused;
   WriteIndex(server_.Index(request->ready()), *response);
   return Answer(context);
 }
 
 // --- inference ---
 
-Reactor* InferenceService::ModelInfer(Context*, const ::inference::ModelInferRequest* request,
+Reactor* InferenceService::ModelInfer(Context* context,
+                                      const ::inference::ModelInferRequest* request,
                                       ::inference::ModelInferResponse* response) {
+  if (Reactor* refused = Refuse(context, access_, Api::kInference)) return refused;
   // gRPC made the message for this call alone and does not look at it again.
   auto& contents = const_cast<::inference::ModelInferRequest&>(*request);
-  return StartInferCall(server_, calls_, contents, *response);
+  return StartInferCall(server_, calls_, ForwardedParameters(access_, *context), contents,
+                        *response);
 }
 
 InferenceService::Reader<::inference::ModelStreamInferResponse>* InferenceService::ModelStreamInfer(
     Context* context) {
   return StreamCall::Start(server_, calls_, limits_,
-                           /*is_strict=*/HasMetadata(*context, "triton_grpc_error", "true"));
+                           {.is_strict = HasMetadata(*context, "triton_grpc_error", "true"),
+                            .refusal = CheckAccess(access_, Api::kInference, *context),
+                            .parameters = ForwardedParameters(access_, *context)});
 }
 
-// --- not offered ---
+// --- model control ---
 
 Reactor* InferenceService::RepositoryModelLoad(
     Context* context, const ::inference::RepositoryModelLoadRequest* request,
     ::inference::RepositoryModelLoadResponse*) {
-  return Answer(context, RefuseControl(request->repository_name()));
+  if (Reactor* refused = Refuse(context, access_, Api::kModelRepository)) return refused;
+  Reactor* reactor = context->DefaultReactor();
+  model_control_.Post([this, request, reactor] {
+    const auto override = ParseLoad(*request);
+    const Status status =
+        override.ok() ? server_.LoadModel(request->model_name(), *override) : override.status();
+    reactor->Finish(ToGrpcStatus(status));
+  });
+  return reactor;
 }
 
 Reactor* InferenceService::RepositoryModelUnload(
     Context* context, const ::inference::RepositoryModelUnloadRequest* request,
     ::inference::RepositoryModelUnloadResponse*) {
-  return Answer(context, RefuseControl(request->repository_name()));
+  if (Reactor* refused = Refuse(context, access_, Api::kModelRepository)) return refused;
+  Reactor* reactor = context->DefaultReactor();
+  model_control_.Post([this, request, reactor] {
+    const auto with_steps = ParseUnload(*request);
+    const Status status = with_steps.ok() ? server_.UnloadModel(request->model_name(), *with_steps)
+                                          : with_steps.status();
+    reactor->Finish(ToGrpcStatus(status));
+  });
+  return reactor;
 }
+
+// --- shared memory ---
 
 Reactor* InferenceService::SystemSharedMemoryStatus(
     Context* context, const ::inference::SystemSharedMemoryStatusRequest* request,
-    ::inference::SystemSharedMemoryStatusResponse*) {
-  return Answer(context, NoSuchRegion("system", request->name()));
+    ::inference::SystemSharedMemoryStatusResponse* response) {
+  if (Reactor* refused = Refuse(context, access_, Api::kSharedMemory)) return refused;
+  const auto regions = server_.shared_memory().Find(request->name());
+  if (!regions.ok()) return Answer(context, regions.status());
+  for (const serving::SharedRegion& region : *regions) {
+    auto& out = (*response->mutable_regions())[region.name];
+    out.set_name(region.name);
+    out.set_key(region.key);
+    out.set_offset(region.offset);
+    out.set_byte_size(region.byte_size);
+  }
+  return Answer(context);
 }
 
 Reactor* InferenceService::SystemSharedMemoryRegister(
-    Context* context, const ::inference::SystemSharedMemoryRegisterRequest*,
+    Context* context, const ::inference::SystemSharedMemoryRegisterRequest* request,
     ::inference::SystemSharedMemoryRegisterResponse*) {
-  return Answer(context, RefuseSharedMemory());
+  if (Reactor* refused = Refuse(context, access_, Api::kSharedMemory)) return refused;
+  return Answer(context, server_.shared_memory().Register({.name = request->name(),
+                                                           .key = request->key(),
+                                                           .offset = request->offset(),
+                                                           .byte_size = request->byte_size()}));
 }
 
 Reactor* InferenceService::SystemSharedMemoryUnregister(
-    Context* context, const ::inference::SystemSharedMemoryUnregisterRequest*,
+    Context* context, const ::inference::SystemSharedMemoryUnregisterRequest* request,
     ::inference::SystemSharedMemoryUnregisterResponse*) {
-  return Answer(context, RefuseSharedMemory());
+  if (Reactor* refused = Refuse(context, access_, Api::kSharedMemory)) return refused;
+  serving::SharedMemory& memory = server_.shared_memory();
+  return Answer(context, request->name().empty() ? memory.UnregisterAll()
+                                                 : memory.Unregister(request->name()));
 }
 
 Reactor* InferenceService::CudaSharedMemoryStatus(
     Context* context, const ::inference::CudaSharedMemoryStatusRequest* request,
     ::inference::CudaSharedMemoryStatusResponse*) {
-  return Answer(context, NoSuchRegion("cuda", request->name()));
+  if (Reactor* refused = Refuse(context, access_, Api::kSharedMemory)) return refused;
+  return Answer(context, NoCudaRegion(request->name()));
 }
 
 Reactor* InferenceService::CudaSharedMemoryRegister(
-    Context* context, const ::inference::CudaSharedMemoryRegisterRequest*,
+    Context* context, const ::inference::CudaSharedMemoryRegisterRequest* request,
     ::inference::CudaSharedMemoryRegisterResponse*) {
-  return Answer(context, RefuseSharedMemory());
+  if (Reactor* refused = Refuse(context, access_, Api::kSharedMemory)) return refused;
+  Status status = server_.shared_memory().CheckAllowed();
+  if (status.ok()) {
+    status = InvalidArgument("failed to register shared memory region '" + request->name() +
+                             "': regions of GPUs are not supported by this server");
+  }
+  return Answer(context, status);
 }
 
 Reactor* InferenceService::CudaSharedMemoryUnregister(
     Context* context, const ::inference::CudaSharedMemoryUnregisterRequest*,
     ::inference::CudaSharedMemoryUnregisterResponse*) {
-  return Answer(context, RefuseSharedMemory());
+  if (Reactor* refused = Refuse(context, access_, Api::kSharedMemory)) return refused;
+  return Answer(context, server_.shared_memory().CheckAllowed());
 }
+
+// --- settings ---
 
 Reactor* InferenceService::TraceSetting(Context* context, const ::inference::TraceSettingRequest*,
                                         ::inference::TraceSettingResponse*) {
+  if (Reactor* refused = Refuse(context, access_, Api::kTrace)) return refused;
   return Answer(context, Unavailable("the server does not support tracing"));
 }
 
 Reactor* InferenceService::LogSettings(Context* context,
                                        const ::inference::LogSettingsRequest* request,
                                        ::inference::LogSettingsResponse* response) {
+  if (Reactor* refused = Refuse(context, access_, Api::kLogging)) return refused;
   const Status status = ApplyLogSettings(*request);
   if (status.ok()) WriteLogSettings(*response);
   return Answer(context, status);

@@ -4,8 +4,10 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "base/worker_pool.h"
 #include "grpc_service.grpc.pb.h"
 #include "health.grpc.pb.h"
+#include "protocol/kserve/grpc/access.h"
 #include "protocol/kserve/grpc/active_calls.h"
 #include "protocol/kserve/grpc/stream_call.h"
 #include "serving/server.h"
@@ -21,8 +23,9 @@ class InferenceService final : public ::inference::GRPCInferenceService::Callbac
   using Context = ::grpc::CallbackServerContext;
   using Reactor = ::grpc::ServerUnaryReactor;
 
-  InferenceService(serving::Server& server, ActiveCalls& calls, StreamLimits limits)
-      : server_(server), calls_(calls), limits_(limits) {}
+  InferenceService(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
+                   const Access& access)
+      : server_(server), calls_(calls), limits_(limits), access_(access) {}
 
   Reactor* ServerLive(Context*, const ::inference::ServerLiveRequest*,
                       ::inference::ServerLiveResponse*) override;
@@ -73,12 +76,15 @@ class InferenceService final : public ::inference::GRPCInferenceService::Callbac
   serving::Server& server_;
   ActiveCalls& calls_;
   const StreamLimits limits_;
+  const Access& access_;
+  WorkerPool model_control_{1,
+                            "grpc-control"};  // loads take their time; last, as it uses the above
 };
 
 // Check answers for the whole server, whatever service is named; Watch is not offered.
 class HealthService final : public ::grpc::health::v1::Health::CallbackService {
  public:
-  explicit HealthService(serving::Server& server) : server_(server) {}
+  HealthService(serving::Server& server, const Access& access) : server_(server), access_(access) {}
 
   ::grpc::ServerUnaryReactor* Check(::grpc::CallbackServerContext*,
                                     const ::grpc::health::v1::HealthCheckRequest*,
@@ -86,6 +92,7 @@ class HealthService final : public ::grpc::health::v1::Health::CallbackService {
 
  private:
   serving::Server& server_;
+  const Access& access_;
 };
 
 }  // namespace inflight::kserve_grpc

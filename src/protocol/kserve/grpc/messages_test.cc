@@ -14,6 +14,8 @@
 namespace inflight::kserve_grpc {
 namespace {
 
+const serving::SharedMemory kNoRegions(/*clients_may_register=*/true);
+
 using ::inference::InferTensorContents;
 using ::inference::ModelInferRequest;
 using serving::DataType;
@@ -35,7 +37,7 @@ ModelInferRequest::InferInputTensor& AddInput(ModelInferRequest& message, const 
 }
 
 Result<InferRequest> Parse(const std::shared_ptr<ModelInferRequest>& message) {
-  return ParseInferRequest(message, /*received_ns=*/5);
+  return ParseInferRequest(message, kNoRegions, /*received_ns=*/5);
 }
 
 std::string ParseError(const std::shared_ptr<ModelInferRequest>& message) {
@@ -189,7 +191,7 @@ TEST(InferRequestTest, SharedMemoryIsRefusedByRegion) {
             "tensor 'INPUT0' for model 'm'");
 }
 
-TEST(InferRequestTest, ClassificationIsRefusedByName) {
+TEST(InferRequestTest, ClassificationIsARuleOfItsOutput) {
   auto message = Message();
   auto& output = *message->add_outputs();
   output.set_name("OUT");
@@ -202,7 +204,9 @@ TEST(InferRequestTest, ClassificationIsRefusedByName) {
   EXPECT_EQ(ParseError(message),
             "INVALID_ARGUMENT: invalid value for 'classification' parameter, expected >= 0");
   classification.set_int64_param(2);
-  EXPECT_THAT(ParseError(message), ::testing::StartsWith("UNIMPLEMENTED: output 'OUT'"));
+  const auto parsed = Parse(message);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->request.output_rules.at("OUT").num_classes, 2U);
 }
 
 // --- parameters ---
@@ -266,12 +270,13 @@ TEST(InferRequestTest, ParametersOfTheWrongMemberAreNamed) {
   }
 }
 
-TEST(InferRequestTest, TextCorrelationIdsAreRefusedByName) {
+TEST(InferRequestTest, SequencesMayBeNamedByText) {
   auto message = Message();
-  (*message->mutable_parameters())["sequence_id"].set_string_param("");
-  EXPECT_EQ(ParseError(message), "parsed");
   (*message->mutable_parameters())["sequence_id"].set_string_param("abc");
-  EXPECT_THAT(ParseError(message), ::testing::StartsWith("UNIMPLEMENTED: sequence_id"));
+  const auto parsed = Parse(message);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->request.sequence_name, "abc");
+  EXPECT_EQ(parsed->request.sequence_id, 0U);
 }
 
 // --- responses ---

@@ -35,10 +35,8 @@ Status ParseSequenceId(const std::string& key, const InferParameter& value,
       request.sequence_id = static_cast<uint64_t>(value.int64_param());
       return Status::Ok();
     case InferParameter::kStringParam:
-      if (value.string_param().empty()) return Status::Ok();  // the clients' word for "none"
-      return Unimplemented(
-          "sequence_id: text correlation ids are not supported by this server; send an "
-          "int64_param");
+      request.sequence_name = value.string_param();
+      return Status::Ok();
     default:
       return WrongType(key, "int64_param or string_param");
   }

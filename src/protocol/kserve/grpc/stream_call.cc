@@ -24,15 +24,17 @@ void CancelAll(const std::vector<std::shared_ptr<serving::CancelToken>>& tokens)
 }  // namespace
 
 StreamCall::StreamCall(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
-                       bool is_strict)
-    : server_(server), calls_(calls), limits_(limits), is_strict_(is_strict) {}
+                       StreamMetadata metadata)
+    : server_(server), calls_(calls), limits_(limits), metadata_(std::move(metadata)) {}
 
 StreamCall* StreamCall::Start(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
-                              bool is_strict) {
-  std::shared_ptr<StreamCall> call(new StreamCall(server, calls, limits, is_strict));
+                              StreamMetadata metadata) {
+  std::shared_ptr<StreamCall> call(new StreamCall(server, calls, limits, std::move(metadata)));
   call->self_ = call;
   call->call_id_ = calls.Enter(call);
-  if (call->call_id_ == 0) {
+  if (!call->metadata_.refusal.ok()) {
+    call->EndWith(ToGrpcStatus(call->metadata_.refusal), /*drop_queue=*/true);
+  } else if (call->call_id_ == 0) {
     call->EndWith(ShuttingDown(), /*drop_queue=*/true);
   } else {
     call->incoming_ = std::make_shared<ModelInferRequest>();
@@ -122,10 +124,12 @@ void StreamCall::Handle(std::shared_ptr<const ModelInferRequest> message) {
   };
   if (is_refused) return reject(Unavailable(ShuttingDown().error_message()));
   if (!model.ok()) return reject(model.status());
-  Result<InferRequest> parsed = ParseInferRequest(std::move(message), Clock::System().NowNs());
+  Result<InferRequest> parsed =
+      ParseInferRequest(std::move(message), server_.shared_memory(), Clock::System().NowNs());
   if (!parsed.ok()) return reject(parsed.status());
   request->enable_empty_final = parsed->enable_empty_final;
   parsed->request.cancel = request->cancel;
+  for (const auto& [name, value] : metadata_.parameters) parsed->request.parameters[name] = value;
   server_.Infer(std::move(parsed->request),
                 [self = shared_from_this(), request](serving::Response response) {
                   self->OnResponse(request, std::move(response));
@@ -139,7 +143,7 @@ void StreamCall::OnResponse(const std::shared_ptr<InProgress>& request,
     response = std::move(request->single.result());
   }
   const bool is_final = response.is_final;
-  if (is_strict_ && !response.status.ok() && !response.rejected) {
+  if (metadata_.is_strict && !response.status.ok() && !response.rejected) {
     EndWith(ToGrpcStatus(response.status), /*drop_queue=*/false);
     return Deliver(*request, nullptr, is_final);
   }

@@ -30,6 +30,13 @@ struct StreamLimits {
   size_t max_pending_bytes = size_t{256} << 20;
 };
 
+// What the metadata of a stream says.
+struct StreamMetadata {
+  bool is_strict = false;  // the first error of an execution ends the stream (triton_grpc_error)
+  Status refusal;          // not OK: the client may not infer
+  serving::Parameters parameters;  // go with every request
+};
+
 // Order:   responses of models that are not decoupled go out in the order of their requests, each
 //          held back until those before it are out; responses of decoupled models as they come.
 // Threads: reactions come from gRPC's threads, responses from the models'. One lock guards the
@@ -40,10 +47,9 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::inference::ModelInfe
                          public Drainable,
                          public std::enable_shared_from_this<StreamCall> {
  public:
-  // Starts the RPC; gRPC owns what is returned. `is_strict`: the first error of an execution ends
-  // the stream (metadata triton_grpc_error).
+  // Starts the RPC; gRPC owns what is returned.
   static StreamCall* Start(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
-                           bool is_strict);
+                           StreamMetadata metadata);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -76,7 +82,8 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::inference::ModelInfe
     std::optional<::grpc::Status> finish;
   };
 
-  StreamCall(serving::Server& server, ActiveCalls& calls, StreamLimits limits, bool is_strict);
+  StreamCall(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
+             StreamMetadata metadata);
 
   void Handle(std::shared_ptr<const ::inference::ModelInferRequest> message);
   void OnResponse(const std::shared_ptr<InProgress>& request, serving::Response response);
@@ -98,7 +105,7 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::inference::ModelInfe
   serving::Server& server_;
   ActiveCalls& calls_;
   const StreamLimits limits_;
-  const bool is_strict_;
+  const StreamMetadata metadata_;
   ActiveCalls::CallId call_id_ = 0;
   std::shared_ptr<StreamCall> self_;                          // gRPC's reference
   std::shared_ptr<::inference::ModelInferRequest> incoming_;  // being read

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "protocol/http_listener/http_message.h"
+#include "protocol/kserve/access/header_forward.h"
 #include "protocol/kserve/http/route.h"
 #include "serving/server.h"
 
@@ -14,6 +15,7 @@ namespace inflight::kserve_http {
 struct Context {
   serving::Server& server;
   size_t max_input_bytes;
+  const kserve::HeaderForward& header_forward;
 };
 
 // Answered at once.
@@ -26,7 +28,18 @@ http_listener::HttpResponse HandleModelConfig(const Context& context, const Rout
 http_listener::HttpResponse HandleStatistics(const Context& context, const Route& route);
 http_listener::HttpResponse HandleIndex(const Context& context,
                                         const http_listener::HttpRequest& request);
+http_listener::HttpResponse HandleSharedMemoryStatus(const Context& context, const Route& route);
+http_listener::HttpResponse HandleSharedMemoryRegister(const Context& context, const Route& route,
+                                                       const http_listener::HttpRequest& request);
+http_listener::HttpResponse HandleSharedMemoryUnregister(const Context& context,
+                                                         const Route& route);
 http_listener::HttpResponse HandleLogging(const http_listener::HttpRequest& request);
+
+// These wait for the models that they load.
+http_listener::HttpResponse HandleLoad(const Context& context, const Route& route,
+                                       const http_listener::HttpRequest& request);
+http_listener::HttpResponse HandleUnload(const Context& context, const Route& route,
+                                         const http_listener::HttpRequest& request);
 
 // Answered when the model responds; a client that disconnects cancels its request.
 void HandleInfer(const Context& context, const Route& route,

@@ -76,12 +76,18 @@ class FakeServer : public serving::Server {
     if (status.ok()) return (*model)->Infer(std::move(request), std::move(handler));
     handler({.status = std::move(status), .is_final = true});
   }
+  Status LoadModel(const std::string&, const serving::LoadOverride&) override {
+    return Status::Ok();
+  }
+  Status UnloadModel(const std::string&, bool) override { return Status::Ok(); }
+  serving::SharedMemory& shared_memory() override { return shared_memory_; }
   void Shutdown(int64_t) override {}
 
   bool is_ready = true;
   std::vector<serving::ExecutorGauges> gauges;
 
  private:
+  serving::SharedMemory shared_memory_{/*clients_may_register=*/true};
   serving::ServerMetadata metadata_{
       .name = "triton", .version = "2.73.0", .extensions = {"parameters", "statistics"}};
   std::vector<std::shared_ptr<serving::Model>> models_;

@@ -128,6 +128,7 @@ void HandleGenerate(const Context& context, const Route& route, bool is_stream,
   parsed->model_name = route.model;
   parsed->model_version = route.version;
   parsed->received_ns = received_ns;
+  parsed->wants_one_response = !is_stream;
 
   responder->OnDisconnect([cancel = parsed->cancel] { cancel->Cancel(); });
   const bool is_decoupled = (*model)->decoupled();

@@ -2,6 +2,7 @@
 #include "protocol/kserve/http/http_server.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/log.h"
@@ -24,7 +25,7 @@ constexpr size_t kLargeBodyBytes = 512 * 1024;
 class Handler : public http_listener::HttpHandler {
  public:
   Handler(serving::Server& server, const HttpOptions& options)
-      : options_(options), context_{server, options.max_input_bytes} {}
+      : options_(options), context_{server, options_.max_input_bytes, options_.header_forward} {}
 
   size_t MaxBodyBytes(const HttpRequest& head) const override {
     const auto route = FindRoute(head.path());
@@ -51,18 +52,33 @@ class Handler : public http_listener::HttpHandler {
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
     auto route = FindRoute(request.path());
     if (!route) return responder->Send(Error(NotFound("Not Found"), kText));
+    if (auto refusal = CheckRestriction(*route, request)) return responder->Send(*refusal);
     if (!AllowsMethod(route->endpoint, request.method)) {
       HttpResponse response = Error(InvalidArgument("Method Not Allowed"), LabelOf405(*route));
       response.status = 405;
       return responder->Send(std::move(response));
     }
-    if (request.body->size() < kLargeBodyBytes) return Dispatch(*route, request, responder);
-    large_bodies_.Post([this, route = *std::move(route), request = std::move(request), responder] {
+    const bool waits = route->endpoint == Endpoint::kLoad || route->endpoint == Endpoint::kUnload;
+    const bool is_large = request.body->size() >= kLargeBodyBytes;
+    if (!waits && !is_large) return Dispatch(*route, request, responder);
+    WorkerPool& pool = waits ? model_control_ : large_bodies_;
+    pool.Post([this, route = *std::move(route), request = std::move(request), responder] {
       Dispatch(route, request, responder);
     });
   }
 
  private:
+  std::optional<HttpResponse> CheckRestriction(const Route& route,
+                                               const HttpRequest& request) const {
+    const kserve::RequiredHeader* required = options_.restrictions.Of(ApiOf(route.endpoint));
+    if (required == nullptr) return std::nullopt;
+    const std::string* value = request.FindHeader(required->name);
+    if (value != nullptr && *value == required->value) return std::nullopt;
+    return Error({StatusCode::kPermissionDenied,
+                  "This API is restricted, expecting header '" + required->name + "'"},
+                 kText);
+  }
+
   static std::string_view LabelOf405(const Route& route) {
     const bool is_text = route.endpoint == Endpoint::kInfer || route.endpoint == Endpoint::kLive ||
                          route.endpoint == Endpoint::kReady ||
@@ -108,13 +124,15 @@ class Handler : public http_listener::HttpHandler {
       case Endpoint::kIndex:
         return HandleIndex(context_, request);
       case Endpoint::kLoad:
-      case Endpoint::kUnload:  // models are loaded at start, as with control mode none
-        return Error(
-            Unavailable("explicit model load / unload is not allowed if polling is enabled"));
+        return HandleLoad(context_, route, request);
+      case Endpoint::kUnload:
+        return HandleUnload(context_, route, request);
       case Endpoint::kSharedMemoryStatus:
-        return Answer(200, kJson, "[]");  // none can be registered
-      case Endpoint::kSharedMemoryChange:
-        return Error(Unimplemented("shared memory is not supported by this server"));
+        return HandleSharedMemoryStatus(context_, route);
+      case Endpoint::kSharedMemoryRegister:
+        return HandleSharedMemoryRegister(context_, route, request);
+      case Endpoint::kSharedMemoryUnregister:
+        return HandleSharedMemoryUnregister(context_, route);
       case Endpoint::kTraceSetting:
         return Error(Unavailable("tracing is not supported by this server"));
       case Endpoint::kLogging:
@@ -126,7 +144,9 @@ class Handler : public http_listener::HttpHandler {
 
   const HttpOptions options_;
   const Context context_;
-  WorkerPool large_bodies_{1, "http-body"};  // last: its tasks use the members above
+  // Last: their tasks use the members above.
+  WorkerPool large_bodies_{1, "http-body"};
+  WorkerPool model_control_{1, "http-control"};
 };
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <memory>
 
 #include "protocol/http_listener/listening_server.h"
+#include "protocol/kserve/access/header_forward.h"
+#include "protocol/kserve/access/restriction.h"
 #include "serving/server.h"
 
 namespace inflight::kserve_http {
@@ -19,6 +21,9 @@ struct HttpOptions {
   // Bound of a body that brings binary tensors behind its JSON, which max_input_bytes leaves alone
   // (spec 1.6). Memory is taken as bytes arrive, never by what a client announces.
   size_t max_binary_body_bytes = size_t{1} << 30;
+
+  kserve::Restrictions restrictions;     // --http-restricted-api
+  kserve::HeaderForward header_forward;  // --http-header-forward-pattern
 };
 
 class HttpServer : public http_listener::ListeningServer {

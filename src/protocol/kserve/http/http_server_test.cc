@@ -212,11 +212,19 @@ TEST_F(HttpServerTest, IndexListsModelsAndTakesReady) {
   EXPECT_EQ(Request(Post("/v2/repository/index", "[]")).status, 200);
 }
 
-TEST_F(HttpServerTest, LoadAndUnloadAreRefused) {
-  const TestResponse response = Request(Post("/v2/repository/models/simple/unload", ""));
-  EXPECT_EQ(response.status, 503);
-  EXPECT_EQ(response.body,
-            R"({"error":"explicit model load / unload is not allowed if polling is enabled"})");
+TEST_F(HttpServerTest, LoadsBringAConfigurationAndFiles) {
+  EXPECT_EQ(Request(Post("/v2/repository/models/simple/load",
+                         R"({"parameters":{"config":"{}","file:1/a":"YWJj"}})"))
+                .status,
+            200);
+  EXPECT_EQ(Request(Post("/v2/repository/models/simple/load",
+                         R"({"parameters":{"config":"{}","file:1/a":"a"}})"))
+                .body,
+            R"({"error":"file:1/a: the value is not base64"})");
+  EXPECT_EQ(
+      Request(Post("/v2/repository/models/simple/load", R"({"parameters":{"other":"x"}})")).body,
+      R"({"error":"unexpected error on creating Triton parameter"})");
+  EXPECT_EQ(Request(Post("/v2/repository/r/models/simple/unload", "")).status, 501);
 }
 
 TEST_F(HttpServerTest, StatisticsComeFromTheModel) {

@@ -52,6 +52,15 @@ class InferCall {
   int num_responses_ = 0;
 };
 
+// As parameters of the request, in place of what its body says under the same name.
+void ForwardHeaders(const kserve::HeaderForward& forward, const http_listener::HttpRequest& from,
+                    serving::Request& to) {
+  if (forward.empty()) return;
+  for (const auto& [name, value] : from.headers) {
+    if (forward.Matches(name)) to.parameters[name] = value;
+  }
+}
+
 HttpResponse EncodingError(const Status& status) {
   HttpResponse response = Error(status, kText);
   if (status.code() == StatusCode::kUnimplemented) {
@@ -78,12 +87,14 @@ void HandleInfer(const Context& context, const Route& route,
   const auto json_length = JsonLength(request, (*body)->size());
   if (!json_length.ok()) return responder->Send(Error(json_length.status(), kText));
 
-  auto parsed =
-      ParseInfer((*model)->config(), *std::move(body), *json_length, context.max_input_bytes);
+  auto parsed = ParseInfer((*model)->config(), context.server.shared_memory(), *std::move(body),
+                           *json_length, context.max_input_bytes);
   if (!parsed.ok()) return responder->Send(Error(parsed.status()));
   parsed->request.model_name = route.model;
   parsed->request.model_version = route.version;
   parsed->request.received_ns = received_ns;
+  parsed->request.wants_one_response = true;
+  ForwardHeaders(context.header_forward, request, parsed->request);
 
   const std::string* accept = request.FindHeader("Accept-Encoding");
   const Coding coding = accept == nullptr ? Coding::kIdentity : AcceptedCoding(*accept);

@@ -48,9 +48,10 @@ Result<std::string> RequiredString(std::string_view field, const std::optional<V
 // several errors is told.
 class Parser {
  public:
-  Parser(const ::inference::ModelConfig& config, std::shared_ptr<const std::string> body,
-         size_t json_length, size_t max_input_bytes)
+  Parser(const ::inference::ModelConfig& config, const serving::SharedMemory& shared_memory,
+         std::shared_ptr<const std::string> body, size_t json_length, size_t max_input_bytes)
       : config_(config),
+        shared_memory_(shared_memory),
         body_(std::move(body)),
         max_input_bytes_(max_input_bytes),
         binary_(std::as_bytes(std::span(*body_)).subspan(json_length)) {}
@@ -111,8 +112,8 @@ class Parser {
     }
     auto text = value.AsString();
     if (!text.ok()) return In("sequence_id", text);
-    if (text->empty()) return Status::Ok();
-    return Unimplemented("sequence_id: strings are not supported yet; send an unsigned integer");
+    parsed_.request.sequence_name = *std::move(text);
+    return Status::Ok();
   }
 
   template <typename T>
@@ -146,9 +147,13 @@ class Parser {
     const auto type = serving::DataTypeFromName(type_name);
     if (!type) return InvalidArgument("invalid datatype for input " + name_text);
     RETURN_IF_ERROR(CheckNew("input", name_text, input_names_));
-    if (region) return NoSharedMemory(*region);
 
-    if (binary_size) {
+    if (region) {
+      ASSIGN_OR_RETURN(const serving::SharedWindow window, Window(*parameters, *region));
+      ASSIGN_OR_RETURN(std::string bytes, window.Read());
+      parsed_.request.inputs.push_back(
+          Tensor::FromBytes(std::move(name_text), *type, std::move(dims), std::move(bytes)));
+    } else if (binary_size) {
       ASSIGN_OR_RETURN(Tensor tensor,
                        TakeBinary(std::move(name_text), *type, std::move(dims), *binary_size));
       parsed_.request.inputs.push_back(std::move(tensor));
@@ -219,34 +224,56 @@ class Parser {
   Status ParseOutput(const Value& output) {
     const auto [name, parameters] = output.Pick<2>({"name", "parameters"});
     ASSIGN_OR_RETURN(std::string name_text, RequiredString("name", name));
-    bool is_binary = false;
-    if (parameters) {
-      const auto [classification, binary, region] =
-          parameters->Pick<3>({"classification", "binary_data", "shared_memory_region"});
-      if (classification) RETURN_IF_ERROR(RefuseClassification(name_text, *classification));
-      if (binary) RETURN_IF_ERROR(Assign("binary_data", binary->AsBool(), is_binary));
-      if (region) return NoSharedMemory(*region);
-    }
+    DataPlace place = DataPlace::kJson;
+    serving::OutputRule rule;
+    if (parameters) RETURN_IF_ERROR(ParseOutputParameters(*parameters, rule, place));
     RETURN_IF_ERROR(CheckNew("output", name_text, output_names_));
-    parsed_.form.listed_binary.emplace(name_text, is_binary);
+    parsed_.form.listed.emplace(name_text, place);
+    if (rule.num_classes > 0 || rule.window) {
+      parsed_.request.output_rules.emplace(name_text, std::move(rule));
+    }
     parsed_.request.requested_outputs.push_back(std::move(name_text));
     return Status::Ok();
   }
 
-  static Status RefuseClassification(const std::string& name, const Value& classification) {
-    const auto count = classification.AsUint();
-    if (!count.ok()) return count.status().WithPrefix("Unable to set 'classification'");
-    if (*count == 0) return Status::Ok();  // the plain tensor
-    return Unimplemented("output '" + name +
-                         "': the classification parameter is not supported yet; ask for the plain "
-                         "tensor");
+  Status ParseOutputParameters(const Value& parameters, serving::OutputRule& rule,
+                               DataPlace& place) const {
+    const auto [classification, binary, region] =
+        parameters.Pick<3>({"classification", "binary_data", "shared_memory_region"});
+    if (classification) {
+      const auto count = classification->AsUint();
+      if (!count.ok()) return count.status().WithPrefix("Unable to set 'classification'");
+      rule.num_classes = *count;
+    }
+    bool is_binary = false;
+    if (binary) RETURN_IF_ERROR(Assign("binary_data", binary->AsBool(), is_binary));
+    if (is_binary) place = DataPlace::kBinary;
+    if (!region) return Status::Ok();
+    if (classification) return BothSet("classification");
+    if (is_binary) return BothSet("binary_data");
+    ASSIGN_OR_RETURN(rule.window, Window(parameters, *region));
+    place = DataPlace::kSharedMemory;
+    return Status::Ok();
   }
 
-  // No region can be registered with this server, so none is ever found.
-  static Status NoSharedMemory(const Value& region) {
+  static Status BothSet(std::string_view other) {
+    return InvalidArgument("Output can't set both 'shared_memory_region' and '" +
+                           std::string(other) + "'");
+  }
+
+  // Without a size the window has none, which no region allows.
+  Result<serving::SharedWindow> Window(const Value& parameters, const Value& region) const {
     auto name = region.AsString();
     if (!name.ok()) return In("shared_memory_region", name);
-    return NotFound("Unable to find shared memory region: '" + *name + "'");
+    const auto [offset, byte_size] =
+        parameters.Pick<2>({"shared_memory_offset", "shared_memory_byte_size"});
+    uint64_t offset_bytes = 0;
+    uint64_t size_bytes = 0;
+    if (offset) RETURN_IF_ERROR(Assign("shared_memory_offset", offset->AsUint(), offset_bytes));
+    if (byte_size) {
+      RETURN_IF_ERROR(Assign("shared_memory_byte_size", byte_size->AsUint(), size_bytes));
+    }
+    return shared_memory_.Window(*name, offset_bytes, size_bytes);
   }
 
   Status CheckNew(std::string_view what, const std::string& name,
@@ -262,6 +289,7 @@ class Parser {
   }
 
   const ::inference::ModelConfig& config_;
+  const serving::SharedMemory& shared_memory_;
   const std::shared_ptr<const std::string> body_;
   const size_t max_input_bytes_;
   std::span<const std::byte> binary_;  // not yet taken by an input
@@ -294,6 +322,7 @@ Result<std::optional<size_t>> JsonLength(const http_listener::HttpRequest& reque
 }
 
 Result<ParsedInfer> ParseInfer(const ::inference::ModelConfig& config,
+                               const serving::SharedMemory& shared_memory,
                                std::shared_ptr<const std::string> body,
                                std::optional<size_t> json_length, size_t max_input_bytes) {
   const size_t length = json_length.value_or(body->size());
@@ -305,7 +334,7 @@ Result<ParsedInfer> ParseInfer(const ::inference::ModelConfig& config,
     return parsed;
   }
   const std::string_view json_text = std::string_view(*body).substr(0, length);
-  return Parser(config, body, length, max_input_bytes).Parse(json_text);
+  return Parser(config, shared_memory, body, length, max_input_bytes).Parse(json_text);
 }
 
 }  // namespace inflight::kserve_http

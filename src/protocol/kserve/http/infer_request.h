@@ -12,6 +12,7 @@
 #include "protocol/http_listener/http_message.h"
 #include "protocol/kserve/http/infer_response.h"
 #include "serving/request.h"
+#include "serving/shared_memory.h"
 
 namespace inflight::kserve_http {
 
@@ -26,8 +27,10 @@ Result<std::optional<size_t>> JsonLength(const http_listener::HttpRequest& reque
                                          size_t body_bytes);
 
 // Tensors of the binary part point into `body`, which they keep alive. A body without JSON is the
-// data of the model's only input. Errors carry Triton's texts.
+// data of the model's only input. Tensors in shared memory are read here. Errors carry Triton's
+// texts.
 Result<ParsedInfer> ParseInfer(const ::inference::ModelConfig& config,
+                               const serving::SharedMemory& shared_memory,
                                std::shared_ptr<const std::string> body,
                                std::optional<size_t> json_length, size_t max_input_bytes);
 

@@ -14,6 +14,7 @@ namespace inflight::kserve_http {
 namespace {
 
 constexpr size_t kLimit = 1 << 20;
+const serving::SharedMemory kNoRegions(/*clients_may_register=*/true);
 
 ::inference::ModelConfig Config() {
   return ConfigFromText(R"(name: "m" input { name: "A" data_type: TYPE_INT32 dims: -1 })");
@@ -21,7 +22,8 @@ constexpr size_t kLimit = 1 << 20;
 
 Result<ParsedInfer> Parse(std::string text, std::optional<size_t> json_length = std::nullopt,
                           size_t limit = kLimit) {
-  return ParseInfer(Config(), std::make_shared<std::string>(std::move(text)), json_length, limit);
+  return ParseInfer(Config(), kNoRegions, std::make_shared<std::string>(std::move(text)),
+                    json_length, limit);
 }
 
 std::string ErrorOf(std::string text, size_t limit = kLimit) {
@@ -55,7 +57,8 @@ TEST(InferRequestTest, MembersBecomeFields) {
   EXPECT_EQ(*request.inputs[1].Strings(), (std::vector<std::string_view>{"ab", ""}));
   EXPECT_EQ(request.requested_outputs, (std::vector<std::string>{"O", "P"}));
   EXPECT_TRUE(parsed->form.is_binary_by_default);
-  EXPECT_EQ(parsed->form.listed_binary, (std::map<std::string, bool>{{"O", true}, {"P", false}}));
+  EXPECT_EQ(parsed->form.listed,
+            (std::map<std::string, DataPlace>{{"O", DataPlace::kBinary}, {"P", DataPlace::kJson}}));
 }
 
 TEST(InferRequestTest, BinaryTensorsStayWhereTheyArrived) {
@@ -64,7 +67,7 @@ TEST(InferRequestTest, BinaryTensorsStayWhereTheyArrived) {
                     {"name":"B","datatype":"UINT8","shape":[2],"parameters":{"binary_data_size":2}}]})";
   auto body = std::make_shared<std::string>(json + "abcde");
   const char* binary = body->data() + json.size();
-  const auto parsed = ParseInfer(Config(), body, json.size(), kLimit);
+  const auto parsed = ParseInfer(Config(), kNoRegions, body, json.size(), kLimit);
   ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
   body.reset();
   EXPECT_EQ(reinterpret_cast<const char*>(parsed->request.inputs[0].data.data()), binary);
@@ -133,16 +136,21 @@ TEST(InferRequestTest, HalfPrecisionHasNoJsonForm) {
   }
 }
 
-TEST(InferRequestTest, WhatIsNotBuiltIsRefusedByName) {
+TEST(InferRequestTest, OutputsHaveRulesAndSequencesNames) {
   const std::string data = R"("datatype":"INT32","shape":[1],)";
   EXPECT_EQ(ErrorOf(Input(data + R"("parameters":{"shared_memory_region":"r"})")),
             "NOT_FOUND: Unable to find shared memory region: 'r'");
   const std::string inputs = R"({"inputs":[],)";
-  EXPECT_NE(ErrorOf(inputs + R"("outputs":[{"name":"O","parameters":{"classification":2}}]})")
-                .find("UNIMPLEMENTED: output 'O': the classification"),
-            std::string::npos);
-  EXPECT_NE(ErrorOf(inputs + R"("parameters":{"sequence_id":"abc"}})").find("UNIMPLEMENTED"),
-            std::string::npos);
+  const auto classes =
+      Parse(inputs + R"("outputs":[{"name":"O","parameters":{"classification":2}}]})");
+  ASSERT_TRUE(classes.ok());
+  EXPECT_EQ(classes->request.output_rules.at("O").num_classes, 2U);
+  EXPECT_EQ(ErrorOf(inputs + R"("outputs":[{"name":"O","parameters":
+                {"classification":2,"shared_memory_region":"r"}}]})"),
+            "INVALID_ARGUMENT: Output can't set both 'shared_memory_region' and 'classification'");
+  const auto sequence = Parse(inputs + R"("parameters":{"sequence_id":"abc"}})");
+  ASSERT_TRUE(sequence.ok());
+  EXPECT_EQ(sequence->request.sequence_name, "abc");
 }
 
 TEST(InferRequestTest, RepeatedNamesAreRefused) {
@@ -187,10 +195,11 @@ TEST(InferRequestTest, BodyWithoutJsonIsTheOnlyInput) {
 
   const auto two_variable =
       ConfigFromText(R"(name: "m" input { name: "A" data_type: TYPE_INT32 dims: [-1, -1] })");
-  EXPECT_EQ(
-      ParseInfer(two_variable, std::make_shared<std::string>("abcd"), 0, kLimit).status().message(),
-      "[request id: <id_unknown>] The shape of the raw input 'A' can not be deduced because "
-      "there are more than one variable-sized dimension");
+  EXPECT_EQ(ParseInfer(two_variable, kNoRegions, std::make_shared<std::string>("abcd"), 0, kLimit)
+                .status()
+                .message(),
+            "[request id: <id_unknown>] The shape of the raw input 'A' can not be deduced because "
+            "there are more than one variable-sized dimension");
 }
 
 TEST(InferRequestTest, WideIntegersLoseTheirHighBits) {

@@ -11,22 +11,23 @@
 namespace inflight::kserve_http {
 namespace {
 
-bool IsBinary(const OutputForm& form, const std::string& name) {
-  const auto it = form.listed_binary.find(name);
-  return it == form.listed_binary.end() ? form.is_binary_by_default : it->second;
+DataPlace PlaceOf(const OutputForm& form, const std::string& name) {
+  const auto it = form.listed.find(name);
+  if (it != form.listed.end()) return it->second;
+  return form.is_binary_by_default ? DataPlace::kBinary : DataPlace::kJson;
 }
 
-Status WriteOutput(const serving::Tensor& tensor, bool is_binary, json::Writer& out) {
+Status WriteOutput(const serving::Tensor& tensor, DataPlace place, json::Writer& out) {
   out.BeginObject();
   out.Key("name").String(tensor.name);
   out.Key("datatype").String(serving::DataTypeName(tensor.datatype));
   out.Key("shape").BeginArray();
   for (const int64_t dim : tensor.shape) out.Int(dim);
   out.EndArray();
-  if (is_binary) {
+  if (place == DataPlace::kBinary) {
     out.Key("parameters").BeginObject();
     out.Key("binary_data_size").Uint(tensor.data.size()).EndObject();
-  } else {
+  } else if (place == DataPlace::kJson) {
     out.Key("data").BeginArray();
     RETURN_IF_ERROR(WriteElements(tensor, out));
     out.EndArray();
@@ -55,9 +56,10 @@ Result<http_listener::HttpResponse> WriteInfer(const serving::Response& response
   }
   out.Key("outputs").BeginArray();
   for (const serving::Tensor& tensor : response.outputs) {
-    const bool is_binary = IsBinary(form, tensor.name);
-    RETURN_IF_ERROR(WriteOutput(tensor, is_binary, out));
-    if (is_binary && !tensor.data.empty()) answer.segments.push_back({tensor.data, tensor.owner});
+    const DataPlace place = PlaceOf(form, tensor.name);
+    RETURN_IF_ERROR(WriteOutput(tensor, place, out));
+    if (place == DataPlace::kBinary && !tensor.data.empty())
+      answer.segments.push_back({tensor.data, tensor.owner});
   }
   out.EndArray().EndObject();
 

@@ -12,10 +12,12 @@
 
 namespace inflight::kserve_http {
 
-// Which outputs come as bytes behind the JSON.
+enum class DataPlace : uint8_t { kJson, kBinary, kSharedMemory };
+
+// Where the data of outputs goes.
 struct OutputForm {
-  bool is_binary_by_default = false;          // for outputs that the request does not list
-  std::map<std::string, bool> listed_binary;  // by name of a listed output
+  bool is_binary_by_default = false;        // for outputs that the request does not list
+  std::map<std::string, DataPlace> listed;  // by name
 };
 
 // JSON, then the binary tensors, which are sent from where they lie.

@@ -65,6 +65,13 @@ Result<Tensor> RawInput(const ::inference::ModelConfig& config,
   ASSIGN_OR_RETURN(std::vector<int64_t> shape,
                    DeduceShape(input.name(), type, std::move(dims), num_elements));
   if (config.max_batch_size() > 0) shape.insert(shape.begin(), 1);
+  ASSIGN_OR_RETURN(const uint64_t expected, NumElements(input.name(), type, shape));
+  const uint64_t expected_bytes = expected * serving::DataTypeSize(type);
+  if (expected_bytes != body->size()) {
+    return Invalid("input byte size mismatch for input 'raw_input' for model '" + config.name() +
+                   "'. Expected " + std::to_string(expected_bytes) + ", got " +
+                   std::to_string(body->size()));
+  }
   return Tensor{.name = input.name(),
                 .datatype = type,
                 .shape = std::move(shape),

@@ -58,23 +58,32 @@ std::optional<Route> FindModelRoute(const Segments& s) {
   return std::nullopt;
 }
 
-// Below "/v2/repository/": [R/]index, [R/]models/M/{load,unload}. R is accepted and ignored.
+// Below "/v2/repository/": [R/]index, where R is ignored, and [R/]models/M/{load,unload}.
 std::optional<Route> FindRepositoryRoute(const Segments& s) {
   if (s.size() <= 4 && s.back() == "index") return Route{.endpoint = Endpoint::kIndex};
   if (s.size() < 5 || s.size() > 6 || s[s.size() - 3] != "models") return std::nullopt;
-  const std::string model(s[s.size() - 2]);
-  if (s.back() == "load") return Route{.endpoint = Endpoint::kLoad, .model = model};
-  if (s.back() == "unload") return Route{.endpoint = Endpoint::kUnload, .model = model};
+  Route route{.endpoint = Endpoint::kLoad, .model = std::string(s[s.size() - 2])};
+  if (s.size() == 6) route.repository = s[2];
+  if (s.back() == "load") return route;
+  route.endpoint = Endpoint::kUnload;
+  if (s.back() == "unload") return route;
   return std::nullopt;
 }
 
 // Below "/v2/systemsharedmemory/" and "/v2/cudasharedmemory/":
 // [region/G/]{status,register,unregister}.
 std::optional<Route> FindSharedMemoryRoute(const Segments& s) {
+  static constexpr std::pair<std::string_view, Endpoint> kActions[] = {
+      {"status", Endpoint::kSharedMemoryStatus},
+      {"register", Endpoint::kSharedMemoryRegister},
+      {"unregister", Endpoint::kSharedMemoryUnregister},
+  };
   if (s.size() != 3 && !(s.size() == 5 && s[2] == "region")) return std::nullopt;
-  if (s.back() == "status") return Route{.endpoint = Endpoint::kSharedMemoryStatus};
-  if (s.back() == "register" || s.back() == "unregister") {
-    return Route{.endpoint = Endpoint::kSharedMemoryChange};
+  for (const auto& [name, endpoint] : kActions) {
+    if (s.back() != name) continue;
+    return Route{.endpoint = endpoint,
+                 .region = s.size() == 5 ? std::string(s[3]) : std::string(),
+                 .is_cuda = s[1] == "cudasharedmemory"};
   }
   return std::nullopt;
 }
@@ -106,6 +115,40 @@ std::optional<Route> FindRoute(std::string_view path) {
   return std::nullopt;
 }
 
+kserve::Api ApiOf(Endpoint endpoint) {
+  using kserve::Api;
+  switch (endpoint) {
+    case Endpoint::kLive:
+    case Endpoint::kReady:
+    case Endpoint::kModelReady:
+      return Api::kHealth;
+    case Endpoint::kServerMetadata:
+    case Endpoint::kModelMetadata:
+      return Api::kMetadata;
+    case Endpoint::kModelConfig:
+      return Api::kModelConfig;
+    case Endpoint::kStatistics:
+      return Api::kStatistics;
+    case Endpoint::kInfer:
+    case Endpoint::kGenerate:
+    case Endpoint::kGenerateStream:
+      return Api::kInference;
+    case Endpoint::kIndex:
+    case Endpoint::kLoad:
+    case Endpoint::kUnload:
+      return Api::kModelRepository;
+    case Endpoint::kSharedMemoryStatus:
+    case Endpoint::kSharedMemoryRegister:
+    case Endpoint::kSharedMemoryUnregister:
+      return Api::kSharedMemory;
+    case Endpoint::kTraceSetting:
+      return Api::kTrace;
+    case Endpoint::kLogging:
+      break;
+  }
+  return Api::kLogging;
+}
+
 bool AllowsMethod(Endpoint endpoint, std::string_view method) {
   switch (endpoint) {
     case Endpoint::kLive:
@@ -123,7 +166,8 @@ bool AllowsMethod(Endpoint endpoint, std::string_view method) {
     case Endpoint::kIndex:
     case Endpoint::kLoad:
     case Endpoint::kUnload:
-    case Endpoint::kSharedMemoryChange:
+    case Endpoint::kSharedMemoryRegister:
+    case Endpoint::kSharedMemoryUnregister:
       return method == "POST";
     case Endpoint::kTraceSetting:
     case Endpoint::kLogging:

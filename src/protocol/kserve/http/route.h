@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "protocol/kserve/access/restriction.h"
+
 namespace inflight::kserve_http {
 
 enum class Endpoint {
@@ -24,18 +26,24 @@ enum class Endpoint {
   kLoad,
   kUnload,
   kSharedMemoryStatus,
-  kSharedMemoryChange,
+  kSharedMemoryRegister,
+  kSharedMemoryUnregister,
   kTraceSetting,
   kLogging,
 };
 
 struct Route {
   Endpoint endpoint;
-  std::string model;    // empty = all models (statistics)
-  std::string version;  // digits without leading zeros; empty = the latest
+  std::string model;       // empty = all models (statistics)
+  std::string version;     // digits without leading zeros; empty = the latest
+  std::string repository;  // of load and unload; empty where the path has none
+  std::string region;      // of shared memory; empty = all
+  bool is_cuda = false;    // shared memory of GPUs
 };
 
 std::optional<Route> FindRoute(std::string_view path);
+
+kserve::Api ApiOf(Endpoint endpoint);
 
 bool AllowsMethod(Endpoint endpoint, std::string_view method);
 

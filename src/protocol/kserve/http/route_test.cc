@@ -34,7 +34,7 @@ TEST(RouteTest, PathsMatchAsAWhole) {
       {"/v2/repository/models/m/load", Endpoint::kLoad, "m", ""},
       {"/v2/repository/any/models/m/unload", Endpoint::kUnload, "m", ""},
       {"/v2/systemsharedmemory/status", Endpoint::kSharedMemoryStatus, "", ""},
-      {"/v2/cudasharedmemory/region/r/register", Endpoint::kSharedMemoryChange, "", ""},
+      {"/v2/cudasharedmemory/region/r/register", Endpoint::kSharedMemoryRegister, "", ""},
       {"/v2/logging", Endpoint::kLogging, "", ""},
   };
   for (const Case& c : kCases) {
@@ -44,6 +44,23 @@ TEST(RouteTest, PathsMatchAsAWhole) {
     EXPECT_EQ(route->model, c.model) << c.path;
     EXPECT_EQ(route->version, c.version) << c.path;
   }
+}
+
+TEST(RouteTest, SharedMemoryNamesItsRegionAndItsKind) {
+  const auto cuda = FindRoute("/v2/cudasharedmemory/region/r%20/register");
+  ASSERT_TRUE(cuda.has_value());
+  EXPECT_TRUE(cuda->is_cuda);
+  EXPECT_EQ(cuda->region, "r%20");
+  const auto all = FindRoute("/v2/systemsharedmemory/unregister");
+  ASSERT_TRUE(all.has_value());
+  EXPECT_EQ(all->endpoint, Endpoint::kSharedMemoryUnregister);
+  EXPECT_FALSE(all->is_cuda);
+  EXPECT_EQ(all->region, "");
+}
+
+TEST(RouteTest, OfLoadAndUnloadTheRepositoryIsKept) {
+  EXPECT_EQ(FindRoute("/v2/repository/models/m/load")->repository, "");
+  EXPECT_EQ(FindRoute("/v2/repository/any/models/m/unload")->repository, "any");
 }
 
 TEST(RouteTest, OtherPathsDoNotMatch) {

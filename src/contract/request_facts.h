@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a client may ask to know about its request beside the answer: how many tokens, which KV
+// blocks, when what happened (spec/serving-models.md 1.3.2). Each output has shape [1, 1].
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "contract/tensor.h"
+#include "inflight/request.h"
+
+namespace inflight::contract {
+
+// As the inputs of these names ask; perf_metrics includes what kv_cache_reuse_stats has.
+struct FactsAsked {
+  bool num_input_tokens = false;
+  bool num_output_tokens = false;
+  bool kv_cache_reuse_stats = false;
+  bool perf_metrics = false;
+};
+
+struct RequestFacts {
+  FactsAsked asked;
+  int num_input_tokens = 0;
+  int num_output_tokens = 0;  // of all responses so far
+  int block_size = 1;         // tokens per KV block
+};
+
+bool IsFact(std::string_view output);  // whether one of these outputs has the name
+
+// The output `fact` under the name given. None where it was not asked for. Blocks and times are
+// known at the end: only the final response has them.
+std::optional<Tensor> Fact(std::string_view fact, std::string name, const RequestFacts& facts,
+                           const Response& response);
+
+}  // namespace inflight::contract

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a sequence's tokens and a slot's lists say of the ids of a chunk, a word for each in shared
+// memory: how often the id occurred, and bits for ids that must not come (decoding/bans.h).
+#pragma once
+
+#include <cstdint>
+
+#include "decoding/cuda/slot_rule.h"
+
+namespace inflight::decoding {
+
+constexpr int kThreads = 512;  // of a CTA, all of which call each function
+
+class TokenMarks {
+ public:
+  static constexpr uint32_t kBannedBit = 1U << 31;
+  static constexpr uint32_t kSuppressedBit = 1U << 30;
+
+  // Of the ids [first, first + count).
+  __device__ TokenMarks(uint32_t* marks, int first, int count)
+      : marks_(marks), first_(first), count_(count) {}
+
+  __device__ void Clear() const {
+    for (int i = Thread(); i < count_; i += kThreads) marks_[i] = 0;
+  }
+
+  // Occurrences in tokens [begin, end).
+  __device__ void Count(const int32_t* tokens, int begin, int end) const {
+    for (int i = begin + Thread(); i < end; i += kThreads)
+      if (Has(tokens[i])) atomicAdd(&marks_[tokens[i] - first_], 1U);
+  }
+
+  // As decoding::Ban: what `rule` forbids after the tokens [0, num_tokens).
+  __device__ void Ban(const SlotRule& rule, const int32_t* list, const int32_t* tokens,
+                      int num_tokens) const {
+    if (num_tokens < rule.first_end_position)
+      for (int i = Thread(); i < rule.num_end_ids; i += kThreads) Set(list[i], kSuppressedBit);
+    if (rule.no_repeat_ngram_size > 0)
+      BanRepeatedNgrams(rule.no_repeat_ngram_size - 1, tokens, num_tokens);
+    const int32_t* word_ends = list + rule.num_end_ids;
+    const int32_t* word_ids = word_ends + rule.num_words;
+    for (int w = Thread(); w < rule.num_words; w += kThreads) {
+      const int begin = w == 0 ? 0 : word_ends[w - 1];
+      BanWord(word_ids + begin, word_ends[w] - begin - 1, tokens, num_tokens);
+    }
+  }
+
+ private:
+  static __device__ int Thread() { return static_cast<int>(threadIdx.x); }
+
+  __device__ bool Has(int32_t id) const { return id >= first_ && id < first_ + count_; }
+  __device__ void Set(int32_t id, uint32_t bit) const {
+    if (Has(id)) atomicOr(&marks_[id - first_], bit);
+  }
+
+  static __device__ bool Equal(const int32_t* a, const int32_t* b, int size) {
+    for (int i = 0; i < size; ++i)
+      if (a[i] != b[i]) return false;
+    return true;
+  }
+
+  __device__ void BanRepeatedNgrams(int prefix_size, const int32_t* tokens, int num_tokens) const {
+    const int32_t* prefix = tokens + num_tokens - prefix_size;
+    for (int i = Thread(); i < num_tokens - prefix_size; i += kThreads) {
+      const int32_t next = tokens[i + prefix_size];
+      if (Has(next) && Equal(tokens + i, prefix, prefix_size)) Set(next, kBannedBit);
+    }
+  }
+
+  __device__ void BanWord(const int32_t* word, int prefix_size, const int32_t* tokens,
+                          int num_tokens) const {
+    if (!Has(word[prefix_size]) || prefix_size > num_tokens) return;
+    if (Equal(word, tokens + num_tokens - prefix_size, prefix_size))
+      Set(word[prefix_size], kBannedBit);
+  }
+
+  uint32_t* const marks_;
+  const int first_;
+  const int count_;
+};
+
+}  // namespace inflight::decoding

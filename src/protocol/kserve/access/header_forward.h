@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which headers of a request the model sees, as parameters of their names
+// (spec/triton-protocol.md 5.6).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "inflight/status.h"
+
+namespace inflight::kserve {
+
+// A regular expression that a header's whole name must match. Threads: Matches is thread-safe.
+class HeaderForward {
+ public:
+  HeaderForward() = default;  // matches nothing
+  // "" matches nothing. kInvalidArgument says what is wrong with the pattern.
+  static Result<HeaderForward> Make(const std::string& pattern);
+
+  bool Matches(std::string_view name) const;
+  bool empty() const { return pattern_ == nullptr; }
+
+ private:
+  class Pattern;
+  std::shared_ptr<const Pattern> pattern_;
+};
+
+}  // namespace inflight::kserve

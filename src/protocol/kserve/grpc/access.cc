@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/kserve/grpc/access.h"
+
+#include <algorithm>
+#include <string>
+
+namespace inflight::kserve_grpc {
+namespace {
+
+constexpr char kPrefix[] = "triton-grpc-protocol-";
+
+std::string Text(const ::grpc::string_ref& text) { return {text.data(), text.size()}; }
+
+}  // namespace
+
+Status CheckAccess(const Access& access, kserve::Api api,
+                   const ::grpc::ServerContextBase& context) {
+  const kserve::RequiredHeader* required = access.restrictions.Of(api);
+  if (required == nullptr) return Status::Ok();
+  const std::string key = kPrefix + required->name;
+  const auto range = context.client_metadata().equal_range(key);
+  if (std::any_of(range.first, range.second, [&](const auto& entry) {
+        return entry.second == ::grpc::string_ref(required->value);
+      })) {
+    return Status::Ok();
+  }
+  return Unavailable("This protocol is restricted, expecting header '" + key + "'");
+}
+
+serving::Parameters ForwardedParameters(const Access& access,
+                                        const ::grpc::ServerContextBase& context) {
+  serving::Parameters parameters;
+  if (access.header_forward.empty()) return parameters;
+  for (const auto& [name, value] : context.client_metadata()) {
+    if (access.header_forward.Matches({name.data(), name.size()})) {
+      parameters[Text(name)] = Text(value);
+    }
+  }
+  return parameters;
+}
+
+}  // namespace inflight::kserve_grpc

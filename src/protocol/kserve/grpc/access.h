@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a call's metadata decides: whether its API is open to the client, and which of the metadata
+// the model sees.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include "inflight/status.h"
+#include "protocol/kserve/access/header_forward.h"
+#include "protocol/kserve/access/restriction.h"
+#include "serving/request.h"
+
+namespace inflight::kserve_grpc {
+
+struct Access {
+  kserve::Restrictions restrictions;
+  kserve::HeaderForward header_forward;
+};
+
+// kUnavailable where the call lacks the header that opens `api`.
+Status CheckAccess(const Access& access, kserve::Api api, const ::grpc::ServerContextBase& context);
+
+// Metadata that goes to the model as parameters.
+serving::Parameters ForwardedParameters(const Access& access,
+                                        const ::grpc::ServerContextBase& context);
+
+}  // namespace inflight::kserve_grpc

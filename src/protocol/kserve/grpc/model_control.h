@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests to load and unload models (spec/triton-protocol.md 2.7).
+#pragma once
+
+#include "grpc_service.pb.h"
+#include "inflight/status.h"
+#include "serving/override_dir.h"
+
+namespace inflight::kserve_grpc {
+
+// kUnimplemented for a named repository, kInvalidArgument names the parameter that is none of ours.
+Result<serving::LoadOverride> ParseLoad(const ::inference::RepositoryModelLoadRequest& request);
+
+// Whether models that only this ensemble uses go with it.
+Result<bool> ParseUnload(const ::inference::RepositoryModelUnloadRequest& request);
+
+}  // namespace inflight::kserve_grpc

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Regions of shared memory (spec/triton-protocol.md 1.17). Of GPUs there is none: they can be asked
+// for, not registered.
+#include "serving/shared_memory.h"
+
+#include <string>
+#include <utility>
+
+#include "protocol/json/json_reader.h"
+#include "protocol/json/json_writer.h"
+#include "protocol/kserve/http/endpoints.h"
+#include "protocol/kserve/http/response.h"
+
+namespace inflight::kserve_http {
+namespace {
+
+using http_listener::HttpResponse;
+using json::Value;
+
+Status NoField(std::string_view field) {
+  return InvalidArgument("Shared memory register request has no '" + std::string(field) +
+                         "' field");
+}
+
+Status RegisterSystem(serving::SharedMemory& memory, const std::string& name,
+                      const std::string& body) {
+  ASSIGN_OR_RETURN(const Value root, Value::Parse(body));
+  const auto [key, offset, byte_size] = root.Pick<3>({"key", "offset", "byte_size"});
+  serving::SharedRegion region{.name = name, .key = {}};
+  if (!key) return NoField("key");
+  ASSIGN_OR_RETURN(region.key, key->AsString());
+  if (offset) {
+    ASSIGN_OR_RETURN(region.offset, offset->AsUint());
+  }
+  if (!byte_size) return NoField("byte_size");
+  ASSIGN_OR_RETURN(region.byte_size, byte_size->AsUint());
+  return memory.Register(std::move(region));
+}
+
+Status RegisterCuda(const std::string& name, const std::string& body) {
+  ASSIGN_OR_RETURN(const Value root, Value::Parse(body));
+  const auto [handle] = root.Pick<1>({"raw_handle"});
+  if (!handle) return NoField("raw_handle");
+  return InvalidArgument("failed to register shared memory region '" + name +
+                         "': regions of GPUs are not supported by this server");
+}
+
+HttpResponse Done(const Status& status) { return status.ok() ? Answer(200, kJson) : Error(status); }
+
+}  // namespace
+
+HttpResponse HandleSharedMemoryStatus(const Context& context, const Route& route) {
+  if (route.is_cuda) {
+    if (route.region.empty()) return Answer(200, kJson, "[]");
+    return Error(NotFound("Unable to find cuda shared memory region: '" + route.region + "'"));
+  }
+  const auto regions = context.server.shared_memory().Find(route.region);
+  if (!regions.ok()) return Error(regions.status());
+  std::string body;
+  json::Writer out(body);
+  out.BeginArray();
+  for (const serving::SharedRegion& region : *regions) {
+    out.BeginObject();
+    out.Key("name").String(region.name);
+    out.Key("key").String(region.key);
+    out.Key("offset").Uint(region.offset);
+    out.Key("byte_size").Uint(region.byte_size);
+    out.EndObject();
+  }
+  out.EndArray();
+  return Answer(200, kJson, std::move(body));
+}
+
+HttpResponse HandleSharedMemoryRegister(const Context& context, const Route& route,
+                                        const http_listener::HttpRequest& request) {
+  serving::SharedMemory& memory = context.server.shared_memory();
+  if (const Status status = memory.CheckAllowed(); !status.ok()) return Error(status);
+  if (route.region.empty()) {
+    return Error(InvalidArgument("'region name' is necessary to register " +
+                                 std::string(route.is_cuda ? "cuda" : "system") +
+                                 " shared memory region"));
+  }
+  return Done(route.is_cuda ? RegisterCuda(route.region, *request.body)
+                            : RegisterSystem(memory, route.region, *request.body));
+}
+
+HttpResponse HandleSharedMemoryUnregister(const Context& context, const Route& route) {
+  serving::SharedMemory& memory = context.server.shared_memory();
+  if (route.is_cuda) return Done(memory.CheckAllowed());
+  return Done(route.region.empty() ? memory.UnregisterAll() : memory.Unregister(route.region));
+}
+
+}  // namespace inflight::kserve_http

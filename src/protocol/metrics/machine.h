@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gauges of the machine itself, nv_cpu_* and nv_gpu_* (spec/triton-protocol.md 4.2): read by a
+// thread every so often, since reading GPUs takes milliseconds, and written into the page from what
+// it read last.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "protocol/metrics/nvml.h"
+#include "protocol/metrics/text_writer.h"
+
+namespace inflight::metrics {
+
+struct MachineOptions {
+  bool with_cpu = true;
+  bool with_gpus = true;
+  std::chrono::milliseconds interval{2000};
+};
+
+// Of all cores since the machine started, in ticks.
+struct CpuTimes {
+  uint64_t busy = 0, total = 0;
+};
+
+struct CpuMemory {
+  uint64_t total_bytes = 0, used_bytes = 0;  // used: what programs could not get
+};
+
+struct MachineReadings {
+  std::optional<double> cpu_utilization;  // [0, 1] between the last two readings, all cores
+  std::optional<CpuMemory> cpu_memory;
+  std::vector<GpuReading> gpus;
+};
+
+// Of the texts of /proc/stat and /proc/meminfo (proc(5)); empty where they say something else.
+std::optional<CpuTimes> ParseCpuTimes(std::string_view stat);
+std::optional<CpuMemory> ParseCpuMemory(std::string_view meminfo);
+
+// The families of which there is a reading.
+void WriteMachine(const MachineReadings& readings, TextWriter& out);
+
+// Threads: readings() from any.
+class MachineMonitor {
+ public:
+  // Returns after the first reading.
+  explicit MachineMonitor(const MachineOptions& options);
+  ~MachineMonitor();
+
+  MachineReadings readings() const;
+
+ private:
+  void Read();
+
+  const MachineOptions options_;
+  std::unique_ptr<Nvml> nvml_;  // the thread's, once it runs
+  CpuTimes times_;              // likewise: of the reading before
+  mutable std::mutex mutex_;
+  MachineReadings readings_;
+  std::jthread thread_;
+};
+
+}  // namespace inflight::metrics

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/answer_text.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace inflight::serving {
+
+AnswerText::AnswerText(AnswerTextOptions options) : options_(std::move(options)) {
+  for (int i = 0; i < options_.num_sequences; ++i) {
+    sequences_.push_back(
+        {.detokenizer = tokenizer::Detokenizer(options_.tokenizer, options_.skip_special_tokens),
+         .stop = StopText(options_.stop_words),
+         .text = {}});
+  }
+}
+
+std::vector<std::string> AnswerText::Append(const inflight::Response& response) {
+  if (response.beams.empty()) return {Next(response)};
+  std::vector<std::string> texts;
+  for (const Beam& beam : response.beams) texts.push_back(OfBeam(beam, response.is_final));
+  return texts;
+}
+
+std::string AnswerText::Next(const inflight::Response& response) {
+  Sequence& sequence = sequences_[static_cast<size_t>(response.sequence_index)];
+  if (!options_.prompt.empty()) return WithPrompt(response.output_ids, sequence.stop);
+  std::string chunk = sequence.detokenizer.Append(response.output_ids);
+  if (response.is_sequence_final) chunk += sequence.detokenizer.Finish();
+  chunk.resize(sequence.stop.Feed(chunk));
+  if (!options_.accumulates) return chunk;
+  return sequence.text += chunk;
+}
+
+std::string AnswerText::OfBeam(const Beam& beam, bool is_last) const {
+  StopText stop(options_.stop_words);
+  if (!options_.prompt.empty()) return WithPrompt(beam.output_ids, stop);
+  tokenizer::Detokenizer detokenizer(options_.tokenizer, options_.skip_special_tokens);
+  std::string text = detokenizer.Append(beam.output_ids);
+  if (is_last || beam.finish_reason != FinishReason::kNotFinished) text += detokenizer.Finish();
+  text.resize(stop.Feed(text));
+  return text;
+}
+
+// Stop words count behind the prompt.
+std::string AnswerText::WithPrompt(std::span<const TokenId> generated, StopText& stop) const {
+  const auto decode = [this](std::span<const TokenId> ids) {
+    return options_.tokenizer->Decode(ids, options_.skip_special_tokens);
+  };
+  std::vector<TokenId> ids = options_.prompt;
+  ids.insert(ids.end(), generated.begin(), generated.end());
+  std::string text = decode(ids);
+  if (options_.stop_words.empty()) return text;
+  const size_t begin = std::min(decode(options_.prompt).size(), text.size());
+  text.resize(begin + stop.Feed(std::string_view(text).substr(begin)));
+  return text;
+}
+
+bool AnswerText::all_have_stopped() const {
+  return std::all_of(sequences_.begin(), sequences_.end(),
+                     [](const Sequence& sequence) { return sequence.stop.found(); });
+}
+
+}  // namespace inflight::serving

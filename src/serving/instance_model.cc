@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/instance_model.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "serving/reshape.h"
+#include "serving/validate.h"
+
+namespace inflight::serving {
+namespace {
+
+int NumInstances(const ::inference::ModelConfig& config) {
+  int count = 0;
+  for (const auto& group : config.instance_group()) {
+    if (!group.passive()) count += std::max(group.count(), 0);
+  }
+  return std::max(count, 1);
+}
+
+void Expire(QueuedRequest item) {
+  item.sender->Reject(Unavailable("Request timeout expired"), FailureReason::kRejected);
+}
+
+void NameThread(const std::string& model) {
+  pthread_setname_np(pthread_self(), ("i:" + model).substr(0, 15).c_str());
+}
+
+}  // namespace
+
+struct InstanceModel::Shared {
+  explicit Shared(std::unique_ptr<Executable> work) : executable(std::move(work)) {}
+
+  void Serve(const ::inference::ModelConfig& config, RequestQueue& queue) const;
+
+  const std::unique_ptr<Executable> executable;
+  std::vector<std::unique_ptr<RequestQueue>> queues;
+  std::unique_ptr<SequenceTable> sequences;  // null without sequence batching
+};
+
+// The configuration is the model's, which each request keeps.
+void InstanceModel::Shared::Serve(const ::inference::ModelConfig& config,
+                                  RequestQueue& queue) const {
+  while (auto item = queue.Take()) {
+    if (item->sender->cancelled()) {
+      item->sender->Reject(Cancelled("the request was cancelled before it ran"),
+                           FailureReason::kCanceled);
+      continue;
+    }
+    for (Tensor& input : item->request.inputs) ShapeInput(config, input);
+    item->sender->ComputeStarts();
+    executable->Execute(item->request, item->sender);
+  }
+}
+
+std::shared_ptr<InstanceModel> InstanceModel::Create(::inference::ModelConfig config,
+                                                     std::string version,
+                                                     std::unique_ptr<Executable> executable,
+                                                     Clock& clock) {
+  return std::shared_ptr<InstanceModel>(
+      new InstanceModel(std::move(config), std::move(version), std::move(executable), clock));
+}
+
+InstanceModel::InstanceModel(::inference::ModelConfig config, std::string version,
+                             std::unique_ptr<Executable> executable, Clock& clock)
+    : Model(std::move(config), std::move(version)),
+      clock_(clock),
+      shared_(std::make_shared<Shared>(std::move(executable))) {
+  const ::inference::ModelConfig& complete = this->config();
+  const int num_instances = NumInstances(complete);
+  const bool has_sequences = complete.has_sequence_batching();
+  for (int i = 0; i < (has_sequences ? num_instances : 1); ++i) {
+    shared_->queues.push_back(std::make_unique<RequestQueue>(complete, clock_, Expire));
+  }
+  if (has_sequences) {
+    shared_->sequences = std::make_unique<SequenceTable>(
+        complete, num_instances, clock_, [this](QueuedRequest item, int instance) {
+          RequestQueue& queue = *shared_->queues[static_cast<size_t>(instance)];
+          if (const Status status = queue.Add(item); !status.ok()) {
+            item.sender->Reject(status, FailureReason::kRejected);
+          }
+        });
+  }
+  for (int i = 0; i < num_instances; ++i) {
+    RequestQueue* queue = shared_->queues[static_cast<size_t>(i) % shared_->queues.size()].get();
+    threads_.emplace_back([shared = shared_, queue, &complete] {
+      NameThread(complete.name());
+      shared->Serve(complete, *queue);
+    });
+  }
+}
+
+// No request is left, since each keeps the model; the last one may have let go of it on one of our
+// own threads.
+InstanceModel::~InstanceModel() {
+  for (const auto& queue : shared_->queues) queue->Close();
+  for (std::thread& thread : threads_) {
+    if (thread.get_id() == std::this_thread::get_id()) {
+      thread.detach();
+    } else {
+      thread.join();
+    }
+  }
+}
+
+void InstanceModel::Infer(Request request, ResponseHandler handler) {
+  QueuedRequest item;
+  item.sender =
+      std::make_shared<ResponseSender>(shared_from_this(), request, std::move(handler), clock_);
+  item.request = std::move(request);
+  const Status status = shared_->sequences != nullptr
+                            ? shared_->sequences->Add(item)
+                            : WithRequestId(shared_->queues.front()->Add(item), item.request);
+  if (!status.ok()) item.sender->Refuse(status);
+}
+
+}  // namespace inflight::serving

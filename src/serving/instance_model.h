@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model whose requests wait in a queue for one of its instances, each of which executes one
+// request at a time on a thread of its own (spec/triton-protocol.md 3.5, 3.6).
+//
+//   Infer -> [sequence table] -> queue -> instance thread -> Executable -> responses
+//
+// Models without sequence batching have one queue for all instances; with it each instance has its
+// own, since a sequence stays where it began.
+//
+// Threads: Infer from any; responses come from instance threads, or from where the Executable
+// sends them.
+// Errors: refused requests (full queue, no START) are answered with `rejected` set; those whose
+// time in the queue is over, and those cancelled there, are not.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "serving/executable.h"
+#include "serving/model.h"
+#include "serving/request_queue.h"
+#include "serving/sequence_table.h"
+
+namespace inflight::serving {
+
+class InstanceModel final : public Model, public std::enable_shared_from_this<InstanceModel> {
+ public:
+  // `config` is complete: its instance groups say how many threads there are.
+  static std::shared_ptr<InstanceModel> Create(::inference::ModelConfig config, std::string version,
+                                               std::unique_ptr<Executable> executable,
+                                               Clock& clock = Clock::System());
+  ~InstanceModel() override;
+
+  void Infer(Request request, ResponseHandler handler) override;
+
+ private:
+  struct Shared;  // what threads use; each keeps it, so that it outlives the model by their last
+                  // step
+
+  InstanceModel(::inference::ModelConfig config, std::string version,
+                std::unique_ptr<Executable> executable, Clock& clock);
+
+  Clock& clock_;
+  const std::shared_ptr<Shared> shared_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace inflight::serving

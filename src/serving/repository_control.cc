@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// Repository: models that are loaded and unloaded while the server runs
+// (spec/triton-protocol.md 1.13, 3.4).
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/log.h"
+#include "serving/ensemble_graph.h"
+#include "serving/repository.h"
+#include "serving/repository_layout.h"
+
+namespace inflight::serving {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool HasSteps(const ModelEntry& entry, const std::string& step) {
+  if (entry.model == nullptr) return false;
+  const auto& steps = entry.model->config().ensemble_scheduling().step();
+  return std::any_of(steps.begin(), steps.end(),
+                     [&](const auto& s) { return s.model_name() == step; });
+}
+
+// Names come from clients and become paths.
+Status CheckName(const std::string& name) {
+  if (name.find_first_not_of(" \t\r\n") == std::string::npos) {
+    return InvalidArgument("Model name cannot be empty");
+  }
+  if (name.find('/') != std::string::npos || name.find('\\') != std::string::npos || name == "." ||
+      name == "..") {
+    return InvalidArgument("model name must not contain path traversal characters, got '" + name +
+                           "'");
+  }
+  return Status::Ok();
+}
+
+Status CannotPoll(const std::string& name, const Status& why) {
+  logging::Error("model cannot be polled", {{"model", name}, {"reason", why.message()}});
+  return Internal("failed to load '" + name + "', failed to poll from model repository");
+}
+
+Status LoadFailed(const std::string& name, const std::string& why) {
+  return InvalidArgument("load failed for model '" + name + "': " + why + "\n");
+}
+
+}  // namespace
+
+Status Repository::Load(const std::string& name, const LoadOverride& override) {
+  RETURN_IF_ERROR(CheckName(name));
+  std::lock_guard lock(control_mutex_);
+  std::set<std::string> in_progress;
+  const Status status = LoadOne(name, override, in_progress);
+  Publish();
+  return status;
+}
+
+Status Repository::LoadOne(const std::string& name, const LoadOverride& override,
+                           std::set<std::string>& in_progress) {
+  if (!in_progress.insert(name).second) {
+    return LoadFailed(name, "its ensemble steps lead back to itself");
+  }
+  if (!override.files.empty() && !override.config_json) {
+    return CannotPoll(name, InvalidArgument("files need a config beside them"));
+  }
+  std::shared_ptr<const OverrideDir> files;
+  std::optional<fs::path> dir = FindModelDir(name);
+  if (!override.files.empty()) {
+    auto written = OverrideDir::Write(name, override.files);
+    if (!written.ok()) return CannotPoll(name, written.status());
+    files = *std::move(written);
+    dir = files->path();
+  }
+  if (!dir) return CannotPoll(name, NotFound("no repository has it"));
+  const auto running = loaded_at_.find(name);
+  if (override.empty() && running != loaded_at_.end() && IsLoaded(name) &&
+      NewestChange(*dir) <= running->second) {
+    return Status::Ok();
+  }
+  auto candidate = Poll(*dir, override);
+  if (!candidate.ok()) return CannotPoll(name, candidate.status());
+  candidate->files = std::move(files);
+  RETURN_IF_ERROR(LoadSteps(*candidate, in_progress));
+
+  std::vector<Candidate> candidates;
+  candidates.push_back(*std::move(candidate));
+  FindPartners(candidates);
+  const FileTime changed = candidates.front().changed;
+  RETURN_IF_ERROR(Install(name, LoadVersions(candidates.front())));
+  loaded_at_[name] = changed;
+  ReloadUsersOf(name, in_progress);
+  return Status::Ok();
+}
+
+// An ensemble needs its steps' models, and fits them.
+Status Repository::LoadSteps(const Candidate& candidate, std::set<std::string>& in_progress) {
+  if (candidate.kind != ModelKind::kEnsemble) return Status::Ok();
+  const auto& config = candidate.parsed.config;
+  std::string missing;
+  for (const auto& step : config.ensemble_scheduling().step()) {
+    const std::string& name = step.model_name();
+    if (IsLoaded(name)) continue;
+    if (LoadOne(name, {}, in_progress).ok()) continue;
+    if (missing.find(name) == std::string::npos) missing += (missing.empty() ? "" : ", ") + name;
+  }
+  if (!missing.empty()) {
+    return LoadFailed(config.name(),
+                      "ensemble " + config.name() +
+                          " contains models that are not available or ambiguous: " + missing);
+  }
+  const Status fits = CheckSteps(
+      config, [this](const std::string& name, int64_t version) { return Find(name, version); });
+  return fits.ok() ? fits : LoadFailed(config.name(), fits.message());
+}
+
+// Takes the place of what runs, unless it failed and something runs.
+Status Repository::Install(const std::string& name, std::vector<ModelEntry> entries) {
+  std::string failures;
+  for (const ModelEntry& entry : entries) {
+    if (entry.model != nullptr) continue;
+    if (entry.version.empty()) {
+      failures += entry.status.message();
+    } else {
+      failures += "version " + entry.version +
+                  " is at UNAVAILABLE state: " + ReasonText(entry.status) + ";";
+    }
+  }
+  if (!failures.empty() && IsLoaded(name)) return LoadFailed(name, failures);
+  // All versions or none.
+  for (ModelEntry& entry : entries) {
+    if (failures.empty() || entry.model == nullptr) continue;
+    entry.model = nullptr;
+    entry.is_unloaded = true;
+  }
+  std::erase_if(entries_, [&](ModelEntry& old) {
+    if (old.name != name) return false;
+    const bool is_replaced = std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
+      return entry.version == old.version;
+    });
+    if (is_replaced || !old.model) return true;
+    old.is_unloaded = true;
+    old.model = nullptr;
+    return false;
+  });
+  for (ModelEntry& entry : entries) Add(std::move(entry));
+  return failures.empty() ? Status::Ok() : LoadFailed(name, failures);
+}
+
+// Ensembles hold their steps' models.
+void Repository::ReloadUsersOf(const std::string& name, std::set<std::string>& in_progress) {
+  for (const std::string& user : LoadedEnsemblesWith(name)) {
+    if (!in_progress.insert(user).second) continue;
+    const std::optional<fs::path> dir = FindModelDir(user);
+    if (!dir) continue;
+    auto candidate = Poll(*dir, {});
+    Status status = candidate.status();
+    if (status.ok()) status = LoadSteps(*candidate, in_progress);
+    if (status.ok()) status = Install(user, LoadVersions(*candidate));
+    if (!status.ok()) {
+      logging::Error("ensemble goes on with the old model of its step",
+                     {{"model", user}, {"step", name}, {"reason", status.message()}});
+    }
+  }
+}
+
+void Repository::Unload(const std::string& name, bool with_steps) {
+  std::lock_guard lock(control_mutex_);
+  std::set<std::string> steps;
+  for (const ModelEntry& entry : entries_) {
+    if (!with_steps || entry.name != name || entry.model == nullptr) continue;
+    for (const auto& step : entry.model->config().ensemble_scheduling().step()) {
+      steps.insert(step.model_name());
+    }
+  }
+  UnloadOne(name);
+  for (const std::string& step : steps) {
+    if (LoadedEnsemblesWith(step).empty()) UnloadOne(step);
+  }
+  Publish();
+}
+
+// Ensembles cannot run without it.
+void Repository::UnloadOne(const std::string& name) {
+  for (const std::string& user : LoadedEnsemblesWith(name)) {
+    if (user != name) UnloadOne(user);
+  }
+  for (ModelEntry& entry : entries_) {
+    if (entry.name != name || entry.model == nullptr) continue;
+    entry.model = nullptr;
+    entry.is_unloaded = true;
+    logging::Info("model unloaded", {{"model", name}, {"version", entry.version}});
+  }
+  loaded_at_.erase(name);
+  loaded_llms_.erase(name);
+}
+
+void Repository::Rescan() {
+  std::set<std::string> present;
+  for (const fs::path& root : roots_) {
+    for (const fs::path& dir : Subdirectories(root)) present.insert(dir.filename().string());
+  }
+  std::set<std::string> gone;
+  for (const auto& model : table()->models()) {
+    if (!present.contains(model->name())) gone.insert(model->name());
+  }
+  for (const std::string& name : gone) Unload(name, /*with_steps=*/false);
+  for (const std::string& name : present) {
+    if (const Status status = Load(name, {}); !status.ok()) {
+      logging::Error("model of the polled repository not loaded",
+                     {{"model", name}, {"reason", status.message()}});
+    }
+  }
+}
+
+// Directories that nobody asked for are names alone; models whose directory has gone are left out.
+std::vector<IndexEntry> Repository::Index(bool ready_only) const {
+  const std::shared_ptr<const ModelTable> table = this->table();
+  std::set<std::string> names;
+  for (const fs::path& root : roots_) {
+    for (const fs::path& dir : Subdirectories(root)) names.insert(dir.filename().string());
+  }
+  for (const auto& [name, versions] : table->entries()) {
+    if (!versions.front().is_from_repository) names.insert(name);
+  }
+  std::vector<IndexEntry> index;
+  for (const std::string& name : names) {
+    const auto found = table->entries().find(name);
+    if (found == table->entries().end() || !found->second.front().is_registered) {
+      if (!ready_only) index.push_back({.name = name, .version = {}, .state = {}, .reason = {}});
+      continue;
+    }
+    for (const ModelEntry& entry : found->second) {
+      const std::string state(StateOf(entry));
+      if (entry.version.empty() || (ready_only && state != "READY")) continue;
+      index.push_back(
+          {.name = name, .version = entry.version, .state = state, .reason = ReasonOf(entry)});
+    }
+  }
+  return index;
+}
+
+std::vector<std::string> Repository::LoadedEnsemblesWith(const std::string& step) const {
+  std::vector<std::string> names;
+  for (const ModelEntry& entry : entries_) {
+    if (HasSteps(entry, step)) names.push_back(entry.name);
+  }
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+bool Repository::IsLoaded(const std::string& name) const { return Find(name) != nullptr; }
+
+std::optional<fs::path> Repository::FindModelDir(const std::string& name) const {
+  for (const fs::path& root : roots_) {
+    if (Exists(root / name)) return root / name;
+  }
+  return std::nullopt;
+}
+
+// The last user of a model may be one of its own threads: its end belongs to another.
+void Repository::Guard(ModelEntry& entry) {
+  if (entry.model == nullptr) return;
+  entry.leaving = entry.model;
+  Model* model = entry.model.get();
+  entry.model =
+      std::shared_ptr<Model>(model, [this, last = std::move(entry.model)](Model*) mutable {
+        retired_.Post([last = std::move(last)]() mutable { last = nullptr; });
+      });
+}
+
+void Repository::Publish() { table_.store(std::make_shared<const ModelTable>(entries_)); }
+
+}  // namespace inflight::serving

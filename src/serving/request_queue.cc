@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/request_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace inflight::serving {
+
+using ::inference::ModelQueuePolicy;
+
+RequestQueue::RequestQueue(const ::inference::ModelConfig& config, Clock& clock,
+                           OnExpired on_expired)
+    : clock_(clock), on_expired_(std::move(on_expired)) {
+  const auto& batching = config.dynamic_batching();
+  default_level_ = std::max<uint64_t>(batching.default_priority_level(), 1);
+  for (uint64_t level = 1; level <= std::max<uint64_t>(batching.priority_levels(), 1); ++level) {
+    const auto own = batching.priority_queue_policy().find(level);
+    levels_[level].policy = own == batching.priority_queue_policy().end()
+                                ? batching.default_queue_policy()
+                                : own->second;
+  }
+}
+
+Status RequestQueue::Add(QueuedRequest& item) {
+  std::vector<QueuedRequest> expired;
+  Status status;
+  {
+    std::lock_guard lock(mutex_);
+    expired = TakeExpiredLocked();
+    Level& level = LevelOf(item.request);
+    const uint64_t max_size = level.policy.max_queue_size();
+    if (is_closed_) {
+      status = Unavailable("the model is being unloaded and takes no more requests");
+    } else if (max_size > 0 && level.in_time.size() + level.delayed.size() >= max_size) {
+      status = Unavailable("Exceeds maximum queue size");
+    } else {
+      const int64_t deadline_ns = DeadlineOf(level, item.request);
+      level.in_time.push_back({std::move(item), deadline_ns});
+    }
+  }
+  if (status.ok()) wake_.notify_one();
+  Expire(std::move(expired));
+  return status;
+}
+
+std::optional<QueuedRequest> RequestQueue::Take() {
+  while (true) {
+    std::vector<QueuedRequest> expired;
+    std::optional<QueuedRequest> next;
+    {
+      std::unique_lock lock(mutex_);
+      const auto is_waiting = [this] {
+        return std::any_of(levels_.begin(), levels_.end(), [](const auto& level) {
+          return !level.second.in_time.empty() || !level.second.delayed.empty();
+        });
+      };
+      wake_.wait(lock, [&] { return is_closed_ || is_waiting(); });
+      expired = TakeExpiredLocked();
+      for (auto& [number, level] : levels_) {
+        std::deque<Waiting>& from = level.in_time.empty() ? level.delayed : level.in_time;
+        if (from.empty()) continue;
+        next = std::move(from.front().item);
+        from.pop_front();
+        break;
+      }
+      if (!next && expired.empty() && is_closed_) return std::nullopt;
+    }
+    Expire(std::move(expired));
+    if (next) return next;
+  }
+}
+
+void RequestQueue::Close() {
+  {
+    std::lock_guard lock(mutex_);
+    is_closed_ = true;
+  }
+  wake_.notify_all();
+}
+
+RequestQueue::Level& RequestQueue::LevelOf(const Request& request) {
+  const auto found = levels_.find(request.priority);
+  return found == levels_.end() ? levels_.at(default_level_) : found->second;
+}
+
+// A request may only shorten the time that the policy gives.
+int64_t RequestQueue::DeadlineOf(const Level& level, const Request& request) const {
+  uint64_t timeout_us = level.policy.default_timeout_microseconds();
+  if (timeout_us == 0) return 0;
+  const auto own_us = static_cast<uint64_t>(std::max<int64_t>(request.timeout_us, 0));
+  if (level.policy.allow_timeout_override() && own_us > 0)
+    timeout_us = std::min(timeout_us, own_us);
+  constexpr uint64_t kMaxUs = uint64_t{1} << 50;  // 35 years: the sum below stays in range
+  return clock_.NowNs() + static_cast<int64_t>(std::min(timeout_us, kMaxUs)) * 1000;
+}
+
+std::vector<QueuedRequest> RequestQueue::TakeExpiredLocked() {
+  const int64_t now_ns = clock_.NowNs();
+  std::vector<QueuedRequest> expired;
+  for (auto& [number, level] : levels_) {
+    const auto is_over = [&](const Waiting& waiting) {
+      return waiting.deadline_ns != 0 && waiting.deadline_ns <= now_ns;
+    };
+    if (level.policy.default_timeout_microseconds() == 0 ||
+        std::none_of(level.in_time.begin(), level.in_time.end(), is_over)) {
+      continue;
+    }
+    const bool delays = level.policy.timeout_action() == ModelQueuePolicy::DELAY;
+    std::deque<Waiting> in_time;
+    for (Waiting& waiting : level.in_time) {
+      if (!is_over(waiting)) {
+        in_time.push_back(std::move(waiting));
+      } else if (delays) {
+        level.delayed.push_back(std::move(waiting));
+      } else {
+        expired.push_back(std::move(waiting.item));
+      }
+    }
+    level.in_time = std::move(in_time);
+  }
+  return expired;
+}
+
+void RequestQueue::Expire(std::vector<QueuedRequest> expired) const {
+  for (QueuedRequest& item : expired) on_expired_(std::move(item));
+}
+
+}  // namespace inflight::serving

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests that wait for an instance: priority levels, sizes and time-outs of
+// spec/triton-protocol.md 3.6.
+//
+//   level 1 is served first; 0 and levels beyond the last are the default level
+//   within a level: first those in time, in order of arrival, then those that a DELAY policy moved
+//   behind because they waited too long
+//
+// Threads: all methods are thread-safe; Take blocks.
+// Errors: Add gives kUnavailable when the level is full. A request whose time is over under a
+// REJECT policy leaves through `on_expired`, at the next Add or Take.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "inflight/status.h"
+#include "model_config.pb.h"
+#include "serving/request.h"
+#include "serving/response_sender.h"
+
+namespace inflight::serving {
+
+struct QueuedRequest {
+  Request request;
+  std::shared_ptr<ResponseSender> sender;
+};
+
+class RequestQueue {
+ public:
+  using OnExpired = std::function<void(QueuedRequest)>;
+
+  RequestQueue(const ::inference::ModelConfig& config, Clock& clock, OnExpired on_expired);
+
+  // Takes `item` over unless it fails.
+  Status Add(QueuedRequest& item);
+  // The next request; none once closed and empty.
+  std::optional<QueuedRequest> Take();
+  void Close();
+
+ private:
+  struct Waiting {
+    QueuedRequest item;
+    int64_t deadline_ns = 0;  // 0 = none
+  };
+  struct Level {
+    ::inference::ModelQueuePolicy policy;
+    std::deque<Waiting> in_time;
+    std::deque<Waiting> delayed;
+  };
+
+  Level& LevelOf(const Request& request);
+  int64_t DeadlineOf(const Level& level, const Request& request) const;
+  std::vector<QueuedRequest> TakeExpiredLocked();
+  void Expire(std::vector<QueuedRequest> expired) const;
+
+  Clock& clock_;
+  const OnExpired on_expired_;
+  uint64_t default_level_ = 1;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool is_closed_ = false;
+  std::map<uint64_t, Level> levels_;  // constant keys after construction
+};
+
+}  // namespace inflight::serving

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The answers of one request that an instance executes: names them, filters and shapes their
+// outputs as the model's configuration says, and counts the request when it ends.
+//
+// Threads: one at a time.
+// Errors: a request that was never ended (an Executable that forgot) fails as INTERNAL.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "serving/model.h"
+
+namespace inflight::serving {
+
+class ResponseSender {
+ public:
+  // What an answer needs to know of its request, whose tensors may be gone by then.
+  struct Origin {
+    std::string id;
+    std::vector<std::string> requested_outputs;
+    std::shared_ptr<CancelToken> cancel;
+    int64_t received_ns = 0;
+    int64_t batch_size = 1;
+  };
+
+  // `model` outlives the sender: `owner` keeps it.
+  ResponseSender(std::shared_ptr<Model> owner, const Request& request, ResponseHandler handler,
+                 Clock& clock);
+  ~ResponseSender();
+  ResponseSender(const ResponseSender&) = delete;
+  ResponseSender& operator=(const ResponseSender&) = delete;
+
+  bool cancelled() const { return origin_.cancel->cancelled(); }
+  bool Wants(std::string_view output) const;
+
+  // The request left the queue and its inputs are gathered: now it is computed.
+  void ComputeStarts();
+
+  void Send(std::vector<Tensor> outputs, Parameters parameters, bool is_final);
+  void Fail(Status status, bool is_final);
+  void Finish();  // ends a decoupled request without a further response
+  // Ends a request that never ran: refused when it came, or given up while it waited.
+  void Refuse(Status status);
+  void Reject(Status status, FailureReason reason);
+
+ private:
+  Response Begin(bool is_final) const;
+  void Deliver(Response response);
+  void EndUnrun(Status status, FailureReason reason, bool is_refused);
+  void Count(const Response& last);
+
+  const std::shared_ptr<Model> model_;
+  const Origin origin_;
+  ResponseHandler handler_;
+  Clock& clock_;
+  RequestSpan span_;
+  bool has_failed_ = false;
+  bool has_ended_ = false;
+};
+
+}  // namespace inflight::serving

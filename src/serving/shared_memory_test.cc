@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/shared_memory.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <limits>
+#include <string>
+
+namespace inflight::serving {
+namespace {
+
+// A POSIX object of the test's own, removed with it.
+class Object {
+ public:
+  Object(const std::string& name, size_t bytes)
+      : key_("/inflight_" + name + "_" + std::to_string(getpid())),
+        fd_(shm_open(key_.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600)) {
+    Resize(bytes);
+  }
+  ~Object() {
+    close(fd_);
+    shm_unlink(key_.c_str());
+  }
+  void Resize(size_t bytes) const { EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(bytes)), 0); }
+  void Put(size_t offset, const std::string& text) const {
+    EXPECT_EQ(pwrite(fd_, text.data(), text.size(), static_cast<off_t>(offset)),
+              static_cast<ssize_t>(text.size()));
+  }
+  std::string Get(size_t offset, size_t bytes) const {
+    std::string text(bytes, '?');
+    EXPECT_EQ(pread(fd_, text.data(), bytes, static_cast<off_t>(offset)),
+              static_cast<ssize_t>(bytes));
+    return text;
+  }
+  const std::string& key() const { return key_; }
+
+ private:
+  const std::string key_;
+  const int fd_;
+};
+
+std::span<const std::byte> Bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+class SharedMemoryTest : public ::testing::Test {
+ protected:
+  std::string Refusal(const std::string& region, uint64_t offset, uint64_t size) const {
+    return memory_.Window(region, offset, size).status().message();
+  }
+  SharedMemory memory_{/*clients_may_register=*/true};
+};
+
+TEST_F(SharedMemoryTest, WindowsReadAndWriteTheirBytesAlone) {
+  const Object object("rw", 64);
+  object.Put(0, "0123456789");
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 32}).ok());
+  const auto window = memory_.Window("r", 2, 4);
+  ASSERT_TRUE(window.ok());
+  EXPECT_EQ(*window->Read(), "2345");
+  EXPECT_TRUE(window->Write(Bytes("ab")).ok());
+  EXPECT_EQ(object.Get(0, 10), "01ab456789");
+}
+
+TEST_F(SharedMemoryTest, NothingOutsideTheRegionCanBeNamed) {
+  const Object object("bounds", 64);
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 32}).ok());
+  constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
+  EXPECT_EQ(Refusal("r", 32, 1), "Invalid offset for shared memory region: 'r'");
+  EXPECT_EQ(Refusal("r", kHuge, 2), "Invalid offset for shared memory region: 'r'");
+  for (const auto& [offset, size] :
+       {std::pair<uint64_t, uint64_t>{0, 33}, {31, 2}, {16, kHuge}, {0, 0}}) {
+    EXPECT_EQ(Refusal("r", offset, size),
+              "Invalid offset + byte size for shared memory region: 'r'");
+  }
+  EXPECT_EQ(Refusal("x", 0, 1), "Unable to find shared memory region: 'x'");
+}
+
+// A mapping would end the process here.
+TEST_F(SharedMemoryTest, AnObjectThatShrankGivesAnError) {
+  const Object object("shrink", 4096);
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 4096}).ok());
+  const auto window = memory_.Window("r", 0, 4096);
+  object.Resize(16);
+  EXPECT_EQ(window->Read().status().code(), StatusCode::kInternal);
+  EXPECT_EQ(window->Write(Bytes(std::string(17, 'x'))).code(), StatusCode::kInternal);
+  EXPECT_EQ(lseek(open(("/dev/shm" + object.key()).c_str(), O_RDONLY), 0, SEEK_END), 16);
+}
+
+TEST_F(SharedMemoryTest, AWindowOutlivesItsRegionAndItsName) {
+  const Object object("outlive", 16);
+  object.Put(0, "abcd");
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 16}).ok());
+  const auto window = memory_.Window("r", 0, 4);
+  shm_unlink(object.key().c_str());
+  EXPECT_TRUE(memory_.Unregister("r").ok());
+  EXPECT_EQ(*window->Read(), "abcd");
+}
+
+TEST_F(SharedMemoryTest, RegistrationsThatCannotBeAreRefused) {
+  const Object object("refuse", 8192);
+  const auto register_as = [&](SharedRegion region) {
+    return memory_.Register(std::move(region)).ToString();
+  };
+  EXPECT_EQ(register_as({"r", "/inflight_no_such", 0, 1}),
+            "INTERNAL: Unable to open shared memory region: '/inflight_no_such'");
+  EXPECT_EQ(register_as({"r", object.key(), 0, 8193}),
+            "INVALID_ARGUMENT: failed to register shared memory region 'r': invalid args");
+  EXPECT_EQ(register_as({"r", object.key(), 8193, 1}),
+            "INVALID_ARGUMENT: failed to register shared memory region 'r': invalid args");
+  for (const auto& [offset, size] : {std::pair<uint64_t, uint64_t>{1, 1}, {0, 0}}) {
+    EXPECT_EQ(register_as({"r", object.key(), offset, size}),
+              "INVALID_ARGUMENT: failed to register shared memory region 'r': unable to process "
+              "address spaceInvalid argument");
+  }
+  EXPECT_TRUE(memory_.Register({"r", object.key(), 4096, 16}).ok());
+  EXPECT_EQ(register_as({"r", object.key(), 0, 16}),
+            "ALREADY_EXISTS: shared memory region 'r' already in manager");
+  EXPECT_EQ(memory_.Register({"p", "/triton_python_backend_shm_region_1", 0, 1}).code(),
+            StatusCode::kInvalidArgument);
+}
+
+TEST_F(SharedMemoryTest, SwitchedOffNothingIsRegistered) {
+  SharedMemory off(/*clients_may_register=*/false);
+  EXPECT_EQ(off.Register({"r", "/x", 0, 1}).code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(off.Unregister("r").code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(off.UnregisterAll().code(), StatusCode::kUnimplemented);
+  EXPECT_TRUE(off.Find("")->empty());
+}
+
+}  // namespace
+}  // namespace inflight::serving

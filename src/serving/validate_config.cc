@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules for configurations of models (spec/triton-protocol.md 3.3). Declared in model_config.h.
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "serving/ensemble_graph.h"
+#include "serving/model_config.h"
+#include "serving/sequence_controls.h"
+
+namespace inflight::serving {
+namespace {
+
+using ::inference::ModelConfig;
+using ::inference::ModelInput;
+using ::inference::ModelInstanceGroup;
+using ::inference::ModelOutput;
+
+// The least compute capability that the server's clients are told of.
+constexpr char kMinCapability[] = "6.000000";
+
+// -1 = variable.
+int64_t Product(const google::protobuf::RepeatedField<int64_t>& dims) {
+  int64_t product = 1;
+  for (const int64_t dim : dims) {
+    if (dim == -1 || __builtin_mul_overflow(product, dim, &product)) return -1;
+  }
+  return product;
+}
+
+template <typename Io>
+Status ValidateReshape(const ModelConfig& config, const Io& io, const std::string& where) {
+  if (!io.has_reshape()) return Status::Ok();
+  const auto& shape = io.reshape().shape();
+  if (shape.empty() && config.max_batch_size() == 0) {
+    return InvalidArgument(where +
+                           " cannot have empty reshape for non-batching model as scalar "
+                           "tensors are not supported for " +
+                           config.name());
+  }
+  for (const int64_t dim : shape) {
+    if (dim < 1 && dim != -1) {
+      return InvalidArgument(where +
+                             " reshape dimensions must be integer >= 1, or -1 to indicate a "
+                             "variable-size dimension for " +
+                             config.name());
+    }
+  }
+  const auto count = [](const auto& dims) { return std::count(dims.begin(), dims.end(), -1); };
+  if (count(shape) != count(io.dims())) {
+    return InvalidArgument(
+        where + " has different number of variable dims for dims and reshape for " + config.name());
+  }
+  if (Product(shape) != Product(io.dims())) {
+    return InvalidArgument(where + " has different size for dims and reshape for " + config.name());
+  }
+  return Status::Ok();
+}
+
+template <typename Io>
+Status ValidateIo(const ModelConfig& config, const Io& io, std::string_view kind) {
+  const std::string who = "model " + std::string(kind);
+  if (io.name().empty()) return InvalidArgument(who + " must specify 'name' for " + config.name());
+  const std::string where = who + " '" + io.name() + "'";
+  if (io.data_type() == ::inference::TYPE_INVALID) {
+    return InvalidArgument(where + " must specify 'data_type' for " + config.name());
+  }
+  if (io.dims_size() == 0) {
+    return InvalidArgument(where + " must specify 'dims' for " + config.name());
+  }
+  for (const int64_t dim : io.dims()) {
+    if (dim < 1 && dim != -1) {
+      return InvalidArgument(where +
+                             " dimension must be integer >= 1, or -1 to indicate a variable-size "
+                             "dimension for " +
+                             config.name());
+    }
+  }
+  return ValidateReshape(config, io, where);
+}
+
+Status ValidateFormat(const ModelConfig& config, const ModelInput& input) {
+  constexpr int kImageDims = 3;
+  if (input.format() == ModelInput::FORMAT_NONE || input.dims_size() == kImageDims) {
+    return Status::Ok();
+  }
+  return InvalidArgument("model input NHWC/NCHW require 3 dims for " + config.name());
+}
+
+Status ValidatePreferred(const ModelConfig& config,
+                         const google::protobuf::RepeatedField<int32_t>& sizes,
+                         std::string_view batcher) {
+  for (const int size : sizes) {
+    if (size >= 1 && size <= config.max_batch_size()) continue;
+    return InvalidArgument(std::string(batcher) + " preferred size must be between 1 and " +
+                           std::to_string(config.max_batch_size()) + " for '" + config.name() +
+                           "', got " + std::to_string(size));
+  }
+  return Status::Ok();
+}
+
+Status ValidatePriorities(const ModelConfig& config) {
+  const auto& batching = config.dynamic_batching();
+  const uint64_t levels = batching.priority_levels();
+  if (levels == 0) return Status::Ok();
+  const std::string range =
+      "must be in range [1, " + std::to_string(levels) + "] for '" + config.name() + "'";
+  if (batching.default_priority_level() < 1 || batching.default_priority_level() > levels) {
+    return InvalidArgument("default priority level " + range);
+  }
+  for (const auto& [level, policy] : batching.priority_queue_policy()) {
+    if (level < 1 || level > levels) {
+      return InvalidArgument("priority level of a queue policy " + range + ", got " +
+                             std::to_string(level));
+    }
+  }
+  return Status::Ok();
+}
+
+Status ValidateScheduling(const ModelConfig& config) {
+  RETURN_IF_ERROR(ValidatePreferred(config, config.dynamic_batching().preferred_batch_size(),
+                                    "dynamic batching"));
+  RETURN_IF_ERROR(ValidatePriorities(config));
+  RETURN_IF_ERROR(ValidatePreferred(
+      config, config.sequence_batching().oldest().preferred_batch_size(), "sequence batching"));
+  return CheckSequenceControls(config);
+}
+
+Status ValidateGroup(const ModelConfig& config, const ModelInstanceGroup& group) {
+  const std::string where = "instance group " + group.name() + " of model " + config.name();
+  if (group.kind() == ModelInstanceGroup::KIND_CPU ||
+      group.kind() == ModelInstanceGroup::KIND_MODEL) {
+    if (group.gpus().empty()) return Status::Ok();
+    return InvalidArgument(where + " has kind " + ModelInstanceGroup::Kind_Name(group.kind()) +
+                           " but specifies one or more GPUs");
+  }
+  if (group.gpus().empty()) {
+    return InvalidArgument(where + " has kind " + ModelInstanceGroup::Kind_Name(group.kind()) +
+                           " but no GPUs are available");
+  }
+  return InvalidArgument(
+      where + " specifies invalid or unsupported gpu id " + std::to_string(group.gpus(0)) +
+      ". GPUs with at least the minimum required CUDA compute compatibility of " + kMinCapability +
+      " are: ");
+}
+
+}  // namespace
+
+Status ValidateModelConfig(const ModelConfig& config) {
+  if (config.max_batch_size() < 0) {
+    return InvalidArgument("'max_batch_size' must be non-negative value for '" + config.name() +
+                           "'");
+  }
+  if (config.backend().empty() && config.platform().empty()) {
+    return InvalidArgument("must specify 'platform' or 'backend' for '" + config.name() + "'");
+  }
+  if (config.has_ensemble_scheduling() != (config.platform() == "ensemble")) {
+    return InvalidArgument(
+        "ensemble scheduling must be set, and must be set only, for platform "
+        "'ensemble': model '" +
+        config.name() + "'");
+  }
+  RETURN_IF_ERROR(ValidateScheduling(config));
+  return config.has_ensemble_scheduling() ? ValidateEnsemble(config) : Status::Ok();
+}
+
+Status ValidateTensors(const ModelConfig& config) {
+  for (const ModelInput& input : config.input()) {
+    RETURN_IF_ERROR(ValidateIo(config, input, "input"));
+    RETURN_IF_ERROR(ValidateFormat(config, input));
+  }
+  for (const ModelOutput& output : config.output()) {
+    RETURN_IF_ERROR(ValidateIo(config, output, "output"));
+  }
+  return Status::Ok();
+}
+
+Status ValidateInstances(const ModelConfig& config) {
+  for (const ModelInstanceGroup& group : config.instance_group()) {
+    RETURN_IF_ERROR(ValidateGroup(config, group));
+  }
+  return Status::Ok();
+}
+
+}  // namespace inflight::serving

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that come, change and go while the server runs, and ensembles of models without weights."""
+
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import requests
+from live_server import start_server
+
+PATIENCE_S = 30
+
+
+def tensor(kind, name, dims):
+    return f'{kind} [ {{ name: "{name}" data_type: TYPE_INT32 dims: [ {dims} ] }} ]\n'
+
+
+def write_identity(repository, name, max_batch_size=0):
+    (repository / name / "1").mkdir(parents=True, exist_ok=True)
+    (repository / name / "config.pbtxt").write_text(
+        f'backend: "conformance" max_batch_size: {max_batch_size}\n'
+        + tensor("input", "INPUT0", 1)
+        + tensor("output", "OUTPUT0", 1)
+        + 'parameters { key: "kind" value: { string_value: "identity" } }\n'
+    )
+
+
+def write_addsub(repository, name):
+    (repository / name / "1").mkdir(parents=True, exist_ok=True)
+    (repository / name / "config.pbtxt").write_text(
+        'backend: "conformance"\n'
+        + tensor("input", "INPUT0", 1) + tensor("input", "INPUT1", 1)
+        + tensor("output", "OUTPUT0", 1) + tensor("output", "OUTPUT1", 1)
+        + 'parameters { key: "kind" value: { string_value: "addsub" } }\n'
+    )  # fmt: skip
+
+
+def step(model, inputs, outputs):
+    maps = [f'input_map {{ key: "{k}" value: "{v}" }}' for k, v in inputs.items()]
+    maps += [f'output_map {{ key: "{k}" value: "{v}" }}' for k, v in outputs.items()]
+    return f'step [ {{ model_name: "{model}" model_version: -1 {" ".join(maps)} }} ]\n'
+
+
+def write_ensemble(repository, name, steps, inputs, outputs):
+    (repository / name / "1").mkdir(parents=True, exist_ok=True)
+    text = 'platform: "ensemble"\n'
+    text += "".join(tensor("input", i, 1) for i in inputs) + "".join(tensor("output", o, 1) for o in outputs)
+    (repository / name / "config.pbtxt").write_text(text + "ensemble_scheduling {\n" + "".join(steps) + "}\n")
+
+
+def infer(server, model, outputs=None, **inputs):
+    body = {"inputs": [{"name": k, "datatype": "INT32", "shape": [1], "data": [v]} for k, v in inputs.items()]}
+    if outputs:
+        body["outputs"] = [{"name": o} for o in outputs]
+    return requests.post(f"http://{server.http}/v2/models/{model}/infer", json=body, timeout=30)
+
+
+def values(answer):
+    assert answer.status_code == 200, answer.text
+    return {o["name"]: o["data"][0] for o in answer.json()["outputs"]}
+
+
+def state(server, model):
+    index = requests.post(f"http://{server.http}/v2/repository/index", timeout=30).json()
+    return next((m.get("state", "") for m in index if m["name"] == model), None)
+
+
+def count(server, model):
+    stats = requests.get(f"http://{server.http}/v2/models/{model}/stats", timeout=30).json()
+    return stats["model_stats"][0]["inference_stats"]["success"]["count"]
+
+
+def eventually(condition):
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def repository(tmp_path):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    return folder
+
+
+def serve(tmp_path, repository, *options):
+    return start_server(tmp_path, None, "--model-repository", repository, *options)
+
+
+def test_poll_mode_follows_the_repository(tmp_path, repository):
+    write_identity(repository, "first")
+    server = serve(tmp_path, repository, "--model-control-mode=poll", "--repository-poll-secs=1")
+    try:
+        assert values(infer(server, "first", INPUT0=3)) == {"OUTPUT0": 3}
+        write_identity(repository, "second")
+        eventually(lambda: state(server, "second") == "READY")
+        write_identity(repository, "first", max_batch_size=4)  # changed: a batch dimension now
+        eventually(lambda: infer(server, "first", INPUT0=3).status_code == 400)
+        shutil.rmtree(repository / "second")
+        eventually(lambda: state(server, "second") is None)
+        eventually(lambda: infer(server, "second", INPUT0=3).status_code == 404)
+        load = requests.post(f"http://{server.http}/v2/repository/models/first/load", timeout=30)
+        assert load.status_code == 503
+    finally:
+        assert server.stop() == 0
+
+
+def test_a_broken_change_leaves_the_old_copy_serving(tmp_path, repository):
+    write_identity(repository, "m")
+    server = serve(tmp_path, repository, "--model-control-mode=explicit", "--load-model=m")
+    try:
+        (repository / "m" / "config.pbtxt").write_text("no config {")
+        load = requests.post(f"http://{server.http}/v2/repository/models/m/load", timeout=30)
+        assert load.status_code == 500
+        assert load.json()["error"] == "failed to load 'm', failed to poll from model repository"
+        assert values(infer(server, "m", INPUT0=5)) == {"OUTPUT0": 5}
+    finally:
+        assert server.stop() == 0
+
+
+def test_star_loads_all_and_names_cannot_leave_the_repository(tmp_path, repository):
+    for name in ("a", "b"):
+        write_identity(repository, name)
+    server = serve(tmp_path, repository, "--model-control-mode=explicit", "--load-model=*")
+    try:
+        assert state(server, "a") == state(server, "b") == "READY"
+        for name in ("..", "%2e%2e"):
+            load = requests.Request("POST", "http://x/").prepare()
+            load.url = f"http://{server.http}/v2/repository/models/{name}/load"
+            assert requests.Session().send(load, timeout=30).status_code in (400, 500)
+    finally:
+        assert server.stop() == 0
+
+
+def test_an_ensemble_runs_its_graph(tmp_path, repository):
+    """A diamond: s = a + b, d = a - b; then (s + d, s - d), which is (2a, 2b); and a branch that is not asked for."""
+    write_addsub(repository, "first")
+    write_addsub(repository, "second")
+    write_identity(repository, "side")
+    steps = [
+        step("second", {"INPUT0": "s", "INPUT1": "d"}, {"OUTPUT0": "TWICE_A", "OUTPUT1": "TWICE_B"}),
+        step("side", {"INPUT0": "d"}, {"OUTPUT0": "SIDE"}),
+        step("first", {"INPUT0": "A", "INPUT1": "B"}, {"OUTPUT0": "s", "OUTPUT1": "d"}),
+    ]
+    write_ensemble(repository, "diamond", steps, ["A", "B"], ["TWICE_A", "TWICE_B", "SIDE"])
+    server = serve(tmp_path, repository)
+    try:
+        assert values(infer(server, "diamond", A=7, B=4)) == {"TWICE_A": 14, "TWICE_B": 8, "SIDE": 3}
+        assert count(server, "side") == 1
+        assert values(infer(server, "diamond", outputs=["TWICE_B"], A=1, B=9)) == {"TWICE_B": 18}
+        assert count(server, "side") == 1  # not needed, so not run
+        assert count(server, "diamond") == count(server, "second") == 2
+    finally:
+        assert server.stop() == 0
+
+
+def test_many_clients_of_an_ensemble_get_their_own_answers(tmp_path, repository):
+    write_addsub(repository, "first")
+    write_identity(repository, "last")
+    steps = [
+        step("first", {"INPUT0": "A", "INPUT1": "B"}, {"OUTPUT0": "s", "OUTPUT1": "DIFFERENCE"}),
+        step("last", {"INPUT0": "s"}, {"OUTPUT0": "SUM"}),
+    ]
+    write_ensemble(repository, "both", steps, ["A", "B"], ["SUM", "DIFFERENCE"])
+    server = serve(tmp_path, repository)
+    try:
+        with ThreadPoolExecutor(16) as threads:
+            answers = list(threads.map(lambda i: values(infer(server, "both", A=i, B=2 * i)), range(200)))
+        assert answers == [{"SUM": 3 * i, "DIFFERENCE": -i} for i in range(200)]
+    finally:
+        assert server.stop() == 0

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The inflight binary under test, run to its end."""
+
+import os
+import pathlib
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
+DEMO = ROOT / "models/demo"
+NO_GPU = dict(os.environ, CUDA_VISIBLE_DEVICES="")  # GPUs of the machine are hidden
+
+
+def run(*args, check=True, **kwargs):
+    """Its outcome, with what it printed as text; `check` asks that it succeeds."""
+    done = subprocess.run([INFLIGHT, *map(str, args)], capture_output=True, text=True, timeout=300, check=False, **kwargs)
+    if check:
+        assert done.returncode == 0, done.stderr
+    return done
+
+
+def error(*args, **kwargs):
+    """The last line that it printed when it failed."""
+    done = run(*args, check=False, **kwargs)
+    assert done.returncode == 1
+    return done.stderr.strip().splitlines()[-1]

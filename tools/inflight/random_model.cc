@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "random_model.h"
+
+#include <utility>
+
+#include "builder/builder.h"
+#include "executor/executor.h"
+#include "executor/local_backend.h"
+
+namespace inflight::tool {
+namespace {
+
+model::ModelConfig ShapeByName(const std::string& name) {
+  model::ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.vocab_size = 128256;
+  config.num_kv_heads = 8;
+  config.num_heads = 32;
+  config.max_position_embeddings = 131072;
+  config.rope_theta = 500000;
+  if (name == "llama-3.2-1b") {
+    config.hidden_size = 2048;
+    config.num_layers = 16;
+    config.head_dim = 64;
+    config.intermediate_size = 8192;
+    config.tied_embeddings = true;
+  } else {  // llama-3-8b
+    config.hidden_size = 4096;
+    config.num_layers = 32;
+    config.head_dim = 128;
+    config.intermediate_size = 14336;
+  }
+  return config;
+}
+
+}  // namespace
+
+Result<model::ModelConfig> RandomConfig(const std::string& shape,
+                                        const LocalModelOptions& options) {
+  model::ModelConfig config = ShapeByName(shape);
+  config.dtype = *DTypeFromName(options.dtype.value_or("bfloat16"));
+  ASSIGN_OR_RETURN(const auto algo, options.quantization.Algo());
+  config.quant_algo = algo.value_or(model::QuantAlgo::kNone);
+  config.fp8_kv_cache = options.quantization.Fp8KvCache().value_or(false);
+  return config;
+}
+
+Result<LocalModel> OpenRandom(std::shared_ptr<Device> device, const model::ModelConfig& config,
+                              const model::EngineLimits& limits, bool tune,
+                              const LocalModelOptions& options) {
+  LocalModel model{.device = std::move(device)};
+  ASSIGN_OR_RETURN(model.engine, builder::Random(config, limits, /*seed=*/1, *model.device, tune));
+  ASSIGN_OR_RETURN(auto backend, executor::CreateLocalBackend(model.engine, *model.device,
+                                                              options.executor, options.ops));
+  ASSIGN_OR_RETURN(model.executor, executor::CreateExecutor(std::move(backend), options.executor));
+  return model;
+}
+
+}  // namespace inflight::tool

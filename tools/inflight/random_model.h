@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model of random weights in a published shape in place of a directory, for `bench`.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/schema.h"
+#include "local_model.h"
+#include "model/config.h"
+#include "model/engine.h"
+
+namespace inflight::tool {
+
+inline const std::vector<std::string> kShapeNames = {"", "llama-3.2-1b", "llama-3-8b"};
+
+// Declares --shape, which Options have as `shape`.
+template <typename Options>
+void AddShape(config::Schema<Options>& schema) {
+  schema.Add(
+      "shape", [](Options& o) -> auto& { return o.shape; },
+      "Random weights in this shape instead of a directory.", config::OneOf(kShapeNames));
+}
+
+// Declares those options of LocalModelOptions `model` that every kind of bench has.
+template <typename Options>
+void AddModel(config::Schema<Options>& schema) {
+  AddDevice(schema, [](Options& o) -> auto& { return o.model.device; });
+  schema.Add(
+      "dtype", [](Options& o) -> auto& { return o.model.dtype; },
+      "bfloat16 where --shape is given and this is not.",
+      config::OneOf({"float32", "bfloat16", "float16"}));
+  AddQuantization(schema, [](Options& o) -> auto& { return o.model.quantization; });
+  schema.Add(
+      "threads", [](Options& o) -> auto& { return o.model.num_threads; },
+      "CPU threads; default: the usable cores.", config::Range(1, 1024));
+  schema.Add(
+      "ops", [](Options& o) -> auto& { return o.model.ops; }, "Operator table by name.");
+}
+
+// The shape of that name (not ""), in the dtype and quantisation that `options` ask for.
+Result<model::ModelConfig> RandomConfig(const std::string& shape, const LocalModelOptions& options);
+
+// `tune`: builder::Random.
+Result<LocalModel> OpenRandom(std::shared_ptr<Device> device, const model::ModelConfig& config,
+                              const model::EngineLimits& limits, bool tune,
+                              const LocalModelOptions& options);
+
+}  // namespace inflight::tool
