@@ -24,10 +24,10 @@ struct SamplingParams {
   // Sequences. Beam search where beam_width > 1 (engine.md 4.13), with the three fields below it;
   // otherwise num_return_sequences independent ones, drawn with seed + index.
   int beam_width = 1;  // [1, max_beam_width of the executor]
-  int num_return_sequences =
-      1;                        // >= 1; with beams at most beam_width, and 1 then means all of them
-  float length_penalty = 0.0F;  // finite; a score is divided by length ^ length_penalty
-  int early_stopping = 1;       // 1, 0, anything else = "never"
+  // >= 1; unset: one, or all beams. With beams at most beam_width: the best ones.
+  std::optional<int> num_return_sequences;
+  float length_penalty = 0.0F;              // finite; a score is divided by length ^ length_penalty
+  int early_stopping = 1;                   // 1, 0, anything else = "never"
   float beam_search_diversity_rate = 0.0F;  // >= 0
 
   std::optional<float> temperature;  // >= 0; 0 means greedy

@@ -259,7 +259,6 @@ Status NumReturnSequences(const Tensor& tensor, Parse& parse) {
                       "in [1, " + std::to_string(executor::kMaxReturnSequences) + "]");
   }
   parse.out.request.sampling.num_return_sequences = value;
-  parse.out.has_num_return_sequences = true;
   parse.num_return_sequences_name = tensor.name;
   return Status::Ok();
 }
@@ -311,10 +310,11 @@ Status ExcludeInput(const Tensor& tensor, Parse& parse) {
 // Each sequence is answered by itself, beams together.
 Status CheckSequences(const Parse& parse) {
   const SamplingParams& sampling = parse.out.request.sampling;
-  if (sampling.num_return_sequences == 1 || sampling.beam_width > 1) return Status::Ok();
+  if (sampling.num_return_sequences.value_or(1) == 1 || sampling.beam_width > 1)
+    return Status::Ok();
   if (parse.defaults.decoupled) return Status::Ok();
   return InvalidArgument(parse.num_return_sequences_name + ": got " +
-                         std::to_string(sampling.num_return_sequences) +
+                         std::to_string(*sampling.num_return_sequences) +
                          ", more than 1 needs a model in decoupled mode (set "
                          "model_transaction_policy.decoupled)");
 }

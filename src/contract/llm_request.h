@@ -28,7 +28,6 @@ struct LlmRequest {
   Request request;
   bool is_stop = false;        // cancel the request with the same id; nothing else is filled
   bool exclude_input = false;  // keep the prompt out of a non-streaming answer
-  bool has_num_return_sequences = false;  // it was sent
   FactsAsked facts;
   std::optional<TokenId> pad_id;
 

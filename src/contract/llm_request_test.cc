@@ -245,7 +245,6 @@ TEST(LlmRequest, SeveralSequencesNeedADecoupledModel) {
   const auto parsed = Minimal().Int("num_return_sequences", 3).Parse();
   ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
   EXPECT_EQ(parsed->request.sampling.num_return_sequences, 3);
-  EXPECT_TRUE(parsed->has_num_return_sequences);
   EXPECT_TRUE(Minimal().Int("num_return_sequences", 1).Parse({.decoupled = false}).ok());
   const auto refused = Minimal().Int("num_return_sequences", 3).Parse({.decoupled = false});
   EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);

@@ -12,8 +12,8 @@ namespace inflight::decoding {
 //   kSuppressed  end ids, while fewer than min_tokens were generated
 //   -inf         tokens that would complete an n-gram which stands in `tokens` already
 //   -inf         the last id of a bad word whose other ids end `tokens`
-// A row of which nothing else is left yields an end id early rather than a banned token. Costs
-// O(tokens + ids of the words); ids outside the row are passed over.
+// A row of which nothing else is left yields an end id early rather than a banned token. Costs at
+// most O(tokens * n-gram size + ids of the words); ids outside the row are passed over.
 void Ban(const SamplingRule& rule, std::span<const TokenId> tokens, std::span<float> logits);
 
 }  // namespace inflight::decoding

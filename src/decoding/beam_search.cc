@@ -25,9 +25,8 @@ int BeamRule::num_candidates() const {
 
 BeamRule MakeBeamRule(const Request& request, int num_prompt_tokens, int max_seq_len) {
   const SamplingParams& sampling = request.sampling;
-  const int num_returned = sampling.num_return_sequences;
   return {.width = sampling.beam_width,
-          .num_returned = num_returned > 1 ? num_returned : sampling.beam_width,
+          .num_returned = sampling.num_return_sequences.value_or(sampling.beam_width),
           .length_penalty = sampling.length_penalty,
           .early_stopping = sampling.early_stopping,
           .diversity_rate = sampling.beam_search_diversity_rate,

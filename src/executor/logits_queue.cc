@@ -4,14 +4,15 @@
 #include <utility>
 
 #include "base/check.h"
+#include "executor/sequence.h"
 
 namespace inflight::executor {
 
 std::unique_ptr<LogitsQueue> LogitsQueue::MakeFor(const Request& request) {
   const OutputOptions& output = request.output;
   if (!output.return_context_logits && !output.return_generation_logits) return nullptr;
-  return std::unique_ptr<LogitsQueue>(new LogitsQueue(request.sampling.num_return_sequences,
-                                                      static_cast<int>(request.input_ids.size())));
+  return std::unique_ptr<LogitsQueue>(
+      new LogitsQueue(NumSequences(request), static_cast<int>(request.input_ids.size())));
 }
 
 void LogitsQueue::Push(int sequence_index, std::shared_ptr<RowLogits> logits, int num_tokens) {

@@ -28,23 +28,23 @@ std::unique_ptr<ActiveRequest> MakeActiveRequest(RequestId id, Request request,
   active->stream = new Stream(request, id, std::move(sink));
   active->num_unfinished = active->num_unreleased = num_sequences;
   active->sequences = std::vector<Sequence>(static_cast<size_t>(num_sequences));
+  active->params = std::move(request);
+  const Request& params = active->params;
   for (int i = 0; i < num_sequences; ++i) {
     Sequence& sequence = active->sequences[static_cast<size_t>(i)];
     sequence.request = active.get();
     sequence.index = i;
-    sequence.num_prompt_tokens = static_cast<int>(request.input_ids.size());
-    sequence.seed = request.sampling.seed.value_or(0) + static_cast<uint64_t>(i);
-    sequence.known = i + 1 < num_sequences ? request.input_ids : std::move(request.input_ids);
-    sequence.tokens = &sequence.known;
-    sequence.cache_salt = request.cache_salt;
-    sequence.wants_context_logits = request.output.return_context_logits && i == 0;
+    sequence.num_prompt_tokens = static_cast<int>(params.input_ids.size());
+    sequence.seed = params.sampling.seed.value_or(0) + static_cast<uint64_t>(i);
+    sequence.tokens = &params.input_ids;
+    sequence.cache_salt = params.cache_salt;
+    sequence.wants_context_logits = params.output.return_context_logits && i == 0;
     sequence.reuses_blocks = !sequence.wants_context_logits;
-    sequence.priority = request.priority;
+    sequence.priority = params.priority;
     sequence.arrival = id;
-    sequence.num_beams = request.sampling.beam_width;
-    sequence.max_seq_len = sequence.num_prompt_tokens + request.max_tokens;
+    sequence.num_beams = params.sampling.beam_width;
+    sequence.max_seq_len = sequence.num_prompt_tokens + params.max_tokens;
   }
-  active->params = std::move(request);
   return active;
 }
 

@@ -26,10 +26,12 @@ inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 struct ActiveRequest;
 
 struct Sequence : scheduler::SequenceState {
-  ActiveRequest* request = nullptr;   // constant
-  int index = 0;                      // constant; which of the request's sequences
-  int num_prompt_tokens = 0;          // constant
-  std::vector<TokenId> known;         // prompt, then what was generated; written by Collect
+  ActiveRequest* request = nullptr;  // constant
+  int index = 0;                     // constant; which of the request's sequences
+  int num_prompt_tokens = 0;         // constant
+  // Prompt, then what was generated; written by Collect. Empty before the sequence first gets a
+  // slot: until then `tokens` is the request's prompt.
+  std::vector<TokenId> known;
   uint64_t seed = 0;                  // constant: the request's seed + index
   float cum_log_prob = 0;             // written by Collect
   bool wants_context_logits = false;  // constant; the first sequence's alone
@@ -43,7 +45,7 @@ struct ActiveRequest {
   ~ActiveRequest();  // a stream without its final event (the queue was full) goes too
 
   RequestId id = 0;
-  Request params;  // input_ids moved to the sequences
+  Request params;
   RequestTimes times;
   int64_t deadline_ns = kNever;
   int64_t queue_deadline_ns = kNever;  // holds only while is_queued
@@ -60,7 +62,8 @@ struct ActiveRequest {
 
 // Those that are drawn independently; the beams of a search are one.
 inline int NumSequences(const Request& request) {
-  return request.sampling.beam_width > 1 ? 1 : request.sampling.num_return_sequences;
+  const SamplingParams& sampling = request.sampling;
+  return sampling.beam_width > 1 ? 1 : sampling.num_return_sequences.value_or(1);
 }
 
 // `id` and times are the caller's; the sink goes into a new Stream.

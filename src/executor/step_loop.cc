@@ -125,7 +125,11 @@ void StepLoop::SetUp(Sequence& sequence) {
     request.times.first_scheduled_ns = turn_start_ns_;
     ++stats_.num_active_requests;
   }
-  sequence.known.reserve(static_cast<size_t>(sequence.max_seq_len));
+  if (sequence.tokens != &sequence.known) {
+    sequence.known.reserve(static_cast<size_t>(sequence.max_seq_len));
+    sequence.known = *sequence.tokens;
+    sequence.tokens = &sequence.known;
+  }
   sequence.num_kv_tokens = sequence.num_cached_tokens;
   if (sequence.num_pauses > 0) {
     stats_.tokens_recomputed += sequence.num_prefill_tokens - sequence.num_cached_tokens;

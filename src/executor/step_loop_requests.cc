@@ -107,7 +107,10 @@ void StepLoop::EndEarly(ActiveRequest& request, FinishReason reason) {
                       .sequence_index = static_cast<uint16_t>(sequence.index),
                       .finish_reason = reason};
     const bool keeps_tokens = reason == FinishReason::kCancelled;
-    if (sequence.num_beam_steps > 0 && sequence.slot >= 0 && keeps_tokens) {
+    // One that computes again what it told before a pause has less than its stream was told.
+    const bool has_beams =
+        sequence.slot >= 0 && sequence.num_beam_steps >= std::max(1, sequence.num_beam_steps_sent);
+    if (has_beams && keeps_tokens) {
       event.beams = new std::vector<Beam>(backend_.BestBeams(sequence.slot));
     }
     Finish(sequence, event);

@@ -41,7 +41,7 @@ Response MakeResponse(Stream& stream, const StreamEvent& event) {
     response.output_ids = std::exchange(pending.ids, {});
     response.output_log_probs = std::exchange(pending.log_probs, {});
     if (stream.return_log_probs) response.cum_log_prob = event.cum_log_prob;
-    response.beams = std::exchange(pending.beams, {});
+    response.beams = pending.beams;  // kept: the last word, should the search end without another
     if (stream.logits) {
       stream.logits->Take(event.sequence_index, static_cast<int>(response.output_ids.size()),
                           &response);
@@ -158,13 +158,14 @@ void StreamHub::Deliver(const StreamEvent& event) {
     pending.ids.push_back(event.token);
     if (stream.return_log_probs) pending.log_probs.push_back(event.log_prob);
   }
-  if (event.beams != nullptr) {
+  const bool has_beams = event.beams != nullptr;
+  if (has_beams) {
     pending.beams = std::move(*event.beams);
     delete event.beams;
   }
   const bool is_end = (event.flags & StreamEvent::kSequenceEnd) != 0;
   const bool has_news = stream.streaming && (event.flags & StreamEvent::kStepEnd) != 0 &&
-                        (!pending.ids.empty() || !pending.beams.empty());
+                        (!pending.ids.empty() || has_beams);
   if (!is_end && !has_news) return;
   CallSink(stream, MakeResponse(stream, event));
   if ((event.flags & StreamEvent::kRequestEnd) != 0) {

@@ -117,9 +117,9 @@ Status ValidateCounts(const SamplingParams& sampling) {
   if (sampling.min_tokens < 0) {
     return BadSampling("min_tokens: got {}, must be at least 0", sampling.min_tokens);
   }
-  if (sampling.no_repeat_ngram_size < 0) {
-    return BadSampling("no_repeat_ngram_size: got {}, must be at least 0 (0 turns it off)",
-                       sampling.no_repeat_ngram_size);
+  if (sampling.no_repeat_ngram_size < 0 || sampling.no_repeat_ngram_size > kMaxNgramSize) {
+    return BadSampling("no_repeat_ngram_size: got {}, must be in [0, {}] (0 turns it off)",
+                       sampling.no_repeat_ngram_size, kMaxNgramSize);
   }
   return Status::Ok();
 }
@@ -152,9 +152,9 @@ Status ValidateBeams(const SamplingParams& sampling) {
   }
   const int width = sampling.beam_width;
   if (width == 1) return Status::Ok();
-  if (sampling.num_return_sequences > width) {
+  if (sampling.num_return_sequences.value_or(1) > width) {
     return BadSampling("num_return_sequences: got {}, must be at most beam_width, which is {}",
-                       sampling.num_return_sequences, width);
+                       *sampling.num_return_sequences, width);
   }
   constexpr char kNothingIsDrawn[] = "beams are not drawn at random (leave it out, or beam_width)";
   if (sampling.top_k.value_or(0) > 1) {
@@ -182,9 +182,10 @@ Status ValidateSampling(const ExecutorLimits& limits, const SamplingParams& samp
         "with a larger max_beam_width; CUDA has no beam search yet)",
         sampling.beam_width, limits.max_beam_width);
   }
-  if (sampling.num_return_sequences < 1 || sampling.num_return_sequences > kMaxReturnSequences) {
-    return BadSampling("num_return_sequences: got {}, must be in [1, {}]",
-                       sampling.num_return_sequences, kMaxReturnSequences);
+  const int num_returned = sampling.num_return_sequences.value_or(1);
+  if (num_returned < 1 || num_returned > kMaxReturnSequences) {
+    return BadSampling("num_return_sequences: got {}, must be in [1, {}]", num_returned,
+                       kMaxReturnSequences);
   }
   const auto finite_from = [](float value, float low) {
     return std::isfinite(value) && value >= low;

@@ -6,7 +6,9 @@
 
 namespace inflight::executor {
 
-inline constexpr int kMaxReturnSequences = 1024;  // of a request; each holds a copy of the prompt
+inline constexpr int kMaxReturnSequences = 1024;  // of a request
+// What stands before each token is compared with every place in the sequence, while all rows wait.
+inline constexpr int kMaxNgramSize = 1024;
 
 // kInvalidArgument names field, value, bound and remedy. Shortens max_tokens to what fits
 // max_seq_len, as upstream does, and says so in `was_shortened`; drops end id -1 (no end id).

@@ -170,6 +170,8 @@ TEST(ValidationTest, SamplingValuesAreNamedWhenOutOfRange) {
       {[&](auto& s) { s.prompt_ignore_length = -1; }, "prompt_ignore_length: got -1"},
       {[&](auto& s) { s.min_tokens = -1; }, "min_tokens: got -1, must be at least 0"},
       {[&](auto& s) { s.no_repeat_ngram_size = -3; }, "no_repeat_ngram_size: got -3"},
+      {[&](auto& s) { s.no_repeat_ngram_size = 1025; },
+       "no_repeat_ngram_size: got 1025, must be in [0, 1024]"},
       {[&](auto& s) { s.beam_width = 0; }, "beam_width: got 0"},
       {[&](auto& s) { s.length_penalty = nan; }, "length_penalty: got nan"},
       {[&](auto& s) { s.beam_search_diversity_rate = -1; }, "beam_search_diversity_rate: got -1"},

@@ -85,16 +85,23 @@ InstanceModel::InstanceModel(::inference::ModelConfig config, std::string versio
   }
   for (int i = 0; i < num_instances; ++i) {
     RequestQueue* queue = shared_->queues[static_cast<size_t>(i) % shared_->queues.size()].get();
-    threads_.emplace_back([shared = shared_, queue, &complete] {
-      NameThread(complete.name());
-      shared->Serve(complete, *queue);
-    });
+    try {
+      threads_.emplace_back([shared = shared_, queue, &complete] {
+        NameThread(complete.name());
+        shared->Serve(complete, *queue);
+      });
+    } catch (...) {  // no more threads: those that run must not outlive us
+      Stop();
+      throw;
+    }
   }
 }
 
 // No request is left, since each keeps the model; the last one may have let go of it on one of our
 // own threads.
-InstanceModel::~InstanceModel() {
+InstanceModel::~InstanceModel() { Stop(); }
+
+void InstanceModel::Stop() {
   for (const auto& queue : shared_->queues) queue->Close();
   for (std::thread& thread : threads_) {
     if (thread.get_id() == std::this_thread::get_id()) {

@@ -42,6 +42,7 @@ class InstanceModel final : public Model, public std::enable_shared_from_this<In
 
   InstanceModel(::inference::ModelConfig config, std::string version,
                 std::unique_ptr<Executable> executable, Clock& clock);
+  void Stop();
 
   Clock& clock_;
   const std::shared_ptr<Shared> shared_;

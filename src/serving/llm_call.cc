@@ -108,10 +108,10 @@ void LlmCall::Fail(const Status& status, FailureReason reason) {
 
 void LlmCall::ExpectSequences(const SamplingParams& sampling) {
   const bool has_beams = sampling.beam_width > 1;
-  const int num_returned = sampling.num_return_sequences;
-  if (has_beams)
-    num_beams_ = static_cast<size_t>(num_returned > 1 ? num_returned : sampling.beam_width);
-  last_token_ns_.resize(has_beams ? 1 : static_cast<size_t>(num_returned));
+  const auto num_returned =
+      static_cast<size_t>(sampling.num_return_sequences.value_or(sampling.beam_width));
+  if (has_beams) num_beams_ = num_returned;
+  last_token_ns_.resize(has_beams ? 1 : num_returned);
 }
 
 void LlmCall::Observe(const inflight::Response& response, int64_t now_ns) {

@@ -154,8 +154,8 @@ void LlmModel::Infer(Request request, ResponseHandler handler) {
 // 1. Beams are no sequences of their own.
 bool LlmModel::SendsSequenceIndex(const contract::LlmRequest& parsed) const {
   const SamplingParams& sampling = parsed.request.sampling;
-  if (sampling.beam_width > 1 || !parsed.has_num_return_sequences) return false;
-  return sampling.num_return_sequences > 1 || iteration_profile().release < 16;
+  if (sampling.beam_width > 1 || !sampling.num_return_sequences) return false;
+  return *sampling.num_return_sequences > 1 || iteration_profile().release < 16;
 }
 
 void LlmModel::InferBatch(Request request, ResponseHandler handler) {

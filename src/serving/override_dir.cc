@@ -30,10 +30,12 @@ OverrideDir::~OverrideDir() {
 
 Result<std::shared_ptr<const OverrideDir>> OverrideDir::Write(
     const std::string& model, const std::map<std::string, std::string>& files) {
-  std::string root = (fs::temp_directory_path() / "inflight_model_XXXXXX").string();
-  if (mkdtemp(root.data()) == nullptr) {
-    return Unavailable("cannot make a directory for the files of model '" + model + "' in " +
-                       fs::temp_directory_path().string());
+  std::error_code error;
+  const fs::path temporary = fs::temp_directory_path(error);
+  std::string root = (temporary / "inflight_model_XXXXXX").string();
+  if (error || mkdtemp(root.data()) == nullptr) {
+    return Unavailable("cannot make a directory for the files of model '" + model + "' in '" +
+                       temporary.string() + "' (set TMPDIR to a directory that can be written)");
   }
   std::shared_ptr<const OverrideDir> dir(new OverrideDir(root, model));
   for (const auto& [name, content] : files) {
@@ -42,7 +44,6 @@ Result<std::shared_ptr<const OverrideDir>> OverrideDir::Write(
                              "' must be a path below the model's directory");
     }
     const fs::path path = dir->path() / name;
-    std::error_code error;
     fs::create_directories(path.parent_path(), error);
     if (error) return Unavailable("cannot make " + path.parent_path().string());
     RETURN_IF_ERROR(WriteFile(path, content));

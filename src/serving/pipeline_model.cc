@@ -344,7 +344,7 @@ Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
   call.prompt_len = static_cast<int>(request.input_ids.size());
   AnswerTextOptions text{.tokenizer = members_.postprocessing->tokenizer(),
                          .skip_special_tokens = members_.postprocessing->skip_special_tokens(),
-                         .num_sequences = request.sampling.num_return_sequences,
+                         .num_sequences = request.sampling.num_return_sequences.value_or(1),
                          .stop_words = std::move(stop_texts),
                          .accumulates = options_.accumulate_tokens && request.streaming};
   if (!request.streaming && !parsed.exclude_input) text.prompt = request.input_ids;

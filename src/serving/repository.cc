@@ -99,7 +99,7 @@ Repository::Repository(ServerOptions options, EngineLoader load,
 
 // Lets go of the models while the thread that ends them still runs.
 Repository::~Repository() {
-  table_.store(nullptr);
+  table_ = nullptr;
   entries_.clear();
 }
 

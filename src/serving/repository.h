@@ -66,7 +66,10 @@ class Repository {
   void Rescan();
   std::vector<IndexEntry> Index(bool ready_only) const;
 
-  std::shared_ptr<const ModelTable> table() const { return table_.load(); }
+  std::shared_ptr<const ModelTable> table() const {
+    const std::lock_guard lock(table_mutex_);
+    return table_;
+  }
   const std::vector<ModelEntry>& entries() const { return entries_; }
   const std::vector<ModelReport>& reports() const { return reports_; }  // of files, in load order
 
@@ -147,7 +150,10 @@ class Repository {
   std::map<std::string, std::string> llm_names_;  // of text models and pipelines: their LLM's
   int open_shares_ = 0;  // LLMs still to load whose files leave their memory open
   std::map<std::string, std::shared_ptr<const tokenizer::Tokenizer>> tokenizers_;  // by directory
-  std::atomic<std::shared_ptr<const ModelTable>> table_;
+  // A lock, held for a copy of the pointer: the loads of std::atomic<std::shared_ptr> of libstdc++
+  // 12 do not order themselves before the next store.
+  mutable std::mutex table_mutex_;
+  std::shared_ptr<const ModelTable> table_;
   // Ends models that nobody uses any more. Last: no model may outlive it.
   WorkerPool retired_{1, "unload"};
 };

@@ -50,7 +50,12 @@ Status Repository::Load(const std::string& name, const LoadOverride& override) {
   RETURN_IF_ERROR(CheckName(name));
   std::lock_guard lock(control_mutex_);
   std::set<std::string> in_progress;
-  const Status status = LoadOne(name, override, in_progress);
+  Status status;
+  try {
+    status = LoadOne(name, override, in_progress);
+  } catch (const std::exception& e) {  // memory, threads, files
+    status = LoadFailed(name, e.what());
+  }
   Publish();
   return status;
 }
@@ -268,6 +273,10 @@ void Repository::Guard(ModelEntry& entry) {
       });
 }
 
-void Repository::Publish() { table_.store(std::make_shared<const ModelTable>(entries_)); }
+void Repository::Publish() {
+  auto table = std::make_shared<const ModelTable>(entries_);
+  const std::lock_guard lock(table_mutex_);
+  table_.swap(table);  // what it held ends after the lock
+}
 
 }  // namespace inflight::serving

@@ -155,6 +155,7 @@ class ServerImpl final : public Server {
   void Infer(Request request, ResponseHandler handler) override;
   Status LoadModel(const std::string& name, const LoadOverride& override) override;
   Status UnloadModel(const std::string& name, bool with_steps) override;
+  void StopControl() override { has_stopped_control_ = true; }
   SharedMemory& shared_memory() override { return shared_memory_; }
   void Shutdown(int64_t drain_ms) override;
 
@@ -168,6 +169,7 @@ class ServerImpl final : public Server {
   SharedMemory shared_memory_;
   InFlight in_flight_;
   const std::unique_ptr<Repository> repository_;
+  std::atomic<bool> has_stopped_control_ = false;
   std::mutex shutdown_mutex_;
   std::condition_variable_any stop_polling_;
   std::mutex polling_mutex_;
@@ -187,6 +189,7 @@ std::vector<ExecutorGauges> ServerImpl::executor_gauges() const {
 }
 
 Status ServerImpl::CheckControl() const {
+  if (has_stopped_control_) return Unavailable("Server is stopping, cannot load or unload models");
   if (options_.control_mode == ControlMode::kExplicit) return Status::Ok();
   return Unavailable("explicit model load / unload is not allowed if polling is enabled");
 }
@@ -257,6 +260,7 @@ void ServerImpl::Infer(Request request, ResponseHandler handler) {
 
 void ServerImpl::Shutdown(int64_t drain_ms) {
   std::lock_guard lock(shutdown_mutex_);
+  StopControl();
   in_flight_.Close();
   polling_ = {};  // stops and joins
   if (!in_flight_.WaitEmpty(std::chrono::milliseconds(std::max<int64_t>(drain_ms, 0)))) {

@@ -71,6 +71,9 @@ class Server {
   // ensemble uses.
   virtual Status UnloadModel(const std::string& name, bool with_steps) = 0;
 
+  // From now on loads and unloads answer kUnavailable; one that runs goes on.
+  virtual void StopControl() = 0;
+
   virtual SharedMemory& shared_memory() = 0;
 
   // Stops accepting, lets what runs finish for `drain_ms`, cancels the rest. Blocks.

@@ -206,6 +206,17 @@ TEST_F(ServerTest, ShutdownCancelsWhatOutlivesTheDrain) {
   EXPECT_EQ(got.num_final(), 1);
 }
 
+TEST_F(ServerTest, ModelsAreNotLoadedIntoAServerThatStops) {
+  const auto server = Serve({.model_dirs = {ModelDir()}, .control_mode = ControlMode::kExplicit});
+  ASSERT_NE(server, nullptr);
+  EXPECT_EQ(server->LoadModel("no such", {}).code(), StatusCode::kInternal);
+  server->StopControl();
+  const Status load = server->LoadModel("no such", {});
+  EXPECT_EQ(load.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(load.message(), "Server is stopping, cannot load or unload models");
+  EXPECT_EQ(server->UnloadModel("no such", false).code(), StatusCode::kUnavailable);
+}
+
 TEST_F(ServerTest, ManyConcurrentRequestsGetTheTextsThatEachGetsAlone) {
   const auto server = Serve({.model_dirs = {ModelDir()}}, /*threaded=*/true);
   ASSERT_NE(server, nullptr);

@@ -35,7 +35,14 @@ class SharedWindow::File {
   const int fd_;
 };
 
-Result<std::string> SharedWindow::Read() const {
+Result<std::string> SharedWindow::Read(uint64_t& left) const {
+  if (byte_size_ > left) {
+    return InvalidArgument("inputs from shared memory: a request may have " +
+                           std::to_string(kMaxSharedInputBytes) + " bytes in all, region '" +
+                           region_ + "' gives " + std::to_string(byte_size_) + " where " +
+                           std::to_string(left) + " are left");
+  }
+  left -= byte_size_;
   std::string bytes(byte_size_, '\0');
   size_t done = 0;
   while (done < bytes.size()) {
@@ -112,15 +119,19 @@ Status SharedMemory::Register(SharedRegion region) {
 Status SharedMemory::Unregister(std::string_view name) {
   RETURN_IF_ERROR(CheckAllowed());
   std::lock_guard lock(mutex_);
-  if (const auto found = regions_.find(name); found != regions_.end()) regions_.erase(found);
+  std::erase_if(regions_, [&](const auto& known) { return name.empty() || known.first == name; });
   return Status::Ok();
 }
 
-Status SharedMemory::UnregisterAll() {
+Status SharedMemory::RegisterCuda(std::string_view name) const {
   RETURN_IF_ERROR(CheckAllowed());
-  std::lock_guard lock(mutex_);
-  regions_.clear();
-  return Status::Ok();
+  return InvalidArgument("failed to register shared memory region '" + std::string(name) +
+                         "': regions of GPUs are not supported by this server");
+}
+
+Status SharedMemory::FindCuda(std::string_view name) const {
+  if (name.empty()) return Status::Ok();
+  return NotFound("Unable to find cuda shared memory region: '" + std::string(name) + "'");
 }
 
 Result<std::vector<SharedRegion>> SharedMemory::Find(std::string_view name) const {

@@ -24,12 +24,16 @@
 
 namespace inflight::serving {
 
+// What the inputs of one request may copy from regions, all together.
+inline constexpr uint64_t kMaxSharedInputBytes = uint64_t{2} << 30;
+
 // Bytes [offset, offset + byte_size) of an open object, inside one region.
 class SharedWindow {
  public:
   uint64_t byte_size() const { return byte_size_; }
-  // All bytes. kInternal when the object does not have them any more.
-  Result<std::string> Read() const;
+  // All bytes, which are taken off `left`: what the request may still copy (kInvalidArgument where
+  // that is less). kInternal when the object does not have them any more.
+  Result<std::string> Read(uint64_t& left) const;
   // Into the first bytes; `data` is at most as long as the window.
   Status Write(std::span<const std::byte> data) const;
 
@@ -54,12 +58,17 @@ class SharedMemory {
   explicit SharedMemory(bool clients_may_register) : is_allowed_(clients_may_register) {}
 
   Status Register(SharedRegion region);
-  Status Unregister(std::string_view name);  // of an unknown one: nothing happens
-  Status UnregisterAll();
+  // "" = all; of an unknown one nothing happens.
+  Status Unregister(std::string_view name);
   // One region, or all by name when `name` is empty.
   Result<std::vector<SharedRegion>> Find(std::string_view name) const;
 
   Result<SharedWindow> Window(std::string_view region, uint64_t offset, uint64_t byte_size) const;
+
+  // Regions of GPUs can be asked for, not registered: none is ever known.
+  Status RegisterCuda(std::string_view name) const;
+  Status UnregisterCuda() const { return CheckAllowed(); }
+  Status FindCuda(std::string_view name) const;  // "" = all
 
   // What register and unregister answer where they are switched off.
   Status CheckAllowed() const;

@@ -18,6 +18,7 @@ using ::inference::ModelOutput;
 
 // The least compute capability that the server's clients are told of.
 constexpr char kMinCapability[] = "6.000000";
+constexpr int64_t kMaxInstances = 1024;  // of a model; each has a thread
 
 // -1 = variable.
 int64_t Product(const google::protobuf::RepeatedField<int64_t>& dims) {
@@ -176,8 +177,15 @@ Status ValidateTensors(const ModelConfig& config) {
 }
 
 Status ValidateInstances(const ModelConfig& config) {
+  int64_t count = 0;
   for (const ModelInstanceGroup& group : config.instance_group()) {
     RETURN_IF_ERROR(ValidateGroup(config, group));
+    count += std::max(group.count(), 0);
+  }
+  if (count > kMaxInstances) {
+    return InvalidArgument("instance groups of model " + config.name() + " ask for " +
+                           std::to_string(count) + " instances, at most " +
+                           std::to_string(kMaxInstances) + " are possible");
   }
   return Status::Ok();
 }

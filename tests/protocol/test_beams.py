@@ -144,6 +144,8 @@ def test_a_stopped_search_answers_with_its_beams_and_leaves_nothing(beams):
         stream.send("to stop", stop, model="tensorrt_llm", enable_empty_final_response=True)
         results = [stream.receive() for _ in range(2)]
         assert all(error is None for _, error in results)
+        beams_of = [result.as_numpy("output_ids").shape[1] for result, _ in results if result.as_numpy("output_ids") is not None]
+        assert beams_of == [8], "the stopped request's answer; the stop itself has none"
     wait_until_idle(beams)
 
 
@@ -153,6 +155,8 @@ def test_several_sequences_limit_the_beams_returned(beams):
     all_of_them = generate(beams, "ensemble", **{**SEARCH, "beam_width": 4})
     two = generate(beams, "ensemble", **{**SEARCH, "beam_width": 4}, num_return_sequences=2)
     assert two["text_output"] == all_of_them["text_output"][:2]
+    one = generate(beams, "ensemble", **{**SEARCH, "beam_width": 4}, num_return_sequences=1)
+    assert one["text_output"] == all_of_them["text_output"][0]
     assert "sequence_index" not in two
 
 

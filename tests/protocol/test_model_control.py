@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models that come, change and go while the server runs, and ensembles of models without weights."""
 
+import json
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -130,6 +131,23 @@ def test_star_loads_all_and_names_cannot_leave_the_repository(tmp_path, reposito
             load = requests.Request("POST", "http://x/").prepare()
             load.url = f"http://{server.http}/v2/repository/models/{name}/load"
             assert requests.Session().send(load, timeout=30).status_code in (400, 500)
+    finally:
+        assert server.stop() == 0
+
+
+def test_what_a_load_cannot_have_is_an_error_and_the_server_goes_on(tmp_path, repository, monkeypatch):
+    write_identity(repository, "m")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "no such directory"))
+    server = serve(tmp_path, repository, "--model-control-mode=explicit", "--load-model=m")
+    try:
+        config = {"backend": "conformance", "instance_group": [{"kind": "KIND_CPU", "count": 1_000_000}]}
+        url = f"http://{server.http}/v2/repository/models/m/load"
+        many = requests.post(url, json={"parameters": {"config": json.dumps(config)}}, timeout=30)
+        assert many.status_code == 400
+        assert "ask for 1000000 instances, at most 1024 are possible" in many.json()["error"]
+        files = {"config": "{}", "file:1/model.bin": "AAAA"}
+        assert requests.post(url, json={"parameters": files}, timeout=30).status_code == 500
+        assert values(infer(server, "m", INPUT0=5)) == {"OUTPUT0": 5}
     finally:
         assert server.stop() == 0
 

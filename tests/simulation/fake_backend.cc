@@ -76,8 +76,8 @@ std::vector<Beam> ExpectedBeams(const Request& request, int vocab_size) {
     }
     if (IsOver(seed, n)) break;
   }
-  if (request.sampling.num_return_sequences > 1) {
-    beams.resize(static_cast<size_t>(request.sampling.num_return_sequences));
+  if (request.sampling.num_return_sequences) {
+    beams.resize(static_cast<size_t>(*request.sampling.num_return_sequences));
   }
   return beams;
 }
@@ -162,8 +162,7 @@ Status FakeBackend::SetupSlot(const SlotSetup& setup) {
   Slot& first = slots_[static_cast<size_t>(setup.slot)];
   first.beam_slots.assign(setup.beam_slots.begin(), setup.beam_slots.end());
   first.num_beam_steps = 0;
-  const int num_returned = setup.request->sampling.num_return_sequences;
-  first.num_returned = num_returned > 1 ? num_returned : width;
+  first.num_returned = setup.request->sampling.num_return_sequences.value_or(width);
   return violation_.empty() ? Status::Ok() : Broken();
 }
 

@@ -445,6 +445,9 @@ class Simulation {
     if (!response.is_final && client.beams_length >= LengthOf(response.beams) &&
         !response.beams.empty())
       Bad("beams that are no longer than before", client.id);
+    if (response.finish_reason == FinishReason::kCancelled &&
+        client.beams_length > LengthOf(response.beams))
+      Bad("a last word that is shorter than one before", client.id);
     client.beams_length = LengthOf(response.beams);
     if (!response.status.ok()) Bad(response.status.ToString(), client.id);
     if (!response.is_final) return;

@@ -121,7 +121,8 @@ void AddHttp(Schema& schema) {
   schema.Add(
       "http_header_forward_pattern",
       [](ServeOptions& o) -> auto& { return o.http_header_forward_pattern; },
-      "Headers whose whole name matches go to the model as parameters; a regular expression.");
+      "Headers whose names it matches, anywhere and in any case, go to the model as parameters; a "
+      "regular expression.");
 }
 
 void AddGrpc(Schema& schema) {
@@ -182,7 +183,8 @@ void AddGrpc(Schema& schema) {
   schema.Add(
       "grpc_header_forward_pattern",
       [](ServeOptions& o) -> auto& { return o.grpc_header_forward_pattern; },
-      "Metadata whose whole name matches go to the model as parameters; a regular expression.");
+      "Metadata whose names it matches, anywhere and in any case, go to the model as parameters; a "
+      "regular expression.");
   schema.Refuse("grpc_infer_thread_count", "gRPC's callback API sizes its threads by the cores");
   schema.Refuse("grpc_infer_allocation_pool_size", "requests are not pooled");
 }

@@ -138,9 +138,12 @@ void MachineMonitor::Read() {
   if (options_.with_cpu) {
     if (const Result<std::string> stat = ReadFile("/proc/stat"); stat.ok()) {
       const std::optional<CpuTimes> times = ParseCpuTimes(*stat);
-      if (times && times->total > times_.total && times->busy >= times_.busy) {
-        readings.cpu_utilization = static_cast<double>(times->busy - times_.busy) /
-                                   static_cast<double>(times->total - times_.total);
+      readings.cpu_utilization = readings_.cpu_utilization;  // until a tick has passed
+      if (times && times->total != times_.total) {
+        if (times->total > times_.total && times->busy >= times_.busy) {
+          readings.cpu_utilization = static_cast<double>(times->busy - times_.busy) /
+                                     static_cast<double>(times->total - times_.total);
+        }
         times_ = *times;
       }
     }

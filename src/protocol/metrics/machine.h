@@ -34,7 +34,8 @@ struct CpuMemory {
 };
 
 struct MachineReadings {
-  std::optional<double> cpu_utilization;  // [0, 1] between the last two readings, all cores
+  // [0, 1] of all cores: since the reading before, in the first one since the machine started.
+  std::optional<double> cpu_utilization;
   std::optional<CpuMemory> cpu_memory;
   std::vector<GpuReading> gpus;
 };

@@ -4,6 +4,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -12,6 +13,15 @@ namespace {
 
 // Names come from strangers: a pattern that backtracks for long is no match.
 constexpr uint32_t kMatchLimit = 100'000;
+
+constexpr std::array<std::string_view, 7> kReserved = {
+    "sequence_id", "sequence_start", "sequence_end",      "priority",
+    "timeout",     "headers",        "binary_data_output"};
+
+bool IsReserved(std::string_view name) {
+  return name.starts_with("triton_") ||
+         std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end();
+}
 
 }  // namespace
 
@@ -44,7 +54,7 @@ Result<HeaderForward> HeaderForward::Make(const std::string& pattern) {
   int error = 0;
   PCRE2_SIZE offset = 0;
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                                   PCRE2_ANCHORED | PCRE2_ENDANCHORED, &error, &offset, nullptr);
+                                   PCRE2_CASELESS, &error, &offset, nullptr);
   if (code == nullptr) {
     std::array<char, 256> text{};
     pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(text.data()), text.size());
@@ -57,8 +67,13 @@ Result<HeaderForward> HeaderForward::Make(const std::string& pattern) {
   return forward;
 }
 
-bool HeaderForward::Matches(std::string_view name) const {
-  return pattern_ != nullptr && pattern_->Matches(name);
+Result<bool> HeaderForward::Matches(std::string_view name) const {
+  if (pattern_ == nullptr || !pattern_->Matches(name)) return false;
+  if (IsReserved(name)) {
+    return InvalidArgument("Header '" + std::string(name) +
+                           "' is reserved for Triton usage and cannot be forwarded.");
+  }
+  return true;
 }
 
 }  // namespace inflight::kserve

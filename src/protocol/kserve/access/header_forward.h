@@ -11,14 +11,16 @@
 
 namespace inflight::kserve {
 
-// A regular expression that a header's whole name must match. Threads: Matches is thread-safe.
+// A regular expression that is looked for anywhere in a header's name, without regard to case
+// unless it says (?-i). Threads: Matches is thread-safe.
 class HeaderForward {
  public:
   HeaderForward() = default;  // matches nothing
   // "" matches nothing. kInvalidArgument says what is wrong with the pattern.
   static Result<HeaderForward> Make(const std::string& pattern);
 
-  bool Matches(std::string_view name) const;
+  // kInvalidArgument where it matches a name that the protocol itself gives a meaning.
+  Result<bool> Matches(std::string_view name) const;
   bool empty() const { return pattern_ == nullptr; }
 
  private:

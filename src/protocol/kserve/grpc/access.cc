@@ -9,6 +9,8 @@ namespace {
 
 constexpr char kPrefix[] = "triton-grpc-protocol-";
 
+char AsciiLower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
 std::string Text(const ::grpc::string_ref& text) { return {text.data(), text.size()}; }
 
 }  // namespace
@@ -17,7 +19,8 @@ Status CheckAccess(const Access& access, kserve::Api api,
                    const ::grpc::ServerContextBase& context) {
   const kserve::RequiredHeader* required = access.restrictions.Of(api);
   if (required == nullptr) return Status::Ok();
-  const std::string key = kPrefix + required->name;
+  std::string key = kPrefix + required->name;
+  std::transform(key.begin(), key.end(), key.begin(), AsciiLower);  // as all metadata keys are
   const auto range = context.client_metadata().equal_range(key);
   if (std::any_of(range.first, range.second, [&](const auto& entry) {
         return entry.second == ::grpc::string_ref(required->value);
@@ -27,14 +30,13 @@ Status CheckAccess(const Access& access, kserve::Api api,
   return Unavailable("This protocol is restricted, expecting header '" + key + "'");
 }
 
-serving::Parameters ForwardedParameters(const Access& access,
-                                        const ::grpc::ServerContextBase& context) {
+Result<serving::Parameters> ForwardedParameters(const Access& access,
+                                                const ::grpc::ServerContextBase& context) {
   serving::Parameters parameters;
   if (access.header_forward.empty()) return parameters;
   for (const auto& [name, value] : context.client_metadata()) {
-    if (access.header_forward.Matches({name.data(), name.size()})) {
-      parameters[Text(name)] = Text(value);
-    }
+    ASSIGN_OR_RETURN(const bool goes, access.header_forward.Matches({name.data(), name.size()}));
+    if (goes) parameters[Text(name)] = Text(value);
   }
   return parameters;
 }

@@ -20,8 +20,8 @@ struct Access {
 // kUnavailable where the call lacks the header that opens `api`.
 Status CheckAccess(const Access& access, kserve::Api api, const ::grpc::ServerContextBase& context);
 
-// Metadata that goes to the model as parameters.
-serving::Parameters ForwardedParameters(const Access& access,
-                                        const ::grpc::ServerContextBase& context);
+// Metadata that goes to the model as parameters. kInvalidArgument for a reserved name.
+Result<serving::Parameters> ForwardedParameters(const Access& access,
+                                                const ::grpc::ServerContextBase& context);
 
 }  // namespace inflight::kserve_grpc

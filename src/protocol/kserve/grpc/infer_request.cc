@@ -84,9 +84,11 @@ Status ParseOutput(const ModelInferRequest::InferRequestedOutputTensor& output,
 }
 
 // `raw_index`: the next entry of raw_input_contents; advanced when it is taken.
+// `shared_left`: serving::SharedWindow::Read.
 Status ParseInput(const std::shared_ptr<const ModelInferRequest>& message,
                   const ModelInferRequest::InferInputTensor& input,
-                  const serving::SharedMemory& memory, int& raw_index, serving::Request& request) {
+                  const serving::SharedMemory& memory, int& raw_index, uint64_t& shared_left,
+                  serving::Request& request) {
   const ParameterMap& parameters = input.parameters();
   if (parameters.contains(kRegion) && input.has_contents()) {
     return InvalidArgument(
@@ -102,7 +104,7 @@ Status ParseInput(const std::shared_ptr<const ModelInferRequest>& message,
       serving::DataTypeFromName(input.datatype()).value_or(serving::DataType::kInvalid);
   tensor.shape.assign(input.shape().begin(), input.shape().end());
   if (window) {
-    ASSIGN_OR_RETURN(std::string bytes, window->Read());
+    ASSIGN_OR_RETURN(std::string bytes, window->Read(shared_left));
     tensor = Tensor::FromBytes(std::move(tensor.name), tensor.datatype, std::move(tensor.shape),
                                std::move(bytes));
   } else if (message->raw_input_contents_size() > 0) {
@@ -143,8 +145,9 @@ Result<InferRequest> ParseInferRequest(std::shared_ptr<const ModelInferRequest> 
     RETURN_IF_ERROR(ParseOutput(output, memory, request));
   request.inputs.reserve(message->inputs_size());
   int raw_index = 0;
+  uint64_t shared_left = serving::kMaxSharedInputBytes;
   for (const auto& input : message->inputs()) {
-    RETURN_IF_ERROR(ParseInput(message, input, memory, raw_index, request));
+    RETURN_IF_ERROR(ParseInput(message, input, memory, raw_index, shared_left, request));
   }
   return parsed;
 }

@@ -37,12 +37,6 @@ bool HasMetadata(const Context& context, ::grpc::string_ref key, ::grpc::string_
   return false;
 }
 
-// No region of a GPU is ever known.
-Status NoCudaRegion(const std::string& name) {
-  if (name.empty()) return Status::Ok();
-  return NotFound("Unable to find cuda shared memory region: '" + name + "'");
-}
-
 }  // namespace
 
 // --- health ---
@@ -133,16 +127,21 @@ Reactor* InferenceService::ModelInfer(Context* context,
   if (Reactor* refused = Refuse(context, access_, Api::kInference)) return refused;
   // gRPC made the message for this call alone and does not look at it again.
   auto& contents = const_cast<::inference::ModelInferRequest&>(*request);
-  return StartInferCall(server_, calls_, ForwardedParameters(access_, *context), contents,
-                        *response);
+  auto forwarded = ForwardedParameters(access_, *context);
+  if (!forwarded.ok()) return Answer(context, forwarded.status());
+  return StartInferCall(server_, calls_, *std::move(forwarded), contents, *response);
 }
 
 InferenceService::Reader<::inference::ModelStreamInferResponse>* InferenceService::ModelStreamInfer(
     Context* context) {
-  return StreamCall::Start(server_, calls_, limits_,
-                           {.is_strict = HasMetadata(*context, "triton_grpc_error", "true"),
-                            .refusal = CheckAccess(access_, Api::kInference, *context),
-                            .parameters = ForwardedParameters(access_, *context)});
+  Status refusal = CheckAccess(access_, Api::kInference, *context);
+  auto forwarded = ForwardedParameters(access_, *context);
+  if (refusal.ok()) refusal = forwarded.status();
+  return StreamCall::Start(
+      server_, calls_, limits_,
+      {.is_strict = HasMetadata(*context, "triton_grpc_error", "true"),
+       .refusal = std::move(refusal),
+       .parameters = forwarded.ok() ? *std::move(forwarded) : serving::Parameters{}});
 }
 
 // --- model control ---
@@ -207,35 +206,28 @@ Reactor* InferenceService::SystemSharedMemoryUnregister(
     Context* context, const ::inference::SystemSharedMemoryUnregisterRequest* request,
     ::inference::SystemSharedMemoryUnregisterResponse*) {
   if (Reactor* refused = Refuse(context, access_, Api::kSharedMemory)) return refused;
-  serving::SharedMemory& memory = server_.shared_memory();
-  return Answer(context, request->name().empty() ? memory.UnregisterAll()
-                                                 : memory.Unregister(request->name()));
+  return Answer(context, server_.shared_memory().Unregister(request->name()));
 }
 
 Reactor* InferenceService::CudaSharedMemoryStatus(
     Context* context, const ::inference::CudaSharedMemoryStatusRequest* request,
     ::inference::CudaSharedMemoryStatusResponse*) {
   if (Reactor* refused = Refuse(context, access_, Api::kSharedMemory)) return refused;
-  return Answer(context, NoCudaRegion(request->name()));
+  return Answer(context, server_.shared_memory().FindCuda(request->name()));
 }
 
 Reactor* InferenceService::CudaSharedMemoryRegister(
     Context* context, const ::inference::CudaSharedMemoryRegisterRequest* request,
     ::inference::CudaSharedMemoryRegisterResponse*) {
   if (Reactor* refused = Refuse(context, access_, Api::kSharedMemory)) return refused;
-  Status status = server_.shared_memory().CheckAllowed();
-  if (status.ok()) {
-    status = InvalidArgument("failed to register shared memory region '" + request->name() +
-                             "': regions of GPUs are not supported by this server");
-  }
-  return Answer(context, status);
+  return Answer(context, server_.shared_memory().RegisterCuda(request->name()));
 }
 
 Reactor* InferenceService::CudaSharedMemoryUnregister(
     Context* context, const ::inference::CudaSharedMemoryUnregisterRequest*,
     ::inference::CudaSharedMemoryUnregisterResponse*) {
   if (Reactor* refused = Refuse(context, access_, Api::kSharedMemory)) return refused;
-  return Answer(context, server_.shared_memory().CheckAllowed());
+  return Answer(context, server_.shared_memory().UnregisterCuda());
 }
 
 // --- settings ---

@@ -80,6 +80,7 @@ class FakeServer : public serving::Server {
     return Status::Ok();
   }
   Status UnloadModel(const std::string&, bool) override { return Status::Ok(); }
+  void StopControl() override {}
   serving::SharedMemory& shared_memory() override { return shared_memory_; }
   void Shutdown(int64_t) override {}
 

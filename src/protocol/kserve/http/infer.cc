@@ -53,12 +53,14 @@ class InferCall {
 };
 
 // As parameters of the request, in place of what its body says under the same name.
-void ForwardHeaders(const kserve::HeaderForward& forward, const http_listener::HttpRequest& from,
-                    serving::Request& to) {
-  if (forward.empty()) return;
+Status ForwardHeaders(const kserve::HeaderForward& forward, const http_listener::HttpRequest& from,
+                      serving::Request& to) {
+  if (forward.empty()) return Status::Ok();
   for (const auto& [name, value] : from.headers) {
-    if (forward.Matches(name)) to.parameters[name] = value;
+    ASSIGN_OR_RETURN(const bool goes, forward.Matches(name));
+    if (goes) to.parameters[name] = value;
   }
+  return Status::Ok();
 }
 
 HttpResponse EncodingError(const Status& status) {
@@ -94,7 +96,8 @@ void HandleInfer(const Context& context, const Route& route,
   parsed->request.model_version = route.version;
   parsed->request.received_ns = received_ns;
   parsed->request.wants_one_response = true;
-  ForwardHeaders(context.header_forward, request, parsed->request);
+  const Status forwarded = ForwardHeaders(context.header_forward, request, parsed->request);
+  if (!forwarded.ok()) return responder->Send(Error(forwarded));
 
   const std::string* accept = request.FindHeader("Accept-Encoding");
   const Coding coding = accept == nullptr ? Coding::kIdentity : AcceptedCoding(*accept);

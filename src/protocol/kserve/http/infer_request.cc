@@ -150,7 +150,7 @@ class Parser {
 
     if (region) {
       ASSIGN_OR_RETURN(const serving::SharedWindow window, Window(*parameters, *region));
-      ASSIGN_OR_RETURN(std::string bytes, window.Read());
+      ASSIGN_OR_RETURN(std::string bytes, window.Read(shared_left_));
       parsed_.request.inputs.push_back(
           Tensor::FromBytes(std::move(name_text), *type, std::move(dims), std::move(bytes)));
     } else if (binary_size) {
@@ -292,6 +292,7 @@ class Parser {
   const serving::SharedMemory& shared_memory_;
   const std::shared_ptr<const std::string> body_;
   const size_t max_input_bytes_;
+  uint64_t shared_left_ = serving::kMaxSharedInputBytes;
   std::span<const std::byte> binary_;  // not yet taken by an input
   std::unordered_set<std::string> input_names_, output_names_;
   ParsedInfer parsed_;

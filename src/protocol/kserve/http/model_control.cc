@@ -60,8 +60,6 @@ Result<bool> ParseUnload(const std::string& body) {
   return value.ok() && *value;
 }
 
-HttpResponse Done(const Status& status) { return status.ok() ? Answer(200, kJson) : Error(status); }
-
 }  // namespace
 
 HttpResponse HandleLoad(const Context& context, const Route& route,

@@ -48,4 +48,8 @@ http_listener::HttpResponse Error(const Status& status, std::string_view content
   return Answer(HttpStatus(status.code()), content_type, json::ErrorBody(status.message()));
 }
 
+http_listener::HttpResponse Done(const Status& status) {
+  return status.ok() ? Answer(200, kJson) : Error(status);
+}
+
 }  // namespace inflight::kserve_http

@@ -20,6 +20,9 @@ int HttpStatus(StatusCode code);  // spec/triton-protocol.md 0.2
 http_listener::HttpResponse Answer(int status, std::string_view content_type,
                                    std::string body = {});
 
+// 200 with an empty body, or the error.
+http_listener::HttpResponse Done(const Status& status);
+
 // {"error":"<message>"}. Which errors are labelled text/plain is Triton's accident (spec 0.2).
 http_listener::HttpResponse Error(const Status& status, std::string_view content_type = kJson);
 

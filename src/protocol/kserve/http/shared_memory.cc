@@ -37,22 +37,20 @@ Status RegisterSystem(serving::SharedMemory& memory, const std::string& name,
   return memory.Register(std::move(region));
 }
 
-Status RegisterCuda(const std::string& name, const std::string& body) {
+Status RegisterCuda(const serving::SharedMemory& memory, const std::string& name,
+                    const std::string& body) {
   ASSIGN_OR_RETURN(const Value root, Value::Parse(body));
   const auto [handle] = root.Pick<1>({"raw_handle"});
   if (!handle) return NoField("raw_handle");
-  return InvalidArgument("failed to register shared memory region '" + name +
-                         "': regions of GPUs are not supported by this server");
+  return memory.RegisterCuda(name);
 }
-
-HttpResponse Done(const Status& status) { return status.ok() ? Answer(200, kJson) : Error(status); }
 
 }  // namespace
 
 HttpResponse HandleSharedMemoryStatus(const Context& context, const Route& route) {
   if (route.is_cuda) {
-    if (route.region.empty()) return Answer(200, kJson, "[]");
-    return Error(NotFound("Unable to find cuda shared memory region: '" + route.region + "'"));
+    const Status status = context.server.shared_memory().FindCuda(route.region);
+    return status.ok() ? Answer(200, kJson, "[]") : Error(status);
   }
   const auto regions = context.server.shared_memory().Find(route.region);
   if (!regions.ok()) return Error(regions.status());
@@ -80,14 +78,13 @@ HttpResponse HandleSharedMemoryRegister(const Context& context, const Route& rou
                                  std::string(route.is_cuda ? "cuda" : "system") +
                                  " shared memory region"));
   }
-  return Done(route.is_cuda ? RegisterCuda(route.region, *request.body)
+  return Done(route.is_cuda ? RegisterCuda(memory, route.region, *request.body)
                             : RegisterSystem(memory, route.region, *request.body));
 }
 
 HttpResponse HandleSharedMemoryUnregister(const Context& context, const Route& route) {
   serving::SharedMemory& memory = context.server.shared_memory();
-  if (route.is_cuda) return Done(memory.CheckAllowed());
-  return Done(route.region.empty() ? memory.UnregisterAll() : memory.Unregister(route.region));
+  return Done(route.is_cuda ? memory.UnregisterCuda() : memory.Unregister(route.region));
 }
 
 }  // namespace inflight::kserve_http
