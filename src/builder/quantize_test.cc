@@ -306,7 +306,8 @@ TEST_F(QuantizeTest, AnEngineKeepsItsQuantisation) {
 // came.
 TEST_F(QuantizeTest, Fp8IsReadAsItWasWritten) {
   constexpr QuantAlgo kFp8 = QuantAlgo::kFp8PerChannelPerToken;
-  TinyLlama(/*intermediate_size=*/32).Write(dir_ / "hf");
+  TestModel model = TinyLlama(/*intermediate_size=*/32);
+  model.Write(dir_ / "hf");
   ASSERT_TRUE(Convert({.model_dir = dir_ / "hf",
                        .output_dir = dir_ / "checkpoint",
                        .quant_algo = kFp8,
