@@ -32,8 +32,7 @@ def test_configuration_page_is_what_the_schemas_say():
     assert (ROOT / "docs/configuration.md").read_text() == run("options").stdout
 
 
-@pytest.mark.parametrize("command", ["serve", "run", "chat", "tokenize", "convert", "build", "inspect", "bench",
-                                     "bench load"])
+@pytest.mark.parametrize("command", ["serve", "run", "chat", "tokenize", "convert", "build", "inspect", "bench", "bench load"])
 def test_help_lists_options_of_each_command(command):
     text = run(*command.split(), "--help").stdout
     assert f"inflight {command}" in text
@@ -75,26 +74,30 @@ def test_same_answers_from_all_three_kinds_of_directory(engine, tmp_path):
 
 
 def test_answers_keep_the_order_and_a_bad_line_does_not_stop_the_others(engine, tmp_path):
-    results = generate(engine / "engine", [
-        {"text_input": "Once upon a time", "max_tokens": 30},
-        "not json\n",
-        {"text_input": "Hello", "max_tokens": 1},
-        {"text_input": "Hello", "max_tokens": -1},
-        {"text_input": "Hello", "max_token": 1},
-        {"text_input": "Hello", "max_tokens": 1, "bad_words": ["x"]},
-        {"text_input": "Hello", "max_tokens": 1, "temperature": -1.0, "top_k": 5},
-        {"input_ids": [1, 2, 99999999], "max_tokens": 1},
-        {"input_ids": [5, 6, 7], "max_tokens": 3, "end_id": -1},
-        {"text_input": "Hello", "max_tokens": 1, "pad_id": 0, "stream": False},
-        {"text_input": "Hello", "max_tokens": 1, "stream": True},
-    ], tmp_path)
+    results = generate(
+        engine / "engine",
+        [
+            {"text_input": "Once upon a time", "max_tokens": 30},
+            "not json\n",
+            {"text_input": "Hello", "max_tokens": 1},
+            {"text_input": "Hello", "max_tokens": -1},
+            {"text_input": "Hello", "max_token": 1},
+            {"text_input": "Hello", "max_tokens": 1, "lora_task_id": 7},
+            {"text_input": "Hello", "max_tokens": 1, "temperature": -1.0, "top_k": 5},
+            {"input_ids": [1, 2, 99999999], "max_tokens": 1},
+            {"input_ids": [5, 6, 7], "max_tokens": 3, "end_id": -1},
+            {"text_input": "Hello", "max_tokens": 1, "pad_id": 0, "stream": False},
+            {"text_input": "Hello", "max_tokens": 1, "stream": True},
+        ],
+        tmp_path,
+    )
     assert len(results) == 11
     assert results[0]["text_output"]
     assert "JSON" in results[1]["error"]
     assert len(results[2]["output_ids"]) == 1
     assert "max_tokens" in results[3]["error"]
     assert "did you mean 'max_tokens'" in results[4]["error"]
-    assert "bad_words" in results[5]["error"]
+    assert "lora_task_id" in results[5]["error"]
     assert "temperature" in results[6]["error"]
     assert "99999999" in results[7]["error"]
     assert len(results[8]["output_ids"]) == 3 and results[8]["finish_reason"] == "length"
@@ -131,15 +134,18 @@ def test_progress_is_a_bar_on_a_terminal_that_moves_with_the_answers(engine, tmp
 
 
 def test_log_probs_under_greedy_are_true_and_sum_up(engine, tmp_path):
-    [result] = generate(engine / "engine", [{"text_input": "Once upon a time", "max_tokens": 8, "end_id": -1,
-                                             "return_log_probs": True}], tmp_path)
+    [result] = generate(
+        engine / "engine", [{"text_input": "Once upon a time", "max_tokens": 8, "end_id": -1, "return_log_probs": True}], tmp_path
+    )
     assert all(p < 0 for p in result["output_log_probs"])
     assert result["cum_log_probs"] == pytest.approx(sum(result["output_log_probs"]), abs=1e-4)
 
 
 def test_same_seed_gives_the_same_tokens_alone_and_in_a_crowd(engine, tmp_path):
-    requests = [{"text_input": "Once upon a time", "max_tokens": 20, "top_p": 0.95, "temperature": 1.2, "random_seed": seed}
-                for seed in range(24)]
+    requests = [
+        {"text_input": "Once upon a time", "max_tokens": 20, "top_p": 0.95, "temperature": 1.2, "random_seed": seed}
+        for seed in range(24)
+    ]
     together = generate(engine / "engine", requests, tmp_path)
     for seed in (0, 7, 23):
         assert generate(engine / "engine", [requests[seed]], tmp_path) == [together[seed]]
@@ -157,6 +163,24 @@ def test_stop_words_end_the_text_and_stay_in_it(engine, tmp_path):
     [stopped] = generate(engine / "engine", [request], tmp_path)
     assert stopped["finish_reason"] == "stop_words"
     assert stopped["output_ids"] == ids[: at + 1]
+
+
+def test_bans_lengths_and_n_grams_of_a_line(engine, tmp_path):
+    ask = {"text_input": "Once upon a time", "max_tokens": 16, "end_id": -1}
+    [free] = generate(engine / "engine", [ask], tmp_path)
+    ids = free["output_ids"]
+    words = run("tokenize", engine / "engine", "--decode", input=f"{ids[0]}\n").stdout.split("\n")[0]
+    assert run("tokenize", engine / "engine", "--add-special-tokens=false", input=words).stdout.split() == [str(ids[0])]
+    banned, ended, longer, unrepeated, refused = generate(
+        engine / "engine",
+        [ask | {"bad_words": [words]}, ask | {"end_id": ids[2]}, ask | {"end_id": ids[2], "min_length": 9},
+         ask | {"no_repeat_ngram_size": 1}, ask | {"embedding_bias_words": ["a"]}],
+        tmp_path,
+    )  # fmt: skip
+    assert ids[0] not in banned["output_ids"]
+    assert len(ended["output_ids"]) <= 2 and len(longer["output_ids"]) >= 9
+    assert len(set(unrepeated["output_ids"])) == len(unrepeated["output_ids"])
+    assert refused["error"].startswith("embedding_bias_words: is not offered by run")
 
 
 def test_tokenize_and_decode_are_inverse(tmp_path):

@@ -19,6 +19,9 @@ struct Line {
   Request request;
 };
 
+using Setter = std::function<Status(Line&, const json&)>;
+using Setters = std::map<std::string, Setter, std::less<>>;
+
 Status Wrong(std::string_view key, const json& value, std::string_view needed) {
   return InvalidArgument(fmt::format("{}: got {}, needs {}", key,
                                      value.dump(-1, ' ', false, json::error_handler_t::replace),
@@ -78,17 +81,24 @@ Status SetEndIds(Line& line, const json& value) {
   return Status::Ok();
 }
 
-Status SetStopWords(Line& line, const json& value) {
+Status SetWords(std::string_view key, const Line& line, const json& value,
+                std::vector<std::vector<TokenId>>& out) {
   for (const json& word : value.is_array() ? value : json::array({value})) {
-    if (!word.is_string()) return Wrong("stop_words", word, "a text or a list of texts");
+    if (!word.is_string()) return Wrong(key, word, "a text or a list of texts");
     if (word.get_ref<const std::string&>().empty()) continue;
     if (line.tokenizer == nullptr)
-      return FailedPrecondition("stop_words: this model directory has no tokenizer");
+      return FailedPrecondition(fmt::format("{}: this model directory has no tokenizer", key));
     ASSIGN_OR_RETURN(auto ids, line.tokenizer->Encode(word.get_ref<const std::string&>(),
                                                       /*add_special_tokens=*/false));
-    if (!ids.empty()) line.request.stop_words.push_back(std::move(ids));
+    if (!ids.empty()) out.push_back(std::move(ids));
   }
   return Status::Ok();
+}
+
+Setter Words(const char* key, std::vector<std::vector<TokenId>> Request::*field) {
+  return [key, field](Line& line, const json& value) {
+    return SetWords(key, line, value, line.request.*field);
+  };
 }
 
 // One answer a line comes at its end: a stream would have nowhere to go.
@@ -118,9 +128,6 @@ Status SetEarlyStopping(Line& line, const json& value) {
   early_stopping = value.get<bool>() ? 1 : 0;
   return Status::Ok();
 }
-
-using Setter = std::function<Status(Line&, const json&)>;
-using Setters = std::map<std::string, Setter, std::less<>>;
 
 template <typename T>
 Setters::value_type Float(const char* key, T SamplingParams::*field) {
@@ -154,7 +161,13 @@ const Setters& AllSetters() {
       {"end_id", SetEndIds},
       {"pad_id", CheckPadId},
       {"stream", SetStream},
-      {"stop_words", SetStopWords},
+      {"stop_words", Words("stop_words", &Request::stop_words)},
+      {"bad_words", Words("bad_words", &Request::bad_words)},
+      Integer("min_length", &SamplingParams::min_tokens),
+      Integer("no_repeat_ngram_size", &SamplingParams::no_repeat_ngram_size),
+      Float("top_p_min", &SamplingParams::top_p_min),
+      Float("top_p_decay", &SamplingParams::top_p_decay),
+      Integer("top_p_reset_ids", &SamplingParams::top_p_reset_id),
       Integer("beam_width", &SamplingParams::beam_width),
       Integer("num_return_sequences", &SamplingParams::num_return_sequences),
       Float("length_penalty", &SamplingParams::length_penalty),
@@ -168,7 +181,7 @@ const Setters& AllSetters() {
   return *setters;
 }
 
-// Inputs of the ensemble that are not built yet, and whether a value of them asks for nothing.
+// Inputs of the ensemble that a line cannot have, and whether a value of them asks for nothing.
 bool AsksForNothing(const json& value) {
   if (value.is_null()) return true;
   if (value.is_boolean()) return !value.get<bool>();
@@ -178,23 +191,17 @@ bool AsksForNothing(const json& value) {
          (value.is_array() && std::all_of(value.begin(), value.end(), AsksForNothing));
 }
 
-constexpr std::string_view kNotBuilt[] = {"bad_words",
-                                          "min_length",
-                                          "no_repeat_ngram_size",
-                                          "embedding_bias_words",
-                                          "embedding_bias_weights",
-                                          "return_context_logits",
-                                          "return_generation_logits",
-                                          "prompt_embedding_table",
-                                          "prompt_vocab_size",
-                                          "lora_task_id",
-                                          "lora_weights",
-                                          "lora_config",
-                                          "top_p_min",
-                                          "top_p_decay",
-                                          "top_p_reset_ids",
-                                          "num_draft_tokens",
-                                          "use_draft_logits"};
+constexpr std::string_view kNotOffered[] = {"embedding_bias_words",
+                                            "embedding_bias_weights",
+                                            "return_context_logits",
+                                            "return_generation_logits",
+                                            "prompt_embedding_table",
+                                            "prompt_vocab_size",
+                                            "lora_task_id",
+                                            "lora_weights",
+                                            "lora_config",
+                                            "num_draft_tokens",
+                                            "use_draft_logits"};
 
 }  // namespace
 
@@ -210,9 +217,10 @@ Result<Request> ParseRunRequest(std::string_view line, const tokenizer::Tokenize
   for (const auto& [key, value] : object.items()) {
     if (const auto found = AllSetters().find(key); found != AllSetters().end()) {
       RETURN_IF_ERROR(found->second(result, value));
-    } else if (std::find(std::begin(kNotBuilt), std::end(kNotBuilt), key) != std::end(kNotBuilt)) {
+    } else if (std::find(std::begin(kNotOffered), std::end(kNotOffered), key) !=
+               std::end(kNotOffered)) {
       if (!AsksForNothing(value))
-        return Unimplemented(key + ": is not supported yet; leave it out");
+        return Unimplemented(key + ": is not offered by run; serve the model, or leave it out");
     } else {
       std::vector<std::string> known;
       for (const auto& [name, setter] : AllSetters()) known.push_back(name);
