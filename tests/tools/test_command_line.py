@@ -2,6 +2,7 @@
 """The `inflight` binary from outside: help, option errors, documents, convert, build, inspect, run, tokenize."""
 
 import contextlib
+import csv
 import json
 import os
 import pty
@@ -245,3 +246,18 @@ def test_corrupt_tokenizer_is_refused_naming_the_file(engine, tmp_path):
     done = run("run", broken, "--prompt", "x", check=False)
     assert done.returncode == 1
     assert "tokenizer.json" in done.stderr
+
+
+def test_bench_mixes_measures_each_mix_beside_its_counterpart(tmp_path):
+    shown = run(
+        "bench", "mixes", DEMO, "--device", "cpu", "--batch", "3", "--input-len", "4", "--output-len", "16", "--repeats", "2"
+    )
+    comments, rows = shown.stdout.split("\n")[:2], list(csv.DictReader(shown.stdout.split("\n")[2:]))
+    assert all(line.startswith("# ") for line in comments)
+    assert [row["mix"] for row in rows] == ["one row uses everything", "all rows return log-probs", "4 beams for 4 sampled rows"]
+    assert [row["rows"] for row in rows] == ["3", "3", "4"]
+    for row in rows:
+        assert float(row["step_ms"]) > 0 and float(row["step_ms_without"]) > 0
+        assert float(row["ratio_p10"]) <= float(row["ratio"]) <= float(row["ratio_p90"])
+        if abs(float(row["ratio"]) - float(row["asked"])) > 0.001:  # else rounding decides
+            assert row["verdict"] == ("reached" if float(row["ratio"]) < float(row["asked"]) else "missed")

@@ -265,6 +265,7 @@ int BenchMain(Args args) {
     return BenchThroughputMain(args.subspan(1));
   if (!args.empty() && std::string_view(args[0]) == "latency")
     return BenchLatencyMain(args.subspan(1));
+  if (!args.empty() && std::string_view(args[0]) == "mixes") return BenchMixesMain(args.subspan(1));
   return RunCommand(args, kUsage, MakeSchema(), Run);
 }
 

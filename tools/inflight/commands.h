@@ -24,6 +24,7 @@ int BenchMain(Args args);
 int BenchLoadMain(Args args);
 int BenchThroughputMain(Args args);
 int BenchLatencyMain(Args args);
+int BenchMixesMain(Args args);
 
 // Options of each command, for docs/configuration.md and the completion script.
 std::vector<config::OptionInfo> ServeOptionInfos();
@@ -37,5 +38,6 @@ std::vector<config::OptionInfo> BenchOptionInfos();
 std::vector<config::OptionInfo> BenchLoadOptionInfos();
 std::vector<config::OptionInfo> BenchThroughputOptionInfos();
 std::vector<config::OptionInfo> BenchLatencyOptionInfos();
+std::vector<config::OptionInfo> BenchMixesOptionInfos();
 
 }  // namespace inflight::tool

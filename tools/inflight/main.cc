@@ -33,6 +33,8 @@ constexpr Command kCommands[] = {
      BenchThroughputMain, BenchThroughputOptionInfos},
     {"bench latency", "first token and inter-token time of one request at a time", BenchLatencyMain,
      BenchLatencyOptionInfos},
+    {"bench mixes", "what decoding features cost the steps that they share with plain rows",
+     BenchMixesMain, BenchMixesOptionInfos},
     {"bench load", "measure a running server over the wire", BenchLoadMain, BenchLoadOptionInfos},
 };
 
