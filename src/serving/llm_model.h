@@ -32,8 +32,7 @@ class StepRecorder : public StepObserver {
   std::atomic<ModelStatistics*> statistics_{nullptr};
 };
 
-// What an LLM model runs on. The executor is shut down before the models that use it go
-// (Server::Shutdown), so that no sink outlives its model.
+// What an LLM model runs on. The executor is shut down with the model, so that no sink outlives it.
 struct LlmBackend {
   std::shared_ptr<StepRecorder> steps;  // may be null; outlives the executor
   std::shared_ptr<Executor> executor;

@@ -48,7 +48,8 @@ class Model {
   virtual std::vector<MemoryUsage> memory_usage() const { return {}; }
 
   // Starts the request; every response, errors included, goes to the handler (exactly one is
-  // final). Never throws, never blocks for long.
+  // final). Never throws, never blocks for long. The caller keeps the model until the final
+  // response was handled and this call returned.
   virtual void Infer(Request request, ResponseHandler handler) = 0;
 
  protected:

@@ -251,7 +251,8 @@ void PipelineModel::Run(const std::shared_ptr<Call>& call) {
   if (call->request().cancel->cancelled()) return call->Fail(Cancelled("request was cancelled"));
   auto prepared = Prepare(*call);
   Status status = prepared.status();
-  if (status.ok()) status = members_.llm->Start(std::move(prepared->request), call);
+  const std::shared_ptr<LlmModel> llm = members_.llm;  // the answer may come before Start returns
+  if (status.ok()) status = llm->Start(std::move(prepared->request), call);
   if (!status.ok()) call->Fail(status);
 }
 

@@ -97,10 +97,10 @@ Repository::Repository(ServerOptions options, EngineLoader load,
       text_pool_(std::move(text_pool)),
       table_(std::make_shared<const ModelTable>(entries_)) {}
 
-// Lets go of the models while the thread that ends them still runs.
 Repository::~Repository() {
   table_ = nullptr;
   entries_.clear();
+  retirement_->Close();
 }
 
 Result<Repository::Candidate> Repository::Poll(const fs::path& dir, const LoadOverride& override) {

@@ -30,6 +30,7 @@
 #include "serving/model_config.h"
 #include "serving/model_table.h"
 #include "serving/override_dir.h"
+#include "serving/retirement.h"
 #include "serving/server.h"
 #include "tokenizer/tokenizer.h"
 
@@ -154,8 +155,7 @@ class Repository {
   // 12 do not order themselves before the next store.
   mutable std::mutex table_mutex_;
   std::shared_ptr<const ModelTable> table_;
-  // Ends models that nobody uses any more. Last: no model may outlive it.
-  WorkerPool retired_{1, "unload"};
+  const std::shared_ptr<Retirement> retirement_ = std::make_shared<Retirement>();
 };
 
 }  // namespace inflight::serving

@@ -262,15 +262,10 @@ std::optional<fs::path> Repository::FindModelDir(const std::string& name) const 
   return std::nullopt;
 }
 
-// The last user of a model may be one of its own threads: its end belongs to another.
 void Repository::Guard(ModelEntry& entry) {
   if (entry.model == nullptr) return;
   entry.leaving = entry.model;
-  Model* model = entry.model.get();
-  entry.model =
-      std::shared_ptr<Model>(model, [this, last = std::move(entry.model)](Model*) mutable {
-        retired_.Post([last = std::move(last)]() mutable { last = nullptr; });
-      });
+  entry.model = Retirement::Guard(retirement_, std::move(entry.model));
 }
 
 void Repository::Publish() {

@@ -19,41 +19,12 @@ using contract::KeySource;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr char kBls[] = R"(
-  name: "tensorrt_llm_bls" backend: "python" max_batch_size: ${triton_max_batch_size}
-  model_transaction_policy { decoupled: ${decoupled_mode} }
-  input [ { name: "text_input" data_type: TYPE_STRING dims: [ -1 ] },
-          { name: "max_tokens" data_type: TYPE_INT32 dims: [ -1 ] },
-          { name: "stop_words" data_type: TYPE_STRING dims: [ -1 ] optional: true },
-          { name: "temperature" data_type: TYPE_FP32 dims: [ 1 ] optional: true },
-          { name: "stream" data_type: TYPE_BOOL dims: [ 1 ] optional: true },
-          { name: "num_draft_tokens" data_type: TYPE_INT32 dims: [ 1 ] optional: true },
-          { name: "use_draft_logits" data_type: TYPE_BOOL dims: [ 1 ] reshape: { shape: [ ] } optional: true } ]
-  output [ { name: "text_output" data_type: TYPE_STRING dims: [ -1 ] },
-           { name: "cum_log_probs" data_type: TYPE_FP32 dims: [ -1 ] } ]
-  instance_group [ { count: ${bls_instance_count}, kind : KIND_CPU } ]
-)";
-
 std::string Parameter(const std::string& key, const std::string& value) {
   return "parameters { key: \"" + key + "\" value: { string_value: \"" + value + "\" } }\n";
 }
 
 class RepositoryTest : public ServerTest {
  protected:
-  // A complete repository with an engine in the LLM's version directory.
-  void WriteServable(const std::string& repo, const std::string& llm_parameters = "",
-                     const std::string& decoupled = "True") const {
-    WriteRepository(repo, llm_parameters, decoupled);
-    WriteEngine(repo + "/tensorrt_llm/1");
-  }
-  void WriteEngine(const std::string& dir) const {
-    Write(dir + "/config.json", "{}");
-    Write(dir + "/tokenizer.json", ByteTokenizerJson());
-  }
-  void WriteBls(const std::string& repo, const std::string& parameters = "") const {
-    Write(repo + "/tensorrt_llm_bls/config.pbtxt", kBls + parameters);
-    fs::create_directories(root_ / repo / "tensorrt_llm_bls/1");
-  }
   std::vector<ModelReport> Reports(const std::string& repo) {
     const ServerOptions options;
     Repository repository(options, Loader(), std::make_shared<WorkerPool>(1, "text"));

@@ -5,10 +5,13 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <list>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -35,16 +38,19 @@ int NumTextThreads() {
 // Requests between acceptance and their final response.
 class InFlight {
  public:
-  // False once closed.
-  bool Enter() {
+  using Ticket = std::list<std::shared_ptr<CancelToken>>::iterator;
+
+  // None once closed.
+  std::optional<Ticket> Enter(std::shared_ptr<CancelToken> cancel) {
     std::lock_guard lock(mutex_);
-    if (closed_) return false;
-    ++count_;
-    return true;
+    if (closed_) return std::nullopt;
+    return running_.insert(running_.end(), std::move(cancel));
   }
-  void Leave() {
+  void Leave(Ticket ticket) {
+    std::list<std::shared_ptr<CancelToken>> left;  // goes behind the lock
     std::lock_guard lock(mutex_);
-    if (--count_ == 0) empty_.notify_all();
+    left.splice(left.end(), running_, ticket);
+    if (running_.empty()) empty_.notify_all();
   }
   void Close() {
     std::lock_guard lock(mutex_);
@@ -54,23 +60,37 @@ class InFlight {
     std::lock_guard lock(mutex_);
     return closed_;
   }
+  // Those of models that were unloaded too.
+  void CancelAll() {
+    std::vector<std::shared_ptr<CancelToken>> running;
+    {
+      std::lock_guard lock(mutex_);
+      running.assign(running_.begin(), running_.end());
+    }
+    for (const auto& cancel : running) cancel->Cancel();
+  }
   bool WaitEmpty(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
-    return empty_.wait_for(lock, timeout, [this] { return count_ == 0; });
+    return empty_.wait_for(lock, timeout, [this] { return running_.empty(); });
   }
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable empty_;
-  int64_t count_ = 0;
+  std::list<std::shared_ptr<CancelToken>> running_;
   bool closed_ = false;
 };
 
-// A handler that ends once: further responses after a final one are dropped and logged.
+// A handler that ends once: further responses after a final one are dropped and logged. Until then
+// the model stays, whatever is loaded or unloaded meanwhile.
 class Once {
  public:
-  Once(ResponseHandler handler, InFlight& in_flight)
-      : handler_(std::move(handler)), in_flight_(in_flight) {}
+  Once(ResponseHandler handler, std::shared_ptr<Model> model, InFlight& in_flight,
+       InFlight::Ticket ticket)
+      : handler_(std::move(handler)),
+        model_(std::move(model)),
+        in_flight_(in_flight),
+        ticket_(ticket) {}
 
   void operator()(Response response) {
     const bool is_final = response.is_final;
@@ -80,16 +100,18 @@ class Once {
       return;
     }
     handler_(std::move(response));
-    if (is_final) {
-      handler_ = nullptr;
-      in_flight_.Leave();
-    }
+    if (!is_final) return;
+    handler_ = nullptr;
+    model_ = nullptr;
+    in_flight_.Leave(ticket_);
   }
   bool ended() const { return ended_.load(std::memory_order_acquire); }
 
  private:
   ResponseHandler handler_;
+  std::shared_ptr<Model> model_;
   InFlight& in_flight_;
+  const InFlight::Ticket ticket_;
   std::atomic<bool> ended_{false};
 };
 
@@ -234,7 +256,8 @@ void ServerImpl::Infer(Request request, ResponseHandler handler) {
   if (const Status valid = ValidateRequest((*model)->config(), request); !valid.ok()) {
     return RejectRequest(request, handler, valid);
   }
-  if (!in_flight_.Enter()) {
+  const auto ticket = in_flight_.Enter(request.cancel);
+  if (!ticket) {
     return RejectRequest(request, handler,
                          Unavailable("Server is stopping, cannot accept new requests"));
   }
@@ -247,7 +270,7 @@ void ServerImpl::Infer(Request request, ResponseHandler handler) {
   if (!request.output_rules.empty()) {
     handler = WithRules(std::move(handler), *model, std::move(request.output_rules));
   }
-  const auto once = std::make_shared<Once>(std::move(handler), in_flight_);
+  const auto once = std::make_shared<Once>(std::move(handler), *model, in_flight_, *ticket);
   try {
     (*model)->Infer(std::move(request),
                     [once](Response response) { (*once)(std::move(response)); });
@@ -267,6 +290,7 @@ void ServerImpl::Shutdown(int64_t drain_ms) {
     logging::Warning("requests still running after the drain are cancelled",
                      {{"drain_ms", drain_ms}});
   }
+  in_flight_.CancelAll();
   for (const auto& llm : repository_->table()->llms()) llm->executor().Shutdown(/*drain_ms=*/0);
   if (!in_flight_.WaitEmpty(kCancelTimeout)) {
     logging::Error("requests did not end after they were cancelled");

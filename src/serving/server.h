@@ -76,7 +76,8 @@ class Server {
 
   virtual SharedMemory& shared_memory() = 0;
 
-  // Stops accepting, lets what runs finish for `drain_ms`, cancels the rest. Blocks.
+  // Stops accepting, lets what runs finish for `drain_ms`, cancels the rest, of unloaded models too.
+  // Blocks.
   virtual void Shutdown(int64_t drain_ms) = 0;
 };
 

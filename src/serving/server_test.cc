@@ -203,7 +203,8 @@ TEST_F(ServerTest, ShutdownCancelsWhatOutlivesTheDrain) {
   Collector got;
   server->Infer(TextRequest("ab", 40), got.Handler());
   server->Shutdown(/*drain_ms=*/0);
-  EXPECT_EQ(got.num_final(), 1);
+  ASSERT_EQ(got.num_final(), 1);
+  EXPECT_EQ(got.status().code(), StatusCode::kCancelled);  // no part of a text as if it were whole
 }
 
 TEST_F(ServerTest, ModelsAreNotLoadedIntoAServerThatStops) {

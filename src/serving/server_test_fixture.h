@@ -17,6 +17,21 @@
 
 namespace inflight::serving {
 
+inline constexpr char kBls[] = R"(
+  name: "tensorrt_llm_bls" backend: "python" max_batch_size: ${triton_max_batch_size}
+  model_transaction_policy { decoupled: ${decoupled_mode} }
+  input [ { name: "text_input" data_type: TYPE_STRING dims: [ -1 ] },
+          { name: "max_tokens" data_type: TYPE_INT32 dims: [ -1 ] },
+          { name: "stop_words" data_type: TYPE_STRING dims: [ -1 ] optional: true },
+          { name: "temperature" data_type: TYPE_FP32 dims: [ 1 ] optional: true },
+          { name: "stream" data_type: TYPE_BOOL dims: [ 1 ] optional: true },
+          { name: "num_draft_tokens" data_type: TYPE_INT32 dims: [ 1 ] optional: true },
+          { name: "use_draft_logits" data_type: TYPE_BOOL dims: [ 1 ] reshape: { shape: [ ] } optional: true } ]
+  output [ { name: "text_output" data_type: TYPE_STRING dims: [ -1 ] },
+           { name: "cum_log_probs" data_type: TYPE_FP32 dims: [ -1 ] } ]
+  instance_group [ { count: ${bls_instance_count}, kind : KIND_CPU } ]
+)";
+
 // A directory of its own for each test, removed with it.
 class ServerTest : public ::testing::Test {
  protected:
@@ -65,6 +80,20 @@ class ServerTest : public ::testing::Test {
 
   void WriteRepository(const std::string& repo, const std::string& llm_parameters,
                        const std::string& decoupled = "True") const;
+  // A complete repository with an engine in the LLM's version directory.
+  void WriteServable(const std::string& repo, const std::string& llm_parameters = "",
+                     const std::string& decoupled = "True") const {
+    WriteRepository(repo, llm_parameters, decoupled);
+    WriteEngine(repo + "/tensorrt_llm/1");
+  }
+  void WriteEngine(const std::string& dir) const {
+    Write(dir + "/config.json", "{}");
+    Write(dir + "/tokenizer.json", ByteTokenizerJson());
+  }
+  void WriteBls(const std::string& repo, const std::string& parameters = "") const {
+    Write(repo + "/tensorrt_llm_bls/config.pbtxt", kBls + parameters);
+    std::filesystem::create_directories(root_ / repo / "tensorrt_llm_bls/1");
+  }
 
   std::filesystem::path root_;
   std::shared_ptr<FakeExecutor> executor_;  // of the engine loaded last
