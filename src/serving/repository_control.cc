@@ -205,8 +205,11 @@ void Repository::Rescan() {
     for (const fs::path& dir : Subdirectories(root)) present.insert(dir.filename().string());
   }
   std::set<std::string> gone;
-  for (const auto& model : table()->models()) {
-    if (!present.contains(model->name())) gone.insert(model->name());
+  for (const auto& [name, versions] : table()->entries()) {
+    const bool may_go = std::any_of(versions.begin(), versions.end(), [](const ModelEntry& entry) {
+      return entry.model != nullptr && entry.is_from_repository;
+    });
+    if (may_go && !present.contains(name)) gone.insert(name);
   }
   for (const std::string& name : gone) Unload(name, /*with_steps=*/false);
   for (const std::string& name : present) {

@@ -104,5 +104,14 @@ TEST_F(RepositoryControlTest, ShutdownReachesRequestsOfModelsThatWereUnloaded) {
   EXPECT_EQ(got.status().code(), StatusCode::kCancelled);
 }
 
+// --- polling ---
+
+TEST_F(RepositoryControlTest, PollingLeavesModelsOfADirectoryAlone) {
+  Repository repository({}, Loader(), std::make_shared<WorkerPool>(1, "text"));
+  repository.LoadModelDir(ModelDir());
+  repository.Rescan();
+  EXPECT_EQ(repository.table()->models().size(), 4U);
+}
+
 }  // namespace
 }  // namespace inflight::serving
