@@ -244,5 +244,28 @@ TEST(ReportFields, OfTheQueuePolicyOnlyTheDelayIsRefused) {
   EXPECT_TRUE(CheckFields(kLlm, *parsed).ok());
 }
 
+TEST(CheckFields, AConfigurationAsJsonIsRefusedForWhatAFileIs) {
+  for (const char* member :
+       {R"("batch_input": [{"kind": "BATCH_ELEMENT_COUNT"}])",
+        R"("dynamic_batching": {"preserve_ordering": true})",
+        R"("sequence_batching": {})", R"("instance_group": [{"count": 2}])"}) {
+    const auto parsed = ParseModelConfigJson(R"({"name": "m", "backend": "tensorrtllm", )" +
+                                             std::string(member) + "}");
+    ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+    EXPECT_EQ(CheckFields(ModelKind::kLlm, *parsed).code(), StatusCode::kUnimplemented) << member;
+  }
+}
+
+TEST(CheckFields, TextsOfAJsonConfigurationStayAsTheyAre) {
+  const std::string value = "${left} \"quoted\" # \n\xc3\xa9";
+  const auto parsed = ParseModelConfigJson(
+      R"({"name": "m", "parameters": {"k": {"string_value": "${left} \"quoted\" # \n\u00e9"}}})");
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  EXPECT_EQ(parsed->config.parameters().at("k").string_value(), value);
+  EXPECT_TRUE(parsed->unfilled.empty());
+  EXPECT_TRUE(parsed->IsWritten("parameters"));
+  EXPECT_FALSE(parsed->IsWritten("backend"));
+}
+
 }  // namespace
 }  // namespace inflight::serving

@@ -160,13 +160,16 @@ Result<ParsedModelConfig> ParseModelConfig(std::string_view text) {
   return parsed;
 }
 
+// By way of the text, which tells what is written as a file does.
 Result<ParsedModelConfig> ParseModelConfigJson(const std::string& json) {
-  ParsedModelConfig parsed;
-  const auto status = google::protobuf::util::JsonStringToMessage(json, &parsed.config);
+  ModelConfig config;
+  const auto status = google::protobuf::util::JsonStringToMessage(json, &config);
   if (!status.ok()) {
     return InvalidArgument("failed to read JSON configuration: " + std::string(status.message()));
   }
-  return parsed;
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(config, &text);
+  return ParseModelConfig(text);
 }
 
 void NormalizeModelConfig(ModelConfig& config) {

@@ -104,6 +104,35 @@ TEST_F(RepositoryControlTest, ShutdownReachesRequestsOfModelsThatWereUnloaded) {
   EXPECT_EQ(got.status().code(), StatusCode::kCancelled);
 }
 
+// --- configurations that come with a load ---
+
+std::string Identity(int max_batch_size, const std::string& more = "") {
+  return "backend: 'conformance' max_batch_size: " + std::to_string(max_batch_size) +
+         " input [ { name: 'INPUT0' data_type: TYPE_INT32 dims: [ 1 ] } ]"
+         " output [ { name: 'OUTPUT0' data_type: TYPE_INT32 dims: [ 1 ] } ]"
+         " parameters { key: 'kind' value: { string_value: 'identity' } }" +
+         more;
+}
+
+std::string IdentityJson(int max_batch_size, const std::string& more = "") {
+  return R"({"name": "m", "backend": "conformance", "max_batch_size": )" +
+         std::to_string(max_batch_size) +
+         R"(, "input": [{"name": "INPUT0", "data_type": "TYPE_INT32", "dims": [1]}],)"
+         R"( "output": [{"name": "OUTPUT0", "data_type": "TYPE_INT32", "dims": [1]}])" +
+         more + "}";
+}
+
+TEST_F(RepositoryControlTest, AConfigurationAsJsonIsRefusedForWhatAFileIs) {
+  Write("repo/m/config.pbtxt", Identity(0));
+  fs::create_directories(root_ / "repo/m/1");
+  const auto server = ServeExplicit("repo");
+  ASSERT_NE(server, nullptr);
+  const Status status = server->LoadModel(
+      "m", {.config_json = IdentityJson(0, R"(, "batch_input": [{"target_name": ["A"]}])"),
+            .files = {}});
+  EXPECT_THAT(status.message(), HasSubstr("batch_input of model 'm' is not supported yet"));
+}
+
 // --- polling ---
 
 TEST_F(RepositoryControlTest, PollingLeavesModelsOfADirectoryAlone) {
