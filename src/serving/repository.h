@@ -60,8 +60,8 @@ class Repository {
   // and for ever when that fails. Without an override nothing happens while its files are as old as
   // what runs.
   Status Load(const std::string& name, const LoadOverride& override);
-  // Requests that run end as they would; new ones find no such model. `with_steps`: also the models
-  // that the ensemble's steps name and that no other loaded ensemble uses.
+  // Requests that run end as they would; new ones find no such model. What uses the model goes with
+  // it. `with_steps`: also the models that the ensemble's steps name and that no other model uses.
   void Unload(const std::string& name, bool with_steps);
   // Loads what is new or changed, unloads what has gone.
   void Rescan();
@@ -133,7 +133,9 @@ class Repository {
   Status Install(const std::string& name, std::vector<ModelEntry> entries);
   void ReloadUsersOf(const std::string& name, std::set<std::string>& in_progress);
   void UnloadOne(const std::string& name);
-  std::vector<std::string> LoadedEnsemblesWith(const std::string& step) const;
+  void AddUsersOf(const std::string& name, std::set<std::string>& seen,
+                  std::vector<std::string>& users) const;
+  std::vector<std::string> LoadedUsersOf(const std::string& name) const;
   bool IsLoaded(const std::string& name) const;
   std::optional<std::filesystem::path> FindModelDir(const std::string& name) const;
   void Guard(ModelEntry& entry);
@@ -147,6 +149,7 @@ class Repository {
   std::vector<ModelEntry> entries_;
   std::vector<ModelReport> reports_;
   std::map<std::string, FileTime> loaded_at_;     // by model: the newest of the files that run
+  std::map<std::string, std::string> loaded_configs_;  // by model: JSON that came with its load
   std::map<std::string, LoadedLlm> loaded_llms_;  // by name; the latest version
   std::map<std::string, std::string> llm_names_;  // of text models and pipelines: their LLM's
   int open_shares_ = 0;  // LLMs still to load whose files leave their memory open

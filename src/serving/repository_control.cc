@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "serving/ensemble_graph.h"
+#include "serving/pipeline_model.h"
 #include "serving/repository.h"
 #include "serving/repository_layout.h"
 
@@ -15,11 +16,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool HasSteps(const ModelEntry& entry, const std::string& step) {
+// Whether it holds a model of this name: as a step, or as a member of a BLS.
+bool Uses(const ModelEntry& entry, const std::string& name) {
   if (entry.model == nullptr) return false;
+  if (const auto* pipeline = dynamic_cast<const PipelineModel*>(entry.model.get())) {
+    const PipelineMembers& members = pipeline->members();
+    return members.preprocessing->name() == name || members.llm->name() == name ||
+           members.postprocessing->name() == name;
+  }
   const auto& steps = entry.model->config().ensemble_scheduling().step();
   return std::any_of(steps.begin(), steps.end(),
-                     [&](const auto& s) { return s.model_name() == step; });
+                     [&](const auto& step) { return step.model_name() == name; });
 }
 
 // Names come from clients and become paths.
@@ -93,6 +100,8 @@ Status Repository::LoadOne(const std::string& name, const LoadOverride& override
   const FileTime changed = candidates.front().changed;
   RETURN_IF_ERROR(Install(name, LoadVersions(candidates.front())));
   loaded_at_[name] = changed;
+  loaded_configs_.erase(name);
+  if (override.config_json) loaded_configs_[name] = *override.config_json;
   ReloadUsersOf(name, in_progress);
   return Status::Ok();
 }
@@ -151,20 +160,37 @@ Status Repository::Install(const std::string& name, std::vector<ModelEntry> entr
   return failures.empty() ? Status::Ok() : LoadFailed(name, failures);
 }
 
-// Ensembles hold their steps' models.
+// Ensembles and BLS hold the models that they use.
 void Repository::ReloadUsersOf(const std::string& name, std::set<std::string>& in_progress) {
-  for (const std::string& user : LoadedEnsemblesWith(name)) {
-    if (!in_progress.insert(user).second) continue;
+  std::set<std::string> seen = {name};
+  std::vector<std::string> users;
+  AddUsersOf(name, seen, users);
+  for (const std::string& user : users) {
     const std::optional<fs::path> dir = FindModelDir(user);
-    if (!dir) continue;
-    auto candidate = Poll(*dir, {});
+    if (!dir || !in_progress.insert(user).second) continue;
+    LoadOverride override;
+    const auto running = loaded_configs_.find(user);
+    if (running != loaded_configs_.end()) override.config_json = running->second;
+    auto candidate = Poll(*dir, override);
     Status status = candidate.status();
     if (status.ok()) status = LoadSteps(*candidate, in_progress);
     if (status.ok()) status = Install(user, LoadVersions(*candidate));
-    if (!status.ok()) {
-      logging::Error("ensemble goes on with the old model of its step",
-                     {{"model", user}, {"step", name}, {"reason", status.message()}});
+    if (status.ok()) {
+      loaded_at_[user] = candidate->changed;
+    } else {
+      logging::Error("model goes on with the old copy of one that it uses",
+                     {{"model", user}, {"uses", name}, {"reason", status.message()}});
     }
+  }
+}
+
+// Those that use it, through others too, each behind those of them that it uses itself.
+void Repository::AddUsersOf(const std::string& name, std::set<std::string>& seen,
+                            std::vector<std::string>& users) const {
+  for (const std::string& user : LoadedUsersOf(name)) {
+    if (!seen.insert(user).second) continue;
+    AddUsersOf(user, seen, users);
+    users.insert(users.begin(), user);
   }
 }
 
@@ -179,14 +205,14 @@ void Repository::Unload(const std::string& name, bool with_steps) {
   }
   UnloadOne(name);
   for (const std::string& step : steps) {
-    if (LoadedEnsemblesWith(step).empty()) UnloadOne(step);
+    if (LoadedUsersOf(step).empty()) UnloadOne(step);
   }
   Publish();
 }
 
-// Ensembles cannot run without it.
+// Those that use it cannot run without it.
 void Repository::UnloadOne(const std::string& name) {
-  for (const std::string& user : LoadedEnsemblesWith(name)) {
+  for (const std::string& user : LoadedUsersOf(name)) {
     if (user != name) UnloadOne(user);
   }
   for (ModelEntry& entry : entries_) {
@@ -196,6 +222,7 @@ void Repository::UnloadOne(const std::string& name) {
     logging::Info("model unloaded", {{"model", name}, {"version", entry.version}});
   }
   loaded_at_.erase(name);
+  loaded_configs_.erase(name);
   loaded_llms_.erase(name);
 }
 
@@ -247,10 +274,10 @@ std::vector<IndexEntry> Repository::Index(bool ready_only) const {
   return index;
 }
 
-std::vector<std::string> Repository::LoadedEnsemblesWith(const std::string& step) const {
+std::vector<std::string> Repository::LoadedUsersOf(const std::string& name) const {
   std::vector<std::string> names;
   for (const ModelEntry& entry : entries_) {
-    if (HasSteps(entry, step)) names.push_back(entry.name);
+    if (Uses(entry, name)) names.push_back(entry.name);
   }
   names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;

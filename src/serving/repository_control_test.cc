@@ -16,6 +16,14 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+std::string Identity(int max_batch_size, const std::string& more = "") {
+  return "backend: 'conformance' max_batch_size: " + std::to_string(max_batch_size) +
+         " input [ { name: 'INPUT0' data_type: TYPE_INT32 dims: [ 1 ] } ]"
+         " output [ { name: 'OUTPUT0' data_type: TYPE_INT32 dims: [ 1 ] } ]"
+         " parameters { key: 'kind' value: { string_value: 'identity' } }" +
+         more;
+}
+
 class RepositoryControlTest : public ServerTest {
  protected:
   // All of a repository, in mode explicit.
@@ -104,15 +112,82 @@ TEST_F(RepositoryControlTest, ShutdownReachesRequestsOfModelsThatWereUnloaded) {
   EXPECT_EQ(got.status().code(), StatusCode::kCancelled);
 }
 
-// --- configurations that come with a load ---
+// --- models that use others ---
 
-std::string Identity(int max_batch_size, const std::string& more = "") {
-  return "backend: 'conformance' max_batch_size: " + std::to_string(max_batch_size) +
-         " input [ { name: 'INPUT0' data_type: TYPE_INT32 dims: [ 1 ] } ]"
-         " output [ { name: 'OUTPUT0' data_type: TYPE_INT32 dims: [ 1 ] } ]"
-         " parameters { key: 'kind' value: { string_value: 'identity' } }" +
-         more;
+// One step, IN -> OUT.
+std::string EnsembleOf(const std::string& model, const std::string& input,
+                       const std::string& output) {
+  return "platform: 'ensemble' input [ { name: 'IN' data_type: TYPE_INT32 dims: [ 1 ] } ]"
+         " output [ { name: 'OUT' data_type: TYPE_INT32 dims: [ 1 ] } ]"
+         " ensemble_scheduling { step [ { model_name: '" +
+         model + "' input_map { key: '" + input + "' value: 'IN' } output_map { key: '" + output +
+         "' value: 'OUT' } } ] }";
 }
+
+TEST_F(RepositoryControlTest, ABlsGoesWithItsMembers) {
+  WriteServable("repo");
+  WriteBls("repo");
+  const auto server = ServeExplicit("repo");
+  ASSERT_NE(server, nullptr);
+  ASSERT_TRUE(server->UnloadModel("tensorrt_llm", /*with_steps=*/false).ok());
+  WaitUntilUnloaded(*server, "tensorrt_llm_bls");
+  WaitUntilUnloaded(*server, "tensorrt_llm");
+}
+
+TEST_F(RepositoryControlTest, ABlsAnswersFromTheNewCopyOfAMember) {
+  WriteServable("repo");
+  WriteBls("repo");
+  const auto server = ServeExplicit("repo");
+  ASSERT_NE(server, nullptr);
+  const auto before = executor_;
+  fs::last_write_time(root_ / "repo/tensorrt_llm/config.pbtxt", fs::file_time_type::max());
+  ASSERT_TRUE(server->LoadModel("tensorrt_llm", {}).ok());
+  ASSERT_NE(executor_, before);
+  for (const char* model : {"ensemble", "tensorrt_llm_bls"}) {
+    Request request = TextRequest("ab", 3);
+    request.model_name = model;
+    Collector got;
+    server->Infer(std::move(request), got.Handler());
+    EXPECT_EQ(before->num_active(), 0U) << model;
+    EXPECT_EQ(executor_->num_active(), 1U) << model;
+    executor_->Run();
+  }
+}
+
+TEST_F(RepositoryControlTest, EnsemblesOfEnsemblesFollowANewCopyOfAStep) {
+  Write("repo/m/config.pbtxt", Identity(0));
+  Write("repo/a_outer/config.pbtxt", EnsembleOf("inner", "IN", "OUT"));  // polled before its step
+  Write("repo/inner/config.pbtxt", EnsembleOf("m", "INPUT0", "OUTPUT0"));
+  for (const char* model : {"m", "a_outer", "inner"}) {
+    fs::create_directories(root_ / "repo" / model / "1");
+  }
+  const auto server = ServeExplicit("repo");
+  ASSERT_NE(server, nullptr);
+  const std::weak_ptr<Model> before = *server->FindModel("m", "");
+  fs::last_write_time(root_ / "repo/m/config.pbtxt", fs::file_time_type::max());
+  ASSERT_TRUE(server->LoadModel("m", {}).ok());
+  while (!before.expired()) std::this_thread::yield();  // for ever, if someone still held it
+  const std::vector<int32_t> seven = {7};
+  Request request = MakeRequest({Tensor::FromValues<int32_t>("IN", DataType::kInt32, {1}, seven)});
+  request.model_name = "a_outer";
+  Collector got;
+  server->Infer(std::move(request), got.Handler());
+  got.WaitFinal();
+  EXPECT_TRUE(got.status().ok()) << got.status().ToString();
+}
+
+TEST_F(RepositoryControlTest, AReloadReadsTheTokenizerAnew) {
+  WriteServable("repo");
+  const auto server = ServeExplicit("repo");
+  ASSERT_NE(server, nullptr);
+  Write("repo/tensorrt_llm/1/tokenizer.json", "{\"version\": ");
+  fs::last_write_time(root_ / "repo/preprocessing/config.pbtxt", fs::file_time_type::max());
+  const Status status = server->LoadModel("preprocessing", {});
+  EXPECT_THAT(status.message(), HasSubstr("tokenizer_dir '" + Path("repo/tensorrt_llm/1") + "'"));
+  EXPECT_EQ(StateOf(*server, "preprocessing"), "READY");  // the old copy goes on
+}
+
+// --- configurations that come with a load ---
 
 std::string IdentityJson(int max_batch_size, const std::string& more = "") {
   return R"({"name": "m", "backend": "conformance", "max_batch_size": )" +
