@@ -56,6 +56,7 @@ Status LoadFailed(const std::string& name, const std::string& why) {
 Status Repository::Load(const std::string& name, const LoadOverride& override) {
   RETURN_IF_ERROR(CheckName(name));
   std::lock_guard lock(control_mutex_);
+  tokenizers_.clear();  // their files may have changed; models of one load share them
   std::set<std::string> in_progress;
   Status status;
   try {

@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "serving/repository.h"
 #include "serving/server_test_fixture.h"
@@ -32,6 +37,10 @@ class RepositoryControlTest : public ServerTest {
                   .control_mode = ControlMode::kExplicit,
                   .load_models = {"*"}},
                  threaded);
+  }
+  // As if it had been written after everything else.
+  void Touch(const std::string& path) const {
+    fs::last_write_time(root_ / path, fs::file_time_type::clock::now() + std::chrono::hours(1));
   }
   static std::string StateOf(const Server& server, const std::string& model) {
     for (const IndexEntry& entry : server.Index(false)) {
@@ -140,7 +149,7 @@ TEST_F(RepositoryControlTest, ABlsAnswersFromTheNewCopyOfAMember) {
   const auto server = ServeExplicit("repo");
   ASSERT_NE(server, nullptr);
   const auto before = executor_;
-  fs::last_write_time(root_ / "repo/tensorrt_llm/config.pbtxt", fs::file_time_type::max());
+  Touch("repo/tensorrt_llm/config.pbtxt");
   ASSERT_TRUE(server->LoadModel("tensorrt_llm", {}).ok());
   ASSERT_NE(executor_, before);
   for (const char* model : {"ensemble", "tensorrt_llm_bls"}) {
@@ -164,7 +173,7 @@ TEST_F(RepositoryControlTest, EnsemblesOfEnsemblesFollowANewCopyOfAStep) {
   const auto server = ServeExplicit("repo");
   ASSERT_NE(server, nullptr);
   const std::weak_ptr<Model> before = *server->FindModel("m", "");
-  fs::last_write_time(root_ / "repo/m/config.pbtxt", fs::file_time_type::max());
+  Touch("repo/m/config.pbtxt");
   ASSERT_TRUE(server->LoadModel("m", {}).ok());
   while (!before.expired()) std::this_thread::yield();  // for ever, if someone still held it
   const std::vector<int32_t> seven = {7};
@@ -181,7 +190,7 @@ TEST_F(RepositoryControlTest, AReloadReadsTheTokenizerAnew) {
   const auto server = ServeExplicit("repo");
   ASSERT_NE(server, nullptr);
   Write("repo/tensorrt_llm/1/tokenizer.json", "{\"version\": ");
-  fs::last_write_time(root_ / "repo/preprocessing/config.pbtxt", fs::file_time_type::max());
+  Touch("repo/preprocessing/config.pbtxt");
   const Status status = server->LoadModel("preprocessing", {});
   EXPECT_THAT(status.message(), HasSubstr("tokenizer_dir '" + Path("repo/tensorrt_llm/1") + "'"));
   EXPECT_EQ(StateOf(*server, "preprocessing"), "READY");  // the old copy goes on
