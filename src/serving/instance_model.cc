@@ -4,6 +4,9 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <utility>
 
 #include "serving/reshape.h"
@@ -28,16 +31,33 @@ void NameThread(const std::string& model) {
   pthread_setname_np(pthread_self(), ("i:" + model).substr(0, 15).c_str());
 }
 
+// How often what waits for a sequence's end is looked at: as often as one may fall idle, and often
+// enough for a client that cancels.
+std::chrono::microseconds TickPeriod(const ::inference::ModelConfig& config) {
+  using std::chrono::microseconds;
+  constexpr uint64_t kMinUs = 1000;
+  constexpr uint64_t kMaxUs = 100'000;
+  const uint64_t idle_us = config.sequence_batching().max_sequence_idle_microseconds();
+  return microseconds(std::clamp(idle_us, kMinUs, kMaxUs));
+}
+
 }  // namespace
 
 struct InstanceModel::Shared {
   explicit Shared(std::unique_ptr<Executable> work) : executable(std::move(work)) {}
 
   void Serve(const ::inference::ModelConfig& config, RequestQueue& queue) const;
+  void TickSequences(std::chrono::microseconds period);
+  void Close();
 
   const std::unique_ptr<Executable> executable;
   std::vector<std::unique_ptr<RequestQueue>> queues;
   std::unique_ptr<SequenceTable> sequences;  // null without sequence batching
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable closes_;
+  bool is_closed_ = false;
 };
 
 // The configuration is the model's, which each request keeps.
@@ -53,6 +73,22 @@ void InstanceModel::Shared::Serve(const ::inference::ModelConfig& config,
     item->sender->ComputeStarts();
     executable->Execute(item->request, item->sender);
   }
+}
+
+void InstanceModel::Shared::TickSequences(std::chrono::microseconds period) {
+  std::unique_lock lock(mutex_);
+  while (!closes_.wait_for(lock, period, [this] { return is_closed_; })) {
+    lock.unlock();
+    sequences->Tick();
+    lock.lock();
+  }
+}
+
+void InstanceModel::Shared::Close() {
+  for (const auto& queue : queues) queue->Close();
+  std::lock_guard lock(mutex_);
+  is_closed_ = true;
+  closes_.notify_all();
 }
 
 std::shared_ptr<InstanceModel> InstanceModel::Create(::inference::ModelConfig config,
@@ -76,24 +112,37 @@ InstanceModel::InstanceModel(::inference::ModelConfig config, std::string versio
   }
   if (has_sequences) {
     shared_->sequences = std::make_unique<SequenceTable>(
-        complete, num_instances, clock_, [this](QueuedRequest item, int instance) {
-          RequestQueue& queue = *shared_->queues[static_cast<size_t>(instance)];
+        complete, num_instances, clock_,
+        [shared = shared_.get()](QueuedRequest item, int instance) {
+          RequestQueue& queue = *shared->queues[static_cast<size_t>(instance)];
+          // Its queue has neither a size nor a time-out, and is open while requests keep the model.
           if (const Status status = queue.Add(item); !status.ok()) {
             item.sender->Reject(status, FailureReason::kRejected);
           }
+        },
+        [](QueuedRequest item, const Status& status) {
+          const bool is_cancelled = status.code() == StatusCode::kCancelled;
+          item.sender->Reject(
+              status, is_cancelled ? FailureReason::kCanceled : FailureReason::kRejected);
         });
   }
-  for (int i = 0; i < num_instances; ++i) {
-    RequestQueue* queue = shared_->queues[static_cast<size_t>(i) % shared_->queues.size()].get();
-    try {
+  try {
+    for (int i = 0; i < num_instances; ++i) {
+      RequestQueue* queue = shared_->queues[static_cast<size_t>(i) % shared_->queues.size()].get();
       threads_.emplace_back([shared = shared_, queue, &complete] {
         NameThread(complete.name());
         shared->Serve(complete, *queue);
       });
-    } catch (...) {  // no more threads: those that run must not outlive us
-      Stop();
-      throw;
     }
+    if (has_sequences) {
+      threads_.emplace_back([shared = shared_, period = TickPeriod(complete)] {
+        NameThread("sequences");
+        shared->TickSequences(period);
+      });
+    }
+  } catch (...) {  // no more threads: those that run must not outlive us
+    Stop();
+    throw;
   }
 }
 
@@ -102,7 +151,7 @@ InstanceModel::InstanceModel(::inference::ModelConfig config, std::string versio
 InstanceModel::~InstanceModel() { Stop(); }
 
 void InstanceModel::Stop() {
-  for (const auto& queue : shared_->queues) queue->Close();
+  shared_->Close();
   for (std::thread& thread : threads_) {
     if (thread.get_id() == std::this_thread::get_id()) {
       thread.detach();

@@ -25,10 +25,11 @@ std::string Word(const Request& request) {
 }  // namespace
 
 SequenceTable::SequenceTable(const ::inference::ModelConfig& config, int num_instances,
-                             Clock& clock, Run run)
+                             Clock& clock, Run run, GiveUp give_up)
     : config_(config),
       clock_(clock),
       run_(std::move(run)),
+      give_up_(std::move(give_up)),
       max_idle_ns_(1000 *
                    static_cast<int64_t>(std::min<uint64_t>(
                        config.sequence_batching().max_sequence_idle_microseconds(), kMaxIdleUs))),
@@ -38,27 +39,52 @@ SequenceTable::SequenceTable(const ::inference::ModelConfig& config, int num_ins
 Status SequenceTable::Add(QueuedRequest& item) {
   const Request& request = item.request;
   const Key key{request.sequence_id, request.sequence_name};
-  std::vector<Ready> ready;
+  std::vector<GivenUp> given_up;
+  Status status;
   {
     std::lock_guard lock(mutex_);
     DropIdleLocked();
-    RETURN_IF_ERROR(CheckLocked(request, key));
-    AddSequenceControls(config_, item.request);
-    if (const auto live = live_.find(key); live != live_.end()) {
-      if (request.sequence_start) {
-        logging::Warning("a live sequence starts anew; its earlier requests end here",
-                         {{"model", config_.name()}, {"sequence", Word(request)}});
-      }
-      PlaceLocked(key, std::move(item), live->second.instance, ready);
-    } else if (const int instance = FreeInstanceLocked(); instance >= 0 && !IsWaitingLocked(key)) {
-      ++used_slots_[static_cast<size_t>(instance)];
-      PlaceLocked(key, std::move(item), instance, ready);
-    } else {
-      waiting_.emplace_back(key, std::move(item));
-    }
-    AdmitWaitingLocked(ready);
+    given_up = TakeGivenUpLocked();
+    AdmitWaitingLocked();  // those that came earlier
+    status = CheckLocked(request, key);
+    if (status.ok()) status = PlaceOrHoldLocked(key, item);
+    AdmitWaitingLocked();
   }
-  for (Ready& next : ready) run_(std::move(next.item), next.instance);
+  AnswerGivenUp(std::move(given_up));
+  return status;
+}
+
+void SequenceTable::Tick() {
+  std::vector<GivenUp> given_up;
+  {
+    std::lock_guard lock(mutex_);
+    DropIdleLocked();
+    given_up = TakeGivenUpLocked();
+    AdmitWaitingLocked();
+  }
+  AnswerGivenUp(std::move(given_up));
+}
+
+Status SequenceTable::PlaceOrHoldLocked(const Key& key, QueuedRequest& item) {
+  const Request& request = item.request;
+  const auto live = live_.find(key);
+  const int instance = live != live_.end() ? live->second.instance : FreeInstanceLocked();
+  const bool waits = live == live_.end() && (instance < 0 || IsWaitingLocked(key));
+  if (waits && waiting_.size() >= kMaxWaiting) return Unavailable("Exceeds maximum queue size");
+  if (live != live_.end() && request.sequence_start) {
+    logging::Warning("a live sequence starts anew; its earlier requests end here",
+                     {{"model", config_.name()}, {"sequence", Word(request)}});
+  }
+  AddSequenceControls(config_, item.request);
+  if (waits) {
+    constexpr int64_t kMaxUs = static_cast<int64_t>(kMaxIdleUs);
+    const int64_t timeout_us = std::min(request.timeout_us, kMaxUs);
+    const int64_t deadline_ns = timeout_us > 0 ? clock_.NowNs() + timeout_us * 1000 : 0;
+    waiting_.push_back({key, std::move(item), deadline_ns});
+    return Status::Ok();
+  }
+  if (live == live_.end()) ++used_slots_[static_cast<size_t>(instance)];
+  PlaceLocked(key, std::move(item), instance);
   return Status::Ok();
 }
 
@@ -79,7 +105,7 @@ Status SequenceTable::CheckLocked(const Request& request, const Key& key) const 
 
 bool SequenceTable::IsWaitingLocked(const Key& key) const {
   return std::any_of(waiting_.begin(), waiting_.end(),
-                     [&](const auto& waiting) { return waiting.first == key; });
+                     [&](const Waiting& waiting) { return waiting.key == key; });
 }
 
 void SequenceTable::DropIdleLocked() {
@@ -100,32 +126,61 @@ int SequenceTable::FreeInstanceLocked() const {
   return static_cast<int>(least - used_slots_.begin());
 }
 
-void SequenceTable::PlaceLocked(const Key& key, QueuedRequest item, int instance,
-                                std::vector<Ready>& ready) {
+void SequenceTable::PlaceLocked(const Key& key, QueuedRequest item, int instance) {
   if (item.request.sequence_end) {
     live_.erase(key);
     --used_slots_[static_cast<size_t>(instance)];
   } else {
     live_[key] = {.instance = instance, .last_ns = clock_.NowNs()};
   }
-  ready.push_back({std::move(item), instance});
+  run_(std::move(item), instance);
 }
 
 // In order of arrival, each sequence with all of its requests that wait.
-void SequenceTable::AdmitWaitingLocked(std::vector<Ready>& ready) {
+void SequenceTable::AdmitWaitingLocked() {
   for (auto it = waiting_.begin(); it != waiting_.end();) {
-    const Key key = it->first;
-    const auto live = live_.find(key);
+    const auto live = live_.find(it->key);
     const int instance = live != live_.end() ? live->second.instance : FreeInstanceLocked();
     if (instance < 0) {
       ++it;
       continue;
     }
     if (live == live_.end()) ++used_slots_[static_cast<size_t>(instance)];
-    QueuedRequest item = std::move(it->second);
+    Waiting next = std::move(*it);
     it = waiting_.erase(it);
-    PlaceLocked(key, std::move(item), instance, ready);
+    PlaceLocked(next.key, std::move(next.item), instance);
   }
+}
+
+// A sequence that lost its first request, or waited too long with one, has lost those behind it too.
+std::vector<SequenceTable::GivenUp> SequenceTable::TakeGivenUpLocked() {
+  const int64_t now_ns = clock_.NowNs();
+  std::vector<GivenUp> given_up;
+  std::map<Key, Status> ended;
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    const Request& request = it->item.request;
+    if (request.sequence_start) ended.erase(it->key);
+    const auto before = ended.find(it->key);
+    Status status = before != ended.end() ? before->second : Status::Ok();
+    if (it->deadline_ns != 0 && it->deadline_ns <= now_ns) {
+      status = Unavailable("timeout of the corresponding sequence has been expired");
+      ended[it->key] = status;
+    } else if (request.cancel->cancelled()) {
+      status = Cancelled("the request was cancelled before it ran");
+      if (request.sequence_start) ended[it->key] = Cancelled("its sequence was cancelled");
+    }
+    if (status.ok()) {
+      ++it;
+      continue;
+    }
+    given_up.push_back({std::move(it->item), std::move(status)});
+    it = waiting_.erase(it);
+  }
+  return given_up;
+}
+
+void SequenceTable::AnswerGivenUp(std::vector<GivenUp> given_up) const {
+  for (GivenUp& next : given_up) give_up_(std::move(next.item), std::move(next.status));
 }
 
 }  // namespace inflight::serving

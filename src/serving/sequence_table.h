@@ -8,8 +8,11 @@
 // Slots: per instance max_batch_size with the direct strategy, max_candidate_sequences with the
 // oldest one. All requests of a sequence go to the instance of its slot, in order.
 //
-// Threads: all methods are thread-safe. `run` is called under no lock.
-// Errors: kInvalidArgument without a request id, as clients compare these texts.
+// Threads: all methods are thread-safe. `run` is called under the table's lock, so that requests of
+// a sequence keep their order; `give_up` under none. Somebody calls Tick from time to time: without
+// new requests nothing else ends what is idle.
+// Errors: kInvalidArgument without a request id, as clients compare these texts; kUnavailable when
+// too many requests wait.
 #pragma once
 
 #include <cstdint>
@@ -33,11 +36,20 @@ class SequenceTable {
  public:
   // A request that may run now, on the instance with this index.
   using Run = std::function<void(QueuedRequest item, int instance)>;
+  // A request that waited for a slot in vain.
+  using GiveUp = std::function<void(QueuedRequest item, Status status)>;
 
-  SequenceTable(const ::inference::ModelConfig& config, int num_instances, Clock& clock, Run run);
+  SequenceTable(const ::inference::ModelConfig& config, int num_instances, Clock& clock, Run run,
+                GiveUp give_up);
 
   // Runs or holds `item`, with its controls added; takes it over unless it fails.
   Status Add(QueuedRequest& item);
+  // Frees the slots of idle sequences, gives up what was cancelled or waited too long, and runs
+  // what waits for the freed slots.
+  void Tick();
+
+  // How many requests may wait for slots.
+  static constexpr size_t kMaxWaiting = 8192;
 
  private:
   using Key = std::pair<uint64_t, std::string>;  // number and name; one of them is set
@@ -45,27 +57,36 @@ class SequenceTable {
     int instance = 0;
     int64_t last_ns = 0;
   };
-  struct Ready {
+  struct Waiting {
+    Key key;
     QueuedRequest item;
-    int instance;
+    int64_t deadline_ns = 0;  // 0 = none
+  };
+  struct GivenUp {
+    QueuedRequest item;
+    Status status;
   };
 
   Status CheckLocked(const Request& request, const Key& key) const;
   bool IsWaitingLocked(const Key& key) const;
   void DropIdleLocked();
   int FreeInstanceLocked() const;  // -1 when all slots are taken
-  void PlaceLocked(const Key& key, QueuedRequest item, int instance, std::vector<Ready>& ready);
-  void AdmitWaitingLocked(std::vector<Ready>& ready);
+  Status PlaceOrHoldLocked(const Key& key, QueuedRequest& item);
+  void PlaceLocked(const Key& key, QueuedRequest item, int instance);
+  void AdmitWaitingLocked();
+  std::vector<GivenUp> TakeGivenUpLocked();
+  void AnswerGivenUp(std::vector<GivenUp> given_up) const;
 
   const ::inference::ModelConfig config_;
   Clock& clock_;
   const Run run_;
+  const GiveUp give_up_;
   const int64_t max_idle_ns_;
   const int slots_per_instance_;
   std::mutex mutex_;
   std::vector<int> used_slots_;  // by instance
   std::map<Key, Live> live_;
-  std::deque<std::pair<Key, QueuedRequest>> waiting_;  // in order of arrival
+  std::deque<Waiting> waiting_;  // in order of arrival
 };
 
 }  // namespace inflight::serving

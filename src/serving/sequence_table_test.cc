@@ -5,6 +5,7 @@
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +36,9 @@ class SequenceTableTest : public ::testing::Test {
         config, num_instances, clock_, [this](QueuedRequest item, int instance) {
           ran_.push_back(item.request.id + "@" + std::to_string(instance));
           last_ = std::move(item.request);
+        },
+        [this](QueuedRequest item, const Status& status) {
+          given_up_.push_back(item.request.id + ": " + status.message());
         });
   }
   Status Add(const std::string& id, uint64_t sequence, bool start = false, bool end = false) {
@@ -43,6 +47,8 @@ class SequenceTableTest : public ::testing::Test {
     item.request.sequence_id = sequence;
     item.request.sequence_start = start;
     item.request.sequence_end = end;
+    item.request.timeout_us = timeout_us_;
+    cancels_[id] = item.request.cancel;
     const int32_t zero = 0;
     item.request.inputs.push_back(
         Tensor::FromValues<int32_t>("INPUT", DataType::kInt32, {1, 1}, {&zero, 1}));
@@ -51,7 +57,9 @@ class SequenceTableTest : public ::testing::Test {
 
   ManualClock clock_;
   std::unique_ptr<SequenceTable> table_;
-  std::vector<std::string> ran_;
+  std::vector<std::string> ran_, given_up_;
+  std::map<std::string, std::shared_ptr<CancelToken>> cancels_;  // by request id
+  int64_t timeout_us_ = 0;                                       // of what is added next
   Request last_;
 };
 
@@ -109,6 +117,71 @@ TEST_F(SequenceTableTest, AnIdleSequenceGivesItsSlotBack) {
   EXPECT_TRUE(Add("b", 2, true).ok());
   EXPECT_THAT(ran_, ElementsAre("a@0", "b@0"));
   EXPECT_FALSE(Add("a2", 1).ok());
+}
+
+TEST_F(SequenceTableTest, WhoWaitsGetsTheSlotOfAnIdleSequenceWithoutANewRequest) {
+  Make("", 1, /*max_batch_size=*/1);
+  EXPECT_TRUE(Add("a", 1, true).ok());
+  EXPECT_TRUE(Add("b", 2, true).ok());
+  table_->Tick();
+  EXPECT_THAT(ran_, ElementsAre("a@0"));
+  clock_.AdvanceNs(1'000'001);
+  table_->Tick();
+  EXPECT_THAT(ran_, ElementsAre("a@0", "b@0"));
+}
+
+TEST_F(SequenceTableTest, ANewSequenceGoesBehindThoseThatWait) {
+  Make("", 1, /*max_batch_size=*/1);
+  EXPECT_TRUE(Add("a", 1, true).ok());
+  EXPECT_TRUE(Add("b", 2, true, /*end=*/true).ok());
+  clock_.AdvanceNs(1'000'001);
+  EXPECT_TRUE(Add("c", 3, true).ok());
+  EXPECT_THAT(ran_, ElementsAre("a@0", "b@0", "c@0"));
+}
+
+TEST_F(SequenceTableTest, ACancelledRequestWaitsNoLonger) {
+  Make("", 1, /*max_batch_size=*/1);
+  EXPECT_TRUE(Add("a", 1, true).ok());
+  EXPECT_TRUE(Add("b1", 2, true).ok());
+  EXPECT_TRUE(Add("b2", 2).ok());
+  EXPECT_TRUE(Add("c1", 3, true).ok());
+  EXPECT_TRUE(Add("c2", 3).ok());
+  cancels_["b1"]->Cancel();  // and with its start the sequence
+  cancels_["c2"]->Cancel();
+  table_->Tick();
+  EXPECT_THAT(given_up_, ElementsAre("b1: the request was cancelled before it ran",
+                                     "b2: its sequence was cancelled",
+                                     "c2: the request was cancelled before it ran"));
+  EXPECT_TRUE(Add("end", 1, false, true).ok());
+  EXPECT_THAT(ran_, ElementsAre("a@0", "end@0", "c1@0"));
+}
+
+TEST_F(SequenceTableTest, ASequenceWaitsAsLongAsItsRequestsAllow) {
+  Make("", 1, /*max_batch_size=*/1);
+  EXPECT_TRUE(Add("a", 1, true).ok());
+  timeout_us_ = 500;
+  EXPECT_TRUE(Add("b1", 2, true).ok());
+  timeout_us_ = 0;
+  EXPECT_TRUE(Add("b2", 2).ok());
+  clock_.AdvanceNs(499'999);
+  table_->Tick();
+  EXPECT_TRUE(given_up_.empty());
+  clock_.AdvanceNs(1);
+  table_->Tick();
+  EXPECT_THAT(given_up_,
+              ElementsAre("b1: timeout of the corresponding sequence has been expired",
+                          "b2: timeout of the corresponding sequence has been expired"));
+}
+
+TEST_F(SequenceTableTest, SoManyMayWait) {
+  Make("", 1, /*max_batch_size=*/1);
+  EXPECT_TRUE(Add("a", 1, true).ok());
+  for (uint64_t i = 0; i < SequenceTable::kMaxWaiting; ++i) {
+    ASSERT_TRUE(Add("b", 2, /*start=*/i == 0).ok()) << i;
+  }
+  const Status status = Add("c", 3, true);
+  EXPECT_EQ(status, Unavailable("Exceeds maximum queue size"));
+  EXPECT_TRUE(Add("a2", 1).ok());  // its sequence has a slot
 }
 
 TEST_F(SequenceTableTest, ControlsFollowTheInputs) {
