@@ -26,12 +26,13 @@ Background::~Background() = default;
 void Background::Run(std::function<void()> work) {
   std::lock_guard lock(mutex_);
   pieces_.remove_if([](const auto& piece) { return piece->is_done->load(); });
-  auto& piece = *pieces_.emplace_back(std::make_unique<Piece>());
-  piece.thread = std::thread([work = std::move(work), is_done = piece.is_done]() mutable {
+  auto piece = std::make_unique<Piece>();
+  piece->thread = std::thread([work = std::move(work), is_done = piece->is_done]() mutable {
     work();
     work = nullptr;  // what it held may be the last use of a model
     is_done->store(true);
   });
+  pieces_.push_back(std::move(piece));
 }
 
 }  // namespace inflight::serving

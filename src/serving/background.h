@@ -19,6 +19,7 @@ class Background {
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
+  // Throws where there is no thread to be had; then `work` does not run.
   void Run(std::function<void()> work);
 
  private:

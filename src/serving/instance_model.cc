@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <utility>
 
+#include "base/log.h"
 #include "serving/reshape.h"
 #include "serving/validate.h"
 
@@ -69,9 +71,16 @@ void InstanceModel::Shared::Serve(const ::inference::ModelConfig& config,
                            FailureReason::kCanceled);
       continue;
     }
-    for (Tensor& input : item->request.inputs) ShapeInput(config, input);
-    item->sender->ComputeStarts();
-    executable->Execute(item->request, item->sender);
+    try {
+      for (Tensor& input : item->request.inputs) ShapeInput(config, input);
+      item->sender->ComputeStarts();
+      executable->Execute(item->request, item->sender);
+    } catch (const std::exception& e) {  // no memory, or no thread: the others go on
+      logging::Error("inference threw", {{"model", config.name()}, {"what", e.what()}});
+      if (item->sender->ended()) continue;
+      item->sender->Fail(Internal(std::string("unexpected error: ") + e.what()),
+                         /*is_final=*/true);
+    }
   }
 }
 

@@ -33,6 +33,7 @@ class ResponseSender {
   ResponseSender(const ResponseSender&) = delete;
   ResponseSender& operator=(const ResponseSender&) = delete;
 
+  bool ended() const { return has_ended_; }  // its final response went out
   bool cancelled() const { return origin_.cancel->cancelled(); }
   bool Wants(std::string_view output) const;
 
