@@ -174,6 +174,12 @@ TEST(ValidateModelConfig, BrokenOnesAreNamed) {
   EXPECT_THAT(error(R"(name: "m" backend: "b" dynamic_batching {
                        priority_levels: 2 default_priority_level: 3 })"),
               HasSubstr("[1, 2]"));
+  EXPECT_THAT(error(R"(name: "m" backend: "b" dynamic_batching {
+                       priority_levels: 18446744073709551615 default_priority_level: 1 })"),
+              HasSubstr("priority_levels: got 18446744073709551615, must be at most 1024"));
+  EXPECT_EQ(error(R"(name: "m" backend: "b" dynamic_batching {
+                     priority_levels: 1024 default_priority_level: 1024 })"),
+            "");
   EXPECT_THAT(error(R"(name: "m" backend: "b" sequence_batching {
                        control_input { name: "C" control { int32_false_true: [ 0 ] } } })"),
               HasSubstr("2 values"));

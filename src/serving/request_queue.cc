@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "serving/model_config.h"
+
 namespace inflight::serving {
 
 using ::inference::ModelQueuePolicy;
@@ -12,8 +14,9 @@ RequestQueue::RequestQueue(const ::inference::ModelConfig& config, Clock& clock,
                            OnExpired on_expired)
     : clock_(clock), on_expired_(std::move(on_expired)) {
   const auto& batching = config.dynamic_batching();
-  default_level_ = std::max<uint64_t>(batching.default_priority_level(), 1);
-  for (uint64_t level = 1; level <= std::max<uint64_t>(batching.priority_levels(), 1); ++level) {
+  const uint64_t levels = std::clamp<uint64_t>(batching.priority_levels(), 1, kMaxPriorityLevels);
+  default_level_ = std::clamp<uint64_t>(batching.default_priority_level(), 1, levels);
+  for (uint64_t level = 1; level <= levels; ++level) {
     const auto own = batching.priority_queue_policy().find(level);
     levels_[level].policy = own == batching.priority_queue_policy().end()
                                 ? batching.default_queue_policy()

@@ -63,6 +63,13 @@ TEST_F(RequestQueueTest, LowerLevelsFirstAndUnknownOnesAreTheDefault) {
   EXPECT_THAT(TakeAll(), ElementsAre("first", "unset", "beyond", "third"));
 }
 
+TEST_F(RequestQueueTest, ADefaultLevelBeyondTheLastIsTheLast) {
+  Make("default_priority_level: 2");
+  EXPECT_TRUE(Add("a").ok());
+  EXPECT_TRUE(Add("b", 2).ok());
+  EXPECT_THAT(TakeAll(), ElementsAre("a", "b"));
+}
+
 TEST_F(RequestQueueTest, AFullLevelRefusesAndTheOthersDoNot) {
   Make("priority_levels: 2 default_priority_level: 1 default_queue_policy { max_queue_size: 1 }");
   EXPECT_TRUE(Add("a", 1).ok());

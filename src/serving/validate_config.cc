@@ -104,6 +104,10 @@ Status ValidatePriorities(const ModelConfig& config) {
   const auto& batching = config.dynamic_batching();
   const uint64_t levels = batching.priority_levels();
   if (levels == 0) return Status::Ok();
+  if (levels > kMaxPriorityLevels) {
+    return InvalidArgument("priority_levels: got " + std::to_string(levels) + ", must be at most " +
+                           std::to_string(kMaxPriorityLevels) + " for '" + config.name() + "'");
+  }
   const std::string range =
       "must be in range [1, " + std::to_string(levels) + "] for '" + config.name() + "'";
   if (batching.default_priority_level() < 1 || batching.default_priority_level() > levels) {
