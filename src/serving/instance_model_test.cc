@@ -85,5 +85,34 @@ TEST(InstanceModel, WhatItThrowsBehindItsAnswerChangesNothing) {
   }
 }
 
+TEST(InstanceModel, RequestsInItsQueueArePending) {
+  Gate gate;
+  const auto model = Make(
+      [&](const SenderPtr& sender) {
+        gate.Wait();
+        sender->Finish();
+      },
+      "dynamic_batching { default_queue_policy { max_queue_size: 2 } }");
+  const auto num_pending = [&] { return model->statistics().Snapshot().pending_requests; };
+  Collector running;
+  Collector waiting;
+  Collector cancelled;
+  Collector refused;
+  model->Infer(MakeRequest({}), running.Handler());
+  gate.WaitReached();
+  EXPECT_EQ(num_pending(), 0U);
+  model->Infer(MakeRequest({}), waiting.Handler());
+  Request request = MakeRequest({});
+  request.cancel->Cancel();
+  model->Infer(request, cancelled.Handler());
+  EXPECT_EQ(num_pending(), 2U);
+  model->Infer(MakeRequest({}), refused.Handler());
+  refused.WaitFinal();
+  EXPECT_EQ(num_pending(), 2U);
+  gate.Open();
+  for (Collector* got : {&running, &waiting, &cancelled}) got->WaitFinal();
+  EXPECT_EQ(num_pending(), 0U);
+}
+
 }  // namespace
 }  // namespace inflight::serving

@@ -19,6 +19,7 @@ ResponseSender::ResponseSender(std::shared_ptr<Model> owner, const Request& requ
       handler_(std::move(handler)),
       clock_(clock) {
   span_.received_ns = origin_.received_ns;
+  model_->statistics().RequestPending();
 }
 
 ResponseSender::~ResponseSender() {
@@ -31,6 +32,7 @@ bool ResponseSender::Wants(std::string_view output) const {
 }
 
 void ResponseSender::ComputeStarts() {
+  LeaveQueue();
   span_.compute_start_ns = clock_.NowNs();
   span_.compute_input_end_ns = span_.compute_start_ns;
 }
@@ -66,8 +68,13 @@ void ResponseSender::EndUnrun(Status status, FailureReason reason, bool is_refus
   response.status = std::move(status);
   response.rejected = is_refused;
   has_ended_ = true;
+  LeaveQueue();
   model_->statistics().RequestFailed(reason, origin_.received_ns, clock_.NowNs());
   handler_(std::move(response));
+}
+
+void ResponseSender::LeaveQueue() {
+  if (std::exchange(is_pending_, false)) model_->statistics().RequestStarted();
 }
 
 Response ResponseSender::Begin(bool is_final) const {
@@ -85,6 +92,7 @@ void ResponseSender::Deliver(Response response) {
 
 void ResponseSender::Count(const Response& last) {
   has_ended_ = true;
+  LeaveQueue();
   span_.compute_output_start_ns = span_.finished_ns = clock_.NowNs();
   ModelStatistics& statistics = model_->statistics();
   if (last.status.code() == StatusCode::kCancelled && cancelled()) {

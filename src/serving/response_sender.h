@@ -26,7 +26,8 @@ class ResponseSender {
     int64_t batch_size = 1;
   };
 
-  // `model` outlives the sender: `owner` keeps it.
+  // `owner` keeps the model while the sender lives. Until the request is computed or has ended it
+  // counts as pending.
   ResponseSender(std::shared_ptr<Model> owner, const Request& request, ResponseHandler handler,
                  Clock& clock);
   ~ResponseSender();
@@ -52,12 +53,14 @@ class ResponseSender {
   void Deliver(Response response);
   void EndUnrun(Status status, FailureReason reason, bool is_refused);
   void Count(const Response& last);
+  void LeaveQueue();
 
   const std::shared_ptr<Model> model_;
   const Origin origin_;
   ResponseHandler handler_;
   Clock& clock_;
   RequestSpan span_;
+  bool is_pending_ = true;
   bool has_failed_ = false;
   bool has_ended_ = false;
 };
