@@ -23,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::inference::ModelConfig;
 
-constexpr char kConfigFile[] = "config.pbtxt";
 constexpr uint64_t kMaxConfigBytes = 16 << 20;
 constexpr int kAnyBatchSize = 1 << 20;
 
@@ -140,6 +139,7 @@ void Repository::LoadRepository(const fs::path& dir) {
       continue;
     }
     has_models = true;
+    scanned_[sub] = NewestChange(sub);  // before it is read: a change meanwhile is one
     auto candidate = Poll(sub, {});
     if (candidate.ok()) {
       WarnUnfilled(candidate->parsed);
@@ -268,6 +268,9 @@ std::vector<ModelEntry> Repository::LoadVersions(Candidate& candidate) {
       report.keys = ReportFields(candidate.kind, candidate.parsed, completed);
       report.keys.insert(report.keys.end(), keys.begin(), keys.end());
       LogReport(report);
+      std::erase_if(reports_, [&](const ModelReport& old) {
+        return old.model == report.model && old.version == report.version;
+      });
       reports_.push_back(std::move(report));
     }
     entries.push_back(std::move(entry));

@@ -63,7 +63,8 @@ class Repository {
   // Requests that run end as they would; new ones find no such model. What uses the model goes with
   // it. `with_steps`: also the models that the ensemble's steps name and that no other model uses.
   void Unload(const std::string& name, bool with_steps);
-  // Loads what is new or changed, unloads what has gone.
+  // Loads what is new or changed, unloads what has gone. What failed is tried again when a file of
+  // some model has changed, since it may be a model that it needs. One thread calls it.
   void Rescan();
   std::vector<IndexEntry> Index(bool ready_only) const;
 
@@ -72,7 +73,8 @@ class Repository {
     return table_;
   }
   const std::vector<ModelEntry>& entries() const { return entries_; }
-  const std::vector<ModelReport>& reports() const { return reports_; }  // of files, in load order
+  // Of files, in load order; of each version that of its newest load.
+  const std::vector<ModelReport>& reports() const { return reports_; }
 
  private:
   using FileTime = std::filesystem::file_time_type;
@@ -91,6 +93,12 @@ class Repository {
     int max_batch_size = 1;
     int vocab_size = 0;
     std::filesystem::path tokenizer_dir;  // beside its engine
+  };
+
+  // The loads that one call makes.
+  struct Loading {
+    std::set<std::string> in_progress;  // the models that led to the one being loaded, and itself
+    std::set<std::string> failed;       // nobody tries them twice
   };
 
   static Result<Candidate> Poll(const std::filesystem::path& dir, const LoadOverride& override);
@@ -128,10 +136,11 @@ class Repository {
 
   // --- one by one (repository_control.cc) ---
   Status LoadOne(const std::string& name, const LoadOverride& override,
-                 std::set<std::string>& in_progress);
-  Status LoadSteps(const Candidate& candidate, std::set<std::string>& in_progress);
+                 Loading& loading);
+  Status TryLoad(const std::string& name, const LoadOverride& override, Loading& loading);
+  Status LoadSteps(const Candidate& candidate, Loading& loading);
   Status Install(const std::string& name, std::vector<ModelEntry> entries);
-  void ReloadUsersOf(const std::string& name, std::set<std::string>& in_progress);
+  void ReloadUsersOf(const std::string& name, Loading& loading);
   void UnloadOne(const std::string& name);
   void AddUsersOf(const std::string& name, std::set<std::string>& seen,
                   std::vector<std::string>& users) const;
@@ -144,10 +153,11 @@ class Repository {
   const ServerOptions options_;
   const EngineLoader load_;
   const std::shared_ptr<WorkerPool> text_pool_;
-  std::mutex control_mutex_;                  // loads and unloads; guards all below but table_
+  std::mutex control_mutex_;                  // loads and unloads; guards all below but table_ and scanned_
   std::vector<std::filesystem::path> roots_;  // constant once the server runs
   std::vector<ModelEntry> entries_;
   std::vector<ModelReport> reports_;
+  std::map<std::filesystem::path, FileTime> scanned_;  // by directory: the newest at the last scan
   std::map<std::string, FileTime> loaded_at_;     // by model: the newest of the files that run
   std::map<std::string, std::string> loaded_configs_;  // by model: JSON that came with its load
   std::map<std::string, LoadedLlm> loaded_llms_;  // by name; the latest version

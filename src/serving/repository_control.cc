@@ -57,22 +57,30 @@ Status Repository::Load(const std::string& name, const LoadOverride& override) {
   RETURN_IF_ERROR(CheckName(name));
   std::lock_guard lock(control_mutex_);
   tokenizers_.clear();  // their files may have changed; models of one load share them
-  std::set<std::string> in_progress;
-  Status status;
-  try {
-    status = LoadOne(name, override, in_progress);
-  } catch (const std::exception& e) {  // memory, threads, files
-    status = LoadFailed(name, e.what());
-  }
+  Loading loading;
+  const Status status = LoadOne(name, override, loading);
   Publish();
   return status;
 }
 
 Status Repository::LoadOne(const std::string& name, const LoadOverride& override,
-                           std::set<std::string>& in_progress) {
-  if (!in_progress.insert(name).second) {
+                           Loading& loading) {
+  if (!loading.in_progress.insert(name).second) {
     return LoadFailed(name, "its ensemble steps lead back to itself");
   }
+  if (loading.failed.contains(name)) return LoadFailed(name, "it has failed already");
+  Status status;
+  try {
+    status = TryLoad(name, override, loading);
+  } catch (const std::exception& e) {  // memory, threads, files
+    status = LoadFailed(name, e.what());
+  }
+  if (!status.ok()) loading.failed.insert(name);
+  return status;
+}
+
+Status Repository::TryLoad(const std::string& name, const LoadOverride& override,
+                           Loading& loading) {
   if (!override.files.empty() && !override.config_json) {
     return CannotPoll(name, InvalidArgument("files need a config beside them"));
   }
@@ -93,7 +101,7 @@ Status Repository::LoadOne(const std::string& name, const LoadOverride& override
   auto candidate = Poll(*dir, override);
   if (!candidate.ok()) return CannotPoll(name, candidate.status());
   candidate->files = std::move(files);
-  RETURN_IF_ERROR(LoadSteps(*candidate, in_progress));
+  RETURN_IF_ERROR(LoadSteps(*candidate, loading));
 
   std::vector<Candidate> candidates;
   candidates.push_back(*std::move(candidate));
@@ -103,19 +111,19 @@ Status Repository::LoadOne(const std::string& name, const LoadOverride& override
   loaded_at_[name] = changed;
   loaded_configs_.erase(name);
   if (override.config_json) loaded_configs_[name] = *override.config_json;
-  ReloadUsersOf(name, in_progress);
+  ReloadUsersOf(name, loading);
   return Status::Ok();
 }
 
 // An ensemble needs its steps' models, and fits them.
-Status Repository::LoadSteps(const Candidate& candidate, std::set<std::string>& in_progress) {
+Status Repository::LoadSteps(const Candidate& candidate, Loading& loading) {
   if (candidate.kind != ModelKind::kEnsemble) return Status::Ok();
   const auto& config = candidate.parsed.config;
   std::string missing;
   for (const auto& step : config.ensemble_scheduling().step()) {
     const std::string& name = step.model_name();
     if (IsLoaded(name)) continue;
-    if (LoadOne(name, {}, in_progress).ok()) continue;
+    if (LoadOne(name, {}, loading).ok()) continue;
     if (missing.find(name) == std::string::npos) missing += (missing.empty() ? "" : ", ") + name;
   }
   if (!missing.empty()) {
@@ -162,19 +170,19 @@ Status Repository::Install(const std::string& name, std::vector<ModelEntry> entr
 }
 
 // Ensembles and BLS hold the models that they use.
-void Repository::ReloadUsersOf(const std::string& name, std::set<std::string>& in_progress) {
+void Repository::ReloadUsersOf(const std::string& name, Loading& loading) {
   std::set<std::string> seen = {name};
   std::vector<std::string> users;
   AddUsersOf(name, seen, users);
   for (const std::string& user : users) {
     const std::optional<fs::path> dir = FindModelDir(user);
-    if (!dir || !in_progress.insert(user).second) continue;
+    if (!dir || !loading.in_progress.insert(user).second) continue;
     LoadOverride override;
     const auto running = loaded_configs_.find(user);
     if (running != loaded_configs_.end()) override.config_json = running->second;
     auto candidate = Poll(*dir, override);
     Status status = candidate.status();
-    if (status.ok()) status = LoadSteps(*candidate, in_progress);
+    if (status.ok()) status = LoadSteps(*candidate, loading);
     if (status.ok()) status = Install(user, LoadVersions(*candidate));
     if (status.ok()) {
       loaded_at_[user] = candidate->changed;
@@ -229,8 +237,15 @@ void Repository::UnloadOne(const std::string& name) {
 
 void Repository::Rescan() {
   std::set<std::string> present;
+  std::set<std::string> models;
+  std::map<fs::path, FileTime> found;
   for (const fs::path& root : roots_) {
-    for (const fs::path& dir : Subdirectories(root)) present.insert(dir.filename().string());
+    for (const fs::path& dir : Subdirectories(root)) {
+      present.insert(dir.filename().string());
+      if (!Exists(dir / kConfigFile)) continue;
+      models.insert(dir.filename().string());
+      found[dir] = NewestChange(dir);
+    }
   }
   std::set<std::string> gone;
   for (const auto& [name, versions] : table()->entries()) {
@@ -240,11 +255,19 @@ void Repository::Rescan() {
     if (may_go && !present.contains(name)) gone.insert(name);
   }
   for (const std::string& name : gone) Unload(name, /*with_steps=*/false);
-  for (const std::string& name : present) {
-    if (const Status status = Load(name, {}); !status.ok()) {
-      logging::Error("model of the polled repository not loaded",
-                     {{"model", name}, {"reason", status.message()}});
-    }
+  if (found == scanned_) return;  // what failed would fail again
+  scanned_ = std::move(found);
+  std::lock_guard lock(control_mutex_);
+  tokenizers_.clear();
+  Loading loading;
+  for (const std::string& name : models) {
+    if (loading.failed.contains(name)) continue;  // as a step
+    loading.in_progress.clear();
+    const Status status = LoadOne(name, {}, loading);
+    Publish();
+    if (status.ok()) continue;
+    logging::Error("model of the polled repository not loaded",
+                   {{"model", name}, {"reason", status.message()}});
   }
 }
 

@@ -226,5 +226,26 @@ TEST_F(RepositoryControlTest, PollingLeavesModelsOfADirectoryAlone) {
   EXPECT_EQ(repository.table()->models().size(), 4U);
 }
 
+TEST_F(RepositoryControlTest, PollingTriesWhatFailedAgainOnlyAfterAChange) {
+  WriteServable("repo");
+  int num_tries = 0;
+  Repository repository(
+      {},
+      [&](const fs::path&, const std::string&, const ExecutorOptions&) -> Result<LoadedEngine> {
+        ++num_tries;
+        return Internal("broken engine");
+      },
+      std::make_shared<WorkerPool>(1, "text"));
+  repository.LoadRepository(Path("repo"));
+  EXPECT_EQ(num_tries, 1);
+  repository.Rescan();
+  EXPECT_EQ(num_tries, 1);
+  Touch("repo/tensorrt_llm/1/config.json");
+  const size_t num_reports = repository.reports().size();
+  for (int i = 0; i < 2; ++i) repository.Rescan();
+  EXPECT_EQ(num_tries, 2);
+  EXPECT_EQ(repository.reports().size(), num_reports);
+}
+
 }  // namespace
 }  // namespace inflight::serving

@@ -88,7 +88,7 @@ std::optional<fs::path> FindRepository(const fs::path& dir) {
   const auto holds_models = [](const fs::path& place) {
     const std::vector<fs::path> subs = Subdirectories(place);
     return std::any_of(subs.begin(), subs.end(),
-                       [](const fs::path& sub) { return Exists(sub / "config.pbtxt"); });
+                       [](const fs::path& sub) { return Exists(sub / kConfigFile); });
   };
   if (holds_models(dir)) return dir;
   const std::vector<fs::path> subs = Subdirectories(dir);

@@ -12,6 +12,8 @@
 
 namespace inflight::serving {
 
+inline constexpr char kConfigFile[] = "config.pbtxt";
+
 bool Exists(const std::filesystem::path& path);
 
 // Sorted; without those whose name begins with a dot, which hold other programs' things.
