@@ -130,7 +130,7 @@ void Repository::LoadRepository(const fs::path& dir) {
   if (root != dir) {
     logging::Warning("models lie one level deeper", {{"repository", root.string()}});
   }
-  roots_.push_back(root);
+  if (std::find(roots_.begin(), roots_.end(), root) == roots_.end()) roots_.push_back(root);
   std::vector<Candidate> candidates;
   bool has_models = false;
   for (const fs::path& sub : Subdirectories(root)) {
@@ -139,6 +139,10 @@ void Repository::LoadRepository(const fs::path& dir) {
       continue;
     }
     has_models = true;
+    if (IsAmbiguous(sub.filename().string())) {
+      AddAmbiguous(sub.filename().string());
+      continue;
+    }
     scanned_[sub] = NewestChange(sub);  // before it is read: a change meanwhile is one
     auto candidate = Poll(sub, {});
     if (candidate.ok()) {
@@ -163,6 +167,19 @@ void Repository::LoadRepository(const fs::path& dir) {
 
 void Repository::AddRepository(const fs::path& dir) {
   roots_.push_back(FindRepository(dir).value_or(dir));
+}
+
+bool Repository::IsAmbiguous(const std::string& name) const {
+  return std::count_if(roots_.begin(), roots_.end(), [&](const fs::path& root) {
+           return Exists(root / name / kConfigFile);
+         }) > 1;
+}
+
+// Once for all repositories that have it.
+void Repository::AddAmbiguous(const std::string& name) {
+  const bool is_known = std::any_of(entries_.begin(), entries_.end(),
+                                    [&](const ModelEntry& entry) { return entry.name == name; });
+  if (!is_known) Add({.name = name, .version = {}, .status = InvalidArgument(kAmbiguous)});
 }
 
 void Repository::LoadCandidates(std::vector<Candidate> candidates) {

@@ -49,10 +49,11 @@ class Repository {
   ~Repository();
 
   // --- at start ---
-  void LoadRepository(const std::filesystem::path& dir);
-  void LoadModelDir(const std::filesystem::path& dir);  // generated configurations
-  // Its models are loaded one by one, by Load.
+  // A place of models, for Load, LoadRepository and Rescan. A name that two of them have is in the
+  // way of both: all are added before any is loaded.
   void AddRepository(const std::filesystem::path& dir);
+  void LoadRepository(const std::filesystem::path& dir);  // adds it, unless that is done
+  void LoadModelDir(const std::filesystem::path& dir);    // generated configurations
 
   // --- while the server runs (repository_control.cc) ---
   // kInternal when the model cannot be found or its configuration cannot be used, kInvalidArgument
@@ -115,6 +116,9 @@ class Repository {
                                                         const std::string& version);
   void ShareMemory(contract::LlmParameters& parameters, contract::KeyReport& keys);
   void Add(ModelEntry entry);
+  bool IsAmbiguous(const std::string& name) const;
+  void AddAmbiguous(const std::string& name);
+  static constexpr char kAmbiguous[] = "model appears in two or more repositories";
 
   // --- text models and pipelines (repository_pipelines.cc) ---
   Result<std::shared_ptr<Model>> LoadPreprocessing(const Candidate& candidate,

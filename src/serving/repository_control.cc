@@ -93,6 +93,7 @@ Status Repository::TryLoad(const std::string& name, const LoadOverride& override
     dir = files->path();
   }
   if (!dir) return CannotPoll(name, NotFound("no repository has it"));
+  if (files == nullptr && IsAmbiguous(name)) return CannotPoll(name, InvalidArgument(kAmbiguous));
   const auto running = loaded_at_.find(name);
   if (override.empty() && running != loaded_at_.end() && IsLoaded(name) &&
       NewestChange(*dir) <= running->second) {
@@ -284,6 +285,16 @@ std::vector<IndexEntry> Repository::Index(bool ready_only) const {
   std::vector<IndexEntry> index;
   for (const std::string& name : names) {
     const auto found = table->entries().find(name);
+    const bool is_served =
+        found != table->entries().end() &&
+        std::any_of(found->second.begin(), found->second.end(),
+                    [](const ModelEntry& entry) { return StateOf(entry) != "UNAVAILABLE"; });
+    if (!is_served && IsAmbiguous(name)) {
+      if (ready_only) continue;
+      index.push_back(
+          {.name = name, .version = {}, .state = "UNAVAILABLE", .reason = kAmbiguous});
+      continue;
+    }
     if (found == table->entries().end() || !found->second.front().is_registered) {
       if (!ready_only) index.push_back({.name = name, .version = {}, .state = {}, .reason = {}});
       continue;

@@ -217,6 +217,48 @@ TEST_F(RepositoryControlTest, AConfigurationAsJsonIsRefusedForWhatAFileIs) {
   EXPECT_THAT(status.message(), HasSubstr("batch_input of model 'm' is not supported yet"));
 }
 
+// --- several repositories ---
+
+TEST_F(RepositoryControlTest, ANameInTwoRepositoriesIsServedFromNeither) {
+  for (const char* model : {"one/m", "two/m", "two/other"}) {
+    Write(std::string(model) + "/config.pbtxt", Identity(0));
+    fs::create_directories(root_ / model / "1");
+  }
+  ServerOptions options = {.model_repositories = {Path("one"), Path("two")},
+                           .control_mode = ControlMode::kExplicit,
+                           .load_models = {"*"},
+                           .exit_on_error = false};
+  const auto server = Serve(options);
+  ASSERT_NE(server, nullptr);
+  EXPECT_FALSE(server->FindModel("m", "").ok());
+  EXPECT_TRUE(server->FindModel("other", "").ok());
+  const auto index = server->Index(/*ready_only=*/false);
+  EXPECT_THAT(Lines(index), ElementsAre("m  UNAVAILABLE", "other 1 READY"));
+  EXPECT_EQ(index[0].reason, "model appears in two or more repositories");
+  EXPECT_THAT(Lines(server->Index(/*ready_only=*/true)), ElementsAre("other 1 READY"));
+  EXPECT_EQ(server->LoadModel("m", {}),
+            Internal("failed to load 'm', failed to poll from model repository"));
+  options.exit_on_error = true;
+  EXPECT_THAT(CreateServerWith(options, Loader()).status().message(),
+              HasSubstr("'m': Invalid argument: model appears in two or more repositories"));
+  fs::remove_all(root_ / "one/m");
+  EXPECT_TRUE(server->LoadModel("m", {}).ok());
+  EXPECT_TRUE(server->FindModel("m", "").ok());
+}
+
+TEST_F(RepositoryControlTest, AModelThatRunsStaysWhenItsNameComesAgain) {
+  for (const char* repo : {"one", "two"}) fs::create_directories(root_ / repo);
+  Write("one/m/config.pbtxt", Identity(0));
+  fs::create_directories(root_ / "one/m/1");
+  const auto server = Serve({.model_repositories = {Path("one"), Path("two")},
+                             .control_mode = ControlMode::kExplicit,
+                             .load_models = {"m"}});
+  ASSERT_NE(server, nullptr);
+  Write("two/m/config.pbtxt", Identity(0));
+  EXPECT_FALSE(server->LoadModel("m", {}).ok());
+  EXPECT_THAT(Lines(server->Index(/*ready_only=*/false)), ElementsAre("m 1 READY"));
+}
+
 // --- polling ---
 
 TEST_F(RepositoryControlTest, PollingLeavesModelsOfADirectoryAlone) {

@@ -334,20 +334,21 @@ Status LoadAtStart(Repository& repository, const ServerOptions& options) {
   const bool is_explicit = options.control_mode == ControlMode::kExplicit;
   const bool loads_named = is_explicit && options.load_models != std::vector<std::string>{"*"};
   for (const std::string& dir : options.model_dirs) {
+    if (FindRepository(dir)) repository.AddRepository(dir);
+  }
+  for (const std::string& dir : options.model_repositories) repository.AddRepository(dir);
+  for (const std::string& dir : options.model_dirs) {
     if (FindRepository(dir)) {
       repository.LoadRepository(dir);
     } else {
       repository.LoadModelDir(dir);
     }
   }
-  for (const std::string& dir : options.model_repositories) {
-    if (loads_named) {
-      repository.AddRepository(dir);
-    } else {
-      repository.LoadRepository(dir);
-    }
+  if (loads_named) {
+    RETURN_IF_ERROR(LoadNamed(repository, options));
+  } else {
+    for (const std::string& dir : options.model_repositories) repository.LoadRepository(dir);
   }
-  if (loads_named) RETURN_IF_ERROR(LoadNamed(repository, options));
   return CheckAllLoaded(repository, options);
 }
 
