@@ -245,10 +245,9 @@ TEST(ReportFields, OfTheQueuePolicyOnlyTheDelayIsRefused) {
 }
 
 TEST(CheckFields, AConfigurationAsJsonIsRefusedForWhatAFileIs) {
-  for (const char* member :
-       {R"("batch_input": [{"kind": "BATCH_ELEMENT_COUNT"}])",
-        R"("dynamic_batching": {"preserve_ordering": true})",
-        R"("sequence_batching": {})", R"("instance_group": [{"count": 2}])"}) {
+  for (const char* member : {R"("batch_input": [{"kind": "BATCH_ELEMENT_COUNT"}])",
+                             R"("dynamic_batching": {"preserve_ordering": true})",
+                             R"("sequence_batching": {})", R"("instance_group": [{"count": 2}])"}) {
     const auto parsed = ParseModelConfigJson(R"({"name": "m", "backend": "tensorrtllm", )" +
                                              std::string(member) + "}");
     ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();

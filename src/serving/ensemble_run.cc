@@ -4,10 +4,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "serving/validate.h"
 
 namespace inflight::serving {
 namespace {
+
+// Steps that wait for each other do not wait for ever.
+constexpr std::chrono::seconds kMaxWait{300};
 
 template <typename Ios>
 size_t RankOf(const ::inference::ModelConfig& config, const Ios& ios, const std::string& name) {
@@ -44,100 +48,147 @@ EnsembleRun::EnsembleRun(std::shared_ptr<EnsembleModel> model, Request request,
       handler_(std::move(handler)),
       wanted_(OutputNames(model_->config(), request_)),
       steps_(model_->graph_.StepsFor(wanted_)),
-      started_ns_(model_->clock_.NowNs()) {}
+      max_running_(model_->config().ensemble_scheduling().max_inflight_requests()),
+      started_ns_(model_->clock_.NowNs()),
+      tensors_(model_->graph_, steps_, wanted_) {
+  if (max_running_ == 0) return;
+  for (const size_t step : steps_) states_[step].streamed = StreamedFrom(step);
+}
 
 void EnsembleRun::Start() {
   {
     std::lock_guard lock(mutex_);
     for (const auto& input : model_->config().input()) {
       const Tensor* given = request_.FindInput(input.name());
-      tensors_[input.name()][0] = given == nullptr ? std::nullopt : std::optional(*given);
+      tensors_.Set(input.name(), 0, given == nullptr ? std::nullopt : std::optional(*given));
     }
-    CollectLocked();
+    CollectLocked({});
   }
   request_.cancel->SetListener([weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (self == nullptr) return;
-    std::vector<std::shared_ptr<CancelToken>> tokens;
-    {
-      std::lock_guard lock(self->mutex_);
-      tokens = self->tokens_;
-    }
-    for (const auto& token : tokens) token->Cancel();
+    if (const auto self = weak.lock()) self->Cancel();
   });
   Flush();
+}
+
+void EnsembleRun::Cancel() {
+  std::vector<std::shared_ptr<CancelToken>> running;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [step, state] : states_) {
+      for (const auto& [round, token] : state.running) running.push_back(token);
+    }
+  }
+  has_room_.notify_all();
+  for (const auto& token : running) token->Cancel();
 }
 
 void EnsembleRun::OnStepResponse(size_t step, Round round, Response response) {
   const bool is_final = response.is_final;
   {
-    std::lock_guard lock(mutex_);
-    if (is_final) --in_flight_;
-    StoreLocked(step, round, response);
-    CollectLocked();
+    std::unique_lock lock(mutex_);
+    if (response.status.ok() && !response.outputs.empty()) WaitForRoomLocked(lock, step);
+    const std::set<Round> changed = StoreLocked(step, round, response);
+    if (is_final) {
+      --in_flight_;
+      states_[step].running.erase(round);
+      IssueHeldLocked(step);
+    }
+    CollectLocked(changed);
   }
+  has_room_.notify_all();
   Flush();
 }
 
-void EnsembleRun::StoreLocked(size_t index, Round round, Response& response) {
+// Those of the steps behind it that take what it streams.
+std::set<size_t> EnsembleRun::StreamedFrom(size_t step) const {
+  std::set<std::string> reached;
+  std::set<size_t> streamed;
+  for (const auto& [output, tensor] : model_->graph_.steps[step].outputs) reached.insert(tensor);
+  for (bool has_grown = true; has_grown;) {
+    has_grown = false;
+    for (const size_t index : steps_) {
+      const EnsembleStep& next = model_->graph_.steps[index];
+      const bool takes = std::any_of(next.inputs.begin(), next.inputs.end(), [&](const auto& in) {
+        return model_->graph_.Streams(in.second) && reached.contains(in.second);
+      });
+      if (!takes || !streamed.insert(index).second) continue;
+      for (const auto& [output, tensor] : next.outputs) reached.insert(tensor);
+      has_grown = true;
+    }
+  }
+  return streamed;
+}
+
+bool EnsembleRun::HasRoomLocked(size_t step) const {
+  const std::set<size_t>& streamed = states_.at(step).streamed;
+  return std::all_of(streamed.begin(), streamed.end(), [this](size_t next) {
+    const StepState& state = states_.at(next);
+    return state.running.size() < max_running_ && state.held.empty();
+  });
+}
+
+void EnsembleRun::WaitForRoomLocked(std::unique_lock<std::mutex>& lock, size_t step) {
+  if (max_running_ == 0 || !model_->graph_.steps[step].model->decoupled()) return;
+  const bool has_room = has_room_.wait_for(lock, kMaxWait, [&] {
+    return !error_.ok() || request_.cancel->cancelled() || HasRoomLocked(step);
+  });
+  if (!has_room) {
+    logging::Warning("steps of an ensemble take no more of a stream; it goes on beyond the limit",
+                     {{"model", model_->name()}, {"max_inflight_requests", max_running_}});
+  }
+}
+
+std::set<EnsembleRun::Round> EnsembleRun::StoreLocked(size_t index, Round round,
+                                                      Response& response) {
   const EnsembleStep& step = model_->graph_.steps[index];
   if (!response.status.ok()) {
     if (error_.ok()) error_ = FailLocked(response.status);
-    return;
+    return {};
   }
   const bool is_bare_end = step.model->decoupled() && response.is_final &&
                            response.outputs.empty() && !response.has_answer;
-  if (is_bare_end || !error_.ok()) return;
-  if (step.model->decoupled()) round = next_round_[index]++;
-  for (const auto& [output, tensor] : step.outputs) tensors_[tensor][round] = std::nullopt;
-  for (Tensor& output : response.outputs) {
-    const auto mapped = step.outputs.find(output.name);
-    if (mapped == step.outputs.end()) continue;
-    output.name = mapped->second;
-    tensors_[mapped->second][round] = std::move(output);
+  if (is_bare_end || !error_.ok()) return {};
+  const bool streams = step.has_streaming_input || step.model->decoupled();
+  if (step.model->decoupled()) round = states_[index].next_round++;
+  for (const auto& [output, tensor] : step.outputs) {
+    std::optional<Tensor> value;
+    for (Tensor& made : response.outputs) {
+      if (made.name == output) value = std::move(made);
+    }
+    if (value) value->name = tensor;
+    tensors_.Set(tensor, round, std::move(value));
   }
+  return streams ? std::set{round} : tensors_.Rounds();
 }
 
-void EnsembleRun::CollectLocked() {
+void EnsembleRun::CollectLocked(const std::set<Round>& changed) {
   if (has_ended_) return;
-  if (error_.ok()) {
-    for (const size_t index : steps_) {
-      const EnsembleStep& step = model_->graph_.steps[index];
-      std::vector<std::string> inputs;
-      for (const auto& [input, tensor] : step.inputs) inputs.push_back(tensor);
-      for (const Round round : RoundsLocked(inputs)) {
-        if (error_.ok() && issued_[index].insert(round).second) IssueLocked(index, round);
-      }
+  for (const size_t step : steps_) {
+    if (!tensors_.streams(step)) {
+      TryIssueLocked(step, 0);
+      continue;
     }
-    for (const Round round : RoundsLocked(wanted_)) {
-      if (!answered_.contains(round) && AnswerLocked(round)) answered_.insert(round);
-    }
+    for (const Round round : changed) TryIssueLocked(step, round);
   }
+  AnswerLocked();
   if (in_flight_ == 0 && to_issue_.empty()) EndLocked();
 }
 
-// The rounds in which all of these tensors are decided.
-std::set<EnsembleRun::Round> EnsembleRun::RoundsLocked(
-    const std::vector<std::string>& tensors) const {
-  std::set<Round> rounds;
-  bool has_stream = false;
-  for (const std::string& tensor : tensors) {
-    const auto found = tensors_.find(tensor);
-    if (found == tensors_.end()) return {};
-    if (!model_->graph_.Streams(tensor)) continue;
-    std::set<Round> present;
-    for (const auto& [round, value] : found->second) {
-      if (!has_stream || rounds.contains(round)) present.insert(round);
-    }
-    rounds = std::move(present);
-    has_stream = true;
+void EnsembleRun::TryIssueLocked(size_t step, Round round) {
+  if (!error_.ok() || !tensors_.IsReady(step, round)) return;
+  StepState& state = states_[step];
+  if (max_running_ > 0 && tensors_.streams(step) && state.running.size() >= max_running_) {
+    state.held.insert(round);
+  } else {
+    IssueLocked(step, round);
   }
-  return has_stream ? rounds : std::set<Round>{0};
 }
 
-const EnsembleRun::Values* EnsembleRun::FindLocked(const std::string& tensor, Round round) const {
-  const auto found = tensors_.find(tensor);
-  return found != tensors_.end() && found->second.contains(round) ? &found->second : nullptr;
+void EnsembleRun::IssueHeldLocked(size_t step) {
+  std::set<Round>& held = states_[step].held;
+  while (error_.ok() && !held.empty() && states_[step].running.size() < max_running_) {
+    IssueLocked(step, held.extract(held.begin()).value());
+  }
 }
 
 void EnsembleRun::IssueLocked(size_t index, Round round) {
@@ -157,34 +208,43 @@ void EnsembleRun::IssueLocked(size_t index, Round round) {
   request.sequence_end = request_.sequence_end;
   request.received_ns = model_->clock_.NowNs();
   for (const auto& [input, tensor] : step.inputs) {
-    const Round of_tensor = model_->graph_.Streams(tensor) ? round : 0;
-    const Values* values = FindLocked(tensor, of_tensor);
-    if (values == nullptr || !values->at(of_tensor)) continue;  // an optional input that is absent
-    Tensor value = *values->at(of_tensor);
+    const Tensor* given = tensors_.Get(tensor, round);
+    if (given == nullptr) continue;  // an optional input that is absent
+    Tensor value = *given;
     value.name = input;
     FitRank(RankOf(config, config.input(), input), value);
     request.inputs.push_back(std::move(value));
   }
+  tensors_.Release(index, round);
   for (const auto& [output, tensor] : step.outputs) request.requested_outputs.push_back(output);
   if (const Status valid = ValidateRequest(config, request); !valid.ok()) {
     error_ = FailLocked(valid);
     return;
   }
   if (request_.cancel->cancelled()) request.cancel->Cancel();
-  tokens_.push_back(request.cancel);
+  states_[index].running[round] = request.cancel;
   ++in_flight_;
   to_issue_.push_back(std::move(issue));
 }
 
+void EnsembleRun::AnswerLocked() {
+  const bool streams = tensors_.streams(EnsembleTensors::kAnswer);
+  while (error_.ok() && (streams || next_answer_ == 0) &&
+         tensors_.IsReady(EnsembleTensors::kAnswer, next_answer_)) {
+    has_answered_ |= MakeAnswerLocked(next_answer_);
+    tensors_.Release(EnsembleTensors::kAnswer, next_answer_);
+    ++next_answer_;
+  }
+}
+
 // False: outputs of this round are missing, and it has no answer.
-bool EnsembleRun::AnswerLocked(Round round) {
+bool EnsembleRun::MakeAnswerLocked(Round round) {
   Response response{
       .model_name = model_->name(), .model_version = model_->version(), .id = request_.id};
   for (const std::string& name : wanted_) {
-    const Round of_tensor = model_->graph_.Streams(name) ? round : 0;
-    const Values* values = FindLocked(name, of_tensor);
-    if (values == nullptr || !values->at(of_tensor)) return false;
-    Tensor value = *values->at(of_tensor);
+    const Tensor* made = tensors_.Get(name, round);
+    if (made == nullptr) return false;
+    Tensor value = *made;
     FitRank(RankOf(model_->config(), model_->config().output(), name), value);
     response.outputs.push_back(std::move(value));
   }
@@ -203,7 +263,7 @@ bool EnsembleRun::AnswerLocked(Round round) {
 // Nothing is in flight any more: the last answer is the end, or there is none.
 void EnsembleRun::EndLocked() {
   has_ended_ = true;
-  if (error_.ok() && !model_->decoupled() && answered_.empty()) {
+  if (error_.ok() && !model_->decoupled() && !has_answered_) {
     error_ = FailLocked(InvalidArgument(
         "unexpected deadlock, at least one output is not set while no more ensemble steps can be "
         "made"));

@@ -16,8 +16,8 @@ class Executable {
 
   // Answers `request`, now or later from another thread; the sender ends the request when the last
   // reference to it goes. What it throws fails the request, unless it has handed the sender on.
-  // Inputs have the model's shapes, with the controls of a sequence behind
-  // them. Runs on as many threads at once as the model has instances.
+  // Inputs have the model's shapes, with the controls of a sequence behind them. Runs on as many
+  // threads at once as the model has instances.
   virtual void Execute(const Request& request, const std::shared_ptr<ResponseSender>& sender) = 0;
 };
 

@@ -131,8 +131,8 @@ InstanceModel::InstanceModel(::inference::ModelConfig config, std::string versio
         },
         [](QueuedRequest item, const Status& status) {
           const bool is_cancelled = status.code() == StatusCode::kCancelled;
-          item.sender->Reject(
-              status, is_cancelled ? FailureReason::kCanceled : FailureReason::kRejected);
+          item.sender->Reject(status,
+                              is_cancelled ? FailureReason::kCanceled : FailureReason::kRejected);
         });
   }
   try {

@@ -32,7 +32,8 @@ class StepRecorder : public StepObserver {
   std::atomic<ModelStatistics*> statistics_{nullptr};
 };
 
-// What an LLM model runs on. The executor is shut down with the model, so that no sink outlives it.
+// What an LLM model runs on. The executor is shut down with the model, which requests keep, so that
+// no sink outlives its model.
 struct LlmBackend {
   std::shared_ptr<StepRecorder> steps;  // may be null; outlives the executor
   std::shared_ptr<Executor> executor;

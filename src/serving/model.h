@@ -48,8 +48,7 @@ class Model {
   virtual std::vector<MemoryUsage> memory_usage() const { return {}; }
 
   // Starts the request; every response, errors included, goes to the handler (exactly one is
-  // final). Never throws, never blocks for long. The caller keeps the model until the final
-  // response was handled and this call returned.
+  // final), and until then the caller keeps the model. Never throws, never blocks for long.
   virtual void Infer(Request request, ResponseHandler handler) = 0;
 
  protected:

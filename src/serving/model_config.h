@@ -4,7 +4,6 @@
 // treat it as the default).
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -41,9 +40,6 @@ Result<ParsedModelConfig> ParseModelConfigJson(const std::string& json);
 // Fills what the config endpoint shows beyond the file: version policy, instance groups, pinned
 // memory, preferred batch sizes.
 void NormalizeModelConfig(::inference::ModelConfig& config);
-
-// Each is a queue of its own.
-inline constexpr uint64_t kMaxPriorityLevels = 1024;
 
 // Rules that hold for every model; messages name it. The first make the configuration unusable as a
 // whole, so that the model is not even registered; the others make its versions fail.

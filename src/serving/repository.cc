@@ -170,9 +170,8 @@ void Repository::AddRepository(const fs::path& dir) {
 }
 
 bool Repository::IsAmbiguous(const std::string& name) const {
-  return std::count_if(roots_.begin(), roots_.end(), [&](const fs::path& root) {
-           return Exists(root / name / kConfigFile);
-         }) > 1;
+  return std::count_if(roots_.begin(), roots_.end(),
+                       [&](const fs::path& root) { return Exists(root / name / kConfigFile); }) > 1;
 }
 
 // Once for all repositories that have it.

@@ -139,8 +139,7 @@ class Repository {
   std::shared_ptr<Model> Find(const std::string& name, int64_t version = -1) const;
 
   // --- one by one (repository_control.cc) ---
-  Status LoadOne(const std::string& name, const LoadOverride& override,
-                 Loading& loading);
+  Status LoadOne(const std::string& name, const LoadOverride& override, Loading& loading);
   Status TryLoad(const std::string& name, const LoadOverride& override, Loading& loading);
   Status LoadSteps(const Candidate& candidate, Loading& loading);
   Status Install(const std::string& name, std::vector<ModelEntry> entries);
@@ -157,15 +156,15 @@ class Repository {
   const ServerOptions options_;
   const EngineLoader load_;
   const std::shared_ptr<WorkerPool> text_pool_;
-  std::mutex control_mutex_;                  // loads and unloads; guards all below but table_ and scanned_
+  std::mutex control_mutex_;  // loads and unloads; guards all below but table_ and scanned_
   std::vector<std::filesystem::path> roots_;  // constant once the server runs
   std::vector<ModelEntry> entries_;
   std::vector<ModelReport> reports_;
   std::map<std::filesystem::path, FileTime> scanned_;  // by directory: the newest at the last scan
-  std::map<std::string, FileTime> loaded_at_;     // by model: the newest of the files that run
+  std::map<std::string, FileTime> loaded_at_;          // by model: the newest of the files that run
   std::map<std::string, std::string> loaded_configs_;  // by model: JSON that came with its load
-  std::map<std::string, LoadedLlm> loaded_llms_;  // by name; the latest version
-  std::map<std::string, std::string> llm_names_;  // of text models and pipelines: their LLM's
+  std::map<std::string, LoadedLlm> loaded_llms_;       // by name; the latest version
+  std::map<std::string, std::string> llm_names_;       // of text models and pipelines: their LLM's
   int open_shares_ = 0;  // LLMs still to load whose files leave their memory open
   std::map<std::string, std::shared_ptr<const tokenizer::Tokenizer>> tokenizers_;  // by directory
   // A lock, held for a copy of the pointer: the loads of std::atomic<std::shared_ptr> of libstdc++

@@ -291,8 +291,7 @@ std::vector<IndexEntry> Repository::Index(bool ready_only) const {
                     [](const ModelEntry& entry) { return StateOf(entry) != "UNAVAILABLE"; });
     if (!is_served && IsAmbiguous(name)) {
       if (ready_only) continue;
-      index.push_back(
-          {.name = name, .version = {}, .state = "UNAVAILABLE", .reason = kAmbiguous});
+      index.push_back({.name = name, .version = {}, .state = "UNAVAILABLE", .reason = kAmbiguous});
       continue;
     }
     if (found == table->entries().end() || !found->second.front().is_registered) {

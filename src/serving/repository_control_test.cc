@@ -217,6 +217,23 @@ TEST_F(RepositoryControlTest, AConfigurationAsJsonIsRefusedForWhatAFileIs) {
   EXPECT_THAT(status.message(), HasSubstr("batch_input of model 'm' is not supported yet"));
 }
 
+TEST_F(RepositoryControlTest, AConfigurationThatCameWithALoadHoldsUntilAFileChanges) {
+  Write("repo/m/config.pbtxt", Identity(0));
+  fs::create_directories(root_ / "repo/m/1");
+  const auto server = ServeExplicit("repo");
+  ASSERT_NE(server, nullptr);
+  const auto max_batch_size = [&] {
+    return (*server->FindModel("m", ""))->config().max_batch_size();
+  };
+  ASSERT_TRUE(server->LoadModel("m", {.config_json = IdentityJson(4), .files = {}}).ok());
+  EXPECT_EQ(max_batch_size(), 4);
+  ASSERT_TRUE(server->LoadModel("m", {}).ok());
+  EXPECT_EQ(max_batch_size(), 4);
+  Touch("repo/m/config.pbtxt");
+  ASSERT_TRUE(server->LoadModel("m", {}).ok());
+  EXPECT_EQ(max_batch_size(), 0);
+}
+
 // --- several repositories ---
 
 TEST_F(RepositoryControlTest, ANameInTwoRepositoriesIsServedFromNeither) {

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "serving/model_config.h"
-
 namespace inflight::serving {
 
 using ::inference::ModelQueuePolicy;

@@ -29,6 +29,9 @@
 
 namespace inflight::serving {
 
+// Each is a queue of its own.
+inline constexpr uint64_t kMaxPriorityLevels = 1024;
+
 struct QueuedRequest {
   Request request;
   std::shared_ptr<ResponseSender> sender;

@@ -152,7 +152,8 @@ void SequenceTable::AdmitWaitingLocked() {
   }
 }
 
-// A sequence that lost its first request, or waited too long with one, has lost those behind it too.
+// A sequence that lost its first request, or waited too long with one, has lost those behind it
+// too.
 std::vector<SequenceTable::GivenUp> SequenceTable::TakeGivenUpLocked() {
   const int64_t now_ns = clock_.NowNs();
   std::vector<GivenUp> given_up;

@@ -33,7 +33,8 @@ class SequenceTableTest : public ::testing::Test {
             " sequence_batching { max_sequence_idle_microseconds: 1000 " + batching + " }",
         &config));
     table_ = std::make_unique<SequenceTable>(
-        config, num_instances, clock_, [this](QueuedRequest item, int instance) {
+        config, num_instances, clock_,
+        [this](QueuedRequest item, int instance) {
           ran_.push_back(item.request.id + "@" + std::to_string(instance));
           last_ = std::move(item.request);
         },
@@ -168,9 +169,8 @@ TEST_F(SequenceTableTest, ASequenceWaitsAsLongAsItsRequestsAllow) {
   EXPECT_TRUE(given_up_.empty());
   clock_.AdvanceNs(1);
   table_->Tick();
-  EXPECT_THAT(given_up_,
-              ElementsAre("b1: timeout of the corresponding sequence has been expired",
-                          "b2: timeout of the corresponding sequence has been expired"));
+  EXPECT_THAT(given_up_, ElementsAre("b1: timeout of the corresponding sequence has been expired",
+                                     "b2: timeout of the corresponding sequence has been expired"));
 }
 
 TEST_F(SequenceTableTest, SoManyMayWait) {

@@ -76,8 +76,7 @@ class Server {
 
   virtual SharedMemory& shared_memory() = 0;
 
-  // Stops accepting, lets what runs finish for `drain_ms`, cancels the rest, of unloaded models too.
-  // Blocks.
+  // Stops accepting, lets what runs finish for `drain_ms`, cancels the rest. Blocks.
   virtual void Shutdown(int64_t drain_ms) = 0;
 };
 

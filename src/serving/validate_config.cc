@@ -6,6 +6,7 @@
 
 #include "serving/ensemble_graph.h"
 #include "serving/model_config.h"
+#include "serving/request_queue.h"
 #include "serving/sequence_controls.h"
 
 namespace inflight::serving {
