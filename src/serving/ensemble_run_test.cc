@@ -176,7 +176,7 @@ TEST(EnsembleRun, ALongStreamFlowsThrough) {
   Chain chain;
   chain.Start();
   std::vector<int32_t> sent;
-  for (int32_t value = 0; value < 50'000; ++value) {
+  for (int32_t value = 0; value < 5'000; ++value) {
     sent.push_back(value);
     chain.source->Send(value);
     chain.sink->Echo();
@@ -188,7 +188,7 @@ TEST(EnsembleRun, ALongStreamFlowsThrough) {
 
 TEST(EnsembleRun, AStreamIsHeldWhileAsManyRequestsRunAsMay) {
   constexpr int kMax = 2;
-  constexpr int kNumSent = 20;
+  constexpr int kNumSent = 6;
   Chain chain(kMax);
   chain.Start();
   std::atomic<int> num_answered = 0;
@@ -201,7 +201,7 @@ TEST(EnsembleRun, AStreamIsHeldWhileAsManyRequestsRunAsMay) {
   });
   for (int i = 0; i < kNumSent; ++i) {
     chain.sink->WaitHeld(static_cast<size_t>(std::min(kMax, kNumSent - i)));
-    for (int turn = 0; turn < 100; ++turn) std::this_thread::yield();  // for who is not held
+    for (int turn = 0; turn < 20; ++turn) std::this_thread::yield();  // for who is not held
     EXPECT_LE(chain.sink->num_held(), static_cast<size_t>(kMax));
     ++num_answered;
     chain.sink->Echo();

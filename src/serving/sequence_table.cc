@@ -39,19 +39,13 @@ SequenceTable::SequenceTable(const ::inference::ModelConfig& config, int num_ins
 Status SequenceTable::Add(QueuedRequest& item) {
   const Request& request = item.request;
   const Key key{request.sequence_id, request.sequence_name};
-  std::vector<GivenUp> given_up;
-  Status status;
-  {
-    std::lock_guard lock(mutex_);
-    DropIdleLocked();
-    given_up = TakeGivenUpLocked();
-    AdmitWaitingLocked();  // those that came earlier
-    status = CheckLocked(request, key);
-    if (status.ok()) status = PlaceOrHoldLocked(key, item);
-    AdmitWaitingLocked();
-  }
-  AnswerGivenUp(std::move(given_up));
-  return status;
+  std::lock_guard lock(mutex_);
+  DropIdleLocked();
+  AdmitWaitingLocked();  // those that came earlier
+  RETURN_IF_ERROR(CheckLocked(request, key));
+  RETURN_IF_ERROR(PlaceOrHoldLocked(key, item));
+  AdmitWaitingLocked();
+  return Status::Ok();
 }
 
 void SequenceTable::Tick() {
@@ -138,6 +132,7 @@ void SequenceTable::PlaceLocked(const Key& key, QueuedRequest item, int instance
 
 // In order of arrival, each sequence with all of its requests that wait.
 void SequenceTable::AdmitWaitingLocked() {
+  if (FreeInstanceLocked() < 0) return;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     const auto live = live_.find(it->key);
     const int instance = live != live_.end() ? live->second.instance : FreeInstanceLocked();

@@ -49,7 +49,7 @@ class SequenceTable {
   void Tick();
 
   // How many requests may wait for slots.
-  static constexpr size_t kMaxWaiting = 8192;
+  static constexpr size_t kMaxWaiting = 4096;
 
  private:
   using Key = std::pair<uint64_t, std::string>;  // number and name; one of them is set
