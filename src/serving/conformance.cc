@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "serving/mock_llm.h"
 #include "serving/model_config.h"
 #include "serving/tensor_values.h"
 
@@ -49,6 +50,7 @@ Tensor SameText(std::string name, const std::vector<int64_t>& shape, const std::
 
 class Identity : public Executable {
  public:
+  bool never_waits() const override { return true; }
   void Execute(const Request& request, const SenderPtr& sender) override {
     sender->Send(Copies(request), {}, /*is_final=*/true);
   }
@@ -63,6 +65,7 @@ class Identity : public Executable {
 
 class Slow final : public Identity {
  public:
+  bool never_waits() const override { return false; }
   void Execute(const Request& request, const SenderPtr& sender) override {
     const auto delay_ms = FirstOr<int32_t>(request, "DELAY", 0);
     if (delay_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
@@ -243,9 +246,10 @@ Result<std::unique_ptr<Executable>> MakeConformance(const ::inference::ModelConf
   if (kind == "accumulate") return Made(std::make_unique<Accumulate>());
   if (kind == "repeat") return MakeRepeat();
   if (kind == "words") return MakeWords(config);
+  if (kind == "mock_llm") return MakeMockLlm(config);
   return InvalidArgument("kind: got '" + kind +
                          "', backend conformance has identity, addsub, fail, params, slow, "
-                         "accumulate, repeat and words");
+                         "accumulate, repeat, words and mock_llm");
 }
 
 }  // namespace inflight::serving

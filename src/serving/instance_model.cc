@@ -51,6 +51,7 @@ struct InstanceModel::Shared {
   void Serve(const ::inference::ModelConfig& config, RequestQueue& queue) const;
   void TickSequences(std::chrono::microseconds period);
   void Close();
+  void Run(const ::inference::ModelConfig& config, QueuedRequest& item) const;
 
   const std::unique_ptr<Executable> executable;
   std::vector<std::unique_ptr<RequestQueue>> queues;
@@ -71,16 +72,19 @@ void InstanceModel::Shared::Serve(const ::inference::ModelConfig& config,
                            FailureReason::kCanceled);
       continue;
     }
-    try {
-      for (Tensor& input : item->request.inputs) ShapeInput(config, input);
-      item->sender->ComputeStarts();
-      executable->Execute(item->request, item->sender);
-    } catch (const std::exception& e) {  // no memory, or no thread: the others go on
-      logging::Error("inference threw", {{"model", config.name()}, {"what", e.what()}});
-      if (item->sender->ended()) continue;
-      item->sender->Fail(Internal(std::string("unexpected error: ") + e.what()),
-                         /*is_final=*/true);
-    }
+    Run(config, *item);
+  }
+}
+
+void InstanceModel::Shared::Run(const ::inference::ModelConfig& config, QueuedRequest& item) const {
+  try {
+    for (Tensor& input : item.request.inputs) ShapeInput(config, input);
+    item.sender->ComputeStarts();
+    executable->Execute(item.request, item.sender);
+  } catch (const std::exception& e) {  // no memory, or no thread: the others go on
+    logging::Error("inference threw", {{"model", config.name()}, {"what", e.what()}});
+    if (item.sender->ended()) return;
+    item.sender->Fail(Internal(std::string("unexpected error: ") + e.what()), /*is_final=*/true);
   }
 }
 
@@ -116,6 +120,8 @@ InstanceModel::InstanceModel(::inference::ModelConfig config, std::string versio
   const ::inference::ModelConfig& complete = this->config();
   const int num_instances = NumInstances(complete);
   const bool has_sequences = complete.has_sequence_batching();
+  runs_at_once_ = !has_sequences && shared_->executable->never_waits();
+  if (runs_at_once_) return;
   for (int i = 0; i < (has_sequences ? num_instances : 1); ++i) {
     shared_->queues.push_back(std::make_unique<RequestQueue>(complete, clock_, Expire));
   }
@@ -175,6 +181,7 @@ void InstanceModel::Infer(Request request, ResponseHandler handler) {
   item.sender =
       std::make_shared<ResponseSender>(shared_from_this(), request, std::move(handler), clock_);
   item.request = std::move(request);
+  if (runs_at_once_) return shared_->Run(config(), item);
   const Status status = shared_->sequences != nullptr
                             ? shared_->sequences->Add(item)
                             : WithRequestId(shared_->queues.front()->Add(item), item.request);

@@ -5,7 +5,8 @@
 //   Infer -> [sequence table] -> queue -> instance thread -> Executable -> responses
 //
 // Models without sequence batching have one queue for all instances; with it each instance has its
-// own, since a sequence stays where it began.
+// own, since a sequence stays where it began. Without sequences, what never waits runs at once
+// instead, on the thread that called Infer.
 //
 // Threads: Infer from any; responses come from instance threads, or from where the Executable
 // sends them.
@@ -46,6 +47,7 @@ class InstanceModel final : public Model, public std::enable_shared_from_this<In
 
   Clock& clock_;
   const std::shared_ptr<Shared> shared_;
+  bool runs_at_once_ = false;
   std::vector<std::thread> threads_;
 };
 
