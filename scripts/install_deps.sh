@@ -16,7 +16,7 @@ packages=(build-essential cmake ninja-build ccache pkg-config git ca-certificate
   libboost-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libspdlog-dev libfmt-dev
   libpcre2-dev libutf8proc-dev libmimalloc-dev zlib1g-dev libxxhash-dev
   libgtest-dev libgmock-dev libbenchmark-dev)
-[ "$mode" = build ] || packages+=(python3 python3-venv curl)
+[ "$mode" = build ] || packages+=(python3 python3-venv curl openssl)
 [ "$mode" = ci ] && packages+=(clang-16 clang-format-16 libclang-rt-16-dev llvm-16 codespell)
 
 missing=()

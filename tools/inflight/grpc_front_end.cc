@@ -33,6 +33,14 @@ Result<std::unique_ptr<GrpcFrontEnd>> StartGrpc(serving::Server& server,
   grpc.http2_max_ping_strikes = options.grpc_http2_max_ping_strikes;
   grpc.max_connection_age_ms = options.grpc_max_connection_age_ms;
   grpc.max_connection_age_grace_ms = options.grpc_max_connection_age_grace_ms;
+  grpc.max_calls = options.grpc_max_calls;
+  grpc.max_pending_responses = options.grpc_max_response_pool_size;
+  grpc.response_compression = options.grpc_response_compression;
+  grpc.tls = {.is_enabled = options.grpc_use_ssl,
+              .wants_client_cert = options.grpc_use_ssl_mutual,
+              .server_cert = options.grpc_server_cert,
+              .server_key = options.grpc_server_key,
+              .root_cert = options.grpc_root_cert};
   ASSIGN_OR_RETURN(grpc.restrictions,
                    kserve::Restrictions::Parse(options.grpc_restricted_protocol));
   ASSIGN_OR_RETURN(grpc.header_forward,

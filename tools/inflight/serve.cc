@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -22,6 +23,8 @@
 
 namespace inflight::tool {
 namespace {
+
+using std::chrono::milliseconds;
 
 const Usage kUsage = {"inflight serve DIR... [--model-repository REPOSITORY] [options]",
                       "Serves models over HTTP (8000), gRPC (8001) and metrics (8002). DIR is a "
@@ -51,6 +54,14 @@ Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options
     http.listener.address = options.http.address;
     http.listener.port = options.http.port;
     http.listener.threads = options.http_threads;
+    http.listener.max_connections = options.http_max_connections;
+    http.listener.max_total_body_bytes = static_cast<size_t>(options.http_max_total_input_bytes);
+    http.listener.max_stream_buffer_bytes =
+        static_cast<size_t>(options.http_max_stream_buffer_bytes);
+    http.listener.header_timeout = milliseconds(options.http_header_timeout_ms);
+    http.listener.body_timeout = milliseconds(options.http_body_timeout_ms);
+    http.listener.idle_timeout = milliseconds(options.http_idle_timeout_ms);
+    http.listener.write_timeout = milliseconds(options.http_write_timeout_ms);
     http.max_input_bytes = static_cast<size_t>(options.http_max_input_bytes);
     ASSIGN_OR_RETURN(http.restrictions, kserve::Restrictions::Parse(options.http_restricted_api));
     ASSIGN_OR_RETURN(http.header_forward,
@@ -66,7 +77,7 @@ Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options
     metrics.page.with_failure_reasons = options.metrics_failure_reasons;
     metrics.machine = {.with_cpu = options.allow_cpu_metrics,
                        .with_gpus = options.allow_gpu_metrics,
-                       .interval = std::chrono::milliseconds(options.metrics_interval_ms)};
+                       .interval = milliseconds(options.metrics_interval_ms)};
     ASSIGN_OR_RETURN(fronts.metrics, metrics::MetricsServer::Start(server, metrics));
     LogStarted("Metrics Service", metrics.listener.address, fronts.metrics->port());
   }
@@ -114,14 +125,23 @@ bool Drain(FrontEnds& fronts, serving::Server& server, int64_t budget_ms) {
     return std::max<int64_t>(0, (deadline_ns - clock.NowNs()) / 1'000'000);
   };
   server.StopControl();  // those that wait for a load that runs end at once
-  if (fronts.http) fronts.http->Stop(std::chrono::milliseconds(left_ms()));
+  if (fronts.http) fronts.http->Stop(milliseconds(left_ms()));
   if (fronts.grpc) fronts.grpc->Stop(left_ms());
   server.Shutdown(left_ms());
-  if (fronts.metrics) fronts.metrics->Stop(std::chrono::milliseconds(0));
+  if (fronts.metrics) fronts.metrics->Stop(milliseconds(0));
   return clock.NowNs() <= deadline_ns;
 }
 
+// Each connection is a descriptor; most systems let a process have more than it starts with.
+void RaiseFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 Status Serve(const ServeOptions& options) {
+  RaiseFileLimit();
   const sigset_t signals = BlockStopSignals();
   ASSIGN_OR_RETURN(const auto server, serving::CreateServer(options.server));
   ASSIGN_OR_RETURN(FrontEnds fronts, OpenPorts(*server, options));

@@ -114,6 +114,34 @@ void AddHttp(Schema& schema) {
   schema.Add(
       "http_max_input_size", [](ServeOptions& o) -> auto& { return o.http_max_input_bytes; },
       "Largest request body, in bytes.", AtLeast(1));
+  schema.Add(
+      "http_max_total_input_size",
+      [](ServeOptions& o) -> auto& { return o.http_max_total_input_bytes; },
+      "Bytes of the request bodies of all connections together; a request beyond gets 503.",
+      AtLeast(1));
+  schema.Add(
+      "http_max_connections", [](ServeOptions& o) -> auto& { return o.http_max_connections; },
+      "Connections at a time; further ones get 503.", Range(1, 1 << 20));
+  schema.Add(
+      "http_max_stream_buffer_size",
+      [](ServeOptions& o) -> auto& { return o.http_max_stream_buffer_bytes; },
+      "Bytes of a stream that may wait for a client that reads slowly; with more it is "
+      "disconnected.",
+      AtLeast(1));
+  schema.Add(
+      "http_header_timeout_ms", [](ServeOptions& o) -> auto& { return o.http_header_timeout_ms; },
+      "Milliseconds from a request's first byte to the end of its head.", Range(1, 86400000));
+  schema.Add(
+      "http_body_timeout_ms", [](ServeOptions& o) -> auto& { return o.http_body_timeout_ms; },
+      "Milliseconds for a request's body, and a second more for each 64 KiB that came.",
+      Range(1, 86400000));
+  schema.Add(
+      "http_idle_timeout_ms", [](ServeOptions& o) -> auto& { return o.http_idle_timeout_ms; },
+      "Milliseconds that a connection may be without a request; 0 is for ever.",
+      Range(0, 86400000));
+  schema.Add(
+      "http_write_timeout_ms", [](ServeOptions& o) -> auto& { return o.http_write_timeout_ms; },
+      "Milliseconds that a client may take none of what is written to it.", Range(1, 86400000));
   schema.Refuse("reuse_http_port", "two servers on one HTTP port are not built", "false");
   schema.Add(
       "http_restricted_api", [](ServeOptions& o) -> auto& { return o.http_restricted_api; },
@@ -169,12 +197,34 @@ void AddGrpc(Schema& schema) {
       "grpc_max_connection_age_grace",
       [](ServeOptions& o) -> auto& { return o.grpc_max_connection_age_grace_ms; },
       "Milliseconds after that for its calls to end.", AtLeast(0));
-  for (const char* name : {"grpc_use_ssl", "grpc_use_ssl_mutual"})
-    schema.Refuse(name, "TLS is not built", "false");
-  for (const char* name : {"grpc_server_cert", "grpc_server_key", "grpc_root_cert"})
-    schema.Refuse(name, "TLS is not built");
-  schema.Refuse("grpc_infer_response_compression_level", "response compression is not built",
-                "none");
+  schema.Add(
+      "grpc_max_calls", [](ServeOptions& o) -> auto& { return o.grpc_max_calls; },
+      "Inference calls, streams among them, at a time; further ones are UNAVAILABLE.", AtLeast(1));
+  schema.Add(
+      "grpc_max_response_pool_size",
+      [](ServeOptions& o) -> auto& { return o.grpc_max_response_pool_size; },
+      "Responses of a stream that may wait for a client that reads slowly; with more its requests "
+      "are cancelled and the stream ends.",
+      AtLeast(1));
+  schema.Add(
+      "grpc_infer_response_compression_level",
+      [](ServeOptions& o) -> auto& { return o.grpc_response_compression; },
+      "How far responses to inference are compressed, by an algorithm that the client takes.",
+      OneOf({"none", "low", "medium", "high"}));
+  schema.Add(
+      "grpc_use_ssl", [](ServeOptions& o) -> auto& { return o.grpc_use_ssl; }, "TLS.");
+  schema.Add(
+      "grpc_use_ssl_mutual", [](ServeOptions& o) -> auto& { return o.grpc_use_ssl_mutual; },
+      "TLS, and clients need a certificate too.");
+  schema.Add(
+      "grpc_server_cert", [](ServeOptions& o) -> auto& { return o.grpc_server_cert; },
+      "PEM file of the server's certificate, with those between it and its root.");
+  schema.Add(
+      "grpc_server_key", [](ServeOptions& o) -> auto& { return o.grpc_server_key; },
+      "PEM file of its private key.");
+  schema.Add(
+      "grpc_root_cert", [](ServeOptions& o) -> auto& { return o.grpc_root_cert; },
+      "PEM file of the roots that sign the clients' certificates.");
   schema.Add(
       "grpc_restricted_protocol",
       [](ServeOptions& o) -> auto& { return o.grpc_restricted_protocol; },

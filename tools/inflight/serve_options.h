@@ -31,6 +31,13 @@ struct ServeOptions {
   std::vector<std::string> http_restricted_api;
   std::string http_header_forward_pattern;
   int64_t http_max_input_bytes = 64 << 20;
+  int http_max_connections = 16384;
+  int64_t http_max_total_input_bytes = int64_t{8} << 30;
+  int64_t http_max_stream_buffer_bytes = 4 << 20;
+  int http_header_timeout_ms = 30'000;
+  int http_body_timeout_ms = 60'000;
+  int http_idle_timeout_ms = 0;
+  int http_write_timeout_ms = 60'000;
   bool grpc_reuse_port = false;
   std::vector<std::string> grpc_restricted_protocol;
   std::string grpc_header_forward_pattern;
@@ -42,6 +49,14 @@ struct ServeOptions {
   int grpc_http2_max_ping_strikes = 2;
   std::optional<int64_t> grpc_max_connection_age_ms;
   std::optional<int64_t> grpc_max_connection_age_grace_ms;
+  bool grpc_use_ssl = false;
+  bool grpc_use_ssl_mutual = false;
+  std::string grpc_server_cert;
+  std::string grpc_server_key;
+  std::string grpc_root_cert;
+  std::string grpc_response_compression = "none";
+  int grpc_max_calls = 16384;
+  int grpc_max_response_pool_size = 16384;
   bool metrics_failure_reasons = true;
   int metrics_interval_ms = 2000;
   bool allow_gpu_metrics = true;

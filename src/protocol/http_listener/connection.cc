@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/http_listener/connection.h"
 
+#include <algorithm>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/read.hpp>
@@ -17,7 +18,7 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 
-constexpr size_t kReadBytes = 64 * 1024;          // of one read
+constexpr size_t kReadBytes = 4 * 1024;  // of the first read of a request; idle connections hold it
 constexpr size_t kMaxPipelinedBytes = 64 * 1024;  // read ahead of the running request
 constexpr uint64_t kMinBodyBytesPerSecond = 64 * 1024;
 constexpr std::chrono::seconds kLinger{2};  // for a client that still sends after its last answer
@@ -37,6 +38,16 @@ std::string FormatHead(int status, const Headers& headers) {
   return head;
 }
 
+// A fraction of the shortest time-out.
+std::chrono::milliseconds SweepInterval(const ListenerOptions& options) {
+  std::chrono::milliseconds interval(250);
+  for (const auto timeout : {options.header_timeout, options.body_timeout, options.idle_timeout,
+                             options.write_timeout}) {
+    if (timeout.count() > 0) interval = std::min(interval, timeout / 4);
+  }
+  return std::max(interval, std::chrono::milliseconds(10));
+}
+
 bool IsDisconnect(const boost::system::error_code& ec) {
   return ec == http::error::end_of_stream || ec == http::error::partial_message ||
          ec.category() == asio::error::get_system_category() ||
@@ -45,11 +56,14 @@ bool IsDisconnect(const boost::system::error_code& ec) {
 
 }  // namespace
 
+HttpResponse Overloaded(const std::string& reason) {
+  return {.status = 503,
+          .headers = {{"Content-Type", "application/json"}},
+          .body = R"({"error":")" + reason + "\"}"};
+}
+
 Connection::Connection(std::shared_ptr<IoThread> thread, asio::ip::tcp::socket socket)
-    : thread_(std::move(thread)),
-      socket_(std::move(socket)),
-      read_timer_(thread_->io),
-      write_timer_(thread_->io) {
+    : thread_(std::move(thread)), socket_(std::move(socket)) {
   on_chunk_ = [this](uint64_t size, beast::string_view, ErrorCode& ec) {
     if (size > 0 && ++num_chunks_ > thread_->options.max_chunks) ec = http::error::bad_chunk;
   };
@@ -73,8 +87,7 @@ void Connection::Close() {
   closed_ = true;
   ErrorCode ignored;
   socket_.close(ignored);
-  Disarm(read_timer_);
-  Disarm(write_timer_);
+  CountBody(0);
   thread_->connections.erase(this);
   if (const auto exchange = std::move(exchange_)) exchange->MarkGone();
   thread_->on_closed();
@@ -91,7 +104,7 @@ void Connection::Reject(HttpResponse response) {
 void Connection::ReadRequest() {
   if (thread_->draining) return Close();
   if (buffer_.size() > 0) return ReadHead();
-  ExpireAfter(read_timer_, thread_->options.idle_timeout);
+  ExpireAfter(read_deadline_, thread_->options.idle_timeout);
   ReadAhead();
 }
 
@@ -103,7 +116,7 @@ void Connection::ReadHead() {
   parser_->header_limit(static_cast<uint32_t>(thread_->options.max_header_bytes));
   parser_->body_limit(std::numeric_limits<uint64_t>::max());  // OnHead sets it
   parser_->on_chunk_header(on_chunk_);
-  ExpireAfter(read_timer_, thread_->options.header_timeout);
+  ExpireAfter(read_deadline_, thread_->options.header_timeout);
   http::async_read_header(socket_, buffer_, *parser_,
                           [self = shared_from_this()](ErrorCode ec, size_t) { self->OnHead(ec); });
 }
@@ -143,11 +156,8 @@ void Connection::OnHead(ErrorCode ec) {
 void Connection::ReadBody() {
   if (closed_) return;
   if (parser_->is_done()) return Dispatch();
-  const auto deadline = body_started_ + thread_->options.body_timeout +
-                        std::chrono::seconds(parser_->get().body().size() / kMinBodyBytesPerSecond);
-  ExpireAfter(read_timer_, std::max(std::chrono::milliseconds(1),
-                                    std::chrono::ceil<std::chrono::milliseconds>(
-                                        deadline - std::chrono::steady_clock::now())));
+  read_deadline_ = body_started_ + thread_->options.body_timeout +
+                   std::chrono::seconds(parser_->get().body().size() / kMinBodyBytesPerSecond);
   http::async_read_some(socket_, buffer_, *parser_,
                         [self = shared_from_this()](ErrorCode ec, size_t) { self->OnBody(ec); });
 }
@@ -158,7 +168,20 @@ void Connection::OnBody(ErrorCode ec) {
     return Reject(thread_->handler.BodyTooLarge(request_, std::nullopt));
   }
   if (ec) return FailRequest(ec);
+  if (!CountBody(parser_->get().body().size())) {
+    return Reject(Overloaded("the requests under way have too many bytes: the limit is " +
+                             std::to_string(thread_->options.max_total_body_bytes)));
+  }
   ReadBody();
+}
+
+// False where that is too much together with the others.
+bool Connection::CountBody(size_t num_bytes) {
+  if (num_bytes == num_counted_bytes_) return true;
+  const size_t change = num_bytes - num_counted_bytes_;  // modulo 2^64 where it shrinks
+  num_counted_bytes_ = num_bytes;
+  return thread_->total_body_bytes.fetch_add(change, std::memory_order_relaxed) + change <=
+         thread_->options.max_total_body_bytes;
 }
 
 void Connection::FailRequest(ErrorCode ec) {
@@ -176,7 +199,7 @@ void Connection::FailRequest(ErrorCode ec) {
 
 void Connection::Dispatch() {
   reading_head_or_body_ = false;
-  Disarm(read_timer_);
+  read_deadline_ = Deadline::max();
   request_.body = std::make_shared<const std::string>(std::move(parser_->get().body()));
   parser_.reset();
   exchange_ = std::make_shared<Exchange>(shared_from_this());
@@ -259,7 +282,7 @@ void Connection::FlushStream() {
 
 void Connection::WriteSome() {
   writing_ = true;
-  ExpireAfter(write_timer_, thread_->options.write_timeout);
+  ExpireAfter(write_deadline_, thread_->options.write_timeout);
   socket_.async_write_some(write_buffers_, [self = shared_from_this()](ErrorCode ec, size_t bytes) {
     self->OnWritten(ec, bytes);
   });
@@ -276,17 +299,18 @@ void Connection::OnWritten(ErrorCode ec, size_t bytes) {
     return WriteSome();
   }
   writing_ = false;
-  Disarm(write_timer_);
+  write_deadline_ = Deadline::max();
   if (last_write_) return FinishExchange();
   FlushStream();
 }
 
 void Connection::FinishExchange() {
   if (exchange_) std::exchange(exchange_, nullptr)->MarkDone();
+  CountBody(0);
   response_ = {};
   if (!keep_alive_ || thread_->draining) return Linger();
   if (!reading_ahead_) return ReadRequest();
-  if (buffer_.size() == 0) return ExpireAfter(read_timer_, thread_->options.idle_timeout);
+  if (buffer_.size() == 0) return ExpireAfter(read_deadline_, thread_->options.idle_timeout);
   // A pipelined request lies in the buffer, and perhaps its rest will never come: stop waiting for
   // more, and OnReadAhead goes on with what is there.
   ErrorCode ignored;
@@ -298,23 +322,32 @@ void Connection::Linger() {
   ErrorCode ec;
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ec);
   if (ec || exchange_) return Close();
-  ExpireAfter(read_timer_, kLinger);
+  ExpireAfter(read_deadline_, kLinger);
   lingering_ = true;
   if (!reading_ahead_) ReadAhead();
 }
 
-void Connection::ExpireAfter(asio::steady_timer& timer, std::chrono::milliseconds duration) {
-  if (duration.count() == 0) return Disarm(timer);
-  timer.expires_after(duration);
-  timer.async_wait([self = shared_from_this(), &timer](ErrorCode ec) {
-    // A wait that had ended before it was replaced comes here without an error.
-    const bool is_replaced = timer.expiry() > std::chrono::steady_clock::now();
-    if (!ec && !is_replaced) self->Close();
-  });
+void Connection::ExpireAfter(Deadline& deadline, std::chrono::milliseconds duration) {
+  deadline = duration.count() == 0 ? Deadline::max() : std::chrono::steady_clock::now() + duration;
 }
 
-void Connection::Disarm(asio::steady_timer& timer) {
-  timer.expires_at(std::chrono::steady_clock::time_point::max());
+void IoThread::Sweep() {
+  if (is_stopping) return;
+  sweep_timer.expires_after(SweepInterval(options));
+  sweep_timer.async_wait([this](boost::system::error_code ec) {
+    if (!ec) Sweep();
+  });
+  const auto now = std::chrono::steady_clock::now();
+  std::vector<std::shared_ptr<Connection>> overdue;
+  for (Connection* connection : connections) {
+    if (connection->IsOverdue(now)) overdue.push_back(connection->shared_from_this());
+  }
+  for (const auto& connection : overdue) connection->Close();
+}
+
+void IoThread::StopSweep() {
+  is_stopping = true;
+  sweep_timer.cancel();
 }
 
 }  // namespace inflight::http_listener

@@ -12,6 +12,7 @@
 // under its mutex. Everything else belongs to the I/O thread.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -34,18 +35,34 @@ namespace inflight::http_listener {
 class Connection;
 class Exchange;
 
+// A point of the steady clock; max() = never.
+using Deadline = std::chrono::steady_clock::time_point;
+
 // An io_context, the connections that live on it, and the options they share. Only its own thread
-// touches `connections` and `draining`.
+// touches what stands below them.
+//
+// Deadlines are looked at by a sweep over all connections a few times a second: a timer for each
+// would cost every request more than its parsing.
 struct IoThread {
-  IoThread(HttpHandler& h, const ListenerOptions& o) : handler(h), options(o) {}
+  IoThread(HttpHandler& h, const ListenerOptions& o, std::atomic<size_t>& bytes)
+      : handler(h), options(o), total_body_bytes(bytes) {}
+
+  void Sweep();  // from now on now and then, until StopSweep
+  void StopSweep();
 
   HttpHandler& handler;
   const ListenerOptions options;
+  std::atomic<size_t>& total_body_bytes;  // of all threads' requests under way
   boost::asio::io_context io{1};
+  boost::asio::steady_timer sweep_timer{io};
   std::unordered_set<Connection*> connections;
   bool draining = false;
+  bool is_stopping = false;
   std::function<void()> on_closed;  // a connection of this thread has closed
 };
+
+// 503 with a reason that needs no escapes in JSON.
+HttpResponse Overloaded(const std::string& reason);
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
@@ -55,6 +72,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Drain();                        // close now if idle, else after the answer
   void Close();                        // at once; idempotent
   void Reject(HttpResponse response);  // answer without reading further, close
+  bool IsOverdue(Deadline now) const { return read_deadline_ <= now || write_deadline_ <= now; }
 
  private:
   friend class Exchange;
@@ -70,6 +88,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void ReadAhead();
   void OnReadAhead(ErrorCode ec, size_t bytes);
   void FailRequest(ErrorCode ec);
+  bool CountBody(size_t num_bytes);
 
   void SendWhole(HttpResponse response);
   void FlushStream();
@@ -78,19 +97,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void FinishExchange();
   void Linger();
 
-  void ExpireAfter(boost::asio::steady_timer& timer, std::chrono::milliseconds duration);
-  static void Disarm(boost::asio::steady_timer& timer);
+  static void ExpireAfter(Deadline& deadline, std::chrono::milliseconds duration);  // 0 = never
   std::string StreamHead(int status, const Headers& headers) const;
 
   std::shared_ptr<IoThread> thread_;
   boost::asio::ip::tcp::socket socket_;
-  boost::asio::steady_timer read_timer_;
-  boost::asio::steady_timer write_timer_;
+  Deadline read_deadline_ = Deadline::max();
+  Deadline write_deadline_ = Deadline::max();
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   std::function<void(uint64_t, boost::beast::string_view, ErrorCode&)> on_chunk_;
   int num_chunks_ = 0;
   std::chrono::steady_clock::time_point body_started_;
+
+  size_t num_counted_bytes_ = 0;  // of the running request's body, in total_body_bytes
 
   HttpRequest request_;   // head while its body is read
   bool is_head_ = false;  // HEAD: answers carry no body

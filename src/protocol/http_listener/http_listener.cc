@@ -35,7 +35,7 @@ class Listener : public HttpListener {
   Listener(HttpHandler& handler, const ListenerOptions& options) : options_(options) {
     const int num_threads = options.threads > 0 ? options.threads : ThreadsByCores();
     for (int i = 0; i < num_threads; ++i) {
-      threads_.push_back(std::make_shared<IoThread>(handler, options));
+      threads_.push_back(std::make_shared<IoThread>(handler, options, total_body_bytes_));
       threads_.back()->on_closed = [this] { OnClosed(); };
     }
     acceptor_.emplace(threads_[0]->io);
@@ -57,6 +57,7 @@ class Listener : public HttpListener {
   void ForEachConnection(void (Connection::*action)());
 
   const ListenerOptions options_;
+  std::atomic<size_t> total_body_bytes_{0};
   std::vector<std::shared_ptr<IoThread>> threads_;
   std::vector<asio::executor_work_guard<asio::io_context::executor_type>> work_;
   std::vector<std::thread> running_;
@@ -95,6 +96,7 @@ void Listener::Run() {
   Accept();
   for (const auto& thread : threads_) {
     work_.push_back(asio::make_work_guard(thread->io));
+    asio::post(thread->io, [thread] { thread->Sweep(); });
     running_.emplace_back([thread] {
       while (true) {
         try {
@@ -133,10 +135,8 @@ void Listener::OnAccept(ErrorCode ec, const std::shared_ptr<IoThread>& thread, t
   auto connection = std::make_shared<Connection>(thread, std::move(socket));
   asio::post(thread->io, [this, thread, connection, is_full] {
     if (!is_full || thread->draining) return connection->Start();
-    connection->Reject({.status = 503,
-                        .headers = {{"Content-Type", "application/json"}},
-                        .body = R"({"error":"too many connections: the limit is )" +
-                                std::to_string(options_.max_connections) + "\"}"});
+    connection->Reject(Overloaded("too many connections: the limit is " +
+                                  std::to_string(options_.max_connections)));
   });
   Accept();
 }
@@ -170,6 +170,9 @@ void Listener::Stop(std::chrono::milliseconds drain) {
     none_left_.wait_for(lock, drain, [this] { return num_connections_ == 0; });
   }
   ForEachConnection(&Connection::Close);
+  for (const auto& thread : threads_) {
+    asio::post(thread->io, [thread] { thread->StopSweep(); });
+  }
   work_.clear();
   for (auto& thread : running_) thread.join();
   running_.clear();

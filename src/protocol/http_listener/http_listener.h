@@ -23,11 +23,13 @@ namespace inflight::http_listener {
 struct ListenerOptions {
   std::string name = "HTTP";  // in log lines
   std::string address = "0.0.0.0";
-  int port = 0;                // 0 = any free one; see port()
-  int threads = 0;             // 0 = by cores, 1 to 4
-  int max_connections = 4096;  // further ones are answered 503 and closed
+  int port = 0;                 // 0 = any free one; see port()
+  int threads = 0;              // 0 = by cores, 1 to 4
+  int max_connections = 16384;  // further ones are answered 503 and closed
   size_t max_header_bytes = 64 * 1024;
   int max_chunks = 65536;  // non-empty chunks of a request body (spec/triton-protocol.md 1.5)
+  // Of the requests of all connections; one that would take more is answered 503.
+  size_t max_total_body_bytes = size_t{8} << 30;
   size_t max_stream_buffer_bytes = 4 << 20;  // waiting for a slow reader of a stream
 
   std::chrono::milliseconds header_timeout{

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/grpc/active_calls.h"
 
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "protocol/kserve/grpc/grpc_status.h"
+
 namespace inflight::kserve_grpc {
 
-ActiveCalls::CallId ActiveCalls::Enter(std::weak_ptr<Drainable> drainable) {
+Result<ActiveCalls::CallId> ActiveCalls::Enter(std::weak_ptr<Drainable> drainable) {
   std::lock_guard lock(mutex_);
-  if (stopping_) return 0;
+  if (stopping_) return Stopping();
+  if (calls_.size() >= max_calls_) {
+    return Unavailable("too many inference calls are under way: the limit is " +
+                       std::to_string(max_calls_) + " (--grpc-max-calls)");
+  }
   const CallId id = next_id_++;
   calls_.emplace(id, std::move(drainable));
   return id;

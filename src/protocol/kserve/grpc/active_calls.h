@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inference calls in progress, so that a stop can refuse new ones and wait for these.
+// The inference calls in progress: so many at most, and a stop refuses new ones and waits for
+// these.
 #pragma once
 
 #include <chrono>
@@ -7,6 +8,8 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+
+#include "inflight/status.h"
 
 namespace inflight::kserve_grpc {
 
@@ -22,8 +25,10 @@ class ActiveCalls {
  public:
   using CallId = uint64_t;
 
-  // 0 once stopping: the call must be refused. Every other id is given back to Leave.
-  CallId Enter(std::weak_ptr<Drainable> drainable = {});
+  explicit ActiveCalls(size_t max_calls) : max_calls_(max_calls) {}
+
+  // An id is given back to Leave; never 0. kUnavailable: the call must be refused so.
+  Result<CallId> Enter(std::weak_ptr<Drainable> drainable = {});
   void Leave(CallId id);
 
   // From here on Enter refuses; all open calls are asked to drain.
@@ -31,6 +36,7 @@ class ActiveCalls {
   bool WaitUntilIdle(std::chrono::milliseconds timeout);  // false: calls are still open
 
  private:
+  const size_t max_calls_;
   std::mutex mutex_;
   std::condition_variable idle_;
   bool stopping_ = false;

@@ -45,9 +45,23 @@ Status CheckOptions(const GrpcOptions& o) {
       CheckRange("grpc-max-connection-age", o.max_connection_age_ms.value_or(1), 1, kMax));
   RETURN_IF_ERROR(CheckRange("grpc-max-connection-age-grace",
                              o.max_connection_age_grace_ms.value_or(0), 0, kMax));
+  RETURN_IF_ERROR(CheckRange("grpc-max-calls", o.max_calls, 1, kMax));
   RETURN_IF_ERROR(CheckRange("grpc-max-response-pool-size", o.max_pending_responses, 1, kMax));
   return CheckRange("grpc max_pending_response_bytes", o.max_pending_response_bytes, 1,
                     std::numeric_limits<int64_t>::max());
+}
+
+Result<grpc_compression_level> CompressionLevel(const std::string& name) {
+  static constexpr std::pair<const char*, grpc_compression_level> kLevels[] = {
+      {"none", GRPC_COMPRESS_LEVEL_NONE},
+      {"low", GRPC_COMPRESS_LEVEL_LOW},
+      {"medium", GRPC_COMPRESS_LEVEL_MED},
+      {"high", GRPC_COMPRESS_LEVEL_HIGH}};
+  for (const auto& [known, level] : kLevels) {
+    if (name == known) return level;
+  }
+  return InvalidArgument("grpc-infer-response-compression-level: got '" + name +
+                         "', allowed are none, low, medium and high");
 }
 
 void SetChannelArguments(const GrpcOptions& o, ::grpc::ServerBuilder& builder) {
@@ -80,20 +94,22 @@ void LogToVerbose(gpr_log_func_args* args) {
 
 class GrpcServer::Impl {
  public:
-  Impl(serving::Server& server, const GrpcOptions& options)
+  Impl(serving::Server& server, const GrpcOptions& options, grpc_compression_level compression)
       : access_{options.restrictions, options.header_forward},
+        calls_(static_cast<size_t>(options.max_calls)),
         service_(server, calls_,
                  {.max_pending_responses = options.max_pending_responses,
                   .max_pending_bytes = static_cast<size_t>(options.max_pending_response_bytes)},
-                 access_),
+                 access_, compression),
         health_(server, access_) {}
 
   Status Listen(const GrpcOptions& options) {
     gpr_set_log_function(LogToVerbose);
+    ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(options.tls));
     const std::string address = ListeningAddress(options);
     ::grpc::ServerBuilder builder;
     SetChannelArguments(options, builder);
-    builder.AddListeningPort(address, ::grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(address, credentials, &port_);
     builder.RegisterService(&service_);
     builder.RegisterService(&health_);
     std::vector<std::unique_ptr<::grpc::experimental::ServerInterceptorFactoryInterface>> factories;
@@ -101,9 +117,14 @@ class GrpcServer::Impl {
     builder.experimental().SetInterceptorCreators(std::move(factories));
     grpc_ = builder.BuildAndStart();
     if (grpc_ == nullptr || port_ == 0) {
+      const char* tls = options.tls.server_cert.empty()
+                            ? ""
+                            : "; with TLS: do --grpc-server-cert and --grpc-server-key belong to "
+                              "each other?";
       return Unavailable("grpc: cannot listen on " + address +
                          " (is the port taken or the address not this machine's? choose others "
-                         "with --grpc-port and --grpc-address)");
+                         "with --grpc-port and --grpc-address" +
+                         tls + ")");
     }
     return Status::Ok();
   }
@@ -133,7 +154,9 @@ class GrpcServer::Impl {
 Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(serving::Server& server,
                                                       const GrpcOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
-  auto impl = std::make_unique<Impl>(server, options);
+  ASSIGN_OR_RETURN(const grpc_compression_level compression,
+                   CompressionLevel(options.response_compression));
+  auto impl = std::make_unique<Impl>(server, options, compression);
   RETURN_IF_ERROR(impl->Listen(options));
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(impl)));
 }

@@ -13,6 +13,7 @@
 #include "inflight/status.h"
 #include "protocol/kserve/access/header_forward.h"
 #include "protocol/kserve/access/restriction.h"
+#include "protocol/kserve/grpc/tls.h"
 #include "serving/server.h"
 
 namespace inflight::kserve_grpc {
@@ -33,6 +34,13 @@ struct GrpcOptions {
   int http2_max_ping_strikes = 2;
   std::optional<int64_t> max_connection_age_ms;
   std::optional<int64_t> max_connection_age_grace_ms;
+
+  TlsOptions tls;
+  // Of responses to inference, by an algorithm that the client takes: none, low, medium or high.
+  // --grpc-infer-response-compression-level
+  std::string response_compression = "none";
+
+  int max_calls = 16384;  // of inference at a time; further ones are UNAVAILABLE
 
   // Of one stream, before its requests are cancelled because the client does not read.
   int max_pending_responses = 16384;

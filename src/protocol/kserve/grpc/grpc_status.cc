@@ -46,9 +46,10 @@ namespace {
   return {ToGrpcCode(status.code()), status.message()};
 }
 
-::grpc::Status ShuttingDown() {
-  return {::grpc::StatusCode::UNAVAILABLE,
-          "GRPC server is shutting down and has stopped accepting new requests."};
+Status Stopping() {
+  return Unavailable("GRPC server is shutting down and has stopped accepting new requests.");
 }
+
+::grpc::Status ShuttingDown() { return ToGrpcStatus(Stopping()); }
 
 }  // namespace inflight::kserve_grpc

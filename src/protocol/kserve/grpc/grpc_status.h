@@ -11,6 +11,7 @@ namespace inflight::kserve_grpc {
 ::grpc::Status ToGrpcStatus(const Status& status);
 
 // What new calls get from Stop on.
-::grpc::Status ShuttingDown();
+Status Stopping();
+::grpc::Status ShuttingDown();  // the same
 
 }  // namespace inflight::kserve_grpc

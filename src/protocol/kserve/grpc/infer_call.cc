@@ -23,8 +23,9 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
       : calls_(calls), parameters_(std::move(parameters)), response_(response) {}
 
   void Start(serving::Server& server, std::shared_ptr<const ModelInferRequest> message) {
-    call_id_ = calls_.Enter();
-    if (call_id_ == 0) return Finish(ShuttingDown());
+    const auto entered = calls_.Enter();
+    if (!entered.ok()) return Finish(ToGrpcStatus(entered.status()));
+    call_id_ = *entered;
     Result<InferRequest> parsed = Parse(server, std::move(message));
     if (!parsed.ok()) return Finish(ToGrpcStatus(parsed.status()));
     server.Infer(std::move(parsed->request),

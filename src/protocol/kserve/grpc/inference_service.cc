@@ -23,6 +23,10 @@ Reactor* Answer(Context* context, const Status& status = Status::Ok()) {
   return reactor;
 }
 
+void Compress(Context* context, grpc_compression_level level) {
+  if (level != GRPC_COMPRESS_LEVEL_NONE) context->set_compression_level(level);
+}
+
 // The answer to a client who may not use this API; null for one who may.
 Reactor* Refuse(Context* context, const Access& access, Api api) {
   const Status status = CheckAccess(access, api, *context);
@@ -125,6 +129,7 @@ Reactor* InferenceService::ModelInfer(Context* context,
                                       const ::inference::ModelInferRequest* request,
                                       ::inference::ModelInferResponse* response) {
   if (Reactor* refused = Refuse(context, access_, Api::kInference)) return refused;
+  Compress(context, compression_);
   // gRPC made the message for this call alone and does not look at it again.
   auto& contents = const_cast<::inference::ModelInferRequest&>(*request);
   auto forwarded = ForwardedParameters(access_, *context);
@@ -134,6 +139,7 @@ Reactor* InferenceService::ModelInfer(Context* context,
 
 InferenceService::Reader<::inference::ModelStreamInferResponse>* InferenceService::ModelStreamInfer(
     Context* context) {
+  Compress(context, compression_);
   Status refusal = CheckAccess(access_, Api::kInference, *context);
   auto forwarded = ForwardedParameters(access_, *context);
   if (refusal.ok()) refusal = forwarded.status();

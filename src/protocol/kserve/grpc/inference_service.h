@@ -24,8 +24,12 @@ class InferenceService final : public ::inference::GRPCInferenceService::Callbac
   using Reactor = ::grpc::ServerUnaryReactor;
 
   InferenceService(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
-                   const Access& access)
-      : server_(server), calls_(calls), limits_(limits), access_(access) {}
+                   const Access& access, grpc_compression_level compression)
+      : server_(server),
+        calls_(calls),
+        limits_(limits),
+        access_(access),
+        compression_(compression) {}
 
   Reactor* ServerLive(Context*, const ::inference::ServerLiveRequest*,
                       ::inference::ServerLiveResponse*) override;
@@ -77,6 +81,7 @@ class InferenceService final : public ::inference::GRPCInferenceService::Callbac
   ActiveCalls& calls_;
   const StreamLimits limits_;
   const Access& access_;
+  const grpc_compression_level compression_;  // of responses to inference
   WorkerPool model_control_{1,
                             "grpc-control"};  // loads take their time; last, as it uses the above
 };

@@ -31,11 +31,12 @@ StreamCall* StreamCall::Start(serving::Server& server, ActiveCalls& calls, Strea
                               StreamMetadata metadata) {
   std::shared_ptr<StreamCall> call(new StreamCall(server, calls, limits, std::move(metadata)));
   call->self_ = call;
-  call->call_id_ = calls.Enter(call);
+  const auto entered = calls.Enter(call);
+  if (entered.ok()) call->call_id_ = *entered;
   if (!call->metadata_.refusal.ok()) {
     call->EndWith(ToGrpcStatus(call->metadata_.refusal), /*drop_queue=*/true);
-  } else if (call->call_id_ == 0) {
-    call->EndWith(ShuttingDown(), /*drop_queue=*/true);
+  } else if (!entered.ok()) {
+    call->EndWith(ToGrpcStatus(entered.status()), /*drop_queue=*/true);
   } else {
     call->incoming_ = std::make_shared<ModelInferRequest>();
     call->StartRead(call->incoming_.get());
@@ -256,7 +257,7 @@ StreamCall::Action StreamCall::NextLocked() {
     queue_.pop_front();
     --num_pending_;
     pending_bytes_ -= writing_->ByteSizeLong();
-    return {.write = writing_.get()};
+    return {.write = writing_.get(), .is_more_queued = !queue_.empty(), .finish = {}};
   }
   if (!end_ && in_progress_.empty()) {
     if (reads_done_) {
@@ -270,9 +271,14 @@ StreamCall::Action StreamCall::NextLocked() {
   return {.finish = end_};
 }
 
-// A write cannot race with Finish: while `writing_` is set NextLocked gives neither.
+// A write cannot race with Finish: while `writing_` is set NextLocked gives neither. While more is
+// queued, gRPC need not send at once: what gathers leaves together.
 void StreamCall::Do(Action action) {
-  if (action.write != nullptr) StartWrite(action.write);
+  if (action.write != nullptr) {
+    ::grpc::WriteOptions options;
+    if (action.is_more_queued) options.set_buffer_hint();
+    StartWrite(action.write, options);
+  }
   if (action.finish) Finish(*action.finish);
 }
 

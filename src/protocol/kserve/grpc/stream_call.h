@@ -79,6 +79,7 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::inference::ModelInfe
   // What to ask of gRPC next; decided under the lock, done after it.
   struct Action {
     const Message* write = nullptr;
+    bool is_more_queued = false;  // behind it
     std::optional<::grpc::Status> finish;
   };
 

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a gRPC port asks of its clients before the first call: nothing, TLS, or TLS with a
+// certificate of theirs (spec/triton-protocol.md 2.8).
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+
+#include "inflight/status.h"
+
+namespace inflight::kserve_grpc {
+
+// PEM files.
+struct TlsOptions {
+  bool is_enabled = false;         // --grpc-use-ssl
+  bool wants_client_cert = false;  // --grpc-use-ssl-mutual, which enables TLS too
+  std::string server_cert;         // --grpc-server-cert
+  std::string server_key;          // --grpc-server-key
+  std::string root_cert;           // --grpc-root-cert: who signs the clients' certificates
+};
+
+// Reads the files. Errors name the flag; a key or a certificate without TLS is one, since a port
+// that its operator takes for encrypted must not open in plain text.
+Result<std::shared_ptr<::grpc::ServerCredentials>> MakeCredentials(const TlsOptions& options);
+
+}  // namespace inflight::kserve_grpc

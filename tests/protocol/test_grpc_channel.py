@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of gRPC's channel, seen on the wire: keep-alive pings, pings of the client, age of a connection, compression."""
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from light_models import write_light_repository
+from live_server import require_grpc, start_server
+from tritonclient.utils import InferenceServerException
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS, PING, GOAWAY = 4, 6, 7
+ACK = 1
+PATIENCE_S = 60
+LONG_TEXT = b"in-flight batching " * 20_000
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    return write_light_repository(tmp_path_factory.mktemp("light"))
+
+
+@contextlib.contextmanager
+def serving(path, repository, *options):
+    server = start_server(path, None, "--model-repository", repository, *options, max_kv_tokens=None)
+    try:
+        require_grpc(server)
+        yield server
+    finally:
+        assert server.stop() == 0, server.log.read_text()[-4000:]
+
+
+def frame(kind, payload=b"", flags=0):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + bytes(4) + payload
+
+
+class Connection:
+    """HTTP/2 by hand, as far as pings go."""
+
+    def __init__(self, server):
+        host, port = server.grpc.split(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+        self.socket.sendall(PREFACE + frame(SETTINGS))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def read(self, size):
+        data = b""
+        while len(data) < size:
+            part = self.socket.recv(size - len(data))
+            if not part:
+                raise EOFError
+            data += part
+        return data
+
+    def frames(self):
+        """Kind, flags and payload of what comes until the server closes."""
+        with contextlib.suppress(EOFError, ConnectionResetError):
+            while True:
+                head = self.read(9)
+                yield head[3], head[4], self.read(int.from_bytes(head[:3], "big"))
+
+
+def test_the_server_pings_idle_connections_and_drops_the_dead(tmp_path, repository):
+    options = ["--grpc-keepalive-time=50", "--grpc-keepalive-timeout=200", "--grpc-keepalive-permit-without-calls=true"]
+    with serving(tmp_path, repository, *options) as server, Connection(server) as connection:
+        # It ends, since nothing answers the pings.
+        assert any(kind == PING and not flags & ACK for kind, flags, _ in connection.frames())
+
+
+@pytest.mark.parametrize("max_strikes, is_dropped", [(1, True), (0, False)])
+def test_clients_that_ping_too_often_are_sent_away(tmp_path, repository, max_strikes, is_dropped):
+    options = [f"--grpc-http2-max-ping-strikes={max_strikes}", "--grpc-http2-min-recv-ping-interval-without-data=3600000"]
+    num_pings = 20
+    with serving(tmp_path, repository, *options) as server, Connection(server) as connection:
+        num_answered, reason = 0, b""
+        connection.socket.sendall(frame(PING, bytes(8)))
+        for kind, flags, payload in connection.frames():
+            if kind == GOAWAY:
+                reason = payload[8:]
+            elif kind == PING and flags & ACK:
+                num_answered += 1
+                if num_answered == num_pings:
+                    break
+                connection.socket.sendall(frame(PING, bytes(8)))
+        assert (reason == b"too_many_pings") == is_dropped
+        assert (num_answered < num_pings) == is_dropped
+
+
+def test_old_connections_are_ended(tmp_path, repository):
+    options = ["--grpc-max-connection-age=100", "--grpc-max-connection-age-grace=100"]
+    with serving(tmp_path, repository, *options) as server, Connection(server) as connection:
+        assert any(kind == GOAWAY for kind, _, _ in connection.frames())
+
+
+class CountingProxy:
+    """Passes one connection on and counts what the server sent."""
+
+    def __init__(self, target):
+        host, port = target.split(":")
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.server = socket.create_connection((host, int(port)))
+        self.num_bytes = 0
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        client, _ = self.listener.accept()
+        threading.Thread(target=self.pump, args=(client, self.server), daemon=True).start()
+        self.pump(self.server, client, counts=True)
+
+    def pump(self, source, target, counts=False):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                self.num_bytes += len(data) if counts else 0
+                target.sendall(data)
+
+    def close(self):
+        self.listener.close()
+        with contextlib.suppress(OSError):
+            self.server.shutdown(socket.SHUT_RDWR)
+        self.server.close()
+
+
+def num_answer_bytes(server, use_stream):
+    """Of an answer of LONG_TEXT, which must arrive whole."""
+    proxy = CountingProxy(server.grpc)
+    text = triton.InferInput("INPUT0", [1], "BYTES")
+    text.set_data_from_numpy(np.array([LONG_TEXT], dtype=object))
+    with triton.InferenceServerClient(proxy.address) as client:
+        if use_stream:
+            arrived, answers = threading.Event(), []
+            client.start_stream(lambda result, error: (answers.append((result, error)), arrived.set()))
+            client.async_stream_infer("identity", [text])
+            assert arrived.wait(PATIENCE_S)
+            client.stop_stream()
+            result, error = answers[0]
+            assert error is None
+        else:
+            result = client.infer("identity", [text])
+        assert result.as_numpy("OUTPUT0")[0] == LONG_TEXT
+    proxy.close()
+    return proxy.num_bytes
+
+
+@pytest.mark.parametrize("level", ["none", "low", "medium", "high"])
+def test_answers_are_compressed_as_asked(tmp_path, repository, level):
+    with serving(tmp_path, repository, f"--grpc-infer-response-compression-level={level}") as server:
+        for use_stream in (False, True):
+            num_bytes = num_answer_bytes(server, use_stream)
+            if level == "none":
+                assert num_bytes > len(LONG_TEXT)
+            else:
+                assert num_bytes < len(LONG_TEXT) / 10
+
+
+def test_calls_beyond_the_limit_are_refused_until_others_end(tmp_path, repository):
+    text = triton.InferInput("INPUT0", [1], "BYTES")
+    text.set_data_from_numpy(np.array([b"echo"], dtype=object))
+    with (
+        serving(tmp_path, repository, "--grpc-max-calls=2") as server,
+        triton.InferenceServerClient(server.grpc) as client,
+        contextlib.ExitStack() as streams,
+    ):
+        for _ in range(2):
+            stream, answered = streams.enter_context(triton.InferenceServerClient(server.grpc)), threading.Event()
+            stream.start_stream(lambda result, error, answered=answered: answered.set())
+            stream.async_stream_infer("identity", [text])
+            assert answered.wait(PATIENCE_S)  # it is open, and stays so
+        with pytest.raises(InferenceServerException) as refused:
+            client.infer("identity", [text])
+        assert refused.value.status() == "StatusCode.UNAVAILABLE"
+        assert "the limit is 2 (--grpc-max-calls)" in refused.value.message()
+        assert client.is_server_live()
+        stream.stop_stream()
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            with contextlib.suppress(InferenceServerException):
+                assert client.infer("identity", [text]).as_numpy("OUTPUT0")[0] == b"echo"
+                break
+            assert time.monotonic() < deadline, "calls are refused although one has ended"
