@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""CPU time that the front end takes for an item, beside Triton's server in turns.
+
+usage: bench/front_end/run.py BUILD_DIR [--triton DIR] [--repeats 3] [--seconds 4] [--only REGEX]
+
+BUILD_DIR has bin/inflight and bin/front_end_load (preset `bench`). DIR is the unpacked wheel nvidia-pytriton 0.7.0
+(`pip download --no-deps nvidia-pytriton==0.7.0`, `python -m zipfile -e *.whl DIR`), which holds Triton's server 2.51.0;
+without it only ours is timed. Models without weights (identity, mock_llm) answer in both. Prints CSV: medians over the
+repeats, and the spread of the CPU time as (largest - smallest) / median.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(__file__).resolve().parent
+
+IDENTITY = """
+name: "identity" backend: "conformance" max_batch_size: 8
+input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
+instance_group [ { kind: KIND_CPU count: 1 } ]
+parameters { key: "kind" value: { string_value: "identity" } }
+"""
+MOCK_LLM = """
+name: "mock_llm" backend: "conformance" max_batch_size: 0
+input [ { name: "PROMPT" data_type: TYPE_STRING dims: [ 1, 1 ] }, { name: "STREAM" data_type: TYPE_BOOL dims: [ 1, 1 ] } ]
+output [ { name: "TEXT" data_type: TYPE_STRING dims: [ 1, -1 ] } ]
+instance_group [ { kind: KIND_CPU count: 1 } ]
+model_transaction_policy { decoupled: true }
+parameters { key: "kind" value: { string_value: "mock_llm" } }
+"""
+HTTP_PORT, GRPC_PORT = 18400, 18401
+START_TIMEOUT_S = 60
+
+# load, model, concurrency, responses a request, seconds between them
+CASES = [
+    *(("http-infer", "identity", n, 0, 0) for n in (1, 16, 64, 256)),
+    *(("grpc-infer", "identity", n, 0, 0) for n in (1, 16, 64, 256)),
+    *((load, "mock_llm", n, 200, delay) for load in ("http-stream", "grpc-stream") for n in (64, 1024) for delay in (0, 0.02)),
+]
+
+
+def write_repository(path):
+    for name, config in (("identity", IDENTITY), ("mock_llm", MOCK_LLM)):
+        (path / name / "1").mkdir(parents=True)
+        (path / name / "config.pbtxt").write_text(config)
+    return path
+
+
+def flags(repository):
+    ports = ["--http-port", HTTP_PORT, "--grpc-port", GRPC_PORT, "--allow-metrics", "false"]
+    return ["--model-repository", repository, "--http-address", "127.0.0.1", "--grpc-address", "127.0.0.1", *ports]
+
+
+def ours(build, repository, _):
+    return [build / "bin/inflight", "serve", *flags(repository)], {}
+
+
+def tritons(wheel, repository, work):
+    backends = work / "backends"
+    (backends / "conformance").mkdir(parents=True, exist_ok=True)
+    library = backends / "conformance/libtriton_conformance.so"
+    if not library.exists():
+        subprocess.run(["g++", "-std=c++20", "-O2", "-fPIC", "-shared", HERE / "triton_backend.cc", "-o", library], check=True)
+    binary = wheel / "pytriton/tritonserver/bin/tritonserver"
+    binary.chmod(0o755)
+    environment = {"LD_LIBRARY_PATH": str(wheel / "nvidia_pytriton.libs")}
+    return [binary, *flags(repository), "--backend-directory", backends], environment
+
+
+def start(command, environment, log):
+    process = subprocess.Popen(
+        [str(c) for c in command], env=os.environ | environment, stdout=log, stderr=subprocess.STDOUT
+    )  # fmt: skip
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{HTTP_PORT}/v2/health/ready", timeout=1):
+                return process
+        except OSError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                process.kill()
+                sys.exit(f"{command[0]} did not start; see {log.name}")
+            time.sleep(0.1)
+
+
+def measure(load, pid, case, seconds):
+    kind, model, concurrency, repetition, delay = case
+    port = HTTP_PORT if kind.startswith("http") else GRPC_PORT
+    command = [load, kind, "127.0.0.1", port, model, pid, concurrency, repetition, delay, seconds]
+    try:
+        done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=60 + seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return None, "stalled"
+    return (json.loads(done.stdout), "") if done.returncode == 0 else (None, done.stderr.strip())
+
+
+def resident_kib(pid):
+    return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--triton", type=pathlib.Path)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--only", default="")
+    args = parser.parse_args()
+    work = pathlib.Path(tempfile.mkdtemp(prefix="front_end_"))
+    repository = write_repository(work / "repository")
+    servers = {"inflight": (ours, args.build.resolve())}
+    if args.triton and (args.triton / "pytriton/tritonserver/bin/tritonserver").exists():
+        servers["triton 2.51.0"] = (tritons, args.triton.resolve())
+    else:
+        print("# Triton's server is absent (--triton): only ours is timed")
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    cpu = next(line for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    print(
+        f"# {cpu.split(': ')[1]}, {os.cpu_count()} cores shared with the client, commit {commit}, {args.repeats} repeats in turns"
+    )
+    results, resident = {}, {name: [] for name in servers}
+    for _ in range(args.repeats):
+        for name, (make, where) in servers.items():
+            with open(work / f"{name.split()[0]}.log", "ab") as log:
+                process = start(*make(where, repository, work), log)
+                resident[name].append(resident_kib(process.pid))
+                for case in CASES:
+                    label = f"{case[0]} {case[2]}{f' every {case[4] * 1000:g} ms' if case[4] else ''}"
+                    if re.search(args.only, label):
+                        one = measure(args.build.resolve() / "bin/front_end_load", process.pid, case, args.seconds)
+                        results.setdefault((label, name), []).append(one)
+                process.kill()  # a stalled stream would hold up its end
+                process.wait()
+    print("load,server,server_us_per_item,spread,items_per_s,p50_us,p99_us,client_us_per_item,failed")
+    for (label, name), runs in results.items():
+        good = [run for run, error in runs if not error]
+        failed = "; ".join(error for _, error in runs if error)
+        if not good:
+            print(f"{label},{name},,,,,,,{failed}")
+            continue
+
+        def median(key, good=good):
+            return statistics.median(run[key] for run in good)
+
+        costs = [run["server_us_per_item"] for run in good]
+        spread = (max(costs) - min(costs)) / statistics.median(costs)
+        times = f"{median('p50_us'):.0f},{median('p99_us'):.0f}" if "infer" in label else ","
+        print(
+            f"{label},{name},{median('server_us_per_item'):.2f},{spread:.2f},{median('items_per_s'):.0f},{times},"
+            f"{median('client_us_per_item'):.2f},{failed}"
+        )
+    for name, values in resident.items():
+        print(f"# {name}: {statistics.median(values) / 1024:.1f} MiB resident with both models and no request yet")
+
+
+if __name__ == "__main__":
+    main()
