@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What hostile and broken clients do to the ports of a server, over sockets of their own.
+
+Each attack leaves nothing open. Sizes are for a few seconds; `scale` multiplies them.
+"""
+
+import contextlib
+import gzip
+import json
+import random
+import selectors
+import socket
+import struct
+import time
+import zlib
+
+PATIENCE_S = 60
+INFER = "/v2/models/identity/infer"
+STREAM = "/v2/models/mock_llm/generate_stream"
+ECHO = {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "BYTES", "data": ["echo"]}]}
+
+
+def http_request(path, body, *headers):
+    body = body if isinstance(body, bytes) else json.dumps(body).encode()
+    head = [f"POST {path} HTTP/1.1", "Host: a", *headers, f"Content-Length: {len(body)}"]
+    return "\r\n".join([*head, "", ""]).encode() + body
+
+
+def connect(address):
+    host, port = address.split(":")
+    return socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+
+
+@contextlib.contextmanager
+def connections(address, count):
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(connect(address)) for _ in range(count)]
+
+
+def read_answer(connection):
+    """Status and body of one answer with a Content-Length; None where the server closed without one."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        part = connection.recv(65536)
+        if not part:
+            assert not data, data
+            return None
+        data += part
+    head, body = data.split(b"\r\n\r\n", 1)
+    fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+    while len(body) < int(fields[b"content-length"]):
+        part = connection.recv(65536)
+        assert part, "the server closed within an answer"
+        body += part
+    return int(head.split()[1]), body
+
+
+def read_to_end(connection):
+    data = b""
+    with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+        while part := connection.recv(65536):
+            data += part
+    return data
+
+
+def send(connection, data):
+    """As much as the server takes: it may have answered and closed before the end."""
+    with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+        connection.sendall(data)
+
+
+# --- connections ---
+
+
+def idle_connections(server, count):
+    """All of them stay and are served, the first as well as the last."""
+    with connections(server.http, count) as idle:
+        for connection in [*idle[:10], *idle[-10:]]:
+            connection.sendall(http_request(INFER, ECHO))
+            assert read_answer(connection)[0] == 200
+
+
+def half_open_requests(server, count):
+    """Heads and bodies that stop in the middle: the server closes each when its time is over."""
+    request = http_request(INFER, ECHO)
+    with connections(server.http, count) as stalled:
+        for index, connection in enumerate(stalled):
+            connection.sendall(request[: 1 + index * 7919 % (len(request) - 1)])
+        for connection in stalled:
+            assert read_to_end(connection) == b""
+
+
+def slow_loris(server, count):
+    """A byte of the head now and then: its time is over all the same."""
+    poll = selectors.DefaultSelector()
+    with connections(server.http, count) as slow:
+        for connection in slow:
+            connection.sendall(b"POST /v2")
+            poll.register(connection, selectors.EVENT_READ)
+        deadline = time.monotonic() + PATIENCE_S
+        while poll.get_map():
+            assert time.monotonic() < deadline, f"{len(poll.get_map())} of {count} still stand"
+            for key, _ in poll.select(timeout=0.05):
+                assert read_to_end(key.fileobj) == b""
+                poll.unregister(key.fileobj)
+            for key in list(poll.get_map().values()):
+                send(key.fileobj, b"x")
+
+
+def killed_streams(server, count):
+    """Streams whose clients go away before, between and within responses."""
+    rng = random.Random(count)
+    body = {"PROMPT": "x" * 100, "STREAM": True, "REPETITION": 100_000, "DELAY": 0.001}
+    with connections(server.http, count) as streams:
+        for connection in streams:
+            connection.sendall(http_request(STREAM, body))
+        order = list(streams)
+        rng.shuffle(order)
+        for connection in order:
+            if rng.random() < 0.8:
+                connection.recv(rng.choice([1, 100, 10_000]))
+            if rng.random() < 0.5:  # by RST
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+
+
+def slow_readers(server, count):
+    """Streams that nobody reads: each is cut off when its buffer is full."""
+    body = {"PROMPT": "x" * 10_000, "STREAM": True, "REPETITION": 1_000_000}
+    with connections(server.http, count) as streams:
+        for connection in streams:
+            connection.sendall(http_request(STREAM, body))
+        for connection in streams:
+            connection.settimeout(PATIENCE_S)
+            data = b""
+            with contextlib.suppress(ConnectionResetError):
+                time.sleep(0.2)
+                while part := connection.recv(1 << 20):
+                    data = (data + part)[-100:]
+            assert not data.endswith(b"0\r\n\r\n"), "a stream that nobody read came to its end"
+
+
+# --- bodies ---
+
+
+def bodies_over_the_limit(server, count):
+    """Announced, sent in chunks, and packed: refused, whatever is still on its way."""
+    limit = 1 << 20
+    chunk = b"10000\r\n" + bytes(0x10000) + b"\r\n"
+    announced = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: {limit + 1}\r\n\r\n".encode()
+    chunked = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + chunk * 20
+    huge = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999\r\n\r\n".encode()
+    for _ in range(count):
+        for request in (announced, chunked, huge):
+            with connect(server.http) as connection:
+                send(connection, request)
+                answer = read_answer(connection)
+                assert answer[0] == 400 and b"maximum allowed input size" in answer[1]
+
+
+def compressed_bombs(server, count):
+    """A thousand times larger than what is sent."""
+    zeros = bytes(64 << 20)
+    bombs = {"gzip": gzip.compress(zeros, 9), "deflate": zlib.compress(zeros, 9)}
+    twice = gzip.compress(gzip.compress(zeros, 9), 9)
+    for _ in range(count):
+        for coding, bomb in [*bombs.items(), ("gzip", twice)]:
+            with connect(server.http) as connection:
+                connection.sendall(http_request(INFER, bomb, f"Content-Encoding: {coding}"))
+                assert read_answer(connection)[0] in (400, 500)
+
+
+def deep_json(server, count):
+    """Deeper than any stack."""
+    for _ in range(count):
+        for depth in (101, 10_000, 400_000):
+            for opening, closing in ((b"[", b"]"), (b'{"a":', b"}")):
+                nested = opening * depth + b"1" + closing * depth
+                nested = nested[: (1 << 20) - 200]
+                for path, body in (
+                    (INFER, nested),
+                    (INFER, b'{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"BYTES","data":' + nested + b"}]}"),
+                    (STREAM, b'{"PROMPT":' + nested + b',"STREAM":true}'),
+                    ("/v2/models/identity/generate", nested),
+                ):
+                    with connect(server.http) as connection:
+                        connection.sendall(http_request(path, body))
+                        assert read_answer(connection)[0] in (400, 500)
+
+
+# --- bytes ---
+
+
+def prefixes(server, count):
+    """Every beginning of a request, then the client's end: no answer or an error, and all of it is answered."""
+    request = http_request(INFER, ECHO)
+    assert count <= len(request)
+    for length in range(0, len(request), max(1, len(request) // count)):
+        with connect(server.http) as connection:
+            connection.sendall(request[:length])
+            connection.shutdown(socket.SHUT_WR)
+            answer = read_to_end(connection)
+            assert not answer or answer.startswith(b"HTTP/1.1 400"), answer
+    with connect(server.http) as connection:
+        connection.sendall(request)
+        assert read_answer(connection)[0] == 200
+
+
+def random_bytes(server, count):
+    rng = random.Random(count)
+    for address in filter(None, (server.http, server.grpc, server.metrics)):
+        for _ in range(count):
+            with connect(address) as connection:
+                start = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" if address == server.grpc and rng.random() < 0.8 else b""
+                send(connection, start + rng.randbytes(rng.choice([1, 30, 1000, 20_000])))
+                connection.shutdown(socket.SHUT_WR)
+                read_to_end(connection)
