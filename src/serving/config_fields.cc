@@ -54,7 +54,9 @@ constexpr auto kPlain = std::to_array<PlainField>({
     {"optimization", KeyEffect::kIgnored, kOther},
     {"runtime", KeyEffect::kIgnored, kOther},
     {"metric_tags", KeyEffect::kIgnored, kFixedPage},
-    {"model_metrics", KeyEffect::kIgnored, kFixedPage},
+    {"model_metrics"},
+    {"model_warmup"},
+    {"response_cache"},
     {"instance_group.name", KeyEffect::kIgnored, kNoInstances},
     {"instance_group.gpus", KeyEffect::kIgnored, kByDevice},
     {"instance_group.host_policy", KeyEffect::kIgnored, kNoInstances},
@@ -66,7 +68,6 @@ constexpr auto kPlain = std::to_array<PlainField>({
     {"batch_output", KeyEffect::kRefused},
     {"dynamic_batching.priority_queue_policy", KeyEffect::kRefused},
     {"model_repository_agents", KeyEffect::kRefused},
-    {"model_warmup", KeyEffect::kRefused},
     {"sequence_batching", KeyEffect::kRefused},
 });
 
@@ -344,8 +345,6 @@ KeyReport ReportFields(ModelKind kind, const ParsedModelConfig& parsed,
   }
   Batching(kind, parsed, completed, lines);
   Instances(kind, parsed, lines);
-  lines.Field("response_cache",
-              parsed.config.response_cache().enable() ? KeyEffect::kRefused : KeyEffect::kHonoured);
   Parameters(kind, parsed.config, lines);
   lines.AddUnfilled();
   return report;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "serving/run_model.h"
 #include "serving/validate.h"
 
 namespace inflight::serving {
@@ -207,6 +208,7 @@ void EnsembleRun::IssueLocked(size_t index, Round round) {
   request.sequence_start = request_.sequence_start;
   request.sequence_end = request_.sequence_end;
   request.received_ns = model_->clock_.NowNs();
+  request.trace = request_.trace.Child();
   for (const auto& [input, tensor] : step.inputs) {
     const Tensor* given = tensors_.Get(tensor, round);
     if (given == nullptr) continue;  // an optional input that is absent
@@ -300,10 +302,9 @@ void EnsembleRun::Flush() {
     }
     for (Issue& issue : issues) {
       const std::shared_ptr<Model>& model = model_->graph_.steps[issue.step].model;
-      model->Infer(std::move(issue.request), [self = shared_from_this(), step = issue.step,
-                                              round = issue.round](Response response) {
-        self->OnStepResponse(step, round, std::move(response));
-      });
+      RunModel(*model, std::move(issue.request),
+               [self = shared_from_this(), step = issue.step, round = issue.round](
+                   Response response) { self->OnStepResponse(step, round, std::move(response)); });
     }
     if (!answer) continue;
     if (answer->is_final) {

@@ -79,6 +79,7 @@ void InstanceModel::Shared::Serve(const ::inference::ModelConfig& config,
 void InstanceModel::Shared::Run(const ::inference::ModelConfig& config, QueuedRequest& item) const {
   try {
     for (Tensor& input : item.request.inputs) ShapeInput(config, input);
+    item.request.trace.AddTensors("TENSOR_BACKEND_INPUT", item.request.inputs);
     item.sender->ComputeStarts();
     executable->Execute(item.request, item.sender);
   } catch (const std::exception& e) {  // no memory, or no thread: the others go on
@@ -141,18 +142,26 @@ InstanceModel::InstanceModel(::inference::ModelConfig config, std::string versio
                               is_cancelled ? FailureReason::kCanceled : FailureReason::kRejected);
         });
   }
+  const auto start = [&](auto work) {
+    threads_.emplace_back([shared = shared_, &complete, work] {
+      NameThread(complete.name());
+      work(*shared, complete);
+    });
+  };
   try {
-    for (int i = 0; i < num_instances; ++i) {
-      RequestQueue* queue = shared_->queues[static_cast<size_t>(i) % shared_->queues.size()].get();
-      threads_.emplace_back([shared = shared_, queue, &complete] {
-        NameThread(complete.name());
-        shared->Serve(complete, *queue);
-      });
+    for (const auto& queue : shared_->queues) {
+      if (!queue->rejects_in_time()) continue;
+      start([queue = queue.get()](Shared&, const auto&) { queue->RejectUntilClosed(); });
     }
     if (has_sequences) {
-      threads_.emplace_back([shared = shared_, period = TickPeriod(complete)] {
-        NameThread("sequences");
-        shared->TickSequences(period);
+      start([period = TickPeriod(complete)](Shared& shared, const auto&) {
+        shared.TickSequences(period);
+      });
+    }
+    for (int i = 0; i < num_instances; ++i) {
+      RequestQueue* queue = shared_->queues[static_cast<size_t>(i) % shared_->queues.size()].get();
+      start([queue](const Shared& shared, const ::inference::ModelConfig& config) {
+        shared.Serve(config, *queue);
       });
     }
   } catch (...) {  // no more threads: those that run must not outlive us
@@ -175,6 +184,8 @@ void InstanceModel::Stop() {
     }
   }
 }
+
+int InstanceModel::num_instances() const { return NumInstances(config()); }
 
 void InstanceModel::Infer(Request request, ResponseHandler handler) {
   QueuedRequest item;

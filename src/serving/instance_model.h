@@ -35,6 +35,7 @@ class InstanceModel final : public Model, public std::enable_shared_from_this<In
                                                Clock& clock = Clock::System());
   ~InstanceModel() override;
 
+  int num_instances() const override;
   void Infer(Request request, ResponseHandler handler) override;
 
  private:

@@ -83,6 +83,7 @@ void LlmCall::OnResponse(inflight::Response response) {
   const RequestSpan span = SpanOf(response.times, is_own ? llm_.clock().NowNs() : arrived_ns);
   CountSuccess(request_, llm_.statistics(), span);
   llm_.statistics().ObserveLengths(num_prompt_tokens, num_output_tokens_);
+  if (is_own) request_.trace.AddSpan(span);
   OnSuccess(span);
   Finish();
   if (!ends_apart) return handler_(std::move(out));

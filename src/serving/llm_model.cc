@@ -132,6 +132,7 @@ void LlmModel::Infer(Request request, ResponseHandler handler) {
   for (const Tensor& input : request.inputs) inputs.push_back({input.name, &input});
   auto parsed = contract::ParseLlmRequest(inputs, defaults_);
   if (parsed.ok() && parsed->is_stop) return Stop(request, handler);
+  request.trace.AddTensors("TENSOR_BACKEND_INPUT", request.inputs);
 
   auto call = std::make_shared<TokenCall>(*this, *this, std::move(request), std::move(handler));
   call->llm_started_ns = started_ns;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,6 +23,8 @@ struct MemoryUsage {
   uint64_t bytes = 0;
 };
 
+class ResponseCache;
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -39,6 +42,18 @@ class Model {
   void SetLabels(std::map<std::string, std::vector<std::string>> labels) {
     labels_ = std::move(labels);
   }
+
+  // Null where responses are not cached.
+  const std::shared_ptr<ResponseCache>& response_cache() const { return response_cache_; }
+  const std::string& cache_prefix() const { return cache_prefix_; }
+  // Before the first request. `prefix`: ResponseCache::NewPrefix.
+  void SetResponseCache(std::shared_ptr<ResponseCache> cache, std::string prefix) {
+    response_cache_ = std::move(cache);
+    cache_prefix_ = std::move(prefix);
+  }
+
+  // Requests that run at once, each on an instance of its own.
+  virtual int num_instances() const { return 1; }
 
   // Whether calls that carry exactly one response (`/infer`, ModelInfer) may use this model. Not
   // decoupled ones, except those that answer once unless the request itself asks to stream.
@@ -60,6 +75,8 @@ class Model {
   std::string version_;
   ModelStatistics statistics_;
   std::map<std::string, std::vector<std::string>> labels_;  // by output
+  std::shared_ptr<ResponseCache> response_cache_;
+  std::string cache_prefix_;
 };
 
 inline const std::vector<std::string>& Model::labels(const std::string& output) const {

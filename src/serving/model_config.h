@@ -47,6 +47,8 @@ Status ValidateModelConfig(const ::inference::ModelConfig& config);
 Status ValidateTensors(const ::inference::ModelConfig& config);
 // Of a normalised configuration.
 Status ValidateInstances(const ::inference::ModelConfig& config);
+// Why a model with `response_cache` cannot be cached.
+Status NoCacheOf(const std::string& model, const std::string& what);
 
 // A parameter's text; none when it is absent, blank or unfilled.
 std::optional<std::string> FindParameter(const ::inference::ModelConfig& config,

@@ -10,6 +10,7 @@
 #include "serving/answer_text.h"
 #include "serving/llm_call.h"
 #include "serving/row_batch.h"
+#include "serving/run_model.h"
 #include "serving/text_call.h"
 
 namespace inflight::serving {
@@ -75,10 +76,12 @@ class PipelineModel::Call final : public LlmCall {
   void EndIfStopped(const inflight::Response& response);
   void CountPreprocessing();
   void CountPostprocessing();
+  void TraceSteps(const RequestSpan& llm, int64_t finished_ns) const;
 
   PipelineModel& pipeline_;
-  bool is_ended_ = false;  // its texts have stopped: the executor was told
-  int64_t postprocessing_ns_ = 0;
+  bool is_ended_ = false;                  // its texts have stopped: the executor was told
+  int64_t postprocessing_started_ns_ = 0;  // of the first text
+  int64_t postprocessing_ns_ = 0;          // of all
   uint64_t num_responses_ = 0;
 };
 
@@ -91,6 +94,7 @@ void PipelineModel::Call::EndIfStopped(const inflight::Response& response) {
 
 bool PipelineModel::Call::Fill(const inflight::Response& response, Response& out) {
   const int64_t started_ns = llm_.clock().NowNs();
+  if (postprocessing_started_ns_ == 0) postprocessing_started_ns_ = started_ns;
   if (text->HasStopped(response.sequence_index) && !response.is_sequence_final) return false;
   const std::vector<std::string> texts = text->Append(response);
   EndIfStopped(response);
@@ -192,6 +196,27 @@ void PipelineModel::Call::OnSuccess(const RequestSpan& llm) {
   // What was detokenized while the LLM went on took no time of its own.
   span.compute_output_start_ns = std::min(span.compute_output_start_ns, span.finished_ns);
   CountSuccess(request_, pipeline_.statistics(), span);
+  TraceSteps(llm, span.finished_ns);
+}
+
+// A BLS model computes all the time; an ensemble itself does nothing.
+void PipelineModel::Call::TraceSteps(const RequestSpan& llm, int64_t finished_ns) const {
+  const Trace& trace = request_.trace;
+  if (!trace) return;
+  const auto whole = [](int64_t from_ns, int64_t to_ns) {
+    return RequestSpan{.received_ns = from_ns,
+                       .compute_start_ns = from_ns,
+                       .compute_input_end_ns = from_ns,
+                       .compute_output_start_ns = to_ns,
+                       .finished_ns = to_ns};
+  };
+  const PipelineMembers& members = pipeline_.members_;
+  if (pipeline_.kind_ == Kind::kBls) trace.AddSpan(whole(preprocessing_started_ns, finished_ns));
+  TraceStep(trace, *members.preprocessing, request_.id,
+            whole(preprocessing_started_ns, preprocessing_ended_ns));
+  TraceStep(trace, *members.llm, request_.id, llm);
+  TraceStep(trace, *members.postprocessing, request_.id,
+            whole(postprocessing_started_ns_, finished_ns));
 }
 
 void PipelineModel::Call::OnFailure(const Status& status, int64_t finished_ns) {

@@ -50,20 +50,6 @@ Result<ParsedModelConfig> ReadConfig(const fs::path& dir, const LoadOverride& ov
   return parsed;
 }
 
-// One label a line, in files that outputs name.
-Result<std::map<std::string, std::vector<std::string>>> ReadLabels(const ModelConfig& config,
-                                                                   const fs::path& dir) {
-  constexpr uint64_t kMaxBytes = 64 << 20;
-  std::map<std::string, std::vector<std::string>> labels;
-  for (const auto& output : config.output()) {
-    if (output.label_filename().empty()) continue;
-    ASSIGN_OR_RETURN(const std::string text, ReadFile(dir / output.label_filename(), kMaxBytes));
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) labels[output.name()].push_back(line);
-  }
-  return labels;
-}
-
 // A batch size that a template left open is the engine's, which is not known yet; any will do.
 ModelConfig WithAnyBatchSize(const ParsedModelConfig& parsed) {
   ModelConfig filled = parsed.config;
@@ -259,12 +245,7 @@ std::vector<ModelEntry> Repository::LoadVersions(Candidate& candidate) {
     contract::KeyReport keys;
     auto model = LoadVersion(candidate, version, keys);
     if (model.ok()) {
-      auto labels = ReadLabels(candidate.parsed.config, candidate.dir);
-      if (labels.ok()) {
-        (*model)->SetLabels(*std::move(labels));
-      } else {
-        model = labels.status();
-      }
+      if (const Status prepared = Prepare(candidate, **model); !prepared.ok()) model = prepared;
     }
     ModelEntry entry{.name = name,
                      .version = version,

@@ -107,6 +107,8 @@ class Repository {
   void LoadCandidates(std::vector<Candidate> candidates);
   void FindPartners(const std::vector<Candidate>& candidates);
   std::vector<ModelEntry> LoadVersions(Candidate& candidate);
+  // (repository_prepare.cc)
+  Status Prepare(const Candidate& candidate, Model& model) const;
   void ReportParameters(const Candidate& candidate, contract::KeyReport& keys) const;
   Result<std::shared_ptr<Model>> LoadVersion(const Candidate& candidate, const std::string& version,
                                              contract::KeyReport& keys);

@@ -358,9 +358,10 @@ TEST_F(RepositoryTest, RefusedKeysStandInTheReport) {
 }
 
 TEST_F(RepositoryTest, ParametersOfAModelThatIsRefusedForAFieldStandInTheReport) {
-  WriteServable("repo", "response_cache { enable: true }" + Parameter("max_beam_width", "1"));
+  WriteServable("repo", "model_repository_agents { agents { name: \"a\" } }" +
+                            Parameter("max_beam_width", "1"));
   const auto reports = Reports("repo");
-  EXPECT_EQ(LineOf(reports, "tensorrt_llm", "response_cache").effect, KeyEffect::kRefused);
+  EXPECT_EQ(LineOf(reports, "tensorrt_llm", "model_repository_agents").effect, KeyEffect::kRefused);
   EXPECT_EQ(LineOf(reports, "tensorrt_llm", "max_beam_width").source, KeySource::kFile);
 }
 

@@ -17,6 +17,7 @@
 
 #include "serving/output_rule.h"
 #include "serving/tensor.h"
+#include "serving/trace.h"
 
 namespace inflight::serving {
 
@@ -70,6 +71,7 @@ struct Request {
   std::optional<BatchRow> row;      // none = the request is a whole
   std::shared_ptr<CancelToken> cancel = std::make_shared<CancelToken>();  // never null
   int64_t received_ns = 0;                                                // monotonic clock
+  Trace trace;                                                            // empty = not traced
 
   const Tensor* FindInput(std::string_view name) const;
   bool WantsOutput(std::string_view name) const;

@@ -2,11 +2,20 @@
 #include "serving/request_queue.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace inflight::serving {
+namespace {
 
 using ::inference::ModelQueuePolicy;
+
+bool Rejects(const ModelQueuePolicy& policy) {
+  return policy.default_timeout_microseconds() > 0 &&
+         policy.timeout_action() == ModelQueuePolicy::REJECT;
+}
+
+}  // namespace
 
 RequestQueue::RequestQueue(const ::inference::ModelConfig& config, Clock& clock,
                            OnExpired on_expired)
@@ -37,6 +46,7 @@ Status RequestQueue::Add(QueuedRequest& item) {
     } else {
       const int64_t deadline_ns = DeadlineOf(level, item.request);
       level.in_time.push_back({std::move(item), deadline_ns});
+      if (Rejects(level.policy) && deadline_ns < watched_ns_) deadline_changed_.notify_one();
     }
   }
   if (status.ok()) wake_.notify_one();
@@ -77,6 +87,41 @@ void RequestQueue::Close() {
     is_closed_ = true;
   }
   wake_.notify_all();
+  deadline_changed_.notify_all();
+}
+
+bool RequestQueue::rejects_in_time() const {
+  return std::any_of(levels_.begin(), levels_.end(),
+                     [](const auto& level) { return Rejects(level.second.policy); });
+}
+
+void RequestQueue::RejectUntilClosed() {
+  std::unique_lock lock(mutex_);
+  while (!is_closed_) {
+    watched_ns_ = FirstDeadlineLocked();
+    if (watched_ns_ == kNever) {
+      deadline_changed_.wait(lock);
+      continue;
+    }
+    const int64_t left_ns = watched_ns_ - clock_.NowNs();
+    if (left_ns > 0) {
+      deadline_changed_.wait_for(lock, std::chrono::nanoseconds(left_ns));
+      continue;
+    }
+    std::vector<QueuedRequest> expired = TakeExpiredLocked();
+    lock.unlock();
+    Expire(std::move(expired));
+    lock.lock();
+  }
+}
+
+int64_t RequestQueue::FirstDeadlineLocked() const {
+  int64_t first_ns = kNever;
+  for (const auto& [number, level] : levels_) {
+    if (!Rejects(level.policy)) continue;
+    for (const Waiting& waiting : level.in_time) first_ns = std::min(first_ns, waiting.deadline_ns);
+  }
+  return first_ns;
 }
 
 RequestQueue::Level& RequestQueue::LevelOf(const Request& request) {

@@ -6,9 +6,10 @@
 //   within a level: first those in time, in order of arrival, then those that a DELAY policy moved
 //   behind because they waited too long
 //
-// Threads: all methods are thread-safe; Take blocks.
+// Threads: all methods are thread-safe; Take and RejectUntilClosed block.
 // Errors: Add gives kUnavailable when the level is full. A request whose time is over under a
-// REJECT policy leaves through `on_expired`, at the next Add or Take.
+// REJECT policy leaves through `on_expired`: when its time is over while a thread is in
+// RejectUntilClosed, and at the next Add or Take in any case.
 #pragma once
 
 #include <condition_variable>
@@ -49,7 +50,13 @@ class RequestQueue {
   std::optional<QueuedRequest> Take();
   void Close();
 
+  // Whether a policy rejects what waited too long, so that somebody should run the other.
+  bool rejects_in_time() const;
+  void RejectUntilClosed();
+
  private:
+  static constexpr int64_t kNever = INT64_MAX;
+
   struct Waiting {
     QueuedRequest item;
     int64_t deadline_ns = 0;  // 0 = none
@@ -63,6 +70,7 @@ class RequestQueue {
   Level& LevelOf(const Request& request);
   int64_t DeadlineOf(const Level& level, const Request& request) const;
   std::vector<QueuedRequest> TakeExpiredLocked();
+  int64_t FirstDeadlineLocked() const;
   void Expire(std::vector<QueuedRequest> expired) const;
 
   Clock& clock_;
@@ -70,6 +78,8 @@ class RequestQueue {
   uint64_t default_level_ = 1;
   std::mutex mutex_;
   std::condition_variable wake_;
+  std::condition_variable deadline_changed_;
+  int64_t watched_ns_ = kNever;  // the deadline that RejectUntilClosed waits for
   bool is_closed_ = false;
   std::map<uint64_t, Level> levels_;  // constant keys after construction
 };

@@ -5,7 +5,9 @@
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace inflight::serving {
@@ -122,6 +124,37 @@ TEST_F(RequestQueueTest, AClosedQueueRefuses) {
   Make("").Close();
   EXPECT_EQ(Add("a").code(), StatusCode::kUnavailable);
   EXPECT_FALSE(queue_->Take().has_value());
+}
+
+// Nobody adds or takes any more, as while all instances are busy.
+TEST_F(RequestQueueTest, TimeOverIsNoticedWhileNobodyComesOrTakes) {
+  std::promise<std::string> expired;
+  RequestQueue queue(Config("default_queue_policy { default_timeout_microseconds: 3600000000"
+                            "                       allow_timeout_override: true }"),
+                     Clock::System(),
+                     [&](QueuedRequest item) { expired.set_value(item.request.id); });
+  ASSERT_TRUE(queue.rejects_in_time());
+  std::thread rejecting([&] { queue.RejectUntilClosed(); });
+  QueuedRequest late, soon;
+  late.request.id = "late";
+  soon.request.id = "soon";
+  soon.request.timeout_us = 1000;
+  EXPECT_TRUE(queue.Add(late).ok());
+  EXPECT_TRUE(queue.Add(soon).ok());  // its deadline is before the one that is waited for
+  EXPECT_EQ(expired.get_future().get(), "soon");
+  queue.Close();
+  rejecting.join();
+  EXPECT_EQ(queue.Take()->request.id, "late");
+}
+
+TEST_F(RequestQueueTest, OnlyPoliciesThatRejectNeedToBeWatched) {
+  EXPECT_FALSE(Make("").rejects_in_time());
+  EXPECT_FALSE(Make("default_queue_policy { timeout_action: DELAY "
+                    "default_timeout_microseconds: 1000 }")
+                   .rejects_in_time());
+  EXPECT_TRUE(Make("priority_levels: 2 default_priority_level: 1 priority_queue_policy { key: 2 "
+                   "value { default_timeout_microseconds: 1000 } }")
+                  .rejects_in_time());
 }
 
 }  // namespace

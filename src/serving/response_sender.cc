@@ -15,7 +15,8 @@ ResponseSender::ResponseSender(std::shared_ptr<Model> owner, const Request& requ
               .requested_outputs = request.requested_outputs,
               .cancel = request.cancel,
               .received_ns = request.received_ns,
-              .batch_size = request.batch_size(model_->config().max_batch_size())},
+              .batch_size = request.batch_size(model_->config().max_batch_size()),
+              .trace = request.trace},
       handler_(std::move(handler)),
       clock_(clock) {
   span_.received_ns = origin_.received_ns;
@@ -70,6 +71,7 @@ void ResponseSender::EndUnrun(Status status, FailureReason reason, bool is_refus
   has_ended_ = true;
   LeaveQueue();
   model_->statistics().RequestFailed(reason, origin_.received_ns, clock_.NowNs());
+  if (!is_refused) origin_.trace.Mark("QUEUE_START", origin_.received_ns);
   handler_(std::move(response));
 }
 
@@ -94,6 +96,7 @@ void ResponseSender::Count(const Response& last) {
   has_ended_ = true;
   LeaveQueue();
   span_.compute_output_start_ns = span_.finished_ns = clock_.NowNs();
+  origin_.trace.AddSpan(span_);
   ModelStatistics& statistics = model_->statistics();
   if (last.status.code() == StatusCode::kCancelled && cancelled()) {
     statistics.RequestCancelled(origin_.received_ns, span_.finished_ns);

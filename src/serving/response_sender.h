@@ -24,6 +24,7 @@ class ResponseSender {
     std::shared_ptr<CancelToken> cancel;
     int64_t received_ns = 0;
     int64_t batch_size = 1;
+    Trace trace;
   };
 
   // `owner` keeps the model while the sender lives. Until the request is computed or has ended it

@@ -72,6 +72,7 @@ class RowBatch {
     row.inputs = std::move(inputs);
     row.row = BatchRow{.index = static_cast<int>(i), .counts = counts_};
     row.cancel = cancels_[i];
+    if (i > 0) row.trace = {};  // the first row's times stand for all
     return row;
   }
 

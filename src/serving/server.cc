@@ -20,6 +20,7 @@
 #include "serving/llm_call.h"
 #include "serving/repository.h"
 #include "serving/repository_layout.h"
+#include "serving/run_model.h"
 #include "serving/validate.h"
 
 namespace inflight::serving {
@@ -131,6 +132,7 @@ class ServerImpl final : public Server {
   ServerImpl(const ServerOptions& options, std::unique_ptr<Repository> repository)
       : options_(options),
         shared_memory_(options.allow_client_shm),
+        tracer_(options.trace),
         repository_(std::move(repository)) {
     metadata_.name = options_.server_id;
     metadata_.version = kProtocolVersion;
@@ -179,6 +181,7 @@ class ServerImpl final : public Server {
   Status UnloadModel(const std::string& name, bool with_steps) override;
   void StopControl() override { has_stopped_control_ = true; }
   SharedMemory& shared_memory() override { return shared_memory_; }
+  Tracer& tracer() override { return tracer_; }
   void Shutdown(int64_t drain_ms) override;
 
  private:
@@ -189,6 +192,7 @@ class ServerImpl final : public Server {
   const ServerOptions options_;
   ServerMetadata metadata_;
   SharedMemory shared_memory_;
+  Tracer tracer_;
   InFlight in_flight_;
   const std::unique_ptr<Repository> repository_;
   std::atomic<bool> has_stopped_control_ = false;
@@ -272,8 +276,8 @@ void ServerImpl::Infer(Request request, ResponseHandler handler) {
   }
   const auto once = std::make_shared<Once>(std::move(handler), *model, in_flight_, *ticket);
   try {
-    (*model)->Infer(std::move(request),
-                    [once](Response response) { (*once)(std::move(response)); });
+    RunModel(**model, std::move(request),
+             [once](Response response) { (*once)(std::move(response)); });
   } catch (const std::exception& e) {
     logging::Error("inference threw", {{"model", failed.model_name}, {"what", e.what()}});
     failed.status = Internal(std::string("unexpected error: ") + e.what());

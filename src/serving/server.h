@@ -15,6 +15,7 @@
 #include "serving/model.h"
 #include "serving/override_dir.h"
 #include "serving/shared_memory.h"
+#include "serving/tracer.h"
 
 namespace inflight::serving {
 
@@ -75,6 +76,7 @@ class Server {
   virtual void StopControl() = 0;
 
   virtual SharedMemory& shared_memory() = 0;
+  virtual Tracer& tracer() = 0;
 
   // Stops accepting, lets what runs finish for `drain_ms`, cancels the rest. Blocks.
   virtual void Shutdown(int64_t drain_ms) = 0;
@@ -92,6 +94,9 @@ struct ServerOptions {
   int poll_secs = 15;
   bool allow_client_shm = false;  // clients may register shared memory
   std::string server_id = "triton";
+  TraceOptions trace;
+  StatisticsOptions statistics;                   // of each model
+  std::shared_ptr<ResponseCache> response_cache;  // of the models that ask for it; null = none
   bool strict_readiness = true;
   bool exit_on_error = true;    // a model that fails to load ends the start
   std::string device = "auto";  // builder/devices.h

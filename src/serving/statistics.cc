@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
+
+#include "base/clock.h"
 
 namespace inflight::serving {
 namespace {
@@ -45,21 +48,72 @@ uint64_t EpochMs() {
       duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count());
 }
 
-}  // namespace
-
-ModelStatistics::ModelStatistics() {
+StatisticsSnapshot Zero(const StatisticsOptions& options) {
+  StatisticsSnapshot zero;
   const std::vector<double> latency = {1,   2,    5,    10,   20,    50,    100,  200,
                                        500, 1000, 2000, 5000, 10000, 30000, 60000};
-  data_.ttft_ms = Buckets(latency);
-  data_.queue_ms = Buckets(latency);
-  data_.itl_ms = Buckets({StepTimes::kUpperBoundsMs.begin(), StepTimes::kUpperBoundsMs.end()});
+  zero.ttft_ms = Buckets(latency);
+  zero.queue_ms = Buckets(latency);
+  zero.itl_ms = Buckets({StepTimes::kUpperBoundsMs.begin(), StepTimes::kUpperBoundsMs.end()});
   const std::vector<double> lengths = {10, 50, 100, 500, 1000};  // the TensorRT-LLM back-end's
-  data_.prompt_tokens = Buckets(lengths);
-  data_.output_tokens = Buckets(lengths);
+  zero.prompt_tokens = Buckets(lengths);
+  zero.output_tokens = Buckets(lengths);
   for (const auto reason : {FailureReason::kRejected, FailureReason::kCanceled,
                             FailureReason::kBackend, FailureReason::kOther}) {
-    data_.failures[reason] = 0;
+    zero.failures[reason] = 0;
   }
+  zero.has_cache = options.has_cache;
+  if (!options.first_response_ms.empty()) {
+    zero.first_response_ms = Buckets(options.first_response_ms);
+  }
+  for (const Quantile& target : options.quantiles) zero.quantiles.push_back(target.quantile);
+  return zero;
+}
+
+double Microseconds(uint64_t ns) { return static_cast<double>(ns) / 1000; }
+
+}  // namespace
+
+struct ModelStatistics::Summaries {
+  explicit Summaries(const std::vector<Quantile>& targets)
+      : request(targets),
+        queue(targets),
+        compute_input(targets),
+        compute_infer(targets),
+        compute_output(targets),
+        cache_hit(targets),
+        cache_miss(targets) {}
+
+  LatencySummaries Snapshot(int64_t now_ns) {
+    return {.request = request.Snapshot(now_ns),
+            .queue = queue.Snapshot(now_ns),
+            .compute_input = compute_input.Snapshot(now_ns),
+            .compute_infer = compute_infer.Snapshot(now_ns),
+            .compute_output = compute_output.Snapshot(now_ns),
+            .cache_hit = cache_hit.Snapshot(now_ns),
+            .cache_miss = cache_miss.Snapshot(now_ns)};
+  }
+
+  WindowSummary request, queue, compute_input, compute_infer, compute_output, cache_hit, cache_miss;
+};
+
+ModelStatistics::ModelStatistics() : data_(Zero({})) {}
+ModelStatistics::~ModelStatistics() = default;
+
+void ModelStatistics::Configure(const StatisticsOptions& options) {
+  {
+    std::lock_guard lock(mutex_);
+    options_ = options;
+    keeps_first_response_ = !options.first_response_ms.empty();
+  }
+  Reset();
+}
+
+void ModelStatistics::Reset() {
+  std::lock_guard lock(mutex_);
+  data_ = Zero(options_);
+  summaries_ =
+      options_.quantiles.empty() ? nullptr : std::make_unique<Summaries>(options_.quantiles);
 }
 
 void ModelStatistics::RequestPending() {
@@ -107,6 +161,42 @@ void ModelStatistics::AddSuccess(const RequestSpan& span, uint64_t num_execution
   Add(batch.compute_input, n, input);
   Add(batch.compute_infer, n, infer);
   Add(batch.compute_output, n, output);
+  if (summaries_ == nullptr) return;
+  // Of several executions the mean: their sum is all that is known.
+  const auto each = [n](uint64_t ns) { return Microseconds(ns) / static_cast<double>(n); };
+  for (uint64_t i = 0; i < n; ++i) {
+    const int64_t at_ns = Clock::System().NowNs();
+    summaries_->request.Observe(each(Elapsed(span.received_ns, span.finished_ns)), at_ns);
+    summaries_->queue.Observe(each(queue), at_ns);
+    summaries_->compute_input.Observe(each(input), at_ns);
+    summaries_->compute_infer.Observe(each(infer), at_ns);
+    summaries_->compute_output.Observe(each(output), at_ns);
+  }
+}
+
+void ModelStatistics::RequestCached(int64_t received_ns, int64_t lookup_ns, int64_t finished_ns) {
+  const uint64_t now_ms = EpochMs();
+  std::lock_guard lock(mutex_);
+  data_.last_inference_ms = now_ms;
+  Add(data_.success, 1, Elapsed(received_ns, finished_ns));
+  Add(data_.queue, 1, 0);
+  Add(data_.cache_hit, 1, Elapsed(0, lookup_ns));
+  if (summaries_ == nullptr) return;
+  const int64_t at_ns = Clock::System().NowNs();
+  summaries_->queue.Observe(0, at_ns);
+  summaries_->cache_hit.Observe(Microseconds(Elapsed(0, lookup_ns)), at_ns);
+}
+
+void ModelStatistics::CacheMissed(int64_t ns) {
+  std::lock_guard lock(mutex_);
+  Add(data_.cache_miss, 1, Elapsed(0, ns));
+  if (summaries_ == nullptr) return;
+  summaries_->cache_miss.Observe(Microseconds(Elapsed(0, ns)), Clock::System().NowNs());
+}
+
+void ModelStatistics::ObserveFirstResponse(int64_t ns) {
+  std::lock_guard lock(mutex_);
+  if (keeps_first_response_) Observe(data_.first_response_ms, Milliseconds(ns));
 }
 
 void ModelStatistics::RequestFailed(FailureReason reason, int64_t received_ns,
@@ -172,6 +262,7 @@ StatisticsSnapshot ModelStatistics::Snapshot() const {
   {
     std::lock_guard lock(mutex_);
     snapshot = data_;
+    if (summaries_ != nullptr) snapshot.summaries = summaries_->Snapshot(Clock::System().NowNs());
     pending_source = pending_source_;
   }
   snapshot.step_ms = step_times_.Snapshot();

@@ -8,9 +8,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "serving/quantiles.h"
 
 namespace inflight::serving {
 
@@ -43,11 +47,26 @@ struct Histogram {
   uint64_t count = 0;
 };
 
+// What is kept only where it was asked for (--metrics-config) or where it can happen.
+struct StatisticsOptions {
+  std::vector<double> first_response_ms;  // upper bounds; none = not kept
+  std::vector<Quantile> quantiles;        // of latencies; none = not kept
+  bool has_cache = false;                 // the model's responses are cached
+};
+
+// In microseconds; without quantiles where none are kept.
+struct LatencySummaries {
+  SummarySnapshot request, queue, compute_input, compute_infer, compute_output, cache_hit,
+      cache_miss;
+};
+
 struct StatisticsSnapshot {
   uint64_t last_inference_ms = 0;  // epoch
   uint64_t inference_count = 0;    // elements of batches
   uint64_t execution_count = 0;
   DurationStat success, fail, queue, compute_input, compute_infer, compute_output, cancel;
+  DurationStat cache_hit, cache_miss;  // look-ups; look-ups and inserts
+  bool has_cache = false;
   std::map<uint64_t, BatchStat> batches;  // by batch size
   std::map<FailureReason, uint64_t> failures;
   uint64_t pending_requests = 0;
@@ -56,6 +75,9 @@ struct StatisticsSnapshot {
   Histogram ttft_ms, itl_ms, queue_ms, step_ms;
   // Lengths of successful requests, in tokens.
   Histogram prompt_tokens, output_tokens;
+  Histogram first_response_ms;    // no bounds where it is not kept
+  std::vector<double> quantiles;  // of the summaries; none where they are not kept
+  std::optional<LatencySummaries> summaries;
 };
 
 // Step times, which the step loop adds without a lock. One writer; readers may see a step counted
@@ -76,6 +98,11 @@ class StepTimes {
 class ModelStatistics {
  public:
   ModelStatistics();
+  ~ModelStatistics();
+
+  // Both before the first request that counts.
+  void Configure(const StatisticsOptions& options);
+  void Reset();  // to zero, after a warm-up
 
   void RequestPending();  // accepted, waits for execution
   void RequestStarted();  // no longer pending
@@ -89,6 +116,13 @@ class ModelStatistics {
   void RequestFailed(FailureReason reason, int64_t received_ns, int64_t finished_ns);
   void RequestCancelled(int64_t received_ns, int64_t finished_ns,
                         FailureReason reason = FailureReason::kCanceled);
+  // A request that the cache answered, and what a look-up in vain cost one that it did not.
+  void RequestCached(int64_t received_ns, int64_t lookup_ns, int64_t finished_ns);
+  void CacheMissed(int64_t ns);
+
+  // Whether ObserveFirstResponse is of use.
+  bool keeps_first_response() const { return keeps_first_response_; }
+  void ObserveFirstResponse(int64_t ns);
   void ObserveTtft(int64_t ns);
   void ObserveItl(int64_t ns);
   void ObserveQueue(int64_t ns);
@@ -98,10 +132,15 @@ class ModelStatistics {
   StatisticsSnapshot Snapshot() const;
 
  private:
+  struct Summaries;
+
   void AddSuccess(const RequestSpan& span, uint64_t num_executions, uint64_t batch_size);
 
+  StatisticsOptions options_;  // constant after Configure
+  bool keeps_first_response_ = false;
   mutable std::mutex mutex_;
-  StatisticsSnapshot data_;  // without step_ms
+  StatisticsSnapshot data_;  // without step_ms and summaries
+  std::unique_ptr<Summaries> summaries_;
   StepTimes step_times_;
   std::function<uint64_t()> pending_source_;
 };

@@ -12,6 +12,7 @@ void Run(Model& model, Clock& clock, const Request& request, const ResponseHandl
          const TextWork& work) {
   const int64_t started_ns = clock.NowNs();
   model.statistics().RequestStarted();
+  request.trace.AddTensors("TENSOR_BACKEND_INPUT", request.inputs);
   Result<std::vector<Tensor>> outputs =
       request.cancel->cancelled() ? Cancelled("request was cancelled") : work(request);
   const int64_t finished_ns = clock.NowNs();
@@ -24,11 +25,13 @@ void Run(Model& model, Clock& clock, const Request& request, const ResponseHandl
     }
     return handler(FinalResponse(model, request, outputs.status()));
   }
-  model.statistics().RequestSucceeded({.received_ns = request.received_ns,
-                                       .compute_start_ns = started_ns,
-                                       .compute_input_end_ns = started_ns,
-                                       .compute_output_start_ns = finished_ns,
-                                       .finished_ns = finished_ns});
+  const RequestSpan span = {.received_ns = request.received_ns,
+                            .compute_start_ns = started_ns,
+                            .compute_input_end_ns = started_ns,
+                            .compute_output_start_ns = finished_ns,
+                            .finished_ns = finished_ns};
+  model.statistics().RequestSucceeded(span);
+  request.trace.AddSpan(span);
   Response response;
   response.model_name = model.name();
   response.model_version = model.version();

@@ -132,6 +132,34 @@ Status ValidateScheduling(const ModelConfig& config) {
   return CheckSequenceControls(config);
 }
 
+Status ValidateCaching(const ModelConfig& config) {
+  if (!config.response_cache().enable()) return Status::Ok();
+  if (config.has_sequence_batching())
+    return NoCacheOf(config.name(), "'Sequence Batching' scheduler");
+  if (!config.model_transaction_policy().decoupled()) return Status::Ok();
+  return NoCacheOf(config.name(), "'decoupled' transaction policy");
+}
+
+Status ValidateMetrics(const ModelConfig& config) {
+  for (const auto& control : config.model_metrics().metric_control()) {
+    const std::string& family = control.metric_identifier().family();
+    if (family.empty()) {
+      return InvalidArgument("model_metrics of '" + config.name() +
+                             "': metric_identifier must specify 'family'");
+    }
+    if (control.histogram_options().buckets().empty()) {
+      return InvalidArgument("model_metrics of '" + config.name() + "': family '" + family +
+                             "' must specify histogram_options 'buckets'");
+    }
+    const auto& buckets = control.histogram_options().buckets();
+    if (!std::is_sorted(buckets.begin(), buckets.end())) {
+      return InvalidArgument("model_metrics of '" + config.name() + "': buckets of family '" +
+                             family + "' must ascend");
+    }
+  }
+  return Status::Ok();
+}
+
 Status ValidateGroup(const ModelConfig& config, const ModelInstanceGroup& group) {
   const std::string where = "instance group " + group.name() + " of model " + config.name();
   if (group.kind() == ModelInstanceGroup::KIND_CPU ||
@@ -152,6 +180,11 @@ Status ValidateGroup(const ModelConfig& config, const ModelInstanceGroup& group)
 
 }  // namespace
 
+Status NoCacheOf(const std::string& model, const std::string& what) {
+  return InvalidArgument("Response cache does not currently support model " + model + " with " +
+                         what + ". Please disable the response cache.");
+}
+
 Status ValidateModelConfig(const ModelConfig& config) {
   if (config.max_batch_size() < 0) {
     return InvalidArgument("'max_batch_size' must be non-negative value for '" + config.name() +
@@ -167,6 +200,8 @@ Status ValidateModelConfig(const ModelConfig& config) {
         config.name() + "'");
   }
   RETURN_IF_ERROR(ValidateScheduling(config));
+  RETURN_IF_ERROR(ValidateCaching(config));
+  RETURN_IF_ERROR(ValidateMetrics(config));
   return config.has_ensemble_scheduling() ? ValidateEnsemble(config) : Status::Ok();
 }
 

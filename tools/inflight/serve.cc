@@ -18,8 +18,11 @@
 #include "commands.h"
 #include "grpc_front_end.h"
 #include "protocol/kserve/http/http_server.h"
+#include "protocol/metrics/metrics_config.h"
 #include "protocol/metrics/metrics_server.h"
 #include "serve_options.h"
+#include "serving/response_cache.h"
+#include "trace_options.h"
 
 namespace inflight::tool {
 namespace {
@@ -75,6 +78,8 @@ Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options
         options.metrics.address.empty() ? options.http.address : options.metrics.address;
     metrics.listener.port = options.metrics.port;
     metrics.page.with_failure_reasons = options.metrics_failure_reasons;
+    ASSIGN_OR_RETURN(const auto config, metrics::ParseMetricsConfig(options.metrics_config));
+    metrics.page.with_latency_counters = config.counter_latencies;
     metrics.machine = {.with_cpu = options.allow_cpu_metrics,
                        .with_gpus = options.allow_gpu_metrics,
                        .interval = milliseconds(options.metrics_interval_ms)};
@@ -140,9 +145,25 @@ void RaiseFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-Status Serve(const ServeOptions& options) {
+// What is kept of requests: traces, latencies, responses.
+Status SetKept(ServeOptions& options) {
+  ASSIGN_OR_RETURN(options.server.trace, MakeTraceOptions(options));
+  ASSIGN_OR_RETURN(const auto metrics, metrics::ParseMetricsConfig(options.metrics_config));
+  options.server.statistics = metrics::StatisticsFor(metrics);
+  const auto cache_bytes = static_cast<uint64_t>(options.response_cache_byte_size);
+  if (cache_bytes > 0) {
+    logging::Warning("--response-cache-byte-size is deprecated, say --cache-config local,size=" +
+                     std::to_string(cache_bytes));
+  }
+  ASSIGN_OR_RETURN(options.server.response_cache,
+                   serving::MakeResponseCache(options.cache_config, cache_bytes));
+  return Status::Ok();
+}
+
+Status Serve(ServeOptions& options) {
   RaiseFileLimit();
   const sigset_t signals = BlockStopSignals();
+  if (const Status kept = SetKept(options); !kept.ok()) return UsageError(kUsage, kept.message());
   ASSIGN_OR_RETURN(const auto server, serving::CreateServer(options.server));
   ASSIGN_OR_RETURN(FrontEnds fronts, OpenPorts(*server, options));
   RETURN_IF_ERROR(WritePortFile(options.port_file, fronts));

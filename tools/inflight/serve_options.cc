@@ -253,7 +253,10 @@ void AddMetrics(Schema& schema) {
   schema.Add(
       "metrics_failure_reasons", [](ServeOptions& o) -> auto& { return o.metrics_failure_reasons; },
       "Count failed requests by reason; false gives one series a model, as before 24.07.");
-  schema.Refuse("metrics_config", "the families of the page are fixed");
+  schema.Add(
+      "metrics_config", [](ServeOptions& o) -> auto& { return o.metrics_config; },
+      "counter_latencies, histogram_latencies, summary_latencies=<true or false>; "
+      "summary_quantiles=<quantile>:<error>,...");
   schema.Add(
       "metrics_interval_ms", [](ServeOptions& o) -> auto& { return o.metrics_interval_ms; },
       "Milliseconds between readings of the machine's CPU and GPU gauges.", Range(1, 86400000));
@@ -263,6 +266,31 @@ void AddMetrics(Schema& schema) {
   schema.Add(
       "allow_cpu_metrics", [](ServeOptions& o) -> auto& { return o.allow_cpu_metrics; },
       "Gauges of the machine: nv_cpu_*.");
+}
+
+void AddTracing(Schema& schema) {
+  schema.Section("Tracing");
+  schema.Add(
+      "trace_config", [](ServeOptions& o) -> auto& { return o.trace_config; },
+      "level=<TIMESTAMPS, TENSORS or OFF>; rate=<every n-th request>; count=<traces in all>; "
+      "mode=<triton or opentelemetry>; triton,file=<path>; triton,log-frequency=<traces a file>; "
+      "opentelemetry,<url, resource, bsp_max_queue_size, bsp_schedule_delay or "
+      "bsp_max_export_batch_size>=<value>.");
+  schema.Add(
+      "trace_file", [](ServeOptions& o) -> auto& { return o.trace_file; },
+      "Deprecated: --trace-config triton,file=<path>.");
+  schema.Add(
+      "trace_level", [](ServeOptions& o) -> auto& { return o.trace_level; },
+      "Deprecated: --trace-config level=<level>.");
+  schema.Add(
+      "trace_rate", [](ServeOptions& o) -> auto& { return o.trace_rate; },
+      "Deprecated: --trace-config rate=<n>.");
+  schema.Add(
+      "trace_count", [](ServeOptions& o) -> auto& { return o.trace_count; },
+      "Deprecated: --trace-config count=<n>.");
+  schema.Add(
+      "trace_log_frequency", [](ServeOptions& o) -> auto& { return o.trace_log_frequency; },
+      "Deprecated: --trace-config triton,log-frequency=<n>.");
 }
 
 void AddOperation(Schema& schema) {
@@ -286,9 +314,16 @@ void AddOperation(Schema& schema) {
   schema.Add(
       "port_file", [](ServeOptions& o) -> auto& { return o.port_file; },
       "JSON file that gets the ports in use once the server is ready.");
-  for (const char* name : {"trace_config", "cache_config", "backend_config", "backend_directory",
-                           "repoagent_directory", "cache_directory", "host_policy",
-                           "rate_limit_resource", "model_load_gpu_limit"})
+  schema.Add(
+      "cache_config", [](ServeOptions& o) -> auto& { return o.cache_config; },
+      "local,size=<bytes>: keep responses of models that say response_cache, within this size.");
+  schema.Add(
+      "response_cache_byte_size",
+      [](ServeOptions& o) -> auto& { return o.response_cache_byte_size; },
+      "Deprecated: --cache-config local,size=<bytes>.", AtLeast(0));
+  for (const char* name :
+       {"backend_config", "backend_directory", "repoagent_directory", "cache_directory",
+        "host_policy", "rate_limit_resource", "model_load_gpu_limit"})
     schema.Refuse(name, "is not built");
   schema.Refuse("rate_limit", "is not built", "off");
   schema.Add(
@@ -307,6 +342,7 @@ Schema ServeSchema() {
   AddHttp(schema);
   AddGrpc(schema);
   AddMetrics(schema);
+  AddTracing(schema);
   AddOperation(schema);
   return schema;
 }

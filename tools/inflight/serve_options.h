@@ -59,8 +59,18 @@ struct ServeOptions {
   int grpc_max_response_pool_size = 16384;
   bool metrics_failure_reasons = true;
   int metrics_interval_ms = 2000;
+  std::vector<std::string> metrics_config;
   bool allow_gpu_metrics = true;
   bool allow_cpu_metrics = true;
+  std::vector<std::string> cache_config;
+  int64_t response_cache_byte_size = 0;
+  std::vector<std::string> trace_config;
+  // Former flags of the same settings.
+  std::string trace_file;
+  std::vector<std::string> trace_level;
+  std::string trace_rate;
+  std::string trace_count;
+  std::string trace_log_frequency;
   int exit_timeout_secs = 30;
   int log_verbose = 0;
   bool log_info = true;

@@ -8,6 +8,7 @@
 #include <exception>
 #include <limits>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "protocol/http_listener/exchange.h"
 
@@ -111,6 +112,7 @@ void Connection::ReadRequest() {
 void Connection::ReadHead() {
   reading_head_or_body_ = true;
   is_head_ = false;
+  head_started_ns_ = Clock::System().NowNs();
   num_chunks_ = 0;
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(thread_->options.max_header_bytes));
@@ -201,6 +203,8 @@ void Connection::Dispatch() {
   reading_head_or_body_ = false;
   read_deadline_ = Deadline::max();
   request_.body = std::make_shared<const std::string>(std::move(parser_->get().body()));
+  request_.receive_started_ns = head_started_ns_;
+  request_.received_ns = Clock::System().NowNs();
   parser_.reset();
   exchange_ = std::make_shared<Exchange>(shared_from_this());
   const auto exchange = exchange_;

@@ -108,6 +108,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<Parser> parser_;
   std::function<void(uint64_t, boost::beast::string_view, ErrorCode&)> on_chunk_;
   int num_chunks_ = 0;
+  int64_t head_started_ns_ = 0;
   std::chrono::steady_clock::time_point body_started_;
 
   size_t num_counted_bytes_ = 0;  // of the running request's body, in total_body_bytes

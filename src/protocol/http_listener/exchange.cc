@@ -62,6 +62,11 @@ void Exchange::OnDisconnect(std::function<void()> callback) {
   callback();
 }
 
+void Exchange::OnSent(std::function<void()> callback) {
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::kOpen || state_ == State::kStreaming) on_sent_ = std::move(callback);
+}
+
 void Exchange::Abandon() {
   const std::lock_guard lock(mutex_);
   if (state_ == State::kOpen) {
@@ -106,18 +111,23 @@ bool Exchange::TakePending(std::string& bytes) {
 }
 
 void Exchange::MarkDone() {
-  std::function<void()> dropped;  // destroyed without the mutex
-  const std::lock_guard lock(mutex_);
-  state_ = State::kGone;
-  dropped.swap(on_disconnect_);
+  std::function<void()> dropped, sent;  // destroyed without the mutex
+  {
+    const std::lock_guard lock(mutex_);
+    state_ = State::kGone;
+    dropped.swap(on_disconnect_);
+    sent.swap(on_sent_);
+  }
+  if (sent) sent();
 }
 
 void Exchange::MarkGone() {
-  std::function<void()> callback;
+  std::function<void()> callback, dropped;
   {
     const std::lock_guard lock(mutex_);
     state_ = State::kGone;
     callback.swap(on_disconnect_);
+    dropped.swap(on_sent_);
   }
   if (callback) callback();
 }

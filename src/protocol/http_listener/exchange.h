@@ -26,6 +26,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   void WriteChunk(std::string_view bytes);
   void Finish();
   void OnDisconnect(std::function<void()> callback);
+  void OnSent(std::function<void()> callback);
   void Abandon();  // the handler dropped its responder
 
   // I/O thread.
@@ -48,6 +49,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   std::string pending_;
   bool flush_scheduled_ = false;
   std::function<void()> on_disconnect_;
+  std::function<void()> on_sent_;
 };
 
 // What the handler holds.
@@ -65,6 +67,7 @@ class Responder : public HttpResponder {
   void OnDisconnect(std::function<void()> callback) override {
     exchange_->OnDisconnect(std::move(callback));
   }
+  void OnSent(std::function<void()> callback) override { exchange_->OnSent(std::move(callback)); }
 
  private:
   std::shared_ptr<Exchange> exchange_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -22,6 +23,9 @@ struct HttpRequest {
   Headers headers;     // in order, names as sent
   // Without transfer coding, with content coding. Shared, so that tensors may point into it.
   std::shared_ptr<const std::string> body = std::make_shared<const std::string>();
+  // The first bytes of its head, and the last of its body; monotonic clock.
+  int64_t receive_started_ns = 0;
+  int64_t received_ns = 0;
 
   // The path of `target`: without query and, in absolute form, without scheme and authority. Not
   // percent-decoded.
@@ -66,6 +70,9 @@ class HttpResponder {
   // Runs `callback` once if the client goes away before the answer is complete; at once if it has.
   // The callback runs on an I/O thread and must not block.
   virtual void OnDisconnect(std::function<void()> callback) = 0;
+  // The same, when the last byte of the answer is handed to the system. Before the answer is
+  // complete; dropped when the client goes away first.
+  virtual void OnSent(std::function<void()> callback) = 0;
 };
 
 // The endpoints behind one listener. Threads: called from any I/O thread, concurrently.

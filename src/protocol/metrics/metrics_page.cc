@@ -33,11 +33,12 @@ struct CounterFamily {
   std::string_view help;
   std::string_view type;
   Counter value;
+  bool is_latency = false;  // there unless counter_latencies=false
 };
 
 constexpr CounterFamily kRequestFamilies[] = {
     {"nv_inference_request_success", "Number of successful inference requests, all batch sizes",
-     "counter", [](const StatisticsSnapshot& s) { return s.success.count; }},
+     "counter", [](const StatisticsSnapshot& s) { return s.success.count; }, true},
     {"nv_inference_count", "Number of inferences performed (does not include cached requests)",
      "counter", [](const StatisticsSnapshot& s) { return s.inference_count; }},
     {"nv_inference_exec_count",
@@ -45,24 +46,102 @@ constexpr CounterFamily kRequestFamilies[] = {
      [](const StatisticsSnapshot& s) { return s.execution_count; }},
     {"nv_inference_request_duration_us",
      "Cumulative inference request duration in microseconds (includes cached requests)", "counter",
-     [](const StatisticsSnapshot& s) { return Microseconds(s.success); }},
+     [](const StatisticsSnapshot& s) { return Microseconds(s.success); }, true},
     {"nv_inference_queue_duration_us",
      "Cumulative inference queuing duration in microseconds (includes cached requests)", "counter",
-     [](const StatisticsSnapshot& s) { return Microseconds(s.queue); }},
+     [](const StatisticsSnapshot& s) { return Microseconds(s.queue); }, true},
     {"nv_inference_compute_input_duration_us",
      "Cumulative compute input duration in microseconds (does not include cached requests)",
-     "counter", [](const StatisticsSnapshot& s) { return Microseconds(s.compute_input); }},
+     "counter", [](const StatisticsSnapshot& s) { return Microseconds(s.compute_input); }, true},
     {"nv_inference_compute_infer_duration_us",
      "Cumulative compute inference duration in microseconds (does not include cached requests)",
-     "counter", [](const StatisticsSnapshot& s) { return Microseconds(s.compute_infer); }},
+     "counter", [](const StatisticsSnapshot& s) { return Microseconds(s.compute_infer); }, true},
     {"nv_inference_compute_output_duration_us",
      "Cumulative inference compute output duration in microseconds (does not include cached "
      "requests)",
-     "counter", [](const StatisticsSnapshot& s) { return Microseconds(s.compute_output); }},
+     "counter", [](const StatisticsSnapshot& s) { return Microseconds(s.compute_output); }, true},
     {"nv_inference_pending_request_count",
      "Instantaneous number of pending requests awaiting execution per-model.", "gauge",
      [](const StatisticsSnapshot& s) { return s.pending_requests; }},
 };
+
+// Of models whose responses are cached.
+constexpr CounterFamily kCacheFamilies[] = {
+    {"nv_cache_num_hits_per_model", "Number of cache hits per model", "counter",
+     [](const StatisticsSnapshot& s) { return s.cache_hit.count; }},
+    {"nv_cache_num_misses_per_model", "Number of cache misses per model", "counter",
+     [](const StatisticsSnapshot& s) { return s.cache_miss.count; }},
+    {"nv_cache_hit_duration_per_model", "Total cache hit duration per model, in microseconds",
+     "counter", [](const StatisticsSnapshot& s) { return Microseconds(s.cache_hit); }, true},
+    {"nv_cache_miss_duration_per_model", "Total cache miss duration per model, in microseconds",
+     "counter", [](const StatisticsSnapshot& s) { return Microseconds(s.cache_miss); }, true},
+};
+
+// A family is there once a model has a series of it.
+template <typename Families, typename Wanted>
+void WriteCounterFamilies(const Families& families, const std::vector<ModelSample>& models,
+                          const PageOptions& options, Wanted wanted, TextWriter& out) {
+  for (const CounterFamily& family : families) {
+    if (family.is_latency && !options.with_latency_counters) continue;
+    bool is_announced = false;
+    for (const ModelSample& model : models) {
+      if (!wanted(model)) continue;
+      if (!std::exchange(is_announced, true)) out.Family(family.name, family.help, family.type);
+      const Label labels[] = {{"model", model.name}, {"version", model.version}};
+      out.Sample(labels, family.value(model.statistics));
+    }
+  }
+}
+
+struct SummaryFamily {
+  std::string_view name;
+  std::string_view help;
+  serving::SummarySnapshot serving::LatencySummaries::*summary;
+  bool of_cached_models;    // has a series of them
+  bool of_uncached_models;  // has a series of the others
+};
+
+// A cached model's request summary would mix answers with look-ups: it has none.
+constexpr SummaryFamily kSummaryFamilies[] = {
+    {"nv_inference_request_summary_us",
+     "Summary of inference request duration in microseconds (includes cached requests)",
+     &serving::LatencySummaries::request, false, true},
+    {"nv_inference_queue_summary_us",
+     "Summary of inference queuing duration in microseconds (includes cached requests)",
+     &serving::LatencySummaries::queue, true, true},
+    {"nv_inference_compute_input_summary_us",
+     "Summary of inference compute input duration in microseconds (does not include cached "
+     "requests)",
+     &serving::LatencySummaries::compute_input, true, true},
+    {"nv_inference_compute_infer_summary_us",
+     "Summary of inference compute infer duration in microseconds (does not include cached "
+     "requests)",
+     &serving::LatencySummaries::compute_infer, true, true},
+    {"nv_inference_compute_output_summary_us",
+     "Summary of inference compute output duration in microseconds (does not include cached "
+     "requests)",
+     &serving::LatencySummaries::compute_output, true, true},
+    {"nv_cache_hit_summary_per_model", "Summary of cache hit duration per model, in microseconds",
+     &serving::LatencySummaries::cache_hit, true, false},
+    {"nv_cache_miss_summary_per_model", "Summary of cache miss duration per model, in microseconds",
+     &serving::LatencySummaries::cache_miss, true, false},
+};
+
+void WriteSummaries(const std::vector<ModelSample>& models, TextWriter& out) {
+  for (const SummaryFamily& family : kSummaryFamilies) {
+    bool is_announced = false;
+    for (const ModelSample& model : models) {
+      const StatisticsSnapshot& statistics = model.statistics;
+      const bool has_series =
+          statistics.has_cache ? family.of_cached_models : family.of_uncached_models;
+      if (!statistics.summaries || !has_series) continue;
+      if (!std::exchange(is_announced, true)) out.Family(family.name, family.help, "summary");
+      const Label labels[] = {{"model", model.name}, {"version", model.version}};
+      const serving::SummarySnapshot& summary = *statistics.summaries.*family.summary;
+      out.SummarySamples(labels, statistics.quantiles, summary.values, summary.sum, summary.count);
+    }
+  }
+}
 
 void WriteFailures(const std::vector<ModelSample>& models, bool with_reasons, TextWriter& out) {
   static constexpr std::pair<std::string_view, FailureReason> kReasons[] = {
@@ -105,6 +184,9 @@ constexpr HistogramFamily kHistogramFamilies[] = {
      &StatisticsSnapshot::prompt_tokens},
     {"inflight_request_output_tokens", "Generated tokens of successful requests",
      &StatisticsSnapshot::output_tokens},
+    {"nv_inference_first_response_histogram_ms",
+     "Duration from request to first response in milliseconds",
+     &StatisticsSnapshot::first_response_ms},
 };
 
 // Models without token latencies (preprocessing, ensembles) have none of these series.
@@ -113,7 +195,7 @@ void WriteHistograms(const std::vector<ModelSample>& models, TextWriter& out) {
     bool is_announced = false;
     for (const ModelSample& model : models) {
       const serving::Histogram& histogram = model.statistics.*family.histogram;
-      if (histogram.counts.size() != histogram.upper_bounds.size() + 1) continue;
+      if (histogram.counts.size() != histogram.upper_bounds.size() + 1) continue;  // not kept
       if (!std::exchange(is_announced, true)) out.Family(family.name, family.help, "histogram");
       const Label labels[] = {{"model", model.name}, {"version", model.version}};
       out.HistogramSamples(labels, histogram.upper_bounds, histogram.counts, histogram.sum);
@@ -218,14 +300,13 @@ std::string MetricsPage(const serving::Server& server, const PageOptions& option
   }
   TextWriter out;
   if (!models.empty()) {
-    for (const CounterFamily& family : kRequestFamilies) {
-      out.Family(family.name, family.help, family.type);
-      for (const ModelSample& model : models) {
-        const Label labels[] = {{"model", model.name}, {"version", model.version}};
-        out.Sample(labels, family.value(model.statistics));
-      }
-    }
+    WriteCounterFamilies(
+        kRequestFamilies, models, options, [](const ModelSample&) { return true; }, out);
+    WriteCounterFamilies(
+        kCacheFamilies, models, options,
+        [](const ModelSample& model) { return model.statistics.has_cache; }, out);
     WriteFailures(models, options.with_failure_reasons, out);
+    WriteSummaries(models, out);
     WriteHistograms(models, out);
   }
   const std::vector<ExecutorGauges> executors = server.executor_gauges();

@@ -13,6 +13,8 @@ struct PageOptions {
   // nv_inference_request_failure by reason, as servers have had it since 24.07; else one series a
   // model, which older scripts expect.
   bool with_failure_reasons = true;
+  // nv_inference_*_duration_us and the count of successful requests.
+  bool with_latency_counters = true;
 };
 
 std::string MetricsPage(const serving::Server& server, const PageOptions& options = {});

@@ -61,6 +61,88 @@ bool HasLine(const std::string& page, const std::string& line) {
   return std::find(lines.begin(), lines.end(), line) != lines.end();
 }
 
+constexpr serving::RequestSpan kOneRequest = {.received_ns = 1'000'000,
+                                              .compute_start_ns = 1'010'000,
+                                              .compute_input_end_ns = 1'030'000,
+                                              .compute_output_start_ns = 1'090'000,
+                                              .finished_ns = 1'100'000};
+
+TEST(MetricsPageTest, WithoutLatencyCountersTheirFamiliesAreMissing) {
+  FakeServer server;
+  server.Add(R"(name: "m")").statistics().RequestSucceeded(kOneRequest);
+  const std::string page = MetricsPage(server, {.with_latency_counters = false});
+  EXPECT_EQ(page.find("_duration_us"), page.npos);
+  EXPECT_EQ(page.find("nv_inference_request_success"), page.npos);
+  EXPECT_TRUE(HasLine(page, "nv_inference_count{model=\"m\",version=\"1\"} 1"));
+  EXPECT_NE(MetricsPage(server).find("nv_inference_queue_duration_us{"), page.npos);
+}
+
+TEST(MetricsPageTest, SummariesOfLatenciesWhereTheyAreKept) {
+  FakeServer server;
+  auto& model = server.Add(R"(name: "m")");
+  EXPECT_EQ(MetricsPage(server).find("summary"), std::string::npos);
+  model.statistics().Configure({.quantiles = {{0.5, 0.05}, {0.999, 0.001}}});
+  model.statistics().RequestSucceeded(kOneRequest);
+  const std::string page = MetricsPage(server);
+  for (const char* line :
+       {"# TYPE nv_inference_request_summary_us summary",
+        "nv_inference_request_summary_us_count{model=\"m\",version=\"1\"} 1",
+        "nv_inference_request_summary_us_sum{model=\"m\",version=\"1\"} 100",
+        "nv_inference_request_summary_us{model=\"m\",version=\"1\",quantile=\"0.5\"} 100",
+        "nv_inference_queue_summary_us{model=\"m\",version=\"1\",quantile=\"0.999\"} 10",
+        "nv_inference_compute_input_summary_us{model=\"m\",version=\"1\",quantile=\"0.5\"} 20",
+        "nv_inference_compute_infer_summary_us{model=\"m\",version=\"1\",quantile=\"0.5\"} 60",
+        "nv_inference_compute_output_summary_us{model=\"m\",version=\"1\",quantile=\"0.5\"} 10"}) {
+    EXPECT_TRUE(HasLine(page, line)) << line << "\n" << page;
+  }
+  EXPECT_EQ(page.find("nv_cache_"), page.npos);
+}
+
+TEST(MetricsPageTest, AModelWithoutRequestsHasSummariesOfNothing) {
+  FakeServer server;
+  server.Add(R"(name: "m")").statistics().Configure({.quantiles = {{0.5, 0.05}}});
+  EXPECT_TRUE(HasLine(MetricsPage(server),
+                      "nv_inference_queue_summary_us{model=\"m\",version=\"1\",quantile=\"0.5\"} "
+                      "NaN"));
+}
+
+TEST(MetricsPageTest, CachedModelsHaveCacheFamiliesAndNoRequestSummary) {
+  FakeServer server;
+  auto& model = server.Add(R"(name: "m")");
+  model.statistics().Configure({.quantiles = {{0.5, 0.05}}, .has_cache = true});
+  model.statistics().RequestSucceeded(kOneRequest);
+  model.statistics().CacheMissed(7000);
+  model.statistics().RequestCached(0, 3000, 5000);
+  model.statistics().RequestCached(0, 3000, 5000);
+  const std::string page = MetricsPage(server);
+  for (const char* line : {"nv_cache_num_hits_per_model{model=\"m\",version=\"1\"} 2",
+                           "nv_cache_num_misses_per_model{model=\"m\",version=\"1\"} 1",
+                           "nv_cache_hit_duration_per_model{model=\"m\",version=\"1\"} 6",
+                           "nv_cache_miss_duration_per_model{model=\"m\",version=\"1\"} 7",
+                           "nv_cache_hit_summary_per_model_sum{model=\"m\",version=\"1\"} 6",
+                           "nv_cache_miss_summary_per_model_count{model=\"m\",version=\"1\"} 1",
+                           "nv_inference_request_success{model=\"m\",version=\"1\"} 3",
+                           "nv_inference_count{model=\"m\",version=\"1\"} 1"}) {
+    EXPECT_TRUE(HasLine(page, line)) << line << "\n" << page;
+  }
+  EXPECT_EQ(page.find("nv_inference_request_summary_us"), page.npos);
+}
+
+TEST(MetricsPageTest, TimesToTheFirstResponseWhereTheyAreKept) {
+  FakeServer server;
+  auto& model = server.Add(R"(name: "m")");
+  model.statistics().ObserveFirstResponse(1);
+  EXPECT_EQ(MetricsPage(server).find("nv_inference_first_response"), std::string::npos);
+  model.statistics().Configure({.first_response_ms = {100, 500}});
+  model.statistics().ObserveFirstResponse(200'000'000);
+  const std::string page = MetricsPage(server);
+  const std::string name = "nv_inference_first_response_histogram_ms";
+  EXPECT_TRUE(HasLine(page, "# TYPE " + name + " histogram"));
+  EXPECT_TRUE(HasLine(page, name + "_bucket{model=\"m\",version=\"1\",le=\"100\"} 0"));
+  EXPECT_TRUE(HasLine(page, name + "_bucket{model=\"m\",version=\"1\",le=\"500\"} 1"));
+  EXPECT_TRUE(HasLine(page, name + "_count{model=\"m\",version=\"1\"} 1"));
+}
+
 TEST(MetricsPageTest, RequestFamiliesComeFromTheStatistics) {
   FakeServer server;
   auto& model = server.Add(R"(name: "m")");

@@ -35,15 +35,15 @@ void TextWriter::Family(std::string_view name, std::string_view help, std::strin
 }
 
 void TextWriter::Sample(std::span<const Label> labels, uint64_t value) {
-  Line("", labels, "", std::to_string(value));
+  Line("", labels, {}, std::to_string(value));
 }
 
 void TextWriter::Sample(std::span<const Label> labels, double value) {
-  Line("", labels, "", Number(value));
+  Line("", labels, {}, Number(value));
 }
 
 void TextWriter::Sample(std::span<const Label> labels, std::string_view number) {
-  Line("", labels, "", number);
+  Line("", labels, {}, number);
 }
 
 void TextWriter::HistogramSamples(std::span<const Label> labels,
@@ -52,14 +52,24 @@ void TextWriter::HistogramSamples(std::span<const Label> labels,
   uint64_t cumulative = 0;
   for (size_t i = 0; i < counts.size(); ++i) {
     cumulative += counts[i];
-    Line("_bucket", labels, i < upper_bounds.size() ? Number(upper_bounds[i]) : "+Inf",
-         std::to_string(cumulative));
+    const std::string bound = i < upper_bounds.size() ? Number(upper_bounds[i]) : "+Inf";
+    Line("_bucket", labels, {"le", bound}, std::to_string(cumulative));
   }
-  Line("_sum", labels, "", Number(sum));
-  Line("_count", labels, "", std::to_string(cumulative));
+  Line("_sum", labels, {}, Number(sum));
+  Line("_count", labels, {}, std::to_string(cumulative));
 }
 
-void TextWriter::Line(std::string_view suffix, std::span<const Label> labels, std::string_view le,
+void TextWriter::SummarySamples(std::span<const Label> labels, std::span<const double> quantiles,
+                                std::span<const double> values, double sum, uint64_t count) {
+  Line("_count", labels, {}, std::to_string(count));
+  Line("_sum", labels, {}, Number(sum));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const std::string quantile = Number(quantiles[i]);
+    Line("", labels, {"quantile", quantile}, Number(values[i]));
+  }
+}
+
+void TextWriter::Line(std::string_view suffix, std::span<const Label> labels, const Label& last,
                       std::string_view value) {
   page_.append(family_).append(suffix);
   char open = '{';
@@ -71,7 +81,7 @@ void TextWriter::Line(std::string_view suffix, std::span<const Label> labels, st
     page_.push_back('"');
   };
   for (const Label& label : labels) append_label(label);
-  if (!le.empty()) append_label({"le", le});
+  if (!last.first.empty()) append_label(last);
   if (open == ',') page_.push_back('}');
   page_.append(" ").append(value).append("\n");
 }

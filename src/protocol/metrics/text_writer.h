@@ -18,7 +18,8 @@ using Label = std::pair<std::string_view, std::string_view>;
 
 class TextWriter {
  public:
-  // HELP and TYPE; the samples of the family follow. `type` is "counter", "gauge" or "histogram".
+  // HELP and TYPE; the samples of the family follow. `type` is "counter", "gauge", "histogram" or
+  // "summary".
   void Family(std::string_view name, std::string_view help, std::string_view type);
 
   // A sample of the current family. Labels are printed in the order given; for Triton's families
@@ -32,10 +33,15 @@ class TextWriter {
   void HistogramSamples(std::span<const Label> labels, std::span<const double> upper_bounds,
                         std::span<const uint64_t> counts, double sum);
 
+  // _count and _sum lines, and one for each quantile.
+  void SummarySamples(std::span<const Label> labels, std::span<const double> quantiles,
+                      std::span<const double> values, double sum, uint64_t count);
+
   std::string Take() { return std::move(page_); }
 
  private:
-  void Line(std::string_view suffix, std::span<const Label> labels, std::string_view le,
+  // `last`: a label behind the others; none with an empty name.
+  void Line(std::string_view suffix, std::span<const Label> labels, const Label& last,
             std::string_view value);
 
   std::string page_;

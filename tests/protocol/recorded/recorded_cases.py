@@ -78,9 +78,14 @@ def flags(profile, models):
             *(f"--http-restricted-api={rule}" for rule in RULES),
             *(f"--grpc-restricted-protocol={rule}" for rule in RULES),
             "--http-header-forward-pattern=(?i)x-fwd-.*", "--grpc-header-forward-pattern=(?i)x-fwd-.*",
+            "--trace-config=mode=opentelemetry", "--trace-config=rate=5",
+            "--metrics-config=histogram_latencies=true", "--metrics-config=summary_latencies=true",
         ]  # fmt: skip
     at_start = [m.name for m in sorted(models.iterdir()) if not m.name.startswith(NOT_AT_START)]
-    return [*control, *(f"--load-model={name}" for name in at_start), "--allow-client-shm=true"]
+    return [
+        *control, *(f"--load-model={name}" for name in at_start), "--allow-client-shm=true",
+        "--cache-config=local,size=1048576", f"--trace-config=triton,file={models.parent / 'trace.json'}",
+    ]  # fmt: skip
 
 
 class Servers:

@@ -136,10 +136,12 @@ class FakeServer final : public serving::Server {
   Status UnloadModel(const std::string&, bool) override { return Status::Ok(); }
   void StopControl() override {}
   serving::SharedMemory& shared_memory() override { return shared_memory_; }
+  serving::Tracer& tracer() override { return tracer_; }
   void Shutdown(int64_t) override {}
 
  private:
   serving::SharedMemory shared_memory_{/*clients_may_register=*/true};
+  serving::Tracer tracer_;
   serving::ServerMetadata metadata_;
   std::vector<std::shared_ptr<serving::Model>> models_;
   bool is_ready_ = true;

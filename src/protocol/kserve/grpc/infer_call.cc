@@ -19,8 +19,8 @@ using ::inference::ModelInferResponse;
 // handler may therefore point to it.
 class InferCall final : public ::grpc::ServerUnaryReactor {
  public:
-  InferCall(ActiveCalls& calls, serving::Parameters parameters, ModelInferResponse& response)
-      : calls_(calls), parameters_(std::move(parameters)), response_(response) {}
+  InferCall(ActiveCalls& calls, CallMetadata metadata, ModelInferResponse& response)
+      : calls_(calls), metadata_(std::move(metadata)), response_(response) {}
 
   void Start(serving::Server& server, std::shared_ptr<const ModelInferRequest> message) {
     const auto entered = calls_.Enter();
@@ -28,6 +28,7 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
     call_id_ = *entered;
     Result<InferRequest> parsed = Parse(server, std::move(message));
     if (!parsed.ok()) return Finish(ToGrpcStatus(parsed.status()));
+    trace_ = parsed->request.trace;
     server.Infer(std::move(parsed->request),
                  [this](serving::Response response) { OnResponse(std::move(response)); });
   }
@@ -35,6 +36,7 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
   void OnCancel() override { cancel_->Cancel(); }
 
   void OnDone() override {
+    trace_.Mark("GRPC_SEND_END");
     if (call_id_ != 0) calls_.Leave(call_id_);
     delete this;
   }
@@ -46,12 +48,18 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
                      server.FindModel(message->model_name(), message->model_version()));
     if (!model->allows_single_response_calls()) return DecoupledModel();
     is_decoupled_ = model->decoupled();
-    ASSIGN_OR_RETURN(
-        InferRequest parsed,
-        ParseInferRequest(std::move(message), server.shared_memory(), Clock::System().NowNs()));
+    const int64_t received_ns = Clock::System().NowNs();
+    ASSIGN_OR_RETURN(InferRequest parsed,
+                     ParseInferRequest(std::move(message), server.shared_memory(), received_ns));
     parsed.request.cancel = cancel_;
     parsed.request.wants_one_response = true;
-    for (auto& [name, value] : parameters_) parsed.request.parameters[name] = std::move(value);
+    for (auto& [name, value] : metadata_.parameters) {
+      parsed.request.parameters[name] = std::move(value);
+    }
+    parsed.request.trace = server.tracer().Sample(model->name(), metadata_.trace);
+    // A call comes to us read: nobody here waited for it.
+    parsed.request.trace.Mark("GRPC_WAITREAD_START", received_ns);
+    parsed.request.trace.Mark("GRPC_WAITREAD_END", received_ns);
     return parsed;
   }
 
@@ -65,6 +73,8 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
     const bool is_stream = is_decoupled_ && single_.num_answers() > 1;
     if (is_stream) cancel_->Cancel();
     if (!is_final) return;
+    trace_.Mark("INFER_RESPONSE_COMPLETE");
+    trace_.Mark("GRPC_SEND_START");
     if (is_stream) return Finish(ToGrpcStatus(DecoupledModel()));
     serving::Response& result = single_.result();
     if (result.status.ok()) WriteInferResponse(result, response_);
@@ -73,8 +83,9 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
 
   ActiveCalls& calls_;
   ActiveCalls::CallId call_id_ = 0;
-  serving::Parameters parameters_;
+  CallMetadata metadata_;
   ModelInferResponse& response_;
+  serving::Trace trace_;
   // Made here, not by the parser: OnCancel may come before there is a request.
   const std::shared_ptr<serving::CancelToken> cancel_ = std::make_shared<serving::CancelToken>();
   bool is_decoupled_ = false;
@@ -84,12 +95,11 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
 }  // namespace
 
 ::grpc::ServerUnaryReactor* StartInferCall(serving::Server& server, ActiveCalls& calls,
-                                           serving::Parameters parameters,
-                                           ModelInferRequest& request,
+                                           CallMetadata metadata, ModelInferRequest& request,
                                            ModelInferResponse& response) {
   auto message = std::make_shared<ModelInferRequest>();
   message->Swap(&request);
-  auto* call = new InferCall(calls, std::move(parameters), response);
+  auto* call = new InferCall(calls, std::move(metadata), response);
   call->Start(server, std::move(message));
   return call;
 }

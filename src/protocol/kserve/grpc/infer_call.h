@@ -10,12 +10,17 @@
 
 namespace inflight::kserve_grpc {
 
-// Starts the RPC; gRPC owns what is returned. `parameters` go to the model before those of the
-// request with their names. Takes the contents of `request` over, so that
+// What the metadata of a call says.
+struct CallMetadata {
+  serving::Parameters parameters;  // go to the model before those of the request with their names
+  serving::TraceContext trace;
+};
+
+// Starts the RPC; gRPC owns what is returned. Takes the contents of `request` over, so that
 // tensors share them instead of copying. A cancelled or expired call cancels the request; the RPC
 // itself ends with the model's final response in any case.
 ::grpc::ServerUnaryReactor* StartInferCall(serving::Server& server, ActiveCalls& calls,
-                                           serving::Parameters parameters,
+                                           CallMetadata metadata,
                                            ::inference::ModelInferRequest& request,
                                            ::inference::ModelInferResponse& response);
 

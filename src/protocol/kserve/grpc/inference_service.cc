@@ -9,6 +9,7 @@
 #include "protocol/kserve/grpc/log_settings.h"
 #include "protocol/kserve/grpc/model_control.h"
 #include "protocol/kserve/grpc/model_messages.h"
+#include "protocol/kserve/grpc/trace_setting.h"
 
 namespace inflight::kserve_grpc {
 namespace {
@@ -39,6 +40,16 @@ bool HasMetadata(const Context& context, ::grpc::string_ref key, ::grpc::string_
     if (it->second == value) return true;
   }
   return false;
+}
+
+serving::TraceContext TraceContextOf(const Context& context) {
+  const auto value_of = [&](const char* key) {
+    const auto found = context.client_metadata().find(key);
+    return found == context.client_metadata().end()
+               ? std::string()
+               : std::string(found->second.data(), found->second.size());
+  };
+  return {.traceparent = value_of("traceparent"), .tracestate = value_of("tracestate")};
 }
 
 }  // namespace
@@ -134,7 +145,9 @@ Reactor* InferenceService::ModelInfer(Context* context,
   auto& contents = const_cast<::inference::ModelInferRequest&>(*request);
   auto forwarded = ForwardedParameters(access_, *context);
   if (!forwarded.ok()) return Answer(context, forwarded.status());
-  return StartInferCall(server_, calls_, *std::move(forwarded), contents, *response);
+  return StartInferCall(server_, calls_,
+                        {.parameters = *std::move(forwarded), .trace = TraceContextOf(*context)},
+                        contents, *response);
 }
 
 InferenceService::Reader<::inference::ModelStreamInferResponse>* InferenceService::ModelStreamInfer(
@@ -147,7 +160,8 @@ InferenceService::Reader<::inference::ModelStreamInferResponse>* InferenceServic
       server_, calls_, limits_,
       {.is_strict = HasMetadata(*context, "triton_grpc_error", "true"),
        .refusal = std::move(refusal),
-       .parameters = forwarded.ok() ? *std::move(forwarded) : serving::Parameters{}});
+       .parameters = forwarded.ok() ? *std::move(forwarded) : serving::Parameters{},
+       .trace = TraceContextOf(*context)});
 }
 
 // --- model control ---
@@ -238,10 +252,11 @@ Reactor* InferenceService::CudaSharedMemoryUnregister(
 
 // --- settings ---
 
-Reactor* InferenceService::TraceSetting(Context* context, const ::inference::TraceSettingRequest*,
-                                        ::inference::TraceSettingResponse*) {
+Reactor* InferenceService::TraceSetting(Context* context,
+                                        const ::inference::TraceSettingRequest* request,
+                                        ::inference::TraceSettingResponse* response) {
   if (Reactor* refused = Refuse(context, access_, Api::kTrace)) return refused;
-  return Answer(context, Unavailable("the server does not support tracing"));
+  return Answer(context, AnswerTraceSetting(*request, server_, *response));
 }
 
 Reactor* InferenceService::LogSettings(Context* context,

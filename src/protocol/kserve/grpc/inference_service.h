@@ -14,8 +14,7 @@
 
 namespace inflight::kserve_grpc {
 
-// Threads: gRPC calls from several; the referred objects outlive all calls. What is not here
-// (shared memory, trace settings) is refused by name.
+// Threads: gRPC calls from several; the referred objects outlive all calls.
 class InferenceService final : public ::inference::GRPCInferenceService::CallbackService {
  public:
   template <typename Message>

@@ -46,8 +46,8 @@ void WriteModelStatistics(serving::Model& model, ::inference::ModelStatistics& o
   WriteDuration(s.compute_input, *times.mutable_compute_input());
   WriteDuration(s.compute_infer, *times.mutable_compute_infer());
   WriteDuration(s.compute_output, *times.mutable_compute_output());
-  times.mutable_cache_hit();  // there is no response cache; clients expect both members
-  times.mutable_cache_miss();
+  WriteDuration(s.cache_hit, *times.mutable_cache_hit());
+  WriteDuration(s.cache_miss, *times.mutable_cache_miss());
   for (const auto& [batch_size, batch] : s.batches) {
     auto& entry = *out.add_batch_stats();
     entry.set_batch_size(batch_size);

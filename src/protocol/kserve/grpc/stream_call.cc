@@ -39,9 +39,14 @@ StreamCall* StreamCall::Start(serving::Server& server, ActiveCalls& calls, Strea
     call->EndWith(ToGrpcStatus(entered.status()), /*drop_queue=*/true);
   } else {
     call->incoming_ = std::make_shared<ModelInferRequest>();
-    call->StartRead(call->incoming_.get());
+    call->ReadNext();
   }
   return call.get();
+}
+
+void StreamCall::ReadNext() {
+  read_started_ns_ = Clock::System().NowNs();
+  StartRead(incoming_.get());
 }
 
 // --- reactions ---
@@ -65,22 +70,24 @@ void StreamCall::OnReadDone(bool ok) {
       return;
     }
   }
-  StartRead(incoming_.get());
+  ReadNext();
 }
 
 void StreamCall::OnWriteDone(bool ok) {
   Action next;
+  Outgoing written;  // destroyed without the lock
   bool resume_reads = false;
   {
     std::lock_guard lock(mutex_);
-    writing_.reset();
+    if (ok) writing_.trace.Mark("GRPC_SEND_END");
+    written = std::exchange(writing_, {});
     if (!ok && !end_) end_ = ::grpc::Status::CANCELLED;  // the client is gone; OnCancel follows
     if (!ok) queue_.clear();
     resume_reads = reads_paused_ && !end_ && MayReadLocked();
     if (resume_reads) reads_paused_ = false;
     next = NextLocked();
   }
-  if (resume_reads) StartRead(incoming_.get());
+  if (resume_reads) ReadNext();
   Do(std::move(next));
 }
 
@@ -125,12 +132,17 @@ void StreamCall::Handle(std::shared_ptr<const ModelInferRequest> message) {
   };
   if (is_refused) return reject(Unavailable(ShuttingDown().error_message()));
   if (!model.ok()) return reject(model.status());
+  const int64_t received_ns = Clock::System().NowNs();
   Result<InferRequest> parsed =
-      ParseInferRequest(std::move(message), server_.shared_memory(), Clock::System().NowNs());
+      ParseInferRequest(std::move(message), server_.shared_memory(), received_ns);
   if (!parsed.ok()) return reject(parsed.status());
   request->enable_empty_final = parsed->enable_empty_final;
   parsed->request.cancel = request->cancel;
   for (const auto& [name, value] : metadata_.parameters) parsed->request.parameters[name] = value;
+  request->trace = server_.tracer().Sample((*model)->name(), metadata_.trace);
+  request->trace.Mark("GRPC_WAITREAD_START", read_started_ns_);
+  request->trace.Mark("GRPC_WAITREAD_END", received_ns);
+  parsed->request.trace = request->trace;
   server_.Infer(std::move(parsed->request),
                 [self = shared_from_this(), request](serving::Response response) {
                   self->OnResponse(request, std::move(response));
@@ -144,6 +156,7 @@ void StreamCall::OnResponse(const std::shared_ptr<InProgress>& request,
     response = std::move(request->single.result());
   }
   const bool is_final = response.is_final;
+  request->trace.Mark("INFER_RESPONSE_COMPLETE");
   if (metadata_.is_strict && !response.status.ok() && !response.rejected) {
     EndWith(ToGrpcStatus(response.status), /*drop_queue=*/false);
     return Deliver(*request, nullptr, is_final);
@@ -218,12 +231,14 @@ void StreamCall::EndWith(::grpc::Status status, bool drop_queue) {
 
 void StreamCall::QueueLocked(const InProgress& request, std::unique_ptr<Message> message,
                              bool is_final) {
-  if (message) {
+  const bool has_message = message != nullptr;
+  if (has_message) {
     ++num_pending_;
     pending_bytes_ += message->ByteSizeLong();
   }
+  Outgoing out = {.message = std::move(message), .trace = request.trace};
   if (request.is_decoupled) {
-    if (message) queue_.push_back(std::move(message));
+    if (has_message) queue_.push_back(std::move(out));
     return;
   }
   if (!is_final) return;
@@ -231,7 +246,7 @@ void StreamCall::QueueLocked(const InProgress& request, std::unique_ptr<Message>
   const auto place = std::lower_bound(order_.begin(), order_.end(), request.id,
                                       [](const Place& p, uint64_t id) { return p.id < id; });
   CHECK(place != order_.end() && place->id == request.id);
-  place->message = std::move(message);
+  place->message = std::move(out);
   ReleaseOrderedLocked();
 }
 
@@ -256,8 +271,9 @@ StreamCall::Action StreamCall::NextLocked() {
     writing_ = std::move(queue_.front());
     queue_.pop_front();
     --num_pending_;
-    pending_bytes_ -= writing_->ByteSizeLong();
-    return {.write = writing_.get(), .is_more_queued = !queue_.empty(), .finish = {}};
+    pending_bytes_ -= writing_.message->ByteSizeLong();
+    writing_.trace.Mark("GRPC_SEND_START");
+    return {.write = writing_.message.get(), .is_more_queued = !queue_.empty(), .finish = {}};
   }
   if (!end_ && in_progress_.empty()) {
     if (reads_done_) {

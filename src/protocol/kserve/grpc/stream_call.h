@@ -35,6 +35,7 @@ struct StreamMetadata {
   bool is_strict = false;  // the first error of an execution ends the stream (triton_grpc_error)
   Status refusal;          // not OK: the client may not infer
   serving::Parameters parameters;  // go with every request
+  serving::TraceContext trace;
 };
 
 // Order:   responses of models that are not decoupled go out in the order of their requests, each
@@ -68,12 +69,21 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::inference::ModelInfe
     bool enable_empty_final = false;
     std::shared_ptr<serving::CancelToken> cancel;
     SingleResponse single;  // not decoupled; touched by the handler only
+    serving::Trace trace;   // set before the request starts
+  };
+
+  // A response on its way, with the trace of its request.
+  struct Outgoing {
+    std::unique_ptr<Message> message;
+    serving::Trace trace;
+
+    explicit operator bool() const { return message != nullptr; }
   };
 
   // A place in the order of responses; taken by requests for models that are not decoupled.
   struct Place {
     uint64_t id;
-    std::unique_ptr<Message> message;  // null until it is known
+    Outgoing message;  // empty until it is known
   };
 
   // What to ask of gRPC next; decided under the lock, done after it.
@@ -86,6 +96,7 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::inference::ModelInfe
   StreamCall(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
              StreamMetadata metadata);
 
+  void ReadNext();
   void Handle(std::shared_ptr<const ::inference::ModelInferRequest> message);
   void OnResponse(const std::shared_ptr<InProgress>& request, serving::Response response);
   std::unique_ptr<Message> MakeMessage(const InProgress& request,
@@ -110,14 +121,15 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::inference::ModelInfe
   ActiveCalls::CallId call_id_ = 0;
   std::shared_ptr<StreamCall> self_;                          // gRPC's reference
   std::shared_ptr<::inference::ModelInferRequest> incoming_;  // being read
+  int64_t read_started_ns_ = 0;                               // of incoming_
 
   std::mutex mutex_;
   uint64_t next_id_ = 1;
   std::unordered_map<uint64_t, std::shared_ptr<serving::CancelToken>> in_progress_;
   std::deque<Place> order_;
-  std::deque<std::unique_ptr<Message>> queue_;  // ready to be written
-  std::unique_ptr<Message> writing_;            // given to gRPC
-  int num_pending_ = 0;                         // in order_ and queue_
+  std::deque<Outgoing> queue_;  // ready to be written
+  Outgoing writing_;            // given to gRPC
+  int num_pending_ = 0;         // in order_ and queue_
   size_t pending_bytes_ = 0;
   bool reads_paused_ = false;
   bool reads_done_ = false;  // half-closed by the client

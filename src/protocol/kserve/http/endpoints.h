@@ -33,6 +33,8 @@ http_listener::HttpResponse HandleSharedMemoryRegister(const Context& context, c
                                                        const http_listener::HttpRequest& request);
 http_listener::HttpResponse HandleSharedMemoryUnregister(const Context& context,
                                                          const Route& route);
+http_listener::HttpResponse HandleTraceSetting(const Context& context, const Route& route,
+                                               const http_listener::HttpRequest& request);
 http_listener::HttpResponse HandleLogging(const http_listener::HttpRequest& request);
 
 // These wait for the models that they load.

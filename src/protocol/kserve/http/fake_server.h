@@ -82,6 +82,7 @@ class FakeServer : public serving::Server {
   Status UnloadModel(const std::string&, bool) override { return Status::Ok(); }
   void StopControl() override {}
   serving::SharedMemory& shared_memory() override { return shared_memory_; }
+  serving::Tracer& tracer() override { return tracer_; }
   void Shutdown(int64_t) override {}
 
   bool is_ready = true;
@@ -89,6 +90,7 @@ class FakeServer : public serving::Server {
 
  private:
   serving::SharedMemory shared_memory_{/*clients_may_register=*/true};
+  serving::Tracer tracer_;
   serving::ServerMetadata metadata_{
       .name = "triton", .version = "2.73.0", .extensions = {"parameters", "statistics"}};
   std::vector<std::shared_ptr<serving::Model>> models_;

@@ -8,6 +8,7 @@
 #include "protocol/kserve/http/endpoints.h"
 #include "protocol/kserve/http/generate_json.h"
 #include "protocol/kserve/http/response.h"
+#include "protocol/kserve/http/traced.h"
 
 namespace inflight::kserve_http {
 namespace {
@@ -28,6 +29,7 @@ class GenerateCall {
 
   void Run(serving::Server& server, serving::Request request,
            const std::shared_ptr<GenerateCall>& self) {
+    trace_ = request.trace;
     server.Infer(std::move(request),
                  [self](serving::Response response) { self->OnResponse(std::move(response)); });
   }
@@ -54,13 +56,17 @@ class GenerateCall {
                              response.outputs.empty() && !response.has_answer;
     if (!is_bare_end) {
       ++num_responses_;
+      trace_.Mark("INFER_RESPONSE_COMPLETE");
       OnResult(response);
     }
-    if (response.is_final) OnEnd();
+    if (!response.is_final) return;
+    TraceSending(trace_, *responder_);
+    OnEnd();
   }
 
   const bool is_decoupled_;
   GenerateWriter writer_;
+  serving::Trace trace_;
 };
 
 // Chunked although it is one object: the status goes out with the first response.
@@ -129,6 +135,7 @@ void HandleGenerate(const Context& context, const Route& route, bool is_stream,
   parsed->model_version = route.version;
   parsed->received_ns = received_ns;
   parsed->wants_one_response = !is_stream;
+  parsed->trace = SampleTrace(context.server, route.model, request);
 
   responder->OnDisconnect([cancel = parsed->cancel] { cancel->Cancel(); });
   const bool is_decoupled = (*model)->decoupled();

@@ -134,7 +134,7 @@ class Handler : public http_listener::HttpHandler {
       case Endpoint::kSharedMemoryUnregister:
         return HandleSharedMemoryUnregister(context_, route);
       case Endpoint::kTraceSetting:
-        return Error(Unavailable("tracing is not supported by this server"));
+        return HandleTraceSetting(context_, route, request);
       case Endpoint::kLogging:
         return HandleLogging(request);
       default:

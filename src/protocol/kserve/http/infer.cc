@@ -8,6 +8,7 @@
 #include "protocol/kserve/http/infer_request.h"
 #include "protocol/kserve/http/infer_response.h"
 #include "protocol/kserve/http/response.h"
+#include "protocol/kserve/http/traced.h"
 
 namespace inflight::kserve_http {
 namespace {
@@ -18,8 +19,12 @@ using http_listener::HttpResponse;
 // Keeps the response until the final one is here, which may be a second, empty one.
 class InferCall {
  public:
-  InferCall(std::shared_ptr<HttpResponder> responder, OutputForm form, Coding coding)
-      : responder_(std::move(responder)), form_(std::move(form)), coding_(coding) {}
+  InferCall(std::shared_ptr<HttpResponder> responder, OutputForm form, Coding coding,
+            serving::Trace trace)
+      : responder_(std::move(responder)),
+        form_(std::move(form)),
+        coding_(coding),
+        trace_(std::move(trace)) {}
 
   void OnResponse(serving::Response response) {
     const bool is_final = response.is_final;
@@ -29,7 +34,11 @@ class InferCall {
       ++num_responses_;
       if (response_.status.ok()) response_ = std::move(response);  // an error is kept
     }
-    if (is_final) responder_->Send(Write());
+    if (!is_final) return;
+    trace_.Mark("INFER_RESPONSE_COMPLETE");
+    HttpResponse answer = Write();
+    TraceSending(trace_, *responder_);
+    responder_->Send(std::move(answer));
   }
 
  private:
@@ -48,6 +57,7 @@ class InferCall {
   const std::shared_ptr<HttpResponder> responder_;
   const OutputForm form_;
   const Coding coding_;
+  const serving::Trace trace_;
   serving::Response response_;
   int num_responses_ = 0;
 };
@@ -98,11 +108,13 @@ void HandleInfer(const Context& context, const Route& route,
   parsed->request.wants_one_response = true;
   const Status forwarded = ForwardHeaders(context.header_forward, request, parsed->request);
   if (!forwarded.ok()) return responder->Send(Error(forwarded));
+  parsed->request.trace = SampleTrace(context.server, route.model, request);
 
   const std::string* accept = request.FindHeader("Accept-Encoding");
   const Coding coding = accept == nullptr ? Coding::kIdentity : AcceptedCoding(*accept);
   responder->OnDisconnect([cancel = parsed->request.cancel] { cancel->Cancel(); });
-  auto call = std::make_shared<InferCall>(std::move(responder), std::move(parsed->form), coding);
+  auto call = std::make_shared<InferCall>(std::move(responder), std::move(parsed->form), coding,
+                                          parsed->request.trace);
   context.server.Infer(std::move(parsed->request), [call](serving::Response response) {
     call->OnResponse(std::move(response));
   });

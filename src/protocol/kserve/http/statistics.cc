@@ -31,8 +31,8 @@ void WriteModel(serving::Model& model, json::Writer& out) {
   WriteDuration("compute_input", s.compute_input, out);
   WriteDuration("compute_infer", s.compute_infer, out);
   WriteDuration("compute_output", s.compute_output, out);
-  WriteDuration("cache_hit", {}, out);  // there is no response cache
-  WriteDuration("cache_miss", {}, out);
+  WriteDuration("cache_hit", s.cache_hit, out);
+  WriteDuration("cache_miss", s.cache_miss, out);
   out.EndObject();
   // Only for back-ends that report each response of a request; the TensorRT-LLM one does not.
   out.Key("response_stats").BeginObject().EndObject();

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The requests that a model's configuration wants answered before it is ready (`model_warmup`,
+// spec/triton-protocol.md 3.4).
+#pragma once
+
+#include <filesystem>
+
+#include "inflight/status.h"
+#include "serving/model.h"
+
+namespace inflight::serving {
+
+// Runs each sample for each instance, one request after the other, and takes them out of the
+// model's statistics again. Before the model is known to anybody. Files are looked for below
+// `<model_dir>/warmup`.
+// Errors: kInvalidArgument names the sample and what failed.
+Status WarmUp(Model& model, const std::filesystem::path& model_dir);
+
+}  // namespace inflight::serving

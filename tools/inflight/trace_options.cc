@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trace_options.h"
+
+#include <cstdlib>
+
+#include "base/log.h"
+#include "protocol/otlp/otlp_exporter.h"
+#include "serving/trace_config.h"
+
+namespace inflight::tool {
+namespace {
+
+// A former flag as the word of --trace-config that replaced it.
+void AddFormer(const char* flag, const std::string& word, const std::string& value,
+               std::vector<std::string>& words) {
+  if (value.empty()) return;
+  const std::string now = word + "=" + value;
+  logging::Warning(std::string(flag) + " is deprecated, say --trace-config " + now);
+  words.push_back(now);
+}
+
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : value;
+}
+
+}  // namespace
+
+Result<serving::TraceOptions> MakeTraceOptions(const ServeOptions& options) {
+  std::vector<std::string> words;
+  AddFormer("--trace-file", "triton,file", options.trace_file, words);
+  for (const std::string& level : options.trace_level)
+    AddFormer("--trace-level", "level", level, words);
+  AddFormer("--trace-rate", "rate", options.trace_rate, words);
+  AddFormer("--trace-count", "count", options.trace_count, words);
+  AddFormer("--trace-log-frequency", "triton,log-frequency", options.trace_log_frequency, words);
+  words.insert(words.end(), options.trace_config.begin(), options.trace_config.end());
+  ASSIGN_OR_RETURN(const serving::TraceConfig config, serving::ParseTraceConfig(words, Variable));
+  serving::TraceOptions trace{.start = config.start, .file = config.file, .exporter = nullptr};
+  if (config.is_opentelemetry) {
+    ASSIGN_OR_RETURN(trace.exporter, otlp::OtlpExporter::Create(config.opentelemetry));
+  } else if (config.start.levels.any() && config.file.empty()) {
+    logging::Warning("nothing is traced: --trace-config triton,file=<path> is not given");
+  }
+  return trace;
+}
+
+}  // namespace inflight::tool
