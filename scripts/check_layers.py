@@ -33,7 +33,7 @@ ARROWS = {
     "executor": ["scheduler", "kv_cache", "decoding", "decoding/cuda", "model", "artifact", "ops", "tensor", "config"],
     "executor/cuda": ["executor", "scheduler", "kv_cache", "decoding", "decoding/cuda", "model", "ops", "ops/cuda",
                       "tensor"],
-    "contract": ["executor", "config"],
+    "contract": ["executor", "tensor", "config"],
     "proto": [],
     "serving": ["contract", "executor", "builder", "model", "tensor", "tokenizer", "artifact", "config", "proto"],
     "protocol": ["serving", "config", "proto"],

@@ -39,9 +39,10 @@ struct ExecutorLimits {
   int max_seq_len = 0;     // prompt + output of one sequence
   int max_input_len = 0;   // prompt of one sequence
   int max_beam_width = 1;
-  bool returns_logits = false;  // OutputOptions::return_context_logits, return_generation_logits
-  int block_size = 0;           // tokens per KV block
-  int64_t num_blocks = 0;       // KV blocks in the pool
+  // OutputOptions::return_context_logits, return_generation_logits, num_top_log_probs
+  bool returns_logits = false;
+  int block_size = 0;      // tokens per KV block
+  int64_t num_blocks = 0;  // KV blocks in the pool
 };
 
 // Who may hold KV blocks (spec/engine.md 5.4; how each keeps its promises: docs/executor.md).
@@ -76,6 +77,9 @@ struct ExecutorStats {
           kv_blocks_used = 0;  // used = held by sequences; free includes reusable ones
   int64_t kv_blocks_reused = 0, kv_blocks_missed = 0, kv_blocks_alloc_total = 0,
           kv_blocks_alloc_new = 0;
+  // The host pool: blocks it has and those that hold something; blocks copied there, and back.
+  int64_t kv_host_blocks_max = 0, kv_host_blocks_used = 0;
+  int64_t kv_blocks_offloaded = 0, kv_blocks_onboarded = 0;
   int64_t tokens_generated = 0, prompt_tokens = 0, prompt_tokens_cached = 0;
   int64_t num_pauses = 0;         // how often a request was paused
   int64_t tokens_recomputed = 0;  // tokens whose K and V a resume computed a second time
@@ -105,6 +109,12 @@ struct ExecutorOptions {
   double kv_cache_free_memory_fraction =
       0.9;              // of memory free after weights and workspace; 0 < f < 1
   int block_size = 64;  // 16, 32, 64 or 128 tokens
+  // Tokens that each layer attends to, repeated over the layers; 0, or as many as a sequence has,
+  // is all. The first sink_tokens of a sequence are always among them (spec/engine.md 5.8).
+  std::vector<int> attention_windows;
+  int sink_tokens = 0;
+  // Host memory where reusable blocks are kept that the KV cache has no room for (engine.md 5.9).
+  uint64_t kv_cache_host_bytes = 0;
   bool enable_prefix_reuse = true;
   bool enable_chunked_prefill = true;
   SchedulerPolicy scheduler_policy = SchedulerPolicy::kGuaranteedNoEvict;

@@ -53,7 +53,8 @@ struct OutputOptions {
       false;  // log P of each chosen token over the vocabulary, true also under greedy
   bool normalize_log_probs =
       true;  // sampled top-k rows: output_log_probs conditional on the top-k set (engine.md 4.12)
-  int num_top_log_probs = 0;              // >= 0; of so many likeliest tokens at each position
+  int num_top_log_probs = 0;              // >= 0; of so many likeliest tokens at each position,
+                                          // the token itself among them or not
   bool return_context_logits = false;     // of every prompt token, as the model computes them
   bool return_generation_logits = false;  // those that each generated token was drawn from, before
                                           // penalties and bans
@@ -105,7 +106,7 @@ struct RequestTimes {
 
 struct TopLogProb {
   TokenId id = 0;
-  float log_prob = 0;
+  float log_prob = 0;  // over the vocabulary, after penalties and bans; -inf where it is banned
 };
 
 // Rows of logits, float32, [num_rows, vocab_size].
@@ -122,6 +123,8 @@ struct Beam {
   float cum_log_prob = 0;               // the sum, not divided by any length
   float score = 0;                      // what beams are ordered by
   FinishReason finish_reason = FinishReason::kNotFinished;
+  std::vector<TopLogProb> top_log_probs;  // [output_ids.size() * num_top_log_probs], if asked
+  LogitsRows generation_logits;  // [output_ids.size(), vocab_size], if asked; in the final response
 };
 
 // One response: what became known since the previous one of this request. Every accepted request

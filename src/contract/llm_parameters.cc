@@ -166,7 +166,7 @@ Status DecodingMode(const std::string& value, Context& context) {
 
 // One window for all layers, or a comma list that repeats over them.
 Status AttentionWindows(const std::string& value, Context& context) {
-  std::vector<int64_t> windows;
+  std::vector<int> windows;
   std::string_view rest = value;
   while (!rest.empty()) {
     const size_t comma = std::min(rest.find(','), rest.size());
@@ -178,9 +178,36 @@ Status AttentionWindows(const std::string& value, Context& context) {
       WarnDefault(value, context);
       return Status::Ok();
     }
-    if (*window > 0) windows.push_back(*window);
+    constexpr int64_t kMany = 1 << 30;  // no sequence is as long
+    windows.push_back(static_cast<int>(std::min(*window, kMany)));
   }
-  context.out.attention_windows = std::move(windows);
+  context.out.executor.attention_windows = std::move(windows);
+  return Status::Ok();
+}
+
+Status SinkTokens(const std::string& value, Context& context) {
+  constexpr int kMany = 1 << 30;
+  return IntWithin(value, 0, kMany, context.out.executor.sink_tokens, context);
+}
+
+Status HostMemory(const std::string& value, Context& context) {
+  const auto bytes = LeadingInt(value);
+  if (!bytes) {
+    WarnDefault(value, context);
+    return Status::Ok();
+  }
+  if (*bytes < 0) {
+    return InvalidArgument("kv_cache_host_memory_bytes: got " + value + ", must be at least 0");
+  }
+  context.out.executor.kv_cache_host_bytes = static_cast<uint64_t>(*bytes);
+  return Status::Ok();
+}
+
+// Blocks of the host pool are only of use in the KV cache.
+Status OnboardBlocks(const std::string& value, Context& context) {
+  const auto flag = StrictBool(value);
+  if (!flag) WarnDefault(value, context);
+  context.out.onboards_blocks = flag.value_or(true);
   return Status::Ok();
 }
 
@@ -245,6 +272,11 @@ std::string ShowSequences(const LlmParameters& p) {
   return p.executor.max_batch_size ? std::to_string(*p.executor.max_batch_size) : "the engine's";
 }
 
+std::string ShowHostMemory(const LlmParameters& p) {
+  return std::to_string(p.executor.kv_cache_host_bytes);
+}
+std::string ShowOnboard(const LlmParameters& p) { return BoolText(p.onboards_blocks); }
+std::string ShowSinks(const LlmParameters& p) { return std::to_string(p.executor.sink_tokens); }
 std::string ShowStatsPeriod(const LlmParameters& p) {
   return std::to_string(p.stats_check_period_ms);
 }
@@ -282,9 +314,9 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"guided_decoding_backend", RefuseIfSet},
     {"iter_stats_max_iterations", IterStats, {}, ShowIterStats},
     {"kv_cache_free_gpu_mem_fraction", FreeMemoryFraction, {}, ShowFraction},
-    {"kv_cache_host_memory_bytes", RefuseUnlessZero},
-    {"kv_cache_onboard_blocks", Accept, "there is no host pool of blocks"},
-    {"logits_datatype", Accept, "requests with draft logits are refused"},
+    {"kv_cache_host_memory_bytes", HostMemory, {}, ShowHostMemory},
+    {"kv_cache_onboard_blocks", OnboardBlocks, {}, ShowOnboard},
+    {"logits_datatype", Accept, "the datatypes that the outputs declare decide"},
     {"lookahead_ngram_size", RefuseUnlessZero},
     {"lookahead_verification_set_size", RefuseUnlessZero},
     {"lookahead_window_size", RefuseUnlessZero},
@@ -305,7 +337,7 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"participant_ids", RefuseIfSet},
     {"recv_poll_period_ms", Accept, "nothing is polled"},
     {"request_stats_max_iterations", Accept, "statistics are kept as counters, not as a ring"},
-    {"sink_token_length", RefuseUnlessZero},
+    {"sink_token_length", SinkTokens, {}, ShowSinks},
     {"speculative_decoding_fast_logits", RefuseIfTrue},
     {"stats_check_period_ms", StatsPeriod, {}, ShowStatsPeriod},
     {"tokenizer_dir", Accept, "only guided decoding needs it here, whose requests are refused"},
@@ -320,26 +352,28 @@ Result<LlmParameters> ParseLlmParameters(const std::map<std::string, std::string
   LlmParameters out;
   out.executor = base;
   RETURN_IF_ERROR(ParseParameters<LlmParameters>(kEntries, parameters, out, report));
+  if (out.executor.kv_cache_host_bytes > 0 && !out.onboards_blocks) {
+    const Status status = Unimplemented(
+        "kv_cache_onboard_blocks: got false with a kv_cache_host_memory_bytes of " +
+        std::to_string(out.executor.kv_cache_host_bytes) +
+        "; blocks of the host pool are only used once they are back (set it to true)");
+    NoteRefusal(status, report);
+    return status;
+  }
   return out;
 }
 
-Status CheckAttentionWindows(const LlmParameters& parameters, const ExecutorLimits& limits,
-                             KeyReport* report) {
-  for (const int64_t window : parameters.attention_windows) {
-    if (window >= limits.max_seq_len) continue;
-    const Status status = Unimplemented(
-        "max_attention_window_size: got " + std::to_string(window) + ", below the engine's " +
-        std::to_string(limits.max_seq_len) +
-        " tokens per sequence; sliding windows are not supported yet (leave it unfilled)");
-    if (report == nullptr) return status;
-    for (KeyLine& line : *report) {
-      if (line.key != "max_attention_window_size" && line.key != "max_kv_cache_length") continue;
-      line.effect = KeyEffect::kRefused;
-      line.reason = status.message();
-    }
-    return status;
+void NoteRefusal(const Status& status, KeyReport* report) {
+  if (report == nullptr || status.ok()) return;
+  static const std::string kWindowKey = "max_attention_window_size";
+  const std::string& message = status.message();
+  for (KeyLine& line : *report) {
+    const bool is_old_name = line.key == "max_kv_cache_length" && line.source == KeySource::kFile;
+    const std::string& key = is_old_name ? kWindowKey : line.key;
+    if (!message.starts_with(key + ":")) continue;
+    line.effect = KeyEffect::kRefused;
+    line.reason = message;
   }
-  return Status::Ok();
 }
 
 int MaxBeamWidth(const LlmParameters& parameters, const ExecutorLimits& limits) {

@@ -16,12 +16,12 @@
 namespace inflight::contract {
 
 struct LlmParameters {
-  std::string engine_dir;         // gpt_model_path; empty = the version directory
-  bool has_memory_share = false;  // the file says how much of the device this model may take
-  std::vector<int64_t> attention_windows;  // tokens, a layer each, repeated; empty = no window
-  std::optional<int> max_beam_width;       // unset = the engine's
+  std::string engine_dir;             // gpt_model_path; empty = the version directory
+  bool has_memory_share = false;      // the file says how much of the device this model may take
+  std::optional<int> max_beam_width;  // unset = the engine's
   bool exclude_input_in_output = false;
   bool normalize_log_probs = true;
+  bool onboards_blocks = true;  // kv_cache_onboard_blocks
   int stats_check_period_ms = 100;
   ExecutorOptions executor;           // the server's, changed where the parameters say so
   std::vector<std::string> warnings;  // accepted, but worth a line in the log
@@ -33,10 +33,9 @@ struct LlmParameters {
 Result<LlmParameters> ParseLlmParameters(const std::map<std::string, std::string>& parameters,
                                          const ExecutorOptions& base, KeyReport* report = nullptr);
 
-// What only the engine tells: an attention window as long as a sequence may become is none, a
-// shorter one is kUnimplemented. The key's line in `report` then says so.
-Status CheckAttentionWindows(const LlmParameters& parameters, const ExecutorLimits& limits,
-                             KeyReport* report = nullptr);
+// What only the engine tells: where its load failed with a status that names a key, that key's line
+// in `report` says so.
+void NoteRefusal(const Status& status, KeyReport* report);
 
 // The widest beam search that a request may ask for: where the engine has less, a line in the log.
 int MaxBeamWidth(const LlmParameters& parameters, const ExecutorLimits& limits);

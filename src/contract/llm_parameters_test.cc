@@ -94,8 +94,6 @@ TEST(LlmParameters, SchedulingReachesTheExecutor) {
 
 TEST(LlmParameters, WhatIsNotBuiltIsRefusedByName) {
   const std::vector<Map> refused = {{{"decoding_mode", "medusa"}},
-                                    {{"sink_token_length", "4"}},
-                                    {{"kv_cache_host_memory_bytes", "1000"}},
                                     {{"gpu_weights_percent", "0.5"}},
                                     {{"encoder_model_path", "/enc"}},
                                     {{"guided_decoding_backend", "xgrammar"}}};
@@ -134,17 +132,41 @@ TEST(LlmParameters, TheBeamWidthIsBoundedByFileAndEngine) {
   EXPECT_EQ(width({{"max_beam_width", "${max_beam_width}"}, {"decoding_mode", "beam_search"}}), 6);
 }
 
-TEST(LlmParameters, AWindowAsLongAsASequenceIsNone) {
-  const auto parsed = ParseLlmParameters({{"max_attention_window_size", "2560, 4096,"}}, {});
+TEST(LlmParameters, WindowsSinksAndTheHostPoolAreTheExecutors) {
+  const auto parsed = ParseLlmParameters({{"max_attention_window_size", "2560, 4096,"},
+                                          {"sink_token_length", "4"},
+                                          {"kv_cache_host_memory_bytes", "5000000000"}},
+                                         {});
   ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
-  EXPECT_THAT(parsed->attention_windows, ElementsAre(2560, 4096));
-  EXPECT_TRUE(CheckAttentionWindows(*parsed, {.max_seq_len = 2560}).ok());
+  EXPECT_THAT(parsed->executor.attention_windows, ElementsAre(2560, 4096));
+  EXPECT_EQ(parsed->executor.sink_tokens, 4);
+  EXPECT_EQ(parsed->executor.kv_cache_host_bytes, 5'000'000'000U);
+  EXPECT_THAT(ParseLlmParameters({{"max_kv_cache_length", "96"}}, {})->executor.attention_windows,
+              ElementsAre(96));
+  EXPECT_THAT(ParseLlmParameters({{"sink_token_length", "-1"}}, {}).status().message(),
+              HasSubstr("sink_token_length: got -1"));
+  EXPECT_EQ(ParseLlmParameters({{"kv_cache_host_memory_bytes", "-5"}}, {}).status().message(),
+            "kv_cache_host_memory_bytes: got -5, must be at least 0");
+}
+
+TEST(LlmParameters, WhatTheEngineRefusesIsInTheReport) {
   KeyReport report;
   ASSERT_TRUE(ParseLlmParameters({{"max_attention_window_size", "64"}}, {}, &report).ok());
-  const auto refused = CheckAttentionWindows(*parsed, {.max_seq_len = 2561}, &report);
-  EXPECT_EQ(refused.code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(refused.message(), HasSubstr("max_attention_window_size: got 2560"));
+  EXPECT_EQ(LineOf(report, "max_attention_window_size").effect, KeyEffect::kHonoured);
+  NoteRefusal(Unimplemented("max_attention_window_size: got 64, not on this device"), &report);
   EXPECT_EQ(LineOf(report, "max_attention_window_size").effect, KeyEffect::kRefused);
+  EXPECT_THAT(LineOf(report, "max_attention_window_size").reason, HasSubstr("not on this device"));
+  EXPECT_EQ(LineOf(report, "sink_token_length").effect, KeyEffect::kHonoured);
+}
+
+TEST(LlmParameters, BlocksOfTheHostPoolHaveToComeBack) {
+  KeyReport report;
+  const Map host = {{"kv_cache_host_memory_bytes", "1000"}, {"kv_cache_onboard_blocks", "false"}};
+  EXPECT_THAT(ParseLlmParameters(host, {}, &report).status().message(),
+              HasSubstr("kv_cache_onboard_blocks: got false"));
+  EXPECT_EQ(LineOf(report, "kv_cache_onboard_blocks").effect, KeyEffect::kRefused);
+  EXPECT_TRUE(ParseLlmParameters({{"kv_cache_onboard_blocks", "false"}}, {}).ok())
+      << "without a host pool it asks for nothing";
 }
 
 TEST(LlmParameters, TheOldNameOfTheEnginePathIsKnown) {
@@ -161,12 +183,12 @@ TEST(LlmParameters, TheReportHasEachKeyWithSourceAndEffect) {
                                           {"enable_trt_overlap", "True"},
                                           {"max_beam_width", "${max_beam_width}"},
                                           {"batch_scheduler_policy", "best"},
-                                          {"sink_token_length", "4"},
+                                          {"gpu_weights_percent", "0.5"},
                                           {"medusa_choices", "{0}"},
                                           {"no_such_key", "1"}},
                                          flags, &report);
   // The first refusal is the answer, but the report goes on.
-  EXPECT_THAT(parsed.status().message(), HasSubstr("medusa_choices"));
+  EXPECT_THAT(parsed.status().message(), HasSubstr("gpu_weights_percent"));
   const auto expect = [&](const char* key, const char* value, KeySource source, KeyEffect effect,
                           const char* reason) {
     const KeyLine line = LineOf(report, key);
@@ -181,7 +203,7 @@ TEST(LlmParameters, TheReportHasEachKeyWithSourceAndEffect) {
   expect("enable_trt_overlap", "True", kFile, kIgnored, "overlap");
   expect("max_beam_width", "the engine's", kDefault, kHonoured, "left unfilled");
   expect("batch_scheduler_policy", "best", kFile, kIgnored, "not understood");
-  expect("sink_token_length", "4", kFile, kRefused, "not supported yet");
+  expect("gpu_weights_percent", "0.5", kFile, kRefused, "not supported yet");
   expect("medusa_choices", "{0}", kFile, kRefused, "not supported yet");
   expect("no_such_key", "1", kFile, kIgnored, "not known");
   expect("enable_kv_cache_reuse", "false", kOption, kHonoured, "");

@@ -137,6 +137,13 @@ Status EmbeddingBias(const Tensor& tensor, Parse& parse) {
   return Status::Ok();
 }
 
+Status NumTopLogProbs(const Tensor& tensor, Parse& parse) {
+  ASSIGN_OR_RETURN(const int32_t value, ReadInt32(tensor));
+  if (value < 0) return OutOfRange(tensor, std::to_string(value), "at least 0");
+  parse.out.request.output.num_top_log_probs = value;
+  return Status::Ok();
+}
+
 template <int SamplingParams::*kField>
 Status Count(const Tensor& tensor, Parse& parse) {
   ASSIGN_OR_RETURN(const int32_t value, ReadInt32(tensor));
@@ -360,6 +367,7 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"no_repeat_ngram_size", Count<&SamplingParams::no_repeat_ngram_size>},
     {"noRepeatNgramSize", Count<&SamplingParams::no_repeat_ngram_size>},
     {"num_return_sequences", NumReturnSequences},
+    {"num_top_log_probs", NumTopLogProbs},
     {"pad_id", PadId},
     {"presence_penalty", AnyFinite<&SamplingParams::presence_penalty>},
     {"prompt_embedding_table", RefuseUnlessEmpty},

@@ -3,7 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
+
+#include "base/check.h"
+#include "tensor/dtype.h"
 
 namespace inflight::contract {
 namespace {
@@ -32,15 +36,66 @@ Tensor OutputIds(std::span<const SequenceView> sequences, const LlmResponseOptio
                            std::move(bytes));
 }
 
+template <typename Float>
+void AppendAs(std::span<const float> values, std::string& bytes) {
+  const size_t begin = bytes.size();
+  bytes.resize(begin + values.size() * sizeof(Float));
+  char* to = bytes.data() + begin;
+  for (const float value : values) {
+    const Float converted = Float::FromFloat(value);
+    std::memcpy(to, &converted, sizeof(converted));
+    to += sizeof(converted);
+  }
+}
+
+void AppendLogits(DataType type, std::span<const float> values, std::string& bytes) {
+  switch (type) {
+    case DataType::kFp16:
+      return AppendAs<Float16>(values, bytes);
+    case DataType::kBf16:
+      return AppendAs<BFloat16>(values, bytes);
+    default:
+      CHECK(type == DataType::kFp32);
+      bytes.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+  }
+}
+
+// [1, beams, longest, count] of one member of each entry.
+template <typename T, T TopLogProb::*kMember>
+Tensor TopTensor(std::string name, DataType type, int count, T padding, const Response& response) {
+  const std::vector<SequenceView> sequences = SequencesOf(response);
+  size_t longest = 0;
+  for (const SequenceView& sequence : sequences) {
+    longest = std::max(longest, sequence.output_ids.size());
+  }
+  std::vector<T> values;
+  values.reserve(sequences.size() * longest * static_cast<size_t>(count));
+  for (const SequenceView& sequence : sequences) {
+    for (const TopLogProb& entry : sequence.top_log_probs) values.push_back(entry.*kMember);
+    const size_t num_missing = longest - sequence.output_ids.size();
+    values.resize(values.size() + num_missing * static_cast<size_t>(count), padding);
+  }
+  return Tensor::FromValues<T>(
+      std::move(name), type,
+      {1, static_cast<int64_t>(sequences.size()), static_cast<int64_t>(longest), count},
+      std::span<const T>(values));
+}
+
 }  // namespace
+
+bool IsLogitsType(DataType type) {
+  return type == DataType::kFp32 || type == DataType::kFp16 || type == DataType::kBf16;
+}
 
 std::vector<SequenceView> SequencesOf(const Response& response) {
   std::vector<SequenceView> sequences;
   for (const Beam& beam : response.beams) {
-    sequences.push_back({beam.output_ids, beam.output_log_probs, beam.cum_log_prob});
+    sequences.push_back({beam.output_ids, beam.output_log_probs, beam.cum_log_prob,
+                         beam.top_log_probs, &beam.generation_logits});
   }
   if (sequences.empty()) {
-    sequences.push_back({response.output_ids, response.output_log_probs, response.cum_log_prob});
+    sequences.push_back({response.output_ids, response.output_log_probs, response.cum_log_prob,
+                         response.top_log_probs, &response.generation_logits});
   }
   return sequences;
 }
@@ -79,18 +134,43 @@ Tensor SequenceIndex(std::string name, const Response& response) {
                                      std::span(&index, 1));
 }
 
-Tensor ContextLogits(std::string name, const Response& response) {
+Tensor ContextLogits(std::string name, DataType type, const Response& response) {
   const LogitsRows& logits = response.context_logits;
-  return Tensor::FromValues<float>(std::move(name), DataType::kFp32,
-                                   {1, logits.num_rows, logits.vocab_size},
-                                   std::span<const float>(logits.values));
+  std::string bytes;
+  AppendLogits(type, logits.values, bytes);
+  return Tensor::FromBytes(std::move(name), type, {1, logits.num_rows, logits.vocab_size},
+                           std::move(bytes));
 }
 
-Tensor GenerationLogits(std::string name, const Response& response) {
-  const LogitsRows& logits = response.generation_logits;
-  return Tensor::FromValues<float>(std::move(name), DataType::kFp32,
-                                   {1, 1, logits.num_rows, logits.vocab_size},
-                                   std::span<const float>(logits.values));
+Tensor GenerationLogits(std::string name, DataType type, const Response& response) {
+  const std::vector<SequenceView> sequences = SequencesOf(response);
+  int num_rows = 0;
+  int vocab_size = 0;
+  for (const SequenceView& sequence : sequences) {
+    num_rows = std::max(num_rows, sequence.generation_logits->num_rows);
+    vocab_size = std::max(vocab_size, sequence.generation_logits->vocab_size);
+  }
+  const size_t bytes_per_beam =
+      static_cast<size_t>(num_rows) * static_cast<size_t>(vocab_size) * DataTypeSize(type);
+  std::string bytes;
+  bytes.reserve(sequences.size() * bytes_per_beam);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    AppendLogits(type, sequences[i].generation_logits->values, bytes);
+    bytes.resize((i + 1) * bytes_per_beam);
+  }
+  return Tensor::FromBytes(std::move(name), type,
+                           {1, static_cast<int64_t>(sequences.size()), num_rows, vocab_size},
+                           std::move(bytes));
+}
+
+Tensor TopLogProbIds(std::string name, int count, const Response& response) {
+  return TopTensor<TokenId, &TopLogProb::id>(std::move(name), DataType::kInt32, count, -1,
+                                             response);
+}
+
+Tensor TopLogProbs(std::string name, int count, const Response& response) {
+  return TopTensor<float, &TopLogProb::log_prob>(std::move(name), DataType::kFp32, count, 0.0F,
+                                                 response);
 }
 
 Tensor BatchIndex(std::string name, int row) {
@@ -114,6 +194,13 @@ Tensor Zeros(std::string name, std::vector<int64_t> shape, int num_zeros) {
   return tensor;
 }
 
+Tensor NoLogits(std::string name, DataType type, int rank) {
+  std::string bytes;
+  AppendLogits(type, std::array{0.0F}, bytes);
+  return Tensor::FromBytes(std::move(name), type,
+                           std::vector<int64_t>(static_cast<size_t>(rank), 1), std::move(bytes));
+}
+
 std::vector<Tensor> MakeLlmOutputs(const Response& response, const LlmResponseOptions& options,
                                    std::span<const std::string> requested) {
   const auto wants = [&](std::string_view name) {
@@ -135,13 +222,15 @@ std::vector<Tensor> MakeLlmOutputs(const Response& response, const LlmResponseOp
   }
   const bool has_context_logits = response.context_logits.num_rows > 0;
   if ((has_context_logits || options.with_dummies) && wants("context_logits")) {
-    outputs.push_back(has_context_logits ? ContextLogits("context_logits", response)
-                                         : Zeros("context_logits", {1, 1, 1}, 1));
+    const DataType type = options.context_logits_type;
+    outputs.push_back(has_context_logits ? ContextLogits("context_logits", type, response)
+                                         : NoLogits("context_logits", type, 3));
   }
   if ((options.return_generation_logits || options.with_dummies) && wants("generation_logits")) {
+    const DataType type = options.generation_logits_type;
     outputs.push_back(options.return_generation_logits
-                          ? GenerationLogits("generation_logits", response)
-                          : Zeros("generation_logits", {1, 1, 1, 1}, 1));
+                          ? GenerationLogits("generation_logits", type, response)
+                          : NoLogits("generation_logits", type, 4));
   }
   if (options.return_log_probs) {
     if (wants("output_log_probs")) outputs.push_back(OutputLogProbs("output_log_probs", response));
@@ -150,6 +239,12 @@ std::vector<Tensor> MakeLlmOutputs(const Response& response, const LlmResponseOp
     const int n = options.num_dummy_log_probs;
     if (wants("output_log_probs")) outputs.push_back(Zeros("output_log_probs", {1, 1, n}, n));
     if (wants("cum_log_probs")) outputs.push_back(Zeros("cum_log_probs", {1, 1}, 1));
+  }
+  if (const int count = options.num_top_log_probs; count > 0) {
+    if (wants("top_log_prob_ids")) {
+      outputs.push_back(TopLogProbIds("top_log_prob_ids", count, response));
+    }
+    if (wants("top_log_probs")) outputs.push_back(TopLogProbs("top_log_probs", count, response));
   }
   if (options.batch_index && wants("batch_index")) {
     outputs.push_back(BatchIndex("batch_index", *options.batch_index));

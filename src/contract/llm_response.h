@@ -26,6 +26,10 @@ struct LlmResponseOptions {
   std::optional<int> batch_index;    // the row of the batch, where it is to be sent
   bool with_sequence_index = false;  // which of num_return_sequences the response belongs to
   bool return_generation_logits = false;
+  int num_top_log_probs = 0;
+  // What the model's configuration declares: FP32, FP16 or BF16.
+  DataType context_logits_type = DataType::kFp32;
+  DataType generation_logits_type = DataType::kFp32;
   RequestFacts facts;
 };
 
@@ -34,6 +38,8 @@ struct SequenceView {
   std::span<const TokenId> output_ids;
   std::span<const float> output_log_probs;
   float cum_log_prob = 0;
+  std::span<const TopLogProb> top_log_probs;
+  const LogitsRows* generation_logits = nullptr;
 };
 std::vector<SequenceView> SequencesOf(const Response& response);
 
@@ -43,15 +49,25 @@ std::vector<SequenceView> SequencesOf(const Response& response);
 std::vector<Tensor> MakeLlmOutputs(const Response& response, const LlmResponseOptions& options,
                                    std::span<const std::string> requested);
 
+// Whether logits can be sent as this.
+bool IsLogitsType(DataType type);
+
 // The log-prob and logits tensors under the names given, of a batch of one: shapes [1,beams],
 // [1,beams,n] with zeros behind the shorter ones.
 Tensor CumLogProbs(std::string name, const Response& response);
 Tensor OutputLogProbs(std::string name, const Response& response);
 Tensor SequenceIndex(std::string name, const Response& response);
-Tensor ContextLogits(std::string name, const Response& response);     // [1, prompt, vocabulary]
-Tensor GenerationLogits(std::string name, const Response& response);  // [1, 1, n, vocabulary]
-Tensor BatchIndex(std::string name, int row);                         // INT32 [1,1]
+// Of `type`, which is FP32, FP16 or BF16: [1, prompt, vocabulary], [1, beams, n, vocabulary].
+Tensor ContextLogits(std::string name, DataType type, const Response& response);
+Tensor GenerationLogits(std::string name, DataType type, const Response& response);
+// [1, beams, n, count]: the likeliest tokens at each position, the likeliest first; -1 and 0 behind
+// the shorter beams.
+Tensor TopLogProbIds(std::string name, int count, const Response& response);
+Tensor TopLogProbs(std::string name, int count, const Response& response);
+Tensor BatchIndex(std::string name, int row);  // INT32 [1,1]
 // `num_zeros` float zeros of the shape given.
 Tensor Zeros(std::string name, std::vector<int64_t> shape, int num_zeros);
+// The one zero that stands for logits of up to 0.13: [1, 1, ...] of `rank` dimensions.
+Tensor NoLogits(std::string name, DataType type, int rank);
 
 }  // namespace inflight::contract

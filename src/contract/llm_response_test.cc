@@ -102,6 +102,57 @@ TEST(LlmResponse, LogitsReplaceTheirDummies) {
               ElementsAre("generation_logits"));
 }
 
+template <typename T>
+std::vector<T> ValuesOf(const Tensor& tensor) {
+  std::vector<T> values(tensor.data.size() / sizeof(T));
+  std::memcpy(values.data(), tensor.data.data(), tensor.data.size());
+  return values;
+}
+
+TEST(LlmResponse, LogitsHaveTheTypeThatTheModelDeclares) {
+  Response response = TwoTokens();
+  response.context_logits = {1, 2, {1.0F, -2.5F}};
+  response.generation_logits = {1, 2, {1.00390625F, 65536.0F}};
+  const auto outputs =
+      MakeLlmOutputs(response,
+                     {.with_dummies = false,
+                      .return_generation_logits = true,
+                      .context_logits_type = DataType::kFp16,
+                      .generation_logits_type = DataType::kBf16},
+                     std::vector<std::string>{"context_logits", "generation_logits"});
+  ASSERT_EQ(outputs.size(), 2U);
+  EXPECT_EQ(outputs[0].datatype, DataType::kFp16);
+  EXPECT_THAT(outputs[0].shape, ElementsAre(1, 1, 2));
+  EXPECT_THAT(ValuesOf<uint16_t>(outputs[0]), ElementsAre(0x3c00, 0xc100));
+  EXPECT_EQ(outputs[1].datatype, DataType::kBf16);
+  // 1 + 2^-8 lies half way to the next bfloat16 and goes to the even one, which is 1.
+  EXPECT_THAT(ValuesOf<uint16_t>(outputs[1]), ElementsAre(0x3f80, 0x4780));
+  const Tensor dummy = NoLogits("l", DataType::kFp16, 4);
+  EXPECT_THAT(dummy.shape, ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(ValuesOf<uint16_t>(dummy), ElementsAre(0));
+}
+
+TEST(LlmResponse, LogitsAndLikeliestTokensOfBeamsArePaddedToTheLongest) {
+  Response response;
+  response.beams.resize(2);
+  response.beams[0] = {.output_ids = {7},
+                       .top_log_probs = {{7, -0.5F}, {1, -1.0F}},
+                       .generation_logits = {1, 2, {1, 2}}};
+  response.beams[1] = {.output_ids = {8, 9},
+                       .top_log_probs = {{8, -0.1F}, {2, -3.0F}, {9, -0.2F}, {3, -4.0F}},
+                       .generation_logits = {2, 2, {3, 4, 5, 6}}};
+  const auto outputs = MakeLlmOutputs(
+      response, {.with_dummies = false, .return_generation_logits = true, .num_top_log_probs = 2},
+      std::vector<std::string>{"generation_logits", "top_log_prob_ids", "top_log_probs"});
+  EXPECT_THAT(Names(outputs),
+              ElementsAre("generation_logits", "top_log_prob_ids", "top_log_probs"));
+  for (const Tensor& tensor : outputs) EXPECT_THAT(tensor.shape, ElementsAre(1, 2, 2, 2));
+  EXPECT_THAT(ValuesOf<float>(outputs[0]), ElementsAre(1, 2, 0, 0, 3, 4, 5, 6));
+  EXPECT_THAT(ValuesOf<TokenId>(outputs[1]), ElementsAre(7, 1, -1, -1, 8, 2, 9, 3));
+  EXPECT_THAT(ValuesOf<float>(outputs[2]),
+              ElementsAre(-0.5F, -1.0F, 0, 0, -0.1F, -3.0F, -0.2F, -4.0F));
+}
+
 TEST(LlmResponse, TheBatchIndexIsSentByReleasesThatDeclareIt) {
   const std::vector<std::string> declared = {"output_ids", "batch_index"};
   const auto outputs = MakeLlmOutputs({}, {.with_dummies = true, .batch_index = 0}, declared);

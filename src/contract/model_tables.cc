@@ -80,6 +80,7 @@ std::span<const TensorSpec> LlmInputs() {
       Scalar("return_log_probs", kBool),
       Scalar("return_context_logits", kBool),
       Scalar("return_generation_logits", kBool),
+      Scalar("num_top_log_probs", kInt32),
       Scalar("return_num_input_tokens", kBool),
       Scalar("return_num_output_tokens", kBool),
       {"stop", kBool, {1}, kOptional},
@@ -95,10 +96,11 @@ std::span<const TensorSpec> LlmInputs() {
 
 std::span<const TensorSpec> LlmOutputs() {
   static const Specs specs = {
-      {"output_ids", kInt32, {-1, -1}},      {"sequence_length", kInt32, {-1}},
-      {"context_logits", kFp32, {-1, -1}},   {"generation_logits", kFp32, {-1, -1, -1}},
-      {"output_log_probs", kFp32, {-1, -1}}, {"cum_log_probs", kFp32, {-1}},
-      {"batch_index", kInt32, {1}},          {"num_input_tokens", kInt32, {1}},
+      {"output_ids", kInt32, {-1, -1}},       {"sequence_length", kInt32, {-1}},
+      {"context_logits", kFp32, {-1, -1}},    {"generation_logits", kFp32, {-1, -1, -1}},
+      {"output_log_probs", kFp32, {-1, -1}},  {"cum_log_probs", kFp32, {-1}},
+      {"batch_index", kInt32, {1}},           {"top_log_prob_ids", kInt32, {-1, -1, -1}},
+      {"top_log_probs", kFp32, {-1, -1, -1}}, {"num_input_tokens", kInt32, {1}},
       {"num_output_tokens", kInt32, {1}},
   };
   return specs;
@@ -148,6 +150,7 @@ std::span<const TensorSpec> EnsembleInputs() {
       {"return_log_probs", kBool, {1}, kOptional},
       {"return_context_logits", kBool, {1}, kOptional},
       {"return_generation_logits", kBool, {1}, kOptional},
+      {"num_top_log_probs", kInt32, {1}, kOptional},
       {"return_num_input_tokens", kBool, {1}, kOptional},
       {"return_num_output_tokens", kBool, {1}, kOptional},
       {"beam_width", kInt32, {1}, kOptional},
@@ -168,6 +171,8 @@ std::span<const TensorSpec> EnsembleOutputs() {
       {"context_logits", kFp32, {-1, -1}},
       {"generation_logits", kFp32, {-1, -1, -1}},
       {"batch_index", kInt32, {1}},
+      {"top_log_prob_ids", kInt32, {-1, -1, -1}},
+      {"top_log_probs", kFp32, {-1, -1, -1}},
       {"num_input_tokens", kInt32, {1}},
       {"num_output_tokens", kInt32, {1}},
   };
@@ -229,6 +234,7 @@ std::span<const TensorLink> LlmStepInputs() {
       {"return_log_probs", "return_log_probs"},
       {"return_context_logits", "return_context_logits"},
       {"return_generation_logits", "return_generation_logits"},
+      {"num_top_log_probs", "num_top_log_probs"},
       {"return_num_input_tokens", "return_num_input_tokens"},
       {"return_num_output_tokens", "return_num_output_tokens"},
       {"beam_width", "beam_width"},
@@ -248,6 +254,8 @@ std::span<const TensorLink> LlmStepOutputs() {
       {"context_logits", "_CONTEXT_LOGITS"},
       {"generation_logits", "_GENERATION_LOGITS"},
       {"batch_index", "batch_index"},
+      {"top_log_prob_ids", "top_log_prob_ids"},
+      {"top_log_probs", "top_log_probs"},
       {"num_input_tokens", "num_input_tokens"},
       {"num_output_tokens", "num_output_tokens"},
   };

@@ -77,8 +77,10 @@ BeamSearch::BeamSearch(const BeamRule& rule, std::span<const TokenId> prompt)
                       prompt.end());
 }
 
-void BeamSearch::Advance(std::vector<BeamCandidate>* candidates) {
+void BeamSearch::Advance(std::vector<BeamCandidate>* candidates,
+                         std::span<const std::shared_ptr<const BeamRow>> rows) {
   ++num_generated_;
+  rows_ = rows;
   next_nodes_.clear();
   next_scores_.clear();
   parents_.clear();
@@ -150,7 +152,7 @@ bool BeamSearch::AddEnded(const BeamCandidate& candidate, FinishReason reason) {
   const bool is_full = std::ssize(ended_) == rule_.width;
   if (is_full && ended.normed < worst->normed) return rule_.early_stopping != 1;
   if (reason == FinishReason::kStopWords) {
-    nodes_.push_back({candidate.token, ended.node, candidate.cum_log_prob});
+    nodes_.push_back({candidate.token, ended.node, candidate.cum_log_prob, RowOf(candidate)});
     ended.node = static_cast<int32_t>(nodes_.size()) - 1;
   }
   if (is_full) {
@@ -162,11 +164,16 @@ bool BeamSearch::AddEnded(const BeamCandidate& candidate, FinishReason reason) {
 }
 
 void BeamSearch::AddLive(const BeamCandidate& candidate) {
-  nodes_.push_back({candidate.token, NodeOf(candidate.beam), candidate.cum_log_prob});
+  nodes_.push_back(
+      {candidate.token, NodeOf(candidate.beam), candidate.cum_log_prob, RowOf(candidate)});
   next_nodes_.push_back(static_cast<int32_t>(nodes_.size()) - 1);
   next_scores_.push_back(candidate.cum_log_prob);
   parents_.push_back(candidate.beam);
   tokens_.push_back(candidate.token);
+}
+
+std::shared_ptr<const BeamRow> BeamSearch::RowOf(const BeamCandidate& candidate) const {
+  return rows_.empty() ? nullptr : rows_[static_cast<size_t>(candidate.beam)];
 }
 
 bool BeamSearch::RulesAreMet() const {
@@ -185,7 +192,7 @@ float BeamSearch::WorstNormed() const {
   return worst;
 }
 
-std::vector<Beam> BeamSearch::Best() const {
+std::vector<Beam> BeamSearch::Best(bool with_logits) const {
   std::vector<Ended> all = ended_;
   if (!is_met_ && num_generated_ > 0) {
     const FinishReason reason = is_done_ ? FinishReason::kLength : FinishReason::kNotFinished;
@@ -200,22 +207,34 @@ std::vector<Beam> BeamSearch::Best() const {
                    [](const Ended& a, const Ended& b) { return a.normed > b.normed; });
   std::vector<Beam> beams;
   const size_t num_returned = std::min(all.size(), static_cast<size_t>(rule_.num_returned));
-  for (size_t i = 0; i < num_returned; ++i) beams.push_back(MakeBeam(all[i]));
+  for (size_t i = 0; i < num_returned; ++i) beams.push_back(MakeBeam(all[i], with_logits));
   return beams;
 }
 
-Beam BeamSearch::MakeBeam(const Ended& ended) const {
+Beam BeamSearch::MakeBeam(const Ended& ended, bool with_logits) const {
   Beam beam{
       .cum_log_prob = ended.cum_log_prob, .score = ended.normed, .finish_reason = ended.reason};
-  for (int32_t i = ended.node; i >= 0; i = nodes_[static_cast<size_t>(i)].parent) {
-    const Node& node = nodes_[static_cast<size_t>(i)];
-    const float before =
-        node.parent >= 0 ? nodes_[static_cast<size_t>(node.parent)].cum_log_prob : 0.0F;
-    beam.output_ids.push_back(node.token);
-    if (rule_.wants_log_probs) beam.output_log_probs.push_back(node.cum_log_prob - before);
+  std::vector<const Node*> path;
+  for (int32_t i = ended.node; i >= 0; i = path.back()->parent) {
+    path.push_back(&nodes_[static_cast<size_t>(i)]);
   }
-  std::reverse(beam.output_ids.begin(), beam.output_ids.end());
-  std::reverse(beam.output_log_probs.begin(), beam.output_log_probs.end());
+  std::reverse(path.begin(), path.end());
+  float before = 0;
+  for (const Node* node : path) {
+    beam.output_ids.push_back(node->token);
+    if (rule_.wants_log_probs) beam.output_log_probs.push_back(node->cum_log_prob - before);
+    before = node->cum_log_prob;
+    if (node->row == nullptr) continue;
+    const BeamRow& row = *node->row;
+    beam.top_log_probs.insert(beam.top_log_probs.end(), row.top_log_probs.begin(),
+                              row.top_log_probs.end());
+    if (!with_logits || row.logits.empty()) continue;
+    LogitsRows& logits = beam.generation_logits;
+    logits.vocab_size = static_cast<int>(row.logits.size());
+    logits.values.reserve(path.size() * row.logits.size());
+    ++logits.num_rows;
+    logits.values.insert(logits.values.end(), row.logits.begin(), row.logits.end());
+  }
   return beam;
 }
 

@@ -33,6 +33,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -55,6 +56,13 @@ struct BeamRule {
 
 // The beam fields of a request, which are valid.
 BeamRule MakeBeamRule(const Request& request, int num_prompt_tokens, int max_seq_len);
+
+// What is returned of the row that a live beam's continuations were drawn from, where a request
+// asks. Tokens drawn from one row share it.
+struct BeamRow {
+  std::vector<float> logits;              // [vocab_size] as the model computed them; or empty
+  std::vector<TopLogProb> top_log_probs;  // [num_top_log_probs]
+};
 
 // A continuation of a live beam.
 struct BeamCandidate {
@@ -80,15 +88,17 @@ class BeamSearch {
   std::span<const float> cum_log_probs() const { return live_scores_; }
 
   // One step. `candidates` are of all live beams; reordered. After it, beam j continues the beam
-  // parents()[j] as it was before, by tokens()[j].
-  void Advance(std::vector<BeamCandidate>* candidates);
+  // parents()[j] as it was before, by tokens()[j]. `rows` are of the live beams, or empty.
+  void Advance(std::vector<BeamCandidate>* candidates,
+               std::span<const std::shared_ptr<const BeamRow>> rows = {});
   std::span<const int32_t> parents() const { return parents_; }  // [width]
   std::span<const TokenId> tokens() const { return tokens_; }    // [width]
   bool is_done() const { return is_done_; }  // by the rules above, or at the length limit
   int num_generated() const { return num_generated_; }  // Advances so far
 
-  // The answer if the search ended here, best first: all that there is until it is done.
-  std::vector<Beam> Best() const;
+  // The answer if the search ended here, best first: all that there is until it is done. Logits are
+  // many bytes: only where the answer is the last.
+  std::vector<Beam> Best(bool with_logits = true) const;
 
  private:
   // Generated tokens form a tree; a sequence is the path from a node to the root, -1.
@@ -96,6 +106,7 @@ class BeamSearch {
     TokenId token;
     int32_t parent;
     float cum_log_prob;
+    std::shared_ptr<const BeamRow> row;  // null where nothing of it is returned
   };
   struct Ended {
     int32_t node;  // of the last token that is returned
@@ -111,7 +122,8 @@ class BeamSearch {
   void AddLive(const BeamCandidate& candidate);
   bool RulesAreMet() const;
   float WorstNormed() const;
-  Beam MakeBeam(const Ended& ended) const;
+  std::shared_ptr<const BeamRow> RowOf(const BeamCandidate& candidate) const;
+  Beam MakeBeam(const Ended& ended, bool with_logits) const;
 
   BeamRule rule_;
   std::vector<TokenId> prompt_tail_;  // as much of it as a stop word may reach into
@@ -120,7 +132,8 @@ class BeamSearch {
   std::vector<float> live_scores_;   // [num_live]
   std::vector<int32_t> next_nodes_;
   std::vector<float> next_scores_;
-  std::vector<Ended> ended_;  // [<= width]
+  std::vector<Ended> ended_;                              // [<= width]
+  std::span<const std::shared_ptr<const BeamRow>> rows_;  // of the Advance under way
   std::vector<int32_t> parents_;
   std::vector<TokenId> tokens_;
   int num_generated_ = 0;

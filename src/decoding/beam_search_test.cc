@@ -84,6 +84,38 @@ TEST(BeamSearchTest, BothSuccessorsMayComeFromOneParent) {
   EXPECT_EQ(best[0].finish_reason, FinishReason::kNotFinished);
 }
 
+TEST(BeamSearchTest, EachTokenHasTheRowThatItWasDrawnFrom) {
+  BeamSearch search(Rule(2), Ids{9});
+  const auto step = [&search](const std::vector<Probabilities>& probabilities, float name) {
+    std::vector<BeamCandidate> candidates;
+    std::vector<std::shared_ptr<const BeamRow>> rows;
+    for (size_t b = 0; b < probabilities.size(); ++b) {
+      std::vector<float> logits;
+      for (const double p : probabilities[b]) logits.push_back(static_cast<float>(std::log(p)));
+      BestContinuations(logits, static_cast<int>(b), search.cum_log_probs()[b], 4, &candidates);
+      const float value = name + static_cast<float>(b);
+      rows.push_back(std::make_shared<BeamRow>(
+          BeamRow{.logits = {value, value}, .top_log_probs = {{static_cast<TokenId>(value), 0}}}));
+    }
+    search.Advance(&candidates, rows);
+  };
+  step({{0.1, 0.2, 0.4, 0.3}}, 10);
+  // As above: the first step goes on with 2 and 3, then both with beam 0, then they change places.
+  step({{0.05, 0.5, 0.4, 0.05}, {0.1, 0.5, 0.2, 0.2}}, 20);
+  step({{0.1, 0.6, 0.2, 0.1}, {0.02, 0.04, 0.04, 0.9}}, 30);
+  const auto best = search.Best(/*with_logits=*/true);
+  ASSERT_EQ(best[0].output_ids, (Ids{2, 2, 3}));
+  EXPECT_EQ(best[0].generation_logits.num_rows, 3);
+  EXPECT_EQ(best[0].generation_logits.vocab_size, 2);
+  EXPECT_EQ(best[0].generation_logits.values, (std::vector<float>{10, 10, 20, 20, 31, 31}));
+  EXPECT_EQ(best[1].generation_logits.values, (std::vector<float>{10, 10, 20, 20, 30, 30}));
+  ASSERT_EQ(best[0].top_log_probs.size(), 3U);
+  EXPECT_EQ(best[0].top_log_probs[2].id, 31);
+  const auto without = search.Best(/*with_logits=*/false);
+  EXPECT_TRUE(without[0].generation_logits.values.empty()) << "of a stream under way";
+  EXPECT_EQ(without[0].top_log_probs.size(), 3U);
+}
+
 TEST(BeamSearchTest, AnEndAmongTheFirstKEndsAndOneBehindThemDoesNot) {
   BeamSearch search(Rule(2), Ids{9});
   // In order: 1 (0.5), end (0.3), 2 (0.15), 3 (0.05). The end is at i = 1 < 2.

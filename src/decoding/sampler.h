@@ -4,8 +4,8 @@
 //
 // Order, on the row in place: embedding bias; temperature l / (T + 1e-6) unless T = 1; repetition
 // (l < 0 ? l r : l / r), then presence (- p) and frequency (- f count) for every distinct token of
-// prompt and output; bans (bans.h); min-p; top-k or top-p, which may decay; draw. The row is
-// destroyed. Rows that ask for nothing pay for an arg-max only. NaN counts as -inf.
+// prompt and output; bans (bans.h); min-p; top-k or top-p, which may decay; draw. Rows that ask for
+// nothing pay for an arg-max only. NaN counts as -inf.
 //
 // cuda/device_sampler.h gives the same ids: weights are integers, and what leads to them is the
 // arithmetic of weights.h.
@@ -47,9 +47,9 @@ class Sampler {
   void Process(int slot, std::span<const TokenId> tokens, float* logits) const;
 
   // Processes the row and draws the token that comes after `tokens`, all of the slot's sequence.
-  // `logits` [vocab_size] is scratch afterwards. Ties go to the lowest id. Log-probs are computed
-  // only if the rule wants them, and 0 where the largest logit is not finite: the id is then the
-  // arg-max.
+  // `logits` [vocab_size] are the processed ones afterwards. Ties go to the lowest id. Log-probs
+  // are computed only if the rule wants them, and 0 where the largest logit is not finite: the id
+  // is then the arg-max.
   SampledToken Sample(int slot, std::span<const TokenId> tokens, float* logits);
 
   // A token was generated and joined the slot's sequence.

@@ -36,7 +36,11 @@ using scheduler::StepPlan;
 struct KvGroup {
   int block_size = 0;  // tokens
   int64_t num_blocks = 0;
-  int window = 0;  // tokens attended to; 0 = all
+  // A token sees the first num_sinks tokens and the last window - num_sinks ones; 0 = all.
+  int window = 0;
+  int num_sinks = 0;
+  // Blocks with ids from num_blocks on, where copies of StepPlan go to and come from.
+  int64_t num_host_blocks = 0;
 };
 
 struct BackendInfo {
@@ -87,10 +91,12 @@ struct LateInputs {
 
 using Ticket = int64_t;  // the plan's step_id
 
-// What one row of a step returns of the model's logits, as they were before decoding.
+// What one row of a step returns of the model's logits, as they were before decoding, and of the
+// distribution after it.
 struct RowLogits {
-  LogitsRows context;     // of the prompt tokens that the row computed
-  LogitsRows generation;  // one row per token that it yielded
+  LogitsRows context;                     // of the prompt tokens that the row computed
+  LogitsRows generation;                  // one row per token that it yielded
+  std::vector<TopLogProb> top_log_probs;  // num_top_log_probs per token that it yielded
 };
 
 // Results of one step, row by row in plan order. The arrays are reused; valid until the next
@@ -131,8 +137,9 @@ class Backend {
   virtual bool Ready(Ticket ticket) const = 0;
 
   // The answer of the beam search whose beam 0 has `slot`, had it ended with the last collected
-  // step. The slot is set up, and a step that yields was collected.
-  virtual std::vector<Beam> BestBeams(SlotId /*slot*/) const { return {}; }
+  // step; generation_logits are in the last answer alone. The slot is set up, and a step that
+  // yields was collected.
+  virtual std::vector<Beam> BestBeams(SlotId /*slot*/, bool /*is_last*/) const { return {}; }
 
   // Waits for the oldest outstanding step and hands out its results. Tickets are collected in
   // order.

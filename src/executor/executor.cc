@@ -63,6 +63,29 @@ Status ValidateBackend(const BackendInfo& info) {
   return Status::Ok();
 }
 
+// Blocks of a group that one sequence of full length holds at most at once.
+int64_t FullLengthBlocks(const BackendInfo& info, const KvGroup& group,
+                         const ExecutorLimits& limits, const ExecutorOptions& options) {
+  const int64_t all = kv_cache::BlocksFor<int64_t>(limits.max_seq_len, group.block_size);
+  if (group.window == 0) return all;
+  int window = 0;
+  int block_size = 0;
+  for (const KvGroup& other : info.kv_groups) {
+    window = std::max(window, other.window);
+    block_size = std::max(block_size, other.block_size);
+  }
+  const int max_chunk = scheduler::Scheduler::MaxChunkTokens(
+      {.max_num_tokens = limits.max_num_tokens,
+       .enable_chunked_prefill = options.enable_chunked_prefill},
+      window, block_size);
+  const int max_ahead = info.depth * std::max(max_chunk, info.max_tokens_per_row);
+  return std::min(all, kv_cache::KvCache::WindowBlocks({.num_blocks = group.num_blocks,
+                                                        .block_size = group.block_size,
+                                                        .window = group.window,
+                                                        .num_sinks = group.num_sinks},
+                                                       max_ahead));
+}
+
 Result<ExecutorLimits> MakeLimits(const BackendInfo& info, const ExecutorOptions& options) {
   RETURN_IF_ERROR(ValidateBackend(info));
   ExecutorLimits limits{.vocab_size = info.vocab_size,
@@ -84,8 +107,8 @@ Result<ExecutorLimits> MakeLimits(const BackendInfo& info, const ExecutorOptions
     const int max_chunk = scheduler::Scheduler::kMaxChunkBlocks /
                           static_cast<int>(info.kv_groups.size()) * group.block_size;
     limits.max_num_tokens = std::min(limits.max_num_tokens, max_chunk);
-    const int64_t pool_tokens = group.num_blocks * group.block_size;
-    if (pool_tokens < limits.max_seq_len) {
+    if (group.num_blocks < FullLengthBlocks(info, group, limits, options)) {
+      const int64_t pool_tokens = group.num_blocks * group.block_size;
       logging::Warning("KV cache holds less than one sequence of full length: max_seq_len lowered",
                        {{"max_seq_len", limits.max_seq_len}, {"kv_tokens", pool_tokens}});
       limits.max_seq_len = static_cast<int>(pool_tokens);

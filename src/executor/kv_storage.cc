@@ -28,6 +28,17 @@ Result<KvStorage> KvStorage::Create(ops::KvCacheView shape, int64_t num_blocks, 
   return storage;
 }
 
+void KvStorage::CopyBlocks(std::span<const scheduler::HostBlockCopy> copies, CpuPool& pool) {
+  if (copies.empty()) return;
+  pool.ParallelFor(view_.num_layers, [&](int64_t i) {
+    const auto layer = static_cast<int>(i);
+    for (const scheduler::HostBlockCopy& copy : copies) {
+      std::memcpy(view_.Keys(layer, copy.to, 0), view_.Keys(layer, copy.from, 0),
+                  view_.block_bytes());
+    }
+  });
+}
+
 // Tokens of a block lie in groups of 16 (ops/kv_cache_view.h), so that the first ones are the first
 // bytes of a head's keys and of its values.
 void KvStorage::Copy(std::span<const kv_cache::BlockCopy> copies, CpuPool& pool) {

@@ -9,6 +9,7 @@
 #include "kv_cache/beam_tables.h"
 #include "model/config.h"
 #include "ops/kv_cache_view.h"
+#include "scheduler/step_plan.h"
 #include "tensor/buffer.h"
 #include "tensor/cpu_pool.h"
 
@@ -26,6 +27,9 @@ class KvStorage {
   static Result<KvStorage> Create(ops::KvCacheView shape, int64_t num_blocks, Device& device);
 
   const ops::KvCacheView& view() const { return view_; }
+
+  // On the CPU: whole blocks in all layers, one copy after the other.
+  void CopyBlocks(std::span<const scheduler::HostBlockCopy> copies, CpuPool& pool);
 
   // On the CPU: what a step of beam search copies, in all layers and heads.
   void Copy(std::span<const kv_cache::BlockCopy> copies, CpuPool& pool);

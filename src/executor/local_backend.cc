@@ -11,6 +11,7 @@
 #include "decoding/beam_search.h"
 #include "decoding/sampler.h"
 #include "decoding/stop.h"
+#include "decoding/top_log_probs.h"
 #include "executor/cuda_backend.h"
 #include "executor/kv_storage.h"
 #include "executor/memory_plan.h"
@@ -27,18 +28,21 @@ class CpuBackend : public Backend {
       : engine_(std::move(engine)),
         stream_(device),
         sampler_(plan.max_batch_size, engine_->config.vocab_size, device.cpu_pool().num_threads()) {
-    info_ = {
-        .depth = 1,
-        .max_slots = plan.max_batch_size,
-        .max_batch_size = plan.max_batch_size,
-        .max_num_tokens = plan.max_num_tokens,
-        .max_beam_width = engine_->limits.max_beam_width,
-        .max_seq_len = plan.max_seq_len,
-        .max_input_len = plan.max_input_len,
-        .vocab_size = engine_->config.vocab_size,
-        .returns_logits = true,
-        .kv_groups = {{.block_size = plan.block_size, .num_blocks = plan.num_blocks, .window = 0}},
-        .cpu_memory_bytes = static_cast<int64_t>(plan.total_bytes())};
+    info_ = {.depth = 1,
+             .max_slots = plan.max_batch_size,
+             .max_batch_size = plan.max_batch_size,
+             .max_num_tokens = plan.max_num_tokens,
+             .max_beam_width = engine_->limits.max_beam_width,
+             .max_seq_len = plan.max_seq_len,
+             .max_input_len = plan.max_input_len,
+             .vocab_size = engine_->config.vocab_size,
+             .returns_logits = true,
+             .kv_groups = {{.block_size = plan.block_size,
+                            .num_blocks = plan.num_blocks,
+                            .window = plan.window(),
+                            .num_sinks = plan.window() == 0 ? 0 : plan.windows.num_sinks,
+                            .num_host_blocks = plan.num_host_blocks}},
+             .cpu_memory_bytes = static_cast<int64_t>(plan.total_bytes())};
     tokens_.resize(static_cast<size_t>(info_.max_slots));
     slots_.resize(static_cast<size_t>(info_.max_slots));
     yields_.resize(static_cast<size_t>(info_.max_batch_size));
@@ -50,11 +54,11 @@ class CpuBackend : public Backend {
               uint64_t mapped_bytes) {
     ASSIGN_OR_RETURN(mapped_weights_, device.ledger().Take("weights (mapped)", mapped_bytes));
     ASSIGN_OR_RETURN(decoder_, model::Decoder::Create(engine_, ops, device, plan.max_num_tokens,
-                                                      plan.max_batch_size));
+                                                      plan.max_batch_size, plan.windows));
     ASSIGN_OR_RETURN(inputs_, StepInputs::Create(plan, info_.max_slots, device));
     ASSIGN_OR_RETURN(sampler_share_, device.ledger().Take("sampler", plan.sampler_bytes));
-    ASSIGN_OR_RETURN(
-        kv_, KvStorage::Create(KvShape(engine_->config, plan.block_size), plan.num_blocks, device));
+    ASSIGN_OR_RETURN(kv_, KvStorage::Create(KvShape(engine_->config, plan.block_size),
+                                            plan.num_blocks + plan.num_host_blocks, device));
     return Status::Ok();
   }
 
@@ -70,25 +74,30 @@ class CpuBackend : public Backend {
                  .num_prompt_tokens = setup.num_prompt_tokens,
                  .max_seq_len = setup.max_seq_len};
     slot.cum_log_prob = setup.cum_log_prob;
+    const bool is_search = !setup.beam_slots.empty();  // which keeps its rows itself
+    const OutputOptions& output = setup.request->output;
     for (const scheduler::SlotId beam : setup.beam_slots) {
       slots_[static_cast<size_t>(beam)].returns_generation_logits = false;
     }
-    slot.returns_generation_logits = setup.request->output.return_generation_logits;
+    slot.returns_generation_logits = !is_search && output.return_generation_logits;
+    slot.num_top_log_probs = output.num_top_log_probs;
     slot.context_logits_from = setup.context_logits_from.value_or(setup.num_prompt_tokens);
     slot.search.reset();
     const decoding::SamplingRule rule =
         decoding::MakeSamplingRule(*setup.request, setup.seed, setup.num_prompt_tokens);
     sampler_.Setup(setup.slot, rule, setup.tokens, setup.max_seq_len);
-    if (!setup.beam_slots.empty()) slot.search = StartSearch(setup, rule);
+    if (is_search) slot.search = StartSearch(setup, rule);
     return Status::Ok();
   }
 
-  std::vector<Beam> BestBeams(scheduler::SlotId slot) const override {
-    return slots_[static_cast<size_t>(slot)].search->beams.Best();
+  std::vector<Beam> BestBeams(scheduler::SlotId slot, bool is_last) const override {
+    return slots_[static_cast<size_t>(slot)].search->beams.Best(/*with_logits=*/is_last);
   }
 
   Result<Ticket> Launch(const StepPlan& plan) override {
     CHECK_EQ(outstanding_, 0);
+    kv_.CopyBlocks(std::span(plan.copies).first(static_cast<size_t>(plan.num_copies)),
+                   stream_.cpu_pool());
     inputs_->ApplyBlockUpdates(plan);
     ASSIGN_OR_RETURN(const model::Batch batch, inputs_->Prepare(plan, tokens_));
     ASSIGN_OR_RETURN(const TensorView logits, decoder_->Forward(batch, kv_.view(), stream_));
@@ -117,14 +126,21 @@ class CpuBackend : public Backend {
   struct Search {
     decoding::BeamSearch beams;
     decoding::SamplingRule rule;
-    std::vector<scheduler::SlotId> slots;               // [width]
-    std::vector<decoding::BeamCandidate> candidates{};  // of the step
+    std::vector<scheduler::SlotId> slots;  // [width]
+    bool returns_generation_logits = false;
+    int num_top_log_probs = 0;
+    // Of the step.
+    std::vector<decoding::BeamCandidate> candidates{};
+    std::vector<std::shared_ptr<const decoding::BeamRow>> rows{};  // of live beams; or empty
+
+    bool returns_rows() const { return returns_generation_logits || num_top_log_probs > 0; }
   };
   struct Slot {
     decoding::StopCriteria stop;
     float cum_log_prob = 0;
     std::unique_ptr<Search> search;
     bool returns_generation_logits = false;
+    int num_top_log_probs = 0;
     int context_logits_from = 0;  // of prompt tokens from here on
   };
   // One row of logits, and what becomes of it.
@@ -133,7 +149,9 @@ class CpuBackend : public Backend {
     Search* search = nullptr;  // null: a token is drawn
     int beam = 0;
     decoding::SampledToken token{};
+    std::vector<TopLogProb> top_log_probs{};  // of the token
     std::vector<decoding::BeamCandidate> continuations{};
+    std::shared_ptr<decoding::BeamRow> beam_row{};
   };
 
   std::unique_ptr<Search> StartSearch(const SlotSetup& setup, const decoding::SamplingRule& rule) {
@@ -145,7 +163,9 @@ class CpuBackend : public Backend {
     return std::make_unique<Search>(
         Search{.beams = decoding::BeamSearch(beam_rule, setup.tokens),
                .rule = rule,
-               .slots = {setup.beam_slots.begin(), setup.beam_slots.end()}});
+               .slots = {setup.beam_slots.begin(), setup.beam_slots.end()},
+               .returns_generation_logits = setup.request->output.return_generation_logits,
+               .num_top_log_probs = setup.request->output.num_top_log_probs});
   }
 
   // Draws one token for each row that yields, appends it to its slot, and judges whether the
@@ -158,21 +178,28 @@ class CpuBackend : public Backend {
       const scheduler::SlotId slot = plan.rows[static_cast<size_t>(yield.row)].slot;
       const std::vector<TokenId>& tokens = tokens_[static_cast<size_t>(slot)].tokens;
       float* row = logits.as<float>() + i * vocab_size;
+      const std::span<const float> values(row, static_cast<size_t>(vocab_size));
       if (yield.search == nullptr) {
         yield.token = sampler_.Sample(slot, tokens, row);
+        const int count = slots_[static_cast<size_t>(slot)].num_top_log_probs;
+        if (count > 0) yield.top_log_probs = decoding::TopLogProbs(values, count);
         return;
       }
+      StartBeamRow(values, &yield);
       sampler_.Process(slot, tokens, row);
-      Continue({row, static_cast<size_t>(vocab_size)}, &yield);
+      Continue(values, &yield);
     });
 
     int next = 0;
     for (int r = 0; r < plan.num_rows; ++r) {
       const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
       if (row.yields != 0) {
-        const Yield& yield = yields_[static_cast<size_t>(next++)];
+        Yield& yield = yields_[static_cast<size_t>(next++)];
         if (yield.search == nullptr) {
           Append(r, row.slot, yield.token);
+          if (!yield.top_log_probs.empty()) {
+            LogitsOf(plan, r).top_log_probs = std::exchange(yield.top_log_probs, {});
+          }
         } else if (yield.beam == 0) {
           Advance(r, yield.search, std::span(yields_).subspan(static_cast<size_t>(next - 1)));
         }
@@ -204,27 +231,46 @@ class CpuBackend : public Backend {
     }
   }
 
+  static bool Lives(const Yield& yield) {
+    return yield.beam < std::ssize(yield.search->beams.cum_log_probs());
+  }
+
+  // Before decoding changes the logits.
+  static void StartBeamRow(std::span<const float> logits, Yield* yield) {
+    yield->beam_row.reset();
+    if (!yield->search->returns_rows() || !Lives(*yield)) return;
+    yield->beam_row = std::make_shared<decoding::BeamRow>();
+    if (yield->search->returns_generation_logits) {
+      yield->beam_row->logits.assign(logits.begin(), logits.end());
+    }
+  }
+
   static void Continue(std::span<const float> logits, Yield* yield) {
     const decoding::BeamSearch& beams = yield->search->beams;
     const auto beam = static_cast<size_t>(yield->beam);
     yield->continuations.clear();
-    if (beam >= beams.cum_log_probs().size()) return;  // it does not live
+    if (!Lives(*yield)) return;
+    if (const int count = yield->search->num_top_log_probs; count > 0) {
+      yield->beam_row->top_log_probs = decoding::TopLogProbs(logits, count);
+    }
     decoding::BestContinuations(logits, yield->beam, beams.cum_log_probs()[beam],
                                 beams.rule().num_candidates(), &yield->continuations);
   }
 
   // One step of a search whose rows begin with row `r`, and `yields` with theirs.
-  void Advance(int r, Search* search, std::span<const Yield> yields) {
+  void Advance(int r, Search* search, std::span<Yield> yields) {
     search->candidates.clear();
+    search->rows.clear();
     for (size_t b = 0; b < search->beams.cum_log_probs().size(); ++b) {
       const auto& continuations = yields[b].continuations;
+      if (search->returns_rows()) search->rows.push_back(std::exchange(yields[b].beam_row, {}));
       search->candidates.insert(search->candidates.end(), continuations.begin(),
                                 continuations.end());
     }
     const auto num_tokens = static_cast<int>(
         tokens_[static_cast<size_t>(search->slots[0])].tokens.size());  // of which K and V exist
     const bool is_first = search->beams.num_generated() == 0;
-    search->beams.Advance(&search->candidates);
+    search->beams.Advance(&search->candidates, search->rows);
     if (search->beams.is_done()) {
       result_.finish_reasons[static_cast<size_t>(r)] = FinishReason::kLength;
       return;
@@ -408,6 +454,8 @@ Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model:
                                    {"kv_bytes", plan.kv_bytes()},
                                    {"kv_blocks", plan.num_blocks},
                                    {"kv_tokens", plan.kv_tokens()},
+                                   {"kv_host_blocks", plan.num_host_blocks},
+                                   {"attention_window", plan.window()},
                                    {"full_length_sequences", plan.full_length_sequences()}});
   return backend;
 }

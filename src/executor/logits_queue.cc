@@ -10,10 +10,17 @@ namespace inflight::executor {
 
 std::unique_ptr<LogitsQueue> LogitsQueue::MakeFor(const Request& request) {
   const OutputOptions& output = request.output;
-  if (!output.return_context_logits && !output.return_generation_logits) return nullptr;
-  return std::unique_ptr<LogitsQueue>(
-      new LogitsQueue(NumSequences(request), static_cast<int>(request.input_ids.size())));
+  if (!output.return_context_logits && !output.return_generation_logits &&
+      output.num_top_log_probs == 0) {
+    return nullptr;
+  }
+  return std::unique_ptr<LogitsQueue>(new LogitsQueue(request));
 }
+
+LogitsQueue::LogitsQueue(const Request& request)
+    : num_prompt_tokens_(static_cast<int>(request.input_ids.size())),
+      num_top_log_probs_(request.output.num_top_log_probs),
+      generated_(static_cast<size_t>(NumSequences(request))) {}
 
 void LogitsQueue::Push(int sequence_index, std::shared_ptr<RowLogits> logits, int num_tokens) {
   LogitsRows& generation = logits->generation;
@@ -22,9 +29,14 @@ void LogitsQueue::Push(int sequence_index, std::shared_ptr<RowLogits> logits, in
     generation.values.resize(static_cast<size_t>(num_tokens) *
                              static_cast<size_t>(generation.vocab_size));
   }
+  const auto num_top = static_cast<ptrdiff_t>(num_tokens) * num_top_log_probs_;
+  const std::vector<TopLogProb>& top = logits->top_log_probs;
   const std::lock_guard lock(mutex_);
   context_.Push(std::move(logits->context));
-  generation_[static_cast<size_t>(sequence_index)].Push(std::move(generation));
+  Generated& generated = generated_[static_cast<size_t>(sequence_index)];
+  generated.logits.Push(std::move(generation));
+  if (top.empty()) return;
+  generated.top_log_probs.insert(generated.top_log_probs.end(), top.begin(), top.begin() + num_top);
 }
 
 void LogitsQueue::Take(int sequence_index, int num_tokens, Response* response) {
@@ -32,8 +44,14 @@ void LogitsQueue::Take(int sequence_index, int num_tokens, Response* response) {
   if (sequence_index == 0 && context_.num_rows == num_prompt_tokens_) {
     response->context_logits = context_.Take(num_prompt_tokens_);
   }
-  Rows& generation = generation_[static_cast<size_t>(sequence_index)];
-  if (generation.num_rows > 0) response->generation_logits = generation.Take(num_tokens);
+  Generated& generated = generated_[static_cast<size_t>(sequence_index)];
+  if (generated.logits.num_rows > 0)
+    response->generation_logits = generated.logits.Take(num_tokens);
+  auto& top = generated.top_log_probs;
+  if (top.empty()) return;
+  const auto end = top.begin() + static_cast<ptrdiff_t>(num_tokens) * num_top_log_probs_;
+  response->top_log_probs.assign(top.begin(), end);
+  top.erase(top.begin(), end);
 }
 
 void LogitsQueue::Rows::Push(LogitsRows chunk) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logits on their way from the step loop to the responses of one request. Events of a stream are
-// small and of one size, so what a step returns of logits goes beside them.
+// Logits and top log-probs on their way from the step loop to the responses of one request. Events
+// of a stream are small and of one size, so what a step returns of logits goes beside them. Those
+// of a beam search's tokens come with its beams.
 //
 // Threads: the step loop pushes before it pushes the events of the same tokens; the request's
 // stream thread takes.
@@ -18,11 +19,11 @@ namespace inflight::executor {
 
 class LogitsQueue {
  public:
-  // Null for a request without logits.
+  // Null for a request without any.
   static std::unique_ptr<LogitsQueue> MakeFor(const Request& request);
 
-  // Of `logits->generation` the first `num_tokens` rows are returned, as many as there are events
-  // with tokens.
+  // What belongs to the first `num_tokens` tokens is returned, as many as there are events with
+  // tokens.
   void Push(int sequence_index, std::shared_ptr<RowLogits> logits, int num_tokens);
 
   // Moves the rows of the oldest `num_tokens` tokens into the response, and those of the prompt
@@ -39,13 +40,19 @@ class LogitsQueue {
     LogitsRows Take(int wanted);
   };
 
-  LogitsQueue(int num_sequences, int num_prompt_tokens)
-      : num_prompt_tokens_(num_prompt_tokens), generation_(static_cast<size_t>(num_sequences)) {}
+  // Of one sequence.
+  struct Generated {
+    Rows logits;
+    std::vector<TopLogProb> top_log_probs;
+  };
+
+  explicit LogitsQueue(const Request& request);
 
   const int num_prompt_tokens_;
+  const int num_top_log_probs_;
   std::mutex mutex_;
-  Rows context_;                  // of the first sequence
-  std::vector<Rows> generation_;  // [num_sequences]
+  Rows context_;                      // of the first sequence
+  std::vector<Generated> generated_;  // [num_sequences]
 };
 
 }  // namespace inflight::executor

@@ -68,5 +68,29 @@ TEST(LogitsQueueTest, TheRowOfAnEndIdIsDropped) {
   EXPECT_THAT(Take(*queue, 0, 1).generation_logits.values, ElementsAre(1));
 }
 
+TEST(LogitsQueueTest, TopLogProbsComeInThePortionsOfTheirTokens) {
+  Request request;
+  request.input_ids = {1};
+  request.output.num_top_log_probs = 2;
+  const auto queue = LogitsQueue::MakeFor(request);
+  const auto push = [&queue](TokenId id, int num_tokens) {
+    auto row = std::make_shared<RowLogits>();
+    row->top_log_probs = {{id, -1}, {id + 1, -2}};
+    queue->Push(0, row, num_tokens);
+  };
+  const auto ids = [&queue](int num_tokens) {
+    std::vector<TokenId> ids;
+    for (const TopLogProb& entry : Take(*queue, 0, num_tokens).top_log_probs) {
+      ids.push_back(entry.id);
+    }
+    return ids;
+  };
+  for (const TokenId id : {10, 20, 30}) push(id, 1);
+  push(40, 0);  // an end id
+  EXPECT_THAT(ids(1), ElementsAre(10, 11));
+  EXPECT_THAT(ids(2), ElementsAre(20, 21, 30, 31));
+  EXPECT_THAT(ids(0), IsEmpty());
+}
+
 }  // namespace
 }  // namespace inflight::executor

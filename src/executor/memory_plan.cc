@@ -12,7 +12,7 @@
 #include "executor/kv_storage.h"
 #include "executor/step_inputs.h"
 #include "model/decoder.h"
-#include "scheduler/step_plan.h"
+#include "scheduler/scheduler.h"
 
 namespace inflight::executor {
 namespace {
@@ -54,6 +54,72 @@ Status CheckOptions(const ExecutorOptions& options) {
     return InvalidArgument(
         fmt::format("max_kv_tokens: got {}, must be at least 1", *options.max_kv_tokens));
   return Status::Ok();
+}
+
+// Windows that are shorter than a sequence of `max_seq_len` tokens.
+Result<model::AttentionWindows> WindowsOf(const ExecutorOptions& options, DeviceKind device,
+                                          int max_seq_len) {
+  model::AttentionWindows out{.windows = options.attention_windows,
+                              .num_sinks = options.sink_tokens};
+  bool hides = false;
+  for (int& window : out.windows) {
+    if (window < 0)
+      return InvalidArgument(
+          fmt::format("max_attention_window_size: got {}, must be at least 1 (0 is all)", window));
+    if (window >= max_seq_len) window = 0;
+    hides |= window > 0;
+  }
+  if (out.num_sinks < 0)
+    return InvalidArgument(
+        fmt::format("sink_token_length: got {}, must be at least 0", out.num_sinks));
+  if (!hides) return model::AttentionWindows{};
+  for (const int window : out.windows) {
+    if (device != DeviceKind::kCpu && window > 0)
+      return Unimplemented(fmt::format(
+          "max_attention_window_size: got {}, below the engine's {} tokens per sequence; sliding "
+          "windows are not supported on a GPU yet (leave it unfilled, or use --device cpu)",
+          window, max_seq_len));
+    if (window > 0 && out.num_sinks >= window)
+      return InvalidArgument(
+          fmt::format("sink_token_length: got {}, must be below max_attention_window_size, which "
+                      "is {}",
+                      out.num_sinks, window));
+  }
+  return out;
+}
+
+// Of the host pool.
+Result<int64_t> HostBlocks(const ExecutorOptions& options, DeviceKind device,
+                           uint64_t bytes_per_block) {
+  const uint64_t bytes = options.kv_cache_host_bytes;
+  if (bytes == 0 || !options.enable_prefix_reuse) return 0;
+  if (device != DeviceKind::kCpu)
+    return Unimplemented(fmt::format(
+        "kv_cache_host_memory_bytes: got {}, not supported on a GPU yet (leave it unfilled, or use "
+        "--device cpu)",
+        bytes));
+  const uint64_t num_blocks = bytes / bytes_per_block;
+  constexpr uint64_t kMany = uint64_t{1} << 30;  // ids have 31 bits
+  if (num_blocks < 1 || num_blocks > kMany)
+    return InvalidArgument(fmt::format(
+        "kv_cache_host_memory_bytes: got {}, a block takes {}: needed are 1 to {} blocks (0 for "
+        "none)",
+        bytes, bytes_per_block, kMany));
+  return static_cast<int64_t>(num_blocks);
+}
+
+// Blocks that a sequence of full length holds at most at once.
+int FullLengthBlocks(const MemoryPlan& plan, const ExecutorOptions& options) {
+  const int window = plan.window();
+  if (window == 0) return plan.max_blocks_per_seq();
+  const int max_ahead = scheduler::Scheduler::MaxChunkTokens(
+      {.max_num_tokens = plan.max_num_tokens,
+       .enable_chunked_prefill = options.enable_chunked_prefill},
+      window, plan.block_size);
+  const int64_t num_blocks = kv_cache::KvCache::WindowBlocks(
+      {.block_size = plan.block_size, .window = window, .num_sinks = plan.windows.num_sinks},
+      max_ahead);
+  return static_cast<int>(std::min<int64_t>(num_blocks, plan.max_blocks_per_seq()));
 }
 
 // KV tokens that the fraction of `left` bytes holds (spec/engine.md 5.7).
@@ -98,6 +164,15 @@ Status NoRoom(const MemoryPlan& plan, bool weights_are_taken, const ExecutorOpti
 
 }  // namespace
 
+int MemoryPlan::window() const {
+  int largest = 0;
+  for (const int window : windows.windows) {
+    if (window == 0) return 0;
+    largest = std::max(largest, window);
+  }
+  return largest;
+}
+
 std::string MemoryPlan::ToString() const {
   const std::string lowered =
       engine_max_seq_len == 0
@@ -110,6 +185,12 @@ std::string MemoryPlan::ToString() const {
           : fmt::format(
                 "kernels    {} for partial sums and plans\ngraphs     {} kept free for them\n",
                 Bytes(kernel_bytes), Bytes(graph_bytes));
+  const std::string host =
+      num_host_blocks == 0
+          ? ""
+          : fmt::format("host pool  {}: {} blocks for what the KV cache gives up, in the same\n",
+                        Bytes(kv_bytes_per_block * static_cast<uint64_t>(num_host_blocks)),
+                        num_host_blocks);
   return lowered + fmt::format(
                        "weights    {}\n"
                        "workspace  {} for steps of {} tokens and {} sequences\n"
@@ -118,11 +199,11 @@ std::string MemoryPlan::ToString() const {
                        "sampler    {} for penalties, bans and biases of {} sequences\n"
                        "KV cache   {}: {} blocks of {} tokens ({} each), {} tokens, {} sequences "
                        "at full length ({} "
-                       "tokens)\n",
+                       "tokens)\n{}",
                        Bytes(weight_bytes), Bytes(workspace_bytes), max_num_tokens, max_batch_size,
                        cuda, Bytes(step_input_bytes), Bytes(sampler_bytes), max_slots,
                        Bytes(kv_bytes()), num_blocks, block_size, Bytes(kv_bytes_per_block),
-                       kv_tokens(), full_length_sequences(), max_seq_len);
+                       kv_tokens(), full_length_sequences(), max_seq_len, host);
 }
 
 Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::EngineLimits& limits,
@@ -153,6 +234,9 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   }
   PlanSlots(config, &plan);
   plan.kv_bytes_per_block = KvBytesPerBlock(KvShape(config, options.block_size));
+  ASSIGN_OR_RETURN(plan.windows, WindowsOf(options, device, plan.max_seq_len));
+  plan.full_length_blocks = FullLengthBlocks(plan, options);
+  ASSIGN_OR_RETURN(plan.num_host_blocks, HostBlocks(options, device, plan.kv_bytes_per_block));
 
   // So far without blocks but the scratch one.
   const uint64_t needed = plan.total_bytes() - (weights_are_taken ? weight_bytes : 0);
@@ -164,10 +248,11 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
                               static_cast<int64_t>(left / plan.kv_bytes_per_block),
                               int64_t{plan.max_batch_size} * plan.max_blocks_per_seq()});
   if (plan.num_blocks < 1) return NoRoom(plan, weights_are_taken, options, free_bytes, left);
-  if (plan.kv_tokens() < plan.max_seq_len) {
+  if (plan.num_blocks < plan.full_length_blocks) {
     plan.engine_max_seq_len = plan.max_seq_len;
     plan.max_seq_len = static_cast<int>(plan.kv_tokens());
     plan.max_input_len = std::min(plan.max_input_len, plan.max_seq_len - 1);
+    plan.full_length_blocks = FullLengthBlocks(plan, options);
     PlanSlots(config, &plan);
   }
   return plan;

@@ -7,7 +7,7 @@
 
 #include "inflight/executor.h"
 #include "kv_cache/kv_cache.h"
-#include "model/engine.h"
+#include "model/decoder.h"
 
 namespace inflight::executor {
 
@@ -20,25 +20,33 @@ struct MemoryPlan {
   uint64_t step_input_bytes = 0;
   uint64_t sampler_bytes = 0;  // CPU: taken from the system as penalties are first asked for
   uint64_t kv_bytes_per_block = 0;
-  int64_t num_blocks = 0;      // for sequences
-  int num_scratch_blocks = 0;  // CUDA: where rows without a sequence write
+  int64_t num_blocks = 0;       // for sequences
+  int num_scratch_blocks = 0;   // CUDA: where rows without a sequence write
+  int64_t num_host_blocks = 0;  // CPU: of the host pool, in the same memory
   int block_size = 0;
   int max_batch_size = 0;
   int max_slots = 0;  // sequences set up at once: more than rows where steps overlap
   int max_num_tokens = 0;
   int max_seq_len = 0;
   int max_input_len = 0;
+  model::AttentionWindows windows;  // those that hide anything; CPU
+  int full_length_blocks = 0;       // that a sequence of full length holds at most at once
   int engine_max_seq_len = 0;  // not 0: max_seq_len was lowered from this to what the blocks hold
 
   uint64_t kv_bytes() const {
-    return kv_bytes_per_block * static_cast<uint64_t>(num_blocks + num_scratch_blocks);
+    return kv_bytes_per_block *
+           static_cast<uint64_t>(num_blocks + num_scratch_blocks + num_host_blocks);
   }
   uint64_t total_bytes() const {
     return weight_bytes + workspace_bytes + kernel_bytes + graph_bytes + step_input_bytes +
            sampler_bytes + kv_bytes();
   }
   int64_t kv_tokens() const { return num_blocks * block_size; }
-  int64_t full_length_sequences() const { return kv_tokens() / max_seq_len; }
+  int64_t full_length_sequences() const {
+    return window() == 0 ? kv_tokens() / max_seq_len : num_blocks / full_length_blocks;
+  }
+  // What the one KV group of all layers keeps: the largest window; 0 = everything.
+  int window() const;
   int max_blocks_per_seq() const { return kv_cache::BlocksFor(max_seq_len, block_size); }
   bool max_kv_tokens_exceed_memory = false;
   std::string ToString() const;  // a line per part, for people

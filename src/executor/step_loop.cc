@@ -10,10 +10,16 @@
 namespace inflight::executor {
 namespace {
 
+static_assert(kv_cache::KvCache::kMaxCopies <= scheduler::StepPlan::kMaxCopies);
+
 std::vector<kv_cache::GroupConfig> GroupConfigs(const BackendInfo& info) {
   std::vector<kv_cache::GroupConfig> configs;
   for (const KvGroup& group : info.kv_groups) {
-    configs.push_back({.num_blocks = group.num_blocks, .block_size = group.block_size});
+    configs.push_back({.num_blocks = group.num_blocks,
+                       .block_size = group.block_size,
+                       .window = group.window,
+                       .num_sinks = group.num_sinks,
+                       .num_host_blocks = group.num_host_blocks});
   }
   return configs;
 }
@@ -32,6 +38,7 @@ StepLoop::StepLoop(const StepLoopOptions& options, Backend& backend, Inbox& inbo
       scheduler_({.max_batch_size = options.limits.max_batch_size,
                   .max_num_tokens = options.limits.max_num_tokens,
                   .max_slots = backend.info().max_slots,
+                  .depth = depth_,
                   .max_tokens_per_row = backend.info().max_tokens_per_row,
                   .policy = options.scheduler_policy,
                   .chunking = options.chunking_policy,
@@ -161,6 +168,11 @@ bool StepLoop::Launch() {
     return false;
   }
   plan.step_id = next_step_id_++;
+  plan.num_copies = 0;
+  for (const kv_cache::HostCopy& copy : kv_cache_.copies()) {
+    plan.copies[static_cast<size_t>(plan.num_copies++)] = {copy.group, copy.from, copy.to};
+  }
+  kv_cache_.ClearCopies();
   StepInFlight& step = At(num_in_flight_);
   step.num_rows = plan.num_rows;
   step.num_decode_rows = plan.num_decode_rows;
@@ -269,6 +281,7 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
     sequence.num_kv_tokens += num_yielded;
     scheduler::Scheduler::Reconcile(&sequence, row.num_query_tokens - num_yielded);
   }
+  scheduler_.Advance(&sequence, sequence.num_kv_tokens);
   if (begin < end && reason == FinishReason::kEndId) --end;  // the end id is not returned
   TakeLogits(sequence, result, row_idx, static_cast<int>(end - begin));
   if (begin == end && reason == FinishReason::kNotFinished) return;
@@ -355,6 +368,10 @@ void StepLoop::PublishStats() {
   stats_.kv_blocks_missed = kv.missed;
   stats_.kv_blocks_alloc_total = kv.alloc_total;
   stats_.kv_blocks_alloc_new = kv.alloc_new;
+  stats_.kv_host_blocks_max = kv.host_blocks_max;
+  stats_.kv_host_blocks_used = kv.host_blocks_used;
+  stats_.kv_blocks_offloaded = kv.offloaded;
+  stats_.kv_blocks_onboarded = kv.onboarded;
   published_stats_.Store(stats_);
   RecordIteration();
 }

@@ -61,7 +61,8 @@ StreamEvent StepLoop::BeamEvent(Sequence& sequence, FinishReason reason) const {
   return {.stream = sequence.request->stream,
           .sequence_index = static_cast<uint16_t>(sequence.index),
           .finish_reason = reason,
-          .beams = new std::vector<Beam>(backend_.BestBeams(sequence.slot))};
+          .beams = new std::vector<Beam>(
+              backend_.BestBeams(sequence.slot, /*is_last=*/reason != FinishReason::kNotFinished))};
 }
 
 }  // namespace inflight::executor

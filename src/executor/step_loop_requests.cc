@@ -111,7 +111,7 @@ void StepLoop::EndEarly(ActiveRequest& request, FinishReason reason) {
     const bool has_beams =
         sequence.slot >= 0 && sequence.num_beam_steps >= std::max(1, sequence.num_beam_steps_sent);
     if (has_beams && keeps_tokens) {
-      event.beams = new std::vector<Beam>(backend_.BestBeams(sequence.slot));
+      event.beams = new std::vector<Beam>(backend_.BestBeams(sequence.slot, /*is_last=*/true));
     }
     Finish(sequence, event);
   }

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "decoding/sampling_rule.h"
+#include "decoding/top_log_probs.h"
 #include "kv_cache/kv_cache.h"
 
 namespace inflight::executor {
@@ -253,18 +254,27 @@ Status ValidateLogits(const ExecutorLimits& limits, const Request& request) {
         fmt::format("{}: this device does not return logits yet (use --device cpu)",
                     context ? "return_context_logits" : "return_generation_logits"));
   }
-  if (generation && request.sampling.beam_width > 1) {
-    return Unimplemented(
-        "return_generation_logits: beam search does not return them yet (leave beam_width at 1)");
-  }
   if (context) {
     RETURN_IF_ERROR(ValidateLogitsBytes("return_context_logits",
                                         static_cast<int64_t>(request.input_ids.size()),
                                         limits.vocab_size, "shorten input_ids"));
   }
-  if (!generation || request.streaming) return Status::Ok();
-  return ValidateLogitsBytes("return_generation_logits", request.max_tokens, limits.vocab_size,
-                             "lower max_tokens, or stream");
+  const int width = request.sampling.beam_width;  // the rows of beams are kept to the end
+  if (!generation || (request.streaming && width == 1)) return Status::Ok();
+  return ValidateLogitsBytes(
+      "return_generation_logits", int64_t{request.max_tokens} * width, limits.vocab_size,
+      width > 1 ? "lower max_tokens or beam_width" : "lower max_tokens, or stream");
+}
+
+Status ValidateTopLogProbs(const ExecutorLimits& limits, const OutputOptions& output) {
+  const int count = output.num_top_log_probs;
+  const int most = std::min(decoding::kMaxTopLogProbs, limits.vocab_size);
+  if (count < 0 || count > most) {
+    return Invalid("num_top_log_probs: got {}, must be in [0, {}]", count, most);
+  }
+  if (count == 0 || limits.returns_logits) return Status::Ok();
+  return Unimplemented(
+      "num_top_log_probs: this device does not return them yet (use --device cpu)");
 }
 
 }  // namespace
@@ -277,10 +287,7 @@ Status ValidateRequest(const ExecutorLimits& limits, Request* request, bool* was
   }
   RETURN_IF_ERROR(ValidateWordsAndEnds(limits, *request));
   RETURN_IF_ERROR(ValidateBias(limits, *request));
-  if (request->output.num_top_log_probs != 0) {
-    return Invalid("num_top_log_probs: got {}, must be 0: they are not supported yet",
-                   request->output.num_top_log_probs);
-  }
+  RETURN_IF_ERROR(ValidateTopLogProbs(limits, request->output));
   RETURN_IF_ERROR(ValidateSampling(limits, request->sampling));
   RETURN_IF_ERROR(ValidateTopPDecay(limits, request->sampling));
   RETURN_IF_ERROR(ValidateCounts(request->sampling));

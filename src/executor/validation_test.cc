@@ -135,10 +135,24 @@ TEST(ValidationTest, EmbeddingBiasHasAValueForEachTokenOfTheVocabulary) {
   EXPECT_EQ(message({}), "embedding_bias: got 0 values, the engine's vocabulary has 100");
 }
 
-TEST(ValidationTest, LikeliestTokensLogProbsAreRefused) {
-  Request request = Good();
-  request.output.num_top_log_probs = 3;
-  EXPECT_EQ(Message(request), "num_top_log_probs: got 3, must be 0: they are not supported yet");
+TEST(ValidationTest, LikeliestTokensLogProbsAreBoundedAndNeedADeviceThatHasThem) {
+  ExecutorLimits limits = kLimits;
+  limits.returns_logits = true;
+  const auto message = [&limits](int count) {
+    Request request = Good();
+    request.output.num_top_log_probs = count;
+    bool was_shortened = false;
+    return ValidateRequest(limits, &request, &was_shortened).message();
+  };
+  EXPECT_EQ(message(100), "");
+  EXPECT_EQ(message(101), "num_top_log_probs: got 101, must be in [0, 100]") << "the vocabulary";
+  EXPECT_EQ(message(-1), "num_top_log_probs: got -1, must be in [0, 100]");
+  limits.vocab_size = 32000;
+  EXPECT_EQ(message(257), "num_top_log_probs: got 257, must be in [0, 256]");
+  limits.returns_logits = false;
+  EXPECT_EQ(message(0), "");
+  EXPECT_EQ(message(1),
+            "num_top_log_probs: this device does not return them yet (use --device cpu)");
 }
 
 TEST(ValidationTest, SamplingValuesAreNamedWhenOutOfRange) {
@@ -267,6 +281,13 @@ TEST(ValidationTest, LogitsNeedADeviceThatReturnsThemAndRoomInAResponse) {
             "at most 1073741824 (lower max_tokens, or stream)");
   generation.streaming = true;
   EXPECT_TRUE(check(true, 100'000'000, generation).ok());
+  // The beams of a search are answered whole, also in a stream.
+  generation.sampling.beam_width = 2;
+  generation.max_tokens = 2;
+  EXPECT_EQ(check(true, 100'000'000, generation).message(),
+            "return_generation_logits: logits of 4 tokens are 1600000000 bytes, a response holds "
+            "at most 1073741824 (lower max_tokens or beam_width)");
+  EXPECT_TRUE(check(true, 100, generation).ok());
 }
 
 TEST(ValidationTest, PriorityAndDeadlineHaveBounds) {

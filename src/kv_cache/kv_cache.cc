@@ -16,15 +16,33 @@ std::span<const TokenId> BlockTokens(std::span<const TokenId> tokens, int block_
 
 }  // namespace
 
-KvCache::Group::Group(const GroupConfig& config, PrefixIndex::HashFunction hash)
-    : block_size(config.block_size),
-      index(config.num_blocks, config.block_size, hash),
-      pool(config.num_blocks, [this](BlockId block) { index.Erase(block); }) {}
+KvCache::Group::Group(int group_idx, const GroupConfig& group_config,
+                      PrefixIndex::HashFunction hash, std::function<void(Group&, BlockId)> on_evict)
+    : idx(group_idx),
+      config(group_config),
+      index(config.num_blocks + config.num_host_blocks, config.block_size, hash),
+      pool(config.num_blocks,
+           [this, evict = std::move(on_evict)](BlockId block) { evict(*this, block); }),
+      host(config.num_host_blocks, [this](BlockId block) {
+        index.Erase(block + static_cast<BlockId>(config.num_blocks));
+      }) {}
+
+int KvCache::Group::FirstSeen(int position) const {
+  if (config.window == 0) return 0;
+  const int num_recent = config.window - config.num_sinks;
+  return std::max(config.num_sinks, position + 1 - num_recent) / config.block_size;
+}
 
 KvCache::KvCache(std::span<const GroupConfig> groups, bool enable_prefix_reuse,
                  PrefixIndex::HashFunction hash)
     : enable_prefix_reuse_(enable_prefix_reuse) {
-  for (const GroupConfig& config : groups) groups_.push_back(std::make_unique<Group>(config, hash));
+  for (const GroupConfig& config : groups) {
+    groups_.push_back(
+        std::make_unique<Group>(static_cast<int>(groups_.size()), config, hash,
+                                [this](Group& group, BlockId block) { Evict(group, block); }));
+    window_ = std::max(window_, config.window);
+  }
+  host_copies_.reserve(kMaxCopies);
 }
 
 bool KvCache::Start(const StartParams& params, SequenceBlocks* sequence, int* num_cached_tokens) {
@@ -32,6 +50,8 @@ bool KvCache::Start(const StartParams& params, SequenceBlocks* sequence, int* nu
   for (const auto& group : groups_) {
     if (!Fits(*group, params, num_cached)) return false;
   }
+  num_promised_copies_ = 0;
+  for (const auto& group : groups_) num_promised_copies_ += NumOnboards(*group, params, num_cached);
   sequence->salt = params.salt;
   sequence->groups.resize(groups_.size());
   for (size_t g = 0; g < groups_.size(); ++g) {
@@ -45,22 +65,27 @@ bool KvCache::Start(const StartParams& params, SequenceBlocks* sequence, int* nu
 int KvCache::MatchTokens(const StartParams& params) const {
   if (!enable_prefix_reuse_) return 0;
   int num_tokens = static_cast<int>(params.tokens.size()) - 1;
+  // What lies in the host pool has to be copied.
+  const int max_copies = (kMaxCopies - static_cast<int>(host_copies_.size())) / num_groups();
   for (const auto& group : groups_) {
-    const int limit = std::min(num_tokens / group->block_size, params.max_reused_blocks);
+    int num_copies = 0;
+    const int limit = std::min(num_tokens / group->config.block_size, params.max_reused_blocks);
     PrefixIndex::Node node = group->index.Root(params.salt);
     int num_blocks = 0;
     while (num_blocks < limit) {
-      node = group->index.Find(node, BlockTokens(params.tokens, num_blocks, group->block_size));
+      node =
+          group->index.Find(node, BlockTokens(params.tokens, num_blocks, group->config.block_size));
       if (node.block < 0) break;
+      if (group->IsHost(node.block) && ++num_copies > max_copies) break;
       ++num_blocks;
     }
-    num_tokens = std::min(num_tokens, num_blocks * group->block_size);
+    num_tokens = std::min(num_tokens, num_blocks * group->config.block_size);
   }
   // Groups of different block sizes agree on a common boundary.
   for (bool changed = true; changed;) {
     changed = false;
     for (const auto& group : groups_) {
-      const int rounded = num_tokens / group->block_size * group->block_size;
+      const int rounded = num_tokens / group->config.block_size * group->config.block_size;
       changed |= rounded != num_tokens;
       num_tokens = rounded;
     }
@@ -68,46 +93,131 @@ int KvCache::MatchTokens(const StartParams& params) const {
   return num_tokens;
 }
 
-// Reused blocks that nobody holds leave the free count too, so they are charged; those in use by
-// others are not.
-bool KvCache::Fits(const Group& group, const StartParams& params, int num_cached_tokens) const {
-  const int num_reused = num_cached_tokens / group.block_size;
-  int64_t needed = BlocksOf(static_cast<int>(params.tokens.size()), params.reserved_tokens,
-                            params.num_beams, group.block_size) -
-                   num_reused;
+// Whether block `idx` of a reused prefix is seen by the tokens behind it.
+bool KvCache::IsLent(const Group& group, const StartParams& params, int num_cached_tokens,
+                     int idx) {
+  return params.num_beams > 1 || idx < group.num_sink_blocks() ||
+         idx >= group.FirstSeen(num_cached_tokens);
+}
+
+template <typename Function>
+void KvCache::ForEachLent(const Group& group, const StartParams& params, int num_cached_tokens,
+                          Function function) {
   PrefixIndex::Node node = group.index.Root(params.salt);
-  for (int i = 0; i < num_reused; ++i) {
-    node = group.index.Find(node, BlockTokens(params.tokens, i, group.block_size));
-    needed += group.pool.refs(node.block) == 0 ? 1 : 0;
+  for (int i = 0; i < num_cached_tokens / group.config.block_size; ++i) {
+    node = group.index.Find(node, BlockTokens(params.tokens, i, group.config.block_size));
+    if (IsLent(group, params, num_cached_tokens, i)) function(node.block);
   }
-  return needed + params.num_spare_blocks <= group.pool.num_free() - group.num_reserved;
+}
+
+int KvCache::NumLent(const Group& group, const StartParams& params, int num_cached_tokens) {
+  int num_lent = 0;
+  for (int i = 0; i < num_cached_tokens / group.config.block_size; ++i) {
+    num_lent += IsLent(group, params, num_cached_tokens, i) ? 1 : 0;
+  }
+  return num_lent;
+}
+
+// Blocks that are set aside beside those that a reused prefix lends.
+int KvCache::NumReserved(const Group& group, const StartParams& params, int num_cached_tokens) {
+  const int block_size = group.config.block_size;
+  const int num_reused = num_cached_tokens / block_size;
+  const auto num_wanted =
+      static_cast<int>(BlocksOf(static_cast<int>(params.tokens.size()), params.reserved_tokens,
+                                params.num_beams, block_size)) -
+      num_reused;
+  if (group.config.window == 0 || params.num_beams > 1) return num_wanted;
+  const int64_t num_seen = WindowBlocks(group.config, params.max_ahead_tokens);
+  return static_cast<int>(
+      std::min<int64_t>(num_wanted, num_seen - NumLent(group, params, num_cached_tokens)));
+}
+
+// Reused blocks that nobody holds leave the free count too, so they are charged; those in use by
+// others are not, but where there is a window. Those of the host pool need a block to be copied to.
+bool KvCache::Fits(const Group& group, const StartParams& params, int num_cached_tokens) const {
+  int64_t needed = NumReserved(group, params, num_cached_tokens);
+  ForEachLent(group, params, num_cached_tokens, [&](BlockId block) {
+    const bool is_charged =
+        group.config.window > 0 || group.IsHost(block) || group.pool.refs(block) == 0;
+    needed += is_charged ? 1 : 0;
+  });
+  return needed + params.num_spare_blocks <= group.num_available();
+}
+
+int KvCache::NumOnboards(const Group& group, const StartParams& params, int num_cached_tokens) {
+  int num_blocks = 0;
+  ForEachLent(group, params, num_cached_tokens,
+              [&](BlockId block) { num_blocks += group.IsHost(block) ? 1 : 0; });
+  return num_blocks;
 }
 
 void KvCache::Lend(Group& group, const StartParams& params, int num_cached_tokens,
                    GroupTable* table) {
-  const int num_reused = num_cached_tokens / group.block_size;
+  const int block_size = group.config.block_size;
+  const int num_reused = num_cached_tokens / block_size;
+  table->max_blocks = BlocksFor(params.max_kv_tokens, block_size);
   table->blocks.clear();
-  table->blocks.reserve(static_cast<size_t>(BlocksFor(params.max_kv_tokens, group.block_size)));
+  table->blocks.reserve(static_cast<size_t>(table->max_blocks));
   table->tip = group.index.Root(params.salt);
+  // First all are held, so that making room for one does not drop another.
   for (int i = 0; i < num_reused; ++i) {
-    table->tip = group.index.Find(table->tip, BlockTokens(params.tokens, i, group.block_size));
-    group.pool.Take(table->tip.block);
-    table->blocks.push_back(table->tip.block);
+    table->tip = group.index.Find(table->tip, BlockTokens(params.tokens, i, block_size));
+    const BlockId block = table->tip.block;
+    const bool is_lent = IsLent(group, params, num_cached_tokens, i);
+    table->blocks.push_back(is_lent ? block : -1);
+    if (!is_lent) continue;
+    if (group.IsHost(block)) {
+      group.host.Take(group.HostIdx(block));
+    } else {
+      group.pool.Take(block);
+    }
+  }
+  for (BlockId& block : table->blocks) {
+    if (block < 0 || !group.IsHost(block)) continue;
+    const bool is_tip = block == table->tip.block;
+    Onboard(group, &block);
+    if (is_tip) table->tip.block = block;
   }
   table->num_sent = 0;
+  table->first_kept =
+      params.num_beams > 1 ? 0 : std::min(group.FirstSeen(num_cached_tokens), num_reused);
   table->num_published = num_reused;
-  table->num_prompt_blocks = static_cast<int>(params.tokens.size()) / group.block_size;
+  table->num_prompt_blocks = static_cast<int>(params.tokens.size()) / block_size;
   table->other_beams.resize(static_cast<size_t>(params.num_beams - 1));
   for (BlockTable& beam : table->other_beams) beam.blocks.reserve(table->blocks.capacity());
-  table->num_reserved =
-      static_cast<int>(BlocksOf(static_cast<int>(params.tokens.size()), params.reserved_tokens,
-                                params.num_beams, group.block_size)) -
-      num_reused;
+  table->num_reserved = NumReserved(group, params, num_cached_tokens);
   group.num_reserved += table->num_reserved;
+  group.Claim(table, table->num_reserved + NumLent(group, params, num_cached_tokens));
   reused_ += num_reused;
   if (enable_prefix_reuse_) {
-    missed_ += (static_cast<int>(params.tokens.size()) - 1) / group.block_size - num_reused;
+    missed_ += (static_cast<int>(params.tokens.size()) - 1) / block_size - num_reused;
   }
+}
+
+// The pool hands `block` out again: what it holds goes to the host pool, where it finds room.
+void KvCache::Evict(Group& group, BlockId block) {
+  BlockId host = -1;
+  const bool has_copy = static_cast<int>(host_copies_.size()) + num_promised_copies_ < kMaxCopies;
+  if (!has_copy || !group.index.Contains(block) || !group.host.Allocate(std::span(&host, 1)).ok()) {
+    group.index.Erase(block);
+    return;
+  }
+  const BlockId to = host + static_cast<BlockId>(group.config.num_blocks);
+  group.index.Move(block, to);
+  host_copies_.push_back({.group = group.idx, .from = block, .to = to});
+  group.host.Release(host, /*keep_contents=*/true);
+  ++offloaded_;
+}
+
+// A held block of the host pool becomes one of the group's.
+void KvCache::Onboard(Group& group, BlockId* block) {
+  const BlockId from = *block;
+  CHECK(group.pool.Allocate(std::span(block, 1)).ok());
+  --num_promised_copies_;
+  group.index.Move(from, *block);
+  host_copies_.push_back({.group = group.idx, .from = from, .to = *block});
+  group.host.Release(group.HostIdx(from), /*keep_contents=*/false);
+  ++onboarded_;
 }
 
 bool KvCache::Reserve(SequenceBlocks* sequence, int num_tokens) {
@@ -115,13 +225,13 @@ bool KvCache::Reserve(SequenceBlocks* sequence, int num_tokens) {
     return NumMissing(*sequence, static_cast<int>(g), num_tokens);
   };
   for (size_t g = 0; g < groups_.size(); ++g) {
-    const int64_t num_available = groups_[g]->pool.num_free() - groups_[g]->num_reserved;
-    if (num_missing(g) > std::max<int64_t>(num_available, 0)) return false;
+    if (num_missing(g) > std::max<int64_t>(groups_[g]->num_available(), 0)) return false;
   }
   for (size_t g = 0; g < groups_.size(); ++g) {
     const int num_more = num_missing(g);
     sequence->groups[g].num_reserved += num_more;
     groups_[g]->num_reserved += num_more;
+    groups_[g]->Claim(&sequence->groups[g], num_more);
   }
   return true;
 }
@@ -137,7 +247,7 @@ void KvCache::Extend(SequenceBlocks* sequence, int num_tokens) {
 }
 
 void KvCache::Grow(Group& group, GroupTable* table, int num_tokens, BlockTable* beam) {
-  const auto num_blocks = static_cast<size_t>(BlocksFor(num_tokens, group.block_size));
+  const auto num_blocks = static_cast<size_t>(BlocksFor(num_tokens, group.config.block_size));
   const size_t first = beam->blocks.size();
   if (num_blocks <= first) return;
   beam->blocks.resize(num_blocks);
@@ -167,8 +277,8 @@ void KvCache::Reorder(SequenceBlocks* sequence, std::span<const int32_t> parents
   for (size_t g = 0; g < groups_.size(); ++g) {
     Group& group = *groups_[g];
     GroupTable& table = sequence->groups[g];
-    const int num_full = num_tokens / group.block_size;
-    const int num_blocks = BlocksFor(num_tokens, group.block_size);
+    const int num_full = num_tokens / group.config.block_size;
+    const int num_blocks = BlocksFor(num_tokens, group.config.block_size);
     views_.clear();
     for (int j = 0; j < table.num_beams(); ++j) {
       BlockTable& beam = table.beam(j);
@@ -189,14 +299,14 @@ void KvCache::Reorder(SequenceBlocks* sequence, std::span<const int32_t> parents
       if (before >= 0) group.pool.Release(before, group.index.Contains(before));
     });
     copies_.clear();
-    ReorderBeams(views_, parents, num_tokens, group.block_size, &copies_);
+    ReorderBeams(views_, parents, num_tokens, group.config.block_size, &copies_);
   }
   ++version_;
 }
 
 int KvCache::NumMissing(const SequenceBlocks& sequence, int g, int num_tokens) const {
   const GroupTable& table = sequence.groups[static_cast<size_t>(g)];
-  const int num_blocks = BlocksFor(num_tokens, groups_[static_cast<size_t>(g)]->block_size);
+  const int num_blocks = BlocksFor(num_tokens, groups_[static_cast<size_t>(g)]->config.block_size);
   int num_more = std::max(num_blocks - static_cast<int>(table.blocks.size()), 0);
   const bool has_beams = !table.other_beams.empty();
   if (has_beams && table.spare < 0) ++num_more;
@@ -221,20 +331,21 @@ void KvCache::Publish(SequenceBlocks* sequence, std::span<const TokenId> tokens,
     Group& group = *groups_[g];
     GroupTable& table = sequence->groups[g];
     const int num_full =
-        std::min(num_valid / group.block_size, static_cast<int>(table.blocks.size()));
+        std::min(num_valid / group.config.block_size, static_cast<int>(table.blocks.size()));
     if (table.num_published >= num_full) continue;
     if (!group.index.IsLive(table.tip)) {  // a twin's block went away: begin again with our own
       table.tip = group.index.Root(sequence->salt);
       table.num_published = 0;
     }
     for (; table.num_published < num_full; ++table.num_published) {
-      const auto block_tokens = BlockTokens(tokens, table.num_published, group.block_size);
+      const auto block_tokens = BlockTokens(tokens, table.num_published, group.config.block_size);
       const PrefixIndex::Node found = group.index.Find(table.tip, block_tokens);
       if (found.block >= 0) {
         table.tip = found;
         continue;
       }
       const BlockId own = table.blocks[static_cast<size_t>(table.num_published)];
+      if (own < 0) break;      // given back, and a twin's went away
       group.index.Erase(own);  // it may hang below a node that is gone
       table.tip = group.index.Insert(table.tip, block_tokens, own);
     }
@@ -242,10 +353,46 @@ void KvCache::Publish(SequenceBlocks* sequence, std::span<const TokenId> tokens,
   }
 }
 
+void KvCache::Advance(SequenceBlocks* sequence, int num_kv_tokens) {
+  for (size_t g = 0; g < sequence->groups.size(); ++g) {
+    Group& group = *groups_[g];
+    GroupTable& table = sequence->groups[g];
+    if (group.config.window == 0 || !table.other_beams.empty()) continue;
+    const int first_seen =
+        std::min(group.FirstSeen(num_kv_tokens), static_cast<int>(table.blocks.size()));
+    int num_dropped = 0;
+    for (int i = std::max(table.first_kept, group.num_sink_blocks()); i < first_seen; ++i) {
+      BlockId& block = table.blocks[static_cast<size_t>(i)];
+      group.pool.Release(block, /*keep_contents=*/group.index.Contains(block));
+      block = -1;
+      ++num_dropped;
+    }
+    if (num_dropped == 0) continue;
+    table.first_kept = first_seen;
+    // Their places are for those to come.
+    const int num_to_come = table.max_blocks - static_cast<int>(table.blocks.size());
+    const int num_more = std::clamp(num_to_come - table.num_reserved, 0, num_dropped);
+    table.num_reserved += num_more;
+    group.num_reserved += num_more;
+    group.Claim(&table, num_more - num_dropped);
+    ++version_;
+  }
+}
+
+int64_t KvCache::WindowBlocks(const GroupConfig& config, int max_ahead_tokens) {
+  // From the first token that the next one sees to the last one planned, wherever blocks begin.
+  const int num_tokens = config.window - config.num_sinks - 1 + std::max(max_ahead_tokens, 1);
+  return BlocksFor(config.num_sinks, config.block_size) +
+         BlocksFor(num_tokens - 1, config.block_size) + 1;
+}
+
 void KvCache::EndGrowth(SequenceBlocks* sequence) {
   for (size_t g = 0; g < sequence->groups.size(); ++g) {
-    groups_[g]->num_reserved -= sequence->groups[g].num_reserved;
-    sequence->groups[g].num_reserved = 0;
+    GroupTable& table = sequence->groups[g];
+    groups_[g]->num_reserved -= table.num_reserved;
+    groups_[g]->Claim(&table, -table.num_reserved);
+    table.num_reserved = 0;
+    table.max_blocks = 0;
   }
   ++version_;
 }
@@ -257,6 +404,7 @@ void KvCache::Free(SequenceBlocks* sequence) {
     GroupTable& table = sequence->groups[g];
     for (BlockTable& beam : table.other_beams) ReleaseAll(group, &beam);
     ReleaseAll(group, &table);
+    group.Claim(&table, -table.num_claimed);
   }
   sequence->groups.clear();
 }
@@ -265,7 +413,9 @@ void KvCache::ReleaseAll(Group& group, BlockTable* beam) {
   const auto release = [&group](BlockId block) {
     group.pool.Release(block, /*keep_contents=*/group.index.Contains(block));
   };
-  for (size_t i = beam->blocks.size(); i-- > 0;) release(beam->blocks[i]);
+  for (size_t i = beam->blocks.size(); i-- > 0;) {
+    if (beam->blocks[i] >= 0) release(beam->blocks[i]);
+  }
   if (beam->spare >= 0) release(beam->spare);
 }
 
@@ -275,7 +425,11 @@ KvCacheStats KvCache::stats() const {
     stats.blocks_max += group->pool.num_blocks();
     stats.blocks_free += group->pool.num_free();
     stats.blocks_used += group->pool.num_used();
+    stats.host_blocks_max += group->host.num_blocks();
+    stats.host_blocks_used += group->host.num_reusable();
   }
+  stats.offloaded = offloaded_;
+  stats.onboarded = onboarded_;
   stats.alloc_new = alloc_new_;
   stats.reused = reused_;
   stats.missed = missed_;

@@ -6,9 +6,22 @@
 // ever need (GUARANTEED_NO_EVICT, spec/engine.md 5.4), or its next steps (MAX_UTILIZATION).
 //
 //   reservation of a group:  num_free >= sum over sequences of (set aside - held)
+//   of one with a window:    num_blocks >= sum over sequences of what they hold and may still take
+//
+// The second is larger, since it counts a block for each that holds it: one that gives back a block
+// which others still hold gains nothing by that, and needs another all the same.
 //
 // Layers of one window and dtype form a KV group with a pool, a prefix index and tables of its own;
 // a prefix is reused only as far as every group still has it.
+//
+// Sliding windows: where no later token of a sequence sees a block, Advance gives it back, and its
+// place in the table is -1. Such a sequence never holds more than WindowBlocks, however long it
+// gets, so no more is set aside for it. The beams of a search keep all of theirs.
+//
+// A host pool keeps what the index would forget: a reusable block that is handed out again is
+// copied there first, and back where a prefix needs it. Its blocks have the ids behind the group's
+// own, [num_blocks, num_blocks + num_host_blocks). Copies are made by the device, in order, before
+// the step that is planned next (TakeCopies).
 //
 // The beams of a beam search are one sequence here: beam 0 computes the prompt; from the first
 // Reorder on each beam has a table, which shares full blocks with others by reference
@@ -18,6 +31,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -32,6 +46,11 @@ namespace inflight::kv_cache {
 struct GroupConfig {
   int64_t num_blocks = 0;
   int block_size = 0;  // tokens
+  // A token sees the first num_sinks tokens and the last window - num_sinks ones, itself the last;
+  // 0 = all.
+  int window = 0;
+  int num_sinks = 0;
+  int64_t num_host_blocks = 0;
 };
 
 // Blocks that hold as many tokens.
@@ -42,8 +61,9 @@ constexpr Count BlocksFor(Count num_tokens, int block_size) {
 
 // The blocks of a sequence, or of one beam, in one group.
 struct BlockTable {
-  std::vector<BlockId> blocks;  // block i holds tokens [i * block_size, (i + 1) * block_size)
-  int num_sent = 0;             // leading entries that the device knows of; set by the scheduler
+  // Block i holds tokens [i * block_size, (i + 1) * block_size); -1: no token to come sees them.
+  std::vector<BlockId> blocks;
+  int num_sent = 0;  // leading entries that the device knows of; set by the scheduler
   // Of a beam.
   BlockId spare = -1;
   bool is_spare_sent = false;  // set by the scheduler
@@ -52,6 +72,9 @@ struct BlockTable {
 // One sequence in one group: the table of beam 0, or of the only one there is.
 struct GroupTable : BlockTable {
   int num_reserved = 0;   // blocks that Extend and AddSpares may still take
+  int num_claimed = 0;    // with a window: what is counted for this sequence
+  int max_blocks = 0;     // that the table may ever have; 0 when it grows no more
+  int first_kept = 0;     // blocks before it are -1, but for the sinks'
   int num_published = 0;  // leading blocks whose contents are in the index, here or in a twin
   PrefixIndex::Node tip;  // index node of block num_published - 1
   std::vector<BlockTable> other_beams;  // [num_beams - 1]; without blocks before the first Reorder
@@ -59,6 +82,12 @@ struct GroupTable : BlockTable {
 
   int num_beams() const { return static_cast<int>(other_beams.size()) + 1; }
   BlockTable& beam(int j) { return j == 0 ? *this : other_beams[static_cast<size_t>(j - 1)]; }
+};
+
+// A whole block of a group, to the host pool or back.
+struct HostCopy {
+  int32_t group = 0;
+  BlockId from = 0, to = 0;
 };
 
 struct SequenceBlocks {
@@ -71,10 +100,14 @@ struct SequenceBlocks {
 struct KvCacheStats {
   int64_t blocks_max = 0, blocks_free = 0, blocks_used = 0;  // free includes reusable ones
   int64_t alloc_total = 0, alloc_new = 0, reused = 0, missed = 0;
+  int64_t host_blocks_max = 0, host_blocks_used = 0;  // of the host pool: all, and those that hold
+  int64_t offloaded = 0, onboarded = 0;               // blocks copied there, and back
 };
 
 class KvCache {
  public:
+  static constexpr int kMaxCopies = 256;  // of one step
+
   KvCache(std::span<const GroupConfig> groups, bool enable_prefix_reuse,
           PrefixIndex::HashFunction hash = &PrefixIndex::XxHash);
 
@@ -84,6 +117,7 @@ class KvCache {
     int num_beams = 1;
     int max_kv_tokens = 0;      // at most this many tokens will ever be held, by each beam
     int reserved_tokens = 0;    // of them, those whose blocks are set aside now
+    int max_ahead_tokens = 0;   // that are planned at most beyond those that Advance knows of
     int num_spare_blocks = 0;   // blocks of each group that must stay free beside them
     int max_reused_blocks = 0;  // of one group
   };
@@ -111,6 +145,14 @@ class KvCache {
   // Offers the full blocks of tokens[0, num_valid), whose K and V are written, for reuse.
   void Publish(SequenceBlocks* sequence, std::span<const TokenId> tokens, int num_valid);
 
+  // K and V of the first `num_kv_tokens` tokens are written, and no step in flight computes one of
+  // them: gives back the blocks that no other token sees. Publish first.
+  void Advance(SequenceBlocks* sequence, int num_kv_tokens);
+
+  // What the device copies before the step that is planned now, oldest first; at most kMaxCopies.
+  std::span<const HostCopy> copies() const { return host_copies_; }
+  void ClearCopies() { host_copies_.clear(); }
+
   // The sequence grows no more: what was set aside for it serves others.
   void EndGrowth(SequenceBlocks* sequence);
 
@@ -120,27 +162,60 @@ class KvCache {
   // Blocks that must be set aside beyond what is, before each beam can hold `num_tokens`.
   int NumMissing(const SequenceBlocks& sequence, int group, int num_tokens) const;
 
+  // The most blocks of a group with a window that a sequence holds at once, of whatever length.
+  static int64_t WindowBlocks(const GroupConfig& config, int max_ahead_tokens);
+
   // Blocks of a group that a sequence needs for itself: of a beam search the prompt's full blocks
   // once, all others for each beam, and the spares.
   static int64_t BlocksOf(int num_prompt_tokens, int num_tokens, int num_beams, int block_size);
 
   bool enable_prefix_reuse() const { return enable_prefix_reuse_; }
   int num_groups() const { return static_cast<int>(groups_.size()); }
-  int block_size(int group) const { return groups_[static_cast<size_t>(group)]->block_size; }
+  int block_size(int group) const { return groups_[static_cast<size_t>(group)]->config.block_size; }
+  int window() const { return window_; }  // the largest of a group; 0 = none has one
   // Changes whenever a Start that failed might succeed.
   uint64_t version() const { return version_; }
   KvCacheStats stats() const;
 
  private:
   struct Group {
-    Group(const GroupConfig& config, PrefixIndex::HashFunction hash);
-    int block_size;
+    Group(int group_idx, const GroupConfig& group_config, PrefixIndex::HashFunction hash,
+          std::function<void(Group&, BlockId)> on_evict);
+    bool IsHost(BlockId block) const { return block >= config.num_blocks; }
+    BlockId HostIdx(BlockId block) const { return block - static_cast<BlockId>(config.num_blocks); }
+    int num_sink_blocks() const { return BlocksFor(config.num_sinks, config.block_size); }
+    // The first block behind the sinks' that the token at `position` or a later one sees.
+    int FirstSeen(int position) const;
+
+    int idx;
+    GroupConfig config;
     PrefixIndex index;
     BlockPool pool;
+    BlockPool host;  // by HostIdx; blocks whose contents are known are reusable
     int64_t num_reserved = 0;
+    int64_t num_claimed = 0;  // with a window; of all sequences
+
+    // Blocks that nobody has set aside.
+    int64_t num_available() const {
+      return config.window > 0 ? config.num_blocks - num_claimed : pool.num_free() - num_reserved;
+    }
+    void Claim(GroupTable* table, int num_blocks) {
+      if (config.window == 0) return;
+      table->num_claimed += num_blocks;
+      num_claimed += num_blocks;
+    }
   };
 
+  static int NumLent(const Group& group, const StartParams& params, int num_cached_tokens);
+  static int NumReserved(const Group& group, const StartParams& params, int num_cached_tokens);
   bool Fits(const Group& group, const StartParams& params, int num_cached_tokens) const;
+  static bool IsLent(const Group& group, const StartParams& params, int num_cached_tokens, int idx);
+  template <typename Function>
+  static void ForEachLent(const Group& group, const StartParams& params, int num_cached_tokens,
+                          Function function);
+  static int NumOnboards(const Group& group, const StartParams& params, int num_cached_tokens);
+  void Evict(Group& group, BlockId block);
+  void Onboard(Group& group, BlockId* block);
   void Lend(Group& group, const StartParams& params, int num_cached_tokens, GroupTable* table);
   void Grow(Group& group, GroupTable* table, int num_tokens, BlockTable* beam);
   void TakeReserved(Group& group, GroupTable* table, std::span<BlockId> blocks);
@@ -148,8 +223,11 @@ class KvCache {
 
   std::vector<std::unique_ptr<Group>> groups_;
   bool enable_prefix_reuse_;
+  int window_ = 0;
   uint64_t version_ = 1;
-  int64_t alloc_new_ = 0, reused_ = 0, missed_ = 0;
+  int64_t alloc_new_ = 0, reused_ = 0, missed_ = 0, offloaded_ = 0, onboarded_ = 0;
+  std::vector<HostCopy> host_copies_;
+  int num_promised_copies_ = 0;  // of the Start under way
   // Reorder's.
   std::vector<BeamTableView> views_;
   std::vector<BlockCopy> copies_;

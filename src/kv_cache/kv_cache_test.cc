@@ -328,5 +328,216 @@ TEST(KvCacheReuseOffTest, NothingIsPublishedOrMissed) {
   EXPECT_EQ(cache.stats().reused, 0);
 }
 
+// ---- sliding windows ----
+
+// Blocks of 4; a token sees the first 3 and the last 5, itself among them.
+struct WindowTest : ::testing::Test {
+  static constexpr GroupConfig kGroup{
+      .num_blocks = 8, .block_size = 4, .window = 8, .num_sinks = 3};
+  KvCache cache{std::span(&kGroup, 1), /*enable_prefix_reuse=*/true};
+
+  int Start(SequenceBlocks* sequence, const std::vector<TokenId>& tokens, int max_kv_tokens,
+            int num_beams = 1) {
+    int num_cached = 0;
+    const bool fits = cache.Start({.tokens = tokens,
+                                   .num_beams = num_beams,
+                                   .max_kv_tokens = max_kv_tokens,
+                                   .reserved_tokens = max_kv_tokens,
+                                   .max_ahead_tokens = 1,
+                                   .max_reused_blocks = 100},
+                                  sequence, &num_cached);
+    return fits ? num_cached : -1;
+  }
+  // Computes token after token up to `end`.
+  void Run(SequenceBlocks* sequence, const std::vector<TokenId>& tokens, int begin, int end) {
+    for (int n = begin + 1; n <= end; ++n) {
+      cache.Extend(sequence, n);
+      cache.Publish(sequence, tokens, n);
+      cache.Advance(sequence, n);
+    }
+  }
+};
+
+TEST_F(WindowTest, HoldsTheSinksAndTheWindowHoweverLongItGets) {
+  // The sinks' block, and 5 tokens wherever they begin: 2 blocks.
+  EXPECT_EQ(KvCache::WindowBlocks(kGroup, 1), 3);
+  EXPECT_EQ(KvCache::WindowBlocks(kGroup, 2), 4) << "6 tokens: 1 + 4 + 1";
+  SequenceBlocks a, b;
+  const auto tokens = Iota(4000);
+  ASSERT_EQ(Start(&a, Iota(1), 4000), 0) << "1000 blocks in all";
+  ASSERT_EQ(Start(&b, Iota(1, 50), 4000), 0);
+  SequenceBlocks c;
+  EXPECT_EQ(Start(&c, Iota(1, 90), 4000), -1) << "3 + 3 of 8 blocks are set aside";
+  Run(&a, tokens, 0, 4000);
+  EXPECT_EQ(cache.stats().blocks_used, 2);
+  const auto& blocks = a.groups[0].blocks;
+  ASSERT_EQ(blocks.size(), 1000U);
+  EXPECT_GE(blocks[0], 0) << "the sinks'";
+  EXPECT_EQ(blocks[1], -1);
+  // Token 4000 sees keys from 3996 on, the first of the last block.
+  EXPECT_EQ(blocks[998], -1);
+  EXPECT_GE(blocks[999], 0);
+  cache.Free(&a);
+  cache.Free(&b);
+  EXPECT_EQ(cache.stats().blocks_used, 0);
+}
+
+TEST_F(WindowTest, GivesABlockBackWithTheLastTokenThatSeesIt) {
+  SequenceBlocks a;
+  ASSERT_EQ(Start(&a, Iota(1), 40), 0);
+  const auto tokens = Iota(40);
+  // Token p sees keys from p - 4 on: block 1 (keys 4 to 7) is last seen by token 11.
+  Run(&a, tokens, 0, 11);
+  EXPECT_GE(a.groups[0].blocks[1], 0);
+  Run(&a, tokens, 11, 12);
+  EXPECT_EQ(a.groups[0].blocks[1], -1);
+  cache.Free(&a);
+}
+
+TEST_F(WindowTest, AReusedPrefixLendsWhatIsSeen) {
+  const auto tokens = Iota(41);
+  SequenceBlocks a;
+  ASSERT_EQ(Start(&a, Iota(1), 16), 0);
+  Run(&a, tokens, 0, 16);
+  cache.Free(&a);
+  SequenceBlocks b;
+  ASSERT_EQ(Start(&b, Iota(17), 40), 16);
+  // Token 16 sees keys from 12 on.
+  const auto& blocks = b.groups[0].blocks;
+  ASSERT_EQ(blocks.size(), 4U);
+  EXPECT_GE(blocks[0], 0);
+  EXPECT_EQ(blocks[1], -1);
+  EXPECT_EQ(blocks[2], -1);
+  EXPECT_GE(blocks[3], 0);
+  EXPECT_EQ(cache.stats().blocks_used, 2);
+  Run(&b, tokens, 16, 40);
+  EXPECT_EQ(cache.stats().blocks_used, 2) << "the sinks' and the last";
+  cache.Free(&b);
+  EXPECT_EQ(cache.stats().blocks_used, 0);
+}
+
+// The one that computed a block and the one that reuses it each need another once they are past it.
+TEST_F(WindowTest, ASharedBlockIsCountedForEachThatHoldsIt) {
+  const auto tokens = Iota(40);
+  SequenceBlocks a, b, c;
+  ASSERT_EQ(Start(&a, Iota(1), 40), 0);
+  Run(&a, tokens, 0, 8);
+  ASSERT_EQ(Start(&b, Iota(9), 40), 8) << "both blocks are a's";
+  EXPECT_EQ(cache.stats().blocks_used, 2);
+  EXPECT_EQ(Start(&c, Iota(1, 90), 40), -1) << "3 + 3 of 8 blocks are claimed";
+  Run(&a, tokens, 8, 40);
+  Run(&b, tokens, 8, 40);
+  cache.Free(&a);
+  ASSERT_EQ(Start(&c, Iota(1, 90), 40), 0);
+  cache.Free(&b);
+  cache.Free(&c);
+  EXPECT_EQ(cache.stats().blocks_used, 0);
+}
+
+TEST_F(WindowTest, BeamsKeepAllTheirBlocks) {
+  SequenceBlocks a;
+  EXPECT_EQ(Start(&a, Iota(4), 40, /*num_beams=*/2), -1) << "1 + 2 * 9 + 2 blocks";
+  ASSERT_EQ(Start(&a, Iota(4), 12, /*num_beams=*/2), 0) << "1 + 2 * 2 + 2";
+  cache.Extend(&a, 12);
+  cache.Advance(&a, 12);
+  for (const BlockId block : a.groups[0].blocks) EXPECT_GE(block, 0);
+  cache.Free(&a);
+}
+
+// ---- the host pool ----
+
+struct HostPoolTest : ::testing::Test {
+  static constexpr GroupConfig kGroup{.num_blocks = 4, .block_size = 2, .num_host_blocks = 3};
+  KvCache cache{std::span(&kGroup, 1), /*enable_prefix_reuse=*/true};
+
+  // Computes and publishes all of `tokens`, then goes; the number of reused tokens.
+  int Run(const std::vector<TokenId>& tokens) {
+    SequenceBlocks sequence;
+    int num_cached = -1;
+    const int n = static_cast<int>(tokens.size());
+    EXPECT_TRUE(cache.Start(
+        {.tokens = tokens, .max_kv_tokens = n, .reserved_tokens = n, .max_reused_blocks = 9},
+        &sequence, &num_cached));
+    cache.Extend(&sequence, n);
+    cache.Publish(&sequence, tokens, n);
+    cache.Free(&sequence);
+    return num_cached;
+  }
+  using Copies = std::vector<std::pair<BlockId, BlockId>>;
+  Copies TakeCopies() {
+    Copies copies;
+    for (const HostCopy& copy : cache.copies()) copies.emplace_back(copy.from, copy.to);
+    cache.ClearCopies();
+    return copies;
+  }
+};
+
+TEST_F(HostPoolTest, WhatThePoolGivesUpGoesToTheHostAndComesBackForItsPrefix) {
+  EXPECT_EQ(Run(Iota(8)), 0);  // blocks 0 to 3 of tokens 0 to 7; released last block first
+  EXPECT_EQ(TakeCopies(), Copies{});
+  EXPECT_EQ(Run(Iota(4, 50)), 0);
+  EXPECT_EQ(TakeCopies(), (Copies{{3, 4}, {2, 5}})) << "the oldest leaves; host ids from 4 on";
+  EXPECT_EQ(cache.stats().offloaded, 2);
+  EXPECT_EQ(cache.stats().host_blocks_used, 2);
+  // Of tokens 0 to 7 all blocks are known, two of them on the host; the last is computed anyway.
+  EXPECT_EQ(Run(Iota(8)), 6);
+  // The block of tokens 4, 5 (host id 5) comes back; for it and the last one the blocks of 50 to 53
+  // make room, the leaf first.
+  EXPECT_EQ(TakeCopies().size(), 3U);
+  EXPECT_EQ(cache.stats().onboarded, 1);
+  EXPECT_EQ(cache.stats().offloaded, 4);
+  EXPECT_EQ(cache.stats().blocks_used, 0);
+}
+
+TEST_F(HostPoolTest, AFullHostForgetsWhatCameFirst) {
+  for (int i = 0; i < 4; ++i) Run(Iota(4, 100 * i));  // 8 blocks, of which 4 + 3 are kept
+  EXPECT_EQ(cache.stats().host_blocks_used, 3);
+  EXPECT_EQ(cache.stats().offloaded, 4);
+  cache.ClearCopies();
+  EXPECT_EQ(Run(Iota(5, 0)), 2) << "its leaf was the first to go, and is forgotten";
+}
+
+TEST_F(HostPoolTest, TwoSequencesShareABlockThatCameBack) {
+  Run(Iota(4));
+  Run(Iota(8, 50));
+  ASSERT_EQ(cache.stats().offloaded, 2);
+  const auto tokens = Iota(3);
+  SequenceBlocks a, b;
+  int num_cached = 0;
+  const KvCache::StartParams params{
+      .tokens = tokens, .max_kv_tokens = 3, .reserved_tokens = 3, .max_reused_blocks = 9};
+  ASSERT_TRUE(cache.Start(params, &a, &num_cached));
+  ASSERT_TRUE(cache.Start(params, &b, &num_cached));
+  EXPECT_EQ(num_cached, 2);
+  EXPECT_EQ(a.groups[0].blocks, b.groups[0].blocks);
+  EXPECT_EQ(cache.stats().onboarded, 1);
+  cache.Free(&a);
+  cache.Free(&b);
+}
+
+TEST_F(HostPoolTest, MoreCopiesThanAStepMakesAreNotBegun) {
+  const GroupConfig group{.num_blocks = 400, .block_size = 1, .num_host_blocks = 400};
+  KvCache many(std::span(&group, 1), true);
+  const auto run = [&many](const std::vector<TokenId>& tokens) {
+    SequenceBlocks sequence;
+    int num_cached = -1;
+    const int n = static_cast<int>(tokens.size());
+    EXPECT_TRUE(many.Start(
+        {.tokens = tokens, .max_kv_tokens = n, .reserved_tokens = n, .max_reused_blocks = 999},
+        &sequence, &num_cached));
+    many.Extend(&sequence, n);
+    many.Publish(&sequence, tokens, n);
+    many.Free(&sequence);
+    EXPECT_LE(std::ssize(many.copies()), KvCache::kMaxCopies);
+    many.ClearCopies();
+    return num_cached;
+  };
+  run(Iota(400));
+  run(Iota(400, 1000));
+  EXPECT_EQ(many.stats().offloaded, KvCache::kMaxCopies) << "of the leaves; others are forgotten";
+  // The root was released last, so it is among the forgotten: nothing can be reached.
+  EXPECT_EQ(run(Iota(400)), 0);
+}
+
 }  // namespace
 }  // namespace inflight::kv_cache

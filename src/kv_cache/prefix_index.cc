@@ -58,6 +58,19 @@ PrefixIndex::Node PrefixIndex::Insert(const Node& parent, std::span<const TokenI
   return {.block = block, .id = entry.id, .hash = entry.hash, .salt = entry.salt};
 }
 
+void PrefixIndex::Move(BlockId from, BlockId to) {
+  Entry& old = entries_[static_cast<size_t>(from)];
+  Entry& entry = entries_[static_cast<size_t>(to)];
+  CHECK_NE(old.id, 0u);
+  CHECK_EQ(entry.id, 0u);
+  BlockId* link = &Bucket(old.hash);
+  while (*link != from) link = &entries_[static_cast<size_t>(*link)].next;
+  *link = to;
+  std::memcpy(TokensOf(to), TokensOf(from), block_size_ * sizeof(TokenId));
+  entry = old;
+  old = Entry{};
+}
+
 void PrefixIndex::Erase(BlockId block) {
   Entry& entry = entries_[static_cast<size_t>(block)];
   if (entry.id == 0) return;

@@ -23,7 +23,8 @@ namespace inflight::kv_cache {
 
 class PrefixIndex {
  public:
-  // A place in the tree: a block, or the root of one salt.
+  // A place in the tree: a block, or the root of one salt. Stale once its block was erased or
+  // moved.
   struct Node {
     BlockId block = -1;  // -1: the root
     uint64_t id = 0;     // 0: the root
@@ -47,6 +48,9 @@ class PrefixIndex {
   Node Insert(const Node& parent, std::span<const TokenId> tokens, BlockId block);
 
   void Erase(BlockId block);  // no effect when the block is not in the index
+
+  // The node of block `from` is block `to`'s from now on, which is not in the index.
+  void Move(BlockId from, BlockId to);
 
   bool Contains(BlockId block) const { return entries_[static_cast<size_t>(block)].id != 0; }
   bool IsLive(const Node& node) const {

@@ -132,6 +132,7 @@ struct Decoder::Impl {
   Buffer buffer;
   Workspace workspace;
   ops::Rope rope;
+  AttentionWindows windows;
   int64_t num_tokens = 0;      // of the last Forward
   bool defers_scales = false;  // dense and proj leave their FP8 scales to the norms that follow
 
@@ -195,7 +196,8 @@ std::vector<ops::LinearShape> LinearShapes(const ModelConfig& config, int max_nu
 
 Result<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Engine> engine,
                                                  ops::OpTable ops, Device& device,
-                                                 int max_num_tokens, int max_logits) {
+                                                 int max_num_tokens, int max_logits,
+                                                 AttentionWindows windows) {
   const ModelConfig& config = engine->config;
   const int max_seq_len = engine->limits.max_seq_len;
   auto impl = std::make_unique<Impl>();
@@ -212,6 +214,7 @@ Result<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Engine> e
   }
   impl->engine = std::move(engine);
   impl->ops = std::move(ops);
+  impl->windows = std::move(windows);
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }
 
@@ -323,6 +326,7 @@ Status Decoder::Impl::RunAttention(size_t idx, const Batch& batch, const ops::Kv
                                  .kv = kv,
                                  .layer = static_cast<int>(idx),
                                  .scale = 1.0F / std::sqrt(static_cast<float>(config().head_dim)),
+                                 .sliding = windows.Of(idx),
                                  .y = w.attention},
                                 stream));
   ops::Activation attention = {.values = w.attention};

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "model/engine.h"
+#include "ops/attention.h"
 #include "ops/backend.h"
 #include "tensor/stream.h"
 
@@ -25,13 +27,25 @@ struct Batch {
   TensorView logit_rows;  // [num_logits] int32: indices of tokens whose logits are wanted
 };
 
+// What each layer attends to; on the CPU.
+struct AttentionWindows {
+  std::vector<int> windows;  // tokens, a layer each, repeated; 0 = all; empty = all layers see all
+  int num_sinks = 0;
+
+  ops::SlidingWindow Of(size_t layer) const {
+    const int window = windows.empty() ? 0 : windows[layer % windows.size()];
+    return {.window = window, .num_sinks = window == 0 ? 0 : num_sinks};
+  }
+};
+
 // Threads: one Forward at a time per Decoder. Allocates only in Create, for at most
 // `max_num_tokens` tokens and `max_logits` rows.
 class Decoder {
  public:
   static Result<std::unique_ptr<Decoder>> Create(std::shared_ptr<const Engine> engine,
                                                  ops::OpTable ops, Device& device,
-                                                 int max_num_tokens, int max_logits);
+                                                 int max_num_tokens, int max_logits,
+                                                 AttentionWindows windows = {});
   ~Decoder();
 
   // Writes K and V of the batch's tokens into `kv` and returns logits [num_logits, vocab_size]

@@ -60,16 +60,34 @@ struct QkvRopeKvParams {
   int64_t q_stride = 0;  // elements from one token's q to the next; 0 = num_heads * head_dim
 };
 
+// Which keys a token sees beside those before it: the first num_sinks of its sequence and the last
+// window - num_sinks, its own the last of them (arXiv:2309.17453; spec/engine.md 5.8).
+//
+// Blocks of keys between the two are never read: their entries of the block table may hold
+// anything.
+struct SlidingWindow {
+  int window = 0;  // 0 = all
+  int num_sinks = 0;
+
+  // The first key behind the sinks that the token at `position` sees.
+  int First(int position) const {
+    if (window == 0) return 0;
+    const int first = position + 1 - (window - num_sinks);
+    return first > num_sinks ? first : num_sinks;
+  }
+};
+
 // Causal attention over the paged cache; query head h reads kv head h * num_kv_heads / num_heads.
-//   y[t, h] = softmax(scale * q[t, h] K^T) V   over positions [0, positions[t]]; softmax in float32
-//   (online, arXiv:2205.14135)
+//   y[t, h] = softmax(scale * q[t, h] K^T) V   over positions [0, positions[t]] that the window
+//   shows; softmax in float32 (online, arXiv:2205.14135)
 struct AttentionParams {
   TensorView q;          // [num_tokens, num_heads, head_dim] float32; on CUDA of the model's dtype
   int64_t q_stride = 0;  // as of QkvRopeKvParams
   PagedBatch batch;
   KvCacheView kv;
   int layer = 0;
-  float scale = 0;  // usually 1 / sqrt(head_dim)
+  float scale = 0;        // usually 1 / sqrt(head_dim)
+  SlidingWindow sliding;  // not on CUDA
   TensorView
       y;  // [num_tokens, num_heads * head_dim] f32 | bf16, the dtype that the next linear reads
 };

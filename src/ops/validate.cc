@@ -200,6 +200,11 @@ Status Validate(const AttentionParams& p) {
   if (num_heads <= 0 || num_heads % p.kv.num_kv_heads != 0)
     return InvalidArgument(fmt::format("q: got {} heads, needed a multiple of the {} kv heads",
                                        num_heads, p.kv.num_kv_heads));
+  const SlidingWindow& sliding = p.sliding;
+  if (sliding.window < 0 || sliding.num_sinks < 0 ||
+      (sliding.window > 0 && sliding.num_sinks >= sliding.window))
+    return InvalidArgument(fmt::format("sliding: got a window of {} with {} sinks, needed fewer",
+                                       sliding.window, sliding.num_sinks));
   return Expect("y", p.y, kOutputs, {num_tokens, num_heads * p.kv.head_dim});
 }
 

@@ -63,12 +63,14 @@ void Scheduler::FormBatch(PlannedStep* step) {
 bool Scheduler::StartBlocks(SequenceState* sequence) {
   if (blocked_ == sequence && blocked_version_ == kv_cache_->version()) return false;
   const int full = sequence->max_seq_len - 1;  // the last token is never fed
+  const int chunk = std::min(static_cast<int>(sequence->tokens->size()), max_chunk_);
   kv_cache::KvCache::StartParams params{
       .tokens = *sequence->tokens,
       .salt = sequence->cache_salt,
       .num_beams = sequence->num_beams,
       .max_kv_tokens = full,
       .reserved_tokens = full,
+      .max_ahead_tokens = options_.depth * std::max(chunk, options_.max_tokens_per_row),
       .num_spare_blocks = 0,
       .max_reused_blocks =
           sequence->reuses_blocks ? kMaxReusedBlocks / kv_cache_->num_groups() : 0};

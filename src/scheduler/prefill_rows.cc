@@ -9,7 +9,7 @@ namespace inflight::scheduler {
 // FIRST_COME_FIRST_SERVED: whoever finds no room in this step holds up those behind it.
 void Scheduler::PlanPrefillInOrder(Budget budget, PlannedStep* step) {
   const auto plan_row = [&](SequenceState* sequence) {
-    const int num_tokens = ChunkSize(*sequence, 0, budget, options_.max_num_tokens);
+    const int num_tokens = ChunkSize(*sequence, 0, budget, max_chunk_);
     if (num_tokens == 0 || !AddPrefillRow(sequence, num_tokens, step)) return false;
     budget.Take(num_tokens);
     return true;
@@ -27,7 +27,10 @@ void Scheduler::PlanPrefillInOrder(Budget budget, PlannedStep* step) {
 void Scheduler::PlanPrefillEqually(Budget budget, PlannedStep* step) {
   chunks_.clear();
   const auto take = [&](Chunk* chunk) {
-    const int num_tokens = ChunkSize(*chunk->sequence, chunk->num_tokens, budget, chunk_unit_);
+    const int room = max_chunk_ - chunk->num_tokens;
+    if (room <= 0) return false;
+    const int num_tokens =
+        ChunkSize(*chunk->sequence, chunk->num_tokens, budget, std::min(chunk_unit_, room));
     chunk->num_tokens += num_tokens;
     if (num_tokens > 0) budget.Take(num_tokens);
     return num_tokens > 0;

@@ -13,17 +13,25 @@ Scheduler::Scheduler(const SchedulerOptions& options, kv_cache::KvCache* kv_cach
           std::min({options.max_batch_size, options.max_num_tokens / options.max_tokens_per_row,
                     StepPlan::kMaxRows})),
       chunk_unit_(0),
+      max_chunk_(0),
       lookahead_(1) {
   for (int g = 0; g < kv_cache_->num_groups(); ++g) {
     chunk_unit_ = std::max(chunk_unit_, kv_cache_->block_size(g));
     CHECK_LE(options_.max_tokens_per_row, kv_cache_->block_size(g));  // a row begins one block
   }
   lookahead_ = std::max(1, chunk_unit_ / 8);
+  max_chunk_ = MaxChunkTokens(options_, kv_cache_->window(), chunk_unit_);
   CHECK_GE(options_.max_slots, max_running_);
   for (SlotId slot = options_.max_slots - 1; slot >= 0; --slot) free_slots_.push_back(slot);
   running_.reserve(static_cast<size_t>(max_running_));
   chunks_.reserve(static_cast<size_t>(max_running_));
   pausing_.reserve(static_cast<size_t>(options_.max_slots));
+}
+
+int Scheduler::MaxChunkTokens(const SchedulerOptions& options, int window, int block_size) {
+  if (window == 0 || !options.enable_chunked_prefill) return options.max_num_tokens;
+  const int rounded = kv_cache::BlocksFor(window, block_size) * block_size;
+  return std::min(options.max_num_tokens, rounded);
 }
 
 void Scheduler::Add(SequenceState* sequence) {
@@ -231,6 +239,12 @@ void Scheduler::Publish(SequenceState* sequence, int num_valid_tokens) {
   const std::vector<TokenId>& tokens = *sequence->tokens;  // of beams the prompt alone
   num_valid_tokens = std::min(num_valid_tokens, static_cast<int>(tokens.size()));
   kv_cache_->Publish(&sequence->blocks, tokens, num_valid_tokens);
+}
+
+void Scheduler::Advance(SequenceState* sequence, int num_kv_tokens) {
+  if (kv_cache_->window() == 0) return;
+  Publish(sequence, num_kv_tokens);
+  kv_cache_->Advance(&sequence->blocks, num_kv_tokens);
 }
 
 }  // namespace inflight::scheduler

@@ -38,6 +38,7 @@ struct SchedulerOptions {
   int max_batch_size = 0;  // running sequences, each beam counted, and rows of a step
   int max_num_tokens = 0;  // tokens of a step
   int max_slots = 0;
+  int depth = 1;               // steps that are planned and not collected, at most
   int max_tokens_per_row = 1;  // that a decode row computes, and yields at most
   SchedulerPolicy policy = SchedulerPolicy::kGuaranteedNoEvict;
   ChunkingPolicy chunking = ChunkingPolicy::kFirstComeFirstServed;
@@ -96,6 +97,13 @@ class Scheduler {
 
   // The K and V of the sequence's first `num_valid_tokens` tokens are written.
   void Publish(SequenceState* sequence, int num_valid_tokens);
+
+  // The same, of all rows that were collected: gives back the blocks that no later token sees.
+  void Advance(SequenceState* sequence, int num_kv_tokens);
+
+  // The longest prefill chunk. Where tokens see a window alone, it is as long as that, so that a
+  // long prompt holds no more than a few windows of blocks.
+  static int MaxChunkTokens(const SchedulerOptions& options, int window, int block_size);
 
   int num_waiting() const { return waiting_.size(); }  // new and paused ones
   int num_running() const { return static_cast<int>(running_.size()); }
@@ -158,6 +166,7 @@ class Scheduler {
   kv_cache::KvCache* kv_cache_;
   int max_running_;
   int chunk_unit_;  // the largest block size
+  int max_chunk_;
   // MAX_UTILIZATION looks so many steps ahead: a newcomer is admitted when nobody who runs would
   // lack a block for it. A fraction of a block, so that hardly any memory lies idle.
   int lookahead_;

@@ -51,10 +51,19 @@ struct BlockTableUpdate {
   int32_t offset = 0;
 };
 
+// A whole block, to a group's host pool or back; blocks of the pool have the ids behind the group's
+// own. Made one after the other before anything else in the step.
+struct HostBlockCopy {
+  int32_t group = 0;
+  BlockId from = 0;
+  BlockId to = 0;
+};
+
 struct StepPlan {
   static constexpr int kMaxRows = 1024;
   static constexpr int kMaxUpdates = 1024;
   static constexpr int kMaxBlockIds = 7168;
+  static constexpr int kMaxCopies = 256;
 
   int64_t step_id = 0;   // 1, 2, ... in the order of launching
   int32_t num_rows = 0;  // prefill rows after decode rows
@@ -63,9 +72,11 @@ struct StepPlan {
   int32_t num_yields = 0;
   int32_t num_updates = 0;
   int32_t num_block_ids = 0;
+  int32_t num_copies = 0;  // written by the step loop
   std::array<PlanRow, kMaxRows> rows;
   std::array<BlockTableUpdate, kMaxUpdates> updates;
-  std::array<BlockId, kMaxBlockIds> block_ids;
+  std::array<BlockId, kMaxBlockIds> block_ids;  // -1: a block that no token to come sees
+  std::array<HostBlockCopy, kMaxCopies> copies;
 };
 
 static_assert(std::is_trivially_copyable_v<StepPlan>);

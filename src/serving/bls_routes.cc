@@ -60,6 +60,8 @@ constexpr auto kOutputs = std::to_array<Output>({
     {"output_log_probs", OutputKind::kOutputLogProbs},
     {"context_logits", OutputKind::kContextLogits},
     {"generation_logits", OutputKind::kGenerationLogits},
+    {"top_log_prob_ids", OutputKind::kTopLogProbIds},
+    {"top_log_probs", OutputKind::kTopLogProbs},
     {"batch_index", OutputKind::kBatchIndex},
     {"sequence_index", OutputKind::kSequenceIndex},
 });
@@ -84,7 +86,11 @@ Result<PipelineRoutes> BlsRoutes(const ::inference::ModelConfig& config,
       return InvalidArgument("model '" + config.name() + "': output '" + output.name() +
                              "' is none that a BLS model of upstream has");
     }
-    routes.outputs.push_back({output.name(), *kind, output.name()});
+    OutputRoute& route =
+        routes.outputs.emplace_back(OutputRoute{output.name(), *kind, output.name()});
+    if (*kind == OutputKind::kContextLogits || *kind == OutputKind::kGenerationLogits) {
+      ASSIGN_OR_RETURN(route.logits_type, LogitsTypeOf(config, output));
+    }
   }
   // 0.7 forwards the end id of the request and has no other.
   routes.has_default_end_id = HasOutput(members.preprocessing->config(), "OUT_END_ID");

@@ -86,6 +86,8 @@ std::optional<OutputKind> KindOf(std::string name) {
   if (name == "output_log_probs") return Kind::kOutputLogProbs;
   if (name == "context_logits") return Kind::kContextLogits;
   if (name == "generation_logits") return Kind::kGenerationLogits;
+  if (name == "top_log_prob_ids") return Kind::kTopLogProbIds;
+  if (name == "top_log_probs") return Kind::kTopLogProbs;
   if (name == "batch_index") return Kind::kBatchIndex;
   if (name == "sequence_index") return Kind::kSequenceIndex;
   if (contract::IsFact(name)) return Kind::kFact;
@@ -143,8 +145,11 @@ Status RouteOutputs(const ModelConfig& config, const Steps& steps, PipelineRoute
       return NotThisGraph(config, "output '" + output.name() + "' is " + found->second.output +
                                       " of '" + found->second.model + "'");
     }
-    routes.outputs.push_back(
-        {output.name(), kind.value_or(OutputKind::kNever), found->second.output});
+    OutputRoute& route = routes.outputs.emplace_back(
+        OutputRoute{output.name(), kind.value_or(OutputKind::kNever), found->second.output});
+    if (kind == OutputKind::kContextLogits || kind == OutputKind::kGenerationLogits) {
+      ASSIGN_OR_RETURN(route.logits_type, LogitsTypeOf(config, output));
+    }
   }
   return Status::Ok();
 }

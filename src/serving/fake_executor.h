@@ -170,6 +170,11 @@ class FakeExecutor : public Executor {
   void FillLogits(Work& work, inflight::Response& response) const {
     const OutputOptions& output = work.request.output;
     if (output.return_generation_logits) response.generation_logits = OneHot(response.output_ids);
+    for (const TokenId id : response.output_ids) {  // the token, and those before it
+      for (int i = 0; i < output.num_top_log_probs; ++i) {
+        response.top_log_probs.push_back({id - i, -0.5F * static_cast<float>(i + 1)});
+      }
+    }
     if (output.return_context_logits && !std::exchange(work.has_answered, true)) {
       response.context_logits = OneHot(work.request.input_ids);
     }

@@ -43,6 +43,7 @@ Returns Returns::Of(const contract::LlmRequest& parsed) {
   const OutputOptions& output = parsed.request.output;
   return {.log_probs = output.return_log_probs,
           .generation_logits = output.return_generation_logits,
+          .num_top_log_probs = output.num_top_log_probs,
           .facts = parsed.facts};
 }
 

@@ -24,6 +24,7 @@ FailureReason ReasonOf(const Status& status);
 struct Returns {
   bool log_probs = false;
   bool generation_logits = false;
+  int num_top_log_probs = 0;
   contract::FactsAsked facts;
 
   static Returns Of(const contract::LlmRequest& parsed);

@@ -35,6 +35,9 @@ class TokenCall final : public LlmCall {
         .batch_index = BatchIndex(),
         .with_sequence_index = with_sequence_index,
         .return_generation_logits = returns.generation_logits,
+        .num_top_log_probs = returns.num_top_log_probs,
+        .context_logits_type = llm_.logits_types().context,
+        .generation_logits_type = llm_.logits_types().generation,
         .facts = Facts()};
     const auto& requested = request_.requested_outputs;
     out.outputs = contract::MakeLlmOutputs(response, options,
@@ -102,10 +105,12 @@ std::vector<RequestId> ActiveRequests::Find(const std::string& client_id) const 
 }
 
 LlmModel::LlmModel(::inference::ModelConfig config, std::string version, LlmBackend backend,
-                   const contract::LlmRequestDefaults& defaults, Clock& clock)
+                   const contract::LlmRequestDefaults& defaults, const LogitsTypes& logits_types,
+                   Clock& clock)
     : Model(std::move(config), std::move(version)),
       backend_(std::move(backend)),
       defaults_(defaults),
+      logits_types_(logits_types),
       // num_return_sequences came with 0.14, which sends an output only when it was asked for.
       with_dummies_(!HasInput(this->config(), "num_return_sequences")),
       clock_(clock),

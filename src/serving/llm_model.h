@@ -15,6 +15,7 @@
 #include "contract/llm_request.h"
 #include "inflight/executor.h"
 #include "serving/iteration_reporter.h"
+#include "serving/logits_types.h"
 #include "serving/model.h"
 
 namespace inflight::serving {
@@ -61,7 +62,8 @@ class ActiveRequests {
 class LlmModel : public Model {
  public:
   LlmModel(::inference::ModelConfig config, std::string version, LlmBackend backend,
-           const contract::LlmRequestDefaults& defaults, Clock& clock = Clock::System());
+           const contract::LlmRequestDefaults& defaults, const LogitsTypes& logits_types = {},
+           Clock& clock = Clock::System());
   ~LlmModel() override;
 
   bool ready() const override { return backend_.executor->healthy(); }
@@ -71,6 +73,7 @@ class LlmModel : public Model {
   Executor& executor() { return *backend_.executor; }
   const std::vector<TokenId>& end_ids() const { return backend_.end_ids; }
   const contract::LlmRequestDefaults& defaults() const { return defaults_; }
+  const LogitsTypes& logits_types() const { return logits_types_; }
   bool with_dummies() const { return with_dummies_; }
   bool SendsSequenceIndex(const contract::LlmRequest& parsed) const;
   // 0.12 and 0.13 say which row it is also of a request of one row.
@@ -101,6 +104,7 @@ class LlmModel : public Model {
 
   LlmBackend backend_;
   const contract::LlmRequestDefaults defaults_;
+  const LogitsTypes logits_types_;
   const bool with_dummies_;
   std::vector<std::string> declared_outputs_;  // of this release's configuration
   Clock& clock_;

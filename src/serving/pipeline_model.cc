@@ -124,16 +124,27 @@ bool PipelineModel::Call::Fill(const inflight::Response& response, Response& out
         break;
       case OutputKind::kContextLogits:
         if (response.context_logits.num_rows > 0) {
-          out.outputs.push_back(contract::ContextLogits(route.name, response));
+          out.outputs.push_back(contract::ContextLogits(route.name, route.logits_type, response));
         } else if (dummies) {
-          out.outputs.push_back(contract::Zeros(route.name, {1, 1, 1}, 1));
+          out.outputs.push_back(contract::NoLogits(route.name, route.logits_type, 3));
         }
         break;
       case OutputKind::kGenerationLogits:
         if (returns.generation_logits) {
-          out.outputs.push_back(contract::GenerationLogits(route.name, response));
+          out.outputs.push_back(
+              contract::GenerationLogits(route.name, route.logits_type, response));
         } else if (dummies) {
-          out.outputs.push_back(contract::Zeros(route.name, {1, 1, 1, 1}, 1));
+          out.outputs.push_back(contract::NoLogits(route.name, route.logits_type, 4));
+        }
+        break;
+      case OutputKind::kTopLogProbIds:
+        if (const int count = returns.num_top_log_probs; count > 0) {
+          out.outputs.push_back(contract::TopLogProbIds(route.name, count, response));
+        }
+        break;
+      case OutputKind::kTopLogProbs:
+        if (const int count = returns.num_top_log_probs; count > 0) {
+          out.outputs.push_back(contract::TopLogProbs(route.name, count, response));
         }
         break;
       case OutputKind::kBatchIndex:

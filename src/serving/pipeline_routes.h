@@ -44,6 +44,8 @@ enum class OutputKind : uint8_t {
   kOutputLogProbs,
   kContextLogits,
   kGenerationLogits,
+  kTopLogProbIds,
+  kTopLogProbs,
   kBatchIndex,
   kSequenceIndex,
   kFact,   // one of contract/request_facts.h
@@ -53,7 +55,8 @@ enum class OutputKind : uint8_t {
 struct OutputRoute {
   std::string name;
   OutputKind kind;
-  std::string llm_name;  // of a fact
+  std::string llm_name;                    // of a fact
+  DataType logits_type = DataType::kFp32;  // that the model declares
 };
 
 struct PipelineRoutes {

@@ -373,16 +373,17 @@ Result<std::shared_ptr<Model>> Repository::LoadLlm(const Candidate& candidate,
   ASSIGN_OR_RETURN(const fs::path engine_dir,
                    FindEngine(parameters.engine_dir, candidate.dir, version));
   ShareMemory(parameters, keys);
-  ASSIGN_OR_RETURN(LoadedEngine engine,
-                   load_(engine_dir, config.name() + "/" + version, parameters.executor));
+  auto loaded = load_(engine_dir, config.name() + "/" + version, parameters.executor);
+  contract::NoteRefusal(loaded.status(), &keys);
+  ASSIGN_OR_RETURN(LoadedEngine engine, std::move(loaded));
   const ExecutorLimits& limits = engine.backend.executor->limits();
-  RETURN_IF_ERROR(contract::CheckAttentionWindows(parameters, limits, &keys));
 
   if (candidate.parsed.IsUnfilled("max_batch_size")) {
     config.set_max_batch_size(limits.max_batch_size);
   }
   if (contract::IsUnfilled(config.backend())) config.set_backend("tensorrtllm");
   NormalizeModelConfig(config);
+  ASSIGN_OR_RETURN(const LogitsTypes logits_types, LogitsTypesOf(config));
   const contract::LlmRequestDefaults defaults = {
       .decoupled = config.model_transaction_policy().decoupled(),
       .exclude_input_in_output = parameters.exclude_input_in_output,
@@ -391,8 +392,8 @@ Result<std::shared_ptr<Model>> Repository::LoadLlm(const Candidate& candidate,
   const fs::path tokenizer_dir = engine.tokenizer_dir;
   engine.backend.iterations = {.period_ms = parameters.stats_check_period_ms,
                                .has_records = parameters.executor.iter_stats_max_iterations > 0};
-  auto model =
-      std::make_shared<LlmModel>(std::move(config), version, std::move(engine.backend), defaults);
+  auto model = std::make_shared<LlmModel>(std::move(config), version, std::move(engine.backend),
+                                          defaults, logits_types);
   loaded_llms_[model->name()] = {.max_batch_size = model->config().max_batch_size(),
                                  .vocab_size = model->executor().limits().vocab_size,
                                  .tokenizer_dir = tokenizer_dir};

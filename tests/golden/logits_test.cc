@@ -19,6 +19,8 @@ constexpr float kTolerance = 1e-4F;  // of float32 logits, as in golden_test.cc
 
 struct Answer : CollectingSink {
   void OnResponse(Response response) override {
+    const std::vector<TopLogProb>& likeliest = response.top_log_probs;
+    top.insert(top.end(), likeliest.begin(), likeliest.end());
     const std::vector<float>& rows = response.generation_logits.values;
     generation.insert(generation.end(), rows.begin(), rows.end());
     EXPECT_EQ(response.generation_logits.num_rows == 0, rows.empty());
@@ -31,6 +33,7 @@ struct Answer : CollectingSink {
   }
 
   std::vector<float> context, generation;
+  std::vector<TopLogProb> top;
 };
 
 class LogitsTest : public testing::TestWithParam<const char*> {
@@ -198,6 +201,94 @@ TEST_P(LogitsTest, OfThePromptAreWholeAlthoughItsBlocksCouldBeReused) {
   EXPECT_EQ(second->context, first->context);
   request.output.return_context_logits = false;
   EXPECT_GT(Run(request)->last.num_cached_tokens, 0);
+}
+
+// `top` are of one row of logits: its largest log-probs in order.
+void ExpectTopOf(std::span<const float> logits, std::span<const TopLogProb> top) {
+  std::vector<float> sorted(logits.begin(), logits.end());
+  std::sort(sorted.rbegin(), sorted.rend());
+  for (size_t i = 0; i < top.size(); ++i) {
+    EXPECT_EQ(logits[static_cast<size_t>(top[i].id)], sorted[i]) << "place " << i;
+    EXPECT_NEAR(top[i].log_prob, LogProb(logits, top[i].id), 1e-4) << "place " << i;
+  }
+}
+
+TEST_P(LogitsTest, TheLikeliestTokensAreThoseOfTheLogits) {
+  constexpr size_t kCount = 5;
+  for (const bool greedy : {true, false}) {
+    Request request = MakeRequest(expected_[0].prompt, 20);
+    request.output = {
+        .return_log_probs = true, .num_top_log_probs = kCount, .return_generation_logits = true};
+    if (!greedy) request.sampling = {.temperature = 1.0F, .top_k = 50, .seed = 3};
+    const auto whole = Run(request);
+    ASSERT_EQ(whole->top.size(), 20 * kCount);
+    for (size_t i = 0; i < 20; ++i) {
+      const auto top = std::span(whole->top).subspan(i * kCount, kCount);
+      ExpectTopOf(std::span(whole->generation).subspan(i * vocab_size_, vocab_size_), top);
+      if (!greedy) continue;
+      EXPECT_EQ(top[0].id, whole->ids[i]);
+      EXPECT_FLOAT_EQ(top[0].log_prob, whole->log_probs[i]);
+    }
+    request.streaming = true;
+    const auto streamed = Run(request);
+    EXPECT_GT(streamed->num_responses, 1);
+    ASSERT_EQ(streamed->top.size(), whole->top.size());
+    for (size_t i = 0; i < whole->top.size(); ++i) {
+      EXPECT_EQ(streamed->top[i].id, whole->top[i].id);
+      EXPECT_EQ(streamed->top[i].log_prob, whole->top[i].log_prob);
+    }
+  }
+}
+
+TEST_P(LogitsTest, ABannedTokenIsNoLikelyOne) {
+  Request request = MakeRequest(expected_[0].prompt, 4);
+  request.output.num_top_log_probs = 3;
+  const auto plain = Run(request);
+  request.bad_words = {{plain->top[0].id}};
+  const auto banned = Run(request);
+  EXPECT_EQ(banned->top[0].id, plain->top[1].id);
+  EXPECT_GT(banned->top[0].log_prob, plain->top[1].log_prob) << "the others share what it had";
+}
+
+// The oracle: the same tokens as a prompt, whose logits equal transformers' (above).
+TEST_P(LogitsTest, OfBeamsAreThoseOfTheirTokens) {
+  constexpr size_t kCount = 4;
+  for (const bool streaming : {false, true}) {
+    Request search = MakeRequest(expected_[0].prompt, 12);
+    search.streaming = streaming;
+    search.sampling = {.beam_width = 3, .length_penalty = 1.0F};
+    search.output = {.return_log_probs = true,
+                     .num_top_log_probs = kCount,
+                     .return_context_logits = true,
+                     .return_generation_logits = true};
+    search.end_ids = {expected_[0].greedy[6]};  // one beam ends early
+    const auto answer = Run(search);
+    const size_t prompt_len = search.input_ids.size();
+    EXPECT_EQ(answer->context.size(), prompt_len * vocab_size_);
+    ASSERT_EQ(answer->last.beams.size(), 3U);
+    for (const Beam& beam : answer->last.beams) {
+      const size_t num_tokens = beam.output_ids.size();
+      ASSERT_EQ(beam.generation_logits.num_rows, static_cast<int>(num_tokens));
+      ASSERT_EQ(beam.generation_logits.values.size(), num_tokens * vocab_size_);
+      ASSERT_EQ(beam.top_log_probs.size(), num_tokens * kCount);
+      Request forced = MakeRequest(search.input_ids, 1);
+      forced.input_ids.insert(forced.input_ids.end(), beam.output_ids.begin(),
+                              beam.output_ids.end());
+      forced.output.return_context_logits = true;
+      const auto oracle = Run(forced);
+      for (size_t i = 0; i < num_tokens; ++i) {
+        const auto row =
+            std::span(beam.generation_logits.values).subspan(i * vocab_size_, vocab_size_);
+        const auto same =
+            std::span(oracle->context).subspan((prompt_len - 1 + i) * vocab_size_, vocab_size_);
+        for (size_t v = 0; v < vocab_size_; ++v) {
+          ASSERT_NEAR(row[v], same[v], kTolerance) << "token " << i << ", id " << v;
+        }
+        EXPECT_NEAR(LogProb(row, beam.output_ids[i]), beam.output_log_probs[i], 1e-4);
+        ExpectTopOf(row, std::span(beam.top_log_probs).subspan(i * kCount, kCount));
+      }
+    }
+  }
 }
 
 TEST_P(LogitsTest, OfPausedRequestsAreTheSame) {

@@ -94,6 +94,87 @@ TEST_P(AttentionTest, EveryTableAgreesWithTheReference) {
   }
 }
 
+// Full attention with a mask, in float64: what a sliding window has to equal.
+std::vector<float> Masked(const AttentionCase& c, const Inputs& in, const SlidingWindow& sliding) {
+  const auto group = c.num_heads / c.num_kv_heads;
+  const double scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
+  std::vector<float> out;
+  int64_t t = 0;
+  for (size_t s = 0; s < c.rows.size(); ++s) {
+    const SequenceRow& row = c.rows[s];
+    for (int p = row.seq_len - row.num_queries; p < row.seq_len; ++p, ++t) {
+      for (int h = 0; h < c.num_heads; ++h) {
+        std::vector<double> y(static_cast<size_t>(c.head_dim));
+        double sum = 0;
+        for (int key = 0; key <= p; ++key) {
+          const bool is_sink = key < sliding.num_sinks;
+          const bool is_recent = p - key < sliding.window - sliding.num_sinks;
+          if (!is_sink && !is_recent) continue;
+          double score = 0;
+          for (int d = 0; d < c.head_dim; ++d)
+            score += in.q.Get((t * c.num_heads + h) * c.head_dim + d) *
+                     in.cache.Key(kLayer, static_cast<int>(s), key, h / group, d);
+          const double weight = std::exp(score * scale);
+          sum += weight;
+          for (int d = 0; d < c.head_dim; ++d)
+            y[static_cast<size_t>(d)] +=
+                weight * in.cache.Value(kLayer, static_cast<int>(s), key, h / group, d);
+        }
+        for (const double value : y) out.push_back(static_cast<float>(value / sum));
+      }
+    }
+  }
+  return out;
+}
+
+// Blocks that no query of their row sees: their table entries point nowhere.
+void HideBlocks(const AttentionCase& c, const SlidingWindow& sliding, const PagedBatch& batch) {
+  const int64_t width = batch.block_tables.shape.rank() == 2 ? batch.block_tables.shape[1] : 0;
+  for (size_t r = 0; r < c.rows.size(); ++r) {
+    const int first = sliding.First(c.rows[r].seq_len - c.rows[r].num_queries);
+    for (int i = 0; (i + 1) * c.block_size <= first; ++i)
+      if (i * c.block_size >= sliding.num_sinks)
+        batch.block_tables.as<int32_t>()[static_cast<int64_t>(r) * width + i] = -1'000'000;
+  }
+}
+
+TEST_P(AttentionTest, ASlidingWindowIsMaskedFullAttentionAndReadsNoHiddenBlock) {
+  const DType kv_dtype = GetParam();
+  for (const SlidingWindow& sliding :
+       {SlidingWindow{1, 0}, SlidingWindow{20, 0}, SlidingWindow{64, 4}, SlidingWindow{100, 33},
+        SlidingWindow{130, 64}, SlidingWindow{5000, 7}}) {
+    for (const AttentionCase& c : AttentionCases()) {
+      const Inputs in(c, kv_dtype);
+      const int num_tokens = in.batch.view().num_tokens;
+      const std::vector<float> want = Masked(c, in, sliding);
+      HideBlocks(c, sliding, in.batch.view());
+      std::vector<double> bound;
+      for (const SequenceRow& row : c.rows)
+        for (int i = 0; i < row.num_queries * c.num_heads * c.head_dim; ++i)
+          bound.push_back(
+              RoundedBound(Bound(c, kv_dtype, row.seq_len), want[bound.size()], c.y_dtype));
+      for (const OpTable& table : CpuOpTables({.kv_dtype = kv_dtype, .head_dim = c.head_dim})) {
+        const Tensor got = Output(c, num_tokens, c.y_dtype);
+        AttentionParams params = in.Params(got);
+        params.sliding = sliding;
+        ASSERT_EQ(table.attention(params, stream_), Status::Ok());
+        EXPECT_TRUE(Within(got.ToFloats(), want, bound))
+            << table.name << " " << c.name << " window " << sliding.window;
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, AWindowNeedsFewerSinks) {
+  const AttentionCase& c = AttentionCases()[1];
+  const Inputs in(c, GetParam());
+  const Tensor y = Output(c, in.batch.view().num_tokens, DType::kF32);
+  AttentionParams params = in.Params(y);
+  params.sliding = {.window = 4, .num_sinks = 4};
+  EXPECT_EQ(ReferenceTable().attention(params, stream_).message(),
+            "sliding: got a window of 4 with 4 sinks, needed fewer");
+}
+
 // Each row computed in a batch of its own: the same bits, whatever else was in the batch.
 TEST_P(AttentionTest, ARowIsTheSameAloneAndInABatch) {
   for (const AttentionCase& c : AttentionCases()) {

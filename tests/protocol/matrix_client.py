@@ -23,7 +23,7 @@ DATATYPES = {
     "temperature": "FP32", "top_k": "INT32", "top_p": "FP32", "random_seed": "UINT64", "min_length": "INT32",
     "presence_penalty": "FP32", "frequency_penalty": "FP32", "return_log_probs": "BOOL", "return_generation_logits": "BOOL",
     "return_context_logits": "BOOL", "exclude_input_in_output": "BOOL", "return_perf_metrics": "BOOL",
-    "input_ids": "INT32", "input_lengths": "INT32", "stop_words_list": "INT32",
+    "input_ids": "INT32", "input_lengths": "INT32", "stop_words_list": "INT32", "beam_width": "INT32", "length_penalty": "FP32",
 }  # fmt: skip
 NUMPY = {"BYTES": object, "INT32": np.int32, "BOOL": bool, "FP32": np.float32, "UINT64": np.uint64}
 CORE_NAMES = {**{text: core for core, text in RENAMED.items()}, "max_tokens": "request_output_len"}
@@ -74,6 +74,16 @@ class Answer:
     def ids(self):
         """The generated ids, which only the core answers with."""
         return np.concatenate([r["output_ids"] for r in self.responses]).tolist()
+
+    @property
+    def beams(self):
+        """The texts of a beam search, the best first: the last response has them all."""
+        last = self.responses[-1]
+        if "output_ids" in last:
+            lengths = last["sequence_length"].tolist()
+            rows = last["output_ids"].reshape(len(lengths), -1)
+            return [TOKENIZER.decode(ids[:n].tolist()) for ids, n in zip(rows, lengths, strict=True)]
+        return [t.decode() if isinstance(t, bytes) else t for t in last["text_output"]]
 
     @property
     def text(self):
@@ -209,8 +219,9 @@ def split_rows(outputs, num_rows):
     for row in range(num_rows):
         response = {}
         for name, array in outputs.items():
-            values = array[row : row + 1]
-            if "sequence_length" in outputs:
+            per_row = array.shape[0] // num_rows  # more than one text where there are beams
+            values = array[row * per_row : (row + 1) * per_row]
+            if "sequence_length" in outputs and outputs["sequence_length"].shape[1] == 1:
                 n = int(outputs["sequence_length"][row, 0])
                 if name in ("output_ids", "output_log_probs", "generation_logits"):
                     values = values[:, :, :n]

@@ -140,6 +140,18 @@ def has_times_in_order(request, answer, reference):
     assert total == reused + new >= 1
 
 
+def has_its_beams(request, answer, reference):
+    width = request["beam_width"]
+    assert answer.beams == reference.ask(request).beams
+    assert len(set(answer.beams)) == width
+    cum = answer.responses[-1]["cum_log_probs"].reshape(-1)
+    log_probs = answer.responses[-1]["output_log_probs"].reshape(width, -1)
+    # Without an end id all beams have max_tokens tokens: the shorter sum is the better one.
+    assert log_probs.shape[1] >= request["max_tokens"] and not log_probs[:, request["max_tokens"] :].any()
+    assert log_probs.sum(1) == pytest.approx(cum, abs=1e-3)
+    assert (np.diff(cum) <= 1e-6).all() and (log_probs <= 0).all()
+
+
 def repeats_with_its_seed(request, answer, reference):
     is_not_greedy(request, answer, reference)
     assert answer.text == reference.ask(request).text
@@ -183,6 +195,7 @@ PARAMETERS = {
     "return_context_logits": (
         {"return_context_logits": True, "return_generation_logits": True}, has_logits_of_every_prompt_token,
     ),
+    "beam_width": ({"beam_width": 3, "length_penalty": 1.0, "return_log_probs": True}, has_its_beams),
     "exclude_input_in_output": ({"exclude_input_in_output": False}, has_its_prompt),
     "return_perf_metrics": ({"return_perf_metrics": True}, has_times_in_order),
 }  # fmt: skip

@@ -134,7 +134,8 @@ FakeBackend::FakeBackend(FakeBackendOptions options)
       ready_state_(options_.ready_seed) {
   for (const executor::KvGroup& config : options_.info.kv_groups) {
     Group& group = groups_.emplace_back();
-    group.contents.assign(static_cast<size_t>(config.num_blocks * config.block_size), kGarbage);
+    const int64_t num_blocks = config.num_blocks + config.num_host_blocks;
+    group.contents.assign(static_cast<size_t>(num_blocks * config.block_size), kGarbage);
     group.uses.resize(static_cast<size_t>(config.num_blocks));
   }
   outstanding_.reserve(static_cast<size_t>(options_.info.depth));
@@ -199,6 +200,7 @@ Result<executor::Ticket> FakeBackend::Launch(const StepPlan& plan) {
   if (plan.step_id == options_.fail_launch_of_step) return Internal("fake device: launch failed");
   if (options_.checks_plans && !CheckPlan(plan)) return Broken();
   if (!ApplyUpdates(plan)) return Broken();
+  if (options_.checks_plans && !CheckCopies(plan)) return Broken();
   last_step_id_ = plan.step_id;
   CHECK(!spare_.empty());
   Outstanding step = std::move(spare_.back());
@@ -207,6 +209,7 @@ Result<executor::Ticket> FakeBackend::Launch(const StepPlan& plan) {
   step.num_prefill_tokens = 0;
   step.needs_late_inputs = false;
   step.rows.assign(plan.rows.begin(), plan.rows.begin() + plan.num_rows);
+  step.copies.assign(plan.copies.begin(), plan.copies.begin() + plan.num_copies);
   step.masks.clear();
   for (const PlanRow& row : step.rows) {
     step.needs_late_inputs |= row.has_late_inputs != 0;
@@ -288,7 +291,9 @@ bool FakeBackend::ApplyUpdates(const StepPlan& plan) {
     const auto num_blocks = options_.info.kv_groups[static_cast<size_t>(update.group)].num_blocks;
     for (int i = 0; i < update.num_blocks; ++i) {
       const BlockId block = plan.block_ids[static_cast<size_t>(update.offset + i)];
-      if (block < 0 || block >= num_blocks) return Violated("no such block");
+      const bool is_hidden =
+          block == -1 && options_.info.kv_groups[static_cast<size_t>(update.group)].window > 0;
+      if (!is_hidden && (block < 0 || block >= num_blocks)) return Violated("no such block");
       table.push_back(block);
     }
   }
@@ -305,12 +310,59 @@ bool FakeBackend::CheckUse(const StepPlan& plan, const PlanRow& row) {
     const int last_written = (row.first_position + row.num_query_tokens - 1) / block_size;
     if (last_written >= static_cast<int>(slot.tables[g].size()))
       return Violated("block not mapped: " + At(row));
+    const int first_position = row.first_position - NumUncertain(row);
     for (int i = 0; i <= last_written; ++i) {
-      BlockUse& use = groups_[g].uses[static_cast<size_t>(slot.tables[g][static_cast<size_t>(i)])];
+      if (!IsSeen(slot, g, i * block_size, first_position) &&
+          !IsSeen(slot, g, (i + 1) * block_size - 1, first_position))
+        continue;
+      const BlockId block = slot.tables[g][static_cast<size_t>(i)];
+      if (block < 0) return Violated("block given back: " + At(row));
+      BlockUse& use = groups_[g].uses[static_cast<size_t>(block)];
       if (!NoteUse(&use, row.slot, plan.step_id, i >= first_written)) return false;
     }
   }
   return true;
+}
+
+// Whether tokens from position `from` on see the key at `position`. Beams keep all of theirs.
+bool FakeBackend::IsSeen(const Slot& slot, size_t group, int position, int from) const {
+  const executor::KvGroup& config = options_.info.kv_groups[group];
+  return config.window == 0 || slot.first_beam_slot >= 0 || position < config.num_sinks ||
+         position > from - (config.window - config.num_sinks);
+}
+
+// A copy reads and writes nothing that a step in flight may still write or read.
+bool FakeBackend::CheckCopies(const StepPlan& plan) {
+  for (int c = 0; c < plan.num_copies; ++c) {
+    const scheduler::HostBlockCopy& copy = plan.copies[static_cast<size_t>(c)];
+    const executor::KvGroup& group = options_.info.kv_groups.at(static_cast<size_t>(copy.group));
+    const auto is_host = [&group](BlockId block) { return block >= group.num_blocks; };
+    if (is_host(copy.from) == is_host(copy.to)) return Violated("a copy within one pool");
+    for (const BlockId block : {copy.from, copy.to}) {
+      if (block < 0 || block >= group.num_blocks + group.num_host_blocks)
+        return Violated("a copy of no such block");
+      if (is_host(block)) continue;
+      const BlockUse& use =
+          groups_[static_cast<size_t>(copy.group)].uses[static_cast<size_t>(block)];
+      if (use.written > collected_step_id_)
+        return Violated("a copy of what a step in flight writes");
+      if (block == copy.to && use.used > collected_step_id_)
+        return Violated("a copy over what a step in flight uses");
+    }
+  }
+  return true;
+}
+
+void FakeBackend::MakeCopies(const Outstanding& step) {
+  for (const scheduler::HostBlockCopy& copy : step.copies) {
+    const auto g = static_cast<size_t>(copy.group);
+    const int block_size = options_.info.kv_groups[g].block_size;
+    auto& contents = groups_[g].contents;
+    std::copy_n(contents.begin() + copy.from * block_size, block_size,
+                contents.begin() + copy.to * block_size);
+    // What was copied away may be written from now on: nobody finds it there by chance.
+    std::fill_n(contents.begin() + copy.from * block_size, block_size, kGarbage);
+  }
 }
 
 // How far a row about to be launched may begin before its planned position.
@@ -388,6 +440,7 @@ Result<const executor::StepResult*> FakeBackend::Collect(executor::Ticket ticket
 
 bool FakeBackend::Execute(const Outstanding& step) {
   result_.Clear(static_cast<int>(step.rows.size()));
+  MakeCopies(step);
   for (size_t r = 0; r < step.rows.size(); ++r) {
     if (!ExecuteRow(step, static_cast<int>(r))) return false;
     result_.token_begin[r + 1] = static_cast<int32_t>(result_.token_ids.size());
@@ -495,7 +548,7 @@ void FakeBackend::AdvanceBeams(Slot* first, int row_idx, bool is_prefill) {
   }
 }
 
-std::vector<Beam> FakeBackend::BestBeams(scheduler::SlotId slot) const {
+std::vector<Beam> FakeBackend::BestBeams(scheduler::SlotId slot, bool /*is_last*/) const {
   const Slot& first = slots_[static_cast<size_t>(slot)];
   std::vector<Beam> beams;
   for (int j = 0; j < first.num_returned; ++j) {
@@ -515,6 +568,7 @@ bool FakeBackend::CheckContents(const Slot& slot, int num_tokens, bool every_pos
     const int step = every_position ? 1 : block_size;
     for (int p = every_position ? 0 : std::min(block_size, num_tokens) - 1; p < num_tokens;
          p = std::min(p + step, std::max(num_tokens - 1, p + 1))) {
+      if (!IsSeen(slot, g, p, num_tokens)) continue;
       const BlockId block = slot.tables[g][static_cast<size_t>(p / block_size)];
       const auto entry = static_cast<size_t>(block * block_size + p % block_size);
       if (groups_[g].contents[entry] != slot.hashes[static_cast<size_t>(p) + 1])

@@ -11,6 +11,9 @@
 // Of a beam search, who goes on from whom and whether it is over is a function of its seed and step
 // too: beams fork and die at random.
 //
+// Blocks that a sliding window hides are not looked at, and may be anybody's. Copies between blocks
+// and the host pool are made when the step is.
+//
 // It distrusts every plan: its KV blocks hold, for each position, a hash of all tokens up to there,
 // and a row that would read another sequence's block, a block not written yet or one that was given
 // away too early finds a wrong hash. The first violation ends in a failed Launch or Collect.
@@ -65,7 +68,7 @@ class FakeBackend : public executor::Backend {
   Status ProvideLateInputs(executor::Ticket ticket, const executor::LateInputs& inputs) override;
   bool Ready(executor::Ticket ticket) const override;
   Result<const executor::StepResult*> Collect(executor::Ticket ticket) override;
-  std::vector<Beam> BestBeams(scheduler::SlotId slot) const override;
+  std::vector<Beam> BestBeams(scheduler::SlotId slot, bool is_last) const override;
 
   int64_t num_launched() const { return last_step_id_; }
   int num_outstanding() const { return static_cast<int>(outstanding_.size()); }
@@ -96,7 +99,7 @@ class FakeBackend : public executor::Backend {
     int64_t written = 0, used = 0, used_by_other = 0;  // step ids
   };
   struct Group {
-    std::vector<uint64_t> contents;  // [num_blocks * block_size]
+    std::vector<uint64_t> contents;  // [(num_blocks + num_host_blocks) * block_size]
     std::vector<BlockUse> uses;      // [num_blocks]
   };
   struct Outstanding {
@@ -104,6 +107,7 @@ class FakeBackend : public executor::Backend {
     int num_prefill_tokens = 0;
     bool needs_late_inputs = false;
     std::vector<scheduler::PlanRow> rows;
+    std::vector<scheduler::HostBlockCopy> copies;
     std::vector<executor::LateInputs::Mask> masks;
     std::vector<std::vector<uint32_t>> mask_bits;
   };
@@ -115,6 +119,9 @@ class FakeBackend : public executor::Backend {
   void SetUpOne(const executor::SlotSetup& setup, scheduler::SlotId slot_id);
   void AdvanceBeams(Slot* first, int row_idx, bool is_prefill);
   bool ApplyUpdates(const executor::StepPlan& plan);
+  bool CheckCopies(const executor::StepPlan& plan);
+  void MakeCopies(const Outstanding& step);
+  bool IsSeen(const Slot& slot, size_t group, int position, int from) const;
   int NumUncertain(const scheduler::PlanRow& row) const;
   bool CheckUse(const executor::StepPlan& plan, const scheduler::PlanRow& row);
   bool NoteUse(BlockUse* use, scheduler::SlotId slot, int64_t step_id, bool writes);

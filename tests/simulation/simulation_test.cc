@@ -7,7 +7,7 @@
 //   its output is what it yields alone, however often it was paused; nobody is admitted past one
 //   that came first, and whoever runs comes before whoever is paused; without priorities a request
 //   ends within a number of turns that those before it bound; after the last one no block is in
-//   use.
+//   use. With a window a sequence of any length fits into a pool of a few windows.
 //
 // INFLIGHT_SIMULATION_ARRIVALS sets the number of arrivals of each scheduler policy.
 #include <gtest/gtest.h>
@@ -50,6 +50,9 @@ struct World {
   bool priorities = true;
   int64_t step_time_goal_ns = 0;
   std::vector<int> block_sizes = {8};  // one KV group each
+  std::vector<int> windows = {0};      // of them, repeated
+  int num_sinks = 0;
+  int64_t num_host_blocks = 0;
   SchedulerPolicy policy = kGuaranteedNoEvict;
   ChunkingPolicy chunking = kFirstComeFirstServed;
   int64_t max_queue_delay_ns = 0;
@@ -172,6 +175,57 @@ const std::vector<World>& Worlds() {
        .policy = kMaxUtilization,
        .chunking = kEqualProgress},
       {.name = "StaticBatchBeams", .max_beam_width = 4, .policy = kStaticBatch},
+      // A pool that holds less than one sequence of full length.
+      {.name = "Window", .num_blocks = 9, .priorities = false, .windows = {20}},
+      {.name = "WindowSinksDepth3", .depth = 3, .num_blocks = 16, .windows = {24}, .num_sinks = 5},
+      {.name = "WindowNoReuse", .num_blocks = 9, .prefix_reuse = false, .windows = {20}},
+      {.name = "WindowUnchunked",
+       .max_num_tokens = 40,
+       .num_blocks = 11,
+       .chunked = false,
+       .windows = {17},
+       .num_sinks = 1},
+      {.name = "WindowsTwoGroupsDepth2",
+       .depth = 2,
+       .num_blocks = 24,
+       .block_sizes = {8, 4},
+       .windows = {0, 12}},
+      {.name = "WindowDraftsEqualProgress",
+       .max_tokens_per_row = 3,
+       .num_blocks = 20,
+       .windows = {16},
+       .num_sinks = 8,
+       .chunking = kEqualProgress},
+      {.name = "WindowBeams", .max_beam_width = 4, .num_blocks = 30, .windows = {16}},
+      {.name = "MaxUtilizationWindow", .num_blocks = 9, .windows = {20}, .policy = kMaxUtilization},
+      {.name = "MaxUtilizationWindowDepth2",
+       .depth = 2,
+       .num_blocks = 14,
+       .windows = {24},
+       .num_sinks = 3,
+       .policy = kMaxUtilization},
+      {.name = "StaticBatchWindow", .num_blocks = 12, .windows = {20}, .policy = kStaticBatch},
+      {.name = "HostPool", .num_host_blocks = 20},
+      {.name = "HostPoolDepth2TwoGroups",
+       .depth = 2,
+       .num_blocks = 40,
+       .block_sizes = {8, 4},
+       .num_host_blocks = 30},
+      {.name = "HostPoolRoomyDepth3",
+       .depth = 3,
+       .max_batch_size = 16,
+       .num_blocks = 40,
+       .num_host_blocks = 400},
+      {.name = "HostPoolWindow",
+       .num_blocks = 12,
+       .windows = {20},
+       .num_sinks = 4,
+       .num_host_blocks = 40},
+      {.name = "HostPoolBeams", .max_beam_width = 4, .num_host_blocks = 16},
+      {.name = "MaxUtilizationHostPool",
+       .depth = 2,
+       .num_host_blocks = 16,
+       .policy = kMaxUtilization},
   };
   return worlds;
 }
@@ -186,9 +240,14 @@ executor::BackendInfo InfoOf(const World& world) {
                              .max_seq_len = 96,
                              .max_input_len = world.chunked ? 90 : world.max_num_tokens - 6,
                              .vocab_size = 97};
-  for (const int block_size : world.block_sizes) {
-    info.kv_groups.push_back(
-        {.block_size = block_size, .num_blocks = world.num_blocks * 8 / block_size, .window = 0});
+  for (size_t g = 0; g < world.block_sizes.size(); ++g) {
+    const int block_size = world.block_sizes[g];
+    const int window = world.windows[g % world.windows.size()];
+    info.kv_groups.push_back({.block_size = block_size,
+                              .num_blocks = world.num_blocks * 8 / block_size,
+                              .window = window,
+                              .num_sinks = window == 0 ? 0 : world.num_sinks,
+                              .num_host_blocks = world.num_host_blocks});
   }
   return info;
 }
@@ -522,6 +581,13 @@ class Simulation {
     }
     if (world_.prefix_reuse && arrivals > 1000) {
       EXPECT_GT(num_cached_tokens_, 0);
+    }
+    EXPECT_EQ(stats.kv_host_blocks_max, world_.num_host_blocks * std::ssize(world_.block_sizes));
+    EXPECT_GE(stats.kv_blocks_offloaded, stats.kv_blocks_onboarded);
+    if (world_.num_host_blocks == 0) {
+      EXPECT_EQ(stats.kv_blocks_offloaded, 0);
+    } else if (arrivals > 1000) {
+      EXPECT_GT(stats.kv_blocks_onboarded, arrivals / 100) << "nothing came back from the host";
     }
     if (world_.depth == 1) {
       EXPECT_EQ(harness_.backend.num_wasted_rows(), 0);

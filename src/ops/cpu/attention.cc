@@ -65,6 +65,7 @@ class Items {
     const float* q[kMaxRows];
     void* y[kMaxRows];
     int32_t positions[kMaxRows];
+    int32_t first_seen[kMaxRows];
     int num_rows = 0;
     for (int64_t t = token; t < token + num_tokens; ++t) {
       for (int h = head; h < head + num_heads; ++h, ++num_rows) {
@@ -72,11 +73,14 @@ class Items {
         q[num_rows] = p_.q.as<const float>() + at;
         y[num_rows] = p_.y.as<std::byte>() + static_cast<size_t>(at) * SizeOf(p_.y.dtype);
         positions[num_rows] = p_.batch.positions.as<const int32_t>()[t];
+        first_seen[num_rows] = p_.sliding.First(positions[num_rows]);
       }
     }
     attend_({.num_rows = num_rows,
              .q = q,
              .positions = positions,
+             .first_seen = first_seen,
+             .num_sinks = p_.sliding.num_sinks,
              .y = y,
              .y_element = ElementOf(p_.y.dtype),
              .kv_element = ElementOf(p_.kv.dtype),
@@ -101,7 +105,10 @@ class Items {
 // Multiplications, more or less; for the choice of threads alone.
 int64_t Work(const AttentionParams& p) {
   int64_t keys = 0;
-  for (int t = 0; t < p.batch.num_tokens; ++t) keys += p.batch.positions.as<const int32_t>()[t] + 1;
+  for (int t = 0; t < p.batch.num_tokens; ++t) {
+    const int32_t num_keys = p.batch.positions.as<const int32_t>()[t] + 1;
+    keys += p.sliding.window == 0 ? num_keys : std::min(num_keys, p.sliding.window);
+  }
   return 2 * keys * p.q.shape[1] * p.kv.head_dim;
 }
 

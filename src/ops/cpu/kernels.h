@@ -81,8 +81,11 @@ struct NormArgs {
 struct AttentionArgs {
   int num_rows;              // 1 .. kMaxRows
   const float* const* q;     // [num_rows] rows of head_dim
-  const int32_t* positions;  // [num_rows]: keys 0 .. positions[r] are seen
-  void* const* y;            // [num_rows] rows of head_dim
+  const int32_t* positions;  // [num_rows]: keys 0 .. positions[r] are seen, but for those hidden
+  // [num_rows]: keys num_sinks .. first_seen[r] - 1 are hidden, and what all rows hide is not read.
+  const int32_t* first_seen;
+  int num_sinks;
+  void* const* y;  // [num_rows] rows of head_dim
   Element y_element;
 
   Element kv_element;

@@ -24,8 +24,13 @@ class RowsAttention {
   void Run() {
     LoadQueries();
     last_ = 0;
-    for (int r = 0; r < a_.num_rows; ++r) last_ = a_.positions[r] > last_ ? a_.positions[r] : last_;
+    first_ = a_.first_seen[0];
+    for (int r = 0; r < a_.num_rows; ++r) {
+      last_ = a_.positions[r] > last_ ? a_.positions[r] : last_;
+      first_ = a_.first_seen[r] < first_ ? a_.first_seen[r] : first_;
+    }
     for (int start = 0; start <= last_; start += kKeyTile) {
+      if (AllHidden(start, kKeyTile)) continue;
       const int num_keys = last_ + 1 - start < kKeyTile ? last_ + 1 - start : kKeyTile;
       Score(start, num_keys);
       for (int r = 0; r < a_.num_rows; ++r) UpdateSoftmax(r, start);
@@ -53,6 +58,9 @@ class RowsAttention {
   }
 
   float* Result(int row) { return results_ + row * kMaxHeadDim; }
+
+  // Whether no row sees keys [start, start + n).
+  bool AllHidden(int start, int n) const { return start >= a_.num_sinks && start + n <= first_; }
 
   const char* BlockOf(const char* base, int position) const {
     return base + a_.block_table[position / a_.block_size] * a_.block_stride_bytes;
@@ -87,8 +95,10 @@ class RowsAttention {
   void Score(int start, int num_keys) {
     const W* groups[kKeyTile / 16];
     const int num_groups = (num_keys + 15) / 16;
+    int seen = 0;  // a group of the tile that some row sees, read in place of those that none does
+    while (AllHidden(start + seen * 16, 16)) ++seen;
     for (int g = 0; g < num_groups; ++g) {
-      const int position = start + g * 16;
+      const int position = start + (AllHidden(start + g * 16, 16) ? seen : g) * 16;
       const auto* keys = reinterpret_cast<const W*>(BlockOf(a_.keys, position));
       groups[g] = keys + static_cast<int64_t>(position % a_.block_size) * a_.head_dim;
     }
@@ -98,12 +108,22 @@ class RowsAttention {
              /*half_last=*/false, Ahead(a_.keys, start, a_.values, start));
   }
 
+  // Sets what stands for the keys of a tile that row r does not see between sinks and window.
+  template <typename T>
+  void Hide(int r, int start, T* row, T value) const {
+    const int from = a_.num_sinks > start ? a_.num_sinks - start : 0;
+    const int to = a_.first_seen[r] - start < kKeyTile ? a_.first_seen[r] - start : kKeyTile;
+    for (int j = from; j < to; ++j) row[j] = value;
+  }
+
   // Turns row r's scores into weights e^(score - max) and rescales what was summed under the old
-  // maximum. Keys after the row's own position get weight 0.
+  // maximum. Keys after the row's own position, and hidden ones, get weight 0.
   void UpdateSoftmax(int r, int start) {
     X* weights = weights_ + r * kKeyTile;
     const int seen = a_.positions[r] + 1 - start;
-    if (seen <= 0) {
+    const bool sees_none = start >= a_.num_sinks && start + kKeyTile <= a_.first_seen[r];
+    Hide(r, start, scores_ + r * kKeyTile, kMinusInfinity);
+    if (seen <= 0 || sees_none) {
       for (int j = 0; j < kKeyTile; j += 16) StoreOperand(weights + j, Zero());
       return;
     }
@@ -126,7 +146,8 @@ class RowsAttention {
       StoreOperand(weights + g * 16, w);
       total = Add(total, w);
     }
-    if (start > 0 && max > max_[r]) Rescale(r, max_[r] - max);
+    Hide(r, start, weights, X{});
+    if (sum_[r] > 0 && max > max_[r]) Rescale(r, max_[r] - max);
     max_[r] = max;
     sum_[r] += Sum(total);
   }
@@ -146,6 +167,10 @@ class RowsAttention {
       const int offset = (start + j) % a_.block_size;
       const int in_block = a_.block_size - offset;
       const int n = num_keys - j < in_block ? num_keys - j : in_block;
+      if (AllHidden(start + j, n)) {  // its block may be another's by now
+        j += n;
+        continue;
+      }
       const auto* values = reinterpret_cast<const W*>(BlockOf(a_.values, start + j)) +
                            static_cast<int64_t>(offset) * a_.head_dim;
       AddRun(values, j, n / kStep, Ahead(a_.values, start, a_.keys, start + kKeyTile));
@@ -186,7 +211,8 @@ class RowsAttention {
   }
 
   const AttentionArgs& a_;
-  int last_;  // position of the last key that any row sees
+  int last_;   // position of the last key that any row sees
+  int first_;  // of the first behind the sinks
   const X* query_rows_[kMaxRows];
   const X* weight_rows_[kMaxRows];
   float max_[kMaxRows];  // of the scores so far

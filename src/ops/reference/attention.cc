@@ -12,21 +12,26 @@
 namespace inflight::ops::reference {
 namespace {
 
-// One query head of one token against positions [0, position] of its sequence.
+// One query head of one token against the positions of its sequence that it sees.
 class HeadAttention {
  public:
   HeadAttention(const AttentionParams& params, const int32_t* block_table, int kv_head)
       : p_(params), block_table_(block_table), kv_head_(kv_head) {}
 
   void Run(const float* q, int position, int64_t y_index) const {
-    std::vector<float> weights(static_cast<size_t>(position) + 1);
-    for (int s = 0; s <= position; ++s) weights[static_cast<size_t>(s)] = Score(q, s);
+    std::vector<int> seen;
+    for (int s = 0; s <= position; ++s) {
+      if (s < p_.sliding.num_sinks || s >= p_.sliding.First(position)) seen.push_back(s);
+    }
+    std::vector<float> weights;
+    weights.reserve(seen.size());
+    for (const int s : seen) weights.push_back(Score(q, s));
     const float max = *std::max_element(weights.begin(), weights.end());
     float sum = 0;
     for (float& w : weights) sum += w = std::exp(w - max);
     for (int d = 0; d < p_.kv.head_dim; ++d) {
       float y = 0;
-      for (int s = 0; s <= position; ++s) y += weights[static_cast<size_t>(s)] * Value(s, d);
+      for (size_t i = 0; i < seen.size(); ++i) y += weights[i] * Value(seen[i], d);
       StoreFloat(p_.y.data, p_.y.dtype, y_index + d, y / sum);
     }
   }

@@ -278,6 +278,10 @@ constexpr ExecutorCounter kExecutorCounters[] = {
      &ExecutorStats::kv_blocks_reused},
     {"inflight_kv_blocks_missed_total", "KV blocks of prompts that had to be computed",
      &ExecutorStats::kv_blocks_missed},
+    {"inflight_kv_blocks_offloaded_total", "KV blocks copied to the host pool",
+     &ExecutorStats::kv_blocks_offloaded},
+    {"inflight_kv_blocks_onboarded_total", "KV blocks copied back from the host pool",
+     &ExecutorStats::kv_blocks_onboarded},
 };
 
 void WriteCounters(const std::vector<ExecutorGauges>& executors, TextWriter& out) {

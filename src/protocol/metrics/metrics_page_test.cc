@@ -210,6 +210,8 @@ std::vector<std::string> Samples(const std::string& page, const std::string& pre
 serving::ExecutorGauges SomeGauges(serving::IterationProfile profile) {
   serving::ExecutorGauges gauges{.model = "tensorrt_llm", .version = "1", .profile = profile};
   gauges.stats.tokens_generated = 42;
+  gauges.stats.kv_blocks_offloaded = 9;
+  gauges.stats.kv_blocks_onboarded = 5;
   gauges.iteration.block_size = 64;
   gauges.iteration.timestamp_us = 1'715'988'519'250'000;
   ExecutorStats& stats = gauges.iteration.stats;
@@ -234,7 +236,9 @@ TEST(MetricsPageTest, ExecutorGaugesHaveSortedLabels) {
         "nv_trt_llm_general_metrics{general_type=\"timestamp\"," + tail + " 1715988519250000",
         std::string("# HELP nv_trt_llm_general_metrics General TRT LLM metrics"),
         "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"tokens_per\"," + tail + " 64",
-        "inflight_tokens_generated_total{" + tail + " 42"}) {
+        "inflight_tokens_generated_total{" + tail + " 42",
+        "inflight_kv_blocks_offloaded_total{" + tail + " 9",
+        "inflight_kv_blocks_onboarded_total{" + tail + " 5"}) {
     EXPECT_TRUE(HasLine(page, line)) << line << "\n" << page;
   }
 }
