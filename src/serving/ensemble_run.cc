@@ -200,6 +200,7 @@ void EnsembleRun::IssueLocked(size_t index, Round round) {
   request.model_name = step.model->name();
   request.model_version = step.model->version();
   request.id = request_.id;
+  request.is_step = true;
   request.parameters = request_.parameters;
   request.priority = request_.priority;
   request.timeout_us = request_.timeout_us;

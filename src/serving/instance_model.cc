@@ -122,7 +122,6 @@ InstanceModel::InstanceModel(::inference::ModelConfig config, std::string versio
   const int num_instances = NumInstances(complete);
   const bool has_sequences = complete.has_sequence_batching();
   runs_at_once_ = !has_sequences && shared_->executable->never_waits();
-  if (runs_at_once_) return;
   for (int i = 0; i < (has_sequences ? num_instances : 1); ++i) {
     shared_->queues.push_back(std::make_unique<RequestQueue>(complete, clock_, Expire));
   }
@@ -192,7 +191,7 @@ void InstanceModel::Infer(Request request, ResponseHandler handler) {
   item.sender =
       std::make_shared<ResponseSender>(shared_from_this(), request, std::move(handler), clock_);
   item.request = std::move(request);
-  if (runs_at_once_) return shared_->Run(config(), item);
+  if (runs_at_once_ && !item.request.is_step) return shared_->Run(config(), item);
   const Status status = shared_->sequences != nullptr
                             ? shared_->sequences->Add(item)
                             : WithRequestId(shared_->queues.front()->Add(item), item.request);

@@ -68,6 +68,7 @@ struct Request {
   bool sequence_start = false;
   bool sequence_end = false;
   bool wants_one_response = false;  // the call carries exactly one
+  bool is_step = false;             // of an ensemble, not of a client
   std::optional<BatchRow> row;      // none = the request is a whole
   std::shared_ptr<CancelToken> cancel = std::make_shared<CancelToken>();  // never null
   int64_t received_ns = 0;                                                // monotonic clock

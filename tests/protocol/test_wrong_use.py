@@ -70,7 +70,7 @@ WRONG = {
         {"bad_words_list": word_list([1, 2], [5, -1])}, "Sparse list must not have out-of-bound offsets",
     ),
     "a vector where a number belongs": ({"temperature": [[1.0, 2.0]]}, "temperature"),
-    "rows that differ": ({"input_ids": np.array([IDS, IDS], np.int32)}, "must have"),
+    "rows that differ": ({"input_ids": np.array([IDS, IDS], np.int32)}, "batch size does not match other inputs"),
     "a prompt id beyond the vocabulary": (
         {"input_ids": [[5, VOCAB_SIZE]], "input_lengths": 2},
         f"input_ids: got token id {VOCAB_SIZE}, must be in [0, {VOCAB_SIZE})",
