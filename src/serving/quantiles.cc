@@ -36,16 +36,14 @@ void QuantileSketch::Flush() {
   std::vector<Item> merged;
   merged.reserve(items_.size() + buffer_.size());
   size_t next = 0;
-  double rank = 0;
   for (const double value : buffer_) {
     for (; next < items_.size() && items_[next].value <= value; ++next) {
-      rank += static_cast<double>(items_[next].gap);
       merged.push_back(items_[next]);
     }
+    // Its rank is as uncertain as that of the item behind it, which it may precede anywhere.
     const bool is_end = merged.empty() || next == items_.size();
-    const auto slack = is_end ? 0 : static_cast<int64_t>(std::floor(AllowedError(rank))) - 1;
-    merged.push_back({.value = value, .gap = 1, .slack = std::max<int64_t>(slack, 0)});
-    rank += 1;
+    const int64_t slack = is_end ? 0 : items_[next].gap + items_[next].slack - 1;
+    merged.push_back({.value = value, .gap = 1, .slack = slack});
     ++count_;
   }
   merged.insert(merged.end(), items_.begin() + static_cast<ptrdiff_t>(next), items_.end());

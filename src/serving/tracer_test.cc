@@ -26,7 +26,10 @@ class TracerTest : public ::testing::Test {
            (std::string("inflight_") + info->name() + "_" + std::to_string(::getpid()));
     std::filesystem::create_directories(dir_);
   }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
+  void TearDown() override {
+    tracer_.reset();
+    std::filesystem::remove_all(dir_);
+  }
 
   Tracer& Make(const TraceSettings& start) {
     return tracer_.emplace(TraceOptions{.start = start, .file = (dir_ / "trace.json").string()});
