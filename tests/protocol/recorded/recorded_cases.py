@@ -137,9 +137,10 @@ def differences_of(case, peer):
 def replay(case, peer):
     """Fails with what differs from the recording.
 
-    What happens within a deadline, or while another request runs, depends on the machine too: such cases get more tries.
+    What happens within a deadline, while another request runs, or in one step of an ensemble before another, depends on
+    the machine too: such cases get more tries.
     """
-    is_timed = any(word in json.dumps(case) for word in ('"timeout_s"', '"start_ms"', '"cancel_after_ms"'))
+    is_timed = any(word in json.dumps(case) for word in ('"timeout_s"', '"start_ms"', '"cancel_after_ms"', '"ens_stream"'))
     for tries_left in range(TRIES_OF_TIMED_CASES if is_timed else 1, 0, -1):
         differences = differences_of(case, peer)
         if not differences:
