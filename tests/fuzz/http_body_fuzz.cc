@@ -82,7 +82,7 @@ void FuzzInfer(std::string body, std::optional<size_t> json_length) {
   const auto root = json::Value::Parse(written->body);
   Require(root.ok());
   const bool is_all_json = !json_length && written->segments.empty();
-  if (!is_all_json || parsed->form.is_binary_by_default || !parsed->form.listed_binary.empty()) {
+  if (!is_all_json || parsed->form.is_binary_by_default || !parsed->form.listed.empty()) {
     return;
   }
   const auto [outputs] = root->Pick<1>({"outputs"});

@@ -123,7 +123,7 @@ void StreamCall::Handle(std::shared_ptr<const ModelInferRequest> message) {
     std::lock_guard lock(mutex_);
     request->id = next_id_++;
     in_progress_.emplace(request->id, request->cancel);
-    if (!request->is_decoupled) order_.push_back({request->id, nullptr});
+    if (!request->is_decoupled) order_.push_back({.id = request->id, .message = {}});
     is_refused = is_draining_;
   }
 
