@@ -11,8 +11,6 @@
 namespace inflight::decoding {
 namespace {
 
-constexpr float kImpossible = -std::numeric_limits<float>::infinity();
-
 bool IsBetter(const BeamCandidate& a, const BeamCandidate& b) {
   return a.cum_log_prob != b.cum_log_prob ? a.cum_log_prob > b.cum_log_prob : a.token < b.token;
 }
@@ -51,7 +49,7 @@ void BestContinuations(std::span<const float> logits, int beam, float cum, int c
   // A heap with the worst in front; most logits fail the first comparison.
   const size_t begin = out->size();
   const auto heap = [&] { return out->begin() + static_cast<ptrdiff_t>(begin); };
-  float bound = kImpossible;  // of the logits that are kept, once there are `count`
+  float bound = kBanned;  // of the logits that are kept, once there are `count`
   for (TokenId token = 0; token < vocab_size; ++token) {
     const float logit = logits[static_cast<size_t>(token)];
     if (!(logit > bound)) continue;

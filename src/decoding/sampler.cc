@@ -103,10 +103,15 @@ uint64_t Sampler::Bytes(int max_slots, int vocab_size, int max_seq_len) {
 
 void Sampler::Setup(int slot_id, const SamplingRule& rule, std::span<const TokenId> tokens,
                     int max_seq_len) {
+  slots_[static_cast<size_t>(slot_id)].rule = rule;
+  Restart(slot_id, tokens, max_seq_len);
+}
+
+void Sampler::Restart(int slot_id, std::span<const TokenId> tokens, int max_seq_len) {
   Slot& slot = slots_[static_cast<size_t>(slot_id)];
+  const SamplingRule& rule = slot.rule;
   for (const TokenId token : slot.distinct) slot.counts[static_cast<size_t>(token)] = 0;
   slot.distinct.clear();
-  slot.rule = rule;
   slot.top_p = TopPAfter(rule, tokens);
   if (!rule.has_penalties()) return;
   slot.counts.resize(static_cast<size_t>(vocab_size_));

@@ -43,6 +43,9 @@ class Sampler {
   // count them, and a top-p that decays is where they lead.
   void Setup(int slot, const SamplingRule& rule, std::span<const TokenId> tokens, int max_seq_len);
 
+  // The same with the rule that the slot has: its sequence is another one now.
+  void Restart(int slot, std::span<const TokenId> tokens, int max_seq_len);
+
   // What comes before drawing, and before a beam search: everything that changes logits, in place.
   void Process(int slot, std::span<const TokenId> tokens, float* logits) const;
 

@@ -11,8 +11,6 @@
 namespace inflight::decoding {
 namespace {
 
-constexpr float kImpossible = -std::numeric_limits<float>::infinity();
-
 bool IsLikelier(const TopLogProb& a, const TopLogProb& b) {
   return a.log_prob != b.log_prob ? a.log_prob > b.log_prob : a.id < b.id;
 }
@@ -26,7 +24,7 @@ std::vector<TopLogProb> TopLogProbs(std::span<const float> logits, int count) {
   const bool is_distribution = IsFinite(max);
   const auto logit = [&](TokenId id) {
     const float x = logits[static_cast<size_t>(id)];
-    return is_distribution && x > kImpossible ? x : kImpossible;  // NaN is not greater
+    return is_distribution && x > kBanned ? x : kBanned;  // NaN is not greater
   };
   // A heap with the least likely in front; most logits fail the first comparison.
   std::vector<TopLogProb> top;

@@ -86,7 +86,10 @@ class CpuBackend : public Backend {
     const decoding::SamplingRule rule =
         decoding::MakeSamplingRule(*setup.request, setup.seed, setup.num_prompt_tokens);
     sampler_.Setup(setup.slot, rule, setup.tokens, setup.max_seq_len);
-    if (is_search) slot.search = StartSearch(setup, rule);
+    for (const scheduler::SlotId beam : setup.beam_slots) {
+      if (beam != setup.slot) sampler_.Setup(beam, rule, setup.tokens, setup.max_seq_len);
+    }
+    if (is_search) slot.search = StartSearch(setup);
     return Status::Ok();
   }
 
@@ -125,7 +128,6 @@ class CpuBackend : public Backend {
   // A beam search; of the slot of its beam 0.
   struct Search {
     decoding::BeamSearch beams;
-    decoding::SamplingRule rule;
     std::vector<scheduler::SlotId> slots;  // [width]
     bool returns_generation_logits = false;
     int num_top_log_probs = 0;
@@ -154,7 +156,7 @@ class CpuBackend : public Backend {
     std::shared_ptr<decoding::BeamRow> beam_row{};
   };
 
-  std::unique_ptr<Search> StartSearch(const SlotSetup& setup, const decoding::SamplingRule& rule) {
+  std::unique_ptr<Search> StartSearch(const SlotSetup& setup) {
     const auto beam_rule =
         decoding::MakeBeamRule(*setup.request, setup.num_prompt_tokens, setup.max_seq_len);
     for (const scheduler::SlotId slot : setup.beam_slots) {
@@ -162,7 +164,6 @@ class CpuBackend : public Backend {
     }
     return std::make_unique<Search>(
         Search{.beams = decoding::BeamSearch(beam_rule, setup.tokens),
-               .rule = rule,
                .slots = {setup.beam_slots.begin(), setup.beam_slots.end()},
                .returns_generation_logits = setup.request->output.return_generation_logits,
                .num_top_log_probs = setup.request->output.num_top_log_probs});
@@ -306,7 +307,7 @@ class CpuBackend : public Backend {
       }
       tokens.assign(before[parent].begin(), before[parent].end());
       tokens.push_back(token);
-      sampler_.Setup(slot, search.rule, tokens, search.beams.rule().stop.max_seq_len);
+      sampler_.Restart(slot, tokens, search.beams.rule().stop.max_seq_len);
     }
   }
 

@@ -237,14 +237,7 @@ Status ValidateMemory(const ExecutorLimits& limits, const Request& request) {
 // then.
 constexpr int64_t kMaxLogitsBytes = int64_t{1} << 30;
 
-Status ValidateLogitsBytes(std::string_view field, int64_t num_tokens, int vocab_size,
-                           std::string_view remedy) {
-  const int64_t bytes = num_tokens * vocab_size * static_cast<int64_t>(sizeof(float));
-  if (bytes <= kMaxLogitsBytes) return Status::Ok();
-  return Invalid("{}: logits of {} tokens are {} bytes, a response holds at most {} ({})", field,
-                 num_tokens, bytes, kMaxLogitsBytes, remedy);
-}
-
+// Of the response that holds both, where both are asked for.
 Status ValidateLogits(const ExecutorLimits& limits, const Request& request) {
   const bool context = request.output.return_context_logits;
   const bool generation = request.output.return_generation_logits;
@@ -254,16 +247,26 @@ Status ValidateLogits(const ExecutorLimits& limits, const Request& request) {
         fmt::format("{}: this device does not return logits yet (use --device cpu)",
                     context ? "return_context_logits" : "return_generation_logits"));
   }
-  if (context) {
-    RETURN_IF_ERROR(ValidateLogitsBytes("return_context_logits",
-                                        static_cast<int64_t>(request.input_ids.size()),
-                                        limits.vocab_size, "shorten input_ids"));
+  const int width = request.sampling.beam_width;
+  const bool keeps_generation = generation && (!request.streaming || width > 1);  // to the end
+  std::string field;
+  std::string remedy;
+  int64_t num_tokens = 0;
+  const auto add = [&](int64_t count, std::string_view name, std::string_view less) {
+    if (num_tokens > 0) field += " and ", remedy += ", or ";
+    field += name;
+    remedy += less;
+    num_tokens += count;
+  };
+  if (context) add(std::ssize(request.input_ids), "return_context_logits", "shorten input_ids");
+  if (keeps_generation) {
+    add(int64_t{request.max_tokens} * width, "return_generation_logits",
+        width > 1 ? "lower max_tokens or beam_width" : "lower max_tokens, or stream");
   }
-  const int width = request.sampling.beam_width;  // the rows of beams are kept to the end
-  if (!generation || (request.streaming && width == 1)) return Status::Ok();
-  return ValidateLogitsBytes(
-      "return_generation_logits", int64_t{request.max_tokens} * width, limits.vocab_size,
-      width > 1 ? "lower max_tokens or beam_width" : "lower max_tokens, or stream");
+  const int64_t bytes = num_tokens * limits.vocab_size * static_cast<int64_t>(sizeof(float));
+  if (bytes <= kMaxLogitsBytes) return Status::Ok();
+  return Invalid("{}: logits of {} tokens are {} bytes, a response holds at most {} ({})", field,
+                 num_tokens, bytes, kMaxLogitsBytes, remedy);
 }
 
 Status ValidateTopLogProbs(const ExecutorLimits& limits, const OutputOptions& output) {

@@ -279,6 +279,17 @@ TEST(ValidationTest, LogitsNeedADeviceThatReturnsThemAndRoomInAResponse) {
   EXPECT_EQ(check(true, 100'000'000, generation).message(),
             "return_generation_logits: logits of 5 tokens are 2000000000 bytes, a response holds "
             "at most 1073741824 (lower max_tokens, or stream)");
+  // Both go into one response: 8 tokens, where each kind alone would fit.
+  Request both = context;
+  both.output.return_generation_logits = true;
+  EXPECT_TRUE(check(true, 50'000'000, context).ok());
+  EXPECT_TRUE(check(true, 50'000'000, generation).ok());
+  EXPECT_EQ(check(true, 50'000'000, both).message(),
+            "return_context_logits and return_generation_logits: logits of 8 tokens are 1600000000 "
+            "bytes, a response holds at most 1073741824 (shorten input_ids, or lower max_tokens, "
+            "or stream)");
+  both.streaming = true;
+  EXPECT_TRUE(check(true, 50'000'000, both).ok());
   generation.streaming = true;
   EXPECT_TRUE(check(true, 100'000'000, generation).ok());
   // The beams of a search are answered whole, also in a stream.

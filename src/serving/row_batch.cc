@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/row_batch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -11,6 +13,9 @@
 
 namespace inflight::serving {
 namespace {
+
+// gRPC carries at most 2 GiB a message.
+constexpr int64_t kMaxJoinedBytes = int64_t{1} << 30;
 
 using CancelTokens = std::vector<std::shared_ptr<CancelToken>>;
 
@@ -113,6 +118,11 @@ class JoinedRows final : public RowBatch {
       Fail(row, response.status);
     } else if (row.has_response && !is_mark) {
       Fail(row, NotASingleResponse());
+    } else if (const int64_t bytes = JoinedBytes(response); bytes > kMaxJoinedBytes) {
+      Fail(row, InvalidArgument(fmt::format(
+                    "the outputs of {} rows are {} bytes, a response holds at most {} (send fewer "
+                    "rows per request)",
+                    rows_.size(), bytes, kMaxJoinedBytes)));
     } else if (!is_mark) {
       row.has_response = true;
       row.response = std::move(response);
@@ -129,6 +139,13 @@ class JoinedRows final : public RowBatch {
     if (row.status.ok()) row.status = status;
     if (std::exchange(has_failed_, true)) return;
     if (have_all_started_) CancelRows();
+  }
+
+  // At least: rows are padded to the longest.
+  int64_t JoinedBytes(const Response& row) const {
+    int64_t bytes = 0;
+    for (const Tensor& output : row.outputs) bytes += std::ssize(output.data);
+    return bytes * std::ssize(rows_);
   }
 
   Status NotASingleResponse() const {

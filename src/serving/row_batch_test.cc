@@ -154,6 +154,25 @@ TEST(RowBatch, WithoutABatchIndexRowsAreJoinedAndStreamsRefused) {
   EXPECT_THAT(streamed.status().message(), HasSubstr("declares no output batch_index"));
 }
 
+TEST(RowBatch, RowsThatWouldFillMoreThanAMessageWhenPaddedAreRefused) {
+  constexpr size_t kNumRows = 1024;
+  TestModels models({.max_batch_size = kNumRows, .decoupled = false});
+  const std::vector<int32_t> ones(kNumRows, 1);
+  std::vector<int32_t> lengths = ones;
+  lengths.back() = 300'000;
+  Collector got;
+  models.llm->Infer(MakeRequest({Ints("input_ids", ones), Ints("input_lengths", ones),
+                                 Ints("request_output_len", lengths)}),
+                    got.Handler());
+  models.executor->Run();
+  ASSERT_EQ(got.responses().size(), 1U);
+  EXPECT_EQ(got.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(
+      got.status().message(),
+      AllOf(HasSubstr("the outputs of 1024 rows are 12"),
+            HasSubstr("a response holds at most 1073741824 (send fewer rows per request)")));
+}
+
 TEST(RowBatch, EachRowHasItsOwnParameters) {
   TestModels models;
   std::map<TokenId, inflight::Request> by_prompt;
