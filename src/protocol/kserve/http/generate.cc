@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST .../generate and .../generate_stream (spec/triton-protocol.md 1.11).
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include "protocol/json/json_writer.h"
 #include "protocol/kserve/http/endpoints.h"
 #include "protocol/kserve/http/generate_json.h"
+#include "protocol/kserve/http/load_report.h"
 #include "protocol/kserve/http/response.h"
 #include "protocol/kserve/http/traced.h"
 
@@ -23,15 +25,19 @@ constexpr std::string_view kNotOneResponse =
 // before the model ran, is answered like any error; a result of the model in the endpoint's form.
 class GenerateCall {
  public:
-  GenerateCall(std::shared_ptr<HttpResponder> responder, bool is_decoupled)
-      : responder_(std::move(responder)), is_decoupled_(is_decoupled) {}
+  struct Options {
+    bool is_decoupled = false;
+    std::optional<LoadReport> load_report;
+  };
+
+  GenerateCall(serving::Server& server, std::shared_ptr<HttpResponder> responder, Options options)
+      : server_(server), responder_(std::move(responder)), options_(options) {}
   virtual ~GenerateCall() = default;
 
-  void Run(serving::Server& server, serving::Request request,
-           const std::shared_ptr<GenerateCall>& self) {
+  void Run(serving::Request request, const std::shared_ptr<GenerateCall>& self) {
     trace_ = request.trace;
-    server.Infer(std::move(request),
-                 [self](serving::Response response) { self->OnResponse(std::move(response)); });
+    server_.Infer(std::move(request),
+                  [self](serving::Response response) { self->OnResponse(std::move(response)); });
   }
 
  protected:
@@ -46,13 +52,20 @@ class GenerateCall {
     return status;
   }
 
+  void StartStream(int status, std::string_view content_type) {
+    http_listener::Headers headers = {{"Content-Type", std::string(content_type)}};
+    if (options_.load_report) AddLoadReport(server_, *options_.load_report, headers);
+    responder_->StartStream(status, headers);
+  }
+
+  serving::Server& server_;
   const std::shared_ptr<HttpResponder> responder_;
   int num_responses_ = 0;
 
  private:
   void OnResponse(serving::Response response) {
     if (response.rejected) return responder_->Send(Error(response.status));
-    const bool is_bare_end = is_decoupled_ && response.is_final && response.status.ok() &&
+    const bool is_bare_end = options_.is_decoupled && response.is_final && response.status.ok() &&
                              response.outputs.empty() && !response.has_answer;
     if (!is_bare_end) {
       ++num_responses_;
@@ -64,7 +77,7 @@ class GenerateCall {
     OnEnd();
   }
 
-  const bool is_decoupled_;
+  const Options options_;
   GenerateWriter writer_;
   serving::Trace trace_;
 };
@@ -81,7 +94,7 @@ class UnaryCall : public GenerateCall {
   }
 
   void OnEnd() override {
-    responder_->StartStream(status_, {{"Content-Type", std::string(kJson)}});
+    StartStream(status_, kJson);
     responder_->WriteChunk(num_responses_ == 1 ? body_ : json::ErrorBody(kNotOneResponse));
     responder_->Finish();
   }
@@ -100,17 +113,13 @@ class StreamCall : public GenerateCall {
     event_.assign("data: ");
     const Status status = Write(response, event_);
     event_.append("\n\n");
-    if (num_responses_ == 1) Start(HttpStatus(status.code()));
+    if (num_responses_ == 1) StartStream(HttpStatus(status.code()), kEventStream);
     responder_->WriteChunk(event_);
   }
 
   void OnEnd() override {
-    if (num_responses_ == 0) Start(200);
+    if (num_responses_ == 0) StartStream(200, kEventStream);
     responder_->Finish();
-  }
-
-  void Start(int status) {
-    responder_->StartStream(status, {{"Content-Type", std::string(kEventStream)}});
   }
 
   std::string event_;  // kept, so that a chunk costs no allocation
@@ -138,14 +147,15 @@ void HandleGenerate(const Context& context, const Route& route, bool is_stream,
   parsed->trace = SampleTrace(context.server, route.model, request);
 
   responder->OnDisconnect([cancel = parsed->cancel] { cancel->Cancel(); });
-  const bool is_decoupled = (*model)->decoupled();
+  const GenerateCall::Options options = {.is_decoupled = (*model)->decoupled(),
+                                         .load_report = AskedLoadReport(request)};
   std::shared_ptr<GenerateCall> call;
   if (is_stream) {
-    call = std::make_shared<StreamCall>(std::move(responder), is_decoupled);
+    call = std::make_shared<StreamCall>(context.server, std::move(responder), options);
   } else {
-    call = std::make_shared<UnaryCall>(std::move(responder), is_decoupled);
+    call = std::make_shared<UnaryCall>(context.server, std::move(responder), options);
   }
-  call->Run(context.server, *std::move(parsed), call);
+  call->Run(*std::move(parsed), call);
 }
 
 }  // namespace inflight::kserve_http
