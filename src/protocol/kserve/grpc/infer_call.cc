@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/grpc/infer_call.h"
 
+#include <google/protobuf/arena.h>
+
+#include <array>
 #include <memory>
 #include <utility>
 
@@ -8,6 +11,8 @@
 #include "protocol/kserve/grpc/grpc_status.h"
 #include "protocol/kserve/grpc/infer_request.h"
 #include "protocol/kserve/grpc/infer_response.h"
+#include "protocol/kserve/grpc/message_bytes.h"
+#include "protocol/kserve/grpc/parse_failure.h"
 
 namespace inflight::kserve_grpc {
 namespace {
@@ -15,17 +20,21 @@ namespace {
 using ::inference::ModelInferRequest;
 using ::inference::ModelInferResponse;
 
+constexpr size_t kMessageArenaBytes = 2048;  // holds a response with a few outputs
+
 // Lives until gRPC reports OnDone, which follows Finish, which follows the final response: the
 // handler may therefore point to it.
 class InferCall final : public ::grpc::ServerUnaryReactor {
  public:
-  InferCall(ActiveCalls& calls, CallMetadata metadata, ModelInferResponse& response)
+  InferCall(ActiveCalls& calls, CallMetadata metadata, ::grpc::ByteBuffer& response)
       : calls_(calls), metadata_(std::move(metadata)), response_(response) {}
 
-  void Start(serving::Server& server, std::shared_ptr<const ModelInferRequest> message) {
+  void Start(serving::Server& server, ::grpc::ByteBuffer bytes) {
     const auto entered = calls_.Enter();
     if (!entered.ok()) return Finish(ToGrpcStatus(entered.status()));
     call_id_ = *entered;
+    auto message = std::make_shared<ModelInferRequest>();
+    if (!ParseMessage(bytes, *message)) return Finish(NoMessage());
     Result<InferRequest> parsed = Parse(server, std::move(message));
     if (!parsed.ok()) return Finish(ToGrpcStatus(parsed.status()));
     trace_ = parsed->request.trace;
@@ -77,14 +86,21 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
     trace_.Mark("GRPC_SEND_START");
     if (is_stream) return Finish(ToGrpcStatus(DecoupledModel()));
     serving::Response& result = single_.result();
-    if (result.status.ok()) WriteInferResponse(result, response_);
-    Finish(ToGrpcStatus(result.status));
+    Finish(result.status.ok() ? Write(result) : ToGrpcStatus(result.status));
+  }
+
+  ::grpc::Status Write(const serving::Response& result) {
+    std::array<char, kMessageArenaBytes> block;
+    google::protobuf::Arena arena(block.data(), block.size());
+    auto& message = *google::protobuf::Arena::CreateMessage<ModelInferResponse>(&arena);
+    WriteInferResponse(result, message);
+    return WriteMessage(message, response_);
   }
 
   ActiveCalls& calls_;
   ActiveCalls::CallId call_id_ = 0;
   CallMetadata metadata_;
-  ModelInferResponse& response_;
+  ::grpc::ByteBuffer& response_;
   serving::Trace trace_;
   // Made here, not by the parser: OnCancel may come before there is a request.
   const std::shared_ptr<serving::CancelToken> cancel_ = std::make_shared<serving::CancelToken>();
@@ -95,12 +111,10 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
 }  // namespace
 
 ::grpc::ServerUnaryReactor* StartInferCall(serving::Server& server, ActiveCalls& calls,
-                                           CallMetadata metadata, ModelInferRequest& request,
-                                           ModelInferResponse& response) {
-  auto message = std::make_shared<ModelInferRequest>();
-  message->Swap(&request);
+                                           CallMetadata metadata, ::grpc::ByteBuffer request,
+                                           ::grpc::ByteBuffer& response) {
   auto* call = new InferCall(calls, std::move(metadata), response);
-  call->Start(server, std::move(message));
+  call->Start(server, std::move(request));
   return call;
 }
 

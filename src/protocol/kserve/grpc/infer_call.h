@@ -4,7 +4,6 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "grpc_service.pb.h"
 #include "protocol/kserve/grpc/active_calls.h"
 #include "serving/server.h"
 
@@ -16,12 +15,10 @@ struct CallMetadata {
   serving::TraceContext trace;
 };
 
-// Starts the RPC; gRPC owns what is returned. Takes the contents of `request` over, so that
-// tensors share them instead of copying. A cancelled or expired call cancels the request; the RPC
-// itself ends with the model's final response in any case.
+// Starts the RPC; gRPC owns what is returned, and `response` until then. A cancelled or expired
+// call cancels the request; the RPC itself ends with the model's final response in any case.
 ::grpc::ServerUnaryReactor* StartInferCall(serving::Server& server, ActiveCalls& calls,
-                                           CallMetadata metadata,
-                                           ::inference::ModelInferRequest& request,
-                                           ::inference::ModelInferResponse& response);
+                                           CallMetadata metadata, ::grpc::ByteBuffer request,
+                                           ::grpc::ByteBuffer& response);
 
 }  // namespace inflight::kserve_grpc

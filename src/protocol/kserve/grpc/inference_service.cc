@@ -42,7 +42,9 @@ bool HasMetadata(const Context& context, ::grpc::string_ref key, ::grpc::string_
   return false;
 }
 
-serving::TraceContext TraceContextOf(const Context& context) {
+// Of a call that may be traced: looking at metadata costs a map of them.
+serving::TraceContext TraceContextOf(serving::Server& server, const Context& context) {
+  if (!server.tracer().is_on()) return {};
   const auto value_of = [&](const char* key) {
     const auto found = context.client_metadata().find(key);
     return found == context.client_metadata().end()
@@ -136,22 +138,20 @@ Reactor* InferenceService::RepositoryIndex(Context* context,
 
 // --- inference ---
 
-Reactor* InferenceService::ModelInfer(Context* context,
-                                      const ::inference::ModelInferRequest* request,
-                                      ::inference::ModelInferResponse* response) {
+Reactor* InferenceService::ModelInfer(Context* context, const ::grpc::ByteBuffer* request,
+                                      ::grpc::ByteBuffer* response) {
   if (Reactor* refused = Refuse(context, access_, Api::kInference)) return refused;
   Compress(context, compression_);
-  // gRPC made the message for this call alone and does not look at it again.
-  auto& contents = const_cast<::inference::ModelInferRequest&>(*request);
   auto forwarded = ForwardedParameters(access_, *context);
   if (!forwarded.ok()) return Answer(context, forwarded.status());
-  return StartInferCall(server_, calls_,
-                        {.parameters = *std::move(forwarded), .trace = TraceContextOf(*context)},
-                        contents, *response);
+  return StartInferCall(
+      server_, calls_,
+      {.parameters = *std::move(forwarded), .trace = TraceContextOf(server_, *context)}, *request,
+      *response);
 }
 
-InferenceService::Reader<::inference::ModelStreamInferResponse>* InferenceService::ModelStreamInfer(
-    Context* context) {
+::grpc::ServerBidiReactor<::grpc::ByteBuffer, ::grpc::ByteBuffer>*
+InferenceService::ModelStreamInfer(Context* context) {
   Compress(context, compression_);
   Status refusal = CheckAccess(access_, Api::kInference, *context);
   auto forwarded = ForwardedParameters(access_, *context);
@@ -161,7 +161,7 @@ InferenceService::Reader<::inference::ModelStreamInferResponse>* InferenceServic
       {.is_strict = HasMetadata(*context, "triton_grpc_error", "true"),
        .refusal = std::move(refusal),
        .parameters = forwarded.ok() ? *std::move(forwarded) : serving::Parameters{},
-       .trace = TraceContextOf(*context)});
+       .trace = TraceContextOf(server_, *context)});
 }
 
 // --- model control ---

@@ -14,11 +14,36 @@
 
 namespace inflight::kserve_grpc {
 
+// Inference is served raw (message_bytes.h).
+using Rpcs = ::inference::GRPCInferenceService;
+// clang-format off
+using InferenceRpcs =
+    Rpcs::WithRawCallbackMethod_ModelInfer<
+    Rpcs::WithRawCallbackMethod_ModelStreamInfer<
+    Rpcs::WithCallbackMethod_ServerLive<
+    Rpcs::WithCallbackMethod_ServerReady<
+    Rpcs::WithCallbackMethod_ModelReady<
+    Rpcs::WithCallbackMethod_ServerMetadata<
+    Rpcs::WithCallbackMethod_ModelMetadata<
+    Rpcs::WithCallbackMethod_ModelConfig<
+    Rpcs::WithCallbackMethod_ModelStatistics<
+    Rpcs::WithCallbackMethod_RepositoryIndex<
+    Rpcs::WithCallbackMethod_RepositoryModelLoad<
+    Rpcs::WithCallbackMethod_RepositoryModelUnload<
+    Rpcs::WithCallbackMethod_SystemSharedMemoryStatus<
+    Rpcs::WithCallbackMethod_SystemSharedMemoryRegister<
+    Rpcs::WithCallbackMethod_SystemSharedMemoryUnregister<
+    Rpcs::WithCallbackMethod_CudaSharedMemoryStatus<
+    Rpcs::WithCallbackMethod_CudaSharedMemoryRegister<
+    Rpcs::WithCallbackMethod_CudaSharedMemoryUnregister<
+    Rpcs::WithCallbackMethod_TraceSetting<
+    Rpcs::WithCallbackMethod_LogSettings<
+    Rpcs::Service>>>>>>>>>>>>>>>>>>>>;
+// clang-format on
+
 // Threads: gRPC calls from several; the referred objects outlive all calls.
-class InferenceService final : public ::inference::GRPCInferenceService::CallbackService {
+class InferenceService final : public InferenceRpcs {
  public:
-  template <typename Message>
-  using Reader = ::grpc::ServerBidiReactor<::inference::ModelInferRequest, Message>;
   using Context = ::grpc::CallbackServerContext;
   using Reactor = ::grpc::ServerUnaryReactor;
 
@@ -47,9 +72,9 @@ class InferenceService final : public ::inference::GRPCInferenceService::Callbac
   Reactor* RepositoryIndex(Context*, const ::inference::RepositoryIndexRequest*,
                            ::inference::RepositoryIndexResponse*) override;
 
-  Reactor* ModelInfer(Context*, const ::inference::ModelInferRequest*,
-                      ::inference::ModelInferResponse*) override;
-  Reader<::inference::ModelStreamInferResponse>* ModelStreamInfer(Context*) override;
+  Reactor* ModelInfer(Context*, const ::grpc::ByteBuffer*, ::grpc::ByteBuffer*) override;
+  ::grpc::ServerBidiReactor<::grpc::ByteBuffer, ::grpc::ByteBuffer>* ModelStreamInfer(
+      Context*) override;
 
   Reactor* RepositoryModelLoad(Context*, const ::inference::RepositoryModelLoadRequest*,
                                ::inference::RepositoryModelLoadResponse*) override;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/grpc/parse_failure.h"
 
-#include <string_view>
+#include <string>
+#include <unordered_set>
 
 #include "grpc_service.grpc.pb.h"
 #include "health.grpc.pb.h"
@@ -14,16 +15,20 @@ using ::grpc::experimental::Interceptor;
 using ::grpc::experimental::InterceptorBatchMethods;
 using ::grpc::experimental::ServerRpcInfo;
 
-bool HasMethod(const google::protobuf::FileDescriptor& file, std::string_view path) {
-  const auto& service = *file.service(0);
-  const std::string prefix = "/" + service.full_name() + "/";
-  return path.starts_with(prefix) &&
-         service.FindMethodByName(std::string(path.substr(prefix.size()))) != nullptr;
-}
-
-bool IsOurs(std::string_view path) {
-  return HasMethod(*::inference::ModelInferRequest::descriptor()->file(), path) ||
-         HasMethod(*::grpc::health::v1::HealthCheckRequest::descriptor()->file(), path);
+// Of our unary methods but ModelInfer.
+std::unordered_set<std::string> TypedMethods() {
+  std::unordered_set<std::string> paths;
+  for (const auto* file : {::inference::ModelInferRequest::descriptor()->file(),
+                           ::grpc::health::v1::HealthCheckRequest::descriptor()->file()}) {
+    const auto& service = *file->service(0);
+    for (int i = 0; i < service.method_count(); ++i) {
+      const auto& method = *service.method(i);
+      if (method.client_streaming() || method.server_streaming()) continue;
+      if (method.name() == "ModelInfer") continue;
+      paths.insert("/" + service.full_name() + "/" + method.name());
+    }
+  }
+  return paths;
 }
 
 // Our own methods never answer UNIMPLEMENTED without saying what is.
@@ -34,7 +39,7 @@ class ParseFailureInterceptor final : public Interceptor {
       const ::grpc::Status status = methods->GetSendStatus();
       if (status.error_code() == ::grpc::StatusCode::UNIMPLEMENTED &&
           status.error_message().empty()) {
-        methods->ModifySendStatus({::grpc::StatusCode::INTERNAL, "Unable to parse request"});
+        methods->ModifySendStatus(NoMessage());
       }
     }
     methods->Proceed();
@@ -44,12 +49,16 @@ class ParseFailureInterceptor final : public Interceptor {
 class ParseFailureFactory final : public ::grpc::experimental::ServerInterceptorFactoryInterface {
  public:
   Interceptor* CreateServerInterceptor(ServerRpcInfo* info) override {
-    const bool is_unary = info->type() == ServerRpcInfo::Type::UNARY;
-    return is_unary && IsOurs(info->method()) ? new ParseFailureInterceptor : nullptr;
+    return typed_methods_.contains(info->method()) ? new ParseFailureInterceptor : nullptr;
   }
+
+ private:
+  const std::unordered_set<std::string> typed_methods_ = TypedMethods();
 };
 
 }  // namespace
+
+::grpc::Status NoMessage() { return {::grpc::StatusCode::INTERNAL, "Unable to parse request"}; }
 
 std::unique_ptr<::grpc::experimental::ServerInterceptorFactoryInterface> MakeParseFailureFactory() {
   return std::make_unique<ParseFailureFactory>();

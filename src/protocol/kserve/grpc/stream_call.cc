@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/grpc/stream_call.h"
 
+#include <google/protobuf/arena.h>
+
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "protocol/kserve/grpc/grpc_status.h"
 #include "protocol/kserve/grpc/infer_request.h"
+#include "protocol/kserve/grpc/message_bytes.h"
 
 namespace inflight::kserve_grpc {
 namespace {
 
 using ::inference::ModelInferRequest;
+using ::inference::ModelStreamInferResponse;
 
 // Reading goes on below this: enough to keep a fast client's pipe full.
 constexpr int kReadBelowPending = 64;
+
+constexpr size_t kMessageArenaBytes = 2048;  // holds a response with a few outputs
 
 void CancelAll(const std::vector<std::shared_ptr<serving::CancelToken>>& tokens) {
   for (const auto& token : tokens) token->Cancel();
@@ -38,7 +45,6 @@ StreamCall* StreamCall::Start(serving::Server& server, ActiveCalls& calls, Strea
   } else if (!entered.ok()) {
     call->EndWith(ToGrpcStatus(entered.status()), /*drop_queue=*/true);
   } else {
-    call->incoming_ = std::make_shared<ModelInferRequest>();
     call->ReadNext();
   }
   return call.get();
@@ -46,13 +52,14 @@ StreamCall* StreamCall::Start(serving::Server& server, ActiveCalls& calls, Strea
 
 void StreamCall::ReadNext() {
   read_started_ns_ = Clock::System().NowNs();
-  StartRead(incoming_.get());
+  StartRead(&incoming_);
 }
 
 // --- reactions ---
 
 void StreamCall::OnReadDone(bool ok) {
-  if (!ok) {
+  auto message = std::make_shared<ModelInferRequest>();
+  if (!ok || !ParseMessage(incoming_, *message)) {
     Action next;
     {
       std::lock_guard lock(mutex_);
@@ -61,7 +68,7 @@ void StreamCall::OnReadDone(bool ok) {
     }
     return Do(std::move(next));
   }
-  Handle(std::exchange(incoming_, std::make_shared<ModelInferRequest>()));
+  Handle(std::move(message));
   {
     std::lock_guard lock(mutex_);
     if (is_finished_ || end_) return;
@@ -168,29 +175,42 @@ void StreamCall::OnResponse(const std::shared_ptr<InProgress>& request,
 
 // Names and version of what ran come from the response; what did not produce outputs is told
 // apart by the words of its request.
-std::unique_ptr<StreamCall::Message> StreamCall::MakeMessage(
+std::unique_ptr<::grpc::ByteBuffer> StreamCall::MakeMessage(
     const InProgress& request, const serving::Response& response) const {
-  auto message = std::make_unique<Message>();
-  auto& out = *message->mutable_infer_response();
+  std::array<char, kMessageArenaBytes> block;
+  google::protobuf::Arena arena(block.data(), block.size());
+  auto& message = *google::protobuf::Arena::CreateMessage<ModelStreamInferResponse>(&arena);
+  FillMessage(request, response, message);
+  auto bytes = std::make_unique<::grpc::ByteBuffer>();
+  if (WriteMessage(message, *bytes).ok()) return bytes;
+  message.Clear();
+  message.mutable_infer_response()->set_id(request.request_id);
+  message.set_error_message("the response is over the 2 GiB that one message holds");
+  CHECK(WriteMessage(message, *bytes).ok());
+  return bytes;
+}
+
+void StreamCall::FillMessage(const InProgress& request, const serving::Response& response,
+                             ModelStreamInferResponse& message) {
+  auto& out = *message.mutable_infer_response();
   if (response.status.ok() && !(request.is_decoupled && IsBareCompletion(response))) {
     WriteInferResponse(response, out);
     SetFinalMark(response.is_final, out);
     out.set_id(request.request_id);
-    return message;
+    return;
   }
   out.set_id(request.request_id);
-  if (!response.status.ok()) message->set_error_message(response.status.message());
+  if (!response.status.ok()) message.set_error_message(response.status.message());
   if (!response.rejected) {
     out.set_model_name(request.model_name);
     out.set_model_version(request.model_version);
     SetFinalMark(response.is_final, out);
   }
-  return message;
 }
 
 // --- writing and ending ---
 
-void StreamCall::Deliver(const InProgress& request, std::unique_ptr<Message> message,
+void StreamCall::Deliver(const InProgress& request, std::unique_ptr<::grpc::ByteBuffer> message,
                          bool is_final) {
   Action next;
   bool is_overflow = false;
@@ -229,12 +249,12 @@ void StreamCall::EndWith(::grpc::Status status, bool drop_queue) {
   CancelAll(tokens);
 }
 
-void StreamCall::QueueLocked(const InProgress& request, std::unique_ptr<Message> message,
+void StreamCall::QueueLocked(const InProgress& request, std::unique_ptr<::grpc::ByteBuffer> message,
                              bool is_final) {
   const bool has_message = message != nullptr;
   if (has_message) {
     ++num_pending_;
-    pending_bytes_ += message->ByteSizeLong();
+    pending_bytes_ += message->Length();
   }
   Outgoing out = {.message = std::move(message), .trace = request.trace};
   if (request.is_decoupled) {
@@ -271,7 +291,7 @@ StreamCall::Action StreamCall::NextLocked() {
     writing_ = std::move(queue_.front());
     queue_.pop_front();
     --num_pending_;
-    pending_bytes_ -= writing_.message->ByteSizeLong();
+    pending_bytes_ -= writing_.message->Length();
     writing_.trace.Mark("GRPC_SEND_START");
     return {.write = writing_.message.get(), .is_more_queued = !queue_.empty(), .finish = {}};
   }

@@ -43,8 +43,7 @@ struct StreamMetadata {
 // Threads: reactions come from gRPC's threads, responses from the models'. One lock guards the
 //          state; no gRPC operation and no call of another folder is made under it.
 // Life:    gRPC (until OnDone) and every request in progress hold a reference.
-class StreamCall final : public ::grpc::ServerBidiReactor<::inference::ModelInferRequest,
-                                                          ::inference::ModelStreamInferResponse>,
+class StreamCall final : public ::grpc::ServerBidiReactor<::grpc::ByteBuffer, ::grpc::ByteBuffer>,
                          public Drainable,
                          public std::enable_shared_from_this<StreamCall> {
  public:
@@ -59,8 +58,6 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::inference::ModelInfe
   void Drain() override;  // ends with UNAVAILABLE as soon as no request is in progress
 
  private:
-  using Message = ::inference::ModelStreamInferResponse;
-
   // A request of the stream, from its message to its final response.
   struct InProgress {
     uint64_t id = 0;                                    // key in in_progress_
@@ -74,7 +71,7 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::inference::ModelInfe
 
   // A response on its way, with the trace of its request.
   struct Outgoing {
-    std::unique_ptr<Message> message;
+    std::unique_ptr<::grpc::ByteBuffer> message;
     serving::Trace trace;
 
     explicit operator bool() const { return message != nullptr; }
@@ -88,7 +85,7 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::inference::ModelInfe
 
   // What to ask of gRPC next; decided under the lock, done after it.
   struct Action {
-    const Message* write = nullptr;
+    const ::grpc::ByteBuffer* write = nullptr;
     bool is_more_queued = false;  // behind it
     std::optional<::grpc::Status> finish;
   };
@@ -99,14 +96,18 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::inference::ModelInfe
   void ReadNext();
   void Handle(std::shared_ptr<const ::inference::ModelInferRequest> message);
   void OnResponse(const std::shared_ptr<InProgress>& request, serving::Response response);
-  std::unique_ptr<Message> MakeMessage(const InProgress& request,
-                                       const serving::Response& response) const;
+  std::unique_ptr<::grpc::ByteBuffer> MakeMessage(const InProgress& request,
+                                                  const serving::Response& response) const;
+  static void FillMessage(const InProgress& request, const serving::Response& response,
+                          ::inference::ModelStreamInferResponse& message);
 
   // Queues `message` (may be null), ends the request if `is_final`, and goes on writing.
-  void Deliver(const InProgress& request, std::unique_ptr<Message> message, bool is_final);
+  void Deliver(const InProgress& request, std::unique_ptr<::grpc::ByteBuffer> message,
+               bool is_final);
   void EndWith(::grpc::Status status, bool drop_queue);
 
-  void QueueLocked(const InProgress& request, std::unique_ptr<Message> message, bool is_final);
+  void QueueLocked(const InProgress& request, std::unique_ptr<::grpc::ByteBuffer> message,
+                   bool is_final);
   void ReleaseOrderedLocked();
   bool TooManyPendingLocked() const;
   bool MayReadLocked() const;
@@ -119,9 +120,9 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::inference::ModelInfe
   const StreamLimits limits_;
   const StreamMetadata metadata_;
   ActiveCalls::CallId call_id_ = 0;
-  std::shared_ptr<StreamCall> self_;                          // gRPC's reference
-  std::shared_ptr<::inference::ModelInferRequest> incoming_;  // being read
-  int64_t read_started_ns_ = 0;                               // of incoming_
+  std::shared_ptr<StreamCall> self_;  // gRPC's reference
+  ::grpc::ByteBuffer incoming_;       // being read
+  int64_t read_started_ns_ = 0;       // of incoming_
 
   std::mutex mutex_;
   uint64_t next_id_ = 1;
