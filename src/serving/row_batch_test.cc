@@ -156,7 +156,9 @@ TEST(RowBatch, WithoutABatchIndexRowsAreJoinedAndStreamsRefused) {
 
 TEST(RowBatch, RowsThatWouldFillMoreThanAMessageWhenPaddedAreRefused) {
   constexpr size_t kNumRows = 1024;
-  TestModels models({.max_batch_size = kNumRows, .decoupled = false});
+  ExecutorLimits limits = FakeExecutor::SmallLimits();
+  limits.max_seq_len = 1'000'000;
+  TestModels models({.max_batch_size = kNumRows, .decoupled = false}, /*threaded=*/false, limits);
   const std::vector<int32_t> ones(kNumRows, 1);
   std::vector<int32_t> lengths = ones;
   lengths.back() = 300'000;
