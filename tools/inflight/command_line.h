@@ -61,17 +61,16 @@ Status SetOptions(const Arguments& arguments, const config::Schema<Options>& sch
 }
 
 // main() of a command: prints help if asked, else calls `run(options, positionals)`; the exit
-// status.
+// status. `options` are what they are where no flag says otherwise.
 template <typename Options, typename Run>
 int RunCommand(std::span<char* const> args, const Usage& usage,
-               const config::Schema<Options>& schema, const Run& run) {
+               const config::Schema<Options>& schema, const Run& run, Options options = {}) {
   const auto arguments = ParseArguments(args, schema.options(), schema.aliases());
   if (!arguments.ok()) return Fail(arguments.status());
   if (arguments->help) {
     PrintHelp(usage, schema.options());
     return 0;
   }
-  Options options;
   Status status = SetOptions(*arguments, schema, options);
   if (status.ok()) status = run(options, std::span(arguments->positionals));
   return status.ok() ? 0 : Fail(status);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <utility>
 
 #include "artifact/hub_cache.h"
 #include "base/clock.h"
@@ -17,12 +18,13 @@
 #include "command_line.h"
 #include "commands.h"
 #include "grpc_front_end.h"
-#include "protocol/kserve/http/http_server.h"
+#include "http_front_ends.h"
 #include "protocol/metrics/metrics_config.h"
 #include "protocol/metrics/metrics_server.h"
 #include "serve_options.h"
 #include "serving/response_cache.h"
 #include "trace_options.h"
+#include "vertex_ai_environment.h"
 
 namespace inflight::tool {
 namespace {
@@ -34,11 +36,11 @@ const Usage kUsage = {"inflight serve DIR... [--model-repository REPOSITORY] [op
                       "Hugging Face, checkpoint or engine directory,\n"
                       "offered as preprocessing, tensorrt_llm, postprocessing and ensemble."};
 
-// The listeners in the order in which they stop taking requests.
 struct FrontEnds {
   std::unique_ptr<kserve_http::HttpServer> http;
   std::unique_ptr<GrpcFrontEnd> grpc;
-  std::unique_ptr<metrics::MetricsServer> metrics;
+  std::unique_ptr<metrics::MetricsServer> metrics;       // the last
+  std::unique_ptr<vertex_ai::VertexAiServer> vertex_ai;  // shows what metrics shows
 };
 
 // Triton's clients and tests wait for these lines (spec/triton-protocol.md 5.2).
@@ -53,23 +55,7 @@ Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options
     LogStarted("GRPCInferenceService", options.grpc.address, fronts.grpc->port());
   }
   if (options.http.allow) {
-    kserve_http::HttpOptions http;
-    http.listener.address = options.http.address;
-    http.listener.port = options.http.port;
-    http.listener.threads = options.http_threads;
-    http.listener.max_connections = options.http_max_connections;
-    http.listener.max_total_body_bytes = static_cast<size_t>(options.http_max_total_input_bytes);
-    http.listener.max_stream_buffer_bytes =
-        static_cast<size_t>(options.http_max_stream_buffer_bytes);
-    http.listener.header_timeout = milliseconds(options.http_header_timeout_ms);
-    http.listener.body_timeout = milliseconds(options.http_body_timeout_ms);
-    http.listener.idle_timeout = milliseconds(options.http_idle_timeout_ms);
-    http.listener.write_timeout = milliseconds(options.http_write_timeout_ms);
-    http.max_input_bytes = static_cast<size_t>(options.http_max_input_bytes);
-    ASSIGN_OR_RETURN(http.restrictions, kserve::Restrictions::Parse(options.http_restricted_api));
-    ASSIGN_OR_RETURN(http.header_forward,
-                     kserve::HeaderForward::Make(options.http_header_forward_pattern));
-    ASSIGN_OR_RETURN(fronts.http, kserve_http::HttpServer::Start(server, http));
+    ASSIGN_OR_RETURN(fronts.http, StartHttp(server, options));
     LogStarted("HTTPService", options.http.address, fronts.http->port());
   }
   if (options.metrics.allow) {
@@ -86,15 +72,21 @@ Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options
     ASSIGN_OR_RETURN(fronts.metrics, metrics::MetricsServer::Start(server, metrics));
     LogStarted("Metrics Service", metrics.listener.address, fronts.metrics->port());
   }
+  if (options.vertex_ai.allow) {
+    ASSIGN_OR_RETURN(fronts.vertex_ai, StartVertexAi(server, options, fronts.metrics.get()));
+    LogStarted("Vertex AI HTTPService", options.vertex_ai.address, fronts.vertex_ai->port());
+  }
   return fronts;
 }
 
+int PortOf(const auto& front) { return front ? front->port() : 0; }
+
 Status WritePortFile(const std::string& path, const FrontEnds& fronts) {
   if (path.empty()) return Status::Ok();
-  return WriteFile(path, fmt::format("{{\"http\": {}, \"grpc\": {}, \"metrics\": {}}}\n",
-                                     fronts.http ? fronts.http->port() : 0,
-                                     fronts.grpc ? fronts.grpc->port() : 0,
-                                     fronts.metrics ? fronts.metrics->port() : 0));
+  return WriteFile(
+      path, fmt::format("{{\"http\": {}, \"grpc\": {}, \"metrics\": {}, \"vertex_ai\": {}}}\n",
+                        PortOf(fronts.http), PortOf(fronts.grpc), PortOf(fronts.metrics),
+                        PortOf(fronts.vertex_ai)));
 }
 
 // SIGINT and SIGTERM are blocked in every thread, since this runs before any is started, and taken
@@ -132,6 +124,7 @@ bool Drain(FrontEnds& fronts, serving::Server& server, int64_t budget_ms) {
   server.StopControl();  // those that wait for a load that runs end at once
   if (fronts.http) fronts.http->Stop(milliseconds(left_ms()));
   if (fronts.grpc) fronts.grpc->Stop(left_ms());
+  if (fronts.vertex_ai) fronts.vertex_ai->Stop(milliseconds(left_ms()));
   server.Shutdown(left_ms());
   if (fronts.metrics) fronts.metrics->Stop(milliseconds(0));
   return clock.NowNs() <= deadline_ns;
@@ -198,6 +191,7 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
     ASSIGN_OR_RETURN(const std::filesystem::path dir, artifact::ResolveModelDir(argument));
     options.server.model_dirs.push_back(dir.string());
   }
+  AddVertexAiStorage(options);
   if (options.server.model_dirs.empty() && options.server.model_repositories.empty())
     return UsageError(kUsage, "a model directory or --model-repository is needed");
   RETURN_IF_ERROR(SetControlMode(options));
@@ -213,6 +207,10 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
 
 }  // namespace
 
-int ServeMain(Args args) { return RunCommand(args, kUsage, ServeSchema(), Run); }
+int ServeMain(Args args) {
+  ServeOptions options;
+  if (const Status status = SetFromVertexAi(options); !status.ok()) return Fail(status);
+  return RunCommand(args, kUsage, ServeSchema(), Run, std::move(options));
+}
 
 }  // namespace inflight::tool

@@ -268,6 +268,23 @@ void AddMetrics(Schema& schema) {
       "Gauges of the machine: nv_cpu_*.");
 }
 
+void AddVertexAi(Schema& schema) {
+  schema.Section("Vertex AI");
+  schema.Add(
+      "allow_vertex_ai", [](ServeOptions& o) -> auto& { return o.vertex_ai.allow; },
+      "Serve the routes AIP_HEALTH_ROUTE and AIP_PREDICT_ROUTE; true where the environment has "
+      "AIP_MODE=PREDICTION, which makes the defaults of --allow-http and --allow-grpc false.");
+  schema.Add(
+      "vertex_ai_port", [](ServeOptions& o) -> auto& { return o.vertex_ai.port; },
+      "Port; AIP_HTTP_PORT where the environment has it; 0 picks a free one.", Range(0, 65535));
+  schema.Add(
+      "vertex_ai_thread_count", [](ServeOptions& o) -> auto& { return o.vertex_ai_threads; },
+      "I/O threads; 0 is 1 to 4 by cores.", Range(0, 128));
+  schema.Add(
+      "vertex_ai_default_model", [](ServeOptions& o) -> auto& { return o.vertex_ai_default_model; },
+      "Model of predictions; needed where more than one is loaded.");
+}
+
 void AddTracing(Schema& schema) {
   schema.Section("Tracing");
   schema.Add(
@@ -330,7 +347,6 @@ void AddOperation(Schema& schema) {
       "allow_client_shm", [](ServeOptions& o) -> auto& { return o.server.allow_client_shm; },
       "Clients may register shared memory and pass tensors in it.");
   schema.Refuse("allow_sagemaker", "is not built", "false");
-  schema.Refuse("allow_vertex_ai", "is not built", "false");
 }
 
 }  // namespace
@@ -342,6 +358,7 @@ Schema ServeSchema() {
   AddHttp(schema);
   AddGrpc(schema);
   AddMetrics(schema);
+  AddVertexAi(schema);
   AddTracing(schema);
   AddOperation(schema);
   return schema;

@@ -57,6 +57,9 @@ struct ServeOptions {
   std::string grpc_response_compression = "none";
   int grpc_max_calls = 16384;
   int grpc_max_response_pool_size = 16384;
+  ListenerOptions vertex_ai{.allow = false, .port = 8080};
+  int vertex_ai_threads = 0;
+  std::string vertex_ai_default_model;
   bool metrics_failure_reasons = true;
   int metrics_interval_ms = 2000;
   std::vector<std::string> metrics_config;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trace_options.h"
 
-#include <cstdlib>
-
 #include "base/log.h"
+#include "environment.h"
 #include "protocol/otlp/otlp_exporter.h"
 #include "serving/trace_config.h"
 
@@ -19,11 +18,6 @@ void AddFormer(const char* flag, const std::string& word, const std::string& val
   words.push_back(now);
 }
 
-std::string Variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string() : value;
-}
-
 }  // namespace
 
 Result<serving::TraceOptions> MakeTraceOptions(const ServeOptions& options) {
@@ -35,7 +29,8 @@ Result<serving::TraceOptions> MakeTraceOptions(const ServeOptions& options) {
   AddFormer("--trace-count", "count", options.trace_count, words);
   AddFormer("--trace-log-frequency", "triton,log-frequency", options.trace_log_frequency, words);
   words.insert(words.end(), options.trace_config.begin(), options.trace_config.end());
-  ASSIGN_OR_RETURN(const serving::TraceConfig config, serving::ParseTraceConfig(words, Variable));
+  ASSIGN_OR_RETURN(const serving::TraceConfig config,
+                   serving::ParseTraceConfig(words, Environment));
   serving::TraceOptions trace{.start = config.start, .file = config.file, .exporter = nullptr};
   if (config.is_opentelemetry) {
     ASSIGN_OR_RETURN(trace.exporter, otlp::OtlpExporter::Create(config.opentelemetry));

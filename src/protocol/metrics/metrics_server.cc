@@ -21,7 +21,9 @@ HttpResponse TextError(int status, std::string_view message) {
           .body = R"({"error":")" + std::string(message) + "\"}"};
 }
 
-class Handler : public http_listener::HttpHandler {
+}  // namespace
+
+class MetricsServer::Handler : public http_listener::HttpHandler {
  public:
   Handler(const serving::Server& server, const MetricsOptions& options)
       : server_(server), page_(options.page), machine_(options.machine) {}
@@ -39,12 +41,14 @@ class Handler : public http_listener::HttpHandler {
     HttpResponse response{.headers = {{"Content-Type", "text/plain; charset=utf-8"}}};
     const std::string_view path = request.path();
     // Other paths are empty pages, as in Triton.
-    if (path == "/metrics" || path == "/metrics/") {
-      TextWriter machine;
-      WriteMachine(machine_.readings(), machine);
-      response.body = MetricsPage(server_, page_) + machine.Take();
-    }
+    if (path == "/metrics" || path == "/metrics/") response.body = Page();
     responder->Send(std::move(response));
+  }
+
+  std::string Page() const {
+    TextWriter machine;
+    WriteMachine(machine_.readings(), machine);
+    return MetricsPage(server_, page_) + machine.Take();
   }
 
  private:
@@ -53,12 +57,16 @@ class Handler : public http_listener::HttpHandler {
   const MachineMonitor machine_;
 };
 
-}  // namespace
+MetricsServer::MetricsServer(std::unique_ptr<Handler> handler, const Handler& same)
+    : ListeningServer(std::move(handler)), handler_(same) {}
+
+std::string MetricsServer::Page() const { return handler_.Page(); }
 
 Result<std::unique_ptr<MetricsServer>> MetricsServer::Start(const serving::Server& server,
                                                             MetricsOptions options) {
-  std::unique_ptr<MetricsServer> metrics_server(
-      new MetricsServer(std::make_unique<Handler>(server, options)));
+  auto handler = std::make_unique<Handler>(server, options);
+  const Handler& same = *handler;
+  std::unique_ptr<MetricsServer> metrics_server(new MetricsServer(std::move(handler), same));
   RETURN_IF_ERROR(metrics_server->Listen(options.listener));
   return metrics_server;
 }

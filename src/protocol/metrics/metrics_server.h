@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "protocol/http_listener/listening_server.h"
 #include "protocol/metrics/machine.h"
@@ -24,8 +25,14 @@ class MetricsServer : public http_listener::ListeningServer {
   static Result<std::unique_ptr<MetricsServer>> Start(const serving::Server& server,
                                                       MetricsOptions options);
 
+  // What a GET of the page would answer now. Any thread.
+  std::string Page() const;
+
  private:
-  using ListeningServer::ListeningServer;
+  class Handler;
+  MetricsServer(std::unique_ptr<Handler> handler, const Handler& same);
+
+  const Handler& handler_;  // that of the base
 };
 
 }  // namespace inflight::metrics

@@ -7,6 +7,7 @@
 
 #include "protocol/http_listener/http_message.h"
 #include "protocol/kserve/access/header_forward.h"
+#include "protocol/kserve/http/binary_framing.h"
 #include "protocol/kserve/http/route.h"
 #include "serving/server.h"
 
@@ -16,6 +17,8 @@ struct Context {
   serving::Server& server;
   size_t max_input_bytes;
   const kserve::HeaderForward& header_forward;
+  const BinaryFraming& framing;
+  bool with_compression;  // of infer's bodies, both ways
 };
 
 // Answered at once.

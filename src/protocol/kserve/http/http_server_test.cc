@@ -442,7 +442,7 @@ TEST_F(HttpServerTest, CompressionBothWays) {
 }
 
 TEST_F(HttpServerTest, BodyBeyondTheLimitNamesTheOption) {
-  Start({.max_input_bytes = 1000, .max_binary_body_bytes = 5000});
+  Start({.endpoints = {.max_input_bytes = 1000, .max_binary_body_bytes = 5000}});
   const std::string long_body = R"({"inputs":[)" + std::string(2000, ' ') + "]}";
   for (const std::string path : {"infer", "generate"}) {
     TestClient client(server_->port());

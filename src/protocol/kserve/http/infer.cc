@@ -19,9 +19,10 @@ using http_listener::HttpResponse;
 // Keeps the response until the final one is here, which may be a second, empty one.
 class InferCall {
  public:
-  InferCall(std::shared_ptr<HttpResponder> responder, OutputForm form, Coding coding,
-            serving::Trace trace)
-      : responder_(std::move(responder)),
+  InferCall(const Context& context, std::shared_ptr<HttpResponder> responder, OutputForm form,
+            Coding coding, serving::Trace trace)
+      : framing_(context.framing),
+        responder_(std::move(responder)),
         form_(std::move(form)),
         coding_(coding),
         trace_(std::move(trace)) {}
@@ -48,12 +49,13 @@ class InferCall {
       return Error(Internal("expected a single response, got " + std::to_string(num_responses_)),
                    kText);
     }
-    auto answer = WriteInfer(response_, form_);
+    auto answer = WriteInfer(response_, form_, framing_);
     if (!answer.ok()) return Error(answer.status(), kText);
     if (Status status = Compress(coding_, *answer); !status.ok()) return Error(status, kText);
     return *std::move(answer);
   }
 
+  const BinaryFraming framing_;
   const std::shared_ptr<HttpResponder> responder_;
   const OutputForm form_;
   const Coding coding_;
@@ -73,9 +75,24 @@ Status ForwardHeaders(const kserve::HeaderForward& forward, const http_listener:
   return Status::Ok();
 }
 
-HttpResponse EncodingError(const Status& status) {
+// As it was before its Content-Encoding, which a front end without compression does not take.
+Result<std::shared_ptr<const std::string>> BodyOf(const Context& context,
+                                                  const http_listener::HttpRequest& request) {
+  if (context.with_compression) return DecodedBody(request, context.max_input_bytes);
+  const std::string* coding = request.FindHeader("Content-Encoding");
+  if (coding == nullptr || *coding == "identity") return request.body;
+  return Unimplemented("Unsupported compression type");
+}
+
+Coding AnswerCoding(const Context& context, const http_listener::HttpRequest& request) {
+  const std::string* accept = request.FindHeader("Accept-Encoding");
+  if (!context.with_compression || accept == nullptr) return Coding::kIdentity;
+  return AcceptedCoding(*accept);
+}
+
+HttpResponse EncodingError(const Context& context, const Status& status) {
   HttpResponse response = Error(status, kText);
-  if (status.code() == StatusCode::kUnimplemented) {
+  if (context.with_compression && status.code() == StatusCode::kUnimplemented) {
     response.headers.emplace_back("Accept-Encoding", "gzip, deflate");
   }
   return response;
@@ -94,9 +111,9 @@ void HandleInfer(const Context& context, const Route& route,
         Unimplemented("HTTP end point doesn't support models with decoupled transaction policy"),
         kText));
   }
-  auto body = DecodedBody(request, context.max_input_bytes);
-  if (!body.ok()) return responder->Send(EncodingError(body.status()));
-  const auto json_length = JsonLength(request, (*body)->size());
+  auto body = BodyOf(context, request);
+  if (!body.ok()) return responder->Send(EncodingError(context, body.status()));
+  const auto json_length = context.framing.JsonLength(request, (*body)->size());
   if (!json_length.ok()) return responder->Send(Error(json_length.status(), kText));
 
   auto parsed = ParseInfer((*model)->config(), context.server.shared_memory(), *std::move(body),
@@ -110,11 +127,9 @@ void HandleInfer(const Context& context, const Route& route,
   if (!forwarded.ok()) return responder->Send(Error(forwarded));
   parsed->request.trace = SampleTrace(context.server, route.model, request);
 
-  const std::string* accept = request.FindHeader("Accept-Encoding");
-  const Coding coding = accept == nullptr ? Coding::kIdentity : AcceptedCoding(*accept);
   responder->OnDisconnect([cancel = parsed->request.cancel] { cancel->Cancel(); });
-  auto call = std::make_shared<InferCall>(std::move(responder), std::move(parsed->form), coding,
-                                          parsed->request.trace);
+  auto call = std::make_shared<InferCall>(context, std::move(responder), std::move(parsed->form),
+                                          AnswerCoding(context, request), parsed->request.trace);
   context.server.Infer(std::move(parsed->request), [call](serving::Response response) {
     call->OnResponse(std::move(response));
   });

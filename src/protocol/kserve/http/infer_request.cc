@@ -2,7 +2,6 @@
 #include "protocol/kserve/http/infer_request.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <span>
 #include <unordered_set>
@@ -299,28 +298,6 @@ class Parser {
 };
 
 }  // namespace
-
-Result<std::optional<size_t>> JsonLength(const http_listener::HttpRequest& request,
-                                         size_t body_bytes) {
-  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
-  const std::string* text = request.FindHeader("Inference-Header-Content-Length");
-  if (text == nullptr) return std::optional<size_t>();
-  int64_t length = 0;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), length);
-  if (error == std::errc::invalid_argument) {
-    return InvalidArgument("Unable to parse Inference-Header-Content-Length, got: " + *text);
-  }
-  if (error == std::errc::result_out_of_range || length < 0 || length > kMax) {
-    return InvalidArgument(
-        "Unable to parse Inference-Header-Content-Length, value is out of range [ 0, " +
-        std::to_string(kMax) + " ], got: " + *text);
-  }
-  if (static_cast<size_t>(length) > body_bytes) {
-    return InvalidArgument("inference header size should be in range (0, " +
-                           std::to_string(body_bytes) + "), got: " + *text);
-  }
-  return std::optional<size_t>(length);
-}
 
 Result<ParsedInfer> ParseInfer(const ::inference::ModelConfig& config,
                                const serving::SharedMemory& shared_memory,

@@ -9,7 +9,6 @@
 
 #include "inflight/status.h"
 #include "model_config.pb.h"
-#include "protocol/http_listener/http_message.h"
 #include "protocol/kserve/http/infer_response.h"
 #include "serving/request.h"
 #include "serving/shared_memory.h"
@@ -20,11 +19,6 @@ struct ParsedInfer {
   serving::Request request;  // model_name and model_version are the caller's to set
   OutputForm form;
 };
-
-// The value of Inference-Header-Content-Length: bytes of JSON in front of the binary tensors.
-// Unset when there is no such header. kInvalidArgument when it is no number or beyond the body.
-Result<std::optional<size_t>> JsonLength(const http_listener::HttpRequest& request,
-                                         size_t body_bytes);
 
 // Tensors of the binary part point into `body`, which they keep alive. A body without JSON is the
 // data of the model's only input. Tensors in shared memory are read here. Errors carry Triton's

@@ -167,25 +167,6 @@ TEST(InferRequestTest, ManyParametersAreRefused) {
   EXPECT_EQ(ErrorOf(body + "}}"), "INVALID_ARGUMENT: request has more than 1024 parameters");
 }
 
-TEST(InferRequestTest, HeaderLengthIsReadLikeTriton) {
-  const auto length = [](std::string value) -> std::string {
-    const http_listener::HttpRequest request{
-        .headers = {{"inference-header-content-length", std::move(value)}}};
-    const auto result = JsonLength(request, 383);
-    return result.ok() ? std::to_string(**result) : result.status().message();
-  };
-  EXPECT_EQ(length("10"), "10");
-  EXPECT_EQ(length("10abc"), "10");
-  EXPECT_EQ(length("10.5"), "10");
-  EXPECT_EQ(length("0"), "0");
-  EXPECT_EQ(length("99999"), "inference header size should be in range (0, 383), got: 99999");
-  EXPECT_EQ(length("abc"), "Unable to parse Inference-Header-Content-Length, got: abc");
-  EXPECT_EQ(length(""), "Unable to parse Inference-Header-Content-Length, got: ");
-  EXPECT_NE(length("-3").find("out of range"), std::string::npos);
-  EXPECT_NE(length("99999999999999999999").find("out of range"), std::string::npos);
-  EXPECT_FALSE(JsonLength({}, 383)->has_value());
-}
-
 TEST(InferRequestTest, BodyWithoutJsonIsTheOnlyInput) {
   const auto parsed = Parse(std::string("\1\0\0\0\2\0\0\0", 8), 0);
   ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();

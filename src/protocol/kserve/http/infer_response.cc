@@ -39,7 +39,8 @@ Status WriteOutput(const serving::Tensor& tensor, DataPlace place, json::Writer&
 }  // namespace
 
 Result<http_listener::HttpResponse> WriteInfer(const serving::Response& response,
-                                               const OutputForm& form) {
+                                               const OutputForm& form,
+                                               const BinaryFraming& framing) {
   http_listener::HttpResponse answer;
   json::Writer out(answer.body);
   out.BeginObject();
@@ -66,8 +67,7 @@ Result<http_listener::HttpResponse> WriteInfer(const serving::Response& response
   if (answer.segments.empty()) {
     answer.headers = {{"Content-Type", std::string(kJson)}};
   } else {
-    answer.headers = {{"Content-Type", std::string(kBinary)},
-                      {"Inference-Header-Content-Length", std::to_string(answer.body.size())}};
+    answer.headers = framing.AnswerHeaders(answer.body.size());
   }
   return answer;
 }

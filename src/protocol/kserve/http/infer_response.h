@@ -8,6 +8,7 @@
 #include "inflight/status.h"
 #include "protocol/http_listener/http_message.h"
 #include "protocol/json/json_writer.h"
+#include "protocol/kserve/http/binary_framing.h"
 #include "serving/request.h"
 
 namespace inflight::kserve_http {
@@ -22,7 +23,8 @@ struct OutputForm {
 
 // JSON, then the binary tensors, which are sent from where they lie.
 Result<http_listener::HttpResponse> WriteInfer(const serving::Response& response,
-                                               const OutputForm& form);
+                                               const OutputForm& form,
+                                               const BinaryFraming& framing = {});
 
 void WriteParameter(const serving::ParameterValue& value, json::Writer& out);
 

@@ -48,6 +48,10 @@ http_listener::HttpResponse Error(const Status& status, std::string_view content
   return Answer(HttpStatus(status.code()), content_type, json::ErrorBody(status.message()));
 }
 
+http_listener::HttpResponse MethodNotAllowed(std::string_view content_type) {
+  return Answer(405, content_type, json::ErrorBody("Method Not Allowed"));
+}
+
 http_listener::HttpResponse Done(const Status& status) {
   return status.ok() ? Answer(200, kJson) : Error(status);
 }

@@ -26,4 +26,7 @@ http_listener::HttpResponse Done(const Status& status);
 // {"error":"<message>"}. Which errors are labelled text/plain is Triton's accident (spec 0.2).
 http_listener::HttpResponse Error(const Status& status, std::string_view content_type = kJson);
 
+// 405
+http_listener::HttpResponse MethodNotAllowed(std::string_view content_type);
+
 }  // namespace inflight::kserve_http

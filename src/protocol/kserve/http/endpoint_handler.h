@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the front ends over HTTP share: the endpoints, their limits, restricted APIs, and threads
+// for what takes long. A front end says which endpoint a request means.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "base/worker_pool.h"
+#include "protocol/http_listener/http_message.h"
+#include "protocol/kserve/access/header_forward.h"
+#include "protocol/kserve/access/restriction.h"
+#include "protocol/kserve/http/binary_framing.h"
+#include "protocol/kserve/http/endpoints.h"
+#include "protocol/kserve/http/route.h"
+#include "serving/server.h"
+
+namespace inflight::kserve_http {
+
+struct EndpointOptions {
+  // Bound of a body and of each tensor made from JSON; 400 beyond it. --http-max-input-size
+  size_t max_input_bytes = 64 << 20;
+  // Bound of a body that brings binary tensors behind its JSON, which max_input_bytes leaves alone
+  // (spec 1.6). Memory is taken as bytes arrive, never by what a client announces.
+  size_t max_binary_body_bytes = size_t{1} << 30;
+
+  kserve::Restrictions restrictions;     // --http-restricted-api
+  kserve::HeaderForward header_forward;  // --http-header-forward-pattern
+
+  BinaryFraming framing;
+  bool with_compression = true;
+};
+
+class EndpointHandler : public http_listener::HttpHandler {
+ public:
+  // `server` must outlive the handler.
+  EndpointHandler(serving::Server& server, EndpointOptions options);
+
+  size_t MaxBodyBytes(const http_listener::HttpRequest& head) const final;
+  http_listener::HttpResponse BodyTooLarge(const http_listener::HttpRequest& head,
+                                           std::optional<uint64_t> size) const final;
+  http_listener::HttpResponse BadRequest(std::string_view reason) const final;
+
+ protected:
+  // The endpoint that a request with this head means; none where it means no endpoint of KServe.
+  virtual std::optional<Route> FindEndpoint(const http_listener::HttpRequest& head) const = 0;
+
+  // The answer to a request that lacks the header which `api` needs.
+  std::optional<http_listener::HttpResponse> Refusal(
+      kserve::Api api, const http_listener::HttpRequest& request) const;
+
+  // Answers as the endpoint does, whatever the method; it must not be refused. What waits or has a
+  // large body does so on another thread.
+  void Run(Route route, http_listener::HttpRequest request,
+           std::shared_ptr<http_listener::HttpResponder> responder);
+
+  serving::Server& server() const { return context_.server; }
+
+ private:
+  void Dispatch(const Route& route, const http_listener::HttpRequest& request,
+                const std::shared_ptr<http_listener::HttpResponder>& responder);
+  http_listener::HttpResponse Reply(const Route& route,
+                                    const http_listener::HttpRequest& request) const;
+
+  const EndpointOptions options_;
+  const Context context_;
+  // Last: their tasks use the members above.
+  WorkerPool large_bodies_{1, "http-body"};
+  WorkerPool model_control_{1, "http-control"};
+};
+
+}  // namespace inflight::kserve_http

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The front ends over HTTP: options in, a listener that serves out. The --http-* limits hold for
+// each of them.
+#pragma once
+
+#include <memory>
+
+#include "protocol/kserve/http/http_server.h"
+#include "protocol/metrics/metrics_server.h"
+#include "protocol/vertex_ai/vertex_ai_server.h"
+#include "serve_options.h"
+
+namespace inflight::tool {
+
+Result<std::unique_ptr<kserve_http::HttpServer>> StartHttp(serving::Server& server,
+                                                           const ServeOptions& options);
+
+// With the routes that the environment names. `metrics` may be null; else it must outlive the
+// server.
+Result<std::unique_ptr<vertex_ai::VertexAiServer>> StartVertexAi(
+    serving::Server& server, const ServeOptions& options, const metrics::MetricsServer* metrics);
+
+}  // namespace inflight::tool
