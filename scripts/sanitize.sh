@@ -15,7 +15,7 @@ targets=(all)
 suites=(unit simulation golden python)
 if [ "$preset" = tsan ]; then
   targets=(inflight artifact_test base_test bench_load_test builder_test decoding_test executor_test http_listener_test
-    kserve_http_test kserve_messages_test metrics_test ops_test serving_test simulation_test step_allocation_test tensor_test
+    kserve_http_test kserve_messages_test metrics_test ops_test otlp_test serving_test simulation_test step_allocation_test tensor_test
     tokenizer_test)
   suites=(unit simulation python)
   PYTEST_ADDOPTS+=" --ignore=tests/tokenizer --ignore=tests/chat_template"
