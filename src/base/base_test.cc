@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -7,6 +8,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/log_settings.h"
+#include "base/log_table.h"
+#include "base/text_table.h"
 #include "base/worker_pool.h"
 #include "inflight/status.h"
 
@@ -54,6 +57,65 @@ TEST(LogTest, LevelsAreSwitchedOneByOne) {
   logging::SetLevel(Level::kInfo);
   EXPECT_EQ(logging::CurrentSettings().verbose_level, 0U);
   EXPECT_TRUE(logging::Enabled(Level::kError));
+}
+
+// What is logged goes to a file while it lives, else where it went before.
+class LogFileTest : public testing::Test {
+ protected:
+  LogFileTest()
+      : path_(std::filesystem::temp_directory_path() /
+              ("inflight_log_test_" + std::to_string(getpid()))) {
+    EXPECT_TRUE(WriteFile(path_, "before\n").ok());
+    EXPECT_TRUE(logging::SetFile(path_).ok());
+  }
+  ~LogFileTest() override {
+    logging::SetConsole(logging::Console::kStandardError);
+    logging::SetFormat(logging::Format::kDefault);
+    std::filesystem::remove(path_);
+  }
+  std::string Logged() const { return *ReadFile(path_); }
+
+  const std::string path_;
+};
+
+TEST_F(LogFileTest, LinesAreAppendedInTritonsFormats) {
+  EXPECT_EQ(logging::CurrentSettings().file, path_);
+  logging::Info("a\nb", {{"c", "d e"}});
+  logging::SetVerboseLevel(1);
+  logging::Verbose("v");
+  logging::SetVerboseLevel(0);
+  logging::SetFormat(logging::Format::kIso8601);
+  logging::Warning("w");
+  EXPECT_THAT(Logged(), testing::MatchesRegex(
+                            "before\n"
+                            R"(I[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6} [0-9]+ a\\nb c="d e")"
+                            "\n"
+                            R"(I[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6} [0-9]+ v)"
+                            "\n"
+                            "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z W [0-9]+ w\n"));
+  EXPECT_NE(Logged().find(" " + std::to_string(getpid()) + " v\n"), std::string::npos);
+}
+
+TEST_F(LogFileTest, TablesFollowTheirHeadingAsTheyAre) {
+  logging::Table("models", TextTable({{"Model", "Status"}, {"m", "READY"}, {"longer", "a\rb"}}));
+  const std::string logged = Logged();
+  EXPECT_TRUE(
+      logged.ends_with(" models\n"
+                       "+--------+--------+\n"
+                       "| Model  | Status |\n"
+                       "+--------+--------+\n"
+                       "| m      | READY  |\n"
+                       "| longer | a\\x0db    |\n"
+                       "+--------+--------+\n"))
+      << logged;
+}
+
+TEST(LogTest, AFileThatCannotBeOpenedIsNamed) {
+  const std::string directory = std::filesystem::temp_directory_path();
+  const Status status = logging::SetFile(directory);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find(directory), std::string::npos);
+  EXPECT_EQ(logging::CurrentSettings().file, "");
 }
 
 TEST(FileTest, WrittenContentIsReadAndMappedBack) {

@@ -2,13 +2,16 @@
 #include "base/log.h"
 
 #include <fmt/format.h>
+#include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <atomic>
 #include <memory>
+#include <utility>
 
 #include "base/log_settings.h"
+#include "base/log_table.h"
 
 namespace inflight::logging {
 namespace {
@@ -17,28 +20,53 @@ constexpr uint8_t Bit(Level level) {
   return static_cast<uint8_t>(1U << static_cast<unsigned>(level));
 }
 
-constexpr char kDefaultPattern[] = "%L%m%d %H:%M:%S.%f %t %v";
+// The time is that of UTC.
+constexpr const char* Pattern(Format format) {
+  return format == Format::kIso8601 ? "%Y-%m-%dT%H:%M:%SZ %L %P %v" : "%L%m%d %H:%M:%S.%f %P %v";
+}
 
 constinit std::atomic<uint8_t> enabled{Bit(Level::kInfo) | Bit(Level::kWarning) |
                                        Bit(Level::kError)};
 constinit std::atomic<uint32_t> verbosity{0};
 constinit std::atomic<Format> line_format{Format::kDefault};
 
-spdlog::logger& Logger() {
-  // Never destroyed: threads may log while the process exits.
-  static auto* logger = [] {
-    auto* made = new spdlog::logger("inflight", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    made->set_pattern(kDefaultPattern);
-    made->set_level(spdlog::level::trace);  // Enabled says what is printed
-    return made;
+using Logger = spdlog::logger;
+
+std::shared_ptr<Logger> MakeLogger(const spdlog::sink_ptr& sink) {
+  auto made = std::make_shared<Logger>("inflight", sink);
+  made->set_pattern(Pattern(line_format), spdlog::pattern_time_type::utc);
+  made->set_level(spdlog::level::trace);  // Enabled says what is printed
+  made->flush_on(spdlog::level::trace);
+  return made;
+}
+
+struct Outputs {
+  std::shared_ptr<Logger> information;  // and details
+  std::shared_ptr<Logger> problems;
+  std::string file;
+  const Outputs* before = nullptr;
+};
+
+// Never destroyed, nor are those before them: threads may log while the process exits.
+std::atomic<const Outputs*>& CurrentOutputs() {
+  static std::atomic<const Outputs*> outputs = [] {
+    const auto logger = MakeLogger(std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    return new Outputs{logger, logger, ""};
   }();
-  return *logger;
+  return outputs;
+}
+
+void SetOutputs(std::shared_ptr<Logger> information, std::shared_ptr<Logger> problems,
+                std::string file) {
+  auto& current = CurrentOutputs();
+  current.store(new Outputs{std::move(information), std::move(problems), std::move(file),
+                            current.load(std::memory_order_acquire)},
+                std::memory_order_release);
 }
 
 spdlog::level::level_enum ToSpdlog(Level level) {
   switch (level) {
-    case Level::kVerbose:
-      return spdlog::level::debug;
+    case Level::kVerbose:  // has the letter of information
     case Level::kInfo:
       return spdlog::level::info;
     case Level::kWarning:
@@ -73,6 +101,12 @@ void AppendEscaped(std::string& out, std::string_view text, bool quoted) {
   }
 }
 
+void Print(Level level, std::string_view line) {
+  const Outputs& outputs = *CurrentOutputs().load(std::memory_order_acquire);
+  Logger& logger = level >= Level::kWarning ? *outputs.problems : *outputs.information;
+  logger.log(ToSpdlog(level), spdlog::string_view_t(line.data(), line.size()));
+}
+
 }  // namespace
 
 std::string Field::Number(double v) { return fmt::format("{:g}", v); }
@@ -101,7 +135,8 @@ Settings CurrentSettings() {
           .warning = Enabled(Level::kWarning),
           .error = Enabled(Level::kError),
           .verbose_level = verbosity.load(std::memory_order_relaxed),
-          .format = line_format.load(std::memory_order_relaxed)};
+          .format = line_format.load(std::memory_order_relaxed),
+          .file = CurrentOutputs().load(std::memory_order_acquire)->file};
 }
 
 void SetEnabled(Level level, bool is_enabled) {
@@ -124,10 +159,26 @@ void SetVerboseLevel(uint32_t verbose_level) {
 
 void SetFormat(Format format) {
   line_format.store(format, std::memory_order_relaxed);
-  if (format == Format::kIso8601) {
-    Logger().set_pattern("%Y-%m-%dT%H:%M:%SZ %L %t %v", spdlog::pattern_time_type::utc);
-  } else {
-    Logger().set_pattern(kDefaultPattern);
+  const Outputs& outputs = *CurrentOutputs().load(std::memory_order_acquire);
+  for (const auto& logger : {outputs.information, outputs.problems})
+    logger->set_pattern(Pattern(format), spdlog::pattern_time_type::utc);
+}
+
+void SetConsole(Console console) {
+  const auto problems = MakeLogger(std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  const auto information = console == Console::kStandardError
+                               ? problems
+                               : MakeLogger(std::make_shared<spdlog::sinks::stdout_sink_mt>());
+  SetOutputs(information, problems, "");
+}
+
+Status SetFile(const std::string& path) {
+  try {
+    const auto logger = MakeLogger(std::make_shared<spdlog::sinks::basic_file_sink_mt>(path));
+    SetOutputs(logger, logger, path);
+    return Status::Ok();
+  } catch (const spdlog::spdlog_ex& e) {
+    return InvalidArgument(e.what());
   }
 }
 
@@ -150,7 +201,19 @@ void Log(Level level, std::string_view message, std::initializer_list<Field> fie
   std::string line;
   AppendEscaped(line, message, /*quoted=*/false);
   if (fields.size() > 0) line += " " + FormatFields(fields);
-  Logger().log(ToSpdlog(level), spdlog::string_view_t(line.data(), line.size()));
+  Print(level, line);
+}
+
+void Table(std::string_view message, std::string_view lines) {
+  if (!Enabled(Level::kInfo)) return;
+  std::string line(message);
+  while (!lines.empty()) {
+    const size_t end = lines.find('\n');
+    line += '\n';
+    AppendEscaped(line, lines.substr(0, end), /*quoted=*/false);
+    lines.remove_prefix(end == std::string_view::npos ? lines.size() : end + 1);
+  }
+  Print(Level::kInfo, line);
 }
 
 }  // namespace inflight::logging

@@ -8,9 +8,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/log.h"
+#include "inflight/status.h"
 
 namespace inflight::logging {
 
@@ -28,6 +30,7 @@ struct Settings {
   bool error = true;
   uint32_t verbose_level = 0;  // from 1 on verbose lines are printed
   Format format = Format::kDefault;
+  std::string file;  // empty: the console
 };
 
 Settings CurrentSettings();
@@ -37,5 +40,14 @@ Settings CurrentSettings();
 void SetEnabled(Level level, bool is_enabled);
 void SetVerboseLevel(uint32_t verbose_level);
 void SetFormat(Format format);
+
+// --- once, before other threads log ---
+enum class Console : uint8_t {
+  kStandardError,  // all of it: standard output is for results
+  kBoth,           // details and information on standard output, the rest on standard error
+};
+void SetConsole(Console console);
+// All lines go to the end of this file. kInvalidArgument names it and the system's reason.
+Status SetFile(const std::string& path);
 
 }  // namespace inflight::logging

@@ -31,7 +31,6 @@ constexpr std::string_view kNoQueue = "requests of this model wait in no queue";
 constexpr std::string_view kNoTimeout = "without default_timeout_microseconds nothing times out";
 constexpr std::string_view kOther = "for other runtimes only";
 constexpr std::string_view kByDevice = "--device says where models run";
-constexpr std::string_view kFixedPage = "the families of the metrics page are fixed";
 
 // Fields whose line does not depend on their value: where the file has them, they are so.
 struct PlainField {
@@ -53,7 +52,7 @@ constexpr auto kPlain = std::to_array<PlainField>({
     {"model_operations", KeyEffect::kIgnored, kOther},
     {"optimization", KeyEffect::kIgnored, kOther},
     {"runtime", KeyEffect::kIgnored, kOther},
-    {"metric_tags", KeyEffect::kIgnored, kFixedPage},
+    {"metric_tags"},
     {"model_metrics"},
     {"model_warmup"},
     {"response_cache"},

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <list>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <stop_token>
@@ -15,6 +16,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/log_table.h"
+#include "base/text_table.h"
 #include "serving/apply_output_rules.h"
 #include "serving/engine_loader.h"
 #include "serving/llm_call.h"
@@ -39,16 +42,21 @@ int NumTextThreads() {
 // Requests between acceptance and their final response.
 class InFlight {
  public:
-  using Ticket = std::list<std::shared_ptr<CancelToken>>::iterator;
+  struct Entry {
+    std::shared_ptr<CancelToken> cancel;
+    std::weak_ptr<Model> model;
+  };
+  using Ticket = std::list<Entry>::iterator;
 
   // None once closed.
-  std::optional<Ticket> Enter(std::shared_ptr<CancelToken> cancel) {
+  std::optional<Ticket> Enter(std::shared_ptr<CancelToken> cancel,
+                              const std::shared_ptr<Model>& model) {
     std::lock_guard lock(mutex_);
     if (closed_) return std::nullopt;
-    return running_.insert(running_.end(), std::move(cancel));
+    return running_.insert(running_.end(), {std::move(cancel), model});
   }
   void Leave(Ticket ticket) {
-    std::list<std::shared_ptr<CancelToken>> left;  // goes behind the lock
+    std::list<Entry> left;  // goes behind the lock
     std::lock_guard lock(mutex_);
     left.splice(left.end(), running_, ticket);
     if (running_.empty()) empty_.notify_all();
@@ -66,9 +74,18 @@ class InFlight {
     std::vector<std::shared_ptr<CancelToken>> running;
     {
       std::lock_guard lock(mutex_);
-      running.assign(running_.begin(), running_.end());
+      for (const Entry& entry : running_) running.push_back(entry.cancel);
     }
     for (const auto& cancel : running) cancel->Cancel();
+  }
+  // One for each request.
+  std::vector<std::shared_ptr<Model>> models() const {
+    std::vector<std::shared_ptr<Model>> models;
+    std::lock_guard lock(mutex_);
+    for (const Entry& entry : running_) {
+      if (auto model = entry.model.lock()) models.push_back(std::move(model));
+    }
+    return models;
   }
   bool WaitEmpty(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
@@ -78,7 +95,7 @@ class InFlight {
  private:
   mutable std::mutex mutex_;
   std::condition_variable empty_;
-  std::list<std::shared_ptr<CancelToken>> running_;
+  std::list<Entry> running_;
   bool closed_ = false;
 };
 
@@ -187,6 +204,7 @@ class ServerImpl final : public Server {
  private:
   void RejectRequest(const Request& request, const ResponseHandler& handler, Status status) const;
   Status CheckControl() const;
+  bool WaitForRequests(int64_t deadline_ns);
   void StartPolling();
 
   const ServerOptions options_;
@@ -260,7 +278,7 @@ void ServerImpl::Infer(Request request, ResponseHandler handler) {
   if (const Status valid = ValidateRequest((*model)->config(), request); !valid.ok()) {
     return RejectRequest(request, handler, valid);
   }
-  const auto ticket = in_flight_.Enter(request.cancel);
+  const auto ticket = in_flight_.Enter(request.cancel, *model);
   if (!ticket) {
     return RejectRequest(request, handler,
                          Unavailable("Server is stopping, cannot accept new requests"));
@@ -285,12 +303,38 @@ void ServerImpl::Infer(Request request, ResponseHandler handler) {
   }
 }
 
+int64_t MsUntil(int64_t deadline_ns) {
+  return std::max<int64_t>(0, (deadline_ns - Clock::System().NowNs()) / 1'000'000);
+}
+
+// What is waited for, once a second as the original says it (spec/triton-protocol.md 5.3).
+bool ServerImpl::WaitForRequests(int64_t deadline_ns) {
+  constexpr int64_t kReportMs = 1000;
+  while (true) {
+    const int64_t left_ms = MsUntil(deadline_ns);
+    std::map<std::pair<std::string, std::string>, size_t> counts;
+    for (const auto& model : in_flight_.models()) ++counts[{model->name(), model->version()}];
+    logging::Info("Timeout " + std::to_string((left_ms + 999) / 1000) + ": Found " +
+                  std::to_string(counts.size()) + " model versions that have in-flight inferences");
+    for (const auto& [model, count] : counts) {
+      logging::Info("Model '" + model.first + "' (version " + model.second + ") has " +
+                    std::to_string(count) + " in-flight inferences");
+    }
+    if (in_flight_.WaitEmpty(std::chrono::milliseconds(std::min(left_ms, kReportMs)))) break;
+    if (left_ms == 0) return false;
+  }
+  logging::Info("All models are stopped, unloading models");
+  return true;
+}
+
 void ServerImpl::Shutdown(int64_t drain_ms) {
   std::lock_guard lock(shutdown_mutex_);
   StopControl();
+  const int64_t deadline_ns = Clock::System().NowNs() + std::max<int64_t>(drain_ms, 0) * 1'000'000;
+  const bool is_first = !in_flight_.closed();
   in_flight_.Close();
   polling_ = {};  // stops and joins
-  if (!in_flight_.WaitEmpty(std::chrono::milliseconds(std::max<int64_t>(drain_ms, 0)))) {
+  if (is_first && !WaitForRequests(deadline_ns)) {
     logging::Warning("requests still running after the drain are cancelled",
                      {{"drain_ms", drain_ms}});
   }
@@ -298,6 +342,11 @@ void ServerImpl::Shutdown(int64_t drain_ms) {
   for (const auto& llm : repository_->table()->llms()) llm->executor().Shutdown(/*drain_ms=*/0);
   if (!in_flight_.WaitEmpty(kCancelTimeout)) {
     logging::Error("requests did not end after they were cancelled");
+  }
+  if (is_first) {
+    logging::Info("Timeout " + std::to_string(MsUntil(deadline_ns) / 1000) + ": Found " +
+                  std::to_string(models().size()) +
+                  " live models and 0 in-flight non-inference requests");
   }
 }
 
@@ -334,6 +383,18 @@ Status LoadNamed(Repository& repository, const ServerOptions& options) {
   return Status::Ok();
 }
 
+void LogModels(const Repository& repository) {
+  std::vector<std::vector<std::string>> rows = {{"Model", "Version", "Status"}};
+  for (const auto& [name, versions] : repository.table()->entries()) {
+    for (const ModelEntry& entry : versions) {
+      const std::string reason = ReasonOf(entry);
+      rows.push_back({name, entry.version.empty() ? "-" : entry.version,
+                      std::string(StateOf(entry)) + (reason.empty() ? "" : ": " + reason)});
+    }
+  }
+  logging::Table("models", TextTable(rows));
+}
+
 Status LoadAtStart(Repository& repository, const ServerOptions& options) {
   const bool is_explicit = options.control_mode == ControlMode::kExplicit;
   const bool loads_named = is_explicit && options.load_models != std::vector<std::string>{"*"};
@@ -349,9 +410,12 @@ Status LoadAtStart(Repository& repository, const ServerOptions& options) {
     }
   }
   if (loads_named) {
-    RETURN_IF_ERROR(LoadNamed(repository, options));
+    const Status loaded = LoadNamed(repository, options);
+    LogModels(repository);
+    RETURN_IF_ERROR(loaded);
   } else {
     for (const std::string& dir : options.model_repositories) repository.LoadRepository(dir);
+    LogModels(repository);
   }
   return CheckAllLoaded(repository, options);
 }

@@ -148,7 +148,7 @@ def test_flags_of_serve_are_the_first_settings(tmp_path):
     generate(started)
     assert started.stop() == 0
     lines = started.log.read_text().splitlines()
-    assert lines and all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ D ", line) for line in lines), lines[:3]
+    assert lines and all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ I ", line) for line in lines), lines[:3]
 
 
 # --- gRPC ---

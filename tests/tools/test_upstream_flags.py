@@ -55,7 +55,6 @@ REFUSED = [
     ("convert", "--per_group", "group-wise"),
     ("convert", "--moe_tp_size 2", "experts are not built"),
     ("build", "--model_cls_file x.py", "code of models cannot be loaded"),
-    ("build", "--gather_all_token_logits", "returning logits is not built"),
     ("build", "--max_draft_len 5", "speculative decoding is not built"),
     ("build", "--speculative_decoding_mode medusa", "speculative decoding is not built"),
     ("build", "--lora_target_modules attn_qkv attn_dense", "LoRA"),
@@ -67,7 +66,6 @@ REFUSED = [
     ("build", "--max_multimodal_len 10", "prompt tuning is not built"),
     ("build", "--enable_fp8", "intermediate_size: got 72, with FP8 weights"),
     ("build", "--rotary_scaling linear 2.0", "the model's own config.json says it"),
-    ("build", "--streamingllm enable", "attention sinks"),
     ("build", "--weight_streaming", "weights stay in memory"),
     ("build", "--cp_size 2", "one rank"),
     ("convert", "--vocab_size 7", "the model's own config.json says it"),
@@ -94,8 +92,6 @@ REFUSED = [
     ("build", "--model_config x", "put the changes there"),
     ("build", "--build_config x", "with --config"),
     ("build", "--model_cls_name x", "code of models cannot be loaded"),
-    ("build", "--gather_context_logits", "returning logits is not built"),
-    ("build", "--gather_generation_logits enable", "returning logits is not built"),
     ("build", "--max_prompt_embedding_table_size 9", "prompt tuning is not built"),
     ("build", "--lora_dir x", "LoRA"),
     ("build", "--hf_lora_dir x", "LoRA"),
@@ -153,7 +149,7 @@ def test_values_that_ask_for_nothing_are_accepted(tmp_path):
     run("convert", "--model_dir", LLAMA, "--output_dir", tmp_path / "ckpt", "--moe_tp_size", "-1", "--moe_ep_size=-1")
     done = run("build", "--checkpoint_dir", tmp_path / "ckpt", "--output_dir", tmp_path / "engine", "--paged_kv_cache", "enable",
                "--remove_input_padding", "--tokens_per_block", 64, "--lora_plugin", "disable",
-               "--gather_context_logits", "disable", "--max_draft_len", 0, "--speculative_decoding_mode", "none",
+               "--max_draft_len", 0, "--speculative_decoding_mode", "none",
                "--weight_streaming", "disable", "--auto_parallel", 1, "--max_lora_rank", 64, "--lora_ckpt_source", "hf",
                "--group_size", 128, "--max_encoder_input_len", 1024)
     assert "no effect" not in done.stderr
@@ -164,6 +160,14 @@ def test_batches_of_later_releases_are_kept_and_what_a_step_holds_is_said(tmp_pa
     assert "most_in_a_step=1024" in done.stderr
     assert config(tmp_path / "engine")["build_config"]["max_batch_size"] == 2048
     assert "and 1024 sequences" in run("inspect", tmp_path / "engine").stdout
+
+
+def test_what_requests_and_servers_say_now_needs_no_flag_of_the_build(tmp_path):
+    done = run("build", "--checkpoint_dir", LLAMA, "--output_dir", tmp_path / "engine", "--gather_all_token_logits",
+               "--gather_context_logits", "--gather_generation_logits", "enable", "--streamingllm", "enable")
+    assert done.stderr.count("option has no effect") == 4
+    assert done.stderr.count("logits are returned to each request that asks for them") == 3
+    assert "sink_token_length and max_attention_window_size" in done.stderr
 
 
 def test_a_walkthrough_of_release_0_10(tmp_path):

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grpc_front_end.h"
 
+#include <string>
+
 #include "protocol/kserve/grpc/grpc_server.h"
 
 namespace inflight::tool {
@@ -16,12 +18,18 @@ class FrontEnd : public GrpcFrontEnd {
   std::unique_ptr<kserve_grpc::GrpcServer> server_;
 };
 
+// gRPC wants "[::1]" of an address in the form "ipv6:[::1]".
+std::string WithoutScheme(const std::string& address) {
+  const bool has_scheme = address.starts_with("ipv4:") || address.starts_with("ipv6:");
+  return has_scheme ? address.substr(5) : address;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<GrpcFrontEnd>> StartGrpc(serving::Server& server,
                                                 const ServeOptions& options) {
   kserve_grpc::GrpcOptions grpc;
-  grpc.address = options.grpc.address;
+  grpc.address = WithoutScheme(options.grpc.address);
   grpc.port = options.grpc.port;
   grpc.reuse_port = options.grpc_reuse_port;
   grpc.keepalive_time_ms = options.grpc_keepalive_time_ms;

@@ -75,8 +75,16 @@ int PrintCompletion(Args args) {
   return 0;
 }
 
+// A link of the name that scripts start has the same arguments.
+bool IsCalledTritonserver(const char* program) {
+  const std::string_view path = program;
+  return path.substr(path.rfind('/') + 1) == "tritonserver";
+}
+
 int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
+  if (argc > 0 && IsCalledTritonserver(argv[0]))
+    return ServeMain(Args(argv + 1, static_cast<size_t>(argc - 1)));
   if (argc < 2) {
     PrintUsage(stderr);
     return 1;

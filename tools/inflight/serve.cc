@@ -17,12 +17,15 @@
 #include "base/log_settings.h"
 #include "command_line.h"
 #include "commands.h"
+#include "crash_trace.h"
 #include "grpc_front_end.h"
 #include "http_front_ends.h"
 #include "protocol/metrics/metrics_config.h"
 #include "protocol/metrics/metrics_server.h"
 #include "serve_options.h"
+#include "serve_upstream_flags.h"
 #include "serving/response_cache.h"
+#include "start_tables.h"
 #include "trace_options.h"
 #include "vertex_ai_environment.h"
 
@@ -157,15 +160,23 @@ Status Serve(ServeOptions& options) {
   RaiseFileLimit();
   const sigset_t signals = BlockStopSignals();
   if (const Status kept = SetKept(options); !kept.ok()) return UsageError(kUsage, kept.message());
+  const auto settings = ParseBackendConfig(options.backend_config);
+  if (!settings.ok()) return UsageError(kUsage, settings.status().message());
+  LogBanner();
+  LogBackends(*settings);
   ASSIGN_OR_RETURN(const auto server, serving::CreateServer(options.server));
+  LogOptions(options, server->metadata());
   ASSIGN_OR_RETURN(FrontEnds fronts, OpenPorts(*server, options));
   RETURN_IF_ERROR(WritePortFile(options.port_file, fronts));
   const Status stopped = WaitForStop(signals, *server);
   const bool in_time =
       Drain(fronts, *server, stopped.ok() ? int64_t{options.exit_timeout_secs} * 1000 : 0);
   if (!stopped.ok()) return stopped;
-  if (!in_time && options.exit_timeout_secs > 0)
-    return DeadlineExceeded("Exit timeout expired. Exiting immediately.");
+  if (!in_time && options.exit_timeout_secs > 0) {
+    const Status expired = DeadlineExceeded("Exit timeout expired. Exiting immediately.");
+    logging::Error(expired.message());
+    return expired;
+  }
   return Status::Ok();
 }
 
@@ -194,20 +205,43 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   AddVertexAiStorage(options);
   if (options.server.model_dirs.empty() && options.server.model_repositories.empty())
     return UsageError(kUsage, "a model directory or --model-repository is needed");
+  WarnOfUnusedFlags(options);
   RETURN_IF_ERROR(SetControlMode(options));
   ASSIGN_OR_RETURN(options.server.quant_algo, options.quantization.Algo());
   options.server.fp8_kv_cache = options.quantization.Fp8KvCache();
+  return Serve(options);
+}
+
+// Before the other options, which may have something to log.
+Status SetUpLog(Args args) {
+  const config::Schema<ServeOptions> schema = ServeSchema();
+  ServeOptions options;
+  ASSIGN_OR_RETURN(const Arguments arguments,
+                   ParseArguments(args, schema.options(), schema.aliases()));
+  const auto set = [&](const std::string& name, const std::string& value) {
+    return name.starts_with("log_") ? schema.Set(options, name, value) : Status::Ok();
+  };
+  for (const auto& [name, value] : arguments.options) {
+    if (name != "config") continue;
+    ASSIGN_OR_RETURN(const auto entries, config::ReadOptionFile(value));
+    for (const auto& [key, text] : entries) RETURN_IF_ERROR(set(key, text).WithPrefix(value));
+  }
+  for (const auto& [name, value] : arguments.options) RETURN_IF_ERROR(set(name, value));
   logging::SetVerboseLevel(static_cast<uint32_t>(options.log_verbose));
   logging::SetEnabled(logging::Level::kInfo, options.log_info);
   logging::SetEnabled(logging::Level::kWarning, options.log_warning);
   logging::SetEnabled(logging::Level::kError, options.log_error);
   if (const auto format = logging::FindFormat(options.log_format)) logging::SetFormat(*format);
-  return Serve(options);
+  logging::SetConsole(logging::Console::kBoth);
+  if (options.log_file.empty() || arguments.help) return Status::Ok();
+  return logging::SetFile(options.log_file).WithPrefix("--log-file");
 }
 
 }  // namespace
 
 int ServeMain(Args args) {
+  InstallCrashTrace();
+  if (const Status log = SetUpLog(args); !log.ok()) return Fail(log);
   ServeOptions options;
   if (const Status status = SetFromVertexAi(options); !status.ok()) return Fail(status);
   return RunCommand(args, kUsage, ServeSchema(), Run, std::move(options));

@@ -3,6 +3,7 @@
 
 #include "commands.h"
 #include "local_model.h"
+#include "serve_upstream_flags.h"
 
 namespace inflight::tool {
 namespace {
@@ -37,9 +38,6 @@ void AddModels(Schema& schema) {
   schema.Add(
       "repository_poll_secs", [](ServeOptions& o) -> auto& { return o.server.poll_secs; },
       "Seconds between two looks at the repositories in mode poll.", Range(1, 86400));
-  schema.Refuse("model_namespacing", "is not built", "false");
-  schema.Refuse("disable_auto_complete_config", "configurations are always completed");
-  schema.Refuse("model_config_name", "is not built");
 }
 
 void AddEngine(Schema& schema) {
@@ -142,7 +140,6 @@ void AddHttp(Schema& schema) {
   schema.Add(
       "http_write_timeout_ms", [](ServeOptions& o) -> auto& { return o.http_write_timeout_ms; },
       "Milliseconds that a client may take none of what is written to it.", Range(1, 86400000));
-  schema.Refuse("reuse_http_port", "two servers on one HTTP port are not built", "false");
   schema.Add(
       "http_restricted_api", [](ServeOptions& o) -> auto& { return o.http_restricted_api; },
       "APIs that need a header: <api>[,<api>...]:<header>=<value>.");
@@ -235,8 +232,6 @@ void AddGrpc(Schema& schema) {
       [](ServeOptions& o) -> auto& { return o.grpc_header_forward_pattern; },
       "Metadata whose names it matches, anywhere and in any case, go to the model as parameters; a "
       "regular expression.");
-  schema.Refuse("grpc_infer_thread_count", "gRPC's callback API sizes its threads by the cores");
-  schema.Refuse("grpc_infer_allocation_pool_size", "requests are not pooled");
 }
 
 void AddMetrics(Schema& schema) {
@@ -327,7 +322,10 @@ void AddOperation(Schema& schema) {
   schema.Add(
       "log_format", [](ServeOptions& o) -> auto& { return o.log_format; },
       "Lines as of glog, or with a time as of ISO 8601.", config::OneOf({"default", "ISO8601"}));
-  schema.Refuse("log_file", "the log goes to standard error");
+  schema.Add(
+      "log_file", [](ServeOptions& o) -> auto& { return o.log_file; },
+      "File to whose end the log is written; without it information goes to standard output, "
+      "warnings and errors to standard error.");
   schema.Add(
       "port_file", [](ServeOptions& o) -> auto& { return o.port_file; },
       "JSON file that gets the ports in use once the server is ready.");
@@ -338,11 +336,9 @@ void AddOperation(Schema& schema) {
       "response_cache_byte_size",
       [](ServeOptions& o) -> auto& { return o.response_cache_byte_size; },
       "Deprecated: --cache-config local,size=<bytes>.", AtLeast(0));
-  for (const char* name :
-       {"backend_config", "backend_directory", "repoagent_directory", "cache_directory",
-        "host_policy", "rate_limit_resource", "model_load_gpu_limit"})
-    schema.Refuse(name, "is not built");
-  schema.Refuse("rate_limit", "is not built", "off");
+  schema.Add(
+      "backend_config", [](ServeOptions& o) -> auto& { return o.backend_config; },
+      "<back-end>,<setting>=<value>: shown in the table of back-ends; nothing here reads one.");
   schema.Add(
       "allow_client_shm", [](ServeOptions& o) -> auto& { return o.server.allow_client_shm; },
       "Clients may register shared memory and pass tensors in it.");
@@ -361,6 +357,7 @@ Schema ServeSchema() {
   AddVertexAi(schema);
   AddTracing(schema);
   AddOperation(schema);
+  AddUpstreamServeFlags(schema);
   return schema;
 }
 

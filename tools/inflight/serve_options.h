@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -80,6 +81,12 @@ struct ServeOptions {
   bool log_warning = true;
   bool log_error = true;
   std::string log_format = "default";
+  std::string log_file;
+  // Those of tritonserver's flags without effect here that were given, by name.
+  std::map<std::string, std::optional<bool>> unused_switches;
+  std::map<std::string, std::optional<double>> unused_numbers;
+  std::map<std::string, std::vector<std::string>> unused_texts;
+  std::vector<std::string> backend_config;
   std::string
       port_file;  // written when ready: the ports in use, for callers that asked for any free one
 };

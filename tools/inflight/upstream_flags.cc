@@ -31,7 +31,7 @@ constexpr char kAttention[] =
 constexpr char kLora[] = "adapters (LoRA) are not built; leave it out";
 constexpr char kFp8Path[] =
     "calibrated scales are not read: FP8 scales are made with the weights; give --use-fp8-rowwise";
-constexpr char kLogits[] = "returning logits is not built; leave it out";
+constexpr char kLogits[] = "logits are returned to each request that asks for them";
 constexpr char kSpeculative[] = "speculative decoding is not built; leave it out";
 constexpr char kPlainWeights[] = "weights are always stored as [out, in]";
 constexpr char kVerbose[] = "say --log-level verbose";
@@ -45,7 +45,8 @@ constexpr char kLogitsDType[] = "logits are always float32; leave it out";
 constexpr char kPromptTuning[] = "prompt tuning is not built; leave it out";
 constexpr char kEncoder[] = "encoder-decoder models are not built; leave it out";
 constexpr char kStreaming[] = "weights stay in memory; leave it out";
-constexpr char kSink[] = "attention sinks are not built; leave it out";
+constexpr char kSink[] =
+    "sinks and windows are said when serving: sink_token_length and max_attention_window_size";
 constexpr char kModelConfig[] = "the checkpoint's own config.json is read; put the changes there";
 constexpr char kBuildConfig[] = "give limits as flags, or as a JSON object of them with --config";
 constexpr char kModelClass[] =
@@ -140,6 +141,10 @@ constexpr UpstreamFlag kBuildFlags[] = {
     {kNoEffect, "strip_plan", kTensorRt},
     {kNoEffect, "cluster_key", kTensorRt},
     {kNoEffect, "reduce_fusion", kTensorRt},
+    {kNoEffect, "gather_context_logits", kLogits},
+    {kNoEffect, "gather_generation_logits", kLogits},
+    {kNoEffect, "gather_all_token_logits", kLogits},
+    {kNoEffect, "streamingllm", kSink},
     {kNoEffect, "use_fused_mlp", kTensorRt},
     {kNoEffect, "gpus_per_node", kOneRank},
     {kNoEffect, "use_custom_all_reduce", kOneRank},
@@ -152,9 +157,6 @@ constexpr UpstreamFlag kBuildFlags[] = {
     {kRefused, "auto_parallel", kOneRank, "1"},
     {kRefused, "cp_size", kOneRank, "1"},
     {kRefused, "logits_dtype", kLogitsDType, "float32"},
-    {kRefused, "gather_context_logits", kLogits, "disable"},
-    {kRefused, "gather_generation_logits", kLogits, "disable"},
-    {kRefused, "gather_all_token_logits", kLogits, "disable"},
     {kRefused, "max_prompt_embedding_table_size", kPromptTuning, "0"},
     {kRefused, "max_draft_len", kSpeculative, "0"},
     {kRefused, "speculative_decoding_mode", kSpeculative, "none"},
@@ -167,7 +169,6 @@ constexpr UpstreamFlag kBuildFlags[] = {
     {kRefused, "use_lora_plugin", kLora, "disable"},
     {kRefused, "max_encoder_input_len", kEncoder, "1024"},
     {kRefused, "weight_streaming", kStreaming, "disable"},
-    {kRefused, "streamingllm", kSink, "disable"},
     {kRefused, "model_config", kModelConfig},
     {kRefused, "build_config", kBuildConfig},
     {kRefused, "model_cls_file", kModelClass},

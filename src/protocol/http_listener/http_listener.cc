@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <utility>  // before Boost 1.74 under C++20
 #include <vector>
@@ -28,6 +29,14 @@ constexpr std::chrono::milliseconds kAcceptRetry{100};  // after running out of 
 int ThreadsByCores() {
   const unsigned cores = std::thread::hardware_concurrency();
   return cores <= 2 ? 1 : cores <= 8 ? 2 : 4;
+}
+
+// An IP address as it is or in the forms of Triton and of gRPC: [::1], ipv6:[::1], ipv4:127.0.0.1.
+asio::ip::address ParseAddress(std::string_view text, ErrorCode& ec) {
+  for (const std::string_view scheme : {"ipv4:", "ipv6:"})
+    if (text.starts_with(scheme)) text.remove_prefix(scheme.size());
+  if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
+  return asio::ip::make_address(std::string(text), ec);
 }
 
 class Listener : public HttpListener {
@@ -75,7 +84,7 @@ class Listener : public HttpListener {
 Status Listener::Listen() {
   const std::string where = options_.address + ":" + std::to_string(options_.port);
   ErrorCode ec;
-  const auto address = asio::ip::make_address(options_.address, ec);
+  const auto address = ParseAddress(options_.address, ec);
   if (ec)
     return InvalidArgument(options_.name + " address '" + options_.address + "' is no IP address");
   if (options_.port < 0 || options_.port > 65535) {

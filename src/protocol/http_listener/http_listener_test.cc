@@ -404,6 +404,21 @@ TEST_F(HttpListenerTest, PortInUseIsAnErrorThatNamesIt) {
   EXPECT_FALSE(HttpListener::Start(handler_, {.address = "127.0.0.1", .port = 70000}).ok());
 }
 
+TEST_F(HttpListenerTest, AddressesMayBeInTheFormsOfTriton) {
+  for (const char* address : {"ipv4:127.0.0.1", "[::1]", "ipv6:[::1]", "ipv6:::1"}) {
+    const auto listener = HttpListener::Start(handler_, {.address = address});
+    const bool is_ipv6 = std::string_view(address).find("::1") != std::string_view::npos;
+    // Machines without IPv6 refuse the bind, not the address.
+    if (is_ipv6 && !listener.ok()) {
+      EXPECT_NE(listener.status().message().find("cannot listen on"), std::string::npos);
+      continue;
+    }
+    EXPECT_TRUE(listener.ok()) << address << ": " << listener.status().ToString();
+  }
+  for (const char* address : {"ipv6:", "[::1", "ipv7:[::1]"})
+    EXPECT_FALSE(HttpListener::Start(handler_, {.address = address}).ok()) << address;
+}
+
 TEST_F(HttpListenerTest, ManyClientsOnSeveralThreads) {
   Start({.threads = 3});
   std::vector<std::thread> clients;

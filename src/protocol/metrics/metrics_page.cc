@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,9 +19,32 @@ using serving::ExecutorGauges;
 using serving::FailureReason;
 using serving::StatisticsSnapshot;
 
+// The labels of a model's series in the order of the alphabet: model, version, and `_<tag>` for
+// each of metric_tags of its configuration.
+class ModelLabels {
+ public:
+  explicit ModelLabels(const serving::Model& model) {
+    labels_["model"] = model.name();
+    labels_["version"] = model.version();
+    for (const auto& [tag, value] : model.config().metric_tags()) labels_["_" + tag] = value;
+  }
+
+  // With `more` labels of a series beside them.
+  std::vector<Label> With(std::span<const Label> more = {}) const {
+    std::vector<Label> labels(more.begin(), more.end());
+    labels.insert(labels.end(), labels_.begin(), labels_.end());
+    std::sort(labels.begin(), labels.end());
+    return labels;
+  }
+
+ private:
+  std::map<std::string, std::string> labels_;
+};
+
 struct ModelSample {
   std::string name;
   std::string version;
+  ModelLabels labels;
   StatisticsSnapshot statistics;
 };
 
@@ -87,8 +113,7 @@ void WriteCounterFamilies(const Families& families, const std::vector<ModelSampl
     for (const ModelSample& model : models) {
       if (!wanted(model)) continue;
       if (!std::exchange(is_announced, true)) out.Family(family.name, family.help, family.type);
-      const Label labels[] = {{"model", model.name}, {"version", model.version}};
-      out.Sample(labels, family.value(model.statistics));
+      out.Sample(model.labels.With(), family.value(model.statistics));
     }
   }
 }
@@ -136,9 +161,9 @@ void WriteSummaries(const std::vector<ModelSample>& models, TextWriter& out) {
           statistics.has_cache ? family.of_cached_models : family.of_uncached_models;
       if (!statistics.summaries || !has_series) continue;
       if (!std::exchange(is_announced, true)) out.Family(family.name, family.help, "summary");
-      const Label labels[] = {{"model", model.name}, {"version", model.version}};
       const serving::SummarySnapshot& summary = *statistics.summaries.*family.summary;
-      out.SummarySamples(labels, statistics.quantiles, summary.values, summary.sum, summary.count);
+      out.SummarySamples(model.labels.With(), statistics.quantiles, summary.values, summary.sum,
+                         summary.count);
     }
   }
 }
@@ -153,17 +178,33 @@ void WriteFailures(const std::vector<ModelSample>& models, bool with_reasons, Te
              "counter");
   for (const ModelSample& model : models) {
     if (!with_reasons) {
-      const Label labels[] = {{"model", model.name}, {"version", model.version}};
-      out.Sample(labels, model.statistics.fail.count);
+      out.Sample(model.labels.With(), model.statistics.fail.count);
       continue;
     }
     for (const auto& [reason_name, reason] : kReasons) {
-      const Label labels[] = {
-          {"model", model.name}, {"reason", reason_name}, {"version", model.version}};
+      const Label label[] = {{"reason", reason_name}};
       const auto found = model.statistics.failures.find(reason);
-      out.Sample(labels, found == model.statistics.failures.end() ? uint64_t{0} : found->second);
+      out.Sample(model.labels.With(label),
+                 found == model.statistics.failures.end() ? uint64_t{0} : found->second);
     }
   }
+}
+
+// Pinned memory is taken as memory plans say: all that there is, is in use. None without a GPU.
+void WritePinnedMemory(const std::vector<std::shared_ptr<serving::Model>>& models,
+                       TextWriter& out) {
+  uint64_t bytes = 0;
+  for (const auto& model : models) {
+    for (const serving::MemoryUsage& usage : model->memory_usage())
+      if (usage.type == "CPU_PINNED") bytes += usage.bytes;
+  }
+  if (bytes == 0) return;
+  out.Family("nv_pinned_memory_pool_total_bytes", "Pinned memory pool total memory size, in bytes",
+             "gauge");
+  out.Sample({}, bytes);
+  out.Family("nv_pinned_memory_pool_used_bytes", "Pinned memory pool used memory size, in bytes",
+             "gauge");
+  out.Sample({}, bytes);
 }
 
 struct HistogramFamily {
@@ -197,8 +238,8 @@ void WriteHistograms(const std::vector<ModelSample>& models, TextWriter& out) {
       const serving::Histogram& histogram = model.statistics.*family.histogram;
       if (histogram.counts.size() != histogram.upper_bounds.size() + 1) continue;  // not kept
       if (!std::exchange(is_announced, true)) out.Family(family.name, family.help, "histogram");
-      const Label labels[] = {{"model", model.name}, {"version", model.version}};
-      out.HistogramSamples(labels, histogram.upper_bounds, histogram.counts, histogram.sum);
+      out.HistogramSamples(model.labels.With(), histogram.upper_bounds, histogram.counts,
+                           histogram.sum);
     }
   }
 }
@@ -299,8 +340,10 @@ void WriteCounters(const std::vector<ExecutorGauges>& executors, TextWriter& out
 
 std::string MetricsPage(const serving::Server& server, const PageOptions& options) {
   std::vector<ModelSample> models;
-  for (const auto& model : server.models()) {
-    models.push_back({model->name(), model->version(), model->statistics().Snapshot()});
+  const auto loaded = server.models();
+  for (const auto& model : loaded) {
+    models.push_back(
+        {model->name(), model->version(), ModelLabels(*model), model->statistics().Snapshot()});
   }
   TextWriter out;
   if (!models.empty()) {
@@ -313,6 +356,7 @@ std::string MetricsPage(const serving::Server& server, const PageOptions& option
     WriteSummaries(models, out);
     WriteHistograms(models, out);
   }
+  WritePinnedMemory(loaded, out);
   const std::vector<ExecutorGauges> executors = server.executor_gauges();
   WriteGauges(executors, out);
   WriteLengths(executors, models, out);

@@ -77,6 +77,50 @@ TEST(MetricsPageTest, WithoutLatencyCountersTheirFamiliesAreMissing) {
   EXPECT_NE(MetricsPage(server).find("nv_inference_queue_duration_us{"), page.npos);
 }
 
+TEST(MetricsPageTest, TagsOfAModelAreLabelsOfItsSeries) {
+  FakeServer server;
+  auto& model = server.Add(R"(
+    name: "m" metric_tags { key: "team" value: "a" } metric_tags { key: "cost" value: "b\"c" })");
+  server.Add(R"(name: "plain")");
+  model.statistics().Configure({.first_response_ms = {5}, .quantiles = {{0.5, 0.05}}});
+  model.statistics().RequestSucceeded(kOneRequest);
+  const std::string page = MetricsPage(server);
+  const std::string labels = R"(_cost="b\"c",_team="a",model="m")";
+  for (const std::string& line :
+       {"nv_inference_count{" + labels + ",version=\"1\"} 1",
+        "nv_inference_request_failure{" + labels + ",reason=\"OTHER\",version=\"1\"} 0",
+        "nv_inference_request_summary_us_count{" + labels + ",version=\"1\"} 1",
+        "nv_inference_first_response_histogram_ms_count{" + labels + ",version=\"1\"} 0",
+        std::string("nv_inference_count{model=\"plain\",version=\"1\"} 0")})
+    EXPECT_TRUE(HasLine(page, line)) << line << "\n" << page;
+}
+
+class PinningModel : public kserve_http::FakeModel {
+ public:
+  using FakeModel::FakeModel;
+  std::vector<serving::MemoryUsage> memory_usage() const override {
+    return {{.type = "CPU", .bytes = 5}, {.type = "CPU_PINNED", .bytes = 7}};
+  }
+};
+
+class PinningServer : public FakeServer {
+ public:
+  std::vector<std::shared_ptr<serving::Model>> models() const override { return {model_, model_}; }
+
+ private:
+  const std::shared_ptr<serving::Model> model_ = std::make_shared<PinningModel>(
+      kserve_http::ConfigFromText(R"(name: "m")"), kserve_http::Behaviour());
+};
+
+TEST(MetricsPageTest, PinnedMemoryIsThatOfAllModelsAndMissingWithoutAny) {
+  FakeServer plain;
+  plain.Add(R"(name: "m")");
+  EXPECT_EQ(MetricsPage(plain).find("nv_pinned_memory"), std::string::npos);
+  const std::string page = MetricsPage(PinningServer());
+  EXPECT_TRUE(HasLine(page, "nv_pinned_memory_pool_total_bytes 14"));
+  EXPECT_TRUE(HasLine(page, "nv_pinned_memory_pool_used_bytes 14"));
+}
+
 TEST(MetricsPageTest, SummariesOfLatenciesWhereTheyAreKept) {
   FakeServer server;
   auto& model = server.Add(R"(name: "m")");

@@ -57,7 +57,7 @@ Status ApplyLogSettings(const LogSettingsRequest& request) {
 void WriteLogSettings(::inference::LogSettingsResponse& response) {
   const logging::Settings settings = logging::CurrentSettings();
   auto& out = *response.mutable_settings();
-  out["log_file"].set_string_param("");  // the log is standard error
+  out["log_file"].set_string_param(settings.file);
   out["log_info"].set_bool_param(settings.info);
   out["log_warning"].set_bool_param(settings.warning);
   out["log_error"].set_bool_param(settings.error);

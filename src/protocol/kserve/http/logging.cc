@@ -56,7 +56,7 @@ http_listener::HttpResponse HandleLogging(const http_listener::HttpRequest& requ
   std::string body;
   json::Writer out(body);
   out.BeginObject();
-  out.Key("log_file").String("");  // the log is standard error
+  out.Key("log_file").String(settings.file);
   out.Key("log_info").Bool(settings.info);
   out.Key("log_warning").Bool(settings.warning);
   out.Key("log_error").Bool(settings.error);

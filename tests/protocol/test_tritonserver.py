@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The binary under the name `tritonserver`, started and stopped as launch_triton_server.py of TensorRT-LLM's back-end does it.
+
+The command line is that of spec/serving-models.md 4.1; lines of the log those of spec/triton-protocol.md 5.2 to 5.4.
+"""
+
+import calendar
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+import requests
+import tritonclient.grpc as triton
+from conformance_models import add_identity, add_model, infer_body, io
+from live_server import START_TIMEOUT_S, start_server
+from llm_client import wait_until
+
+INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
+DEFAULT = re.compile(r"^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d{6} (\d+) (.*)$")
+ISO8601 = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ([IWEF]) (\d+) (.*)$")
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    add_identity(folder, "plain")
+    add_identity(folder, "other")
+    return folder
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def messages(text, form=DEFAULT):
+    """[severity, process, text] of the lines that are records; tables stand between them."""
+    found = [form.match(line) for line in text.splitlines()]
+    return [(m[1], int(m[2]), m[3]) for m in found if m]
+
+
+def texts(log, form=DEFAULT):
+    return [text for _, _, text in messages(log, form)]
+
+
+def test_the_command_line_of_the_launcher_works_under_the_name_it_calls(tmp_path, repository):
+    link = tmp_path / "tritonserver"
+    link.symlink_to(INFLIGHT)
+    log = tmp_path / "triton_log.txt"
+    log.write_text("of a run before\n")
+    grpc_port, http_port, metrics_port = free_port(), free_port(), free_port()
+    command = [
+        link, f"--model-repository={repository}", "--log-verbose=3", f"--log-file={log}", f"--grpc-port={grpc_port}",
+        f"--http-port={http_port}", f"--metrics-port={metrics_port}", "--disable-auto-complete-config",
+        "--backend-config=python,shm-region-prefix-name=prefix0_",
+    ]  # fmt: skip
+    if os.environ.get("INFLIGHT_BUILD_HAS_GRPC") != "1":
+        command.append("--allow-grpc=false")
+    with open(tmp_path / "out", "wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+    metrics_line = f"Started Metrics Service at 0.0.0.0:{metrics_port}"
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while metrics_line not in log.read_text():
+        assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+        time.sleep(0.02)
+    assert requests.get(f"http://127.0.0.1:{http_port}/v2/health/ready", timeout=30).status_code == 200
+    settings = requests.get(f"http://127.0.0.1:{http_port}/v2/logging", timeout=30).json()
+    assert (settings["log_file"], settings["log_verbose_level"]) == (str(log), 3)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0
+    text = log.read_text()
+    assert text.startswith("of a run before\n")
+    assert (tmp_path / "out").read_text() == ""
+    records = messages(text)
+    assert {pid for _, pid, _ in records} == {process.pid}
+    said = [text for _, _, text in records]
+    started = [line for line in said if line.startswith("Started ")]
+    if "--allow-grpc=false" not in command:
+        assert started.pop(0) == f"Started GRPCInferenceService at 0.0.0.0:{grpc_port}"
+    assert started == [f"Started HTTPService at 0.0.0.0:{http_port}", metrics_line]
+    for line in ("| plain | 1       | READY  |", "| other | 1       | READY  |", "| Model | Version | Status |"):
+        assert line in text.splitlines()
+    # Loaded before the first port is open.
+    assert text.index("| plain | 1 ") < text.index("Started HTTPService")
+    left = said[said.index("Signal (2) received.") :]
+    at = left.index("All models are stopped, unloading models")
+    assert re.fullmatch(r"Timeout \d+: Found 0 model versions that have in-flight inferences", left[at - 1])
+    assert re.fullmatch(r"Timeout \d+: Found 2 live models and 0 in-flight non-inference requests", left[at + 1])
+
+
+def streams(tmp_path, repository, *flags, **environment):
+    """What a server that starts and is stopped writes to its standard output and error."""
+    ports = tmp_path / "ports.json"
+    command = [INFLIGHT, "serve", "--model-repository", repository, "--http-port=0", "--metrics-port=0", "--allow-grpc=false",
+               "--port-file", ports, *flags]  # fmt: skip
+    with open(tmp_path / "out", "w+") as out, open(tmp_path / "err", "w+") as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err, env=os.environ | environment)
+        wait_until(lambda: process.poll() is not None or ports.exists())
+        process.terminate()
+        assert process.wait(60) == 0
+        ports.unlink()
+        return (tmp_path / "out").read_text(), (tmp_path / "err").read_text()
+
+
+@pytest.mark.parametrize(("name", "form"), [("default", DEFAULT), ("ISO8601", ISO8601)])
+def test_information_goes_to_standard_output_and_the_rest_to_standard_error(tmp_path, repository, name, form):
+    out, err = streams(tmp_path, repository, f"--log-format={name}", "--strict-model-config=true")
+    assert {severity for severity, _, _ in messages(out, form)} == {"I"}
+    assert [severity for severity, _, _ in messages(err, form)] == ["W"] * len(err.splitlines())
+    [warning] = texts(err, form)
+    assert warning.startswith("option has no effect option=--strict-model-config")
+    assert "| plain | 1       | READY  |" in out.splitlines()
+
+
+def test_times_are_of_utc(tmp_path, repository):
+    before = time.time()
+    out, _ = streams(tmp_path, repository, "--log-format=ISO8601", TZ="Asia/Tokyo")
+    moment = re.match(r"(\S+)Z I ", out)[1]
+    logged = time.strptime(moment, "%Y-%m-%dT%H:%M:%S")
+    assert before - 2 <= calendar.timegm(logged) <= time.time() + 2
+
+
+def test_a_failed_start_shows_the_table_and_ends_with_1(tmp_path, repository):
+    bad = tmp_path / "models"
+    add_identity(bad, "good")
+    add_model(bad, "bad", "no such kind", io("input", "INPUT0", "[ 2 ]"), io("output", "OUTPUT0", "[ 2 ]"))
+    command = [INFLIGHT, "serve", "--model-repository", bad]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert re.search(r"^\| bad   \| 1       \| UNAVAILABLE: Invalid argument: .*no such kind", done.stdout, re.MULTILINE)
+    assert re.search(r"^\| good  \| 1       \| READY ", done.stdout, re.MULTILINE)
+    assert "Started" not in done.stdout
+    assert "failed to load all models: 'bad'" in done.stderr
+
+
+def test_a_request_that_outlasts_the_exit_timeout_makes_the_status_1(tmp_path):
+    models = tmp_path / "models"
+    add_model(
+        models, "slow", "slow", io("input", "INPUT0", "[ 2 ]"), io("input", "DELAY", "[ 1 ]"), io("output", "OUTPUT0", "[ 2 ]")
+    )
+    server = start_server(tmp_path, None, "--model-repository", models, "--exit-timeout-secs=1", max_kv_tokens=None)
+    body = infer_body([1, 2])
+    body["inputs"].append({"name": "DELAY", "datatype": "INT32", "shape": [1], "data": [4000]})
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        url = f"http://{server.http}/v2/models/slow/infer"
+        asked = [pool.submit(requests.post, url, json=body, timeout=60) for _ in range(2)]
+        # One waits: the other executes.
+        waits = 'nv_inference_pending_request_count{model="slow",version="1"} 1\n'
+        wait_until(lambda: waits in requests.get(f"http://{server.metrics}/metrics", timeout=30).text)
+        assert server.stop() == 1
+        assert not any(each.exception() is None and each.result().ok for each in asked)
+    said = texts(server.log.read_text())
+    assert "Timeout 0: Found 1 model versions that have in-flight inferences" in said
+    # One that waited may have been answered when its connection was closed.
+    assert any(re.fullmatch(r"Model 'slow' \(version 1\) has [12] in-flight inferences", line) for line in said)
+    assert "Exit timeout expired. Exiting immediately." in said
+    assert "All models are stopped, unloading models" not in said
+
+
+def test_an_abort_leaves_a_stack_trace(tmp_path, repository):
+    server = start_server(tmp_path, None, "--model-repository", repository, max_kv_tokens=None)
+    server.process.send_signal(signal.SIGABRT)
+    assert server.process.wait(60) == -signal.SIGABRT
+    assert re.search(r"^SIGABRT, stack trace:\n\S*inflight\S* ?.*\n", server.log.read_text(), re.MULTILINE)
+
+
+# --- flags that nothing else asks for ---
+
+
+def has_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6) as s:
+            s.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6; machines with it run the test")
+def test_addresses_of_ipv6(tmp_path, repository):
+    address = "ipv6:[::1]"
+    server = start_server(tmp_path, None, "--model-repository", repository, "--http-address", address, "--grpc-address",
+                          address, max_kv_tokens=None)  # fmt: skip
+    ports = json.loads((tmp_path / "ports.json").read_text())
+    assert requests.get(f"http://[::1]:{ports['http']}/v2/health/ready", timeout=30).ok
+    assert requests.get(f"http://[::1]:{ports['metrics']}/metrics", timeout=30).ok
+    if ports["grpc"]:
+        with triton.InferenceServerClient(f"[::1]:{ports['grpc']}") as client:
+            assert client.is_server_ready()
+    assert server.stop() == 0
+
+
+def test_bodies_of_all_connections_together_have_a_bound(tmp_path, repository):
+    server = start_server(
+        tmp_path, None, "--model-repository", repository, "--http-max-total-input-size=4096", max_kv_tokens=None
+    )
+    url = f"http://{server.http}/v2/models/plain/infer"
+    assert requests.post(url, json=infer_body([1, 2]), timeout=30).ok
+    # What is announced counts before it has come.
+    with socket.create_connection(server.http.split(":")) as half:
+        half.sendall(b"POST /v2/models/plain/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n" + b" " * 3000)
+        wait_until(lambda: requests.post(url, data=b" " * 2000, timeout=30).status_code == 503)
+    wait_until(lambda: requests.post(url, json=infer_body([1, 2]), timeout=30).ok)
+    assert server.stop() == 0
+
+
+def test_metrics_have_an_address_and_an_interval_of_their_own(tmp_path, repository):
+    flags = ["--metrics-address=127.0.0.2", "--metrics-interval-ms=20"]
+    server = start_server(tmp_path, None, "--model-repository", repository, *flags, max_kv_tokens=None)
+    port = server.metrics.split(":")[1]
+    with pytest.raises(requests.ConnectionError):
+        requests.get(f"http://127.0.0.1:{port}/metrics", timeout=30)
+    url = f"http://127.0.0.2:{port}/metrics"
+
+    def used():
+        return re.search(r"^nv_cpu_memory_used_bytes (\S+)$", requests.get(url, timeout=30).text, re.MULTILINE)[1]
+
+    first = used()
+    wait_until(lambda: used() != first)
+    assert server.stop() == 0
+
+
+def test_tags_of_a_model_are_on_the_metrics_page(tmp_path):
+    models = tmp_path / "models"
+    add_identity(models, "tagged", 'metric_tags { key: "team" value: "search" }')
+    server = start_server(tmp_path, None, "--model-repository", models, max_kv_tokens=None)
+    page = requests.get(f"http://{server.metrics}/metrics", timeout=30).text
+    assert re.search(r'^nv_inference_request_success\{_team="search",model="tagged",version="1"\} 0$', page, re.MULTILINE)
+    assert server.stop() == 0

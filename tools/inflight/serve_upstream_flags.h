@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flags of tritonserver that have no place in our options: each has no effect here or is refused,
+// with the reason (spec/triton-protocol.md 5.1).
+#pragma once
+
+#include "config/schema.h"
+#include "serve_options.h"
+
+namespace inflight::tool {
+
+void AddUpstreamServeFlags(config::Schema<ServeOptions>& schema);
+
+// A warning for each that was given and has no effect.
+void WarnOfUnusedFlags(const ServeOptions& options);
+
+}  // namespace inflight::tool
