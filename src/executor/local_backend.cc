@@ -404,9 +404,17 @@ class CpuBackend : public Backend {
 
 }  // namespace
 
+Status CheckDevice(const ExecutorOptions& options, DeviceKind device) {
+  if (!options.deterministic || device == DeviceKind::kCpu) return Status::Ok();
+  return Unimplemented(
+      "deterministic: not supported on a GPU, where kernels are chosen by the number of rows in a "
+      "step and attention is split by the batch; use --device cpu, or leave it out");
+}
+
 Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model::Engine> engine,
                                                     Device& device, const ExecutorOptions& options,
                                                     const std::string& force_ops) {
+  RETURN_IF_ERROR(CheckDevice(options, device.kind()));
   const bool is_cuda = device.kind() == DeviceKind::kCuda;
   uint64_t mapped_bytes = 0;  // of host memory
   if (!is_cuda)
@@ -432,8 +440,9 @@ Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model:
          {"kv_tokens", plan.kv_tokens()}});
   }
   const model::ModelConfig& config = engine->config;
+  const auto choice = options.deterministic ? ops::OpChoice::kFixed : ops::OpChoice::kFastest;
   ASSIGN_OR_RETURN(const ops::OpTable ops,
-                   ops::FindOps(device, model::KernelShape(config), force_ops));
+                   ops::FindOps(device, model::KernelShape(config), force_ops, choice));
   if (const std::string_view note = model::QuantizationNote(config); !note.empty())
     logging::Info("weights are quantised",
                   {{"quant_algo", model::QuantAlgoName(config.quant_algo)}, {"computed", note}});

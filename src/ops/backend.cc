@@ -84,14 +84,16 @@ Status CheckRunnable(const Device& device, const ShapeClass& shape) {
       DTypeName(shape.kv_dtype), shape.head_dim));
 }
 
-Result<OpTable> FindOps(const Device& device, const ShapeClass& shape,
-                        std::string_view force_name) {
+Result<OpTable> FindOps(const Device& device, const ShapeClass& shape, std::string_view force_name,
+                        OpChoice choice) {
   RETURN_IF_ERROR(CheckRunnable(device, shape));
   const bool is_cuda = device.kind() == DeviceKind::kCuda;
   const std::vector<OpTable> tables = is_cuda ? CudaOpTables(shape, device) : CpuOpTables(shape);
   if (force_name.empty()) {
-    const OpTable& chosen = tables[is_cuda ? 0 : cpu::FastestTable(shape)];
+    const bool tries = !is_cuda && choice == OpChoice::kFastest;
+    const OpTable& chosen = tables[tries ? cpu::FastestTable(shape) : 0];
     logging::Info("kernels chosen", {{"ops", chosen.name},
+                                     {"choice", tries ? "fastest" : "fixed"},
                                      {"can_run", NamesOf(tables)},
                                      {"weights", DTypeName(shape.weight_dtype)}});
     if (chosen.name == "reference")

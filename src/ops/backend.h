@@ -90,9 +90,14 @@ Status LoadTuning(std::string_view text, Stream& stream);
 // asks this too; asked before weights are read, it saves reading them.
 Status CheckRunnable(const Device& device, const ShapeClass& shape);
 
+// Which of the CPU's tables is the best: on a bf16 model tables are timed, since VDPBF16PS is slow
+// on some processors, so that two starts may choose differently and round differently. kFixed is
+// the first table of the list, always. Each table computes a token from its own sequence alone.
+enum class OpChoice : uint8_t { kFastest, kFixed };
+
 // The best table, or the one called `force_name` (kNotFound lists the names that can run here).
 // Logs what was chosen.
 Result<OpTable> FindOps(const Device& device, const ShapeClass& shape,
-                        std::string_view force_name = {});
+                        std::string_view force_name = {}, OpChoice choice = OpChoice::kFastest);
 
 }  // namespace inflight::ops

@@ -37,6 +37,7 @@ Result<LoadedEngine> Load(const std::filesystem::path& dir, const std::string& o
                           ExecutorOptions options, builder::DeviceChoice& devices,
                           const builder::OpenOptions& open) {
   ASSIGN_OR_RETURN(const std::shared_ptr<Device> device, devices.For(dir, open));
+  RETURN_IF_ERROR(executor::CheckDevice(options, device->kind()));
   const MemoryLedger::OwnerScope scope(device->ledger(), owner);
   ASSIGN_OR_RETURN(const auto engine, builder::Open(dir, *device, open));
   auto steps = std::make_shared<StepRecorder>();

@@ -66,6 +66,15 @@ TEST_F(FindOpsTest, EveryListedTableIsCompleteAndCanBeForced) {
   }
 }
 
+TEST_F(FindOpsTest, AFixedChoiceIsTheFirstOfTheListWhateverIsFaster) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kI8}) {
+    const ShapeClass shape = {.weight_dtype = dtype, .kv_dtype = DType::kBF16, .head_dim = 64};
+    const auto found = FindOps(*device_, shape, {}, OpChoice::kFixed);
+    ASSERT_TRUE(found.ok());
+    EXPECT_EQ(found->name, CpuOpTables(shape).front().name);
+  }
+}
+
 TEST_F(FindOpsTest, WithoutAForcedNameATableOfTheListIsChosen) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     const ShapeClass shape = {.weight_dtype = dtype, .kv_dtype = dtype, .head_dim = 64};
