@@ -20,6 +20,7 @@ Result<LocalModel> OpenLocalModel(const std::filesystem::path& dir,
   ASSIGN_OR_RETURN(open.quant_algo, options.quantization.Algo());
   open.fp8_kv_cache = options.quantization.Fp8KvCache();
   ASSIGN_OR_RETURN(model.device, devices->For(model_dir, open));
+  RETURN_IF_ERROR(executor::CheckDevice(options.executor, model.device->kind()));
   {
     ProgressBar bar("load");
     ASSIGN_OR_RETURN(model.engine, builder::Open(model_dir, *model.device, open,

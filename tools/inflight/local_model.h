@@ -36,6 +36,16 @@ void AddDevice(config::Schema<Options>& schema, const Field& field) {
       "was built for.");
 }
 
+// Declares --deterministic in `schema`; `field` gives the ExecutorOptions.
+template <typename Options, typename Field>
+void AddDeterministic(config::Schema<Options>& schema, const Field& field) {
+  schema.Add(
+      "deterministic", [field](Options& o) -> auto& { return field(o).deterministic; },
+      "The results of a request depend on nothing else, bit for bit: not on its batch, the chunks "
+      "of its prompt, reused KV blocks or pauses. CPU only.",
+      config::Switch());
+}
+
 // Declares those of `run` and `chat` in `schema`; `field` finds them in Options.
 template <typename Options, typename Field>
 void AddEngineOptions(config::Schema<Options>& schema, const Field& field) {
@@ -52,6 +62,7 @@ void AddEngineOptions(config::Schema<Options>& schema, const Field& field) {
   schema.Add(
       "ops", [field](Options& o) -> auto& { return field(o).ops; },
       "Operator table by name, such as reference, cpu/avx2 or cuda.");
+  AddDeterministic(schema, [field](Options& o) -> auto& { return field(o).executor; });
   schema.Add(
       "kv_cache_free_memory_fraction",
       [field](Options& o) -> auto& { return field(o).executor.kv_cache_free_memory_fraction; },

@@ -48,6 +48,7 @@ Result<model::ModelConfig> RandomConfig(const std::string& shape,
 Result<LocalModel> OpenRandom(std::shared_ptr<Device> device, const model::ModelConfig& config,
                               const model::EngineLimits& limits, bool tune,
                               const LocalModelOptions& options) {
+  RETURN_IF_ERROR(executor::CheckDevice(options.executor, device->kind()));
   LocalModel model{.device = std::move(device)};
   ASSIGN_OR_RETURN(model.engine, builder::Random(config, limits, /*seed=*/1, *model.device, tune));
   ASSIGN_OR_RETURN(auto backend, executor::CreateLocalBackend(model.engine, *model.device,

@@ -37,6 +37,7 @@ void AddModel(config::Schema<Options>& schema) {
       "CPU threads; default: the usable cores.", config::Range(1, 1024));
   schema.Add(
       "ops", [](Options& o) -> auto& { return o.model.ops; }, "Operator table by name.");
+  AddDeterministic(schema, [](Options& o) -> auto& { return o.model.executor; });
 }
 
 // The shape of that name (not ""), in the dtype and quantisation that `options` ask for.

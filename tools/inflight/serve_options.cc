@@ -94,6 +94,7 @@ void AddEngine(Schema& schema) {
       "max_queue_delay_us",
       [](ServeOptions& o) -> auto& { return o.server.executor.max_queue_delay_us; },
       "Microseconds that a request may wait for others to start with it.", Range(0, 3.6e9));
+  AddDeterministic(schema, [](ServeOptions& o) -> auto& { return o.server.executor; });
 }
 
 void AddHttp(Schema& schema) {
