@@ -3,6 +3,7 @@
 // lock, while loads and unloads prepare the next one.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -29,6 +30,7 @@ struct ModelEntry {
   // UNLOADING.
   bool is_unloaded = false;
   std::weak_ptr<Model> leaving;
+  std::filesystem::path dir;  // empty for what is no model of a repository
 };
 
 // "READY", "UNLOADING" or "UNAVAILABLE".

@@ -88,22 +88,23 @@ Repository::~Repository() {
   retirement_->Close();
 }
 
-Result<Repository::Candidate> Repository::Poll(const fs::path& dir, const LoadOverride& override) {
+Result<Repository::Candidate> Repository::Poll(const std::string& name, const fs::path& dir,
+                                               const LoadOverride& override) {
   Candidate candidate;
   candidate.dir = dir;
-  const std::string name = dir.filename().string();
+  const std::string directory = dir.filename().string();
   auto parsed = ReadConfig(dir, override);
   if (!parsed.ok()) {
-    return InvalidArgument("Poll failed for model directory '" + name +
+    return InvalidArgument("Poll failed for model directory '" + directory +
                            "': " + parsed.status().message());
   }
   candidate.parsed = std::move(*parsed);
   candidate.changed = override.empty() ? NewestChange(dir) : FileTime::clock::now();
   ModelConfig& config = candidate.parsed.config;
-  if (config.name().empty()) config.set_name(name);
+  if (config.name().empty() || config.name() == directory) config.set_name(name);
   if (config.name() != name) {
-    return InvalidArgument("unexpected directory name '" + name + "' for model '" + config.name() +
-                           "', directory name must equal model name");
+    return InvalidArgument("unexpected directory name '" + directory + "' for model '" +
+                           config.name() + "', directory name must equal model name");
   }
   RETURN_IF_ERROR(ValidateModelConfig(WithAnyBatchSize(candidate.parsed)));
   candidate.kind = KindOf(config);
@@ -116,7 +117,7 @@ void Repository::LoadRepository(const fs::path& dir) {
   if (root != dir) {
     logging::Warning("models lie one level deeper", {{"repository", root.string()}});
   }
-  if (std::find(roots_.begin(), roots_.end(), root) == roots_.end()) roots_.push_back(root);
+  if (!places_.HasRoot(root)) places_.AddRoot(root);
   std::vector<Candidate> candidates;
   bool has_models = false;
   for (const fs::path& sub : Subdirectories(root)) {
@@ -125,20 +126,18 @@ void Repository::LoadRepository(const fs::path& dir) {
       continue;
     }
     has_models = true;
-    if (IsAmbiguous(sub.filename().string())) {
-      AddAmbiguous(sub.filename().string());
+    const std::string name = sub.filename().string();
+    if (places_.IsAmbiguous(name)) {
+      AddAmbiguous(name);
       continue;
     }
     scanned_[sub] = NewestChange(sub);  // before it is read: a change meanwhile is one
-    auto candidate = Poll(sub, {});
+    auto candidate = Poll(name, sub, {});
     if (candidate.ok()) {
       WarnUnfilled(candidate->parsed);
       candidates.push_back(std::move(*candidate));
     } else {
-      Add({.name = sub.filename().string(),
-           .version = {},
-           .status = candidate.status(),
-           .is_registered = false});
+      Add({.name = name, .version = {}, .status = candidate.status(), .is_registered = false});
     }
   }
   if (!has_models) {
@@ -152,12 +151,7 @@ void Repository::LoadRepository(const fs::path& dir) {
 }
 
 void Repository::AddRepository(const fs::path& dir) {
-  roots_.push_back(FindRepository(dir).value_or(dir));
-}
-
-bool Repository::IsAmbiguous(const std::string& name) const {
-  return std::count_if(roots_.begin(), roots_.end(),
-                       [&](const fs::path& root) { return Exists(root / name / kConfigFile); }) > 1;
+  places_.AddRoot(FindRepository(dir).value_or(dir));
 }
 
 // Once for all repositories that have it.
@@ -238,7 +232,8 @@ std::vector<ModelEntry> Repository::LoadVersions(Candidate& candidate) {
              .version = {},
              .status = InvalidArgument("at least one version must be available under the version "
                                        "policy of model '" +
-                                       name + "'")}};
+                                       name + "'"),
+             .dir = candidate.dir}};
   }
   std::vector<ModelEntry> entries;
   for (const std::string& version : candidate.versions) {
@@ -250,7 +245,8 @@ std::vector<ModelEntry> Repository::LoadVersions(Candidate& candidate) {
     ModelEntry entry{.name = name,
                      .version = version,
                      .status = {},
-                     .is_from_repository = !candidate.is_generated};
+                     .is_from_repository = !candidate.is_generated,
+                     .dir = candidate.is_generated ? fs::path() : candidate.dir};
     if (model.ok()) entry.model = std::move(*model);
     entry.status = model.status();
     // Lacking a part is no fault of the files (an LLM has none); what a BLS alone asks for is in no

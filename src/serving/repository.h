@@ -28,6 +28,7 @@
 #include "serving/engine_loader.h"
 #include "serving/llm_model.h"
 #include "serving/model_config.h"
+#include "serving/model_places.h"
 #include "serving/model_table.h"
 #include "serving/override_dir.h"
 #include "serving/retirement.h"
@@ -69,6 +70,10 @@ class Repository {
   void Rescan();
   std::vector<IndexEntry> Index(bool ready_only) const;
 
+  // Repositories that come and go (repository_added.cc), as Server has them.
+  Status AddRepository(const AddedRepository& added);
+  void RemoveRepository(const std::filesystem::path& root);
+
   std::shared_ptr<const ModelTable> table() const {
     const std::lock_guard lock(table_mutex_);
     return table_;
@@ -102,7 +107,9 @@ class Repository {
     std::set<std::string> failed;       // nobody tries them twice
   };
 
-  static Result<Candidate> Poll(const std::filesystem::path& dir, const LoadOverride& override);
+  // `name` is the directory's own, unless it was added by another.
+  static Result<Candidate> Poll(const std::string& name, const std::filesystem::path& dir,
+                                const LoadOverride& override);
   static std::vector<Candidate*> InStepOrder(std::vector<Candidate>& candidates, ModelKind kind);
   void LoadCandidates(std::vector<Candidate> candidates);
   void FindPartners(const std::vector<Candidate>& candidates);
@@ -118,7 +125,6 @@ class Repository {
                                                         const std::string& version);
   void ShareMemory(contract::LlmParameters& parameters, contract::KeyReport& keys);
   void Add(ModelEntry entry);
-  bool IsAmbiguous(const std::string& name) const;
   void AddAmbiguous(const std::string& name);
   static constexpr char kAmbiguous[] = "model appears in two or more repositories";
 
@@ -151,7 +157,11 @@ class Repository {
                   std::vector<std::string>& users) const;
   std::vector<std::string> LoadedUsersOf(const std::string& name) const;
   bool IsLoaded(const std::string& name) const;
-  std::optional<std::filesystem::path> FindModelDir(const std::string& name) const;
+  bool IsKnown(const std::string& name) const;
+  ModelPlaces places() const {
+    const std::lock_guard lock(table_mutex_);
+    return places_;
+  }
   void Guard(ModelEntry& entry);
   void Publish();
 
@@ -159,7 +169,7 @@ class Repository {
   const EngineLoader load_;
   const std::shared_ptr<WorkerPool> text_pool_;
   std::mutex control_mutex_;  // loads and unloads; guards all below but table_ and scanned_
-  std::vector<std::filesystem::path> roots_;  // constant once the server runs
+  ModelPlaces places_;        // written under table_mutex_ too, once the server runs
   std::vector<ModelEntry> entries_;
   std::vector<ModelReport> reports_;
   std::map<std::filesystem::path, FileTime> scanned_;  // by directory: the newest at the last scan

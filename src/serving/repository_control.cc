@@ -29,19 +29,6 @@ bool Uses(const ModelEntry& entry, const std::string& name) {
                      [&](const auto& step) { return step.model_name() == name; });
 }
 
-// Names come from clients and become paths.
-Status CheckName(const std::string& name) {
-  if (name.find_first_not_of(" \t\r\n") == std::string::npos) {
-    return InvalidArgument("Model name cannot be empty");
-  }
-  if (name.find('/') != std::string::npos || name.find('\\') != std::string::npos || name == "." ||
-      name == "..") {
-    return InvalidArgument("model name must not contain path traversal characters, got '" + name +
-                           "'");
-  }
-  return Status::Ok();
-}
-
 Status CannotPoll(const std::string& name, const Status& why) {
   logging::Error("model cannot be polled", {{"model", name}, {"reason", why.message()}});
   return Internal("failed to load '" + name + "', failed to poll from model repository");
@@ -54,7 +41,7 @@ Status LoadFailed(const std::string& name, const std::string& why) {
 }  // namespace
 
 Status Repository::Load(const std::string& name, const LoadOverride& override) {
-  RETURN_IF_ERROR(CheckName(name));
+  RETURN_IF_ERROR(CheckModelName(name));
   std::lock_guard lock(control_mutex_);
   tokenizers_.clear();  // their files may have changed; models of one load share them
   Loading loading;
@@ -85,7 +72,7 @@ Status Repository::TryLoad(const std::string& name, const LoadOverride& override
     return CannotPoll(name, InvalidArgument("files need a config beside them"));
   }
   std::shared_ptr<const OverrideDir> files;
-  std::optional<fs::path> dir = FindModelDir(name);
+  std::optional<fs::path> dir = places_.Find(name);
   if (!override.files.empty()) {
     auto written = OverrideDir::Write(name, override.files);
     if (!written.ok()) return CannotPoll(name, written.status());
@@ -93,13 +80,14 @@ Status Repository::TryLoad(const std::string& name, const LoadOverride& override
     dir = files->path();
   }
   if (!dir) return CannotPoll(name, NotFound("no repository has it"));
-  if (files == nullptr && IsAmbiguous(name)) return CannotPoll(name, InvalidArgument(kAmbiguous));
+  if (files == nullptr && places_.IsAmbiguous(name))
+    return CannotPoll(name, InvalidArgument(kAmbiguous));
   const auto running = loaded_at_.find(name);
   if (override.empty() && running != loaded_at_.end() && IsLoaded(name) &&
       NewestChange(*dir) <= running->second) {
     return Status::Ok();
   }
-  auto candidate = Poll(*dir, override);
+  auto candidate = Poll(name, *dir, override);
   if (!candidate.ok()) return CannotPoll(name, candidate.status());
   candidate->files = std::move(files);
   RETURN_IF_ERROR(LoadSteps(*candidate, loading));
@@ -176,12 +164,12 @@ void Repository::ReloadUsersOf(const std::string& name, Loading& loading) {
   std::vector<std::string> users;
   AddUsersOf(name, seen, users);
   for (const std::string& user : users) {
-    const std::optional<fs::path> dir = FindModelDir(user);
+    const std::optional<fs::path> dir = places_.Find(user);
     if (!dir || !loading.in_progress.insert(user).second) continue;
     LoadOverride override;
     const auto running = loaded_configs_.find(user);
     if (running != loaded_configs_.end()) override.config_json = running->second;
-    auto candidate = Poll(*dir, override);
+    auto candidate = Poll(user, *dir, override);
     Status status = candidate.status();
     if (status.ok()) status = LoadSteps(*candidate, loading);
     if (status.ok()) status = Install(user, LoadVersions(*candidate));
@@ -240,7 +228,7 @@ void Repository::Rescan() {
   std::set<std::string> present;
   std::set<std::string> models;
   std::map<fs::path, FileTime> found;
-  for (const fs::path& root : roots_) {
+  for (const fs::path& root : places_.roots()) {
     for (const fs::path& dir : Subdirectories(root)) {
       present.insert(dir.filename().string());
       if (!Exists(dir / kConfigFile)) continue;
@@ -275,10 +263,8 @@ void Repository::Rescan() {
 // Directories that nobody asked for are names alone; models whose directory has gone are left out.
 std::vector<IndexEntry> Repository::Index(bool ready_only) const {
   const std::shared_ptr<const ModelTable> table = this->table();
-  std::set<std::string> names;
-  for (const fs::path& root : roots_) {
-    for (const fs::path& dir : Subdirectories(root)) names.insert(dir.filename().string());
-  }
+  const ModelPlaces places = this->places();
+  std::set<std::string> names = places.Names();
   for (const auto& [name, versions] : table->entries()) {
     if (!versions.front().is_from_repository) names.insert(name);
   }
@@ -289,7 +275,7 @@ std::vector<IndexEntry> Repository::Index(bool ready_only) const {
         found != table->entries().end() &&
         std::any_of(found->second.begin(), found->second.end(),
                     [](const ModelEntry& entry) { return StateOf(entry) != "UNAVAILABLE"; });
-    if (!is_served && IsAmbiguous(name)) {
+    if (!is_served && places.IsAmbiguous(name)) {
       if (ready_only) continue;
       index.push_back({.name = name, .version = {}, .state = "UNAVAILABLE", .reason = kAmbiguous});
       continue;
@@ -318,13 +304,6 @@ std::vector<std::string> Repository::LoadedUsersOf(const std::string& name) cons
 }
 
 bool Repository::IsLoaded(const std::string& name) const { return Find(name) != nullptr; }
-
-std::optional<fs::path> Repository::FindModelDir(const std::string& name) const {
-  for (const fs::path& root : roots_) {
-    if (Exists(root / name)) return root / name;
-  }
-  return std::nullopt;
-}
 
 void Repository::Guard(ModelEntry& entry) {
   if (entry.model == nullptr) return;

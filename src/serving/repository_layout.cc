@@ -36,6 +36,18 @@ fs::path OnlyPlace(const fs::path& dir, const IsIt& is_it) {
 
 }  // namespace
 
+Status CheckModelName(const std::string& name) {
+  if (name.find_first_not_of(" \t\r\n") == std::string::npos) {
+    return InvalidArgument("Model name cannot be empty");
+  }
+  if (name.find('/') != std::string::npos || name.find('\\') != std::string::npos || name == "." ||
+      name == "..") {
+    return InvalidArgument("model name must not contain path traversal characters, got '" + name +
+                           "'");
+  }
+  return Status::Ok();
+}
+
 bool Exists(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);

@@ -14,6 +14,10 @@ namespace inflight::serving {
 
 inline constexpr char kConfigFile[] = "config.pbtxt";
 
+// Names come from clients and become paths: kInvalidArgument for blank ones and for those that lead
+// elsewhere.
+Status CheckModelName(const std::string& name);
+
 bool Exists(const std::filesystem::path& path);
 
 // Sorted; without those whose name begins with a dot, which hold other programs' things.

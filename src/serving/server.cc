@@ -196,6 +196,8 @@ class ServerImpl final : public Server {
   void Infer(Request request, ResponseHandler handler) override;
   Status LoadModel(const std::string& name, const LoadOverride& override) override;
   Status UnloadModel(const std::string& name, bool with_steps) override;
+  Status AddRepository(const AddedRepository& added) override;
+  void RemoveRepository(const std::string& root) override { repository_->RemoveRepository(root); }
   void StopControl() override { has_stopped_control_ = true; }
   SharedMemory& shared_memory() override { return shared_memory_; }
   Tracer& tracer() override { return tracer_; }
@@ -247,6 +249,11 @@ Status ServerImpl::UnloadModel(const std::string& name, bool with_steps) {
   RETURN_IF_ERROR(CheckControl());
   repository_->Unload(name, with_steps);
   return Status::Ok();
+}
+
+Status ServerImpl::AddRepository(const AddedRepository& added) {
+  RETURN_IF_ERROR(CheckControl());
+  return repository_->AddRepository(added);
 }
 
 void ServerImpl::StartPolling() {

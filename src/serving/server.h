@@ -32,6 +32,13 @@ struct IndexEntry {
   std::string reason;
 };
 
+// A repository that comes while the server runs.
+struct AddedRepository {
+  std::string root;
+  std::string model;      // the name of one of its models, whatever its directory is called
+  std::string directory;  // of that model in `root`
+};
+
 // What the metrics page shows of one LLM model's executor.
 struct ExecutorGauges {
   std::string model;
@@ -71,6 +78,13 @@ class Server {
   // Returns before requests that run have ended. `with_steps`: also the models that only this
   // ensemble uses.
   virtual Status UnloadModel(const std::string& name, bool with_steps) = 0;
+
+  // --- repositories that come and go, in mode explicit ---
+  // From now on LoadModel finds `model`, and by their directories' names the others, such as an
+  // ensemble's steps. kAlreadyExists for a repository or a name that is there.
+  virtual Status AddRepository(const AddedRepository& added) = 0;
+  // Unloads what it has and forgets its models, also those that failed.
+  virtual void RemoveRepository(const std::string& root) = 0;
 
   // From now on loads and unloads answer kUnavailable; one that runs goes on.
   virtual void StopControl() = 0;

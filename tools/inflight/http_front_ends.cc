@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http_front_ends.h"
 
+#include <charconv>
 #include <chrono>
+#include <string>
+#include <string_view>
 
 #include "environment.h"
 
@@ -24,6 +27,30 @@ void SetListener(const ListenerOptions& from, int threads, const ServeOptions& o
   to.write_timeout = milliseconds(options.http_write_timeout_ms);
 }
 
+bool ParsePort(std::string_view text, int& port) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc{} && end == text.data() + text.size() && port >= 0 && port <= 65535;
+}
+
+Status CheckSafePort(const ServeOptions& options) {
+  const std::string& range = options.sagemaker_safe_port_range;
+  if (range.empty()) return Status::Ok();
+  const size_t dash = range.find('-');
+  int low = 0;
+  int high = 0;
+  const bool is_range = dash != range.npos &&
+                        ParsePort(std::string_view(range).substr(0, dash), low) &&
+                        ParsePort(std::string_view(range).substr(dash + 1), high) && low <= high;
+  if (!is_range) {
+    return InvalidArgument("--sagemaker-safe-port-range: got '" + range +
+                           "', expected is <low>-<high> of ports");
+  }
+  const int port = options.sagemaker.port;
+  if (low <= port && port <= high) return Status::Ok();
+  return InvalidArgument("--sagemaker-port: got " + std::to_string(port) +
+                         ", --sagemaker-safe-port-range allows " + range);
+}
+
 Result<kserve_http::EndpointOptions> Endpoints(const ServeOptions& options) {
   kserve_http::EndpointOptions endpoints;
   endpoints.max_input_bytes = static_cast<size_t>(options.http_max_input_bytes);
@@ -42,6 +69,18 @@ Result<std::unique_ptr<kserve_http::HttpServer>> StartHttp(serving::Server& serv
   SetListener(options.http, options.http_threads, options, http.listener);
   ASSIGN_OR_RETURN(http.endpoints, Endpoints(options));
   return kserve_http::HttpServer::Start(server, http);
+}
+
+Result<std::unique_ptr<sagemaker::SageMakerServer>> StartSageMaker(serving::Server& server,
+                                                                   const ServeOptions& options) {
+  RETURN_IF_ERROR(CheckSafePort(options));
+  sagemaker::SageMakerOptions sagemaker;
+  SetListener(options.sagemaker, options.sagemaker_threads, options, sagemaker.listener);
+  ASSIGN_OR_RETURN(sagemaker.endpoints, Endpoints(options));
+  sagemaker.ping_mode = Environment("SAGEMAKER_TRITON_PING_MODE");
+  sagemaker.inference_type = Environment("SAGEMAKER_TRITON_INFERENCE_TYPE");
+  sagemaker.default_model = Environment("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME");
+  return sagemaker::SageMakerServer::Start(server, std::move(sagemaker));
 }
 
 Result<std::unique_ptr<vertex_ai::VertexAiServer>> StartVertexAi(

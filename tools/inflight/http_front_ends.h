@@ -7,6 +7,7 @@
 
 #include "protocol/kserve/http/http_server.h"
 #include "protocol/metrics/metrics_server.h"
+#include "protocol/sagemaker/sagemaker_server.h"
 #include "protocol/vertex_ai/vertex_ai_server.h"
 #include "serve_options.h"
 
@@ -14,6 +15,10 @@ namespace inflight::tool {
 
 Result<std::unique_ptr<kserve_http::HttpServer>> StartHttp(serving::Server& server,
                                                            const ServeOptions& options);
+
+// As the environment says. kInvalidArgument also for a port outside the safe range.
+Result<std::unique_ptr<sagemaker::SageMakerServer>> StartSageMaker(serving::Server& server,
+                                                                   const ServeOptions& options);
 
 // With the routes that the environment names. `metrics` may be null; else it must outlive the
 // server.

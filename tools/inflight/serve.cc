@@ -42,7 +42,8 @@ const Usage kUsage = {"inflight serve DIR... [--model-repository REPOSITORY] [op
 struct FrontEnds {
   std::unique_ptr<kserve_http::HttpServer> http;
   std::unique_ptr<GrpcFrontEnd> grpc;
-  std::unique_ptr<metrics::MetricsServer> metrics;       // the last
+  std::unique_ptr<metrics::MetricsServer> metrics;  // the last
+  std::unique_ptr<sagemaker::SageMakerServer> sagemaker;
   std::unique_ptr<vertex_ai::VertexAiServer> vertex_ai;  // shows what metrics shows
 };
 
@@ -75,6 +76,10 @@ Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options
     ASSIGN_OR_RETURN(fronts.metrics, metrics::MetricsServer::Start(server, metrics));
     LogStarted("Metrics Service", metrics.listener.address, fronts.metrics->port());
   }
+  if (options.sagemaker.allow) {
+    ASSIGN_OR_RETURN(fronts.sagemaker, StartSageMaker(server, options));
+    LogStarted("Sagemaker HTTPService", options.sagemaker.address, fronts.sagemaker->port());
+  }
   if (options.vertex_ai.allow) {
     ASSIGN_OR_RETURN(fronts.vertex_ai, StartVertexAi(server, options, fronts.metrics.get()));
     LogStarted("Vertex AI HTTPService", options.vertex_ai.address, fronts.vertex_ai->port());
@@ -87,9 +92,11 @@ int PortOf(const auto& front) { return front ? front->port() : 0; }
 Status WritePortFile(const std::string& path, const FrontEnds& fronts) {
   if (path.empty()) return Status::Ok();
   return WriteFile(
-      path, fmt::format("{{\"http\": {}, \"grpc\": {}, \"metrics\": {}, \"vertex_ai\": {}}}\n",
-                        PortOf(fronts.http), PortOf(fronts.grpc), PortOf(fronts.metrics),
-                        PortOf(fronts.vertex_ai)));
+      path,
+      fmt::format(
+          "{{\"http\": {}, \"grpc\": {}, \"metrics\": {}, \"sagemaker\": {}, \"vertex_ai\": {}}}\n",
+          PortOf(fronts.http), PortOf(fronts.grpc), PortOf(fronts.metrics),
+          PortOf(fronts.sagemaker), PortOf(fronts.vertex_ai)));
 }
 
 // SIGINT and SIGTERM are blocked in every thread, since this runs before any is started, and taken
@@ -127,6 +134,7 @@ bool Drain(FrontEnds& fronts, serving::Server& server, int64_t budget_ms) {
   server.StopControl();  // those that wait for a load that runs end at once
   if (fronts.http) fronts.http->Stop(milliseconds(left_ms()));
   if (fronts.grpc) fronts.grpc->Stop(left_ms());
+  if (fronts.sagemaker) fronts.sagemaker->Stop(milliseconds(left_ms()));
   if (fronts.vertex_ai) fronts.vertex_ai->Stop(milliseconds(left_ms()));
   server.Shutdown(left_ms());
   if (fronts.metrics) fronts.metrics->Stop(milliseconds(0));

@@ -264,6 +264,23 @@ void AddMetrics(Schema& schema) {
       "Gauges of the machine: nv_cpu_*.");
 }
 
+void AddSageMaker(Schema& schema) {
+  schema.Section("SageMaker");
+  schema.Add(
+      "allow_sagemaker", [](ServeOptions& o) -> auto& { return o.sagemaker.allow; },
+      "Serve the routes of SageMaker's containers.");
+  schema.Add(
+      "sagemaker_port", [](ServeOptions& o) -> auto& { return o.sagemaker.port; },
+      "Port; 0 picks a free one.", Range(0, 65535));
+  schema.Add(
+      "sagemaker_safe_port_range",
+      [](ServeOptions& o) -> auto& { return o.sagemaker_safe_port_range; },
+      "<low>-<high>: the port must lie inside.");
+  schema.Add(
+      "sagemaker_thread_count", [](ServeOptions& o) -> auto& { return o.sagemaker_threads; },
+      "I/O threads; 0 is 1 to 4 by cores.", Range(0, 128));
+}
+
 void AddVertexAi(Schema& schema) {
   schema.Section("Vertex AI");
   schema.Add(
@@ -343,7 +360,6 @@ void AddOperation(Schema& schema) {
   schema.Add(
       "allow_client_shm", [](ServeOptions& o) -> auto& { return o.server.allow_client_shm; },
       "Clients may register shared memory and pass tensors in it.");
-  schema.Refuse("allow_sagemaker", "is not built", "false");
 }
 
 }  // namespace
@@ -355,6 +371,7 @@ Schema ServeSchema() {
   AddHttp(schema);
   AddGrpc(schema);
   AddMetrics(schema);
+  AddSageMaker(schema);
   AddVertexAi(schema);
   AddTracing(schema);
   AddOperation(schema);

@@ -58,6 +58,9 @@ struct ServeOptions {
   std::string grpc_response_compression = "none";
   int grpc_max_calls = 16384;
   int grpc_max_response_pool_size = 16384;
+  ListenerOptions sagemaker{.allow = false, .port = 8080};
+  std::string sagemaker_safe_port_range;
+  int sagemaker_threads = 0;
   ListenerOptions vertex_ai{.allow = false, .port = 8080};
   int vertex_ai_threads = 0;
   std::string vertex_ai_default_model;

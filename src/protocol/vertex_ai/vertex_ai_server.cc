@@ -2,9 +2,9 @@
 #include "protocol/vertex_ai/vertex_ai_server.h"
 
 #include <optional>
-#include <set>
 #include <utility>
 
+#include "protocol/kserve/http/only_ready_model.h"
 #include "protocol/kserve/http/response.h"
 #include "protocol/vertex_ai/redirect.h"
 
@@ -106,15 +106,12 @@ Result<std::string> DefaultModel(const serving::Server& server, const std::strin
     if (server.FindModel(wanted, /*version=*/"").ok()) return wanted;
     return InvalidArgument("Expect the default model '" + wanted + "' is loaded");
   }
-  std::set<std::string> ready;
-  for (const serving::IndexEntry& entry : server.Index(/*ready_only=*/true)) {
-    ready.insert(entry.name);
-  }
-  if (ready.size() == 1) return *ready.begin();
+  auto only = kserve_http::OnlyReadyModel(server);
+  if (only.ok()) return only;
   return InvalidArgument(
       "Expect the model repository contains only a single model if default model is not "
-      "specified; there are " +
-      std::to_string(ready.size()) + " (--vertex-ai-default-model)");
+      "specified: " +
+      only.status().message() + " (--vertex-ai-default-model)");
 }
 
 }  // namespace

@@ -80,6 +80,8 @@ class FakeServer : public serving::Server {
     return Status::Ok();
   }
   Status UnloadModel(const std::string&, bool) override { return Status::Ok(); }
+  Status AddRepository(const serving::AddedRepository&) override { return Status::Ok(); }
+  void RemoveRepository(const std::string&) override {}
   void StopControl() override {}
   serving::SharedMemory& shared_memory() override { return shared_memory_; }
   serving::Tracer& tracer() override { return tracer_; }

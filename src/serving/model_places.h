@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where models lie: each in the sub-directory of its name of one of the repositories, except those
+// that are served under a name of their own.
+//
+// Threads: none; the repository guards it.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace inflight::serving {
+
+class ModelPlaces {
+ public:
+  void AddRoot(const std::filesystem::path& root) { roots_.push_back(root); }
+  // The model in `dir` is called `name` from now on, and not like the directory any more.
+  void SetName(const std::string& name, const std::filesystem::path& dir) { named_[name] = dir; }
+  // With the names of its models.
+  void RemoveRoot(const std::filesystem::path& root);
+
+  const std::vector<std::filesystem::path>& roots() const { return roots_; }
+  bool HasRoot(const std::filesystem::path& root) const;
+
+  std::optional<std::filesystem::path> Find(const std::string& name) const;
+  // Whether more than one repository has a model of this name.
+  bool IsAmbiguous(const std::string& name) const;
+  // Of all sub-directories of the repositories, models or not.
+  std::set<std::string> Names() const;
+
+ private:
+  bool IsNamed(const std::filesystem::path& dir) const;
+
+  std::vector<std::filesystem::path> roots_;
+  std::map<std::string, std::filesystem::path> named_;
+};
+
+}  // namespace inflight::serving
