@@ -14,9 +14,9 @@ export PYTEST_ADDOPTS="-m 'not arithmetic'"
 targets=(all)
 suites=(unit simulation golden python)
 if [ "$preset" = tsan ]; then
-  targets=(inflight artifact_test base_test bench_load_test builder_test decoding_test executor_test http_listener_test
-    kserve_http_test kserve_messages_test metrics_test ops_test otlp_test serving_test sagemaker_test simulation_test step_allocation_test tensor_test
-    tokenizer_test vertex_ai_test)
+  targets=(inflight artifact_test base_test bench_load_test builder_test executor_test http_listener_test
+    kserve_http_test kserve_messages_test metrics_test ops_test otlp_test sagemaker_test serving_test simulation_test step_allocation_test
+    tensor_test tokenizer_test vertex_ai_test)
   suites=(unit simulation python)
   PYTEST_ADDOPTS+=" --ignore=tests/tokenizer --ignore=tests/chat_template"
   # One request at a time, some by the clock: asan runs them. Crowds are in the other tests.
