@@ -175,6 +175,13 @@ Status TopP(const Tensor& tensor, Parse& parse) {
   return Status::Ok();
 }
 
+Status MinP(const Tensor& tensor, Parse& parse) {
+  ASSIGN_OR_RETURN(const float value, ReadFloat(tensor));
+  if (!(value >= 0 && value <= 1)) return OutOfRange(tensor, ToText(value), "in [0, 1]");
+  if (value > 0) parse.out.request.sampling.min_p = value;  // 0: as if not sent
+  return Status::Ok();
+}
+
 Status TopPDecay(const Tensor& tensor, Parse& parse) {
   ASSIGN_OR_RETURN(const float value, ReadFloat(tensor));
   if (!(value > 0 && value <= 1)) return OutOfRange(tensor, ToText(value), "in (0, 1]");
@@ -361,6 +368,7 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"lora_task_id", RefuseUnlessEmpty},
     {"lora_weights", RefuseUnlessEmpty},
     {"min_length", Count<&SamplingParams::min_tokens>},
+    {"min_p", MinP},
     {"min_tokens", Count<&SamplingParams::min_tokens>},
     {"mrope_position_deltas", RefuseUnlessEmpty},
     {"mrope_rotary_cos_sin", RefuseUnlessEmpty},
@@ -371,6 +379,7 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"pad_id", PadId},
     {"presence_penalty", AnyFinite<&SamplingParams::presence_penalty>},
     {"prompt_embedding_table", RefuseUnlessEmpty},
+    {"prompt_ignore_length", Count<&SamplingParams::prompt_ignore_length>},
     {"prompt_table_extra_ids", RefuseUnlessAllZero},
     {"prompt_vocab_size", RefuseUnlessZero},
     {"random_seed", RandomSeed},
@@ -383,9 +392,11 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"retention_token_range_priorities", RefuseUnlessEmpty},
     {"retention_token_range_starts", RefuseUnlessEmpty},
     {"return_context_logits", ReturnLogits<&OutputOptions::return_context_logits>},
+    {"return_finish_reason", ReturnFact<&FactsAsked::finish_reason>},
     {"return_generation_logits", ReturnLogits<&OutputOptions::return_generation_logits>},
     {"return_kv_cache_reuse_stats", ReturnFact<&FactsAsked::kv_cache_reuse_stats>},
     {"return_log_probs", ReturnLogProbs},
+    {"return_num_cached_tokens", ReturnFact<&FactsAsked::num_cached_tokens>},
     {"return_num_input_tokens", ReturnFact<&FactsAsked::num_input_tokens>},
     {"return_num_output_tokens", ReturnFact<&FactsAsked::num_output_tokens>},
     {"return_perf_metrics", ReturnPerfMetrics},

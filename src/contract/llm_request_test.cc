@@ -338,6 +338,18 @@ TEST(LlmRequest, ValuesOutsideTheirRangeAreNamedWithTheBound) {
   }
 }
 
+TEST(LlmRequest, MinPAndIgnoredPromptsReachTheirFields) {
+  const auto parsed = Minimal().Float("min_p", 0.25F).Int("prompt_ignore_length", 3).Parse();
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  EXPECT_EQ(parsed->request.sampling.min_p, 0.25F);
+  EXPECT_EQ(parsed->request.sampling.prompt_ignore_length, 3);
+  EXPECT_EQ(Minimal().Float("min_p", 0).Parse()->request.sampling.min_p, std::nullopt);
+  EXPECT_EQ(Minimal().Float("min_p", 1.5F).Error().message(), "min_p: got 1.5, must be in [0, 1]");
+  EXPECT_EQ(Minimal().Float("min_p", NAN).Error().message(), "min_p: got nan, must be in [0, 1]");
+  EXPECT_EQ(Minimal().Int("prompt_ignore_length", -1).Error().message(),
+            "prompt_ignore_length: got -1, must be at least 0");
+}
+
 TEST(LlmRequest, TensorsAreReadAtAnyAddress) {
   // A byte before the number puts it at an odd address, as in the body of an HTTP request.
   std::string bytes("x\x05\0\0\0", 5);

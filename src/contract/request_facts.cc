@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -27,6 +28,8 @@ int32_t NumOutputTokens(Source, const Response& response) {
   return static_cast<int32_t>(num_tokens);
 }
 
+int32_t NumCachedTokens(Source, const Response& response) { return response.num_cached_tokens; }
+
 int32_t ReusedBlocks(Source facts, const Response& response) {
   return Blocks(response.num_cached_tokens, facts.block_size);
 }
@@ -45,27 +48,51 @@ int64_t LastToken(Source, const Response& r) { return r.times.last_token_ns; }
 // Without draft tokens none is accepted.
 int32_t NoDrafts(Source, const Response&) { return 0; }
 
+Tensor FinishReasons(std::string name, Source facts) {
+  std::vector<std::string> names;
+  for (const FinishReason reason : facts.finish_reasons)
+    names.emplace_back(FinishReasonName(reason));
+  return Tensor::FromStrings(std::move(name), {1, std::ssize(names)}, names);
+}
+
+// Which responses have it.
+enum class Due : uint8_t { kAlways, kAtSequenceEnd, kAtEnd };
+
+bool IsDue(Due due, const Response& response) {
+  switch (due) {
+    case Due::kAlways:
+      return true;
+    case Due::kAtSequenceEnd:
+      return response.is_sequence_final;
+    case Due::kAtEnd:
+      return response.is_final;
+  }
+  return false;
+}
+
 struct Entry {
   std::string_view name;
   bool FactsAsked::*asked;
-  bool at_end;
+  Due due;
   int32_t (*count)(Source, const Response&);
   int64_t (*time_ns)(Source, const Response&) = nullptr;
 };
 
 constexpr auto kEntries = std::to_array<Entry>({
-    {"num_input_tokens", &FactsAsked::num_input_tokens, false, NumInputTokens},
-    {"num_output_tokens", &FactsAsked::num_output_tokens, false, NumOutputTokens},
-    {"kv_cache_alloc_new_blocks", &FactsAsked::kv_cache_reuse_stats, true, NewBlocks},
-    {"kv_cache_reused_blocks", &FactsAsked::kv_cache_reuse_stats, true, ReusedBlocks},
-    {"kv_cache_alloc_total_blocks", &FactsAsked::kv_cache_reuse_stats, true, AllBlocks},
-    {"arrival_time_ns", &FactsAsked::perf_metrics, true, nullptr, Arrival},
-    {"first_scheduled_time_ns", &FactsAsked::perf_metrics, true, nullptr, FirstScheduled},
-    {"first_token_time_ns", &FactsAsked::perf_metrics, true, nullptr, FirstToken},
-    {"last_token_time_ns", &FactsAsked::perf_metrics, true, nullptr, LastToken},
-    {"acceptance_rate", &FactsAsked::perf_metrics, true, nullptr, nullptr},
-    {"total_accepted_draft_tokens", &FactsAsked::perf_metrics, true, NoDrafts},
-    {"total_draft_tokens", &FactsAsked::perf_metrics, true, NoDrafts},
+    {"num_input_tokens", &FactsAsked::num_input_tokens, Due::kAlways, NumInputTokens},
+    {"num_output_tokens", &FactsAsked::num_output_tokens, Due::kAlways, NumOutputTokens},
+    {"num_cached_tokens", &FactsAsked::num_cached_tokens, Due::kAlways, NumCachedTokens},
+    {"finish_reason", &FactsAsked::finish_reason, Due::kAtSequenceEnd, nullptr},
+    {"kv_cache_alloc_new_blocks", &FactsAsked::kv_cache_reuse_stats, Due::kAtEnd, NewBlocks},
+    {"kv_cache_reused_blocks", &FactsAsked::kv_cache_reuse_stats, Due::kAtEnd, ReusedBlocks},
+    {"kv_cache_alloc_total_blocks", &FactsAsked::kv_cache_reuse_stats, Due::kAtEnd, AllBlocks},
+    {"arrival_time_ns", &FactsAsked::perf_metrics, Due::kAtEnd, nullptr, Arrival},
+    {"first_scheduled_time_ns", &FactsAsked::perf_metrics, Due::kAtEnd, nullptr, FirstScheduled},
+    {"first_token_time_ns", &FactsAsked::perf_metrics, Due::kAtEnd, nullptr, FirstToken},
+    {"last_token_time_ns", &FactsAsked::perf_metrics, Due::kAtEnd, nullptr, LastToken},
+    {"acceptance_rate", &FactsAsked::perf_metrics, Due::kAtEnd, nullptr, nullptr},
+    {"total_accepted_draft_tokens", &FactsAsked::perf_metrics, Due::kAtEnd, NoDrafts},
+    {"total_draft_tokens", &FactsAsked::perf_metrics, Due::kAtEnd, NoDrafts},
 });
 
 const Entry* Find(std::string_view name) {
@@ -83,7 +110,8 @@ std::optional<Tensor> Fact(std::string_view fact, std::string name, const Reques
                            const Response& response) {
   const Entry* entry = Find(fact);
   if (entry == nullptr || !(facts.asked.*entry->asked)) return std::nullopt;
-  if (entry->at_end && !response.is_final) return std::nullopt;
+  if (!IsDue(entry->due, response)) return std::nullopt;
+  if (entry->asked == &FactsAsked::finish_reason) return FinishReasons(std::move(name), facts);
   if (entry->count != nullptr) {
     return One<int32_t>(std::move(name), DataType::kInt32, entry->count(facts, response));
   }

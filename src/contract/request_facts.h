@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client may ask to know about its request beside the answer: how many tokens, which KV
-// blocks, when what happened (spec/serving-models.md 1.3.2). Each output has shape [1, 1].
+// What a client may ask to know about its request beside the answer: how many tokens, why it ended,
+// which KV blocks, when what happened (spec/serving-models.md 1.3.2). Each output has shape [1, 1],
+// finish_reason [1, beams].
 #pragma once
 
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "contract/tensor.h"
 #include "inflight/request.h"
@@ -16,6 +18,8 @@ namespace inflight::contract {
 struct FactsAsked {
   bool num_input_tokens = false;
   bool num_output_tokens = false;
+  bool num_cached_tokens = false;
+  bool finish_reason = false;
   bool kv_cache_reuse_stats = false;
   bool perf_metrics = false;
 };
@@ -25,12 +29,15 @@ struct RequestFacts {
   int num_input_tokens = 0;
   int num_output_tokens = 0;  // of all responses so far
   int block_size = 1;         // tokens per KV block
+  // Of the response's sequence, or of each beam.
+  std::vector<FinishReason> finish_reasons;
 };
 
 bool IsFact(std::string_view output);  // whether one of these outputs has the name
 
 // The output `fact` under the name given. None where it was not asked for. Blocks and times are
-// known at the end: only the final response has them.
+// known at the end: only the final response has them. The last response of each sequence says why
+// that one ended.
 std::optional<Tensor> Fact(std::string_view fact, std::string name, const RequestFacts& facts,
                            const Response& response);
 

@@ -54,6 +54,7 @@ TEST(RequestFacts, NothingIsSentUnasked) {
 TEST(RequestFacts, TokensAreThoseOfThePromptAndOfTheResponse) {
   EXPECT_EQ(Count("num_input_tokens", {.num_input_tokens = true}), 40);
   EXPECT_EQ(Count("num_output_tokens", {.num_output_tokens = true}), 3);
+  EXPECT_EQ(Count("num_cached_tokens", {.num_cached_tokens = true}), 32);
 }
 
 // 70 tokens fill 5 blocks of 16, of which 2 were there.
@@ -71,6 +72,24 @@ TEST(RequestFacts, TimesAreTheRequests) {
   EXPECT_EQ(TimeNs("last_token_time_ns"), 40);
   EXPECT_EQ(Count("total_draft_tokens", {.perf_metrics = true}), 0);
   EXPECT_EQ(*ReadFloat(*Fact("acceptance_rate", "a", Facts({.perf_metrics = true}), Last())), 0);
+}
+
+TEST(RequestFacts, ReasonsComeWithTheEndOfEachSequence) {
+  RequestFacts facts = Facts({.finish_reason = true});
+  facts.finish_reasons = {FinishReason::kEndId, FinishReason::kLength};
+  Response response = Last();
+  response.is_sequence_final = true;
+  response.is_final = false;
+  const auto reasons = Fact("finish_reason", "why", facts, response);
+  ASSERT_TRUE(reasons);
+  EXPECT_EQ(reasons->name, "why");
+  EXPECT_THAT(reasons->shape, ElementsAre(1, 2));
+  EXPECT_THAT(*reasons->Strings(), ElementsAre("end_id", "length"));
+  response.is_sequence_final = false;
+  EXPECT_FALSE(Fact("finish_reason", "why", facts, response));
+  response.is_sequence_final = true;
+  facts.asked.finish_reason = false;
+  EXPECT_FALSE(Fact("finish_reason", "why", facts, response));
 }
 
 TEST(RequestFacts, WhatIsKnownAtTheEndComesAtTheEnd) {

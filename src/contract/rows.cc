@@ -57,16 +57,30 @@ const Tensor* Find(const std::vector<Tensor>& row, std::string_view name) {
   return nullptr;
 }
 
+// One behind the other where they have one dimension, as texts do. [1, n] are padded with empty
+// strings.
 Tensor JoinStrings(const Tensor& first, std::span<const std::vector<Tensor>> rows) {
-  std::vector<int64_t> shape = first.shape;
-  shape.front() = 0;
-  std::string bytes;
+  const bool is_padded = first.shape.size() == 2;
+  int64_t width = 0;
   for (const auto& row : rows) {
     const Tensor* tensor = Find(row, first.name);
-    if (tensor == nullptr) continue;
-    shape.front() += tensor->shape.front();
-    bytes.append(reinterpret_cast<const char*>(tensor->data.data()), tensor->data.size());
+    if (tensor != nullptr) width = std::max(width, tensor->shape.back());
   }
+  std::string bytes;
+  int64_t num_strings = 0;
+  for (const auto& row : rows) {
+    const Tensor* tensor = Find(row, first.name);
+    const int64_t count = tensor == nullptr ? 0 : tensor->num_elements();
+    if (tensor != nullptr) {
+      bytes.append(reinterpret_cast<const char*>(tensor->data.data()), tensor->data.size());
+    }
+    num_strings += count;
+    if (!is_padded) continue;
+    constexpr size_t kLengthBytes = sizeof(uint32_t);  // an empty string is a length of 0
+    bytes.append(static_cast<size_t>(width - count) * kLengthBytes, '\0');
+  }
+  std::vector<int64_t> shape = {num_strings};
+  if (is_padded) shape = {std::ssize(rows), width};
   return Tensor::FromBytes(first.name, first.datatype, std::move(shape), std::move(bytes));
 }
 

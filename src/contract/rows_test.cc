@@ -81,6 +81,18 @@ TEST(JoinRows, ARowWithoutATensorIsPadding) {
   EXPECT_THAT(FloatsOf(joined[1]), ElementsAre(0, 3));
 }
 
+TEST(JoinRows, StringsOfBeamsArePadded) {
+  const std::vector<std::string> one = {"a", "b"}, two = {"c"};
+  const std::vector<std::vector<Tensor>> rows = {
+      {Tensor::FromStrings("reason", {1, 2}, one)},
+      {},
+      {Tensor::FromStrings("reason", {1, 1}, two)},
+  };
+  const auto joined = JoinRows(rows);
+  EXPECT_THAT(joined[0].shape, ElementsAre(3, 2));
+  EXPECT_THAT(*joined[0].Strings(), ElementsAre("a", "b", "", "", "c", ""));
+}
+
 TEST(JoinRows, TextsFollowEachOther) {
   const std::vector<std::string> one = {"a", "b"}, two = {"c", "d"};
   const std::vector<std::vector<Tensor>> rows = {{Tensor::FromStrings("text", {2}, one)},

@@ -16,7 +16,13 @@ AnswerText::AnswerText(AnswerTextOptions options) : options_(std::move(options))
 }
 
 std::vector<std::string> AnswerText::Append(const inflight::Response& response) {
-  if (response.beams.empty()) return {Next(response)};
+  finish_reasons_.clear();
+  if (response.beams.empty()) {
+    std::string text = Next(response);
+    const bool has_stopped = HasStopped(response.sequence_index);
+    finish_reasons_.push_back(has_stopped ? FinishReason::kStopWords : response.finish_reason);
+    return {std::move(text)};
+  }
   std::vector<std::string> texts;
   for (const Beam& beam : response.beams) texts.push_back(OfBeam(beam, response.is_final));
   return texts;
@@ -32,13 +38,18 @@ std::string AnswerText::Next(const inflight::Response& response) {
   return sequence.text += chunk;
 }
 
-std::string AnswerText::OfBeam(const Beam& beam, bool is_last) const {
+std::string AnswerText::OfBeam(const Beam& beam, bool is_last) {
   StopText stop(options_.stop_words);
-  if (!options_.prompt.empty()) return WithPrompt(beam.output_ids, stop);
-  tokenizer::Detokenizer detokenizer(options_.tokenizer, options_.skip_special_tokens);
-  std::string text = detokenizer.Append(beam.output_ids);
-  if (is_last || beam.finish_reason != FinishReason::kNotFinished) text += detokenizer.Finish();
-  text.resize(stop.Feed(text));
+  std::string text;
+  if (!options_.prompt.empty()) {
+    text = WithPrompt(beam.output_ids, stop);
+  } else {
+    tokenizer::Detokenizer detokenizer(options_.tokenizer, options_.skip_special_tokens);
+    text = detokenizer.Append(beam.output_ids);
+    if (is_last || beam.finish_reason != FinishReason::kNotFinished) text += detokenizer.Finish();
+    text.resize(stop.Feed(text));
+  }
+  finish_reasons_.push_back(stop.found() ? FinishReason::kStopWords : beam.finish_reason);
   return text;
 }
 

@@ -33,6 +33,10 @@ class AnswerText {
   // the texts of all beams, whole each time.
   std::vector<std::string> Append(const inflight::Response& response);
 
+  // Why the sequences of that response ended: a text that a stop word cut ended there, whatever its
+  // ids went on to do.
+  const std::vector<FinishReason>& finish_reasons() const { return finish_reasons_; }
+
   // A stop word was found: nothing follows. Beams go on, since others may still pass them.
   bool HasStopped(int sequence_index) const { return At(sequence_index).stop.found(); }
   bool all_have_stopped() const;
@@ -45,11 +49,12 @@ class AnswerText {
   };
   const Sequence& At(int index) const { return sequences_[static_cast<size_t>(index)]; }
   std::string Next(const inflight::Response& response);
-  std::string OfBeam(const Beam& beam, bool is_last) const;
+  std::string OfBeam(const Beam& beam, bool is_last);
   std::string WithPrompt(std::span<const TokenId> generated, StopText& stop) const;
 
   const AnswerTextOptions options_;
-  std::vector<Sequence> sequences_;  // [num_sequences]
+  std::vector<Sequence> sequences_;           // [num_sequences]
+  std::vector<FinishReason> finish_reasons_;  // set by Append
 };
 
 }  // namespace inflight::serving

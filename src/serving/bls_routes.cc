@@ -38,6 +38,9 @@ constexpr auto kInputs = std::to_array<Entry>({
     {"text_input", Role::kQuery},
     {"top_k", Role::kLlm, "runtime_top_k"},
     {"top_p", Role::kLlm, "runtime_top_p"},
+    {"top_p_decay", Role::kLlm, "runtime_top_p_decay"},
+    {"top_p_min", Role::kLlm, "runtime_top_p_min"},
+    {"top_p_reset_ids", Role::kLlm, "runtime_top_p_reset_ids"},
     {"use_draft_logits", Role::kSpeculation},
     {"video_bytes_input", Role::kUnsupportedData},
 });

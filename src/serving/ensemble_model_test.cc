@@ -91,17 +91,33 @@ TEST(Ensemble, EveryParameterReachesTheExecutor) {
   Collector got;
   const uint64_t seed = 77;
   models.ensemble->Infer(
-      MakeRequest(Inputs(
-          "x", 4,
-          {Int("end_id", 65), Int("pad_id", 0), Int("top_k", 3), Float("top_p", 0.5F),
-           Float("temperature", 0.25F), Float("repetition_penalty", 1.5F),
-           Float("presence_penalty", 0.1F), Float("frequency_penalty", 0.2F),
-           Float("length_penalty", 1.0F),
-           Tensor::FromValues<uint64_t>("random_seed", DataType::kUint64, {1, 1},
-                                        std::span<const uint64_t>(&seed, 1)),
-           Bool("return_log_probs", true), Int("beam_width", 1), Text("stop_words", {"st", "op"}),
-           Text("bad_words", {"ba", "", "d"}), Int("min_length", 3),
-           Text("embedding_bias_words", {"z"}), Float("embedding_bias_weights", -2.0F)})),
+      MakeRequest(Inputs("x", 4,
+                         {Int("end_id", 65),
+                          Int("pad_id", 0),
+                          Int("top_k", 3),
+                          Float("top_p", 0.5F),
+                          Float("temperature", 0.25F),
+                          Float("repetition_penalty", 1.5F),
+                          Float("presence_penalty", 0.1F),
+                          Float("frequency_penalty", 0.2F),
+                          Float("length_penalty", 1.0F),
+                          Tensor::FromValues<uint64_t>("random_seed", DataType::kUint64, {1, 1},
+                                                       std::span<const uint64_t>(&seed, 1)),
+                          Bool("return_log_probs", true),
+                          Int("beam_width", 1),
+                          Text("stop_words", {"st", "op"}),
+                          Text("bad_words", {"ba", "", "d"}),
+                          Int("min_length", 3),
+                          Float("min_p", 0.125F),
+                          Int("prompt_ignore_length", 2),
+                          Int("no_repeat_ngram_size", 4),
+                          Float("top_p_min", 0.5F),
+                          Float("top_p_decay", 0.75F),
+                          Int("top_p_reset_ids", 9),
+                          Bool("early_stopping", false),
+                          Float("beam_search_diversity_rate", 2.0F),
+                          Text("embedding_bias_words", {"z"}),
+                          Float("embedding_bias_weights", -2.0F)})),
       got.Handler());
   const inflight::Request request = models.executor->last_request;
   EXPECT_THAT(request.input_ids, ElementsAre(256, 'x'));
@@ -118,6 +134,14 @@ TEST(Ensemble, EveryParameterReachesTheExecutor) {
   EXPECT_THAT(request.stop_words, ElementsAre(ElementsAre('s', 't'), ElementsAre('o', 'p')));
   EXPECT_THAT(request.bad_words, ElementsAre(ElementsAre('b', 'a'), ElementsAre('d')));
   EXPECT_EQ(request.sampling.min_tokens, 3);
+  EXPECT_EQ(request.sampling.min_p, 0.125F);
+  EXPECT_EQ(request.sampling.prompt_ignore_length, 2);
+  EXPECT_EQ(request.sampling.no_repeat_ngram_size, 4);
+  EXPECT_EQ(request.sampling.top_p_min, 0.5F);
+  EXPECT_EQ(request.sampling.top_p_decay, 0.75F);
+  EXPECT_EQ(request.sampling.top_p_reset_id, 9);
+  EXPECT_EQ(request.sampling.early_stopping, 0);
+  EXPECT_EQ(request.sampling.beam_search_diversity_rate, 2.0F);
   std::vector<float> bias(300);
   bias['z'] = -2.0F;
   EXPECT_EQ(*request.embedding_bias, bias);
@@ -161,6 +185,26 @@ TEST(Ensemble, StreamedLogitsAreThoseOfTheChunkAndThePromptsComeOnce) {
   EXPECT_THAT(shape(1, "context_logits"), ElementsAre(1, 1, 1)) << "a dummy";
   EXPECT_THAT(shape(0, "generation_logits"), ElementsAre(1, 1, 1, 300));
   EXPECT_THAT(shape(1, "generation_logits"), ElementsAre(1, 1, 1, 300));
+}
+
+TEST(Ensemble, ATextThatAStopWordCutEndedForIt) {
+  for (const bool streams : {true, false}) {
+    TestModels models;
+    models.executor->generate = EchoText;
+    Collector cut;
+    Collector whole;
+    models.ensemble->Infer(MakeRequest(Inputs("abcdef", 4,
+                                              {Bool("stream", streams), Text("stop_words", {"bc"}),
+                                               Bool("return_finish_reason", true)})),
+                           cut.Handler());
+    models.ensemble->Infer(
+        MakeRequest(
+            Inputs("abcdef", 4, {Bool("stream", streams), Bool("return_finish_reason", true)})),
+        whole.Handler());
+    models.executor->Run();
+    EXPECT_EQ(cut.Joined("finish_reason"), "stop_words") << "in the last response alone";
+    EXPECT_EQ(whole.Joined("finish_reason"), "length");
+  }
 }
 
 // The byte tokenizer cuts every word into bytes: the executor is told of ids {"cd"} of "c", "d".

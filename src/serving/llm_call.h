@@ -60,7 +60,7 @@ class LlmCall : public ResponseSink {
   virtual void OnFailure(const Status& /*status*/, int64_t /*finished_ns*/) {}
 
   int RowIndex() const { return request_.row ? request_.row->index : 0; }
-  contract::RequestFacts Facts() const;
+  contract::RequestFacts Facts(std::vector<FinishReason> finish_reasons) const;
 
   Model& model_;
   LlmModel& llm_;

@@ -100,6 +100,7 @@ bool PipelineModel::Call::Fill(const inflight::Response& response, Response& out
   EndIfStopped(response);
   const bool dummies = pipeline_.routes_.with_dummies;
   const int num_zeros = streaming ? 1 : prompt_len;
+  const contract::RequestFacts facts = Facts(text->finish_reasons());
   out.outputs.reserve(pipeline_.routes_.outputs.size());
   for (const OutputRoute& route : pipeline_.routes_.outputs) {
     if (!request_.WantsOutput(route.name)) continue;
@@ -157,7 +158,7 @@ bool PipelineModel::Call::Fill(const inflight::Response& response, Response& out
         }
         break;
       case OutputKind::kFact:
-        if (auto fact = contract::Fact(route.llm_name, route.name, Facts(), response)) {
+        if (auto fact = contract::Fact(route.llm_name, route.name, facts, response)) {
           out.outputs.push_back(*std::move(fact));
         }
         break;

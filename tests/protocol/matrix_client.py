@@ -23,10 +23,17 @@ DATATYPES = {
     "temperature": "FP32", "top_k": "INT32", "top_p": "FP32", "random_seed": "UINT64", "min_length": "INT32",
     "presence_penalty": "FP32", "frequency_penalty": "FP32", "return_log_probs": "BOOL", "return_generation_logits": "BOOL",
     "return_context_logits": "BOOL", "exclude_input_in_output": "BOOL", "return_perf_metrics": "BOOL",
-    "input_ids": "INT32", "input_lengths": "INT32", "stop_words_list": "INT32", "beam_width": "INT32", "length_penalty": "FP32",
+    "beam_width": "INT32", "length_penalty": "FP32", "early_stopping": "BOOL", "beam_search_diversity_rate": "FP32",
+    "bad_words": "BYTES", "embedding_bias_words": "BYTES", "embedding_bias_weights": "FP32", "repetition_penalty": "FP32",
+    "prompt_ignore_length": "INT32", "min_p": "FP32", "top_p_min": "FP32", "top_p_decay": "FP32", "top_p_reset_ids": "INT32",
+    "no_repeat_ngram_size": "INT32", "num_return_sequences": "INT32", "num_top_log_probs": "INT32", "pad_id": "INT32",
+    "return_num_input_tokens": "BOOL", "return_num_output_tokens": "BOOL", "return_num_cached_tokens": "BOOL",
+    "return_finish_reason": "BOOL",
 }  # fmt: skip
 NUMPY = {"BYTES": object, "INT32": np.int32, "BOOL": bool, "FP32": np.float32, "UINT64": np.uint64}
 CORE_NAMES = {**{text: core for core, text in RENAMED.items()}, "max_tokens": "request_output_len"}
+VECTORS = {"stop_words", "bad_words", "embedding_bias_words", "embedding_bias_weights"}
+VOCAB_SIZE = json.loads((DEMO / "config.json").read_text())["vocab_size"]
 TIMEOUT_S = 120
 
 
@@ -54,7 +61,7 @@ class Road:
         """Whether the form of the road has a place for them: generate_stream makes one row of a vector."""
         if self.transport == "grpc" or not self.stream or self.num_rows == 1:
             return True
-        return self.model != "tensorrt_llm" and "stop_words" not in parameters
+        return self.model != "tensorrt_llm" and not VECTORS & set(parameters)
 
 
 @dataclasses.dataclass
@@ -69,6 +76,9 @@ class Answer:
 
     def last(self, name):
         return self.responses[-1][name].reshape(-1)[0]
+
+    def strings(self, name):
+        return [t.decode() if isinstance(t, bytes) else t for r in self.responses for t in r.get(name, [])]
 
     @property
     def ids(self):
@@ -123,9 +133,12 @@ def to_columns(road, rows):
     texts = [row["text"] for row in rows]
     if road.model != "tensorrt_llm":
         return {"text_input": np.array([[t] for t in texts], dtype=object), **columns}
-    if "stop_words" in columns:
-        columns["stop_words_list"] = word_lists([row["stop_words"] for row in rows])
-        del columns["stop_words"]
+    for name in {"stop_words", "bad_words"} & set(columns):
+        columns[f"{name}_list"] = word_lists([row[name] for row in rows])
+        del columns[name]
+    if "embedding_bias_words" in columns:
+        columns["embedding_bias"] = dense_biases(rows)
+        del columns["embedding_bias_words"], columns["embedding_bias_weights"]
     ids = [ids_of(t) for t in texts]
     padded = np.zeros((len(ids), max(map(len, ids))), np.int32)
     for row, of_row in enumerate(ids):
@@ -145,6 +158,15 @@ def word_lists(rows):
         lists[row, 0, : len(flat)] = flat
         lists[row, 1, : len(words)] = np.cumsum([len(word) for word in words])
     return lists
+
+
+def dense_biases(rows):
+    """[B, vocabulary]: the weight of each word on its ids."""
+    biases = np.zeros((len(rows), VOCAB_SIZE), np.float32)
+    for bias, row in zip(biases, rows, strict=True):
+        for word, weight in zip(row["embedding_bias_words"], row["embedding_bias_weights"], strict=True):
+            bias[TOKENIZER.encode(word, add_special_tokens=False).ids] += weight
+    return biases
 
 
 def datatype_of(array):
@@ -223,7 +245,7 @@ def split_rows(outputs, num_rows):
             values = array[row * per_row : (row + 1) * per_row]
             if "sequence_length" in outputs and outputs["sequence_length"].shape[1] == 1:
                 n = int(outputs["sequence_length"][row, 0])
-                if name in ("output_ids", "output_log_probs", "generation_logits"):
+                if name in ("output_ids", "output_log_probs", "generation_logits", "top_log_prob_ids", "top_log_probs"):
                     values = values[:, :, :n]
             response[name] = values.reshape(-1)
         yield row, response

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model repositories as the releases 0.5 to 0.19 of the TensorRT-LLM backend had them, made from tables of their tensors.
 
-A release is its minor number: 5 is 0.5.0, 6 is 0.6.1. Placeholders are left as `${name}` unless `fill` names them.
+A release is its minor number: 5 is 0.5.0, 6 is 0.6.1; OURS is the last one with the tensors that only this server has.
+Placeholders are left as `${name}` unless `fill` names them.
 """
 
 import pathlib
 import re
 
 RELEASES = (5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 19)
+OURS = 20
 ALWAYS = 99
 
 # name, datatype, dims, first release, last release, flags: r required, s scalar (empty reshape), g ragged
@@ -73,6 +75,14 @@ LLM_INPUTS = [
     ("guided_decoding_guide_type", "STRING", "1", 19, ALWAYS, ""),
     ("guided_decoding_guide", "STRING", "1", 19, ALWAYS, ""),
     ("lookahead_window_size", "INT32", "1", 19, ALWAYS, "g"),
+    ("min_p", "FP32", "1", OURS, ALWAYS, "s"),
+    ("prompt_ignore_length", "INT32", "1", OURS, ALWAYS, "s"),
+    ("no_repeat_ngram_size", "INT32", "1", OURS, ALWAYS, "s"),
+    ("num_top_log_probs", "INT32", "1", OURS, ALWAYS, "s"),
+    ("return_num_input_tokens", "BOOL", "1", OURS, ALWAYS, "s"),
+    ("return_num_output_tokens", "BOOL", "1", OURS, ALWAYS, "s"),
+    ("return_num_cached_tokens", "BOOL", "1", OURS, ALWAYS, "s"),
+    ("return_finish_reason", "BOOL", "1", OURS, ALWAYS, "s"),
 ]
 FACTS = [  # outputs of the LLM and of both pipelines
     ("kv_cache_reused_blocks", "INT32", "1", 16, ALWAYS, ""),
@@ -85,6 +95,12 @@ FACTS = [  # outputs of the LLM and of both pipelines
     ("acceptance_rate", "FP32", "1", 19, ALWAYS, ""),
     ("total_accepted_draft_tokens", "INT32", "1", 19, ALWAYS, ""),
     ("total_draft_tokens", "INT32", "1", 19, ALWAYS, ""),
+    ("num_input_tokens", "INT32", "1", OURS, ALWAYS, ""),
+    ("num_output_tokens", "INT32", "1", OURS, ALWAYS, ""),
+    ("num_cached_tokens", "INT32", "1", OURS, ALWAYS, ""),
+    ("finish_reason", "STRING", "-1", OURS, ALWAYS, ""),
+    ("top_log_prob_ids", "INT32", "-1, -1, -1", OURS, ALWAYS, ""),
+    ("top_log_probs", "FP32", "-1, -1, -1", OURS, ALWAYS, ""),
 ]
 LLM_OUTPUTS = [
     ("output_ids", "INT32", "-1, -1", 5, ALWAYS, ""),
@@ -197,6 +213,19 @@ TEXT_INPUTS = [  # of the ensemble and of BLS
     ("return_kv_cache_reuse_stats", "BOOL", "1", 16, 18, ""),
     ("return_perf_metrics", "BOOL", "1", 19, ALWAYS, ""),
     ("guided_decoding_guide_type", "STRING", "1", 19, ALWAYS, ""),
+    ("min_p", "FP32", "1", OURS, ALWAYS, ""),
+    ("top_p_min", "FP32", "1", OURS, ALWAYS, ""),
+    ("top_p_decay", "FP32", "1", OURS, ALWAYS, ""),
+    ("top_p_reset_ids", "INT32", "1", OURS, ALWAYS, ""),
+    ("early_stopping", "BOOL", "1", OURS, ALWAYS, ""),
+    ("beam_search_diversity_rate", "FP32", "1", OURS, ALWAYS, ""),
+    ("prompt_ignore_length", "INT32", "1", OURS, ALWAYS, ""),
+    ("no_repeat_ngram_size", "INT32", "1", OURS, ALWAYS, ""),
+    ("num_top_log_probs", "INT32", "1", OURS, ALWAYS, ""),
+    ("return_num_input_tokens", "BOOL", "1", OURS, ALWAYS, ""),
+    ("return_num_output_tokens", "BOOL", "1", OURS, ALWAYS, ""),
+    ("return_num_cached_tokens", "BOOL", "1", OURS, ALWAYS, ""),
+    ("return_finish_reason", "BOOL", "1", OURS, ALWAYS, ""),
 ]
 BLS_INPUTS = [
     *TEXT_INPUTS,
@@ -289,12 +318,17 @@ BLS_PARAMETERS = [
 ]
 
 # Tensors that only change their name between the ensemble and the LLM.
-RENAMED = {"runtime_top_k": "top_k", "runtime_top_p": "top_p", "len_penalty": "length_penalty", "streaming": "stream"}
+RENAMED = {
+    "runtime_top_k": "top_k", "runtime_top_p": "top_p", "runtime_top_p_min": "top_p_min", "runtime_top_p_decay": "top_p_decay",
+    "runtime_top_p_reset_ids": "top_p_reset_ids", "len_penalty": "length_penalty", "streaming": "stream",
+}  # fmt: skip
 SAME_NAME = (
     "temperature", "repetition_penalty", "min_length", "presence_penalty", "frequency_penalty", "random_seed",
     "return_log_probs", "return_context_logits", "return_generation_logits", "beam_width", "prompt_embedding_table",
     "prompt_vocab_size", "num_return_sequences", "lora_task_id", "exclude_input_in_output", "guided_decoding_guide_type",
-    "return_kv_cache_reuse_stats", "return_perf_metrics",
+    "return_kv_cache_reuse_stats", "return_perf_metrics", "min_p", "early_stopping", "beam_search_diversity_rate",
+    "prompt_ignore_length", "no_repeat_ngram_size", "num_top_log_probs", "return_num_input_tokens", "return_num_output_tokens",
+    "return_num_cached_tokens", "return_finish_reason",
 )  # fmt: skip
 
 
@@ -351,7 +385,7 @@ def ensemble_steps(release, suffix):
         "decoder_input_lengths": "_REQUEST_DECODER_INPUT_LEN", "request_output_len": "_REQUEST_OUTPUT_LEN",
         "embedding_bias": "_EMBEDDING_BIAS", "stop_words_list": "_STOP_WORDS_IDS", "bad_words_list": "_BAD_WORDS_IDS",
         "end_id": "_OUT_END_ID" if release >= 8 else "end_id", "pad_id": "_OUT_PAD_ID" if release >= 8 else "pad_id",
-        **{n: n for n in SAME_NAME if n in has_text}, **RENAMED,
+        **{n: n for n in SAME_NAME if n in has_text}, **{core: text for core, text in RENAMED.items() if text in has_text},
     }  # fmt: skip
     llm_in = [(n, made[n]) for n in names(LLM_INPUTS, release) if n in made]
     through_post = {n[4:].lower(): n for n in names(POSTPROCESSING_OUTPUTS, release) if n.startswith("OUT_")}

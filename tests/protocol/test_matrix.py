@@ -7,27 +7,26 @@ words of the ensemble; `matrix_client` turns them into the tensors of each model
 
 import json
 
-import numpy as np
+import matrix_checks as means
 import pytest
 from live_server import DEMO, require_grpc, start_server
-from matrix_client import MODELS, Road, ask, ids_of, text_of_token
-from release_repositories import write_repository
+from matrix_checks import FALLING, PLAIN
+from matrix_client import MODELS, Road, ask, text_of_token
+from release_repositories import OURS, write_repository
 from tritonclient.utils import InferenceServerException
 
 FILLED = {"engine_dir": DEMO, "tokenizer_dir": DEMO, "exclude_input_in_output": "True"}
-VOCAB_SIZE = json.loads((DEMO / "config.json").read_text())["vocab_size"]
 PROMPTS = ["Tell me a story about a fox.", "What is the capital of", "Once upon a time there was"]
-PLAIN = {"max_tokens": 8, "end_id": -1}
 HOT = {"temperature": 20.0, "top_k": 50}
 REFERENCE = Road("http", "tensorrt_llm", stream=False, num_rows=1)
 
 
 @pytest.fixture(scope="module", params=["decoupled", "not decoupled"])
 def matrix_server(request, tmp_path_factory):
-    """The five models of the newest release, once decoupled and once not."""
+    """The five models of the newest release with all tensors, once decoupled and once not."""
     work_dir = tmp_path_factory.mktemp("matrix")
     decoupled = request.param == "decoupled"
-    repository = write_repository(work_dir / "repository", 19, **FILLED, decoupled_mode=str(decoupled))
+    repository = write_repository(work_dir / "repository", OURS, **FILLED, decoupled_mode=str(decoupled))
     server = start_server(work_dir, None, "--model-repository", repository)
     server.decoupled = decoupled
     yield server
@@ -64,101 +63,6 @@ def reference(matrix_server):
     return Reference(matrix_server)
 
 
-# --- checks of one row ---
-
-
-def is_greedy(request, answer, reference):
-    assert answer.text == reference.plain(request).text
-
-
-def is_not_greedy(request, answer, reference):
-    assert answer.text != reference.plain(request).text
-
-
-def has_its_length(request, answer, reference):
-    assert reference.ids(request, answer) == reference.plain(request).ids[: request["max_tokens"]]
-
-
-def never_repeats(request, answer, reference):
-    """A penalty of 1000 leaves no token a chance that stands in the prompt or came before."""
-    ids = reference.ids(request, answer)
-    assert len(ids) == request["max_tokens"] == len(set(ids))
-    assert not set(ids) & set(ids_of(request["text"]))
-
-
-def ends_before_its_end_id(request, answer, reference):
-    full = reference.plain(request).ids
-    assert reference.ids(request, answer) == full[: full.index(request["end_id"])]
-
-
-def reaches_its_minimum(request, answer, reference):
-    """Without it there would be no token at all, since the end id is the first one."""
-    ids = reference.ids(request, answer)
-    assert len(ids) >= request["min_length"]
-    assert request["end_id"] not in ids
-
-
-def ends_with_its_stop_word(request, answer, reference):
-    full, word = reference.plain(request).text, request["stop_words"][0]
-    assert answer.text == full[: full.index(word) + len(word)] != full
-
-
-def has_log_probs(request, answer, reference):
-    log_probs = answer.floats("output_log_probs")
-    assert len(log_probs) == len(reference.ids(request, answer))
-    assert (log_probs <= 0).all() and (log_probs < 0).any()
-    assert answer.last("cum_log_probs") == pytest.approx(log_probs.sum(), abs=1e-3)
-
-
-def soft_maxed_logits_are_log_probs(request, answer, reference):
-    ids = reference.ids(request, answer)
-    logits = answer.floats("generation_logits").reshape(len(ids), VOCAB_SIZE).astype(np.float64)
-    log_probs = logits - logits.max(1, keepdims=True)
-    log_probs -= np.log(np.exp(log_probs).sum(1, keepdims=True))
-    assert log_probs[np.arange(len(ids)), ids] == pytest.approx(answer.floats("output_log_probs"), abs=1e-4)
-    assert logits.argmax(1).tolist() == ids
-
-
-def has_logits_of_every_prompt_token(request, answer, reference):
-    prompt_len = len(ids_of(request["text"]))
-    logits = answer.floats("context_logits").reshape(-1, VOCAB_SIZE)  # padded where another row is longer
-    assert len(logits) >= prompt_len and not logits[prompt_len:].any()
-    assert (logits[prompt_len - 1] == answer.floats("generation_logits")[:VOCAB_SIZE]).all()
-    assert logits[prompt_len - 1].argmax() == reference.ids(request, answer)[0]
-
-
-def has_its_prompt(request, answer, reference):
-    rest = reference.plain(request).text
-    assert answer.text == (rest if answer.is_streamed else request["text"] + rest)
-
-
-def has_times_in_order(request, answer, reference):
-    names = ("arrival_time_ns", "first_scheduled_time_ns", "first_token_time_ns", "last_token_time_ns")
-    times = [answer.last(name) for name in names]
-    assert 0 < times[0] <= times[1] <= times[2] <= times[3]
-    total, reused, new = (answer.last(f"kv_cache_{name}_blocks") for name in ("alloc_total", "reused", "alloc_new"))
-    assert total == reused + new >= 1
-
-
-def has_its_beams(request, answer, reference):
-    width = request["beam_width"]
-    assert answer.beams == reference.ask(request).beams
-    assert len(set(answer.beams)) == width
-    cum = answer.responses[-1]["cum_log_probs"].reshape(-1)
-    log_probs = answer.responses[-1]["output_log_probs"].reshape(width, -1)
-    # Without an end id all beams have max_tokens tokens: the shorter sum is the better one.
-    assert log_probs.shape[1] >= request["max_tokens"] and not log_probs[:, request["max_tokens"] :].any()
-    assert log_probs.sum(1) == pytest.approx(cum, abs=1e-3)
-    assert (np.diff(cum) <= 1e-6).all() and (log_probs <= 0).all()
-
-
-def repeats_with_its_seed(request, answer, reference):
-    is_not_greedy(request, answer, reference)
-    assert answer.text == reference.ask(request).text
-    other = reference.ask({**request, "random_seed": request["random_seed"] + 100})
-    assert answer.text != other.text
-
-
 # --- the table: name -> (what is added to a row, check); a function gets the row's prompt and the reference ---
 
 
@@ -173,31 +77,89 @@ def word_on_the_way(prompt, reference):
     return [next(w for w in words if w and w.strip() and answer.text.count(w) == 1)]
 
 
+def known_prompt(prompt, reference):
+    """One of several blocks, that was asked before."""
+    text = prompt + " " + " ".join(f"{n} and" for n in range(60))
+    reference.plain({"text": text})
+    return text
+
+
+# Searches that end earlier with worse answers: the prompt, and which of its greedy ids is the end.
+SEARCHED = {PROMPTS[0]: (PROMPTS[0], 2), PROMPTS[1]: (PROMPTS[1], 4), PROMPTS[2]: (PROMPTS[1], 4)}
+
+
+def searched_prompt(prompt, reference):
+    return SEARCHED[prompt][0]
+
+
+def searched_end_id(prompt, reference):
+    text, index = SEARCHED[prompt]
+    return reference.plain({"text": text}).ids[index]
+
+
+def second_id_of_fallen(prompt, reference):
+    return reference.ask({**FALLING, **PLAIN, "text": prompt}).ids[1]
+
+
 def by_prompt(*values):
     return lambda prompt, reference: values[PROMPTS.index(prompt)]
 
 
 PARAMETERS = {
-    "max_tokens": ({"max_tokens": by_prompt(3, 4, 5)}, has_its_length),
-    "top_k": ({"temperature": 5.0, "top_k": 1}, is_greedy),
-    "top_p": ({"temperature": 5.0, "top_p": 1e-6}, is_greedy),
-    "temperature": ({"temperature": 1e-3, "top_k": 50, "random_seed": 3}, is_greedy),
-    "random_seed": ({**HOT, "random_seed": by_prompt(1, 2, 3)}, repeats_with_its_seed),
-    "presence_penalty": ({"presence_penalty": 1000.0}, never_repeats),
-    "frequency_penalty": ({"frequency_penalty": 1000.0}, never_repeats),
-    "end_id": ({"end_id": greedy_id(3)}, ends_before_its_end_id),
-    "min_length": ({"end_id": greedy_id(0), "min_length": by_prompt(2, 3, 4)}, reaches_its_minimum),
-    "stop_words": ({"stop_words": word_on_the_way}, ends_with_its_stop_word),
-    "return_log_probs": ({"return_log_probs": True}, has_log_probs),
+    "max_tokens": ({"max_tokens": by_prompt(3, 4, 5)}, means.has_its_length),
+    "top_k": ({"temperature": 5.0, "top_k": 1}, means.is_greedy),
+    "top_p": ({"temperature": 5.0, "top_p": 1e-6}, means.is_greedy),
+    "temperature": ({"temperature": 1e-3, "top_k": 50, "random_seed": 3}, means.is_greedy),
+    "random_seed": ({**HOT, "random_seed": by_prompt(1, 2, 3)}, means.repeats_with_its_seed),
+    "presence_penalty": ({"presence_penalty": 1000.0}, means.never_repeats),
+    "frequency_penalty": ({"frequency_penalty": 1000.0}, means.never_repeats),
+    "end_id": ({"end_id": greedy_id(3)}, means.ends_before_its_end_id),
+    "min_length": ({"end_id": greedy_id(0), "min_length": by_prompt(2, 3, 4)}, means.reaches_its_minimum),
+    "stop_words": ({"stop_words": word_on_the_way}, means.ends_with_its_stop_word),
+    "return_log_probs": ({"return_log_probs": True}, means.has_log_probs),
     "return_generation_logits": (
-        {"return_log_probs": True, "return_generation_logits": True}, soft_maxed_logits_are_log_probs,
+        {"return_log_probs": True, "return_generation_logits": True}, means.soft_maxed_logits_are_log_probs,
     ),
     "return_context_logits": (
-        {"return_context_logits": True, "return_generation_logits": True}, has_logits_of_every_prompt_token,
+        {"return_context_logits": True, "return_generation_logits": True}, means.has_logits_of_every_prompt_token,
     ),
-    "beam_width": ({"beam_width": 3, "length_penalty": 1.0, "return_log_probs": True}, has_its_beams),
-    "exclude_input_in_output": ({"exclude_input_in_output": False}, has_its_prompt),
-    "return_perf_metrics": ({"return_perf_metrics": True}, has_times_in_order),
+    "beam_width": ({"beam_width": 3, "length_penalty": 1.0, "return_log_probs": True}, means.has_its_beams),
+    "exclude_input_in_output": ({"exclude_input_in_output": False}, means.has_its_prompt),
+    "return_perf_metrics": ({"return_perf_metrics": True}, means.has_times_in_order),
+    "bad_words": ({"bad_words": word_on_the_way}, means.never_says_its_bad_word),
+    "embedding_bias": ({"embedding_bias_words": [" fox"], "embedding_bias_weights": [1000.0]}, means.says_only_its_word),
+    "negative_embedding_bias": (
+        {"embedding_bias_words": word_on_the_way, "embedding_bias_weights": [-1000.0]}, means.never_says_its_word,
+    ),
+    "repetition_penalty": ({"repetition_penalty": 5.0, "return_generation_logits": True}, means.follows_its_penalties),
+    "prompt_ignore_length": (
+        {"presence_penalty": 1000.0, "prompt_ignore_length": 1000, "max_tokens": 24, "return_generation_logits": True},
+        means.follows_its_penalties,
+    ),
+    "min_p": ({"temperature": 5.0, "min_p": 1.0, "random_seed": 3}, means.is_greedy),
+    "small_min_p": ({"temperature": 20.0, "min_p": 1e-6, "random_seed": by_prompt(1, 2, 3)}, means.repeats_with_its_seed),
+    "top_p_decay": ({**FALLING, "return_generation_logits": True}, means.falls_to_greedy),
+    "top_p_min": ({**FALLING, "top_p_min": 1.0}, means.falls_not),
+    "top_p_reset_ids": ({**FALLING, "top_p_reset_ids": second_id_of_fallen}, means.rises_after_its_reset_id),
+    "no_repeat_ngram_size": ({"no_repeat_ngram_size": 1}, means.never_repeats),
+    "early_stopping": (
+        {"text": searched_prompt, "beam_width": 4, "early_stopping": False, "end_id": searched_end_id, "return_log_probs": True},
+        means.searches_to_the_best,
+    ),
+    "beam_search_diversity_rate": (
+        {"beam_width": 3, "max_tokens": 2, "beam_search_diversity_rate": 1000.0}, means.goes_on_from_the_last_beam,
+    ),
+    "pad_id": ({"beam_width": 3, "pad_id": 5, "end_id": greedy_id(3)}, means.pads_its_shorter_beams),
+    "num_return_sequences": ({**HOT, "random_seed": 7, "num_return_sequences": 2}, means.has_its_sequences),
+    "num_top_log_probs": ({"num_top_log_probs": 3, "return_generation_logits": True}, means.has_its_likeliest_tokens),
+    "token_counts": ({"return_num_input_tokens": True, "return_num_output_tokens": True}, means.counts_its_tokens),
+    "cache_reuse": (
+        {"text": known_prompt, "return_num_cached_tokens": True, "return_perf_metrics": True},
+        means.finds_its_prompt_in_the_cache,
+    ),
+    "finish_length": ({"return_finish_reason": True}, means.ends_for("length")),
+    "finish_end_id": ({"return_finish_reason": True, "end_id": greedy_id(3)}, means.ends_for("end_id")),
+    "finish_stop_words": ({"return_finish_reason": True, "stop_words": word_on_the_way}, means.ends_for("stop_words")),
 }  # fmt: skip
 
 
@@ -227,6 +189,10 @@ def test_parameter(matrix_server, reference, road, name):
         rows.append({"text": prompt, **PLAIN, **values})
     if road.stream and not matrix_server.decoupled:
         with pytest.raises(InferenceServerException, match="Streaming is only supported if model is"):
+            ask(matrix_server, road, rows)
+        return
+    if name == "num_return_sequences" and not road.stream:
+        with pytest.raises(InferenceServerException, match=r"a single response|one response|needs a model in decoupled mode"):
             ask(matrix_server, road, rows)
         return
     answers = ask(matrix_server, road, rows)
