@@ -72,4 +72,27 @@ Result<std::shared_ptr<Device>> DeviceChoice::For(const std::filesystem::path& d
   return Cpu();
 }
 
+Result<std::shared_ptr<Device>> DeviceChoice::ForGpu(const std::filesystem::path& dir, int index) {
+  const std::lock_guard lock(mutex_);
+  if (only_ != nullptr) return only_;
+  ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
+  if (kind == SourceKind::kEngine) {
+    ASSIGN_OR_RETURN(const DeviceKind target, EngineTarget(dir));
+    if (target == DeviceKind::kCpu) {
+      return InvalidArgument(fmt::format(
+          "{} was built for the CPU (build it with --target cuda, or leave the key open)",
+          dir.string()));
+    }
+  }
+  if (index == 0) {
+    if (gpu_ == nullptr) return no_gpu_;
+    return gpu_;
+  }
+  std::shared_ptr<Device>& gpu = other_gpus_[index];
+  if (gpu == nullptr) {
+    ASSIGN_OR_RETURN(gpu, Device::Cuda(index, num_threads_));
+  }
+  return gpu;
+}
+
 }  // namespace inflight::builder

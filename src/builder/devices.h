@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,6 +28,10 @@ class DeviceChoice {
   // other directories the first GPU where there is one that has kernels for the model, else the
   // CPU. Logs what a user of "auto" may not expect.
   Result<std::shared_ptr<Device>> For(const std::filesystem::path& dir, OpenOptions options = {});
+  // The GPU of that index under "auto"; where an option names a device, that one. An engine that
+  // was built for the CPU is kInvalidArgument, a GPU that is not there kUnavailable or
+  // kInvalidArgument.
+  Result<std::shared_ptr<Device>> ForGpu(const std::filesystem::path& dir, int index);
 
  private:
   DeviceChoice() = default;
@@ -37,8 +42,9 @@ class DeviceChoice {
   int num_threads_ = 0;
   std::shared_ptr<Device> only_;  // null for "auto"
   std::shared_ptr<Device> cpu_;
-  std::shared_ptr<Device> gpu_;
-  Status no_gpu_;  // why there is none
+  std::shared_ptr<Device> gpu_;                        // the first
+  std::map<int, std::shared_ptr<Device>> other_gpus_;  // by index
+  Status no_gpu_;                                      // why there is none
 };
 
 }  // namespace inflight::builder

@@ -69,6 +69,26 @@ TEST_F(DevicesTest, AnEngineForCudaNeedsAGpu) {
   EXPECT_THAT(status.message(), HasSubstr("built for target 'cuda': device: got cuda"));
 }
 
+TEST_F(DevicesTest, AGpuThatAModelAsksForIsThatOneOrAnError) {
+  const auto devices = DeviceChoice::ByName("auto", 1);
+  ASSERT_TRUE(devices.ok());
+  const auto first = (*devices)->ForGpu(hf(), 0);
+  EXPECT_EQ(first.ok(), has_gpu_);
+  if (has_gpu_) {
+    EXPECT_EQ((*first)->name(), "cuda:0");
+  }
+  constexpr int kNowhere = 4096;
+  const Status status = (*devices)->ForGpu(hf(), kNowhere).status();
+  EXPECT_EQ(status.message(), cuda::Probe(kNowhere).status().message());
+  EXPECT_FALSE(status.ok());
+  BuildEngine(DeviceKind::kCpu);
+  EXPECT_THAT((*devices)->ForGpu(engine(), 0).status().message(),
+              HasSubstr("was built for the CPU (build it with --target cuda"));
+  // An option that names a device goes before the files.
+  const auto named = DeviceChoice::ByName("cpu", 1);
+  EXPECT_EQ((*(*named)->ForGpu(hf(), 0))->kind(), DeviceKind::kCpu);
+}
+
 TEST_F(DevicesTest, ANamedDeviceThatIsNotThereIsAnErrorAtOnce) {
   if (!has_gpu_) {
     EXPECT_EQ(DeviceChoice::ByName("cuda").status().message(), cuda::Probe(0).status().message());

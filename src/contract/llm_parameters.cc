@@ -153,8 +153,9 @@ Status IterStats(const std::string& value, Context& context) {
 }
 
 Status DecodingMode(const std::string& value, Context& context) {
-  for (const std::string_view mode : {"auto", "top_k", "top_p", "top_k_top_p", "beam_search"}) {
-    if (value == mode) return Status::Ok();
+  if (const auto mode = FindDecodingMode(value)) {
+    context.out.decoding_mode = *mode;
+    return Status::Ok();
   }
   for (const std::string_view mode :
        {"medusa", "redrafter", "lookahead", "eagle", "explicit_draft_tokens"}) {
@@ -219,9 +220,36 @@ Status Overlap(const std::string& value, Context& context) {
   return Status::Ok();
 }
 
+// Upstream's list is the ranks of one engine, and of several instances behind each ';'.
 Status DeviceIds(const std::string& value, Context& context) {
-  Ignore(std::string(context.note), context);
-  context.out.warnings.push_back("gpu_device_ids '" + value +
+  std::string_view rest = value;
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find_first_of(",;"), rest.size());
+    const std::string_view part = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (IsUnfilled(part)) continue;  // after the last comma
+    constexpr int64_t kMany = 1 << 20;
+    const auto id = LeadingInt(part);
+    if (!id || *id < 0 || *id > kMany) {
+      context.out.gpu_device_id.reset();
+      WarnDefault(value, context);
+      return Status::Ok();
+    }
+    if (context.out.gpu_device_id) {
+      return NotSupported(value, context, "an engine runs on one GPU; name that one");
+    }
+    context.out.gpu_device_id = static_cast<int>(*id);
+  }
+  return Status::Ok();
+}
+
+Status RequestStats(const std::string& value, Context& context) {
+  int records = 0;
+  constexpr int kMaxRecords = 1 << 20;
+  RETURN_IF_ERROR(IntWithin(value, 0, kMaxRecords, records, context));
+  if (records == 0) return Status::Ok();
+  Ignore("none are kept; return_perf_metrics gives each request its own", context);
+  context.out.warnings.push_back("request_stats_max_iterations '" + value +
                                  "' has no effect: " + context.ignored);
   return Status::Ok();
 }
@@ -309,7 +337,7 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"executor_worker_path", Accept, "there are no worker processes"},
     {"gpt_model_path", ModelPath, {}, ShowPath},
     {"gpt_model_type", ModelType, {}, ShowType},
-    {"gpu_device_ids", DeviceIds, "--device says where models run"},
+    {"gpu_device_ids", DeviceIds},
     {"gpu_weights_percent", RefuseUnlessOne},
     {"guided_decoding_backend", RefuseIfSet},
     {"iter_stats_max_iterations", IterStats, {}, ShowIterStats},
@@ -336,7 +364,7 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"num_nodes", RefuseUnlessOne},
     {"participant_ids", RefuseIfSet},
     {"recv_poll_period_ms", Accept, "nothing is polled"},
-    {"request_stats_max_iterations", Accept, "statistics are kept as counters, not as a ring"},
+    {"request_stats_max_iterations", RequestStats},
     {"sink_token_length", SinkTokens, {}, ShowSinks},
     {"speculative_decoding_fast_logits", RefuseIfTrue},
     {"stats_check_period_ms", StatsPeriod, {}, ShowStatsPeriod},
@@ -373,6 +401,15 @@ void NoteRefusal(const Status& status, KeyReport* report) {
     if (!message.starts_with(key + ":")) continue;
     line.effect = KeyEffect::kRefused;
     line.reason = message;
+  }
+}
+
+void NoteIgnored(std::string_view key, std::string_view reason, KeyReport* report) {
+  if (report == nullptr) return;
+  for (KeyLine& line : *report) {
+    if (line.key != key) continue;
+    line.effect = KeyEffect::kIgnored;
+    line.reason = reason;
   }
 }
 

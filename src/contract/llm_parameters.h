@@ -7,8 +7,10 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "contract/decoding_mode.h"
 #include "contract/key_report.h"
 #include "inflight/executor.h"
 #include "inflight/status.h"
@@ -23,6 +25,8 @@ struct LlmParameters {
   bool normalize_log_probs = true;
   bool onboards_blocks = true;  // kv_cache_onboard_blocks
   int stats_check_period_ms = 100;
+  DecodingMode decoding_mode = DecodingMode::kAuto;
+  std::optional<int> gpu_device_id;   // unset = where --device says
   ExecutorOptions executor;           // the server's, changed where the parameters say so
   std::vector<std::string> warnings;  // accepted, but worth a line in the log
 };
@@ -36,6 +40,9 @@ Result<LlmParameters> ParseLlmParameters(const std::map<std::string, std::string
 // What only the engine tells: where its load failed with a status that names a key, that key's line
 // in `report` says so.
 void NoteRefusal(const Status& status, KeyReport* report);
+
+// The line of a key of the file that had no effect after all.
+void NoteIgnored(std::string_view key, std::string_view reason, KeyReport* report);
 
 // The widest beam search that a request may ask for: where the engine has less, a line in the log.
 int MaxBeamWidth(const LlmParameters& parameters, const ExecutorLimits& limits);

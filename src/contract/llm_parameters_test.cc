@@ -232,8 +232,48 @@ TEST(LlmParameters, UnfilledKeysWithoutAnyEffectAreReportedAsIgnored) {
   expect("cancellation_check_period_ms", kIgnored,
          "left unfilled; a cancel takes effect at the next step, without polling");
   expect("enable_trt_overlap", kIgnored, "left unfilled; steps overlap where the device allows");
-  expect("gpu_device_ids", kIgnored, "left unfilled; --device says where models run");
+  expect("gpu_device_ids", kHonoured, "left unfilled");
   expect("encoder_model_path", kHonoured, "left unfilled");  // unset is what it says
+}
+
+TEST(LlmParameters, OneGpuIsTakenAndMoreAreRefused) {
+  const auto gpu = [](const char* value) {
+    return ParseLlmParameters({{"gpu_device_ids", value}}, {})->gpu_device_id;
+  };
+  EXPECT_EQ(gpu("3"), 3);
+  EXPECT_EQ(gpu(" 2, "), 2) << "a comma may be the last";
+  EXPECT_EQ(gpu("${gpu_device_ids}"), std::nullopt);
+  EXPECT_EQ(gpu("all"), std::nullopt);
+  EXPECT_EQ(gpu("-1"), std::nullopt);
+  for (const char* value : {"0,1", "0;1"}) {
+    const Status status = ParseLlmParameters({{"gpu_device_ids", value}}, {}).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+    EXPECT_THAT(status.message(), HasSubstr("gpu_device_ids '" + std::string(value)));
+  }
+}
+
+TEST(LlmParameters, RequestStatisticsAreNotPromised) {
+  KeyReport report;
+  const auto parsed = ParseLlmParameters({{"request_stats_max_iterations", "10"}}, {}, &report);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(LineOf(report, "request_stats_max_iterations").effect, KeyEffect::kIgnored);
+  EXPECT_THAT(LineOf(report, "request_stats_max_iterations").reason,
+              HasSubstr("return_perf_metrics"));
+  EXPECT_EQ(parsed->warnings.size(), 1U);
+  report.clear();
+  const auto none = ParseLlmParameters({{"request_stats_max_iterations", "0"}}, {}, &report);
+  EXPECT_EQ(LineOf(report, "request_stats_max_iterations").effect, KeyEffect::kHonoured);
+  EXPECT_TRUE(none->warnings.empty());
+}
+
+TEST(LlmParameters, DecodingModesAreThoseOfTheSamplersBuilt) {
+  const auto mode = [](const char* value) {
+    return ParseLlmParameters({{"decoding_mode", value}}, {})->decoding_mode;
+  };
+  EXPECT_EQ(mode("top_k"), DecodingMode::kTopK);
+  EXPECT_EQ(mode("beam_search"), DecodingMode::kBeamSearch);
+  EXPECT_EQ(mode("auto"), DecodingMode::kAuto);
+  EXPECT_EQ(mode("fast"), DecodingMode::kAuto);
 }
 
 TEST(LlmParameters, StatisticsPeriodAndRingAreHonoured) {

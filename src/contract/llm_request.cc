@@ -440,6 +440,13 @@ Result<LlmRequest> ParseLlmRequest(std::span<const NamedInput> inputs,
     RETURN_IF_ERROR(handler(*input.tensor, parse));
   }
   RETURN_IF_ERROR(CheckSequences(parse));
+  RETURN_IF_ERROR(CheckDecodingMode(defaults.decoding_mode, out.request.sampling,
+                                    [inputs](std::string_view name) {
+                                      for (const NamedInput& input : inputs) {
+                                        if (input.name == name) return input.tensor->name;
+                                      }
+                                      return std::string(name);
+                                    }));
   auto& ids = out.request.input_ids;
   if (parse.input_length >= 0 && !ids.empty()) {
     if (static_cast<size_t>(parse.input_length) > ids.size()) {

@@ -10,6 +10,7 @@
 #include <span>
 #include <string_view>
 
+#include "contract/decoding_mode.h"
 #include "contract/request_facts.h"
 #include "contract/tensor.h"
 #include "inflight/executor.h"
@@ -45,6 +46,7 @@ struct LlmRequestDefaults {
   bool exclude_input_in_output = false;
   bool normalize_log_probs = true;
   int max_beam_width = 0;  // 0 = the executor's
+  DecodingMode decoding_mode = DecodingMode::kAuto;
 };
 
 // Fills a request from the tensors present, without looking at what is missing.

@@ -350,6 +350,14 @@ TEST(LlmRequest, MinPAndIgnoredPromptsReachTheirFields) {
             "prompt_ignore_length: got -1, must be at least 0");
 }
 
+TEST(LlmRequest, TheModelsDecodingModeRefusesByTheClientsName) {
+  const auto parsed = Minimal()
+                          .Float("runtime_top_p", 0.5F)
+                          .Parse({.decoupled = true, .decoding_mode = DecodingMode::kTopK});
+  EXPECT_EQ(parsed.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(parsed.status().message(), HasSubstr("runtime_top_p: decoding_mode top_k"));
+}
+
 TEST(LlmRequest, TensorsAreReadAtAnyAddress) {
   // A byte before the number puts it at an odd address, as in the body of an HTTP request.
   std::string bytes("x\x05\0\0\0", 5);

@@ -68,6 +68,11 @@ constexpr auto kPlain = std::to_array<PlainField>({
     {"dynamic_batching.priority_queue_policy", KeyEffect::kRefused},
     {"model_repository_agents", KeyEffect::kRefused},
     {"sequence_batching", KeyEffect::kRefused},
+    {"sequence_batching.state", KeyEffect::kRefused},
+    {"sequence_batching.direct.max_queue_delay_microseconds", KeyEffect::kIgnored, kNoBatcher},
+    {"sequence_batching.direct.minimum_slot_utilization", KeyEffect::kIgnored, kNoBatcher},
+    {"sequence_batching.oldest.max_queue_delay_microseconds", KeyEffect::kIgnored, kNoBatcher},
+    {"sequence_batching.oldest.preferred_batch_size", KeyEffect::kIgnored, kNoBatcher},
 });
 
 // Keys stand in the report as files have them, but for those of instance groups, whose names alone
@@ -274,6 +279,13 @@ void Batching(ModelKind kind, const ParsedModelConfig& parsed, const ModelConfig
   QueuePolicy(kind, parsed, lines);
 }
 
+// Responses of a test model are its own: none starts the model again.
+void Sequences(const ParsedModelConfig& parsed, Lines& lines) {
+  const auto& batching = parsed.config.sequence_batching();
+  lines.Field("sequence_batching.iterative_sequence",
+              batching.iterative_sequence() ? KeyEffect::kRefused : KeyEffect::kHonoured);
+}
+
 void Instances(ModelKind kind, const ParsedModelConfig& parsed, Lines& lines) {
   bool has_more = false;
   bool has_gpu = false;
@@ -343,6 +355,7 @@ KeyReport ReportFields(ModelKind kind, const ParsedModelConfig& parsed,
     lines.Honoured("data_type", "the template's", KeySource::kDefault, "left unfilled");
   }
   Batching(kind, parsed, completed, lines);
+  Sequences(parsed, lines);
   Instances(kind, parsed, lines);
   Parameters(kind, parsed.config, lines);
   lines.AddUnfilled();

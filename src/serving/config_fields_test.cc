@@ -244,6 +244,25 @@ TEST(ReportFields, OfTheQueuePolicyOnlyTheDelayIsRefused) {
   EXPECT_TRUE(CheckFields(kLlm, *parsed).ok());
 }
 
+TEST(CheckFields, SequencesThatTheServerWouldKeepTheStateOfAreRefused) {
+  const auto check = [](const std::string& fields) {
+    const auto parsed = ParseModelConfig("name: \"m\" sequence_batching { " + fields + " }");
+    EXPECT_TRUE(parsed.ok()) << parsed.status().ToString();
+    return CheckFields(ModelKind::kConformance, *parsed);
+  };
+  const Status state = check(R"(state { input_name: "S" output_name: "T" data_type: TYPE_INT32 })");
+  EXPECT_EQ(state.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(state.message(), HasSubstr("state of model 'm' is not supported yet"));
+  EXPECT_THAT(check("iterative_sequence: true").message(), HasSubstr("iterative_sequence"));
+  EXPECT_TRUE(check("iterative_sequence: false").ok());
+  EXPECT_TRUE(check("direct { max_queue_delay_microseconds: 5 }").ok());
+  EXPECT_EQ(LineOf(ModelKind::kConformance,
+                   "sequence_batching { direct { minimum_slot_utilization: 0.5 } }",
+                   "minimum_slot_utilization")
+                .effect,
+            KeyEffect::kIgnored);
+}
+
 TEST(CheckFields, AConfigurationAsJsonIsRefusedForWhatAFileIs) {
   for (const char* member : {R"("batch_input": [{"kind": "BATCH_ELEMENT_COUNT"}])",
                              R"("dynamic_batching": {"preserve_ordering": true})",

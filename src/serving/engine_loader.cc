@@ -34,9 +34,9 @@ void LogShares(const std::string& owner, Device& device) {
 }
 
 Result<LoadedEngine> Load(const std::filesystem::path& dir, const std::string& owner,
-                          ExecutorOptions options, builder::DeviceChoice& devices,
-                          const builder::OpenOptions& open) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<Device> device, devices.For(dir, open));
+                          ExecutorOptions options, std::optional<int> gpu,
+                          builder::DeviceChoice& devices, const builder::OpenOptions& open) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Device> device, DeviceOf(devices, dir, open, gpu));
   RETURN_IF_ERROR(executor::CheckDevice(options, device->kind()));
   const MemoryLedger::OwnerScope scope(device->ledger(), owner);
   ASSIGN_OR_RETURN(const auto engine, builder::Open(dir, *device, open));
@@ -45,6 +45,7 @@ Result<LoadedEngine> Load(const std::filesystem::path& dir, const std::string& o
   ASSIGN_OR_RETURN(auto backend, executor::CreateLocalBackend(engine, *device, options));
   ASSIGN_OR_RETURN(auto executor, executor::CreateExecutor(std::move(backend), options));
   LoadedEngine loaded;
+  loaded.device = device->name();
   loaded.backend.steps = steps;
   // The executor goes before what it runs on.
   loaded.backend.executor =
@@ -56,6 +57,15 @@ Result<LoadedEngine> Load(const std::filesystem::path& dir, const std::string& o
 }
 
 }  // namespace
+
+Result<std::shared_ptr<Device>> DeviceOf(builder::DeviceChoice& devices,
+                                         const std::filesystem::path& dir,
+                                         const builder::OpenOptions& open, std::optional<int> gpu) {
+  if (!gpu) return devices.For(dir, open);
+  auto device = devices.ForGpu(dir, *gpu);
+  if (device.ok()) return device;
+  return device.status().WithPrefix("gpu_device_ids: got " + std::to_string(*gpu));
+}
 
 Result<EngineLoader> LocalEngineLoader(const ServerOptions& options,
                                        std::shared_ptr<Device> device) {
@@ -73,8 +83,9 @@ Result<EngineLoader> LocalEngineLoader(const ServerOptions& options,
     ASSIGN_OR_RETURN(devices, builder::DeviceChoice::ByName(options.device));
   }
   return EngineLoader([devices, open](const std::filesystem::path& dir, const std::string& owner,
-                                      const ExecutorOptions& executor_options) {
-    return Load(dir, owner, executor_options, *devices, open);
+                                      const ExecutorOptions& executor_options,
+                                      std::optional<int> gpu) {
+    return Load(dir, owner, executor_options, gpu, *devices, open);
   });
 }
 

@@ -47,8 +47,8 @@ class EngineLoaderTest : public ::testing::Test {
 };
 
 TEST_F(EngineLoaderTest, EachModelTakesANamedShareAndReturnsAllOfIt) {
-  auto large = load_(dir_, "large/1", {.max_kv_tokens = 640});
-  auto small = load_(dir_, "small/1", {.max_kv_tokens = 64});
+  auto large = load_(dir_, "large/1", {.max_kv_tokens = 640}, {});
+  auto small = load_(dir_, "small/1", {.max_kv_tokens = 64}, {});
   ASSERT_TRUE(large.ok()) << large.status().ToString();
   ASSERT_TRUE(small.ok()) << small.status().ToString();
   EXPECT_GT(Taken("large/1: weights"), 0U);
@@ -74,7 +74,7 @@ TEST_F(EngineLoaderTest, ThePlanIsWhatIsTaken) {
                                          description->weight_bytes, /*weights_are_taken=*/false,
                                          {.max_kv_tokens = 640}, device_->ledger().free_bytes());
   ASSERT_TRUE(plan.ok());
-  const auto loaded = load_(dir_, "m/1", {.max_kv_tokens = 640});
+  const auto loaded = load_(dir_, "m/1", {.max_kv_tokens = 640}, {});
   ASSERT_TRUE(loaded.ok());
   EXPECT_EQ(Taken("m/1: weights") + Taken("m/1: weights (mapped)"), plan->weight_bytes);
   EXPECT_EQ(Taken("m/1: workspace"), plan->workspace_bytes);
@@ -85,10 +85,10 @@ TEST_F(EngineLoaderTest, ThePlanIsWhatIsTaken) {
 }
 
 TEST_F(EngineLoaderTest, AModelThatDoesNotFitTakesNothing) {
-  auto first = load_(dir_, "first/1", {});
+  auto first = load_(dir_, "first/1", {}, {});
   ASSERT_TRUE(first.ok());
   const uint64_t free_bytes = device_->ledger().free_bytes();
-  const auto second = load_(dir_, "second/1", {.kv_cache_free_memory_fraction = 1e-9});
+  const auto second = load_(dir_, "second/1", {.kv_cache_free_memory_fraction = 1e-9}, {});
   EXPECT_EQ(second.status().code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(second.status().message(), HasSubstr("kv_cache_free_memory_fraction"));
   EXPECT_EQ(device_->ledger().free_bytes(), free_bytes);

@@ -369,10 +369,15 @@ Result<std::shared_ptr<Model>> Repository::LoadLlm(const Candidate& candidate,
   ASSIGN_OR_RETURN(const fs::path engine_dir,
                    FindEngine(parameters.engine_dir, candidate.dir, version));
   ShareMemory(parameters, keys);
-  auto loaded = load_(engine_dir, config.name() + "/" + version, parameters.executor);
+  auto loaded = load_(engine_dir, config.name() + "/" + version, parameters.executor,
+                      parameters.gpu_device_id);
   contract::NoteRefusal(loaded.status(), &keys);
   ASSIGN_OR_RETURN(LoadedEngine engine, std::move(loaded));
   const ExecutorLimits& limits = engine.backend.executor->limits();
+  if (const auto gpu = parameters.gpu_device_id;
+      gpu && engine.device != "cuda:" + std::to_string(*gpu)) {
+    contract::NoteIgnored("gpu_device_ids", "--device says where models run", &keys);
+  }
 
   if (candidate.parsed.IsUnfilled("max_batch_size")) {
     config.set_max_batch_size(limits.max_batch_size);
@@ -380,11 +385,14 @@ Result<std::shared_ptr<Model>> Repository::LoadLlm(const Candidate& candidate,
   if (contract::IsUnfilled(config.backend())) config.set_backend("tensorrtllm");
   NormalizeModelConfig(config);
   ASSIGN_OR_RETURN(const LogitsTypes logits_types, LogitsTypesOf(config));
+  const int max_beam_width = contract::MaxBeamWidth(parameters, limits);
   const contract::LlmRequestDefaults defaults = {
       .decoupled = config.model_transaction_policy().decoupled(),
       .exclude_input_in_output = parameters.exclude_input_in_output,
       .normalize_log_probs = parameters.normalize_log_probs,
-      .max_beam_width = contract::MaxBeamWidth(parameters, limits)};
+      .max_beam_width = max_beam_width,
+      .decoding_mode =
+          contract::ResolveDecodingMode(parameters.decoding_mode, max_beam_width, &keys)};
   const fs::path tokenizer_dir = engine.tokenizer_dir;
   engine.backend.iterations = {.period_ms = parameters.stats_check_period_ms,
                                .has_records = parameters.executor.iter_stats_max_iterations > 0};

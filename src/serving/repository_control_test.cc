@@ -290,7 +290,8 @@ TEST_F(RepositoryControlTest, PollingTriesWhatFailedAgainOnlyAfterAChange) {
   int num_tries = 0;
   Repository repository(
       {},
-      [&](const fs::path&, const std::string&, const ExecutorOptions&) -> Result<LoadedEngine> {
+      [&](const fs::path&, const std::string&, const ExecutorOptions&,
+          std::optional<int>) -> Result<LoadedEngine> {
         ++num_tries;
         return Internal("broken engine");
       },

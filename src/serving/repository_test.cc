@@ -346,6 +346,19 @@ TEST_F(RepositoryTest, EachKeyIsReportedWithSourceAndEffect) {
   expect("tensorrt_llm_bls", "tensorrt_llm_model_name", "tensorrt_llm", kDefault, kHonoured);
 }
 
+TEST_F(RepositoryTest, TheReportSaysWhichSamplersAndWhichGpu) {
+  WriteServable("repo", Parameter("max_beam_width", "1") + Parameter("gpu_device_ids", "1,"));
+  const auto reports = Reports("repo");
+  EXPECT_THAT(gpus_, ElementsAre(1));
+  const KeyLine mode = LineOf(reports, "tensorrt_llm", "decoding_mode");
+  EXPECT_EQ(mode.value, "auto");
+  EXPECT_EQ(mode.effect, KeyEffect::kHonoured);
+  EXPECT_EQ(mode.reason, "top_k_top_p, since max_beam_width is 1");
+  const KeyLine gpu = LineOf(reports, "tensorrt_llm", "gpu_device_ids");
+  EXPECT_EQ(gpu.effect, KeyEffect::kIgnored) << "the executor runs elsewhere";
+  EXPECT_EQ(gpu.reason, "--device says where models run");
+}
+
 TEST_F(RepositoryTest, RefusedKeysStandInTheReport) {
   WriteServable("repo",
                 Parameter("gpu_weights_percent", "0.5") + Parameter("encoder_model_path", "/enc"));

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,7 +60,9 @@ class ServerTest : public ::testing::Test {
   // Takes every existing directory for an engine.
   EngineLoader Loader(bool threaded = false) {
     return [this, threaded](const std::filesystem::path& dir, const std::string& owner,
-                            const ExecutorOptions& options) -> Result<LoadedEngine> {
+                            const ExecutorOptions& options,
+                            std::optional<int> gpu) -> Result<LoadedEngine> {
+      gpus_.push_back(gpu);
       loaded_dirs_.push_back(dir.string());
       owners_.push_back(owner);
       all_options_.push_back(options);
@@ -99,6 +102,7 @@ class ServerTest : public ::testing::Test {
   std::shared_ptr<FakeExecutor> executor_;  // of the engine loaded last
   ExecutorOptions options_;
   std::vector<std::string> loaded_dirs_, owners_;
+  std::vector<std::optional<int>> gpus_;  // that their files ask for
   std::vector<ExecutorOptions> all_options_;
 };
 

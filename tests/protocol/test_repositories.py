@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as triton
-from live_server import DEMO, require_grpc, start_server
+from live_server import DEMO, DEVICE, require_grpc, start_server
 from llm_client import Stream, events, kv_blocks, text_of
 from release_repositories import LLM_OUTPUTS, RELEASES, TEXT_OUTPUTS, names, write_repository
 from tokenizers import Tokenizer
@@ -313,14 +313,15 @@ def table_lines(text):
 def test_inspect_prints_the_report_that_serve_logs(tmp_path):
     fill = {**FILLED, "max_beam_width": 1, "kv_cache_free_gpu_mem_fraction": 0.5, "gpu_device_ids": 0}
     repository = write_repository(tmp_path / "repository", 12, **fill)
-    options = ["--max-kv-tokens", "32768"]
+    options = ["--max-kv-tokens", "32768", "--device", DEVICE]
     with serving(tmp_path, repository) as server:
         logged = table_lines(server.log.read_text())
     done = subprocess.run([INFLIGHT, "inspect", repository, *options], capture_output=True, text=True, timeout=60, check=True)
     assert table_lines(done.stdout) == logged
     for row in [
         ("kv_cache_free_gpu_mem_fraction", "0.5", "file", "honoured"),
-        ("gpu_device_ids", "0", "file", "ignored: --device says where models run"),
+        ("gpu_device_ids", "0", "file", "ignored: --device says where models run" if DEVICE == "cpu" else "honoured"),
+        ("decoding_mode", "auto", "default", "honoured: left unfilled; top_k_top_p, since max_beam_width is 1"),
         ("max_tokens_in_paged_kv_cache", "32768", "option", "honoured: left unfilled"),
         ("decoupled", "True", "file", "honoured"),
         ("tensorrt_llm_model_name", "tensorrt_llm", "default", "honoured: left unfilled"),

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -50,10 +51,11 @@ struct EnginePlan {
 };
 
 Result<serving::LoadedEngine> PlanEngine(const fs::path& dir, const std::string& owner,
-                                         const ExecutorOptions& options, builder::OpenOptions open,
-                                         builder::DeviceChoice& devices,
+                                         const ExecutorOptions& options, std::optional<int> gpu,
+                                         builder::OpenOptions open, builder::DeviceChoice& devices,
                                          std::vector<EnginePlan>& plans) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<Device> device, devices.For(dir, open));
+  ASSIGN_OR_RETURN(const std::shared_ptr<Device> device,
+                   serving::DeviceOf(devices, dir, open, gpu));
   open.target = device->kind();
   ASSIGN_OR_RETURN(const builder::Description description, builder::Describe(dir, open));
   MemoryLedger& ledger = device->ledger();
@@ -70,6 +72,9 @@ Result<serving::LoadedEngine> PlanEngine(const fs::path& dir, const std::string&
     ASSIGN_OR_RETURN(MemoryShare share, ledger.Take(name, bytes));
     shares.push_back(std::move(share));
   }
+  const bool has_beams = device->kind() == DeviceKind::kCpu;
+  const int max_beam_width =
+      has_beams ? std::min(description.limits.max_beam_width, plan.max_batch_size) : 1;
   serving::LoadedEngine loaded;
   loaded.backend.executor =
       std::make_shared<PlannedExecutor>(ExecutorLimits{.vocab_size = description.config.vocab_size,
@@ -77,9 +82,11 @@ Result<serving::LoadedEngine> PlanEngine(const fs::path& dir, const std::string&
                                                        .max_num_tokens = plan.max_num_tokens,
                                                        .max_seq_len = plan.max_seq_len,
                                                        .max_input_len = plan.max_input_len,
+                                                       .max_beam_width = max_beam_width,
                                                        .block_size = plan.block_size,
                                                        .num_blocks = plan.num_blocks},
                                         std::move(shares));
+  loaded.device = device->name();
   loaded.tokenizer_dir = dir;
   return loaded;
 }
@@ -116,8 +123,8 @@ std::optional<Status> InspectRepository(const fs::path& dir, const ExecutorOptio
   if (!devices.ok()) return devices.status();
   std::vector<EnginePlan> plans;
   const auto load = [&](const fs::path& engine, const std::string& owner,
-                        const ExecutorOptions& executor) {
-    return PlanEngine(engine, owner, executor, open, **devices, plans);
+                        const ExecutorOptions& executor, std::optional<int> gpu) {
+    return PlanEngine(engine, owner, executor, gpu, open, **devices, plans);
   };
   serving::ServerOptions server;
   server.executor = options;
