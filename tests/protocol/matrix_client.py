@@ -28,7 +28,7 @@ DATATYPES = {
     "prompt_ignore_length": "INT32", "min_p": "FP32", "top_p_min": "FP32", "top_p_decay": "FP32", "top_p_reset_ids": "INT32",
     "no_repeat_ngram_size": "INT32", "num_return_sequences": "INT32", "num_top_log_probs": "INT32", "pad_id": "INT32",
     "return_num_input_tokens": "BOOL", "return_num_output_tokens": "BOOL", "return_num_cached_tokens": "BOOL",
-    "return_finish_reason": "BOOL",
+    "return_finish_reason": "BOOL", "stop": "BOOL",
 }  # fmt: skip
 NUMPY = {"BYTES": object, "INT32": np.int32, "BOOL": bool, "FP32": np.float32, "UINT64": np.uint64}
 CORE_NAMES = {**{text: core for core, text in RENAMED.items()}, "max_tokens": "request_output_len"}
