@@ -131,7 +131,9 @@ PARAMETERS = {
     "negative_embedding_bias": (
         {"embedding_bias_words": word_on_the_way, "embedding_bias_weights": [-1000.0]}, means.never_says_its_word,
     ),
-    "repetition_penalty": ({"repetition_penalty": 5.0, "return_generation_logits": True}, means.follows_its_penalties),
+    "repetition_penalty": (
+        {"repetition_penalty": 5.0, "max_tokens": 24, "return_generation_logits": True}, means.follows_its_penalties,
+    ),
     "prompt_ignore_length": (
         {"presence_penalty": 1000.0, "prompt_ignore_length": 1000, "max_tokens": 24, "return_generation_logits": True},
         means.follows_its_penalties,
