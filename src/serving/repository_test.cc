@@ -222,8 +222,8 @@ TEST_F(RepositoryTest, AnEmptyVersionDirectoryIsNamed) {
 }
 
 TEST_F(RepositoryTest, AnEngineThatCannotBeReadEndsTheStartWhateverItsError) {
-  const auto loader = [](const fs::path&, const std::string&,
-                         const ExecutorOptions&) -> Result<LoadedEngine> {
+  const auto loader = [](const fs::path&, const std::string&, const ExecutorOptions&,
+                         std::optional<int>) -> Result<LoadedEngine> {
     return FailedPrecondition("rank0.engine has format version 99");
   };
   const auto failed = CreateServerWith({.model_dirs = {ModelDir()}}, loader);
