@@ -250,7 +250,7 @@ def test_corrupt_tokenizer_is_refused_naming_the_file(engine, tmp_path):
 
 def test_bench_mixes_measures_each_mix_beside_its_counterpart(tmp_path):
     shown = run(
-        "bench", "mixes", DEMO, "--device", "cpu", "--batch", "3", "--input-len", "4", "--output-len", "16", "--repeats", "2"
+        "bench", "mixes", DEMO, "--device", "cpu", "--batch", "3", "--input-len", "4", "--output-len", "64", "--repeats", "2"
     )
     comments, rows = shown.stdout.split("\n")[:2], list(csv.DictReader(shown.stdout.split("\n")[2:]))
     assert all(line.startswith("# ") for line in comments)

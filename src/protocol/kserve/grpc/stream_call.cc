@@ -293,7 +293,7 @@ StreamCall::Action StreamCall::NextLocked() {
     --num_pending_;
     pending_bytes_ -= writing_.message->Length();
     writing_.trace.Mark("GRPC_SEND_START");
-    return {.write = writing_.message.get(), .is_more_queued = !queue_.empty(), .finish = {}};
+    return {.write = writing_.message.get(), .finish = {}};
   }
   if (!end_ && in_progress_.empty()) {
     if (reads_done_) {
@@ -307,14 +307,10 @@ StreamCall::Action StreamCall::NextLocked() {
   return {.finish = end_};
 }
 
-// A write cannot race with Finish: while `writing_` is set NextLocked gives neither. While more is
-// queued, gRPC need not send at once: what gathers leaves together.
+// A write cannot race with Finish: while `writing_` is set NextLocked gives neither. Writes carry
+// no buffer hint: gRPC 1.51 sometimes holds what was hinted although more was written after it.
 void StreamCall::Do(Action action) {
-  if (action.write != nullptr) {
-    ::grpc::WriteOptions options;
-    if (action.is_more_queued) options.set_buffer_hint();
-    StartWrite(action.write, options);
-  }
+  if (action.write != nullptr) StartWrite(action.write);
   if (action.finish) Finish(*action.finish);
 }
 

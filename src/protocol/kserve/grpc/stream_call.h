@@ -86,7 +86,6 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::grpc::ByteBuffer, ::
   // What to ask of gRPC next; decided under the lock, done after it.
   struct Action {
     const ::grpc::ByteBuffer* write = nullptr;
-    bool is_more_queued = false;  // behind it
     std::optional<::grpc::Status> finish;
   };
 
