@@ -194,7 +194,7 @@ def test_parameter(matrix_server, reference, road, name):
             ask(matrix_server, road, rows)
         return
     if name == "num_return_sequences" and not road.stream:
-        with pytest.raises(InferenceServerException, match="a single response|one response|decoupled"):
+        with pytest.raises(InferenceServerException, match=r"a single response|one response|decoupled"):
             ask(matrix_server, road, rows)
         return
     answers = ask(matrix_server, road, rows)
