@@ -221,9 +221,9 @@ def test_disconnect_frees_blocks(server):
 
 
 def test_sigterm_lets_a_stream_finish_and_refuses_new_requests(server, client, tmp_path):
-    values = {"text_input": PROMPT, "max_tokens": 900, "end_id": -1}
+    values = {"text_input": PROMPT, "max_tokens": 500, "end_id": -1}
     alone = "".join(stream_grpc(client, **values))
-    stopping = start_server(tmp_path)
+    stopping = start_server(tmp_path, server.model_dir, "--exit-timeout-secs=120")  # sanitizers need more than 30
     with triton.InferenceServerClient(stopping.grpc) as c, Stream(c) as s:
         s.send("r", tensors(stream=True, **values), enable_empty_final_response=True)
         first, error = s.receive()
