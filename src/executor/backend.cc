@@ -24,4 +24,11 @@ void StepResult::Clear(int num_rows) {
   logits.clear();
 }
 
+RowLogits& StepResult::LogitsOf(int row) {
+  logits.resize(finish_reasons.size());
+  std::shared_ptr<RowLogits>& found = logits[static_cast<size_t>(row)];
+  if (found == nullptr) found = std::make_shared<RowLogits>();
+  return *found;
+}
+
 }  // namespace inflight::executor

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the step loop asks of a device. `LocalBackend` runs a model on this process's CPU or GPU;
-// `FakeBackend` (tests) completes steps late.
+// What the step loop asks of a device. local_backend.h has those that run a model on this process's
+// CPU or GPU; `FakeBackend` (tests) completes steps late.
 //
 // Depth belongs to the backend: up to `depth` steps may be launched and not yet collected. Depth 1
 // (CPU) computes inside Launch; at depth 2 (CUDA) the step loop plans and launches N+1 while N
@@ -116,8 +116,9 @@ struct StepResult {
   // [num_rows], null where nothing was asked for; empty where no row asks.
   std::vector<std::shared_ptr<RowLogits>> logits;
 
-  void Reserve(int max_rows);  // so that no step allocates
-  void Clear(int num_rows);    // sizes the per-row arrays, empties the per-token ones
+  void Reserve(int max_rows);    // so that no step allocates
+  void Clear(int num_rows);      // sizes the per-row arrays, empties the per-token ones
+  RowLogits& LogitsOf(int row);  // made when first asked for
 };
 
 class Backend {

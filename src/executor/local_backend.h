@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model on one device of this process: slots, KV storage, Forward and Decode. On the CPU depth 1:
-// Launch computes. On a GPU depth 2 (cuda_backend.h).
+// A model on one device of this process: slots, KV storage, Forward and Decode (cpu_backend.h,
+// cuda_backend.h).
 #pragma once
 
 #include <memory>

@@ -63,35 +63,11 @@ Result<std::unique_ptr<StepInputs>> StepInputs::Create(const MemoryPlan& plan, i
   inputs->seq_lens_kv_ = reinterpret_cast<int32_t*>(base + at.seq_lens_kv);
   inputs->logit_rows_ = reinterpret_cast<int32_t*>(base + at.logit_rows);
   inputs->row_tables_ = reinterpret_cast<int32_t*>(base + at.row_tables);
-  inputs->slot_tables_ = reinterpret_cast<int32_t*>(base + at.slot_tables);
-  inputs->spares_ = reinterpret_cast<int32_t*>(base + at.spares);
+  inputs->tables_ = {.blocks = reinterpret_cast<int32_t*>(base + at.slot_tables),
+                     .spares = reinterpret_cast<int32_t*>(base + at.spares),
+                     .max_blocks = plan.max_blocks_per_seq(),
+                     .block_size = plan.block_size};
   return inputs;
-}
-
-void StepInputs::ApplyBlockUpdates(const scheduler::StepPlan& plan) {
-  const int width = plan_.max_blocks_per_seq();
-  for (int i = 0; i < plan.num_updates; ++i) {
-    const scheduler::BlockTableUpdate& update = plan.updates[static_cast<size_t>(i)];
-    const auto blocks = plan.block_ids.begin() + update.offset;
-    if (update.first_idx == scheduler::BlockTableUpdate::kSpare) {
-      spares_[update.slot] = *blocks;
-      continue;
-    }
-    int32_t* table = slot_tables_ + static_cast<int64_t>(update.slot) * width;
-    std::copy_n(blocks, update.num_blocks, table + update.first_idx);
-  }
-}
-
-void StepInputs::ReorderBeams(std::span<const scheduler::SlotId> slots,
-                              std::span<const int32_t> parents, int num_tokens,
-                              std::vector<kv_cache::BlockCopy>* copies) {
-  const int width = plan_.max_blocks_per_seq();
-  std::vector<kv_cache::BeamTableView> beams;
-  beams.reserve(slots.size());
-  for (const scheduler::SlotId slot : slots) {
-    beams.push_back({slot_tables_ + static_cast<int64_t>(slot) * width, spares_ + slot});
-  }
-  kv_cache::ReorderBeams(beams, parents, num_tokens, plan_.block_size, copies);
 }
 
 Result<model::Batch> StepInputs::Prepare(const scheduler::StepPlan& plan,
@@ -111,7 +87,7 @@ Result<model::Batch> StepInputs::Prepare(const scheduler::StepPlan& plan,
       return Internal(
           fmt::format("step {}: row {} wants tokens [{}, {}) of slot {}, which knows {}",
                       plan.step_id, r, first, end, row.slot, known));
-    const int32_t* table = slot_tables_ + static_cast<int64_t>(row.slot) * width;
+    const int32_t* table = tables_.Of(row.slot);
     for (int position = first; position < end; ++position, ++num_tokens) {
       ids_[num_tokens] = tokens[static_cast<size_t>(position)];
       positions_[num_tokens] = position;

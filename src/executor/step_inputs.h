@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "executor/memory_plan.h"
-#include "kv_cache/beam_tables.h"
+#include "executor/slot_tables.h"
 #include "model/decoder.h"
 #include "scheduler/step_plan.h"
 #include "tensor/buffer.h"
 
 namespace inflight::executor {
 
-// Block tables and tokens of every slot, as the device keeps them between steps.
+// What a slot's sequence is, as the device keeps it between steps.
 struct SlotTokens {
   std::vector<TokenId> tokens;  // known so far: prompt, then generated; capacity max_seq_len
 };
@@ -24,13 +24,7 @@ class StepInputs {
   static Result<std::unique_ptr<StepInputs>> Create(const MemoryPlan& plan, int max_slots,
                                                     Device& device);
 
-  // Entries of block tables that the plan's slots gained.
-  void ApplyBlockUpdates(const scheduler::StepPlan& plan);
-
-  // Beam j of a search, whose slot is slots[j], goes on from beam parents[j]; each holds
-  // `num_tokens`. Appends what has to be copied.
-  void ReorderBeams(std::span<const scheduler::SlotId> slots, std::span<const int32_t> parents,
-                    int num_tokens, std::vector<kv_cache::BlockCopy>* copies);
+  const SlotTables& tables() const { return tables_; }  // of all slots
 
   // Packs the plan's rows. Of decode rows, ids, positions, lengths and slot mapping come from the
   // slot's own tokens. kInternal when a row does not fit its slot: a defect of the planner,
@@ -51,8 +45,7 @@ class StepInputs {
   int32_t* seq_lens_kv_ = nullptr;   // [max_batch_size]
   int32_t* logit_rows_ = nullptr;    // [max_batch_size]
   int32_t* row_tables_ = nullptr;    // [max_batch_size, max_blocks_per_seq], this step's rows
-  int32_t* slot_tables_ = nullptr;   // [max_slots, max_blocks_per_seq], by slot
-  int32_t* spares_ = nullptr;        // [max_slots], by slot; of beams
+  SlotTables tables_;
 };
 
 }  // namespace inflight::executor

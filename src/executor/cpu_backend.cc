@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/cpu_backend.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/check.h"
+#include "decoding/stop.h"
+#include "executor/host_rows.h"
+#include "executor/kv_storage.h"
+#include "executor/step_inputs.h"
+#include "model/decoder.h"
+
+namespace inflight::executor {
+namespace {
+
+class CpuBackend : public Backend {
+ public:
+  CpuBackend(std::shared_ptr<const model::Engine> engine, Device& device, const MemoryPlan& plan)
+      : engine_(std::move(engine)),
+        stream_(device),
+        rows_(plan.max_batch_size, engine_->config.vocab_size, /*device_draws=*/false,
+              device.cpu_pool().num_threads()) {
+    info_ = {.depth = 1,
+             .max_slots = plan.max_batch_size,
+             .max_batch_size = plan.max_batch_size,
+             .max_num_tokens = plan.max_num_tokens,
+             .max_beam_width = engine_->limits.max_beam_width,
+             .max_seq_len = plan.max_seq_len,
+             .max_input_len = plan.max_input_len,
+             .vocab_size = engine_->config.vocab_size,
+             .returns_logits = true,
+             .kv_groups = {{.block_size = plan.block_size,
+                            .num_blocks = plan.num_blocks,
+                            .window = plan.window(),
+                            .num_sinks = plan.window() == 0 ? 0 : plan.windows.num_sinks,
+                            .num_host_blocks = plan.num_host_blocks}},
+             .cpu_memory_bytes = static_cast<int64_t>(plan.total_bytes())};
+    slots_.resize(static_cast<size_t>(info_.max_slots));
+    logit_tokens_.resize(static_cast<size_t>(info_.max_batch_size));
+    result_.Reserve(info_.max_batch_size);
+  }
+
+  Status Load(const ops::OpTable& ops, const MemoryPlan& plan, Device& device,
+              uint64_t mapped_bytes) {
+    ASSIGN_OR_RETURN(mapped_weights_, device.ledger().Take("weights (mapped)", mapped_bytes));
+    ASSIGN_OR_RETURN(decoder_, model::Decoder::Create(engine_, ops, device, plan.max_num_tokens,
+                                                      plan.max_batch_size, plan.windows));
+    ASSIGN_OR_RETURN(inputs_, StepInputs::Create(plan, info_.max_slots, device));
+    ASSIGN_OR_RETURN(sampler_share_, device.ledger().Take("sampler", plan.sampler_bytes));
+    ASSIGN_OR_RETURN(kv_, KvStorage::Create(KvShape(engine_->config, plan.block_size),
+                                            plan.num_blocks + plan.num_host_blocks, device));
+    return Status::Ok();
+  }
+
+  const BackendInfo& info() const override { return info_; }
+
+  Status SetupSlot(const SlotSetup& setup) override {
+    slots_[static_cast<size_t>(setup.slot)] = {
+        .stop = {.end_ids = setup.request->end_ids,
+                 .stop_words = setup.request->stop_words,
+                 .num_prompt_tokens = setup.num_prompt_tokens,
+                 .max_seq_len = setup.max_seq_len},
+        .cum_log_prob = setup.cum_log_prob};
+    rows_.SetUp(setup);
+    return Status::Ok();
+  }
+
+  std::vector<Beam> BestBeams(SlotId slot, bool is_last) const override {
+    return rows_.BestBeams(slot, is_last);
+  }
+
+  Result<Ticket> Launch(const StepPlan& plan) override {
+    CHECK_EQ(outstanding_, 0);
+    kv_.CopyBlocks(std::span(plan.copies).first(static_cast<size_t>(plan.num_copies)),
+                   stream_.cpu_pool());
+    inputs_->tables().Apply(plan);
+    ASSIGN_OR_RETURN(const model::Batch batch, inputs_->Prepare(plan, rows_.tokens()));
+    ASSIGN_OR_RETURN(const TensorView logits, decoder_->Forward(batch, kv_.view(), stream_));
+    result_.Clear(plan.num_rows);
+    Decode(plan, logits);
+    RETURN_IF_ERROR(KeepContextLogits(plan));
+    outstanding_ = plan.step_id;
+    return plan.step_id;
+  }
+
+  Status ProvideLateInputs(Ticket, const LateInputs&) override {
+    return Unimplemented("late inputs: no row of this backend has any");
+  }
+
+  bool Ready(Ticket) const override { return true; }
+
+  Result<const StepResult*> Collect(Ticket ticket) override {
+    CHECK_EQ(ticket, outstanding_);
+    outstanding_ = 0;
+    return &result_;
+  }
+
+ private:
+  struct Slot {
+    decoding::StopCriteria stop;
+    float cum_log_prob = 0;
+  };
+
+  // Draws one token for each row that yields, appends it to its slot, and judges whether the
+  // sequence ends. Rows of a beam search give their best continuations, which it then chooses from.
+  void Decode(const StepPlan& plan, const TensorView& logits) {
+    const std::span<HostRows::Row> found = rows_.Find(plan, &found_rows_);
+    stream_.cpu_pool().ParallelFor(std::ssize(found), [&](int64_t i) {
+      HostRows::Row& row = found[static_cast<size_t>(i)];
+      row.logits = logits.as<float>() + int64_t{row.logit} * info_.vocab_size;
+      rows_.Read(&row);
+    });
+    size_t next = 0;
+    for (int r = 0; r < plan.num_rows; ++r) {
+      if (plan.rows[static_cast<size_t>(r)].yields != 0) {
+        HostRows::Row& row = found[next++];
+        if (row.search == nullptr) {
+          Append(row);
+          HostRows::Return(&row, &result_);
+        } else if (row.beam == 0) {
+          Advance(found.subspan(next - 1));
+        }
+      }
+      result_.token_begin[static_cast<size_t>(r) + 1] =
+          static_cast<int32_t>(result_.token_ids.size());
+    }
+  }
+
+  void Append(const HostRows::Row& row) {
+    const auto r = static_cast<size_t>(row.plan_row);
+    Slot& slot = slots_[static_cast<size_t>(row.slot)];
+    const decoding::SampledToken& token = row.token;
+    slot.cum_log_prob += token.log_prob_all;
+    result_.token_ids.push_back(token.id);
+    result_.log_probs.push_back(token.log_prob);
+    result_.cum_log_probs[r] = slot.cum_log_prob;
+    result_.finish_reasons[r] = decoding::CheckStop(slot.stop, rows_.Append(row.slot, token.id));
+  }
+
+  void Advance(std::span<HostRows::Row> rows) {
+    const auto move = rows_.Advance(rows, &result_);
+    if (!move) return;
+    copies_.clear();
+    inputs_->tables().Reorder(move->slots, move->parents, move->num_kv_tokens, &copies_);
+    kv_.Copy(copies_, stream_.cpu_pool());
+  }
+
+  // Those of prompt tokens that this step computed. Overwrites the step's other logits.
+  Status KeepContextLogits(const StepPlan& plan) {
+    int first_token = 0;  // of the row, in the packed batch
+    for (int r = 0; r < plan.num_rows; ++r) {
+      const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
+      const HostRows::Range wanted = rows_.ContextTokens(row);
+      if (wanted.size() > 0) {
+        RETURN_IF_ERROR(Compute(first_token + wanted.begin - row.first_position, wanted.size(),
+                                &result_.LogitsOf(r).context));
+      }
+      first_token += row.num_query_tokens;
+    }
+    return Status::Ok();
+  }
+
+  // Logits of tokens [first, first + num_tokens) of the packed batch, as many at a time as the
+  // decoder has room for.
+  Status Compute(int first, int num_tokens, LogitsRows* out) {
+    out->values.reserve(static_cast<size_t>(num_tokens) * static_cast<size_t>(info_.vocab_size));
+    while (num_tokens > 0) {
+      const int n = std::min(num_tokens, info_.max_batch_size);
+      std::iota(logit_tokens_.begin(), logit_tokens_.begin() + n, first);
+      ASSIGN_OR_RETURN(const TensorView logits,
+                       decoder_->Logits({logit_tokens_.data(), DType::kI32, {n}}, stream_));
+      AppendRows(logits.as<float>(), n, info_.vocab_size, out);
+      first += n;
+      num_tokens -= n;
+    }
+    return Status::Ok();
+  }
+
+  std::shared_ptr<const model::Engine> engine_;
+  MemoryShare mapped_weights_;
+  Stream stream_;
+  BackendInfo info_;
+  std::unique_ptr<model::Decoder> decoder_;
+  std::unique_ptr<StepInputs> inputs_;
+  KvStorage kv_;
+  HostRows rows_;
+  MemoryShare sampler_share_;
+  std::vector<Slot> slots_;            // [max_slots]
+  std::vector<int32_t> logit_tokens_;  // [max_batch_size]
+  std::vector<HostRows::Row> found_rows_;
+  std::vector<kv_cache::BlockCopy> copies_;
+  StepResult result_;
+  Ticket outstanding_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> CreateCpuBackend(std::shared_ptr<const model::Engine> engine,
+                                                  Device& device, const MemoryPlan& plan,
+                                                  const ops::OpTable& ops, uint64_t mapped_bytes) {
+  auto backend = std::make_unique<CpuBackend>(std::move(engine), device, plan);
+  RETURN_IF_ERROR(backend->Load(ops, plan, device, mapped_bytes));
+  return std::unique_ptr<Backend>(std::move(backend));
+}
+
+}  // namespace inflight::executor

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model on this process's CPU. Depth 1: Launch computes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "executor/backend.h"
+#include "executor/memory_plan.h"
+#include "model/engine.h"
+#include "ops/backend.h"
+#include "tensor/device.h"
+
+namespace inflight::executor {
+
+// Takes what `plan` lists from the device's ledger, and `mapped_bytes` of weights.
+Result<std::unique_ptr<Backend>> CreateCpuBackend(std::shared_ptr<const model::Engine> engine,
+                                                  Device& device, const MemoryPlan& plan,
+                                                  const ops::OpTable& ops, uint64_t mapped_bytes);
+
+}  // namespace inflight::executor

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of logits on the host, and what becomes of them: tokens that are drawn, the rows and the
+// likeliest tokens that requests have returned, the steps of beam searches.
+//
+// A backend finds the rows of a step's plan (Find), has each of them read (Read), and takes what
+// they gave in the order of the plan (Append and Return, or Advance).
+//
+// Threads: Read may run for different rows at once, everything else in one thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "decoding/beam_search.h"
+#include "decoding/sampler.h"
+#include "executor/backend.h"
+#include "executor/step_inputs.h"
+
+namespace inflight::executor {
+
+class HostRows {
+ public:
+  struct Search;
+
+  // One row of logits of a step.
+  struct Row {
+    int plan_row = 0;
+    SlotId slot = 0;
+    int logit = 0;             // which row of the step's logits
+    Search* search = nullptr;  // null: a token is drawn
+    int beam = 0;
+    float* logits = nullptr;  // [vocab_size] the caller's; Read changes them
+
+    // What Read found.
+    decoding::SampledToken token{};
+    std::shared_ptr<RowLogits> returned{};
+    std::vector<decoding::BeamCandidate> continuations{};
+    std::shared_ptr<decoding::BeamRow> beam_row{};
+  };
+
+  // A search went on: beam j, whose slot is slots[j], from beam parents[j] by tokens[j].
+  struct BeamMove {
+    std::span<const SlotId> slots;
+    std::span<const int32_t> parents;
+    std::span<const TokenId> tokens;
+    int num_kv_tokens = 0;  // that each beam holds; one less than its tokens
+  };
+
+  // Where the device draws, rows of which nothing is wanted are not found, and Read draws no
+  // tokens. `max_concurrency` bounds how many Reads that draw run at once.
+  HostRows(int max_slots, int vocab_size, bool device_draws, int max_concurrency);
+  ~HostRows();
+
+  // Whether anything of such a request's rows is wanted beside a token of each.
+  static bool AreWanted(const Request& request);
+
+  void SetUp(const SlotSetup& setup);
+  void Clear(SlotId slot);  // whose rows nobody wants
+
+  // Of slots that are set up.
+  std::span<const SlotTokens> tokens() const { return tokens_; }  // [max_slots]
+  std::vector<Beam> BestBeams(SlotId slot, bool is_last) const;
+
+  // The plan's rows that yield. Valid until `rows`, which keeps its capacity, is found anew.
+  std::span<Row> Find(const StepPlan& plan, std::vector<Row>* rows) const;
+
+  void Read(Row* row);
+
+  // A token joined its slot's sequence, which is returned.
+  const std::vector<TokenId>& Append(SlotId slot, TokenId token);
+  // What the request wants of a row whose token was drawn.
+  static void Return(Row* row, StepResult* result);
+
+  // One step of a search: `rows` begin with that of its beam 0. Nothing when the search is over.
+  std::optional<BeamMove> Advance(std::span<Row> rows, StepResult* result);
+
+  // Prompt tokens [begin, end) of the slot, whose logits the plan's row has to return.
+  struct Range {
+    int begin = 0;
+    int end = 0;
+    int size() const { return begin < end ? end - begin : 0; }
+  };
+  Range ContextTokens(const scheduler::PlanRow& row) const;
+
+ private:
+  struct Slot {
+    std::unique_ptr<Search> search;
+    bool is_wanted = false;
+    bool returns_generation_logits = false;
+    int num_top_log_probs = 0;
+    int num_prompt_tokens = 0;
+    int context_logits_from = 0;  // of prompt tokens from here on
+  };
+
+  void ReadToken(Row* row);
+  void ReadBeam(Row* row) const;
+  void ReorderTokens(const Search& search);
+
+  const int vocab_size_;
+  const bool device_draws_;
+  decoding::Sampler sampler_;
+  std::vector<SlotTokens> tokens_;  // [max_slots]
+  std::vector<Slot> slots_;         // [max_slots]
+};
+
+void AppendRows(const float* logits, int num_rows, int vocab_size, LogitsRows* out);
+
+}  // namespace inflight::executor
