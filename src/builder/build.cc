@@ -135,10 +135,12 @@ void NoteDType(const WeightSource& source) {
 Result<std::shared_ptr<const model::Engine>> OpenSource(const std::filesystem::path& dir,
                                                         Device& device, const OpenOptions& options,
                                                         const Progress& progress) {
-  ASSIGN_OR_RETURN(const auto source, OpenWeightSource(dir, {.dtype = options.dtype,
-                                                             .quant_algo = options.quant_algo,
-                                                             .fp8_kv_cache = options.fp8_kv_cache,
-                                                             .target = device.kind()}));
+  ASSIGN_OR_RETURN(const auto source,
+                   OpenWeightSource(dir, {.dtype = options.dtype,
+                                          .quant_algo = options.quant_algo,
+                                          .fp8_kv_cache = options.fp8_kv_cache,
+                                          .quantize_lm_head = options.quantize_lm_head,
+                                          .target = device.kind()}));
   RETURN_IF_ERROR(ops::CheckRunnable(device, model::KernelShape(source->config)));
   NoteDType(*source);
   ASSIGN_OR_RETURN(
@@ -162,11 +164,13 @@ Status Build(const BuildOptions& options, const Progress& progress) {
   if (!options.tokenizer_dir.empty() && TokenizerDir(options.tokenizer_dir).empty())
     return NotFound(fmt::format("tokenizer_dir: got {}, no tokenizer's files are in it",
                                 options.tokenizer_dir.string()));
-  ASSIGN_OR_RETURN(const auto source,
-                   OpenWeightSource(options.checkpoint_dir, {.dtype = options.dtype,
-                                                             .quant_algo = options.quant_algo,
-                                                             .fp8_kv_cache = options.fp8_kv_cache,
-                                                             .target = options.target}));
+  ASSIGN_OR_RETURN(
+      const auto source,
+      OpenWeightSource(options.checkpoint_dir, {.dtype = options.dtype,
+                                                .quant_algo = options.quant_algo,
+                                                .fp8_kv_cache = options.fp8_kv_cache,
+                                                .quantize_lm_head = options.quantize_lm_head,
+                                                .target = options.target}));
   RETURN_IF_ERROR(CheckTarget(source->config, options.target));
   NoteDType(*source);
   RETURN_IF_ERROR(CheckMapping(*source, options));
@@ -218,10 +222,12 @@ Result<std::shared_ptr<const model::Engine>> Open(const std::filesystem::path& d
 Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions& options) {
   ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
   if (kind == SourceKind::kEngine) return DescribeEngine(dir, options);
-  ASSIGN_OR_RETURN(const auto source, OpenWeightSource(dir, {.dtype = options.dtype,
-                                                             .quant_algo = options.quant_algo,
-                                                             .fp8_kv_cache = options.fp8_kv_cache,
-                                                             .target = options.target}));
+  ASSIGN_OR_RETURN(const auto source,
+                   OpenWeightSource(dir, {.dtype = options.dtype,
+                                          .quant_algo = options.quant_algo,
+                                          .fp8_kv_cache = options.fp8_kv_cache,
+                                          .quantize_lm_head = options.quantize_lm_head,
+                                          .target = options.target}));
   ASSIGN_OR_RETURN(
       const model::EngineLimits limits,
       model::ResolveLimits(source->config, options.limits.value_or(model::ServedAsItIs())));

@@ -34,6 +34,7 @@ struct ConvertOptions {
                                // torch_dtype (spec/engine.md 1.2)
   model::QuantAlgo quant_algo = model::QuantAlgo::kNone;
   bool fp8_kv_cache = false;
+  bool quantize_lm_head = false;
   int tp_size = 1;  // tensor-parallel ranks
   int pp_size = 1;  // pipeline stages; layers that are left over go to the first ones
   bool use_parallel_embedding = false;  // split the embedding table over the tensor-parallel ranks
@@ -50,6 +51,7 @@ struct BuildOptions {
                                // for CUDA, with a note in the log
   std::optional<model::QuantAlgo> quant_algo;  // default: the checkpoint's
   std::optional<bool> fp8_kv_cache;            // likewise
+  std::optional<bool> quantize_lm_head;        // likewise
   model::EngineLimits limits;
   std::filesystem::path tokenizer_dir;   // of the tokenizer's files; empty = checkpoint_dir
   std::optional<int> tp_size;            // that the checkpoint is expected to have
@@ -67,6 +69,7 @@ struct OpenOptions {
                                // note in the log
   std::optional<model::QuantAlgo> quant_algo;  // likewise
   std::optional<bool> fp8_kv_cache;            // default: the model's; of engines too
+  std::optional<bool> quantize_lm_head;        // likewise, but not of engines
   std::optional<model::EngineLimits> limits;   // only from a checkpoint or Hugging Face directory
   DeviceKind target = DeviceKind::kCpu;        // of Describe: Open goes by its device
 };

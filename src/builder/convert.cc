@@ -159,10 +159,12 @@ Status Convert(const ConvertOptions& options, const Progress& progress) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(const HfConfig hf, ReadHfConfig(options.model_dir));
   ASSIGN_OR_RETURN(const DType dtype, ChooseDType(options.dtype, hf.dtype, options.quant_algo));
-  ASSIGN_OR_RETURN(const auto source,
-                   OpenWeightSource(options.model_dir, {.dtype = dtype,
-                                                        .quant_algo = options.quant_algo,
-                                                        .fp8_kv_cache = options.fp8_kv_cache}));
+  ASSIGN_OR_RETURN(
+      const auto source,
+      OpenWeightSource(options.model_dir, {.dtype = dtype,
+                                           .quant_algo = options.quant_algo,
+                                           .fp8_kv_cache = options.fp8_kv_cache,
+                                           .quantize_lm_head = options.quantize_lm_head}));
   ASSIGN_OR_RETURN(const Layout layout, ChooseLayout(options, source->config));
   RETURN_IF_ERROR(artifact::CreateDirectory(options.output_dir));
   if (!options.save_config_only)

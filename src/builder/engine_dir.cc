@@ -76,6 +76,11 @@ Status CheckOptions(const std::filesystem::path& dir, const model::ModelConfig& 
     return FailedPrecondition(fmt::format("{}: the engine's quantisation is {}, not {}; {}",
                                           dir.string(), NameOf(config.quant_algo),
                                           NameOf(*options.quant_algo), kRebuild));
+  if (options.quantize_lm_head && *options.quantize_lm_head != config.quantize_lm_head)
+    return FailedPrecondition(
+        fmt::format("{}: the engine's lm_head is {}, not {}; {}", dir.string(),
+                    DTypeName(config.quantize_lm_head ? LinearDType(config) : config.dtype),
+                    *options.quantize_lm_head ? "quantised" : "of the model's dtype", kRebuild));
   if (options.limits)
     return FailedPrecondition(fmt::format("{}: an engine's limits are fixed when it is built; {}",
                                           dir.string(), kRebuild));

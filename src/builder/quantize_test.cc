@@ -20,6 +20,7 @@ namespace {
 using model::QuantAlgo;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 std::vector<int8_t> Quantized(const std::vector<float>& row, float scale) {
   std::vector<int8_t> out(row.size());
@@ -360,6 +361,65 @@ TEST_F(QuantizeTest, Fp8IsReadAsItWasWritten) {
               HasSubstr("intermediate_size: got 24, with FP8 weights only multiples of 16"));
 }
 
+// The head's codes and scales, cut by ranks and whole; upstream leaves the head out unless a list
+// of exclusions does not name it.
+TEST_F(QuantizeTest, Fp8TakesTheHeadInWhereItIsAskedTo) {
+  constexpr QuantAlgo kFp8 = QuantAlgo::kFp8PerChannelPerToken;
+  TestModel model = TinyLlama(/*intermediate_size=*/32);
+  model.config["vocab_size"] = 48;
+  for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"})
+    model.Tensor(name).shape = {48, 16};
+  model.Write(dir_ / "hf");
+  const auto build = [&](const std::filesystem::path& from, std::optional<QuantAlgo> algo,
+                         std::optional<bool> head) {
+    const Status built = Build({.checkpoint_dir = from,
+                                .output_dir = dir_ / "engine",
+                                .quant_algo = algo,
+                                .quantize_lm_head = head,
+                                .limits = {},
+                                .target = DeviceKind::kCuda});
+    EXPECT_TRUE(built.ok()) << built.ToString();
+    return *ReadFile(dir_ / "engine" / "rank0.engine");
+  };
+  const std::string without = build(dir_ / "hf", kFp8, {});
+  EXPECT_THAT(without, Not(HasSubstr("lm_head.per_channel_scale")));
+  const std::string with = build(dir_ / "hf", kFp8, true);
+  EXPECT_THAT(with, HasSubstr("lm_head.per_channel_scale"));
+  const auto described = Describe(dir_ / "engine");
+  ASSERT_TRUE(described.ok()) << described.status().ToString();
+  EXPECT_TRUE(described->config.quantize_lm_head);
+  EXPECT_THAT(Describe(dir_ / "engine", {.quantize_lm_head = false}).status().message(),
+              HasSubstr("the engine's lm_head is float8_e4m3fn, not of the model's dtype"));
+  for (const int tp_size : {1, 2}) {
+    ASSERT_TRUE(Convert({.model_dir = dir_ / "hf",
+                         .output_dir = dir_ / "checkpoint",
+                         .quant_algo = kFp8,
+                         .quantize_lm_head = true,
+                         .tp_size = tp_size})
+                    .ok());
+    EXPECT_THAT(Config()["quantization"]["exclude_modules"].dump(), Not(HasSubstr("lm_head")));
+    EXPECT_EQ(build(dir_ / "checkpoint", {}, {}), with) << tp_size;
+  }
+  const auto error = [&](QuantAlgo algo) {
+    return Build({.checkpoint_dir = dir_ / "hf",
+                  .output_dir = dir_ / "no",
+                  .quant_algo = algo,
+                  .quantize_lm_head = true,
+                  .limits = {},
+                  .target = DeviceKind::kCuda})
+        .message();
+  };
+  EXPECT_THAT(error(QuantAlgo::kW8A16), HasSubstr("quantize_lm_head: got true, only beside"));
+  model.config["vocab_size"] = 44;
+  for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"})
+    model.Tensor(name).shape = {44, 16};
+  model.Write(dir_ / "hf");
+  EXPECT_THAT(error(kFp8), HasSubstr("vocab_size: got 44, with quantize_lm_head only multiples"));
+  model.config["tie_word_embeddings"] = true;
+  model.Write(dir_ / "hf");
+  EXPECT_THAT(error(kFp8), HasSubstr("whose lm_head is its embedding table"));
+}
+
 TEST_F(QuantizeTest, WhatCannotBeReadIsRefusedByName) {
   ASSERT_TRUE(ConvertTo("float32").ok());
   const auto plain = Config();
@@ -379,6 +439,8 @@ TEST_F(QuantizeTest, WhatCannotBeReadIsRefusedByName) {
   EXPECT_THAT(error("quantization", "exclude_modules", {"lm_head", "*.mlp.fc"}),
               HasSubstr("exclude_modules: got \"*.mlp.fc\""));
   EXPECT_EQ(error("quantization", "exclude_modules", {"lm_head", "router"}), "");
+  EXPECT_THAT(error("quantization", "exclude_modules", {"router"}),
+              HasSubstr("quantize_lm_head: got true, only beside quant_algo FP8"));
 
   SetConfig(plain);
   const Status to_float = Build({.checkpoint_dir = dir_ / "checkpoint",

@@ -128,6 +128,17 @@ TEST_F(UploadTest, CheckpointsOfEveryDTypeMappingAndQuantisation) {
       }
 }
 
+TEST_F(UploadTest, HeadsInFp8) {
+  TestModel model = Llama();
+  model.config["vocab_size"] = 70000;
+  for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"})
+    model.Tensor(name).shape = {70000, 16};
+  model.Write(dir_ / "hf");
+  ExpectSame(dir_ / "hf", {.dtype = DType::kBF16,
+                           .quant_algo = QuantAlgo::kFp8PerChannelPerToken,
+                           .quantize_lm_head = true});
+}
+
 TEST_F(UploadTest, TransposedFiles) {
   TinyGpt2().Write(dir_ / "hf");
   for (const QuantAlgo algo : {QuantAlgo::kNone, QuantAlgo::kW8A16, QuantAlgo::kW4A16})

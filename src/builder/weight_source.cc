@@ -195,6 +195,7 @@ Result<std::unique_ptr<WeightSource>> OpenWeightSource(const std::filesystem::pa
                                                            : DTypeName(LinearDType(config))));
   config.quant_algo = options.quant_algo.value_or(config.quant_algo);
   config.fp8_kv_cache = options.fp8_kv_cache.value_or(config.fp8_kv_cache);
+  config.quantize_lm_head = options.quantize_lm_head.value_or(config.quantize_lm_head);
   const bool has_fp8 = config.quant_algo == model::QuantAlgo::kFp8PerChannelPerToken;
   const bool must_narrow = options.target == DeviceKind::kCuda && config.dtype == DType::kF32;
   if (!options.dtype && (must_narrow || (has_fp8 && config.dtype == DType::kF32))) {

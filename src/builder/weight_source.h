@@ -81,6 +81,7 @@ struct SourceOptions {
   std::optional<model::QuantAlgo> quant_algo;  // likewise; weights that are quantised already stay
                                                // so (asking for none is kFailedPrecondition)
   std::optional<bool> fp8_kv_cache = {};       // likewise
+  std::optional<bool> quantize_lm_head = {};   // likewise
   std::optional<DeviceKind> target = {};       // where the model will run. Without a `dtype`, what
                                                // is not built there (float32 on CUDA or beside FP8)
                                                // becomes bfloat16

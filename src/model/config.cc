@@ -78,7 +78,25 @@ Status CheckIntegers(const ModelConfig& config) {
   return Status::Ok();
 }
 
+Status CheckHead(const ModelConfig& config) {
+  if (!config.quantize_lm_head) return Status::Ok();
+  if (config.quant_algo != QuantAlgo::kFp8PerChannelPerToken)
+    return Unimplemented(
+        "quantize_lm_head: got true, only beside quant_algo FP8_PER_CHANNEL_PER_TOKEN is it built");
+  if (config.tied_embeddings)
+    return Unimplemented(
+        "quantize_lm_head: got true for a model whose lm_head is its embedding table, which keeps "
+        "the model's dtype; leave it out");
+  constexpr int kColumns = 8;  // of products of FP8
+  if (config.vocab_size % kColumns != 0)
+    return Unimplemented(
+        fmt::format("vocab_size: got {}, with quantize_lm_head only multiples of {} are built",
+                    config.vocab_size, kColumns));
+  return Status::Ok();
+}
+
 Status CheckQuantization(const ModelConfig& config) {
+  RETURN_IF_ERROR(CheckHead(config));
   switch (config.quant_algo) {
     case QuantAlgo::kNone:
       return Status::Ok();

@@ -28,7 +28,8 @@ struct RopeScaling {
 };
 
 // How the weights of the layers' linears are stored; the names are those of "quant_algo" in
-// checkpoints (spec/engine.md 1.9.7). Embeddings, lm_head, norms and biases keep the model's dtype.
+// checkpoints (spec/engine.md 1.9.7). Embeddings, norms and biases keep the model's dtype, and so
+// does lm_head but for quantize_lm_head.
 enum class QuantAlgo : uint8_t {
   kNone,
   kW8A16,                  // int8, a scale per output channel (1.9.1)
@@ -44,7 +45,9 @@ struct ModelConfig {
       architecture;  // "LlamaForCausalLM", "GPT2LMHeadModel": as in the checkpoint's config.json
   DType dtype = DType::kF32;  // of weights and KV cache: float32, bfloat16, float16
   QuantAlgo quant_algo = QuantAlgo::kNone;
-  bool fp8_kv_cache = false;  // "kv_cache_quant_algo": "FP8"; scales of 1. CUDA only
+  bool fp8_kv_cache = false;      // "kv_cache_quant_algo": "FP8"; scales of 1. CUDA only
+  bool quantize_lm_head = false;  // as the layers' linears, which are FP8: "exclude_modules" are
+                                  // given and lm_head is not among them
   int vocab_size = 0;
   int hidden_size = 0;
   int num_layers = 0;

@@ -20,6 +20,7 @@ using nlohmann::json;
 
 constexpr int64_t kMaxInt = INT32_MAX;
 constexpr char kFp8[] = "FP8";  // of kv_cache_quant_algo
+constexpr std::string_view kHead = "lm_head";
 
 std::string_view ActivationName(ops::ActivationKind kind) {
   switch (kind) {
@@ -37,16 +38,36 @@ std::string_view ActivationName(ops::ActivationKind kind) {
 
 // Modules that a checkpoint may say it left in the model's dtype: those that are never quantised
 // here. Patterns as upstream writes them, with or without wildcards and prefixes.
-bool IsNeverQuantized(std::string_view pattern) {
+std::string_view LastNameOf(std::string_view pattern) {
   while (pattern.starts_with('*')) pattern.remove_prefix(1);
   while (pattern.ends_with('*')) pattern.remove_suffix(1);
   const size_t dot = pattern.rfind('.');
   if (dot != std::string_view::npos) pattern.remove_prefix(dot + 1);
-  for (const char* name :
-       {"lm_head", "router", "vocab_embedding", "position_embedding", "block_embedding", "ln_f",
-        "ln_embed", "input_layernorm", "post_layernorm"})
-    if (pattern == name) return true;
+  return pattern;
+}
+
+bool IsNeverQuantized(std::string_view module) {
+  for (const char* name : {"router", "vocab_embedding", "position_embedding", "block_embedding",
+                           "ln_f", "ln_embed", "input_layernorm", "post_layernorm"})
+    if (module == name) return true;
   return false;
+}
+
+// Without a list lm_head is left out, as by upstream.
+Status ParseExcluded(JsonFields& quantization, ModelConfig& config) {
+  const json* excluded = quantization.Find("exclude_modules");
+  if (excluded == nullptr || config.quant_algo == QuantAlgo::kNone) return Status::Ok();
+  bool has_head = false;
+  for (const json& module : excluded->is_array() ? *excluded : json::array({*excluded})) {
+    const std::string pattern = module.is_string() ? module.get<std::string>() : "";
+    has_head |= LastNameOf(pattern) == kHead;
+    if (LastNameOf(pattern) != kHead && !IsNeverQuantized(LastNameOf(pattern)))
+      return Unimplemented(
+          fmt::format("{}: exclude_modules: got {}, all linears of the layers are quantised",
+                      quantization.where(), artifact::Abbreviate(module)));
+  }
+  config.quantize_lm_head = !has_head;
+  return Status::Ok();
 }
 
 Status ParseQuantization(JsonFields& fields, ModelConfig& config) {
@@ -72,14 +93,8 @@ Status ParseQuantization(JsonFields& fields, ModelConfig& config) {
   for (const char* flag : {"has_zero_point", "pre_quant_scale"})
     if (quantization.BoolOr(flag, false))
       return Unimplemented(fmt::format("{}: {}: got true, only false is built", where, flag));
-  const json* excluded = quantization.Find("exclude_modules");
-  if (excluded != nullptr && config.quant_algo != QuantAlgo::kNone)
-    for (const json& module : excluded->is_array() ? *excluded : json::array({*excluded}))
-      if (!module.is_string() || !IsNeverQuantized(module.get<std::string>()))
-        return Unimplemented(fmt::format(
-            "{}: exclude_modules: got {}, all linears of the layers are quantised and nothing else",
-            where, artifact::Abbreviate(module)));
-  return quantization.status();
+  RETURN_IF_ERROR(quantization.status());
+  return ParseExcluded(quantization, config);
 }
 
 // Fields that change the computation and must have the one value that is built.
@@ -341,6 +356,8 @@ json ConfigToCheckpoint(const ModelConfig& config) {
     if (ops::IsInteger(LinearDType(config))) object["disable_weight_only_quant_plugin"] = true;
   }
   if (config.fp8_kv_cache) object["quantization"]["kv_cache_quant_algo"] = kFp8;
+  if (config.quantize_lm_head)
+    object["quantization"]["exclude_modules"] = {"*vocab_embedding", "*position_embedding"};
   if (config.bos_id) object["bos_token_id"] = *config.bos_id;
   if (config.pad_id) object["pad_token_id"] = *config.pad_id;
   if (is_learned) {

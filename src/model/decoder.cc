@@ -190,7 +190,8 @@ std::vector<ops::LinearShape> LinearShapes(const ModelConfig& config, int max_nu
        {std::pair{qkv_width, hidden}, std::pair{hidden, q_width},
         std::pair{config.gated_mlp ? 2 * inner : inner, hidden}, std::pair{hidden, inner}})
     shapes.push_back({out, in, operands, config.dtype, max_num_tokens});
-  shapes.push_back({config.vocab_size, hidden, config.dtype, DType::kF32, max_logits});
+  shapes.push_back({config.vocab_size, hidden, config.quantize_lm_head ? operands : config.dtype,
+                    DType::kF32, max_logits});
   return shapes;
 }
 

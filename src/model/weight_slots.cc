@@ -18,7 +18,7 @@ class SlotList {
  public:
   explicit SlotList(QuantAlgo algo) : is_quantized_(algo != QuantAlgo::kNone) {}
 
-  // A linear of a layer, which quantisation takes in.
+  // A linear that quantisation takes in.
   void Linear(const std::string& stem, int64_t out, int64_t in, ops::Weight& weight) {
     LinearMatrix(stem, out, in, weight);
     LinearScales(stem, out, weight);
@@ -96,7 +96,9 @@ std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& w
   list.Vector("transformer.ln_f.weight", config.hidden_size, weights.final_norm_weight);
   if (config.norm == ops::NormKind::kLayerNorm)
     list.Vector("transformer.ln_f.bias", config.hidden_size, weights.final_norm_bias);
-  if (!config.tied_embeddings)
+  if (config.quantize_lm_head)
+    list.Linear("lm_head", config.vocab_size, config.hidden_size, weights.lm_head);
+  else if (!config.tied_embeddings)
     list.Matrix("lm_head.weight", config.vocab_size, config.hidden_size, weights.lm_head);
   return list.Take();
 }

@@ -69,7 +69,8 @@ struct GatedLinearParams {
 
 // Logits of chosen rows:  logits[r] = x[rows[r]] W^T + bias
 struct LmHeadParams {
-  Activation x;     // [num_tokens, hidden_size], after the final norm
+  Activation x;  // [num_tokens, hidden_size], after the final norm; of FP8 weights in the model's
+                 // dtype, rounded here to a scale per row
   TensorView rows;  // [num_rows] int32, each in [0, num_tokens): the tokens whose logits are wanted
   Weight weight;    // [vocab_size, hidden_size]
   TensorView bias;  // [vocab_size] float32; empty = none

@@ -70,7 +70,8 @@ Result<std::shared_ptr<Device>> DeviceOf(builder::DeviceChoice& devices,
 Result<EngineLoader> LocalEngineLoader(const ServerOptions& options,
                                        std::shared_ptr<Device> device) {
   builder::OpenOptions open = {.quant_algo = options.quant_algo,
-                               .fp8_kv_cache = options.fp8_kv_cache};
+                               .fp8_kv_cache = options.fp8_kv_cache,
+                               .quantize_lm_head = options.quantize_lm_head};
   if (options.dtype && *options.dtype != "auto") {
     open.dtype = DTypeFromName(*options.dtype);
     if (!open.dtype) {

@@ -117,6 +117,7 @@ struct ServerOptions {
   std::optional<std::string> dtype;
   std::optional<model::QuantAlgo> quant_algo;
   std::optional<bool> fp8_kv_cache;
+  std::optional<bool> quantize_lm_head;
   ExecutorOptions executor;
   // Of model_dirs only; a repository says both in its files.
   bool decoupled = true;                 // requests may stream

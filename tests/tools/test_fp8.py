@@ -94,3 +94,9 @@ def test_what_is_stored_in_fp8_stays_so(work):
 def test_options_that_contradict_each_other():
     line = error("convert", "--model-dir", DEMO, "--output-dir", "no", "--use-weight-only", "--use-fp8-rowwise")
     assert line == "inflight: --use-fp8-rowwise: contradicts --use-weight-only; leave one of them out"
+
+
+def test_a_head_that_is_the_embedding_table_keeps_the_models_dtype():
+    for command in (["build", "--checkpoint-dir", DEMO, "--output-dir", "no", "--target", "cuda"], ["inspect", DEMO]):
+        line = error(*command, "--use-fp8-rowwise", "--quantize-lm-head")
+        assert "quantize_lm_head: got true for a model whose lm_head is its embedding table" in line

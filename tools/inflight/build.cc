@@ -155,6 +155,7 @@ Status Combine(Options& options) {
   if (options.dtype != "auto") options.build.dtype = DTypeFromName(options.dtype);
   ASSIGN_OR_RETURN(options.build.quant_algo, options.quantization.Algo());
   options.build.fp8_kv_cache = options.quantization.Fp8KvCache();
+  options.build.quantize_lm_head = options.quantization.QuantizeLmHead();
   return Status::Ok();
 }
 

@@ -104,6 +104,7 @@ void PrintModel(const fs::path& dir, const builder::Description& description) {
       c.vocab_size);
   fmt::print("positions     {}, up to {}; embeddings {}\n", DescribeRope(c),
              c.max_position_embeddings, c.tied_embeddings ? "tied" : "untied");
+  if (c.quantize_lm_head) fmt::print("lm_head       {}\n", DTypeName(LinearDType(c)));
   if (c.fp8_kv_cache) fmt::print("KV cache      {}\n", DTypeName(KvDType(c)));
   fmt::print("end ids       {}\n", fmt::join(c.end_ids, " "));
 }
@@ -113,6 +114,7 @@ Result<builder::OpenOptions> OpenOptionsOf(const Options& options) {
   if (options.dtype) open.dtype = DTypeFromName(*options.dtype);
   ASSIGN_OR_RETURN(open.quant_algo, options.quantization.Algo());
   open.fp8_kv_cache = options.quantization.Fp8KvCache();
+  open.quantize_lm_head = options.quantization.QuantizeLmHead();
   return open;
 }
 

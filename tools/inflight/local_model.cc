@@ -19,6 +19,7 @@ Result<LocalModel> OpenLocalModel(const std::filesystem::path& dir,
   if (options.dtype) open.dtype = DTypeFromName(*options.dtype);
   ASSIGN_OR_RETURN(open.quant_algo, options.quantization.Algo());
   open.fp8_kv_cache = options.quantization.Fp8KvCache();
+  open.quantize_lm_head = options.quantization.QuantizeLmHead();
   ASSIGN_OR_RETURN(model.device, devices->For(model_dir, open));
   RETURN_IF_ERROR(executor::CheckDevice(options.executor, model.device->kind()));
   {

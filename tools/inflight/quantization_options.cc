@@ -42,4 +42,9 @@ std::optional<bool> QuantizationOptions::Fp8KvCache() const {
   return std::nullopt;
 }
 
+std::optional<bool> QuantizationOptions::QuantizeLmHead() const {
+  if (quantize_lm_head) return true;
+  return std::nullopt;
+}
+
 }  // namespace inflight::tool

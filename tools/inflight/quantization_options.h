@@ -18,6 +18,7 @@ struct QuantizationOptions {
   bool use_fp8_rowwise = false;
   std::string kv_cache_dtype = "auto";  // auto, fp8
   bool fp8_kv_cache = false;
+  bool quantize_lm_head = false;
   // Of convert and build alone.
   std::string qformat;
   bool enable_fp8 = false;
@@ -25,8 +26,9 @@ struct QuantizationOptions {
   // Empty where quantisation was not asked for: the model's own then. kInvalidArgument where the
   // spellings contradict each other.
   Result<std::optional<model::QuantAlgo>> Algo() const;
-  // Empty where it was not asked for.
+  // Empty where they were not asked for.
   std::optional<bool> Fp8KvCache() const;
+  std::optional<bool> QuantizeLmHead() const;
 };
 
 // Declares them in `schema`; `field` finds them in Options.
@@ -62,6 +64,11 @@ void AddQuantization(config::Schema<Options>& schema, const Field& field) {
   schema.Add(
       "fp8_kv_cache", [field](Options& o) -> auto& { return field(o).fp8_kv_cache; },
       "kv_cache_dtype fp8.", config::Switch());
+  schema.Add(
+      "quantize_lm_head", [field](Options& o) -> auto& { return field(o).quantize_lm_head; },
+      "The output layer in float8_e4m3fn too, beside quant_algo FP8_PER_CHANNEL_PER_TOKEN; not of "
+      "models whose lm_head is their embedding table.",
+      config::Switch());
 }
 
 // And those of upstream's quantize.py and build.py.

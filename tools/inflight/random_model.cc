@@ -42,6 +42,7 @@ Result<model::ModelConfig> RandomConfig(const std::string& shape,
   ASSIGN_OR_RETURN(const auto algo, options.quantization.Algo());
   config.quant_algo = algo.value_or(model::QuantAlgo::kNone);
   config.fp8_kv_cache = options.quantization.Fp8KvCache().value_or(false);
+  config.quantize_lm_head = options.quantization.quantize_lm_head;
   return config;
 }
 

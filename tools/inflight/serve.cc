@@ -217,6 +217,7 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   RETURN_IF_ERROR(SetControlMode(options));
   ASSIGN_OR_RETURN(options.server.quant_algo, options.quantization.Algo());
   options.server.fp8_kv_cache = options.quantization.Fp8KvCache();
+  options.server.quantize_lm_head = options.quantization.QuantizeLmHead();
   return Serve(options);
 }
 

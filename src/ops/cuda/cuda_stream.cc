@@ -40,6 +40,10 @@ size_t LayOut(const ShapeClass& shape, int max_num_tokens, int max_num_rows, std
   out.gathered_bytes =
       static_cast<size_t>(int64_t{max_num_rows} * shape.hidden_size) * SizeOf(shape.dtype);
   out.gathered = place(out.gathered_bytes);
+  if (shape.weight_dtype == DType::kF8E4M3) {
+    out.gathered_codes = place(static_cast<size_t>(int64_t{max_num_rows} * shape.hidden_size));
+    out.gathered_scales = place(static_cast<size_t>(max_num_rows) * sizeof(float));
+  }
   return size;
 }
 

@@ -38,6 +38,8 @@ struct StreamWorkspace {
   size_t weights_bytes = 0;
   std::byte* gathered = nullptr;  // rows of activations that lm_head reads
   size_t gathered_bytes = 0;
+  std::byte* gathered_codes = nullptr;   // the same rows in FP8; FP8 weights only
+  std::byte* gathered_scales = nullptr;  // [rows] float32
 };
 
 class CudaStream : public Stream {

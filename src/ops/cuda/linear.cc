@@ -184,11 +184,14 @@ Status Validate(const QkvRopeKvParams& p) {
 
 Status Validate(const LmHeadParams& p) {
   RETURN_IF_ERROR(ExpectWeight("weight", p.weight));
-  if (p.weight.dtype == DType::kF8E4M3)
-    return Unimplemented(
-        "weight: got float8_e4m3fn, lm_head reads weights of the model's dtype (leave lm_head out "
-        "of the quantisation)");
-  RETURN_IF_ERROR(ExpectInput(p.x, p.weight));
+  if (p.weight.dtype != DType::kF8E4M3) {
+    RETURN_IF_ERROR(ExpectInput(p.x, p.weight));
+  } else if (p.x.values.shape.rank() != 2 || !IsHalf(p.x.values.dtype) ||
+             p.x.values.shape[1] != p.weight.in_features) {
+    return InvalidArgument(fmt::format(
+        "x: got {}, needed [num_tokens, {}] float16 or bfloat16, which are rounded here",
+        p.x.values.ToString(), p.weight.in_features));
+  }
   const int64_t num_rows = p.rows.num_elements();
   RETURN_IF_ERROR(Expect("rows", p.rows, {DType::kI32}, {num_rows}));
   RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, {DType::kF32}, {p.weight.out_features}));
@@ -276,6 +279,35 @@ Status GatedLinear(const GatedLinearParams& params, Stream& stream) {
               cuda_stream);
 }
 
+// logits = x W^T (+ bias) of gathered rows x. FP8 weights read them rounded, as other linears do.
+Status ProjectHead(const LmHeadParams& params, const TensorView& x, float* logits,
+                   CudaStream& stream) {
+  const StreamWorkspace& workspace = stream.workspace();
+  Product product = {.x = x, .weight = params.weight, .y = logits, .y_dtype = DType::kF32};
+  if (params.weight.dtype != DType::kF8E4M3) {
+    product.bias = FloatsOf(params.bias);
+    return Project(product, stream);
+  }
+  if (workspace.gathered_codes == nullptr)
+    return InvalidArgument(
+        fmt::format("weight: got {}, which this stream was not made for (weight_dtype)",
+                    DTypeName(params.weight.dtype)));
+  const int64_t num_rows = x.shape[0];
+  product.x = {.data = workspace.gathered_codes, .dtype = DType::kF8E4M3, .shape = x.shape};
+  const TensorView scales = {
+      .data = workspace.gathered_scales, .dtype = DType::kF32, .shape = {num_rows}};
+  RETURN_IF_ERROR(Quantize({.x = x, .y = product.x, .scales = scales}, stream));
+  RETURN_IF_ERROR(Project(product, stream));
+  return Epilogue({.y = logits,
+                   .dtype = DType::kF32,
+                   .m = num_rows,
+                   .n = params.weight.out_features,
+                   .token_scales = FloatsOf(scales),
+                   .feature_scales = params.weight.scales,
+                   .bias = FloatsOf(params.bias)},
+                  stream);
+}
+
 // The host cannot read `rows`, so they are always gathered: a microsecond of a step.
 Status LmHead(const LmHeadParams& params, Stream& stream) {
   RETURN_IF_ERROR(Validate(params));
@@ -292,13 +324,9 @@ Status LmHead(const LmHeadParams& params, Stream& stream) {
     const int64_t count = std::min(capacity, num_rows - first);
     RETURN_IF_ERROR(GatherRows(x.data, params.rows.as<const int32_t>() + first, count, row_bytes,
                                workspace.gathered, cuda_stream));
-    RETURN_IF_ERROR(
-        Project({.x = {.data = workspace.gathered, .dtype = x.dtype, .shape = {count, x.shape[1]}},
-                 .weight = params.weight,
-                 .y = params.logits.as<float>() + first * params.weight.out_features,
-                 .y_dtype = DType::kF32,
-                 .bias = FloatsOf(params.bias)},
-                cuda_stream));
+    RETURN_IF_ERROR(ProjectHead(
+        params, {.data = workspace.gathered, .dtype = x.dtype, .shape = {count, x.shape[1]}},
+        params.logits.as<float>() + first * params.weight.out_features, cuda_stream));
   }
   return Status::Ok();
 }

@@ -510,10 +510,10 @@ Wanted Finish(const Operand& x, const Operand& w, const LinearDTypes& dtypes, co
 
 class CudaLinearTest : public CudaTest {
  protected:
-  // A stream with room for the integer weights of the tests.
+  // A stream with room for what weights of that dtype need.
   cuda::CudaStream& stream_for(DType weight) {
-    if (!IsInteger(weight)) return stream();
-    std::unique_ptr<cuda::CudaStream>& made = integer_streams_[weight];
+    if (!IsInteger(weight) && weight != DType::kF8E4M3) return stream();
+    std::unique_ptr<cuda::CudaStream>& made = streams_[weight];
     if (made == nullptr) {
       ShapeClass shape = kShape;
       shape.weight_dtype = weight;
@@ -523,7 +523,7 @@ class CudaLinearTest : public CudaTest {
   }
 
  private:
-  std::map<DType, std::unique_ptr<cuda::CudaStream>> integer_streams_;
+  std::map<DType, std::unique_ptr<cuda::CudaStream>> streams_;
 };
 
 constexpr int64_t kSomeRows[] = {1, 5, 16, 33, 64, 96, 130};
@@ -683,6 +683,60 @@ TEST_F(CudaLinearTest, HeadReadsTheRowsAskedFor) {
         bound.push_back(ProductBound(dtypes.x, kK, absolute));
       EXPECT_TRUE(Near(logits.ToHost(), sums.exact, bound)) << Name(dtypes, num_rows);
       EXPECT_TRUE(Intact(logits));
+    }
+  }
+}
+
+// FP8 heads read 16-bit rows and round them as Quantize does.
+TEST_F(CudaLinearTest, HeadRoundsItsRowsToTheCodesOfFp8Weights) {
+  constexpr int64_t kN = 1008, kK = 1024, kTokens = 300;
+  const DType f8 = DType::kF8E4M3;
+  const Operand w(device(), f8, kN, kK, 2);
+  const Tensor bias = Tensor::Random(DType::kF32, {kN}, 9);
+  const DeviceTensor device_bias = ToDevice(bias);
+  for (const DType model : {DType::kBF16, DType::kF16}) {
+    const Operand x(device(), model, kTokens, kK, 1);
+    for (const int num_rows : {1, 3, 16, 40, 256, 290}) {  // the last in two portions
+      std::vector<int> rows;
+      Random random(static_cast<uint64_t>(num_rows));
+      Tensor chosen(model, {num_rows, kK});
+      for (int i = 0; i < num_rows; ++i) {
+        rows.push_back(random.Below(kTokens));
+        for (int64_t k = 0; k < kK; ++k) chosen.Set(i * kK + k, x.values.Get(rows.back() * kK + k));
+      }
+      const DeviceTensor device_chosen = ToDevice(chosen);
+      const DeviceTensor codes = Output(f8, {num_rows, kK});
+      const DeviceTensor scales = Output(DType::kF32, {num_rows});
+      ASSERT_EQ(
+          cuda::Quantize({.x = device_chosen.view(), .y = codes.view(), .scales = scales.view()},
+                         stream_for(f8)),
+          Status::Ok());
+      const DeviceTensor device_rows = ToDevice(Tensor::Int32(rows));
+      for (const bool has_bias : {false, true}) {
+        const DeviceTensor logits = Output(DType::kF32, {num_rows, kN});
+        ASSERT_EQ(cuda::LmHead({.x = x.activation(),
+                                .rows = device_rows.view(),
+                                .weight = w.weight(),
+                                .bias = has_bias ? device_bias.view() : TensorView{},
+                                .logits = logits.view()},
+                               stream_for(f8)),
+                  Status::Ok())
+            << DTypeName(model) << " " << num_rows;
+        const Sums sums(device().cpu_pool(), codes.ToHost(), w.values);
+        const Tensor token = scales.ToHost();
+        std::vector<double> want, bound;
+        for (int64_t i = 0; i < num_rows; ++i)
+          for (int64_t j = 0; j < kN; ++j) {
+            const auto at = static_cast<size_t>(i * kN + j);
+            const double scale = static_cast<double>(token.Get(i)) * w.Scale(j);
+            const double product = sums.exact[at] * scale;
+            want.push_back(product + (has_bias ? bias.Get(j) : 0));
+            bound.push_back(ProductBound(f8, kK, sums.absolute[at]) * scale +
+                            4 * kUnit * (std::abs(want.back()) + std::abs(product)));
+          }
+        EXPECT_TRUE(Near(logits.ToHost(), want, bound)) << DTypeName(model) << " " << num_rows;
+        EXPECT_TRUE(Intact(logits));
+      }
     }
   }
 }
