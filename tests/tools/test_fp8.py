@@ -97,6 +97,6 @@ def test_options_that_contradict_each_other():
 
 
 def test_a_head_that_is_the_embedding_table_keeps_the_models_dtype():
-    for command in (["build", "--checkpoint-dir", DEMO, "--output-dir", "no", "--target", "cuda"], ["inspect", DEMO]):
-        line = error(*command, "--use-fp8-rowwise", "--quantize-lm-head")
+    for start in (["build", "--checkpoint-dir", DEMO, "--output-dir", "no", "--target", "cuda"], ["inspect", DEMO]):
+        line = error(*start, "--use-fp8-rowwise", "--quantize-lm-head")
         assert "quantize_lm_head: got true for a model whose lm_head is its embedding table" in line
