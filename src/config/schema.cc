@@ -91,6 +91,11 @@ std::string FlagOf(std::string_view name) {
   return flag;
 }
 
+void Warn(const WithoutEffect& option) {
+  logging::Warning("option has no effect",
+                   {{"option", option.flag}, {"value", option.value}, {"reason", option.reason}});
+}
+
 std::optional<std::string> Nearest(std::string_view name, const std::vector<std::string>& known) {
   const std::string* best = nullptr;
   size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
@@ -143,11 +148,6 @@ bool AsksForNothing(const OptionInfo& info, std::string_view text) {
   if (text == info.accepted_only) return true;
   const std::optional<bool> accepted = ParseBool(info.accepted_only);
   return accepted && accepted == ParseBool(text);
-}
-
-void WarnWithoutEffect(const OptionInfo& info, std::string_view text) {
-  logging::Warning("option has no effect",
-                   {{"option", info.flag()}, {"value", text}, {"reason", info.help}});
 }
 
 std::string ToText(bool value) { return value ? "true" : "false"; }

@@ -65,6 +65,14 @@ struct OptionInfo {
   std::string flag() const;  // "--http-port"
 };
 
+// An option that was given and changes nothing.
+struct WithoutEffect {
+  std::string flag;
+  std::string value;
+  std::string reason;
+};
+void Warn(const WithoutEffect& option);
+
 std::string FlagOf(std::string_view name);  // "http_port" -> "--http-port"
 
 // The declared name nearest to `name` in edit distance, if near enough to be meant.
@@ -80,8 +88,6 @@ Status ParseValue(const OptionInfo& info, std::string_view text, std::string& ou
 // Whether a refused option's value is `accepted_only`: the same word, or the same switch position
 // in other words ("disable", "false", "off", "0").
 bool AsksForNothing(const OptionInfo& info, std::string_view text);
-// Logs a warning with the option's reason.
-void WarnWithoutEffect(const OptionInfo& info, std::string_view text);
 
 std::string ToText(bool value);
 std::string ToText(int64_t value);
@@ -229,22 +235,31 @@ class Schema {
     Push(std::move(entry));
   }
 
-  // An option of upstream's that is accepted with any value and changes nothing here, because it
-  // steers machinery that does not exist: said once as a warning with the reason.
-  void Note(std::string name, std::string reason) {
+  // An option of upstream's that changes nothing here, because it steers machinery that does not
+  // exist. Its values have to be of type T and within `constraint` all the same. Each that is given
+  // is said as a warning with the reason: at once, or by whoever reads `kept`.
+  template <typename T = std::string>
+  void Note(std::string name, std::string reason, Constraint constraint = OptionalValue(),
+            std::vector<WithoutEffect> Options::*kept = nullptr) {
     Entry entry;
     entry.info = {.name = std::move(name),
                   .section = section_,
-                  .type = "text",
+                  .type = internal::TypeName<T>(),
                   .default_text = {},
                   .help = std::move(reason),
-                  .constraint = OptionalValue(),
-                  .repeatable = false,
+                  .constraint = std::move(constraint),
+                  .repeatable = std::same_as<T, std::vector<std::string>>,
                   .supported = true,
                   .accepted_only = {},
                   .has_effect = false};
-    entry.set = [info = entry.info](Options&, std::string_view text) {
-      internal::WarnWithoutEffect(info, text);
+    entry.set = [kept, info = entry.info](Options& options, std::string_view text) -> Status {
+      T value{};
+      RETURN_IF_ERROR(internal::Parse(info, text, value));
+      WithoutEffect given = {.flag = info.flag(), .value = std::string(text), .reason = info.help};
+      if (kept == nullptr)
+        Warn(given);
+      else
+        (options.*kept).push_back(std::move(given));
       return Status::Ok();
     };
     Push(std::move(entry));

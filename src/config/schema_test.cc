@@ -18,6 +18,7 @@ struct Options {
   std::optional<int> batch;
   std::string policy = "fair";
   std::vector<std::string> dirs;
+  std::vector<WithoutEffect> without_effect;
 };
 
 Schema<Options> MakeSchema() {
@@ -118,6 +119,23 @@ TEST(SchemaTest, OptionsWithoutEffectAreAcceptedWithAWarning) {
   EXPECT_EQ(ToHelp(schema.options()).find("gemm"), std::string::npos);
   EXPECT_NE(ToMarkdown(schema.options()).find("No effect: there are no plugins"),
             std::string::npos);
+}
+
+TEST(SchemaTest, OptionsWithoutEffectHaveATypeAndMayBeKeptForLater) {
+  Schema<Options> schema = MakeSchema();
+  schema.Note<int>("pool_threads", "there is no pool", AtLeast(1), &Options::without_effect);
+  Options options;
+  testing::internal::CaptureStderr();
+  const Status refused = schema.Set(options, "pool_threads", "0");
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(refused.message().find("--pool-threads: got '0', needs an integer"), std::string::npos);
+  EXPECT_TRUE(options.without_effect.empty());
+  EXPECT_TRUE(schema.Set(options, "pool_threads", "4").ok());
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  ASSERT_EQ(options.without_effect.size(), 1u);
+  EXPECT_EQ(options.without_effect[0].flag, "--pool-threads");
+  EXPECT_EQ(options.without_effect[0].value, "4");
+  EXPECT_EQ(options.without_effect[0].reason, "there is no pool");
 }
 
 TEST(SchemaTest, AliasesAreDocumented) {

@@ -22,7 +22,7 @@ std::string CommandCase(const CommandOptions& command) {
   std::string listed;    // flags with choices
   std::string unlisted;  // flags whose value is a number, a text or a file
   for (const config::OptionInfo& option : command.options) {
-    if (!option.supported || !option.has_effect || option.help.starts_with("No effect: ")) continue;
+    if (!option.supported || !option.has_effect) continue;
     flags += option.flag() + ' ';
     if (option.constraint.is_switch) continue;
     const std::vector<std::string> choices = Choices(option);

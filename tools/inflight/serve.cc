@@ -213,7 +213,7 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   AddVertexAiStorage(options);
   if (options.server.model_dirs.empty() && options.server.model_repositories.empty())
     return UsageError(kUsage, "a model directory or --model-repository is needed");
-  WarnOfUnusedFlags(options);
+  for (const config::WithoutEffect& option : options.without_effect) config::Warn(option);
   RETURN_IF_ERROR(SetControlMode(options));
   ASSIGN_OR_RETURN(options.server.quant_algo, options.quantization.Algo());
   options.server.fp8_kv_cache = options.quantization.Fp8KvCache();

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -85,10 +84,7 @@ struct ServeOptions {
   bool log_error = true;
   std::string log_format = "default";
   std::string log_file;
-  // Those of tritonserver's flags without effect here that were given, by name.
-  std::map<std::string, std::optional<bool>> unused_switches;
-  std::map<std::string, std::optional<double>> unused_numbers;
-  std::map<std::string, std::vector<std::string>> unused_texts;
+  std::vector<config::WithoutEffect> without_effect;  // flags of tritonserver that were given
   std::vector<std::string> backend_config;
   std::string
       port_file;  // written when ready: the ports in use, for callers that asked for any free one

@@ -10,7 +10,4 @@ namespace inflight::tool {
 
 void AddUpstreamServeFlags(config::Schema<ServeOptions>& schema);
 
-// A warning for each that was given and has no effect.
-void WarnOfUnusedFlags(const ServeOptions& options);
-
 }  // namespace inflight::tool
