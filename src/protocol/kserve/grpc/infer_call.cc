@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/grpc/infer_call.h"
 
-#include <google/protobuf/arena.h>
-
-#include <array>
 #include <memory>
 #include <utility>
 
@@ -19,8 +16,6 @@ namespace {
 
 using ::inference::ModelInferRequest;
 using ::inference::ModelInferResponse;
-
-constexpr size_t kMessageArenaBytes = 2048;  // holds a response with a few outputs
 
 // Lives until gRPC reports OnDone, which follows Finish, which follows the final response: the
 // handler may therefore point to it.
@@ -90,11 +85,8 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
   }
 
   ::grpc::Status Write(const serving::Response& result) {
-    std::array<char, kMessageArenaBytes> block;
-    google::protobuf::Arena arena(block.data(), block.size());
-    auto& message = *google::protobuf::Arena::CreateMessage<ModelInferResponse>(&arena);
-    WriteInferResponse(result, message);
-    return WriteMessage(message, response_);
+    return FillAndWrite<ModelInferResponse>(
+        [&](ModelInferResponse& message) { WriteInferResponse(result, message); }, response_);
   }
 
   ActiveCalls& calls_;

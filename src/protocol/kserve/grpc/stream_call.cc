@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/grpc/stream_call.h"
 
-#include <google/protobuf/arena.h>
-
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/check.h"
@@ -21,8 +18,6 @@ using ::inference::ModelStreamInferResponse;
 
 // Reading goes on below this: enough to keep a fast client's pipe full.
 constexpr int kReadBelowPending = 64;
-
-constexpr size_t kMessageArenaBytes = 2048;  // holds a response with a few outputs
 
 void CancelAll(const std::vector<std::shared_ptr<serving::CancelToken>>& tokens) {
   for (const auto& token : tokens) token->Cancel();
@@ -177,13 +172,11 @@ void StreamCall::OnResponse(const std::shared_ptr<InProgress>& request,
 // apart by the words of its request.
 std::unique_ptr<::grpc::ByteBuffer> StreamCall::MakeMessage(
     const InProgress& request, const serving::Response& response) const {
-  std::array<char, kMessageArenaBytes> block;
-  google::protobuf::Arena arena(block.data(), block.size());
-  auto& message = *google::protobuf::Arena::CreateMessage<ModelStreamInferResponse>(&arena);
-  FillMessage(request, response, message);
   auto bytes = std::make_unique<::grpc::ByteBuffer>();
-  if (WriteMessage(message, *bytes).ok()) return bytes;
-  message.Clear();
+  const ::grpc::Status written = FillAndWrite<ModelStreamInferResponse>(
+      [&](ModelStreamInferResponse& message) { FillMessage(request, response, message); }, *bytes);
+  if (written.ok()) return bytes;
+  ModelStreamInferResponse message;
   message.mutable_infer_response()->set_id(request.request_id);
   message.set_error_message("the response is over the 2 GiB that one message holds");
   CHECK(WriteMessage(message, *bytes).ok());
