@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "inflight/status.h"
 #include "protocol/http_listener/http_message.h"
@@ -33,8 +34,10 @@ class BinaryFraming {
   http_listener::Headers AnswerHeaders(size_t json_bytes) const;
 
  private:
-  // The text of the number; null where the request has none.
-  Result<std::optional<std::string>> LengthText(const http_listener::HttpRequest& request) const;
+  // The text of the number, within `request`; null where the request has none.
+  Result<std::optional<std::string_view>> LengthText(
+      const http_listener::HttpRequest& request) const;
+  Status Unable(std::string_view why) const;  // to read that number
 
   std::string prefix_;  // empty: the header
 };
