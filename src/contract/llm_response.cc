@@ -100,13 +100,6 @@ std::vector<SequenceView> SequencesOf(const Response& response) {
   return sequences;
 }
 
-std::vector<FinishReason> FinishReasonsOf(const Response& response) {
-  std::vector<FinishReason> reasons;
-  for (const Beam& beam : response.beams) reasons.push_back(beam.finish_reason);
-  if (reasons.empty()) reasons.push_back(response.finish_reason);
-  return reasons;
-}
-
 Tensor CumLogProbs(std::string name, const Response& response) {
   std::vector<float> values;
   for (const SequenceView& sequence : SequencesOf(response)) {

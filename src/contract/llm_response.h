@@ -42,7 +42,6 @@ struct SequenceView {
   const LogitsRows* generation_logits = nullptr;
 };
 std::vector<SequenceView> SequencesOf(const Response& response);
-std::vector<FinishReason> FinishReasonsOf(const Response& response);
 
 // Outputs of one response: shapes [1, beams, length], [1, beams]. Log-probs of a streamed response
 // cover its own ids (cum_log_probs the whole sequence so far); `requested` empty = all but

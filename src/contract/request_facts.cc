@@ -6,6 +6,7 @@
 #include <iterator>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace inflight::contract {
 namespace {
@@ -17,7 +18,7 @@ Tensor One(std::string name, DataType type, T value) {
 
 int Blocks(int num_tokens, int block_size) { return (num_tokens + block_size - 1) / block_size; }
 
-// --- one function for each output ---
+// --- what each output says ---
 
 using Source = const RequestFacts&;
 
@@ -40,18 +41,33 @@ int32_t NewBlocks(Source facts, const Response& response) {
   return AllBlocks(facts, response) - ReusedBlocks(facts, response);
 }
 
-int64_t Arrival(Source, const Response& r) { return r.times.enqueued_ns; }
-int64_t FirstScheduled(Source, const Response& r) { return r.times.first_scheduled_ns; }
-int64_t FirstToken(Source, const Response& r) { return r.times.first_token_ns; }
-int64_t LastToken(Source, const Response& r) { return r.times.last_token_ns; }
-
 // Without draft tokens none is accepted.
 int32_t NoDrafts(Source, const Response&) { return 0; }
 
-Tensor FinishReasons(std::string name, Source facts) {
+// --- how it is written ---
+
+template <int32_t (*kCount)(Source, const Response&)>
+Tensor Count(std::string name, Source facts, const Response& response) {
+  return One<int32_t>(std::move(name), DataType::kInt32, kCount(facts, response));
+}
+
+template <int64_t RequestTimes::*kTime>
+Tensor Time(std::string name, Source, const Response& response) {
+  return One<int64_t>(std::move(name), DataType::kInt64, response.times.*kTime);
+}
+
+Tensor NoRate(std::string name, Source, const Response&) {
+  return One<float>(std::move(name), DataType::kFp32, 0.0F);
+}
+
+Tensor FinishReasons(std::string name, Source facts, const Response& response) {
   std::vector<std::string> names;
-  for (const FinishReason reason : facts.finish_reasons)
-    names.emplace_back(FinishReasonName(reason));
+  const auto add = [&](FinishReason reason) { names.emplace_back(FinishReasonName(reason)); };
+  for (const FinishReason reason : facts.finish_reasons) add(reason);
+  if (names.empty()) {
+    for (const Beam& beam : response.beams) add(beam.finish_reason);
+  }
+  if (names.empty()) add(response.finish_reason);
   return Tensor::FromStrings(std::move(name), {1, std::ssize(names)}, names);
 }
 
@@ -74,25 +90,28 @@ struct Entry {
   std::string_view name;
   bool FactsAsked::*asked;
   Due due;
-  int32_t (*count)(Source, const Response&);
-  int64_t (*time_ns)(Source, const Response&) = nullptr;
+  Tensor (*write)(std::string name, Source, const Response&);
 };
 
+using Asked = FactsAsked;
+using Times = RequestTimes;
+using enum Due;
+
 constexpr auto kEntries = std::to_array<Entry>({
-    {"num_input_tokens", &FactsAsked::num_input_tokens, Due::kAlways, NumInputTokens},
-    {"num_output_tokens", &FactsAsked::num_output_tokens, Due::kAlways, NumOutputTokens},
-    {"num_cached_tokens", &FactsAsked::num_cached_tokens, Due::kAlways, NumCachedTokens},
-    {"finish_reason", &FactsAsked::finish_reason, Due::kAtSequenceEnd, nullptr},
-    {"kv_cache_alloc_new_blocks", &FactsAsked::kv_cache_reuse_stats, Due::kAtEnd, NewBlocks},
-    {"kv_cache_reused_blocks", &FactsAsked::kv_cache_reuse_stats, Due::kAtEnd, ReusedBlocks},
-    {"kv_cache_alloc_total_blocks", &FactsAsked::kv_cache_reuse_stats, Due::kAtEnd, AllBlocks},
-    {"arrival_time_ns", &FactsAsked::perf_metrics, Due::kAtEnd, nullptr, Arrival},
-    {"first_scheduled_time_ns", &FactsAsked::perf_metrics, Due::kAtEnd, nullptr, FirstScheduled},
-    {"first_token_time_ns", &FactsAsked::perf_metrics, Due::kAtEnd, nullptr, FirstToken},
-    {"last_token_time_ns", &FactsAsked::perf_metrics, Due::kAtEnd, nullptr, LastToken},
-    {"acceptance_rate", &FactsAsked::perf_metrics, Due::kAtEnd, nullptr, nullptr},
-    {"total_accepted_draft_tokens", &FactsAsked::perf_metrics, Due::kAtEnd, NoDrafts},
-    {"total_draft_tokens", &FactsAsked::perf_metrics, Due::kAtEnd, NoDrafts},
+    {"num_input_tokens", &Asked::num_input_tokens, kAlways, Count<NumInputTokens>},
+    {"num_output_tokens", &Asked::num_output_tokens, kAlways, Count<NumOutputTokens>},
+    {"num_cached_tokens", &Asked::num_cached_tokens, kAlways, Count<NumCachedTokens>},
+    {"finish_reason", &Asked::finish_reason, kAtSequenceEnd, FinishReasons},
+    {"kv_cache_alloc_new_blocks", &Asked::kv_cache_reuse_stats, kAtEnd, Count<NewBlocks>},
+    {"kv_cache_reused_blocks", &Asked::kv_cache_reuse_stats, kAtEnd, Count<ReusedBlocks>},
+    {"kv_cache_alloc_total_blocks", &Asked::kv_cache_reuse_stats, kAtEnd, Count<AllBlocks>},
+    {"arrival_time_ns", &Asked::perf_metrics, kAtEnd, Time<&Times::enqueued_ns>},
+    {"first_scheduled_time_ns", &Asked::perf_metrics, kAtEnd, Time<&Times::first_scheduled_ns>},
+    {"first_token_time_ns", &Asked::perf_metrics, kAtEnd, Time<&Times::first_token_ns>},
+    {"last_token_time_ns", &Asked::perf_metrics, kAtEnd, Time<&Times::last_token_ns>},
+    {"acceptance_rate", &Asked::perf_metrics, kAtEnd, NoRate},
+    {"total_accepted_draft_tokens", &Asked::perf_metrics, kAtEnd, Count<NoDrafts>},
+    {"total_draft_tokens", &Asked::perf_metrics, kAtEnd, Count<NoDrafts>},
 });
 
 const Entry* Find(std::string_view name) {
@@ -111,14 +130,7 @@ std::optional<Tensor> Fact(std::string_view fact, std::string name, const Reques
   const Entry* entry = Find(fact);
   if (entry == nullptr || !(facts.asked.*entry->asked)) return std::nullopt;
   if (!IsDue(entry->due, response)) return std::nullopt;
-  if (entry->asked == &FactsAsked::finish_reason) return FinishReasons(std::move(name), facts);
-  if (entry->count != nullptr) {
-    return One<int32_t>(std::move(name), DataType::kInt32, entry->count(facts, response));
-  }
-  if (entry->time_ns != nullptr) {
-    return One<int64_t>(std::move(name), DataType::kInt64, entry->time_ns(facts, response));
-  }
-  return One<float>(std::move(name), DataType::kFp32, 0.0F);  // acceptance_rate
+  return entry->write(std::move(name), facts, response);
 }
 
 }  // namespace inflight::contract

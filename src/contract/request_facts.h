@@ -5,9 +5,9 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "contract/tensor.h"
 #include "inflight/request.h"
@@ -29,8 +29,8 @@ struct RequestFacts {
   int num_input_tokens = 0;
   int num_output_tokens = 0;  // of all responses so far
   int block_size = 1;         // tokens per KV block
-  // Of the response's sequence, or of each beam.
-  std::vector<FinishReason> finish_reasons;
+  // Of the response's sequence, or of each beam; where empty, those that the response says.
+  std::span<const FinishReason> finish_reasons;
 };
 
 bool IsFact(std::string_view output);  // whether one of these outputs has the name

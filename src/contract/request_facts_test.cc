@@ -76,7 +76,8 @@ TEST(RequestFacts, TimesAreTheRequests) {
 
 TEST(RequestFacts, ReasonsComeWithTheEndOfEachSequence) {
   RequestFacts facts = Facts({.finish_reason = true});
-  facts.finish_reasons = {FinishReason::kEndId, FinishReason::kLength};
+  const FinishReason of_beams[] = {FinishReason::kEndId, FinishReason::kLength};
+  facts.finish_reasons = of_beams;
   Response response = Last();
   response.is_sequence_final = true;
   response.is_final = false;
@@ -85,6 +86,13 @@ TEST(RequestFacts, ReasonsComeWithTheEndOfEachSequence) {
   EXPECT_EQ(reasons->name, "why");
   EXPECT_THAT(reasons->shape, ElementsAre(1, 2));
   EXPECT_THAT(*reasons->Strings(), ElementsAre("end_id", "length"));
+  facts.finish_reasons = {};
+  response.finish_reason = FinishReason::kStopWords;
+  EXPECT_THAT(*Fact("finish_reason", "why", facts, response)->Strings(), ElementsAre("stop_words"));
+  response.beams = {{.finish_reason = FinishReason::kLength},
+                    {.finish_reason = FinishReason::kEndId}};
+  EXPECT_THAT(*Fact("finish_reason", "why", facts, response)->Strings(),
+              ElementsAre("length", "end_id"));
   response.is_sequence_final = false;
   EXPECT_FALSE(Fact("finish_reason", "why", facts, response));
   response.is_sequence_final = true;

@@ -164,12 +164,12 @@ RequestSpan LlmCall::SpanOf(const RequestTimes& times, int64_t now_ns) const {
   return span;
 }
 
-contract::RequestFacts LlmCall::Facts(std::vector<FinishReason> finish_reasons) const {
+contract::RequestFacts LlmCall::Facts(std::span<const FinishReason> finish_reasons) const {
   return {.asked = returns.facts,
           .num_input_tokens = static_cast<int>(num_prompt_tokens),
           .num_output_tokens = static_cast<int>(num_output_tokens_),
           .block_size = llm_.executor().limits().block_size,
-          .finish_reasons = std::move(finish_reasons)};
+          .finish_reasons = finish_reasons};
 }
 
 void LlmCall::Finish() { llm_.active().Remove(*this); }

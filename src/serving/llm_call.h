@@ -6,6 +6,7 @@
 // thread that could not start the request.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -60,7 +61,8 @@ class LlmCall : public ResponseSink {
   virtual void OnFailure(const Status& /*status*/, int64_t /*finished_ns*/) {}
 
   int RowIndex() const { return request_.row ? request_.row->index : 0; }
-  contract::RequestFacts Facts(std::vector<FinishReason> finish_reasons) const;
+  // `finish_reasons`: where they are not those that the response says.
+  contract::RequestFacts Facts(std::span<const FinishReason> finish_reasons = {}) const;
 
   Model& model_;
   LlmModel& llm_;

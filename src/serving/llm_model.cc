@@ -38,7 +38,7 @@ class TokenCall final : public LlmCall {
         .num_top_log_probs = returns.num_top_log_probs,
         .context_logits_type = llm_.logits_types().context,
         .generation_logits_type = llm_.logits_types().generation,
-        .facts = Facts(contract::FinishReasonsOf(response))};
+        .facts = Facts()};
     const auto& requested = request_.requested_outputs;
     out.outputs = contract::MakeLlmOutputs(response, options,
                                            requested.empty() ? llm_.declared_outputs() : requested);
