@@ -55,7 +55,7 @@ Result<std::string> ReadFile(const std::filesystem::path& path, uint64_t max_byt
     if (n < 0) return SystemError(path, "read", errno);
     if (n == 0) return content;
     if (content.size() + static_cast<size_t>(n) > max_bytes)
-      return ResourceExhausted(fmt::format("{}: larger than {} bytes", path.string(), max_bytes));
+      return InvalidArgument(fmt::format("{}: larger than {} bytes", path.string(), max_bytes));
     content.append(buffer, static_cast<size_t>(n));
   }
 }

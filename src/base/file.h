@@ -16,7 +16,7 @@ namespace inflight {
 
 bool FileExists(const std::filesystem::path& path);  // false where that cannot be told
 
-// kNotFound when there is none; kResourceExhausted when larger than `max_bytes`.
+// kNotFound when there is none; kInvalidArgument when larger than `max_bytes`.
 Result<std::string> ReadFile(const std::filesystem::path& path,
                              uint64_t max_bytes = uint64_t{1} << 30);
 

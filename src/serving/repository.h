@@ -58,9 +58,9 @@ class Repository {
 
   // --- while the server runs (repository_control.cc) ---
   // kInternal when the model cannot be found or its configuration cannot be used, kInvalidArgument
-  // when a version does not start. A model that runs already goes on until its successor is ready,
-  // and for ever when that fails. Without an override nothing happens while its files are as old as
-  // what runs.
+  // when a version does not start, kResourceExhausted when memory for it is missing. A model that
+  // runs already goes on until its successor is ready, and for ever when that fails. Without an
+  // override nothing happens while its files are as old as what runs.
   Status Load(const std::string& name, const LoadOverride& override);
   // Requests that run end as they would; new ones find no such model. What uses the model goes with
   // it. `with_steps`: also the models that the ensemble's steps name and that no other model uses.

@@ -2,6 +2,7 @@
 // Repository: models that are loaded and unloaded while the server runs
 // (spec/triton-protocol.md 1.13, 3.4).
 #include <algorithm>
+#include <new>
 #include <set>
 #include <utility>
 
@@ -34,8 +35,15 @@ Status CannotPoll(const std::string& name, const Status& why) {
   return Internal("failed to load '" + name + "', failed to poll from model repository");
 }
 
-Status LoadFailed(const std::string& name, const std::string& why) {
-  return InvalidArgument("load failed for model '" + name + "': " + why + "\n");
+Status LoadFailed(const std::string& name, const std::string& why,
+                  StatusCode code = StatusCode::kInvalidArgument) {
+  return {code, "load failed for model '" + name + "': " + why + "\n"};
+}
+
+// What failed for the lack of memory stays that for those that it was loaded for.
+StatusCode LoadCode(StatusCode so_far, const Status& failure) {
+  const bool is_memory = failure.code() == StatusCode::kResourceExhausted;
+  return is_memory ? StatusCode::kResourceExhausted : so_far;
 }
 
 }  // namespace
@@ -59,7 +67,9 @@ Status Repository::LoadOne(const std::string& name, const LoadOverride& override
   Status status;
   try {
     status = TryLoad(name, override, loading);
-  } catch (const std::exception& e) {  // memory, threads, files
+  } catch (const std::bad_alloc& e) {
+    status = LoadFailed(name, e.what(), StatusCode::kResourceExhausted);
+  } catch (const std::exception& e) {  // threads, files
     status = LoadFailed(name, e.what());
   }
   if (!status.ok()) loading.failed.insert(name);
@@ -109,16 +119,20 @@ Status Repository::LoadSteps(const Candidate& candidate, Loading& loading) {
   if (candidate.kind != ModelKind::kEnsemble) return Status::Ok();
   const auto& config = candidate.parsed.config;
   std::string missing;
+  StatusCode code = StatusCode::kInvalidArgument;
   for (const auto& step : config.ensemble_scheduling().step()) {
     const std::string& name = step.model_name();
     if (IsLoaded(name)) continue;
-    if (LoadOne(name, {}, loading).ok()) continue;
+    const Status status = LoadOne(name, {}, loading);
+    if (status.ok()) continue;
+    code = LoadCode(code, status);
     if (missing.find(name) == std::string::npos) missing += (missing.empty() ? "" : ", ") + name;
   }
   if (!missing.empty()) {
     return LoadFailed(config.name(),
                       "ensemble " + config.name() +
-                          " contains models that are not available or ambiguous: " + missing);
+                          " contains models that are not available or ambiguous: " + missing,
+                      code);
   }
   const Status fits = CheckSteps(
       config, [this](const std::string& name, int64_t version) { return Find(name, version); });
@@ -128,8 +142,10 @@ Status Repository::LoadSteps(const Candidate& candidate, Loading& loading) {
 // Takes the place of what runs, unless it failed and something runs.
 Status Repository::Install(const std::string& name, std::vector<ModelEntry> entries) {
   std::string failures;
+  StatusCode code = StatusCode::kInvalidArgument;
   for (const ModelEntry& entry : entries) {
     if (entry.model != nullptr) continue;
+    code = LoadCode(code, entry.status);
     if (entry.version.empty()) {
       failures += entry.status.message();
     } else {
@@ -137,7 +153,7 @@ Status Repository::Install(const std::string& name, std::vector<ModelEntry> entr
                   " is at UNAVAILABLE state: " + ReasonText(entry.status) + ";";
     }
   }
-  if (!failures.empty() && IsLoaded(name)) return LoadFailed(name, failures);
+  if (!failures.empty() && IsLoaded(name)) return LoadFailed(name, failures, code);
   // All versions or none.
   for (ModelEntry& entry : entries) {
     if (failures.empty() || entry.model == nullptr) continue;
@@ -155,7 +171,7 @@ Status Repository::Install(const std::string& name, std::vector<ModelEntry> entr
     return false;
   });
   for (ModelEntry& entry : entries) Add(std::move(entry));
-  return failures.empty() ? Status::Ok() : LoadFailed(name, failures);
+  return failures.empty() ? Status::Ok() : LoadFailed(name, failures, code);
 }
 
 // Ensembles and BLS hold the models that they use.

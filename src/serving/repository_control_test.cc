@@ -196,6 +196,22 @@ TEST_F(RepositoryControlTest, AReloadReadsTheTokenizerAnew) {
   EXPECT_EQ(StateOf(*server, "preprocessing"), "READY");  // the old copy goes on
 }
 
+TEST_F(RepositoryControlTest, MemoryThatIsMissingIsToldByTheCode) {
+  WriteServable("repo");
+  const ServerOptions options = {.model_repositories = {Path("repo")},
+                                 .control_mode = ControlMode::kExplicit};
+  const auto server = CreateServerWith(
+      options,
+      [](const fs::path&, const std::string&, const ExecutorOptions&,
+         std::optional<int>) -> Result<LoadedEngine> { return ResourceExhausted("no room"); });
+  ASSERT_TRUE(server.ok());
+  for (const char* model : {"tensorrt_llm", "ensemble"}) {  // itself, and as a step
+    EXPECT_EQ((*server)->LoadModel(model, {}).code(), StatusCode::kResourceExhausted) << model;
+  }
+  EXPECT_EQ(AsContractLoadStatus(ResourceExhausted("no room")), InvalidArgument("no room"));
+  EXPECT_EQ(AsContractLoadStatus(Internal("no such model")), Internal("no such model"));
+}
+
 // --- configurations that come with a load ---
 
 std::string IdentityJson(int max_batch_size, const std::string& more = "") {

@@ -73,7 +73,7 @@ class Server {
   virtual void Infer(Request request, ResponseHandler handler) = 0;
 
   // --- model control, in mode explicit; kUnavailable in the others (repository.h) ---
-  // Returns when the model runs or failed to.
+  // Returns when the model runs or failed to; kResourceExhausted where memory for it is missing.
   virtual Status LoadModel(const std::string& name, const LoadOverride& override) = 0;
   // Returns before requests that run have ended. `with_steps`: also the models that only this
   // ensemble uses.
@@ -123,6 +123,12 @@ struct ServerOptions {
   bool decoupled = true;                 // requests may stream
   bool include_input_in_output = false;  // non-streaming answers begin with the prompt
 };
+
+// What clients of KServe are told of a load: that contract has one class for all that failed.
+inline Status AsContractLoadStatus(const Status& status) {
+  if (status.code() != StatusCode::kResourceExhausted) return status;
+  return InvalidArgument(status.message());
+}
 
 // Loads everything; logs a line per model. An error says which model and why.
 Result<std::unique_ptr<Server>> CreateServer(const ServerOptions& options);

@@ -56,15 +56,16 @@ Result<LoadRequest> ParseLoad(const std::string& body) {
 
 HttpResponse LoadError(const Status& status) {
   if (status.code() == StatusCode::kAlreadyExists) return Refuse(409, status.message());
-  return Refuse(IsOutOfMemory(status.message()) ? 507 : 400, status.message());
+  const bool lacks_memory =
+      status.code() == StatusCode::kResourceExhausted || IsOutOfMemory(status.message());
+  return Refuse(lacks_memory ? 507 : 400, status.message());
 }
 
 }  // namespace
 
 bool IsOutOfMemory(std::string_view error) {
-  static constexpr std::string_view kPhrases[] = {
-      "out of memory", "cudamalloc", "cuda_error_out_of_memory", "bad_alloc", "free memory",
-      "cannot map",    "are free"};  // the last three: our own
+  static constexpr std::string_view kPhrases[] = {"out of memory", "cudamalloc",
+                                                  "cuda_error_out_of_memory", "bad_alloc"};
   std::string lower(error);
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });

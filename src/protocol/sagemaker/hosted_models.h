@@ -18,8 +18,8 @@
 
 namespace inflight::sagemaker {
 
-// Whether an error says that memory ran out, which the platform wants to know (507): it unloads
-// other models then.
+// Whether the text of an error says that memory ran out, in the words of CUDA, of libraries or of
+// frameworks. The platform wants to know it (507): it unloads other models then.
 bool IsOutOfMemory(std::string_view error);
 
 class HostedModels {

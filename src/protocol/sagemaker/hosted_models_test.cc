@@ -129,12 +129,19 @@ TEST_F(HostedModelsTest, AnUnloadThatTakesTooLongOrIsStoppedKeepsTheModelForAnot
   EXPECT_EQ(hosted_.Unload("h1", {}).status, 200);
 }
 
-TEST(IsOutOfMemoryTest, KnowsTheWordsOfCudaOfTheLibraryAndOurs) {
-  for (const char* text :
-       {"cudaMalloc: out of memory (cudaErrorMemoryAllocation)", "CUDA_ERROR_OUT_OF_MEMORY",
-        "std::bad_alloc", "weights: needs 10 bytes, 3 of 8 are free",
-        "weights: cannot map 99 bytes of memory",
-        "not one block of 64 tokens fits. Lower max_num_tokens, or free memory"}) {
+TEST_F(HostedModelsTest, MemoryThatIsMissingIsKnownByItsCode) {
+  const std::string text = "weights: needs 10 bytes, 3 of 8 are free";
+  server_.load_status = ResourceExhausted(text);
+  const auto answer = Load(LoadBody("h1"));
+  EXPECT_EQ(answer.status, 507);
+  EXPECT_EQ(answer.body, "{\"error\":\"" + text + "\"}");
+  server_.load_status = InvalidArgument(text);
+  EXPECT_EQ(Load(LoadBody("h1")).status, 400);
+}
+
+TEST(IsOutOfMemoryTest, KnowsTheWordsOfCudaAndOfTheLibrary) {
+  for (const char* text : {"cudaMalloc: out of memory (cudaErrorMemoryAllocation)",
+                           "CUDA_ERROR_OUT_OF_MEMORY", "std::bad_alloc"}) {
     EXPECT_TRUE(IsOutOfMemory(text)) << text;
   }
   for (const char* text : {"", "unexpected shape for input 'memory'", "model 'm' is not found"}) {

@@ -173,9 +173,9 @@ Reactor* InferenceService::RepositoryModelLoad(
   Reactor* reactor = context->DefaultReactor();
   model_control_.Post([this, request, reactor] {
     const auto override = ParseLoad(*request);
-    const Status status =
-        override.ok() ? server_.LoadModel(request->model_name(), *override) : override.status();
-    reactor->Finish(ToGrpcStatus(status));
+    if (!override.ok()) return reactor->Finish(ToGrpcStatus(override.status()));
+    const Status status = server_.LoadModel(request->model_name(), *override);
+    reactor->Finish(ToGrpcStatus(serving::AsContractLoadStatus(status)));
   });
   return reactor;
 }

@@ -67,7 +67,7 @@ HttpResponse HandleLoad(const Context& context, const Route& route,
   if (const Status status = CheckRepository(route); !status.ok()) return Error(status);
   const auto override = ParseLoad(*request.body);
   if (!override.ok()) return Error(override.status());
-  return Done(context.server.LoadModel(route.model, *override));
+  return Done(serving::AsContractLoadStatus(context.server.LoadModel(route.model, *override)));
 }
 
 HttpResponse HandleUnload(const Context& context, const Route& route,
