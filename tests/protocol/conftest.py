@@ -3,9 +3,11 @@
 
 import pathlib
 import sys
+import uuid
 
 import pytest
 import tritonclient.grpc as triton
+from tritonclient.utils import shared_memory
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
@@ -31,3 +33,18 @@ def client(server, needs_grpc):
     """The published client of gRPC."""
     with triton.InferenceServerClient(server.grpc) as c:
         yield c
+
+
+@pytest.fixture
+def regions():
+    """Makes regions of shared memory of this process, and takes them away."""
+    made = []
+
+    def make(byte_size):
+        name = f"inflight_{uuid.uuid4().hex[:12]}"
+        made.append(shared_memory.create_shared_memory_region(name, name, byte_size, create_only=True))
+        return name, made[-1]
+
+    yield make
+    for region in made:
+        shared_memory.destroy_shared_memory_region(region)

@@ -3,7 +3,6 @@
 model control, sequences (one by one and on a stream), repeat, async. The same models serve C++ and Java clients."""
 
 import queue
-import uuid
 
 import numpy as np
 import pytest
@@ -37,20 +36,6 @@ def examples_server(tmp_path_factory):
     assert server.stop() == 0, server.log.read_text()[-4000:]
 
 
-@pytest.fixture
-def region():
-    made = []
-
-    def make(byte_size):
-        name = f"inflight_{uuid.uuid4().hex[:12]}"
-        made.append(shared_memory.create_shared_memory_region(name, name, byte_size, create_only=True))
-        return name, made[-1]
-
-    yield make
-    for each in made:
-        shared_memory.destroy_shared_memory_region(each)
-
-
 def integers(c):
     return [c.input("INPUT0", FIRST, "INT32"), c.input("INPUT1", ONES, "INT32")]
 
@@ -68,11 +53,11 @@ def test_simple_string(examples_server, kind):
 
 
 @pytest.mark.parametrize("kind", list(MODULES))
-def test_shared_memory_of_strings(examples_server, region, kind):
+def test_shared_memory_of_strings(examples_server, regions, kind):
     with Caller(kind, examples_server) as c:
         sent = [serialize_byte_tensor(texts(array)) for array in (FIRST, ONES)]
         sizes = [len(array.item()) for array in sent]
-        (in_name, in_region), (out_name, out_region) = region(sum(sizes)), region(512)
+        (in_name, in_region), (out_name, out_region) = regions(sum(sizes)), regions(512)
         shared_memory.set_shared_memory_region(in_region, [sent[0]])
         shared_memory.set_shared_memory_region(in_region, [sent[1]], offset=sizes[0])
         c.register_system_shared_memory(in_name, in_name, sum(sizes))

@@ -4,7 +4,6 @@
 import base64
 import mmap
 import queue
-import uuid
 
 import numpy as np
 import pytest
@@ -149,21 +148,6 @@ def log_settings(c):
 
 
 # --- shared memory ---
-
-
-@pytest.fixture
-def regions():
-    """Makes regions of this process, and takes them away."""
-    made = []
-
-    def make(byte_size):
-        name = f"inflight_{uuid.uuid4().hex[:12]}"
-        made.append(shared_memory.create_shared_memory_region(name, name, byte_size, create_only=True))
-        return name, made[-1]
-
-    yield make
-    for region in made:
-        shared_memory.destroy_shared_memory_region(region)
 
 
 def regions_known(c, kind, *names):
