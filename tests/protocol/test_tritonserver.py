@@ -184,16 +184,20 @@ def has_ipv6():
     return True
 
 
-@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6; machines with it run the test")
-def test_addresses_of_ipv6(tmp_path, repository):
-    address = "ipv6:[::1]"
-    server = start_server(tmp_path, None, "--model-repository", repository, "--http-address", address, "--grpc-address",
-                          address, max_kv_tokens=None)  # fmt: skip
+@pytest.mark.parametrize(("address", "host"), [("ipv4:127.0.0.1", "127.0.0.1"), ("ipv6:[::1]", "[::1]")])
+def test_addresses_name_their_family(tmp_path, repository, address, host):
+    flags = [None, "--model-repository", repository, "--http-address", address, "--grpc-address", address]
+    if host == "[::1]" and not has_ipv6():
+        command = [INFLIGHT, "serve", *flags[1:], "--http-port=0", "--allow-grpc=false"]
+        refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert refused.returncode == 1 and f"cannot listen on {address}:0: " in refused.stderr.splitlines()[-1]
+        return
+    server = start_server(tmp_path, *flags, max_kv_tokens=None)
     ports = json.loads((tmp_path / "ports.json").read_text())
-    assert requests.get(f"http://[::1]:{ports['http']}/v2/health/ready", timeout=30).ok
-    assert requests.get(f"http://[::1]:{ports['metrics']}/metrics", timeout=30).ok
+    assert requests.get(f"http://{host}:{ports['http']}/v2/health/ready", timeout=30).ok
+    assert requests.get(f"http://{host}:{ports['metrics']}/metrics", timeout=30).ok
     if ports["grpc"]:
-        with triton.InferenceServerClient(f"[::1]:{ports['grpc']}") as client:
+        with triton.InferenceServerClient(f"{host}:{ports['grpc']}") as client:
             assert client.is_server_ready()
     assert server.stop() == 0
 
