@@ -69,6 +69,7 @@ Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model:
                                    {"kv_blocks", plan.num_blocks},
                                    {"kv_tokens", plan.kv_tokens()},
                                    {"kv_host_blocks", plan.num_host_blocks},
+                                   {"kv_host_bytes", plan.host_pool_bytes()},
                                    {"attention_window", plan.window()},
                                    {"full_length_sequences", plan.full_length_sequences()}});
   return backend;

@@ -89,15 +89,9 @@ Result<model::AttentionWindows> WindowsOf(const ExecutorOptions& options, Device
 }
 
 // Of the host pool.
-Result<int64_t> HostBlocks(const ExecutorOptions& options, DeviceKind device,
-                           uint64_t bytes_per_block) {
+Result<int64_t> HostBlocks(const ExecutorOptions& options, uint64_t bytes_per_block) {
   const uint64_t bytes = options.kv_cache_host_bytes;
   if (bytes == 0 || !options.enable_prefix_reuse) return 0;
-  if (device != DeviceKind::kCpu)
-    return Unimplemented(fmt::format(
-        "kv_cache_host_memory_bytes: got {}, not supported on a GPU yet (leave it unfilled, or use "
-        "--device cpu)",
-        bytes));
   const uint64_t num_blocks = bytes / bytes_per_block;
   constexpr uint64_t kMany = uint64_t{1} << 30;  // ids have 31 bits
   if (num_blocks < 1 || num_blocks > kMany)
@@ -188,9 +182,9 @@ std::string MemoryPlan::ToString() const {
   const std::string host =
       num_host_blocks == 0
           ? ""
-          : fmt::format("host pool  {}: {} blocks for what the KV cache gives up, in the same\n",
-                        Bytes(kv_bytes_per_block * static_cast<uint64_t>(num_host_blocks)),
-                        num_host_blocks);
+          : fmt::format("host pool  {}: {} blocks for what the KV cache gives up, {}\n",
+                        Bytes(host_pool_bytes()), num_host_blocks,
+                        device == DeviceKind::kCpu ? "in the same" : "in pinned host memory");
   return lowered + fmt::format(
                        "weights    {}\n"
                        "workspace  {} for steps of {} tokens and {} sequences\n"
@@ -236,7 +230,7 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   plan.kv_bytes_per_block = KvBytesPerBlock(KvShape(config, options.block_size));
   ASSIGN_OR_RETURN(plan.windows, WindowsOf(options, device, plan.max_seq_len));
   plan.full_length_blocks = FullLengthBlocks(plan, options);
-  ASSIGN_OR_RETURN(plan.num_host_blocks, HostBlocks(options, device, plan.kv_bytes_per_block));
+  ASSIGN_OR_RETURN(plan.num_host_blocks, HostBlocks(options, plan.kv_bytes_per_block));
 
   // So far without blocks but the scratch one.
   const uint64_t needed = plan.total_bytes() - (weights_are_taken ? weight_bytes : 0);

@@ -22,7 +22,7 @@ struct MemoryPlan {
   uint64_t kv_bytes_per_block = 0;
   int64_t num_blocks = 0;       // for sequences
   int num_scratch_blocks = 0;   // CUDA: where rows without a sequence write
-  int64_t num_host_blocks = 0;  // CPU: of the host pool, in the same memory
+  int64_t num_host_blocks = 0;  // of the host pool; on the CPU in the same memory, else pinned
   int block_size = 0;
   int max_batch_size = 0;
   int max_slots = 0;  // sequences set up at once: more than rows where steps overlap
@@ -33,9 +33,12 @@ struct MemoryPlan {
   int full_length_blocks = 0;       // that a sequence of full length holds at most at once
   int engine_max_seq_len = 0;  // not 0: max_seq_len was lowered from this to what the blocks hold
 
-  uint64_t kv_bytes() const {
-    return kv_bytes_per_block *
-           static_cast<uint64_t>(num_blocks + num_scratch_blocks + num_host_blocks);
+  uint64_t host_pool_bytes() const {
+    return kv_bytes_per_block * static_cast<uint64_t>(num_host_blocks);
+  }
+  uint64_t kv_bytes() const {  // of the device
+    return kv_bytes_per_block * static_cast<uint64_t>(num_blocks + num_scratch_blocks) +
+           (device == DeviceKind::kCpu ? host_pool_bytes() : 0);
   }
   uint64_t total_bytes() const {
     return weight_bytes + workspace_bytes + kernel_bytes + graph_bytes + step_input_bytes +

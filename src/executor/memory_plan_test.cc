@@ -93,6 +93,23 @@ TEST(MemoryPlanTest, OnAGpuGraphsSpareSlotsAndTheScratchBlockAreTaken) {
   EXPECT_THAT(roomy->ToString(), HasSubstr("graphs     286.1 MiB kept free"));
 }
 
+TEST(MemoryPlanTest, TheHostPoolOfAGpuIsPinnedMemory) {
+  model::ModelConfig config = Config();
+  config.dtype = DType::kBF16;
+  const auto plan_of = [&](DeviceKind device, uint64_t host_bytes) {
+    return *PlanMemory(config, kLimits, device, /*weight_bytes=*/1000, /*weights_are_taken=*/true,
+                       {.kv_cache_host_bytes = host_bytes}, uint64_t{1} << 34);
+  };
+  const MemoryPlan none = plan_of(DeviceKind::kCuda, 0);
+  const MemoryPlan pool = plan_of(DeviceKind::kCuda, 5 * none.kv_bytes_per_block + 1);
+  EXPECT_EQ(pool.num_host_blocks, 5);
+  EXPECT_EQ(pool.host_pool_bytes(), 5 * none.kv_bytes_per_block);
+  EXPECT_EQ(pool.kv_bytes(), none.kv_bytes()) << "of the GPU";
+  EXPECT_THAT(pool.ToString(), HasSubstr("5 blocks for what the KV cache gives up, in pinned"));
+  const MemoryPlan cpu = plan_of(DeviceKind::kCpu, 5 * none.kv_bytes_per_block);
+  EXPECT_EQ(cpu.kv_bytes(), cpu.kv_bytes_per_block * (static_cast<uint64_t>(cpu.num_blocks) + 5));
+}
+
 TEST(MemoryPlanTest, NotOneBlockIsAnError) {
   const Status status = Plan({}, Others(*Plan({})) + 1000).status();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);

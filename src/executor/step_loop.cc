@@ -56,7 +56,6 @@ StepLoop::StepLoop(const StepLoopOptions& options, Backend& backend, Inbox& inbo
   stats_.max_active_requests = options.limits.max_batch_size;
   stats_.cpu_memory_bytes = backend.info().cpu_memory_bytes;
   stats_.gpu_memory_bytes = backend.info().gpu_memory_bytes;
-  stats_.pinned_memory_bytes = backend.info().pinned_memory_bytes;
   heartbeat_ns_.store(clock_.NowNs(), std::memory_order_relaxed);
   PublishStats();
 }
@@ -372,6 +371,7 @@ void StepLoop::PublishStats() {
   stats_.kv_host_blocks_used = kv.host_blocks_used;
   stats_.kv_blocks_offloaded = kv.offloaded;
   stats_.kv_blocks_onboarded = kv.onboarded;
+  stats_.pinned_memory_bytes = backend_.info().pinned_memory_bytes;  // grows with what is asked for
   published_stats_.Store(stats_);
   RecordIteration();
 }

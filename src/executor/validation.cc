@@ -180,7 +180,7 @@ Status ValidateSampling(const ExecutorLimits& limits, const SamplingParams& samp
   if (sampling.beam_width > limits.max_beam_width) {
     return Invalid(
         "Requested beam width {} is larger than configured max beam width {} (build the engine "
-        "with a larger max_beam_width; CUDA has no beam search yet)",
+        "with a larger max_beam_width)",
         sampling.beam_width, limits.max_beam_width);
   }
   const int num_returned = sampling.num_return_sequences.value_or(1);

@@ -27,6 +27,7 @@ struct Sent {
   RequestId id = 0;
   std::shared_ptr<CollectingSink> sink = std::make_shared<CollectingSink>();
 
+  int num_beams() const { return request.sampling.beam_width; }
   bool is_sampled() const { return request.sampling.top_p.has_value(); }
 };
 
@@ -37,7 +38,8 @@ class CudaSoakTest : public GpuTest {
     return std::chrono::seconds(seconds == nullptr ? 2 : std::atoi(seconds));
   }
 
-  // Half of them stream; every fifth is sampled, of which its neighbours must not notice.
+  // Half of them stream; every fifth is sampled, of which its neighbours must not notice. Some have
+  // beams, or logits returned.
   Sent RandomSent(unsigned number) {
     Sent sent;
     sent.request = RandomRequest(static_cast<int>(1 + random_() % 120),
@@ -47,6 +49,11 @@ class CudaSoakTest : public GpuTest {
       sent.request.sampling.top_p = 0.9F;
       sent.request.sampling.seed = number;
     }
+    if (number % 7 == 3 && !sent.is_sampled())
+      sent.request.sampling.beam_width = 2 + static_cast<int>(random_() % 3);
+    if (number % 6 == 1) sent.request.output.num_top_log_probs = 3;
+    if (number % 9 == 2) sent.request.output.return_generation_logits = true;
+    if (number % 11 == 5) sent.request.output.return_context_logits = true;
     return sent;
   }
 
@@ -56,6 +63,13 @@ class CudaSoakTest : public GpuTest {
     const Response& last = sent.sink->last;
     EXPECT_TRUE(last.status.ok()) << last.status.ToString();
     const bool is_cancelled = last.finish_reason == FinishReason::kCancelled;
+    if (sent.num_beams() > 1) {
+      EXPECT_TRUE(is_cancelled || std::ssize(last.beams) == sent.num_beams());
+      for (const Beam& beam : last.beams)
+        EXPECT_TRUE(oracle_.IsTruthful(sent.request.input_ids, beam));
+      num_beams_ += std::ssize(last.beams);
+      return is_cancelled;
+    }
     const auto wanted = static_cast<size_t>(sent.request.max_tokens);
     EXPECT_TRUE(is_cancelled || sent.sink->ids.size() == wanted) << sent.sink->ids.size();
     if (!sent.is_sampled()) {
@@ -64,6 +78,7 @@ class CudaSoakTest : public GpuTest {
     return is_cancelled;
   }
 
+  int64_t num_beams_ = 0;  // judged
   Oracle oracle_{TinyLlama()};
   std::mt19937 random_{3};
 };
@@ -111,12 +126,14 @@ TEST_F(CudaSoakTest, ACrowdThatComesGoesAndIsPausedYieldsTheCpusIds) {
   const ExecutorStats stats = executor->stats();
   std::printf(
       "%lld requests, %lld steps, %lld pauses, %lld tokens recomputed, %lld cancelled, %d tokens "
-      "judged, %d near ties\n",
+      "judged, %d near ties, %lld beams\n",
       static_cast<long long>(num_judged), static_cast<long long>(stats.num_steps),
       static_cast<long long>(stats.num_pauses), static_cast<long long>(stats.tokens_recomputed),
-      static_cast<long long>(num_cancelled), oracle_.num_judged(), oracle_.num_near_ties());
+      static_cast<long long>(num_cancelled), oracle_.num_judged(), oracle_.num_near_ties(),
+      static_cast<long long>(num_beams_));
   EXPECT_GT(stats.num_pauses, 0);
   EXPECT_GT(num_cancelled, 0);
+  EXPECT_GT(num_beams_, 0);
   EXPECT_EQ(max_micro_batch, 1) << "two steps in flight";
   EXPECT_EQ(stats.kv_blocks_used, 0);
   EXPECT_EQ(stats.kv_blocks_free, stats.kv_blocks_max);

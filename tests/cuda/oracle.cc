@@ -66,6 +66,24 @@ testing::AssertionResult Oracle::IsGreedy(std::span<const TokenId> prompt,
   return testing::AssertionSuccess();
 }
 
+testing::AssertionResult Oracle::IsTruthful(std::span<const TokenId> prompt,
+                                            const Beam& beam) const {
+  std::vector<TokenId> tokens(prompt.begin(), prompt.end());
+  tokens.insert(tokens.end(), beam.output_ids.begin(), beam.output_ids.end());
+  const std::vector<std::vector<float>> logits = Logits(tokens);
+  if (beam.output_log_probs.size() != beam.output_ids.size())
+    return testing::AssertionFailure()
+           << beam.output_log_probs.size() << " log-probs of " << beam.output_ids.size() << " ids";
+  for (size_t i = 0; i < beam.output_ids.size(); ++i) {
+    const double want = LogProb(logits[prompt.size() - 1 + i], beam.output_ids[i]);
+    if (!(std::abs(want - beam.output_log_probs[i]) <= kMargin))
+      return testing::AssertionFailure()
+             << "log-prob of id " << i << " after a prompt of " << prompt.size() << ": got "
+             << beam.output_log_probs[i] << ", want " << want;
+  }
+  return testing::AssertionSuccess();
+}
+
 int Oracle::NumOtherDraws(const Request& request, std::span<const TokenId> ids) const {
   const int vocab_size = engine_->config.vocab_size;
   std::vector<TokenId> tokens = request.input_ids;

@@ -27,6 +27,9 @@ class Oracle {
   testing::AssertionResult IsGreedy(std::span<const TokenId> prompt, std::span<const TokenId> ids,
                                     std::span<const float> log_probs = {});
 
+  // The log-probs of a beam's ids, as the model's, are within `margin` of the CPU's.
+  testing::AssertionResult IsTruthful(std::span<const TokenId> prompt, const Beam& beam) const;
+
   // How many of `ids` are not what the CPU's sampler draws after the ids before.
   int NumOtherDraws(const Request& request, std::span<const TokenId> ids) const;
 

@@ -264,6 +264,45 @@ TEST_F(StepStateTest, LongTablesAreWritten) {
   }
 }
 
+// Two beams after the prompt, which the first one computed: both go on from there.
+TEST_F(StepStateTest, BeamsArePlacedWhereTheHostSays) {
+  SetUpSlot(1, 33);
+  scheduler::StepPlan plan;
+  AddRow(&plan, {.slot = 1, .num_query_tokens = 33, .is_prefill = 1, .yields = 1}, 0, {4, 5, 6});
+  for (const int slot : {1, 3}) {
+    plan.updates[static_cast<size_t>(plan.num_updates++)] = {
+        .slot = slot,
+        .num_blocks = 1,
+        .first_idx = scheduler::BlockTableUpdate::kSpare,
+        .offset = plan.num_block_ids};
+    plan.block_ids[static_cast<size_t>(plan.num_block_ids++)] = 20 + slot;
+  }
+  const SlotState& s = state_->slots();
+  const auto others = Read(s.block_tables, static_cast<size_t>(s.max_blocks));
+  gpu::Must(state_->Begin(state_->Pack(plan, &state_->arena(0)), stream_));
+  const std::vector<int32_t> slots = {1, 3};
+  std::vector<kv_cache::BlockCopy> copies;
+  state_->host_tables().Reorder(slots, std::vector<int32_t>{0, 0}, /*num_tokens=*/33, &copies);
+  ASSERT_EQ(copies.size(), 1U);
+  EXPECT_EQ(copies[0].from, 7);
+  EXPECT_EQ(copies[0].to, 24);
+  EXPECT_EQ(copies[0].num_tokens, 1);
+  gpu::Must(state_->PlaceBeams(slots, std::vector<int32_t>{70, 71}, /*num_tokens=*/34, stream_));
+  EXPECT_EQ(Read(s.block_tables, static_cast<size_t>(s.max_blocks)), others) << "of slot 0";
+
+  scheduler::StepPlan next;
+  for (const int slot : slots)
+    AddRow(&next, {.slot = slot, .num_query_tokens = 1, .first_position = 33, .yields = 1});
+  gpu::Must(state_->Begin(state_->Pack(next, &state_->arena(0)), stream_));
+  const StepTensors& t = state_->tensors();
+  EXPECT_EQ(Read(t.ids, 2), (std::vector<int32_t>{70, 71}));
+  EXPECT_EQ(Read(t.positions, 2), (std::vector<int32_t>{33, 33}));
+  EXPECT_EQ(Read(t.slot_mapping, 2), (std::vector<int64_t>{7 * 16 + 1, 24 * 16 + 1}));
+  EXPECT_EQ(Read(t.seq_lens_kv, 2), (std::vector<int32_t>{34, 34}));
+  const auto table = Read(s.block_tables + 3 * s.max_blocks, 3);
+  EXPECT_EQ(table, (std::vector<int32_t>{5, 6, 24})) << "of beam 1";
+}
+
 // Figures to look at: what the kernels around a forward pass take, and what a launch costs while
 // the step before still runs.
 TEST_F(StepStateTest, TimesOfEmptySteps) {

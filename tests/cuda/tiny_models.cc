@@ -49,7 +49,11 @@ model::ModelConfig TinyGpt2() {
 }
 
 model::EngineLimits TinyLimits() {
-  return {.max_batch_size = 32, .max_num_tokens = 512, .max_seq_len = 512, .max_input_len = 500};
+  return {.max_batch_size = 32,
+          .max_num_tokens = 512,
+          .max_seq_len = 512,
+          .max_input_len = 500,
+          .max_beam_width = 4};
 }
 
 std::shared_ptr<const model::Engine> RandomEngine(const model::ModelConfig& config,

@@ -4,11 +4,9 @@
 // memory is so short that searches are paused.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "beam_cases.h"
 #include "builder/builder.h"
 #include "collecting_sink.h"
 #include "executor/executor.h"
@@ -19,38 +17,6 @@ namespace inflight::golden {
 namespace {
 
 constexpr float kTolerance = 1e-4F;  // of scores, which are means of log-probabilities
-
-struct Case {
-  Request request;
-  std::vector<std::vector<TokenId>> sequences;
-  std::vector<float> scores;
-};
-
-int EarlyStopping(const nlohmann::json& value) {
-  if (value.is_string()) return 2;  // "never"
-  return value.get<bool>() ? 1 : 0;
-}
-
-std::vector<Case> ReadCases(const std::string& model) {
-  std::ifstream file(DataDir().parent_path() / "beam_search.json");
-  const auto json = nlohmann::json::parse(file);
-  std::vector<Case> cases;
-  for (const auto& entry : json.at("cases")) {
-    if (entry.at("model") != model) continue;
-    Case& c = cases.emplace_back();
-    c.request.input_ids = entry.at("prompt").get<std::vector<TokenId>>();
-    c.request.max_tokens = json.at("about").at("max_new_tokens");
-    c.request.end_ids = entry.at("end_ids").get<std::vector<TokenId>>();
-    c.request.sampling.beam_width = entry.at("width");
-    c.request.sampling.length_penalty = json.at("about").at("length_penalty");
-    c.request.sampling.early_stopping = EarlyStopping(entry.at("early_stopping"));
-    c.request.output.return_log_probs = true;
-    c.request.streaming = cases.size() % 2 == 0;
-    c.sequences = entry.at("sequences").get<std::vector<std::vector<TokenId>>>();
-    c.scores = entry.at("scores").get<std::vector<float>>();
-  }
-  return cases;
-}
 
 Request Greedy(const Expected& expected) {
   Request request;
@@ -75,7 +41,7 @@ class BeamGoldenTest : public testing::TestWithParam<std::string> {
   // All cases at once, a greedy and a sampled request after each third.
   ExecutorStats RunAll(const ExecutorOptions& options) {
     const auto executor = MakeExecutor(options);
-    const std::vector<Case> cases = ReadCases(GetParam());
+    const std::vector<BeamCase> cases = ReadBeamCases(GetParam());
     EXPECT_GE(cases.size(), 30u);
     const std::vector<Expected> references = ReadReference(DataDir() / GetParam());
     std::vector<std::shared_ptr<CollectingSink>> beams, greedy, sampled;
@@ -106,7 +72,7 @@ class BeamGoldenTest : public testing::TestWithParam<std::string> {
     return executor->stats();
   }
 
-  static void Check(const Case& c, const CollectingSink& sink, size_t index) {
+  static void Check(const BeamCase& c, const CollectingSink& sink, size_t index) {
     const std::string where = "case " + std::to_string(index);
     const Response& response = sink.last;
     ASSERT_TRUE(response.status.ok()) << response.status.ToString();

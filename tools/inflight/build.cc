@@ -93,7 +93,7 @@ config::Schema<Options> MakeSchema() {
       "Prompt of one sequence; 0 is max_seq_len.", config::AtLeast(0));
   schema.Add(
       "max_beam_width", [](Options& o) -> auto& { return o.build.limits.max_beam_width; },
-      "Beams of a request, at most; CUDA has no beam search yet.", config::Range(1, 256));
+      "Beams of a request, at most.", config::Range(1, 256));
   schema.Add(
       "max_output_len", [](Options& o) -> auto& { return o.max_output_len; },
       "Releases up to 0.11: max_seq_len is max_input_len and this.", config::AtLeast(1));

@@ -14,6 +14,8 @@
 #include "decoding/cuda/device_sampler.h"
 #include "decoding/stop.h"
 #include "executor/cuda/debug_options.h"
+#include "executor/cuda/kv_copies.h"
+#include "executor/cuda/logits_to_host.h"
 #include "executor/cuda/step_graphs.h"
 #include "executor/cuda/step_state.h"
 #include "executor/cuda/step_times.h"
@@ -24,6 +26,7 @@
 namespace inflight::executor {
 namespace {
 
+using cuda::LogitsToHost;
 using cuda::StepGraphs;
 using cuda::StepShape;
 using cuda::StepState;
@@ -66,7 +69,11 @@ struct Held {
   std::unique_ptr<model::Decoder> decoder;
   std::unique_ptr<StepState> state;
   KvStorage kv;
+  PinnedBuffer host_pool_memory;
+  cuda::HostPool host_pool;
   std::unique_ptr<DeviceSampler> sampler;
+  std::unique_ptr<LogitsToHost> to_host;
+  std::array<LogitsToHost::Step, kDepth> to_host_steps;
   std::unique_ptr<StepGraphs> graphs;
 };
 
@@ -76,16 +83,20 @@ class CudaBackend : public Backend {
       : device_index_(device.cuda().index),
         debug_(cuda::DebugOptions::FromEnvironment()),
         times_(debug_.log_times) {
-    info_ = {
-        .depth = kDepth,
-        .max_slots = plan.max_slots,
-        .max_batch_size = plan.max_batch_size,
-        .max_num_tokens = plan.max_num_tokens,
-        .max_seq_len = plan.max_seq_len,
-        .max_input_len = plan.max_input_len,
-        .vocab_size = engine->config.vocab_size,
-        .kv_groups = {{.block_size = plan.block_size, .num_blocks = plan.num_blocks, .window = 0}},
-        .gpu_memory_bytes = static_cast<int64_t>(plan.total_bytes())};
+    info_ = {.depth = kDepth,
+             .max_slots = plan.max_slots,
+             .max_batch_size = plan.max_batch_size,
+             .max_num_tokens = plan.max_num_tokens,
+             .max_beam_width = engine->limits.max_beam_width,
+             .max_seq_len = plan.max_seq_len,
+             .max_input_len = plan.max_input_len,
+             .vocab_size = engine->config.vocab_size,
+             .returns_logits = true,
+             .kv_groups = {{.block_size = plan.block_size,
+                            .num_blocks = plan.num_blocks,
+                            .window = 0,
+                            .num_host_blocks = plan.num_host_blocks}},
+             .gpu_memory_bytes = static_cast<int64_t>(plan.total_bytes())};
     held_->engine = std::move(engine);
     slots_.resize(static_cast<size_t>(info_.max_slots));
     for (StepInFlight& step : in_flight_)
@@ -108,6 +119,10 @@ class CudaBackend : public Backend {
   Status SetupSlot(const SlotSetup& setup) override;
   Result<Ticket> Launch(const StepPlan& plan) override;
   Result<const StepResult*> Collect(Ticket ticket) override;
+
+  std::vector<Beam> BestBeams(SlotId slot, bool is_last) const override {
+    return held_->to_host->rows().BestBeams(slot, is_last);
+  }
 
   Status ProvideLateInputs(Ticket, const LateInputs&) override {
     return Unimplemented("late inputs: no row of this backend has any");
@@ -135,19 +150,26 @@ class CudaBackend : public Backend {
     int num_tokens = 0;
     int64_t launch_ns = 0;
     std::vector<Row> rows;
+    LogitsToHost::Step* to_host = nullptr;  // null: the host reads none of its logits
   };
 
   cudaStream_t handle() const { return ops::cuda::AsCuda(*held_->stream).handle(); }
   StepInFlight& Oldest() { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
   const StepInFlight& Oldest() const { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
 
-  Status Enqueue(const StepShape& shape, StepVariant variant);
+  Status Enqueue(const StepShape& shape, StepVariant variant,
+                 const LogitsToHost::Step* to_host = nullptr);
   Status RunOnScratch(int num_tokens, StepShape shape, StepVariant variant);
   Status RecordGraphs();
   Status CheckRow(const StepPlan& plan, int r) const;
   Status InjectFault(Ticket ticket);
   Status WaitFor(const StepInFlight& step);
+  Status MakeHostPool(const MemoryPlan& plan, Device& device);
+  Status SetUpRule(const SlotSetup& setup);
+  void CountPinned();
+  Status Take(const StepInFlight& step);
   void Append(int r, const Row& row, const cuda::StepOutputs& outputs);
+  Status Advance(std::span<HostRows::Row> rows);
 
   const int device_index_;
   const cuda::DebugOptions debug_;
@@ -163,6 +185,7 @@ class CudaBackend : public Backend {
   int num_in_flight_ = 0;
   uint64_t num_launched_ = 0;
   bool is_stuck_ = false;
+  std::vector<kv_cache::BlockCopy> copies_;  // of open blocks of beams
   StepResult result_;
 };
 
@@ -183,8 +206,9 @@ Status CudaBackend::Load(const ops::OpTable& ops, const MemoryPlan& plan, Device
                    DeviceSampler::Create(device, info_.max_slots, info_.vocab_size));
   ASSIGN_OR_RETURN(held_->kv, KvStorage::Create(KvShape(config, plan.block_size),
                                                 plan.num_blocks + plan.num_scratch_blocks, device));
-  info_.pinned_memory_bytes =
-      static_cast<int64_t>(held_->state->pinned_bytes() + held_->sampler->pinned_bytes());
+  RETURN_IF_ERROR(MakeHostPool(plan, device));
+  held_->to_host = std::make_unique<LogitsToHost>(device, info_);
+  CountPinned();
   held_->graphs = std::make_unique<StepGraphs>(
       cuda::GraphShapes(info_.max_batch_size, std::min(info_.max_num_tokens, info_.max_seq_len)),
       handle(),
@@ -194,14 +218,38 @@ Status CudaBackend::Load(const ops::OpTable& ops, const MemoryPlan& plan, Device
   return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading");
 }
 
-// One step, kernel by kernel. What is recorded into a graph is the same.
-Status CudaBackend::Enqueue(const StepShape& shape, StepVariant variant) {
+Status CudaBackend::MakeHostPool(const MemoryPlan& plan, Device& device) {
+  if (plan.num_host_blocks == 0) return Status::Ok();
+  Result<PinnedBuffer> memory = PinnedBuffer::Allocate(device, plan.host_pool_bytes());
+  if (!memory.ok()) return memory.status().WithPrefix("kv_cache_host_memory_bytes");
+  held_->host_pool_memory = *std::move(memory);
+  ops::KvCacheView host = held_->kv.view();
+  host.data = held_->host_pool_memory.data();
+  host.num_blocks = plan.num_host_blocks;
+  held_->host_pool = {.kv = held_->kv.view(),
+                      .host = host,
+                      .first_block = plan.num_scratch_blocks,
+                      .num_blocks = static_cast<BlockId>(plan.num_blocks)};
+  return Status::Ok();
+}
+
+void CudaBackend::CountPinned() {
+  info_.pinned_memory_bytes =
+      static_cast<int64_t>(held_->state->pinned_bytes() + held_->sampler->pinned_bytes() +
+                           held_->to_host->pinned_bytes() + held_->host_pool_memory.size());
+}
+
+// One step, kernel by kernel. What is recorded into a graph is the same, without `to_host`.
+Status CudaBackend::Enqueue(const StepShape& shape, StepVariant variant,
+                            const LogitsToHost::Step* to_host) {
   StepState& state = *held_->state;
   RETURN_IF_ERROR(state.Begin(shape, handle()));
   ASSIGN_OR_RETURN(const TensorView logits,
                    held_->decoder->Forward(state.BatchOf(shape), held_->kv.view(), *held_->stream));
   const cuda::SlotState& slots = state.slots();
   const cuda::StepTensors& tensors = state.tensors();
+  if (to_host != nullptr)
+    RETURN_IF_ERROR(held_->to_host->CopyRows(*to_host, logits, tensors.logit_slots, handle()));
   if (shape.num_logits > 0)
     RETURN_IF_ERROR(held_->sampler->Sample({.row_slots = tensors.logit_slots,
                                             .num_rows = shape.num_logits,
@@ -214,6 +262,9 @@ Status CudaBackend::Enqueue(const StepShape& shape, StepVariant variant) {
                                             .log_probs = tensors.log_probs,
                                             .log_probs_all = tensors.log_probs_all},
                                            *held_->stream));
+  if (to_host != nullptr)
+    RETURN_IF_ERROR(held_->to_host->CopyContext(*to_host, tensors.logit_rows, held_->decoder.get(),
+                                                held_->stream.get()));
   return state.End(shape, handle());
 }
 
@@ -285,10 +336,19 @@ Status CudaBackend::SetupSlot(const SlotSetup& setup) {
                .max_seq_len = setup.max_seq_len};
   slot.cum_log_prob = setup.cum_log_prob;
   slot.num_tokens = static_cast<int>(setup.tokens.size());
+  RETURN_IF_ERROR(held_->to_host->SetUp(setup));
+  CountPinned();
+  RETURN_IF_ERROR(held_->state->SetUpSlot(setup.slot, slot.num_tokens, handle()));
+  return SetUpRule(setup);
+}
+
+// Of a beam search, for which nothing is drawn, there is none.
+Status CudaBackend::SetUpRule(const SlotSetup& setup) {
+  for (const SlotId beam : setup.beam_slots) slots_[static_cast<size_t>(beam)].is_greedy = true;
+  if (!setup.beam_slots.empty()) return Status::Ok();
   const decoding::SamplingRule rule =
       decoding::MakeSamplingRule(*setup.request, setup.seed, setup.num_prompt_tokens);
-  slot.is_greedy = rule.greedy;
-  RETURN_IF_ERROR(held_->state->SetUpSlot(setup.slot, slot.num_tokens, handle()));
+  slots_[static_cast<size_t>(setup.slot)].is_greedy = rule.greedy;
   return held_->sampler->Setup(setup.slot, rule, setup.tokens, *held_->stream);
 }
 
@@ -297,26 +357,38 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
   const int64_t start_ns = times_.is_on() ? NowNs() : 0;
   cudaSetDevice(device_index_);
   RETURN_IF_ERROR(InjectFault(plan.step_id));
-  StepInFlight& step =
-      in_flight_[static_cast<size_t>((first_in_flight_ + num_in_flight_) % kDepth)];
+  const auto place = static_cast<size_t>((first_in_flight_ + num_in_flight_) % kDepth);
+  StepInFlight& step = in_flight_[place];
   step.ticket = plan.step_id;
   step.step = num_launched_;
   step.rows.clear();
   StepVariant variant = StepVariant::kGreedy;
   int num_logits = 0;
+  bool is_wanted = false;
   for (int r = 0; r < plan.num_rows; ++r) {
     RETURN_IF_ERROR(CheckRow(plan, r));
     const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
     const bool yields = row.yields != 0;
     if (yields && !slots_[static_cast<size_t>(row.slot)].is_greedy) variant = StepVariant::kSampled;
     step.rows.push_back({.slot = row.slot, .logit = yields ? num_logits++ : -1});
+    is_wanted |= held_->to_host->IsWanted(row.slot);
   }
+  step.to_host = nullptr;
+  if (is_wanted) {
+    LogitsToHost::Step& to_host = held_->to_host_steps[place];
+    held_->to_host->Find(plan, &to_host);
+    if (!to_host.empty()) step.to_host = &to_host;
+  }
+  RETURN_IF_ERROR(cuda::CopyHostBlocks(
+      held_->host_pool, std::span(plan.copies).first(static_cast<size_t>(plan.num_copies)),
+      handle()));
   const StepShape shape = held_->state->Pack(plan, &held_->state->arena(num_launched_));
   const size_t graph = held_->graphs->Find(shape);
-  if (use_graphs_ && graph < held_->graphs->shapes().size())
+  const bool has_graph = use_graphs_ && graph < held_->graphs->shapes().size();
+  if (has_graph && step.to_host == nullptr)
     RETURN_IF_ERROR(held_->graphs->Launch(graph, variant));
   else
-    RETURN_IF_ERROR(Enqueue(shape, variant));
+    RETURN_IF_ERROR(Enqueue(shape, variant, step.to_host));
   ++num_launched_;
   ++num_in_flight_;
   step.num_tokens = shape.num_tokens;
@@ -397,15 +469,50 @@ Result<const StepResult*> CudaBackend::Collect(Ticket ticket) {
                 .end_ns = static_cast<int64_t>(outputs.end_ns),
                 .launch_ns = step.launch_ns,
                 .wait_ns = NowNs() - start_ns});
-  result_.Clear(static_cast<int>(step.rows.size()));
-  for (size_t r = 0; r < step.rows.size(); ++r) {
-    const Row& row = step.rows[r];
-    if (row.logit >= 0) Append(static_cast<int>(r), row, outputs);
-    result_.token_begin[r + 1] = static_cast<int32_t>(result_.token_ids.size());
-  }
+  RETURN_IF_ERROR(Take(step));
   first_in_flight_ = (first_in_flight_ + 1) % kDepth;
   --num_in_flight_;
   return &result_;
+}
+
+// What each row drew, and what the host made of those whose logits it read.
+Status CudaBackend::Take(const StepInFlight& step) {
+  const cuda::StepOutputs& outputs = held_->state->outputs(step.step);
+  LogitsToHost& to_host = *held_->to_host;
+  std::span<HostRows::Row> read;
+  if (step.to_host != nullptr) {
+    to_host.Read(*step.to_host);
+    read = step.to_host->rows;
+  }
+  result_.Clear(static_cast<int>(step.rows.size()));
+  for (size_t r = 0; r < step.rows.size(); ++r) {
+    const Row& row = step.rows[r];
+    const bool is_read = !read.empty() && read[0].plan_row == static_cast<int>(r);
+    const bool is_beam = is_read && read[0].search != nullptr;
+    if (is_beam && read[0].beam == 0) RETURN_IF_ERROR(Advance(read));
+    if (row.logit >= 0 && !is_beam) Append(static_cast<int>(r), row, outputs);
+    if (is_read && !is_beam) {
+      to_host.rows().Append(row.slot, outputs.ids[row.logit]);
+      HostRows::Return(&read[0], &result_);
+    }
+    if (is_read) read = read.subspan(1);
+    result_.token_begin[r + 1] = static_cast<int32_t>(result_.token_ids.size());
+  }
+  if (step.to_host == nullptr) return Status::Ok();
+  to_host.ReturnContext(*step.to_host, &result_);
+  to_host.Release(step.to_host);
+  return Status::Ok();
+}
+
+// One step of a search. No step in flight has rows of it: the next one is planned after this.
+Status CudaBackend::Advance(std::span<HostRows::Row> rows) {
+  const auto move = held_->to_host->rows().Advance(rows, &result_);
+  if (!move) return Status::Ok();
+  StepState& state = *held_->state;
+  copies_.clear();
+  state.host_tables().Reorder(move->slots, move->parents, move->num_kv_tokens, &copies_);
+  RETURN_IF_ERROR(cuda::CopyOpenBlocks(held_->kv.view(), copies_, handle()));
+  return state.PlaceBeams(move->slots, move->tokens, move->num_kv_tokens + 1, handle());
 }
 
 // The token that the row drew joins what the host knows of its slot.

@@ -18,6 +18,8 @@ constexpr int kFirstLine = 2 + StepArena::kFirstEntries;      // in int2
 constexpr int kExpandThreads = 256;
 constexpr int kSetUpThreads = 256;
 constexpr int kEndThreads = 256;
+constexpr int kPlaceThreads = 128;
+constexpr int kFillThreads = 256;
 constexpr int kMaxSetUpBlocks = 64;
 
 __device__ uint64_t NowNs() {
@@ -139,6 +141,28 @@ __global__ void __launch_bounds__(kSetUpThreads)
   for (int i = thread; i < slots.max_blocks; i += stride) table[i] = 0;
 }
 
+// A CTA for each beam.
+__global__ void __launch_bounds__(kPlaceThreads)
+    PlaceBeamsKernel(SlotState slots, const __grid_constant__ BeamPlaces places,
+                     const int32_t* tables) {
+  const int64_t slot = places.slots[blockIdx.x];
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) {
+    slots.tokens[slot * slots.max_tokens + places.num_tokens - 1] = places.last_tokens[blockIdx.x];
+    slots.num_tokens[slot] = places.num_tokens;
+  }
+  const int num_blocks = (places.num_tokens - 1 + slots.block_size - 1) / slots.block_size;
+  const int64_t table = slot * slots.max_blocks;
+  for (int i = thread; i < num_blocks; i += kPlaceThreads)
+    slots.block_tables[table + i] = __ldcv(tables + table + i);
+}
+
+__global__ void __launch_bounds__(kFillThreads)
+    FillRangeKernel(int32_t* values, int first, int count) {
+  const auto i = static_cast<int>(blockIdx.x * kFillThreads + threadIdx.x);
+  if (i < count) values[i] = first + i;
+}
+
 __global__ void __launch_bounds__(kEndThreads)
     EndStepKernel(SlotState slots, StepTensors drawn, int num_logits, StepOutputs* outputs,
                   uint64_t* num_done) {
@@ -181,6 +205,18 @@ Status SetUpSlot(const SlotState& slots, int slot, const int32_t* tokens, int nu
       std::min((work + 4 * kSetUpThreads - 1) / (4 * kSetUpThreads), kMaxSetUpBlocks);
   SetUpSlotKernel<<<blocks, kSetUpThreads, 0, stream>>>(slots, slot, tokens, num_tokens);
   return LaunchStatus("set_up_slot");
+}
+
+Status PlaceBeams(const SlotState& slots, const BeamPlaces& places, const int32_t* tables,
+                  cudaStream_t stream) {
+  PlaceBeamsKernel<<<places.num_beams, kPlaceThreads, 0, stream>>>(slots, places, tables);
+  return LaunchStatus("place_beams");
+}
+
+Status FillRange(int32_t* values, int first, int count, cudaStream_t stream) {
+  const int blocks = (count + kFillThreads - 1) / kFillThreads;
+  FillRangeKernel<<<blocks, kFillThreads, 0, stream>>>(values, first, count);
+  return LaunchStatus("fill_range");
 }
 
 Status BeginStep(const StepArena* arenas, const SlotState& slots, const StepTensors& tensors,

@@ -9,6 +9,7 @@
 //                                     ExpandPrefill the same of prefill rows (steps with prompts)
 //                                     forward, sampling: one token joins each slot that yields
 //   Collect: polls the counter  <---  EndStep       StepOutputs, then the counter
+//            of a beam search   --->  PlaceBeams    a token, the length, the table of each beam
 //
 // Arenas, outputs and counter are mapped pinned memory, read and written in place. Inside a graph
 // arguments are constant: which arena is a step's is the device's own count of steps, modulo
@@ -101,6 +102,25 @@ struct StepTensors {
 // `tokens` is pinned memory, [num_tokens]. Slots are set up while no step in flight holds them.
 Status SetUpSlot(const SlotState& slots, int slot, const int32_t* tokens, int num_tokens,
                  cudaStream_t stream);
+
+// Where the beams of a search are after a step of it; a kernel's argument.
+struct BeamPlaces {
+  static constexpr int kMaxBeams = 256;
+
+  int num_beams = 0;
+  int num_tokens = 0;  // of each; K and V of the last one do not exist yet
+  int32_t slots[kMaxBeams];
+  int32_t last_tokens[kMaxBeams];
+};
+
+// Of a slot's tokens the last one alone is written: nothing reads the others. `tables`, of
+// SlotState's shape, is pinned memory, where only entries of later tokens may change until this has
+// run.
+Status PlaceBeams(const SlotState& slots, const BeamPlaces& places, const int32_t* tables,
+                  cudaStream_t stream);
+
+// values[i] = first + i
+Status FillRange(int32_t* values, int first, int count, cudaStream_t stream);
 
 // What a step's inputs are filled up to with rows of the scratch slot, which hold a token each;
 // where rows of the step are prefill rows, the first of them holds all the tokens that are left,

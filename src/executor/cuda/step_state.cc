@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/cuda/step_state.h"
 
+#include <algorithm>
+
+#include "base/check.h"
+
 namespace inflight::executor::cuda {
 namespace {
 
 constexpr uint64_t kAlignment = 256;
+constexpr int kFirstBlock = 1;   // of sequences; block 0 is the scratch block
 constexpr int kSpareTokens = 4;  // rows in flight of a finished sequence may still append
 
 // Places the arrays from `base` on and returns their size; a null base only measures.
@@ -55,6 +60,17 @@ Result<std::unique_ptr<StepState>> StepState::Create(const MemoryPlan& plan, Dev
   const size_t host_tokens = static_cast<size_t>(plan.max_slots) *
                              static_cast<size_t>(state->slots_.max_tokens) * sizeof(int32_t);
   ASSIGN_OR_RETURN(state->tokens_, PinnedBuffer::Allocate(device, host_tokens));
+  const auto num_entries =
+      static_cast<size_t>(plan.max_slots) * static_cast<size_t>(state->slots_.max_blocks);
+  const auto num_spares = static_cast<size_t>(plan.max_slots);
+  ASSIGN_OR_RETURN(state->tables_memory_,
+                   PinnedBuffer::Allocate(device, (num_entries + num_spares) * sizeof(int32_t)));
+  auto* const tables = reinterpret_cast<int32_t*>(state->tables_memory_.data());
+  state->tables_ = {.blocks = tables,
+                    .spares = tables + num_entries,
+                    .max_blocks = state->slots_.max_blocks,
+                    .block_size = plan.block_size,
+                    .first_block = kFirstBlock};
   ASSIGN_OR_RETURN(state->arenas_, PinnedBuffer::Allocate(device, kNumArenas * sizeof(StepArena)));
   ASSIGN_OR_RETURN(state->outputs_,
                    PinnedBuffer::Allocate(device, kNumArenas * sizeof(StepOutputs)));
@@ -76,16 +92,18 @@ StepShape StepState::Pack(const scheduler::StepPlan& plan, StepArena* arena) con
                                                      .end_token = num_tokens,
                                                      .logit = row.yields != 0 ? num_logits++ : -1};
   }
+  tables_.Apply(plan);
   int num_entries = 0;
   for (int i = 0; i < plan.num_updates; ++i) {
     const scheduler::BlockTableUpdate& update = plan.updates[static_cast<size_t>(i)];
+    if (update.first_idx == scheduler::BlockTableUpdate::kSpare) continue;  // the host's alone
     const int32_t at = update.slot * slots_.max_blocks + update.first_idx;
     for (int b = 0; b < update.num_blocks; ++b) {
       const auto id = static_cast<size_t>(update.offset + b);
       TableEntry& entry = num_entries < StepArena::kFirstEntries
                               ? arena->first_entries[num_entries]
                               : arena->entries[num_entries - StepArena::kFirstEntries];
-      entry = {.at = at + b, .block = plan.block_ids[id] + 1};
+      entry = {.at = at + b, .block = plan.block_ids[id] + kFirstBlock};
       ++num_entries;
     }
   }
@@ -97,6 +115,16 @@ StepShape StepState::Pack(const scheduler::StepPlan& plan, StepArena* arena) con
           .num_decode_rows = plan.num_decode_rows,
           .num_tokens = num_tokens,
           .num_logits = num_logits};
+}
+
+Status StepState::PlaceBeams(std::span<const scheduler::SlotId> slots,
+                             std::span<const int32_t> last_tokens, int num_tokens,
+                             cudaStream_t stream) const {
+  CHECK_LE(slots.size(), static_cast<size_t>(BeamPlaces::kMaxBeams));
+  BeamPlaces places = {.num_beams = static_cast<int>(slots.size()), .num_tokens = num_tokens};
+  std::ranges::copy(slots, places.slots);
+  std::ranges::copy(last_tokens, places.last_tokens);
+  return cuda::PlaceBeams(slots_, places, tables_.blocks, stream);
 }
 
 Status StepState::Begin(const StepShape& shape, cudaStream_t stream) const {

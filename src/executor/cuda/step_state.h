@@ -12,6 +12,7 @@
 #include "executor/cuda/step_kernels.h"
 #include "executor/cuda/step_shape.h"
 #include "executor/memory_plan.h"
+#include "executor/slot_tables.h"
 #include "model/decoder.h"
 #include "tensor/buffer.h"
 
@@ -23,7 +24,8 @@ class StepState {
 
   static uint64_t Bytes(const MemoryPlan& plan);  // of device memory
   uint64_t pinned_bytes() const {
-    return tokens_.size() + arenas_.size() + outputs_.size() + counter_.size();
+    return tokens_.size() + tables_memory_.size() + arenas_.size() + outputs_.size() +
+           counter_.size();
   }
   const SlotState& slots() const { return slots_; }
   const StepTensors& tensors() const { return tensors_; }
@@ -40,13 +42,22 @@ class StepState {
     return cuda::SetUpSlot(slots_, slot, host_tokens(slot).data(), num_tokens, stream);
   }
 
+  // The block tables that the device has after the steps packed so far, with its block ids: what
+  // is done to those of beams is done here first (PlaceBeams).
+  const SlotTables& host_tables() const { return tables_; }
+
+  // Enqueues the upload of where beams of a search are now, tables from host_tables().
+  Status PlaceBeams(std::span<const scheduler::SlotId> slots, std::span<const int32_t> last_tokens,
+                    int num_tokens, cudaStream_t stream) const;
+
   // The arena of the `step`-th step (from 0 on) that this state begins; free once step - kNumArenas
   // has ended.
   StepArena& arena(uint64_t step) const {
     return reinterpret_cast<StepArena*>(arenas_.data())[step % kNumArenas];
   }
 
-  // Packs a plan's rows. Device block ids are the plan's plus one: block 0 is the scratch block.
+  // Packs a plan's rows, and keeps up host_tables(). Device block ids are the plan's plus one:
+  // block 0 is the scratch block.
   StepShape Pack(const scheduler::StepPlan& plan, StepArena* arena) const;
 
   Status Begin(const StepShape& shape, cudaStream_t stream) const;
@@ -70,7 +81,9 @@ class StepState {
   SlotState slots_;
   StepTensors tensors_;
   Buffer buffer_;
-  PinnedBuffer tokens_;   // [max_slots, max_tokens] int32
+  PinnedBuffer tokens_;         // [max_slots, max_tokens] int32
+  PinnedBuffer tables_memory_;  // of `tables_`
+  SlotTables tables_;
   PinnedBuffer arenas_;   // [kNumArenas] StepArena
   PinnedBuffer outputs_;  // [kNumArenas] StepOutputs
   PinnedBuffer counter_;  // a line of its own

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of logits that the host reads of a step on a GPU (host_rows.h): on their way through pinned
+// memory, as the step left them before sampling.
+//
+// A step that has such rows is launched kernel by kernel:
+//   forward; CopyRows; sampling, which leaves rows of searches out; CopyContext; end of the step
+// and when it has ended, Read has the host look at them. Rows of one step have a buffer of their
+// own. Buffers are made when a slot is set up whose rows they do not hold, and then kept: steps
+// allocate nothing.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <span>
+#include <vector>
+
+#include "executor/host_rows.h"
+#include "model/decoder.h"
+#include "tensor/buffer.h"
+#include "tensor/stream.h"
+
+namespace inflight::executor::cuda {
+
+class LogitsToHost {
+ public:
+  // Prompt tokens of a row, whose logits it returns.
+  struct Context {
+    int plan_row = 0;
+    int first_token = 0;  // in the packed batch
+    int num_tokens = 0;
+  };
+  // Of one step.
+  struct Step {
+    std::span<HostRows::Row> rows;
+    std::vector<Context> context;
+    PinnedBuffer buffer;  // [rows, then context tokens][vocab_size] float32
+
+    bool empty() const { return rows.empty() && context.empty(); }
+
+    std::vector<HostRows::Row> memory;  // of `rows`
+  };
+
+  LogitsToHost(Device& device, const BackendInfo& info);
+
+  HostRows& rows() { return rows_; }
+  const HostRows& rows() const { return rows_; }
+  uint64_t pinned_bytes() const { return pinned_bytes_; }
+
+  // kResourceExhausted when there is no memory for its rows.
+  Status SetUp(const SlotSetup& setup);
+
+  // Whether the host reads anything of the slot's rows.
+  bool IsWanted(SlotId slot) const { return wants_[static_cast<size_t>(slot)].any(); }
+
+  // What the host reads of a step; takes a buffer for it, until Release.
+  void Find(const StepPlan& plan, Step* step);
+  void Release(Step* step);
+
+  // Between forward and sampling. Rows of searches are no slot's in `logit_slots` afterwards.
+  Status CopyRows(const Step& step, const TensorView& logits, int32_t* logit_slots,
+                  cudaStream_t stream) const;
+  // After sampling, by `logit_rows`, [max_batch_size] of device memory.
+  Status CopyContext(const Step& step, int32_t* logit_rows, model::Decoder* decoder,
+                     Stream* stream) const;
+
+  // Of a step that has ended.
+  void Read(const Step& step);
+  void ReturnContext(const Step& step, StepResult* result) const;
+
+ private:
+  struct Wants {
+    int num_rows = 0;     // of each step that yields
+    int num_context = 0;  // tokens of the prompt in all
+    bool any() const { return num_rows + num_context > 0; }
+  };
+
+  float* RowOf(const Step& step, size_t row) const {
+    return reinterpret_cast<float*>(step.buffer.data()) + row * static_cast<size_t>(vocab_size_);
+  }
+  Status Reserve();
+
+  Device& device_;
+  const int vocab_size_;
+  const int max_rows_;    // of a step
+  const int max_tokens_;  // of a step
+  const int depth_;
+  HostRows rows_;
+  std::vector<Wants> wants_;  // [max_slots]
+  std::vector<PinnedBuffer> free_;
+  size_t num_buffer_rows_ = 0;  // that each holds; smaller ones leave when they are released
+  uint64_t pinned_bytes_ = 0;
+};
+
+}  // namespace inflight::executor::cuda
