@@ -38,6 +38,7 @@ constexpr int kDepth = 2;
 
 // Graphs are recorded at load for so long, the others when they are first used.
 constexpr double kRecordingMs = 1500;
+constexpr std::array kVariantsAtLoad = {StepVariant::kGreedy, StepVariant::kSampled};
 // Between two questions to the runtime whether the stream has failed. It takes a lock and a
 // microsecond, and most steps end before the first.
 constexpr int64_t kQueryIntervalNs = 10'000'000;
@@ -157,8 +158,11 @@ class CudaBackend : public Backend {
   StepInFlight& Oldest() { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
   const StepInFlight& Oldest() const { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
 
-  Status Enqueue(const StepShape& shape, StepVariant variant,
-                 const LogitsToHost::Step* to_host = nullptr);
+  Status Enqueue(const StepShape& shape, StepVariant variant);
+  Status EnqueueSampling(const StepShape& shape, StepVariant variant,
+                         const LogitsToHost::Step* to_host);
+  Status EnqueueStep(const StepShape& shape, StepVariant variant,
+                     const LogitsToHost::Step* to_host);
   Status RunOnScratch(int num_tokens, StepShape shape, StepVariant variant);
   Status RecordGraphs();
   Status CheckRow(const StepPlan& plan, int r) const;
@@ -176,6 +180,7 @@ class CudaBackend : public Backend {
   const logging::Level level_ =  // of times
       debug_.log_times ? logging::Level::kWarning : logging::Level::kInfo;
   bool use_graphs_ = true;
+  float* logits_ = nullptr;  // [max_batch_size, vocab_size] of the step that is computed
   cuda::StepTimes times_;
   BackendInfo info_;
   std::unique_ptr<Held> held_ = std::make_unique<Held>();
@@ -239,21 +244,28 @@ void CudaBackend::CountPinned() {
                            held_->to_host->pinned_bytes() + held_->host_pool_memory.size());
 }
 
-// One step, kernel by kernel. What is recorded into a graph is the same, without `to_host`.
-Status CudaBackend::Enqueue(const StepShape& shape, StepVariant variant,
-                            const LogitsToHost::Step* to_host) {
+// One step, kernel by kernel. What is recorded into a graph is the same.
+Status CudaBackend::Enqueue(const StepShape& shape, StepVariant variant) {
   StepState& state = *held_->state;
   RETURN_IF_ERROR(state.Begin(shape, handle()));
   ASSIGN_OR_RETURN(const TensorView logits,
                    held_->decoder->Forward(state.BatchOf(shape), held_->kv.view(), *held_->stream));
+  logits_ = logits.as<float>();  // at one address always
+  return variant == StepVariant::kForward ? Status::Ok() : EnqueueSampling(shape, variant, nullptr);
+}
+
+// What comes after the forward pass.
+Status CudaBackend::EnqueueSampling(const StepShape& shape, StepVariant variant,
+                                    const LogitsToHost::Step* to_host) {
+  StepState& state = *held_->state;
   const cuda::SlotState& slots = state.slots();
   const cuda::StepTensors& tensors = state.tensors();
   if (to_host != nullptr)
-    RETURN_IF_ERROR(held_->to_host->CopyRows(*to_host, logits, tensors.logit_slots, handle()));
+    RETURN_IF_ERROR(held_->to_host->CopyRows(*to_host, logits_, tensors.logit_slots, handle()));
   if (shape.num_logits > 0)
     RETURN_IF_ERROR(held_->sampler->Sample({.row_slots = tensors.logit_slots,
                                             .num_rows = shape.num_logits,
-                                            .logits = logits.as<float>(),
+                                            .logits = logits_,
                                             .any_row_samples = variant == StepVariant::kSampled,
                                             .tokens = slots.tokens,
                                             .num_tokens = slots.num_tokens,
@@ -266,6 +278,21 @@ Status CudaBackend::Enqueue(const StepShape& shape, StepVariant variant,
     RETURN_IF_ERROR(held_->to_host->CopyContext(*to_host, tensors.logit_rows, held_->decoder.get(),
                                                 held_->stream.get()));
   return state.End(shape, handle());
+}
+
+// By a graph where there is one. A step whose logits the host reads has one of its forward pass,
+// but not for logits of prompt tokens: the decoder's last Forward has to be this one.
+Status CudaBackend::EnqueueStep(const StepShape& shape, StepVariant variant,
+                                const LogitsToHost::Step* to_host) {
+  const std::vector<StepShape>& shapes = held_->graphs->shapes();
+  const size_t graph = held_->graphs->Find(shape);
+  const bool has_graph =
+      use_graphs_ && graph < shapes.size() && (to_host == nullptr || to_host->context.empty());
+  if (to_host == nullptr)
+    return has_graph ? held_->graphs->Launch(graph, variant) : Enqueue(shape, variant);
+  RETURN_IF_ERROR(has_graph ? held_->graphs->Launch(graph, StepVariant::kForward)
+                            : Enqueue(shape, StepVariant::kForward));
+  return EnqueueSampling(has_graph ? shapes[graph] : shape, variant, to_host);
 }
 
 // Runs every kind of step once on the scratch slot: kernels are loaded, the library's algorithms
@@ -308,7 +335,7 @@ Status CudaBackend::RunOnScratch(int num_tokens, StepShape shape, StepVariant va
 Status CudaBackend::RecordGraphs() {
   const int64_t start_ns = NowNs();
   const uint64_t free_before = FreeBytes();
-  for (const StepVariant variant : {StepVariant::kGreedy, StepVariant::kSampled}) {
+  for (const StepVariant variant : kVariantsAtLoad) {
     for (size_t i = held_->graphs->shapes().size(); i-- > 0;) {
       if (MsSince(start_ns) > kRecordingMs) break;
       RETURN_IF_ERROR(held_->graphs->Record(i, variant));
@@ -318,7 +345,7 @@ Status CudaBackend::RecordGraphs() {
   const uint64_t free_after = FreeBytes();
   logging::Log(level_, "steps recorded as CUDA graphs",
                {{"graphs", held_->graphs->num_recorded()},
-                {"of", held_->graphs->shapes().size() * cuda::kNumVariants},
+                {"of", held_->graphs->shapes().size() * kVariantsAtLoad.size()},
                 {"ms", MsSince(start_ns)},
                 {"bytes", free_before > free_after ? free_before - free_after : 0}});
   return Status::Ok();
@@ -383,12 +410,7 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
       held_->host_pool, std::span(plan.copies).first(static_cast<size_t>(plan.num_copies)),
       handle()));
   const StepShape shape = held_->state->Pack(plan, &held_->state->arena(num_launched_));
-  const size_t graph = held_->graphs->Find(shape);
-  const bool has_graph = use_graphs_ && graph < held_->graphs->shapes().size();
-  if (has_graph && step.to_host == nullptr)
-    RETURN_IF_ERROR(held_->graphs->Launch(graph, variant));
-  else
-    RETURN_IF_ERROR(Enqueue(shape, variant, step.to_host));
+  RETURN_IF_ERROR(EnqueueStep(shape, variant, step.to_host));
   ++num_launched_;
   ++num_in_flight_;
   step.num_tokens = shape.num_tokens;

@@ -110,7 +110,7 @@ void LogitsToHost::Release(Step* step) {
 }
 
 // Rows that follow each other are one copy.
-Status LogitsToHost::CopyRows(const Step& step, const TensorView& logits, int32_t* logit_slots,
+Status LogitsToHost::CopyRows(const Step& step, const float* logits, int32_t* logit_slots,
                               cudaStream_t stream) const {
   const auto row_bytes = static_cast<size_t>(vocab_size_) * sizeof(float);
   const std::span<HostRows::Row> rows = step.rows;
@@ -122,11 +122,10 @@ Status LogitsToHost::CopyRows(const Step& step, const TensorView& logits, int32_
     size_t end = begin + 1;
     while (end < rows.size() && follows(end)) ++end;
     const auto first = static_cast<size_t>(rows[begin].logit);
-    RETURN_IF_ERROR(
-        ToStatus(cudaMemcpyAsync(rows[begin].logits,
-                                 logits.as<float>() + first * static_cast<size_t>(vocab_size_),
-                                 (end - begin) * row_bytes, cudaMemcpyDeviceToHost, stream),
-                 "copying logits to the host"));
+    RETURN_IF_ERROR(ToStatus(
+        cudaMemcpyAsync(rows[begin].logits, logits + first * static_cast<size_t>(vocab_size_),
+                        (end - begin) * row_bytes, cudaMemcpyDeviceToHost, stream),
+        "copying logits to the host"));
     if (is_search)  // -1 in each
       RETURN_IF_ERROR(ToStatus(
           cudaMemsetAsync(logit_slots + first, 0xff, (end - begin) * sizeof(int32_t), stream),

@@ -2,7 +2,7 @@
 // Rows of logits that the host reads of a step on a GPU (host_rows.h): on their way through pinned
 // memory, as the step left them before sampling.
 //
-// A step that has such rows is launched kernel by kernel:
+// What such a step does after its forward pass is no graph:
 //   forward; CopyRows; sampling, which leaves rows of searches out; CopyContext; end of the step
 // and when it has ended, Read has the host look at them. Rows of one step have a buffer of their
 // own. Buffers are made when a slot is set up whose rows they do not hold, and then kept: steps
@@ -57,7 +57,7 @@ class LogitsToHost {
   void Release(Step* step);
 
   // Between forward and sampling. Rows of searches are no slot's in `logit_slots` afterwards.
-  Status CopyRows(const Step& step, const TensorView& logits, int32_t* logit_slots,
+  Status CopyRows(const Step& step, const float* logits, int32_t* logit_slots,
                   cudaStream_t stream) const;
   // After sampling, by `logit_rows`, [max_batch_size] of device memory.
   Status CopyContext(const Step& step, int32_t* logit_rows, model::Decoder* decoder,

@@ -15,9 +15,10 @@
 
 namespace inflight::executor::cuda {
 
-// What rows of a step ask of sampling. Rows of a sampled step may be greedy.
-enum class StepVariant : uint8_t { kGreedy, kSampled };
-inline constexpr int kNumVariants = 2;
+// What rows of a step ask of sampling. Rows of a sampled step may be greedy. kForward ends before
+// sampling.
+enum class StepVariant : uint8_t { kGreedy, kSampled, kForward };
+inline constexpr int kNumVariants = 3;
 
 // Steps of decode rows, up to `max_rows`; then steps of a few short prompts, whose kernels would
 // take longer to launch than to run, within `max_tokens`. Each kind ascending.
