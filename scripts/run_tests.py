@@ -5,12 +5,13 @@
 usage: scripts/run_tests.py BUILD_DIR [SUITE...]
 
 Suites: `unit` (every *_test binary but those of the others), `simulation`, `golden` (tiny models against
-transformers), `python` (tests/**/test_*.py with the build's binaries), `cuda` (those that need a GPU for nearly all of
-their tests). Default: all but `cuda`.
+transformers), `python` (tests/**/test_*.py with the build's binaries, or what INFLIGHT_PYTHON_TESTS lists), `cuda`
+(those that need a GPU for nearly all of their tests). Default: all but `cuda`.
 Counts single tests, not binaries, and no skipped ones: these say why in their binary's output. Exit status 1 if any
 failed or none ran.
 """
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -24,7 +25,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUITES = {"simulation_test": "simulation", "golden_test": "golden", "cuda_backend_test": "cuda", "cuda_golden_test": "cuda",
           "cuda_ops_test": "cuda", "decoding_cuda_test": "cuda"}  # others are `unit`
 TIMEOUT_S = 900
-TWO_FILES_AT_ONCE = ["-n", "2", "--dist", "loadfile"]
+AT_ONCE = 2
+LONGEST = {"simulation_test", "golden_test", "decoding_test", "artifact_test"}  # these first
+FILES_AT_ONCE = ["-n", str(AT_ONCE), "--dist", "loadfile"]
 
 
 def run_gtest(binary: pathlib.Path) -> tuple[int, int]:
@@ -33,11 +36,12 @@ def run_gtest(binary: pathlib.Path) -> tuple[int, int]:
         start = time.monotonic()
         try:
             done = subprocess.run(
-                [binary, f"--gtest_output=json:{report.name}", "--gtest_brief=1"], timeout=TIMEOUT_S, check=False
+                [binary, f"--gtest_output=json:{report.name}", "--gtest_brief=1"], timeout=TIMEOUT_S, check=False,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             )
-            code = done.returncode
-        except subprocess.TimeoutExpired:
-            code = -1
+            code, output = done.returncode, done.stdout
+        except subprocess.TimeoutExpired as late:
+            code, output = -1, late.stdout or b""
         try:
             result = json.loads(pathlib.Path(report.name).read_text())
             total, failed = result["tests"] - result.get("disabled", 0), result["failures"]
@@ -49,7 +53,8 @@ def run_gtest(binary: pathlib.Path) -> tuple[int, int]:
     if code != 0 and failed == 0:
         total, failed = total + 1, 1
     note = f", {skipped} skipped" if skipped else ""
-    print(f"{binary.name}: {total - failed} passed, {failed} failed{note} ({time.monotonic() - start:.1f} s)", flush=True)
+    line = f"{binary.name}: {total - failed} passed, {failed} failed{note} ({time.monotonic() - start:.1f} s)"
+    print(output.decode(errors="replace") + line, flush=True)
     return total - failed, failed
 
 
@@ -59,8 +64,9 @@ def run_pytest(build: pathlib.Path) -> tuple[int, int]:
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
         has_grpc = "INFLIGHT_GRPC:BOOL=ON" in (build / "CMakeCache.txt").read_text()  # else tests of gRPC are skipped
         env = dict(os.environ, INFLIGHT_BIN_DIR=str(build / "bin"), INFLIGHT_BUILD_HAS_GRPC=str(int(has_grpc)))
+        paths = os.environ.get("INFLIGHT_PYTHON_TESTS", "tests").split()
         code = subprocess.run(
-            [python, "-m", "pytest", "-q", *TWO_FILES_AT_ONCE, "--durations=5", f"--junitxml={report.name}", ROOT / "tests"],
+            [python, "-m", "pytest", "-q", *FILES_AT_ONCE, "--durations=5", f"--junitxml={report.name}", *paths],
             cwd=ROOT, env=env, check=False,
         ).returncode
         try:
@@ -77,9 +83,11 @@ def main() -> int:
     build = pathlib.Path(sys.argv[1]).resolve()
     suites = sys.argv[2:] or ["unit", "simulation", "golden", "python"]
     passed = failed = 0
-    for binary in sorted((build / "bin").glob("*_test")):
-        if SUITES.get(binary.name, "unit") in suites:
-            counts = run_gtest(binary)
+    binaries = [path for path in sorted((build / "bin").glob("*_test")) if SUITES.get(path.name, "unit") in suites]
+    binaries.sort(key=lambda path: path.name not in LONGEST)
+    # A GPU runs one at a time: each takes most of its memory.
+    with concurrent.futures.ThreadPoolExecutor(1 if "cuda" in suites else AT_ONCE) as pool:
+        for counts in pool.map(run_gtest, binaries):
             passed, failed = passed + counts[0], failed + counts[1]
     if "python" in suites:
         counts = run_pytest(build)

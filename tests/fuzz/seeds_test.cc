@@ -14,9 +14,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace {
 
+// Of the fuzzer whose target is linked in: this binary is its `fuzz_NAME_test`.
+std::filesystem::path Folder() {
+  std::string name = std::filesystem::read_symlink("/proc/self/exe").filename().string();
+  name.erase(name.rfind("_test"));
+  name.erase(0, std::string("fuzz_").size());
+  return std::filesystem::path(INFLIGHT_SEEDS) / name;
+}
+
 std::vector<std::filesystem::path> Seeds() {
   std::vector<std::filesystem::path> seeds;
-  for (const auto& entry : std::filesystem::directory_iterator(INFLIGHT_SEEDS)) {
+  for (const auto& entry : std::filesystem::directory_iterator(Folder())) {
     seeds.push_back(entry.path());
   }
   std::ranges::sort(seeds);
