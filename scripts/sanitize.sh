@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds with a sanitizer preset and runs its tests.
 #   asan  AddressSanitizer and UBSan: all but what takes minutes over code that others run too: tests of arithmetic (kernels
-#         are not instrumented here), the tokenizers' and templates' tables (the fuzzers run that code), and most roads of
+#         are not instrumented here), the tables of tokenizers, templates and torch files (the fuzzers run that code), and most roads of
 #         the matrix: three of its 24 see every parameter
 #   tsan  ThreadSanitizer, without gRPC (Debian's is not instrumented): what has more than one thread, and the Python tests
 #         with crowds
@@ -15,7 +15,7 @@ export INFLIGHT_SIMULATION_ARRIVALS=100000 INFLIGHT_GOLDEN_MODELS=gpt2_untied
 targets=(all)
 suites=(unit simulation golden python)
 if [ "$preset" = tsan ]; then
-  targets=(inflight base_test builder_test executor_test http_listener_test kserve_http_test otlp_test serving_test
+  targets=(inflight base_test executor_test http_listener_test kserve_http_test otlp_test serving_test
     tensor_test tokenizer_test)
   suites=(unit python)
   export INFLIGHT_PYTHON_TESTS="tests/load tests/protocol/test_batches.py tests/protocol/test_beams.py
@@ -26,7 +26,8 @@ if [ "$preset" = tsan ]; then
 else
   export GTEST_FILTER="-DistributionTest.AMillionDraws*:*DeterminismTest.*:*SixteenBitLogits*:PauseTest.*"
   roads="http-bls-stream-3 or http-tensorrt_llm-whole-1 or grpc-ensemble-stream-1"
-  export PYTEST_ADDOPTS="-m 'not arithmetic' -k 'not test_matrix or $roads' --ignore=tests/tokenizer --ignore=tests/chat_template"
+  export PYTEST_ADDOPTS="-m 'not arithmetic' -k 'not test_matrix or $roads' --ignore=tests/tokenizer --ignore=tests/chat_template
+    --ignore=tests/tools/test_torch_files.py"
 fi
 cmake --preset "$preset"
 cmake --build --preset "$preset" --target "${targets[@]}"
