@@ -88,13 +88,14 @@ def test_clients_that_ping_too_often_are_sent_away(tmp_path, repository, max_str
         for kind, flags, payload in connection.frames():
             if kind == GOAWAY:
                 reason = payload[8:]
-            elif kind == PING and flags & ACK:
+                break  # the server may answer more pings until it gets to closing
+            if kind == PING and flags & ACK:
                 num_answered += 1
                 if num_answered == num_pings:
                     break
                 connection.socket.sendall(frame(PING, bytes(8)))
         assert (reason == b"too_many_pings") == is_dropped
-        assert (num_answered < num_pings) == is_dropped
+        assert (num_answered == num_pings) != is_dropped
 
 
 def test_old_connections_are_ended(tmp_path, repository):
