@@ -25,6 +25,8 @@
 
 namespace inflight::executor {
 
+inline constexpr int kCudaDepth = 2;
+
 // Takes what `plan` lists from the device's ledger, runs each kind of step once and records the
 // graphs. kUnimplemented in builds without CUDA.
 Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::Engine> engine,

@@ -57,8 +57,7 @@ Status CheckOptions(const ExecutorOptions& options) {
 }
 
 // Windows that are shorter than a sequence of `max_seq_len` tokens.
-Result<model::AttentionWindows> WindowsOf(const ExecutorOptions& options, DeviceKind device,
-                                          int max_seq_len) {
+Result<model::AttentionWindows> WindowsOf(const ExecutorOptions& options, int max_seq_len) {
   model::AttentionWindows out{.windows = options.attention_windows,
                               .num_sinks = options.sink_tokens};
   bool hides = false;
@@ -74,11 +73,6 @@ Result<model::AttentionWindows> WindowsOf(const ExecutorOptions& options, Device
         fmt::format("sink_token_length: got {}, must be at least 0", out.num_sinks));
   if (!hides) return model::AttentionWindows{};
   for (const int window : out.windows) {
-    if (device != DeviceKind::kCpu && window > 0)
-      return Unimplemented(fmt::format(
-          "max_attention_window_size: got {}, below the engine's {} tokens per sequence; sliding "
-          "windows are not supported on a GPU yet (leave it unfilled, or use --device cpu)",
-          window, max_seq_len));
     if (window > 0 && out.num_sinks >= window)
       return InvalidArgument(
           fmt::format("sink_token_length: got {}, must be below max_attention_window_size, which "
@@ -106,13 +100,14 @@ Result<int64_t> HostBlocks(const ExecutorOptions& options, uint64_t bytes_per_bl
 int FullLengthBlocks(const MemoryPlan& plan, const ExecutorOptions& options) {
   const int window = plan.window();
   if (window == 0) return plan.max_blocks_per_seq();
-  const int max_ahead = scheduler::Scheduler::MaxChunkTokens(
+  const int depth = plan.device == DeviceKind::kCuda ? kCudaDepth : 1;
+  const int max_chunk = scheduler::Scheduler::MaxChunkTokens(
       {.max_num_tokens = plan.max_num_tokens,
        .enable_chunked_prefill = options.enable_chunked_prefill},
       window, plan.block_size);
   const int64_t num_blocks = kv_cache::KvCache::WindowBlocks(
       {.block_size = plan.block_size, .window = window, .num_sinks = plan.windows.num_sinks},
-      max_ahead);
+      depth * max_chunk);
   return static_cast<int>(std::min<int64_t>(num_blocks, plan.max_blocks_per_seq()));
 }
 
@@ -218,8 +213,10 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   plan.max_num_tokens = std::max(plan.max_num_tokens, plan.max_batch_size);
   plan.workspace_bytes = model::Decoder::WorkspaceBytes(config, device, plan.max_seq_len,
                                                         plan.max_num_tokens, plan.max_batch_size);
-  plan.kernel_bytes = ops::StreamBytes(device, model::KernelShape(config), plan.max_num_tokens,
-                                       plan.max_batch_size + 1);  // cuda/step_shape.h: kFillRows
+  ASSIGN_OR_RETURN(plan.windows, WindowsOf(options, plan.max_seq_len));
+  plan.kernel_bytes =
+      ops::StreamBytes(device, model::KernelShape(config, plan.windows), plan.max_num_tokens,
+                       plan.max_batch_size + 1);  // cuda/step_shape.h: kFillRows
   plan.max_slots = plan.max_batch_size;
   if (device == DeviceKind::kCuda) {
     plan.max_slots += kSpareSlots;
@@ -228,7 +225,6 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   }
   PlanSlots(config, &plan);
   plan.kv_bytes_per_block = KvBytesPerBlock(KvShape(config, options.block_size));
-  ASSIGN_OR_RETURN(plan.windows, WindowsOf(options, device, plan.max_seq_len));
   plan.full_length_blocks = FullLengthBlocks(plan, options);
   ASSIGN_OR_RETURN(plan.num_host_blocks, HostBlocks(options, plan.kv_bytes_per_block));
 

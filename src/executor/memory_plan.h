@@ -29,7 +29,7 @@ struct MemoryPlan {
   int max_num_tokens = 0;
   int max_seq_len = 0;
   int max_input_len = 0;
-  model::AttentionWindows windows;  // those that hide anything; CPU
+  model::AttentionWindows windows;  // those that hide anything
   int full_length_blocks = 0;       // that a sequence of full length holds at most at once
   int engine_max_seq_len = 0;  // not 0: max_seq_len was lowered from this to what the blocks hold
 

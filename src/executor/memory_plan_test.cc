@@ -110,6 +110,23 @@ TEST(MemoryPlanTest, TheHostPoolOfAGpuIsPinnedMemory) {
   EXPECT_EQ(cpu.kv_bytes(), cpu.kv_bytes_per_block * (static_cast<uint64_t>(cpu.num_blocks) + 5));
 }
 
+// From the first key that a token sees to the last one that the steps in flight compute.
+TEST(MemoryPlanTest, AWindowBoundsTheBlocksOfASequence) {
+  ExecutorOptions options;
+  options.attention_windows = {200};
+  options.sink_tokens = 10;
+  const auto blocks_on = [&](DeviceKind device) {
+    const auto plan = PlanMemory(Config(), kLimits, device, /*weight_bytes=*/0,
+                                 /*weights_are_taken=*/true, options, uint64_t{1} << 34);
+    EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+    EXPECT_EQ(plan->window(), 200);
+    return plan->full_length_blocks;
+  };
+  // A block of sinks; 189 tokens before, chunks of 256, wherever blocks of 64 begin.
+  EXPECT_EQ(blocks_on(DeviceKind::kCpu), 1 + 8);
+  EXPECT_EQ(blocks_on(DeviceKind::kCuda), 1 + 12) << "two chunks are in flight";
+}
+
 TEST(MemoryPlanTest, NotOneBlockIsAnError) {
   const Status status = Plan({}, Others(*Plan({})) + 1000).status();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);

@@ -132,8 +132,9 @@ struct Decoder::Impl {
   Buffer buffer;
   Workspace workspace;
   ops::Rope rope;
-  AttentionWindows windows;
-  int64_t num_tokens = 0;      // of the last Forward
+  std::vector<ops::SlidingWindow> windows;  // those that layers have, each once
+  std::vector<int> window_idx;              // [num_layers] which of them is the layer's
+  int64_t num_tokens = 0;                   // of the last Forward
   bool defers_scales = false;  // dense and proj leave their FP8 scales to the norms that follow
 
   const ModelConfig& config() const { return engine->config; }
@@ -167,7 +168,16 @@ uint64_t Decoder::WorkspaceBytes(const ModelConfig& config, DeviceKind device, i
   return LayOut(config, device, max_seq_len, max_num_tokens, max_logits, nullptr, unused);
 }
 
-ops::ShapeClass KernelShape(const ModelConfig& config) {
+std::vector<ops::SlidingWindow> AttentionWindows::Different(int num_layers) const {
+  std::vector<ops::SlidingWindow> out;
+  for (int i = 0; i < num_layers; ++i) {
+    const ops::SlidingWindow window = Of(static_cast<size_t>(i));
+    if (std::ranges::count(out, window) == 0) out.push_back(window);
+  }
+  return out;
+}
+
+ops::ShapeClass KernelShape(const ModelConfig& config, const AttentionWindows& windows) {
   return {.weight_dtype = LinearDType(config),
           .dtype = config.dtype,
           .kv_dtype = KvDType(config),
@@ -175,7 +185,8 @@ ops::ShapeClass KernelShape(const ModelConfig& config) {
           .num_heads = config.num_heads,
           .num_kv_heads = config.num_kv_heads,
           .hidden_size = config.hidden_size,
-          .intermediate_size = config.intermediate_size};
+          .intermediate_size = config.intermediate_size,
+          .num_windows = static_cast<int>(windows.Different(config.num_layers).size())};
 }
 
 std::vector<ops::LinearShape> LinearShapes(const ModelConfig& config, int max_num_tokens,
@@ -213,9 +224,13 @@ Result<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Engine> e
     RETURN_IF_ERROR(FillRopeTable(config, impl->workspace.cos_sin, device));
     impl->rope = {StyleOf(config.position), config.head_dim, impl->workspace.cos_sin};
   }
+  impl->windows = windows.Different(config.num_layers);
+  for (int i = 0; i < config.num_layers; ++i) {
+    const auto it = std::ranges::find(impl->windows, windows.Of(static_cast<size_t>(i)));
+    impl->window_idx.push_back(static_cast<int>(it - impl->windows.begin()));
+  }
   impl->engine = std::move(engine);
   impl->ops = std::move(ops);
-  impl->windows = std::move(windows);
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }
 
@@ -236,9 +251,15 @@ Result<TensorView> Decoder::Forward(const Batch& batch, const ops::KvCacheView& 
                                   .y = w.x,
                                   .y_scales = w.x_scales},
                                  stream));
-  if (m.ops.plan_attention != nullptr)
-    RETURN_IF_ERROR(m.ops.plan_attention(
-        {.batch = batch.paged, .kv = kv, .num_heads = m.config().num_heads}, stream));
+  if (m.ops.plan_attention != nullptr) {
+    for (size_t i = 0; i < m.windows.size(); ++i)
+      RETURN_IF_ERROR(m.ops.plan_attention({.batch = batch.paged,
+                                            .kv = kv,
+                                            .num_heads = m.config().num_heads,
+                                            .sliding = m.windows[i],
+                                            .plan = static_cast<int>(i)},
+                                           stream));
+  }
   for (size_t i = 0; i < weights.layers.size(); ++i)
     RETURN_IF_ERROR(m.RunLayer(i, batch, kv, w, stream));
 
@@ -327,7 +348,8 @@ Status Decoder::Impl::RunAttention(size_t idx, const Batch& batch, const ops::Kv
                                  .kv = kv,
                                  .layer = static_cast<int>(idx),
                                  .scale = 1.0F / std::sqrt(static_cast<float>(config().head_dim)),
-                                 .sliding = windows.Of(idx),
+                                 .sliding = windows[static_cast<size_t>(window_idx[idx])],
+                                 .plan = window_idx[idx],
                                  .y = w.attention},
                                 stream));
   ops::Activation attention = {.values = w.attention};

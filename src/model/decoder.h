@@ -13,9 +13,6 @@
 
 namespace inflight::model {
 
-// What `config` needs of its kernels.
-ops::ShapeClass KernelShape(const ModelConfig& config);
-
 // The products of a step of at most `max_num_tokens` tokens and `max_logits` rows; for tuning.
 std::vector<ops::LinearShape> LinearShapes(const ModelConfig& config, int max_num_tokens,
                                            int max_logits);
@@ -27,7 +24,7 @@ struct Batch {
   TensorView logit_rows;  // [num_logits] int32: indices of tokens whose logits are wanted
 };
 
-// What each layer attends to; on the CPU.
+// What each layer attends to.
 struct AttentionWindows {
   std::vector<int> windows;  // tokens, a layer each, repeated; 0 = all; empty = all layers see all
   int num_sinks = 0;
@@ -36,7 +33,12 @@ struct AttentionWindows {
     const int window = windows.empty() ? 0 : windows[layer % windows.size()];
     return {.window = window, .num_sinks = window == 0 ? 0 : num_sinks};
   }
+  // Those that `num_layers` layers have, each once.
+  std::vector<ops::SlidingWindow> Different(int num_layers) const;
 };
+
+// What `config` needs of its kernels.
+ops::ShapeClass KernelShape(const ModelConfig& config, const AttentionWindows& windows = {});
 
 // Threads: one Forward at a time per Decoder. Allocates only in Create, for at most
 // `max_num_tokens` tokens and `max_logits` rows.

@@ -70,11 +70,12 @@ struct SlidingWindow {
   int num_sinks = 0;
 
   // The first key behind the sinks that the token at `position` sees.
-  int First(int position) const {
+  constexpr int First(int position) const {
     if (window == 0) return 0;
     const int first = position + 1 - (window - num_sinks);
     return first > num_sinks ? first : num_sinks;
   }
+  bool operator==(const SlidingWindow&) const = default;
 };
 
 // Causal attention over the paged cache; query head h reads kv head h * num_kv_heads / num_heads.
@@ -86,18 +87,21 @@ struct AttentionParams {
   PagedBatch batch;
   KvCacheView kv;
   int layer = 0;
-  float scale = 0;        // usually 1 / sqrt(head_dim)
-  SlidingWindow sliding;  // not on CUDA
+  float scale = 0;  // usually 1 / sqrt(head_dim)
+  SlidingWindow sliding;
+  int plan = 0;  // CUDA: the AttentionPlanParams::plan that is of this batch and window
   TensorView
       y;  // [num_tokens, num_heads * head_dim] f32 | bf16, the dtype that the next linear reads
 };
 
-// What attention derives from a batch once per step, into memory of the stream: how decode rows are
-// split over the GPU and which tiles the prefill rows have.
+// What attention derives from a batch once per step and window, into memory of the stream: how
+// decode rows are split over the GPU and which tiles the prefill rows have.
 struct AttentionPlanParams {
   PagedBatch batch;
   KvCacheView kv;
   int num_heads = 0;
+  SlidingWindow sliding;
+  int plan = 0;  // below ShapeClass::num_windows; where it is put
 };
 
 }  // namespace inflight::ops

@@ -31,8 +31,8 @@ struct OpTable {
   Kernel<GatedLinearParams> gated_linear = nullptr;
   Kernel<LmHeadParams> lm_head = nullptr;
   Kernel<QuantizeParams> quantize = nullptr;  // null on the CPU, whose linears round for themselves
-  // Once per step, before the layers: what attention derives from a batch for all of them. Null
-  // where there is nothing.
+  // Once per step and window, before the layers: what attention derives from a batch for all layers
+  // of that window. Null where there is nothing.
   Kernel<AttentionPlanParams> plan_attention = nullptr;
   bool can_capture = true;  // its launches may be captured into CUDA graphs
   std::string name;         // "reference", "cpu/avx2", "cpu/avx512", "cpu/avx512_bf16",
@@ -49,6 +49,7 @@ struct ShapeClass {
   int num_kv_heads = 0;
   int hidden_size = 0;
   int intermediate_size = 0;
+  int num_windows = 1;  // CUDA: different ones that layers have (SlidingWindow); 0 is one of them
 };
 
 // Tables that can run here for `shape`, best first; "reference" is always last.

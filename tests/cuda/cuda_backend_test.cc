@@ -109,6 +109,28 @@ TEST_F(CudaBackendTest, ChunkedPromptsYieldTheCpusIds) {
   EXPECT_GT(executor->stats().num_steps, 45) << "as many prompt tokens as fit in each";
 }
 
+// A pool smaller than the longest sequence: blocks that a window has left are others' at once.
+TEST_F(CudaBackendTest, SlidingWindowsYieldTheCpusIds) {
+  for (const std::vector<int>& windows : {std::vector<int>{40}, {64, 24}, {0, 24}}) {
+    SCOPED_TRACE("window " + std::to_string(windows[0]));
+    Oracle oracle(TinyLlama(), {.windows = windows, .num_sinks = 4});
+    ExecutorOptions options = Options();
+    options.attention_windows = windows;
+    options.sink_tokens = 4;
+    options.max_num_tokens = 48;
+    if (windows[0] > 0) options.max_kv_tokens = 448;
+    const auto executor = MakeExecutor(engine_, device(), options);
+    ASSERT_EQ(executor->limits().max_seq_len, TinyLimits().max_seq_len);
+    std::vector<Request> requests = ManyRequests(8, 512);
+    requests.push_back(RandomRequest(400, 60, 512, 1));
+    requests.push_back(RandomRequest(130, 300, 512, 2));
+    ExpectGreedy(requests, RunAll(*executor, requests), oracle);
+    ExpectGreedy(requests, RunAll(*executor, requests), oracle);  // over reused prefixes
+    executor->Shutdown(0);
+    EXPECT_EQ(executor->stats().kv_blocks_used, 0);
+  }
+}
+
 TEST_F(CudaBackendTest, SharedPrefixesAreReused) {
   Oracle oracle(TinyLlama());
   const auto executor = MakeExecutor(engine_, device(), Options());

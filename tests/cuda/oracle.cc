@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "decoding/sampler.h"
 #include "gpu_test.h"
@@ -26,12 +27,12 @@ double LogProb(const std::vector<float>& logits, TokenId id) {
 
 }  // namespace
 
-Oracle::Oracle(const model::ModelConfig& config)
-    : engine_(RandomEngine(config, TinyLimits(), Cpu())) {}
+Oracle::Oracle(const model::ModelConfig& config, model::AttentionWindows windows)
+    : engine_(RandomEngine(config, TinyLimits(), Cpu())), windows_(std::move(windows)) {}
 
 std::vector<std::vector<float>> Oracle::Logits(std::span<const TokenId> tokens) const {
   const ops::OpTable ops = Must(ops::FindOps(Cpu(), model::KernelShape(engine_->config)));
-  golden::PagedModel model(engine_, ops, Cpu(), /*num_sequences=*/1, /*block_size=*/16);
+  golden::PagedModel model(engine_, ops, Cpu(), /*num_sequences=*/1, /*block_size=*/16, windows_);
   const std::array pieces = {golden::Piece{.sequence = 0, .tokens = tokens}};
   return model.Step(pieces, /*last_only=*/false);
 }

@@ -17,7 +17,7 @@ namespace inflight::gpu {
 
 class Oracle {
  public:
-  explicit Oracle(const model::ModelConfig& config);
+  explicit Oracle(const model::ModelConfig& config, model::AttentionWindows windows = {});
 
   // Row t decides what follows tokens [0, t].
   std::vector<std::vector<float>> Logits(std::span<const TokenId> tokens) const;
@@ -41,6 +41,7 @@ class Oracle {
 
  private:
   std::shared_ptr<const model::Engine> engine_;
+  model::AttentionWindows windows_;
   double largest_deficit_ = 0;
   double largest_error_ = 0;
   int num_near_ties_ = 0;

@@ -22,10 +22,12 @@ T Must(Result<T> result) {
 }  // namespace
 
 PagedModel::PagedModel(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
-                       Device& device, size_t num_sequences, int block_size)
+                       Device& device, size_t num_sequences, int block_size,
+                       const model::AttentionWindows& windows)
     : engine_(std::move(engine)), device_(device), seq_lens_(num_sequences, 0) {
   const model::ModelConfig& config = engine_->config;
-  stream_ = Must(ops::MakeStream(device, model::KernelShape(config), kMaxTokens, kMaxTokens));
+  stream_ =
+      Must(ops::MakeStream(device, model::KernelShape(config, windows), kMaxTokens, kMaxTokens));
   const size_t blocks_per_seq =
       static_cast<size_t>((engine_->limits.max_seq_len + block_size - 1) / block_size);
   kv_ = {.data = nullptr,
@@ -51,7 +53,7 @@ PagedModel::PagedModel(std::shared_ptr<const model::Engine> engine, const ops::O
   for (size_t s = 0; s < num_sequences; ++s)
     block_tables_.emplace_back(blocks.begin() + static_cast<ptrdiff_t>(s * blocks_per_seq),
                                blocks.begin() + static_cast<ptrdiff_t>((s + 1) * blocks_per_seq));
-  decoder_ = Must(model::Decoder::Create(engine_, ops, device, kMaxTokens, kMaxTokens));
+  decoder_ = Must(model::Decoder::Create(engine_, ops, device, kMaxTokens, kMaxTokens, windows));
 }
 
 std::vector<std::vector<float>> PagedModel::Step(std::span<const Piece> pieces, bool last_only) {

@@ -24,7 +24,7 @@ class PagedModel {
   // On a GPU the pieces of a step that hold one token come before the others, as the executor has
   // them.
   PagedModel(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops, Device& device,
-             size_t num_sequences, int block_size);
+             size_t num_sequences, int block_size, const model::AttentionWindows& windows = {});
 
   // Appends the pieces in one step. Returns logits [num_tokens of all pieces][vocab_size], or with
   // `last_only` those of each piece's last token.

@@ -6,45 +6,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "builder/builder.h"
 #include "collecting_sink.h"
 #include "executor/executor.h"
 #include "executor/local_backend.h"
 #include "golden_reference.h"
+#include "window_cases.h"
 
 namespace inflight::golden {
 namespace {
 
 constexpr float kTolerance = 1e-4F;  // of float32 logits, as in golden_test.cc
 constexpr int kBlockSize = 16;
-
-struct Case {
-  std::string model;
-  ExecutorOptions options;
-  std::vector<TokenId> prompt, greedy;
-  std::vector<int> positions;
-  std::vector<std::vector<float>> logits;  // [positions][vocab_size]
-};
-
-std::vector<Case> ReadCases() {
-  std::ifstream file(DataDir().parent_path() / "windows.json");
-  const auto json = nlohmann::json::parse(file);
-  std::vector<Case> cases;
-  for (const auto& entry : json.at("cases")) {
-    Case& c = cases.emplace_back();
-    c.model = entry.at("model");
-    c.options.attention_windows = entry.at("windows").get<std::vector<int>>();
-    c.options.sink_tokens = entry.at("sinks");
-    c.prompt = entry.at("prompt").get<std::vector<TokenId>>();
-    c.greedy = entry.at("greedy").get<std::vector<TokenId>>();
-    c.positions = entry.at("positions").get<std::vector<int>>();
-    c.logits = entry.at("logits").get<std::vector<std::vector<float>>>();
-  }
-  return cases;
-}
 
 struct Answer : CollectingSink {
   void OnResponse(Response response) override {
@@ -81,7 +55,7 @@ class WindowGoldenTest : public testing::Test {
   std::unique_ptr<Device> device_ = Device::Cpu(2);
 };
 
-Request RequestOf(const Case& c) {
+Request RequestOf(const WindowCase& c) {
   Request request;
   request.input_ids = c.prompt;
   request.max_tokens = static_cast<int>(c.greedy.size());
@@ -89,9 +63,8 @@ Request RequestOf(const Case& c) {
 }
 
 TEST_F(WindowGoldenTest, EqualsMaskedFullAttention) {
-  for (const Case& c : ReadCases()) {
-    SCOPED_TRACE(c.model + " window " + std::to_string(c.options.attention_windows[0]) + " sinks " +
-                 std::to_string(c.options.sink_tokens));
+  for (const WindowCase& c : ReadWindowCases()) {
+    SCOPED_TRACE(c.Name());
     ExecutorOptions options = c.options;
     const auto& windows = options.attention_windows;
     const bool gives_back = std::ranges::count(windows, 0) == 0;
@@ -132,7 +105,7 @@ TEST_F(WindowGoldenTest, EqualsMaskedFullAttention) {
 }
 
 TEST_F(WindowGoldenTest, SeveralSequencesShareASmallPool) {
-  const Case c = ReadCases()[1];  // 24 tokens, 4 of them sinks
+  const WindowCase c = ReadWindowCases()[1];  // 24 tokens, 4 of them sinks
   ExecutorOptions options = c.options;
   options.max_num_tokens = 32;
   options.max_kv_tokens = 12 * kBlockSize;
@@ -153,7 +126,7 @@ TEST_F(WindowGoldenTest, SeveralSequencesShareASmallPool) {
 }
 
 TEST_F(WindowGoldenTest, ReuseEqualsNoReuse) {
-  for (const Case& c : ReadCases()) {
+  for (const WindowCase& c : ReadWindowCases()) {
     ExecutorOptions options = c.options;
     options.max_kv_tokens = 512;
     const auto executor = MakeExecutor(c.model, options);
@@ -178,7 +151,7 @@ TEST_F(WindowGoldenTest, ReuseEqualsNoReuse) {
 }
 
 TEST_F(WindowGoldenTest, ABeamSearchSeesTheWindowToo) {
-  const Case c = ReadCases()[0];
+  const WindowCase c = ReadWindowCases()[0];
   const auto executor = MakeExecutor(c.model, c.options);
   Request request = RequestOf(c);
   request.sampling.beam_width = 2;
@@ -228,7 +201,7 @@ TEST_F(WindowGoldenTest, SinksNeedALargerWindowAndWindowsACount) {
 // Prompts in turn, of which the cache holds one or two: blocks come back from the host pool, and
 // the answers are those of an executor that reuses nothing.
 TEST_F(WindowGoldenTest, BlocksOfTheHostPoolHoldWhatTheyHeld) {
-  const Case c = ReadCases()[0];
+  const WindowCase c = ReadWindowCases()[0];
   for (const bool has_window : {false, true}) {
     ExecutorOptions options;
     if (has_window) options.attention_windows = {40};

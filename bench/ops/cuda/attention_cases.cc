@@ -25,8 +25,9 @@ constexpr float kScales[2] = {0.5F, 0.25F};
 // own.
 class Step {
  public:
-  Step(CudaBench& bench, const std::vector<SequenceRow>& rows, bool is_decode, DType kv_dtype)
-      : bench_(bench), kv_dtype_(kv_dtype) {
+  Step(CudaBench& bench, const std::vector<SequenceRow>& rows, bool is_decode, DType kv_dtype,
+       ops::SlidingWindow sliding = {})
+      : bench_(bench), kv_dtype_(kv_dtype), sliding_(sliding) {
     std::vector<int> cu_seqlens = {0};
     std::vector<int> seq_lens;
     int max_blocks = 0;
@@ -69,8 +70,9 @@ class Step {
   }
 
   Status Plan() {
-    return ops::cuda::PlanAttention({.batch = batch_, .kv = View(nullptr), .num_heads = kNumHeads},
-                                    bench_.stream());
+    return ops::cuda::PlanAttention(
+        {.batch = batch_, .kv = View(nullptr), .num_heads = kNumHeads, .sliding = sliding_},
+        bench_.stream());
   }
 
   Status Launch(int call) {
@@ -82,6 +84,7 @@ class Step {
                                  .kv = View(static_cast<std::byte*>(cache_.At(call).data)),
                                  .layer = 0,
                                  .scale = 1 / std::sqrt(static_cast<float>(kHeadDim)),
+                                 .sliding = sliding_,
                                  .y = y_.At(call)},
                                 bench_.stream());
   }
@@ -100,6 +103,7 @@ class Step {
 
   CudaBench& bench_;
   const DType kv_dtype_;
+  const ops::SlidingWindow sliding_;
   int num_blocks_ = 0;
   ops::PagedBatch batch_;
   ops::DeviceTensor cu_seqlens_, seq_lens_, tables_;
@@ -163,11 +167,43 @@ void PrefillCases(CudaBench& bench) {
     }
 }
 
+// Beside the same sequences without a window. Bytes are those of the keys that are seen.
+void WindowCases(CudaBench& bench) {
+  if (!bench.Wants("attention_window")) return;
+  struct Rows {
+    int num_rows, num_tokens, seq_len, window;
+  };
+  for (const Rows& r : {Rows{1, 1, 32768, 0},
+                        {1, 1, 32768, 4096},
+                        {16, 1, 32768, 0},
+                        {16, 1, 32768, 4096},
+                        {64, 1, 4096, 4097},
+                        {64, 1, 4096, 1024},
+                        {1, 8192, 8192, 0},
+                        {1, 8192, 8192, 1024},
+                        {1, 512, 16384, 0},
+                        {1, 512, 16384, 4096}}) {
+    const bool is_decode = r.num_tokens == 1;
+    const ops::SlidingWindow sliding = {.window = r.window, .num_sinks = r.window > 0 ? 4 : 0};
+    Step step(bench,
+              std::vector<SequenceRow>(static_cast<size_t>(r.num_rows), {r.num_tokens, r.seq_len}),
+              is_decode, DType::kBF16, sliding);
+    const int num_keys = r.window == 0 ? r.seq_len : std::min(r.seq_len, r.window);
+    bench.Time(
+        {.kernel = "attention_window",
+         .shape = fmt::format("{}x{}/{} window {}", r.num_rows, r.num_tokens, r.seq_len, r.window),
+         .dtype = DType::kBF16,
+         .bytes = is_decode ? 4.0 * kNumKvHeads * kHeadDim * r.num_rows * num_keys : 0,
+         .launch = [&](int call) { return step.Launch(call); }});
+  }
+}
+
 }  // namespace
 
 void AttentionCases(CudaBench& bench) {
   DecodeCases(bench);
   PrefillCases(bench);
+  WindowCases(bench);
 }
 
 }  // namespace inflight::bench

@@ -34,7 +34,7 @@ using cuda::StepVariant;
 using decoding::DeviceSampler;
 using inflight::cuda::ToStatus;
 
-constexpr int kDepth = 2;
+constexpr int kDepth = kCudaDepth;
 
 // Graphs are recorded at load for so long, the others when they are first used.
 constexpr double kRecordingMs = 1500;
@@ -95,7 +95,8 @@ class CudaBackend : public Backend {
              .returns_logits = true,
              .kv_groups = {{.block_size = plan.block_size,
                             .num_blocks = plan.num_blocks,
-                            .window = 0,
+                            .window = plan.window(),
+                            .num_sinks = plan.window() == 0 ? 0 : plan.windows.num_sinks,
                             .num_host_blocks = plan.num_host_blocks}},
              .gpu_memory_bytes = static_cast<int64_t>(plan.total_bytes())};
     held_->engine = std::move(engine);
@@ -200,12 +201,12 @@ Status CudaBackend::Load(const ops::OpTable& ops, const MemoryPlan& plan, Device
   use_graphs_ = debug_.use_graphs && ops.can_capture;
   ASSIGN_OR_RETURN(held_->graph_share, device.ledger().Take("graphs", plan.graph_bytes));
   ASSIGN_OR_RETURN(held_->stream,
-                   ops::MakeStream(device, model::KernelShape(config), plan.max_num_tokens,
-                                   plan.max_batch_size + cuda::kFillRows));
+                   ops::MakeStream(device, model::KernelShape(config, plan.windows),
+                                   plan.max_num_tokens, plan.max_batch_size + cuda::kFillRows));
   RETURN_IF_ERROR(ops::LoadTuning(held_->engine->kernel_tuning, *held_->stream));
-  ASSIGN_OR_RETURN(
-      held_->decoder,
-      model::Decoder::Create(held_->engine, ops, device, plan.max_num_tokens, plan.max_batch_size));
+  ASSIGN_OR_RETURN(held_->decoder,
+                   model::Decoder::Create(held_->engine, ops, device, plan.max_num_tokens,
+                                          plan.max_batch_size, plan.windows));
   ASSIGN_OR_RETURN(held_->state, StepState::Create(plan, device));
   ASSIGN_OR_RETURN(held_->sampler,
                    DeviceSampler::Create(device, info_.max_slots, info_.vocab_size));

@@ -48,9 +48,10 @@ Status ValidateBatch(const PagedBatch& b) {
   return Expect("batch.block_tables", b.block_tables, {DType::kI32}, tables);
 }
 
-Status Validate(const AttentionParams& p) {
+Status Validate(const AttentionParams& p, const CudaStream& stream) {
   const int64_t num_heads = p.q.shape.rank() == 3 ? p.q.shape[1] : 0;
-  RETURN_IF_ERROR(ValidateForAttention(p.batch, p.kv, static_cast<int>(num_heads)));
+  RETURN_IF_ERROR(
+      ValidateForAttention(p.batch, p.kv, static_cast<int>(num_heads), p.sliding, p.plan, stream));
   if (p.layer < 0 || p.layer >= p.kv.num_layers)
     return InvalidArgument(
         fmt::format("layer: got {}, the cache has {}", p.layer, p.kv.num_layers));
@@ -96,7 +97,8 @@ AttentionArgs Args(const AttentionParams& p, CudaStream& stream) {
           .seq_lens = p.batch.seq_lens_kv.as<const int32_t>(),
           .scale_log2 = p.scale * k_scale * std::numbers::log2e_v<float>,
           .v_scale = scales == nullptr ? 1.0F : scales[1],
-          .plan = PlanAt(stream.workspace().attention_plan)};
+          .sliding = p.sliding,
+          .plan = PlanAt(stream.workspace(), p.plan)};
 }
 
 // Calls run.template operator()<head_dim>().
@@ -140,18 +142,27 @@ Status Prefill(const AttentionParams& p, CudaStream& stream) {
 
 }  // namespace
 
-Status ValidateForAttention(const PagedBatch& batch, const KvCacheView& kv, int num_heads) {
+Status ValidateForAttention(const PagedBatch& batch, const KvCacheView& kv, int num_heads,
+                            const SlidingWindow& sliding, int plan, const CudaStream& stream) {
   RETURN_IF_ERROR(ValidateCache(kv));
   if (kv.num_kv_heads <= 0 || num_heads <= 0 || num_heads % kv.num_kv_heads != 0)
     return InvalidArgument(fmt::format("num_heads: got {}, needed a multiple of the {} kv heads",
                                        num_heads, kv.num_kv_heads));
+  if (sliding.window < 0 || sliding.num_sinks < 0 ||
+      (sliding.window == 0 ? sliding.num_sinks > 0 : sliding.num_sinks >= sliding.window))
+    return InvalidArgument(fmt::format("sliding: got a window of {} with {} sinks, needed fewer",
+                                       sliding.window, sliding.num_sinks));
+  if (plan < 0 || plan >= stream.workspace().num_attention_plans)
+    return InvalidArgument(
+        fmt::format("plan: got {}, this stream was made for {} (ShapeClass::num_windows)", plan,
+                    stream.workspace().num_attention_plans));
   return ValidateBatch(batch);
 }
 
-// The stream's plan is of this batch (PlanAttention).
+// The stream's plan `params.plan` is of this batch and window (PlanAttention).
 Status Attention(const AttentionParams& params, Stream& stream) {
-  RETURN_IF_ERROR(Validate(params));
   CudaStream& cuda = AsCuda(stream);
+  RETURN_IF_ERROR(Validate(params, cuda));
   const PagedBatch& batch = params.batch;
   if (batch.num_decode_rows > 0) RETURN_IF_ERROR(Decode(params, cuda));
   if (batch.num_tokens > batch.num_decode_rows) RETURN_IF_ERROR(Prefill(params, cuda));

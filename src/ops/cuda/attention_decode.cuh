@@ -17,6 +17,10 @@
 // elements 4j .. 4j+3 of a product's 16, for K and for Q alike, and of V two dimensions of two
 // keys.
 //
+// Sliding windows: the tiles of an item leave out those that are hidden as a whole; of the others
+// hidden keys are zeros in shared memory, and their scores -inf. The block of 16 hidden keys is not
+// looked at: it may be another sequence's by now.
+//
 // Shared memory: two stages of a tile's K and V (head_dim 128: 34 KiB each), and the sums of 4
 // queries of each warp. Bytes moved: K and V once, partial sums of the two items cut at the ends of
 // an interval.
@@ -66,7 +70,7 @@ class Kernel {
       WaitForCopies<0>();
       __syncwarp();
       CopyNextTile();
-      AddTile(stage, at.seq_len - at.tile * kTileKeys - warp_ * kWarpKeys);
+      AddTile(stage, SeenKeys(FirstKey(at), at.seq_len));
       stage = OtherStage(stage);
       --left;
       if (at.tile + 1 < at.num_tiles && left > 0) {
@@ -100,6 +104,7 @@ class Kernel {
   static constexpr int kStageBytes = StageBytes(kHeadDim, kElementBytes);
   static constexpr int kSteps = kHeadDim / 16;  // products over the dimensions of a key
   static constexpr int kQueries = 8 * kTiles;
+  static constexpr uint32_t kAllKeys = 0xffffffffU >> (32 - kWarpKeys);
 
   // A tile of the line.
   struct Cursor {
@@ -118,8 +123,29 @@ class Kernel {
     }
   };
 
-  __device__ __forceinline__ static int NumTiles(int seq_len) {
-    return max(1, static_cast<int>(static_cast<unsigned>(seq_len + kTileKeys - 1) / kTileKeys));
+  __device__ __forceinline__ int NumTiles(int seq_len) const {
+    const int num_tiles =
+        max(1, static_cast<int>(static_cast<unsigned>(seq_len + kTileKeys - 1) / kTileKeys));
+    if (a_.sliding.window == 0) return num_tiles;
+    return num_tiles - HiddenTiles(a_.sliding, seq_len - 1, kTileKeys);
+  }
+  // This warp's first key of a tile.
+  __device__ __forceinline__ int FirstKey(const Cursor& at) const {
+    int tile = at.tile;
+    if (a_.sliding.window > 0 && tile * kTileKeys >= a_.sliding.num_sinks)
+      tile += HiddenTiles(a_.sliding, at.seq_len - 1, kTileKeys);
+    return tile * kTileKeys + warp_ * kWarpKeys;
+  }
+  // Which of this warp's keys from `key` on the last token of a sequence sees: bit i is key + i.
+  __device__ __forceinline__ uint32_t SeenKeys(int key, int seq_len) const {
+    uint32_t seen = ~BitsFrom(seq_len - key);
+    if (a_.sliding.window > 0)
+      seen &= ~BitsFrom(a_.sliding.num_sinks - key) | BitsFrom(a_.sliding.First(seq_len - 1) - key);
+    return seen & kAllKeys;
+  }
+  // Bits i >= n.
+  __device__ __forceinline__ static uint32_t BitsFrom(int n) {
+    return __funnelshift_lc(0, 0xffffffffU, max(n, 0));
   }
   __device__ __forceinline__ int SeqLen(int row) const {
     return row < a_.num_rows ? a_.seq_lens[row] : 1;
@@ -149,9 +175,10 @@ class Kernel {
 
   __device__ __forceinline__ void CopyNextTile() {
     if (copies_left_ == 0) return;
-    const int key = next_.tile * kTileKeys + warp_ * kWarpKeys;
+    const int key = FirstKey(next_);
+    const uint32_t seen = SeenKeys(key, next_.seq_len);
 #pragma unroll
-    for (int i = 0; i < kGroups; ++i) CopyGroup(i, key + 16 * i);
+    for (int i = 0; i < kGroups; ++i) CopyGroup(i, key + 16 * i, seen >> (16 * i) & 0xffff);
     CommitCopies();
     copy_stage_ = OtherStage(copy_stage_);
     --copies_left_;
@@ -162,7 +189,7 @@ class Kernel {
       LookAtNextRow();
     }
     // A tile ahead of their use, too.
-    const int next_key = next_.tile * kTileKeys + warp_ * kWarpKeys;
+    const int next_key = FirstKey(next_);
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
       const int k = next_key + 16 * i;
@@ -172,22 +199,21 @@ class Kernel {
     }
   }
 
-  // 16 keys of one block from `key` on; zeros behind the end of the sequence.
-  __device__ __forceinline__ void CopyGroup(int group, int key) {
+  // 16 keys of one block from `key` on; zeros, and no reading, where bit i of `seen` is 0.
+  __device__ __forceinline__ void CopyGroup(int group, int key, uint32_t seen) {
     const int offset = key & ((1 << a_.block_size_log2) - 1);
     const std::byte* k = a_.cache + blocks_[group] * a_.block_bytes +
                          next_.kv_head * a_.head_bytes + offset * kRowBytes + lane_ * 16;
     const std::byte* v = k + a_.num_kv_heads * a_.head_bytes;
     const uint32_t k_to = copy_stage_ + static_cast<uint32_t>(16 * group * kPitch);
     const uint32_t v_to = k_to + kWarpKeys * kPitch;
-    const int num_keys = next_.seq_len - key;
 #pragma unroll
     for (int i = 0; i < (16 * kChunks + 31) / 32; ++i) {
       const unsigned chunk = static_cast<unsigned>(lane_ + 32 * i);
       const unsigned row = chunk / kChunks;
       if (32 * (i + 1) > 16 * kChunks && row >= 16) break;
       const uint32_t at = row * kPitch + chunk % kChunks * 16;
-      const bool is_used = static_cast<int>(row) < num_keys;
+      const bool is_used = (seen >> row & 1) != 0;
       CopyAsync16(k_to + at, k + 512 * i, is_used);
       CopyAsync16(v_to + at, v + 512 * i, is_used);
     }
@@ -249,9 +275,9 @@ class Kernel {
     }
   }
 
-  // This warp's keys of a tile, of which the first num_keys exist.
-  __device__ __forceinline__ void AddTile(uint32_t keys, int num_keys) {
-    if (num_keys <= 0) return;
+  // This warp's keys of a tile, of which those in `seen` are seen.
+  __device__ __forceinline__ void AddTile(uint32_t keys, uint32_t seen) {
+    if (seen == 0) return;
     float s[kGroups][kTiles][4];
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
@@ -261,14 +287,15 @@ class Kernel {
 #pragma unroll
         for (int e = 0; e < 4; ++e) s[group][tile][e] *= a_.scale_log2;
     }
-    if (num_keys < kWarpKeys) {
+    if (seen != kAllKeys) {
 #pragma unroll
       for (int group = 0; group < kGroups; ++group)
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
           for (int e = 0; e < 4; ++e)
-            if (16 * group + lane_ / 4 + 8 * (e / 2) >= num_keys) s[group][tile][e] = -INFINITY;
+            if ((seen >> (16 * group + lane_ / 4 + 8 * (e / 2)) & 1) == 0)
+              s[group][tile][e] = -INFINITY;
     }
     RaiseMaxima(s);
 #pragma unroll

@@ -7,7 +7,8 @@
 // intervals of equal length, one per CTA, whatever the lengths of the sequences. An item that
 // several intervals share is merged by the CTA that finishes last, in the order of intervals, so
 // results do not depend on who that is. Which interval starts where is found on the device: a
-// captured graph holds no lengths.
+// captured graph holds no lengths. With a sliding window an item is the tiles that hold a key which
+// is seen: those of the sinks, then those from the window's first key on (HiddenTiles).
 //
 // Prefill (3.4). A tile is a run of query rows of one kv head; row i of a sequence's packed rows is
 // head i % group of token i / group, so that a group shares the keys it loads.
@@ -18,6 +19,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "ops/attention.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/shared_memory_limit.h"
 
@@ -44,14 +46,22 @@ struct alignas(32) PrefillTile {
 
 inline constexpr int kMaxDecodeCtas = 192 * 4;  // SMs: as in cuda_stream.cc
 
-// The plan in StreamWorkspace::attention_plan: intervals, then prefill tiles.
+// One of StreamWorkspace::attention_plans: intervals, then prefill tiles.
 struct AttentionPlan {
   DecodeInterval* intervals;  // [kMaxDecodeCtas]
   PrefillTile* tiles;         // [at most num_tokens + num_rows]
 };
-inline AttentionPlan PlanAt(std::byte* data) {
-  auto* intervals = reinterpret_cast<DecodeInterval*>(data);
+inline AttentionPlan PlanAt(const StreamWorkspace& workspace, int plan) {
+  auto* intervals = reinterpret_cast<DecodeInterval*>(
+      workspace.attention_plans + static_cast<size_t>(plan) * workspace.attention_plan_bytes);
   return {intervals, reinterpret_cast<PrefillTile*>(intervals + kMaxDecodeCtas)};
+}
+
+// Tiles between the sinks' and the first one that the token at `position` sees.
+constexpr int HiddenTiles(const SlidingWindow& sliding, int position, int tile_keys) {
+  const int sink_tiles = (sliding.num_sinks + tile_keys - 1) / tile_keys;
+  const int hidden = sliding.First(position) / tile_keys - sink_tiles;
+  return hidden > 0 ? hidden : 0;
 }
 
 // How heads are split over tiles of query rows: a tile takes `heads_per_tile` heads of a kv head,
@@ -109,7 +119,8 @@ inline constexpr int kPrefillTileRows = 128;
 int MaxPrefillTiles(const PagedBatch& batch, int group);
 
 // Of what the host can see of a batch; those of the plan and of attention alike.
-Status ValidateForAttention(const PagedBatch& batch, const KvCacheView& kv, int num_heads);
+Status ValidateForAttention(const PagedBatch& batch, const KvCacheView& kv, int num_heads,
+                            const SlidingWindow& sliding, int plan, const CudaStream& stream);
 
 // What both kernels read.
 struct AttentionArgs {
@@ -129,6 +140,7 @@ struct AttentionArgs {
   const int32_t* seq_lens;    // [num_rows]
   float scale_log2;           // of scores, by log2(e) and the scale of K
   float v_scale;
+  SlidingWindow sliding;
   AttentionPlan plan;
 };
 

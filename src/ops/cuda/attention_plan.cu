@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan of attention (attention_kernels.h), once per step for all layers: two CTAs, one that
-// cuts the decode rows into intervals, one that lists the tiles of the prefill rows.
+// The plan of attention (attention_kernels.h), once per step for all layers of a window: two CTAs,
+// one that cuts the decode rows into intervals, one that lists the tiles of the prefill rows.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -29,6 +29,7 @@ struct Rows {
 
 struct DecodePlanArgs {
   Rows rows;
+  SlidingWindow sliding;
   int num_rows, tile_keys, num_intervals, num_kv_heads, tiles_per_kv_head, block_size_log2,
       min_tiles;
   DecodeInterval* intervals;
@@ -36,6 +37,7 @@ struct DecodePlanArgs {
 
 struct PrefillPlanArgs {
   Rows rows;
+  SlidingWindow sliding;
   int first_row, end_row, heads_per_tile, max_tiles;
   PrefillTile* tiles;
 };
@@ -73,7 +75,9 @@ __device__ void PlanDecode(const DecodePlanArgs& a) {
   const int thread = static_cast<int>(threadIdx.x);
   const int num_items = a.num_kv_heads * a.tiles_per_kv_head;  // of a row
   const auto num_tiles = [&](int row) {
-    return max(1, (a.rows.seq_lens[row] + a.tile_keys - 1) / a.tile_keys);
+    const int seq_len = a.rows.seq_lens[row];
+    return max(1, (seq_len + a.tile_keys - 1) / a.tile_keys) -
+           HiddenTiles(a.sliding, seq_len - 1, a.tile_keys);
   };
   const int rows_per_thread = (a.num_rows + kThreads - 1) / kThreads;
   int own = 0;
@@ -116,8 +120,10 @@ __device__ void PlanDecode(const DecodePlanArgs& a) {
                                .line = a.rows.Line(row),
                                .interval_tiles = interval_tiles};
     const int32_t* table = a.rows.tables + interval.line * a.rows.table_stride;
+    const bool is_sink = interval.tile * a.tile_keys < a.sliding.num_sinks;
+    const int num_hidden = is_sink ? 0 : HiddenTiles(a.sliding, interval.seq_len - 1, a.tile_keys);
     for (int i = 0; i < kFirstBlocks; ++i) {
-      const int key = interval.tile * a.tile_keys + 16 * i;
+      const int key = (interval.tile + num_hidden) * a.tile_keys + 16 * i;
       interval.blocks[i] =
           16 * i < a.tile_keys && key < interval.seq_len ? table[key >> a.block_size_log2] : 0;
     }
@@ -147,7 +153,9 @@ __device__ void PlanPrefill(const PrefillPlanArgs& a) {
       const int num_rows = num_tokens * a.heads_per_tile;
       for (int i = lane; i * kPrefillTileRows < num_rows; i += 32) {
         const int last = min((i + 1) * kPrefillTileRows, num_rows) - 1;
-        const int64_t num_keys = first_position + last / a.heads_per_tile + 1;
+        const int position = first_position + i * kPrefillTileRows / a.heads_per_tile;
+        const int num_hidden = max(0, a.sliding.First(position) - a.sliding.num_sinks);
+        const int64_t num_keys = first_position + last / a.heads_per_tile + 1 - num_hidden;
         const int bin = static_cast<int>((max_seq_len - num_keys) * kNumBins / max_seq_len);
         take(bin, PrefillTile{.line = a.rows.Line(row),
                               .first_token = first_token,
@@ -209,9 +217,9 @@ int MaxPrefillTiles(const PagedBatch& batch, int group) {
 }
 
 size_t AttentionPlanBytes(int max_num_rows, int max_num_tokens) {
+  const size_t num_tiles = static_cast<size_t>(max_num_rows) + static_cast<size_t>(max_num_tokens);
   return kMaxDecodeCtas * sizeof(DecodeInterval) +
-         (static_cast<size_t>(max_num_rows) + static_cast<size_t>(max_num_tokens)) *
-             sizeof(PrefillTile);
+         (num_tiles + num_tiles % 2) * sizeof(PrefillTile);  // the next plan is aligned, too
 }
 
 size_t AttentionPartialBytes(const ShapeClass& shape, int num_sms, int /*max_num_rows*/) {
@@ -225,11 +233,12 @@ size_t AttentionCounterBytes(const ShapeClass& /*shape*/, int /*max_num_rows*/) 
 }
 
 Status PlanAttention(const AttentionPlanParams& params, Stream& stream) {
-  RETURN_IF_ERROR(ValidateForAttention(params.batch, params.kv, params.num_heads));
+  CudaStream& cuda = AsCuda(stream);
+  RETURN_IF_ERROR(ValidateForAttention(params.batch, params.kv, params.num_heads, params.sliding,
+                                       params.plan, cuda));
   const PagedBatch& batch = params.batch;
   if (batch.num_rows == 0) return Status::Ok();
-  CudaStream& cuda = AsCuda(stream);
-  const AttentionPlan plan = PlanAt(cuda.workspace().attention_plan);
+  const AttentionPlan plan = PlanAt(cuda.workspace(), params.plan);
   const Rows rows = {.cu_seqlens_q = batch.cu_seqlens_q.as<const int32_t>(),
                      .seq_lens = batch.seq_lens_kv.as<const int32_t>(),
                      .table_rows = batch.table_rows.as<const int32_t>(),
@@ -238,6 +247,7 @@ Status PlanAttention(const AttentionPlanParams& params, Stream& stream) {
   const int group = params.num_heads / params.kv.num_kv_heads;
   const DecodeShape shape = ShapeOfDecode(params.kv, cuda);
   const DecodePlanArgs decode = {.rows = rows,
+                                 .sliding = params.sliding,
                                  .num_rows = batch.num_decode_rows,
                                  .tile_keys = shape.tile_keys,
                                  .num_intervals = shape.num_ctas,
@@ -247,6 +257,7 @@ Status PlanAttention(const AttentionPlanParams& params, Stream& stream) {
                                  .min_tiles = std::max(1, kMinIntervalKeys / shape.tile_keys),
                                  .intervals = plan.intervals};
   const PrefillPlanArgs prefill = {.rows = rows,
+                                   .sliding = params.sliding,
                                    .first_row = batch.num_decode_rows,
                                    .end_row = batch.num_rows,
                                    .heads_per_tile = PrefillHeads(group).heads_per_tile,

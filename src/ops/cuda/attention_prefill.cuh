@@ -9,6 +9,10 @@
 // position of the tile are zeros in shared memory, so that blocks not written yet may hold
 // anything.
 //
+// Sliding windows: tiles of keys that no row of the tile sees are passed over. In those that some
+// row sees, keys that none does are zeros in shared memory, too, since their blocks may be another
+// sequence's by now.
+//
 // FP8 caches and maxima that move rarely: as in attention_decode.cuh.
 //
 // Shared memory at head_dim 128, 16-bit cache: Q 32 KiB, two stages of K and V 64 KiB.
@@ -27,6 +31,8 @@ inline constexpr int kWarps = 4;
 inline constexpr int kThreads = kWarps * 32;
 inline constexpr int kStages = 2;
 inline constexpr float kSlack = 8;
+// A maximum of no scores. Finite, since all scores of a row in a tile may be -inf.
+inline constexpr float kLowest = -0x1p127F;
 inline constexpr unsigned kAllLanes = 0xffffffffU;
 
 // Rows of 16-byte chunks in shared memory, placed so that a chunk of 8 rows in succession lies in
@@ -79,12 +85,19 @@ class Kernel {
     num_keys_ = tile.first_position + last_row / num_heads_ + 1;
     const int first_position = tile.first_position + first_row_ / num_heads_;
     table_ = a_.tables + tile.line * a_.table_stride;
+    const SlidingWindow& sliding = a_.sliding;
+    hidden_end_ = sliding.First(first_position);
+    const int hidden_tiles = HiddenTiles(sliding, first_position, kKeys);
+    skip_begin_ = hidden_tiles == 0 ? -1 : (sliding.num_sinks + kKeys - 1) / kKeys * kKeys;
+    skip_end_ = skip_begin_ + hidden_tiles * kKeys;
+    const int last_hidden_end = sliding.First(num_keys_ - 1);
 
-    FindBlocks(0);
+    int key = Skip(0);
+    FindBlocks(key);
     CopyQueries();
-    CopyKeys(0, 0);
+    CopyKeys(key, 0);
     CommitCopies();
-    FindBlocks(kKeys);
+    FindBlocks(Skip(key + kKeys));
 #pragma unroll
     for (int rows = 0; rows < kRowTiles; ++rows)
 #pragma unroll
@@ -94,16 +107,19 @@ class Kernel {
       }
     ClearSums();
     int stage = 0;
-    for (int key = 0; key < num_keys_; key += kKeys) {
+    while (key < num_keys_) {
+      const int next = Skip(key + kKeys);
       WaitForCopies<0>();
       __syncthreads();
-      if (key + kKeys < num_keys_) {
-        CopyKeys(key + kKeys, stage ^ 1);
+      if (next < num_keys_) {
+        CopyKeys(next, stage ^ 1);
         CommitCopies();
-        FindBlocks(key + 2 * kKeys);
+        FindBlocks(Skip(next + kKeys));
       }
       const uint32_t keys = stages_ + static_cast<uint32_t>(stage * 2 * kKeyBytes);
-      AddTile(keys, key, /*is_masked=*/key + kKeys - 1 > first_position);
+      AddTile(keys, key, /*is_masked=*/key + kKeys - 1 > first_position,
+              /*is_windowed=*/key < last_hidden_end && key + kKeys > sliding.num_sinks);
+      key = next;
       stage ^= 1;
     }
     StoreOutput();
@@ -117,6 +133,11 @@ class Kernel {
 
   __device__ __forceinline__ int WarpRow() const { return warp_ * 16 * kRowTiles; }
 
+  // `key`, or the first one behind the tiles that no row sees.
+  __device__ __forceinline__ int Skip(int key) const {
+    return key == skip_begin_ ? skip_end_ : key;
+  }
+
   // --- copies ---
 
   // Blocks of the 16-key groups from `key` on, a tile ahead of their use.
@@ -129,6 +150,15 @@ class Kernel {
   }
 
   __device__ __forceinline__ void CopyKeys(int key, int stage) {
+    if (key < hidden_end_ && key + kKeys > a_.sliding.num_sinks)
+      CopySeenKeys</*kIsWindowed=*/true>(key, stage);
+    else
+      CopySeenKeys</*kIsWindowed=*/false>(key, stage);
+  }
+
+  // Zeros, and no reading, for keys that no row sees.
+  template <bool kIsWindowed>
+  __device__ __forceinline__ void CopySeenKeys(int key, int stage) {
     const uint32_t k_to = stages_ + static_cast<uint32_t>(stage * 2 * kKeyBytes);
     constexpr int kGroupChunks = 16 * kKvChunks;
     const int64_t values = a_.num_kv_heads * a_.head_bytes;
@@ -144,7 +174,9 @@ class Kernel {
         if (c + kThreads > kGroupChunks && chunk >= kGroupChunks) break;
         const int row = chunk / kKvChunks;
         const uint32_t at = KvRows::At(16 * i + row, chunk % kKvChunks);
-        const bool is_used = first + row < num_keys_;
+        bool is_used = first + row < num_keys_;
+        if (kIsWindowed)
+          is_used &= first + row < a_.sliding.num_sinks || first + row >= hidden_end_;
         CopyAsync16(k_to + at, from + chunk * 16, is_used);
         CopyAsync16(k_to + kKeyBytes + at, from + values + chunk * 16, is_used);
       }
@@ -198,7 +230,7 @@ class Kernel {
     for (int rows = 0; rows < kRowTiles; ++rows) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        max_[rows][half] = -INFINITY;
+        max_[rows][half] = kLowest;
         sum_[rows][half] = 0;
       }
 #pragma unroll
@@ -208,7 +240,8 @@ class Kernel {
     }
   }
 
-  __device__ __forceinline__ void AddTile(uint32_t keys, int key, bool is_masked) {
+  __device__ __forceinline__ void AddTile(uint32_t keys, int key, bool is_masked,
+                                          bool is_windowed) {
     float s[kRowTiles][kKeyTiles][4];
     Scores(keys, s);
 #pragma unroll
@@ -221,6 +254,7 @@ class Kernel {
           if (is_masked && key + 8 * i + lane_ % 4 * 2 + e % 2 > last_key_[rows][e / 2])
             s[rows][i][e] = -INFINITY;
         }
+    if (is_windowed) HideKeys(key, s);
     RaiseMaxima(s);
     uint32_t p[kRowTiles][kKeyTiles / 2][4];
 #pragma unroll
@@ -236,6 +270,23 @@ class Kernel {
         p[rows][i / 2][i % 2 * 2 + 1] = Pack<T>(s[rows][i][2], s[rows][i][3]);
       }
     AddValues(keys + kKeyBytes, p);
+  }
+
+  // Those between the sinks and each row's window.
+  __device__ __forceinline__ void HideKeys(int key, float (&s)[kRowTiles][kKeyTiles][4]) const {
+#pragma unroll
+    for (int rows = 0; rows < kRowTiles; ++rows)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int seen = a_.sliding.First(last_key_[rows][half]);
+#pragma unroll
+        for (int i = 0; i < kKeyTiles; ++i)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const int k = key + 8 * i + lane_ % 4 * 2 + e;
+            if (k >= a_.sliding.num_sinks && k < seen) s[rows][i][2 * half + e] = -INFINITY;
+          }
+      }
   }
 
   __device__ __forceinline__ void Scores(uint32_t keys, float (&s)[kRowTiles][kKeyTiles][4]) const {
@@ -412,6 +463,9 @@ class Kernel {
   int first_row_, num_rows_;  // packed rows: of the tile, and of its sequence for these heads
   int first_token_, first_head_, num_heads_, kv_head_;
   int num_keys_;  // that the last row reads
+  // Keys [num_sinks, hidden_end_) are hidden to all rows, and [skip_begin_, skip_end_) whole tiles
+  // of them.
+  int hidden_end_, skip_begin_, skip_end_;
   const int32_t* table_;
   int blocks_[kBlocks];
   int last_key_[kRowTiles][2];

@@ -27,7 +27,10 @@ size_t LayOut(const ShapeClass& shape, int max_num_tokens, int max_num_rows, std
   out.gemm = place(kGemmWorkspaceBytes);
   out.split = reinterpret_cast<float*>(place(kSplitBytes));
   out.split_counters = reinterpret_cast<int32_t*>(place(kSplitCounterBytes));
-  out.attention_plan = place(AttentionPlanBytes(max_num_rows, max_num_tokens));
+  out.num_attention_plans = shape.num_windows;
+  out.attention_plan_bytes = AttentionPlanBytes(max_num_rows, max_num_tokens);
+  out.attention_plans =
+      place(static_cast<size_t>(out.num_attention_plans) * out.attention_plan_bytes);
   out.attention_partials = place(AttentionPartialBytes(shape, kMaxSms, max_num_rows));
   out.attention_counters =
       reinterpret_cast<int32_t*>(place(AttentionCounterBytes(shape, max_num_rows)));

@@ -29,9 +29,11 @@ struct StreamWorkspace {
   // between kernels.
   float* split = nullptr;
   int32_t* split_counters = nullptr;  // [kNumSplitCounters]
-  // Attention: the plan of the step, partial results of split rows, counters that are 0 between
-  // kernels.
-  std::byte* attention_plan = nullptr;      // AttentionPlanBytes
+  // Attention: the plans of the step, one per window, partial results of split rows, counters that
+  // are 0 between kernels.
+  std::byte* attention_plans = nullptr;  // [num_attention_plans][AttentionPlanBytes]
+  int num_attention_plans = 0;
+  size_t attention_plan_bytes = 0;
   std::byte* attention_partials = nullptr;  // AttentionPartialBytes
   int32_t* attention_counters = nullptr;
   std::byte* weights = nullptr;  // one dequantised matrix; integer weights only

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention on the GPU against float64 on the host, over caches whose unwritten slots are NaN.
+// Attention on the GPU against float64 on the host, over caches where all that no query of a step
+// sees is NaN: slots not written yet, and what a sliding window hides.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -35,6 +36,13 @@ struct Case {
   bool has_table_rows = false;
   int q_gap = 0;          // elements between the rows of q
   float key_ramp = 0.0F;  // keys grow along the sequence by this much per position
+  int window = 0;         // 0 = none
+  int num_sinks = 0;
+
+  bool Sees(int position, int key) const {
+    return key <= position &&
+           (window == 0 || key < num_sinks || position - key < window - num_sinks);
+  }
 };
 
 std::string Name(const Case& c) {
@@ -43,7 +51,8 @@ std::string Name(const Case& c) {
     rows += " " + std::to_string(c.rows[i].num_queries) + "/" + std::to_string(c.rows[i].seq_len);
   return std::string(DTypeName(c.dtype)) + " kv " + std::string(DTypeName(c.kv_dtype)) + " heads " +
          std::to_string(c.num_heads) + "/" + std::to_string(c.num_kv_heads) + " head_dim " +
-         std::to_string(c.head_dim) + " block " + std::to_string(c.block_size) + " rows" + rows;
+         std::to_string(c.head_dim) + " block " + std::to_string(c.block_size) + " window " +
+         std::to_string(c.window) + " sinks " + std::to_string(c.num_sinks) + " rows" + rows;
 }
 
 std::vector<SequenceRow> DecodeRows(const std::vector<int>& seq_lens) {
@@ -73,17 +82,23 @@ class Inputs {
     MakeQueries(random);
   }
 
-  AttentionParams Params() const {
+  AttentionParams Params(int plan = 0) const {
     return {.q = q_.View(c_.dtype, {num_tokens_, c_.num_heads, c_.head_dim}),
             .q_stride = c_.q_gap == 0 ? 0 : Stride(),
             .batch = batch(),
             .kv = kv_,
             .layer = kLayer,
             .scale = Scale(),
+            .sliding = {.window = c_.window, .num_sinks = c_.num_sinks},
+            .plan = plan,
             .y = y_.View(c_.dtype, {num_tokens_, Width()})};
   }
-  AttentionPlanParams PlanParams() const {
-    return {.batch = batch(), .kv = kv_, .num_heads = c_.num_heads};
+  AttentionPlanParams PlanParams(int plan = 0) const {
+    return {.batch = batch(),
+            .kv = kv_,
+            .num_heads = c_.num_heads,
+            .sliding = {.window = c_.window, .num_sinks = c_.num_sinks},
+            .plan = plan};
   }
   PagedBatch batch() const {
     const auto num_rows = static_cast<int64_t>(c_.rows.size());
@@ -130,11 +145,14 @@ class Inputs {
       const int position =
           r.seq_len - r.num_queries + token - first_token_[static_cast<size_t>(row)];
       const int kv_head = head * c_.num_kv_heads / c_.num_heads;
+      std::vector<int> seen;
+      for (int p = 0; p <= position; ++p)
+        if (c_.Sees(position, p)) seen.push_back(p);
       std::vector<double> weights;
       double highest = -HUGE_VAL;
       double most = 0;
       const float* q = &queries_[static_cast<size_t>(i * c_.head_dim)];
-      for (int p = 0; p <= position; ++p) {
+      for (const int p : seen) {
         double score = 0;
         double absolute = 0;
         for (int d = 0; d < c_.head_dim; ++d) {
@@ -154,10 +172,10 @@ class Inputs {
         double want = 0;
         double absolute = 0;
         double largest = 0;
-        for (int p = 0; p <= position; ++p) {
-          const double v = Value(row, p, kv_head)[d];
-          want += weights[static_cast<size_t>(p)] / sum * v;
-          absolute += weights[static_cast<size_t>(p)] / sum * std::abs(v);
+        for (size_t s = 0; s < seen.size(); ++s) {
+          const double v = Value(row, seen[s], kv_head)[d];
+          want += weights[s] / sum * v;
+          absolute += weights[s] / sum * std::abs(v);
           largest = std::max(largest, std::abs(v));
         }
         double bound = absolute * (weight_error + Roundoff(products) + 4 * n * 0x1p-24);
@@ -232,8 +250,12 @@ class Inputs {
     for (int r = 0; r < num_rows; ++r) {
       blocks_.emplace_back();
       for (int p = 0; p < c_.rows[static_cast<size_t>(r)].seq_len; p += c_.block_size) {
-        tables[static_cast<size_t>(lines[static_cast<size_t>(r)] * max_blocks_ +
-                                   p / c_.block_size)] = order[next];
+        int& entry = tables[static_cast<size_t>(lines[static_cast<size_t>(r)] * max_blocks_ +
+                                                p / c_.block_size)];
+        entry = order[next];
+        bool is_seen = false;
+        for (int key = p; key < p + c_.block_size; ++key) is_seen |= IsSeen(r, key);
+        if (!is_seen) entry = 1 << 30;  // of no block: its memory must not be touched
         blocks_.back().push_back(order[next++]);
       }
     }
@@ -241,6 +263,14 @@ class Inputs {
     seq_lens_ = Upload(seq_lens);
     tables_ = Upload(tables);
     table_rows_ = Upload(lines);
+  }
+
+  // By any query of the row.
+  bool IsSeen(int row, int key) const {
+    const SequenceRow& r = c_.rows[static_cast<size_t>(row)];
+    for (int position = r.seq_len - r.num_queries; position < r.seq_len; ++position)
+      if (c_.Sees(position, key)) return true;
+    return false;
   }
 
   void MakeCache(Random& random) {
@@ -265,6 +295,11 @@ class Inputs {
           const int block = blocks_[r][static_cast<size_t>(p / c_.block_size)];
           const int64_t at = int64_t{p % c_.block_size} * c_.head_dim;
           const float growth = 1 + c_.key_ramp * static_cast<float>(p);
+          if (!IsSeen(static_cast<int>(r), p)) {
+            keys_.back().resize(keys_.back().size() + static_cast<size_t>(c_.head_dim));
+            values_.back().resize(keys_.back().size());
+            continue;
+          }
           for (int d = 0; d < c_.head_dim; ++d) {
             const float k =
                 c_.key_ramp > 0 ? growth * std::abs(random.Uniform()) : 2 * random.Uniform();
@@ -341,7 +376,8 @@ class CudaAttentionTest : public testing::Test {
                                                          .num_heads = c.num_heads,
                                                          .num_kv_heads = c.num_kv_heads,
                                                          .hidden_size = 64,
-                                                         .intermediate_size = 64},
+                                                         .intermediate_size = 64,
+                                                         .num_windows = 2},
                                                         kMaxTokens, kMaxRows);
     EXPECT_TRUE(stream.ok()) << stream.status().ToString();
     stream_ = std::move(stream).value();
@@ -350,9 +386,9 @@ class CudaAttentionTest : public testing::Test {
   }
 
   // One step: plan, then attention.
-  std::vector<float> Output(Inputs& in, Stream& stream) {
-    Check(PlanAttention(in.PlanParams(), stream));
-    Check(Attention(in.Params(), stream));
+  std::vector<float> Output(Inputs& in, Stream& stream, int plan = 0) {
+    Check(PlanAttention(in.PlanParams(plan), stream));
+    Check(Attention(in.Params(plan), stream));
     Check(inflight::cuda::ToStatus(cudaStreamSynchronize(AsCuda(stream).handle()), "attention"));
     return in.TakeOutput();
   }
@@ -362,7 +398,7 @@ class CudaAttentionTest : public testing::Test {
     Stream& stream = StreamOf(c);
     const std::vector<float> once = Output(in, stream);
     EXPECT_TRUE(in.Agrees(once));
-    const std::vector<float> twice = Output(in, stream);
+    const std::vector<float> twice = Output(in, stream, /*plan=*/1);
     EXPECT_EQ(std::memcmp(once.data(), twice.data(), once.size() * sizeof(float)), 0)
         << Name(c) << ": other bits in the second run";
   }
@@ -525,6 +561,99 @@ TEST_F(CudaAttentionTest, ACapturedStepRunsWithOtherLengths) {
   cudaGraphDestroy(graph);
 }
 
+struct Window {
+  int window, num_sinks;
+};
+// Shorter and longer than blocks and tiles, sinks that end inside of them, one key behind sinks.
+constexpr Window kWindows[] = {{1, 0},   {2, 1},   {5, 4},    {16, 0},    {17, 3},
+                               {40, 8},  {64, 16}, {65, 64},  {100, 37},  {130, 129},
+                               {256, 1}, {600, 0}, {1000, 4}, {4000, 300}};
+
+TEST_F(CudaAttentionTest, DecodeInAWindow) {
+  for (const Window& w : kWindows)
+    for (const int block_size : {16, 64}) {
+      Case c = {.block_size = block_size, .window = w.window, .num_sinks = w.num_sinks};
+      ExpectCorrect(
+          WithDecode(c, {1, 2, w.window, w.window + 1, 15, 16, 17, 63, 64, 65, 300, 1025, 4097}));
+    }
+}
+
+TEST_F(CudaAttentionTest, PrefillInAWindow) {
+  for (const Window& w : kWindows)
+    for (const int block_size : {16, 128}) {
+      Case c = {.num_heads = 6, .block_size = block_size, .window = w.window};
+      c.num_sinks = w.num_sinks;
+      c.rows = {{200, 200}, {130, 513}, {1, 1}, {1, 129}, {65, 300}, {3, 2000}, {2, 2}};
+      ExpectCorrect(c);
+    }
+}
+
+TEST_F(CudaAttentionTest, WindowsOfEveryHeadSizeAndDType) {
+  for (const int head_dim : {64, 80, 96, 128, 256})
+    for (const auto& [dtype, kv_dtype] : kDTypes)
+      for (const int num_heads : {2, 20}) {
+        Case c = {.dtype = dtype, .kv_dtype = kv_dtype, .num_heads = num_heads};
+        c.head_dim = head_dim;
+        c.block_size = 16;
+        c.window = 75;
+        c.num_sinks = 5;
+        c.q_gap = 40;
+        c.has_table_rows = true;
+        c.rows = {{1, 1025}, {1, 75}, {1, 76}, {37, 37}, {90, 170}, {64, 800}};
+        c.num_decode_rows = 3;
+        ExpectCorrect(c);
+      }
+}
+
+// A prompt in chunks, the window's far end inside of the first ones and behind them.
+TEST_F(CudaAttentionTest, ChunksInAWindow) {
+  int done = 0;
+  for (const int n : {16, 1, 63, 70, 150, 128, 1}) {
+    Case c = {.block_size = 16, .window = 48, .num_sinks = 4};
+    c.rows = {{n, done + n}};
+    ExpectCorrect(c);
+    if (n == 1) {
+      c.num_decode_rows = 1;
+      ExpectCorrect(c);
+    }
+    done += n;
+  }
+}
+
+TEST_F(CudaAttentionTest, ManyRowsAndOneLongSequenceInAWindow) {
+  Random random(4);
+  std::vector<int> seq_lens;
+  for (int i = 0; i < 700; ++i) seq_lens.push_back(1 + random.Below(400));
+  seq_lens[400] = 20000;
+  Case c = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 64, .block_size = 16};
+  c.window = 150;
+  c.num_sinks = 20;
+  ExpectCorrect(WithDecode(c, seq_lens));
+  c.window = 9000;  // as much work for one row as for all others
+  ExpectCorrect(WithDecode(c, seq_lens));
+}
+
+// Layers of different windows read different plans of one step.
+TEST_F(CudaAttentionTest, TwoWindowsOfOneStep) {
+  Case c;
+  c.rows = {{1, 700}, {1, 90}, {100, 333}};
+  c.num_decode_rows = 2;
+  Inputs all(c, *device_);
+  c.window = 50;
+  c.num_sinks = 3;
+  Inputs windowed(c, *device_);
+  Stream& stream = StreamOf(c);
+  Check(PlanAttention(all.PlanParams(0), stream));
+  Check(PlanAttention(windowed.PlanParams(1), stream));
+  for (int layer = 0; layer < 3; ++layer) {
+    Check(Attention(all.Params(0), stream));
+    Check(Attention(windowed.Params(1), stream));
+  }
+  ASSERT_EQ(cudaStreamSynchronize(AsCuda(stream).handle()), cudaSuccess);
+  EXPECT_TRUE(all.Agrees(all.TakeOutput()));
+  EXPECT_TRUE(windowed.Agrees(windowed.TakeOutput()));
+}
+
 TEST_F(CudaAttentionTest, NoRows) {
   Case c;
   Inputs in(c, *device_);
@@ -552,6 +681,9 @@ TEST_F(CudaAttentionTest, WhatNoKernelDoesIsNamed) {
   expect("num_heads", [](AttentionParams& p) { p.kv.num_kv_heads = 3; });
   expect("y", [](AttentionParams& p) { p.y.dtype = DType::kF32; });
   expect("num_decode_rows", [](AttentionParams& p) { p.batch.num_decode_rows = 2; });
+  expect("sliding", [](AttentionParams& p) { p.sliding = {.window = 4, .num_sinks = 4}; });
+  expect("sliding", [](AttentionParams& p) { p.sliding = {.window = -1}; });
+  expect("plan", [](AttentionParams& p) { p.plan = 2; });
 }
 
 }  // namespace
