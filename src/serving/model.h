@@ -52,6 +52,10 @@ class Model {
     cache_prefix_ = std::move(prefix);
   }
 
+  // How long its load took, warm-up included. Set before the first request.
+  double load_seconds() const { return load_seconds_; }
+  void SetLoadSeconds(double seconds) { load_seconds_ = seconds; }
+
   // Requests that run at once, each on an instance of its own.
   virtual int num_instances() const { return 1; }
 
@@ -77,6 +81,7 @@ class Model {
   std::map<std::string, std::vector<std::string>> labels_;  // by output
   std::shared_ptr<ResponseCache> response_cache_;
   std::string cache_prefix_;
+  double load_seconds_ = 0;
 };
 
 inline const std::vector<std::string>& Model::labels(const std::string& output) const {

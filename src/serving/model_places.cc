@@ -21,6 +21,10 @@ bool ModelPlaces::HasRoot(const fs::path& root) const {
   });
 }
 
+bool ModelPlaces::IsModel(const fs::path& dir) const {
+  return Exists(ConfigFile(dir, config_name_));
+}
+
 std::optional<fs::path> ModelPlaces::Find(const std::string& name) const {
   if (const auto named = named_.find(name); named != named_.end()) return named->second;
   for (const fs::path& root : roots_) {
@@ -32,7 +36,7 @@ std::optional<fs::path> ModelPlaces::Find(const std::string& name) const {
 bool ModelPlaces::IsAmbiguous(const std::string& name) const {
   if (named_.contains(name)) return false;
   return std::count_if(roots_.begin(), roots_.end(), [&](const fs::path& root) {
-           return Exists(root / name / kConfigFile) && !IsNamed(root / name);
+           return IsModel(root / name) && !IsNamed(root / name);
          }) > 1;
 }
 

@@ -10,12 +10,16 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace inflight::serving {
 
 class ModelPlaces {
  public:
+  // `config_name`: of the files that models may be configured by beside config.pbtxt.
+  explicit ModelPlaces(std::string config_name) : config_name_(std::move(config_name)) {}
+
   void AddRoot(const std::filesystem::path& root) { roots_.push_back(root); }
   // The model in `dir` is called `name` from now on, and not like the directory any more.
   void SetName(const std::string& name, const std::filesystem::path& dir) { named_[name] = dir; }
@@ -25,6 +29,8 @@ class ModelPlaces {
   const std::vector<std::filesystem::path>& roots() const { return roots_; }
   bool HasRoot(const std::filesystem::path& root) const;
 
+  // Whether the directory has a configuration.
+  bool IsModel(const std::filesystem::path& dir) const;
   std::optional<std::filesystem::path> Find(const std::string& name) const;
   // Whether more than one repository has a model of this name.
   bool IsAmbiguous(const std::string& name) const;
@@ -34,6 +40,7 @@ class ModelPlaces {
  private:
   bool IsNamed(const std::filesystem::path& dir) const;
 
+  std::string config_name_;
   std::vector<std::filesystem::path> roots_;
   std::map<std::string, std::filesystem::path> named_;
 };

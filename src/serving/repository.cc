@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "contract/llm_parameters.h"
@@ -39,9 +40,8 @@ void WarnUnfilled(const ParsedModelConfig& parsed) {
                    {{"model", parsed.config.name()}, {"keys", keys}});
 }
 
-Result<ParsedModelConfig> ReadConfig(const fs::path& dir, const LoadOverride& override) {
+Result<ParsedModelConfig> ReadConfig(const fs::path& file, const LoadOverride& override) {
   if (override.config_json) return ParseModelConfigJson(*override.config_json);
-  const fs::path file = dir / kConfigFile;
   ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxConfigBytes));
   auto parsed = ParseModelConfig(text);
   if (!parsed.ok()) {
@@ -80,6 +80,7 @@ Repository::Repository(ServerOptions options, EngineLoader load,
     : options_(std::move(options)),
       load_(std::move(load)),
       text_pool_(std::move(text_pool)),
+      places_(options_.model_config_name),
       table_(std::make_shared<const ModelTable>(entries_)) {}
 
 Repository::~Repository() {
@@ -89,11 +90,11 @@ Repository::~Repository() {
 }
 
 Result<Repository::Candidate> Repository::Poll(const std::string& name, const fs::path& dir,
-                                               const LoadOverride& override) {
+                                               const LoadOverride& override) const {
   Candidate candidate;
   candidate.dir = dir;
   const std::string directory = dir.filename().string();
-  auto parsed = ReadConfig(dir, override);
+  auto parsed = ReadConfig(ConfigFile(dir, options_.model_config_name), override);
   if (!parsed.ok()) {
     return InvalidArgument("Poll failed for model directory '" + directory +
                            "': " + parsed.status().message());
@@ -121,7 +122,7 @@ void Repository::LoadRepository(const fs::path& dir) {
   std::vector<Candidate> candidates;
   bool has_models = false;
   for (const fs::path& sub : Subdirectories(root)) {
-    if (!Exists(sub / kConfigFile)) {
+    if (!IsModel(sub)) {
       logging::Warning("directory without config.pbtxt is not a model", {{"path", sub.string()}});
       continue;
     }
@@ -238,9 +239,18 @@ std::vector<ModelEntry> Repository::LoadVersions(Candidate& candidate) {
   std::vector<ModelEntry> entries;
   for (const std::string& version : candidate.versions) {
     contract::KeyReport keys;
-    auto model = LoadVersion(candidate, version, keys);
-    if (model.ok()) {
-      if (const Status prepared = Prepare(candidate, **model); !prepared.ok()) model = prepared;
+    const int open_shares = open_shares_;
+    auto model = LoadPrepared(candidate, version, keys);
+    for (int retry = 1; !model.ok() && retry <= options_.model_load_retries; ++retry) {
+      logging::Warning("model is loaded once more after a failure",
+                       {{"model", name},
+                        {"version", version},
+                        {"retry", retry},
+                        {"of", options_.model_load_retries},
+                        {"reason", ReasonText(model.status())}});
+      keys.clear();
+      open_shares_ = open_shares;
+      model = LoadPrepared(candidate, version, keys);
     }
     ModelEntry entry{.name = name,
                      .version = version,
@@ -269,6 +279,16 @@ std::vector<ModelEntry> Repository::LoadVersions(Candidate& candidate) {
     entries.push_back(std::move(entry));
   }
   return entries;
+}
+
+Result<std::shared_ptr<Model>> Repository::LoadPrepared(const Candidate& candidate,
+                                                        const std::string& version,
+                                                        contract::KeyReport& keys) {
+  const int64_t started_ns = Clock::System().NowNs();
+  ASSIGN_OR_RETURN(auto model, LoadVersion(candidate, version, keys));
+  RETURN_IF_ERROR(Prepare(candidate, *model));
+  model->SetLoadSeconds(static_cast<double>(Clock::System().NowNs() - started_ns) / 1e9);
+  return model;
 }
 
 // The lines of a model that is not loaded because of its fields.

@@ -108,12 +108,17 @@ class Repository {
   };
 
   // `name` is the directory's own, unless it was added by another.
-  static Result<Candidate> Poll(const std::string& name, const std::filesystem::path& dir,
-                                const LoadOverride& override);
+  Result<Candidate> Poll(const std::string& name, const std::filesystem::path& dir,
+                         const LoadOverride& override) const;
+  bool IsModel(const std::filesystem::path& dir) const { return places_.IsModel(dir); }
   static std::vector<Candidate*> InStepOrder(std::vector<Candidate>& candidates, ModelKind kind);
   void LoadCandidates(std::vector<Candidate> candidates);
   void FindPartners(const std::vector<Candidate>& candidates);
   std::vector<ModelEntry> LoadVersions(Candidate& candidate);
+  // Ready for its first request, with the time that this took.
+  Result<std::shared_ptr<Model>> LoadPrepared(const Candidate& candidate,
+                                              const std::string& version,
+                                              contract::KeyReport& keys);
   // (repository_prepare.cc)
   Status Prepare(const Candidate& candidate, Model& model) const;
   void ReportParameters(const Candidate& candidate, contract::KeyReport& keys) const;

@@ -24,7 +24,7 @@ Status Repository::AddRepository(const AddedRepository& added) {
   }
   for (const fs::path& dir : Subdirectories(root)) {
     const std::string name = dir.filename().string();
-    if (name == added.directory || !Exists(dir / kConfigFile) || !IsKnown(name)) continue;
+    if (name == added.directory || !IsModel(dir) || !IsKnown(name)) continue;
     return InvalidArgument("failed to register '" + added.root + "', model '" + name +
                            "' appears in two or more repositories");
   }

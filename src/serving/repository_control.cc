@@ -247,7 +247,7 @@ void Repository::Rescan() {
   for (const fs::path& root : places_.roots()) {
     for (const fs::path& dir : Subdirectories(root)) {
       present.insert(dir.filename().string());
-      if (!Exists(dir / kConfigFile)) continue;
+      if (!IsModel(dir)) continue;
       models.insert(dir.filename().string());
       found[dir] = NewestChange(dir);
     }

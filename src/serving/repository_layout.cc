@@ -53,6 +53,11 @@ bool Exists(const fs::path& path) {
   return fs::exists(path, error);
 }
 
+fs::path ConfigFile(const fs::path& model_dir, const std::string& name) {
+  const fs::path named = model_dir / "configs" / (name + ".pbtxt");
+  return !name.empty() && Exists(named) ? named : model_dir / kConfigFile;
+}
+
 std::vector<fs::path> Subdirectories(const fs::path& dir) {
   std::vector<fs::path> found;
   std::error_code error;

@@ -20,6 +20,10 @@ Status CheckModelName(const std::string& name);
 
 bool Exists(const std::filesystem::path& path);
 
+// configs/<name>.pbtxt of a model's directory where a name is asked for and has one, else
+// config.pbtxt.
+std::filesystem::path ConfigFile(const std::filesystem::path& model_dir, const std::string& name);
+
 // Sorted; without those whose name begins with a dot, which hold other programs' things.
 std::vector<std::filesystem::path> Subdirectories(const std::filesystem::path& dir);
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "serving/server_test_fixture.h"
 
@@ -298,6 +299,25 @@ TEST_F(RepositoryTest, SharesLeftOpenAreEqualOnes) {
   const KeyLine line = LineOf(reports, "tensorrt_llm", "kv_cache_free_gpu_mem_fraction");
   EXPECT_EQ(line.value, "0.45");
   EXPECT_EQ(line.source, KeySource::kAuto);
+}
+
+TEST_F(RepositoryTest, ALoadThatIsTriedAgainTakesTheShareOfTheFirst) {
+  WriteServable("repo");
+  CopyPipeline(root_ / "repo", "");
+  WriteEngine("repo/tensorrt_llm_2/1");
+  bool has_failed = false;
+  const EngineLoader fails_once = [&, load = Loader()](const fs::path& dir, auto& owner,
+                                                       auto& options, auto gpu) {
+    auto engine = load(dir, owner, options, gpu);
+    if (!std::exchange(has_failed, true)) engine = Unavailable("busy");
+    return engine;
+  };
+  const ServerOptions options = {.model_repositories = {Path("repo")}, .model_load_retries = 1};
+  const auto server = CreateServerWith(options, fails_once);
+  ASSERT_TRUE(server.ok()) << server.status().ToString();
+  EXPECT_THAT(owners_, ElementsAre("tensorrt_llm/1", "tensorrt_llm/1", "tensorrt_llm_2/1"));
+  EXPECT_EQ(all_options_[1].kv_cache_free_memory_fraction, 0.45);
+  EXPECT_EQ(all_options_[2].kv_cache_free_memory_fraction, 0.9);
 }
 
 TEST_F(RepositoryTest, ABlsNamesItsModels) {

@@ -180,7 +180,8 @@ class ServerImpl final : public Server {
                         [](const auto& llm) { return llm->has_fault(); });
   }
   bool ready() const override {
-    return !in_flight_.closed() && (!options_.strict_readiness || repository_->table()->ready());
+    return !exiting() && !in_flight_.closed() &&
+           (!options_.strict_readiness || repository_->table()->ready());
   }
   Result<std::shared_ptr<Model>> FindModel(std::string_view name,
                                            std::string_view version) const override {
@@ -198,7 +199,8 @@ class ServerImpl final : public Server {
   Status UnloadModel(const std::string& name, bool with_steps) override;
   Status AddRepository(const AddedRepository& added) override;
   void RemoveRepository(const std::string& root) override { repository_->RemoveRepository(root); }
-  void StopControl() override { has_stopped_control_ = true; }
+  void BeginExit() override { is_exiting_ = true; }
+  bool exiting() const override { return is_exiting_; }
   SharedMemory& shared_memory() override { return shared_memory_; }
   Tracer& tracer() override { return tracer_; }
   void Shutdown(int64_t drain_ms) override;
@@ -215,7 +217,7 @@ class ServerImpl final : public Server {
   Tracer tracer_;
   InFlight in_flight_;
   const std::unique_ptr<Repository> repository_;
-  std::atomic<bool> has_stopped_control_ = false;
+  std::atomic<bool> is_exiting_ = false;
   std::mutex shutdown_mutex_;
   std::condition_variable_any stop_polling_;
   std::mutex polling_mutex_;
@@ -235,7 +237,7 @@ std::vector<ExecutorGauges> ServerImpl::executor_gauges() const {
 }
 
 Status ServerImpl::CheckControl() const {
-  if (has_stopped_control_) return Unavailable("Server is stopping, cannot load or unload models");
+  if (exiting()) return Unavailable("Server is stopping, cannot load or unload models");
   if (options_.control_mode == ControlMode::kExplicit) return Status::Ok();
   return Unavailable("explicit model load / unload is not allowed if polling is enabled");
 }
@@ -336,7 +338,7 @@ bool ServerImpl::WaitForRequests(int64_t deadline_ns) {
 
 void ServerImpl::Shutdown(int64_t drain_ms) {
   std::lock_guard lock(shutdown_mutex_);
-  StopControl();
+  BeginExit();
   const int64_t deadline_ns = Clock::System().NowNs() + std::max<int64_t>(drain_ms, 0) * 1'000'000;
   const bool is_first = !in_flight_.closed();
   in_flight_.Close();

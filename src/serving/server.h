@@ -86,8 +86,10 @@ class Server {
   // Unloads what it has and forgets its models, also those that failed.
   virtual void RemoveRepository(const std::string& root) = 0;
 
-  // From now on loads and unloads answer kUnavailable; one that runs goes on.
-  virtual void StopControl() = 0;
+  // The process is about to end: no longer ready, it takes requests until Shutdown. Loads and
+  // unloads answer kUnavailable; one that runs goes on.
+  virtual void BeginExit() = 0;
+  virtual bool exiting() const = 0;
 
   virtual SharedMemory& shared_memory() = 0;
   virtual Tracer& tracer() = 0;
@@ -106,6 +108,8 @@ struct ServerOptions {
   ControlMode control_mode = ControlMode::kNone;
   std::vector<std::string> load_models;  // at start, in mode explicit; "*" = all
   int poll_secs = 15;
+  std::string model_config_name;  // <model>/configs/<name>.pbtxt where it exists
+  int model_load_retries = 0;     // of each version
   bool allow_client_shm = false;  // clients may register shared memory
   std::string server_id = "triton";
   TraceOptions trace;

@@ -211,7 +211,9 @@ TEST_F(ServerTest, ModelsAreNotLoadedIntoAServerThatStops) {
   const auto server = Serve({.model_dirs = {ModelDir()}, .control_mode = ControlMode::kExplicit});
   ASSERT_NE(server, nullptr);
   EXPECT_EQ(server->LoadModel("no such", {}).code(), StatusCode::kInternal);
-  server->StopControl();
+  EXPECT_TRUE(server->ready());
+  server->BeginExit();
+  EXPECT_FALSE(server->ready());
   const Status load = server->LoadModel("no such", {});
   EXPECT_EQ(load.code(), StatusCode::kUnavailable);
   EXPECT_EQ(load.message(), "Server is stopping, cannot load or unload models");

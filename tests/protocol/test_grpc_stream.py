@@ -234,6 +234,9 @@ def test_sigterm_lets_a_stream_finish_and_refuses_new_requests(server, client, t
             while time.monotonic() < deadline:
                 c.infer("preprocessing", tensors(QUERY=PROMPT, REQUEST_OUTPUT_LEN=4))
         assert refused.value.status() == "StatusCode.UNAVAILABLE"
+        with pytest.raises(InferenceServerException, match="Server exiting") as refused:
+            c.is_server_ready()
+        assert refused.value.status() == "StatusCode.UNAVAILABLE"
         results = [first, *s.receive_until_final()]
     assert "".join(text_of(r) for r in results if r.get_response().outputs) == alone
     assert stopping.process.wait(timeout=30) == 0, stopping.log.read_text()[-4000:]

@@ -202,6 +202,71 @@ def test_addresses_name_their_family(tmp_path, repository, address, host):
     assert server.stop() == 0
 
 
+def test_ports_are_shared_by_servers_that_all_ask_for_it(tmp_path, repository):
+    base = ["--model-repository", repository]
+    shared = ["--reuse-http-port=true", "--reuse-grpc-port=true"]
+    places = [tmp_path / name for name in ("first", "second")]
+    for place in places:
+        place.mkdir()
+    first = start_server(places[0], None, *base, *shared, max_kv_tokens=None)
+    ports = ["--http-port", first.http.split(":")[1]]
+    if first.grpc:
+        ports += ["--grpc-port", first.grpc.split(":")[1]]
+    for own in [[*ports[:2], "--allow-grpc=false"], ["--http-port=0", *ports[2:]]][: len(ports) // 2]:
+        alone = [INFLIGHT, "serve", *base, "--http-address=127.0.0.1", "--grpc-address=127.0.0.1", *own]
+        refused = subprocess.run(alone, capture_output=True, text=True, timeout=60, check=False)
+        assert refused.returncode == 1 and "cannot listen on" in refused.stderr
+    second = start_server(places[1], None, *base, *shared, *ports, max_kv_tokens=None)
+    assert (second.http, second.grpc) == (first.http, first.grpc)
+    assert first.stop() == 0
+    assert requests.get(f"http://{second.http}/v2/health/ready", timeout=30).ok
+    if second.grpc:
+        with triton.InferenceServerClient(second.grpc) as client:
+            assert client.is_server_ready()
+    assert second.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def odd_models(tmp_path_factory):
+    """A server of models with and without another configuration, and of one that does not load."""
+    folder = tmp_path_factory.mktemp("odd")
+    models = folder / "models"
+    for name in ("both", "plain", "other"):
+        add_identity(models, name)
+    text = (models / "both" / "config.pbtxt").read_text()
+    for name in ("both", "other"):
+        (models / name / "configs").mkdir()
+        (models / name / "configs" / "small.pbtxt").write_text(text.replace("[ 2 ]", "[ 3 ]"))
+    (models / "other" / "config.pbtxt").unlink()
+    add_model(models, "bad", "no such kind", io("input", "INPUT0", "[ 2 ]"), io("output", "OUTPUT0", "[ 2 ]"))
+    flags = ["--model-config-name=small", "--model-load-retry-count=2", "--exit-on-error=false"]
+    server = start_server(folder, None, "--model-repository", models, *flags, max_kv_tokens=None)
+    yield server
+    assert server.stop() == 0
+
+
+def test_models_are_configured_by_the_named_file_where_they_have_it(odd_models):
+    shapes = {}
+    for model in ("both", "plain", "other"):
+        metadata = requests.get(f"http://{odd_models.http}/v2/models/{model}", timeout=30).json()
+        shapes[model] = metadata["inputs"][0]["shape"]
+    assert shapes == {"both": [3], "plain": [2], "other": [3]}
+
+
+def test_a_failed_load_is_tried_again_as_often_as_asked(odd_models):
+    said = texts(odd_models.log.read_text())
+    again = re.compile(r"model is loaded once more after a failure model=bad version=1 retry=(\d) of=2 reason=.*")
+    assert [match[1] for match in map(again.fullmatch, said) if match] == ["1", "2"]
+    assert len([m for m in said if m.startswith("model not loaded model=bad ")]) == 1
+
+
+def test_the_metrics_page_has_the_time_of_each_load(odd_models):
+    page = requests.get(f"http://{odd_models.metrics}/metrics", timeout=30).text
+    times = dict(re.findall(r'^nv_model_load_duration_secs\{model="(\w+)",version="1"\} (\S+)$', page, re.MULTILINE))
+    assert set(times) == {"both", "plain", "other"}
+    assert all(0 < float(seconds) < START_TIMEOUT_S for seconds in times.values())
+
+
 def test_bodies_of_all_connections_together_have_a_bound(tmp_path, repository):
     server = start_server(
         tmp_path, None, "--model-repository", repository, "--http-max-total-input-size=4096", max_kv_tokens=None

@@ -20,8 +20,8 @@ from live_server import start_server
 # With the value that the original has where the flag is missing, or one that changes nothing here.
 HONOURED = """
 --id=triton --model-repository=REPOSITORY --model-control-mode=explicit --repository-poll-secs=15 --load-model=m
---exit-on-error=true --strict-readiness=true --exit-timeout-secs=30
---allow-http=true --http-address=127.0.0.1 --http-port=0 --http-thread-count=8
+--exit-on-error=true --strict-readiness=true --model-config-name=none --model-load-retry-count=0 --exit-timeout-secs=30
+--allow-http=true --http-address=127.0.0.1 --http-port=0 --reuse-http-port=false --http-thread-count=8
 --http-max-input-size=67108864 --http-header-forward-pattern=x-forward.* --http-restricted-api=trace:key=value
 --allow-grpc=GRPC --grpc-address=127.0.0.1 --grpc-port=0 --reuse-grpc-port=false --grpc-max-response-pool-size=2147483647
 --grpc-infer-response-compression-level=none --grpc-header-forward-pattern=x-forward.*
@@ -61,9 +61,6 @@ WITHOUT_EFFECT = [
 # Values that ask for something, and words of the reason; the value that asks for nothing, if any.
 REFUSED = [
     ("--model-namespacing", "true", "found by their name alone", "false"),
-    ("--model-config-name", "x", "config.pbtxt alone", None),
-    ("--model-load-retry-count", "2", "not tried again", "0"),
-    ("--reuse-http-port", "true", "belongs to one server", "false"),
     ("--host-policy", "p,numa-node=0", "numactl", None),
     ("--rate-limit", "execution_count", "as soon as it is idle", "off"),
     ("--rate-limit-resource", "r:1", "as soon as it is idle", None),

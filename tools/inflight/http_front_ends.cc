@@ -67,6 +67,7 @@ Result<std::unique_ptr<kserve_http::HttpServer>> StartHttp(serving::Server& serv
                                                            const ServeOptions& options) {
   kserve_http::HttpOptions http;
   SetListener(options.http, options.http_threads, options, http.listener);
+  http.listener.reuse_port = options.http_reuse_port;
   ASSIGN_OR_RETURN(http.endpoints, Endpoints(options));
   return kserve_http::HttpServer::Start(server, http);
 }

@@ -131,7 +131,7 @@ bool Drain(FrontEnds& fronts, serving::Server& server, int64_t budget_ms) {
   const auto left_ms = [&] {
     return std::max<int64_t>(0, (deadline_ns - clock.NowNs()) / 1'000'000);
   };
-  server.StopControl();  // those that wait for a load that runs end at once
+  server.BeginExit();  // those that wait for a load that runs end at once
   if (fronts.http) fronts.http->Stop(milliseconds(left_ms()));
   if (fronts.grpc) fronts.grpc->Stop(left_ms());
   if (fronts.sagemaker) fronts.sagemaker->Stop(milliseconds(left_ms()));

@@ -38,6 +38,13 @@ void AddModels(Schema& schema) {
   schema.Add(
       "repository_poll_secs", [](ServeOptions& o) -> auto& { return o.server.poll_secs; },
       "Seconds between two looks at the repositories in mode poll.", Range(1, 86400));
+  schema.Add(
+      "model_config_name", [](ServeOptions& o) -> auto& { return o.server.model_config_name; },
+      "Models are configured by configs/<name>.pbtxt where they have it, else by config.pbtxt.");
+  schema.Add(
+      "model_load_retry_count",
+      [](ServeOptions& o) -> auto& { return o.server.model_load_retries; },
+      "How often the load of a model version that failed is tried again.", Range(0, 1000));
 }
 
 void AddEngine(Schema& schema) {
@@ -141,6 +148,9 @@ void AddHttp(Schema& schema) {
   schema.Add(
       "http_write_timeout_ms", [](ServeOptions& o) -> auto& { return o.http_write_timeout_ms; },
       "Milliseconds that a client may take none of what is written to it.", Range(1, 86400000));
+  schema.Add(
+      "reuse_http_port", [](ServeOptions& o) -> auto& { return o.http_reuse_port; },
+      "Share the port with other servers.");
   schema.Add(
       "http_restricted_api", [](ServeOptions& o) -> auto& { return o.http_restricted_api; },
       "APIs that need a header: <api>[,<api>...]:<header>=<value>.");

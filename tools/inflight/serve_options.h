@@ -38,6 +38,7 @@ struct ServeOptions {
   int http_body_timeout_ms = 60'000;
   int http_idle_timeout_ms = 0;
   int http_write_timeout_ms = 60'000;
+  bool http_reuse_port = false;
   bool grpc_reuse_port = false;
   std::vector<std::string> grpc_restricted_protocol;
   std::string grpc_header_forward_pattern;

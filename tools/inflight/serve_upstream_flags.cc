@@ -53,9 +53,6 @@ void AddUpstreamServeFlags(Schema& schema) {
   schema.Refuse("model_namespacing",
                 "models are found by their name alone; give one of two that share it another",
                 "false");
-  schema.Refuse("model_config_name", "a model is configured by its config.pbtxt alone");
-  schema.Refuse("model_load_retry_count", "a load that failed is not tried again by itself", "0");
-  schema.Refuse("reuse_http_port", "an HTTP port belongs to one server", "false");
   schema.Refuse("host_policy",
                 "instances are not bound to cores; start the server with numactl or taskset");
   schema.Refuse("rate_limit", kNoRates, "off");

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/http_listener/http_listener.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
+#include <cerrno>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -94,6 +97,10 @@ Status Listener::Listen() {
   const tcp::endpoint endpoint(address, static_cast<unsigned short>(options_.port));
   acceptor_->open(endpoint.protocol(), ec);
   if (!ec) acceptor_->set_option(tcp::acceptor::reuse_address(true), ec);
+  const int on = 1;
+  if (!ec && options_.reuse_port &&
+      ::setsockopt(acceptor_->native_handle(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0)
+    ec.assign(errno, boost::system::system_category());
   if (!ec) acceptor_->bind(endpoint, ec);
   if (!ec) acceptor_->listen(kBacklog, ec);
   if (ec) return Unavailable(options_.name + " cannot listen on " + where + ": " + ec.message());

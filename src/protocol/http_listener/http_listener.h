@@ -5,8 +5,8 @@
 // always pending while a request runs, so that a client's disconnect is noticed at once.
 //
 // Threads: one io_context per I/O thread; a connection stays on the thread it was given to, in
-// turn. One acceptor serves all of them: SO_REUSEPORT would let a second server on the same port
-// start unnoticed and share its clients.
+// turn. One acceptor serves all of them: SO_REUSEPORT, unless asked for, would let a second server
+// on the same port start unnoticed and share its clients.
 #pragma once
 
 #include <chrono>
@@ -24,6 +24,7 @@ struct ListenerOptions {
   std::string name = "HTTP";  // in log lines
   std::string address = "0.0.0.0";
   int port = 0;                 // 0 = any free one; see port()
+  bool reuse_port = false;      // share it with other servers that do
   int threads = 0;              // 0 = by cores, 1 to 4
   int max_connections = 16384;  // further ones are answered 503 and closed
   size_t max_header_bytes = 64 * 1024;

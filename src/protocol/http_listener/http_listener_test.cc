@@ -404,6 +404,15 @@ TEST_F(HttpListenerTest, PortInUseIsAnErrorThatNamesIt) {
   EXPECT_FALSE(HttpListener::Start(handler_, {.address = "127.0.0.1", .port = 70000}).ok());
 }
 
+TEST_F(HttpListenerTest, APortIsSharedByThoseThatAllAskForIt) {
+  Start({.reuse_port = true});
+  EXPECT_FALSE(HttpListener::Start(handler_, {.address = "127.0.0.1", .port = port()}).ok());
+  const auto second =
+      HttpListener::Start(handler_, {.address = "127.0.0.1", .port = port(), .reuse_port = true});
+  ASSERT_TRUE(second.ok()) << second.status().ToString();
+  EXPECT_EQ((*second)->port(), port());
+}
+
 TEST_F(HttpListenerTest, AddressesMayBeInTheFormsOfTriton) {
   for (const char* address : {"ipv4:127.0.0.1", "[::1]", "ipv6:[::1]", "ipv6:::1"}) {
     const auto listener = HttpListener::Start(handler_, {.address = address});

@@ -45,6 +45,7 @@ struct ModelSample {
   std::string name;
   std::string version;
   ModelLabels labels;
+  double load_seconds = 0;
   StatisticsSnapshot statistics;
 };
 
@@ -188,6 +189,11 @@ void WriteFailures(const std::vector<ModelSample>& models, bool with_reasons, Te
                  found == model.statistics.failures.end() ? uint64_t{0} : found->second);
     }
   }
+}
+
+void WriteLoadDurations(const std::vector<ModelSample>& models, TextWriter& out) {
+  out.Family("nv_model_load_duration_secs", "Model load time in seconds", "gauge");
+  for (const ModelSample& model : models) out.Sample(model.labels.With(), model.load_seconds);
 }
 
 // Pinned memory is taken as memory plans say: all that there is, is in use. None without a GPU.
@@ -342,8 +348,8 @@ std::string MetricsPage(const serving::Server& server, const PageOptions& option
   std::vector<ModelSample> models;
   const auto loaded = server.models();
   for (const auto& model : loaded) {
-    models.push_back(
-        {model->name(), model->version(), ModelLabels(*model), model->statistics().Snapshot()});
+    models.push_back({model->name(), model->version(), ModelLabels(*model), model->load_seconds(),
+                      model->statistics().Snapshot()});
   }
   TextWriter out;
   if (!models.empty()) {
@@ -353,6 +359,7 @@ std::string MetricsPage(const serving::Server& server, const PageOptions& option
         kCacheFamilies, models, options,
         [](const ModelSample& model) { return model.statistics.has_cache; }, out);
     WriteFailures(models, options.with_failure_reasons, out);
+    WriteLoadDurations(models, out);
     WriteSummaries(models, out);
     WriteHistograms(models, out);
   }

@@ -11,6 +11,7 @@ HEADERS = [
     "content-type", "inference-header-content-length", "content-encoding", "accept-encoding", "transfer-encoding",
     "endpoint-load-metrics",
 ]  # fmt: skip
+NOT_RECORDED = ("inflight_", "nv_model_load_duration_secs")  # families that are ours, or of later releases
 PLACEHOLDERS = {
     "{{int}}": r"-?\d+",
     "{{num}}": r"[-+0-9.eE]+|NaN|nan|[+-]?Inf",
@@ -79,7 +80,9 @@ def without_times(value):
 def select_metrics(body, pattern, with_values):
     lines = []
     for line in body.splitlines():
-        if line.startswith(("# HELP", "inflight_", "# TYPE inflight_")) or not re.search(pattern, line):
+        name = re.match(r"(?:# \w+ )?(\w+)", line)
+        is_left_out = line.startswith("# HELP") or (name and name[1].startswith(NOT_RECORDED))
+        if is_left_out or not re.search(pattern, line):
             continue
         is_sample = not line.startswith("#")
         lines.append(re.sub(r"\s\S+$", " {{num}}", line) if is_sample and not with_values else line)

@@ -136,7 +136,8 @@ class FakeServer final : public serving::Server {
   Status UnloadModel(const std::string&, bool) override { return Status::Ok(); }
   Status AddRepository(const serving::AddedRepository&) override { return Status::Ok(); }
   void RemoveRepository(const std::string&) override {}
-  void StopControl() override {}
+  void BeginExit() override { is_exiting_ = true; }
+  bool exiting() const override { return is_exiting_; }
   serving::SharedMemory& shared_memory() override { return shared_memory_; }
   serving::Tracer& tracer() override { return tracer_; }
   void Shutdown(int64_t) override {}
@@ -146,6 +147,7 @@ class FakeServer final : public serving::Server {
   serving::Tracer tracer_;
   serving::ServerMetadata metadata_;
   std::vector<std::shared_ptr<serving::Model>> models_;
+  bool is_exiting_ = false;
   bool is_ready_ = true;
 };
 

@@ -68,6 +68,7 @@ Reactor* InferenceService::ServerLive(Context* context, const ::inference::Serve
 Reactor* InferenceService::ServerReady(Context* context, const ::inference::ServerReadyRequest*,
                                        ::inference::ServerReadyResponse* response) {
   if (Reactor* refused = Refuse(context, access_, Api::kHealth)) return refused;
+  if (server_.exiting()) return Answer(context, Unavailable("Server exiting"));
   response->set_ready(server_.ready());
   return Answer(context);
 }

@@ -82,7 +82,8 @@ class FakeServer : public serving::Server {
   Status UnloadModel(const std::string&, bool) override { return Status::Ok(); }
   Status AddRepository(const serving::AddedRepository&) override { return Status::Ok(); }
   void RemoveRepository(const std::string&) override {}
-  void StopControl() override {}
+  void BeginExit() override { is_exiting_ = true; }
+  bool exiting() const override { return is_exiting_; }
   serving::SharedMemory& shared_memory() override { return shared_memory_; }
   serving::Tracer& tracer() override { return tracer_; }
   void Shutdown(int64_t) override {}
@@ -91,6 +92,7 @@ class FakeServer : public serving::Server {
   std::vector<serving::ExecutorGauges> gauges;
 
  private:
+  bool is_exiting_ = false;
   serving::SharedMemory shared_memory_{/*clients_may_register=*/true};
   serving::Tracer tracer_;
   serving::ServerMetadata metadata_{

@@ -10,6 +10,7 @@ http_listener::HttpResponse HandleLive(const Context& context) {
 }
 
 http_listener::HttpResponse HandleReady(const Context& context) {
+  if (context.server.exiting()) return Error(Unavailable("Server exiting"));
   return Answer(context.server.ready() ? 200 : 400, kText);
 }
 

@@ -147,6 +147,14 @@ TEST_F(HttpServerTest, HealthIsTheStatusAlone) {
   EXPECT_EQ(not_ready.body, "");
 }
 
+TEST_F(HttpServerTest, AServerThatExitsSaysSoWhenAskedWhetherItIsReady) {
+  fake_.BeginExit();
+  const TestResponse exiting = Request(Get("/v2/health/ready"));
+  EXPECT_EQ(exiting.status, 503);
+  EXPECT_EQ(exiting.body, R"({"error":"Server exiting"})");
+  EXPECT_EQ(Request(Get("/v2/health/live")).status, 200);
+}
+
 TEST_F(HttpServerTest, ModelReadiness) {
   EXPECT_EQ(Request(Get("/v2/models/simple/ready")).status, 200);
   EXPECT_EQ(Request(Get("/v2/models/simple/versions/1/ready")).status, 200);
