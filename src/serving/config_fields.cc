@@ -61,7 +61,6 @@ constexpr auto kPlain = std::to_array<PlainField>({
     {"instance_group.host_policy", KeyEffect::kIgnored, kNoInstances},
     {"instance_group.passive", KeyEffect::kIgnored, kNoInstances},
     {"instance_group.profile", KeyEffect::kIgnored, kOther},
-    {"instance_group.rate_limiter", KeyEffect::kIgnored, "rate limiting is off"},
     {"instance_group.secondary_devices", KeyEffect::kIgnored, kOther},
     {"batch_input", KeyEffect::kRefused},
     {"batch_output", KeyEffect::kRefused},
@@ -286,7 +285,8 @@ void Sequences(const ParsedModelConfig& parsed, Lines& lines) {
               batching.iterative_sequence() ? KeyEffect::kRefused : KeyEffect::kHonoured);
 }
 
-void Instances(ModelKind kind, const ParsedModelConfig& parsed, Lines& lines) {
+void Instances(ModelKind kind, const ParsedModelConfig& parsed, bool has_rate_limiter,
+               Lines& lines) {
   bool has_more = false;
   bool has_gpu = false;
   for (const ModelInstanceGroup& group : parsed.config.instance_group()) {
@@ -303,6 +303,12 @@ void Instances(ModelKind kind, const ParsedModelConfig& parsed, Lines& lines) {
   } else {
     lines.Field("instance_group.count", KeyEffect::kHonoured);
   }
+  const bool has_instances = kind == ModelKind::kConformance;
+  lines.Field("instance_group.rate_limiter",
+              has_instances && has_rate_limiter ? KeyEffect::kHonoured : KeyEffect::kIgnored,
+              !has_rate_limiter ? "--rate-limit is off"
+              : has_instances   ? ""
+                                : kNoInstances);
   lines.Field("instance_group.kind", has_gpu ? KeyEffect::kIgnored : KeyEffect::kHonoured,
               has_gpu ? kByDevice : "");
 }
@@ -341,7 +347,7 @@ ModelKind KindOf(const ModelConfig& config) {
 }
 
 KeyReport ReportFields(ModelKind kind, const ParsedModelConfig& parsed,
-                       const ModelConfig& completed) {
+                       const ModelConfig& completed, bool has_rate_limiter) {
   KeyReport report;
   Lines lines(parsed, report);
   for (const PlainField& field : kPlain) {
@@ -356,7 +362,7 @@ KeyReport ReportFields(ModelKind kind, const ParsedModelConfig& parsed,
   }
   Batching(kind, parsed, completed, lines);
   Sequences(parsed, lines);
-  Instances(kind, parsed, lines);
+  Instances(kind, parsed, has_rate_limiter, lines);
   Parameters(kind, parsed.config, lines);
   lines.AddUnfilled();
   return report;

@@ -24,7 +24,8 @@ ModelKind KindOf(const ::inference::ModelConfig& config);
 
 // `completed` is the configuration as the loaded model has it, or the file's if it was not loaded.
 contract::KeyReport ReportFields(ModelKind kind, const ParsedModelConfig& parsed,
-                                 const ::inference::ModelConfig& completed);
+                                 const ::inference::ModelConfig& completed,
+                                 bool has_rate_limiter = false);
 
 // The first refused line as kUnimplemented.
 Status CheckFields(ModelKind kind, const ParsedModelConfig& parsed);

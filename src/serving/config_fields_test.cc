@@ -285,5 +285,21 @@ TEST(CheckFields, TextsOfAJsonConfigurationStayAsTheyAre) {
   EXPECT_FALSE(parsed->IsWritten("backend"));
 }
 
+TEST(ReportFields, RateLimitersAreOfInstancesAndOfServersThatLimit) {
+  const auto parsed = ParseModelConfig(
+      "name: \"m\" instance_group { rate_limiter { resources { name: \"R\" count: 1 } } }");
+  ASSERT_TRUE(parsed.ok());
+  const auto effect = [&](ModelKind kind, bool has_rate_limiter) {
+    for (const KeyLine& line : ReportFields(kind, *parsed, parsed->config, has_rate_limiter)) {
+      if (line.key == "instance_group.rate_limiter") return line.effect;
+    }
+    ADD_FAILURE() << "no line";
+    return KeyEffect::kRefused;
+  };
+  EXPECT_EQ(effect(ModelKind::kConformance, true), KeyEffect::kHonoured);
+  EXPECT_EQ(effect(ModelKind::kConformance, false), KeyEffect::kIgnored);
+  EXPECT_EQ(effect(ModelKind::kLlm, true), KeyEffect::kIgnored);
+}
+
 }  // namespace
 }  // namespace inflight::serving

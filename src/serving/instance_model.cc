@@ -25,6 +25,20 @@ int NumInstances(const ::inference::ModelConfig& config) {
   return std::max(count, 1);
 }
 
+// Of each instance what it needs to execute; null where that is nothing.
+std::vector<std::unique_ptr<RateLimiter::Instance>> Register(const ::inference::ModelConfig& config,
+                                                             RateLimiter* limiter) {
+  std::vector<std::unique_ptr<RateLimiter::Instance>> instances;
+  for (const auto& group : config.instance_group()) {
+    for (int i = 0; !group.passive() && i < group.count(); ++i) {
+      const bool is_limited = limiter != nullptr && group.rate_limiter().resources_size() > 0;
+      instances.push_back(is_limited ? limiter->Register(group.rate_limiter()) : nullptr);
+    }
+  }
+  instances.resize(static_cast<size_t>(NumInstances(config)));
+  return instances;
+}
+
 void Expire(QueuedRequest item) {
   item.sender->Reject(Unavailable("Request timeout expired"), FailureReason::kRejected);
 }
@@ -49,13 +63,17 @@ struct InstanceModel::Shared {
   explicit Shared(std::unique_ptr<Executable> work) : executable(std::move(work)) {}
 
   void Serve(const ::inference::ModelConfig& config, RequestQueue& queue) const;
+  void ServeLimited(const ::inference::ModelConfig& config, RequestQueue& queue,
+                    RateLimiter::Instance& limits) const;
   void TickSequences(std::chrono::microseconds period);
   void Close();
+  void RunUnlessCancelled(const ::inference::ModelConfig& config, QueuedRequest& item) const;
   void Run(const ::inference::ModelConfig& config, QueuedRequest& item) const;
 
   const std::unique_ptr<Executable> executable;
   std::vector<std::unique_ptr<RequestQueue>> queues;
-  std::unique_ptr<SequenceTable> sequences;  // null without sequence batching
+  std::unique_ptr<SequenceTable> sequences;                    // null without sequence batching
+  std::vector<std::unique_ptr<RateLimiter::Instance>> limits;  // by instance; null: none
 
  private:
   std::mutex mutex_;
@@ -66,14 +84,23 @@ struct InstanceModel::Shared {
 // The configuration is the model's, which each request keeps.
 void InstanceModel::Shared::Serve(const ::inference::ModelConfig& config,
                                   RequestQueue& queue) const {
-  while (auto item = queue.Take()) {
-    if (item->sender->cancelled()) {
-      item->sender->Reject(Cancelled("the request was cancelled before it ran"),
-                           FailureReason::kCanceled);
-      continue;
-    }
-    Run(config, *item);
+  while (auto item = queue.Take()) RunUnlessCancelled(config, *item);
+}
+
+void InstanceModel::Shared::ServeLimited(const ::inference::ModelConfig& config,
+                                         RequestQueue& queue, RateLimiter::Instance& limits) const {
+  while (queue.WaitForRequest() && limits.Acquire()) {
+    auto item = queue.TryTake();
+    if (item) RunUnlessCancelled(config, *item);
+    limits.Release(/*has_executed=*/item.has_value());
   }
+}
+
+void InstanceModel::Shared::RunUnlessCancelled(const ::inference::ModelConfig& config,
+                                               QueuedRequest& item) const {
+  if (!item.sender->cancelled()) return Run(config, item);
+  item.sender->Reject(Cancelled("the request was cancelled before it ran"),
+                      FailureReason::kCanceled);
 }
 
 void InstanceModel::Shared::Run(const ::inference::ModelConfig& config, QueuedRequest& item) const {
@@ -100,6 +127,9 @@ void InstanceModel::Shared::TickSequences(std::chrono::microseconds period) {
 
 void InstanceModel::Shared::Close() {
   for (const auto& queue : queues) queue->Close();
+  for (const auto& instance : limits) {
+    if (instance != nullptr) instance->Close();
+  }
   std::lock_guard lock(mutex_);
   is_closed_ = true;
   closes_.notify_all();
@@ -108,20 +138,24 @@ void InstanceModel::Shared::Close() {
 std::shared_ptr<InstanceModel> InstanceModel::Create(::inference::ModelConfig config,
                                                      std::string version,
                                                      std::unique_ptr<Executable> executable,
-                                                     Clock& clock) {
-  return std::shared_ptr<InstanceModel>(
-      new InstanceModel(std::move(config), std::move(version), std::move(executable), clock));
+                                                     Clock& clock, RateLimiter* limiter) {
+  return std::shared_ptr<InstanceModel>(new InstanceModel(std::move(config), std::move(version),
+                                                          std::move(executable), clock, limiter));
 }
 
 InstanceModel::InstanceModel(::inference::ModelConfig config, std::string version,
-                             std::unique_ptr<Executable> executable, Clock& clock)
+                             std::unique_ptr<Executable> executable, Clock& clock,
+                             RateLimiter* limiter)
     : Model(std::move(config), std::move(version)),
       clock_(clock),
       shared_(std::make_shared<Shared>(std::move(executable))) {
   const ::inference::ModelConfig& complete = this->config();
   const int num_instances = NumInstances(complete);
   const bool has_sequences = complete.has_sequence_batching();
-  runs_at_once_ = !has_sequences && shared_->executable->never_waits();
+  shared_->limits = Register(complete, limiter);
+  const bool is_limited = std::any_of(shared_->limits.begin(), shared_->limits.end(),
+                                      [](const auto& instance) { return instance != nullptr; });
+  runs_at_once_ = !has_sequences && !is_limited && shared_->executable->never_waits();
   for (int i = 0; i < (has_sequences ? num_instances : 1); ++i) {
     shared_->queues.push_back(std::make_unique<RequestQueue>(complete, clock_, Expire));
   }
@@ -159,8 +193,10 @@ InstanceModel::InstanceModel(::inference::ModelConfig config, std::string versio
     }
     for (int i = 0; i < num_instances; ++i) {
       RequestQueue* queue = shared_->queues[static_cast<size_t>(i) % shared_->queues.size()].get();
-      start([queue](const Shared& shared, const ::inference::ModelConfig& config) {
-        shared.Serve(config, *queue);
+      RateLimiter::Instance* limits = shared_->limits[static_cast<size_t>(i)].get();
+      start([queue, limits](const Shared& shared, const ::inference::ModelConfig& config) {
+        if (limits == nullptr) return shared.Serve(config, *queue);
+        shared.ServeLimited(config, *queue, *limits);
       });
     }
   } catch (...) {  // no more threads: those that run must not outlive us

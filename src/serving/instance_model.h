@@ -8,6 +8,9 @@
 // own, since a sequence stays where it began. Without sequences, what never waits runs at once
 // instead, on the thread that called Infer.
 //
+// With a rate limiter an instance takes a request once it has the resources of its group; until
+// then the request is in the queue.
+//
 // Threads: Infer from any; responses come from instance threads, or from where the Executable
 // sends them.
 // Errors: refused requests (full queue, no START) are answered with `rejected` set; those whose
@@ -22,6 +25,7 @@
 #include "base/clock.h"
 #include "serving/executable.h"
 #include "serving/model.h"
+#include "serving/rate_limiter.h"
 #include "serving/request_queue.h"
 #include "serving/sequence_table.h"
 
@@ -29,10 +33,12 @@ namespace inflight::serving {
 
 class InstanceModel final : public Model, public std::enable_shared_from_this<InstanceModel> {
  public:
-  // `config` is complete: its instance groups say how many threads there are.
+  // `config` is complete: its instance groups say how many threads there are, and with a limiter
+  // what each needs to execute.
   static std::shared_ptr<InstanceModel> Create(::inference::ModelConfig config, std::string version,
                                                std::unique_ptr<Executable> executable,
-                                               Clock& clock = Clock::System());
+                                               Clock& clock = Clock::System(),
+                                               RateLimiter* limiter = nullptr);
   ~InstanceModel() override;
 
   int num_instances() const override;
@@ -43,7 +49,7 @@ class InstanceModel final : public Model, public std::enable_shared_from_this<In
                   // step
 
   InstanceModel(::inference::ModelConfig config, std::string version,
-                std::unique_ptr<Executable> executable, Clock& clock);
+                std::unique_ptr<Executable> executable, Clock& clock, RateLimiter* limiter);
   void Stop();
 
   Clock& clock_;

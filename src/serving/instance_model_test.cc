@@ -11,6 +11,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "serving/test_models.h"
 
@@ -29,10 +30,12 @@ class Does final : public Executable {
   const Work work_;
 };
 
-std::shared_ptr<InstanceModel> Make(Does::Work work, const std::string& more = "") {
+std::shared_ptr<InstanceModel> Make(Does::Work work, const std::string& more = "",
+                                    RateLimiter* limiter = nullptr) {
   ::inference::ModelConfig config;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString("name: 'm' " + more, &config));
-  return InstanceModel::Create(config, "1", std::make_unique<Does>(std::move(work)));
+  return InstanceModel::Create(config, "1", std::make_unique<Does>(std::move(work)),
+                               Clock::System(), limiter);
 }
 
 // Holds an instance until it is opened.
@@ -112,6 +115,51 @@ TEST(InstanceModel, RequestsInItsQueueArePending) {
   gate.Open();
   for (Collector* got : {&running, &waiting, &cancelled}) got->WaitFinal();
   EXPECT_EQ(num_pending(), 0U);
+}
+
+constexpr char kWantsR[] =
+    "instance_group { count: 2 rate_limiter { resources { name: 'R' count: 1 } } }";
+
+TEST(InstanceModel, ARequestStaysInItsQueueUntilThereAreResources) {
+  const auto limiter = *RateLimiter::Make({});
+  Gate gate;
+  const auto holder = Make(
+      [&](const SenderPtr& sender) {
+        gate.Wait();
+        sender->Finish();
+      },
+      kWantsR, limiter.get());
+  const auto work = [](const SenderPtr& sender) { sender->Finish(); };
+  const auto model = Make(work, kWantsR, limiter.get());
+  const auto unlimited = Make(work, "instance_group { count: 1 }", limiter.get());
+  Collector running;
+  Collector waiting;
+  Collector beside;
+  holder->Infer(MakeRequest({}), running.Handler());
+  gate.WaitReached();
+  model->Infer(MakeRequest({}), waiting.Handler());
+  unlimited->Infer(MakeRequest({}), beside.Handler());
+  beside.WaitFinal();
+  while (limiter->num_waiting() == 0) std::this_thread::yield();
+  EXPECT_EQ(waiting.num_final(), 0);
+  EXPECT_EQ(model->statistics().Snapshot().pending_requests, 1U);
+  gate.Open();
+  waiting.WaitFinal();
+  running.WaitFinal();
+  EXPECT_TRUE(waiting.status().ok() && running.status().ok());
+}
+
+// Its thread holds the resource that the other instance waits for when the model goes.
+TEST(InstanceModel, AModelGoesWhileItsInstancesWaitForEachOther) {
+  const auto limiter = *RateLimiter::Make({});
+  for (int i = 0; i < 50; ++i) {
+    auto model = Make([](const SenderPtr& sender) { sender->Finish(); }, kWantsR, limiter.get());
+    Collector got[4];
+    for (Collector& each : got) model->Infer(MakeRequest({}), each.Handler());
+    model = nullptr;
+    for (Collector& each : got) each.WaitFinal();
+  }
+  while (limiter->num_waiting() > 0) std::this_thread::yield();  // for ever, if one still waited
 }
 
 }  // namespace

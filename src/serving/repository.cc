@@ -268,7 +268,8 @@ std::vector<ModelEntry> Repository::LoadVersions(Candidate& candidate) {
     if (!candidate.is_generated) {
       const ModelConfig& completed = entry.model ? entry.model->config() : candidate.parsed.config;
       ModelReport report{.model = name, .version = version};
-      report.keys = ReportFields(candidate.kind, candidate.parsed, completed);
+      report.keys = ReportFields(candidate.kind, candidate.parsed, completed,
+                                 options_.rate_limiter != nullptr);
       report.keys.insert(report.keys.end(), keys.begin(), keys.end());
       LogReport(report);
       std::erase_if(reports_, [&](const ModelReport& old) {
@@ -425,12 +426,14 @@ Result<std::shared_ptr<Model>> Repository::LoadLlm(const Candidate& candidate,
 }
 
 Result<std::shared_ptr<Model>> Repository::LoadConformance(ModelConfig config,
-                                                           const std::string& version) {
+                                                           const std::string& version) const {
+  RateLimiter* const limiter = options_.rate_limiter.get();
   NormalizeModelConfig(config);
   RETURN_IF_ERROR(ValidateInstances(config));
+  if (limiter != nullptr) RETURN_IF_ERROR(limiter->Check(config));
   ASSIGN_OR_RETURN(auto executable, MakeConformance(config));
-  return std::shared_ptr<Model>(
-      InstanceModel::Create(std::move(config), version, std::move(executable)));
+  return std::shared_ptr<Model>(InstanceModel::Create(
+      std::move(config), version, std::move(executable), Clock::System(), limiter));
 }
 
 void Repository::LoadModelDir(const fs::path& dir) {

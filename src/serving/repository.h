@@ -126,8 +126,8 @@ class Repository {
                                              contract::KeyReport& keys);
   Result<std::shared_ptr<Model>> LoadLlm(const Candidate& candidate, const std::string& version,
                                          contract::KeyReport& keys);
-  static Result<std::shared_ptr<Model>> LoadConformance(::inference::ModelConfig config,
-                                                        const std::string& version);
+  Result<std::shared_ptr<Model>> LoadConformance(::inference::ModelConfig config,
+                                                 const std::string& version) const;
   void ShareMemory(contract::LlmParameters& parameters, contract::KeyReport& keys);
   void Add(ModelEntry entry);
   void AddAmbiguous(const std::string& name);

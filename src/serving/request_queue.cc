@@ -34,8 +34,10 @@ RequestQueue::RequestQueue(const ::inference::ModelConfig& config, Clock& clock,
 Status RequestQueue::Add(QueuedRequest& item) {
   std::vector<QueuedRequest> expired;
   Status status;
+  bool wakes_all = false;
   {
     std::lock_guard lock(mutex_);
+    wakes_all = wakes_all_;
     expired = TakeExpiredLocked();
     Level& level = LevelOf(item.request);
     const uint64_t max_size = level.policy.max_queue_size();
@@ -49,9 +51,27 @@ Status RequestQueue::Add(QueuedRequest& item) {
       if (Rejects(level.policy) && deadline_ns < watched_ns_) deadline_changed_.notify_one();
     }
   }
-  if (status.ok()) wake_.notify_one();
+  if (status.ok() && wakes_all) wake_.notify_all();
+  if (status.ok() && !wakes_all) wake_.notify_one();
   Expire(std::move(expired));
   return status;
+}
+
+bool RequestQueue::HasRequestLocked() const {
+  return std::any_of(levels_.begin(), levels_.end(), [](const auto& level) {
+    return !level.second.in_time.empty() || !level.second.delayed.empty();
+  });
+}
+
+std::optional<QueuedRequest> RequestQueue::PopLocked() {
+  for (auto& [number, level] : levels_) {
+    std::deque<Waiting>& from = level.in_time.empty() ? level.delayed : level.in_time;
+    if (from.empty()) continue;
+    QueuedRequest next = std::move(from.front().item);
+    from.pop_front();
+    return next;
+  }
+  return std::nullopt;
 }
 
 std::optional<QueuedRequest> RequestQueue::Take() {
@@ -60,25 +80,33 @@ std::optional<QueuedRequest> RequestQueue::Take() {
     std::optional<QueuedRequest> next;
     {
       std::unique_lock lock(mutex_);
-      const auto is_waiting = [this] {
-        return std::any_of(levels_.begin(), levels_.end(), [](const auto& level) {
-          return !level.second.in_time.empty() || !level.second.delayed.empty();
-        });
-      };
-      wake_.wait(lock, [&] { return is_closed_ || is_waiting(); });
+      wake_.wait(lock, [&] { return is_closed_ || HasRequestLocked(); });
       expired = TakeExpiredLocked();
-      for (auto& [number, level] : levels_) {
-        std::deque<Waiting>& from = level.in_time.empty() ? level.delayed : level.in_time;
-        if (from.empty()) continue;
-        next = std::move(from.front().item);
-        from.pop_front();
-        break;
-      }
+      next = PopLocked();
       if (!next && expired.empty() && is_closed_) return std::nullopt;
     }
     Expire(std::move(expired));
     if (next) return next;
   }
+}
+
+bool RequestQueue::WaitForRequest() {
+  std::unique_lock lock(mutex_);
+  wakes_all_ = true;
+  wake_.wait(lock, [&] { return is_closed_ || HasRequestLocked(); });
+  return HasRequestLocked();
+}
+
+std::optional<QueuedRequest> RequestQueue::TryTake() {
+  std::vector<QueuedRequest> expired;
+  std::optional<QueuedRequest> next;
+  {
+    const std::lock_guard lock(mutex_);
+    expired = TakeExpiredLocked();
+    next = PopLocked();
+  }
+  Expire(std::move(expired));
+  return next;
 }
 
 void RequestQueue::Close() {

@@ -6,7 +6,7 @@
 //   within a level: first those in time, in order of arrival, then those that a DELAY policy moved
 //   behind because they waited too long
 //
-// Threads: all methods are thread-safe; Take and RejectUntilClosed block.
+// Threads: all methods are thread-safe; Take, WaitForRequest and RejectUntilClosed block.
 // Errors: Add gives kUnavailable when the level is full. A request whose time is over under a
 // REJECT policy leaves through `on_expired`: when its time is over while a thread is in
 // RejectUntilClosed, and at the next Add or Take in any case.
@@ -48,6 +48,10 @@ class RequestQueue {
   Status Add(QueuedRequest& item);
   // The next request; none once closed and empty.
   std::optional<QueuedRequest> Take();
+  // The same in two steps, for threads that need more than a request: false once closed and empty;
+  // none where another thread took it or its time was over.
+  bool WaitForRequest();
+  std::optional<QueuedRequest> TryTake();
   void Close();
 
   // Whether a policy rejects what waited too long, so that somebody should run the other.
@@ -69,6 +73,8 @@ class RequestQueue {
 
   Level& LevelOf(const Request& request);
   int64_t DeadlineOf(const Level& level, const Request& request) const;
+  bool HasRequestLocked() const;
+  std::optional<QueuedRequest> PopLocked();
   std::vector<QueuedRequest> TakeExpiredLocked();
   int64_t FirstDeadlineLocked() const;
   void Expire(std::vector<QueuedRequest> expired) const;
@@ -81,6 +87,7 @@ class RequestQueue {
   std::condition_variable deadline_changed_;
   int64_t watched_ns_ = kNever;  // the deadline that RejectUntilClosed waits for
   bool is_closed_ = false;
+  bool wakes_all_ = false;  // of the threads in WaitForRequest any may be the one that can go on
   std::map<uint64_t, Level> levels_;  // constant keys after construction
 };
 

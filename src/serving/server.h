@@ -19,6 +19,8 @@
 
 namespace inflight::serving {
 
+class RateLimiter;
+
 struct ServerMetadata {
   std::string name = "triton";  // what old clients and probes compare; `--id` replaces it
   std::string version;          // protocol level that we answer like (spec/triton-protocol.md 0.4)
@@ -115,6 +117,7 @@ struct ServerOptions {
   TraceOptions trace;
   StatisticsOptions statistics;                   // of each model
   std::shared_ptr<ResponseCache> response_cache;  // of the models that ask for it; null = none
+  std::shared_ptr<RateLimiter> rate_limiter;      // of models on instances; null = off
   bool strict_readiness = true;
   bool exit_on_error = true;    // a model that fails to load ends the start
   std::string device = "auto";  // builder/devices.h

@@ -53,9 +53,9 @@ def test_option_out_of_range_names_option_value_and_bound():
 
 
 def test_refused_option_says_why():
-    done = run("serve", DEMO, "--rate-limit", "execution_count", check=False)
+    done = run("serve", DEMO, "--host-policy", "p,numa-node=0", check=False)
     assert done.returncode == 1
-    assert "--rate-limit: got 'execution_count'; an instance runs as soon as it is idle" in done.stderr
+    assert "--host-policy: got 'p,numa-node=0'; instances are not bound to cores" in done.stderr
 
 
 def test_models_to_load_need_the_mode_that_loads_them():

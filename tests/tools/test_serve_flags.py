@@ -32,6 +32,7 @@ HONOURED = """
 --metrics-interval-ms=2000 --allow-gpu-metrics=true --allow-cpu-metrics=true --metrics-config=counter_latencies=true
 --log-verbose=0 --log-info=true --log-warning=true --log-error=true --log-format=default --trace-config=level=OFF
 --cache-config=local,size=1048576 --backend-config=python,shm-region-prefix-name=prefix0_ --allow-client-shm=false
+--rate-limit=off --rate-limit-resource=r:1
 """
 
 # Honoured too, but with what the test has at hand they would change how the server is reached, or belong together.
@@ -62,8 +63,6 @@ WITHOUT_EFFECT = [
 REFUSED = [
     ("--model-namespacing", "true", "found by their name alone", "false"),
     ("--host-policy", "p,numa-node=0", "numactl", None),
-    ("--rate-limit", "execution_count", "as soon as it is idle", "off"),
-    ("--rate-limit-resource", "r:1", "as soon as it is idle", None),
     ("--model-load-gpu-limit", "0:0.5", "--kv-cache-free-memory-fraction", None),
 ]
 
@@ -136,6 +135,11 @@ def test_refusals_name_the_flag_and_why(repository, flag, value, reason):
 @pytest.mark.parametrize("word", ["python", "python,=x", "python,key", ""])
 def test_settings_of_back_ends_have_a_form(repository, word):
     assert "needs <back-end>,<setting>=<value>" in error_of(repository, "--backend-config", word or "x")
+
+
+@pytest.mark.parametrize("word", ["r", ":1", "r:0", "r:x", "r:1:1"])
+def test_resources_have_a_form(repository, word):
+    assert f"--rate-limit-resource: got '{word}'" in error_of(repository, "--rate-limit-resource", word)
 
 
 @pytest.mark.parametrize("flag", ["--no-such-flag=1", "--httpport"])

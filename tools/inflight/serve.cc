@@ -24,6 +24,7 @@
 #include "protocol/metrics/metrics_server.h"
 #include "serve_options.h"
 #include "serve_upstream_flags.h"
+#include "serving/rate_limiter.h"
 #include "serving/response_cache.h"
 #include "start_tables.h"
 #include "trace_options.h"
@@ -164,10 +165,23 @@ Status SetKept(ServeOptions& options) {
   return Status::Ok();
 }
 
+Status SetRateLimiter(ServeOptions& options) {
+  ASSIGN_OR_RETURN(auto limiter, serving::RateLimiter::Make(options.rate_limit_resource));
+  if (options.rate_limit == "execution_count") {
+    options.server.rate_limiter = std::move(limiter);
+  } else if (!options.rate_limit_resource.empty()) {
+    logging::Warning("--rate-limit-resource has no effect without --rate-limit=execution_count");
+  }
+  return Status::Ok();
+}
+
 Status Serve(ServeOptions& options) {
   RaiseFileLimit();
   const sigset_t signals = BlockStopSignals();
   if (const Status kept = SetKept(options); !kept.ok()) return UsageError(kUsage, kept.message());
+  if (const Status limited = SetRateLimiter(options); !limited.ok()) {
+    return UsageError(kUsage, limited.message());
+  }
   const auto settings = ParseBackendConfig(options.backend_config);
   if (!settings.ok()) return UsageError(kUsage, settings.status().message());
   LogBanner();

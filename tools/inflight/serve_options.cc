@@ -365,6 +365,16 @@ void AddOperation(Schema& schema) {
       [](ServeOptions& o) -> auto& { return o.response_cache_byte_size; },
       "Deprecated: --cache-config local,size=<bytes>.", AtLeast(0));
   schema.Add(
+      "rate_limit", [](ServeOptions& o) -> auto& { return o.rate_limit; },
+      "Whether instances wait for the resources that rate_limiter of their group names; it is of "
+      "models that run on instances.",
+      config::OneOf({"execution_count", "off"}));
+  schema.Add(
+      "rate_limit_resource", [](ServeOptions& o) -> auto& { return o.rate_limit_resource; },
+      "<name>:<count>[:0]: how much of a resource there is; else as much as the most that an "
+      "instance "
+      "asks for.");
+  schema.Add(
       "backend_config", [](ServeOptions& o) -> auto& { return o.backend_config; },
       "<back-end>,<setting>=<value>: shown in the table of back-ends; nothing here reads one.");
   schema.Add(

@@ -87,6 +87,8 @@ struct ServeOptions {
   std::string log_file;
   std::vector<config::WithoutEffect> without_effect;  // flags of tritonserver that were given
   std::vector<std::string> backend_config;
+  std::string rate_limit = "off";
+  std::vector<std::string> rate_limit_resource;
   std::string
       port_file;  // written when ready: the ports in use, for callers that asked for any free one
 };

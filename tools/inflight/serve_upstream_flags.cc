@@ -15,9 +15,6 @@ using Schema = config::Schema<ServeOptions>;
 
 constexpr char kComplete[] = "no file of a model is read to complete its config.pbtxt";
 constexpr char kNoPool[] = "a model takes of a GPU what its memory plan says, there is no pool";
-constexpr char kNoRates[] =
-    "an instance runs as soon as it is idle; bound the work with the counts of instance_group and "
-    "max_queue_size";
 
 using Texts = std::vector<std::string>;
 
@@ -55,8 +52,6 @@ void AddUpstreamServeFlags(Schema& schema) {
                 "false");
   schema.Refuse("host_policy",
                 "instances are not bound to cores; start the server with numactl or taskset");
-  schema.Refuse("rate_limit", kNoRates, "off");
-  schema.Refuse("rate_limit_resource", kNoRates);
   schema.Refuse("model_load_gpu_limit",
                 "what models may take of a GPU is said with --kv-cache-free-memory-fraction");
 }
