@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "serving/auto_complete.h"
 #include "serving/repository_layout.h"
 
 namespace inflight::serving {
@@ -22,7 +23,8 @@ bool ModelPlaces::HasRoot(const fs::path& root) const {
 }
 
 bool ModelPlaces::IsModel(const fs::path& dir) const {
-  return Exists(ConfigFile(dir, config_name_));
+  if (Exists(ConfigFile(dir, config_name_))) return true;
+  return auto_completes_ && NeedsNoConfig(dir.filename().string()) && HasVersions(dir);
 }
 
 std::optional<fs::path> ModelPlaces::Find(const std::string& name) const {

@@ -18,7 +18,9 @@ namespace inflight::serving {
 class ModelPlaces {
  public:
   // `config_name`: of the files that models may be configured by beside config.pbtxt.
-  explicit ModelPlaces(std::string config_name) : config_name_(std::move(config_name)) {}
+  // `auto_complete`: some need none (auto_complete.h).
+  ModelPlaces(std::string config_name, bool auto_complete)
+      : config_name_(std::move(config_name)), auto_completes_(auto_complete) {}
 
   void AddRoot(const std::filesystem::path& root) { roots_.push_back(root); }
   // The model in `dir` is called `name` from now on, and not like the directory any more.
@@ -29,7 +31,7 @@ class ModelPlaces {
   const std::vector<std::filesystem::path>& roots() const { return roots_; }
   bool HasRoot(const std::filesystem::path& root) const;
 
-  // Whether the directory has a configuration.
+  // Whether the directory has a configuration, or versions that need none.
   bool IsModel(const std::filesystem::path& dir) const;
   std::optional<std::filesystem::path> Find(const std::string& name) const;
   // Whether more than one repository has a model of this name.
@@ -41,6 +43,7 @@ class ModelPlaces {
   bool IsNamed(const std::filesystem::path& dir) const;
 
   std::string config_name_;
+  bool auto_completes_;
   std::vector<std::filesystem::path> roots_;
   std::map<std::string, std::filesystem::path> named_;
 };

@@ -13,6 +13,7 @@
 #include "contract/llm_parameters.h"
 #include "contract/parameter_values.h"
 #include "contract/text_parameters.h"
+#include "serving/auto_complete.h"
 #include "serving/conformance.h"
 #include "serving/generated_config.h"
 #include "serving/instance_model.h"
@@ -40,8 +41,11 @@ void WarnUnfilled(const ParsedModelConfig& parsed) {
                    {{"model", parsed.config.name()}, {"keys", keys}});
 }
 
-Result<ParsedModelConfig> ReadConfig(const fs::path& file, const LoadOverride& override) {
+// Empty without a file, where that may be.
+Result<ParsedModelConfig> ReadConfig(const fs::path& file, const LoadOverride& override,
+                                     bool may_be_absent) {
   if (override.config_json) return ParseModelConfigJson(*override.config_json);
+  if (may_be_absent && !Exists(file)) return ParsedModelConfig{};
   ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxConfigBytes));
   auto parsed = ParseModelConfig(text);
   if (!parsed.ok()) {
@@ -80,7 +84,7 @@ Repository::Repository(ServerOptions options, EngineLoader load,
     : options_(std::move(options)),
       load_(std::move(load)),
       text_pool_(std::move(text_pool)),
-      places_(options_.model_config_name),
+      places_(options_.model_config_name, options_.auto_complete),
       table_(std::make_shared<const ModelTable>(entries_)) {}
 
 Repository::~Repository() {
@@ -94,7 +98,8 @@ Result<Repository::Candidate> Repository::Poll(const std::string& name, const fs
   Candidate candidate;
   candidate.dir = dir;
   const std::string directory = dir.filename().string();
-  auto parsed = ReadConfig(ConfigFile(dir, options_.model_config_name), override);
+  auto parsed = ReadConfig(ConfigFile(dir, options_.model_config_name), override,
+                           options_.auto_complete && NeedsNoConfig(directory));
   if (!parsed.ok()) {
     return InvalidArgument("Poll failed for model directory '" + directory +
                            "': " + parsed.status().message());
@@ -107,6 +112,7 @@ Result<Repository::Candidate> Repository::Poll(const std::string& name, const fs
     return InvalidArgument("unexpected directory name '" + directory + "' for model '" +
                            config.name() + "', directory name must equal model name");
   }
+  if (options_.auto_complete) RETURN_IF_ERROR(AutoComplete(name, candidate.parsed));
   RETURN_IF_ERROR(ValidateModelConfig(WithAnyBatchSize(candidate.parsed)));
   candidate.kind = KindOf(config);
   candidate.versions = SelectVersions(config, dir);

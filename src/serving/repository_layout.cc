@@ -89,6 +89,8 @@ std::vector<std::string> SelectVersions(const ModelConfig& config, const fs::pat
   return selected;
 }
 
+bool HasVersions(const fs::path& model_dir) { return !VersionsIn(model_dir).empty(); }
+
 fs::file_time_type NewestChange(const fs::path& dir) {
   std::error_code error;
   fs::file_time_type newest = fs::last_write_time(dir, error);

@@ -112,6 +112,7 @@ struct ServerOptions {
   int poll_secs = 15;
   std::string model_config_name;  // <model>/configs/<name>.pbtxt where it exists
   int model_load_retries = 0;     // of each version
+  bool auto_complete = true;      // configurations (auto_complete.h)
   bool allow_client_shm = false;  // clients may register shared memory
   std::string server_id = "triton";
   TraceOptions trace;

@@ -112,11 +112,11 @@ def streams(tmp_path, repository, *flags, **environment):
 
 @pytest.mark.parametrize(("name", "form"), [("default", DEFAULT), ("ISO8601", ISO8601)])
 def test_information_goes_to_standard_output_and_the_rest_to_standard_error(tmp_path, repository, name, form):
-    out, err = streams(tmp_path, repository, f"--log-format={name}", "--strict-model-config=true")
+    out, err = streams(tmp_path, repository, f"--log-format={name}", "--enable-peer-access=true")
     assert {severity for severity, _, _ in messages(out, form)} == {"I"}
     assert [severity for severity, _, _ in messages(err, form)] == ["W"] * len(err.splitlines())
     [warning] = texts(err, form)
-    assert warning.startswith("option has no effect option=--strict-model-config")
+    assert warning.startswith("option has no effect option=--enable-peer-access")
     assert "| plain | 1       | READY  |" in out.splitlines()
 
 
@@ -238,6 +238,9 @@ def odd_models(tmp_path_factory):
         (models / name / "configs").mkdir()
         (models / name / "configs" / "small.pbtxt").write_text(text.replace("[ 2 ]", "[ 3 ]"))
     (models / "other" / "config.pbtxt").unlink()
+    add_identity(models, "named.conformance")
+    config = models / "named.conformance" / "config.pbtxt"
+    config.write_text(config.read_text().replace('backend: "conformance"\n', ""))
     add_model(models, "bad", "no such kind", io("input", "INPUT0", "[ 2 ]"), io("output", "OUTPUT0", "[ 2 ]"))
     flags = ["--model-config-name=small", "--model-load-retry-count=2", "--exit-on-error=false"]
     server = start_server(folder, None, "--model-repository", models, *flags, max_kv_tokens=None)
@@ -253,6 +256,20 @@ def test_models_are_configured_by_the_named_file_where_they_have_it(odd_models):
     assert shapes == {"both": [3], "plain": [2], "other": [3]}
 
 
+def test_a_name_says_the_back_end_where_the_file_does_not(odd_models):
+    config = requests.get(f"http://{odd_models.http}/v2/models/named.conformance/config", timeout=30).json()
+    assert config["backend"] == "conformance"
+
+
+@pytest.mark.parametrize("flag", ["--disable-auto-complete-config", "--strict-model-config=true"])
+def test_without_completion_a_file_has_to_say_its_back_end(odd_models, flag):
+    models = pathlib.Path(odd_models.log.parent) / "models"
+    command = [INFLIGHT, "serve", "--model-repository", models, flag]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "must specify 'platform' or 'backend' for 'named.conformance'" in done.stdout + done.stderr
+
+
 def test_a_failed_load_is_tried_again_as_often_as_asked(odd_models):
     said = texts(odd_models.log.read_text())
     again = re.compile(r"model is loaded once more after a failure model=bad version=1 retry=(\d) of=2 reason=.*")
@@ -262,8 +279,8 @@ def test_a_failed_load_is_tried_again_as_often_as_asked(odd_models):
 
 def test_the_metrics_page_has_the_time_of_each_load(odd_models):
     page = requests.get(f"http://{odd_models.metrics}/metrics", timeout=30).text
-    times = dict(re.findall(r'^nv_model_load_duration_secs\{model="(\w+)",version="1"\} (\S+)$', page, re.MULTILINE))
-    assert set(times) == {"both", "plain", "other"}
+    times = dict(re.findall(r'^nv_model_load_duration_secs\{model="([\w.]+)",version="1"\} (\S+)$', page, re.MULTILINE))
+    assert set(times) == {"both", "plain", "other", "named.conformance"}
     assert all(0 < float(seconds) < START_TIMEOUT_S for seconds in times.values())
 
 

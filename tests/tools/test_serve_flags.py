@@ -32,7 +32,7 @@ HONOURED = """
 --metrics-interval-ms=2000 --allow-gpu-metrics=true --allow-cpu-metrics=true --metrics-config=counter_latencies=true
 --log-verbose=0 --log-info=true --log-warning=true --log-error=true --log-format=default --trace-config=level=OFF
 --cache-config=local,size=1048576 --backend-config=python,shm-region-prefix-name=prefix0_ --allow-client-shm=false
---rate-limit=off --rate-limit-resource=r:1
+--rate-limit=off --rate-limit-resource=r:1 --disable-auto-complete-config=true --strict-model-config=false
 """
 
 # Honoured too, but with what the test has at hand they would change how the server is reached, or belong together.
@@ -43,8 +43,6 @@ OTHERS = """
 
 # With the value that the original has, and what is no value of it.
 WITHOUT_EFFECT = [
-    ("--disable-auto-complete-config", None, None),
-    ("--strict-model-config", "false", "perhaps"),
     ("--model-load-thread-count", "4", "0"),
     ("--enable-peer-access", "true", "maybe"),
     ("--grpc-infer-thread-count", "2", "1"),

@@ -228,6 +228,11 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   if (options.server.model_dirs.empty() && options.server.model_repositories.empty())
     return UsageError(kUsage, "a model directory or --model-repository is needed");
   for (const config::WithoutEffect& option : options.without_effect) config::Warn(option);
+  if (options.strict_model_config) {
+    logging::Warning("--strict-model-config is deprecated, say --disable-auto-complete-config");
+  }
+  options.server.auto_complete =
+      !options.disable_auto_complete_config && !options.strict_model_config.value_or(false);
   RETURN_IF_ERROR(SetControlMode(options));
   ASSIGN_OR_RETURN(options.server.quant_algo, options.quantization.Algo());
   options.server.fp8_kv_cache = options.quantization.Fp8KvCache();

@@ -39,6 +39,15 @@ void AddModels(Schema& schema) {
       "repository_poll_secs", [](ServeOptions& o) -> auto& { return o.server.poll_secs; },
       "Seconds between two looks at the repositories in mode poll.", Range(1, 86400));
   schema.Add(
+      "disable_auto_complete_config",
+      [](ServeOptions& o) -> auto& { return o.disable_auto_complete_config; },
+      "Configurations are complete as they are: no back-end by the model's name, no tensors by the "
+      "back-end.",
+      config::Switch());
+  schema.Add(
+      "strict_model_config", [](ServeOptions& o) -> auto& { return o.strict_model_config; },
+      "Deprecated: true is --disable-auto-complete-config.");
+  schema.Add(
       "model_config_name", [](ServeOptions& o) -> auto& { return o.server.model_config_name; },
       "Models are configured by configs/<name>.pbtxt where they have it, else by config.pbtxt.");
   schema.Add(

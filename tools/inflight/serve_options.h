@@ -24,6 +24,8 @@ struct ServeOptions {
   serving::ServerOptions server;
   QuantizationOptions quantization;
   std::string model_control_mode = "none";
+  bool disable_auto_complete_config = false;
+  std::optional<bool> strict_model_config;  // former flag of the same
   ListenerOptions http{.port = 8000};
   ListenerOptions grpc{.port = 8001};
   ListenerOptions metrics{.address = "", .port = 8002};  // address: the HTTP one where empty

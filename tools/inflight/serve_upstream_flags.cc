@@ -13,7 +13,6 @@ using config::Constraint;
 using config::Range;
 using Schema = config::Schema<ServeOptions>;
 
-constexpr char kComplete[] = "no file of a model is read to complete its config.pbtxt";
 constexpr char kNoPool[] = "a model takes of a GPU what its memory plan says, there is no pool";
 
 using Texts = std::vector<std::string>;
@@ -27,8 +26,6 @@ void Note(Schema& schema, const char* name, const std::string& reason, Constrain
 
 void AddUpstreamServeFlags(Schema& schema) {
   schema.Section("Flags of tritonserver without effect here, or refused");
-  Note<bool>(schema, "disable_auto_complete_config", kComplete, config::Switch());
-  Note<bool>(schema, "strict_model_config", std::string("deprecated; ") + kComplete);
   Note<double>(schema, "model_load_thread_count", "models are loaded one after another",
                AtLeast(1));
   Note<double>(schema, "grpc_infer_thread_count",
