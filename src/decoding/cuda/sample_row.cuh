@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row of logits -> one token, by the CTAs of a cluster. Each has a chunk of the row: in its
-// shared memory (resident), or where a GPU has no clusters, or the row is too large for them, in
-// the logits themselves.
+// One row of logits -> one token, by the CTAs of a cluster.
 //
-//   Load    bias, temperature, penalties, bans; the largest logit. Greedy rows end here
+//   Load    row_chunk.cuh. Greedy rows end here
 //   Scan    total weight; a list of the tokens that a draw will reach for, by a guess: for top-p
 //           those within kNear, for top-k those before the k-th of the threads' best
 //   Narrow  where the guess fails, by histograms over the row: an interval of the order that holds
@@ -16,45 +14,18 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
-#include <type_traits>
 
-#include "decoding/cuda/device_sampler.h"
-#include "decoding/cuda/slot_rule.h"
-#include "decoding/cuda/token_marks.cuh"
-#include "decoding/cuda/warp.cuh"
+#include "decoding/cuda/row_chunk.cuh"
 #include "decoding/philox.h"
-#include "decoding/weights.h"
-#include "tensor/cuda_cluster.cuh"
 
 namespace inflight::decoding {
 
-using cuda::ClusterArrive;
-using cuda::ClusterSync;
-using cuda::ClusterWait;
-using cuda::Peer;
-
-constexpr int kNumWarps = kThreads / 32;
-constexpr int kMaxClusterSize = 8;
-constexpr int kTileSize = 16384;      // logits whose tokens are counted at once, where not resident
 constexpr int kMaxCandidates = 2048;  // that one CTA sorts
 constexpr int kCandidatesPerThread = kMaxCandidates / kThreads;
 // Narrowing ends at a bin of so many tokens: with fewer than k before it they can be sorted.
 constexpr uint32_t kMaxInBin = kMaxCandidates - kMaxTopK;
 constexpr float kBinsPerDistance = 8;  // of the first histogram: 32 are more than kWeightless
 constexpr float kNear = 8.0F;
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-struct SampleKernelParams {
-  DeviceSampleParams sample;
-  SlotRule* rules;       // [max_slots]
-  const int32_t* lists;  // [max_slots, kMaxListSize] slot_rule.h
-  const float* biases;   // [max_slots, vocab_size]
-  int vocab_size;
-  int chunk_size;   // tokens of a CTA, a multiple of 4; the last has fewer
-  int id_bits;      // of a key
-  bool is_aligned;  // rows of logits begin at multiples of 16 bytes
-};
 
 // Of a chunk, or of the row.
 struct RowSums {
@@ -63,17 +34,12 @@ struct RowSums {
   float exps;          // exp(-distance), not rounded to units; where log-probs are wanted
 };
 
-struct SampleShared {
-  SlotRule rule;
-  int position;
+struct SampleShared : ChunkShared {
   double uniform;
-  uint64_t load_barrier;
   // Written by every CTA of the cluster, [its rank].
-  uint64_t best[kMaxClusterSize];
   RowSums sums[kMaxClusterSize];
   uint32_t list_sizes[kMaxClusterSize];
 
-  uint64_t warp_values[kNumWarps];
   RowSums warp_sums[kNumWarps];
   FoundBin found;
   uint32_t list_size;  // more than kMaxCandidates: the list is not whole
@@ -98,35 +64,17 @@ static __device__ __noinline__ float LogProb(float distance, double sum) {
 }
 
 template <bool kResident>
-class RowSampler {
- public:
-  __device__ RowSampler(const SampleKernelParams& params, int row, int slot, std::byte* memory)
-      : params_(params),
-        row_(row),
-        slot_(slot),
-        rank_(cuda::ClusterRank()),
-        cluster_size_(cuda::ClusterSize()),
-        shared_(*reinterpret_cast<SampleShared*>(memory)),
-        region_(reinterpret_cast<float*>(memory + SharedBytes())),
-        begin_(rank_ * params.chunk_size),
-        size_(max(0, min(params.chunk_size, params.vocab_size - begin_))),
-        values_(kResident ? region_ : RowLogits() + begin_) {}
+class RowSampler : public RowChunk<kResident, SampleShared> {
+  using Chunk = RowChunk<kResident, SampleShared>;
 
-  // Bytes of SampleShared with its padding; what is behind holds values or counts, then the sort.
-  static constexpr size_t SharedBytes() { return (sizeof(SampleShared) + 15) / 16 * 16; }
+ public:
+  using Chunk::Chunk;
 
   template <bool kSampled>
   __device__ void Run() {
     ClusterArrive();
-    const bool is_bulk = kResident && params_.is_aligned && size_ > 0;
-    if (threadIdx.x == 0 && is_bulk)
-      cuda::StartBulkLoad(region_, RowLogits() + begin_, static_cast<uint32_t>(size_) * 4,
-                          &shared_.load_barrier);
-    if (threadIdx.x == 32) {
-      shared_.rule = params_.rules[slot_];
-      shared_.position = params_.sample.num_tokens[slot_];
-      shared_.list_size = 0;
-    }
+    StartLoad();
+    if (threadIdx.x == 32) shared_.list_size = 0;
     if (threadIdx.x < kMaxClusterSize) shared_.list_sizes[threadIdx.x] = 0;
     if (threadIdx.x < kNumBins) shared_.counts[threadIdx.x] = 0;
     __syncthreads();
@@ -134,15 +82,8 @@ class RowSampler {
     const bool keeps_values = !is_greedy || rule().wants_log_probs != 0;
     if (!is_greedy && threadIdx.x == kThreads - 1)
       shared_.uniform = UniformAt(rule().seed, static_cast<uint64_t>(int64_t{shared_.position}));
-    if (is_bulk) cuda::WaitForBulkLoad(&shared_.load_barrier);
     float thread_best;
-    uint64_t packed;
-    if (is_bulk && !rule().has_edits())
-      packed = FindBest(&thread_best);
-    else if (params_.is_aligned)
-      packed = Load<4>(keeps_values, &thread_best);
-    else
-      packed = Load<1>(keeps_values, &thread_best);
+    const uint64_t packed = FinishLoad(keeps_values, &thread_best);
     ClusterWait();  // for peers to have begun
     // Where CTA 0 alone goes on the others end at once, and nothing may be written to them.
     const bool all_go_on = keeps_values;
@@ -150,11 +91,9 @@ class RowSampler {
     ClusterArrive();
     if (!all_go_on && rank_ != 0) return;
     ClusterWait();
-    uint64_t best = shared_.best[0];
-    for (int r = 1; r < cluster_size_; ++r) best = max(best, shared_.best[r]);
-    max_ = FromOrderedBits(static_cast<uint32_t>(best >> 32));
-    if (is_greedy || !IsFinite(max_))
-      return FinishGreedy(static_cast<int>(~static_cast<uint32_t>(best)));
+    const uint64_t best = Chunk::RowBest();
+    max_ = Chunk::LogitOf(best);
+    if (is_greedy || !IsFinite(max_)) return FinishGreedy(Chunk::IdOf(best));
     if constexpr (kSampled) {
       if (rule().kind == DrawKind::kTopK)
         Draw<true>(thread_best);
@@ -164,158 +103,34 @@ class RowSampler {
   }
 
  private:
+  using Chunk::begin_;
+  using Chunk::cluster_size_;
+  using Chunk::FinishLoad;
+  using Chunk::ForEach;
+  using Chunk::ForEachGroup;
+  using Chunk::kGroup;
+  using Chunk::params_;
+  using Chunk::PublishBest;
+  using Chunk::rank_;
+  using Chunk::region_;
+  using Chunk::row_;
+  using Chunk::RowLogits;
+  using Chunk::rule;
+  using Chunk::scale_;
+  using Chunk::shared_;
+  using Chunk::slot_;
+  using Chunk::StartLoad;
+  using Chunk::Tokens;
+  using Chunk::values_;
+
   struct Interval {
     uint64_t begin, end;  // of keys
     uint64_t mass_before;
   };
 
-  __device__ const SlotRule& rule() const { return shared_.rule; }
-  __device__ float* RowLogits() const {
-    return params_.sample.logits + static_cast<int64_t>(row_) * params_.vocab_size;
-  }
-  __device__ int32_t* Tokens() const {
-    return params_.sample.tokens + static_cast<int64_t>(slot_) * params_.sample.max_seq_len;
-  }
   __device__ uint64_t Key(float distance, int id) const {
     return static_cast<uint64_t>(__float_as_uint(distance)) << params_.id_bits |
            static_cast<uint32_t>(id);
-  }
-
-  // What the slot's tokens and lists say of the ids [first, first + count), into the region: how
-  // often penalties count them, and whether they must not come.
-  __device__ void MarkTokens(int first, int count) {
-    const TokenMarks marks(reinterpret_cast<uint32_t*>(region_), first, count);
-    marks.Clear();
-    __syncthreads();
-    const int num_tokens = min(shared_.position, params_.sample.max_seq_len);
-    if (rule().has_penalties != 0) marks.Count(Tokens(), rule().num_uncounted_tokens, num_tokens);
-    if (rule().has_bans != 0)
-      marks.Ban(rule(), params_.lists + static_cast<int64_t>(slot_) * kMaxListSize, Tokens(),
-                num_tokens);
-    __syncthreads();
-  }
-
-  // After bias and temperature.
-  __device__ float Edited(float x, uint32_t mark) const {
-    if ((mark & TokenMarks::kBannedBit) != 0) return kBanned;
-    if ((mark & TokenMarks::kSuppressedBit) != 0) return kSuppressed;
-    return Penalized(x, static_cast<int32_t>(mark), rule().repetition_penalty,
-                     rule().presence_penalty, rule().frequency_penalty);
-  }
-
-  // A token so that the largest is the best: its logit, then its id.
-  __device__ uint64_t Pack(float logit, int index) const {
-    return static_cast<uint64_t>(OrderedBits(logit)) << 32 | ~static_cast<uint32_t>(begin_ + index);
-  }
-
-  // The thread's best token, of logits that have been loaded as they are.
-  __device__ uint64_t FindBest(float* thread_best) {
-    scale_ = rule().scale;
-    float best = kMinusInfinity;
-    int group = -1;  // of four, with the first best
-    for (int i = static_cast<int>(threadIdx.x) * 4; i < size_; i += kThreads * 4) {
-      const float4 x = *reinterpret_cast<const float4*>(values_ + i);
-      const float largest =
-          fmaxf(fmaxf(x.x * scale_, x.y * scale_), fmaxf(x.z * scale_, x.w * scale_));
-      if (largest > best) {
-        best = largest;
-        group = i;
-      }
-    }
-    *thread_best = best;
-    if (group < 0) return Pack(kMinusInfinity, 0x7fffffff - begin_);
-    while (values_[group] * scale_ != best) ++group;
-    return Pack(best, group);
-  }
-
-  // Reads the chunk, kWidth logits at a time, applies temperature and edits, and leaves what
-  // the later phases read in values_, the last 4 of a resident chunk filled up with -inf. Returns
-  // the thread's best token.
-  template <int kWidth>
-  __device__ uint64_t Load(bool keeps_values, float* thread_best) {
-    using Vector = std::conditional_t<kWidth == 4, float4, float>;
-    constexpr int kBatch = kWidth == 4 ? 2 : 4;  // loads in flight
-    const float* logits = RowLogits() + begin_;
-    const float* bias = params_.biases + static_cast<int64_t>(slot_) * params_.vocab_size + begin_;
-    const auto* marks = reinterpret_cast<const uint32_t*>(region_);
-    const bool has_bias = rule().has_bias != 0;
-    const bool has_marks = rule().has_penalties != 0 || rule().has_bans != 0;
-    const float scale = rule().scale;
-    float best = kMinusInfinity;
-    int best_index = 0x7fffffff - begin_;
-    for (int tile = 0; tile < size_; tile += kResident ? params_.chunk_size : kTileSize) {
-      const int tile_size = kResident ? size_ : min(kTileSize, size_ - tile);
-      if (has_marks) MarkTokens(begin_ + tile, tile_size);
-      for (int base = static_cast<int>(threadIdx.x) * kWidth; base < tile_size;
-           base += kThreads * kWidth * kBatch) {
-        Vector loaded[kBatch];
-#pragma unroll
-        for (int j = 0; j < kBatch; ++j) {
-          const int i = base + j * kThreads * kWidth;
-          if (i < tile_size) loaded[j] = __ldcs(reinterpret_cast<const Vector*>(logits + tile + i));
-        }
-#pragma unroll
-        for (int j = 0; j < kBatch; ++j) {
-          const int i = base + j * kThreads * kWidth;
-          if (i >= tile_size) break;
-          auto* x = reinterpret_cast<float*>(&loaded[j]);
-#pragma unroll
-          for (int c = 0; c < kWidth; ++c) {
-            if (has_bias) x[c] += bias[tile + i + c];
-            x[c] *= scale;
-            if (has_marks && marks[i + c] != 0) x[c] = Edited(x[c], marks[i + c]);
-            if (x[c] > best) {
-              best = x[c];
-              best_index = tile + i + c;
-            }
-          }
-          if (keeps_values) *reinterpret_cast<Vector*>(values_ + tile + i) = loaded[j];
-        }
-      }
-      if (!kResident && has_marks) __syncthreads();
-    }
-    if (kResident && threadIdx.x < 4 && (size_ & ~3) + static_cast<int>(threadIdx.x) >= size_ &&
-        keeps_values && size_ % 4 != 0)
-      values_[(size_ & ~3) + threadIdx.x] = kMinusInfinity;
-    *thread_best = best;
-    return Pack(best, best_index);
-  }
-
-  static constexpr int kGroup = kResident ? 4 : 1;  // values that a thread reads at a time
-
-  // Calls f(values, index) for the groups that this thread has of the chunk; index is the first's.
-  template <typename F>
-  __device__ void ForEachGroup(F f) const {
-    for (int i = static_cast<int>(threadIdx.x) * kGroup; i < size_; i += kThreads * kGroup) {
-      float x[kGroup];
-      if constexpr (kResident)
-        *reinterpret_cast<float4*>(x) = *reinterpret_cast<const float4*>(values_ + i);
-      else
-        x[0] = values_[i];
-#pragma unroll
-      for (int c = 0; c < kGroup; ++c) x[c] *= scale_;
-      f(x, i);
-    }
-  }
-
-  // Calls f(value, index).
-  template <typename F>
-  __device__ void ForEach(F f) const {
-    ForEachGroup([&](const float(&x)[kGroup], int i) {
-#pragma unroll
-      for (int c = 0; c < kGroup; ++c) f(x[c], i + c);
-    });
-  }
-
-  __device__ void PublishBest(uint64_t packed, int num_readers) {
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    packed = WarpMax(packed);
-    if (lane == 0) shared_.warp_values[warp] = packed;
-    __syncthreads();
-    if (warp != 0) return;
-    packed = WarpMax(lane < kNumWarps ? shared_.warp_values[lane] : 0);
-    if (lane < num_readers) *Peer(&shared_.best[rank_], lane) = packed;
   }
 
   enum class Wanted { kNothing, kExps, kMasses, kAll };
@@ -768,17 +583,6 @@ class RowSampler {
     return __uint_as_float(static_cast<uint32_t>(key >> params_.id_bits));
   }
 
-  const SampleKernelParams& params_;
-  const int row_;
-  const int slot_;
-  const int rank_;
-  const int cluster_size_;
-  SampleShared& shared_;
-  float* const region_;
-  const int begin_;  // the chunk's first id
-  const int size_;
-  float* const values_;  // [size_] times scale_: after temperature and penalties
-  float scale_ = 1.0F;
   float max_ = 0;  // of the row
 };
 
