@@ -15,6 +15,11 @@ bool IsBetter(const BeamCandidate& a, const BeamCandidate& b) {
   return a.cum_log_prob != b.cum_log_prob ? a.cum_log_prob > b.cum_log_prob : a.token < b.token;
 }
 
+// s of a logit of a row with those sums.
+float Score(float cum, float logit, float max, double log_sum) {
+  return static_cast<float>(cum + (static_cast<double>(logit) - max - log_sum));
+}
+
 }  // namespace
 
 int BeamRule::num_candidates() const {
@@ -63,8 +68,17 @@ void BestContinuations(std::span<const float> logits, int beam, float cum, int c
   }
   for (size_t i = begin; i < out->size(); ++i) {
     float& score = (*out)[i].cum_log_prob;
-    score = static_cast<float>(cum + (static_cast<double>(score) - max - log_sum));
+    score = Score(cum, score, max, log_sum);
   }
+}
+
+void BestContinuations(const BestLogits& best, int beam, float cum,
+                       std::vector<BeamCandidate>* out) {
+  const double log_sum = std::log(best.sum_of_exps);
+  for (const BestLogits::Entry& entry : best.entries())
+    out->push_back({.beam = beam,
+                    .token = entry.id,
+                    .cum_log_prob = Score(cum, entry.logit, best.max, log_sum)});
 }
 
 BeamSearch::BeamSearch(const BeamRule& rule, std::span<const TokenId> prompt)

@@ -37,6 +37,7 @@
 #include <span>
 #include <vector>
 
+#include "decoding/best_logits.h"
 #include "decoding/stop.h"
 #include "inflight/request.h"
 
@@ -74,6 +75,9 @@ struct BeamCandidate {
 // Appends the `count` best continuations of a beam whose cum_log_prob is `cum`, in any order; fewer
 // where fewer are possible. NaN and -inf count as impossible.
 void BestContinuations(std::span<const float> logits, int beam, float cum, int count,
+                       std::vector<BeamCandidate>* out);
+// The same, of a row whose best logits are known.
+void BestContinuations(const BestLogits& best, int beam, float cum,
                        std::vector<BeamCandidate>* out);
 
 float NormedScore(float cum_log_prob, int len, float length_penalty);

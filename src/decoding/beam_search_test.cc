@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -314,6 +315,25 @@ TEST(BeamSearchTest, TiesGoToTheLowerToken) {
   for (const BeamCandidate& candidate : candidates) tokens.push_back(candidate.token);
   std::sort(tokens.begin(), tokens.end());
   EXPECT_EQ(tokens, (Ids{0, 1, 3, 4}));
+}
+
+TEST(BeamSearchTest, OfARowWhoseBestLogitsAreKnownTheContinuationsAreTheSame) {
+  struct {
+    BestLogits head{.sum_of_exps = 1 + std::exp(-1.0) + std::exp(-3.0), .max = 4, .num_entries = 2};
+    std::array<BestLogits::Entry, 2> entries{{{.id = 2, .logit = 4}, {.id = 0, .logit = 3}}};
+  } best;
+  ASSERT_EQ(sizeof(best), BestLogits::Bytes(2));
+  std::vector<BeamCandidate> got, want;
+  BestContinuations(best.head, /*beam=*/1, /*cum=*/-2, &got);
+  BestContinuations(std::vector<float>{3, 1, 4}, /*beam=*/1, /*cum=*/-2, /*count=*/2, &want);
+  std::ranges::sort(want, {}, [](const BeamCandidate& c) { return -c.cum_log_prob; });
+  ASSERT_EQ(got.size(), 2U);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(got[i].beam, 1);
+    EXPECT_EQ(got[i].token, want[i].token);
+    EXPECT_FLOAT_EQ(got[i].cum_log_prob, want[i].cum_log_prob);
+  }
+  EXPECT_NEAR(got[1].cum_log_prob, -3 - std::log(1 + std::exp(-1.0) + std::exp(-3.0)), 1e-6);
 }
 
 // --- a search that prunes nothing finds what enumeration finds ---

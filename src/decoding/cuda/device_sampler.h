@@ -15,13 +15,15 @@
 #include <memory>
 #include <span>
 
+#include "decoding/best_logits.h"
 #include "decoding/sampler.h"
 #include "tensor/buffer.h"
 #include "tensor/stream.h"
 
 namespace inflight::decoding {
 
-struct SlotRule;  // cuda/slot_rule.h
+struct SampleKernelParams;  // cuda/row_chunk.cuh
+struct SlotRule;            // cuda/slot_rule.h
 
 // All pointers are the device's, or of pinned host memory.
 struct DeviceSampleParams {
@@ -62,8 +64,16 @@ class DeviceSampler {
   // Draws one token for each row, appends it to its slot and writes it to the results.
   Status Sample(const DeviceSampleParams& params, Stream& stream) const;
 
+  // Draws nothing: to `best`, [num_rows] of BestLogits::Bytes(count) in pinned or device memory,
+  // the `count` best logits of each row after what its slot's rule changes of them. No results of
+  // `params` are written.
+  Status FindBest(const DeviceSampleParams& params, int count, BestLogits* best,
+                  Stream& stream) const;
+
  private:
   DeviceSampler(int max_slots, int vocab_size) : max_slots_(max_slots), vocab_size_(vocab_size) {}
+
+  SampleKernelParams KernelParams(const DeviceSampleParams& params, int chunk_size) const;
 
   // Unused where the build has no CUDA.
   [[maybe_unused]] const int max_slots_;

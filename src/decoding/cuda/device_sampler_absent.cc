@@ -13,5 +13,8 @@ Status DeviceSampler::Setup(int, const SamplingRule&, std::span<const TokenId>, 
   CHECK(false);
 }
 Status DeviceSampler::Sample(const DeviceSampleParams&, Stream&) const { CHECK(false); }
+Status DeviceSampler::FindBest(const DeviceSampleParams&, int, BestLogits*, Stream&) const {
+  CHECK(false);
+}
 
 }  // namespace inflight::decoding
