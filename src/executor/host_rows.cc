@@ -13,6 +13,7 @@ struct HostRows::Search {
   std::vector<SlotId> slots;  // [width]
   bool returns_generation_logits = false;
   int num_top_log_probs = 0;
+  int num_best = 0;  // Row::num_best
   // Of the step.
   std::vector<decoding::BeamCandidate> candidates{};
   std::vector<std::shared_ptr<const decoding::BeamRow>> rows{};  // of live beams; or empty
@@ -35,6 +36,15 @@ bool HostRows::AreWanted(const Request& request) {
   const OutputOptions& output = request.output;
   return request.sampling.beam_width > 1 || output.return_context_logits ||
          output.return_generation_logits || output.num_top_log_probs > 0;
+}
+
+int HostRows::NumBest(const Request& request) {
+  const OutputOptions& output = request.output;
+  if (request.sampling.beam_width <= 1 || output.return_generation_logits ||
+      output.num_top_log_probs > 0)
+    return 0;
+  const int count = decoding::MakeBeamRule(request, 0, 0).num_candidates();
+  return count <= decoding::BestLogits::kMaxCount ? count : 0;
 }
 
 void HostRows::Clear(SlotId slot) { slots_[static_cast<size_t>(slot)] = {}; }
@@ -68,7 +78,8 @@ void HostRows::SetUp(const SlotSetup& setup) {
       std::make_unique<Search>(Search{.beams = decoding::BeamSearch(beam_rule, setup.tokens),
                                       .slots = {setup.beam_slots.begin(), setup.beam_slots.end()},
                                       .returns_generation_logits = output.return_generation_logits,
-                                      .num_top_log_probs = output.num_top_log_probs});
+                                      .num_top_log_probs = output.num_top_log_probs,
+                                      .num_best = device_draws_ ? NumBest(*setup.request) : 0});
 }
 
 std::vector<Beam> HostRows::BestBeams(SlotId slot, bool is_last) const {
@@ -102,6 +113,7 @@ std::span<HostRows::Row> HostRows::Find(const StepPlan& plan, std::vector<Row>* 
     found.logit = logit;
     found.search = search;
     found.beam = beam;
+    found.num_best = search == nullptr ? 0 : search->num_best;
     if (row.is_prefill != 0) search = nullptr;
   }
   return std::span(*rows).first(num_found);
@@ -137,17 +149,19 @@ void HostRows::ReadToken(Row* row) {
 
 void HostRows::ReadBeam(Row* row) const {
   const Search& search = *row->search;
-  const std::span<const float> logits(row->logits, static_cast<size_t>(vocab_size_));
   row->continuations.clear();
   row->beam_row.reset();
   if (!search.Lives(row->beam)) return;
+  const float cum = search.beams.cum_log_probs()[static_cast<size_t>(row->beam)];
+  if (row->num_best > 0)
+    return decoding::BestContinuations(*row->best, row->beam, cum, &row->continuations);
+  const std::span<const float> logits(row->logits, static_cast<size_t>(vocab_size_));
   if (search.returns_rows()) row->beam_row = std::make_shared<decoding::BeamRow>();
   if (search.returns_generation_logits) row->beam_row->logits.assign(logits.begin(), logits.end());
   sampler_.Process(row->slot, tokens_[static_cast<size_t>(row->slot)].tokens, row->logits);
   if (const int count = search.num_top_log_probs; count > 0) {
     row->beam_row->top_log_probs = decoding::TopLogProbs(logits, count);
   }
-  const float cum = search.beams.cum_log_probs()[static_cast<size_t>(row->beam)];
   decoding::BestContinuations(logits, row->beam, cum, search.beams.rule().num_candidates(),
                               &row->continuations);
 }

@@ -31,7 +31,10 @@ class HostRows {
     int logit = 0;             // which row of the step's logits
     Search* search = nullptr;  // null: a token is drawn
     int beam = 0;
-    float* logits = nullptr;  // [vocab_size] the caller's; Read changes them
+    int num_best = 0;  // logits that the device chooses; 0: the host reads the whole row
+    // The caller's, one of both.
+    float* logits = nullptr;               // [vocab_size] Read changes them
+    decoding::BestLogits* best = nullptr;  // [1], and its entries; where the device chooses
 
     // What Read found.
     decoding::SampledToken token{};
@@ -48,13 +51,18 @@ class HostRows {
     int num_kv_tokens = 0;  // that each beam holds; one less than its tokens
   };
 
-  // Where the device draws, rows of which nothing is wanted are not found, and Read draws no
-  // tokens. `max_concurrency` bounds how many Reads that draw run at once.
+  // Where the device draws, rows of which nothing is wanted are not found, Read draws no tokens,
+  // and the device chooses for searches (NumBest). `max_concurrency` bounds how many Reads that
+  // draw run at once.
   HostRows(int max_slots, int vocab_size, bool device_draws, int max_concurrency);
   ~HostRows();
 
   // Whether anything of such a request's rows is wanted beside a token of each.
   static bool AreWanted(const Request& request);
+
+  // How many of the best logits are all that a search of such a request needs of each row; 0 where
+  // it needs whole rows, or is none.
+  static int NumBest(const Request& request);
 
   void SetUp(const SlotSetup& setup);
   void Clear(SlotId slot);  // whose rows nobody wants

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <numeric>
 
 #include "executor/cuda/step_graphs.h"
 #include "gpu_test.h"
@@ -287,7 +288,8 @@ TEST_F(StepStateTest, BeamsArePlacedWhereTheHostSays) {
   EXPECT_EQ(copies[0].from, 7);
   EXPECT_EQ(copies[0].to, 24);
   EXPECT_EQ(copies[0].num_tokens, 1);
-  gpu::Must(state_->PlaceBeams(slots, std::vector<int32_t>{70, 71}, /*num_tokens=*/34, stream_));
+  gpu::Must(state_->PlaceBeams(slots, std::vector<int32_t>{70, 71}, /*num_tokens=*/34,
+                               /*with_tokens=*/false, stream_));
   EXPECT_EQ(Read(s.block_tables, static_cast<size_t>(s.max_blocks)), others) << "of slot 0";
 
   scheduler::StepPlan next;
@@ -301,6 +303,17 @@ TEST_F(StepStateTest, BeamsArePlacedWhereTheHostSays) {
   EXPECT_EQ(Read(t.seq_lens_kv, 2), (std::vector<int32_t>{34, 34}));
   const auto table = Read(s.block_tables + 3 * s.max_blocks, 3);
   EXPECT_EQ(table, (std::vector<int32_t>{5, 6, 24})) << "of beam 1";
+
+  std::vector<int32_t> tokens(34);
+  for (const int slot : slots) {
+    std::iota(tokens.begin(), tokens.end(), 1000 * slot);
+    std::ranges::copy(tokens, state_->host_tokens(slot).begin());
+  }
+  gpu::Must(state_->PlaceBeams(slots, std::vector<int32_t>{1033, 3033}, /*num_tokens=*/34,
+                               /*with_tokens=*/true, stream_));
+  EXPECT_EQ(Read(s.tokens + 3 * s.max_tokens, tokens.size()), tokens) << "of beam 1";
+  std::iota(tokens.begin(), tokens.end(), 1000);
+  EXPECT_EQ(Read(s.tokens + 1 * s.max_tokens, tokens.size()), tokens) << "of beam 0";
 }
 
 // Figures to look at: what the kernels around a forward pass take, and what a launch costs while

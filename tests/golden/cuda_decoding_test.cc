@@ -381,6 +381,62 @@ TEST_P(CudaDecodingTest, PenaltiesAndBansActOnEachBeam) {
   }
 }
 
+// Searches with every rule that changes logits, and one with more candidates than a device finds.
+std::vector<Request> SearchesWithRules(const std::vector<TokenId>& prompt, size_t vocab_size) {
+  const auto bias = std::make_shared<std::vector<float>>(vocab_size);
+  for (size_t id = 0; id < vocab_size; ++id) (*bias)[id] = id % 3 == 0 ? 1.5F : -0.5F;
+  std::vector<Request> requests(9);
+  for (Request& request : requests) {
+    request = MakeRequest(prompt, 24);
+    request.sampling.beam_width = 4;
+    request.sampling.length_penalty = 1.0F;
+    request.output.return_log_probs = true;
+  }
+  requests[0].sampling.repetition_penalty = 1.3F;
+  requests[0].sampling.temperature = 0.7F;
+  requests[1].sampling.presence_penalty = 0.8F;
+  requests[1].sampling.frequency_penalty = 0.4F;
+  requests[1].sampling.prompt_ignore_length = 4;
+  requests[2].sampling.no_repeat_ngram_size = 2;
+  requests[3].bad_words = {{5}, {9, 11}, {1, 2}, {prompt.back(), 3}};
+  requests[4].end_ids = {3, 7, 11, 12};
+  requests[4].sampling.min_tokens = 6;
+  requests[4].sampling.early_stopping = 0;
+  requests[5].embedding_bias = bias;
+  requests[6].sampling.beam_search_diversity_rate = 0.7F;
+  requests[6].stop_words = {{4, 5}, {6}};
+  requests[7].sampling = {.beam_width = 3, .repetition_penalty = 1.1F, .no_repeat_ngram_size = 3};
+  requests[7].embedding_bias = bias;
+  for (TokenId id = 0; id < 70; ++id) requests[8].end_ids.push_back(id);
+  return requests;
+}
+
+// One search at a time, so that the logits are the same when the host reads whole rows, which it
+// does where they are returned.
+TEST_P(CudaDecodingTest, WhatTheDeviceChoosesTheHostChooses) {
+  Start({.max_batch_size = 16, .max_kv_tokens = 4096, .enable_prefix_reuse = false});
+  std::vector<Request> requests = SearchesWithRules(expected_[0].prompt, vocab_size_);
+  for (const BeamCase& c : ReadBeamCases(kModel)) requests.push_back(c.request);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE("request " + std::to_string(i));
+    const std::vector<Beam> device = Run(requests[i])->last.beams;
+    requests[i].output.return_generation_logits = true;
+    const std::vector<Beam> host = Run(requests[i])->last.beams;
+    ASSERT_EQ(device.size(), host.size());
+    for (size_t b = 0; b < device.size(); ++b) {
+      SCOPED_TRACE("beam " + std::to_string(b));
+      ASSERT_EQ(device[b].output_ids, host[b].output_ids);
+      EXPECT_EQ(device[b].finish_reason, host[b].finish_reason);
+      EXPECT_NEAR(device[b].score, host[b].score, 1e-5);
+      EXPECT_NEAR(device[b].cum_log_prob, host[b].cum_log_prob, 1e-5);
+      ASSERT_EQ(device[b].output_log_probs.size(), host[b].output_log_probs.size());
+      for (size_t t = 0; t < device[b].output_log_probs.size(); ++t)
+        EXPECT_NEAR(device[b].output_log_probs[t], host[b].output_log_probs[t], 1e-5);
+      EXPECT_TRUE(device[b].generation_logits.values.empty());
+    }
+  }
+}
+
 // Prompts in turn, of which the cache holds one or two.
 TEST_P(CudaDecodingTest, BlocksOfTheHostPoolHoldWhatTheyHeld) {
   const auto request_of = [&](TokenId first) {

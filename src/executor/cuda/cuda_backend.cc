@@ -141,6 +141,7 @@ class CudaBackend : public Backend {
     float cum_log_prob = 0;
     int num_tokens = 0;  // known to the host
     bool is_greedy = true;
+    bool device_reads_beams = false;  // of a search: the rule needs each beam's tokens
   };
   struct Row {
     SlotId slot = 0;
@@ -261,20 +262,20 @@ Status CudaBackend::EnqueueSampling(const StepShape& shape, StepVariant variant,
   StepState& state = *held_->state;
   const cuda::SlotState& slots = state.slots();
   const cuda::StepTensors& tensors = state.tensors();
+  const decoding::DeviceSampleParams params = {.row_slots = tensors.logit_slots,
+                                               .num_rows = shape.num_logits,
+                                               .logits = logits_,
+                                               .any_row_samples = variant == StepVariant::kSampled,
+                                               .tokens = slots.tokens,
+                                               .num_tokens = slots.num_tokens,
+                                               .max_seq_len = slots.max_tokens,
+                                               .ids = tensors.sampled_ids,
+                                               .log_probs = tensors.log_probs,
+                                               .log_probs_all = tensors.log_probs_all};
   if (to_host != nullptr)
-    RETURN_IF_ERROR(held_->to_host->CopyRows(*to_host, logits_, tensors.logit_slots, handle()));
-  if (shape.num_logits > 0)
-    RETURN_IF_ERROR(held_->sampler->Sample({.row_slots = tensors.logit_slots,
-                                            .num_rows = shape.num_logits,
-                                            .logits = logits_,
-                                            .any_row_samples = variant == StepVariant::kSampled,
-                                            .tokens = slots.tokens,
-                                            .num_tokens = slots.num_tokens,
-                                            .max_seq_len = slots.max_tokens,
-                                            .ids = tensors.sampled_ids,
-                                            .log_probs = tensors.log_probs,
-                                            .log_probs_all = tensors.log_probs_all},
-                                           *held_->stream));
+    RETURN_IF_ERROR(held_->to_host->CopyRows(*to_host, *held_->sampler, params, tensors.logit_slots,
+                                             held_->stream.get()));
+  RETURN_IF_ERROR(held_->sampler->Sample(params, *held_->stream));
   if (to_host != nullptr)
     RETURN_IF_ERROR(held_->to_host->CopyContext(*to_host, tensors.logit_rows, held_->decoder.get(),
                                                 held_->stream.get()));
@@ -370,14 +371,21 @@ Status CudaBackend::SetupSlot(const SlotSetup& setup) {
   return SetUpRule(setup);
 }
 
-// Of a beam search, for which nothing is drawn, there is none.
+// Of a beam search, for which nothing is drawn, only where the device chooses.
 Status CudaBackend::SetUpRule(const SlotSetup& setup) {
-  for (const SlotId beam : setup.beam_slots) slots_[static_cast<size_t>(beam)].is_greedy = true;
-  if (!setup.beam_slots.empty()) return Status::Ok();
   const decoding::SamplingRule rule =
       decoding::MakeSamplingRule(*setup.request, setup.seed, setup.num_prompt_tokens);
-  slots_[static_cast<size_t>(setup.slot)].is_greedy = rule.greedy;
-  return held_->sampler->Setup(setup.slot, rule, setup.tokens, *held_->stream);
+  Slot& slot = slots_[static_cast<size_t>(setup.slot)];
+  slot.is_greedy = rule.greedy;
+  if (setup.beam_slots.empty())
+    return held_->sampler->Setup(setup.slot, rule, setup.tokens, *held_->stream);
+  for (const SlotId beam : setup.beam_slots) slots_[static_cast<size_t>(beam)].is_greedy = true;
+  const bool device_chooses = HostRows::NumBest(*setup.request) > 0;
+  slot.device_reads_beams = device_chooses && (rule.has_penalties() || rule.has_bans());
+  if (!device_chooses) return Status::Ok();
+  for (const SlotId beam : setup.beam_slots)
+    RETURN_IF_ERROR(held_->sampler->Setup(beam, rule, setup.tokens, *held_->stream));
+  return Status::Ok();
 }
 
 Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
@@ -535,7 +543,13 @@ Status CudaBackend::Advance(std::span<HostRows::Row> rows) {
   copies_.clear();
   state.host_tables().Reorder(move->slots, move->parents, move->num_kv_tokens, &copies_);
   RETURN_IF_ERROR(cuda::CopyOpenBlocks(held_->kv.view(), copies_, handle()));
-  return state.PlaceBeams(move->slots, move->tokens, move->num_kv_tokens + 1, handle());
+  const int num_tokens = move->num_kv_tokens + 1;
+  const bool with_tokens = slots_[static_cast<size_t>(rows[0].slot)].device_reads_beams;
+  if (with_tokens)
+    for (const SlotId beam : move->slots)
+      std::ranges::copy(held_->to_host->rows().tokens()[static_cast<size_t>(beam)].tokens,
+                        state.host_tokens(beam).begin());
+  return state.PlaceBeams(move->slots, move->tokens, num_tokens, with_tokens, handle());
 }
 
 // The token that the row drew joins what the host knows of its slot.

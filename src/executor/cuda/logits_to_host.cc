@@ -11,6 +11,9 @@
 
 namespace inflight::executor::cuda {
 
+using decoding::BestLogits;
+using decoding::DeviceSampleParams;
+using decoding::DeviceSampler;
 using inflight::cuda::ToStatus;
 
 LogitsToHost::LogitsToHost(Device& device, const BackendInfo& info)
@@ -32,7 +35,8 @@ Status LogitsToHost::SetUp(const SlotSetup& setup) {
   }
   const OutputOptions& output = setup.request->output;
   const bool is_search = !setup.beam_slots.empty();
-  if (is_search || output.return_generation_logits || output.num_top_log_probs > 0)
+  wants.best = HostRows::NumBest(*setup.request) > 0;
+  if (!wants.best && (is_search || output.return_generation_logits || output.num_top_log_probs > 0))
     wants.num_rows = is_search ? static_cast<int>(setup.beam_slots.size()) : 1;
   if (setup.context_logits_from)
     wants.num_context = setup.num_prompt_tokens - *setup.context_logits_from;
@@ -52,32 +56,67 @@ Status LogitsToHost::SetUp(const SlotSetup& setup) {
 Status LogitsToHost::Reserve() {
   int64_t num_rows = 0;
   int64_t num_context = 0;
+  bool any_best = false;
   for (const Wants& wants : wants_) {
     num_rows += wants.num_rows;
     num_context += wants.num_context;
+    any_best |= wants.best;
   }
   const auto most = static_cast<size_t>(max_rows_ + max_tokens_);
   const auto wanted = static_cast<size_t>(std::min<int64_t>(num_rows, max_rows_) +
                                           std::min<int64_t>(num_context, max_tokens_));
-  if (wanted <= num_buffer_rows_) return Status::Ok();
-  const size_t buffer_rows = std::min(std::bit_ceil(wanted), most);
-  const size_t bytes = buffer_rows * static_cast<size_t>(vocab_size_) * sizeof(float);
+  if (wanted > 0)
+    RETURN_IF_ERROR(
+        Grow(&whole_, wanted * RowBytes(), std::min(std::bit_ceil(wanted), most) * RowBytes()));
+  if (!any_best) return Status::Ok();
+  const size_t best_bytes =
+      static_cast<size_t>(max_rows_) * BestLogits::Bytes(BestLogits::kMaxCount);
+  return Grow(&best_, best_bytes, best_bytes);
+}
+
+// Unless buffers hold `wanted` bytes already, `depth_` new ones of `num_bytes`. Those that steps in
+// flight have leave when they are released.
+Status LogitsToHost::Grow(Pool* pool, size_t wanted, size_t num_bytes) {
+  if (wanted <= pool->buffer_bytes) return Status::Ok();
   std::vector<PinnedBuffer> buffers;
   for (int i = 0; i < depth_; ++i) {
-    ASSIGN_OR_RETURN(PinnedBuffer buffer, PinnedBuffer::Allocate(device_, bytes));
+    ASSIGN_OR_RETURN(PinnedBuffer buffer, PinnedBuffer::Allocate(device_, num_bytes));
     buffers.push_back(std::move(buffer));
   }
-  for (const PinnedBuffer& buffer : free_) pinned_bytes_ -= buffer.size();
+  for (const PinnedBuffer& buffer : pool->free) pinned_bytes_ -= buffer.size();
   for (const PinnedBuffer& buffer : buffers) pinned_bytes_ += buffer.size();
-  free_ = std::move(buffers);
-  num_buffer_rows_ = buffer_rows;
+  pool->free = std::move(buffers);
+  pool->buffer_bytes = num_bytes;
   return Status::Ok();
+}
+
+PinnedBuffer LogitsToHost::Take(Pool* pool, size_t num_bytes) {
+  if (num_bytes == 0) return {};
+  CHECK(!pool->free.empty());
+  CHECK_LE(num_bytes, pool->buffer_bytes);
+  PinnedBuffer buffer = std::move(pool->free.back());
+  pool->free.pop_back();
+  return buffer;
+}
+
+void LogitsToHost::GiveBack(Pool* pool, PinnedBuffer buffer) {
+  if (buffer.size() == 0) return;
+  if (buffer.size() == pool->buffer_bytes)
+    pool->free.push_back(std::move(buffer));
+  else
+    pinned_bytes_ -= buffer.size();
 }
 
 void LogitsToHost::Find(const StepPlan& plan, Step* step) {
   step->rows = rows_.Find(plan, &step->memory);
   step->context.clear();
-  size_t num_rows = step->rows.size();
+  size_t num_rows = 0;
+  size_t best_bytes = 0;
+  for (const HostRows::Row& row : step->rows) {
+    num_rows += row.num_best == 0 ? 1 : 0;
+    best_bytes += row.num_best == 0 ? 0 : BestLogits::Bytes(row.num_best);
+  }
+  step->num_whole = num_rows;
   int first_token = 0;
   for (int r = 0; r < plan.num_rows; ++r) {
     const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
@@ -90,45 +129,56 @@ void LogitsToHost::Find(const StepPlan& plan, Step* step) {
     }
     first_token += row.num_query_tokens;
   }
-  if (step->empty()) return;
-  CHECK(!free_.empty());
-  CHECK_LE(num_rows, num_buffer_rows_);
-  step->buffer = std::move(free_.back());
-  free_.pop_back();
-  for (size_t i = 0; i < step->rows.size(); ++i) step->rows[i].logits = RowOf(*step, i);
+  step->buffer = Take(&whole_, num_rows * RowBytes());
+  step->best = Take(&best_, best_bytes);
+  size_t next = 0;
+  std::byte* best = step->best.data();
+  for (HostRows::Row& row : step->rows) {
+    if (row.num_best == 0) {
+      row.logits = RowOf(*step, next++);
+      continue;
+    }
+    row.best = reinterpret_cast<BestLogits*>(best);
+    best += BestLogits::Bytes(row.num_best);
+  }
 }
 
 void LogitsToHost::Release(Step* step) {
-  const size_t bytes = num_buffer_rows_ * static_cast<size_t>(vocab_size_) * sizeof(float);
-  PinnedBuffer buffer = std::move(step->buffer);
-  if (buffer.size() == bytes)
-    free_.push_back(std::move(buffer));
-  else
-    pinned_bytes_ -= buffer.size();
+  GiveBack(&whole_, std::move(step->buffer));
+  GiveBack(&best_, std::move(step->best));
   step->rows = {};
   step->context.clear();
 }
 
-// Rows that follow each other are one copy.
-Status LogitsToHost::CopyRows(const Step& step, const float* logits, int32_t* logit_slots,
-                              cudaStream_t stream) const {
-  const auto row_bytes = static_cast<size_t>(vocab_size_) * sizeof(float);
+// Rows of one kind that follow each other are one copy, or one kernel.
+Status LogitsToHost::CopyRows(const Step& step, const DeviceSampler& sampler,
+                              const DeviceSampleParams& params, int32_t* logit_slots,
+                              Stream* stream) const {
+  cudaStream_t const handle = ops::cuda::AsCuda(*stream).handle();
   const std::span<HostRows::Row> rows = step.rows;
   for (size_t begin = 0; begin < rows.size();) {
-    const bool is_search = rows[begin].search != nullptr;
+    const HostRows::Row& row = rows[begin];
+    const bool is_search = row.search != nullptr;
     const auto follows = [&](size_t i) {
-      return rows[i].logit == rows[i - 1].logit + 1 && (rows[i].search != nullptr) == is_search;
+      return rows[i].logit == rows[i - 1].logit + 1 && rows[i].num_best == row.num_best &&
+             (rows[i].search != nullptr) == is_search;
     };
     size_t end = begin + 1;
     while (end < rows.size() && follows(end)) ++end;
-    const auto first = static_cast<size_t>(rows[begin].logit);
-    RETURN_IF_ERROR(ToStatus(
-        cudaMemcpyAsync(rows[begin].logits, logits + first * static_cast<size_t>(vocab_size_),
-                        (end - begin) * row_bytes, cudaMemcpyDeviceToHost, stream),
-        "copying logits to the host"));
+    const auto first = static_cast<size_t>(row.logit);
+    DeviceSampleParams run = params;
+    run.row_slots += first;
+    run.num_rows = static_cast<int>(end - begin);
+    run.logits += first * static_cast<size_t>(vocab_size_);
+    if (row.num_best > 0)
+      RETURN_IF_ERROR(sampler.FindBest(run, row.num_best, row.best, *stream));
+    else
+      RETURN_IF_ERROR(ToStatus(cudaMemcpyAsync(row.logits, run.logits, (end - begin) * RowBytes(),
+                                               cudaMemcpyDeviceToHost, handle),
+                               "copying logits to the host"));
     if (is_search)  // -1 in each
       RETURN_IF_ERROR(ToStatus(
-          cudaMemsetAsync(logit_slots + first, 0xff, (end - begin) * sizeof(int32_t), stream),
+          cudaMemsetAsync(logit_slots + first, 0xff, (end - begin) * sizeof(int32_t), handle),
           "leaving rows out of sampling"));
     begin = end;
   }
@@ -139,7 +189,7 @@ Status LogitsToHost::CopyRows(const Step& step, const float* logits, int32_t* lo
 Status LogitsToHost::CopyContext(const Step& step, int32_t* logit_rows, model::Decoder* decoder,
                                  Stream* stream) const {
   cudaStream_t const handle = ops::cuda::AsCuda(*stream).handle();
-  size_t next = step.rows.size();
+  size_t next = step.num_whole;
   for (const Context& context : step.context) {
     for (int done = 0; done < context.num_tokens;) {
       const int n = std::min(context.num_tokens - done, max_rows_);
@@ -156,13 +206,16 @@ Status LogitsToHost::CopyContext(const Step& step, int32_t* logit_rows, model::D
   return Status::Ok();
 }
 
+// Other threads help with whole rows alone: waking them takes longer than reading what was chosen.
 void LogitsToHost::Read(const Step& step) {
-  device_.cpu_pool().ParallelFor(
-      std::ssize(step.rows), [&](int64_t i) { rows_.Read(&step.rows[static_cast<size_t>(i)]); });
+  if (step.num_whole > 0)
+    return device_.cpu_pool().ParallelFor(
+        std::ssize(step.rows), [&](int64_t i) { rows_.Read(&step.rows[static_cast<size_t>(i)]); });
+  for (HostRows::Row& row : step.rows) rows_.Read(&row);
 }
 
 void LogitsToHost::ReturnContext(const Step& step, StepResult* result) const {
-  size_t next = step.rows.size();
+  size_t next = step.num_whole;
   for (const Context& context : step.context) {
     AppendRows(RowOf(step, next), context.num_tokens, vocab_size_,
                &result->LogitsOf(context.plan_row).context);

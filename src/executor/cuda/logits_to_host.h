@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of logits that the host reads of a step on a GPU (host_rows.h): on their way through pinned
-// memory, as the step left them before sampling.
+// memory, as the step left them before sampling. Of searches that need no more the device writes
+// the best logits of each row there (decoding/best_logits.h).
 //
 // What such a step does after its forward pass is no graph:
 //   forward; CopyRows; sampling, which leaves rows of searches out; CopyContext; end of the step
-// and when it has ended, Read has the host look at them. Rows of one step have a buffer of their
+// and when it has ended, Read has the host look at them. Rows of one step have buffers of their
 // own. Buffers are made when a slot is set up whose rows they do not hold, and then kept: steps
 // allocate nothing.
 #pragma once
@@ -14,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "decoding/cuda/device_sampler.h"
 #include "executor/host_rows.h"
 #include "model/decoder.h"
 #include "tensor/buffer.h"
@@ -33,7 +35,9 @@ class LogitsToHost {
   struct Step {
     std::span<HostRows::Row> rows;
     std::vector<Context> context;
-    PinnedBuffer buffer;  // [rows, then context tokens][vocab_size] float32
+    PinnedBuffer buffer;  // [whole rows, then context tokens][vocab_size] float32
+    PinnedBuffer best;    // BestLogits of the other rows
+    size_t num_whole = 0;
 
     bool empty() const { return rows.empty() && context.empty(); }
 
@@ -56,9 +60,11 @@ class LogitsToHost {
   void Find(const StepPlan& plan, Step* step);
   void Release(Step* step);
 
-  // Between forward and sampling. Rows of searches are no slot's in `logit_slots` afterwards.
-  Status CopyRows(const Step& step, const float* logits, int32_t* logit_slots,
-                  cudaStream_t stream) const;
+  // Between forward and sampling, which has those `params` and that `sampler`. Rows of searches are
+  // no slot's in `logit_slots`, the row_slots of `params`, afterwards.
+  Status CopyRows(const Step& step, const decoding::DeviceSampler& sampler,
+                  const decoding::DeviceSampleParams& params, int32_t* logit_slots,
+                  Stream* stream) const;
   // After sampling, by `logit_rows`, [max_batch_size] of device memory.
   Status CopyContext(const Step& step, int32_t* logit_rows, model::Decoder* decoder,
                      Stream* stream) const;
@@ -69,15 +75,26 @@ class LogitsToHost {
 
  private:
   struct Wants {
-    int num_rows = 0;     // of each step that yields
+    int num_rows = 0;     // whole ones of each step that yields
     int num_context = 0;  // tokens of the prompt in all
-    bool any() const { return num_rows + num_context > 0; }
+    bool best = false;    // of a search's rows
+    bool any() const { return num_rows + num_context > 0 || best; }
   };
 
+  // Buffers of one size; steps in flight may still have smaller ones.
+  struct Pool {
+    std::vector<PinnedBuffer> free;
+    size_t buffer_bytes = 0;
+  };
+
+  size_t RowBytes() const { return static_cast<size_t>(vocab_size_) * sizeof(float); }
   float* RowOf(const Step& step, size_t row) const {
-    return reinterpret_cast<float*>(step.buffer.data()) + row * static_cast<size_t>(vocab_size_);
+    return reinterpret_cast<float*>(step.buffer.data() + row * RowBytes());
   }
   Status Reserve();
+  Status Grow(Pool* pool, size_t wanted, size_t num_bytes);
+  static PinnedBuffer Take(Pool* pool, size_t num_bytes);
+  void GiveBack(Pool* pool, PinnedBuffer buffer);
 
   Device& device_;
   const int vocab_size_;
@@ -86,8 +103,8 @@ class LogitsToHost {
   const int depth_;
   HostRows rows_;
   std::vector<Wants> wants_;  // [max_slots]
-  std::vector<PinnedBuffer> free_;
-  size_t num_buffer_rows_ = 0;  // that each holds; smaller ones leave when they are released
+  Pool whole_;                // of whole rows
+  Pool best_;                 // of what the device chose
   uint64_t pinned_bytes_ = 0;
 };
 

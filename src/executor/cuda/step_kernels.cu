@@ -144,12 +144,18 @@ __global__ void __launch_bounds__(kSetUpThreads)
 // A CTA for each beam.
 __global__ void __launch_bounds__(kPlaceThreads)
     PlaceBeamsKernel(SlotState slots, const __grid_constant__ BeamPlaces places,
-                     const int32_t* tables) {
+                     const int32_t* tables, const int32_t* tokens) {
   const int64_t slot = places.slots[blockIdx.x];
   const auto thread = static_cast<int>(threadIdx.x);
+  int32_t* const to = slots.tokens + slot * slots.max_tokens;
   if (thread == 0) {
-    slots.tokens[slot * slots.max_tokens + places.num_tokens - 1] = places.last_tokens[blockIdx.x];
     slots.num_tokens[slot] = places.num_tokens;
+    if (tokens == nullptr) to[places.num_tokens - 1] = places.last_tokens[blockIdx.x];
+  }
+  if (tokens != nullptr) {  // four at a time: rows are multiples of it
+    const auto* const from = reinterpret_cast<const int4*>(tokens + slot * slots.max_tokens);
+    for (int i = thread; i < (places.num_tokens + 3) / 4; i += kPlaceThreads)
+      reinterpret_cast<int4*>(to)[i] = __ldcv(from + i);
   }
   const int num_blocks = (places.num_tokens - 1 + slots.block_size - 1) / slots.block_size;
   const int64_t table = slot * slots.max_blocks;
@@ -208,8 +214,8 @@ Status SetUpSlot(const SlotState& slots, int slot, const int32_t* tokens, int nu
 }
 
 Status PlaceBeams(const SlotState& slots, const BeamPlaces& places, const int32_t* tables,
-                  cudaStream_t stream) {
-  PlaceBeamsKernel<<<places.num_beams, kPlaceThreads, 0, stream>>>(slots, places, tables);
+                  const int32_t* tokens, cudaStream_t stream) {
+  PlaceBeamsKernel<<<places.num_beams, kPlaceThreads, 0, stream>>>(slots, places, tables, tokens);
   return LaunchStatus("place_beams");
 }
 

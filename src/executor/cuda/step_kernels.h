@@ -113,11 +113,11 @@ struct BeamPlaces {
   int32_t last_tokens[kMaxBeams];
 };
 
-// Of a slot's tokens the last one alone is written: nothing reads the others. `tables`, of
-// SlotState's shape, is pinned memory, where only entries of later tokens may change until this has
-// run.
+// `tables` and `tokens`, of SlotState's shapes, are pinned memory, where only what is of later
+// tokens may change until this has run. Where `tokens` is null the last one of each beam alone is
+// written: nothing reads the others.
 Status PlaceBeams(const SlotState& slots, const BeamPlaces& places, const int32_t* tables,
-                  cudaStream_t stream);
+                  const int32_t* tokens, cudaStream_t stream);
 
 // values[i] = first + i
 Status FillRange(int32_t* values, int first, int count, cudaStream_t stream);

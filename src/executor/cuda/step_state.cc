@@ -118,13 +118,14 @@ StepShape StepState::Pack(const scheduler::StepPlan& plan, StepArena* arena) con
 }
 
 Status StepState::PlaceBeams(std::span<const scheduler::SlotId> slots,
-                             std::span<const int32_t> last_tokens, int num_tokens,
+                             std::span<const int32_t> last_tokens, int num_tokens, bool with_tokens,
                              cudaStream_t stream) const {
   CHECK_LE(slots.size(), static_cast<size_t>(BeamPlaces::kMaxBeams));
   BeamPlaces places = {.num_beams = static_cast<int>(slots.size()), .num_tokens = num_tokens};
   std::ranges::copy(slots, places.slots);
   std::ranges::copy(last_tokens, places.last_tokens);
-  return cuda::PlaceBeams(slots_, places, tables_.blocks, stream);
+  const auto* const tokens = reinterpret_cast<const int32_t*>(tokens_.data());
+  return cuda::PlaceBeams(slots_, places, tables_.blocks, with_tokens ? tokens : nullptr, stream);
 }
 
 Status StepState::Begin(const StepShape& shape, cudaStream_t stream) const {

@@ -46,9 +46,10 @@ class StepState {
   // is done to those of beams is done here first (PlaceBeams).
   const SlotTables& host_tables() const { return tables_; }
 
-  // Enqueues the upload of where beams of a search are now, tables from host_tables().
+  // Enqueues the upload of where beams of a search are now, tables from host_tables(), and if
+  // `with_tokens` all of their tokens from host_tokens().
   Status PlaceBeams(std::span<const scheduler::SlotId> slots, std::span<const int32_t> last_tokens,
-                    int num_tokens, cudaStream_t stream) const;
+                    int num_tokens, bool with_tokens, cudaStream_t stream) const;
 
   // The arena of the `step`-th step (from 0 on) that this state begins; free once step - kNumArenas
   // has ended.
