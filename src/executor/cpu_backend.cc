@@ -21,21 +21,8 @@ class CpuBackend : public Backend {
         stream_(device),
         rows_(plan.max_batch_size, engine_->config.vocab_size, /*device_draws=*/false,
               device.cpu_pool().num_threads()) {
-    info_ = {.depth = 1,
-             .max_slots = plan.max_batch_size,
-             .max_batch_size = plan.max_batch_size,
-             .max_num_tokens = plan.max_num_tokens,
-             .max_beam_width = engine_->limits.max_beam_width,
-             .max_seq_len = plan.max_seq_len,
-             .max_input_len = plan.max_input_len,
-             .vocab_size = engine_->config.vocab_size,
-             .returns_logits = true,
-             .kv_groups = {{.block_size = plan.block_size,
-                            .num_blocks = plan.num_blocks,
-                            .window = plan.window(),
-                            .num_sinks = plan.window() == 0 ? 0 : plan.windows.num_sinks,
-                            .num_host_blocks = plan.num_host_blocks}},
-             .cpu_memory_bytes = static_cast<int64_t>(plan.total_bytes())};
+    info_ = BackendInfoOf(plan, *engine_);
+    info_.cpu_memory_bytes = static_cast<int64_t>(plan.total_bytes());
     slots_.resize(static_cast<size_t>(info_.max_slots));
     logit_tokens_.resize(static_cast<size_t>(info_.max_batch_size));
     result_.Reserve(info_.max_batch_size);

@@ -248,4 +248,20 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   return plan;
 }
 
+BackendInfo BackendInfoOf(const MemoryPlan& plan, const model::Engine& engine) {
+  return {.max_slots = plan.max_slots,
+          .max_batch_size = plan.max_batch_size,
+          .max_num_tokens = plan.max_num_tokens,
+          .max_beam_width = engine.limits.max_beam_width,
+          .max_seq_len = plan.max_seq_len,
+          .max_input_len = plan.max_input_len,
+          .vocab_size = engine.config.vocab_size,
+          .returns_logits = true,
+          .kv_groups = {{.block_size = plan.block_size,
+                         .num_blocks = plan.num_blocks,
+                         .window = plan.window(),
+                         .num_sinks = plan.window() == 0 ? 0 : plan.windows.num_sinks,
+                         .num_host_blocks = plan.num_host_blocks}}};
+}
+
 }  // namespace inflight::executor

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "executor/backend.h"
 #include "inflight/executor.h"
 #include "kv_cache/kv_cache.h"
 #include "model/decoder.h"
@@ -64,5 +65,8 @@ struct MemoryPlan {
 Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::EngineLimits& limits,
                               DeviceKind device, uint64_t weight_bytes, bool weights_are_taken,
                               const ExecutorOptions& options, uint64_t free_bytes);
+
+// What a backend of that engine and plan is; its depth and bytes are the backend's to say.
+BackendInfo BackendInfoOf(const MemoryPlan& plan, const model::Engine& engine);
 
 }  // namespace inflight::executor

@@ -7,10 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "builder/builder.h"
-#include "collecting_sink.h"
-#include "executor/executor.h"
-#include "executor/local_backend.h"
 #include "golden_reference.h"
+#include "run_requests.h"
 
 namespace inflight::golden {
 namespace {
@@ -75,19 +73,12 @@ TEST_P(BansGoldenTest, IdsAndBeamsEqualTransformers) {
   ExecutorOptions options;
   options.block_size = 16;
   options.max_kv_tokens = 8192;
-  auto backend = executor::CreateLocalBackend(*engine, *device, options);
-  ASSERT_TRUE(backend.ok()) << backend.status().ToString();
-  auto executor = executor::CreateExecutor(std::move(*backend), options);
-  ASSERT_TRUE(executor.ok()) << executor.status().ToString();
-  std::vector<std::shared_ptr<CollectingSink>> sinks;
-  for (const Case& c : cases) {
-    sinks.push_back(std::make_shared<CollectingSink>());
-    const auto id = (*executor)->Enqueue(c.request, sinks.back());
-    ASSERT_TRUE(id.ok()) << id.status().ToString();
-  }
+  const auto executor = MakeExecutor(*engine, *device, options);
+  std::vector<Request> requests;
+  for (const Case& c : cases) requests.push_back(c.request);
+  const auto sinks = RunAll(*executor, requests);
   for (size_t i = 0; i < cases.size(); ++i) {
     const Case& c = cases[i];
-    sinks[i]->Wait();
     const Response& response = sinks[i]->last;
     ASSERT_TRUE(response.status.ok()) << response.status.ToString();
     if (c.scores.empty()) {

@@ -8,10 +8,8 @@
 
 #include "beam_cases.h"
 #include "builder/builder.h"
-#include "collecting_sink.h"
-#include "executor/executor.h"
-#include "executor/local_backend.h"
 #include "golden_reference.h"
+#include "run_requests.h"
 
 namespace inflight::golden {
 namespace {
@@ -27,20 +25,16 @@ Request Greedy(const Expected& expected) {
 
 class BeamGoldenTest : public testing::TestWithParam<std::string> {
  protected:
-  std::unique_ptr<Executor> MakeExecutor(const ExecutorOptions& options) {
+  std::unique_ptr<Executor> Start(const ExecutorOptions& options) {
     auto engine =
         builder::Open(DataDir() / GetParam(), *device_, {.dtype = DType::kF32, .limits = {}});
     EXPECT_TRUE(engine.ok()) << engine.status().ToString();
-    auto backend = executor::CreateLocalBackend(*engine, *device_, options);
-    EXPECT_TRUE(backend.ok()) << backend.status().ToString();
-    auto executor = executor::CreateExecutor(std::move(*backend), options);
-    EXPECT_TRUE(executor.ok()) << executor.status().ToString();
-    return std::move(*executor);
+    return MakeExecutor(*engine, *device_, options);
   }
 
   // All cases at once, a greedy and a sampled request after each third.
   ExecutorStats RunAll(const ExecutorOptions& options) {
-    const auto executor = MakeExecutor(options);
+    const auto executor = Start(options);
     const std::vector<BeamCase> cases = ReadBeamCases(GetParam());
     EXPECT_GE(cases.size(), 30u);
     const std::vector<Expected> references = ReadReference(DataDir() / GetParam());

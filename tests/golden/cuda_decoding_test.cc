@@ -12,12 +12,10 @@
 
 #include "beam_cases.h"
 #include "builder/builder.h"
-#include "collecting_sink.h"
 #include "decoding/sampler.h"
-#include "executor/executor.h"
-#include "executor/local_backend.h"
 #include "golden_reference.h"
 #include "paged_model.h"
+#include "run_requests.h"
 #include "tensor/test_gpu.h"
 
 namespace inflight::golden {
@@ -71,25 +69,14 @@ class CudaDecodingTest : public testing::TestWithParam<DType> {
   void Start(ExecutorOptions options) {
     executor_.reset();
     options.block_size = kBlockSize;
-    auto backend = executor::CreateLocalBackend(engine_, *device_, options);
-    ASSERT_TRUE(backend.ok()) << backend.status().ToString();
-    auto executor = executor::CreateExecutor(std::move(*backend), options);
-    ASSERT_TRUE(executor.ok()) << executor.status().ToString();
-    executor_ = std::move(*executor);
+    executor_ = MakeExecutor(engine_, *device_, options);
   }
 
   // Of all requests at once.
   std::vector<std::shared_ptr<Answer>> Run(const std::vector<Request>& requests) {
-    std::vector<std::shared_ptr<Answer>> answers;
-    for (const Request& request : requests) {
-      answers.push_back(std::make_shared<Answer>());
-      const auto id = executor_->Enqueue(request, answers.back());
-      EXPECT_TRUE(id.ok()) << id.status().ToString();
-    }
-    for (const auto& answer : answers) {
-      answer->Wait();
+    const auto answers = RunAll<Answer>(*executor_, requests);
+    for (const auto& answer : answers)
       EXPECT_TRUE(answer->last.status.ok()) << answer->last.status.ToString();
-    }
     return answers;
   }
   std::shared_ptr<Answer> Run(const Request& request) { return Run(std::vector{request}).front(); }

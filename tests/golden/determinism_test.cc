@@ -9,12 +9,10 @@
 #include <random>
 
 #include "builder/builder.h"
-#include "collecting_sink.h"
-#include "executor/executor.h"
-#include "executor/local_backend.h"
 #include "golden_reference.h"
 #include "model/decoder.h"
 #include "ops/backend.h"
+#include "run_requests.h"
 
 namespace inflight::golden {
 namespace {
@@ -111,22 +109,11 @@ class DeterminismTest : public testing::TestWithParam<Form> {
  protected:
   struct Run {
     Run(const std::shared_ptr<const model::Engine>& engine, Device& device,
-        const ExecutorOptions& options, const std::string& ops) {
-      auto backend = executor::CreateLocalBackend(engine, device, options, ops);
-      CHECK(backend.ok());
-      auto created = executor::CreateExecutor(std::move(*backend), options);
-      CHECK(created.ok());
-      executor = std::move(*created);
-    }
+        const ExecutorOptions& options, const std::string& ops)
+        : executor(MakeExecutor(engine, device, options, ops)) {}
 
     std::vector<std::shared_ptr<Answer>> Enqueue(const std::vector<Request>& requests) const {
-      std::vector<std::shared_ptr<Answer>> answers;
-      for (const Request& request : requests) {
-        answers.push_back(std::make_shared<Answer>());
-        const auto id = executor->Enqueue(request, answers.back());
-        EXPECT_TRUE(id.ok()) << id.status().ToString();
-      }
-      return answers;
+      return EnqueueAll<Answer>(*executor, requests);
     }
 
     // Of a step so far.

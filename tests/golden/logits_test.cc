@@ -7,10 +7,8 @@
 #include <cmath>
 
 #include "builder/builder.h"
-#include "collecting_sink.h"
-#include "executor/executor.h"
-#include "executor/local_backend.h"
 #include "golden_reference.h"
+#include "run_requests.h"
 
 namespace inflight::golden {
 namespace {
@@ -54,23 +52,12 @@ class LogitsTest : public testing::TestWithParam<const char*> {
     options.max_batch_size = 4;
     options.max_num_tokens = 32;  // prompts come in chunks
     if (!options.max_kv_tokens) options.max_kv_tokens = 4096;
-    auto backend = executor::CreateLocalBackend(engine_, *device_, options);
-    ASSERT_TRUE(backend.ok()) << backend.status().ToString();
-    auto executor = executor::CreateExecutor(std::move(*backend), options);
-    ASSERT_TRUE(executor.ok()) << executor.status().ToString();
-    executor_ = std::move(*executor);
+    executor_ = MakeExecutor(engine_, *device_, options);
   }
 
   // Of all requests at once.
   std::vector<std::shared_ptr<Answer>> Run(const std::vector<Request>& requests) {
-    std::vector<std::shared_ptr<Answer>> answers;
-    for (const Request& request : requests) {
-      answers.push_back(std::make_shared<Answer>());
-      const auto id = executor_->Enqueue(request, answers.back());
-      EXPECT_TRUE(id.ok()) << id.status().ToString();
-    }
-    for (const auto& answer : answers) answer->Wait();
-    return answers;
+    return RunAll<Answer>(*executor_, requests);
   }
   std::shared_ptr<Answer> Run(const Request& request) { return Run(std::vector{request}).front(); }
 

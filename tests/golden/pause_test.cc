@@ -6,9 +6,7 @@
 #include <random>
 
 #include "builder/builder.h"
-#include "collecting_sink.h"
-#include "executor/executor.h"
-#include "executor/local_backend.h"
+#include "run_requests.h"
 
 namespace inflight::golden {
 namespace {
@@ -38,23 +36,15 @@ std::vector<Request> MakeRequests(int vocab_size) {
   return requests;
 }
 
-std::vector<std::shared_ptr<CollectingSink>> RunAll(
+std::vector<std::shared_ptr<CollectingSink>> RunMade(
     const std::shared_ptr<const model::Engine>& engine, Device& device, ExecutorOptions options,
     ExecutorStats* stats) {
   options.block_size = 16;
   options.max_batch_size = 6;
-  auto backend = executor::CreateLocalBackend(engine, device, options);
-  EXPECT_TRUE(backend.ok()) << backend.status().ToString();
-  auto executor = executor::CreateExecutor(std::move(*backend), options);
-  EXPECT_TRUE(executor.ok()) << executor.status().ToString();
-  std::vector<std::shared_ptr<CollectingSink>> sinks;
-  for (Request& request : MakeRequests(engine->config.vocab_size)) {
-    sinks.push_back(std::make_shared<CollectingSink>());
-    EXPECT_TRUE((*executor)->Enqueue(std::move(request), sinks.back()).ok());
-  }
-  for (const auto& sink : sinks) sink->Wait();
-  (*executor)->Shutdown(0);
-  *stats = (*executor)->stats();
+  const auto executor = MakeExecutor(engine, device, options);
+  auto sinks = RunAll(*executor, MakeRequests(engine->config.vocab_size));
+  executor->Shutdown(0);
+  *stats = executor->stats();
   return sinks;
 }
 
@@ -67,13 +57,13 @@ TEST(PauseTest, PausedRequestsOfTheDemoModelYieldTheSameIdsAndLogProbs) {
   options.deterministic = true;
   options.max_kv_tokens = 2048;
   ExecutorStats stats;
-  const auto expected = RunAll(*engine, *device, options, &stats);
+  const auto expected = RunMade(*engine, *device, options, &stats);
   EXPECT_EQ(stats.num_pauses, 0);
   for (const bool reuse : {true, false}) {
     options.max_kv_tokens = 256;  // of the 700 that all need in the end
     options.scheduler_policy = SchedulerPolicy::kMaxUtilization;
     options.enable_prefix_reuse = reuse;
-    const auto actual = RunAll(*engine, *device, options, &stats);
+    const auto actual = RunMade(*engine, *device, options, &stats);
     EXPECT_GE(stats.num_pauses, 2);
     EXPECT_GT(stats.tokens_recomputed, 0);
     for (size_t i = 0; i < expected.size(); ++i) {

@@ -8,10 +8,8 @@
 #include <cmath>
 
 #include "builder/builder.h"
-#include "collecting_sink.h"
-#include "executor/executor.h"
-#include "executor/local_backend.h"
 #include "golden_reference.h"
+#include "run_requests.h"
 #include "window_cases.h"
 
 namespace inflight::golden {
@@ -32,24 +30,16 @@ struct Answer : CollectingSink {
 
 class WindowGoldenTest : public testing::Test {
  protected:
-  std::unique_ptr<Executor> MakeExecutor(const std::string& model, ExecutorOptions options) {
+  std::unique_ptr<Executor> Start(const std::string& model, ExecutorOptions options) {
     auto engine = builder::Open(DataDir() / model, *device_, {.dtype = DType::kF32, .limits = {}});
     EXPECT_TRUE(engine.ok()) << engine.status().ToString();
     options.block_size = kBlockSize;
     options.max_batch_size = 4;
-    auto backend = executor::CreateLocalBackend(*engine, *device_, options);
-    EXPECT_TRUE(backend.ok()) << backend.status().ToString();
-    auto executor = executor::CreateExecutor(std::move(*backend), options);
-    EXPECT_TRUE(executor.ok()) << executor.status().ToString();
-    return std::move(*executor);
+    return MakeExecutor(*engine, *device_, options);
   }
 
   static std::shared_ptr<Answer> Run(Executor& executor, const Request& request) {
-    auto answer = std::make_shared<Answer>();
-    const auto id = executor.Enqueue(request, answer);
-    EXPECT_TRUE(id.ok()) << id.status().ToString();
-    if (id.ok()) answer->Wait();
-    return answer;
+    return RunAll<Answer>(executor, {request}).front();
   }
 
   std::unique_ptr<Device> device_ = Device::Cpu(2);
@@ -74,7 +64,7 @@ TEST_F(WindowGoldenTest, EqualsMaskedFullAttention) {
       if (!in_blocks) options.max_num_tokens.reset();
       // Sinks, and two windows wherever blocks begin; a whole sequence has 130 tokens.
       if (gives_back) options.max_kv_tokens = 2 * largest + 4 * kBlockSize;
-      const auto executor = MakeExecutor(c.model, options);
+      const auto executor = Start(c.model, options);
       ASSERT_GE(executor->limits().max_seq_len, 256);
       if (gives_back && largest < 24) {
         EXPECT_LT(executor->limits().num_blocks * kBlockSize, 130);
@@ -112,7 +102,7 @@ TEST_F(WindowGoldenTest, SeveralSequencesShareASmallPool) {
   for (const auto policy :
        {SchedulerPolicy::kGuaranteedNoEvict, SchedulerPolicy::kMaxUtilization}) {
     options.scheduler_policy = policy;
-    const auto executor = MakeExecutor(c.model, options);
+    const auto executor = Start(c.model, options);
     std::vector<std::shared_ptr<Answer>> answers;
     for (int i = 0; i < 6; ++i) {
       answers.push_back(std::make_shared<Answer>());
@@ -129,9 +119,9 @@ TEST_F(WindowGoldenTest, ReuseEqualsNoReuse) {
   for (const WindowCase& c : ReadWindowCases()) {
     ExecutorOptions options = c.options;
     options.max_kv_tokens = 512;
-    const auto executor = MakeExecutor(c.model, options);
+    const auto executor = Start(c.model, options);
     options.enable_prefix_reuse = false;
-    const auto without = MakeExecutor(c.model, options);
+    const auto without = Start(c.model, options);
     Request request = RequestOf(c);
     request.output.return_log_probs = true;
     const auto expected = Run(*without, request);
@@ -152,7 +142,7 @@ TEST_F(WindowGoldenTest, ReuseEqualsNoReuse) {
 
 TEST_F(WindowGoldenTest, ABeamSearchSeesTheWindowToo) {
   const WindowCase c = ReadWindowCases()[0];
-  const auto executor = MakeExecutor(c.model, c.options);
+  const auto executor = Start(c.model, c.options);
   Request request = RequestOf(c);
   request.sampling.beam_width = 2;
   request.output.return_log_probs = true;
@@ -207,11 +197,11 @@ TEST_F(WindowGoldenTest, BlocksOfTheHostPoolHoldWhatTheyHeld) {
     if (has_window) options.attention_windows = {40};
     options.max_kv_tokens = 10 * kBlockSize;
     options.enable_prefix_reuse = false;
-    const auto plain = MakeExecutor(c.model, options);
+    const auto plain = Start(c.model, options);
     options.enable_prefix_reuse = true;
     // llama_gqa2's block: K and V of 16 tokens in float32.
     options.kv_cache_host_bytes = 64 << 20;
-    const auto executor = MakeExecutor(c.model, options);
+    const auto executor = Start(c.model, options);
     EXPECT_GT(executor->stats().kv_host_blocks_max, 100);
     for (int round = 0; round < 3; ++round) {
       for (TokenId first = 0; first < 5; ++first) {

@@ -78,3 +78,13 @@ def start_server(work_dir, model_dir=DEMO, *options, max_kv_tokens=32768):
     used = json.loads(ports.read_text())
     address = {name: f"127.0.0.1:{port}" if port else None for name, port in used.items()}
     return Server(process, log, address["http"], address["grpc"], address["metrics"], model_dir)
+
+
+def start_error(command, **environment):
+    """The last line of a start that fails; `environment` beside this process's."""
+    done = subprocess.run(
+        [str(word) for word in command], env={**os.environ, **environment},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    return done.stderr.splitlines()[-1]

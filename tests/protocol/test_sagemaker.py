@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import requests
 from conformance_models import add_ensemble, add_identity, add_model, infer_body, io
-from live_server import DEVICE, ROOT, start_server
+from live_server import DEVICE, ROOT, start_error, start_server
 
 BINARY = "application/vnd.sagemaker-triton.binary+json;json-header-size="
 TARGET = "X-Amzn-SageMaker-Target-Model"
@@ -162,26 +162,18 @@ def test_an_unload_waits_for_requests_that_run(platform, tmp_path):
 # ---- What a start needs ----
 
 
-def start_error(*options, command=None, **environment):
-    """The last line of a start that fails."""
-    command = command or [INFLIGHT, "serve", "--device", "cpu", "--metrics-port=0", "--http-port=0", "--allow-grpc=false"]
-    done = subprocess.run(
-        [str(word) for word in [*command, *options]], env={**os.environ, **environment},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1, done.stderr
-    return done.stderr.splitlines()[-1]
-
-
 def test_what_cannot_be_meant_ends_the_start(tmp_path):
     add_identity(tmp_path / "models", "one")
-    options = ["--model-repository", tmp_path / "models", "--allow-sagemaker=true"]
-    assert "SAGEMAKER_TRITON_PING_MODE" in start_error(*options, SAGEMAKER_TRITON_PING_MODE="x")
-    assert "SAGEMAKER_TRITON_INFERENCE_TYPE" in start_error(*options, SAGEMAKER_TRITON_INFERENCE_TYPE="x")
-    outside = start_error(*options, "--sagemaker-port=9000", "--sagemaker-safe-port-range=8000-8999")
+    command = [
+        INFLIGHT, "serve", "--device", "cpu", "--metrics-port=0", "--http-port=0", "--allow-grpc=false",
+        "--model-repository", tmp_path / "models", "--allow-sagemaker=true",
+    ]  # fmt: skip
+    assert "SAGEMAKER_TRITON_PING_MODE" in start_error(command, SAGEMAKER_TRITON_PING_MODE="x")
+    assert "SAGEMAKER_TRITON_INFERENCE_TYPE" in start_error(command, SAGEMAKER_TRITON_INFERENCE_TYPE="x")
+    outside = start_error([*command, "--sagemaker-port=9000", "--sagemaker-safe-port-range=8000-8999"])
     assert "--sagemaker-port: got 9000, --sagemaker-safe-port-range allows 8000-8999" in outside
     for text in ("8000", "8000-", "a-b", "9000-8000", "1-70000"):
-        assert "--sagemaker-safe-port-range: got" in start_error(*options, f"--sagemaker-safe-port-range={text}")
+        assert "--sagemaker-safe-port-range: got" in start_error([*command, f"--sagemaker-safe-port-range={text}"])
 
 
 # ---- deploy/sagemaker/serve ----
@@ -234,4 +226,4 @@ def test_the_script_asks_which_of_several_models_is_meant(tmp_path):
     for name in ("one", "two"):
         add_identity(tmp_path / "model", name)
     command, environment = serve_script(tmp_path, SM_MODEL_DIR=str(tmp_path / "model"))
-    assert "has 2 models; set SAGEMAKER_TRITON_DEFAULT_MODEL_NAME" in start_error(command=command, **environment)
+    assert "has 2 models; set SAGEMAKER_TRITON_DEFAULT_MODEL_NAME" in start_error(command, **environment)

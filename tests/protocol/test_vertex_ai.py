@@ -5,12 +5,11 @@ import json
 import os
 import pathlib
 import struct
-import subprocess
 
 import pytest
 import requests
 from conformance_models import add_identity, infer_body
-from live_server import start_server
+from live_server import start_error, start_server
 
 REDIRECT = "X-Vertex-Ai-Triton-Redirect"
 BINARY = "application/vnd.vertex-ai-triton.binary+json;json-header-size="
@@ -97,34 +96,19 @@ def test_other_routes_and_methods_are_refused(vertex):
     assert requests.post(health, timeout=30).status_code == 405
 
 
-def start_error(tmp_path, *options, **environment):
-    """The line of a start that fails."""
-    inflight = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
-    command = [inflight, "serve", "--metrics-port", "0", "--device", "cpu", *options]
-    done = subprocess.run(
-        [str(word) for word in command],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 1, done.stderr
-    return done.stderr.splitlines()[-1]
-
-
 def test_what_the_platform_must_say_is_asked_for(tmp_path):
     repository = tmp_path / "models"
     add_identity(repository, "one")
     add_identity(repository, "two")
-    options = ["--model-repository", repository]
+    inflight = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
+    command = [inflight, "serve", "--metrics-port", "0", "--device", "cpu", "--model-repository", repository]
     without_route = {**ENVIRONMENT, "AIP_PREDICT_ROUTE": ""}
-    assert "AIP_PREDICT_ROUTE" in start_error(tmp_path, *options, **without_route)
+    assert "AIP_PREDICT_ROUTE" in start_error(command, **without_route)
     single = "Expect the model repository contains only a single model if default model is not specified"
-    assert single in start_error(tmp_path, *options, **ENVIRONMENT)
-    missing = start_error(tmp_path, *options, "--vertex-ai-default-model=three", **ENVIRONMENT)
+    assert single in start_error(command, **ENVIRONMENT)
+    missing = start_error([*command, "--vertex-ai-default-model=three"], **ENVIRONMENT)
     assert "Expect the default model 'three' is loaded" in missing
-    assert "AIP_HTTP_PORT: got 'x'" in start_error(tmp_path, *options, **{**ENVIRONMENT, "AIP_HTTP_PORT": "x"})
+    assert "AIP_HTTP_PORT: got 'x'" in start_error(command, **{**ENVIRONMENT, "AIP_HTTP_PORT": "x"})
 
 
 def test_flags_are_stronger_than_the_environment(tmp_path):

@@ -84,21 +84,9 @@ class CudaBackend : public Backend {
       : device_index_(device.cuda().index),
         debug_(cuda::DebugOptions::FromEnvironment()),
         times_(debug_.log_times) {
-    info_ = {.depth = kDepth,
-             .max_slots = plan.max_slots,
-             .max_batch_size = plan.max_batch_size,
-             .max_num_tokens = plan.max_num_tokens,
-             .max_beam_width = engine->limits.max_beam_width,
-             .max_seq_len = plan.max_seq_len,
-             .max_input_len = plan.max_input_len,
-             .vocab_size = engine->config.vocab_size,
-             .returns_logits = true,
-             .kv_groups = {{.block_size = plan.block_size,
-                            .num_blocks = plan.num_blocks,
-                            .window = plan.window(),
-                            .num_sinks = plan.window() == 0 ? 0 : plan.windows.num_sinks,
-                            .num_host_blocks = plan.num_host_blocks}},
-             .gpu_memory_bytes = static_cast<int64_t>(plan.total_bytes())};
+    info_ = BackendInfoOf(plan, *engine);
+    info_.depth = kDepth;
+    info_.gpu_memory_bytes = static_cast<int64_t>(plan.total_bytes());
     held_->engine = std::move(engine);
     slots_.resize(static_cast<size_t>(info_.max_slots));
     for (StepInFlight& step : in_flight_)
