@@ -135,15 +135,10 @@ class CpuBackend : public Backend {
 
   // Those of prompt tokens that this step computed. Overwrites the step's other logits.
   Status KeepContextLogits(const StepPlan& plan) {
-    int first_token = 0;  // of the row, in the packed batch
-    for (int r = 0; r < plan.num_rows; ++r) {
-      const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
-      const HostRows::Range wanted = rows_.ContextTokens(row);
-      if (wanted.size() > 0) {
-        RETURN_IF_ERROR(Compute(first_token + wanted.begin - row.first_position, wanted.size(),
-                                &result_.LogitsOf(r).context));
-      }
-      first_token += row.num_query_tokens;
+    rows_.FindContext(plan, &context_);
+    for (const HostRows::Context& context : context_) {
+      RETURN_IF_ERROR(Compute(context.first_token, context.num_tokens,
+                              &result_.LogitsOf(context.plan_row).context));
     }
     return Status::Ok();
   }
@@ -176,6 +171,7 @@ class CpuBackend : public Backend {
   std::vector<Slot> slots_;            // [max_slots]
   std::vector<int32_t> logit_tokens_;  // [max_batch_size]
   std::vector<HostRows::Row> found_rows_;
+  std::vector<HostRows::Context> context_;
   std::vector<kv_cache::BlockCopy> copies_;
   StepResult result_;
   Ticket outstanding_ = 0;

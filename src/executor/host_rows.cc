@@ -53,7 +53,6 @@ void HostRows::SetUp(const SlotSetup& setup) {
   const OutputOptions& output = setup.request->output;
   const bool is_search = !setup.beam_slots.empty();
   Slot& slot = slots_[static_cast<size_t>(setup.slot)];
-  slot.is_wanted = AreWanted(*setup.request);
   slot.returns_generation_logits = !is_search && output.return_generation_logits;
   slot.num_top_log_probs = output.num_top_log_probs;
   slot.num_prompt_tokens = setup.num_prompt_tokens;
@@ -102,9 +101,7 @@ std::span<HostRows::Row> HostRows::Find(const StepPlan& plan, std::vector<Row>* 
       const Slot& slot = slots_[static_cast<size_t>(row.slot)];
       search = slot.search.get();
       beam = 0;
-      const bool is_read =
-          search != nullptr || slot.returns_generation_logits || slot.num_top_log_probs > 0;
-      if (device_draws_ && !(slot.is_wanted && is_read)) continue;
+      if (device_draws_ && search == nullptr && !slot.returns_rows()) continue;
     }
     if (num_found == rows->size()) rows->emplace_back();
     Row& found = (*rows)[num_found++];
@@ -131,9 +128,7 @@ void HostRows::ReadToken(Row* row) {
   const Slot& slot = slots_[static_cast<size_t>(row->slot)];
   const std::vector<TokenId>& tokens = tokens_[static_cast<size_t>(row->slot)].tokens;
   row->returned.reset();
-  if (slot.returns_generation_logits || slot.num_top_log_probs > 0) {
-    row->returned = std::make_shared<RowLogits>();
-  }
+  if (slot.returns_rows()) row->returned = std::make_shared<RowLogits>();
   if (slot.returns_generation_logits) {  // before decoding changes them
     AppendRows(row->logits, 1, vocab_size_, &row->returned->generation);
   }
@@ -232,11 +227,21 @@ void HostRows::ReorderTokens(const Search& search) {
   }
 }
 
-HostRows::Range HostRows::ContextTokens(const scheduler::PlanRow& row) const {
-  const Slot& slot = slots_[static_cast<size_t>(row.slot)];
-  if (row.is_prefill == 0 || !slot.is_wanted) return {};
-  return {.begin = std::max(row.first_position, slot.context_logits_from),
-          .end = std::min(row.first_position + row.num_query_tokens, slot.num_prompt_tokens)};
+void HostRows::FindContext(const StepPlan& plan, std::vector<Context>* found) const {
+  found->clear();
+  int first_token = 0;  // of the row
+  for (int r = 0; r < plan.num_rows; ++r) {
+    const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
+    const Slot& slot = slots_[static_cast<size_t>(row.slot)];
+    const int begin = std::max(row.first_position, slot.context_logits_from);
+    const int end = std::min(row.first_position + row.num_query_tokens, slot.num_prompt_tokens);
+    if (row.is_prefill != 0 && begin < end) {
+      found->push_back({.plan_row = r,
+                        .first_token = first_token + begin - row.first_position,
+                        .num_tokens = end - begin});
+    }
+    first_token += row.num_query_tokens;
+  }
 }
 
 void AppendRows(const float* logits, int num_rows, int vocab_size, LogitsRows* out) {

@@ -84,18 +84,19 @@ class HostRows {
   // One step of a search: `rows` begin with that of its beam 0. Nothing when the search is over.
   std::optional<BeamMove> Advance(std::span<Row> rows, StepResult* result);
 
-  // Prompt tokens [begin, end) of the slot, whose logits the plan's row has to return.
-  struct Range {
-    int begin = 0;
-    int end = 0;
-    int size() const { return begin < end ? end - begin : 0; }
+  // Prompt tokens of a row, whose logits it has to return.
+  struct Context {
+    int plan_row = 0;
+    int first_token = 0;  // in the packed batch
+    int num_tokens = 0;
   };
-  Range ContextTokens(const scheduler::PlanRow& row) const;
+  void FindContext(const StepPlan& plan, std::vector<Context>* found) const;
 
  private:
   struct Slot {
+    bool returns_rows() const { return returns_generation_logits || num_top_log_probs > 0; }
+
     std::unique_ptr<Search> search;
-    bool is_wanted = false;
     bool returns_generation_logits = false;
     int num_top_log_probs = 0;
     int num_prompt_tokens = 0;

@@ -109,7 +109,7 @@ void LogitsToHost::GiveBack(Pool* pool, PinnedBuffer buffer) {
 
 void LogitsToHost::Find(const StepPlan& plan, Step* step) {
   step->rows = rows_.Find(plan, &step->memory);
-  step->context.clear();
+  rows_.FindContext(plan, &step->context);
   size_t num_rows = 0;
   size_t best_bytes = 0;
   for (const HostRows::Row& row : step->rows) {
@@ -117,18 +117,8 @@ void LogitsToHost::Find(const StepPlan& plan, Step* step) {
     best_bytes += row.num_best == 0 ? 0 : BestLogits::Bytes(row.num_best);
   }
   step->num_whole = num_rows;
-  int first_token = 0;
-  for (int r = 0; r < plan.num_rows; ++r) {
-    const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
-    const HostRows::Range wanted = rows_.ContextTokens(row);
-    if (wanted.size() > 0) {
-      step->context.push_back({.plan_row = r,
-                               .first_token = first_token + wanted.begin - row.first_position,
-                               .num_tokens = wanted.size()});
-      num_rows += static_cast<size_t>(wanted.size());
-    }
-    first_token += row.num_query_tokens;
-  }
+  for (const HostRows::Context& context : step->context)
+    num_rows += static_cast<size_t>(context.num_tokens);
   step->buffer = Take(&whole_, num_rows * RowBytes());
   step->best = Take(&best_, best_bytes);
   size_t next = 0;
@@ -190,7 +180,7 @@ Status LogitsToHost::CopyContext(const Step& step, int32_t* logit_rows, model::D
                                  Stream* stream) const {
   cudaStream_t const handle = ops::cuda::AsCuda(*stream).handle();
   size_t next = step.num_whole;
-  for (const Context& context : step.context) {
+  for (const HostRows::Context& context : step.context) {
     for (int done = 0; done < context.num_tokens;) {
       const int n = std::min(context.num_tokens - done, max_rows_);
       RETURN_IF_ERROR(FillRange(logit_rows, context.first_token + done, n, handle));
@@ -216,7 +206,7 @@ void LogitsToHost::Read(const Step& step) {
 
 void LogitsToHost::ReturnContext(const Step& step, StepResult* result) const {
   size_t next = step.num_whole;
-  for (const Context& context : step.context) {
+  for (const HostRows::Context& context : step.context) {
     AppendRows(RowOf(step, next), context.num_tokens, vocab_size_,
                &result->LogitsOf(context.plan_row).context);
     next += static_cast<size_t>(context.num_tokens);

@@ -25,16 +25,10 @@ namespace inflight::executor::cuda {
 
 class LogitsToHost {
  public:
-  // Prompt tokens of a row, whose logits it returns.
-  struct Context {
-    int plan_row = 0;
-    int first_token = 0;  // in the packed batch
-    int num_tokens = 0;
-  };
   // Of one step.
   struct Step {
     std::span<HostRows::Row> rows;
-    std::vector<Context> context;
+    std::vector<HostRows::Context> context;
     PinnedBuffer buffer;  // [whole rows, then context tokens][vocab_size] float32
     PinnedBuffer best;    // BestLogits of the other rows
     size_t num_whole = 0;
