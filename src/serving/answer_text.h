@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The texts of one request's answer: ids of each sequence become text incrementally, and end with
-// the first stop word.
+// the first stop word or before it.
 //
 // Threads: that of the request's responses.
 #pragma once
@@ -8,13 +8,20 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "inflight/request.h"
+#include "serving/request.h"
 #include "serving/stop_text.h"
 #include "tokenizer/tokenizer.h"
 
 namespace inflight::serving {
+
+// The request parameter that says whether the stop word that ends a text stays in it, as upstream's
+// do; true where it is not given. kInvalidArgument when it is no boolean.
+inline constexpr std::string_view kIncludeStopWords = "include_stop_str_in_output";
+Result<bool> IncludesStopWords(const Parameters& parameters);
 
 struct AnswerTextOptions {
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
@@ -22,7 +29,8 @@ struct AnswerTextOptions {
   std::vector<TokenId> prompt;  // stands before the text of an answer that does not stream
   int num_sequences = 1;
   std::vector<std::string> stop_words;
-  bool accumulates = false;  // each text is all of its sequence so far
+  bool trims_stop_words = false;  // the text ends before the stop word
+  bool accumulates = false;       // each text is all of its sequence so far
 };
 
 class AnswerText {

@@ -243,6 +243,47 @@ TEST(Ensemble, AnAnswerEndsAfterAStopTextBehindThePrompt) {
   }
 }
 
+TEST(Ensemble, ATrimmedStopTextIsHeldBackAndLeftOut) {
+  for (const bool streams : {true, false}) {
+    TestModels models({.max_batch_size = 8, .exclude_input_in_output = true});
+    models.executor->generate = EchoText;
+    Collector got;
+    Request request = MakeRequest(
+        Inputs("abcxcd", 40, {Bool("stream", streams), Text("stop_words", {"bcy", "cd"})}));
+    request.parameters["include_stop_str_in_output"] = false;
+    models.ensemble->Infer(std::move(request), got.Handler());
+    models.executor->Run();
+    if (streams) {
+      EXPECT_THAT(Texts(got), ElementsAre("a", "", "", "bcx", "", "", ""));
+    } else {
+      EXPECT_EQ(got.Joined(), "abcx");
+    }
+    EXPECT_TRUE(got.status().ok()) << got.status().ToString();
+  }
+}
+
+TEST(Ensemble, WhatIsHeldBackComesAtTheEnd) {
+  TestModels models;
+  models.executor->generate = EchoText;
+  Collector got;
+  Request request =
+      MakeRequest(Inputs("abc", 3, {Bool("stream", true), Text("stop_words", {"cd"})}));
+  request.parameters["include_stop_str_in_output"] = false;
+  models.ensemble->Infer(std::move(request), got.Handler());
+  models.executor->Run();
+  EXPECT_EQ(got.Joined(), "abc");
+}
+
+TEST(Ensemble, WhetherStopWordsStayIsABoolean) {
+  TestModels models;
+  Collector got;
+  Request request = MakeRequest(Inputs("abc", 3));
+  request.parameters["include_stop_str_in_output"] = "no";
+  models.ensemble->Infer(std::move(request), got.Handler());
+  EXPECT_EQ(got.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(got.status().message(), testing::HasSubstr("include_stop_str_in_output: "));
+}
+
 TEST(Ensemble, EndIdMinusOneMeansNone) {
   TestModels models;
   Collector got;

@@ -7,6 +7,7 @@
 #include "contract/llm_response.h"
 #include "contract/rows.h"
 #include "contract/tensor_values.h"
+#include "serving/answer_text.h"
 #include "serving/llm_call.h"
 #include "serving/model_config.h"
 #include "serving/row_batch.h"
@@ -142,6 +143,12 @@ void LlmModel::Infer(Request request, ResponseHandler handler) {
   auto call = std::make_shared<TokenCall>(*this, *this, std::move(request), std::move(handler));
   call->llm_started_ns = started_ns;
   if (!parsed.ok()) return call->Fail(parsed.status());
+  if (call->request().parameters.contains(kIncludeStopWords)) {
+    return call->Fail(
+        InvalidArgument(std::string(kIncludeStopWords) +
+                        ": this model answers with ids, not with text; send it to the "
+                        "ensemble or to tensorrt_llm_bls"));
+  }
   if (const Status fits = contract::FitToEngine(parsed->request, executor().limits()); !fits.ok()) {
     return call->Fail(fits);
   }

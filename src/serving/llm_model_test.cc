@@ -95,10 +95,16 @@ TEST(LlmModel, BadInputsFailWithoutReachingTheExecutor) {
   EXPECT_EQ(got.status().message(), "Prompt length (33) exceeds maximum input length (32).");
   models.llm->Infer(MakeRequest({Ids("input_ids", {1})}), got.Handler());
   EXPECT_EQ(got.status().message(), "request_output_len is not present in the request");
+  Request of_text = MakeRequest(Inputs({1}, 3));
+  of_text.parameters["include_stop_str_in_output"] = false;
+  models.llm->Infer(std::move(of_text), got.Handler());
+  EXPECT_EQ(got.status().message(),
+            "include_stop_str_in_output: this model answers with ids, not with text; send it to "
+            "the ensemble or to tensorrt_llm_bls");
   EXPECT_EQ(models.executor->num_active(), 0U);
   const auto statistics = models.llm->statistics().Snapshot();
-  EXPECT_EQ(statistics.fail.count, 3U);
-  EXPECT_EQ(statistics.failures.at(FailureReason::kBackend), 3U);
+  EXPECT_EQ(statistics.fail.count, 4U);
+  EXPECT_EQ(statistics.failures.at(FailureReason::kBackend), 4U);
 }
 
 TEST(LlmModel, AFullQueueIsUnavailable) {

@@ -350,6 +350,7 @@ Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
     }
   }
   if (query == nullptr) return InvalidArgument("QUERY is not present in the request");
+  ASSIGN_OR_RETURN(const bool includes_stop_words, IncludesStopWords(call.request().parameters));
   if (ids.empty()) return InvalidArgument(query->name + ": the prompt has no tokens");
   const int vocab_size = members_.llm->executor().limits().vocab_size;
   ASSIGN_OR_RETURN(std::vector<float> bias, pre.EncodeBias(bias_words, bias_weights, vocab_size));
@@ -384,6 +385,7 @@ Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
                          .skip_special_tokens = members_.postprocessing->skip_special_tokens(),
                          .num_sequences = request.sampling.num_return_sequences.value_or(1),
                          .stop_words = std::move(stop_texts),
+                         .trims_stop_words = !includes_stop_words,
                          .accumulates = options_.accumulate_tokens && request.streaming};
   if (!request.streaming && !parsed.exclude_input) text.prompt = request.input_ids;
   call.text.emplace(std::move(text));

@@ -9,20 +9,32 @@
 
 namespace inflight::serving {
 
-// Watches the text of one sequence, chunk after chunk.
+// Watches the text of one sequence, chunk after chunk. The answer ends with the stop word that ends
+// first, or before it where stop words are trimmed; what may be the beginning of one is then held
+// back until more is known.
 class StopText {
  public:
-  explicit StopText(std::vector<std::string> words);  // none of them empty
+  explicit StopText(std::vector<std::string> words, bool trims = false);  // none of them empty
 
-  // How many bytes of the next chunk belong to the answer: up to the end of the stop word that ends
-  // first, all of them while none does, none after one did.
-  size_t Feed(std::string_view chunk);
+  // What the next chunk adds to the answer; nothing once a stop word was found.
+  std::string Feed(std::string chunk);
+  // What was held back, when no chunk follows.
+  std::string Finish();
   bool found() const { return found_; }
 
  private:
+  struct Match {
+    size_t begin = 0, end = 0;
+  };
+  Match Find(std::string_view text, size_t num_before) const;
+  size_t NumHeld(std::string_view text) const;
+
   std::vector<std::string> words_;
+  bool trims_;
   size_t longest_ = 0;  // bytes of the longest word
-  std::string tail_;    // of what was fed: where a word may have begun, [< longest_]
+  // The end of what was fed, where a word may have begun: fewer bytes than the longest word. Where
+  // stop words are trimmed it is held back.
+  std::string tail_;
   bool found_ = false;
 };
 

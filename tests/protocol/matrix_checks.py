@@ -50,6 +50,11 @@ def ends_with_its_stop_word(request, answer, reference):
     assert answer.text == full[: full.index(word) + len(word)] != full
 
 
+def ends_before_its_stop_word(request, answer, reference):
+    full, word = reference.plain(request).text, request["stop_words"][0]
+    assert answer.text == full[: full.index(word)]
+
+
 def has_log_probs(request, answer, reference):
     log_probs = answer.floats("output_log_probs")
     assert len(log_probs) == len(reference.ids(request, answer))

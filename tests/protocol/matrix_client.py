@@ -34,6 +34,7 @@ NUMPY = {"BYTES": object, "INT32": np.int32, "BOOL": bool, "FP32": np.float32, "
 CORE_NAMES = {**{text: core for core, text in RENAMED.items()}, "max_tokens": "request_output_len"}
 VECTORS = {"stop_words", "bad_words", "embedding_bias_words", "embedding_bias_weights"}
 VOCAB_SIZE = json.loads((DEMO / "config.json").read_text())["vocab_size"]
+REQUEST_PARAMETERS = {"include_stop_str_in_output"}  # no tensors; they are of all rows
 TIMEOUT_S = 120
 
 
@@ -58,7 +59,9 @@ class Road:
         return f"{self.transport}-{self.model}-{'stream' if self.stream else 'whole'}-{self.num_rows}"
 
     def can_send(self, parameters):
-        """Whether the form of the road has a place for them: generate_stream makes one row of a vector."""
+        """Whether the form of the road has a place for them: generate_stream makes one row of a vector, ids are no text."""
+        if self.model == "tensorrt_llm" and REQUEST_PARAMETERS & set(parameters):
+            return False
         if self.transport == "grpc" or not self.stream or self.num_rows == 1:
             return True
         return self.model != "tensorrt_llm" and not VECTORS & set(parameters)
@@ -106,15 +109,18 @@ class Answer:
 def ask(server, road, rows):
     """The answers of the rows, in their order. An error raises."""
     columns = to_columns(road, rows)
+    parameters = {name: rows[0][name] for name in REQUEST_PARAMETERS & set(rows[0])}
     if road.transport == "http":
-        responses = generate_stream(server, road, columns) if road.stream else infer_http(server, road, columns)
+        call = generate_stream if road.stream else infer_http
+        responses = call(server, road, columns, parameters)
     else:
         with triton.InferenceServerClient(server.grpc) as client:
             inputs = [grpc_input(name, array) for name, array in columns.items()]
             if road.stream:
-                responses = list(infer_stream(client, road, inputs))
+                responses = list(infer_stream(client, road, inputs, parameters))
             else:
-                responses = split_rows(outputs_of(client.infer(road.model, inputs)), road.num_rows)
+                result = client.infer(road.model, inputs, parameters=parameters or None)
+                responses = split_rows(outputs_of(result), road.num_rows)
     answers = [Answer(road.stream, []) for _ in rows]
     for row, response in responses:
         answers[row].responses.append(response)
@@ -127,7 +133,7 @@ def ask(server, road, rows):
 def to_columns(road, rows):
     """Arrays [B, ...] by the names of the model."""
     columns = {"stream": np.array([[road.stream]] * len(rows))}
-    for name in [name for name in rows[0] if name != "text"]:
+    for name in [name for name in rows[0] if name not in {"text", *REQUEST_PARAMETERS}]:
         values = [row[name] if isinstance(row[name], list) else [row[name]] for row in rows]
         columns[name] = np.array(values, dtype=NUMPY[DATATYPES[name]])
     texts = [row["text"] for row in rows]
@@ -188,12 +194,13 @@ def grpc_input(name, array):
 # --- the four ways to call; each gives (row, response) ---
 
 
-def infer_http(server, road, columns):
+def infer_http(server, road, columns, parameters):
     body = {
+        "parameters": parameters,
         "inputs": [
             {"name": name, "shape": list(array.shape), "datatype": datatype_of(array), "data": plain_list(array)}
             for name, array in columns.items()
-        ]
+        ],
     }
     answer = requests.post(f"http://{server.http}/v2/models/{road.model}/infer", json=body, timeout=TIMEOUT_S)
     if answer.status_code != 200:
@@ -202,11 +209,11 @@ def infer_http(server, road, columns):
     return split_rows(outputs, road.num_rows)
 
 
-def generate_stream(server, road, columns):
+def generate_stream(server, road, columns, parameters):
     body = {name: plain_list(array) for name, array in columns.items()}
     body = {name: values[0] if len(values) == 1 else values for name, values in body.items()}
     url = f"http://{server.http}/v2/models/{road.model}/generate_stream"
-    answer = requests.post(url, json=body, timeout=TIMEOUT_S)
+    answer = requests.post(url, json={**body, **parameters}, timeout=TIMEOUT_S)
     for line in answer.text.split("\n"):
         if not line.startswith("data: "):
             continue
@@ -217,9 +224,9 @@ def generate_stream(server, road, columns):
         yield int(event.get("batch_index", 0)), outputs
 
 
-def infer_stream(client, road, inputs):
+def infer_stream(client, road, inputs, parameters):
     with Stream(client) as stream:
-        stream.send("", inputs, model=road.model, enable_empty_final_response=True)
+        stream.send("", inputs, model=road.model, enable_empty_final_response=True, parameters=parameters or None)
         while True:
             result, error = stream.receive()
             if error is not None:

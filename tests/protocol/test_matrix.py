@@ -11,7 +11,7 @@ import matrix_checks as means
 import pytest
 from live_server import DEMO, require_grpc, start_server
 from matrix_checks import FALLING, PLAIN
-from matrix_client import MODELS, Road, ask, text_of_token
+from matrix_client import MODELS, TOKENIZER, Road, ask, text_of_token
 from release_repositories import OURS, write_repository
 from tritonclient.utils import InferenceServerException
 
@@ -77,6 +77,14 @@ def word_on_the_way(prompt, reference):
     return [next(w for w in words if w and w.strip() and answer.text.count(w) == 1)]
 
 
+def text_across_tokens(prompt, reference):
+    """From within a token of what would come into the next one, where it comes first."""
+    answer = reference.plain({"text": prompt})
+    begins = [len(TOKENIZER.decode(answer.ids[:n])) for n in range(1, len(answer.ids))]
+    texts = [answer.text[at - 1 : at + 2] for at in begins if at > 3]
+    return [next(t for t in texts if len(t) == 3 and t.isascii() and answer.text.count(t) == 1)]
+
+
 def known_prompt(prompt, reference):
     """One of several blocks, that was asked before."""
     text = prompt + " " + " ".join(f"{n} and" for n in range(60))
@@ -116,6 +124,10 @@ PARAMETERS = {
     "end_id": ({"end_id": greedy_id(3)}, means.ends_before_its_end_id),
     "min_length": ({"end_id": greedy_id(0), "min_length": by_prompt(2, 3, 4)}, means.reaches_its_minimum),
     "stop_words": ({"stop_words": word_on_the_way}, means.ends_with_its_stop_word),
+    "stop_text": ({"stop_words": text_across_tokens, "include_stop_str_in_output": True}, means.ends_with_its_stop_word),
+    "trimmed_stop_text": (
+        {"stop_words": text_across_tokens, "include_stop_str_in_output": False}, means.ends_before_its_stop_word,
+    ),
     "return_log_probs": ({"return_log_probs": True}, means.has_log_probs),
     "return_generation_logits": (
         {"return_log_probs": True, "return_generation_logits": True}, means.soft_maxed_logits_are_log_probs,
