@@ -165,6 +165,26 @@ def test_answers_are_compressed_as_asked(tmp_path, repository, level):
                 assert num_bytes < len(LONG_TEXT) / 10
 
 
+def test_a_connection_has_so_many_calls_and_others_have_theirs(tmp_path, repository):
+    text = triton.InferInput("INPUT0", [1], "BYTES")
+    text.set_data_from_numpy(np.array([b"echo"], dtype=object))
+    apart = [("grpc.use_local_subchannel_pool", 1)]  # clients with equal arguments share a connection
+    with (
+        serving(tmp_path, repository, "--grpc-max-concurrent-streams=1") as server,
+        triton.InferenceServerClient(server.grpc, channel_args=apart) as client,
+        triton.InferenceServerClient(server.grpc, channel_args=apart) as other,
+    ):
+        answered, waited = threading.Event(), threading.Event()
+        client.start_stream(lambda result, error: answered.set())
+        client.async_stream_infer("identity", [text])
+        assert answered.wait(PATIENCE_S)  # the stream is the connection's one call
+        client.async_infer("identity", [text], lambda result, error: waited.set())
+        assert other.infer("identity", [text]).as_numpy("OUTPUT0")[0] == b"echo"
+        assert not waited.wait(0.3)
+        client.stop_stream()
+        assert waited.wait(PATIENCE_S)
+
+
 def test_calls_beyond_the_limit_are_refused_until_others_end(tmp_path, repository):
     text = triton.InferInput("INPUT0", [1], "BYTES")
     text.set_data_from_numpy(np.array([b"echo"], dtype=object))

@@ -42,6 +42,7 @@ Result<std::unique_ptr<GrpcFrontEnd>> StartGrpc(serving::Server& server,
   grpc.max_connection_age_ms = options.grpc_max_connection_age_ms;
   grpc.max_connection_age_grace_ms = options.grpc_max_connection_age_grace_ms;
   grpc.max_calls = options.grpc_max_calls;
+  grpc.max_concurrent_streams = options.grpc_max_concurrent_streams;
   grpc.max_pending_responses = options.grpc_max_response_pool_size;
   grpc.response_compression = options.grpc_response_compression;
   grpc.tls = {.is_enabled = options.grpc_use_ssl,

@@ -218,6 +218,10 @@ void AddGrpc(Schema& schema) {
       "grpc_max_calls", [](ServeOptions& o) -> auto& { return o.grpc_max_calls; },
       "Inference calls, streams among them, at a time; further ones are UNAVAILABLE.", AtLeast(1));
   schema.Add(
+      "grpc_max_concurrent_streams",
+      [](ServeOptions& o) -> auto& { return o.grpc_max_concurrent_streams; },
+      "Calls of one connection at a time; clients keep further ones waiting.", AtLeast(1));
+  schema.Add(
       "grpc_max_response_pool_size",
       [](ServeOptions& o) -> auto& { return o.grpc_max_response_pool_size; },
       "Responses of a stream that may wait for a client that reads slowly; with more its requests "

@@ -59,6 +59,7 @@ struct ServeOptions {
   std::string grpc_root_cert;
   std::string grpc_response_compression = "none";
   int grpc_max_calls = 16384;
+  std::optional<int> grpc_max_concurrent_streams;
   int grpc_max_response_pool_size = 16384;
   ListenerOptions sagemaker{.allow = false, .port = 8080};
   std::string sagemaker_safe_port_range;

@@ -46,6 +46,8 @@ Status CheckOptions(const GrpcOptions& o) {
   RETURN_IF_ERROR(CheckRange("grpc-max-connection-age-grace",
                              o.max_connection_age_grace_ms.value_or(0), 0, kMax));
   RETURN_IF_ERROR(CheckRange("grpc-max-calls", o.max_calls, 1, kMax));
+  RETURN_IF_ERROR(
+      CheckRange("grpc-max-concurrent-streams", o.max_concurrent_streams.value_or(1), 1, kMax));
   RETURN_IF_ERROR(CheckRange("grpc-max-response-pool-size", o.max_pending_responses, 1, kMax));
   return CheckRange("grpc max_pending_response_bytes", o.max_pending_response_bytes, 1,
                     std::numeric_limits<int64_t>::max());
@@ -76,6 +78,7 @@ void SetChannelArguments(const GrpcOptions& o, ::grpc::ServerBuilder& builder) {
   set(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
       o.http2_min_recv_ping_interval_without_data_ms);
   set(GRPC_ARG_HTTP2_MAX_PING_STRIKES, o.http2_max_ping_strikes);
+  if (o.max_concurrent_streams) set(GRPC_ARG_MAX_CONCURRENT_STREAMS, *o.max_concurrent_streams);
   if (o.max_connection_age_ms) set(GRPC_ARG_MAX_CONNECTION_AGE_MS, *o.max_connection_age_ms);
   if (o.max_connection_age_grace_ms) {
     set(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, *o.max_connection_age_grace_ms);

@@ -41,6 +41,9 @@ struct GrpcOptions {
   std::string response_compression = "none";
 
   int max_calls = 16384;  // of inference at a time; further ones are UNAVAILABLE
+  // Calls of one connection at a time, of any kind; clients keep further ones waiting. None: as many
+  // as they like.
+  std::optional<int> max_concurrent_streams;
 
   // Of one stream, before its requests are cancelled because the client does not read.
   int max_pending_responses = 16384;
