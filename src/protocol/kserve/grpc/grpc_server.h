@@ -41,8 +41,8 @@ struct GrpcOptions {
   std::string response_compression = "none";
 
   int max_calls = 16384;  // of inference at a time; further ones are UNAVAILABLE
-  // Calls of one connection at a time, of any kind; clients keep further ones waiting. None: as many
-  // as they like.
+  // Calls of one connection at a time, of any kind; clients keep further ones waiting. None: as
+  // many as they like.
   std::optional<int> max_concurrent_streams;
 
   // Of one stream, before its requests are cancelled because the client does not read.
