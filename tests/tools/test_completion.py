@@ -42,7 +42,7 @@ def test_flags_of_the_command(script):
 
 
 def test_refused_flags_are_not_offered(script):
-    assert "--rate-limit" not in complete(script, "inflight", "serve", "--rate")
+    assert "--host-policy" not in complete(script, "inflight", "serve", "--host")
 
 
 def test_values_that_are_known(script):
