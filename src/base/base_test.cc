@@ -71,6 +71,7 @@ class LogFileTest : public testing::Test {
   ~LogFileTest() override {
     logging::SetConsole(logging::Console::kStandardError);
     logging::SetFormat(logging::Format::kDefault);
+    logging::SetEscaping(true);
     std::filesystem::remove(path_);
   }
   std::string Logged() const { return *ReadFile(path_); }
@@ -80,27 +81,38 @@ class LogFileTest : public testing::Test {
 
 TEST_F(LogFileTest, LinesAreAppendedInTritonsFormats) {
   EXPECT_EQ(logging::CurrentSettings().file, path_);
-  logging::Info("a\nb", {{"c", "d e"}});
+  logging::Info("a \"b\"\n\x01", {{"c", "d e"}});
   logging::SetVerboseLevel(1);
   logging::Verbose("v");
   logging::SetVerboseLevel(0);
   logging::SetFormat(logging::Format::kIso8601);
   logging::Warning("w");
-  EXPECT_THAT(Logged(), testing::MatchesRegex(
-                            "before\n"
-                            R"(I[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6} [0-9]+ a\\nb c="d e")"
-                            "\n"
-                            R"(I[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6} [0-9]+ v)"
-                            "\n"
-                            "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z W [0-9]+ w\n"));
-  EXPECT_NE(Logged().find(" " + std::to_string(getpid()) + " v\n"), std::string::npos);
+  const std::string glog = "[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{6} ";
+  const std::string iso = "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z ";
+  const std::string place = std::to_string(getpid()) + R"( base_test\.cc:[0-9]+\] )";
+  EXPECT_THAT(Logged(),
+              testing::MatchesRegex("before\n"
+                                    "I" +
+                                    glog + place +
+                                    R"("a \\"b\\"\\n\\u0001 c=\\"d e\\"")"
+                                    "\nI" +
+                                    glog + place + "\"v\"\n" + iso + "W " + place + "\"w\"\n"));
+}
+
+TEST_F(LogFileTest, WithoutEscapingMessagesStandAsTheyAre) {
+  EXPECT_TRUE(logging::EscapingOf(nullptr));
+  EXPECT_TRUE(logging::EscapingOf("1"));
+  EXPECT_FALSE(logging::EscapingOf("0"));
+  logging::SetEscaping(false);
+  logging::Error("say \"no\"");
+  EXPECT_TRUE(Logged().ends_with("] say \"no\"\n")) << Logged();
 }
 
 TEST_F(LogFileTest, TablesFollowTheirHeadingAsTheyAre) {
   logging::Table("models", TextTable({{"Model", "Status"}, {"m", "READY"}, {"longer", "a\rb"}}));
   const std::string logged = Logged();
   EXPECT_TRUE(
-      logged.ends_with(" models\n"
+      logged.ends_with("] \"models\"\n"
                        "+--------+--------+\n"
                        "| Model  | Status |\n"
                        "+--------+--------+\n"

@@ -29,6 +29,7 @@ constinit std::atomic<uint8_t> enabled{Bit(Level::kInfo) | Bit(Level::kWarning) 
                                        Bit(Level::kError)};
 constinit std::atomic<uint32_t> verbosity{0};
 constinit std::atomic<Format> line_format{Format::kDefault};
+constinit std::atomic<bool> is_escaping{true};
 
 using Logger = spdlog::logger;
 
@@ -99,6 +100,33 @@ void AppendEscaped(std::string& out, std::string_view text, bool quoted) {
       out += static_cast<char>(c);
     }
   }
+}
+
+// A JSON string.
+std::string Quoted(std::string_view text) {
+  std::string out = "\"";
+  for (unsigned char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += static_cast<char>(c);
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c < ' ' || c == 0x7f) {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", c);
+    } else {
+      out += static_cast<char>(c);
+    }
+  }
+  return out += '"';
+}
+
+// `load.cc:88] "message"`
+std::string Placed(const Where& where, std::string_view message) {
+  std::string_view file = where.file_name();
+  file.remove_prefix(file.find_last_of('/') + 1);  // npos + 1 is 0
+  return fmt::format(
+      "{}:{}] {}", file, where.line(),
+      is_escaping.load(std::memory_order_relaxed) ? Quoted(message) : std::string(message));
 }
 
 void Print(Level level, std::string_view line) {
@@ -182,6 +210,12 @@ Status SetFile(const std::string& path) {
   }
 }
 
+void SetEscaping(bool is_on) { is_escaping.store(is_on, std::memory_order_relaxed); }
+
+bool EscapingOf(const char* variable) {
+  return variable == nullptr || std::string_view(variable) != "0";
+}
+
 std::string FormatFields(std::initializer_list<Field> fields) {
   std::string out;
   for (const Field& field : fields) {
@@ -196,17 +230,16 @@ std::string FormatFields(std::initializer_list<Field> fields) {
   return out;
 }
 
-void Log(Level level, std::string_view message, std::initializer_list<Field> fields) {
+void Log(Level level, std::string_view message, std::initializer_list<Field> fields, Where where) {
   if (!Enabled(level)) return;
-  std::string line;
-  AppendEscaped(line, message, /*quoted=*/false);
-  if (fields.size() > 0) line += " " + FormatFields(fields);
-  Print(level, line);
+  std::string text(message);
+  if (fields.size() > 0) text += " " + FormatFields(fields);
+  Print(level, Placed(where, text));
 }
 
-void Table(std::string_view message, std::string_view lines) {
+void Table(std::string_view message, std::string_view lines, Where where) {
   if (!Enabled(Level::kInfo)) return;
-  std::string line(message);
+  std::string line = Placed(where, message);
   while (!lines.empty()) {
     const size_t end = lines.find('\n');
     line += '\n';

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Structured logs to standard error: one line per event, a message and named fields.
+// Structured logs: one line per event, a message and named fields.
 //
 //   logging::Info("engine loaded", {{"path", dir}, {"ms", elapsed_ms}});
 //
-// prints `I1121 10:02:03.123456 1234 engine loaded path=/m/engine ms=212`, the prefix of Triton's
-// default log format (spec/triton-protocol.md 5.4). Values with blanks or control characters are
-// quoted and escaped, so a client's text cannot forge a line. Threads: all functions are
-// thread-safe.
+// prints `I1121 10:02:03.123456 1234 load.cc:88] "engine loaded path=/m/engine ms=212"`, Triton's
+// default log format (spec/triton-protocol.md 5.4): time in UTC, process, place, a JSON string.
+// Values with blanks or control characters are quoted and escaped before, so a client's text cannot
+// forge a line. Lines go to standard error unless log_settings.h says otherwise. Threads: all
+// functions are thread-safe.
 #pragma once
 
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <source_location>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -43,19 +45,26 @@ struct Field {
 void SetLevel(Level level);
 bool Enabled(Level level);
 
-void Log(Level level, std::string_view message, std::initializer_list<Field> fields = {});
+using Where = std::source_location;
 
-inline void Verbose(std::string_view m, std::initializer_list<Field> f = {}) {
-  Log(Level::kVerbose, m, f);
+void Log(Level level, std::string_view message, std::initializer_list<Field> fields = {},
+         Where where = Where::current());
+
+inline void Verbose(std::string_view m, std::initializer_list<Field> f = {},
+                    Where where = Where::current()) {
+  Log(Level::kVerbose, m, f, where);
 }
-inline void Info(std::string_view m, std::initializer_list<Field> f = {}) {
-  Log(Level::kInfo, m, f);
+inline void Info(std::string_view m, std::initializer_list<Field> f = {},
+                 Where where = Where::current()) {
+  Log(Level::kInfo, m, f, where);
 }
-inline void Warning(std::string_view m, std::initializer_list<Field> f = {}) {
-  Log(Level::kWarning, m, f);
+inline void Warning(std::string_view m, std::initializer_list<Field> f = {},
+                    Where where = Where::current()) {
+  Log(Level::kWarning, m, f, where);
 }
-inline void Error(std::string_view m, std::initializer_list<Field> f = {}) {
-  Log(Level::kError, m, f);
+inline void Error(std::string_view m, std::initializer_list<Field> f = {},
+                  Where where = Where::current()) {
+  Log(Level::kError, m, f, where);
 }
 
 // `name=value name="va lue"` as Log appends it; exposed for its test.

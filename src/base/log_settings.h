@@ -17,8 +17,8 @@
 namespace inflight::logging {
 
 enum class Format : uint8_t {
-  kDefault,  // I1121 10:02:03.123456 1234 text
-  kIso8601,  // 2026-11-21T10:02:03Z I 1234 text, in UTC
+  kDefault,  // I1121 10:02:03.123456 1234 load.cc:88] "text"
+  kIso8601,  // 2026-11-21T10:02:03Z I 1234 load.cc:88] "text"
 };
 
 std::string_view FormatName(Format format);  // "default", "ISO8601"
@@ -49,5 +49,9 @@ enum class Console : uint8_t {
 void SetConsole(Console console);
 // All lines go to the end of this file. kInvalidArgument names it and the system's reason.
 Status SetFile(const std::string& path);
+// false: messages stand as they are, without quotes, and may have line feeds.
+void SetEscaping(bool is_on);
+// What a value of TRITON_SERVER_ESCAPE_LOG_MESSAGES asks for; null: it is not set.
+bool EscapingOf(const char* variable);
 
 }  // namespace inflight::logging

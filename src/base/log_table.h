@@ -4,9 +4,11 @@
 
 #include <string_view>
 
+#include "base/log.h"
+
 namespace inflight::logging {
 
 // The lines follow that of `message` as they are but for control characters.
-void Table(std::string_view message, std::string_view lines);
+void Table(std::string_view message, std::string_view lines, Where where = Where::current());
 
 }  // namespace inflight::logging

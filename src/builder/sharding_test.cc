@@ -380,7 +380,7 @@ TEST_F(ShardingTest, KeysThatNobodyKnowsAreKept) {
   ASSERT_TRUE(WriteFile(path, config.dump()).ok());
   testing::internal::CaptureStderr();
   ASSERT_TRUE(Build({.checkpoint_dir = checkpoint(), .output_dir = dir_ / "engine"}).ok());
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("keys=producer\n"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("keys=producer\"\n"));
   const auto engine = nlohmann::json::parse(*ReadFile(dir_ / "engine" / "config.json"));
   EXPECT_EQ(engine["pretrained_config"]["producer"]["name"], "somebody");
   EXPECT_EQ(engine["pretrained_config"]["mapping"]["world_size"], 1);

@@ -113,7 +113,7 @@ TEST(SchemaTest, OptionsWithoutEffectAreAcceptedWithAWarning) {
   EXPECT_TRUE(schema.Set(options, "gemm-plugin", "float16").ok());
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_NE(log.find("option has no effect option=--gemm-plugin value=float16 "
-                     "reason=\"there are no plugins\""),
+                     "reason=\\\"there are no plugins\\\""),
             std::string::npos)
       << log;
   EXPECT_EQ(ToHelp(schema.options()).find("gemm"), std::string::npos);

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <functional>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/log_table.h"
 #include "contract/llm_parameters.h"
 #include "contract/parameter_values.h"
 #include "contract/text_parameters.h"
@@ -62,9 +62,8 @@ ModelConfig WithAnyBatchSize(const ParsedModelConfig& parsed) {
 }
 
 void LogReport(const ModelReport& report) {
-  logging::Info("configuration", {{"model", report.model}, {"version", report.version}});
-  std::istringstream table(contract::ToTable(report.keys));
-  for (std::string line; std::getline(table, line);) logging::Info(line);
+  logging::Table("configuration of model " + report.model + " version " + report.version,
+                 contract::ToTable(report.keys));
 }
 
 void LogEntry(const ModelEntry& entry) {

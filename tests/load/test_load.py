@@ -17,6 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "protocol"))
 import load_clients
 import server_counts
 from live_server import DEMO, start_server
+from server_log import messages
 
 NUM_CLIENTS = 64
 DURATION_S = 6
@@ -112,8 +113,7 @@ def test_gauges_are_the_last_record_of_the_log(load, server):
 
 
 def iterations(server):
-    lines = [line for line in server.log.read_text().splitlines() if '"Active Request Count"' in line]
-    return [json.loads(line[line.index("{") :]) for line in lines]
+    return [json.loads(message) for message in messages(server.log.read_text()) if '"Active Request Count"' in message]
 
 
 def test_records_of_the_log_are_consistent(load, server):

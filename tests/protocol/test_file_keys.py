@@ -44,7 +44,7 @@ def serve(tmp_path_factory):
 
 def report_line(server, key):
     """[key, value, source, effect] of the start-up report."""
-    return re.search(rf"^.*  ({key}) +(\S+) +(\S+) +(.*)$", server.log.read_text(), re.MULTILINE).groups()
+    return re.search(rf"^  ({key}) +(\S+) +(\S+) +(.*)$", server.log.read_text(), re.MULTILINE).groups()
 
 
 @pytest.mark.parametrize("model", PIPELINES)

@@ -21,10 +21,9 @@ import tritonclient.grpc as triton
 from conformance_models import add_identity, add_model, infer_body, io
 from live_server import START_TIMEOUT_S, start_server
 from llm_client import wait_until
+from server_log import DEFAULT, ISO8601, messages, records
 
 INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
-DEFAULT = re.compile(r"^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d{6} (\d+) (.*)$")
-ISO8601 = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ([IWEF]) (\d+) (.*)$")
 
 
 @pytest.fixture(scope="module")
@@ -39,16 +38,6 @@ def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
-
-
-def messages(text, form=DEFAULT):
-    """[severity, process, text] of the lines that are records; tables stand between them."""
-    found = [form.match(line) for line in text.splitlines()]
-    return [(m[1], int(m[2]), m[3]) for m in found if m]
-
-
-def texts(log, form=DEFAULT):
-    return [text for _, _, text in messages(log, form)]
 
 
 def test_the_command_line_of_the_launcher_works_under_the_name_it_calls(tmp_path, repository):
@@ -79,9 +68,9 @@ def test_the_command_line_of_the_launcher_works_under_the_name_it_calls(tmp_path
     text = log.read_text()
     assert text.startswith("of a run before\n")
     assert (tmp_path / "out").read_text() == ""
-    records = messages(text)
-    assert {pid for _, pid, _ in records} == {process.pid}
-    said = [text for _, _, text in records]
+    lines = records(text)
+    assert {pid for _, pid, _ in lines} == {process.pid}
+    said = [text for _, _, text in lines]
     started = [line for line in said if line.startswith("Started ")]
     if "--allow-grpc=false" not in command:
         assert started.pop(0) == f"Started GRPCInferenceService at 0.0.0.0:{grpc_port}"
@@ -113,9 +102,9 @@ def streams(tmp_path, repository, *flags, **environment):
 @pytest.mark.parametrize(("name", "form"), [("default", DEFAULT), ("ISO8601", ISO8601)])
 def test_information_goes_to_standard_output_and_the_rest_to_standard_error(tmp_path, repository, name, form):
     out, err = streams(tmp_path, repository, f"--log-format={name}", "--enable-peer-access=true")
-    assert {severity for severity, _, _ in messages(out, form)} == {"I"}
-    assert [severity for severity, _, _ in messages(err, form)] == ["W"] * len(err.splitlines())
-    [warning] = texts(err, form)
+    assert {severity for severity, _, _ in records(out, form)} == {"I"}
+    assert [severity for severity, _, _ in records(err, form)] == ["W"] * len(err.splitlines())
+    [warning] = messages(err, form)
     assert warning.startswith("option has no effect option=--enable-peer-access")
     assert "| plain | 1       | READY  |" in out.splitlines()
 
@@ -126,6 +115,13 @@ def test_times_are_of_utc(tmp_path, repository):
     moment = re.match(r"(\S+)Z I ", out)[1]
     logged = time.strptime(moment, "%Y-%m-%dT%H:%M:%S")
     assert before - 2 <= calendar.timegm(logged) <= time.time() + 2
+
+
+def test_messages_stand_as_they_are_where_the_environment_says_so(tmp_path, repository):
+    out, err = streams(tmp_path, repository, "--enable-peer-access=true", TRITON_SERVER_ESCAPE_LOG_MESSAGES="0")
+    assert re.search(r"\w\.cc:\d+\] Signal \(15\) received\.$", out, re.MULTILINE)
+    assert re.search(r'\.cc:\d+\] option has no effect option=--enable-peer-access value=true reason="an executor', err)
+    assert records(out) == []
 
 
 def test_a_failed_start_shows_the_table_and_ends_with_1(tmp_path, repository):
@@ -157,7 +153,7 @@ def test_a_request_that_outlasts_the_exit_timeout_makes_the_status_1(tmp_path):
         wait_until(lambda: waits in requests.get(f"http://{server.metrics}/metrics", timeout=30).text)
         assert server.stop() == 1
         assert not any(each.exception() is None and each.result().ok for each in asked)
-    said = texts(server.log.read_text())
+    said = messages(server.log.read_text())
     assert "Timeout 0: Found 1 model versions that have in-flight inferences" in said
     # One that waited may have been answered when its connection was closed.
     assert any(re.fullmatch(r"Model 'slow' \(version 1\) has [12] in-flight inferences", line) for line in said)
@@ -271,7 +267,7 @@ def test_without_completion_a_file_has_to_say_its_back_end(odd_models, flag):
 
 
 def test_a_failed_load_is_tried_again_as_often_as_asked(odd_models):
-    said = texts(odd_models.log.read_text())
+    said = messages(odd_models.log.read_text())
     again = re.compile(r"model is loaded once more after a failure model=bad version=1 retry=(\d) of=2 reason=.*")
     assert [match[1] for match in map(again.fullmatch, said) if match] == ["1", "2"]
     assert len([m for m in said if m.startswith("model not loaded model=bad ")]) == 1

@@ -260,6 +260,7 @@ Status SetUpLog(Args args) {
   logging::SetEnabled(logging::Level::kWarning, options.log_warning);
   logging::SetEnabled(logging::Level::kError, options.log_error);
   if (const auto format = logging::FindFormat(options.log_format)) logging::SetFormat(*format);
+  logging::SetEscaping(logging::EscapingOf(std::getenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES")));
   logging::SetConsole(logging::Console::kBoth);
   if (options.log_file.empty() || arguments.help) return Status::Ok();
   return logging::SetFile(options.log_file).WithPrefix("--log-file");
