@@ -148,7 +148,7 @@ class ServerImpl final : public Server {
  public:
   ServerImpl(const ServerOptions& options, std::unique_ptr<Repository> repository)
       : options_(options),
-        shared_memory_(options.allow_client_shm),
+        shared_memory_(options.allow_client_shm, CudaObjects()),
         tracer_(options.trace),
         repository_(std::move(repository)) {
     metadata_.name = options_.server_id;

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/shared_memory.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 namespace inflight::serving {
@@ -20,20 +16,17 @@ Status Refuse(const std::string& name, const std::string& why) {
   return InvalidArgument("failed to register shared memory region '" + name + "': " + why);
 }
 
+// Whether bytes [offset, offset + byte_size) are in an object of this size.
+bool Fits(const SharedRegion& region, uint64_t size) {
+  return region.offset <= size && region.byte_size <= size - region.offset;
+}
+
 }  // namespace
 
-class SharedWindow::File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  ~File() { close(fd_); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  int fd() const { return fd_; }
-
- private:
-  const int fd_;
-};
+Status SharedWindow::OfRegion(const Status& status) const {
+  if (status.ok()) return status;
+  return Internal("shared memory region '" + region_ + "' " + status.message());
+}
 
 Result<std::string> SharedWindow::Read(uint64_t& left) const {
   if (byte_size_ > left) {
@@ -44,35 +37,12 @@ Result<std::string> SharedWindow::Read(uint64_t& left) const {
   }
   left -= byte_size_;
   std::string bytes(byte_size_, '\0');
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t got = pread(file_->fd(), bytes.data() + done, bytes.size() - done,
-                              static_cast<off_t>(offset_ + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) {
-      return Internal("shared memory region '" + region_ +
-                      "' is smaller than when it was registered");
-    }
-    done += static_cast<size_t>(got);
-  }
+  RETURN_IF_ERROR(OfRegion(object_->Read(offset_, std::as_writable_bytes(std::span(bytes)))));
   return bytes;
 }
 
-// A write behind the object's end would make it longer: that is for its owner to decide.
 Status SharedWindow::Write(std::span<const std::byte> data) const {
-  struct stat info {};
-  const bool fits = fstat(file_->fd(), &info) == 0 &&
-                    static_cast<uint64_t>(info.st_size) >= offset_ + data.size();
-  size_t done = 0;
-  while (fits && done < data.size()) {
-    const ssize_t put = pwrite(file_->fd(), data.data() + done, data.size() - done,
-                               static_cast<off_t>(offset_ + done));
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) break;
-    done += static_cast<size_t>(put);
-  }
-  if (done == data.size() && fits) return Status::Ok();
-  return Internal("shared memory region '" + region_ + "' is smaller than when it was registered");
+  return OfRegion(object_->Write(offset_, data));
 }
 
 Status SharedMemory::CheckAllowed() const {
@@ -82,66 +52,81 @@ Status SharedMemory::CheckAllowed() const {
       "enable.");
 }
 
+Status SharedMemory::CheckNewLocked(const std::string& name) const {
+  if (!regions_.contains(name)) return Status::Ok();
+  return AlreadyExists("shared memory region '" + name + "' already in manager");
+}
+
 Status SharedMemory::Register(SharedRegion region) {
   RETURN_IF_ERROR(CheckAllowed());
   std::lock_guard lock(mutex_);
-  if (regions_.contains(region.name)) {
-    return AlreadyExists("shared memory region '" + region.name + "' already in manager");
-  }
+  RETURN_IF_ERROR(CheckNewLocked(region.name));
   const std::string_view bare_key =
       std::string_view(region.key).substr(region.key.starts_with('/') ? 1 : 0);
   if (bare_key.starts_with(kReservedPrefix)) {
     return Refuse(region.name,
                   "keys that start with '" + std::string(kReservedPrefix) + "' are reserved");
   }
-  if (std::any_of(regions_.begin(), regions_.end(),
-                  [&](const auto& known) { return known.second.region.key == region.key; })) {
+  if (std::any_of(regions_.begin(), regions_.end(), [&](const auto& known) {
+        const SharedRegion& other = known.second.region;
+        return other.kind() == RegionKind::kSystem && other.key == region.key;
+      })) {
     return Internal("Invalid shared memory region: '" + region.key + "'");
   }
-  const int fd = shm_open(region.key.c_str(), O_RDWR | O_CLOEXEC, 0);
-  if (fd < 0) return Internal("Unable to open shared memory region: '" + region.key + "'");
-  auto file = std::make_shared<const SharedWindow::File>(fd);
-  struct stat info {};
-  if (fstat(fd, &info) != 0) return Internal("Invalid shared memory region: '" + region.key + "'");
-  const auto size = static_cast<uint64_t>(info.st_size);
-  if (region.offset > size || region.byte_size > size - region.offset) {
-    return Refuse(region.name, "invalid args");
-  }
+  ASSIGN_OR_RETURN(auto object, OpenPosixObject(region.key));
+  if (!Fits(region, object->byte_size())) return Refuse(region.name, "invalid args");
   const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   if (region.byte_size == 0 || region.offset % page_bytes != 0) {
     return Refuse(region.name, "unable to process address spaceInvalid argument");
   }
   const std::string name = region.name;
-  regions_.emplace(name, Open{std::move(region), std::move(file)});
+  regions_.emplace(name, Open{std::move(region), std::move(object)});
   return Status::Ok();
 }
 
-Status SharedMemory::Unregister(std::string_view name) {
+Status SharedMemory::RegisterCuda(SharedRegion region, std::string_view handle) {
   RETURN_IF_ERROR(CheckAllowed());
+  if (open_cuda_ == nullptr) {
+    return Refuse(region.name, "regions of GPUs are not supported by this server");
+  }
   std::lock_guard lock(mutex_);
-  std::erase_if(regions_, [&](const auto& known) { return name.empty() || known.first == name; });
+  RETURN_IF_ERROR(CheckNewLocked(region.name));
+  auto object = open_cuda_(region.device_id.value_or(0), handle);
+  if (!object.ok()) return Refuse(region.name, object.status().message());
+  if (region.byte_size == 0 || !Fits(region, (*object)->byte_size())) {
+    return Refuse(region.name, "invalid args");
+  }
+  const std::string name = region.name;
+  regions_.emplace(name, Open{std::move(region), *std::move(object)});
   return Status::Ok();
 }
 
-Status SharedMemory::RegisterCuda(std::string_view name) const {
+Status SharedMemory::Unregister(RegionKind kind, std::string_view name) {
   RETURN_IF_ERROR(CheckAllowed());
-  return InvalidArgument("failed to register shared memory region '" + std::string(name) +
-                         "': regions of GPUs are not supported by this server");
+  std::vector<Open> dropped;  // closed without the lock: a GPU may take its time
+  std::lock_guard lock(mutex_);
+  for (auto known = regions_.begin(); known != regions_.end();) {
+    const bool is_meant = name.empty() || known->first == name;
+    if (!is_meant || known->second.region.kind() != kind) {
+      ++known;
+      continue;
+    }
+    dropped.push_back(std::move(known->second));
+    known = regions_.erase(known);
+  }
+  return Status::Ok();
 }
 
-Status SharedMemory::FindCuda(std::string_view name) const {
-  if (name.empty()) return Status::Ok();
-  return NotFound("Unable to find cuda shared memory region: '" + std::string(name) + "'");
-}
-
-Result<std::vector<SharedRegion>> SharedMemory::Find(std::string_view name) const {
+Result<std::vector<SharedRegion>> SharedMemory::Find(RegionKind kind, std::string_view name) const {
   std::lock_guard lock(mutex_);
   std::vector<SharedRegion> found;
   for (const auto& [known, open] : regions_) {
+    if (open.region.kind() != kind) continue;
     if (name.empty() || known == name) found.push_back(open.region);
   }
   if (found.empty() && !name.empty()) {
-    return NotFound("Unable to find system shared memory region: '" + std::string(name) + "'");
+    return NotFound("Unable to find " + std::string(kind == RegionKind::kCuda ? "cuda" : "system") +
+                    " shared memory region: '" + std::string(name) + "'");
   }
   return found;
 }
@@ -162,7 +147,7 @@ Result<SharedWindow> SharedMemory::Window(std::string_view region, uint64_t offs
                            "'");
   }
   SharedWindow window;
-  window.file_ = found->second.file;
+  window.object_ = found->second.object;
   window.region_ = known.name;
   window.offset_ = known.offset + offset;
   window.byte_size_ = byte_size;

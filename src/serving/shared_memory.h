@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions of POSIX shared memory that clients registered: tensors of requests are read from them
-// and tensors of answers written to them (spec/triton-protocol.md 1.17).
-//
-// A region is never mapped: its bytes are copied by pread and pwrite. A client that shrinks or
-// unlinks the object behind a region gets an error, and can neither crash us nor show us memory
-// that is not the region's.
+// Regions of shared memory that clients registered, POSIX objects and memory of GPUs: tensors of
+// requests are read from them and tensors of answers written to them (spec/triton-protocol.md
+// 1.17). Both kinds share one space of names.
 //
 // Threads: all methods are thread-safe. A window keeps its region open after it was unregistered.
 // Errors: texts as clients compare them; kUnimplemented where clients may not register at all.
@@ -18,9 +15,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "inflight/status.h"
+#include "serving/shared_object.h"
 
 namespace inflight::serving {
 
@@ -39,36 +38,41 @@ class SharedWindow {
 
  private:
   friend class SharedMemory;
-  class File;
-  std::shared_ptr<const File> file_;
+  Status OfRegion(const Status& status) const;
+
+  std::shared_ptr<const SharedObject> object_;
   std::string region_;
   uint64_t offset_ = 0;  // in the object
   uint64_t byte_size_ = 0;
 };
 
+enum class RegionKind : uint8_t { kSystem, kCuda };
+
 struct SharedRegion {
   std::string name;
-  std::string key;  // as shm_open takes it
-  uint64_t offset = 0;
+  std::string key;      // of a POSIX object, as shm_open takes it
+  uint64_t offset = 0;  // in that object
   uint64_t byte_size = 0;
+  std::optional<int64_t> device_id;  // the GPU whose memory it is
+
+  RegionKind kind() const { return device_id ? RegionKind::kCuda : RegionKind::kSystem; }
 };
 
 class SharedMemory {
  public:
-  explicit SharedMemory(bool clients_may_register) : is_allowed_(clients_may_register) {}
+  // `open_cuda` null: no region of a GPU can be registered.
+  explicit SharedMemory(bool clients_may_register, OpenCudaObject open_cuda = nullptr)
+      : is_allowed_(clients_may_register), open_cuda_(std::move(open_cuda)) {}
 
   Status Register(SharedRegion region);
-  // "" = all; of an unknown one nothing happens.
-  Status Unregister(std::string_view name);
-  // One region, or all by name when `name` is empty.
-  Result<std::vector<SharedRegion>> Find(std::string_view name) const;
+  // `region` has a device; `handle` is a cudaIpcMemHandle_t.
+  Status RegisterCuda(SharedRegion region, std::string_view handle);
+  // "" = all of this kind; of an unknown one nothing happens.
+  Status Unregister(RegionKind kind, std::string_view name);
+  // One region, or all of this kind by name when `name` is empty.
+  Result<std::vector<SharedRegion>> Find(RegionKind kind, std::string_view name) const;
 
   Result<SharedWindow> Window(std::string_view region, uint64_t offset, uint64_t byte_size) const;
-
-  // Regions of GPUs can be asked for, not registered: none is ever known.
-  Status RegisterCuda(std::string_view name) const;
-  Status UnregisterCuda() const { return CheckAllowed(); }
-  Status FindCuda(std::string_view name) const;  // "" = all
 
   // What register and unregister answer where they are switched off.
   Status CheckAllowed() const;
@@ -76,10 +80,13 @@ class SharedMemory {
  private:
   struct Open {
     SharedRegion region;
-    std::shared_ptr<const SharedWindow::File> file;
+    std::shared_ptr<const SharedObject> object;
   };
 
+  Status CheckNewLocked(const std::string& name) const;
+
   const bool is_allowed_;
+  const OpenCudaObject open_cuda_;
   mutable std::mutex mutex_;
   std::map<std::string, Open, std::less<>> regions_;
 };

@@ -8,6 +8,9 @@
 
 #include <limits>
 #include <string>
+#include <utility>
+
+#include "serving/fake_shared_gpu.h"
 
 namespace inflight::serving {
 namespace {
@@ -114,7 +117,7 @@ TEST_F(SharedMemoryTest, AWindowOutlivesItsRegionAndItsName) {
   ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 16}).ok());
   const auto window = memory_.Window("r", 0, 4);
   shm_unlink(object.key().c_str());
-  EXPECT_TRUE(memory_.Unregister("r").ok());
+  EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "r").ok());
   EXPECT_EQ(*Read(*window), "abcd");
 }
 
@@ -141,12 +144,104 @@ TEST_F(SharedMemoryTest, RegistrationsThatCannotBeAreRefused) {
             StatusCode::kInvalidArgument);
 }
 
+SharedRegion CudaRegion(const std::string& name, uint64_t byte_size, int64_t device = 0) {
+  return {.name = name, .key = {}, .byte_size = byte_size, .device_id = device};
+}
+
+class CudaSharedMemoryTest : public ::testing::Test {
+ protected:
+  FakeSharedGpu gpu_;
+  SharedMemory memory_{/*clients_may_register=*/true, gpu_.Opener()};
+};
+
+TEST_F(CudaSharedMemoryTest, WindowsCopyFromTheDeviceAndToIt) {
+  ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 6, 3), "h").ok());
+  EXPECT_EQ(gpu_.device(), 3);
+  const auto window = memory_.Window("g", 2, 4);
+  ASSERT_TRUE(window.ok());
+  EXPECT_EQ(*Read(*window), "2345");
+  EXPECT_TRUE(window->Write(Bytes("ab")).ok());
+  EXPECT_EQ(gpu_.bytes, "01ab4567");
+  uint64_t left = 3;
+  EXPECT_EQ(window->Read(left).status().code(), StatusCode::kInvalidArgument);
+  gpu_.is_broken = true;
+  EXPECT_EQ(Read(*window).status(),
+            Internal("shared memory region 'g' cannot be copied: device lost"));
+}
+
+TEST_F(CudaSharedMemoryTest, NothingOutsideTheRegionCanBeNamed) {
+  ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 6), "h").ok());
+  constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
+  EXPECT_EQ(memory_.Window("g", 6, 1).status().message(),
+            "Invalid offset for shared memory region: 'g'");
+  for (const auto& [offset, size] :
+       {std::pair<uint64_t, uint64_t>{0, 7}, {5, 2}, {3, kHuge}, {0, 0}}) {
+    EXPECT_EQ(memory_.Window("g", offset, size).status().message(),
+              "Invalid offset + byte size for shared memory region: 'g'");
+  }
+}
+
+TEST_F(CudaSharedMemoryTest, RegistrationsThatCannotBeAreRefused) {
+  const auto refusal = [&](const SharedRegion& region, const std::string& handle) {
+    return memory_.RegisterCuda(region, handle).ToString();
+  };
+  EXPECT_EQ(refusal(CudaRegion("g", 4), "x"),
+            "INVALID_ARGUMENT: failed to register shared memory region 'g': failed to open CUDA "
+            "IPC handle: invalid argument");
+  for (const uint64_t size : {uint64_t{0}, uint64_t{9}, std::numeric_limits<uint64_t>::max()}) {
+    EXPECT_EQ(refusal(CudaRegion("g", size), "h"),
+              "INVALID_ARGUMENT: failed to register shared memory region 'g': invalid args");
+  }
+  EXPECT_EQ(gpu_.num_open(), 0);
+  SharedMemory without_gpus(/*clients_may_register=*/true);
+  EXPECT_EQ(without_gpus.RegisterCuda(CudaRegion("g", 4), "h").ToString(),
+            "INVALID_ARGUMENT: failed to register shared memory region 'g': regions of GPUs are "
+            "not supported by this server");
+  SharedMemory off(/*clients_may_register=*/false, gpu_.Opener());
+  EXPECT_EQ(off.RegisterCuda(CudaRegion("g", 4), "h").code(), StatusCode::kUnimplemented);
+}
+
+TEST_F(CudaSharedMemoryTest, BothKindsShareNamesAndAreDroppedApart) {
+  const Object object("kinds", 16);
+  ASSERT_TRUE(memory_.Register({"s", object.key(), 0, 16}).ok());
+  ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 8, 1), "h").ok());
+  EXPECT_EQ(memory_.RegisterCuda(CudaRegion("s", 8), "h").message(),
+            "shared memory region 's' already in manager");
+  EXPECT_EQ(memory_.Register({"g", object.key(), 0, 16}).code(), StatusCode::kAlreadyExists);
+  const auto found = memory_.Find(RegionKind::kCuda, "");
+  ASSERT_EQ(found->size(), 1U);
+  EXPECT_EQ(found->front().name, "g");
+  EXPECT_EQ(found->front().device_id, 1);
+  EXPECT_EQ(memory_.Find(RegionKind::kCuda, "s").status().message(),
+            "Unable to find cuda shared memory region: 's'");
+  EXPECT_EQ(memory_.Find(RegionKind::kSystem, "g").status().code(), StatusCode::kNotFound);
+
+  EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "g").ok());
+  EXPECT_TRUE(memory_.Unregister(RegionKind::kCuda, "s").ok());
+  EXPECT_TRUE(memory_.Window("g", 0, 8).ok() && memory_.Window("s", 0, 16).ok());
+  EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "").ok());
+  EXPECT_FALSE(memory_.Window("s", 0, 16).ok());
+  EXPECT_EQ(gpu_.num_open(), 1);
+}
+
+TEST_F(CudaSharedMemoryTest, AHandleStaysOpenWhileAWindowOfItsRegionIsInUse) {
+  ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 8), "h").ok());
+  {
+    const auto window = memory_.Window("g", 0, 2);
+    EXPECT_TRUE(memory_.Unregister(RegionKind::kCuda, "g").ok());
+    EXPECT_EQ(memory_.Window("g", 0, 2).status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(*Read(*window), "01");
+    EXPECT_EQ(gpu_.num_open(), 1);
+  }
+  EXPECT_EQ(gpu_.num_open(), 0);
+}
+
 TEST_F(SharedMemoryTest, SwitchedOffNothingIsRegistered) {
   SharedMemory off(/*clients_may_register=*/false);
   EXPECT_EQ(off.Register({"r", "/x", 0, 1}).code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(off.Unregister("r").code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(off.Unregister("").code(), StatusCode::kUnimplemented);
-  EXPECT_TRUE(off.Find("")->empty());
+  EXPECT_EQ(off.Unregister(RegionKind::kSystem, "r").code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(off.Unregister(RegionKind::kSystem, "").code(), StatusCode::kUnimplemented);
+  EXPECT_TRUE(off.Find(RegionKind::kSystem, "")->empty());
 }
 
 }  // namespace

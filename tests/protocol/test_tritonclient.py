@@ -10,7 +10,7 @@ import pytest
 from client_models import LABELS, write_client_models
 from conformance_models import add_model, io
 from four_clients import MODULES, Caller, calls_of
-from live_server import start_server
+from live_server import DEVICE, start_server
 from llm_client import wait_until
 from tritonclient.grpc.auth import BasicAuth  # that of HTTP is the same class
 from tritonclient.utils import InferenceServerException, shared_memory
@@ -188,7 +188,8 @@ def system_shared_memory(c, regions):
 @drives("get_cuda_shared_memory_status", "register_cuda_shared_memory", "unregister_cuda_shared_memory")
 def cuda_shared_memory(c):
     assert not regions_known(c, "cuda")
-    with pytest.raises(InferenceServerException, match="regions of GPUs are not supported"):
+    refusal = {"cpu": "regions of GPUs are not supported", "cuda": "failed to open CUDA IPC handle"}[DEVICE]
+    with pytest.raises(InferenceServerException, match=f"failed to register shared memory region 'handle': {refusal}"):
         c.register_cuda_shared_memory("handle", base64.b64encode(bytes(64)), 0, 64)
     c.unregister_cuda_shared_memory("handle")  # unknown ones are none to be unregistered
     c.unregister_cuda_shared_memory()

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "serving/fake_shared_gpu.h"
 #include "serving/server.h"
 
 namespace inflight::kserve_grpc {
@@ -143,7 +144,8 @@ class FakeServer final : public serving::Server {
   void Shutdown(int64_t) override {}
 
  private:
-  serving::SharedMemory shared_memory_{/*clients_may_register=*/true};
+  serving::FakeSharedGpu gpu_;
+  serving::SharedMemory shared_memory_{/*clients_may_register=*/true, gpu_.Opener()};
   serving::Tracer tracer_;
   serving::ServerMetadata metadata_;
   std::vector<std::shared_ptr<serving::Model>> models_;

@@ -102,6 +102,39 @@ TEST_F(GrpcServerTest, WhatIsNotOfferedIsRefusedByName) {
   EXPECT_EQ(status.error_message(), "Unable to find system shared memory region: 'x'");
 }
 
+TEST_F(GrpcServerTest, MemoryOfAGpuIsRegisteredAndForgotten) {
+  const auto register_as = [&](const std::string& name, const std::string& handle) {
+    ClientContext context;
+    ::inference::CudaSharedMemoryRegisterRequest request;
+    request.set_name(name);
+    request.set_raw_handle(handle);
+    request.set_device_id(2);
+    request.set_byte_size(8);
+    ::inference::CudaSharedMemoryRegisterResponse response;
+    return stub_->CudaSharedMemoryRegister(&context, request, &response).error_message();
+  };
+  const auto regions = [&] {
+    ClientContext context;
+    ::inference::CudaSharedMemoryStatusResponse response;
+    EXPECT_TRUE(stub_->CudaSharedMemoryStatus(&context, {}, &response).ok());
+    return response.regions();
+  };
+  EXPECT_EQ(register_as("g", "x"),
+            "failed to register shared memory region 'g': failed to open CUDA IPC handle: invalid "
+            "argument");
+  EXPECT_EQ(register_as("g", "h"), "");
+  EXPECT_EQ(register_as("g", "h"), "shared memory region 'g' already in manager");
+  ASSERT_EQ(regions().size(), 1U);
+  EXPECT_EQ(regions().at("g").device_id(), 2U);
+  EXPECT_EQ(regions().at("g").byte_size(), 8U);
+  ClientContext context;
+  ::inference::CudaSharedMemoryUnregisterRequest request;
+  request.set_name("g");
+  ::inference::CudaSharedMemoryUnregisterResponse response;
+  EXPECT_TRUE(stub_->CudaSharedMemoryUnregister(&context, request, &response).ok());
+  EXPECT_TRUE(regions().empty());
+}
+
 // A call with bytes of our own, to a method that may not exist.
 ::grpc::Status CallWith(const std::string& bytes, const std::string& path,
                         const std::shared_ptr<::grpc::Channel>& channel) {

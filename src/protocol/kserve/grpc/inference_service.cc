@@ -201,7 +201,7 @@ Reactor* InferenceService::SystemSharedMemoryStatus(
     Context* context, const ::inference::SystemSharedMemoryStatusRequest* request,
     ::inference::SystemSharedMemoryStatusResponse* response) {
   if (Reactor* refused = Refuse(context, access_, Api::kSharedMemory)) return refused;
-  const auto regions = server_.shared_memory().Find(request->name());
+  const auto regions = server_.shared_memory().Find(serving::RegionKind::kSystem, request->name());
   if (!regions.ok()) return Answer(context, regions.status());
   for (const serving::SharedRegion& region : *regions) {
     auto& out = (*response->mutable_regions())[region.name];
@@ -227,28 +227,42 @@ Reactor* InferenceService::SystemSharedMemoryUnregister(
     Context* context, const ::inference::SystemSharedMemoryUnregisterRequest* request,
     ::inference::SystemSharedMemoryUnregisterResponse*) {
   if (Reactor* refused = Refuse(context, access_, Api::kSharedMemory)) return refused;
-  return Answer(context, server_.shared_memory().Unregister(request->name()));
+  return Answer(context,
+                server_.shared_memory().Unregister(serving::RegionKind::kSystem, request->name()));
 }
 
 Reactor* InferenceService::CudaSharedMemoryStatus(
     Context* context, const ::inference::CudaSharedMemoryStatusRequest* request,
-    ::inference::CudaSharedMemoryStatusResponse*) {
+    ::inference::CudaSharedMemoryStatusResponse* response) {
   if (Reactor* refused = Refuse(context, access_, Api::kSharedMemory)) return refused;
-  return Answer(context, server_.shared_memory().FindCuda(request->name()));
+  const auto regions = server_.shared_memory().Find(serving::RegionKind::kCuda, request->name());
+  if (!regions.ok()) return Answer(context, regions.status());
+  for (const serving::SharedRegion& region : *regions) {
+    auto& out = (*response->mutable_regions())[region.name];
+    out.set_name(region.name);
+    out.set_device_id(static_cast<uint64_t>(region.device_id.value_or(0)));
+    out.set_byte_size(region.byte_size);
+  }
+  return Answer(context);
 }
 
 Reactor* InferenceService::CudaSharedMemoryRegister(
     Context* context, const ::inference::CudaSharedMemoryRegisterRequest* request,
     ::inference::CudaSharedMemoryRegisterResponse*) {
   if (Reactor* refused = Refuse(context, access_, Api::kSharedMemory)) return refused;
-  return Answer(context, server_.shared_memory().RegisterCuda(request->name()));
+  return Answer(context, server_.shared_memory().RegisterCuda({.name = request->name(),
+                                                               .key = {},
+                                                               .byte_size = request->byte_size(),
+                                                               .device_id = request->device_id()},
+                                                              request->raw_handle()));
 }
 
 Reactor* InferenceService::CudaSharedMemoryUnregister(
-    Context* context, const ::inference::CudaSharedMemoryUnregisterRequest*,
+    Context* context, const ::inference::CudaSharedMemoryUnregisterRequest* request,
     ::inference::CudaSharedMemoryUnregisterResponse*) {
   if (Reactor* refused = Refuse(context, access_, Api::kSharedMemory)) return refused;
-  return Answer(context, server_.shared_memory().UnregisterCuda());
+  return Answer(context,
+                server_.shared_memory().Unregister(serving::RegionKind::kCuda, request->name()));
 }
 
 // --- settings ---

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "serving/fake_shared_gpu.h"
 #include "serving/server.h"
 #include "serving/validate.h"
 
@@ -93,7 +94,8 @@ class FakeServer : public serving::Server {
 
  private:
   bool is_exiting_ = false;
-  serving::SharedMemory shared_memory_{/*clients_may_register=*/true};
+  serving::FakeSharedGpu gpu_;
+  serving::SharedMemory shared_memory_{/*clients_may_register=*/true, gpu_.Opener()};
   serving::Tracer tracer_;
   serving::ServerMetadata metadata_{
       .name = "triton", .version = "2.73.0", .extensions = {"parameters", "statistics"}};

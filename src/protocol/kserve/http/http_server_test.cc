@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -153,6 +154,38 @@ TEST_F(HttpServerTest, AServerThatExitsSaysSoWhenAskedWhetherItIsReady) {
   EXPECT_EQ(exiting.status, 503);
   EXPECT_EQ(exiting.body, R"({"error":"Server exiting"})");
   EXPECT_EQ(Request(Get("/v2/health/live")).status, 200);
+}
+
+TEST_F(HttpServerTest, MemoryOfAGpuIsRegisteredReadAndForgotten) {
+  const std::string path = "/v2/cudasharedmemory/region/g/";
+  const auto registered = [&](const std::string& body) {
+    return Request(Post(path + "register", body)).body;
+  };
+  for (const auto& [body, error] : std::map<std::string, std::string>{
+           {R"({"raw_handle":{},"device_id":0,"byte_size":8})",
+            "Shared memory register request has no 'b64' field"},
+           {R"({"raw_handle":{"b64":"!"},"device_id":0,"byte_size":8})",
+            "raw_handle: 'b64' is not base64"},
+           {R"({"raw_handle":{"b64":"aA=="},"device_id":0})",
+            "Shared memory register request has no 'byte_size' field"},
+           {R"({"raw_handle":{"b64":"aA=="},"byte_size":8})",
+            "Shared memory register request has no 'device_id' field"},
+           {R"({"raw_handle":{"b64":"aA=="},"device_id":0,"byte_size":9})",
+            "failed to register shared memory region 'g': invalid args"}}) {
+    EXPECT_EQ(registered(body), R"({"error":")" + error + R"("})");
+  }
+  EXPECT_EQ(registered(R"({"raw_handle":{"b64":"aA=="},"device_id":2,"byte_size":8})"), "");
+  EXPECT_EQ(Request(Get("/v2/cudasharedmemory/status")).body,
+            R"([{"name":"g","device_id":2,"byte_size":8}])");
+  EXPECT_EQ(Request(Get("/v2/systemsharedmemory/status")).body, "[]");
+  const TestResponse read = Request(Post(
+      "/v2/models/id_int32/infer",
+      R"({"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1,1],"parameters":)"
+      R"({"shared_memory_region":"g","shared_memory_offset":4,"shared_memory_byte_size":4}}]})"));
+  EXPECT_NE(read.body.find("[926299444]"), std::string::npos) << read.body;  // "4567"
+  EXPECT_EQ(Request(Post("/v2/cudasharedmemory/unregister", "")).status, 200);
+  EXPECT_EQ(Request(Get(path + "status")).body,
+            R"({"error":"Unable to find cuda shared memory region: 'g'"})");
 }
 
 TEST_F(HttpServerTest, ModelReadiness) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions of shared memory (spec/triton-protocol.md 1.17). Of GPUs there is none: they can be asked
-// for, not registered.
+// Regions of shared memory (spec/triton-protocol.md 1.17).
 #include "serving/shared_memory.h"
 
 #include <string>
 #include <utility>
 
+#include "base/base64.h"
 #include "protocol/json/json_reader.h"
 #include "protocol/json/json_writer.h"
 #include "protocol/kserve/http/endpoints.h"
@@ -37,22 +37,32 @@ Status RegisterSystem(serving::SharedMemory& memory, const std::string& name,
   return memory.Register(std::move(region));
 }
 
-Status RegisterCuda(const serving::SharedMemory& memory, const std::string& name,
+Status RegisterCuda(serving::SharedMemory& memory, const std::string& name,
                     const std::string& body) {
   ASSIGN_OR_RETURN(const Value root, Value::Parse(body));
-  const auto [handle] = root.Pick<1>({"raw_handle"});
+  const auto [handle, device, byte_size] = root.Pick<3>({"raw_handle", "device_id", "byte_size"});
+  serving::SharedRegion region{.name = name, .key = {}};
   if (!handle) return NoField("raw_handle");
-  return memory.RegisterCuda(name);
+  const auto [encoded] = handle->Pick<1>({"b64"});
+  if (!encoded) return NoField("b64");
+  ASSIGN_OR_RETURN(const std::string text, encoded->AsString());
+  const auto bytes = DecodeBase64(text);
+  if (!bytes) return InvalidArgument("raw_handle: 'b64' is not base64");
+  if (!byte_size) return NoField("byte_size");
+  ASSIGN_OR_RETURN(region.byte_size, byte_size->AsUint());
+  if (!device) return NoField("device_id");
+  ASSIGN_OR_RETURN(region.device_id, device->AsInt());
+  return memory.RegisterCuda(std::move(region), *bytes);
+}
+
+serving::RegionKind KindOf(const Route& route) {
+  return route.is_cuda ? serving::RegionKind::kCuda : serving::RegionKind::kSystem;
 }
 
 }  // namespace
 
 HttpResponse HandleSharedMemoryStatus(const Context& context, const Route& route) {
-  if (route.is_cuda) {
-    const Status status = context.server.shared_memory().FindCuda(route.region);
-    return status.ok() ? Answer(200, kJson, "[]") : Error(status);
-  }
-  const auto regions = context.server.shared_memory().Find(route.region);
+  const auto regions = context.server.shared_memory().Find(KindOf(route), route.region);
   if (!regions.ok()) return Error(regions.status());
   std::string body;
   json::Writer out(body);
@@ -60,8 +70,12 @@ HttpResponse HandleSharedMemoryStatus(const Context& context, const Route& route
   for (const serving::SharedRegion& region : *regions) {
     out.BeginObject();
     out.Key("name").String(region.name);
-    out.Key("key").String(region.key);
-    out.Key("offset").Uint(region.offset);
+    if (region.device_id) {
+      out.Key("device_id").Int(*region.device_id);
+    } else {
+      out.Key("key").String(region.key);
+      out.Key("offset").Uint(region.offset);
+    }
     out.Key("byte_size").Uint(region.byte_size);
     out.EndObject();
   }
@@ -84,7 +98,7 @@ HttpResponse HandleSharedMemoryRegister(const Context& context, const Route& rou
 
 HttpResponse HandleSharedMemoryUnregister(const Context& context, const Route& route) {
   serving::SharedMemory& memory = context.server.shared_memory();
-  return Done(route.is_cuda ? memory.UnregisterCuda() : memory.Unregister(route.region));
+  return Done(memory.Unregister(KindOf(route), route.region));
 }
 
 }  // namespace inflight::kserve_http
