@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a configuration leaves open because the model's name or its back-end says it
-// (spec/triton-protocol.md 3.3): of a model called `<n>.<back-end>` the back-end, of the back-end
-// `tensorrtllm` the tensors, those of the 0.11 release, and the engine's batch size.
+// What a configuration leaves open because the model's file, its name or its back-end says it
+// (spec/triton-protocol.md 3.3): the back-end by the file in the first version's directory
+// (`model.py` is python's), else of a model called `<n>.<back-end>`; of the back-end `tensorrtllm`
+// the tensors, those of the 0.11 release, and the engine's batch size.
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 #include "inflight/status.h"
@@ -14,7 +16,8 @@ namespace inflight::serving {
 // Whether a model of this name needs no configuration at all.
 bool NeedsNoConfig(const std::string& name);
 
-// kInvalidArgument: no back-end is given, and the name has none either.
-Status AutoComplete(const std::string& name, ParsedModelConfig& parsed);
+// `dir` is the model's. kInvalidArgument: nothing says the back-end.
+Status AutoComplete(const std::string& name, const std::filesystem::path& dir,
+                    ParsedModelConfig& parsed);
 
 }  // namespace inflight::serving

@@ -23,20 +23,20 @@ ParsedModelConfig Parsed(const std::string& text) {
 
 TEST(AutoComplete, TheNameSaysTheBackendWhereTheFileDoesNot) {
   ParsedModelConfig parsed = Parsed("max_batch_size: 4");
-  EXPECT_TRUE(AutoComplete("m.conformance", parsed).ok());
+  EXPECT_TRUE(AutoComplete("m.conformance", "/none", parsed).ok());
   EXPECT_EQ(parsed.config.backend(), "conformance");
   parsed = Parsed("");
-  EXPECT_TRUE(AutoComplete("a.b.c", parsed).ok());
+  EXPECT_TRUE(AutoComplete("a.b.c", "/none", parsed).ok());
   EXPECT_EQ(parsed.config.backend(), "b.c");
   parsed = Parsed("backend: 'python'");
-  EXPECT_TRUE(AutoComplete("m.conformance", parsed).ok());
+  EXPECT_TRUE(AutoComplete("m.conformance", "/none", parsed).ok());
   EXPECT_EQ(parsed.config.backend(), "python");
   parsed = Parsed("platform: 'ensemble'");
-  EXPECT_TRUE(AutoComplete("m", parsed).ok());
+  EXPECT_TRUE(AutoComplete("m", "/none", parsed).ok());
   EXPECT_EQ(parsed.config.backend(), "");
   for (const char* name : {"m", "m.", ".m"}) {
     parsed = Parsed("max_batch_size: 4");
-    EXPECT_EQ(AutoComplete(name, parsed),
+    EXPECT_EQ(AutoComplete(name, "/none", parsed),
               InvalidArgument("Invalid model name: Could not determine backend for model '" +
                               std::string(name) +
                               "' with no backend in model configuration. Expected model name of "
@@ -47,7 +47,7 @@ TEST(AutoComplete, TheNameSaysTheBackendWhereTheFileDoesNot) {
 TEST(AutoComplete, TensorsThatAreThereAreKept) {
   ParsedModelConfig parsed = Parsed(
       "backend: 'tensorrtllm' input { name: 'input_ids' data_type: TYPE_INT32 dims: [ -1 ] }");
-  EXPECT_TRUE(AutoComplete("m", parsed).ok());
+  EXPECT_TRUE(AutoComplete("m", "/none", parsed).ok());
   EXPECT_EQ(parsed.config.input_size(), 1);
   EXPECT_EQ(parsed.config.output_size(), 0);
   EXPECT_FALSE(parsed.IsUnfilled("max_batch_size"));
@@ -56,7 +56,7 @@ TEST(AutoComplete, TensorsThatAreThereAreKept) {
 TEST(AutoComplete, WhatTheFileSaysOfAnLlmStays) {
   ParsedModelConfig parsed = Parsed(
       "backend: 'tensorrtllm' max_batch_size: 2 model_transaction_policy { decoupled: false }");
-  EXPECT_TRUE(AutoComplete("m", parsed).ok());
+  EXPECT_TRUE(AutoComplete("m", "/none", parsed).ok());
   EXPECT_TRUE(HasInput(parsed.config, "input_ids") && HasOutput(parsed.config, "output_ids"));
   EXPECT_EQ(parsed.config.max_batch_size(), 2);
   EXPECT_FALSE(parsed.IsUnfilled("max_batch_size"));
@@ -75,6 +75,22 @@ TEST_F(AutoCompleteTest, AnEngineNeedsNoConfiguration) {
   EXPECT_EQ((*model)->config().max_batch_size(), FakeExecutor::SmallLimits().max_batch_size);
   EXPECT_TRUE((*model)->decoupled());
   EXPECT_EQ(loaded_dirs_, std::vector<std::string>{Path("repo/m.tensorrtllm/1")});
+}
+
+TEST_F(AutoCompleteTest, TheFileSaysTheBackendBeforeTheName) {
+  const auto backend = [&](const std::string& name, const std::string& text) {
+    ParsedModelConfig parsed = Parsed(text);
+    EXPECT_TRUE(AutoComplete(name, root_ / name, parsed).ok());
+    return parsed.config.backend();
+  };
+  Write("py.conformance/2/model.py", "");
+  Write("py.conformance/10/model.onnx", "");
+  EXPECT_EQ(backend("py.conformance", ""), "python");
+  EXPECT_EQ(backend("py.conformance", "default_model_filename: 'model.pt2'"), "pytorch");
+  EXPECT_EQ(backend("py.conformance", "default_model_filename: 'other.py'"), "conformance");
+  EXPECT_EQ(backend("py.conformance", "backend: 'x'"), "x");
+  Write("onnx/1/model.onnx", "");
+  EXPECT_EQ(backend("onnx", ""), "onnxruntime");
 }
 
 TEST_F(AutoCompleteTest, NothingIsCompletedWhereThatIsOff) {

@@ -48,7 +48,6 @@ constexpr auto kPlain = std::to_array<PlainField>({
     {"ensemble_scheduling.step"},
     {"ensemble_scheduling.max_inflight_requests"},
     {"cc_model_filenames", KeyEffect::kIgnored, kOther},
-    {"default_model_filename", KeyEffect::kIgnored, kOther},
     {"model_operations", KeyEffect::kIgnored, kOther},
     {"optimization", KeyEffect::kIgnored, kOther},
     {"runtime", KeyEffect::kIgnored, kOther},
@@ -177,6 +176,9 @@ class Lines {
 std::string BoolText(bool value) { return value ? "true" : "false"; }
 
 void Backend(ModelKind kind, const ParsedModelConfig& parsed, Lines& lines) {
+  const bool has_backend = parsed.IsWritten("backend") || parsed.IsWritten("platform");
+  lines.Field("default_model_filename", has_backend ? KeyEffect::kIgnored : KeyEffect::kHonoured,
+              has_backend ? kOther : "");
   if (contract::IsUnfilled(parsed.config.backend()) && kind == ModelKind::kLlm) {
     lines.Honoured("backend", "tensorrtllm", KeySource::kAuto, "left unfilled");
   } else {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "contract/llm_parameters.h"
@@ -283,6 +284,20 @@ TEST(CheckFields, TextsOfAJsonConfigurationStayAsTheyAre) {
   EXPECT_TRUE(parsed->unfilled.empty());
   EXPECT_TRUE(parsed->IsWritten("parameters"));
   EXPECT_FALSE(parsed->IsWritten("backend"));
+}
+
+TEST(ReportFields, AFilenameSaysTheBackendWhereNothingElseDoes) {
+  for (const bool has_backend : {false, true}) {
+    const auto parsed = ParseModelConfig("default_model_filename: \"model.py\"" +
+                                         std::string(has_backend ? " backend: \"python\"" : ""));
+    ASSERT_TRUE(parsed.ok());
+    const auto report = ReportFields(ModelKind::kUnknown, *parsed, parsed->config);
+    const auto line = std::find_if(report.begin(), report.end(), [](const KeyLine& each) {
+      return each.key == "default_model_filename";
+    });
+    ASSERT_NE(line, report.end());
+    EXPECT_EQ(line->effect, has_backend ? KeyEffect::kIgnored : KeyEffect::kHonoured);
+  }
 }
 
 TEST(ReportFields, RateLimitersAreOfInstancesAndOfServersThatLimit) {

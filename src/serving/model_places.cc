@@ -24,7 +24,7 @@ bool ModelPlaces::HasRoot(const fs::path& root) const {
 
 bool ModelPlaces::IsModel(const fs::path& dir) const {
   if (Exists(ConfigFile(dir, config_name_))) return true;
-  return auto_completes_ && NeedsNoConfig(dir.filename().string()) && HasVersions(dir);
+  return auto_completes_ && NeedsNoConfig(dir.filename().string()) && FirstVersion(dir);
 }
 
 std::optional<fs::path> ModelPlaces::Find(const std::string& name) const {

@@ -111,7 +111,7 @@ Result<Repository::Candidate> Repository::Poll(const std::string& name, const fs
     return InvalidArgument("unexpected directory name '" + directory + "' for model '" +
                            config.name() + "', directory name must equal model name");
   }
-  if (options_.auto_complete) RETURN_IF_ERROR(AutoComplete(name, candidate.parsed));
+  if (options_.auto_complete) RETURN_IF_ERROR(AutoComplete(name, dir, candidate.parsed));
   RETURN_IF_ERROR(ValidateModelConfig(WithAnyBatchSize(candidate.parsed)));
   candidate.kind = KindOf(config);
   candidate.versions = SelectVersions(config, dir);

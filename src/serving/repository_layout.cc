@@ -89,7 +89,11 @@ std::vector<std::string> SelectVersions(const ModelConfig& config, const fs::pat
   return selected;
 }
 
-bool HasVersions(const fs::path& model_dir) { return !VersionsIn(model_dir).empty(); }
+std::optional<fs::path> FirstVersion(const fs::path& model_dir) {
+  const std::vector<int64_t> versions = VersionsIn(model_dir);
+  if (versions.empty()) return std::nullopt;
+  return model_dir / std::to_string(versions.front());
+}
 
 fs::file_time_type NewestChange(const fs::path& dir) {
   std::error_code error;

@@ -35,7 +35,8 @@ std::optional<std::filesystem::path> FindRepository(const std::filesystem::path&
 std::vector<std::string> SelectVersions(const ::inference::ModelConfig& config,
                                         const std::filesystem::path& dir);
 
-bool HasVersions(const std::filesystem::path& model_dir);
+// The directory of the lowest version.
+std::optional<std::filesystem::path> FirstVersion(const std::filesystem::path& model_dir);
 
 // A path of a configuration: as it is if that exists, else relative to the model's directory or to
 // the repository that holds it, whichever has it.
