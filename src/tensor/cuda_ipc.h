@@ -18,7 +18,7 @@ inline constexpr size_t kIpcHandleBytes = 64;
 struct IpcMemory {
   int device = 0;
   std::byte* data = nullptr;  // on the device: only Copy (cuda_runtime_calls.h) may touch it
-  uint64_t byte_size = 0;     // to the end of the owner's allocation
+  uint64_t byte_size = 0;     // to the end of what the driver lends
 };
 
 bool HasIpc();  // whether this build can open handles

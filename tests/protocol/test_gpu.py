@@ -101,6 +101,8 @@ def test_tensors_are_read_from_a_client_s_memory_on_the_gpu_and_written_to_it(tm
         for name, place in memory.items():
             region = {"raw_handle": {"b64": place.handle()}, "device_id": 0, "byte_size": 8}
             assert post(f"cudasharedmemory/region/{name}/register", region).text == ""
+        too_long = {"raw_handle": {"b64": memory["in"].handle()}, "device_id": 0, "byte_size": 1 << 40}
+        assert "invalid args" in post("cudasharedmemory/region/long/register", too_long).json()["error"]
         known = requests.get(f"http://{server.http}/v2/cudasharedmemory/status", timeout=60).json()
         assert known == [{"name": name, "device_id": 0, "byte_size": 8} for name in ("in", "out")]
         where = {name: {"shared_memory_region": name, "shared_memory_byte_size": 8} for name in memory}
