@@ -41,9 +41,9 @@ std::vector<OpTable> CudaOpTables(const ShapeClass& shape, const Device& device)
 }
 
 Result<std::unique_ptr<Stream>> MakeStream(Device& device, const ShapeClass& shape,
-                                           int max_num_tokens, int max_num_rows) {
+                                           int max_num_tokens, int max_num_rows, OpChoice choice) {
   if (device.kind() == DeviceKind::kCuda)
-    return cuda::MakeStream(device, shape, max_num_tokens, max_num_rows);
+    return cuda::MakeStream(device, shape, max_num_tokens, max_num_rows, choice);
   return std::make_unique<Stream>(device);
 }
 
@@ -93,7 +93,7 @@ Result<OpTable> FindOps(const Device& device, const ShapeClass& shape, std::stri
     const bool tries = !is_cuda && choice == OpChoice::kFastest;
     const OpTable& chosen = tables[tries ? cpu::FastestTable(shape) : 0];
     logging::Info("kernels chosen", {{"ops", chosen.name},
-                                     {"choice", tries ? "fastest" : "fixed"},
+                                     {"choice", choice == OpChoice::kFastest ? "fastest" : "fixed"},
                                      {"can_run", NamesOf(tables)},
                                      {"weights", DTypeName(shape.weight_dtype)}});
     if (chosen.name == "reference")

@@ -59,11 +59,21 @@ std::vector<OpTable> CpuOpTables(const ShapeClass& shape);
 // same with times of each operator. Empty in builds without CUDA.
 std::vector<OpTable> CudaOpTables(const ShapeClass& shape, const Device& device);
 
+// Whether operators are chosen for speed alone, or so that what a token gives is the same bits in
+// every step and every start. On the CPU each table of operators computes a token from its own
+// sequence alone; for bf16 models tables are timed, since VDPBF16PS is slow on some processors, and
+// two starts may choose, and round, differently. kFixed is the first table of the list, always. On
+// CUDA kFixed has products that add up a row alike however many rows there are, and attention that
+// adds up a token's keys alike whatever else the step holds; the same on equal GPUs with equal
+// libraries.
+enum class OpChoice : uint8_t { kFastest, kFixed };
+
 // The order in which one executor's operators run on `device`. On CUDA it holds what they share:
 // the library's handle and plans, fixed workspace (booked in the device's ledger as "kernels'
 // workspace") for steps of at most `max_num_tokens` tokens and `max_num_rows` rows.
 Result<std::unique_ptr<Stream>> MakeStream(Device& device, const ShapeClass& shape,
-                                           int max_num_tokens, int max_num_rows);
+                                           int max_num_tokens, int max_num_rows,
+                                           OpChoice choice = OpChoice::kFastest);
 // Bytes that MakeStream takes of the device; 0 on the CPU.
 uint64_t StreamBytes(DeviceKind device, const ShapeClass& shape, int max_num_tokens,
                      int max_num_rows);
@@ -83,18 +93,13 @@ struct LinearShape {
 // device while it runs. Without it the library's first suggestion serves. Elsewhere nothing.
 Status TuneLinears(std::span<const LinearShape> shapes, Stream& stream);
 // What was found, as text, and taken up again: a hint that another card or version of the library
-// ignores. Empty on the CPU.
+// ignores, and a stream of OpChoice::kFixed. Empty on the CPU.
 std::string SaveTuning(Stream& stream);
 Status LoadTuning(std::string_view text, Stream& stream);
 
 // Whether any table can run `shape` on `device`: kUnimplemented says what is built instead. FindOps
 // asks this too; asked before weights are read, it saves reading them.
 Status CheckRunnable(const Device& device, const ShapeClass& shape);
-
-// Which of the CPU's tables is the best: on a bf16 model tables are timed, since VDPBF16PS is slow
-// on some processors, so that two starts may choose differently and round differently. kFixed is
-// the first table of the list, always. Each table computes a token from its own sequence alone.
-enum class OpChoice : uint8_t { kFastest, kFixed };
 
 // The best table, or the one called `force_name` (kNotFound lists the names that can run here).
 // Logs what was chosen.

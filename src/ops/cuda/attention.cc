@@ -160,8 +160,10 @@ Status ValidateForAttention(const PagedBatch& batch, const KvCacheView& kv, int 
 }
 
 // The stream's plan `params.plan` is of this batch and window (PlanAttention).
-Status Attention(const AttentionParams& params, Stream& stream) {
+Status Attention(const AttentionParams& asked, Stream& stream) {
   CudaStream& cuda = AsCuda(stream);
+  AttentionParams params = asked;
+  params.batch = AsRun(asked.batch, cuda);
   RETURN_IF_ERROR(Validate(params, cuda));
   const PagedBatch& batch = params.batch;
   if (batch.num_decode_rows > 0) RETURN_IF_ERROR(Decode(params, cuda));

@@ -11,7 +11,10 @@
 // is seen: those of the sinks, then those from the window's first key on (HiddenTiles).
 //
 // Prefill (3.4). A tile is a run of query rows of one kv head; row i of a sequence's packed rows is
-// head i % group of token i / group, so that a group shares the keys it loads.
+// head i % group of token i / group, so that a group shares the keys it loads. Keys are taken in
+// steps counted from key 0, and a row's sums see the row alone: neither where a chunk begins nor
+// what else is in a tile or a step shows in its bits. So a fixed stream has all rows go this way,
+// those of decode too.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -113,6 +116,12 @@ struct DecodeShape {
   int num_ctas;
 };
 DecodeShape ShapeOfDecode(const KvCacheView& kv, const CudaStream& stream);
+
+// The batch as the kernels of this stream see it: of a fixed one no row is a decode row.
+inline PagedBatch AsRun(PagedBatch batch, const CudaStream& stream) {
+  if (stream.is_fixed()) batch.num_decode_rows = 0;
+  return batch;
+}
 
 inline constexpr int kPrefillTileRows = 128;
 // No batch of these bounds has more.

@@ -234,9 +234,9 @@ size_t AttentionCounterBytes(const ShapeClass& /*shape*/, int /*max_num_rows*/) 
 
 Status PlanAttention(const AttentionPlanParams& params, Stream& stream) {
   CudaStream& cuda = AsCuda(stream);
-  RETURN_IF_ERROR(ValidateForAttention(params.batch, params.kv, params.num_heads, params.sliding,
-                                       params.plan, cuda));
-  const PagedBatch& batch = params.batch;
+  const PagedBatch batch = AsRun(params.batch, cuda);
+  RETURN_IF_ERROR(
+      ValidateForAttention(batch, params.kv, params.num_heads, params.sliding, params.plan, cuda));
   if (batch.num_rows == 0) return Status::Ok();
   const AttentionPlan plan = PlanAt(cuda.workspace(), params.plan);
   const Rows rows = {.cu_seqlens_q = batch.cu_seqlens_q.as<const int32_t>(),

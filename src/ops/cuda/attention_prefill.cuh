@@ -9,6 +9,10 @@
 // position of the tile are zeros in shared memory, so that blocks not written yet may hold
 // anything.
 //
+// A row's result depends on its own keys alone, to the bit (attention_kernels.h): keys are counted
+// from 0, hidden ones add zeros, each row moves its own maximum, and no product and sum are joined
+// to one operation in one of the ways through the code and not in another.
+//
 // Sliding windows: tiles of keys that no row of the tile sees are passed over. In those that some
 // row sees, keys that none does are zeros in shared memory, too, since their blocks may be another
 // sequence's by now.
@@ -106,6 +110,7 @@ class Kernel {
         last_key_[rows][half] = tile.first_position + min(row, num_rows_ - 1) / num_heads_;
       }
     ClearSums();
+    const bool has_rows = first_row_ + WarpRow() < num_rows_;
     int stage = 0;
     while (key < num_keys_) {
       const int next = Skip(key + kKeys);
@@ -117,8 +122,9 @@ class Kernel {
         FindBlocks(Skip(next + kKeys));
       }
       const uint32_t keys = stages_ + static_cast<uint32_t>(stage * 2 * kKeyBytes);
-      AddTile(keys, key, /*is_masked=*/key + kKeys - 1 > first_position,
-              /*is_windowed=*/key < last_hidden_end && key + kKeys > sliding.num_sinks);
+      if (has_rows)
+        AddTile(keys, key, /*is_masked=*/key + kKeys - 1 > first_position,
+                /*is_windowed=*/key < last_hidden_end && key + kKeys > sliding.num_sinks);
       key = next;
       stage ^= 1;
     }
@@ -250,7 +256,7 @@ class Kernel {
       for (int i = 0; i < kKeyTiles; ++i)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          s[rows][i][e] *= a_.scale_log2;
+          s[rows][i][e] = __fmul_rn(s[rows][i][e], a_.scale_log2);
           if (is_masked && key + 8 * i + lane_ % 4 * 2 + e % 2 > last_key_[rows][e / 2])
             s[rows][i][e] = -INFINITY;
         }
@@ -332,6 +338,7 @@ class Kernel {
     }
   }
 
+  // Of a row that does not exceed its own by the slack the maximum stays, and its factor is 1.
   __device__ __forceinline__ void RaiseMaxima(const float (&s)[kRowTiles][kKeyTiles][4]) {
     float highest[kRowTiles][2];
     bool is_higher = false;
@@ -354,7 +361,7 @@ class Kernel {
         float h = highest[rows][half];
         h = fmaxf(h, __shfl_xor_sync(kAllLanes, h, 1));
         h = fmaxf(h, __shfl_xor_sync(kAllLanes, h, 2));
-        h = fmaxf(h, max_[rows][half]);
+        h = h > max_[rows][half] + kSlack ? h : max_[rows][half];
         const float factor = Exp2(max_[rows][half] - h);
         max_[rows][half] = h;
         sum_[rows][half] *= factor;

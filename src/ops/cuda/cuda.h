@@ -13,7 +13,8 @@ namespace inflight::ops::cuda {
 std::vector<OpTable> OpTables(const ShapeClass& shape, const Device& device);
 
 Result<std::unique_ptr<Stream>> MakeStream(Device& device, const ShapeClass& shape,
-                                           int max_num_tokens, int max_num_rows);
+                                           int max_num_tokens, int max_num_rows,
+                                           OpChoice choice = OpChoice::kFastest);
 uint64_t StreamBytes(const ShapeClass& shape, int max_num_tokens, int max_num_rows);
 
 // As of ops/backend.h.

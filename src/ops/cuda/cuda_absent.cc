@@ -22,7 +22,9 @@ namespace inflight::ops::cuda {
 std::vector<OpTable> OpTables(const ShapeClass&, const Device&) { return {}; }
 
 // There is no CUDA device to pass: cuda::Probe refused it.
-Result<std::unique_ptr<Stream>> MakeStream(Device&, const ShapeClass&, int, int) { CHECK(false); }
+Result<std::unique_ptr<Stream>> MakeStream(Device&, const ShapeClass&, int, int, OpChoice) {
+  CHECK(false);
+}
 uint64_t StreamBytes(const ShapeClass&, int, int) { return 0; }
 Status TuneLinears(std::span<const LinearShape>, Stream&) { CHECK(false); }
 std::string SaveTuning(Stream&) { CHECK(false); }

@@ -57,11 +57,13 @@ uint64_t StreamBytes(const ShapeClass& shape, int max_num_tokens, int max_num_ro
   return LayOut(shape, max_num_tokens, max_num_rows, nullptr, unused);
 }
 
-CudaStream::CudaStream(Device& device) : Stream(device), gpu_(device.cuda()) {}
+CudaStream::CudaStream(Device& device, OpChoice choice)
+    : Stream(device), gpu_(device.cuda()), is_fixed_(choice == OpChoice::kFixed) {}
 
 Result<std::unique_ptr<CudaStream>> CudaStream::Create(Device& device, const ShapeClass& shape,
-                                                       int max_num_tokens, int max_num_rows) {
-  std::unique_ptr<CudaStream> stream(new CudaStream(device));
+                                                       int max_num_tokens, int max_num_rows,
+                                                       OpChoice choice) {
+  std::unique_ptr<CudaStream> stream(new CudaStream(device, choice));
   RETURN_IF_ERROR(inflight::cuda::ToStatus(cudaSetDevice(device.cuda().index), "cudaSetDevice"));
   RETURN_IF_ERROR(inflight::cuda::ToStatus(
       cudaStreamCreateWithFlags(&stream->handle_, cudaStreamNonBlocking), "cudaStreamCreate"));
@@ -69,7 +71,7 @@ Result<std::unique_ptr<CudaStream>> CudaStream::Create(Device& device, const Sha
                    Buffer::Allocate(device, "kernels' workspace",
                                     StreamBytes(shape, max_num_tokens, max_num_rows)));
   LayOut(shape, max_num_tokens, max_num_rows, stream->buffer_.data(), stream->workspace_);
-  ASSIGN_OR_RETURN(stream->gemm_plans_, GemmPlans::Create(device));
+  ASSIGN_OR_RETURN(stream->gemm_plans_, GemmPlans::Create(device, choice));
   return stream;
 }
 
@@ -82,8 +84,9 @@ Status CudaStream::Synchronize() {
 }
 
 Result<std::unique_ptr<Stream>> MakeStream(Device& device, const ShapeClass& shape,
-                                           int max_num_tokens, int max_num_rows) {
-  ASSIGN_OR_RETURN(auto stream, CudaStream::Create(device, shape, max_num_tokens, max_num_rows));
+                                           int max_num_tokens, int max_num_rows, OpChoice choice) {
+  ASSIGN_OR_RETURN(auto stream,
+                   CudaStream::Create(device, shape, max_num_tokens, max_num_rows, choice));
   return std::unique_ptr<Stream>(std::move(stream));
 }
 

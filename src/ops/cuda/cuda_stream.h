@@ -47,7 +47,8 @@ struct StreamWorkspace {
 class CudaStream : public Stream {
  public:
   static Result<std::unique_ptr<CudaStream>> Create(Device& device, const ShapeClass& shape,
-                                                    int max_num_tokens, int max_num_rows);
+                                                    int max_num_tokens, int max_num_rows,
+                                                    OpChoice choice = OpChoice::kFastest);
   ~CudaStream() override;
 
   Status Synchronize() override;
@@ -57,12 +58,15 @@ class CudaStream : public Stream {
   const inflight::cuda::DeviceProperties& gpu() const { return gpu_; }
   const StreamWorkspace& workspace() const { return workspace_; }
   GemmPlans& gemm_plans() { return *gemm_plans_; }
+  // OpChoice::kFixed: a token's results have the same bits whatever is computed beside it.
+  bool is_fixed() const { return is_fixed_; }
 
  private:
-  explicit CudaStream(Device& device);
+  CudaStream(Device& device, OpChoice choice);
 
   cudaStream_t handle_ = nullptr;
   const inflight::cuda::DeviceProperties& gpu_;  // the device's
+  const bool is_fixed_;
   Buffer buffer_;
   StreamWorkspace workspace_;
   std::unique_ptr<GemmPlans> gemm_plans_;

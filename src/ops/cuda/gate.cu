@@ -260,7 +260,8 @@ void LaunchElements(const GateArgs& args, int64_t num_tokens, cudaStream_t strea
 }
 
 // Whether clusters have the rows: they are so wide that one CTA would be slow, and so few that all
-// clusters run at a time; the GPU has clusters, and its code is such that knows them.
+// clusters run at a time; the GPU has clusters, and its code is such that knows them. Not of a
+// fixed stream: the compiler may join a product and a sum in one kernel and not in the other.
 template <typename T>
 bool TakesClusters(int64_t num_tokens, int64_t n, const CudaStream& stream) {
   static const bool code_knows_them = [] {
@@ -271,8 +272,9 @@ bool TakesClusters(int64_t num_tokens, int64_t n, const CudaStream& stream) {
   constexpr int64_t kMinWidth = 2048;
   constexpr int64_t kMaxWidth = int64_t{kClusterSize} * kMaxClusterThreads * kVector;
   const int64_t threads = num_tokens * n / kVector;
-  return n > kMinWidth && n <= kMaxWidth && threads <= int64_t{stream.num_sms()} * 1024 &&
-         stream.gpu().compute_major >= 9 && code_knows_them;
+  return !stream.is_fixed() && n > kMinWidth && n <= kMaxWidth &&
+         threads <= int64_t{stream.num_sms()} * 1024 && stream.gpu().compute_major >= 9 &&
+         code_knows_them;
 }
 
 template <typename T>

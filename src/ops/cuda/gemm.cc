@@ -34,7 +34,7 @@ Status Validate(const GemmParams& p) {
 Status Gemm(const GemmParams& params, CudaStream& stream) {
   if (params.m == 0 || params.n == 0) return Status::Ok();
   RETURN_IF_ERROR(Validate(params));
-  if (PreferSkinny(params)) return SkinnyMma(params, stream);
+  if (!stream.is_fixed() && PreferSkinny(params)) return SkinnyMma(params, stream);
   return GemmCublasLt(params, stream);
 }
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Column-major, as the library reads: A = w (op T, k x n), B = x (k x m), D = y (n x m). All three
-// are our row-major tensors as they stand.
 #include "ops/cuda/gemm_plans.h"
 
 #include <fmt/format.h>
@@ -9,11 +7,10 @@
 #include <array>
 #include <bit>
 #include <charconv>
-#include <cstring>
-#include <random>
 #include <vector>
 
 #include "ops/cuda/cuda.h"
+#include "ops/cuda/gemm_problem.h"
 
 namespace inflight::ops::cuda {
 namespace {
@@ -23,43 +20,7 @@ using inflight::cuda::ToStatus;
 constexpr std::array<int64_t, 16> kBuckets = {1,  2,  4,   8,   16,  32,  48,  64,
                                               80, 96, 128, 160, 192, 256, 384, 512};
 
-Status LtStatus(cublasStatus_t status, std::string_view what = "cuBLASLt") {
-  if (status == CUBLAS_STATUS_SUCCESS) return Status::Ok();
-  return Internal(fmt::format("{}: {}", what, cublasLtGetStatusString(status)));
-}
-
 Status CudaStatus(cudaError_t error) { return ToStatus(error, "tuning of products"); }
-
-cudaDataType_t CudaDType(DType dtype) {
-  switch (dtype) {
-    case DType::kF16:
-      return CUDA_R_16F;
-    case DType::kBF16:
-      return CUDA_R_16BF;
-    case DType::kF8E4M3:
-      return CUDA_R_8F_E4M3;
-    default:
-      return CUDA_R_32F;
-  }
-}
-
-int64_t StrideOf(const GemmParams& p) { return p.y_stride == 0 ? p.n : p.y_stride; }
-
-// The largest power of two, at most 16, that divides the address of every row of y.
-int32_t AlignmentOfY(const GemmParams& p) {
-  const auto bits = reinterpret_cast<uintptr_t>(p.y) |
-                    static_cast<uintptr_t>(StrideOf(p)) * SizeOf(p.y_dtype) | 16U;
-  return static_cast<int32_t>(bits & (~bits + 1));
-}
-
-GemmPlanKey KeyOf(const GemmParams& p) {
-  return {p.n, p.k, GemmBucket(p.m), p.dtype, p.y_dtype, AlignmentOfY(p)};
-}
-
-std::string DescriptionOf(const GemmParams& p) {
-  return fmt::format("product of {} [{}, {}] and weights [{}, {}] in {}", DTypeName(p.dtype), p.m,
-                     p.k, p.n, p.k, DTypeName(p.y_dtype));
-}
 
 std::string HexOf(const cublasLtMatmulAlgo_t& algorithm) {
   std::string hex;
@@ -101,37 +62,6 @@ bool ParseLine(std::string_view line, GemmPlanKey& key, GemmPlan& plan) {
       ParsePositive(NextField(line), key.bucket) && ParsePositive(NextField(line), key.alignment);
   plan.is_tuned = true;
   return has_numbers && ParseHex(line, plan.algorithm);
-}
-
-// Memory full of numbers that cost the tensor cores what real ones do (spec/kernels.md 1.1: zeros
-// run 13 % faster); of FP8 no NaN.
-Status FillRandomly(std::byte* data, size_t size, DType dtype, CudaStream& stream) {
-  constexpr size_t kPattern = size_t{1} << 20;
-  std::vector<std::byte> pattern(kPattern);
-  std::mt19937 random(1);
-  std::normal_distribution<float> normal;
-  for (size_t i = 0; i < kPattern; i += SizeOf(dtype)) {
-    const float value = normal(random);
-    if (dtype == DType::kF8E4M3) {
-      const Float8E4M3 element = Float8E4M3::FromFloat(value);
-      std::memcpy(&pattern[i], &element, sizeof(element));
-    } else if (dtype == DType::kF16) {
-      const Float16 element = Float16::FromFloat(value);
-      std::memcpy(&pattern[i], &element, sizeof(element));
-    } else {
-      const BFloat16 element = BFloat16::FromFloat(value);
-      std::memcpy(&pattern[i], &element, sizeof(element));
-    }
-  }
-  size_t filled = std::min(size, kPattern);
-  // The default stream, which zeroed the memory, is not waited for by ours.
-  RETURN_IF_ERROR(CudaStatus(cudaDeviceSynchronize()));
-  RETURN_IF_ERROR(CudaStatus(
-      cudaMemcpyAsync(data, pattern.data(), filled, cudaMemcpyHostToDevice, stream.handle())));
-  for (; filled < size; filled *= 2)
-    RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(data + filled, data, std::min(filled, size - filled),
-                                               cudaMemcpyDeviceToDevice, stream.handle())));
-  return ToStatus(cudaStreamSynchronize(stream.handle()), "filling operands");
 }
 
 // A graph that lives as long as this.
@@ -187,6 +117,12 @@ int64_t BucketBefore(int64_t bucket) {
   return it == kBuckets.begin() ? 0 : *(it - 1);
 }
 
+GemmPlanKey GemmPlans::KeyOf(const GemmParams& p) const {
+  int64_t bucket = GemmBucket(p.m);
+  if (is_fixed_) bucket = std::min(bucket, kMaxFixedBucket);
+  return {p.n, p.k, bucket, p.dtype, p.y_dtype, AlignmentOfY(p)};
+}
+
 size_t GemmPlanKeyHash::operator()(const GemmPlanKey& key) const {
   uint64_t hash = static_cast<uint64_t>(key.dtype) * 16 + static_cast<uint64_t>(key.y_dtype);
   for (const int64_t value : {key.n, key.k, key.bucket, int64_t{key.alignment}})
@@ -229,33 +165,8 @@ Result<GemmPlanMap> ParseGemmPlans(std::string_view text, std::string_view tag) 
   return plans;
 }
 
-// On the stack: making one takes no memory and well under a microsecond.
-struct GemmPlans::Problem {
-  cublasLtMatmulDescOpaque_t operation;
-  cublasLtMatrixLayoutOpaque_t w, x, y;
-
-  Status Describe(const GemmParams& p, bool fast_accumulation) {
-    const auto n = static_cast<uint64_t>(p.n), m = static_cast<uint64_t>(p.m),
-               k = static_cast<uint64_t>(p.k);
-    const cudaDataType_t dtype = CudaDType(p.dtype);
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    RETURN_IF_ERROR(LtStatus(cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F)));
-    RETURN_IF_ERROR(LtStatus(cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSA,
-                                                            &transposed, sizeof(transposed))));
-    if (p.dtype == DType::kF8E4M3) {
-      const int8_t fast = fast_accumulation ? 1 : 0;
-      RETURN_IF_ERROR(LtStatus(cublasLtMatmulDescSetAttribute(
-          &operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof(fast))));
-    }
-    RETURN_IF_ERROR(LtStatus(cublasLtMatrixLayoutInit(&w, dtype, k, n, p.k)));
-    RETURN_IF_ERROR(LtStatus(cublasLtMatrixLayoutInit(&x, dtype, k, m, p.k)));
-    return LtStatus(cublasLtMatrixLayoutInit(&y, CudaDType(p.y_dtype), n, m, StrideOf(p)),
-                    "cublasLtMatrixLayoutInit(&y)");
-  }
-};
-
-Result<std::unique_ptr<GemmPlans>> GemmPlans::Create(const Device& device) {
-  std::unique_ptr<GemmPlans> plans(new GemmPlans());
+Result<std::unique_ptr<GemmPlans>> GemmPlans::Create(const Device& device, OpChoice choice) {
+  std::unique_ptr<GemmPlans> plans(new GemmPlans(choice));
   RETURN_IF_ERROR(LtStatus(cublasLtCreate(&plans->handle_)));
   plans->tag_ = fmt::format("inflight gemm plans 1, {}, {} SMs, cublasLt {}", device.cuda().name,
                             device.cuda().num_sms, cublasLtGetVersion());
@@ -267,22 +178,27 @@ GemmPlans::~GemmPlans() {
 }
 
 Status GemmPlans::Run(const GemmParams& params, CudaStream& stream) {
-  Problem problem;
+  GemmProblem problem;
   RETURN_IF_ERROR(problem.Describe(params, fast_accumulation_));
-  ASSIGN_OR_RETURN(const GemmPlan* plan, Find(params));
+  ASSIGN_OR_RETURN(const GemmPlan* plan, Find(params, stream));
   const cublasStatus_t status = Launch(problem, params, plan->algorithm, stream);
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE)
-    return LtStatus(status, "cublasLtMatmul");
+  const bool is_refused =
+      status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
+  if (!is_refused || is_fixed_) return LtStatus(status, "cublasLtMatmul, " + DescriptionOf(params));
   // What suits the bucket need not suit fewer rows: ask again, for these.
   const auto suggestions = Suggestions(params, 1);
   if (suggestions.empty()) return LtStatus(status, "cublasLtMatmul, " + DescriptionOf(params));
   return LtStatus(Launch(problem, params, suggestions[0], stream), "cublasLtMatmul");
 }
 
-Result<const GemmPlan*> GemmPlans::Find(const GemmParams& params) {
+Result<const GemmPlan*> GemmPlans::Find(const GemmParams& params, CudaStream& stream) {
   const GemmPlanKey key = KeyOf(params);
   const auto found = plans_.find(key);
   if (found != plans_.end()) return &found->second;
+  if (is_fixed_) {
+    RETURN_IF_ERROR(Fix(params, stream));
+    return &plans_.at(key);
+  }
   GemmParams largest = params;
   largest.m = key.bucket;
   const auto suggestions = Suggestions(largest, 1);
@@ -295,7 +211,7 @@ Result<const GemmPlan*> GemmPlans::Find(const GemmParams& params) {
 
 std::vector<cublasLtMatmulAlgo_t> GemmPlans::Suggestions(const GemmParams& params,
                                                          int count) const {
-  Problem problem;
+  GemmProblem problem;
   if (!problem.Describe(params, fast_accumulation_).ok()) return {};
   cublasLtMatmulPreferenceOpaque_t preference;
   if (cublasLtMatmulPreferenceInit(&preference) != CUBLAS_STATUS_SUCCESS) return {};
@@ -303,9 +219,12 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlans::Suggestions(const GemmParams& param
     // An attribute that the library does not know leaves its default.
     (void)cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value));
   };
-  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kGemmWorkspaceBytes});
-  // Partial sums in float32 only: others are rounded to y's dtype on the way.
-  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  // Partial sums in float32 only: others are rounded to y's dtype on the way. Fixed products have
+  // none, nor a place for them.
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{is_fixed_ ? 0 : kGemmWorkspaceBytes});
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<uint32_t>(is_fixed_ ? CUBLASLT_REDUCTION_SCHEME_NONE
+                                      : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32_t{16});
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, uint32_t{16});
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(AlignmentOfY(params)));
@@ -324,21 +243,27 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlans::Suggestions(const GemmParams& param
   return algorithms;
 }
 
-cublasStatus_t GemmPlans::Launch(Problem& problem, const GemmParams& params,
-                                 const cublasLtMatmulAlgo_t& algorithm, CudaStream& stream) {
-  const float zero = 0;
+cublasStatus_t GemmPlans::Launch(GemmProblem& problem, const GemmParams& params,
+                                 const cublasLtMatmulAlgo_t& algorithm, CudaStream& stream,
+                                 const void* subtracted) {
+  const float beta = subtracted == nullptr ? 0 : -1;
+  const void* const c = subtracted == nullptr ? params.y : subtracted;
+  // Some algorithms that ask for no workspace use one that is there.
+  std::byte* const workspace = is_fixed_ ? nullptr : stream.workspace().gemm;
+  const size_t workspace_bytes = is_fixed_ ? 0 : kGemmWorkspaceBytes;
   return cublasLtMatmul(handle_, &problem.operation, &params.scale, params.w, &problem.w, params.x,
-                        &problem.x, &zero, params.y, &problem.y, params.y, &problem.y, &algorithm,
-                        stream.workspace().gemm, kGemmWorkspaceBytes, stream.handle());
+                        &problem.x, &beta, c, &problem.y, params.y, &problem.y, &algorithm,
+                        workspace, workspace_bytes, stream.handle());
 }
 
 Result<int> GemmPlans::Load(std::string_view text) {
+  if (is_fixed_) return 0;
   ASSIGN_OR_RETURN(GemmPlanMap loaded, ParseGemmPlans(text, tag_));
   int num_taken = 0;
   for (const auto& [key, plan] : loaded) {
     const GemmParams params = {
         .dtype = key.dtype, .y_dtype = key.y_dtype, .m = key.bucket, .n = key.n, .k = key.k};
-    Problem problem;
+    GemmProblem problem;
     RETURN_IF_ERROR(problem.Describe(params, fast_accumulation_));
     cublasLtMatmulHeuristicResult_t result;
     const cublasStatus_t status =
@@ -373,6 +298,8 @@ Status GemmPlans::Tune(std::span<const LinearShape> shapes, CudaStream& stream,
     ASSIGN_OR_RETURN(Buffer input, Buffer::Allocate(stream.device(), "operands of tuning", inputs));
     ASSIGN_OR_RETURN(Buffer output, Buffer::Allocate(stream.device(), "results of tuning",
                                                      static_cast<size_t>(y_bytes)));
+    // The default stream, which zeroed the memory, is not waited for by ours.
+    RETURN_IF_ERROR(CudaStatus(cudaDeviceSynchronize()));
     RETURN_IF_ERROR(FillRandomly(input.data(), input.size(), params.dtype, stream));
     params.x = input.data();
     params.w = input.data() + (x_bytes + 255) / 256 * 256;
@@ -386,7 +313,7 @@ Status GemmPlans::Tune(std::span<const LinearShape> shapes, CudaStream& stream,
 Status GemmPlans::TuneRows(GemmParams params, int64_t num_weights, CudaStream& stream,
                            int num_candidates) {
   params.m = GemmBucket(params.m);
-  ASSIGN_OR_RETURN(const GemmPlan* known, Find(params));
+  ASSIGN_OR_RETURN(const GemmPlan* known, Find(params, stream));
   if (known->is_tuned) return Status::Ok();
   GemmPlan best = {.algorithm = known->algorithm, .is_tuned = true};
   // A suggestion further down the list must be worth it: equal ones change with the weather.
@@ -408,7 +335,7 @@ Status GemmPlans::TuneRows(GemmParams params, int64_t num_weights, CudaStream& s
 // once it has taken longer than `give_up_us`.
 Result<float> GemmPlans::TimeMicros(const GemmParams& params, const cublasLtMatmulAlgo_t& algorithm,
                                     int64_t num_weights, float give_up_us, CudaStream& stream) {
-  Problem problem;
+  GemmProblem problem;
   RETURN_IF_ERROR(problem.Describe(params, fast_accumulation_));
   Events events;
   RETURN_IF_ERROR(events.Create());

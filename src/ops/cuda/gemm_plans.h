@@ -9,6 +9,9 @@
 // Tune has timed them on this GPU. What Tune found can be saved and loaded as text, tagged with the
 // GPU and the library's version: another card or version ignores it (algorithms are opaque to us).
 //
+// With OpChoice::kFixed a row of y has the same bits whatever the bucket. Which algorithms may
+// serve is tried when a shape is first seen (gemm_fixed.cc), outside of graphs.
+//
 // Threads: as CudaStream. Nothing here allocates device memory but Tune, which gives it back.
 #pragma once
 
@@ -24,6 +27,9 @@
 #include "ops/cuda/kernels.h"
 
 namespace inflight::ops::cuda {
+
+// With OpChoice::kFixed this one serves more rows, too.
+inline constexpr int64_t kMaxFixedBucket = 8192;
 
 // The smallest bucket that holds m >= 1 rows; the bucket before the one called `bucket`, 0
 // before 1.
@@ -57,9 +63,12 @@ std::string FormatGemmPlans(std::string_view tag, const GemmPlanMap& plans);
 // that is none of ours.
 Result<GemmPlanMap> ParseGemmPlans(std::string_view text, std::string_view tag);
 
+struct GemmProblem;  // gemm_problem.h
+
 class GemmPlans {
  public:
-  static Result<std::unique_ptr<GemmPlans>> Create(const Device& device);
+  static Result<std::unique_ptr<GemmPlans>> Create(const Device& device,
+                                                   OpChoice choice = OpChoice::kFastest);
   ~GemmPlans();
   GemmPlans(const GemmPlans&) = delete;
   GemmPlans& operator=(const GemmPlans&) = delete;
@@ -77,7 +86,7 @@ class GemmPlans {
                   int num_candidates = 16);
 
   std::string Save() const { return FormatGemmPlans(tag_, plans_); }
-  // How many plans were taken: 0 of another GPU or version.
+  // How many plans were taken: 0 of another GPU or version, and with OpChoice::kFixed.
   Result<int> Load(std::string_view text);
 
   size_t num_plans() const { return plans_.size(); }
@@ -87,17 +96,30 @@ class GemmPlans {
   void set_fast_accumulation(bool fast) { fast_accumulation_ = fast; }
 
  private:
-  struct Problem;  // cuBLASLt's descriptions of one product
-
-  GemmPlans() = default;
-  Result<const GemmPlan*> Find(const GemmParams& params);
+  explicit GemmPlans(OpChoice choice) : is_fixed_(choice == OpChoice::kFixed) {}
+  GemmPlanKey KeyOf(const GemmParams& params) const;
+  Result<const GemmPlan*> Find(const GemmParams& params, CudaStream& stream);
   // The library's suggestions for `params`, best first; empty where it has none.
   std::vector<cublasLtMatmulAlgo_t> Suggestions(const GemmParams& params, int count) const;
-  cublasStatus_t Launch(Problem& problem, const GemmParams& params,
-                        const cublasLtMatmulAlgo_t& algorithm, CudaStream& stream);
+  // y = x w^T, less `subtracted` [m, n], which is as y, where there is one.
+  cublasStatus_t Launch(GemmProblem& problem, const GemmParams& params,
+                        const cublasLtMatmulAlgo_t& algorithm, CudaStream& stream,
+                        const void* subtracted = nullptr);
   Result<float> TimeMicros(const GemmParams& params, const cublasLtMatmulAlgo_t& algorithm,
                            int64_t num_weights, float give_up_us, CudaStream& stream);
 
+  // Plans for all buckets of the shape of `params`, whose weights are looked at.
+  Status Fix(const GemmParams& params, CudaStream& stream);
+  // Those by which every bucket gives the bits of `measure`; empty where one of them has none.
+  Result<GemmPlanMap> PlansLike(const cublasLtMatmulAlgo_t& measure, const GemmParams& params,
+                                const GemmParams& trial, CudaStream& stream);
+  // Some of the results of the first rows of `trial`, row by row, computed `num_rows` rows at a
+  // time; empty where the algorithm refuses.
+  Result<std::vector<std::byte>> ResultsOf(const cublasLtMatmulAlgo_t& algorithm,
+                                           const GemmParams& trial, int64_t num_rows,
+                                           CudaStream& stream);
+
+  const bool is_fixed_;
   cublasLtHandle_t handle_ = nullptr;
   std::string tag_;
   bool fast_accumulation_ = true;

@@ -35,8 +35,8 @@ cuda::CudaStream& CudaTest::stream() {
 }
 
 std::unique_ptr<cuda::CudaStream> CudaTest::NewStream(const ShapeClass& shape, int max_num_tokens,
-                                                      int max_num_rows) {
-  auto stream = cuda::CudaStream::Create(device(), shape, max_num_tokens, max_num_rows);
+                                                      int max_num_rows, OpChoice choice) {
+  auto stream = cuda::CudaStream::Create(device(), shape, max_num_tokens, max_num_rows, choice);
   Must(stream.status());
   Synchronize();  // the workspace is zeroed on the default stream
   return std::move(stream.value());

@@ -22,7 +22,8 @@ class CudaTest : public testing::Test {
   // One for the process, with the workspace of a small model (kShape) for 1,024 tokens in 256 rows.
   cuda::CudaStream& stream();
   std::unique_ptr<cuda::CudaStream> NewStream(const ShapeClass& shape, int max_num_tokens,
-                                              int max_num_rows);
+                                              int max_num_rows,
+                                              OpChoice choice = OpChoice::kFastest);
   static constexpr ShapeClass kShape = {.weight_dtype = DType::kBF16,
                                         .dtype = DType::kBF16,
                                         .kv_dtype = DType::kBF16,
