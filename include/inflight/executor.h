@@ -127,7 +127,8 @@ struct ExecutorOptions {
       250;                     // prefill share of a step is sized by its measured cost to meet this
   int num_stream_threads = 0;  // 0 = by cores
   // A request's results depend on the request alone, bit for bit: not on what else is in its steps,
-  // the chunks of its prompt, blocks that it reuses, pauses, or the start of the process. CPU only.
+  // the chunks of its prompt, blocks that it reuses, pauses, or the start of the process. On a GPU
+  // at a price (docs/performance.md).
   bool deterministic = false;
   // Records that TakeIterationStats finds at most; older ones are lost. 0 keeps none.
   int iter_stats_max_iterations = 1000;

@@ -28,10 +28,10 @@ namespace inflight::executor {
 inline constexpr int kCudaDepth = 2;
 
 // Takes what `plan` lists from the device's ledger, runs each kind of step once and records the
-// graphs. kUnimplemented in builds without CUDA.
+// graphs. `choice` is of the kernels (ops/backend.h). kUnimplemented in builds without CUDA.
 Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::Engine> engine,
                                                    Device& device, const MemoryPlan& plan,
-                                                   const ops::OpTable& ops);
+                                                   const ops::OpTable& ops, ops::OpChoice choice);
 
 // Bytes of device memory that steps' inputs and the slots' tokens and block tables take. 0 in
 // builds without CUDA.

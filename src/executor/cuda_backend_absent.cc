@@ -5,7 +5,8 @@
 namespace inflight::executor {
 
 Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::Engine>, Device&,
-                                                   const MemoryPlan&, const ops::OpTable&) {
+                                                   const MemoryPlan&, const ops::OpTable&,
+                                                   ops::OpChoice) {
   return Unimplemented("device: got cuda, this program was built without CUDA");
 }
 

@@ -10,17 +10,9 @@
 
 namespace inflight::executor {
 
-Status CheckDevice(const ExecutorOptions& options, DeviceKind device) {
-  if (!options.deterministic || device == DeviceKind::kCpu) return Status::Ok();
-  return Unimplemented(
-      "deterministic: not supported on a GPU, where kernels are chosen by the number of rows in a "
-      "step and attention is split by the batch; use --device cpu, or leave it out");
-}
-
 Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model::Engine> engine,
                                                     Device& device, const ExecutorOptions& options,
                                                     const std::string& force_ops) {
-  RETURN_IF_ERROR(CheckDevice(options, device.kind()));
   const bool is_cuda = device.kind() == DeviceKind::kCuda;
   uint64_t mapped_bytes = 0;  // of host memory
   if (!is_cuda)
@@ -54,7 +46,7 @@ Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model:
                   {{"quant_algo", model::QuantAlgoName(config.quant_algo)}, {"computed", note}});
   std::unique_ptr<Backend> backend;
   if (is_cuda) {
-    ASSIGN_OR_RETURN(backend, CreateCudaBackend(std::move(engine), device, plan, ops));
+    ASSIGN_OR_RETURN(backend, CreateCudaBackend(std::move(engine), device, plan, ops, choice));
   } else {
     ASSIGN_OR_RETURN(backend, CreateCpuBackend(std::move(engine), device, plan, ops, mapped_bytes));
   }

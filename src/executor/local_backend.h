@@ -13,10 +13,6 @@
 
 namespace inflight::executor {
 
-// kUnimplemented where `options` ask for what no backend of such a device has. CreateLocalBackend
-// asks this too; asked before weights are read, it saves reading them.
-Status CheckDevice(const ExecutorOptions& options, DeviceKind device);
-
 // Takes workspace and KV cache from the device's ledger, sized by PlanMemory, and logs the plan.
 // `force_ops` names an operator table (ops/backend.h); empty = the best one.
 Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model::Engine> engine,

@@ -37,7 +37,6 @@ Result<LoadedEngine> Load(const std::filesystem::path& dir, const std::string& o
                           ExecutorOptions options, std::optional<int> gpu,
                           builder::DeviceChoice& devices, const builder::OpenOptions& open) {
   ASSIGN_OR_RETURN(const std::shared_ptr<Device> device, DeviceOf(devices, dir, open, gpu));
-  RETURN_IF_ERROR(executor::CheckDevice(options, device->kind()));
   const MemoryLedger::OwnerScope scope(device->ledger(), owner);
   ASSIGN_OR_RETURN(const auto engine, builder::Open(dir, *device, open));
   auto steps = std::make_shared<StepRecorder>();

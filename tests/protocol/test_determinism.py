@@ -2,9 +2,8 @@
 """--deterministic from outside: a row answers alone what it answers in a batch that is short of memory."""
 
 import numpy as np
-import pytest
 import requests
-from live_server import DEMO, DEVICE, start_server
+from live_server import DEMO, start_server
 
 ROWS = 6
 COLUMNS = {
@@ -31,7 +30,6 @@ def infer(server, rows):
     return {o["name"]: np.array(o["data"]).reshape(o["shape"]) for o in answer.json()["outputs"]}
 
 
-@pytest.mark.skipif(DEVICE == "cuda", reason="a GPU refuses it; src/executor/local_backend_test.cc has that")
 def test_a_row_answers_alone_what_it_answers_among_others(tmp_path):
     options = ("--deterministic", "--kv-block-size", 16, "--max-num-tokens", 64, "--scheduler-policy", "max_utilization")
     server = start_server(tmp_path, DEMO, *options, max_kv_tokens=256)  # of about 400 that all need

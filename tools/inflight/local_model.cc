@@ -21,7 +21,6 @@ Result<LocalModel> OpenLocalModel(const std::filesystem::path& dir,
   open.fp8_kv_cache = options.quantization.Fp8KvCache();
   open.quantize_lm_head = options.quantization.QuantizeLmHead();
   ASSIGN_OR_RETURN(model.device, devices->For(model_dir, open));
-  RETURN_IF_ERROR(executor::CheckDevice(options.executor, model.device->kind()));
   {
     ProgressBar bar("load");
     ASSIGN_OR_RETURN(model.engine, builder::Open(model_dir, *model.device, open,

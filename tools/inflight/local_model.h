@@ -42,7 +42,7 @@ void AddDeterministic(config::Schema<Options>& schema, const Field& field) {
   schema.Add(
       "deterministic", [field](Options& o) -> auto& { return field(o).deterministic; },
       "The results of a request depend on nothing else, bit for bit: not on its batch, the chunks "
-      "of its prompt, reused KV blocks or pauses. CPU only.",
+      "of its prompt, reused KV blocks or pauses. Costs speed on a GPU.",
       config::Switch());
 }
 

@@ -102,7 +102,8 @@ class CudaBackend : public Backend {
       cudaStreamSynchronize(handle());
   }
 
-  Status Load(const ops::OpTable& ops, const MemoryPlan& plan, Device& device);
+  Status Load(const ops::OpTable& ops, ops::OpChoice choice, const MemoryPlan& plan,
+              Device& device);
   Status WarmUp(const MemoryPlan& plan);
 
   const BackendInfo& info() const override { return info_; }
@@ -184,14 +185,15 @@ class CudaBackend : public Backend {
   StepResult result_;
 };
 
-Status CudaBackend::Load(const ops::OpTable& ops, const MemoryPlan& plan, Device& device) {
+Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, const MemoryPlan& plan,
+                         Device& device) {
   const model::ModelConfig& config = held_->engine->config;
   cudaSetDevice(device_index_);
   use_graphs_ = debug_.use_graphs && ops.can_capture;
   ASSIGN_OR_RETURN(held_->graph_share, device.ledger().Take("graphs", plan.graph_bytes));
-  ASSIGN_OR_RETURN(held_->stream,
-                   ops::MakeStream(device, model::KernelShape(config, plan.windows),
-                                   plan.max_num_tokens, plan.max_batch_size + cuda::kFillRows));
+  ASSIGN_OR_RETURN(held_->stream, ops::MakeStream(device, model::KernelShape(config, plan.windows),
+                                                  plan.max_num_tokens,
+                                                  plan.max_batch_size + cuda::kFillRows, choice));
   RETURN_IF_ERROR(ops::LoadTuning(held_->engine->kernel_tuning, *held_->stream));
   ASSIGN_OR_RETURN(held_->decoder,
                    model::Decoder::Create(held_->engine, ops, device, plan.max_num_tokens,
@@ -559,9 +561,9 @@ void CudaBackend::Append(int r, const Row& row, const cuda::StepOutputs& outputs
 
 Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::Engine> engine,
                                                    Device& device, const MemoryPlan& plan,
-                                                   const ops::OpTable& ops) {
+                                                   const ops::OpTable& ops, ops::OpChoice choice) {
   auto backend = std::make_unique<CudaBackend>(std::move(engine), device, plan);
-  RETURN_IF_ERROR(backend->Load(ops, plan, device));
+  RETURN_IF_ERROR(backend->Load(ops, choice, plan, device));
   RETURN_IF_ERROR(backend->WarmUp(plan));
   return std::unique_ptr<Backend>(std::move(backend));
 }

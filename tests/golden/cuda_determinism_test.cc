@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// --deterministic on a GPU: a request's answer is made of the request alone, for each form of
+// weights and of KV cache. Random models wide enough that the library would cut their sums.
+#include <gtest/gtest.h>
+
+#include "builder/builder.h"
+#include "determinism_cases.h"
+#include "tensor/test_gpu.h"
+
+namespace inflight::golden {
+namespace {
+
+struct Form {
+  std::string name;
+  DType dtype = DType::kBF16;
+  model::QuantAlgo algo = model::QuantAlgo::kNone;
+  bool fp8_kv_cache = false;
+  bool is_gpt = false;
+  int head_dim = 64;
+};
+
+void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
+
+model::ModelConfig ConfigOf(const Form& form) {
+  model::ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.dtype = form.dtype;
+  config.quant_algo = form.algo;
+  config.fp8_kv_cache = form.fp8_kv_cache;
+  config.vocab_size = 1001;
+  config.hidden_size = 1024;
+  config.num_layers = 3;
+  config.num_heads = 1024 / form.head_dim;
+  config.num_kv_heads = config.num_heads / 4;
+  config.head_dim = form.head_dim;
+  config.intermediate_size = 4096;
+  config.max_position_embeddings = 512;
+  if (!form.is_gpt) return config;
+  config.architecture = "GPT2LMHeadModel";
+  config.norm = ops::NormKind::kLayerNorm;
+  config.activation = ops::ActivationKind::kGeluTanh;
+  config.gated_mlp = false;
+  config.attention_bias = true;
+  config.mlp_bias = true;
+  config.tied_embeddings = true;
+  config.position = model::PositionKind::kLearnedAbsolute;
+  config.num_kv_heads = config.num_heads;
+  return config;
+}
+
+class CudaDeterminismTest : public testing::TestWithParam<Form> {};
+
+TEST_P(CudaDeterminismTest, ARequestAnswersAloneWhatItAnswersInEveryOtherWay) {
+  NEED_TEST_GPU();
+  Device& device = *TestGpu().value();
+  const auto engine = builder::Random(ConfigOf(GetParam()),
+                                      {.max_batch_size = 16,
+                                       .max_num_tokens = 512,
+                                       .max_seq_len = 512,
+                                       .max_input_len = 480,
+                                       .max_beam_width = 3},
+                                      /*seed=*/1, device);
+  ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+  ExpectSameAnswersInEveryWay(*engine, device, device, "cuda", /*num_rows=*/6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, CudaDeterminismTest,
+                         testing::Values(Form{.name = "llama_bfloat16"},
+                                         Form{.name = "llama_float16_fp8_kv",
+                                              .dtype = DType::kF16,
+                                              .fp8_kv_cache = true,
+                                              .head_dim = 128},
+                                         Form{.name = "gpt2_bfloat16", .is_gpt = true},
+                                         Form{.name = "llama_fp8",
+                                              .algo = model::QuantAlgo::kFp8PerChannelPerToken,
+                                              .fp8_kv_cache = true,
+                                              .head_dim = 256},
+                                         Form{.name = "llama_int8",
+                                              .algo = model::QuantAlgo::kW8A16},
+                                         Form{.name = "llama_float16_int4",
+                                              .dtype = DType::kF16,
+                                              .algo = model::QuantAlgo::kW4A16}),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace inflight::golden
