@@ -16,6 +16,8 @@ DEMO = ROOT / "models" / "demo"
 START_TIMEOUT_S = 60
 DEVICE = os.environ.get("INFLIGHT_TEST_DEVICE", "cpu")  # cuda: the same tests on a machine with a GPU
 DTYPE = {"cpu": "float32", "cuda": "bfloat16"}[DEVICE]
+# A GPU answers alone what it answers among others when it is asked to; the CPU always does.
+SAME_AMONG_OTHERS = {"cpu": (), "cuda": ("--deterministic",)}[DEVICE]
 needs_gpu = pytest.mark.skipif(
     DEVICE != "cuda", reason="shows a GPU, which CI's machines do not have; run it on one with INFLIGHT_TEST_DEVICE=cuda"
 )

@@ -9,7 +9,7 @@ import json
 
 import matrix_checks as means
 import pytest
-from live_server import DEMO, require_grpc, start_server
+from live_server import DEMO, SAME_AMONG_OTHERS, require_grpc, start_server
 from matrix_checks import FALLING, PLAIN
 from matrix_client import MODELS, TOKENIZER, Road, ask, text_of_token
 from release_repositories import OURS, write_repository
@@ -27,7 +27,7 @@ def matrix_server(request, tmp_path_factory):
     work_dir = tmp_path_factory.mktemp("matrix")
     decoupled = request.param == "decoupled"
     repository = write_repository(work_dir / "repository", OURS, **FILLED, decoupled_mode=str(decoupled))
-    server = start_server(work_dir, None, "--model-repository", repository)
+    server = start_server(work_dir, None, "--model-repository", repository, *SAME_AMONG_OTHERS)
     server.decoupled = decoupled
     yield server
     assert server.stop() == 0, server.log.read_text()[-4000:]

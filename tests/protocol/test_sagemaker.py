@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -145,15 +146,18 @@ def test_an_unload_waits_for_requests_that_run(platform, tmp_path):
     def invoke(_):
         return requests.post(f"{url}/models/slow/invoke", json={"inputs": inputs}, timeout=30)
 
-    def waiting():
+    def num_pending():
         page = requests.get(f"http://{server.metrics}/metrics", timeout=30).text
-        return 'nv_inference_pending_request_count{model="slow",version="1"} 1' in page
+        return int(re.search(r'nv_inference_pending_request_count{model="slow",version="1"} (\d+)', page)[1])
 
     with ThreadPoolExecutor(2) as threads:
         answers = threads.map(invoke, range(2))
         deadline = time.monotonic() + 30
-        while not waiting():  # one runs, one is queued
+        pending = []
+        while pending[-2:] != [1, 1]:  # one runs, one is queued: the first one alone would not stay pending
             assert time.monotonic() < deadline
+            pending.append(num_pending())
+            time.sleep(0.05)
         assert requests.delete(f"{url}/models/slow", timeout=60).status_code == 200
         assert [answer.status_code for answer in answers] == [200, 200]
     assert states(server) == {"default": "READY"}

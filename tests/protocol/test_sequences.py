@@ -6,7 +6,7 @@ import collections
 import pytest
 import requests
 import tritonclient.grpc as triton
-from live_server import require_grpc
+from live_server import SAME_AMONG_OTHERS, require_grpc
 from llm_client import Stream
 from release_repositories import write_repository
 from test_repositories import DEMO, END_ID, FILLED, PROMPT, generate_stream, serving, typed_inputs, url
@@ -21,7 +21,7 @@ def release(request, tmp_path_factory):
     """A server of the release's repository."""
     tmp_path = tmp_path_factory.mktemp("sequences")
     repository = write_repository(tmp_path / "repository", request.param, **FILLED)
-    with serving(tmp_path, repository) as server:
+    with serving(tmp_path, repository, *SAME_AMONG_OTHERS) as server:
         server.release = request.param
         yield server
 
