@@ -115,12 +115,18 @@ class Repository {
   void LoadCandidates(std::vector<Candidate> candidates);
   void FindPartners(const std::vector<Candidate>& candidates);
   std::vector<ModelEntry> LoadVersions(Candidate& candidate);
+  void Add(ModelEntry entry);
+  void AddAmbiguous(const std::string& name);
+  static constexpr char kAmbiguous[] = "model appears in two or more repositories";
+
+  // --- one version (repository_version.cc) ---
+  // A batch size that a template left open is the engine's, which is not known yet; any will do.
+  static ::inference::ModelConfig WithAnyBatchSize(const ParsedModelConfig& parsed);
   // Ready for its first request, with the time that this took.
   Result<std::shared_ptr<Model>> LoadPrepared(const Candidate& candidate,
                                               const std::string& version,
                                               contract::KeyReport& keys);
-  // (repository_prepare.cc)
-  Status Prepare(const Candidate& candidate, Model& model) const;
+  Status Prepare(const Candidate& candidate, Model& model) const;  // (repository_prepare.cc)
   void ReportParameters(const Candidate& candidate, contract::KeyReport& keys) const;
   Result<std::shared_ptr<Model>> LoadVersion(const Candidate& candidate, const std::string& version,
                                              contract::KeyReport& keys);
@@ -129,9 +135,6 @@ class Repository {
   Result<std::shared_ptr<Model>> LoadConformance(::inference::ModelConfig config,
                                                  const std::string& version) const;
   void ShareMemory(contract::LlmParameters& parameters, contract::KeyReport& keys);
-  void Add(ModelEntry entry);
-  void AddAmbiguous(const std::string& name);
-  static constexpr char kAmbiguous[] = "model appears in two or more repositories";
 
   // --- text models and pipelines (repository_pipelines.cc) ---
   Result<std::shared_ptr<Model>> LoadPreprocessing(const Candidate& candidate,
