@@ -89,13 +89,18 @@ Status SharedMemory::RegisterCuda(SharedRegion region, std::string_view handle) 
   if (open_cuda_ == nullptr) {
     return Refuse(region.name, "regions of GPUs are not supported by this server");
   }
-  std::lock_guard lock(mutex_);
-  RETURN_IF_ERROR(CheckNewLocked(region.name));
+  {
+    std::lock_guard lock(mutex_);
+    RETURN_IF_ERROR(CheckNewLocked(region.name));
+  }
+  // Without the lock: the first use of a GPU takes its time, and requests look for their regions.
   auto object = open_cuda_(region.device_id.value_or(0), handle);
   if (!object.ok()) return Refuse(region.name, object.status().message());
   if (region.byte_size == 0 || !Fits(region, (*object)->byte_size())) {
     return Refuse(region.name, "invalid args");
   }
+  std::lock_guard lock(mutex_);
+  RETURN_IF_ERROR(CheckNewLocked(region.name));
   const std::string name = region.name;
   regions_.emplace(name, Open{std::move(region), *std::move(object)});
   return Status::Ok();

@@ -224,6 +224,19 @@ TEST_F(CudaSharedMemoryTest, BothKindsShareNamesAndAreDroppedApart) {
   EXPECT_EQ(gpu_.num_open(), 1);
 }
 
+TEST_F(CudaSharedMemoryTest, RegionsAreFoundWhileAHandleIsOpened) {
+  const Object object("meanwhile", 16);
+  SharedMemory* found = nullptr;
+  SharedMemory memory(/*clients_may_register=*/true, [&](int64_t device, std::string_view handle) {
+    EXPECT_TRUE(found->Register({"g", object.key(), 0, 16}).ok());
+    EXPECT_TRUE(found->Window("g", 0, 16).ok());
+    return gpu_.Opener()(device, handle);
+  });
+  found = &memory;
+  EXPECT_EQ(memory.RegisterCuda(CudaRegion("g", 8), "h").code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(gpu_.num_open(), 0);
+}
+
 TEST_F(CudaSharedMemoryTest, AHandleStaysOpenWhileAWindowOfItsRegionIsInUse) {
   ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 8), "h").ok());
   {
