@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "inflight/request.h"
+#include "inflight/request_stats.h"
 #include "inflight/status.h"
 
 namespace inflight {
@@ -132,6 +133,8 @@ struct ExecutorOptions {
   bool deterministic = false;
   // Records that TakeIterationStats finds at most; older ones are lost. 0 keeps none.
   int iter_stats_max_iterations = 1000;
+  // The same of TakeRequestStats. A record has an entry for each request, queued ones too.
+  int request_stats_max_iterations = 0;
   StepObserver* step_observer = nullptr;  // not owned; outlives the executor
 };
 
@@ -157,6 +160,11 @@ class Executor {
   // follows whose step fields (scheduled, context, generation) are 0. Thread-safe; never delays the
   // step loop.
   virtual void TakeIterationStats(std::vector<ExecutorStats>* records) = 0;
+
+  // Appends a record for each step since the last call, oldest first: the requests that were there
+  // at its end, and those that ended since the record before. Those that ended after the last step
+  // are in one more record of its number. Thread-safe.
+  virtual void TakeRequestStats(std::vector<RequestStatsPerIteration>* records) = 0;
 
   // False after a device fault or when the step loop's heartbeat is older than it should be.
   virtual bool healthy() const = 0;

@@ -2,6 +2,7 @@
 #include "inflight/status.h"
 
 #include "inflight/request.h"
+#include "inflight/request_stats.h"
 
 namespace inflight {
 
@@ -71,6 +72,22 @@ const char* FinishReasonName(FinishReason reason) {
       return "cancelled";
   }
   return "not_finished";
+}
+
+const char* RequestStageName(RequestStage stage) {
+  switch (stage) {
+    case RequestStage::kQueued:
+      return "QUEUED";
+    case RequestStage::kEncoderInProgress:
+      return "ENCODER_IN_PROGRESS";
+    case RequestStage::kContextInProgress:
+      return "CONTEXT_IN_PROGRESS";
+    case RequestStage::kGenerationInProgress:
+      return "GENERATION_IN_PROGRESS";
+    case RequestStage::kGenerationComplete:
+      return "GENERATION_COMPLETE";
+  }
+  return "QUEUED";
 }
 
 }  // namespace inflight

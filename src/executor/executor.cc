@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kDefaultQueueSize = 4096;
 constexpr int kMaxQueueSize = 1 << 20;
-constexpr int kMaxIterStats = 1 << 20;
+constexpr int kMaxRecords = 1 << 20;
 constexpr int64_t kMaxQueueDelayUs = 3'600'000'000;  // an hour
 constexpr int64_t kIdleTurnNs = 100'000'000;         // the heartbeat of an idle loop
 constexpr int64_t kBacklogTurnNs = 1'000'000;        // an idle loop tries again to hand events over
@@ -46,6 +46,12 @@ Result<int> AtMost(const char* name, const std::optional<int>& option, int engin
         "{}: got {}, must be in [1, {}] (rebuild the engine to raise it)", name, *option, engine));
   }
   return *option;
+}
+
+Status ValidateRecords(const char* name, int num_records) {
+  if (num_records >= 0 && num_records <= kMaxRecords) return Status::Ok();
+  return InvalidArgument(
+      fmt::format("{}: got {}, must be in [0, {}]", name, num_records, kMaxRecords));
 }
 
 Status ValidateBackend(const BackendInfo& info) {
@@ -142,6 +148,7 @@ class ExecutorImpl : public Executor {
                .step_time_goal_ns = static_cast<int64_t>(options.step_time_goal_ms * 1e6),
                .max_queue_delay_ns = options.max_queue_delay_us * 1000,
                .iter_stats_max_iterations = options.iter_stats_max_iterations,
+               .request_stats_max_iterations = options.request_stats_max_iterations,
                .step_observer = options.step_observer},
               *backend_, inbox_, streams_, clock),
         thread_([this] { Run(); }) {}
@@ -159,6 +166,9 @@ class ExecutorImpl : public Executor {
   ExecutorStats stats() const override { return loop_.stats(); }
   void TakeIterationStats(std::vector<ExecutorStats>* records) override {
     loop_.TakeIterationStats(records);
+  }
+  void TakeRequestStats(std::vector<RequestStatsPerIteration>* records) override {
+    loop_.TakeRequestStats(records);
   }
   bool healthy() const override;
   void Shutdown(int64_t drain_ms) override;
@@ -248,10 +258,9 @@ Result<std::unique_ptr<Executor>> CreateExecutor(std::unique_ptr<Backend> backen
     return InvalidArgument(fmt::format("max_queue_delay_us: got {}, must be in [0, {}]",
                                        options.max_queue_delay_us, kMaxQueueDelayUs));
   }
-  if (options.iter_stats_max_iterations < 0 || options.iter_stats_max_iterations > kMaxIterStats) {
-    return InvalidArgument(fmt::format("iter_stats_max_iterations: got {}, must be in [0, {}]",
-                                       options.iter_stats_max_iterations, kMaxIterStats));
-  }
+  RETURN_IF_ERROR(ValidateRecords("iter_stats_max_iterations", options.iter_stats_max_iterations));
+  RETURN_IF_ERROR(
+      ValidateRecords("request_stats_max_iterations", options.request_stats_max_iterations));
   ASSIGN_OR_RETURN(const ExecutorLimits limits, MakeLimits(backend->info(), options));
   return std::unique_ptr<Executor>(
       std::make_unique<ExecutorImpl>(std::move(backend), options, limits, clock));

@@ -274,6 +274,34 @@ TEST(ExecutorTest, StuckStepTurnsHealthFalse) {
   while (!(*made)->healthy()) std::this_thread::yield();
 }
 
+TEST(ExecutorTest, RequestStatisticsAreOfTheRequestsEnqueued) {
+  auto executor = Make({.info = SmallInfo(1)}, {.request_stats_max_iterations = 16});
+  auto sink = std::make_shared<WaitingSink>();
+  const auto id = executor->Enqueue(MakeRequest(3, /*max_tokens=*/8), sink);
+  sink->WaitForFinal();
+  executor->Shutdown(/*drain_ms=*/0);  // the last turn is over
+  std::vector<RequestStatsPerIteration> records;
+  executor->TakeRequestStats(&records);
+  ASSERT_EQ(records.size(), 8U);
+  const RequestStats& last = records.back().requests.at(0);
+  EXPECT_EQ(last.id, *id);
+  EXPECT_EQ(last.stage, RequestStage::kGenerationComplete);
+  EXPECT_EQ(last.num_generated_tokens, 8);
+}
+
+TEST(ExecutorTest, StatisticsHaveBounds) {
+  const auto error = [](const ExecutorOptions& options) {
+    return CreateExecutor(std::make_unique<FakeBackend>(FakeBackendOptions{.info = SmallInfo(1)}),
+                          options)
+        .status()
+        .message();
+  };
+  EXPECT_EQ(error({.iter_stats_max_iterations = -1}),
+            "iter_stats_max_iterations: got -1, must be in [0, 1048576]");
+  EXPECT_EQ(error({.request_stats_max_iterations = 1 << 21}),
+            "request_stats_max_iterations: got 2097152, must be in [0, 1048576]");
+}
+
 TEST(ExecutorTest, OptionsMayOnlyLowerTheEnginesLimits) {
   const auto make = [](const ExecutorOptions& options) {
     return CreateExecutor(std::make_unique<FakeBackend>(FakeBackendOptions{.info = SmallInfo(1)}),

@@ -38,7 +38,9 @@ struct Sequence : scheduler::SequenceState {
   int num_context_logits = 0;         // rows of the prompt collected so far
   int num_beam_steps = 0;             // written by Collect; of a beam search since it began
   int num_beam_steps_sent = 0;        // the most that the stream was told of, also before a pause
-  bool is_finished = false;           // its last event was pushed; rows in flight are discarded
+  int num_yielding_steps = 0;         // written by Collect; steps that gave it tokens; not of beams
+  bool has_new_row = false;  // set by Collect, cleared when request statistics are recorded
+  bool is_finished = false;  // its last event was pushed; rows in flight are discarded
 };
 
 struct ActiveRequest {

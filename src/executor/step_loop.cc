@@ -47,7 +47,8 @@ StepLoop::StepLoop(const StepLoopOptions& options, Backend& backend, Inbox& inbo
       pace_(options.step_time_goal_ns, options.limits.max_num_tokens),
       queue_delay_(options.max_queue_delay_ns),
       in_flight_(static_cast<size_t>(depth_)),
-      iterations_(static_cast<size_t>(options.iter_stats_max_iterations)) {
+      iterations_(static_cast<size_t>(options.iter_stats_max_iterations)),
+      request_stats_(static_cast<size_t>(options.request_stats_max_iterations)) {
   const auto max_rows = static_cast<size_t>(options.limits.max_batch_size);
   step_.rows.reserve(max_rows);
   step_.admitted.reserve(max_rows);
@@ -266,6 +267,7 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
   Sequence& sequence = *row.sequence;
   --sequence.num_rows_in_flight;
   if (sequence.is_finished) return;  // found finished or ended early while the row was in flight
+  sequence.has_new_row = true;
   const auto r = static_cast<size_t>(row_idx);
   const auto begin = static_cast<size_t>(result.token_begin[r]);
   auto end = static_cast<size_t>(result.token_begin[r + 1]);
@@ -300,6 +302,7 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
     RequestTimes& times = sequence.request->times;
     if (times.first_token_ns == 0) times.first_token_ns = now_ns;
     times.last_token_ns = now_ns;
+    ++sequence.num_yielding_steps;
     stats_.tokens_generated += static_cast<int64_t>(end - begin);
   }
   event.flags |= StreamEvent::kStepEnd;
@@ -339,77 +342,10 @@ void StepLoop::Retire() {
   }
 }
 
-void StepLoop::CountStep(const StepInFlight& step, int64_t now_ns) {
-  const int64_t step_ns = now_ns - std::max(step.launched_ns, last_collect_ns_);
-  last_collect_ns_ = now_ns;
-  if (step_ns > longest_step_ns()) longest_step_ns_.store(step_ns, std::memory_order_relaxed);
-  pace_.Observe(step_ns, step.num_decode_rows, step.num_prefill_tokens);
-  ++stats_.num_steps;
-  stats_.num_scheduled_requests = step.num_rows;
-  stats_.num_context_requests = step.num_rows - step.num_decode_rows;
-  stats_.num_generation_requests = step.num_decode_rows;
-  stats_.num_context_tokens = step.num_prefill_tokens;
-  stats_.micro_batch_id = first_in_flight_;
-  stats_.last_step_ns = step_ns;
-  if (options_.step_observer != nullptr) {
-    options_.step_observer->OnStep(step_ns, step.num_rows, step.num_tokens);
-  }
-}
-
-void StepLoop::PublishStats() {
-  stats_.num_paused_requests = scheduler_.num_paused();
-  stats_.num_pauses = scheduler_.num_pauses();
-  const kv_cache::KvCacheStats kv = kv_cache_.stats();
-  stats_.kv_blocks_max = kv.blocks_max;
-  stats_.kv_blocks_free = kv.blocks_free;
-  stats_.kv_blocks_used = kv.blocks_used;
-  stats_.kv_blocks_reused = kv.reused;
-  stats_.kv_blocks_missed = kv.missed;
-  stats_.kv_blocks_alloc_total = kv.alloc_total;
-  stats_.kv_blocks_alloc_new = kv.alloc_new;
-  stats_.kv_host_blocks_max = kv.host_blocks_max;
-  stats_.kv_host_blocks_used = kv.host_blocks_used;
-  stats_.kv_blocks_offloaded = kv.offloaded;
-  stats_.kv_blocks_onboarded = kv.onboarded;
-  stats_.pinned_memory_bytes = backend_.info().pinned_memory_bytes;  // grows with what is asked for
-  published_stats_.Store(stats_);
-  RecordIteration();
-}
-
-// One record a step, and one with no rows when the loop runs dry: gauges made of the newest record
-// then fall back to 0.
-void StepLoop::RecordIteration() {
-  if (options_.iter_stats_max_iterations == 0) return;
-  const bool is_idle = requests_.empty() && num_in_flight_ == 0;
-  const bool has_new_step = stats_.num_steps != num_recorded_steps_;
-  if (!has_new_step && (!is_idle || has_recorded_idle_)) return;
-  ExecutorStats record = stats_;
-  record.num_queued_requests = inbox_.num_queued();
-  record.heartbeat_ns = last_collect_ns_;
-  if (has_new_step) iterations_.Push(record);
-  num_recorded_steps_ = stats_.num_steps;
-  has_recorded_idle_ = is_idle;
-  if (!is_idle) return;
-  record.num_scheduled_requests = 0;
-  record.num_context_requests = 0;
-  record.num_generation_requests = 0;
-  record.num_context_tokens = 0;
-  record.heartbeat_ns = turn_start_ns_ > last_collect_ns_ ? turn_start_ns_ : last_collect_ns_;
-  iterations_.Push(record);
-}
-
 int64_t StepLoop::next_turn_ns() const {
   const int64_t deadline_ns = deadlines_.empty() ? kNever : deadlines_.begin()->first;
   return scheduler_.num_waiting() > 0 ? std::min(deadline_ns, queue_delay_.opens_ns())
                                       : deadline_ns;
-}
-
-ExecutorStats StepLoop::stats() const {
-  ExecutorStats stats = published_stats_.Load();
-  stats.num_queued_requests = inbox_.num_queued();
-  stats.heartbeat_ns = heartbeat_ns();
-  stats.last_host_ns = last_host_ns_.load(std::memory_order_relaxed);
-  return stats;
 }
 
 }  // namespace inflight::executor

@@ -7,7 +7,8 @@
 //   reused only after the last of them was collected (Retire).
 //
 // Threads: one thread calls Step. stats() and the health queries are for any thread.
-// Steady state (nobody joins or leaves) allocates nothing, locks nothing and logs nothing.
+// Steady state (nobody joins or leaves) allocates nothing, locks nothing and logs nothing, but for
+// request statistics where they are asked for.
 #pragma once
 
 #include <atomic>
@@ -23,6 +24,7 @@
 #include "executor/inbox.h"
 #include "executor/iteration_ring.h"
 #include "executor/queue_delay.h"
+#include "executor/request_stats_ring.h"
 #include "executor/seqlock.h"
 #include "executor/sequence.h"
 #include "executor/streams.h"
@@ -51,6 +53,7 @@ struct StepLoopOptions {
   int64_t step_time_goal_ns = 0;  // <= 0: none
   int64_t max_queue_delay_ns = 0;
   int iter_stats_max_iterations = 0;       // records kept for TakeIterationStats
+  int request_stats_max_iterations = 0;    // the same for TakeRequestStats; 0: no work
   StepObserver* step_observer = nullptr;   // not owned
   LateInputSource* late_inputs = nullptr;  // not owned
 };
@@ -71,6 +74,9 @@ class StepLoop {
 
   ExecutorStats stats() const;
   void TakeIterationStats(std::vector<ExecutorStats>* records) { iterations_.Take(records); }
+  void TakeRequestStats(std::vector<RequestStatsPerIteration>* records) {
+    request_stats_.Take(records);
+  }
   bool has_fault() const { return has_fault_.load(std::memory_order_acquire); }
   int64_t longest_step_ns() const { return longest_step_ns_.load(std::memory_order_relaxed); }
   int64_t heartbeat_ns() const { return heartbeat_ns_.load(std::memory_order_relaxed); }
@@ -126,6 +132,8 @@ class StepLoop {
   }
   void PublishStats();
   void RecordIteration();
+  void NoteEnd(const Sequence& sequence);
+  void RecordRequests();
 
   StepInFlight& Oldest() { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
   StepInFlight& At(int i) {
@@ -171,6 +179,9 @@ class StepLoop {
   IterationRing iterations_;
   int64_t num_recorded_steps_ = 0;
   bool has_recorded_idle_ = true;  // the newest record says that there is nothing to do
+  RequestStatsRing request_stats_;
+  std::vector<RequestStats> ended_;  // since the last record of requests; of a sequence each
+  int64_t num_steps_of_requests_ = 0;
   std::atomic<bool> has_fault_{false};
   std::atomic<int64_t> heartbeat_ns_{0};
   std::atomic<int64_t> last_host_ns_{0};  // waking the stream threads included

@@ -20,6 +20,7 @@ int StepLoop::CollectBeams(const StepResult& result, int row_idx, const RowInFli
   const int num_rows = row.is_prefill ? 1 : sequence.num_beams;
   sequence.num_rows_in_flight -= num_rows;
   if (sequence.is_finished) return num_rows;
+  sequence.has_new_row = true;
   sequence.num_kv_tokens += row.num_query_tokens;
   if (row.is_prefill) scheduler_.Publish(&sequence, sequence.num_kv_tokens);
   TakeLogits(sequence, result, row_idx, /*num_tokens=*/0);

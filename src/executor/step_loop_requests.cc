@@ -95,6 +95,7 @@ void StepLoop::Finish(Sequence& sequence, StreamEvent event) {
   streams_.Push(event);
   if (request.num_unfinished == 0) request.stream = nullptr;
   sequence.is_finished = true;
+  NoteEnd(sequence);
   scheduler_.Remove(&sequence);
   finished_.push_back(&sequence);
 }

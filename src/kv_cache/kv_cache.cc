@@ -54,9 +54,13 @@ bool KvCache::Start(const StartParams& params, SequenceBlocks* sequence, int* nu
   for (const auto& group : groups_) num_promised_copies_ += NumOnboards(*group, params, num_cached);
   sequence->salt = params.salt;
   sequence->groups.resize(groups_.size());
+  const int64_t reused = reused_;
+  const int64_t missed = missed_;
   for (size_t g = 0; g < groups_.size(); ++g) {
     Lend(*groups_[g], params, num_cached, &sequence->groups[g]);
   }
+  sequence->num_reused += reused_ - reused;
+  sequence->num_missed += missed_ - missed;
   *num_cached_tokens = num_cached;
   return true;
 }
@@ -237,6 +241,7 @@ bool KvCache::Reserve(SequenceBlocks* sequence, int num_tokens) {
 }
 
 void KvCache::Extend(SequenceBlocks* sequence, int num_tokens) {
+  const int64_t alloc_new = alloc_new_;
   for (size_t g = 0; g < groups_.size(); ++g) {
     GroupTable& table = sequence->groups[g];
     Grow(*groups_[g], &table, num_tokens, &table);
@@ -244,6 +249,7 @@ void KvCache::Extend(SequenceBlocks* sequence, int num_tokens) {
       if (!beam.blocks.empty()) Grow(*groups_[g], &table, num_tokens, &beam);
     }
   }
+  sequence->num_new += alloc_new_ - alloc_new;
 }
 
 void KvCache::Grow(Group& group, GroupTable* table, int num_tokens, BlockTable* beam) {
@@ -264,6 +270,7 @@ void KvCache::TakeReserved(Group& group, GroupTable* table, std::span<BlockId> b
 }
 
 void KvCache::AddSpares(SequenceBlocks* sequence) {
+  const int64_t alloc_new = alloc_new_;
   for (size_t g = 0; g < groups_.size(); ++g) {
     GroupTable& table = sequence->groups[g];
     for (int j = 0; j < table.num_beams(); ++j) {
@@ -271,6 +278,7 @@ void KvCache::AddSpares(SequenceBlocks* sequence) {
       if (spare < 0) TakeReserved(*groups_[g], &table, std::span(&spare, 1));
     }
   }
+  sequence->num_new += alloc_new_ - alloc_new;
 }
 
 void KvCache::Reorder(SequenceBlocks* sequence, std::span<const int32_t> parents, int num_tokens) {

@@ -93,6 +93,8 @@ struct HostCopy {
 struct SequenceBlocks {
   std::vector<GroupTable> groups;  // [num_groups]; empty before Start and after Free
   uint64_t salt = 0;
+  // As in KvCacheStats, of this sequence alone; Free leaves them.
+  int64_t num_new = 0, num_reused = 0, num_missed = 0;
 };
 
 // Counters grow from load. A block lent from the index counts as reused; alloc_total = alloc_new +

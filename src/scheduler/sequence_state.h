@@ -48,6 +48,12 @@ struct SequenceState {
   SequenceState* next = nullptr;
 };
 
+// It ran, and has not resumed since.
+inline bool IsPaused(const SequenceState& sequence) {
+  return sequence.phase == Phase::kPausing ||
+         (sequence.phase == Phase::kWaiting && sequence.num_pauses > 0);
+}
+
 inline SlotId SlotOf(const SequenceState& sequence, int beam) {
   return beam == 0 ? sequence.slot : sequence.beam_slots[static_cast<size_t>(beam)];
 }

@@ -74,6 +74,11 @@ class FakeExecutor : public Executor {
     records->insert(records->end(), iterations.begin(), iterations.end());
     iterations.clear();
   }
+  void TakeRequestStats(std::vector<RequestStatsPerIteration>* records) override {
+    std::lock_guard lock(mutex_);
+    records->insert(records->end(), request_stats.begin(), request_stats.end());
+    request_stats.clear();
+  }
   bool healthy() const override { return is_healthy; }
 
   void Shutdown(int64_t /*drain_ms*/) override {
@@ -121,7 +126,8 @@ class FakeExecutor : public Executor {
   bool is_healthy = true;
   inflight::Request last_request;  // as enqueued
   std::vector<RequestId> cancelled_ids;
-  std::vector<ExecutorStats> iterations;  // to be taken
+  std::vector<ExecutorStats> iterations;                // to be taken
+  std::vector<RequestStatsPerIteration> request_stats;  // to be taken
 
  private:
   struct Work {

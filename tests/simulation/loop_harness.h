@@ -45,6 +45,7 @@ struct HarnessOptions {
   int64_t max_queue_delay_ns = 0;
   int max_queue_size = 64;
   int iter_stats_max_iterations = 64;
+  int request_stats_max_iterations = 0;
   executor::LateInputSource* late_inputs = nullptr;
 };
 
@@ -73,6 +74,7 @@ struct LoopHarness {
               .step_time_goal_ns = options.step_time_goal_ns,
               .max_queue_delay_ns = options.max_queue_delay_ns,
               .iter_stats_max_iterations = options.iter_stats_max_iterations,
+              .request_stats_max_iterations = options.request_stats_max_iterations,
               .late_inputs = options.late_inputs},
              backend, inbox, streams, clock) {}
 

@@ -35,6 +35,7 @@ class PlannedExecutor : public Executor {
   const ExecutorLimits& limits() const override { return limits_; }
   ExecutorStats stats() const override { return {}; }
   void TakeIterationStats(std::vector<ExecutorStats>*) override {}
+  void TakeRequestStats(std::vector<RequestStatsPerIteration>*) override {}
   bool healthy() const override { return true; }
   void Shutdown(int64_t) override {}
 
