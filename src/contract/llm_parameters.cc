@@ -147,9 +147,10 @@ Status StatsPeriod(const std::string& value, Context& context) {
   return IntWithin(value, 1, kMaxMs, context.out.stats_check_period_ms, context);
 }
 
-Status IterStats(const std::string& value, Context& context) {
+template <int ExecutorOptions::*kField>
+Status NumRecords(const std::string& value, Context& context) {
   constexpr int kMaxRecords = 1 << 20;
-  return IntWithin(value, 0, kMaxRecords, context.out.executor.iter_stats_max_iterations, context);
+  return IntWithin(value, 0, kMaxRecords, context.out.executor.*kField, context);
 }
 
 Status DecodingMode(const std::string& value, Context& context) {
@@ -243,17 +244,6 @@ Status DeviceIds(const std::string& value, Context& context) {
   return Status::Ok();
 }
 
-Status RequestStats(const std::string& value, Context& context) {
-  int records = 0;
-  constexpr int kMaxRecords = 1 << 20;
-  RETURN_IF_ERROR(IntWithin(value, 0, kMaxRecords, records, context));
-  if (records == 0) return Status::Ok();
-  Ignore("none are kept; return_perf_metrics gives each request its own", context);
-  context.out.warnings.push_back("request_stats_max_iterations '" + value +
-                                 "' has no effect: " + context.ignored);
-  return Status::Ok();
-}
-
 template <bool LlmParameters::*kField>
 Status Flag(const std::string& value, Context& context) {
   const auto flag = StrictBool(value);
@@ -308,8 +298,9 @@ std::string ShowSinks(const LlmParameters& p) { return std::to_string(p.executor
 std::string ShowStatsPeriod(const LlmParameters& p) {
   return std::to_string(p.stats_check_period_ms);
 }
-std::string ShowIterStats(const LlmParameters& p) {
-  return std::to_string(p.executor.iter_stats_max_iterations);
+template <int ExecutorOptions::*kField>
+std::string ShowNumRecords(const LlmParameters& p) {
+  return std::to_string(p.executor.*kField);
 }
 
 constexpr auto kEntries = std::to_array<Entry>({
@@ -340,7 +331,10 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"gpu_device_ids", DeviceIds},
     {"gpu_weights_percent", RefuseUnlessOne},
     {"guided_decoding_backend", RefuseIfSet},
-    {"iter_stats_max_iterations", IterStats, {}, ShowIterStats},
+    {"iter_stats_max_iterations",
+     NumRecords<&ExecutorOptions::iter_stats_max_iterations>,
+     {},
+     ShowNumRecords<&ExecutorOptions::iter_stats_max_iterations>},
     {"kv_cache_free_gpu_mem_fraction", FreeMemoryFraction, {}, ShowFraction},
     {"kv_cache_host_memory_bytes", HostMemory, {}, ShowHostMemory},
     {"kv_cache_onboard_blocks", OnboardBlocks, {}, ShowOnboard},
@@ -364,7 +358,10 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"num_nodes", RefuseUnlessOne},
     {"participant_ids", RefuseIfSet},
     {"recv_poll_period_ms", Accept, "nothing is polled"},
-    {"request_stats_max_iterations", RequestStats},
+    {"request_stats_max_iterations",
+     NumRecords<&ExecutorOptions::request_stats_max_iterations>,
+     {},
+     ShowNumRecords<&ExecutorOptions::request_stats_max_iterations>},
     {"sink_token_length", SinkTokens, {}, ShowSinks},
     {"speculative_decoding_fast_logits", RefuseIfTrue},
     {"stats_check_period_ms", StatsPeriod, {}, ShowStatsPeriod},

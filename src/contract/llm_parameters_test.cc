@@ -252,18 +252,20 @@ TEST(LlmParameters, OneGpuIsTakenAndMoreAreRefused) {
   }
 }
 
-TEST(LlmParameters, RequestStatisticsAreNotPromised) {
+TEST(LlmParameters, RequestStatisticsAreKeptAsManyAsAsked) {
   KeyReport report;
   const auto parsed = ParseLlmParameters({{"request_stats_max_iterations", "10"}}, {}, &report);
   ASSERT_TRUE(parsed.ok());
-  EXPECT_EQ(LineOf(report, "request_stats_max_iterations").effect, KeyEffect::kIgnored);
-  EXPECT_THAT(LineOf(report, "request_stats_max_iterations").reason,
-              HasSubstr("return_perf_metrics"));
-  EXPECT_EQ(parsed->warnings.size(), 1U);
-  report.clear();
-  const auto none = ParseLlmParameters({{"request_stats_max_iterations", "0"}}, {}, &report);
+  EXPECT_EQ(parsed->executor.request_stats_max_iterations, 10);
   EXPECT_EQ(LineOf(report, "request_stats_max_iterations").effect, KeyEffect::kHonoured);
-  EXPECT_TRUE(none->warnings.empty());
+  EXPECT_TRUE(parsed->warnings.empty());
+  report.clear();
+  const auto unfilled = ParseLlmParameters(
+      {{"request_stats_max_iterations", "${request_stats_max_iterations}"}}, {}, &report);
+  EXPECT_EQ(unfilled->executor.request_stats_max_iterations, 0) << "none unless asked";
+  EXPECT_EQ(LineOf(report, "request_stats_max_iterations").value, "0");
+  EXPECT_EQ(ParseLlmParameters({{"request_stats_max_iterations", "-1"}}, {}).status().message(),
+            "request_stats_max_iterations: got -1, must be in [0, 1048576]");
 }
 
 TEST(LlmParameters, DecodingModesAreThoseOfTheSamplersBuilt) {

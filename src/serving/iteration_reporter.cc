@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "serving/request_stats_json.h"
 
 namespace inflight::serving {
 namespace {
@@ -30,10 +31,11 @@ IterationReporter::IterationReporter(std::shared_ptr<Executor> executor,
     : executor_(std::move(executor)),
       profile_(profile),
       has_records_(options.has_records),
+      has_request_records_(options.has_request_records),
       clock_(clock) {
   newest_.stats = executor_->stats();  // bounds and memory are known before the first iteration
   newest_.block_size = executor_->limits().block_size;
-  if (options.period_ms > 0 && has_records_) {
+  if (options.period_ms > 0 && (has_records_ || has_request_records_)) {
     thread_ = std::thread([this, period_ms = options.period_ms] { Run(period_ms); });
   }
 }
@@ -60,18 +62,19 @@ void IterationReporter::Run(int period_ms) {
 
 Iteration IterationReporter::Check() {
   const std::lock_guard lock(mutex_);
-  if (!has_records_) {
+  if (has_records_) {
+    records_.clear();
+    executor_->TakeIterationStats(&records_);
+    for (const ExecutorStats& record : records_) Report(record);
+  } else {
     ExecutorStats stats = executor_->stats();
     if (stats.num_active_requests == 0) {
       stats.num_scheduled_requests = stats.num_context_requests = 0;
       stats.num_generation_requests = stats.num_context_tokens = 0;
     }
     Keep(stats);
-    return newest_;
   }
-  records_.clear();
-  executor_->TakeIterationStats(&records_);
-  for (const ExecutorStats& record : records_) Report(record);
+  if (has_request_records_) ReportRequests();
   return newest_;
 }
 
@@ -79,6 +82,15 @@ void IterationReporter::Report(const ExecutorStats& record) {
   Keep(record);
   if (logging::Enabled(logging::Level::kVerbose)) {
     logging::Verbose(IterationJson(newest_, profile_));
+  }
+}
+
+void IterationReporter::ReportRequests() {
+  request_records_.clear();
+  executor_->TakeRequestStats(&request_records_);
+  if (!logging::Enabled(logging::Level::kVerbose)) return;
+  for (const RequestStatsPerIteration& record : request_records_) {
+    logging::Verbose(RequestStatsJson(record));
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Takes the iterations of one executor as they come, logs each as a line of JSON at verbose level,
-// and keeps the newest for the gauges.
+// and keeps the newest for the gauges. Request statistics, where the executor keeps them, are
+// logged behind them, a line each.
 //
 // The log and the gauges show the same records: whoever asks for the newest first gets everything
 // logged that happened before.
@@ -23,6 +24,7 @@ struct IterationReporterOptions {
   // False where the executor keeps no records (iter_stats_max_iterations 0): then nothing is
   // logged, and the newest iteration is what the executor says when asked.
   bool has_records = true;
+  bool has_request_records = false;  // the same of request_stats_max_iterations
 };
 
 class IterationReporter {
@@ -40,14 +42,17 @@ class IterationReporter {
   void Run(int period_ms);
   void Report(const ExecutorStats& record);  // under mutex_
   void Keep(const ExecutorStats& stats);     // under mutex_
+  void ReportRequests();                     // under mutex_
 
   const std::shared_ptr<Executor> executor_;
   const IterationProfile profile_;
   const bool has_records_;
+  const bool has_request_records_;
   Clock& clock_;
 
   std::mutex mutex_;
-  std::vector<ExecutorStats> records_;  // reused
+  std::vector<ExecutorStats> records_;                     // reused
+  std::vector<RequestStatsPerIteration> request_records_;  // reused
   Iteration newest_;
   bool is_stopping_ = false;
   std::condition_variable stop_;

@@ -167,8 +167,10 @@ Result<std::shared_ptr<Model>> Repository::LoadLlm(const Candidate& candidate,
       .decoding_mode =
           contract::ResolveDecodingMode(parameters.decoding_mode, max_beam_width, &keys)};
   const fs::path tokenizer_dir = engine.tokenizer_dir;
-  engine.backend.iterations = {.period_ms = parameters.stats_check_period_ms,
-                               .has_records = parameters.executor.iter_stats_max_iterations > 0};
+  engine.backend.iterations = {
+      .period_ms = parameters.stats_check_period_ms,
+      .has_records = parameters.executor.iter_stats_max_iterations > 0,
+      .has_request_records = parameters.executor.request_stats_max_iterations > 0};
   auto model = std::make_shared<LlmModel>(std::move(config), version, std::move(engine.backend),
                                           defaults, logits_types);
   loaded_llms_[model->name()] = {.max_batch_size = model->config().max_batch_size(),

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import requests
 from live_server import DEMO, require_grpc, start_server
+from llm_client import wait_until
 from matrix_client import TOKENIZER, VOCAB_SIZE, Road, ask, ids_of
 from release_repositories import OURS, write_repository
+from server_log import messages
 from tritonclient.utils import InferenceServerException
 
 EXAMPLE = json.loads((DEMO / "demo_requests.json").read_text())[0]
@@ -20,6 +22,7 @@ FILLED = {"engine_dir": DEMO, "tokenizer_dir": DEMO, "decoupled_mode": "True", "
 QUESTION = {"text": EXAMPLE["text_input"], "max_tokens": 24, "end_id": -1}
 STORY = {"text": "Tell me a story about a fox.", "max_tokens": 8, "end_id": -1}
 SAMPLED = {**STORY, "temperature": 3.0, "random_seed": 5}
+STATS = {"request_stats_max_iterations": "1000"}
 CORE, CORE_STREAM = (Road("http", "tensorrt_llm", stream=stream, num_rows=1) for stream in (False, True))
 PIPELINES = ["ensemble", "tensorrt_llm_bls"]
 
@@ -80,7 +83,7 @@ def test_accumulate_tokens(serve, accumulates, transport):
 @pytest.mark.parametrize("normalizes", [True, False])
 def test_normalize_log_probs(serve, normalizes, road):
     """Of a row drawn from the k likeliest: given those, or given the vocabulary."""
-    server = serve(normalize_log_probs=str(normalizes))
+    server = serve(normalize_log_probs=str(normalizes), **STATS)
     request = {**SAMPLED, "top_k": 5, "return_log_probs": True, "return_generation_logits": True}
     ids = ask(server, CORE, [request])[0].ids
     answer = ask(server, road, [request])[0]
@@ -89,6 +92,37 @@ def test_normalize_log_probs(serve, normalizes, road):
     chosen = logits[np.arange(len(ids)), ids]
     expected = chosen - np.log(np.exp(among - among.max(1, keepdims=True)).sum(1)) - among.max(1)
     assert answer.floats("output_log_probs") == pytest.approx(expected, abs=1e-3)
+
+
+def test_request_stats_max_iterations(serve):
+    """Where a request stands at the end of each iteration, by lines of the log at verbose level; it fits one KV block."""
+    server = serve(normalize_log_probs="True", **STATS)
+    assert report_line(server, "request_stats_max_iterations")[1:] == ("1000", "file", "honoured")
+
+    def set_verbose(level):
+        assert requests.post(f"http://{server.http}/v2/logging", json={"log_verbose_level": level}, timeout=30).ok
+
+    def logged():
+        return [json.loads(message) for message in messages(server.log.read_text()) if message.startswith('{"iter":')]
+
+    requests.get(f"http://{server.metrics}/metrics", timeout=30)  # takes those of other tests
+    set_verbose(1)
+    ask(server, CORE, [STORY])
+    wait_until(lambda: any(s["stage"] == "GENERATION_COMPLETE" for r in logged() for s in r["requestStats"]))
+    set_verbose(0)
+    records = logged()
+    assert len(records) == STORY["max_tokens"], "one an iteration: the first of them reads the prompt"
+    assert [record["iter"] - records[0]["iter"] for record in records] == list(range(len(records)))
+    stats = [stats for record in records for stats in record["requestStats"]]
+    assert len({s["id"] for s in stats}) == 1
+    stages = ["GENERATION_IN_PROGRESS"] * (STORY["max_tokens"] - 1) + ["GENERATION_COMPLETE"]
+    for i, (found, stage) in enumerate(zip(stats, stages, strict=True)):
+        assert found == {
+            "id": stats[0]["id"], "sequenceIndex": 0, "stage": stage, "contextPrefillPosition": len(ids_of(STORY["text"])),
+            "numGeneratedTokens": i + 1, "avgNumDecodedTokensPerIter": 1, "scheduled": True, "paused": False,
+            "disServingStats": None, "allocTotalBlocksPerRequest": 1, "allocNewBlocksPerRequest": 1,
+            "reusedBlocksPerRequest": 0, "missedBlocksPerRequest": 0, "kvCacheHitRatePerRequest": 0,
+        }  # fmt: skip
 
 
 DRAWS = {
