@@ -129,7 +129,8 @@ void StepLoop::SetUp(Sequence& sequence) {
   ActiveRequest& request = *sequence.request;
   if (request.is_queued) {
     LeaveQueue(request);
-    request.times.first_scheduled_ns = turn_start_ns_;
+    // It may have come after the turn began.
+    request.times.first_scheduled_ns = std::max(turn_start_ns_, request.times.enqueued_ns);
     ++stats_.num_active_requests;
   }
   if (sequence.tokens != &sequence.known) {

@@ -666,6 +666,19 @@ TEST_P(StepLoopTest, StatsCountWhatHappened) {
   EXPECT_EQ(times.last_token_ns - times.first_token_ns, 3'000'000);
 }
 
+TEST_P(StepLoopTest, ARequestThatComesDuringATurnIsNotScheduledBeforeItCame) {
+  LoopHarness harness(Small());
+  const auto sink = std::make_shared<RecordingSink>();
+  const int64_t during_the_turn_ns = harness.clock.NowNs() + 700;
+  harness.streams.Open();
+  ASSERT_TRUE(harness.inbox.Push(
+      executor::MakeActiveRequest(1, MakeRequest(3, 2, 1), sink, during_the_turn_ns)));
+  harness.RunUntilIdle();
+  const RequestTimes& times = sink->last().times;
+  EXPECT_EQ(times.enqueued_ns, during_the_turn_ns);
+  EXPECT_EQ(times.first_scheduled_ns, during_the_turn_ns);
+}
+
 TEST_P(StepLoopTest, StepGoalCutsAPromptIntoChunksOfItsMeasuredCost) {
   HarnessOptions options = Small();
   options.backend.info.max_num_tokens = 64;
