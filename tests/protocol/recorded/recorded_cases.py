@@ -25,7 +25,9 @@ TRIES_OF_TIMED_CASES = 5
 
 def unpack(folder):
     with tarfile.open(HERE / "recorded.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+        if hasattr(tarfile, "data_filter"):  # later Pythons warn without; Debian 12's has none
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(folder)
 
 
 def read_cases(protocol):
