@@ -3,12 +3,27 @@
 
 import os
 import pathlib
+import pty
 import subprocess
+
+import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
 DEMO = ROOT / "models/demo"
 NO_GPU = dict(os.environ, CUDA_VISIBLE_DEVICES="")  # GPUs of the machine are hidden
+
+
+def has_terminals():
+    try:
+        for end in pty.openpty():
+            os.close(end)
+    except OSError:
+        return False
+    return True
+
+
+needs_terminal = pytest.mark.skipif(not has_terminals(), reason="no pseudo-terminals: /dev/pts is not mounted here")
 
 
 def run(*args, check=True, **kwargs):

@@ -14,6 +14,7 @@ import jinja2
 import jinja2.sandbox
 import pytest
 import tokenizers
+from command import needs_terminal
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
@@ -138,6 +139,7 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self.process_id, 0)[1])
 
 
+@needs_terminal
 def test_interrupt_stops_the_answer_and_end_of_input_the_program():
     terminal = Terminal("--no-template", "--max-tokens", "900", "--threads", "1")
     at = terminal.wait_for("> ")
@@ -151,6 +153,7 @@ def test_interrupt_stops_the_answer_and_end_of_input_the_program():
     assert terminal.status() == 0
 
 
+@needs_terminal
 def test_interrupt_right_behind_a_line_hangs_nothing():
     """A terminal forgets at Ctrl-C what was not read yet, in both directions, whatever the program does just then."""
     terminal = Terminal("--no-template", "--max-tokens", "3")

@@ -10,7 +10,7 @@ import re
 import subprocess
 
 import pytest
-from command import DEMO, INFLIGHT, ROOT, run
+from command import DEMO, INFLIGHT, ROOT, needs_terminal, run
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +117,7 @@ def test_any_of_several_end_ids_ends_the_text(engine, tmp_path):
         assert ended["output_ids"] == ids[: ids.index(ids[4])]
 
 
+@needs_terminal
 def test_progress_is_a_bar_on_a_terminal_that_moves_with_the_answers(engine, tmp_path):
     path = tmp_path / "requests.jsonl"
     path.write_text("".join(json.dumps({"text_input": "Hello", "max_tokens": 1 + 8 * i}) + "\n" for i in range(20)))
