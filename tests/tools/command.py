@@ -15,6 +15,7 @@ NO_GPU = dict(os.environ, CUDA_VISIBLE_DEVICES="")  # GPUs of the machine are hi
 
 
 def has_terminals():
+    """Whether a program can be given one. A chroot without /dev/pts, say, has none, and nothing in its place shows the same."""
     try:
         for end in pty.openpty():
             os.close(end)
@@ -23,7 +24,11 @@ def has_terminals():
     return True
 
 
-needs_terminal = pytest.mark.skipif(not has_terminals(), reason="no pseudo-terminals: /dev/pts is not mounted here")
+# CI has terminals and says so: where INFLIGHT_TEST_TERMINAL=1, the tests run, and fail without one.
+needs_terminal = pytest.mark.skipif(
+    os.environ.get("INFLIGHT_TEST_TERMINAL") != "1" and not has_terminals(),
+    reason="no pseudo-terminals: /dev/pts is not mounted here",
+)
 
 
 def run(*args, check=True, **kwargs):
