@@ -32,9 +32,13 @@ struct Connection {
 
 class HttpTransport : public LoadTransport {
  public:
-  HttpTransport(const LoadOptions& options, const std::vector<LoadPrompt>& prompts)
-      : options_(options), prompts_(prompts), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
-    for (const LoadPrompt& prompt : prompts) requests_.push_back(HttpRequestBytes(options, prompt));
+  // `prompts` null: tokens of answers are not counted.
+  HttpTransport(const LoadOptions& options, std::vector<std::string> requests,
+                const std::vector<LoadPrompt>* prompts)
+      : options_(options),
+        prompts_(prompts),
+        epoll_(epoll_create1(EPOLL_CLOEXEC)),
+        requests_(std::move(requests)) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     const std::string port = std::to_string(options.port);
@@ -108,7 +112,7 @@ class HttpTransport : public LoadTransport {
   }
 
   void Write(Connection& connection) {
-    const std::string& bytes = requests_[connection.index];
+    const std::string& bytes = requests_[connection.index % requests_.size()];
     while (connection.num_written < bytes.size()) {
       const ssize_t size = send(connection.fd, bytes.data() + connection.num_written,
                                 bytes.size() - connection.num_written, MSG_NOSIGNAL);
@@ -119,6 +123,7 @@ class HttpTransport : public LoadTransport {
         return;
       }
     }
+    if (connection.outcome->written_ns == 0) connection.outcome->written_ns = LoadNowNs();
   }
 
   void Read(Connection& connection) {
@@ -135,6 +140,7 @@ class HttpTransport : public LoadTransport {
   }
 
   void Take(Connection& connection, std::string_view bytes) {
+    if (!connection.answer.started()) connection.outcome->answer_ns = LoadNowNs();
     const HttpAnswer::State state = connection.answer.Feed(bytes);
     if (state == HttpAnswer::State::kFaulty) return Drop(connection, "answer: not HTTP/1.1");
     HttpAnswer& answer = connection.answer;
@@ -162,7 +168,7 @@ class HttpTransport : public LoadTransport {
       event.remove_prefix(6);
       if (event.starts_with("{\"error\"")) return ErrorKind("stream", event);
       const int64_t now = LoadNowNs();
-      const bool has_ids = !prompts_[connection.index].ids.empty();
+      const bool has_ids = prompts_ != nullptr && !(*prompts_)[connection.index].ids.empty();
       const int num_tokens = has_ids ? CountOutputIds(options_.protocol, event) : 1;
       if (num_tokens == 0) continue;
       if (outcome.first_ns == 0)
@@ -178,9 +184,10 @@ class HttpTransport : public LoadTransport {
   }
 
   void TakeBody(Connection& connection) {
-    const LoadPrompt& prompt = prompts_[connection.index];
     RequestOutcome& outcome = *connection.outcome;
     outcome.num_chunks = 1;
+    if (prompts_ == nullptr) return;
+    const LoadPrompt& prompt = (*prompts_)[connection.index];
     if (!prompt.ids.empty())
       outcome.num_tokens = CountOutputIds(options_.protocol, connection.answer.body());
     else if (options_.ignore_end)
@@ -222,7 +229,7 @@ class HttpTransport : public LoadTransport {
   }
 
   const LoadOptions& options_;
-  const std::vector<LoadPrompt>& prompts_;
+  const std::vector<LoadPrompt>* prompts_;
   const int epoll_;
   addrinfo* addresses_ = nullptr;
   std::vector<std::string> requests_;
@@ -236,7 +243,14 @@ class HttpTransport : public LoadTransport {
 
 std::unique_ptr<LoadTransport> CreateHttpTransport(const LoadOptions& options,
                                                    const std::vector<LoadPrompt>& prompts) {
-  return std::make_unique<HttpTransport>(options, prompts);
+  std::vector<std::string> requests;
+  for (const LoadPrompt& prompt : prompts) requests.push_back(HttpRequestBytes(options, prompt));
+  return std::make_unique<HttpTransport>(options, std::move(requests), &prompts);
+}
+
+std::unique_ptr<LoadTransport> CreateHttpTransport(const LoadOptions& options,
+                                                   std::vector<std::string> requests) {
+  return std::make_unique<HttpTransport>(options, std::move(requests), nullptr);
 }
 
 }  // namespace inflight::bench

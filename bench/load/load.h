@@ -42,7 +42,9 @@ struct LoadOptions {
 struct RequestOutcome {
   int64_t due_ns = 0;  // when it was to be sent
   int64_t sent_ns = 0;
-  int64_t first_ns = 0;  // first tokens; 0 where the protocol does not stream
+  int64_t written_ns = 0;  // the whole request was given away; 0 where the transport cannot tell
+  int64_t answer_ns = 0;   // the answer's first bytes, or its message before it is parsed
+  int64_t first_ns = 0;    // first tokens; 0 where the protocol does not stream
   int64_t end_ns = 0;
   int num_tokens = 0;            // of the answer; 0 where it cannot be told
   int num_chunks = 0;            // responses with tokens
@@ -74,6 +76,9 @@ class LoadTransport {
 int64_t LoadNowNs();
 std::unique_ptr<LoadTransport> CreateHttpTransport(const LoadOptions& options,
                                                    const std::vector<LoadPrompt>& prompts);
+// Of whole requests, taken round and round; of answers, only that they are right is told.
+std::unique_ptr<LoadTransport> CreateHttpTransport(const LoadOptions& options,
+                                                   std::vector<std::string> requests);
 // kUnimplemented in a build without gRPC.
 Result<std::unique_ptr<LoadTransport>> CreateGrpcTransport(const LoadOptions& options,
                                                            const std::vector<LoadPrompt>& prompts);

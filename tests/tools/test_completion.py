@@ -58,8 +58,8 @@ def test_other_values_are_left_to_bash(script):
 def test_bench_load_is_a_command_of_its_own(script):
     assert "load" in complete(script, "inflight", "bench", "lo")
     flags = complete(script, "inflight", "bench", "load", "--")
-    assert "--request-rate" in flags and "--shape" not in flags
-    assert "--shape" in complete(script, "inflight", "bench", "--")
+    assert "--request-rate" in flags and "--repeats" not in flags
+    assert "--repeats" in complete(script, "inflight", "bench", "--")
     assert "throughput" in complete(script, "inflight", "bench", "thr")
     assert "--scenarios" in complete(script, "inflight", "bench", "throughput", "--sc")
 

@@ -9,6 +9,8 @@
 
 #include "base/file.h"
 #include "bench/load/load.h"
+#include "bench/tensors/served_model.h"
+#include "bench_load_tensors.h"
 #include "command_line.h"
 #include "commands.h"
 
@@ -19,21 +21,26 @@ using bench::LoadPrompt;
 using bench::LoadProtocol;
 
 const Usage kUsage = {
-    "inflight bench load HOST[:PORT] [--concurrency N | --request-rate R]",
-    "Sends requests to a running server and prints times to the first token, between tokens and to "
-    "the end, tokens/s,\n"
-    "requests/s, errors by kind, and the CPU time that this client took itself."};
+    "inflight bench load HOST[:PORT] [--model NAME] [--concurrency N | --request-rate R]",
+    "Sends requests to a running server. Of LLMs it prints times to the first token, between "
+    "tokens and to the end, tokens/s,\n"
+    "requests/s, errors by kind, and the CPU time that this client took itself; of other models, "
+    "with options and report like perf_analyzer's,\n"
+    "throughput and latency of tensors at each load of a range, beside the server's statistics."};
 
 struct Options {
   bench::LoadOptions load{.model = "ensemble"};
-  std::string protocol = "generate-stream";
+  std::optional<std::string> protocol, url;
   std::string input = "auto";
   std::string prompts;
-  int num_requests = 100;
+  std::optional<int> num_requests;
+  std::string concurrency = "1";
+  std::string request_rate = "0";
   int input_len = 128;
   int output_len = 64;
   int vocab_size = 1000;
   std::string json;
+  TensorLoadOptions tensors;
 };
 
 config::Schema<Options> MakeSchema() {
@@ -41,33 +48,48 @@ config::Schema<Options> MakeSchema() {
   schema.Section("Server");
   schema.Add(
       "protocol", [](Options& o) -> auto& { return o.protocol; },
-      "HTTP (port 8000) or a gRPC stream for each request (port 8001).",
-      config::OneOf({"generate-stream", "generate", "infer", "grpc"}));
+      "HTTP (port 8000): generate-stream (of prompts, unless given), generate, or infer, also "
+      "called http (of tensors, unless given); gRPC (port 8001): a stream for each prompt, calls "
+      "of tensors.",
+      config::OneOf({"generate-stream", "generate", "infer", "http", "grpc"}));
+  schema.Alias("-i", "protocol");
   schema.Add(
       "model", [](Options& o) -> auto& { return o.load.model; }, "Name of the model.");
+  schema.Alias("-m", "model");
+  schema.Add(
+      "url", [](Options& o) -> auto& { return o.url; }, "HOST:PORT, instead of the argument.");
+  schema.Alias("-u", "url");
   schema.Section("Load");
   schema.Add(
       "num_requests", [](Options& o) -> auto& { return o.num_requests; },
-      "Requests that are counted.", config::AtLeast(1));
+      "Requests that are counted: 100 of prompts unless given; of tensors, windows of time unless "
+      "given.",
+      config::AtLeast(1));
+  schema.Alias("request_count", "num_requests");
   schema.Add(
-      "concurrency", [](Options& o) -> auto& { return o.load.concurrency; },
-      "Requests under way; with --request-rate at most so many (4096 unless given).",
-      config::Range(1, 65536));
+      "concurrency", [](Options& o) -> auto& { return o.concurrency; },
+      "Requests under way, up to 65536; of prompts with --request-rate at most so many (4096 "
+      "unless given). Of tensors also start:end:step, a load each.");
+  schema.Alias("concurrency_range", "concurrency");
   schema.Add(
-      "request_rate", [](Options& o) -> auto& { return o.load.request_rate; },
-      "Requests a second with exponential gaps; 0 sends when an answer came.",
-      config::Range(0, 1e6));
+      "request_rate", [](Options& o) -> auto& { return o.request_rate; },
+      "Requests a second, of prompts with exponential gaps; 0 sends when an answer came. Of "
+      "tensors also start:end:step.");
+  schema.Alias("request_rate_range", "request_rate");
   schema.Add(
       "num_warmup", [](Options& o) -> auto& { return o.load.num_warmup; },
-      "Requests before the measurement, not counted.", config::AtLeast(0));
+      "Requests before the measurement (of tensors, before each load), not counted.",
+      config::AtLeast(0));
+  schema.Alias("warmup_request_count", "num_warmup");
   schema.Add(
       "timeout_ms", [](Options& o) -> auto& { return o.load.timeout_ms; },
       "A request that lasts longer is given up and counted as an error.", config::AtLeast(1));
-  schema.Section("Requests");
+  schema.Section("Prompts");
   schema.Add(
       "input", [](Options& o) -> auto& { return o.input; },
-      "Send text or token ids; auto sends ids to the model tensorrt_llm.",
-      config::OneOf({"auto", "text", "ids"}));
+      "Send prompts, as text or token ids, or tensors. auto: tensors where an option of tensors is "
+      "given; else what the model's inputs ask for.",
+      config::OneOf({"auto", "text", "ids", "tensors"}));
   schema.Add(
       "prompts", [](Options& o) -> auto& { return o.prompts; },
       "File with a prompt a line, text or a JSON object with text_input or input_ids and "
@@ -87,6 +109,7 @@ config::Schema<Options> MakeSchema() {
   schema.Add(
       "seed", [](Options& o) -> auto& { return o.load.seed; }, "Of prompts and arrivals.",
       config::AtLeast(0));
+  AddTensorLoad(schema);
   schema.Section("Report");
   schema.Add(
       "json", [](Options& o) -> auto& { return o.json; },
@@ -169,10 +192,9 @@ LoadPrompt RandomPrompt(const Options& options, bool wants_ids, std::mt19937_64&
 }
 
 Result<std::vector<LoadPrompt>> MakePrompts(const Options& options) {
-  const bool wants_ids =
-      options.input == "ids" || (options.input == "auto" && options.load.model == "tensorrt_llm");
-  const auto count =
-      static_cast<size_t>(options.num_requests) + static_cast<size_t>(options.load.num_warmup);
+  const bool wants_ids = options.input == "ids";
+  const auto count = static_cast<size_t>(options.num_requests.value_or(100)) +
+                     static_cast<size_t>(options.load.num_warmup);
   std::vector<LoadPrompt> prompts;
   if (!options.prompts.empty()) {
     ASSIGN_OR_RETURN(const std::vector<LoadPrompt> lines, ReadPrompts(options, wants_ids));
@@ -184,15 +206,87 @@ Result<std::vector<LoadPrompt>> MakePrompts(const Options& options) {
   return prompts;
 }
 
+// text, ids or tensors where the option says auto.
+Result<std::string> InputOf(const Options& options, bool is_grpc) {
+  if (options.input != "auto") return options.input;
+  const bool has_range =
+      (options.concurrency + options.request_rate).find(':') != std::string::npos;
+  if (options.tensors.Given() || has_range) return std::string("tensors");
+  const std::string& name = options.load.model;
+  if (name == "tensorrt_llm") return std::string("ids");
+  if (name == "ensemble" || name == "tensorrt_llm_bls") return std::string("text");
+  auto calls = bench::CreateHttpCalls(options.load.host, options.load.port);
+  if (is_grpc) {
+    ASSIGN_OR_RETURN(calls, bench::CreateGrpcCalls(options.load.host, options.load.port));
+  }
+  ASSIGN_OR_RETURN(const bench::ServedModel model, bench::DescribeModel(*calls, name, ""));
+  for (const bench::ServedTensor& input : model.inputs) {
+    if (input.name == "text_input") return std::string("text");
+    if (input.name == "input_ids") return std::string("ids");
+  }
+  return std::string("tensors");
+}
+
+// An option of prompts that is not at its default, which tensors would ignore.
+Status NoPromptOptions(const Options& options) {
+  const Options defaults;
+  const char* flag = !options.prompts.empty()                              ? "--prompts"
+                     : options.input_len != defaults.input_len             ? "--input-len"
+                     : options.output_len != defaults.output_len           ? "--output-len"
+                     : options.vocab_size != defaults.vocab_size           ? "--vocab-size"
+                     : options.load.ignore_end != defaults.load.ignore_end ? "--ignore-end"
+                                                                           : nullptr;
+  if (flag == nullptr) return Status::Ok();
+  return InvalidArgument(std::string(flag) + ": is of prompts, and tensors are sent; --input " +
+                         "text or ids sends prompts");
+}
+
+// Concurrency and rate of prompts: one number each.
+Status SetPromptLoad(const Options& options, bench::LoadOptions& load) {
+  ASSIGN_OR_RETURN(const std::vector<double> concurrency,
+                   ParseRange("--concurrency", options.concurrency, true));
+  if (concurrency.size() != 1)
+    return InvalidArgument("--concurrency: got '" + options.concurrency +
+                           "', prompts take one number; ranges are of --input tensors");
+  load.concurrency = static_cast<int>(concurrency[0]);
+  if (options.request_rate == "0") return Status::Ok();
+  ASSIGN_OR_RETURN(const std::vector<double> rate,
+                   ParseRange("--request-rate", options.request_rate, false));
+  if (rate.size() != 1)
+    return InvalidArgument("--request-rate: got '" + options.request_rate +
+                           "', prompts take one number; ranges are of --input tensors");
+  load.request_rate = rate[0];
+  if (load.concurrency == 1) load.concurrency = 4096;
+  return Status::Ok();
+}
+
 Status Run(Options& options, std::span<const std::string> positionals) {
-  ASSIGN_OR_RETURN(const std::string address, OnlyPositional(kUsage, positionals, "server"));
-  options.load.protocol = options.protocol == "infer"      ? LoadProtocol::kInfer
-                          : options.protocol == "generate" ? LoadProtocol::kGenerate
-                          : options.protocol == "grpc"     ? LoadProtocol::kGrpcStream
-                                                           : LoadProtocol::kGenerateStream;
-  RETURN_IF_ERROR(ParseAddress(address, options.load));
-  if (options.load.request_rate > 0 && options.load.concurrency == 1)
-    options.load.concurrency = 4096;
+  if (!options.url || !positionals.empty()) {
+    ASSIGN_OR_RETURN(options.url, OnlyPositional(kUsage, positionals, "server"));
+  }
+  const bool is_grpc = options.protocol == "grpc";
+  options.load.protocol = is_grpc ? LoadProtocol::kGrpcStream : LoadProtocol::kGenerateStream;
+  RETURN_IF_ERROR(ParseAddress(*options.url, options.load));
+  ASSIGN_OR_RETURN(options.input, InputOf(options, is_grpc));
+  const bool sends_tensors = options.input == "tensors";
+  if (options.protocol == "infer" || options.protocol == "http" ||
+      (sends_tensors && !options.protocol))
+    options.load.protocol = LoadProtocol::kInfer;
+  else if (options.protocol == "generate")
+    options.load.protocol = LoadProtocol::kGenerate;
+  if (sends_tensors) {
+    RETURN_IF_ERROR(NoPromptOptions(options));
+    return RunTensorLoad({.load = options.load,
+                          .concurrency = options.concurrency,
+                          .request_rate = options.request_rate,
+                          .num_requests = options.num_requests,
+                          .json = options.json},
+                         options.tensors);
+  }
+  if (const auto flag = options.tensors.Given())
+    return InvalidArgument(*flag + ": is of tensors, and --input " + options.input +
+                           " sends prompts");
+  RETURN_IF_ERROR(SetPromptLoad(options, options.load));
   ASSIGN_OR_RETURN(const std::vector<LoadPrompt> prompts, MakePrompts(options));
   ASSIGN_OR_RETURN(const bench::LoadResult result, bench::RunLoad(options.load, prompts));
   if (options.json != "-") std::fputs(bench::LoadReportText(options.load, result).c_str(), stdout);
