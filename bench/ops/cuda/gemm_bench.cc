@@ -10,9 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <functional>
-#include <random>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +18,7 @@
 #include "base/check.h"
 #include "llama_3_8b.h"
 #include "ops/cuda/gemm_plans.h"
+#include "ops/cuda/gemm_problem.h"
 
 namespace inflight::ops::cuda {
 namespace {
@@ -38,29 +37,6 @@ void Check(const Status& status) {
 }
 
 void CheckCuda(cudaError_t error) { Check(inflight::cuda::ToStatus(error, "gemm_bench")); }
-
-// Standard normal numbers, the same megabytes again and again.
-void Fill(Buffer& buffer, DType dtype) {
-  constexpr size_t kPattern = size_t{2} << 20;
-  std::vector<std::byte> pattern(kPattern);
-  std::mt19937 random(7);
-  std::normal_distribution<float> normal;
-  for (size_t i = 0; i < kPattern; i += SizeOf(dtype)) {
-    const float value = normal(random);
-    const auto f8 = Float8E4M3::FromFloat(value);
-    const auto f16 = Float16::FromFloat(value);
-    const auto bf16 = BFloat16::FromFloat(value);
-    const void* element = &bf16;
-    if (dtype == DType::kF8E4M3) element = &f8;
-    if (dtype == DType::kF16) element = &f16;
-    std::memcpy(&pattern[i], element, SizeOf(dtype));
-  }
-  size_t filled = std::min(kPattern, buffer.size());
-  CheckCuda(cudaMemcpy(buffer.data(), pattern.data(), filled, cudaMemcpyHostToDevice));
-  for (; filled < buffer.size(); filled *= 2)
-    CheckCuda(cudaMemcpy(buffer.data() + filled, buffer.data(),
-                         std::min(filled, buffer.size() - filled), cudaMemcpyDeviceToDevice));
-}
 
 using Product = std::function<Status(const GemmParams&)>;
 
@@ -142,8 +118,8 @@ void Run(const Options& options) {
   for (const std::string& dtype_name : options.dtypes) {
     const auto dtype = DTypeFromName(dtype_name);
     CHECK(dtype.has_value());
-    Fill(*weights, *dtype);
-    Fill(*x, *dtype);
+    for (Buffer* buffer : {&*weights, &*x})
+      Check(FillRandomly(buffer->data(), buffer->size(), *dtype, stream));
     auto first = GemmPlans::Create(**device);
     Check(first.status());
     GemmPlans& tuned = stream.gemm_plans();
