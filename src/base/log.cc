@@ -85,9 +85,10 @@ bool NeedsQuotes(std::string_view value) {
   return false;
 }
 
-// Appends `text`, with control characters as \xNN; quotes and backslashes are escaped too where
-// `quoted`.
-void AppendEscaped(std::string& out, std::string_view text, bool quoted) {
+// Appends `text`, with control characters other than line feeds as `control` and two digits; quotes
+// and backslashes are escaped too where `quoted`.
+void AppendEscaped(std::string& out, std::string_view text, bool quoted,
+                   std::string_view control = "\\x") {
   for (unsigned char c : text) {
     if (quoted && (c == '"' || c == '\\')) {
       out += '\\';
@@ -95,7 +96,7 @@ void AppendEscaped(std::string& out, std::string_view text, bool quoted) {
     } else if (c == '\n') {
       out += "\\n";
     } else if (c < ' ' || c == 0x7f) {
-      fmt::format_to(std::back_inserter(out), "\\x{:02x}", c);
+      fmt::format_to(std::back_inserter(out), "{}{:02x}", control, c);
     } else {
       out += static_cast<char>(c);
     }
@@ -105,18 +106,7 @@ void AppendEscaped(std::string& out, std::string_view text, bool quoted) {
 // A JSON string.
 std::string Quoted(std::string_view text) {
   std::string out = "\"";
-  for (unsigned char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += static_cast<char>(c);
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c < ' ' || c == 0x7f) {
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}", c);
-    } else {
-      out += static_cast<char>(c);
-    }
-  }
+  AppendEscaped(out, text, /*quoted=*/true, "\\u00");
   return out += '"';
 }
 
