@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <thread>
 
 #include "simulation/loop_harness.h"
@@ -14,6 +13,7 @@ namespace {
 
 using ::inflight::testing::HarnessOptions;
 using ::inflight::testing::LoopHarness;
+using ::inflight::testing::MakeRequest;
 using ::inflight::testing::RecordingSink;
 using ::inflight::testing::SmallInfo;
 
@@ -76,14 +76,6 @@ TEST(IterationRing, ReaderBesideTheWriterSeesEachRecordAtMostOnceAndWhole) {
   }
   writer.join();
   EXPECT_TRUE(Take(ring).empty());
-}
-
-Request MakeRequest(int prompt_len, int max_tokens) {
-  Request request;
-  request.input_ids.resize(static_cast<size_t>(prompt_len));
-  std::iota(request.input_ids.begin(), request.input_ids.end(), 1);
-  request.max_tokens = max_tokens;
-  return request;
 }
 
 class IterationRecordsTest : public ::testing::TestWithParam<int> {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <numeric>
 #include <random>
 #include <utility>
 
@@ -16,46 +15,10 @@ namespace {
 using ::inflight::testing::ExpectedOutput;
 using ::inflight::testing::HarnessOptions;
 using ::inflight::testing::LoopHarness;
+using ::inflight::testing::MakeRequest;
 using ::inflight::testing::RecordingSink;
 using ::inflight::testing::SmallInfo;
 using enum RequestStage;
-
-// --- the ring ---
-
-std::vector<int64_t> TakeIters(RequestStatsRing& ring) {
-  std::vector<RequestStatsPerIteration> records;
-  ring.Take(&records);
-  std::vector<int64_t> iters;
-  for (const RequestStatsPerIteration& record : records) iters.push_back(record.iter);
-  return iters;
-}
-
-TEST(RequestStatsRing, IsTakenInOrderAndOnceAndTheOldestGiveWay) {
-  RequestStatsRing ring(3);
-  for (int i = 0; i < 2; ++i) ring.Push({.iter = i});
-  EXPECT_EQ(TakeIters(ring), (std::vector<int64_t>{0, 1}));
-  EXPECT_TRUE(TakeIters(ring).empty());
-  for (int i = 2; i < 10; ++i) ring.Push({.iter = i});
-  EXPECT_EQ(TakeIters(ring), (std::vector<int64_t>{7, 8, 9}));
-}
-
-TEST(RequestStatsRing, OfNoCapacityKeepsNothing) {
-  RequestStatsRing ring(0);
-  ring.Push({.iter = 1});
-  EXPECT_TRUE(TakeIters(ring).empty());
-}
-
-// --- what the step loop puts into it ---
-
-// Another token in front for each seed, so that no two share a block.
-Request MakeRequest(int prompt_len, int max_tokens, uint64_t seed = 1) {
-  Request request;
-  request.input_ids.resize(static_cast<size_t>(prompt_len));
-  std::iota(request.input_ids.begin(), request.input_ids.end(), static_cast<TokenId>(seed));
-  request.max_tokens = max_tokens;
-  request.sampling.seed = seed;
-  return request;
-}
 
 // 4 rows, 32 tokens a step, 16 blocks of 4 tokens; a step is collected in the turn that launches
 // it.

@@ -5,8 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "simulation/loop_harness.h"
 
 namespace inflight::executor {
@@ -15,17 +13,9 @@ namespace {
 using ::inflight::testing::ExpectedOutput;
 using ::inflight::testing::HarnessOptions;
 using ::inflight::testing::LoopHarness;
+using ::inflight::testing::MakeRequest;
 using ::inflight::testing::RecordingSink;
 using ::inflight::testing::SmallInfo;
-
-Request MakeRequest(int prompt_len, int max_tokens, uint64_t seed = 1) {
-  Request request;
-  request.input_ids.resize(static_cast<size_t>(prompt_len));
-  std::iota(request.input_ids.begin(), request.input_ids.end(), static_cast<TokenId>(seed));
-  request.max_tokens = max_tokens;
-  request.sampling.seed = seed;
-  return request;
-}
 
 class StepLoopTest : public ::testing::TestWithParam<int> {
  protected:

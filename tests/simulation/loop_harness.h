@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,16 @@ struct RecordingSink : ResponseSink {
   std::vector<Beam> beams;  // the newest
   std::vector<Response> responses;
 };
+
+// Another token in front for each seed, so that no two share a block.
+inline Request MakeRequest(int prompt_len, int max_tokens, uint64_t seed = 1) {
+  Request request;
+  request.input_ids.resize(static_cast<size_t>(prompt_len));
+  std::iota(request.input_ids.begin(), request.input_ids.end(), static_cast<TokenId>(seed));
+  request.max_tokens = max_tokens;
+  request.sampling.seed = seed;
+  return request;
+}
 
 struct HarnessOptions {
   FakeBackendOptions backend;
