@@ -2,6 +2,7 @@
 #include "tiny_models.h"
 
 #include "builder/builder.h"
+#include "gpt2_form.h"
 #include "gpu_test.h"
 
 namespace inflight::gpu {
@@ -34,16 +35,7 @@ model::ModelConfig TinyLlamaF16() {
 }
 
 model::ModelConfig TinyGpt2() {
-  model::ModelConfig config = TinyLlama();
-  config.architecture = "GPT2LMHeadModel";
-  config.norm = ops::NormKind::kLayerNorm;
-  config.activation = ops::ActivationKind::kGeluTanh;
-  config.gated_mlp = false;
-  config.attention_bias = true;
-  config.mlp_bias = true;
-  config.tied_embeddings = true;
-  config.position = model::PositionKind::kLearnedAbsolute;
-  config.num_kv_heads = 4;
+  model::ModelConfig config = AsGpt2(TinyLlama());
   config.intermediate_size = 1024;
   return config;
 }

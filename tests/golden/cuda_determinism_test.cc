@@ -5,6 +5,7 @@
 
 #include "builder/builder.h"
 #include "determinism_cases.h"
+#include "gpt2_form.h"
 #include "tensor/test_gpu.h"
 
 namespace inflight::golden {
@@ -35,17 +36,7 @@ model::ModelConfig ConfigOf(const Form& form) {
   config.head_dim = form.head_dim;
   config.intermediate_size = 4096;
   config.max_position_embeddings = 512;
-  if (!form.is_gpt) return config;
-  config.architecture = "GPT2LMHeadModel";
-  config.norm = ops::NormKind::kLayerNorm;
-  config.activation = ops::ActivationKind::kGeluTanh;
-  config.gated_mlp = false;
-  config.attention_bias = true;
-  config.mlp_bias = true;
-  config.tied_embeddings = true;
-  config.position = model::PositionKind::kLearnedAbsolute;
-  config.num_kv_heads = config.num_heads;
-  return config;
+  return form.is_gpt ? gpu::AsGpt2(config) : config;
 }
 
 class CudaDeterminismTest : public testing::TestWithParam<Form> {};
