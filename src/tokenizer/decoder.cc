@@ -374,6 +374,31 @@ std::string Decoder::Prepare(std::string_view token) const {
   return text;
 }
 
+std::string Decoder::BytesAmongOthers(std::string_view prepared) const {
+  if (prepares_bytes_) return std::string(prepared);
+  for (size_t i = num_prepared_; i < steps_.size(); ++i) {
+    std::optional<char> byte;
+    if (steps_[i].kind == Kind::kByteFallback) byte = NamedByte(prepared);
+    if (steps_[i].kind == Kind::kSentencePiece && steps_[i].has_bytes) byte = ByteOfPiece(prepared);
+    if (byte) return std::string(1, *byte);
+  }
+  // Between two others, less what those are without it.
+  constexpr std::string_view kOther = "x";
+  DecodeStream others = Start();
+  others.Token(kOther);
+  others.Token(kOther);
+  others.Finish();
+  DecodeStream all = Start();
+  all.Token(kOther);
+  all.Token(prepared);
+  all.Token(kOther);
+  all.Finish();
+  const std::string text = all.Take();
+  const size_t num_others = others.Take().size();
+  if (text.size() <= num_others) return {};
+  return text.substr(kOther.size(), text.size() - num_others);
+}
+
 DecodeStream Decoder::Start() const {
   DecodeStream stream;
   stream.stages_.push_back(std::make_unique<Sink>(*stream.out_));

@@ -79,6 +79,10 @@ class Decoder {
 
   DecodeStream Start() const;
 
+  // What a prepared token becomes with tokens before and behind it. A byte of a character stays a
+  // byte, and steps that look at several tokens as one (after kByteLevel or kFuse) see it alone.
+  std::string BytesAmongOthers(std::string_view prepared) const;
+
  private:
   std::vector<DecoderStep> steps_;
   size_t num_prepared_ = 0;  // steps_[0, num_prepared_) are Prepare's

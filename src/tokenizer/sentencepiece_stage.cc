@@ -2,23 +2,18 @@
 #include "tokenizer/sentencepiece_stage.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "tokenizer/unicode.h"
 
 namespace inflight::tokenizer {
-namespace {
 
-// The byte of <0xNN>, NN in capitals: pieces of other spellings are text.
-std::optional<char> ByteOf(std::string_view piece) {
+std::optional<char> ByteOfPiece(std::string_view piece) {
   constexpr std::string_view kDigits = "0123456789ABCDEF";
   if (piece.size() != 6 || !piece.starts_with("<0x") || piece[5] != '>') return std::nullopt;
   const size_t high = kDigits.find(piece[3]), low = kDigits.find(piece[4]);
   if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
   return static_cast<char>(16 * high + low);
 }
-
-}  // namespace
 
 void SentencePieceStage::Pass(std::string_view text) {
   if (text.empty()) return;
@@ -27,7 +22,7 @@ void SentencePieceStage::Pass(std::string_view text) {
 }
 
 void SentencePieceStage::EndToken() {
-  const auto byte = step_.has_bytes ? ByteOf(piece_) : std::nullopt;
+  const auto byte = step_.has_bytes ? ByteOfPiece(piece_) : std::nullopt;
   if (byte) {
     bytes_ += *byte;
     FlushBytes(/*at_end=*/false);

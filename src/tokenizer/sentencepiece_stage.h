@@ -5,12 +5,16 @@
 // A byte that begins no character becomes one U+FFFD. Bytes that more bytes could complete wait.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "tokenizer/decoder.h"
 
 namespace inflight::tokenizer {
+
+// The byte of <0xNN>, NN in capitals: pieces of other spellings are text.
+std::optional<char> ByteOfPiece(std::string_view piece);
 
 class SentencePieceStage final : public DecodeStage {
  public:

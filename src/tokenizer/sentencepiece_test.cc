@@ -130,6 +130,9 @@ TEST(SentencePiece, BytesThatAreNoCharacterAreMarkedOneByOne) {
             "é\uFFFD\uFFFDa");
   EXPECT_EQ(t->Decode(Ids{3 + 0xC3, 1, 3 + 0xA9}, true), "\uFFFD\uFFFD");  // <s> ends the run
   EXPECT_EQ(t->bos_id(), 1);
+  EXPECT_EQ(t->TokenBytes(3 + 0xC3), "\xC3");
+  EXPECT_EQ(t->TokenBytes(2), " ");
+  EXPECT_EQ(t->TokenBytes(1), "");
   Detokenizer d(t, true);
   EXPECT_EQ(d.Append(Ids{3 + 0xC3}), "");
   EXPECT_EQ(d.Append(Ids{3 + 0xA9}), "é");  // a character waits for no end of its run

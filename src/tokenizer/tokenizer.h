@@ -43,6 +43,10 @@ class Tokenizer {
   // yield nothing.
   virtual std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const = 0;
 
+  // The bytes that `id` adds to a text where other tokens stand around it, as they are: also such
+  // as make no character alone. None for special tokens and ids without an entry.
+  virtual std::string TokenBytes(TokenId id) const = 0;
+
   virtual int vocab_size() const = 0;  // largest id + 1
   virtual std::optional<TokenId> TokenToId(std::string_view token) const = 0;
   virtual std::string_view IdToToken(TokenId id) const = 0;  // empty if there is none

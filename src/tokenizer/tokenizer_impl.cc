@@ -160,6 +160,11 @@ std::string TokenizerImpl::Decode(std::span<const TokenId> ids, bool skip_specia
   return stream.Take();
 }
 
+std::string TokenizerImpl::TokenBytes(TokenId id) const {
+  if (!decoded_.Has(id) || IsSpecial(id)) return {};
+  return definition_.decoder.BytesAmongOthers(decoded_[id]);
+}
+
 std::optional<TokenId> TokenizerImpl::TokenToId(std::string_view token) const {
   return definition_.Find(token);
 }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
 #include <thread>
 
 #include "tokenizer/test_files.h"
@@ -138,6 +139,57 @@ TEST(Decode, WithoutADecoderTokensStandApart) {
   auto json = ByteLevelJson();
   json["decoder"] = nullptr;
   EXPECT_EQ(MustLoad(json)->Decode(Ids{1, 5, 6}, false), "a ab abc");
+}
+
+// --- TokenBytes ---
+
+std::string BytesOf(const TokenizerPtr& tokenizer, const Ids& ids) {
+  std::string bytes;
+  for (const TokenId id : ids) bytes += tokenizer->TokenBytes(id);
+  return bytes;
+}
+
+TEST(TokenBytes, AreThoseOfTheTextAmongOtherTokens) {
+  const auto t = MustLoad(ByteLevelJson());
+  EXPECT_EQ(t->TokenBytes(7), " a");
+  EXPECT_EQ(t->TokenBytes(8), "\xC3");
+  EXPECT_EQ(t->TokenBytes(11), "<|x|>");
+  EXPECT_EQ(t->TokenBytes(0), "");  // special
+  EXPECT_EQ(t->TokenBytes(-1), "");
+  EXPECT_EQ(t->TokenBytes(1000), "");
+  const auto llama = MustLoad(Llama2Json());
+  EXPECT_EQ(llama->TokenBytes(263), " hi");
+  EXPECT_EQ(llama->TokenBytes(3 + 0xC3), "\xC3");
+  EXPECT_EQ(llama->TokenBytes(3 + 'a'), "a");
+  EXPECT_EQ(llama->TokenBytes(1), "");
+  auto json = ByteLevelJson();
+  json["decoder"] = nullptr;
+  EXPECT_EQ(MustLoad(json)->TokenBytes(5), " ab");  // tokens stand apart
+  json["decoder"] = {{"type", "Metaspace"}, {"replacement", "Ġ"}, {"prepend_scheme", "always"}};
+  EXPECT_EQ(MustLoad(json)->TokenBytes(7), " a");
+}
+
+// Behind the first token, whose blank a text may lose.
+TEST(TokenBytes, JoinToTheDecodedText) {
+  std::mt19937 random(1);
+  for (const auto& [json, first] : {std::pair(ByteLevelJson(), 1), std::pair(Llama2Json(), 263)}) {
+    const auto t = MustLoad(json);
+    int num_texts = 0;
+    for (int round = 0; round < 500; ++round) {
+      Ids ids = {first};
+      for (int i = 0; i < 6; ++i) {
+        const bool is_text = t->vocab_size() > 250 && random() % 2 == 0;
+        ids.push_back(
+            static_cast<TokenId>(is_text ? 258 + random() % 6 : random() % t->vocab_size()));
+      }
+      const std::string decoded = t->Decode(ids, /*skip_special_tokens=*/true);
+      if (decoded.find("\uFFFD") != std::string::npos) continue;  // bytes that are no character
+      const std::string bytes = BytesOf(t, ids);
+      EXPECT_EQ(bytes.substr(bytes.starts_with(' ') ? 1 : 0), decoded);
+      ++num_texts;
+    }
+    EXPECT_GT(num_texts, 20);
+  }
 }
 
 TEST(Detokenizer, HoldsBackUnfinishedCharacters) {
