@@ -17,6 +17,7 @@
 namespace inflight {
 
 using TokenId = int32_t;
+struct BadTexts;             // bad_texts.h
 using RequestId = uint64_t;  // assigned by Executor::Enqueue, increasing, never reused in a process
 
 // How the next token is drawn. An unset optional leaves that rule out.
@@ -72,6 +73,8 @@ struct Request {
       stop_words;  // a tail equal to one of these ends the sequence; matched ids are returned
   // Never generated: the last id of a word is banned where those before it stand (engine.md 4.6).
   std::vector<std::vector<TokenId>> bad_words;
+  // Never completed in the text of prompt and output, whatever tokens spell them; null = none.
+  std::shared_ptr<const BadTexts> bad_texts;
   std::shared_ptr<const std::vector<float>> embedding_bias;  // [vocab_size] added to the logits
                                                              // first; null = none
   SamplingParams sampling;

@@ -12,8 +12,10 @@ namespace inflight::decoding {
 //   kSuppressed  end ids, while fewer than min_tokens were generated
 //   -inf         tokens that would complete an n-gram which stands in `tokens` already
 //   -inf         the last id of a bad word whose other ids end `tokens`
+//   -inf         tokens with which a bad text would stand in the text of `tokens`
 // A row of which nothing else is left yields an end id early rather than a banned token. Costs at
-// most O(tokens * n-gram size + ids of the words); ids outside the row are passed over.
+// most O(tokens * n-gram size + ids of the words + what the bad texts ban); ids outside the row are
+// passed over.
 void Ban(const SamplingRule& rule, std::span<const TokenId> tokens, std::span<float> logits);
 
 }  // namespace inflight::decoding

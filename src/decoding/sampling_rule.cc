@@ -34,6 +34,7 @@ void SetBans(const Request& request, SamplingRule* rule) {
   const SamplingParams& params = request.sampling;
   rule->no_repeat_ngram_size = params.no_repeat_ngram_size;
   rule->bad_words = request.bad_words;
+  rule->bad_texts = request.bad_texts;
   if (params.min_tokens == 0) return;
   rule->end_ids = request.end_ids;
   const int most = std::numeric_limits<int>::max() - rule->num_prompt_tokens;

@@ -37,6 +37,7 @@ struct SamplingRule {
   std::vector<TokenId> end_ids;  // empty where first_end_position forbids nothing
   int no_repeat_ngram_size = 0;  // 0 = off
   std::vector<std::vector<TokenId>> bad_words;
+  std::shared_ptr<const BadTexts> bad_texts;  // null = none
   bool wants_log_probs = false;
   bool normalize_log_probs = true;
   uint64_t seed = 0;
@@ -45,7 +46,8 @@ struct SamplingRule {
     return repetition_penalty != 1.0F || presence_penalty != 0.0F || frequency_penalty != 0.0F;
   }
   bool has_bans() const {
-    return !end_ids.empty() || no_repeat_ngram_size > 0 || !bad_words.empty();
+    return !end_ids.empty() || no_repeat_ngram_size > 0 || !bad_words.empty() ||
+           bad_texts != nullptr;
   }
   bool has_top_p_decay() const {
     return !greedy && top_k == 0 && (top_p_decay != 1.0F || top_p_min > top_p);

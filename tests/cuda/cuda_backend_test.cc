@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "gpu_test.h"
+#include "inflight/bad_texts.h"
 #include "oracle.h"
 #include "requests.h"
 #include "tiny_models.h"
@@ -204,6 +205,48 @@ TEST_F(CudaBackendTest, SampledIdsAreTheCpusDraws) {
   std::printf("%d of %d draws are not the CPU's; %d of %zu requests gave the same twice\n",
               num_others, num_tokens, num_equal, requests.size());
   EXPECT_LE(num_others, num_tokens / 8);
+}
+
+// Two letters a token; a bad text begins in the middle of one that would come and ends in that of
+// the next.
+TEST_F(CudaBackendTest, BadTextsStandInNoAnswer) {
+  std::vector<std::string> texts;
+  for (int id = 0; id < 512; ++id)
+    texts.push_back({static_cast<char>('a' + id % 26), static_cast<char>('a' + id / 26)});
+  const auto tokens = MakeTokenTexts(texts);
+  const auto texts_of = [&](const CollectingSink& sink) {
+    EXPECT_TRUE(sink.last.status.ok()) << sink.last.status.ToString();
+    std::vector<std::string> all;
+    const auto add = [&](std::span<const TokenId> ids) {
+      all.emplace_back();
+      for (const TokenId id : ids) all.back() += tokens->Of(id);
+    };
+    if (sink.last.beams.empty()) add(sink.ids);
+    for (const Beam& beam : sink.last.beams) add(beam.output_ids);
+    return all;
+  };
+  const auto executor = MakeExecutor(engine_, device(), Options());
+  std::vector<Request> requests = ManyRequests(12, 512);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (i % 3 == 1) requests[i].sampling = {.temperature = 2.0F, .top_p = 0.9F, .seed = i};
+    if (i % 3 == 2) requests[i].sampling.beam_width = 3;
+    if (i % 2 == 1) requests[i].sampling.repetition_penalty = 1.1F;
+  }
+  const auto free = RunAll(*executor, requests);
+  std::vector<std::string> bad;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    bad.push_back(texts_of(*free[i]).at(0).substr(5, 2));
+    requests[i].bad_texts = Must(MakeBadTexts(std::span(&bad.back(), 1), tokens));
+  }
+  const auto banned = RunAll(*executor, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const std::vector<std::string> answers = texts_of(*banned[i]);
+    ASSERT_EQ(answers.size(), i % 3 == 2 ? 3U : 1U) << "request " << i;
+    for (const std::string& answer : answers) {
+      EXPECT_EQ(answer.find(bad[i]), std::string::npos) << "request " << i << ": " << answer;
+      EXPECT_GE(answer.size(), 2U * 38);
+    }
+  }
 }
 
 TEST_F(CudaBackendTest, AllMemoryIsGivenBack) {

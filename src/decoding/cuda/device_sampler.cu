@@ -122,7 +122,7 @@ uint64_t DeviceSampler::Bytes(int max_slots, int vocab_size) {
 Result<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(Device& device, int max_slots,
                                                              int vocab_size,
                                                              bool may_use_clusters) {
-  std::unique_ptr<DeviceSampler> sampler(new DeviceSampler(max_slots, vocab_size));
+  std::unique_ptr<DeviceSampler> sampler(new DeviceSampler(device, max_slots, vocab_size));
   RETURN_IF_ERROR(inflight::cuda::ToStatus(cudaSetDevice(device.cuda().index), "cudaSetDevice"));
   ASSIGN_OR_RETURN(
       sampler->rules_,
@@ -174,6 +174,7 @@ Status DeviceSampler::Setup(int slot, const SamplingRule& rule, std::span<const 
     const size_t size = WriteList(rule, {list, kMaxListSize});
     RETURN_IF_ERROR(upload(ListOf(edits_.data(), slot), list, size));
   }
+  RETURN_IF_ERROR(bad_texts_.Set(slot, rule.bad_texts));
   if (rule.bias != nullptr) {
     CHECK_EQ(rule.bias->size(), static_cast<size_t>(vocab_size_));
     float* const bias = BiasOf(pinned_.data(), max_slots_, vocab_size_, slot);
@@ -182,7 +183,7 @@ Status DeviceSampler::Setup(int slot, const SamplingRule& rule, std::span<const 
                            static_cast<size_t>(vocab_size_)));
   }
   SetRule<<<1, 1, 0, handle>>>(reinterpret_cast<SlotRule*>(rules_.data()), slot,
-                               MakeSlotRule(rule, tokens));
+                               MakeSlotRule(rule, tokens, bad_texts_.Of(slot)));
   return inflight::cuda::LaunchStatus("sampler's rule of a slot");
 }
 

@@ -4,11 +4,12 @@
 //
 // The rules live on the device, by slot: with room for the longest lists of words and for a bias of
 // the whole vocabulary, in device memory and once more in pinned memory, from where Setup uploads
-// what a request has of them. Tokens and their counts belong to the caller, are read for penalties,
-// bans and the position of the draw, and grow by what is drawn.
+// what a request has of them. Bad texts take memory when they come. Tokens and their counts belong
+// to the caller, are read for penalties, bans and the position of the draw, and grow by what is
+// drawn.
 //
 // Threads: used by one thread at a time. Setup and Sample only enqueue, in the stream's order, and
-// can be captured into a graph. All memory is taken in Create.
+// can be captured into a graph. All memory is taken in Create, but for a rule with bad texts.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <span>
 
 #include "decoding/best_logits.h"
+#include "decoding/cuda/bad_text_tables.h"
 #include "decoding/sampler.h"
 #include "tensor/buffer.h"
 #include "tensor/stream.h"
@@ -71,7 +73,8 @@ class DeviceSampler {
                   Stream& stream) const;
 
  private:
-  DeviceSampler(int max_slots, int vocab_size) : max_slots_(max_slots), vocab_size_(vocab_size) {}
+  DeviceSampler(Device& device, int max_slots, int vocab_size)
+      : max_slots_(max_slots), vocab_size_(vocab_size), bad_texts_(device, max_slots) {}
 
   SampleKernelParams KernelParams(const DeviceSampleParams& params, int chunk_size) const;
 
@@ -83,6 +86,7 @@ class DeviceSampler {
   [[maybe_unused]] Buffer rules_;                  // [max_slots] SlotRule
   [[maybe_unused]] Buffer edits_;  // [max_slots, kMaxListSize] int32, [max_slots, vocab_size] float
   PinnedBuffer pinned_;            // the same
+  [[maybe_unused]] BadTextTables bad_texts_;
 };
 
 }  // namespace inflight::decoding

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <numeric>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "decoding/cuda/sampler_pair.h"
@@ -208,7 +209,7 @@ TEST_F(DeviceSamplerTest, GraphOfManyStepsDrawsWhatTheCpuDraws) {
 TEST_F(DeviceSamplerTest, RulesDecideWhatComesNextAsOnTheCpu) {
   constexpr int kVocab = 1000;
   constexpr int kSteps = 40;
-  std::vector<Request> requests(8);
+  std::vector<Request> requests(9);
   requests[1].sampling.no_repeat_ngram_size = 1;
   requests[2].sampling.no_repeat_ngram_size = 3;
   requests[3].bad_words = {{0}, {1, 2, 3}, {5, 5}, {4}};
@@ -219,6 +220,10 @@ TEST_F(DeviceSamplerTest, RulesDecideWhatComesNextAsOnTheCpu) {
   requests[5].embedding_bias = std::make_shared<std::vector<float>>(bias);
   requests[6].sampling = {.temperature = 30.0F, .top_p = 1.0F, .top_p_decay = 0.7F};
   requests[7].sampling = {.presence_penalty = 0.6F, .prompt_ignore_length = 2};
+  std::vector<std::string> digits;
+  for (int id = 0; id < kVocab; ++id) digits.push_back(std::to_string(id));
+  const std::vector<std::string> bad = {"00", "0101", "22", "33"};
+  requests[8].bad_texts = Must(MakeBadTexts(bad, MakeTokenTexts(digits)));
   const auto num_slots = static_cast<int>(requests.size());
   Samplers samplers(device(), stream(), num_slots, kVocab, 64);
   std::vector<int32_t> row_slots(requests.size());
@@ -241,6 +246,40 @@ TEST_F(DeviceSamplerTest, RulesDecideWhatComesNextAsOnTheCpu) {
     EXPECT_NE(samplers.tokens(slot), samplers.tokens(0)) << "slot " << slot;
   EXPECT_EQ(samplers.tokens(1).back(), 41);  // each id once; 0 and 1 stood in the prompt
   EXPECT_EQ(samplers.tokens(5).back(), 999);
+  std::string text;
+  for (const TokenId id : samplers.tokens(8)) text += digits[static_cast<size_t>(id)];
+  for (const std::string& word : bad) EXPECT_EQ(text.find(word), std::string::npos) << text;
+}
+
+// Texts that no slot has any more give their memory back, those that several have take it once.
+TEST_F(DeviceSamplerTest, BadTextsTakeMemoryOnceAndOnlyWhileASlotHasThem) {
+  Samplers samplers(device(), stream(), 3, 1000, 64);
+  Random random(9);
+  const auto taken = [&] {
+    uint64_t bytes = 0;
+    for (const MemoryLedger::Entry& entry : device().ledger().entries()) bytes += entry.bytes;
+    return bytes;
+  };
+  const uint64_t before = taken();
+  Request request;
+  request.bad_texts = RandomBadTexts(random, 1000, {});
+  const SamplingRule rule = MakeSamplingRule(request, 0, 1);
+  samplers.Setup(0, rule, {1});
+  const uint64_t with_one = taken();
+  EXPECT_GE(with_one - before,
+            request.bad_texts->texts.size() + RandomTokenTexts(1000)->bytes.size());
+  samplers.Setup(1, rule, {2});
+  EXPECT_EQ(taken(), with_one);
+  request.bad_texts = RandomBadTexts(random, 1000, {});
+  samplers.Setup(2, MakeSamplingRule(request, 0, 1), {3});
+  const uint64_t second = taken() - with_one;
+  EXPECT_GT(second, 0U);
+  EXPECT_LT(second, with_one - before);  // the vocabulary is there
+  samplers.Setup(0, {}, {1});
+  EXPECT_EQ(taken(), with_one + second);
+  samplers.Setup(1, {}, {2});
+  samplers.Setup(2, {}, {3});
+  EXPECT_EQ(taken(), before);
 }
 
 // A slot whose tokens are full keeps them; its draw is still reported.

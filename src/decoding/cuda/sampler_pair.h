@@ -8,12 +8,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "decoding/cuda/device_sampler.h"
+#include "inflight/bad_texts.h"
 #include "ops/cuda/cuda_stream.h"
 #include "tensor/cuda_status.h"
 #include "tensor/test_gpu.h"
@@ -122,6 +124,38 @@ inline void FillRow(int kind, Random& random, std::span<float> row) {
   }
 }
 
+// Of a vocabulary of short words; a few tokens have no text, and the last ids are unknown.
+inline const std::shared_ptr<const TokenTexts>& RandomTokenTexts(int vocab_size) {
+  static auto& made = *new std::map<int, std::shared_ptr<const TokenTexts>>;
+  std::shared_ptr<const TokenTexts>& tokens = made[vocab_size];
+  if (tokens != nullptr) return tokens;
+  Random random(static_cast<uint64_t>(vocab_size) + 1);
+  std::vector<std::string> texts(static_cast<size_t>(vocab_size - vocab_size / 16));
+  for (std::string& text : texts)
+    for (int i = random.Below(16) == 0 ? 0 : 1 + random.Below(7); i > 0; --i)
+      text += static_cast<char>(random.Below(4) == 0 ? random.Below(256) : 'a' + random.Below(6));
+  return tokens = MakeTokenTexts(texts);
+}
+
+// Some that the next token can complete, others that tokens have whole, many that are nowhere.
+inline std::shared_ptr<const BadTexts> RandomBadTexts(Random& random, int vocab_size,
+                                                      std::span<const TokenId> tokens) {
+  const std::shared_ptr<const TokenTexts>& known = RandomTokenTexts(vocab_size);
+  const auto any = [&] { return std::string(known->Of(random.Below(vocab_size))); };
+  std::string end;
+  for (const TokenId token : tokens.last(std::min<size_t>(tokens.size(), 20)))
+    end += known->Of(token);
+  std::vector<std::string> texts = {any()};
+  for (int i = 0; i < 20; ++i) {
+    const auto size = static_cast<size_t>(random.Below(60));
+    texts.push_back(end.substr(end.size() - std::min(end.size(), size)));
+    if (i % 2 == 0) texts.back() += any().substr(0, 1 + static_cast<size_t>(random.Below(3)));
+    if (i % 2 != 0) texts.back() += static_cast<char>('a' + random.Below(6));
+  }
+  for (int i = random.Below(400); i > 0; --i) texts.push_back(any() + any() + any());
+  return Must(MakeBadTexts(texts, known));
+}
+
 // Rules about tokens, some of which `tokens` meet.
 inline void AddBans(Random& random, int vocab_size, std::span<const TokenId> tokens,
                     Request& request) {
@@ -131,6 +165,7 @@ inline void AddBans(Random& random, int vocab_size, std::span<const TokenId> tok
     request.end_ids = {token(), token(), token()};
     request.sampling.min_tokens = random.Below(5);
   }
+  if (random.Below(3) == 0) request.bad_texts = RandomBadTexts(random, vocab_size, tokens);
   if (random.Below(3) != 0) return;
   for (int i = 0; i < 600; ++i) request.bad_words.push_back({token()});
   for (size_t size = 1; size < 6; ++size) {

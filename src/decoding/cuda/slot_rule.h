@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SamplingRule in the form the kernels read: what is of one size in SlotRule, end ids and bad words
-// in a list of the slot, the bias in a row of the slot.
+// in a list of the slot, the bias in a row of the slot, bad texts in tables (bad_text_tables.h).
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,8 @@
 #include "decoding/weights.h"
 
 namespace inflight::decoding {
+
+struct DeviceBadTexts;
 
 enum class DrawKind : int32_t { kGreedy, kTopK, kTopP };
 
@@ -39,6 +41,7 @@ struct SlotRule {
   int32_t wants_log_probs = 0;
   int32_t normalize_log_probs = 1;
   uint64_t seed = 0;
+  const DeviceBadTexts* bad_texts = nullptr;  // the device's; null = none
 
   // Whether logits change by more than a factor.
   constexpr bool has_edits() const { return has_penalties != 0 || has_bans != 0 || has_bias != 0; }
@@ -58,7 +61,8 @@ inline size_t WriteList(const SamplingRule& rule, std::span<int32_t> list) {
 }
 
 // `tokens` are the sequence so far, prompt and output.
-inline SlotRule MakeSlotRule(const SamplingRule& rule, std::span<const TokenId> tokens) {
+inline SlotRule MakeSlotRule(const SamplingRule& rule, std::span<const TokenId> tokens,
+                             const DeviceBadTexts* bad_texts) {
   return {.kind = rule.greedy      ? DrawKind::kGreedy
                   : rule.top_k > 0 ? DrawKind::kTopK
                                    : DrawKind::kTopP,
@@ -84,7 +88,8 @@ inline SlotRule MakeSlotRule(const SamplingRule& rule, std::span<const TokenId> 
           .num_words = static_cast<int32_t>(rule.bad_words.size()),
           .wants_log_probs = rule.wants_log_probs ? 1 : 0,
           .normalize_log_probs = rule.normalize_log_probs ? 1 : 0,
-          .seed = rule.seed};
+          .seed = rule.seed,
+          .bad_texts = bad_texts};
 }
 
 }  // namespace inflight::decoding

@@ -5,11 +5,37 @@
 
 #include <cstdint>
 
+#include "decoding/cuda/bad_text_tables.h"
 #include "decoding/cuda/slot_rule.h"
 
 namespace inflight::decoding {
 
 constexpr int kThreads = 512;  // of a CTA, all of which call each function
+
+// The bytes of a text, the last one first, read from the tokens that spell it.
+class BytesFromEnd {
+ public:
+  __device__ BytesFromEnd(const DeviceBadTexts& bad, const int32_t* tokens, int num_tokens)
+      : bad_(bad), tokens_(tokens), num_tokens_(num_tokens) {}
+
+  __device__ int Next() {  // -1 = there is none
+    while (begin_ == end_) {
+      if (num_tokens_ == 0) return -1;
+      const int32_t token = tokens_[--num_tokens_];
+      if (token < 0 || token >= bad_.num_tokens) continue;
+      begin_ = bad_.token_begins[token];
+      end_ = bad_.token_begins[token + 1];
+    }
+    return static_cast<unsigned char>(bad_.token_bytes[--end_]);
+  }
+
+ private:
+  const DeviceBadTexts& bad_;
+  const int32_t* const tokens_;
+  int num_tokens_;
+  uint32_t begin_ = 0;  // of what is left of a token
+  uint32_t end_ = 0;
+};
 
 class TokenMarks {
  public:
@@ -43,6 +69,7 @@ class TokenMarks {
       const int begin = w == 0 ? 0 : word_ends[w - 1];
       BanWord(word_ids + begin, word_ends[w] - begin - 1, tokens, num_tokens);
     }
+    if (rule.bad_texts != nullptr) BanTexts(*rule.bad_texts, tokens, num_tokens);
   }
 
  private:
@@ -72,6 +99,34 @@ class TokenMarks {
     if (!Has(word[prefix_size]) || prefix_size > num_tokens) return;
     if (Equal(word, tokens + num_tokens - prefix_size, prefix_size))
       Set(word[prefix_size], kBannedBit);
+  }
+
+  // Each thread compares the texts of its completions, each warp marks those of its threads.
+  __device__ void BanTexts(const DeviceBadTexts& bad, const int32_t* tokens, int num_tokens) const {
+    for (int i = Thread(); i < bad.num_banned; i += kThreads) Set(bad.banned[i], kBannedBit);
+    const int last_byte = BytesFromEnd(bad, tokens, num_tokens).Next();
+    if (last_byte < 0) return;
+    const int lane = Thread() % 32;
+    const auto end = static_cast<int>(bad.groups[last_byte + 1]);
+    for (int base = static_cast<int>(bad.groups[last_byte]) + Thread() - lane; base < end;
+         base += kThreads) {
+      const int i = base + lane;
+      const bool is_met =
+          i < end && EndsWith(bad, bad.completions[i], BytesFromEnd(bad, tokens, num_tokens));
+      for (unsigned met = __ballot_sync(0xffffffff, is_met); met != 0; met &= met - 1) {
+        const BadTexts::Completion completion = bad.completions[base + __ffs(met) - 1];
+        for (int at = completion.first + lane; at < completion.last; at += 32)
+          Set(bad.sorted[at], kBannedBit);
+      }
+    }
+  }
+
+  static __device__ bool EndsWith(const DeviceBadTexts& bad, const BadTexts::Completion& completion,
+                                  BytesFromEnd text) {
+    const char* const before = bad.texts + completion.begin;
+    for (uint32_t i = completion.size; i > 0; --i)
+      if (text.Next() != static_cast<unsigned char>(before[i - 1])) return false;
+    return true;
   }
 
   uint32_t* const marks_;
