@@ -133,6 +133,12 @@ TEST(Ensemble, EveryParameterReachesTheExecutor) {
   EXPECT_TRUE(request.output.return_log_probs);
   EXPECT_THAT(request.stop_words, ElementsAre(ElementsAre('s', 't'), ElementsAre('o', 'p')));
   EXPECT_THAT(request.bad_words, ElementsAre(ElementsAre('b', 'a'), ElementsAre('d')));
+  EXPECT_THAT(request.bad_texts->banned, ElementsAre('d'));  // bytes are the tokens
+  ASSERT_EQ(request.bad_texts->completions.size(), 1U);
+  const BadTexts::Completion behind_b = request.bad_texts->completions[0];
+  EXPECT_EQ(request.bad_texts->texts.substr(behind_b.begin, behind_b.size), "b");
+  EXPECT_EQ(behind_b.last - behind_b.first, 1);
+  EXPECT_EQ(request.bad_texts->tokens->sorted[static_cast<size_t>(behind_b.first)], 'a');
   EXPECT_EQ(request.sampling.min_tokens, 3);
   EXPECT_EQ(request.sampling.min_p, 0.125F);
   EXPECT_EQ(request.sampling.prompt_ignore_length, 2);
@@ -307,12 +313,15 @@ TEST(Ensemble, RefusalsNameTheTensorAsTheClientCallsIt) {
       {Text("decoder_text_input", {"x"}), StatusCode::kUnimplemented,
        "decoder_text_input is not supported yet"},
       {Int("top_k", -1), StatusCode::kInvalidArgument, "top_k: got -1, must be at least 0"},
+      {Text("bad_words", {std::string(70'000, 'x')}), StatusCode::kInvalidArgument,
+       "bad_words: got words of 70000 bytes in all, at most 65536 are allowed (send fewer)"},
       {Float("temperature", -0.5F), StatusCode::kInvalidArgument, "temperature: got -0.5"},
       {Int("end_id", 300), StatusCode::kInvalidArgument, "EndId (300) is not within vocabulary"},
   };
   for (const Refusal& refusal : cases) {
     Collector got;
     models.ensemble->Infer(MakeRequest(Inputs("x", 4, {refusal.input})), got.Handler());
+    got.WaitFinal();
     EXPECT_EQ(got.num_final(), 1) << refusal.message;
     EXPECT_EQ(got.status().code(), refusal.code) << refusal.message;
     EXPECT_THAT(got.status().message(), HasSubstr("in ensemble 'ensemble', "));

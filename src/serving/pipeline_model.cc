@@ -39,6 +39,11 @@ Result<std::vector<std::string>> NonEmptyStrings(const Tensor& tensor) {
   return words;
 }
 
+bool HasText(const Tensor& tensor) {
+  const auto words = NonEmptyStrings(tensor);
+  return words.ok() && !words->empty();
+}
+
 Status CheckNoDraft(const Tensor& tensor) {
   const bool is_off = std::all_of(tensor.data.begin(), tensor.data.end(),
                                   [](std::byte b) { return b == std::byte{0}; });
@@ -275,9 +280,13 @@ const InputRoute* PipelineModel::FindInputRoute(std::string_view name) const {
 void PipelineModel::Infer(Request request, ResponseHandler handler) {
   if (NumRows(*this, request) > 1) return InferRows(*this, std::move(request), std::move(handler));
   if (request.received_ns == 0) request.received_ns = members_.llm->clock().NowNs();
-  size_t text_bytes = 0;
+  size_t text_bytes = 0;  // to be looked at: for bad words a byte of every token and more
   for (const Tensor& input : request.inputs) {
-    if (input.datatype == DataType::kBytes) text_bytes += input.data.size();
+    if (input.datatype != DataType::kBytes) continue;
+    text_bytes += input.data.size();
+    const InputRoute* route = FindInputRoute(input.name);
+    if (route != nullptr && route->role == InputRole::kBadWords && HasText(input))
+      text_bytes += static_cast<size_t>(members_.postprocessing->tokenizer()->vocab_size());
   }
   auto call = std::make_shared<Call>(*this, std::move(request), std::move(handler));
   if (text_bytes <= kInlineTextBytes) return Run(call);
@@ -301,6 +310,7 @@ Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
   contract::Words stop_words;
   std::vector<std::string> stop_texts;
   contract::Words bad_words;
+  std::shared_ptr<const BadTexts> bad_texts;
   const Tensor* bias_words = nullptr;
   const Tensor* bias_weights = nullptr;
   std::vector<contract::NamedInput> llm_inputs;
@@ -323,6 +333,10 @@ Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
       }
       case InputRole::kBadWords: {
         ASSIGN_OR_RETURN(bad_words, pre.EncodeWords(input));
+        ASSIGN_OR_RETURN(const auto texts, NonEmptyStrings(input));
+        auto made = members_.postprocessing->bad_texts().Get(texts);
+        if (!made.ok()) return made.status().WithPrefix(input.name);
+        bad_texts = *std::move(made);
         break;
       }
       case InputRole::kBiasWords:
@@ -364,6 +378,7 @@ Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
   request.input_ids = std::move(ids);
   request.stop_words = std::move(stop_words);
   request.bad_words = std::move(bad_words);
+  request.bad_texts = std::move(bad_texts);
   if (!bias.empty()) request.embedding_bias = std::make_shared<std::vector<float>>(std::move(bias));
   if (!has_end_id && routes_.has_default_end_id) {
     request.end_ids = members_.llm->end_ids();

@@ -38,7 +38,10 @@ const std::vector<PassThrough>& PassThroughs() {
 
 PostprocessingModel::PostprocessingModel(::inference::ModelConfig config, std::string version,
                                          PostprocessingOptions options, Clock& clock)
-    : Model(std::move(config), std::move(version)), options_(std::move(options)), clock_(clock) {}
+    : Model(std::move(config), std::move(version)),
+      options_(std::move(options)),
+      bad_texts_(options_.tokenizer),
+      clock_(clock) {}
 
 void PostprocessingModel::Infer(Request request, ResponseHandler handler) {
   const Tensor* ids = request.FindInput("TOKENS_BATCH");

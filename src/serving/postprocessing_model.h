@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/worker_pool.h"
+#include "serving/bad_text_cache.h"
 #include "serving/model.h"
 #include "tokenizer/tokenizer.h"
 
@@ -31,11 +32,13 @@ class PostprocessingModel : public Model {
     return options_.tokenizer;
   }
   bool skip_special_tokens() const { return options_.skip_special_tokens; }
+  BadTextCache& bad_texts() { return bad_texts_; }
 
  private:
   Result<std::vector<Tensor>> Run(const Request& request) const;
 
   const PostprocessingOptions options_;
+  BadTextCache bad_texts_;
   Clock& clock_;
 };
 

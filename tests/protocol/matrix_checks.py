@@ -105,10 +105,22 @@ def has_its_beams(request, answer, reference):
 
 
 def never_says_its_bad_word(request, answer, reference):
+    """The core bans the ids that it is given, a pipeline the text."""
     (word,) = request["bad_words"]
-    (banned,) = (i for i in reference.plain(request).ids if text_of_token(i) == word)
-    ids = reference.ids(request, answer)
-    assert len(ids) == request["max_tokens"] and banned not in ids
+    if "output_ids" in answer.responses[0]:
+        (banned,) = (i for i in reference.plain(request).ids if text_of_token(i) == word)
+        assert len(answer.ids) == request["max_tokens"] and banned not in answer.ids
+    else:
+        never_writes_its_bad_text(request, answer, reference)
+
+
+def never_writes_its_bad_text(request, answer, reference):
+    without = {name: value for name, value in request.items() if name != "bad_words"}
+    (word,) = request["bad_words"]
+    assert word in reference.ask(without).text
+    texts = answer.beams if "beam_width" in request else [answer.text]
+    assert len(texts) == request.get("beam_width", 1)
+    assert all(texts) and not any(word in text for text in texts)
 
 
 def says_only_its_word(request, answer, reference):

@@ -118,6 +118,22 @@ def test_a_bad_word_never_appears(served, way, model):
 
 
 @every_pipeline
+def test_a_bad_word_is_no_part_of_others_nor_begun_by_the_prompt(served, model):
+    free = text(served, "http", model)
+    banned = text(served, "http", model, bad_words=["ear"])
+    assert "ear" in free and "ear" not in banned and banned != ""
+    across = STORY[-1] + free[0]
+    assert text(served, "http", model, bad_words=[across])[0] != free[0]
+    assert text(served, "http", model, bad_words=["!" + across, "\N{SNOWMAN}"]) == free
+
+
+@every_pipeline
+def test_too_long_bad_words_are_named(served, model):
+    message = error(served, model, text_input=STORY, max_tokens=4, bad_words=["x" * 40000] * 2)
+    assert "bad_words: got words of 80000 bytes in all, at most 65536 are allowed (send fewer)" in message
+
+
+@every_pipeline
 @every_way
 def test_the_end_comes_not_before_the_minimal_length(served, way, model):
     short = text(served, way, model, prompt=QUESTION)
