@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tokenizer/decoder.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "tokenizer/sentencepiece_stage.h"
@@ -384,19 +385,18 @@ std::string Decoder::BytesAmongOthers(std::string_view prepared) const {
   }
   // Between two others, less what those are without it.
   constexpr std::string_view kOther = "x";
-  DecodeStream others = Start();
-  others.Token(kOther);
-  others.Token(kOther);
-  others.Finish();
-  DecodeStream all = Start();
-  all.Token(kOther);
-  all.Token(prepared);
-  all.Token(kOther);
-  all.Finish();
-  const std::string text = all.Take();
-  const size_t num_others = others.Take().size();
-  if (text.size() <= num_others) return {};
-  return text.substr(kOther.size(), text.size() - num_others);
+  const size_t num_before = DecodeAll({kOther}).size();
+  const size_t num_others = DecodeAll({kOther, kOther}).size();
+  const std::string text = DecodeAll({kOther, prepared, kOther});
+  if (text.size() <= std::max(num_before, num_others)) return {};
+  return text.substr(num_before, text.size() - num_others);
+}
+
+std::string Decoder::DecodeAll(std::initializer_list<std::string_view> prepared) const {
+  DecodeStream stream = Start();
+  for (const std::string_view token : prepared) stream.Token(token);
+  stream.Finish();
+  return stream.Take();
 }
 
 DecodeStream Decoder::Start() const {

@@ -7,6 +7,7 @@
 // Cost: linear in the output.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -84,6 +85,8 @@ class Decoder {
   std::string BytesAmongOthers(std::string_view prepared) const;
 
  private:
+  std::string DecodeAll(std::initializer_list<std::string_view> prepared) const;
+
   std::vector<DecoderStep> steps_;
   size_t num_prepared_ = 0;  // steps_[0, num_prepared_) are Prepare's
   bool prepares_bytes_ = false;

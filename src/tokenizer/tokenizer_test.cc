@@ -167,6 +167,22 @@ TEST(TokenBytes, AreThoseOfTheTextAmongOtherTokens) {
   EXPECT_EQ(MustLoad(json)->TokenBytes(5), " ab");  // tokens stand apart
   json["decoder"] = {{"type", "Metaspace"}, {"replacement", "Ġ"}, {"prepend_scheme", "always"}};
   EXPECT_EQ(MustLoad(json)->TokenBytes(7), " a");
+  // Whatever a decoder does with the tokens around it.
+  auto odd = Llama2Json();
+  odd["decoder"] = {{"type", "Sequence"},
+                    {"decoders",
+                     {{{"type", "ByteFallback"}},
+                      {{"type", "Strip"}, {"content", "x"}, {"start", 1}, {"stop", 1}},
+                      {{"type", "Replace"}, {"pattern", {{"String", "i"}}}, {"content", "xyz"}}}}};
+  EXPECT_EQ(MustLoad(odd)->TokenBytes(262), "hxyz");
+  odd["decoder"]["decoders"][1]["stop"] = 0;
+  odd["decoder"]["decoders"][2]["pattern"]["String"] = "x";
+  EXPECT_EQ(MustLoad(odd)->TokenBytes(262), "hi");
+  odd["decoder"]["decoders"] = {
+      {{"type", "ByteFallback"}},
+      {{"type", "Fuse"}},
+      {{"type", "Replace"}, {"pattern", {{"Regex", "^x$"}}}, {"content", "longer than all"}}};
+  EXPECT_EQ(MustLoad(odd)->TokenBytes(262), "");  // nobody can say
 }
 
 // Behind the first token, whose blank a text may lose.

@@ -20,6 +20,8 @@ inline void CheckRoundTrip(const std::shared_ptr<const Tokenizer>& tokenizer,
                            std::string_view text) {
   const auto ids = tokenizer->Encode(text, /*add_special_tokens=*/true);
   if (!ids.ok()) return;
+  for (const TokenId id : *ids)
+    CHECK(tokenizer->TokenBytes(id).empty() || !tokenizer->IsSpecial(id));
   for (const bool skip_special : {false, true}) {
     const std::string whole = tokenizer->Decode(*ids, skip_special);
     CHECK(tokenizer->Encode(whole, false).status().message().find("UTF-8") == std::string::npos);
