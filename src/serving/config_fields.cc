@@ -71,6 +71,7 @@ constexpr auto kPlain = std::to_array<PlainField>({
     {"sequence_batching.direct.minimum_slot_utilization", KeyEffect::kIgnored, kNoBatcher},
     {"sequence_batching.oldest.max_queue_delay_microseconds", KeyEffect::kIgnored, kNoBatcher},
     {"sequence_batching.oldest.preferred_batch_size", KeyEffect::kIgnored, kNoBatcher},
+    {"sequence_batching.oldest.preserve_ordering", KeyEffect::kIgnored, kNoBatcher},
 });
 
 // Keys stand in the report as files have them, but for those of instance groups, whose names alone
@@ -122,7 +123,9 @@ void AppendValues(const Message& message, std::string_view path, std::string& te
 // What InstanceModel does with what the others refuse or ignore.
 KeyEffect EffectOf(ModelKind kind, const PlainField& field) {
   const bool runs_on_instances = kind == ModelKind::kConformance;
-  const bool is_scheduling = field.path == "sequence_batching" ||
+  const bool is_sequence =
+      field.path.starts_with("sequence_batching") && field.path != "sequence_batching.state";
+  const bool is_scheduling = is_sequence ||
                              field.path == "dynamic_batching.priority_queue_policy" ||
                              field.path == "instance_group.passive";
   return runs_on_instances && is_scheduling ? KeyEffect::kHonoured : field.effect;
@@ -261,20 +264,23 @@ void Batching(ModelKind kind, const ParsedModelConfig& parsed, const ModelConfig
     sizes += (sizes.empty() ? "" : " ") + std::to_string(size);
   }
   const bool is_written = parsed.config.dynamic_batching().preferred_batch_size_size() > 0;
-  lines.Add("preferred_batch_size", sizes, is_written ? KeySource::kFile : KeySource::kAuto,
-            KeyEffect::kIgnored, kNoBatcher);
   const bool is_llm = kind == ModelKind::kLlm;
-  const bool has_queue = is_llm || kind == ModelKind::kConformance;
+  const bool has_batcher = kind == ModelKind::kConformance;
+  const bool has_queue = is_llm || has_batcher;
+  lines.Add("preferred_batch_size", sizes, is_written ? KeySource::kFile : KeySource::kAuto,
+            has_batcher ? KeyEffect::kHonoured : KeyEffect::kIgnored,
+            has_batcher ? "" : kNoBatcher);
   const KeyEffect of_queue = has_queue ? KeyEffect::kHonoured : KeyEffect::kIgnored;
   if (parsed.IsUnfilled("max_queue_delay_microseconds")) {
     lines.Honoured("max_queue_delay_microseconds", "0", KeySource::kDefault, "left unfilled");
   } else {
     lines.Field("dynamic_batching.max_queue_delay_microseconds",
-                is_llm ? KeyEffect::kHonoured : KeyEffect::kIgnored, is_llm ? "" : kNoBatcher);
+                has_queue ? KeyEffect::kHonoured : KeyEffect::kIgnored,
+                has_queue ? "" : kNoBatcher);
   }
   const bool in_order = parsed.config.dynamic_batching().preserve_ordering();
   lines.Field("dynamic_batching.preserve_ordering",
-              in_order ? KeyEffect::kRefused : KeyEffect::kHonoured);
+              in_order && !has_batcher ? KeyEffect::kRefused : KeyEffect::kHonoured);
   lines.Field("dynamic_batching.priority_levels", of_queue, has_queue ? "" : kNoQueue);
   lines.Field("dynamic_batching.default_priority_level", of_queue, has_queue ? "" : kNoQueue);
   QueuePolicy(kind, parsed, lines);

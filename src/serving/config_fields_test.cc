@@ -261,7 +261,22 @@ TEST(CheckFields, SequencesThatTheServerWouldKeepTheStateOfAreRefused) {
                    "sequence_batching { direct { minimum_slot_utilization: 0.5 } }",
                    "minimum_slot_utilization")
                 .effect,
-            KeyEffect::kIgnored);
+            KeyEffect::kHonoured);
+}
+
+TEST(ReportFields, OnlyTestModelsHaveABatcher) {
+  constexpr char kBatcher[] =
+      "dynamic_batching { preferred_batch_size: 2 max_queue_delay_microseconds: 5 "
+      "preserve_ordering: true }";
+  const auto effect = [&](ModelKind kind, const char* key) {
+    return LineOf(kind, kBatcher, key).effect;
+  };
+  for (const char* key :
+       {"preferred_batch_size", "max_queue_delay_microseconds", "preserve_ordering"})
+    EXPECT_EQ(effect(ModelKind::kConformance, key), KeyEffect::kHonoured) << key;
+  EXPECT_EQ(effect(ModelKind::kLlm, "preferred_batch_size"), KeyEffect::kIgnored);
+  EXPECT_EQ(effect(ModelKind::kBls, "max_queue_delay_microseconds"), KeyEffect::kIgnored);
+  EXPECT_EQ(effect(ModelKind::kLlm, "preserve_ordering"), KeyEffect::kRefused);
 }
 
 TEST(CheckFields, AConfigurationAsJsonIsRefusedForWhatAFileIs) {

@@ -39,6 +39,11 @@ std::vector<std::unique_ptr<RateLimiter::Instance>> Register(const ::inference::
   return instances;
 }
 
+bool PreservesOrder(const ::inference::ModelConfig& config) {
+  return config.dynamic_batching().preserve_ordering() ||
+         config.sequence_batching().oldest().preserve_ordering();
+}
+
 void Expire(QueuedRequest item) {
   item.sender->Reject(Unavailable("Request timeout expired"), FailureReason::kRejected);
 }
@@ -67,7 +72,7 @@ struct InstanceModel::Shared {
                     RateLimiter::Instance& limits) const;
   void TickSequences(std::chrono::microseconds period);
   void Close();
-  void RunUnlessCancelled(const ::inference::ModelConfig& config, QueuedRequest& item) const;
+  void RunBatch(const ::inference::ModelConfig& config, std::vector<QueuedRequest> batch) const;
   void Run(const ::inference::ModelConfig& config, QueuedRequest& item) const;
 
   const std::unique_ptr<Executable> executable;
@@ -84,30 +89,50 @@ struct InstanceModel::Shared {
 // The configuration is the model's, which each request keeps.
 void InstanceModel::Shared::Serve(const ::inference::ModelConfig& config,
                                   RequestQueue& queue) const {
-  while (auto item = queue.Take()) RunUnlessCancelled(config, *item);
+  for (auto batch = queue.Take(); !batch.empty(); batch = queue.Take()) {
+    RunBatch(config, std::move(batch));
+  }
 }
 
 void InstanceModel::Shared::ServeLimited(const ::inference::ModelConfig& config,
                                          RequestQueue& queue, RateLimiter::Instance& limits) const {
-  while (queue.WaitForRequest() && limits.Acquire()) {
-    auto item = queue.TryTake();
-    if (item) RunUnlessCancelled(config, *item);
-    limits.Release(/*has_executed=*/item.has_value());
+  while (queue.WaitForBatch() && limits.Acquire()) {
+    std::vector<QueuedRequest> batch = queue.TryTake();
+    const bool has_executed = !batch.empty();
+    RunBatch(config, std::move(batch));
+    limits.Release(has_executed);
   }
 }
 
-void InstanceModel::Shared::RunUnlessCancelled(const ::inference::ModelConfig& config,
-                                               QueuedRequest& item) const {
-  if (!item.sender->cancelled()) return Run(config, item);
-  item.sender->Reject(Cancelled("the request was cancelled before it ran"),
-                      FailureReason::kCanceled);
+void InstanceModel::Shared::RunBatch(const ::inference::ModelConfig& config,
+                                     std::vector<QueuedRequest> batch) const {
+  std::erase_if(batch, [](const QueuedRequest& item) {
+    if (!item.sender->cancelled()) return false;
+    item.sender->Reject(Cancelled("the request was cancelled before it ran"),
+                        FailureReason::kCanceled);
+    return true;
+  });
+  if (batch.empty()) return;
+  if (batch.size() == 1) return Run(config, batch.front());
+  const auto execution = std::make_shared<BatchExecution>();
+  for (const QueuedRequest& item : batch) {
+    execution->size += static_cast<uint64_t>(item.request.batch_size(config.max_batch_size()));
+  }
+  for (const QueuedRequest& item : batch) {  // all leave the queue before the first is computed
+    item.sender->Joins(execution);
+    item.sender->ComputeStarts();
+  }
+  for (QueuedRequest& item : batch) {
+    Run(config, item);
+    item = QueuedRequest();  // ends the request, unless the model goes on with it
+  }
 }
 
 void InstanceModel::Shared::Run(const ::inference::ModelConfig& config, QueuedRequest& item) const {
   try {
     for (Tensor& input : item.request.inputs) ShapeInput(config, input);
     item.request.trace.AddTensors("TENSOR_BACKEND_INPUT", item.request.inputs);
-    item.sender->ComputeStarts();
+    if (!item.sender->is_computed()) item.sender->ComputeStarts();
     executable->Execute(item.request, item.sender);
   } catch (const std::exception& e) {  // no memory, or no thread: the others go on
     logging::Error("inference threw", {{"model", config.name()}, {"what", e.what()}});
@@ -148,14 +173,16 @@ InstanceModel::InstanceModel(::inference::ModelConfig config, std::string versio
                              RateLimiter* limiter)
     : Model(std::move(config), std::move(version)),
       clock_(clock),
-      shared_(std::make_shared<Shared>(std::move(executable))) {
+      shared_(std::make_shared<Shared>(std::move(executable))),
+      order_(PreservesOrder(this->config()) ? std::make_shared<ResponseOrder>() : nullptr) {
   const ::inference::ModelConfig& complete = this->config();
   const int num_instances = NumInstances(complete);
   const bool has_sequences = complete.has_sequence_batching();
   shared_->limits = Register(complete, limiter);
   const bool is_limited = std::any_of(shared_->limits.begin(), shared_->limits.end(),
                                       [](const auto& instance) { return instance != nullptr; });
-  runs_at_once_ = !has_sequences && !is_limited && shared_->executable->never_waits();
+  runs_at_once_ = !has_sequences && !complete.has_dynamic_batching() && !is_limited &&
+                  shared_->executable->never_waits();
   for (int i = 0; i < (has_sequences ? num_instances : 1); ++i) {
     shared_->queues.push_back(std::make_unique<RequestQueue>(complete, clock_, Expire));
   }
@@ -223,6 +250,7 @@ void InstanceModel::Stop() {
 int InstanceModel::num_instances() const { return NumInstances(config()); }
 
 void InstanceModel::Infer(Request request, ResponseHandler handler) {
+  if (order_ != nullptr) handler = order_->InOrder(std::move(handler));
   QueuedRequest item;
   item.sender =
       std::make_shared<ResponseSender>(shared_from_this(), request, std::move(handler), clock_);

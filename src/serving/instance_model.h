@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model whose requests wait in a queue for one of its instances, each of which executes one
-// request at a time on a thread of its own (spec/triton-protocol.md 3.5, 3.6).
+// batch at a time on a thread of its own (spec/triton-protocol.md 3.5, 3.6), request by request.
 //
 //   Infer -> [sequence table] -> queue -> instance thread -> Executable -> responses
 //
 // Models without sequence batching have one queue for all instances; with it each instance has its
-// own, since a sequence stays where it began. Without sequences, what never waits runs at once
-// instead, on the thread that called Infer.
+// own, since a sequence stays where it began. Without sequences and dynamic batching, what never
+// waits runs at once instead, on the thread that called Infer.
 //
-// With a rate limiter an instance takes a request once it has the resources of its group; until
-// then the request is in the queue.
+// With a rate limiter an instance takes a batch once it has the resources of its group; until
+// then its requests are in the queue.
 //
 // Threads: Infer from any; responses come from instance threads, or from where the Executable
 // sends them.
@@ -27,6 +27,7 @@
 #include "serving/model.h"
 #include "serving/rate_limiter.h"
 #include "serving/request_queue.h"
+#include "serving/response_order.h"
 #include "serving/sequence_table.h"
 
 namespace inflight::serving {
@@ -54,6 +55,7 @@ class InstanceModel final : public Model, public std::enable_shared_from_this<In
 
   Clock& clock_;
   const std::shared_ptr<Shared> shared_;
+  const std::shared_ptr<ResponseOrder> order_;  // null: responses go out as they come
   bool runs_at_once_ = false;
   std::vector<std::thread> threads_;
 };

@@ -5,6 +5,7 @@
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -115,6 +116,88 @@ TEST(InstanceModel, RequestsInItsQueueArePending) {
   gate.Open();
   for (Collector* got : {&running, &waiting, &cancelled}) got->WaitFinal();
   EXPECT_EQ(num_pending(), 0U);
+}
+
+// Three wait while the first runs, and are then one execution.
+TEST(InstanceModel, WhatWaitsIsExecutedTogetherAndCountedOnce) {
+  Gate gate;
+  const auto model = Make(
+      [&](const SenderPtr& sender) {
+        gate.Wait();
+        sender->Finish();
+      },
+      "max_batch_size: 4 dynamic_batching { }");
+  const auto row = [] { return MakeRequest({Int("IN", 1)}); };
+  Collector first;
+  model->Infer(row(), first.Handler());
+  gate.WaitReached();
+  Collector rest[3];
+  for (Collector& each : rest) model->Infer(row(), each.Handler());
+  gate.Open();
+  first.WaitFinal();
+  for (Collector& each : rest) each.WaitFinal();
+  const StatisticsSnapshot counted = model->statistics().Snapshot();
+  EXPECT_EQ(counted.success.count, 4U);
+  EXPECT_EQ(counted.inference_count, 4U);
+  EXPECT_EQ(counted.execution_count, 2U);
+  EXPECT_EQ(counted.compute_infer.count, 4U);
+  ASSERT_EQ(counted.batches.size(), 2U);
+  EXPECT_EQ(counted.batches.at(1).compute_infer.count, 1U);
+  EXPECT_EQ(counted.batches.at(3).compute_infer.count, 1U);
+  EXPECT_GT(counted.batches.at(3).compute_infer.ns, 0U);
+  // A request of the batch was computed at most as long as the batch.
+  EXPECT_LE(counted.batches.at(1).compute_infer.ns + counted.batches.at(3).compute_infer.ns,
+            counted.compute_infer.ns);
+}
+
+TEST(InstanceModel, ACancelledRequestLeavesItsBatch) {
+  Gate gate;
+  const auto model = Make(
+      [&](const SenderPtr& sender) {
+        gate.Wait();
+        sender->Finish();
+      },
+      "max_batch_size: 4 dynamic_batching { }");
+  Collector first, cancelled, last;
+  model->Infer(MakeRequest({Int("IN", 1)}), first.Handler());
+  gate.WaitReached();
+  Request request = MakeRequest({Int("IN", 1)});
+  const auto cancel = request.cancel;
+  model->Infer(std::move(request), cancelled.Handler());
+  model->Infer(MakeRequest({Int("IN", 1)}), last.Handler());
+  cancel->Cancel();
+  gate.Open();
+  for (Collector* got : {&first, &cancelled, &last}) got->WaitFinal();
+  EXPECT_EQ(cancelled.status().code(), StatusCode::kCancelled);
+  EXPECT_TRUE(last.status().ok());
+  EXPECT_EQ(model->statistics().Snapshot().batches.at(1).compute_infer.count, 2U);
+}
+
+// The second instance has its answer while the first holds the request before it.
+TEST(InstanceModel, AnswersKeepTheOrderOfRequestsWhereThatIsAskedFor) {
+  for (const bool in_order : {false, true}) {
+    Gate gate;
+    std::atomic<int> num_begun = 0;
+    const auto model = Make(
+        [&](const SenderPtr& sender) {
+          if (num_begun++ == 0) gate.Wait();
+          sender->Finish();
+        },
+        "instance_group { count: 2 } dynamic_batching { preserve_ordering: " +
+            std::string(in_order ? "true }" : "false }"));
+    Collector slow, quick;
+    model->Infer(MakeRequest({}), slow.Handler());
+    gate.WaitReached();
+    model->Infer(MakeRequest({}), quick.Handler());
+    while (model->statistics().Snapshot().success.count == 0) std::this_thread::yield();
+    if (in_order)
+      EXPECT_EQ(quick.num_final(), 0);
+    else
+      quick.WaitFinal();
+    gate.Open();
+    slow.WaitFinal();
+    quick.WaitFinal();
+  }
 }
 
 constexpr char kWantsR[] =

@@ -183,6 +183,17 @@ TEST(ValidateModelConfig, BrokenOnesAreNamed) {
   EXPECT_THAT(error(R"(name: "m" backend: "b" sequence_batching {
                        control_input { name: "C" control { int32_false_true: [ 0 ] } } })"),
               HasSubstr("2 values"));
+  EXPECT_THAT(error(R"(name: "m" backend: "b" sequence_batching {
+                       direct { minimum_slot_utilization: 1.5 } })"),
+              HasSubstr("range (0.0, 1.0]"));
+  EXPECT_THAT(error(R"(name: "m" backend: "b" dynamic_batching { preserve_ordering: true
+                       priority_levels: 2 default_priority_level: 1 })"),
+              HasSubstr("Only one priority level is allowed when 'preserve_ordering' is true"));
+  const std::string late =
+      "default_timeout_microseconds: 5 timeout_action: DELAY } preserve_ordering: ";
+  const std::string policy = "name: 'm' backend: 'b' dynamic_batching { default_queue_policy { ";
+  EXPECT_THAT(error((policy + late + "true }").c_str()), HasSubstr("DELAY as timeout action"));
+  EXPECT_EQ(error((policy + late + "false }").c_str()), "");
 }
 
 TEST(ValidateTensors, BrokenOnesAreNamed) {

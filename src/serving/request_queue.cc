@@ -19,7 +19,7 @@ bool Rejects(const ModelQueuePolicy& policy) {
 
 RequestQueue::RequestQueue(const ::inference::ModelConfig& config, Clock& clock,
                            OnExpired on_expired)
-    : clock_(clock), on_expired_(std::move(on_expired)) {
+    : clock_(clock), on_expired_(std::move(on_expired)), rules_(BatchRulesOf(config)) {
   const auto& batching = config.dynamic_batching();
   const uint64_t levels = std::clamp<uint64_t>(batching.priority_levels(), 1, kMaxPriorityLevels);
   default_level_ = std::clamp<uint64_t>(batching.default_priority_level(), 1, levels);
@@ -47,7 +47,7 @@ Status RequestQueue::Add(QueuedRequest& item) {
       status = Unavailable("Exceeds maximum queue size");
     } else {
       const int64_t deadline_ns = DeadlineOf(level, item.request);
-      level.in_time.push_back({std::move(item), deadline_ns});
+      level.in_time.push_back({std::move(item), deadline_ns, clock_.NowNs()});
       if (Rejects(level.policy) && deadline_ns < watched_ns_) deadline_changed_.notify_one();
     }
   }
@@ -63,50 +63,90 @@ bool RequestQueue::HasRequestLocked() const {
   });
 }
 
-std::optional<QueuedRequest> RequestQueue::PopLocked() {
+// Offers what waits, in order; `taken` may be null.
+BatchBuilder RequestQueue::BuildLocked(std::vector<Waiting*>* taken) {
+  BatchBuilder builder(rules_);
   for (auto& [number, level] : levels_) {
-    std::deque<Waiting>& from = level.in_time.empty() ? level.delayed : level.in_time;
-    if (from.empty()) continue;
-    QueuedRequest next = std::move(from.front().item);
-    from.pop_front();
-    return next;
+    for (std::deque<Waiting>* from : {&level.in_time, &level.delayed}) {
+      for (Waiting& waiting : *from) {
+        const auto answer = builder.Offer(waiting.item.request, waiting.queued_ns);
+        if (answer == BatchBuilder::Answer::kFull) return builder;
+        if (answer == BatchBuilder::Answer::kTaken && taken != nullptr) taken->push_back(&waiting);
+      }
+    }
   }
-  return std::nullopt;
+  return builder;
 }
 
-std::optional<QueuedRequest> RequestQueue::Take() {
+// Until a batch is to be executed now. False: closed and empty.
+bool RequestQueue::WaitReadyLocked(std::unique_lock<std::mutex>& lock) {
+  while (true) {
+    wake_.wait(lock, [&] { return is_closed_ || HasRequestLocked(); });
+    if (is_closed_) return HasRequestLocked();
+    const BatchBuilder builder = BuildLocked(nullptr);
+    const int64_t now_ns = clock_.NowNs();
+    if (builder.NumReady(now_ns)) return true;
+    wake_.wait_for(lock, std::chrono::nanoseconds(builder.wait_until_ns() - now_ns));
+  }
+}
+
+// What is ready, else all that would go together. Those behind it are somebody else's.
+std::vector<QueuedRequest> RequestQueue::PopLocked() {
+  std::vector<Waiting*> taken;
+  const BatchBuilder builder = BuildLocked(&taken);
+  taken.resize(builder.NumReady(clock_.NowNs()).value_or(builder.num_taken()));
+  std::vector<QueuedRequest> batch;
+  for (Waiting* waiting : taken) {
+    batch.push_back(std::move(waiting->item));
+    waiting->is_taken = true;
+  }
+  for (auto& [number, level] : levels_) {
+    for (std::deque<Waiting>* from : {&level.in_time, &level.delayed}) {
+      while (!from->empty() && from->front().is_taken) from->pop_front();
+      if (!rules_.has_sequences) continue;  // those taken stand in front
+      std::erase_if(*from, [](const Waiting& waiting) { return waiting.is_taken; });
+    }
+  }
+  if (!rules_.is_batched || !HasRequestLocked()) return batch;
+  if (wakes_all_)
+    wake_.notify_all();
+  else
+    wake_.notify_one();
+  return batch;
+}
+
+std::vector<QueuedRequest> RequestQueue::Take() {
   while (true) {
     std::vector<QueuedRequest> expired;
-    std::optional<QueuedRequest> next;
+    std::vector<QueuedRequest> batch;
     {
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return is_closed_ || HasRequestLocked(); });
+      const bool has_request = WaitReadyLocked(lock);
       expired = TakeExpiredLocked();
-      next = PopLocked();
-      if (!next && expired.empty() && is_closed_) return std::nullopt;
+      batch = PopLocked();
+      if (!has_request && expired.empty()) return {};
     }
     Expire(std::move(expired));
-    if (next) return next;
+    if (!batch.empty()) return batch;
   }
 }
 
-bool RequestQueue::WaitForRequest() {
+bool RequestQueue::WaitForBatch() {
   std::unique_lock lock(mutex_);
   wakes_all_ = true;
-  wake_.wait(lock, [&] { return is_closed_ || HasRequestLocked(); });
-  return HasRequestLocked();
+  return WaitReadyLocked(lock);
 }
 
-std::optional<QueuedRequest> RequestQueue::TryTake() {
+std::vector<QueuedRequest> RequestQueue::TryTake() {
   std::vector<QueuedRequest> expired;
-  std::optional<QueuedRequest> next;
+  std::vector<QueuedRequest> batch;
   {
     const std::lock_guard lock(mutex_);
     expired = TakeExpiredLocked();
-    next = PopLocked();
+    batch = PopLocked();
   }
   Expire(std::move(expired));
-  return next;
+  return batch;
 }
 
 void RequestQueue::Close() {

@@ -5,8 +5,9 @@
 //   level 1 is served first; 0 and levels beyond the last are the default level
 //   within a level: first those in time, in order of arrival, then those that a DELAY policy moved
 //   behind because they waited too long
+//   requests leave in batches by the rules of batch_rules.h
 //
-// Threads: all methods are thread-safe; Take, WaitForRequest and RejectUntilClosed block.
+// Threads: all methods are thread-safe; Take, WaitForBatch and RejectUntilClosed block.
 // Errors: Add gives kUnavailable when the level is full. A request whose time is over under a
 // REJECT policy leaves through `on_expired`: when its time is over while a thread is in
 // RejectUntilClosed, and at the next Add or Take in any case.
@@ -19,12 +20,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "base/clock.h"
 #include "inflight/status.h"
 #include "model_config.pb.h"
+#include "serving/batch_rules.h"
 #include "serving/request.h"
 #include "serving/response_sender.h"
 
@@ -46,12 +47,12 @@ class RequestQueue {
 
   // Takes `item` over unless it fails.
   Status Add(QueuedRequest& item);
-  // The next request; none once closed and empty.
-  std::optional<QueuedRequest> Take();
-  // The same in two steps, for threads that need more than a request: false once closed and empty;
-  // none where another thread took it or its time was over.
-  bool WaitForRequest();
-  std::optional<QueuedRequest> TryTake();
+  // What is to be executed together next; none once closed and empty.
+  std::vector<QueuedRequest> Take();
+  // The same in two steps, for threads that need more than requests: false once closed and empty;
+  // none where another thread took them or their time was over.
+  bool WaitForBatch();
+  std::vector<QueuedRequest> TryTake();
   void Close();
 
   // Whether a policy rejects what waited too long, so that somebody should run the other.
@@ -64,6 +65,8 @@ class RequestQueue {
   struct Waiting {
     QueuedRequest item;
     int64_t deadline_ns = 0;  // 0 = none
+    int64_t queued_ns = 0;
+    bool is_taken = false;  // about to be dropped
   };
   struct Level {
     ::inference::ModelQueuePolicy policy;
@@ -74,13 +77,16 @@ class RequestQueue {
   Level& LevelOf(const Request& request);
   int64_t DeadlineOf(const Level& level, const Request& request) const;
   bool HasRequestLocked() const;
-  std::optional<QueuedRequest> PopLocked();
+  bool WaitReadyLocked(std::unique_lock<std::mutex>& lock);
+  BatchBuilder BuildLocked(std::vector<Waiting*>* taken);
+  std::vector<QueuedRequest> PopLocked();
   std::vector<QueuedRequest> TakeExpiredLocked();
   int64_t FirstDeadlineLocked() const;
   void Expire(std::vector<QueuedRequest> expired) const;
 
   Clock& clock_;
   const OnExpired on_expired_;
+  const BatchRules rules_;
   uint64_t default_level_ = 1;
   std::mutex mutex_;
   std::condition_variable wake_;

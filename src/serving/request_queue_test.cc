@@ -15,19 +15,19 @@ namespace {
 
 using ::testing::ElementsAre;
 
-::inference::ModelConfig Config(const std::string& batching) {
+::inference::ModelConfig Config(const std::string& batching, const std::string& more = "") {
   ::inference::ModelConfig config;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString("dynamic_batching { " + batching + " }",
-                                                            &config));
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      more + " dynamic_batching { " + batching + " }", &config));
   return config;
 }
 
 class RequestQueueTest : public ::testing::Test {
  protected:
-  RequestQueue& Make(const std::string& batching) {
-    queue_ = std::make_unique<RequestQueue>(Config(batching), clock_, [this](QueuedRequest item) {
-      expired_.push_back(item.request.id);
-    });
+  RequestQueue& Make(const std::string& batching, const std::string& more = "") {
+    queue_ = std::make_unique<RequestQueue>(
+        Config(batching, more), clock_,
+        [this](QueuedRequest item) { expired_.push_back(item.request.id); });
     return *queue_;
   }
   Status Add(const std::string& id, uint64_t priority = 0, int64_t timeout_us = 0) {
@@ -41,7 +41,9 @@ class RequestQueueTest : public ::testing::Test {
   std::vector<std::string> TakeAll() {
     queue_->Close();
     std::vector<std::string> ids;
-    while (auto item = queue_->Take()) ids.push_back(item->request.id);
+    for (auto batch = queue_->Take(); !batch.empty(); batch = queue_->Take()) {
+      for (const QueuedRequest& item : batch) ids.push_back(item.request.id);
+    }
     return ids;
   }
 
@@ -123,7 +125,29 @@ TEST_F(RequestQueueTest, WithoutTheOverrideItsOwnTimeCountsForNothing) {
 TEST_F(RequestQueueTest, AClosedQueueRefuses) {
   Make("").Close();
   EXPECT_EQ(Add("a").code(), StatusCode::kUnavailable);
-  EXPECT_FALSE(queue_->Take().has_value());
+  EXPECT_TRUE(queue_->Take().empty());
+}
+
+TEST_F(RequestQueueTest, ABatchLeavesWholeAndWhatFollowsStays) {
+  Make("", "max_batch_size: 2");
+  for (const char* id : {"a", "b", "c"}) EXPECT_TRUE(Add(id).ok());
+  EXPECT_EQ(queue_->Take().size(), 2U);
+  EXPECT_THAT(TakeAll(), ElementsAre("c"));
+}
+
+// One thread waits for more requests to come, and takes them with what it has.
+TEST_F(RequestQueueTest, ABatchWaitsForMoreUntilItIsFull) {
+  Make("max_queue_delay_microseconds: 3600000000", "max_batch_size: 2");
+  auto taken = std::async(std::launch::async, [&] { return queue_->Take().size(); });
+  EXPECT_TRUE(Add("a").ok());
+  EXPECT_TRUE(Add("b").ok());
+  EXPECT_EQ(taken.get(), 2U);
+}
+
+TEST_F(RequestQueueTest, ABatchThatWaitsLeavesWhenTheQueueIsClosed) {
+  Make("max_queue_delay_microseconds: 3600000000", "max_batch_size: 2");
+  EXPECT_TRUE(Add("a").ok());
+  EXPECT_THAT(TakeAll(), ElementsAre("a"));
 }
 
 // Nobody adds or takes any more, as while all instances are busy.
@@ -144,7 +168,7 @@ TEST_F(RequestQueueTest, TimeOverIsNoticedWhileNobodyComesOrTakes) {
   EXPECT_EQ(expired.get_future().get(), "soon");
   queue.Close();
   rejecting.join();
-  EXPECT_EQ(queue.Take()->request.id, "late");
+  EXPECT_EQ(queue.Take().front().request.id, "late");
 }
 
 TEST_F(RequestQueueTest, OnlyPoliciesThatRejectNeedToBeWatched) {

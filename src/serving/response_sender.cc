@@ -103,7 +103,7 @@ void ResponseSender::Count(const Response& last) {
   } else if (has_failed_) {
     statistics.RequestFailed(FailureReason::kBackend, origin_.received_ns, span_.finished_ns);
   } else {
-    statistics.RequestSucceeded(span_, static_cast<uint64_t>(origin_.batch_size));
+    statistics.RequestSucceeded(span_, static_cast<uint64_t>(origin_.batch_size), execution_.get());
   }
 }
 

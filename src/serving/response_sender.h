@@ -35,10 +35,13 @@ class ResponseSender {
   ResponseSender(const ResponseSender&) = delete;
   ResponseSender& operator=(const ResponseSender&) = delete;
 
-  bool ended() const { return has_ended_; }  // its final response went out
+  bool ended() const { return has_ended_; }                         // its final response went out
+  bool is_computed() const { return span_.compute_start_ns != 0; }  // ComputeStarts was called
   bool cancelled() const { return origin_.cancel->cancelled(); }
   bool Wants(std::string_view output) const;
 
+  // It is computed together with others.
+  void Joins(std::shared_ptr<BatchExecution> execution) { execution_ = std::move(execution); }
   // The request left the queue and its inputs are gathered: now it is computed.
   void ComputeStarts();
 
@@ -61,6 +64,7 @@ class ResponseSender {
   ResponseHandler handler_;
   Clock& clock_;
   RequestSpan span_;
+  std::shared_ptr<BatchExecution> execution_;  // null: it is computed by itself
   bool is_pending_ = true;
   bool has_failed_ = false;
   bool has_ended_ = false;

@@ -131,8 +131,9 @@ void ModelStatistics::SetPendingSource(std::function<uint64_t()> source) {
   pending_source_ = std::move(source);
 }
 
-void ModelStatistics::RequestSucceeded(const RequestSpan& span, uint64_t batch_size) {
-  AddSuccess(span, 1, batch_size);
+void ModelStatistics::RequestSucceeded(const RequestSpan& span, uint64_t batch_size,
+                                       BatchExecution* execution) {
+  AddSuccess(span, 1, batch_size, execution);
 }
 
 void ModelStatistics::RequestsSucceeded(const RequestSpan& total, uint64_t num_executions) {
@@ -140,7 +141,7 @@ void ModelStatistics::RequestsSucceeded(const RequestSpan& total, uint64_t num_e
 }
 
 void ModelStatistics::AddSuccess(const RequestSpan& span, uint64_t num_executions,
-                                 uint64_t batch_size) {
+                                 uint64_t batch_size, BatchExecution* execution) {
   const uint64_t queue = Elapsed(span.received_ns, span.compute_start_ns);
   const uint64_t input = Elapsed(span.compute_start_ns, span.compute_input_end_ns);
   const uint64_t infer = Elapsed(span.compute_input_end_ns, span.compute_output_start_ns);
@@ -151,16 +152,27 @@ void ModelStatistics::AddSuccess(const RequestSpan& span, uint64_t num_execution
   const uint64_t n = num_executions;
   data_.last_inference_ms = now_ms;
   data_.inference_count += n * batch_size;
-  data_.execution_count += n;
   Add(data_.success, n, Elapsed(span.received_ns, span.finished_ns));
   Add(data_.queue, n, queue);
   Add(data_.compute_input, n, input);
   Add(data_.compute_infer, n, infer);
   Add(data_.compute_output, n, output);
-  BatchStat& batch = data_.batches[batch_size];
-  Add(batch.compute_input, n, input);
-  Add(batch.compute_infer, n, infer);
-  Add(batch.compute_output, n, output);
+  BatchStat& batch = data_.batches[execution == nullptr ? batch_size : execution->size];
+  if (execution == nullptr) {
+    data_.execution_count += n;
+    Add(batch.compute_input, n, input);
+    Add(batch.compute_infer, n, infer);
+    Add(batch.compute_output, n, output);
+  } else {
+    const uint64_t first = execution->is_counted ? 0 : 1;
+    const int64_t from_ns = std::max(execution->counted_until_ns, span.compute_input_end_ns);
+    data_.execution_count += first;
+    Add(batch.compute_input, first, first * input);
+    Add(batch.compute_infer, first, Elapsed(from_ns, span.compute_output_start_ns));
+    Add(batch.compute_output, first, output);
+    execution->is_counted = true;
+    execution->counted_until_ns = std::max(execution->counted_until_ns, span.finished_ns);
+  }
   if (summaries_ == nullptr) return;
   // Of several executions the mean: their sum is all that is known.
   const auto each = [n](uint64_t ns) { return Microseconds(ns) / static_cast<double>(n); };

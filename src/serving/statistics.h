@@ -39,6 +39,14 @@ struct RequestSpan {
   int64_t finished_ns = 0;
 };
 
+// Several requests that were executed together: one execution, whose times are the sum of what its
+// requests took one behind the other. Written under the statistics' lock.
+struct BatchExecution {
+  uint64_t size = 0;  // elements
+  bool is_counted = false;
+  int64_t counted_until_ns = 0;
+};
+
 // Fixed upper bounds, so that Observe neither allocates nor formats.
 struct Histogram {
   std::vector<double> upper_bounds;  // ascending; an implicit +Inf follows
@@ -109,7 +117,9 @@ class ModelStatistics {
   // Where something else knows how many wait (the executor's queue), it is asked instead.
   void SetPendingSource(std::function<uint64_t()> source);
 
-  void RequestSucceeded(const RequestSpan& span, uint64_t batch_size = 1);
+  // `execution` null: the request was one by itself.
+  void RequestSucceeded(const RequestSpan& span, uint64_t batch_size = 1,
+                        BatchExecution* execution = nullptr);
   // `num_executions` requests at once, with the sum of their times: the steps of an ensemble that
   // run once per streamed response.
   void RequestsSucceeded(const RequestSpan& total, uint64_t num_executions);
@@ -134,7 +144,8 @@ class ModelStatistics {
  private:
   struct Summaries;
 
-  void AddSuccess(const RequestSpan& span, uint64_t num_executions, uint64_t batch_size);
+  void AddSuccess(const RequestSpan& span, uint64_t num_executions, uint64_t batch_size,
+                  BatchExecution* execution = nullptr);
 
   StatisticsOptions options_;  // constant after Configure
   bool keeps_first_response_ = false;

@@ -123,10 +123,42 @@ Status ValidatePriorities(const ModelConfig& config) {
   return Status::Ok();
 }
 
+// Responses in order of requests, and requests that overtake others, exclude each other.
+Status ValidateOrdering(const ModelConfig& config) {
+  const auto& batching = config.dynamic_batching();
+  if (!batching.preserve_ordering()) return Status::Ok();
+  const std::string where = " when 'preserve_ordering' is true for '" + config.name() + "'";
+  if (batching.priority_levels() > 1) {
+    return InvalidArgument("Only one priority level is allowed" + where);
+  }
+  const auto delays = [](const ::inference::ModelQueuePolicy& policy) {
+    return policy.default_timeout_microseconds() > 0 &&
+           policy.timeout_action() == ::inference::ModelQueuePolicy::DELAY;
+  };
+  bool any_delays = delays(batching.default_queue_policy());
+  for (const auto& [level, policy] : batching.priority_queue_policy()) any_delays |= delays(policy);
+  if (any_delays) {
+    return InvalidArgument("Queue policy can not have DELAY as timeout action" + where);
+  }
+  return Status::Ok();
+}
+
+// The bound is that of spec/triton-protocol.md 3.3; 0 is what a file that leaves it out has.
+Status ValidateUtilization(const ModelConfig& config) {
+  const float share = config.sequence_batching().direct().minimum_slot_utilization();
+  if (share >= 0 && share <= 1) return Status::Ok();
+  return InvalidArgument(
+      "sequence batching minimum slot utilization must be in range (0.0, 1.0] "
+      "for '" +
+      config.name() + "'");
+}
+
 Status ValidateScheduling(const ModelConfig& config) {
   RETURN_IF_ERROR(ValidatePreferred(config, config.dynamic_batching().preferred_batch_size(),
                                     "dynamic batching"));
   RETURN_IF_ERROR(ValidatePriorities(config));
+  RETURN_IF_ERROR(ValidateOrdering(config));
+  RETURN_IF_ERROR(ValidateUtilization(config));
   RETURN_IF_ERROR(ValidatePreferred(
       config, config.sequence_batching().oldest().preferred_batch_size(), "sequence batching"));
   return CheckSequenceControls(config);

@@ -35,6 +35,8 @@ def server(tmp_path_factory):
     add_model(repository, "many", "repeat", io("input", "IN", "[ -1 ]"), io("input", "DELAY", "[ -1 ]", "TYPE_UINT32"),
               io("input", "WAIT", "[ 1 ]", "TYPE_UINT32"), io("output", "OUT", "[ 1 ]"),
               io("output", "IDX", "[ 1 ]", "TYPE_UINT32"), "model_transaction_policy { decoupled: true }")  # fmt: skip
+    batched = "max_batch_size: 8 dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 3600000000 }"
+    add_identity(repository, "fours", batched)
     add_model(repository, "in_order", "accumulate", io("input", "INPUT", "[ 1 ]"), io("output", "OUTPUT", "[ 1 ]"),
               "max_batch_size: 1", "sequence_batching { }")  # fmt: skip
     running = start_server(path, None, "--model-repository", repository, "--allow-client-shm=true", max_kv_tokens=None)
@@ -77,6 +79,17 @@ def test_client_and_server_count_the_same(server, way):
     assert parts <= times["request_us"] * 1.001 < level["latency_us"] * 1.001
     assert level["send_us"] > 0 and level["send_us"] + level["receive_us"] < level["latency_us"]
     assert requests.get(f"http://{server.http}/v2/systemsharedmemory/status", timeout=30).json() == []
+
+
+def test_batches_have_the_size_that_is_preferred(server):
+    """Nothing but a fourth request ends the wait of an hour."""
+    [level] = levels(server, "http", "fours", "--concurrency", 4, "--request-count", 40)
+    assert level["server"]["fours"]["success_count"] == level["server"]["fours"]["inference_count"] == 40
+    assert level["server"]["fours"]["execution_count"] == 10
+    stats = counted(server, "fours")
+    assert [(batch["batch_size"], batch["compute_infer"]["count"]) for batch in stats["batch_stats"]] == [(4, 10)]
+    for part in ("queue", "compute_input", "compute_infer", "compute_output"):
+        assert stats["inference_stats"][part]["count"] == 40
 
 
 def test_an_ensemble_is_reported_with_what_it_is_made_of(server):
