@@ -123,9 +123,7 @@ void AppendValues(const Message& message, std::string_view path, std::string& te
 // What InstanceModel does with what the others refuse or ignore.
 KeyEffect EffectOf(ModelKind kind, const PlainField& field) {
   const bool runs_on_instances = kind == ModelKind::kConformance;
-  const bool is_sequence =
-      field.path.starts_with("sequence_batching") && field.path != "sequence_batching.state";
-  const bool is_scheduling = is_sequence ||
+  const bool is_scheduling = field.path.starts_with("sequence_batching") ||
                              field.path == "dynamic_batching.priority_queue_policy" ||
                              field.path == "instance_group.passive";
   return runs_on_instances && is_scheduling ? KeyEffect::kHonoured : field.effect;

@@ -245,15 +245,13 @@ TEST(ReportFields, OfTheQueuePolicyOnlyTheDelayIsRefused) {
   EXPECT_TRUE(CheckFields(kLlm, *parsed).ok());
 }
 
-TEST(CheckFields, SequencesThatTheServerWouldKeepTheStateOfAreRefused) {
+TEST(CheckFields, OfSequencesOnlyRepetitionIsRefused) {
   const auto check = [](const std::string& fields) {
     const auto parsed = ParseModelConfig("name: \"m\" sequence_batching { " + fields + " }");
     EXPECT_TRUE(parsed.ok()) << parsed.status().ToString();
     return CheckFields(ModelKind::kConformance, *parsed);
   };
-  const Status state = check(R"(state { input_name: "S" output_name: "T" data_type: TYPE_INT32 })");
-  EXPECT_EQ(state.code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(state.message(), HasSubstr("state of model 'm' is not supported yet"));
+  EXPECT_TRUE(check(R"(state { input_name: "S" output_name: "T" data_type: TYPE_INT32 })").ok());
   EXPECT_THAT(check("iterative_sequence: true").message(), HasSubstr("iterative_sequence"));
   EXPECT_TRUE(check("iterative_sequence: false").ok());
   EXPECT_TRUE(check("direct { max_queue_delay_microseconds: 5 }").ok());

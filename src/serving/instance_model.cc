@@ -65,7 +65,8 @@ std::chrono::microseconds TickPeriod(const ::inference::ModelConfig& config) {
 }  // namespace
 
 struct InstanceModel::Shared {
-  explicit Shared(std::unique_ptr<Executable> work) : executable(std::move(work)) {}
+  Shared(std::unique_ptr<Executable> work, std::unique_ptr<SequenceStates> kept)
+      : executable(std::move(work)), states(std::move(kept)) {}
 
   void Serve(const ::inference::ModelConfig& config, RequestQueue& queue) const;
   void ServeLimited(const ::inference::ModelConfig& config, RequestQueue& queue,
@@ -76,6 +77,7 @@ struct InstanceModel::Shared {
   void Run(const ::inference::ModelConfig& config, QueuedRequest& item) const;
 
   const std::unique_ptr<Executable> executable;
+  const std::shared_ptr<const SequenceStates> states;  // null: none
   std::vector<std::unique_ptr<RequestQueue>> queues;
   std::unique_ptr<SequenceTable> sequences;                    // null without sequence batching
   std::vector<std::unique_ptr<RateLimiter::Instance>> limits;  // by instance; null: none
@@ -131,6 +133,13 @@ void InstanceModel::Shared::RunBatch(const ::inference::ModelConfig& config,
 void InstanceModel::Shared::Run(const ::inference::ModelConfig& config, QueuedRequest& item) const {
   try {
     for (Tensor& input : item.request.inputs) ShapeInput(config, input);
+    if (states != nullptr && item.states != nullptr) {
+      states->AddInputs(*item.states, item.request);
+      item.sender->BeforeOutputs(
+          [states = states, kept = item.states](std::vector<Tensor>& outputs) {
+            return states->Keep(*kept, outputs);
+          });
+    }
     item.request.trace.AddTensors("TENSOR_BACKEND_INPUT", item.request.inputs);
     if (!item.sender->is_computed()) item.sender->ComputeStarts();
     executable->Execute(item.request, item.sender);
@@ -163,17 +172,19 @@ void InstanceModel::Shared::Close() {
 std::shared_ptr<InstanceModel> InstanceModel::Create(::inference::ModelConfig config,
                                                      std::string version,
                                                      std::unique_ptr<Executable> executable,
-                                                     Clock& clock, RateLimiter* limiter) {
+                                                     Clock& clock, RateLimiter* limiter,
+                                                     std::unique_ptr<SequenceStates> states) {
   return std::shared_ptr<InstanceModel>(new InstanceModel(std::move(config), std::move(version),
-                                                          std::move(executable), clock, limiter));
+                                                          std::move(executable), clock, limiter,
+                                                          std::move(states)));
 }
 
 InstanceModel::InstanceModel(::inference::ModelConfig config, std::string version,
                              std::unique_ptr<Executable> executable, Clock& clock,
-                             RateLimiter* limiter)
+                             RateLimiter* limiter, std::unique_ptr<SequenceStates> states)
     : Model(std::move(config), std::move(version)),
       clock_(clock),
-      shared_(std::make_shared<Shared>(std::move(executable))),
+      shared_(std::make_shared<Shared>(std::move(executable), std::move(states))),
       order_(PreservesOrder(this->config()) ? std::make_shared<ResponseOrder>() : nullptr) {
   const ::inference::ModelConfig& complete = this->config();
   const int num_instances = NumInstances(complete);

@@ -35,11 +35,12 @@ namespace inflight::serving {
 class InstanceModel final : public Model, public std::enable_shared_from_this<InstanceModel> {
  public:
   // `config` is complete: its instance groups say how many threads there are, and with a limiter
-  // what each needs to execute.
+  // what each needs to execute. `states` null: the server keeps no state of sequences.
   static std::shared_ptr<InstanceModel> Create(::inference::ModelConfig config, std::string version,
                                                std::unique_ptr<Executable> executable,
                                                Clock& clock = Clock::System(),
-                                               RateLimiter* limiter = nullptr);
+                                               RateLimiter* limiter = nullptr,
+                                               std::unique_ptr<SequenceStates> states = nullptr);
   ~InstanceModel() override;
 
   int num_instances() const override;
@@ -50,7 +51,8 @@ class InstanceModel final : public Model, public std::enable_shared_from_this<In
                   // step
 
   InstanceModel(::inference::ModelConfig config, std::string version,
-                std::unique_ptr<Executable> executable, Clock& clock, RateLimiter* limiter);
+                std::unique_ptr<Executable> executable, Clock& clock, RateLimiter* limiter,
+                std::unique_ptr<SequenceStates> states);
   void Stop();
 
   Clock& clock_;

@@ -132,7 +132,7 @@ class Repository {
                                              contract::KeyReport& keys);
   Result<std::shared_ptr<Model>> LoadLlm(const Candidate& candidate, const std::string& version,
                                          contract::KeyReport& keys);
-  Result<std::shared_ptr<Model>> LoadConformance(::inference::ModelConfig config,
+  Result<std::shared_ptr<Model>> LoadConformance(const Candidate& candidate,
                                                  const std::string& version) const;
   void ShareMemory(contract::LlmParameters& parameters, contract::KeyReport& keys);
 

@@ -86,7 +86,7 @@ Result<std::shared_ptr<Model>> Repository::LoadVersion(const Candidate& candidat
     case ModelKind::kPostprocessing:
       return LoadPostprocessing(candidate, version, keys);
     case ModelKind::kConformance:
-      return LoadConformance(config, version);
+      return LoadConformance(candidate, version);
     case ModelKind::kEnsemble:
       return LoadEnsemble(candidate, version);
     case ModelKind::kBls:
@@ -179,15 +179,18 @@ Result<std::shared_ptr<Model>> Repository::LoadLlm(const Candidate& candidate,
   return std::shared_ptr<Model>(std::move(model));
 }
 
-Result<std::shared_ptr<Model>> Repository::LoadConformance(ModelConfig config,
+Result<std::shared_ptr<Model>> Repository::LoadConformance(const Candidate& candidate,
                                                            const std::string& version) const {
+  ModelConfig config = candidate.parsed.config;
   RateLimiter* const limiter = options_.rate_limiter.get();
   NormalizeModelConfig(config);
   RETURN_IF_ERROR(ValidateInstances(config));
   if (limiter != nullptr) RETURN_IF_ERROR(limiter->Check(config));
   ASSIGN_OR_RETURN(auto executable, MakeConformance(config));
-  return std::shared_ptr<Model>(InstanceModel::Create(
-      std::move(config), version, std::move(executable), Clock::System(), limiter));
+  ASSIGN_OR_RETURN(auto states, SequenceStates::Make(config, candidate.dir));
+  return std::shared_ptr<Model>(InstanceModel::Create(std::move(config), version,
+                                                      std::move(executable), Clock::System(),
+                                                      limiter, std::move(states)));
 }
 
 }  // namespace inflight::serving

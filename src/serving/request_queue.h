@@ -28,6 +28,7 @@
 #include "serving/batch_rules.h"
 #include "serving/request.h"
 #include "serving/response_sender.h"
+#include "serving/sequence_states.h"
 
 namespace inflight::serving {
 
@@ -37,6 +38,7 @@ inline constexpr uint64_t kMaxPriorityLevels = 1024;
 struct QueuedRequest {
   Request request;
   std::shared_ptr<ResponseSender> sender;
+  std::shared_ptr<SequenceStates::Values> states;  // null: its model keeps none
 };
 
 class RequestQueue {

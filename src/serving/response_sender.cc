@@ -39,6 +39,10 @@ void ResponseSender::ComputeStarts() {
 }
 
 void ResponseSender::Send(std::vector<Tensor> outputs, Parameters parameters, bool is_final) {
+  if (take_outputs_) {
+    Status taken = take_outputs_(outputs);
+    if (!taken.ok()) return Fail(std::move(taken), is_final);
+  }
   Response response = Begin(is_final);
   std::erase_if(outputs, [this](const Tensor& output) { return !Wants(output.name); });
   for (Tensor& output : outputs) ShapeOutput(model_->config(), output);

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -42,6 +44,10 @@ class ResponseSender {
 
   // It is computed together with others.
   void Joins(std::shared_ptr<BatchExecution> execution) { execution_ = std::move(execution); }
+  // Takes from the outputs of each response what is not for the client; its error fails the
+  // request.
+  using TakeOutputs = std::function<Status(std::vector<Tensor>&)>;
+  void BeforeOutputs(TakeOutputs take) { take_outputs_ = std::move(take); }
   // The request left the queue and its inputs are gathered: now it is computed.
   void ComputeStarts();
 
@@ -65,6 +71,7 @@ class ResponseSender {
   Clock& clock_;
   RequestSpan span_;
   std::shared_ptr<BatchExecution> execution_;  // null: it is computed by itself
+  TakeOutputs take_outputs_;
   bool is_pending_ = true;
   bool has_failed_ = false;
   bool has_ended_ = false;

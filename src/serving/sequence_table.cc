@@ -121,11 +121,18 @@ int SequenceTable::FreeInstanceLocked() const {
 }
 
 void SequenceTable::PlaceLocked(const Key& key, QueuedRequest item, int instance) {
+  Live& live = live_[key];
+  if (!config_.sequence_batching().state().empty() &&
+      (item.request.sequence_start || live.states == nullptr)) {
+    live.states = std::make_shared<SequenceStates::Values>();
+  }
+  item.states = live.states;
   if (item.request.sequence_end) {
     live_.erase(key);
     --used_slots_[static_cast<size_t>(instance)];
   } else {
-    live_[key] = {.instance = instance, .last_ns = clock_.NowNs()};
+    live.instance = instance;
+    live.last_ns = clock_.NowNs();
   }
   run_(std::move(item), instance);
 }

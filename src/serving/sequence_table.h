@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The live sequences of a model with sequence batching: which slot each holds, who waits for one,
-// and the control inputs that tell the model about them (spec/triton-protocol.md 3.6).
+// and the control inputs that tell the model about them (spec/triton-protocol.md 3.6). What the
+// model keeps of a sequence (sequence_states.h) goes with its requests.
 //
 //   unknown --START--> live (holds a slot) --END or idle--> unknown
 //                  \-> waiting (no slot free; its requests are held) --slot free--> live
@@ -55,6 +56,7 @@ class SequenceTable {
   using Key = std::pair<uint64_t, std::string>;  // number and name; one of them is set
   struct Live {
     int instance = 0;
+    std::shared_ptr<SequenceStates::Values> states;  // null: the model keeps none
     int64_t last_ns = 0;
   };
   struct Waiting {

@@ -8,6 +8,7 @@
 #include "serving/model_config.h"
 #include "serving/request_queue.h"
 #include "serving/sequence_controls.h"
+#include "serving/sequence_states.h"
 
 namespace inflight::serving {
 namespace {
@@ -161,7 +162,8 @@ Status ValidateScheduling(const ModelConfig& config) {
   RETURN_IF_ERROR(ValidateUtilization(config));
   RETURN_IF_ERROR(ValidatePreferred(
       config, config.sequence_batching().oldest().preferred_batch_size(), "sequence batching"));
-  return CheckSequenceControls(config);
+  RETURN_IF_ERROR(CheckSequenceControls(config));
+  return CheckSequenceStates(config);
 }
 
 Status ValidateCaching(const ModelConfig& config) {

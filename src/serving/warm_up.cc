@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "serving/model_config.h"
+#include "serving/tensor_file.h"
 #include "serving/validate.h"
 
 namespace inflight::serving {
@@ -20,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::inference::ModelWarmup;
 
-constexpr uint64_t kMaxInputBytes = uint64_t{1} << 30;
 constexpr uint64_t kSequence = 1;  // of models that know no requests outside of one
 
 // The shape of one item, with a batch of one in front where the model batches.
@@ -43,55 +42,28 @@ std::string RandomBytes(size_t size, DataType type) {
   return bytes;
 }
 
-Result<std::string> ReadData(const fs::path& model_dir, const std::string& file) {
-  const fs::path path = fs::path(file).lexically_normal();
-  if (path.is_absolute() || path.string().starts_with("..")) {
-    return InvalidArgument("input_data_file: '" + file + "' lies outside of the model's warmup");
-  }
-  return ReadFile(model_dir / "warmup" / path, kMaxInputBytes);
-}
-
-Status CheckSize(const Tensor& tensor, size_t expected) {
-  if (tensor.datatype == DataType::kBytes) {
-    ASSIGN_OR_RETURN(const auto strings, tensor.Strings());
-    if (strings.size() == expected) return Status::Ok();
-    return InvalidArgument("got " + std::to_string(strings.size()) + " elements, expected " +
-                           std::to_string(expected));
-  }
-  if (tensor.data.size() == expected) return Status::Ok();
-  return InvalidArgument("got " + std::to_string(tensor.data.size()) + " bytes, expected " +
-                         std::to_string(expected));
-}
-
 Result<Tensor> MakeInput(const std::string& name, const ModelWarmup::Input& input, bool is_batched,
                          const fs::path& model_dir) {
   Tensor tensor{.name = name, .datatype = FromProto(input.data_type())};
   ASSIGN_OR_RETURN(tensor.shape, ShapeOf(input, is_batched));
-  const bool has_texts = tensor.datatype == DataType::kBytes;
-  // Texts of length zero are four bytes of length each.
-  const size_t element_bytes = has_texts ? 4 : DataTypeSize(tensor.datatype);
-  const int64_t num_elements = tensor.num_elements();
-  if (num_elements < 0 || static_cast<uint64_t>(num_elements) > kMaxInputBytes / 8) {
-    return InvalidArgument("dims: too many elements");
-  }
-  const size_t num_bytes = static_cast<size_t>(num_elements) * element_bytes;
-  std::string bytes;
   switch (input.input_data_type_case()) {
     case ModelWarmup::Input::kZeroData:
-      bytes.assign(num_bytes, '\0');
+      RETURN_IF_ERROR(FillWithZeros(tensor));
       break;
     case ModelWarmup::Input::kRandomData:
-      bytes = has_texts ? std::string(num_bytes, '\0') : RandomBytes(num_bytes, tensor.datatype);
+      RETURN_IF_ERROR(FillWithZeros(tensor));
+      if (tensor.datatype != DataType::kBytes) {
+        tensor = Tensor::FromBytes(name, tensor.datatype, tensor.shape,
+                                   RandomBytes(tensor.data.size(), tensor.datatype));
+      }
       break;
-    case ModelWarmup::Input::kInputDataFile: {
-      ASSIGN_OR_RETURN(bytes, ReadData(model_dir, input.input_data_file()));
+    case ModelWarmup::Input::kInputDataFile:
+      RETURN_IF_ERROR(
+          FillFromFile(model_dir / "warmup", input.input_data_file(), "input_data_file", tensor));
       break;
-    }
     case ModelWarmup::Input::INPUT_DATA_TYPE_NOT_SET:
       return InvalidArgument("expected zero_data, random_data or input_data_file");
   }
-  tensor = Tensor::FromBytes(name, tensor.datatype, tensor.shape, std::move(bytes));
-  RETURN_IF_ERROR(CheckSize(tensor, has_texts ? static_cast<size_t>(num_elements) : num_bytes));
   return tensor;
 }
 

@@ -35,6 +35,13 @@ def write_client_models(path):
     add_model(path, "simple_identity", "identity", batches(8), tensors)
     tensors = io("input", "INPUT", "[ 1 ]") + io("output", "OUTPUT", "[ 1 ]")
     add_model(path, "simple_sequence", "accumulate", batches(8), tensors, SEQUENCE)
+    # OUTPUT1 = INPUT0 - INPUT1, where INPUT1 is the sum of the sequence's earlier INPUT0, from 100 on.
+    state = """sequence_batching { max_sequence_idle_microseconds: 5000000 state {
+        input_name: "INPUT1" output_name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ]
+        initial_state { name: "first" data_type: TYPE_INT32 dims: [ 1 ] data_file: "hundred" } } }"""
+    tensors = io("input", "INPUT0", "[ 1 ]") + io("output", "OUTPUT1", "[ 1 ]")
+    files = {"initial_state/hundred": (100).to_bytes(4, "little")}
+    add_model(path, "implicit_state", "addsub", batches(8), tensors, state, files=files)
     add_model(path, "repeat_int32", "repeat", REPEAT_TENSORS, "model_transaction_policy { decoupled: true }")
     tensors = io("input", "INPUT0", "[ 1 ]") + io("input", "DELAY", "[ 1 ]") + io("output", "OUTPUT0", "[ 1 ]")
     add_model(path, "slow", "slow", tensors)

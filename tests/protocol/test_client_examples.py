@@ -142,6 +142,20 @@ def test_sequences_one_by_one(examples_server, kind, ids):
         assert sums == {ids[0]: SUMS, ids[1]: [-s for s in SUMS]}
 
 
+@pytest.mark.parametrize("kind", BLOCKING)
+def test_the_server_keeps_the_state_of_sequences(examples_server, kind):
+    with Caller(kind, examples_server) as c:
+        sums = {4001: 100, 4002: 100}
+        for i, value in enumerate(VALUES):
+            for sequence, sign in zip(sums, (1, -1), strict=True):
+                ends = {"sequence_start": i == 0, "sequence_end": i == len(VALUES) - 1}
+                inputs = [c.input("INPUT0", np.array([[sign * value]], np.int32), "INT32")]
+                result = c.infer("implicit_state", inputs, sequence_id=sequence, **ends)
+                assert result.as_numpy("OUTPUT1").item() == sign * value - sums[sequence]
+                assert result.as_numpy("OUTPUT0") is None
+                sums[sequence] += sign * value
+
+
 def test_sequences_on_a_stream(examples_server):
     require_grpc(examples_server)
     with Caller("grpc", examples_server) as c, Stream(c.client) as stream:
