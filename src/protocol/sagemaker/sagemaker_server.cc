@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/sagemaker/sagemaker_server.h"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <stop_token>
 #include <string_view>
@@ -68,6 +70,17 @@ Call CallOf(const HttpRequest& request) {
   return ModelCall(method, path.substr(kModels.size() + 1));
 }
 
+// Whether memory ran out in words of ours: of Buffer, of the devices' ledgers or of the executor.
+// Their class answers 503, as a full queue's does.
+bool IsOwnMemoryError(const HttpResponse& response) {
+  static constexpr std::string_view kPhrases[] = {"bytes of memory", "are free",
+                                                  "more KV cache memory"};
+  return response.status == 503 &&
+         std::any_of(std::begin(kPhrases), std::end(kPhrases), [&](std::string_view phrase) {
+           return response.body.find(phrase) != std::string::npos;
+         });
+}
+
 // Turns an answer that says that memory ran out into 507.
 class InvokeResponder : public HttpResponder {
  public:
@@ -75,7 +88,8 @@ class InvokeResponder : public HttpResponder {
       : responder_(std::move(responder)) {}
 
   void Send(HttpResponse response) override {
-    if (response.status >= 400 && IsOutOfMemory(response.body)) response.status = 507;
+    const bool lacks_memory = IsOutOfMemory(response.body) || IsOwnMemoryError(response);
+    if (response.status >= 400 && lacks_memory) response.status = 507;
     responder_->Send(std::move(response));
   }
   void StartStream(int status, const Headers& headers) override {

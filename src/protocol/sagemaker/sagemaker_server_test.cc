@@ -173,6 +173,29 @@ TEST_F(SageMakerServerTest, MemoryThatRanOutIs507) {
   EXPECT_EQ(Invoke("/models/h1/invoke", "x").status, 500);
 }
 
+TEST_F(SageMakerServerTest, MemoryThatWeRanOutOfIs507AndAFullQueueIsNot) {
+  Status failure;
+  fake_.Add(R"(name: "t" input { name: "INPUT0" data_type: TYPE_INT32 dims: -1 }
+               output { name: "OUTPUT0" data_type: TYPE_INT32 dims: -1 })",
+            [&](const serving::Request& request, const serving::ResponseHandler& handler) {
+              handler(kserve_http::Fail(request, failure));
+            });
+  Start();
+  ASSERT_EQ(Request(Post("/models", LoadBody("h1"), "X-Amzn-SageMaker-Target-Model: t\r\n")).status,
+            200);
+  for (const char* text : {"logits: cannot map 4096 bytes of memory",
+                           "cuda:0: logits: needs 10 bytes, 3 of 8 are free",
+                           "KV cache: 90 tokens of 2 beams do not fit into 4 blocks (load the "
+                           "model with more KV cache memory)"}) {
+    failure = ResourceExhausted(text);
+    EXPECT_EQ(Invoke("/models/h1/invoke").status, 507) << text;
+    failure = InvalidArgument(text);
+    EXPECT_EQ(Invoke("/models/h1/invoke").status, 400) << text;
+  }
+  failure = Unavailable("Maximum queue size of 4 has been reached, please try again later");
+  EXPECT_EQ(Invoke("/models/h1/invoke").status, 503);
+}
+
 TEST_F(SageMakerServerTest, RestrictedApisAskForTheirHeader) {
   fake_.AddIdentity("one");
   SageMakerOptions options;
