@@ -24,6 +24,7 @@ struct Connection {
   int fd = -1;
   size_t index = 0;
   RequestOutcome* outcome = nullptr;  // null: idle
+  std::string own;                    // the request, where it was made for this connection
   size_t num_written = 0;
   bool is_reused = false;  // answered before, so the server may have closed it meanwhile
   HttpAnswer answer;
@@ -32,13 +33,14 @@ struct Connection {
 
 class HttpTransport : public LoadTransport {
  public:
-  // `prompts` null: tokens of answers are not counted.
+  // `prompts` null: tokens of answers are not counted. `make` null: `requests` are sent.
   HttpTransport(const LoadOptions& options, std::vector<std::string> requests,
-                const std::vector<LoadPrompt>* prompts)
+                const std::vector<LoadPrompt>* prompts, MakeRequestBytes make = nullptr)
       : options_(options),
         prompts_(prompts),
         epoll_(epoll_create1(EPOLL_CLOEXEC)),
-        requests_(std::move(requests)) {
+        requests_(std::move(requests)),
+        make_(std::move(make)) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     const std::string port = std::to_string(options.port);
@@ -60,6 +62,7 @@ class HttpTransport : public LoadTransport {
     connection.num_written = 0;
     connection.answer = HttpAnswer();
     outcome.sent_ns = LoadNowNs();
+    if (make_) connection.own = make_(index, outcome.sequence);
     if (connection.fd < 0)
       Connect(connection);
     else
@@ -112,7 +115,8 @@ class HttpTransport : public LoadTransport {
   }
 
   void Write(Connection& connection) {
-    const std::string& bytes = requests_[connection.index % requests_.size()];
+    const std::string& bytes =
+        make_ ? connection.own : requests_[connection.index % requests_.size()];
     while (connection.num_written < bytes.size()) {
       const ssize_t size = send(connection.fd, bytes.data() + connection.num_written,
                                 bytes.size() - connection.num_written, MSG_NOSIGNAL);
@@ -232,7 +236,8 @@ class HttpTransport : public LoadTransport {
   const std::vector<LoadPrompt>* prompts_;
   const int epoll_;
   addrinfo* addresses_ = nullptr;
-  std::vector<std::string> requests_;
+  const std::vector<std::string> requests_;
+  const MakeRequestBytes make_;
   std::vector<std::unique_ptr<Connection>> connections_;
   char buffer_[65536];
   int num_ended_ = 0;
@@ -251,6 +256,12 @@ std::unique_ptr<LoadTransport> CreateHttpTransport(const LoadOptions& options,
 std::unique_ptr<LoadTransport> CreateHttpTransport(const LoadOptions& options,
                                                    std::vector<std::string> requests) {
   return std::make_unique<HttpTransport>(options, std::move(requests), nullptr);
+}
+
+std::unique_ptr<LoadTransport> CreateHttpTransport(const LoadOptions& options,
+                                                   MakeRequestBytes make) {
+  return std::make_unique<HttpTransport>(options, std::vector<std::string>(), nullptr,
+                                         std::move(make));
 }
 
 }  // namespace inflight::bench

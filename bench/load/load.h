@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -38,9 +39,17 @@ struct LoadOptions {
   uint64_t seed = 1;
 };
 
+// Where a request stands in a sequence of requests; without an id in none.
+struct SequenceStep {
+  uint64_t id = 0;
+  bool is_start = false;
+  bool is_end = false;
+};
+
 // What became of one request. Times are of the steady clock.
 struct RequestOutcome {
-  int64_t due_ns = 0;  // when it was to be sent
+  SequenceStep sequence;  // set before its start
+  int64_t due_ns = 0;     // when it was to be sent
   int64_t sent_ns = 0;
   int64_t written_ns = 0;  // the whole request was given away; 0 where the transport cannot tell
   int64_t answer_ns = 0;   // the answer's first bytes, or its message before it is parsed
@@ -79,6 +88,10 @@ std::unique_ptr<LoadTransport> CreateHttpTransport(const LoadOptions& options,
 // Of whole requests, taken round and round; of answers, only that they are right is told.
 std::unique_ptr<LoadTransport> CreateHttpTransport(const LoadOptions& options,
                                                    std::vector<std::string> requests);
+// The same of requests that are made when they are sent, since each names its place in a sequence.
+using MakeRequestBytes = std::function<std::string(size_t index, const SequenceStep& step)>;
+std::unique_ptr<LoadTransport> CreateHttpTransport(const LoadOptions& options,
+                                                   MakeRequestBytes make);
 // kUnimplemented in a build without gRPC.
 Result<std::unique_ptr<LoadTransport>> CreateGrpcTransport(const LoadOptions& options,
                                                            const std::vector<LoadPrompt>& prompts);

@@ -106,7 +106,15 @@ class InferTransport : public LoadTransport {
     }
   }
 
-  ModelInferRequest& RequestOf(size_t index) { return requests_[index % requests_.size()]; }
+  ModelInferRequest& RequestOf(size_t index, const SequenceStep& step) {
+    ModelInferRequest& request = requests_[index % requests_.size()];
+    if (step.id == 0) return request;
+    auto& parameters = *request.mutable_parameters();
+    parameters["sequence_id"].set_int64_param(static_cast<int64_t>(step.id));
+    parameters["sequence_start"].set_bool_param(step.is_start);
+    parameters["sequence_end"].set_bool_param(step.is_end);
+    return request;
+  }
 
   void End(RequestOutcome& outcome, std::string error) {
     outcome.end_ns = LoadNowNs();
@@ -140,7 +148,7 @@ class UnaryTransport : public InferTransport {
                                std::chrono::milliseconds(options_.timeout_ms));
     call.answer.Clear();
     outcome.sent_ns = LoadNowNs();
-    const grpc::ByteBuffer bytes = Bytes(RequestOf(index));
+    const grpc::ByteBuffer bytes = Bytes(RequestOf(index, outcome.sequence));
     outcome.written_ns = LoadNowNs();
     call.reader = stub_.PrepareUnaryCall(
         call.context.get(), "/inference.GRPCInferenceService/ModelInfer", bytes, &queue_);
@@ -189,7 +197,7 @@ class StreamTransport : public InferTransport {
     Stream& stream = IdleStream();
     stream.outcome = &outcome;
     stream.id = std::to_string(++last_id_);
-    ModelInferRequest& request = RequestOf(index);
+    ModelInferRequest& request = RequestOf(index, outcome.sequence);
     request.set_id(stream.id);
     (*request.mutable_parameters())["triton_enable_empty_final_response"].set_bool_param(true);
     outcome.sent_ns = LoadNowNs();

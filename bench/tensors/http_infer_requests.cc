@@ -17,7 +17,7 @@ json InRegion(const Placement& placement, int64_t offset, int64_t byte_size) {
 }
 
 json Head(const ServedModel& model, const Payload& payload, const Placement* placement,
-          size_t payload_idx) {
+          size_t payload_idx, const SequenceStep& step) {
   json inputs = json::array();
   for (size_t i = 0; i < payload.size(); ++i) {
     const TensorValue& tensor = payload[i];
@@ -37,27 +37,28 @@ json Head(const ServedModel& model, const Payload& payload, const Placement* pla
          {"parameters", placement == nullptr ? json{{"binary_data", true}}
                                              : InRegion(*placement, placement->outputs[i],
                                                         placement->output_bytes)}});
-  return {{"inputs", inputs}, {"outputs", outputs}};
+  json head = {{"inputs", inputs}, {"outputs", outputs}};
+  if (step.id != 0)
+    head["parameters"] = {
+        {"sequence_id", step.id}, {"sequence_start", step.is_start}, {"sequence_end", step.is_end}};
+  return head;
 }
 
 }  // namespace
 
-std::vector<std::string> HttpInferRequests(const LoadOptions& options, const ServedModel& model,
-                                           const std::vector<Payload>& payloads,
-                                           const Placement* placement) {
-  std::vector<std::string> requests;
-  for (size_t p = 0; p < payloads.size(); ++p) {
-    const std::string head = Head(model, payloads[p], placement, p).dump();
-    std::string body = head;
-    if (placement == nullptr)
-      for (const TensorValue& tensor : payloads[p]) body += tensor.bytes;
-    requests.push_back(fmt::format(
-        "POST /v2/models/{}/versions/{}/infer HTTP/1.1\r\nHost: {}:{}\r\n"
-        "Content-Type: application/octet-stream\r\nInference-Header-Content-Length: {}\r\n"
-        "Content-Length: {}\r\n\r\n{}",
-        model.name, model.version, options.host, options.port, head.size(), body.size(), body));
-  }
-  return requests;
+std::string HttpInferRequest(const LoadOptions& options, const ServedModel& model,
+                             const std::vector<Payload>& payloads, const Placement* placement,
+                             size_t payload_idx, const SequenceStep& step) {
+  const Payload& payload = payloads[payload_idx];
+  const std::string head = Head(model, payload, placement, payload_idx, step).dump();
+  std::string body = head;
+  if (placement == nullptr)
+    for (const TensorValue& tensor : payload) body += tensor.bytes;
+  return fmt::format(
+      "POST /v2/models/{}/versions/{}/infer HTTP/1.1\r\nHost: {}:{}\r\n"
+      "Content-Type: application/octet-stream\r\nInference-Header-Content-Length: {}\r\n"
+      "Content-Length: {}\r\n\r\n{}",
+      model.name, model.version, options.host, options.port, head.size(), body.size(), body);
 }
 
 }  // namespace inflight::bench

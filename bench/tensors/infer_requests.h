@@ -20,10 +20,10 @@ struct Placement {
   int64_t output_bytes = 0;                  // room of each
 };
 
-// Whole HTTP requests, one per payload, tensors in binary form; `placement` null: within them.
-std::vector<std::string> HttpInferRequests(const LoadOptions& options, const ServedModel& model,
-                                           const std::vector<Payload>& payloads,
-                                           const Placement* placement);
+// A whole HTTP request of a payload, with tensors in binary form; `placement` null: within it.
+std::string HttpInferRequest(const LoadOptions& options, const ServedModel& model,
+                             const std::vector<Payload>& payloads, const Placement* placement,
+                             size_t payload_idx, const SequenceStep& step = {});
 
 // Calls of ModelInfer, or requests on kept streams, one stream per request under way, whose last
 // response ends the request. kUnimplemented in a build without gRPC.

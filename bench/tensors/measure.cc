@@ -9,6 +9,8 @@
 #include <random>
 #include <utility>
 
+#include "bench/tensors/sequences.h"
+
 namespace inflight::bench {
 namespace {
 
@@ -45,13 +47,16 @@ class Schedule {
 // Keeps requests under way and sorts those that ended into windows.
 class Level {
  public:
-  Level(const MeasureOptions& options, double level, LoadTransport& transport)
+  // `sequences` null: requests are of none.
+  Level(const MeasureOptions& options, double level, LoadTransport& transport, Sequences* sequences)
       : options_(options),
         transport_(transport),
+        sequences_(sequences),
         schedule_(options, level),
         outcomes_(
             static_cast<size_t>(options.is_rate ? options.max_under_way : std::llround(level))) {
     for (RequestOutcome& outcome : outcomes_) idle_.push_back(&outcome);
+    if (sequences_ != nullptr) sequences_->SetSlots(outcomes_.size());
     schedule_.Begin(LoadNowNs());
   }
 
@@ -69,6 +74,21 @@ class Level {
     return window;
   }
 
+  // Ends what was begun on the server, once nothing is under way.
+  void EndSequences() {
+    for (size_t slot = 0; sequences_ != nullptr && slot < outcomes_.size(); ++slot) {
+      const auto step = sequences_->Rest(slot);
+      if (!step) continue;
+      RequestOutcome& outcome = outcomes_[slot];
+      std::erase(idle_, &outcome);
+      busy_.push_back(&outcome);
+      outcome = RequestOutcome();
+      outcome.sequence = *step;
+      transport_.Start(sequences_->position(slot), outcome);
+    }
+    Run(0, [](const Window&) { return false; });
+  }
+
  private:
   // When to look again: a request is due, or a window may be over.
   int64_t Send(int64_t& limit) {
@@ -84,7 +104,13 @@ class Level {
       outcome.due_ns = options_.is_rate ? schedule_.due_ns() : now;
       if (options_.is_rate) schedule_.Advance();
       --limit;
-      transport_.Start(num_started_++, outcome);
+      size_t index = num_started_++;
+      if (sequences_ != nullptr) {
+        const auto slot = static_cast<size_t>(&outcome - outcomes_.data());
+        outcome.sequence = sequences_->Next(slot);
+        index = sequences_->position(slot);
+      }
+      transport_.Start(index, outcome);
     }
     return wake_ns;
   }
@@ -99,15 +125,21 @@ class Level {
       if (outcome.error.empty())
         window.samples.push_back(SampleOf(outcome));
       else
-        ++window.errors[outcome.error];
+        Fail(window, outcome);
       idle_.push_back(&outcome);
       busy_[i] = busy_.back();
       busy_.pop_back();
     }
   }
 
+  void Fail(Window& window, const RequestOutcome& outcome) {
+    ++window.errors[outcome.error];
+    if (sequences_ != nullptr) sequences_->Drop(static_cast<size_t>(&outcome - outcomes_.data()));
+  }
+
   const MeasureOptions& options_;
   LoadTransport& transport_;
+  Sequences* const sequences_;
   Schedule schedule_;
   std::vector<RequestOutcome> outcomes_;
   std::vector<RequestOutcome*> idle_, busy_;
@@ -168,13 +200,16 @@ Result<LevelResult> MeasureWindows(const MeasureOptions& options, const ServedMo
 
 Status Measure(const MeasureOptions& options, const ServedModel& model, ServerCalls& calls,
                LoadTransport& transport, const std::function<void(const LevelResult&)>& done) {
+  std::optional<Sequences> sequences;
+  if (options.sequences) sequences.emplace(*options.sequences, options.seed);
   for (const double strength : options.levels) {
-    Level level(options, strength, transport);
+    Level level(options, strength, transport, sequences ? &*sequences : nullptr);
     if (options.num_warmup > 0) level.Run(options.num_warmup, Never);
     ASSIGN_OR_RETURN(LevelResult result, options.num_requests > 0
                                              ? MeasureFixed(options, model, calls, level)
                                              : MeasureWindows(options, model, calls, level));
     result.level = strength;
+    level.EndSequences();
     done(result);
     const Figures& figures = result.figures;
     if (figures.num_requests == 0)

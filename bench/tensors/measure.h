@@ -12,6 +12,15 @@
 
 namespace inflight::bench {
 
+// Of models with sequences: each request under way is of a sequence of its own, and the next one
+// waits for its answer.
+struct SequenceOptions {
+  int length = 20;
+  double variation = 0.2;  // lengths are drawn from length * (1 ± variation)
+  uint64_t first_id = 1;   // ids follow each other, round and round
+  uint64_t last_id = UINT32_MAX;
+};
+
 struct MeasureOptions {
   bool is_rate = false;        // levels are requests a second, else requests under way
   std::vector<double> levels;  // in the order in which they are measured
@@ -27,6 +36,7 @@ struct MeasureOptions {
   std::optional<int> percentile;
   double latency_limit_us = 0;  // above 0: no stronger load after one that is slower
   int batch_size = 1;
+  std::optional<SequenceOptions> sequences;
 };
 
 struct LevelResult {

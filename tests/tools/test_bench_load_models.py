@@ -38,7 +38,7 @@ def server(tmp_path_factory):
     batched = "max_batch_size: 8 dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 3600000000 }"
     add_identity(repository, "fours", batched)
     add_model(repository, "in_order", "accumulate", io("input", "INPUT", "[ 1 ]"), io("output", "OUTPUT", "[ 1 ]"),
-              "max_batch_size: 1", "sequence_batching { }")  # fmt: skip
+              "max_batch_size: 3", "sequence_batching { max_sequence_idle_microseconds: 3600000000 }")  # fmt: skip
     running = start_server(path, None, "--model-repository", repository, "--allow-client-shm=true", max_kv_tokens=None)
     yield running
     assert running.stop() == 0
@@ -90,6 +90,19 @@ def test_batches_have_the_size_that_is_preferred(server):
     assert [(batch["batch_size"], batch["compute_infer"]["count"]) for batch in stats["batch_stats"]] == [(4, 10)]
     for part in ("queue", "compute_input", "compute_infer", "compute_output"):
         assert stats["inference_stats"][part]["count"] == 40
+
+
+@pytest.mark.parametrize("way", ["http", "grpc", "stream"])
+def test_sequences_begin_and_end_on_the_server(server, way):
+    """Three slots for an hour: a sequence that was not ended would leave the next ones waiting."""
+    options = ["--streaming"] if way == "stream" else []
+    load = ("grpc" if way == "stream" else way, "in_order", "--sequence-length", 4, "--sequence-id-range", "5:7", *options)
+    before = counted(server, "in_order")["inference_stats"]["success"]["count"]
+    found = levels(server, *load, "--concurrency", "3:3", "--request-count", 21)
+    found += levels(server, *load, "--request-rate", 2000, "--num-of-sequences", 3, "--request-count", 10)
+    assert [level["request_count"] for level in found] == [21, 10] and not any(level["errors"] for level in found)
+    assert counted(server, "in_order")["inference_stats"]["success"]["count"] - before >= 31
+    assert counted(server, "in_order")["inference_stats"]["fail"]["count"] == 0
 
 
 def test_an_ensemble_is_reported_with_what_it_is_made_of(server):
@@ -175,7 +188,10 @@ def test_data_comes_from_files_and_errors_by_kind(server, tmp_path):
     (("-m", "pairs", "--input", "text", "-b", "2"), "--batch-size: is of tensors, and --input text sends prompts"),
     (("-m", "pairs", "--binary-search"), "--binary-search"),
     (("-m", "pairs", "--shared-memory", "cuda"), "--shared-memory"),
-    (("-m", "in_order"), "model 'in_order' has sequence_batching"),
+    (("-m", "in_order", "-b", "2"), "--batch-size: got 2, requests of sequences have one item"),
+    (("-m", "in_order", "--sequence-id-range", "5:4"), "--sequence-id-range: got '5:4', needs first or first:last"),
+    (("-m", "in_order", "--sequence-id-range", "5:6", "--concurrency", "3"), "got 2 ids, 3 are in use at once"),
+    (("-m", "pairs", "--sequence-length", "3"), "--sequence-length: model 'pairs' has no sequence_batching"),
 ])  # fmt: skip
 def test_wrong_use_names_what_is_wrong(server, options, text):
     command = [INFLIGHT, "bench", "load", server.http, *options]

@@ -94,10 +94,34 @@ Result<bench::MeasureOptions> MeasurementOf(const TensorLoad& common, const Tens
   return m;
 }
 
+Result<bench::SequenceOptions> SequencesOf(const TensorLoadOptions& o, double num_at_once) {
+  bench::SequenceOptions sequences{.length = o.sequence_length.value_or(20),
+                                   .variation = o.sequence_length_variation.value_or(20) / 100};
+  if (o.sequence_id_range) {
+    const std::vector<std::string> ends = Split(*o.sequence_id_range, ':');
+    const bool is_right = (ends.size() == 1 || ends.size() == 2) &&
+                          ParseNumber(ends[0], sequences.first_id) && sequences.first_id > 0 &&
+                          (ends.size() == 1 || ParseNumber(ends[1], sequences.last_id)) &&
+                          sequences.first_id <= sequences.last_id;
+    if (!is_right)
+      return InvalidArgument("--sequence-id-range: got '" + *o.sequence_id_range +
+                             "', needs first or first:last, integers from 1");
+  }
+  if (static_cast<double>(sequences.last_id - sequences.first_id) + 1 < num_at_once)
+    return InvalidArgument(fmt::format("--sequence-id-range: got {} ids, {:g} are in use at once",
+                                       sequences.last_id - sequences.first_id + 1, num_at_once));
+  return sequences;
+}
+
+const char* SequenceFlag(const TensorLoadOptions& o) {
+  return o.sequence_length             ? "--sequence-length"
+         : o.sequence_length_variation ? "--sequence-length-variation"
+         : o.sequence_id_range         ? "--sequence-id-range"
+         : o.num_of_sequences          ? "--num-of-sequences"
+                                       : nullptr;
+}
+
 Status CheckKind(const bench::ServedModel& model, bool is_grpc, bool is_streaming) {
-  if (model.has_sequences)
-    return Unimplemented(fmt::format(
-        "model '{}' has sequence_batching; requests without sequences are sent here", model.name));
   if (model.is_decoupled && !is_streaming)
     return InvalidArgument(
         fmt::format("model '{}' is decoupled; use --protocol grpc --streaming", model.name));
@@ -127,6 +151,7 @@ std::optional<std::string> TensorLoadOptions::Given() const {
   if (latency_threshold_ms) return "--latency-threshold";
   if (request_distribution) return "--request-distribution";
   if (csv) return "--latency-report-file";
+  if (const char* flag = SequenceFlag(*this)) return flag;
   return std::nullopt;
 }
 
@@ -162,7 +187,7 @@ Status RunTensorLoad(const TensorLoad& common, const TensorLoadOptions& options)
   if (load.protocol != LoadProtocol::kInfer && !is_grpc)
     return InvalidArgument(
         "--protocol: the generate endpoints take prompts; tensors need http or grpc");
-  ASSIGN_OR_RETURN(const bench::MeasureOptions measurement, MeasurementOf(common, options));
+  ASSIGN_OR_RETURN(bench::MeasureOptions measurement, MeasurementOf(common, options));
   ASSIGN_OR_RETURN(const bench::DataOptions data, DataOf(common, options));
 
   std::unique_ptr<bench::ServerCalls> calls;
@@ -174,6 +199,18 @@ Status RunTensorLoad(const TensorLoad& common, const TensorLoadOptions& options)
   ASSIGN_OR_RETURN(const bench::ServedModel model,
                    bench::DescribeModel(*calls, load.model, options.model_version.value_or("")));
   RETURN_IF_ERROR(CheckKind(model, is_grpc, is_streaming));
+  if (model.has_sequences) {
+    if (measurement.batch_size != 1)
+      return InvalidArgument(fmt::format(
+          "--batch-size: got {}, requests of sequences have one item", measurement.batch_size));
+    if (measurement.is_rate) measurement.max_under_way = options.num_of_sequences.value_or(4);
+    ASSIGN_OR_RETURN(measurement.sequences,
+                     SequencesOf(options, measurement.is_rate ? measurement.max_under_way
+                                                              : measurement.levels.back()));
+  } else if (const char* flag = SequenceFlag(options)) {
+    return InvalidArgument(
+        fmt::format("{}: model '{}' has no sequence_batching", flag, model.name));
+  }
   ASSIGN_OR_RETURN(const std::vector<bench::Payload> payloads, bench::MakePayloads(model, data));
   std::unique_ptr<bench::SharedTensors> shared;
   if (options.shared_memory == "system") {
@@ -186,9 +223,17 @@ Status RunTensorLoad(const TensorLoad& common, const TensorLoadOptions& options)
   if (is_grpc) {
     ASSIGN_OR_RETURN(
         transport, bench::CreateGrpcInferTransport(load, model, payloads, placement, is_streaming));
+  } else if (model.has_sequences) {
+    transport =
+        bench::CreateHttpTransport(load, [&](size_t index, const bench::SequenceStep& step) {
+          return bench::HttpInferRequest(load, model, payloads, placement, index % payloads.size(),
+                                         step);
+        });
   } else {
-    transport = bench::CreateHttpTransport(
-        load, bench::HttpInferRequests(load, model, payloads, placement));
+    std::vector<std::string> requests;
+    for (size_t i = 0; i < payloads.size(); ++i)
+      requests.push_back(bench::HttpInferRequest(load, model, payloads, placement, i));
+    transport = bench::CreateHttpTransport(load, std::move(requests));
   }
 
   const bool prints_table = common.json != "-";

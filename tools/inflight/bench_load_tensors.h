@@ -21,6 +21,9 @@ struct TensorLoadOptions {
   std::optional<int64_t> measurement_interval_ms, output_shared_memory_size;
   std::optional<double> stability_percentage, latency_threshold_ms;
   std::optional<bool> streaming;
+  std::optional<int> sequence_length, num_of_sequences;
+  std::optional<double> sequence_length_variation;
+  std::optional<std::string> sequence_id_range;
   std::optional<std::string> model_version;
 
   // The flag of one that is given: the load then is of tensors.
@@ -83,6 +86,21 @@ void AddTensorLoad(config::Schema<Options>& schema) {
       "output_shared_memory_size",
       [](Options& o) -> auto& { return o.tensors.output_shared_memory_size; },
       "Bytes of room for each output there (102400 unless given).", AtLeast(1));
+  schema.Add(
+      "sequence_length", [](Options& o) -> auto& { return o.tensors.sequence_length; },
+      "Requests of each sequence, of models that have them (20 unless given).", AtLeast(1));
+  schema.Add(
+      "sequence_length_variation",
+      [](Options& o) -> auto& { return o.tensors.sequence_length_variation; },
+      "Percent by which lengths of sequences lie around that (20 unless given).", Range(0, 100));
+  schema.Add(
+      "sequence_id_range", [](Options& o) -> auto& { return o.tensors.sequence_id_range; },
+      "first or first:last: ids of sequences, in turns (1:4294967295 unless given).");
+  schema.Add(
+      "num_of_sequences", [](Options& o) -> auto& { return o.tensors.num_of_sequences; },
+      "Sequences at once with --request-rate (4 unless given); else each request under way is of "
+      "one.",
+      Range(1, 4096));
   schema.Section("Measurement (of tensors)");
   schema.Add(
       "measurement_interval", [](Options& o) -> auto& { return o.tensors.measurement_interval_ms; },
@@ -121,18 +139,21 @@ void AddTensorLoad(config::Schema<Options>& schema) {
       "CSV with a row per load, by rising throughput.");
   schema.Alias("-f", "latency_report_file");
   schema.Section("Options of perf_analyzer that are not built");
-  schema.Refuse("binary_search", "give a range; every load of it is measured");
+  schema.Refuse("binary_search", "give a range; every load of it is measured", "false",
+                config::Switch());
   schema.Refuse("request_intervals", "use --request-rate with --request-distribution");
-  schema.Refuse("num_of_sequences", "models with sequence_batching are not loaded");
-  schema.Refuse("sequence_length", "models with sequence_batching are not loaded");
-  schema.Refuse("sequence_id_range", "models with sequence_batching are not loaded");
-  schema.Refuse("collect_metrics", "read the metrics port beside it");
+  schema.Refuse("collect_metrics", "read the metrics port beside it", "false", config::Switch());
   schema.Refuse("profile_export_file", "use --json or -f");
-  schema.Refuse("verbose_csv", "use --json for more figures");
+  schema.Refuse("verbose_csv", "use --json for more figures", "false", config::Switch());
   schema.Refuse("service_kind", "only servers of this protocol are measured", "triton");
   schema.Refuse("ssl_grpc_use_ssl", "only connections without TLS are made", "false",
-                config::OptionalValue());
+                config::Switch());
   schema.Refuse("grpc_compression_algorithm", "requests are sent as they are", "none");
+  constexpr char kOneThread[] = "one thread sends all requests without waiting for answers";
+  schema.template Note<bool>("async", kOneThread, config::Switch());
+  schema.Alias("-a", "async");
+  schema.template Note<bool>("sync", kOneThread, config::Switch());
+  schema.template Note<int>("max_threads", kOneThread, AtLeast(1));
 }
 
 }  // namespace inflight::tool
