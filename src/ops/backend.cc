@@ -72,9 +72,9 @@ Status CheckRunnable(const Device& device, const ShapeClass& shape) {
   const bool has_fp8 = shape.weight_dtype == DType::kF8E4M3 || shape.kv_dtype == DType::kF8E4M3;
   if (!is_cuda && has_fp8)
     return Unimplemented(fmt::format(
-        "cpu: {} in FP8 needs an NVIDIA GPU of compute capability 8.9 or later; use --device cuda, "
-        "or open the model without FP8",
-        shape.weight_dtype == DType::kF8E4M3 ? "a model" : "a KV cache"));
+        "cpu: {} needs an NVIDIA GPU{}; use --device cuda, or open the model without FP8",
+        shape.weight_dtype == DType::kF8E4M3 ? "a model in FP8" : "a KV cache in FP8",
+        shape.weight_dtype == DType::kF8E4M3 ? " of compute capability 8.9 or later" : ""));
   if (!is_cuda || !CudaOpTables(shape, device).empty()) return Status::Ok();
   return Unimplemented(fmt::format(
       "{}: no kernels for {} weights, a model of dtype {}, a KV cache of {} and head_dim {} "

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "tensor/cuda_status.h"
+#include "tensor/kernel_code.h"
 
 namespace inflight::cuda {
 namespace {
@@ -64,6 +65,12 @@ Result<DeviceProperties> Probe(int index) {
     return FailedPrecondition(
         fmt::format("device: cuda:{} is a {} of compute capability {}.{}, at least 8.0 is needed",
                     index, properties.name, properties.compute_major, properties.compute_minor));
+  if (!HasKernelCode())
+    return FailedPrecondition(fmt::format(
+        "device: cuda:{} is a {} of compute capability {}.{}, for which this program holds no "
+        "code; build it with -DCMAKE_CUDA_ARCHITECTURES={}, or use --device cpu",
+        index, properties.name, properties.compute_major, properties.compute_minor,
+        properties.compute_capability()));
   return properties;
 }
 
