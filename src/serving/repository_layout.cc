@@ -75,6 +75,11 @@ std::vector<std::string> SelectVersions(const ModelConfig& config, const fs::pat
   const auto& policy = config.version_policy();
   if (policy.has_specific()) {
     const auto& wanted = policy.specific().versions();
+    for (const int64_t version : wanted) {
+      if (std::find(present.begin(), present.end(), version) == present.end())
+        logging::Error("version of the version policy is not there, it is skipped",
+                       {{"model", config.name()}, {"version", version}, {"path", dir.string()}});
+    }
     std::erase_if(present, [&](int64_t version) {
       return std::find(wanted.begin(), wanted.end(), version) == wanted.end();
     });

@@ -145,6 +145,12 @@ def test_what_a_load_cannot_have_is_an_error_and_the_server_goes_on(tmp_path, re
         many = requests.post(url, json={"parameters": {"config": json.dumps(config)}}, timeout=30)
         assert many.status_code == 400
         assert "ask for 1000000 instances, at most 1024 are possible" in many.json()["error"]
+        some = {"backend": "conformance", "version_policy": {"specific": {"versions": [1, 7]}}}
+        some["parameters"] = {"kind": {"string_value": "identity"}}
+        for name in ("input", "output"):
+            some[name] = [{"name": f"{name.upper()}0", "data_type": "TYPE_INT32", "dims": [1]}]
+        assert requests.post(url, json={"parameters": {"config": json.dumps(some)}}, timeout=30).status_code == 200
+        assert "version of the version policy is not there" in server.log.read_text()
         files = {"config": "{}", "file:1/model.bin": "AAAA"}
         assert requests.post(url, json={"parameters": files}, timeout=30).status_code == 500
         assert values(infer(server, "m", INPUT0=5)) == {"OUTPUT0": 5}

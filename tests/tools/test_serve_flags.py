@@ -145,6 +145,12 @@ def test_unknown_flags_end_the_start(repository, flag):
     assert error_of(repository, flag).startswith(f"inflight: unknown option '{flag.split('=')[0]}'")
 
 
+@pytest.mark.parametrize("remote", ["s3://bucket/models", "s3://https://host:9000/b", "gs://bucket", "as://account/container"])
+def test_remote_repositories_are_refused_by_name(repository, remote):
+    error = error_of(repository, "--model-repository", remote)
+    assert error.startswith(f"inflight: --model-repository: got '{remote}', ") and "local folders" in error
+
+
 def test_a_log_file_that_cannot_be_written_ends_the_start(repository, tmp_path):
     error = error_of(repository, "--log-file", tmp_path)  # a directory
     assert error.startswith("inflight: --log-file: ") and str(tmp_path) in error

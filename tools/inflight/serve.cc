@@ -219,6 +219,17 @@ Status SetControlMode(ServeOptions& options) {
   return Status::Ok();
 }
 
+// The schemes that tritonserver copies repositories from (spec/triton-protocol.md 3.1).
+Status CheckIsLocal(const std::string& repository) {
+  for (const std::string_view scheme : {"s3://", "gs://", "as://"}) {
+    if (repository.starts_with(scheme))
+      return UsageError(kUsage, "--model-repository: got '" + repository +
+                                    "', repositories are read from local folders only; copy it to "
+                                    "one (aws s3 sync, gsutil rsync, azcopy) or mount it");
+  }
+  return Status::Ok();
+}
+
 Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   for (const std::string& argument : positionals) {
     ASSIGN_OR_RETURN(const std::filesystem::path dir, artifact::ResolveModelDir(argument));
@@ -227,6 +238,8 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   AddVertexAiStorage(options);
   if (options.server.model_dirs.empty() && options.server.model_repositories.empty())
     return UsageError(kUsage, "a model directory or --model-repository is needed");
+  for (const std::string& repository : options.server.model_repositories)
+    RETURN_IF_ERROR(CheckIsLocal(repository));
   for (const config::WithoutEffect& option : options.without_effect) config::Warn(option);
   if (options.strict_model_config) {
     logging::Warning("--strict-model-config is deprecated, say --disable-auto-complete-config");
