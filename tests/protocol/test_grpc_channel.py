@@ -185,6 +185,32 @@ def test_a_connection_has_so_many_calls_and_others_have_theirs(tmp_path, reposit
         assert waited.wait(PATIENCE_S)
 
 
+def infer_text(server, num_bytes, **options):
+    """With a connection of its own; gRPC closes those that it has no memory for."""
+    text = triton.InferInput("INPUT0", [1], "BYTES")
+    text.set_data_from_numpy(np.array([b"x" * num_bytes], dtype=object))
+    with triton.InferenceServerClient(server.grpc, channel_args=[("grpc.use_local_subchannel_pool", 1)]) as client:
+        return client.infer("identity", [text], **options).as_numpy("OUTPUT0")[0]
+
+
+def test_messages_have_a_bound_also_when_they_are_compressed(tmp_path, repository):
+    with serving(tmp_path, repository, "--grpc-max-input-size=500000") as server:
+        for compression in (None, "gzip"):
+            with pytest.raises(InferenceServerException) as refused:
+                infer_text(server, 600_000, compression_algorithm=compression)
+            assert refused.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
+            assert "larger than max" in refused.value.message() and "vs. 500000" in refused.value.message()
+            assert len(infer_text(server, 400_000, compression_algorithm=compression)) == 400_000
+
+
+def test_all_messages_together_have_a_bound(tmp_path, repository):
+    with serving(tmp_path, repository, "--grpc-max-total-input-size=2000000") as server:
+        with pytest.raises(InferenceServerException) as refused:
+            infer_text(server, 3_000_000)
+        assert refused.value.status() in ("StatusCode.RESOURCE_EXHAUSTED", "StatusCode.UNAVAILABLE")
+        assert len(infer_text(server, 400_000)) == 400_000
+
+
 def test_calls_beyond_the_limit_are_refused_until_others_end(tmp_path, repository):
     text = triton.InferInput("INPUT0", [1], "BYTES")
     text.set_data_from_numpy(np.array([b"echo"], dtype=object))

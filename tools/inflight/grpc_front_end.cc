@@ -41,6 +41,8 @@ Result<std::unique_ptr<GrpcFrontEnd>> StartGrpc(serving::Server& server,
   grpc.http2_max_ping_strikes = options.grpc_http2_max_ping_strikes;
   grpc.max_connection_age_ms = options.grpc_max_connection_age_ms;
   grpc.max_connection_age_grace_ms = options.grpc_max_connection_age_grace_ms;
+  grpc.max_message_bytes = options.grpc_max_input_bytes;
+  grpc.max_total_bytes = options.grpc_max_total_input_bytes;
   grpc.max_calls = options.grpc_max_calls;
   grpc.max_concurrent_streams = options.grpc_max_concurrent_streams;
   grpc.max_pending_responses = options.grpc_max_response_pool_size;

@@ -215,6 +215,15 @@ void AddGrpc(Schema& schema) {
       [](ServeOptions& o) -> auto& { return o.grpc_max_connection_age_grace_ms; },
       "Milliseconds after that for its calls to end.", AtLeast(0));
   schema.Add(
+      "grpc_max_input_size", [](ServeOptions& o) -> auto& { return o.grpc_max_input_bytes; },
+      "Largest request message, in bytes, unpacked.", AtLeast(1));
+  schema.Add(
+      "grpc_max_total_input_size",
+      [](ServeOptions& o) -> auto& { return o.grpc_max_total_input_bytes; },
+      "Bytes that gRPC may hold of all messages on their way together, about: near it clients are "
+      "read more slowly, beyond it calls end with RESOURCE_EXHAUSTED.",
+      AtLeast(65536));
+  schema.Add(
       "grpc_max_calls", [](ServeOptions& o) -> auto& { return o.grpc_max_calls; },
       "Inference calls, streams among them, at a time; further ones are UNAVAILABLE.", AtLeast(1));
   schema.Add(

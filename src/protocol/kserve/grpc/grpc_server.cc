@@ -84,7 +84,9 @@ void SetChannelArguments(const GrpcOptions& o, ::grpc::ServerBuilder& builder) {
     set(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, *o.max_connection_age_grace_ms);
   }
   builder.SetMaxReceiveMessageSize(o.max_message_bytes);
-  builder.SetMaxSendMessageSize(o.max_message_bytes);
+  builder.SetMaxSendMessageSize(-1);
+  builder.SetResourceQuota(
+      ::grpc::ResourceQuota("inflight").Resize(static_cast<size_t>(o.max_total_bytes)));
 }
 
 // gRPC's own lines (a peer's broken HTTP/2, a refused bind) are for debugging: what concerns an

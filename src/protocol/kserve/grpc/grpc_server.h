@@ -24,7 +24,8 @@ struct GrpcOptions {
   int port = 8001;                  // 0 = one is picked
   bool reuse_port = false;          // share the port with other processes (SO_REUSEPORT)
 
-  int max_message_bytes = 2147483647;  // each of request and response
+  int max_message_bytes = 2147483647;          // of a request, unpacked; responses have no bound
+  int64_t max_total_bytes = int64_t{8} << 30;  // what gRPC holds of messages on their way, about
 
   int64_t keepalive_time_ms = 7200000;
   int64_t keepalive_timeout_ms = 20000;
