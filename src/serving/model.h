@@ -33,6 +33,9 @@ class Model {
   const std::string& version() const { return version_; }  // "1"
   // Normalised and completed, as the config endpoint shows it (spec/triton-protocol.md 3.3).
   const ::inference::ModelConfig& config() const { return config_; }
+  // The repository that it is of; empty unless repositories are namespaces (repositories.h).
+  const std::string& name_space() const { return name_space_; }
+  void SetNameSpace(std::string name_space) { name_space_ = std::move(name_space); }  // at its load
   bool decoupled() const { return config_.model_transaction_policy().decoupled(); }
   ModelStatistics& statistics() { return statistics_; }
 
@@ -77,6 +80,7 @@ class Model {
  private:
   ::inference::ModelConfig config_;
   std::string version_;
+  std::string name_space_;
   ModelStatistics statistics_;
   std::map<std::string, std::vector<std::string>> labels_;  // by output
   std::shared_ptr<ResponseCache> response_cache_;

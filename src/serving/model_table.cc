@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "serving/llm_model.h"
@@ -32,6 +33,12 @@ Result<std::optional<int64_t>> ParseVersion(std::string_view text) {
 }
 
 }  // namespace
+
+Status AmbiguousName(std::string_view name, size_t count) {
+  return InvalidArgument("There are " + std::to_string(count) + " identifiers of model '" +
+                         std::string(name) +
+                         "' in global map, model namespace must be provided to resolve ambiguity.");
+}
 
 std::string_view StateOf(const ModelEntry& entry) {
   if (entry.model != nullptr) return "READY";
@@ -86,6 +93,7 @@ ModelTable::ModelTable(const std::vector<ModelEntry>& entries) {
 Result<std::shared_ptr<Model>> ModelTable::Find(std::string_view name,
                                                 std::string_view version) const {
   ASSIGN_OR_RETURN(const std::optional<int64_t> wanted, ParseVersion(version));
+  if (const size_t count = NumNameSpaces(name); count > 1) return AmbiguousName(name, count);
   const auto found = entries_.find(name);
   if (found != entries_.end()) {
     const std::vector<ModelEntry>& versions = found->second;
@@ -101,6 +109,17 @@ Result<std::shared_ptr<Model>> ModelTable::Find(std::string_view name,
   if (found == entries_.end()) return NotFound(unknown + "is not found");
   if (wanted) return NotFound(unknown + "version " + std::to_string(*wanted) + " is not found");
   return NotFound(unknown + "has no available versions");
+}
+
+size_t ModelTable::NumNameSpaces(std::string_view name) const {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) return 0;
+  const std::string& first = found->second.front().name_space;
+  const auto is_first = [&](const ModelEntry& entry) { return entry.name_space == first; };
+  if (std::all_of(found->second.begin(), found->second.end(), is_first)) return 1;
+  std::set<std::string_view> distinct;
+  for (const ModelEntry& entry : found->second) distinct.insert(entry.name_space);
+  return distinct.size();
 }
 
 bool ModelTable::ready() const {

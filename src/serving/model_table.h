@@ -21,6 +21,7 @@ class LlmModel;
 struct ModelEntry {
   std::string name;
   std::string version;
+  std::string name_space = {};     // empty unless repositories are namespaces
   std::shared_ptr<Model> model;    // null = not loaded
   Status status;                   // why not
   bool required = true;            // its failure makes the server not ready
@@ -40,14 +41,19 @@ std::string ReasonOf(const ModelEntry& entry);
 // "Invalid argument: ...": how the index prints a status.
 std::string ReasonText(const Status& status);
 
+// A bare name that `count` namespaces have.
+Status AmbiguousName(std::string_view name, size_t count);
+
 class ModelTable {
  public:
   explicit ModelTable(const std::vector<ModelEntry>& entries);
 
   // kNotFound, kUnavailable and kInvalidArgument with the texts of spec/triton-protocol.md 1.2;
-  // empty version = the latest that is ready.
+  // empty version = the latest that is ready. A name of several namespaces is kInvalidArgument.
   Result<std::shared_ptr<Model>> Find(std::string_view name, std::string_view version) const;
   bool ready() const;  // every required version is
+  // How many namespaces have the name.
+  size_t NumNameSpaces(std::string_view name) const;
   using Entries = std::map<std::string, std::vector<ModelEntry>, std::less<>>;
   const Entries& entries() const { return entries_; }  // versions ascending
 

@@ -67,10 +67,11 @@ void LogEntry(const ModelEntry& entry) {
 }  // namespace
 
 Repository::Repository(ServerOptions options, EngineLoader load,
-                       std::shared_ptr<WorkerPool> text_pool)
+                       std::shared_ptr<WorkerPool> text_pool, std::string name_space)
     : options_(std::move(options)),
       load_(std::move(load)),
       text_pool_(std::move(text_pool)),
+      name_space_(std::move(name_space)),
       places_(options_.model_config_name, options_.auto_complete),
       table_(std::make_shared<const ModelTable>(entries_)) {}
 
@@ -307,6 +308,7 @@ void Repository::Add(ModelEntry entry) {
     entry.status = InvalidArgument("model '" + entry.name +
                                    "' appears in two or more repositories or directories");
   }
+  entry.name_space = name_space_;
   LogEntry(entry);
   Guard(entry);
   entries_.push_back(std::move(entry));

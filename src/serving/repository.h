@@ -46,7 +46,9 @@ struct ModelReport {
 
 class Repository {
  public:
-  Repository(ServerOptions options, EngineLoader load, std::shared_ptr<WorkerPool> text_pool);
+  // `name_space`: of all its models, where repositories are namespaces.
+  Repository(ServerOptions options, EngineLoader load, std::shared_ptr<WorkerPool> text_pool,
+             std::string name_space = {});
   ~Repository();
 
   // --- at start ---
@@ -78,6 +80,9 @@ class Repository {
     const std::lock_guard lock(table_mutex_);
     return table_;
   }
+  // From any thread, also while a model is loaded.
+  bool Knows(const std::string& name) const;
+  bool HasRoot(const std::filesystem::path& root) const { return places().HasRoot(root); }
   const std::vector<ModelEntry>& entries() const { return entries_; }
   // Of files, in load order; of each version that of its newest load.
   const std::vector<ModelReport>& reports() const { return reports_; }
@@ -176,6 +181,7 @@ class Repository {
   const ServerOptions options_;
   const EngineLoader load_;
   const std::shared_ptr<WorkerPool> text_pool_;
+  const std::string name_space_;
   std::mutex control_mutex_;  // loads and unloads; guards all below but table_ and scanned_
   ModelPlaces places_;        // written under table_mutex_ too, once the server runs
   std::vector<ModelEntry> entries_;

@@ -39,6 +39,11 @@ bool Repository::IsKnown(const std::string& name) const {
                                            [&](const auto& entry) { return entry.name == name; });
 }
 
+bool Repository::Knows(const std::string& name) const {
+  if (!CheckModelName(name).ok()) return false;  // it would lead elsewhere
+  return places().Find(name) || table()->entries().contains(name);
+}
+
 void Repository::RemoveRepository(const fs::path& root) {
   const std::lock_guard lock(control_mutex_);
   std::set<std::string> names;

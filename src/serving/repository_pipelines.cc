@@ -120,6 +120,13 @@ Result<std::shared_ptr<Model>> Repository::LoadEnsemble(const Candidate& candida
   PipelineMembers members;
   bool has_other = false;
   for (const auto& step : config.ensemble_scheduling().step()) {
+    if (!step.model_namespace().empty() && step.model_namespace() != name_space_) {
+      return InvalidArgument(
+          "ensemble '" + config.name() + "': step '" + step.model_name() +
+          "' has the model_namespace '" + step.model_namespace() +
+          "', steps are models of the ensemble's own repository" +
+          (name_space_.empty() ? " (--model-namespacing is off)" : ", '" + name_space_ + "'"));
+    }
     const int64_t wanted = step.model_version();
     const std::shared_ptr<Model> model = Find(step.model_name(), wanted);
     if (model == nullptr) {

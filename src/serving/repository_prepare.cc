@@ -50,6 +50,7 @@ Status Repository::Prepare(const Candidate& candidate, Model& model) const {
   const ::inference::ModelConfig& config = model.config();
   ASSIGN_OR_RETURN(auto labels, ReadLabels(candidate.parsed.config, candidate.dir));
   model.SetLabels(std::move(labels));
+  model.SetNameSpace(name_space_);
   if (config.response_cache().enable()) {
     if (model.decoupled()) return NoCacheOf(model.name(), "'decoupled' transaction policy");
     if (options_.response_cache == nullptr) {

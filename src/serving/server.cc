@@ -16,13 +16,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/log_table.h"
-#include "base/text_table.h"
 #include "serving/apply_output_rules.h"
 #include "serving/engine_loader.h"
 #include "serving/llm_call.h"
-#include "serving/repository.h"
-#include "serving/repository_layout.h"
+#include "serving/repositories.h"
 #include "serving/run_model.h"
 #include "serving/validate.h"
 
@@ -146,11 +143,11 @@ ResponseHandler WithRules(ResponseHandler handler, std::shared_ptr<Model> model,
 
 class ServerImpl final : public Server {
  public:
-  ServerImpl(const ServerOptions& options, std::unique_ptr<Repository> repository)
+  ServerImpl(const ServerOptions& options, std::unique_ptr<Repositories> repositories)
       : options_(options),
         shared_memory_(options.allow_client_shm, CudaObjects()),
         tracer_(options.trace),
-        repository_(std::move(repository)) {
+        repositories_(std::move(repositories)) {
     metadata_.name = options_.server_id;
     metadata_.version = kProtocolVersion;
     metadata_.extensions = {"classification",
@@ -175,30 +172,30 @@ class ServerImpl final : public Server {
   // A device fault is for the process's supervisor; a step loop that is late only makes us not
   // ready.
   bool live() const override {
-    const auto table = repository_->table();
+    const auto table = repositories_->table();
     return std::none_of(table->llms().begin(), table->llms().end(),
                         [](const auto& llm) { return llm->has_fault(); });
   }
   bool ready() const override {
     return !exiting() && !in_flight_.closed() &&
-           (!options_.strict_readiness || repository_->table()->ready());
+           (!options_.strict_readiness || repositories_->table()->ready());
   }
   Result<std::shared_ptr<Model>> FindModel(std::string_view name,
                                            std::string_view version) const override {
-    return repository_->table()->Find(name, version);
+    return repositories_->table()->Find(name, version);
   }
   std::vector<IndexEntry> Index(bool ready_only) const override {
-    return repository_->Index(ready_only);
+    return repositories_->Index(ready_only);
   }
   std::vector<std::shared_ptr<Model>> models() const override {
-    return repository_->table()->models();
+    return repositories_->table()->models();
   }
   std::vector<ExecutorGauges> executor_gauges() const override;
   void Infer(Request request, ResponseHandler handler) override;
   Status LoadModel(const std::string& name, const LoadOverride& override) override;
   Status UnloadModel(const std::string& name, bool with_steps) override;
   Status AddRepository(const AddedRepository& added) override;
-  void RemoveRepository(const std::string& root) override { repository_->RemoveRepository(root); }
+  void RemoveRepository(const std::string& root) override { repositories_->RemoveRepository(root); }
   void BeginExit() override { is_exiting_ = true; }
   bool exiting() const override { return is_exiting_; }
   SharedMemory& shared_memory() override { return shared_memory_; }
@@ -216,7 +213,7 @@ class ServerImpl final : public Server {
   SharedMemory shared_memory_;
   Tracer tracer_;
   InFlight in_flight_;
-  const std::unique_ptr<Repository> repository_;
+  const std::unique_ptr<Repositories> repositories_;
   std::atomic<bool> is_exiting_ = false;
   std::mutex shutdown_mutex_;
   std::condition_variable_any stop_polling_;
@@ -226,9 +223,10 @@ class ServerImpl final : public Server {
 
 std::vector<ExecutorGauges> ServerImpl::executor_gauges() const {
   std::vector<ExecutorGauges> gauges;
-  for (const auto& llm : repository_->table()->llms()) {
+  for (const auto& llm : repositories_->table()->llms()) {
     gauges.push_back({.model = llm->name(),
                       .version = llm->version(),
+                      .name_space = llm->name_space(),
                       .stats = llm->executor().stats(),
                       .iteration = llm->newest_iteration(),
                       .profile = llm->iteration_profile()});
@@ -244,18 +242,17 @@ Status ServerImpl::CheckControl() const {
 
 Status ServerImpl::LoadModel(const std::string& name, const LoadOverride& override) {
   RETURN_IF_ERROR(CheckControl());
-  return repository_->Load(name, override);
+  return repositories_->Load(name, override);
 }
 
 Status ServerImpl::UnloadModel(const std::string& name, bool with_steps) {
   RETURN_IF_ERROR(CheckControl());
-  repository_->Unload(name, with_steps);
-  return Status::Ok();
+  return repositories_->Unload(name, with_steps);
 }
 
 Status ServerImpl::AddRepository(const AddedRepository& added) {
   RETURN_IF_ERROR(CheckControl());
-  return repository_->AddRepository(added);
+  return repositories_->AddRepository(added);
 }
 
 void ServerImpl::StartPolling() {
@@ -264,7 +261,7 @@ void ServerImpl::StartPolling() {
     while (!stop_polling_.wait_for(lock, stop, std::chrono::seconds(options_.poll_secs), [] {
       return false;
     }) && !stop.stop_requested()) {
-      repository_->Rescan();
+      repositories_->Rescan();
     }
   });
 }
@@ -348,7 +345,7 @@ void ServerImpl::Shutdown(int64_t drain_ms) {
                      {{"drain_ms", drain_ms}});
   }
   in_flight_.CancelAll();
-  for (const auto& llm : repository_->table()->llms()) llm->executor().Shutdown(/*drain_ms=*/0);
+  for (const auto& llm : repositories_->table()->llms()) llm->executor().Shutdown(/*drain_ms=*/0);
   if (!in_flight_.WaitEmpty(kCancelTimeout)) {
     logging::Error("requests did not end after they were cancelled");
   }
@@ -359,83 +356,14 @@ void ServerImpl::Shutdown(int64_t drain_ms) {
   }
 }
 
-// A server without a single model is of no use to anybody, but one that will be told what to load.
-Status CheckAnyLoaded(const Repository& repository, const ServerOptions& options) {
-  if (!options.exit_on_error || options.control_mode != ControlMode::kNone) return Status::Ok();
-  std::string reasons;
-  for (const ModelEntry& entry : repository.entries()) {
-    if (entry.model != nullptr) return Status::Ok();
-    reasons += "; '" + entry.name + "': " + ReasonText(entry.status);
-  }
-  return FailedPrecondition("failed to load all models: none could be loaded" + reasons);
-}
-
-Status CheckAllLoaded(const Repository& repository, const ServerOptions& options) {
-  for (const ModelEntry& entry : repository.entries()) {
-    if (entry.model != nullptr || !entry.required || !options.exit_on_error) continue;
-    return Status(entry.status.code(),
-                  "failed to load all models: '" + entry.name + "': " + ReasonText(entry.status));
-  }
-  return CheckAnyLoaded(repository, options);
-}
-
-// Mode explicit: what --load-model names, nothing else.
-Status LoadNamed(Repository& repository, const ServerOptions& options) {
-  for (const std::string& name : options.load_models) {
-    const Status status = repository.Load(name, {});
-    if (status.ok()) continue;
-    logging::Error("model not loaded", {{"model", name}, {"reason", status.message()}});
-    if (options.exit_on_error) {
-      return Status(status.code(), "failed to load all models: " + status.message());
-    }
-  }
-  return Status::Ok();
-}
-
-void LogModels(const Repository& repository) {
-  std::vector<std::vector<std::string>> rows = {{"Model", "Version", "Status"}};
-  for (const auto& [name, versions] : repository.table()->entries()) {
-    for (const ModelEntry& entry : versions) {
-      const std::string reason = ReasonOf(entry);
-      rows.push_back({name, entry.version.empty() ? "-" : entry.version,
-                      std::string(StateOf(entry)) + (reason.empty() ? "" : ": " + reason)});
-    }
-  }
-  logging::Table("models", TextTable(rows));
-}
-
-Status LoadAtStart(Repository& repository, const ServerOptions& options) {
-  const bool is_explicit = options.control_mode == ControlMode::kExplicit;
-  const bool loads_named = is_explicit && options.load_models != std::vector<std::string>{"*"};
-  for (const std::string& dir : options.model_dirs) {
-    if (FindRepository(dir)) repository.AddRepository(dir);
-  }
-  for (const std::string& dir : options.model_repositories) repository.AddRepository(dir);
-  for (const std::string& dir : options.model_dirs) {
-    if (FindRepository(dir)) {
-      repository.LoadRepository(dir);
-    } else {
-      repository.LoadModelDir(dir);
-    }
-  }
-  if (loads_named) {
-    const Status loaded = LoadNamed(repository, options);
-    LogModels(repository);
-    RETURN_IF_ERROR(loaded);
-  } else {
-    for (const std::string& dir : options.model_repositories) repository.LoadRepository(dir);
-    LogModels(repository);
-  }
-  return CheckAllLoaded(repository, options);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Server>> CreateServerWith(const ServerOptions& options, EngineLoader load) {
   auto text_pool = std::make_shared<WorkerPool>(NumTextThreads(), "text");
-  auto repository = std::make_unique<Repository>(options, std::move(load), std::move(text_pool));
-  RETURN_IF_ERROR(LoadAtStart(*repository, options));
-  return std::unique_ptr<Server>(std::make_unique<ServerImpl>(options, std::move(repository)));
+  auto repositories =
+      std::make_unique<Repositories>(options, std::move(load), std::move(text_pool));
+  RETURN_IF_ERROR(repositories->LoadAtStart());
+  return std::unique_ptr<Server>(std::make_unique<ServerImpl>(options, std::move(repositories)));
 }
 
 }  // namespace inflight::serving

@@ -45,8 +45,9 @@ struct AddedRepository {
 struct ExecutorGauges {
   std::string model;
   std::string version;
-  ExecutorStats stats;  // counters, as of now
-  Iteration iteration;  // gauges, as of the newest iteration that was reported
+  std::string name_space;  // Model::name_space
+  ExecutorStats stats;     // counters, as of now
+  Iteration iteration;     // gauges, as of the newest iteration that was reported
   IterationProfile profile;
 };
 
@@ -107,6 +108,7 @@ struct ServerOptions {
   std::vector<std::string> model_dirs;  // Hugging Face, checkpoint or engine directories: served
                                         // under the four models' names
   std::vector<std::string> model_repositories;
+  bool model_namespacing = false;  // each of them is a namespace (repositories.h)
   ControlMode control_mode = ControlMode::kNone;
   std::vector<std::string> load_models;  // at start, in mode explicit; "*" = all
   int poll_secs = 15;

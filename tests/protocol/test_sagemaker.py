@@ -31,6 +31,7 @@ def platform(tmp_path_factory):
         server = start_server(
             folder, None, "--model-repository", folder / "models", "--model-control-mode=explicit", "--load-model=default",
             "--allow-sagemaker=true", "--sagemaker-port=0", "--sagemaker-thread-count=2", "--allow-grpc=false",
+            "--model-namespacing=true",
         )  # fmt: skip
     port = json.loads((folder / "ports.json").read_text())["sagemaker"]
     yield server, f"http://127.0.0.1:{port}"
@@ -109,6 +110,29 @@ def test_of_a_repository_with_an_ensemble_the_ensemble_is_meant(platform, tmp_pa
     assert states(server) == {"default": "READY"}  # its step has gone with it
 
 
+def test_models_may_have_steps_of_the_same_name(platform, tmp_path):
+    """The platform's start has --model-namespacing: each repository is a namespace, also in the metrics."""
+    server, url = platform
+    for name, repository in (("left", tmp_path / "a"), ("right", tmp_path / "b")):
+        add_identity(repository, "step")
+        add_ensemble(repository, "pipeline", "step")
+        assert load(url, name, repository, **{TARGET: name}).status_code == 200
+    for name, count in (("left", 1), ("right", 2)):
+        for _ in range(count):
+            answer = requests.post(f"{url}/models/{name}/invoke", json=infer_body([7, 8], name="IN"), timeout=30)
+            assert answer.json()["model_name"] == name and answer.json()["outputs"][0]["data"] == [7, 8]
+    assert requests.post(f"http://{server.http}/v2/models/step/infer", json=infer_body([1, 2]), timeout=30).status_code == 400
+    page = requests.get(f"http://{server.metrics}/metrics", timeout=30).text
+    counted = {re.search(r'namespace="([^"]*)"', line)[1]: line.rsplit(" ", 1)[1] for line in page.splitlines()
+               if line.startswith("nv_inference_request_success{") and 'model="step"' in line}  # fmt: skip
+    assert counted == {str(tmp_path / "a"): "1", str(tmp_path / "b"): "2"}
+    assert requests.delete(f"{url}/models/left", timeout=60).status_code == 200
+    answer = requests.post(f"{url}/models/right/invoke", json=infer_body([7, 8], name="IN"), timeout=30)
+    assert answer.status_code == 200
+    assert requests.delete(f"{url}/models/right", timeout=60).status_code == 200
+    assert states(server) == {"default": "READY"}
+
+
 def test_a_load_that_fails_leaves_nothing(platform, tmp_path):
     server, url = platform
     add_model(tmp_path / "bad", "model", "no such kind", io("input", "INPUT0", "[ 2 ]"), io("output", "OUTPUT0", "[ 2 ]"))
@@ -148,7 +172,7 @@ def test_an_unload_waits_for_requests_that_run(platform, tmp_path):
 
     def num_pending():
         page = requests.get(f"http://{server.metrics}/metrics", timeout=30).text
-        return int(re.search(r'nv_inference_pending_request_count{model="slow",version="1"} (\d+)', page)[1])
+        return int(re.search(r'nv_inference_pending_request_count{model="slow"[^}]*} (\d+)', page)[1])
 
     with ThreadPoolExecutor(2) as threads:
         answers = threads.map(invoke, range(2))

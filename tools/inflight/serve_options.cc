@@ -20,6 +20,9 @@ void AddModels(Schema& schema) {
       "Model repository of Triton's layout.");
   schema.Alias("model_store", "model_repository");
   schema.Add(
+      "model_namespacing", [](ServeOptions& o) -> auto& { return o.server.model_namespacing; },
+      "Each model repository is a namespace: its models may have names that others have.");
+  schema.Add(
       "id", [](ServeOptions& o) -> auto& { return o.server.server_id; },
       "Server name in metadata.");
   schema.Add(

@@ -44,9 +44,6 @@ void AddUpstreamServeFlags(Schema& schema) {
   Note<Texts>(schema, "backend_directory", "the back-ends are part of this program");
   Note<Texts>(schema, "repoagent_directory", "there are no repository agents");
   Note<Texts>(schema, "cache_directory", "the cache is part of this program");
-  schema.Refuse("model_namespacing",
-                "models are found by their name alone; give one of two that share it another",
-                "false");
   schema.Refuse("host_policy",
                 "instances are not bound to cores; start the server with numactl or taskset");
   schema.Refuse("model_load_gpu_limit",

@@ -19,13 +19,14 @@ using serving::ExecutorGauges;
 using serving::FailureReason;
 using serving::StatisticsSnapshot;
 
-// The labels of a model's series in the order of the alphabet: model, version, and `_<tag>` for
-// each of metric_tags of its configuration.
+// The labels of a model's series in the order of the alphabet: model, version, where repositories
+// are namespaces its own, and `_<tag>` for each of metric_tags of its configuration.
 class ModelLabels {
  public:
   explicit ModelLabels(const serving::Model& model) {
     labels_["model"] = model.name();
     labels_["version"] = model.version();
+    if (!model.name_space().empty()) labels_["namespace"] = model.name_space();
     for (const auto& [tag, value] : model.config().metric_tags()) labels_["_" + tag] = value;
   }
 
@@ -44,6 +45,7 @@ class ModelLabels {
 struct ModelSample {
   std::string name;
   std::string version;
+  std::string name_space;
   ModelLabels labels;
   double load_seconds = 0;
   StatisticsSnapshot statistics;
@@ -252,12 +254,13 @@ void WriteHistograms(const std::vector<ModelSample>& models, TextWriter& out) {
 
 // ---- Per executor ----
 
-// The label that tells samples of a family apart goes to its place in the alphabet.
-void GaugeSample(const ExecutorGauges& executor, const Label& kind, const std::string& value,
-                 TextWriter& out) {
-  Label labels[] = {kind, {"model", executor.model}, {"version", executor.version}};
-  std::sort(std::begin(labels), std::end(labels));
-  out.Sample(labels, value);
+// In the order of the alphabet, with `more` labels that tell samples of a family apart.
+std::vector<Label> LabelsOf(const ExecutorGauges& executor, std::vector<Label> more = {}) {
+  more.push_back({"model", executor.model});
+  more.push_back({"version", executor.version});
+  if (!executor.name_space.empty()) more.push_back({"namespace", executor.name_space});
+  std::sort(more.begin(), more.end());
+  return more;
 }
 
 void WriteGauges(const std::vector<ExecutorGauges>& executors, TextWriter& out) {
@@ -271,8 +274,9 @@ void WriteGauges(const std::vector<ExecutorGauges>& executors, TextWriter& out) 
       for (const serving::IterationField* field : serving::FieldsOf(executor.profile)) {
         if (field->family != family) continue;
         if (!std::exchange(is_announced, true)) out.Family(info.name, info.help, "gauge");
-        GaugeSample(executor, {info.label, field->label_value},
-                    serving::FieldText(*field, executor.iteration, executor.profile), out);
+        out.Sample(
+            LabelsOf(executor, {{info.label, field->label_value}}),
+            std::string_view(serving::FieldText(*field, executor.iteration, executor.profile)));
       }
     }
   }
@@ -295,15 +299,16 @@ void WriteLengths(const std::vector<ExecutorGauges>& executors,
     for (const ExecutorGauges& executor : executors) {
       if (executor.profile.release < kSinceRelease) continue;
       for (const ModelSample& model : models) {
-        if (model.name != executor.model || model.version != executor.version) continue;
+        if (model.name != executor.model || model.version != executor.version ||
+            model.name_space != executor.name_space) {
+          continue;
+        }
         if (!std::exchange(is_announced, true)) {
           out.Family(family.name, "TRT LLM response metrics", "histogram");
         }
-        const Label labels[] = {{"model", model.name},
-                                {"response_metric_type", family.kind},
-                                {"version", model.version}};
         const serving::Histogram& histogram = model.statistics.*family.histogram;
-        out.HistogramSamples(labels, histogram.upper_bounds, histogram.counts, histogram.sum);
+        out.HistogramSamples(LabelsOf(executor, {{"response_metric_type", family.kind}}),
+                             histogram.upper_bounds, histogram.counts, histogram.sum);
       }
     }
   }
@@ -336,8 +341,7 @@ void WriteCounters(const std::vector<ExecutorGauges>& executors, TextWriter& out
   for (const ExecutorCounter& counter : kExecutorCounters) {
     out.Family(counter.name, counter.help, "counter");
     for (const ExecutorGauges& executor : executors) {
-      const Label labels[] = {{"model", executor.model}, {"version", executor.version}};
-      out.Sample(labels, static_cast<uint64_t>(executor.stats.*counter.value));
+      out.Sample(LabelsOf(executor), static_cast<uint64_t>(executor.stats.*counter.value));
     }
   }
 }
@@ -348,8 +352,8 @@ std::string MetricsPage(const serving::Server& server, const PageOptions& option
   std::vector<ModelSample> models;
   const auto loaded = server.models();
   for (const auto& model : loaded) {
-    models.push_back({model->name(), model->version(), ModelLabels(*model), model->load_seconds(),
-                      model->statistics().Snapshot()});
+    models.push_back({model->name(), model->version(), model->name_space(), ModelLabels(*model),
+                      model->load_seconds(), model->statistics().Snapshot()});
   }
   TextWriter out;
   if (!models.empty()) {
