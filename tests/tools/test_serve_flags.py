@@ -19,7 +19,8 @@ from live_server import start_server
 
 # With the value that the original has where the flag is missing, or one that changes nothing here.
 HONOURED = """
---id=triton --model-repository=REPOSITORY --model-namespacing=false --model-control-mode=explicit --repository-poll-secs=15 --load-model=m
+--id=triton --model-repository=REPOSITORY --model-control-mode=explicit --repository-poll-secs=15 --load-model=m
+--model-namespacing=false
 --exit-on-error=true --strict-readiness=true --model-config-name=none --model-load-retry-count=0 --exit-timeout-secs=30
 --allow-http=true --http-address=127.0.0.1 --http-port=0 --reuse-http-port=false --http-thread-count=8
 --http-max-input-size=67108864 --http-header-forward-pattern=x-forward.* --http-restricted-api=trace:key=value
