@@ -199,7 +199,7 @@ void NormalizeModelConfig(ModelConfig& config) {
   for (int i = 0; i < config.instance_group_size(); ++i) {
     auto& group = *config.mutable_instance_group(i);
     if (group.name().empty()) group.set_name(config.name() + "_" + std::to_string(i));
-    if (group.count() < 1) group.set_count(1);
+    if (group.count() == 0) group.set_count(1);
     if (group.kind() == ::inference::ModelInstanceGroup::KIND_AUTO) {
       group.set_kind(::inference::ModelInstanceGroup::KIND_CPU);
     }

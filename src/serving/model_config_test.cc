@@ -168,6 +168,17 @@ TEST(ValidateModelConfig, BrokenOnesAreNamed) {
   EXPECT_THAT(error(R"(name: "m" max_batch_size: -1)"), HasSubstr("'m'"));
   EXPECT_THAT(error(R"(name: "m")"), HasSubstr("'platform' or 'backend'"));
   EXPECT_THAT(error(R"(name: "m" platform: "ensemble")"), HasSubstr("ensemble scheduling"));
+  EXPECT_THAT(error(R"(name: "m" platform: "caffe")"), HasSubstr("platform: got 'caffe' for 'm'"));
+  EXPECT_THAT(error(R"(name: "m" platform: "tensorrt_plan" backend: "python")"),
+              HasSubstr("its backend is 'tensorrt'"));
+  EXPECT_EQ(error(R"(name: "m" platform: "tensorrt_plan" backend: "tensorrt")"), "");
+  for (const char* field : {"backend: 'b'", "instance_group { count: 1 }", "optimization { }",
+                            "model_warmup { name: 'w' }"}) {
+    EXPECT_THAT(
+        error((std::string("name: 'm' platform: 'ensemble' ensemble_scheduling { } ") + field)
+                  .c_str()),
+        HasSubstr("must not be set for ensemble model 'm'"));
+  }
   EXPECT_THAT(error(R"(name: "m" backend: "b" max_batch_size: 2
                        dynamic_batching { preferred_batch_size: [4] })"),
               HasSubstr("got 4"));
@@ -224,6 +235,8 @@ TEST(ValidateInstances, GpusThatAreNotThereAreRefused) {
   EXPECT_EQ(error("kind: KIND_CPU"), "");
   EXPECT_EQ(error("kind: KIND_CPU gpus: [0]"),
             "instance group m_0 of model m has kind KIND_CPU but specifies one or more GPUs");
+  EXPECT_EQ(error("kind: KIND_CPU count: -1"),
+            "instance group m_0 of model m has count -1, must be at least 1");
   EXPECT_THAT(error("kind: KIND_GPU gpus: [7]"), HasSubstr("unsupported gpu id 7"));
 }
 

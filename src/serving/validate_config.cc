@@ -194,8 +194,47 @@ Status ValidateMetrics(const ModelConfig& config) {
   return Status::Ok();
 }
 
+// Platforms that name their back-end; other back-ends have none.
+struct Platform {
+  std::string_view name, backend;
+};
+constexpr Platform kPlatforms[] = {
+    {"tensorrt_plan", "tensorrt"},         {"onnxruntime_onnx", "onnxruntime"},
+    {"pytorch_libtorch", "pytorch"},       {"torch_aoti", "pytorch"},
+    {"tensorflow_graphdef", "tensorflow"}, {"tensorflow_savedmodel", "tensorflow"}};
+
+Status ValidatePlatform(const ModelConfig& config) {
+  const std::string& platform = config.platform();
+  if (platform.empty() || platform == "ensemble") return Status::Ok();
+  const auto* known = std::ranges::find(kPlatforms, std::string_view(platform), &Platform::name);
+  if (known == std::end(kPlatforms)) {
+    return InvalidArgument("platform: got '" + platform + "' for '" + config.name() +
+                           "', which is none; name a 'backend' instead");
+  }
+  if (config.backend().empty() || config.backend() == known->backend) return Status::Ok();
+  return InvalidArgument("platform: got '" + platform + "' with backend '" + config.backend() +
+                         "' for '" + config.name() + "', its backend is '" +
+                         std::string(known->backend) + "'");
+}
+
+// What belongs to models that run in instances.
+Status ValidateEnsembleFields(const ModelConfig& config) {
+  const char* field = nullptr;
+  if (!config.backend().empty()) field = "backend";
+  if (!config.instance_group().empty()) field = "instance_group";
+  if (config.has_optimization()) field = "optimization";
+  if (!config.model_warmup().empty()) field = "model_warmup";
+  if (field == nullptr) return Status::Ok();
+  return InvalidArgument(std::string("'") + field + "' must not be set for ensemble model '" +
+                         config.name() + "': its steps are models of their own");
+}
+
 Status ValidateGroup(const ModelConfig& config, const ModelInstanceGroup& group) {
   const std::string where = "instance group " + group.name() + " of model " + config.name();
+  if (group.count() < 0) {
+    return InvalidArgument(where + " has count " + std::to_string(group.count()) +
+                           ", must be at least 1");
+  }
   if (group.kind() == ModelInstanceGroup::KIND_CPU ||
       group.kind() == ModelInstanceGroup::KIND_MODEL) {
     if (group.gpus().empty()) return Status::Ok();
@@ -233,6 +272,8 @@ Status ValidateModelConfig(const ModelConfig& config) {
         "'ensemble': model '" +
         config.name() + "'");
   }
+  RETURN_IF_ERROR(ValidatePlatform(config));
+  if (config.has_ensemble_scheduling()) RETURN_IF_ERROR(ValidateEnsembleFields(config));
   RETURN_IF_ERROR(ValidateScheduling(config));
   RETURN_IF_ERROR(ValidateCaching(config));
   RETURN_IF_ERROR(ValidateMetrics(config));
@@ -254,7 +295,7 @@ Status ValidateInstances(const ModelConfig& config) {
   int64_t count = 0;
   for (const ModelInstanceGroup& group : config.instance_group()) {
     RETURN_IF_ERROR(ValidateGroup(config, group));
-    count += std::max(group.count(), 0);
+    count += group.count();
   }
   if (count > kMaxInstances) {
     return InvalidArgument("instance groups of model " + config.name() + " ask for " +
