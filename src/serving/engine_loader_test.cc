@@ -10,6 +10,7 @@
 #include "builder/builder.h"
 #include "builder/test_models.h"
 #include "executor/memory_plan.h"
+#include "tensor/cuda_runtime_calls.h"
 #include "tensor/device.h"
 
 namespace inflight::serving {
@@ -45,6 +46,16 @@ class EngineLoaderTest : public ::testing::Test {
   std::shared_ptr<Device> device_;
   EngineLoader load_;
 };
+
+TEST_F(EngineLoaderTest, AGpuThatIsNotThereIsRefusedByTheKeyThatAsksForIt) {
+  constexpr int kNowhere = 4096;
+  const auto load = LocalEngineLoader({.device = "auto"});
+  ASSERT_TRUE(load.ok()) << load.status().ToString();
+  const Status status = (*load)(dir_, "m/1", {.max_kv_tokens = 64}, kNowhere).status();
+  EXPECT_EQ(status.code(), cuda::Probe(kNowhere).status().code());
+  EXPECT_EQ(status.message(),
+            "gpu_device_ids: got 4096: " + cuda::Probe(kNowhere).status().message());
+}
 
 TEST_F(EngineLoaderTest, EachModelTakesANamedShareAndReturnsAllOfIt) {
   auto large = load_(dir_, "large/1", {.max_kv_tokens = 640}, {});

@@ -7,6 +7,7 @@ road, and mean what the contract says.
 
 import concurrent.futures
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -33,8 +34,11 @@ from tritonclient.utils import InferenceServerException
 
 TOKENIZER = Tokenizer.from_file(str(DEMO / "tokenizer.json"))
 PROMPT_IDS = TOKENIZER.encode(PROMPT).ids  # as preprocessing has it
+STORY_IDS = TOKENIZER.encode("Tell me a story about a fox.").ids
 WIDTH = 3
 SEARCH = {"text_input": PROMPT, "max_tokens": 16, "beam_width": WIDTH, "length_penalty": 1.0, "return_log_probs": True}
+# BOOL in the releases. A number can say "never" too; that of two is refused is then not the shape's doing.
+EARLY_STOPPING = re.compile(r'(name: "early_stopping"\s+data_type: TYPE_)BOOL\s+dims: \[ 1 \]\s+reshape: { shape: \[ \] }')
 PIPELINES = ["ensemble", "tensorrt_llm_bls"]
 
 
@@ -43,6 +47,10 @@ def beams(request, tmp_path_factory):
     """A server of the release's repository, and the release."""
     tmp_path = tmp_path_factory.mktemp("beams")
     repository = write_repository(tmp_path / "repository", request.param, **FILLED, max_beam_width="8")
+    config = repository / "tensorrt_llm" / "config.pbtxt"
+    text, num_changed = EARLY_STOPPING.subn(r"\g<1>INT32 dims: [ -1 ]", config.read_text())
+    assert num_changed == 1
+    config.write_text(text)
     with serving(tmp_path, repository, *SAME_AMONG_OTHERS) as server:
         server.release = request.param
         yield server
@@ -54,11 +62,11 @@ def llm_inputs(client, ids=PROMPT_IDS, max_tokens=16, **values):
     return typed_inputs(client, "tensorrt_llm", **sent)
 
 
-def rows_of(result):
+def rows_of(result, prompt_ids=PROMPT_IDS):
     """[(ids after the prompt, cum_log_prob)] of each beam of a whole answer."""
     ids, lengths = result.as_numpy("output_ids"), result.as_numpy("sequence_length")
     assert ids.shape[:2] == lengths.shape == result.as_numpy("cum_log_probs").shape
-    generated = [ids[0, b, len(PROMPT_IDS) : lengths[0, b]].tolist() for b in range(ids.shape[1])]
+    generated = [ids[0, b, len(prompt_ids) : lengths[0, b]].tolist() for b in range(ids.shape[1])]
     return list(zip(generated, result.as_numpy("cum_log_probs")[0].tolist(), strict=True))
 
 
@@ -107,6 +115,40 @@ def test_the_token_model_has_a_row_for_each_beam(beams):
         last = parts[-1]
         lengths = last.as_numpy("sequence_length")[0]
         assert [last.as_numpy("output_ids")[0, b, : lengths[b]].tolist() for b in range(WIDTH)] == [g for g, _ in rows]
+
+
+def lengths_and_scores(client, end_id, penalty, **values):
+    """Of each beam: its generated tokens, the end id among them, and its score by the penalty."""
+    asked = {"max_tokens": 10, "end_id": end_id, "len_penalty": penalty, **values}
+    rows = rows_of(client.infer("tensorrt_llm", llm_inputs(client, ids=STORY_IDS, **asked)), STORY_IDS)
+    lengths = [min(len(ids) + 1, 10) for ids, _ in rows]
+    return lengths, [cum / n**penalty for n, (_, cum) in zip(lengths, rows, strict=True)]
+
+
+def test_length_penalty(beams):
+    """Sums of log-probs are divided by the length to its power: the higher, the better are long ones."""
+    require_grpc(beams)
+    with triton.InferenceServerClient(beams.grpc) as client:
+        found = [lengths_and_scores(client, end_id=11, penalty=penalty) for penalty in (-2.0, 0.0, 1.0, 3.0)]
+    for _, scores in found:
+        assert scores == sorted(scores, reverse=True)
+    firsts = [lengths[0] for lengths, _ in found]
+    assert firsts == sorted(firsts) and firsts[0] < firsts[1] < firsts[3]
+    assert sum(found[1][0]) < sum(found[3][0])
+
+
+def test_early_stopping_never(beams):
+    """A search that ends only when nothing can be better: long penalties find what is given up otherwise."""
+    require_grpc(beams)
+    with triton.InferenceServerClient(beams.grpc) as client:
+        by_rule = [lengths_and_scores(client, end_id=256, penalty=3.0, early_stopping=rule) for rule in (0, 1, 2)]
+        with pytest.raises(InferenceServerException, match="Invalid size for tensor early_stopping: got 2") as raised:
+            lengths_and_scores(client, end_id=256, penalty=3.0, early_stopping=[2, 2])
+    assert raised.value.status() == "StatusCode.INVALID_ARGUMENT"
+    never = by_rule.pop()
+    for lengths, scores in by_rule:
+        assert max(lengths) < min(never[0]) == 10
+        assert max(scores) < min(never[1])
 
 
 def test_one_token_of_each_beam_is_the_likeliest_of_all(beams):

@@ -21,6 +21,8 @@ CONFIG = json.loads((DEMO / "config.json").read_text())
 VOCAB_SIZE, MAX_SEQ_LEN = CONFIG["vocab_size"], CONFIG["max_position_embeddings"]
 IDS = [5, 6, 7, 8]
 MODEL = "tensorrt_llm"
+# Without bytes to fall back to: there are texts that it has no word for.
+FEW_WORDS = {"model": {"type": "BPE", "unk_token": "<unk>", "vocab": {"<unk>": 0, "a": 1, "b": 2}, "merges": []}}
 NAN, INFINITY = float("nan"), float("inf")
 
 
@@ -30,6 +32,11 @@ def server(tmp_path_factory):
     repository = write_repository(
         path / "repository", 16, engine_dir=DEMO, tokenizer_dir=DEMO, decoupled_mode="True", max_beam_width="4"
     )
+    words = path / "few_words"
+    words.mkdir()
+    (words / "tokenizer.json").write_text(json.dumps(FEW_WORDS))
+    others = ("ensemble", "tensorrt_llm", "tensorrt_llm_bls", "postprocessing")
+    write_repository(path / "repository", 16, suffix="_of_few_words", without=others, tokenizer_dir=words)
     server = start_server(path, None, "--model-repository", repository)
     yield server
     assert server.stop() == 0, server.log.read_text()[-4000:]
@@ -69,7 +76,10 @@ WRONG = {
     "words that end behind the list": (
         {"bad_words_list": word_list([1, 2], [5, -1])}, "Sparse list must not have out-of-bound offsets",
     ),
-    "a vector where a number belongs": ({"temperature": [[1.0, 2.0]]}, "temperature"),
+    "a vector where a number belongs": (
+        {"temperature": [[1.0, 2.0]]},
+        f"unexpected shape for input 'temperature' for model '{MODEL}'. Expected [-1,1], got [1,2]",
+    ),
     "rows that differ": ({"input_ids": np.array([IDS, IDS], np.int32)}, "batch size does not match other inputs"),
     "a prompt id beyond the vocabulary": (
         {"input_ids": [[5, VOCAB_SIZE]], "input_lengths": 2},
@@ -144,6 +154,26 @@ def test_status_and_text_and_nobody_else_is_disturbed(server, types, transport):
         plain = ask(library, client, types)
         assert plain.as_numpy("sequence_length")[0, 0] == len(IDS) + 4
     wait_until_idle(server)
+
+
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_a_bias_of_a_word_that_the_tokenizer_does_not_know(server, transport):
+    if transport == "grpc":
+        require_grpc(server)
+    library = {"http": http_client, "grpc": grpc_client}[transport]
+    types = {"QUERY": "BYTES", "REQUEST_OUTPUT_LEN": "INT32", "EMBEDDING_BIAS_WORDS": "BYTES", "EMBEDDING_BIAS_WEIGHTS": "FP32"}
+    with library.InferenceServerClient(getattr(server, transport)) as client:
+
+        def preprocess(*words):
+            values = {"EMBEDDING_BIAS_WORDS": [words], "EMBEDDING_BIAS_WEIGHTS": [[9.0] * len(words)]}
+            inputs = tensors(library, types, {"QUERY": [[b"ab"]], "REQUEST_OUTPUT_LEN": 3, **values})
+            return client.infer("preprocessing_of_few_words", inputs)
+
+        assert np.flatnonzero(preprocess(b"b").as_numpy("EMBEDDING_BIAS")).tolist() == [2]
+        with pytest.raises(InferenceServerException) as raised:
+            preprocess(b"a", b"ax")
+    assert "EMBEDDING_BIAS_WORDS[1]: 'ax' is not in the tokenizer's vocabulary" in raised.value.message()
+    assert raised.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
 
 
 def test_two_requests_of_one_id_both_run(server, types):
