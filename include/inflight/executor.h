@@ -82,6 +82,10 @@ struct ExecutorStats {
   int64_t kv_host_blocks_max = 0, kv_host_blocks_used = 0;
   int64_t kv_blocks_offloaded = 0, kv_blocks_onboarded = 0;
   int64_t tokens_generated = 0, prompt_tokens = 0, prompt_tokens_cached = 0;
+  int64_t requests_started = 0;  // admitted for the first time
+  int64_t queue_ns = 0;          // what those waited for it, together
+  // Rows of all steps that yielded tokens, and how many. Of a beam search each step counts as one.
+  int64_t rows_decoded = 0, tokens_decoded = 0;
   int64_t num_pauses = 0;         // how often a request was paused
   int64_t tokens_recomputed = 0;  // tokens whose K and V a resume computed a second time
   int64_t requests_completed = 0, requests_cancelled = 0, requests_failed = 0,
@@ -157,8 +161,8 @@ class Executor {
 
   // Appends a record for each step since the last call, oldest first: stats() as they were right
   // after it, heartbeat_ns being when it was collected. When nothing is left to do, one more record
-  // follows whose step fields (scheduled, context, generation) are 0. Thread-safe; never delays the
-  // step loop.
+  // follows whose step fields (scheduled, context, generation, duration) are 0. Thread-safe; never
+  // delays the step loop.
   virtual void TakeIterationStats(std::vector<ExecutorStats>* records) = 0;
 
   // Appends a record for each step since the last call, oldest first: the requests that were there

@@ -109,6 +109,9 @@ TEST_P(IterationRecordsTest, OneForEachStepAndOneWithoutRowsAtTheEnd) {
     EXPECT_EQ(record.num_active_requests, i < 3 ? 1 : 0) << "as of the end of the turn";
     EXPECT_EQ(record.kv_blocks_used + record.kv_blocks_free, record.kv_blocks_max);
     EXPECT_EQ(record.cpu_memory_bytes, 1234);
+    EXPECT_EQ(record.requests_started, 1);
+    EXPECT_EQ(record.rows_decoded, i + 1);
+    EXPECT_GT(record.last_step_ns, 0);
   }
   const ExecutorStats& idle = records.back();
   EXPECT_EQ(idle.num_steps, 4);
@@ -117,6 +120,7 @@ TEST_P(IterationRecordsTest, OneForEachStepAndOneWithoutRowsAtTheEnd) {
   EXPECT_EQ(idle.num_generation_requests, 0);
   EXPECT_EQ(idle.kv_blocks_used, 0);
   EXPECT_EQ(idle.tokens_generated, 4);
+  EXPECT_EQ(idle.last_step_ns, 0);
 }
 
 TEST_P(IterationRecordsTest, IdleLoopAddsNothing) {

@@ -234,6 +234,8 @@ TEST(RequestStatsTest, BeamsOfASearchAreOne) {
   }
   EXPECT_EQ(records.back().requests[0].kv_blocks_alloc_new,
             harness.loop.stats().kv_blocks_alloc_new);
+  EXPECT_EQ(harness.loop.stats().rows_decoded, static_cast<int64_t>(num_steps));
+  EXPECT_EQ(harness.loop.stats().tokens_decoded, static_cast<int64_t>(num_steps));
 }
 
 TEST(RequestStatsTest, RowsOfSeveralTokensRaiseTheAverage) {
@@ -247,6 +249,8 @@ TEST(RequestStatsTest, RowsOfSeveralTokensRaiseTheAverage) {
   harness.RunUntilIdle();
   const auto records = Take(harness);
   ASSERT_FALSE(records.empty());
+  EXPECT_EQ(harness.loop.stats().rows_decoded, static_cast<int64_t>(sink->responses.size()));
+  EXPECT_EQ(harness.loop.stats().tokens_decoded, 25);
   const float average = 25.0F / static_cast<float>(sink->responses.size());
   ASSERT_GT(average, 1.0F);
   EXPECT_EQ(records.back().requests.at(0).avg_num_decoded_tokens_per_iter, average);

@@ -132,6 +132,8 @@ void StepLoop::SetUp(Sequence& sequence) {
     // It may have come after the turn began.
     request.times.first_scheduled_ns = std::max(turn_start_ns_, request.times.enqueued_ns);
     ++stats_.num_active_requests;
+    ++stats_.requests_started;
+    stats_.queue_ns += request.times.first_scheduled_ns - request.times.enqueued_ns;
   }
   if (sequence.tokens != &sequence.known) {
     sequence.known.reserve(static_cast<size_t>(sequence.max_seq_len));
@@ -304,6 +306,8 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
     if (times.first_token_ns == 0) times.first_token_ns = now_ns;
     times.last_token_ns = now_ns;
     ++sequence.num_yielding_steps;
+    ++stats_.rows_decoded;
+    stats_.tokens_decoded += static_cast<int64_t>(end - begin);
     stats_.tokens_generated += static_cast<int64_t>(end - begin);
   }
   event.flags |= StreamEvent::kStepEnd;

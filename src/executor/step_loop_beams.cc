@@ -27,6 +27,8 @@ int StepLoop::CollectBeams(const StepResult& result, int row_idx, const RowInFli
 
   if (sequence.num_kv_tokens < sequence.num_prompt_tokens) return num_rows;  // a chunk of it
   ++sequence.num_beam_steps;
+  ++stats_.rows_decoded;
+  ++stats_.tokens_decoded;
   RequestTimes& times = sequence.request->times;
   if (times.first_token_ns == 0) times.first_token_ns = now_ns;
   times.last_token_ns = now_ns;

@@ -105,6 +105,7 @@ void StepLoop::RecordIteration() {
   record.num_context_requests = 0;
   record.num_generation_requests = 0;
   record.num_context_tokens = 0;
+  record.last_step_ns = 0;
   record.heartbeat_ns = turn_start_ns_ > last_collect_ns_ ? turn_start_ns_ : last_collect_ns_;
   iterations_.Push(record);
 }

@@ -648,6 +648,11 @@ TEST_P(StepLoopTest, StatsCountWhatHappened) {
   EXPECT_EQ(stats.kv_blocks_free, 16);
   EXPECT_EQ(stats.prompt_tokens, 12);
   EXPECT_EQ(stats.tokens_generated, 8);
+  EXPECT_EQ(stats.rows_decoded, 8);
+  EXPECT_EQ(stats.tokens_decoded, 8);
+  EXPECT_EQ(stats.requests_started, 2);
+  EXPECT_EQ(stats.queue_ns, a->last().times.first_scheduled_ns - a->last().times.enqueued_ns +
+                                b->last().times.first_scheduled_ns - b->last().times.enqueued_ns);
   EXPECT_EQ(stats.requests_completed, 2);
   EXPECT_GT(stats.last_step_ns, 0);
   const RequestTimes& times = a->last().times;

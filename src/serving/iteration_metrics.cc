@@ -118,19 +118,6 @@ constexpr auto kFields = std::to_array<IterationField>({
      .is_fraction = true},
 });
 
-// "MM-DD-YYYY HH:MM:SS", later with microseconds.
-std::string TimestampText(const Iteration& iteration, const IterationProfile& profile) {
-  const auto seconds = static_cast<std::time_t>(iteration.timestamp_us / kUsPerSecond);
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  std::string text = fmt::format("{:02}-{:02}-{:04} {:02}:{:02}:{:02}", utc.tm_mon + 1, utc.tm_mday,
-                                 utc.tm_year + 1900, utc.tm_hour, utc.tm_min, utc.tm_sec);
-  if (profile.release >= kMicrosecondRelease) {
-    text += fmt::format(".{:06}", iteration.timestamp_us % kUsPerSecond);
-  }
-  return text;
-}
-
 bool StopIsScalar(const ::inference::ModelConfig& config) {
   return std::any_of(config.input().begin(), config.input().end(), [](const auto& input) {
     return input.name() == "stop" && input.has_reshape();
@@ -201,6 +188,16 @@ std::string FieldText(const IterationField& field, const Iteration& iteration,
                            : std::to_string(static_cast<int64_t>(value));
 }
 
+std::string TimestampText(int64_t epoch_us, bool with_microseconds) {
+  const auto seconds = static_cast<std::time_t>(epoch_us / kUsPerSecond);
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  std::string text = fmt::format("{:02}-{:02}-{:04} {:02}:{:02}:{:02}", utc.tm_mon + 1, utc.tm_mday,
+                                 utc.tm_year + 1900, utc.tm_hour, utc.tm_min, utc.tm_sec);
+  if (with_microseconds) text += fmt::format(".{:06}", epoch_us % kUsPerSecond);
+  return text;
+}
+
 std::string IterationJson(const Iteration& iteration, const IterationProfile& profile) {
   std::string line = "{";
   for (const IterationField* field : FieldsOf(profile)) {
@@ -209,7 +206,8 @@ std::string IterationJson(const Iteration& iteration, const IterationProfile& pr
     line += field->json_key;
     line += "\":";
     if (field->value == Timestamp) {
-      line += '"' + TimestampText(iteration, profile) + '"';
+      const bool with_microseconds = profile.release >= kMicrosecondRelease;
+      line += '"' + TimestampText(iteration.timestamp_us, with_microseconds) + '"';
     } else {
       line += FieldText(*field, iteration, profile);
     }

@@ -28,9 +28,14 @@ IterationProfile ProfileOf(const ::inference::ModelConfig& config);
 // One iteration, as of the end of its turn of the step loop.
 struct Iteration {
   ExecutorStats stats;
-  int block_size = 0;          // tokens
-  int64_t timestamp_us = 0;    // of the epoch; 0 before the first iteration
-  int64_t num_terminated = 0;  // requests that ended since the record before
+  int block_size = 0;  // tokens
+  int max_batch_size = 0, max_num_tokens = 0;
+  int64_t timestamp_us = 0;  // of the epoch; 0 before the first iteration
+  // Since the record before:
+  int64_t num_terminated = 0;  // requests that ended, for whatever reason
+  int64_t num_new_active = 0;  // requests that were admitted for the first time
+  int64_t new_active_queue_ns = 0;
+  int64_t rows_decoded = 0, tokens_decoded = 0;
 };
 
 enum class GaugeFamily : uint8_t {
@@ -67,6 +72,9 @@ std::vector<const IterationField*> FieldsOf(const IterationProfile& profile);
 // As both print it: whole numbers in full, fractions with six decimals.
 std::string FieldText(const IterationField& field, const Iteration& iteration,
                       const IterationProfile& profile);
+
+// "MM-DD-YYYY HH:MM:SS" in UTC; with microseconds: ".uuuuuu" behind it.
+std::string TimestampText(int64_t epoch_us, bool with_microseconds);
 
 // One line: {"Active Request Count":1,...,"Timestamp":"11-21-2026 10:02:03",...}, in UTC.
 std::string IterationJson(const Iteration& iteration, const IterationProfile& profile);

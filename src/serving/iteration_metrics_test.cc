@@ -126,16 +126,31 @@ TEST(IterationProfileTest, IsReadFromTheConfiguration) {
 TEST(IterationReporter, KeepsTheNewestAndCountsWhatEndedBetween) {
   const auto executor = std::make_shared<FakeExecutor>();
   IterationReporter reporter(executor, {}, {.period_ms = 0}, Clock::System());
-  EXPECT_EQ(reporter.Check().stats.num_steps, 0);
-  EXPECT_EQ(reporter.Check().block_size, 16);
-  EXPECT_EQ(reporter.Check().timestamp_us, 0);
-  executor->iterations = {{.num_steps = 1, .requests_completed = 1},
-                          {.num_steps = 2, .requests_completed = 3, .requests_cancelled = 1}};
-  const Iteration newest = reporter.Check();
+  EXPECT_EQ(reporter.Check().iteration.stats.num_steps, 0);
+  EXPECT_EQ(reporter.Check().iteration.block_size, 16);
+  EXPECT_EQ(reporter.Check().iteration.timestamp_us, 0);
+  executor->iterations = {{.num_steps = 1,
+                           .requests_started = 4,
+                           .queue_ns = 100,
+                           .rows_decoded = 2,
+                           .tokens_decoded = 2,
+                           .requests_completed = 1},
+                          {.num_steps = 2,
+                           .requests_started = 5,
+                           .queue_ns = 130,
+                           .rows_decoded = 6,
+                           .tokens_decoded = 8,
+                           .requests_completed = 3,
+                           .requests_cancelled = 1}};
+  const Iteration newest = reporter.Check().iteration;
   EXPECT_EQ(newest.stats.num_steps, 2);
   EXPECT_EQ(newest.num_terminated, 3);
+  EXPECT_EQ(newest.num_new_active, 1);
+  EXPECT_EQ(newest.new_active_queue_ns, 30);
+  EXPECT_EQ(newest.rows_decoded, 4);
+  EXPECT_EQ(newest.tokens_decoded, 6);
   EXPECT_GT(newest.timestamp_us, 1'700'000'000'000'000);
-  EXPECT_EQ(reporter.Check().stats.num_steps, 2) << "an idle executor leaves the newest";
+  EXPECT_EQ(reporter.Check().iteration.stats.num_steps, 2) << "an idle executor leaves the newest";
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "serving/iteration_stats_json.h"
 #include "serving/request_stats_json.h"
 
 namespace inflight::serving {
@@ -35,6 +36,8 @@ IterationReporter::IterationReporter(std::shared_ptr<Executor> executor,
       clock_(clock) {
   newest_.stats = executor_->stats();  // bounds and memory are known before the first iteration
   newest_.block_size = executor_->limits().block_size;
+  newest_.max_batch_size = executor_->limits().max_batch_size;
+  newest_.max_num_tokens = executor_->limits().max_num_tokens;
   if (options.period_ms > 0 && (has_records_ || has_request_records_)) {
     thread_ = std::thread([this, period_ms = options.period_ms] { Run(period_ms); });
   }
@@ -60,7 +63,7 @@ void IterationReporter::Run(int period_ms) {
   }
 }
 
-Iteration IterationReporter::Check() {
+IterationReporter::Newest IterationReporter::Check() {
   const std::lock_guard lock(mutex_);
   if (has_records_) {
     records_.clear();
@@ -71,31 +74,42 @@ Iteration IterationReporter::Check() {
     if (stats.num_active_requests == 0) {
       stats.num_scheduled_requests = stats.num_context_requests = 0;
       stats.num_generation_requests = stats.num_context_tokens = 0;
+      stats.last_step_ns = 0;
     }
     Keep(stats);
   }
   if (has_request_records_) ReportRequests();
-  return newest_;
+  return {newest_, newest_requests_};
 }
 
 void IterationReporter::Report(const ExecutorStats& record) {
   Keep(record);
   if (logging::Enabled(logging::Level::kVerbose)) {
     logging::Verbose(IterationJson(newest_, profile_));
+    logging::Verbose(IterationStatsJson(newest_, profile_));
   }
 }
 
 void IterationReporter::ReportRequests() {
   request_records_.clear();
   executor_->TakeRequestStats(&request_records_);
-  if (!logging::Enabled(logging::Level::kVerbose)) return;
-  for (const RequestStatsPerIteration& record : request_records_) {
-    logging::Verbose(RequestStatsJson(record));
+  if (request_records_.empty()) return;
+  if (logging::Enabled(logging::Level::kVerbose)) {
+    for (const RequestStatsPerIteration& record : request_records_) {
+      logging::Verbose(RequestStatsJson(record));
+    }
   }
+  newest_requests_ =
+      std::make_shared<const RequestStatsPerIteration>(std::move(request_records_.back()));
 }
 
 void IterationReporter::Keep(const ExecutorStats& stats) {
-  newest_.num_terminated = NumEnded(stats) - NumEnded(newest_.stats);
+  const ExecutorStats& before = newest_.stats;
+  newest_.num_terminated = NumEnded(stats) - NumEnded(before);
+  newest_.num_new_active = stats.requests_started - before.requests_started;
+  newest_.new_active_queue_ns = stats.queue_ns - before.queue_ns;
+  newest_.rows_decoded = stats.rows_decoded - before.rows_decoded;
+  newest_.tokens_decoded = stats.tokens_decoded - before.tokens_decoded;
   newest_.stats = stats;
   newest_.timestamp_us = stats.num_steps == 0 ? 0 : EpochUs(stats.heartbeat_ns, clock_.NowNs());
 }

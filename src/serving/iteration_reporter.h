@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes the iterations of one executor as they come, logs each as a line of JSON at verbose level,
-// and keeps the newest for the gauges. Request statistics, where the executor keeps them, are
-// logged behind them, a line each.
+// Takes the iterations of one executor as they come, logs each at verbose level as two lines of
+// JSON, the back-end's and the executor's, and keeps the newest for the gauges and the statistics
+// endpoint. Request statistics, where the executor keeps them, are logged behind them, a line each.
 //
 // The log and the gauges show the same records: whoever asks for the newest first gets everything
 // logged that happened before.
@@ -35,8 +35,12 @@ class IterationReporter {
 
   const IterationProfile& profile() const { return profile_; }
 
+  struct Newest {
+    Iteration iteration;
+    std::shared_ptr<const RequestStatsPerIteration> requests;  // null before the first record
+  };
   // Takes what is new, then returns the newest. Any thread but the step loop's.
-  Iteration Check();
+  Newest Check();
 
  private:
   void Run(int period_ms);
@@ -54,6 +58,7 @@ class IterationReporter {
   std::vector<ExecutorStats> records_;                     // reused
   std::vector<RequestStatsPerIteration> request_records_;  // reused
   Iteration newest_;
+  std::shared_ptr<const RequestStatsPerIteration> newest_requests_;
   bool is_stopping_ = false;
   std::condition_variable stop_;
   std::thread thread_;

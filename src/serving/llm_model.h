@@ -84,7 +84,7 @@ class LlmModel : public Model {
   Clock& clock() const { return clock_; }
   ActiveRequests& active() { return active_; }
   const IterationProfile& iteration_profile() const { return iterations_.profile(); }
-  Iteration newest_iteration() { return iterations_.Check(); }
+  IterationReporter::Newest newest_iteration() { return iterations_.Check(); }
   std::vector<MemoryUsage> memory_usage() const override;
 
   // True after a device fault: the executor has failed requests and is no longer healthy. Requests

@@ -65,10 +65,11 @@ class RequestRecordsTest : public ::testing::Test {
         Clock::System());
     logging::SetLevel(level);
     testing::internal::CaptureStderr();
-    reporter.Check();
+    newest = reporter.Check().requests;
     return testing::internal::GetCapturedStderr();
   }
 
+  std::shared_ptr<const RequestStatsPerIteration> newest;
   const std::shared_ptr<FakeExecutor> executor = std::make_shared<FakeExecutor>();
 };
 
@@ -78,9 +79,11 @@ TEST_F(RequestRecordsTest, AreLoggedAtVerboseLevel) {
   EXPECT_TRUE(executor->request_stats.empty());
 }
 
-TEST_F(RequestRecordsTest, AreDroppedAtOtherLevels) {
+TEST_F(RequestRecordsTest, AreNotLoggedAtOtherLevelsAndTheNewestIsKept) {
   EXPECT_EQ(Logged(true, logging::Level::kInfo), "");
   EXPECT_TRUE(executor->request_stats.empty());
+  ASSERT_NE(newest, nullptr);
+  EXPECT_EQ(newest->iter, 3);
 }
 
 TEST_F(RequestRecordsTest, AreNotAskedForWhereNoneAreKept) {

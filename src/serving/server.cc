@@ -224,12 +224,14 @@ class ServerImpl final : public Server {
 std::vector<ExecutorGauges> ServerImpl::executor_gauges() const {
   std::vector<ExecutorGauges> gauges;
   for (const auto& llm : repositories_->table()->llms()) {
+    auto newest = llm->newest_iteration();
     gauges.push_back({.model = llm->name(),
                       .version = llm->version(),
                       .name_space = llm->name_space(),
                       .stats = llm->executor().stats(),
-                      .iteration = llm->newest_iteration(),
-                      .profile = llm->iteration_profile()});
+                      .iteration = newest.iteration,
+                      .profile = llm->iteration_profile(),
+                      .requests = std::move(newest.requests)});
   }
   return gauges;
 }

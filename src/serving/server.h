@@ -49,6 +49,8 @@ struct ExecutorGauges {
   ExecutorStats stats;     // counters, as of now
   Iteration iteration;     // gauges, as of the newest iteration that was reported
   IterationProfile profile;
+  // The newest record; null before the first, and where none are kept.
+  std::shared_ptr<const RequestStatsPerIteration> requests;
 };
 
 // Threads: all methods are thread-safe.

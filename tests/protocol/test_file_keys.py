@@ -10,6 +10,7 @@ import re
 import numpy as np
 import pytest
 import requests
+import tritonclient.http
 from live_server import DEMO, require_grpc, start_server
 from llm_client import wait_until
 from matrix_client import TOKENIZER, VOCAB_SIZE, Road, ask, ids_of
@@ -95,20 +96,25 @@ def test_normalize_log_probs(serve, normalizes, road):
 
 
 def test_request_stats_max_iterations(serve):
-    """Where a request stands at the end of each iteration, by lines of the log at verbose level; it fits one KV block."""
+    """Where a request stands at the end of each iteration, by lines of the log at verbose level; it fits one KV block. The
+    newest record stands in the statistics too.
+    """
     server = serve(normalize_log_probs="True", **STATS)
     assert report_line(server, "request_stats_max_iterations")[1:] == ("1000", "file", "honoured")
 
     def set_verbose(level):
         assert requests.post(f"http://{server.http}/v2/logging", json={"log_verbose_level": level}, timeout=30).ok
 
-    def logged():
-        return [json.loads(message) for message in messages(server.log.read_text()) if message.startswith('{"iter":')]
+    iteration = '{"cpuMemUsage":'
+
+    def logged(beginning='{"iter":'):
+        return [json.loads(message) for message in messages(server.log.read_text()) if message.startswith(beginning)]
 
     requests.get(f"http://{server.metrics}/metrics", timeout=30)  # takes those of other tests
     set_verbose(1)
     ask(server, CORE, [STORY])
     wait_until(lambda: any(s["stage"] == "GENERATION_COMPLETE" for r in logged() for s in r["requestStats"]))
+    wait_until(lambda: any(r["inflightBatchingStats"]["numScheduledRequests"] == 0 for r in logged(iteration)))
     set_verbose(0)
     records = logged()
     assert len(records) == STORY["max_tokens"], "one an iteration: the first of them reads the prompt"
@@ -123,6 +129,26 @@ def test_request_stats_max_iterations(serve):
             "disServingStats": None, "allocTotalBlocksPerRequest": 1, "allocNewBlocksPerRequest": 1,
             "reusedBlocksPerRequest": 0, "missedBlocksPerRequest": 0, "kvCacheHitRatePerRequest": 0,
         }  # fmt: skip
+
+    iterations = logged(iteration)  # and one of the idle loop behind them
+    assert len(iterations) == len(records) + 1
+    for what in ("numNewActiveRequests", "numCompletedRequests"):
+        assert sum(record[what] for record in iterations) == 1
+    for record in iterations[:-1]:
+        assert record["iterLatencyMS"] > 0
+        assert record["inflightBatchingStats"]["avgNumDecodedTokensPerIter"] == 1
+    assert iterations[0]["newActiveRequestsQueueLatencyMS"] >= 0
+    assert (iterations[-1]["iterLatencyMS"], iterations[-1]["numActiveRequests"]) == (0, 0)
+
+    with tritonclient.http.InferenceServerClient(server.http) as client:
+        (model,) = client.get_inference_statistics("tensorrt_llm", "1")["model_stats"]
+        assert (model["iteration_stats"], model["request_stats"]) == (iterations[-1], records[-1])
+        (other,) = client.get_inference_statistics("preprocessing")["model_stats"]
+        assert not {"iteration_stats", "request_stats"} & set(other)
+    page = requests.get(f"http://{server.metrics}/metrics", timeout=30).text
+    stages = dict(re.findall(r'^inflight_sequences_by_stage\{.*stage="(\w+)".*\} (\d+)$', page, re.MULTILINE))
+    assert stages == {"QUEUED": "0", "CONTEXT_IN_PROGRESS": "0", "GENERATION_IN_PROGRESS": "0", "GENERATION_COMPLETE": "1"}
+    assert 'inflight_iteration{model="tensorrt_llm",statistic="latency_ms",version="1"} 0\n' in page
 
 
 DRAWS = {

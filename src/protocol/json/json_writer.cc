@@ -149,6 +149,12 @@ Writer& Writer::Bool(bool value) {
   return *this;
 }
 
+Writer& Writer::Raw(std::string_view json) {
+  Separate();
+  out_.append(json);
+  return *this;
+}
+
 void Writer::Separate() {
   if (needs_comma_) out_.push_back(',');
   needs_comma_ = true;

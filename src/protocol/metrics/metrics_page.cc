@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "protocol/metrics/iteration_gauges.h"
 #include "protocol/metrics/text_writer.h"
 #include "serving/statistics.h"
 
@@ -254,15 +255,6 @@ void WriteHistograms(const std::vector<ModelSample>& models, TextWriter& out) {
 
 // ---- Per executor ----
 
-// In the order of the alphabet, with `more` labels that tell samples of a family apart.
-std::vector<Label> LabelsOf(const ExecutorGauges& executor, std::vector<Label> more = {}) {
-  more.push_back({"model", executor.model});
-  more.push_back({"version", executor.version});
-  if (!executor.name_space.empty()) more.push_back({"namespace", executor.name_space});
-  std::sort(more.begin(), more.end());
-  return more;
-}
-
 void WriteGauges(const std::vector<ExecutorGauges>& executors, TextWriter& out) {
   using serving::GaugeFamily;
   for (const GaugeFamily family :
@@ -372,6 +364,7 @@ std::string MetricsPage(const serving::Server& server, const PageOptions& option
   WriteGauges(executors, out);
   WriteLengths(executors, models, out);
   WriteCounters(executors, out);
+  WriteIterationGauges(executors, out);
   return out.Take();
 }
 

@@ -287,6 +287,64 @@ TEST(MetricsPageTest, ExecutorGaugesHaveSortedLabels) {
   }
 }
 
+TEST(MetricsPageTest, NewestIterationsHaveGauges) {
+  FakeServer server;
+  server.gauges = {SomeGauges({.release = 11})};
+  serving::Iteration& iteration = server.gauges[0].iteration;
+  iteration.stats.last_step_ns = 2'500'000;
+  iteration.stats.kv_blocks_reused = 1;
+  iteration.stats.kv_blocks_missed = 3;
+  iteration.new_active_queue_ns = 1'250'000;
+  iteration.num_new_active = 2;
+  iteration.num_terminated = 4;
+  iteration.rows_decoded = 2;
+  iteration.tokens_decoded = 3;
+  iteration.max_batch_size = 8;
+  const std::string page = MetricsPage(server);
+  const auto sample = [](const std::string& statistic) {
+    return "inflight_iteration{model=\"tensorrt_llm\",statistic=\"" + statistic +
+           "\",version=\"1\"} ";
+  };
+  for (const std::string& line :
+       {sample("latency_ms") + "2.5", sample("new_active_requests") + "2",
+        sample("new_active_requests_queue_latency_ms") + "1.25", sample("completed_requests") + "4",
+        sample("missed_blocks") + "3", sample("cache_hit_rate") + "0.25",
+        sample("avg_decoded_tokens_per_iter") + "1.5", sample("max_batch_size") + "8"}) {
+    EXPECT_TRUE(HasLine(page, line)) << line << "\n" << page;
+  }
+  EXPECT_EQ(page.find("_by_stage"), std::string::npos) << "no records of requests are kept";
+}
+
+TEST(MetricsPageTest, RecordsOfRequestsAreSummedByStage) {
+  FakeServer server;
+  server.gauges = {SomeGauges({.release = 11})};
+  using enum RequestStage;
+  server.gauges[0].requests = std::make_shared<const RequestStatsPerIteration>(
+      RequestStatsPerIteration{.iter = 3,
+                               .requests = {{.id = 1,
+                                             .stage = kGenerationInProgress,
+                                             .context_prefill_position = 10,
+                                             .num_generated_tokens = 5},
+                                            {.id = 2,
+                                             .stage = kGenerationInProgress,
+                                             .context_prefill_position = 20,
+                                             .num_generated_tokens = 7},
+                                            {.id = 3, .stage = kQueued}}});
+  const std::string page = MetricsPage(server);
+  const auto labels = [](const std::string& stage) {
+    return "{model=\"tensorrt_llm\",stage=\"" + stage + "\",version=\"1\"} ";
+  };
+  const std::string generating = labels("GENERATION_IN_PROGRESS");
+  for (const std::string& line :
+       {"inflight_sequences_by_stage" + generating + "2",
+        "inflight_context_tokens_by_stage" + generating + "30",
+        "inflight_generated_tokens_by_stage" + generating + "12",
+        "inflight_sequences_by_stage" + labels("QUEUED") + "1",
+        "inflight_sequences_by_stage" + labels("GENERATION_COMPLETE") + "0"}) {
+    EXPECT_TRUE(HasLine(page, line)) << line << "\n" << page;
+  }
+}
+
 // As many samples as the back-end's own check expects: 17 in flight, 16 of a static batch.
 TEST(MetricsPageTest, FamiliesFollowReleaseAndModelType) {
   FakeServer server;

@@ -288,12 +288,29 @@ TEST_F(HttpServerTest, StatisticsComeFromTheModel) {
        R"("memory_usage":[]}]})"}) {
     EXPECT_NE(response.body.find(part), std::string::npos) << part << "\n" << response.body;
   }
+  EXPECT_EQ(response.body.find("iteration_stats"), std::string::npos) << "it has no executor";
   EXPECT_NE(Request(Get("/v2/models/stats")).body.find(R"("name":"words")"), std::string::npos);
   const TestResponse unknown = Request(Get("/v2/models/nosuch/stats"));
   EXPECT_EQ(unknown.status, 400);
   EXPECT_EQ(unknown.body, R"({"error":"requested model 'nosuch' is not available"})");
   EXPECT_EQ(Request(Get("/v2/models/simple/versions/7/stats")).body,
             R"({"error":"requested model version is not available for model 'simple'"})");
+}
+
+TEST_F(HttpServerTest, StatisticsOfAnLlmHaveItsNewestRecords) {
+  const auto stats = [this] { return Request(Get("/v2/models/simple/stats")).body; };
+  fake_.gauges = {{.model = "simple", .version = "1"}};
+  EXPECT_TRUE(stats().ends_with(R"("memory_usage":[],"iteration_stats":null}]})")) << "none yet";
+  serving::ExecutorGauges& gauges = fake_.gauges[0];
+  gauges.iteration.timestamp_us = 1;
+  gauges.iteration.stats.num_steps = 7;
+  gauges.requests = std::make_shared<const RequestStatsPerIteration>(
+      RequestStatsPerIteration{.iter = 7, .requests = {{.id = 3}}});
+  const std::string body = stats();
+  EXPECT_NE(body.find(R"("memory_usage":[],"iteration_stats":{"cpuMemUsage":)"), std::string::npos);
+  EXPECT_NE(body.find(R"(},"iter":7,)"), std::string::npos) << body;
+  EXPECT_NE(body.find(R"("request_stats":{"iter":7,"requestStats":[{)"), std::string::npos);
+  EXPECT_NE(body.find(R"("id":3,)"), std::string::npos);
 }
 
 // ---- Infer ----

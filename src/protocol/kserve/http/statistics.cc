@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts and times of one or all models (spec/triton-protocol.md 1.14, 4.4).
+// Counts and times of one or all models (spec/triton-protocol.md 1.14, 4.4). LLMs have the newest
+// records of their executor besides, members that others do not know.
 #include "serving/statistics.h"
+
+#include <algorithm>
 
 #include "protocol/json/json_writer.h"
 #include "protocol/kserve/http/endpoints.h"
 #include "protocol/kserve/http/response.h"
+#include "serving/iteration_stats_json.h"
+#include "serving/request_stats_json.h"
 
 namespace inflight::kserve_http {
 namespace {
@@ -16,7 +21,17 @@ void WriteDuration(std::string_view name, const serving::DurationStat& stat, jso
   out.EndObject();
 }
 
-void WriteModel(serving::Model& model, json::Writer& out) {
+void WriteExecutor(const serving::ExecutorGauges& executor, json::Writer& out) {
+  const bool has_iteration = executor.iteration.timestamp_us != 0;
+  out.Key("iteration_stats")
+      .Raw(has_iteration ? serving::IterationStatsJson(executor.iteration, executor.profile)
+                         : "null");
+  if (executor.requests)
+    out.Key("request_stats").Raw(serving::RequestStatsJson(*executor.requests));
+}
+
+void WriteModel(serving::Model& model, const std::vector<serving::ExecutorGauges>& executors,
+                json::Writer& out) {
   const serving::StatisticsSnapshot s = model.statistics().Snapshot();
   out.BeginObject();
   out.Key("name").String(model.name());
@@ -55,6 +70,12 @@ void WriteModel(serving::Model& model, json::Writer& out) {
     out.EndObject();
   }
   out.EndArray();
+  const auto executor = std::find_if(
+      executors.begin(), executors.end(), [&model](const serving::ExecutorGauges& gauges) {
+        return gauges.model == model.name() && gauges.version == model.version() &&
+               gauges.name_space == model.name_space();
+      });
+  if (executor != executors.end()) WriteExecutor(*executor, out);
   out.EndObject();
 }
 
@@ -74,13 +95,14 @@ http_listener::HttpResponse HandleStatistics(const Context& context, const Route
   json::Writer out(body);
   out.BeginObject().Key("model_stats").BeginArray();
   bool is_found = false;
+  const std::vector<serving::ExecutorGauges> executors = context.server.executor_gauges();
   for (const auto& model : context.server.models()) {
     const bool is_asked_for =
         route.model.empty() || (model->name() == route.model &&
                                 (route.version.empty() || model->version() == route.version));
     if (!is_asked_for) continue;
     is_found = true;
-    WriteModel(*model, out);
+    WriteModel(*model, executors, out);
   }
   out.EndArray().EndObject();
   if (!is_found && !route.model.empty()) return Error(FindError(context, route));
