@@ -71,9 +71,9 @@ Result<bool> IsBatchStop(const Request& request, int num_rows) {
 
 }  // namespace
 
-void StepRecorder::OnStep(int64_t step_ns, int /*num_rows*/, int /*num_tokens*/) {
+void StepRecorder::OnStep(int64_t step_ns, int num_rows, int /*num_tokens*/) {
   if (ModelStatistics* statistics = statistics_.load(std::memory_order_acquire)) {
-    statistics->ObserveStep(step_ns);
+    statistics->ObserveStep(step_ns, num_rows);
   }
 }
 
@@ -121,7 +121,9 @@ LlmModel::LlmModel(::inference::ModelConfig config, std::string version, LlmBack
     const auto alive = executor.lock();
     return alive ? static_cast<uint64_t>(alive->stats().num_queued_requests) : uint64_t{0};
   });
-  if (backend_.steps) backend_.steps->Bind(&statistics());
+  if (!backend_.steps) return;
+  statistics().CountStepsAsBatches(backend_.executor->limits().max_batch_size);
+  backend_.steps->Bind(&statistics());
 }
 
 LlmModel::~LlmModel() {

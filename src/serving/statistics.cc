@@ -112,6 +112,7 @@ void ModelStatistics::Configure(const StatisticsOptions& options) {
 void ModelStatistics::Reset() {
   std::lock_guard lock(mutex_);
   data_ = Zero(options_);
+  step_times_.Reset();
   summaries_ =
       options_.quantiles.empty() ? nullptr : std::make_unique<Summaries>(options_.quantiles);
 }
@@ -251,10 +252,38 @@ void ModelStatistics::ObserveLengths(int64_t num_prompt_tokens, int64_t num_outp
   Observe(data_.output_tokens, static_cast<double>(num_output_tokens));
 }
 
-void StepTimes::Observe(int64_t ns) {
+void StepTimes::Reset() {
+  for (auto& count : counts_) count.store(0, std::memory_order_relaxed);
+  sum_ns_.store(0, std::memory_order_relaxed);
+  for (Steps& steps : by_rows_) {
+    steps.count.store(0, std::memory_order_relaxed);
+    steps.ns.store(0, std::memory_order_relaxed);
+  }
+}
+
+void StepTimes::SetMaxRows(int max_rows) {
+  by_rows_ = std::vector<Steps>(static_cast<size_t>(max_rows) + 1);
+}
+
+void StepTimes::Observe(int64_t ns, int num_rows) {
   ns = std::max<int64_t>(ns, 0);
   counts_[BucketOf(kUpperBoundsMs, Milliseconds(ns))].fetch_add(1, std::memory_order_relaxed);
   sum_ns_.fetch_add(ns, std::memory_order_relaxed);
+  if (by_rows_.empty()) return;
+  Steps& steps = by_rows_[std::min(static_cast<size_t>(num_rows), by_rows_.size() - 1)];
+  steps.count.fetch_add(1, std::memory_order_relaxed);
+  steps.ns.fetch_add(static_cast<uint64_t>(ns), std::memory_order_relaxed);
+}
+
+std::map<uint64_t, BatchStat> StepTimes::Batches() const {
+  std::map<uint64_t, BatchStat> batches;
+  for (size_t num_rows = 0; num_rows < by_rows_.size(); ++num_rows) {
+    const uint64_t count = by_rows_[num_rows].count.load(std::memory_order_relaxed);
+    if (count == 0) continue;
+    const uint64_t ns = by_rows_[num_rows].ns.load(std::memory_order_relaxed);
+    batches[num_rows].compute_infer = {.count = count, .ns = ns};
+  }
+  return batches;
 }
 
 Histogram StepTimes::Snapshot() const {
@@ -278,6 +307,7 @@ StatisticsSnapshot ModelStatistics::Snapshot() const {
     pending_source = pending_source_;
   }
   snapshot.step_ms = step_times_.Snapshot();
+  if (step_times_.counts_rows()) snapshot.batches = step_times_.Batches();
   if (pending_source) snapshot.pending_requests = pending_source();
   return snapshot;
 }

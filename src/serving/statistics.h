@@ -94,12 +94,22 @@ class StepTimes {
  public:
   static constexpr std::array<double, 13> kUpperBoundsMs = {0.5, 1,   2,   5,    10,   20,  50,
                                                             100, 200, 500, 1000, 2000, 5000};
-  void Observe(int64_t ns);
+  // Before the first step that is observed; until then, steps are not told apart by their rows.
+  void SetMaxRows(int max_rows);
+  void Observe(int64_t ns, int num_rows);
+  void Reset();
   Histogram Snapshot() const;
+  bool counts_rows() const { return !by_rows_.empty(); }
+  // Steps as executions of so many rows. Only compute_infer: their parts are not timed.
+  std::map<uint64_t, BatchStat> Batches() const;
 
  private:
+  struct Steps {
+    std::atomic<uint64_t> count{0}, ns{0};
+  };
   std::array<std::atomic<uint64_t>, kUpperBoundsMs.size() + 1> counts_{};
   std::atomic<int64_t> sum_ns_{0};
+  std::vector<Steps> by_rows_;  // [max_rows + 1]
 };
 
 // Threads: all methods are thread-safe.
@@ -136,7 +146,9 @@ class ModelStatistics {
   void ObserveTtft(int64_t ns);
   void ObserveItl(int64_t ns);
   void ObserveQueue(int64_t ns);
-  void ObserveStep(int64_t ns) { step_times_.Observe(ns); }  // never waits; one thread
+  void ObserveStep(int64_t ns, int num_rows) { step_times_.Observe(ns, num_rows); }  // never waits
+  // Batches are then steps, by the rows that shared one, and not requests. Before the first step.
+  void CountStepsAsBatches(int max_rows) { step_times_.SetMaxRows(max_rows); }
   void ObserveLengths(int64_t num_prompt_tokens, int64_t num_output_tokens);
 
   StatisticsSnapshot Snapshot() const;

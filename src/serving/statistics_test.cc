@@ -74,8 +74,8 @@ TEST(ModelStatistics, ObservationsFallIntoTheBucketThatContainsThem) {
 
 TEST(ModelStatistics, StepsAndLengthsAreHistogramsToo) {
   ModelStatistics statistics;
-  statistics.ObserveStep(kMs / 2);  // exactly the first bound
-  statistics.ObserveStep(3 * kMs);
+  statistics.ObserveStep(kMs / 2, /*num_rows=*/1);  // exactly the first bound
+  statistics.ObserveStep(3 * kMs, /*num_rows=*/1);
   statistics.ObserveLengths(/*num_prompt_tokens=*/10, /*num_output_tokens=*/1001);
   const StatisticsSnapshot s = statistics.Snapshot();
   EXPECT_EQ(s.step_ms.counts[0], 1U);
@@ -85,6 +85,26 @@ TEST(ModelStatistics, StepsAndLengthsAreHistogramsToo) {
   EXPECT_EQ(s.prompt_tokens.counts[0], 1U);
   EXPECT_EQ(s.output_tokens.counts.back(), 1U);
   EXPECT_DOUBLE_EQ(s.output_tokens.sum, 1001);
+}
+
+TEST(ModelStatistics, BatchesAreStepsWhereThoseAreCounted) {
+  ModelStatistics statistics;
+  statistics.CountStepsAsBatches(/*max_rows=*/4);
+  statistics.RequestSucceeded({.compute_output_start_ns = 50, .finished_ns = 50});
+  EXPECT_TRUE(statistics.Snapshot().batches.empty()) << "no step yet";
+  statistics.ObserveStep(10, /*num_rows=*/1);
+  statistics.ObserveStep(20, /*num_rows=*/4);
+  statistics.ObserveStep(30, /*num_rows=*/4);
+  const StatisticsSnapshot s = statistics.Snapshot();
+  ASSERT_EQ(s.batches.size(), 2U);
+  EXPECT_EQ(s.batches.at(1).compute_infer.count, 1U);
+  EXPECT_EQ(s.batches.at(4).compute_infer.count, 2U);
+  EXPECT_EQ(s.batches.at(4).compute_infer.ns, 50U);
+  EXPECT_EQ(s.batches.at(4).compute_input.count, 0U);
+  EXPECT_EQ(s.execution_count, 1U) << "of requests";
+  statistics.Reset();
+  EXPECT_TRUE(statistics.Snapshot().batches.empty());
+  EXPECT_EQ(statistics.Snapshot().step_ms.count, 0U);
 }
 
 TEST(ModelStatistics, PendingIsCountedOrAskedFor) {

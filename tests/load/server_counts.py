@@ -127,7 +127,10 @@ def statistics_differences(model, before, after, entry):
             times["fail"]["count"],
             sum(after.metric("nv_inference_request_failure", model, reason=r) for r in ("OTHER", *FAILURES.values())),
         ),
-        "batches": (sum(batch["compute_infer"]["count"] for batch in entry["batch_stats"]), success),
+        "batches": (
+            sum(batch["compute_infer"]["count"] for batch in entry["batch_stats"]),
+            after.metric("inflight_step_ms_count", model) if model == "tensorrt_llm" else success,
+        ),
     }
     pairs |= {part: (times[part]["count"], success) for part in ("queue", "compute_input", "compute_infer", "compute_output")}
     wrong += [f"statistics of {model}: {what}: {a} and {b:g}" for what, (a, b) in pairs.items() if a != b]

@@ -151,6 +151,22 @@ def test_request_stats_max_iterations(serve):
     assert 'inflight_iteration{model="tensorrt_llm",statistic="latency_ms",version="1"} 0\n' in page
 
 
+def test_batches_are_the_rows_of_a_step(serve):
+    server = serve(normalize_log_probs="True", **STATS)
+
+    def steps():
+        with tritonclient.http.InferenceServerClient(server.http) as client:
+            (model,) = client.get_inference_statistics("tensorrt_llm")["model_stats"]
+        return {batch["batch_size"]: batch["compute_infer"]["count"] for batch in model["batch_stats"]}
+
+    before = steps()
+    ask(server, Road("http", "tensorrt_llm", stream=False, num_rows=3), [STORY] * 3)
+    grown = {size: count - before.get(size, 0) for size, count in steps().items() if count != before.get(size)}
+    assert sum(size * count for size, count in grown.items()) == 3 * STORY["max_tokens"]
+    assert sum(count for size, count in grown.items() if size > 1) > 0, "rows of a request go together"
+    assert max(grown) <= 3
+
+
 DRAWS = {
     "greedy": {},
     "top_k": {**SAMPLED, "top_k": 5},
