@@ -59,6 +59,7 @@ BatchBuilder::Answer BatchBuilder::Offer(const Request& request, int64_t queued_
   if (first_ == nullptr) first_ = &request;
   if (rules_.has_sequences) sequences_.insert(sequence);
   ++num_taken_;
+  has_warm_up_ |= request.is_warm_up;
   size_ += size;
   oldest_ns_ = std::min(oldest_ns_, queued_ns);
   if (rules_.preferred.contains(size_)) num_preferred_ = num_taken_;
@@ -85,7 +86,7 @@ std::optional<size_t> BatchBuilder::NumReady(int64_t now_ns) const {
   if (num_preferred_ > 0) return num_preferred_;
   const bool waits_for_slots = rules_.preferred.empty() && size_ < rules_.min_size;
   const bool may_wait = !rules_.preferred.empty() || waits_for_slots;
-  if (!can_grow_ || !may_wait || now_ns >= wait_until_ns()) return num_taken_;
+  if (!can_grow_ || !may_wait || has_warm_up_ || now_ns >= wait_until_ns()) return num_taken_;
   return std::nullopt;
 }
 

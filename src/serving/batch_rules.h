@@ -2,7 +2,7 @@
 // Which waiting requests an instance executes together, and when (spec/triton-protocol.md 3.6,
 // "Dynamic batcher").
 //
-//   no batching        each request by itself, at once
+//   no batching        each request by itself, at once; so is a warm-up executed
 //   dynamic_batching   in order while they fit: a preferred size that is reached, the largest, goes
 //                      at once; what cannot grow too; the rest after max_queue_delay_microseconds
 //   oldest sequences   the same, one request of a sequence at a time
@@ -64,6 +64,7 @@ class BatchBuilder {
   int64_t size_ = 0;
   int64_t oldest_ns_ = INT64_MAX;
   bool can_grow_ = true;
+  bool has_warm_up_ = false;
 };
 
 }  // namespace inflight::serving

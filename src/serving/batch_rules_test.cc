@@ -73,6 +73,14 @@ TEST_F(BatchRulesTest, TheLargestPreferredSizeThatIsReachedGoesAtOnce) {
   EXPECT_EQ(Ready(), 4U);
 }
 
+TEST_F(BatchRulesTest, AWarmUpWaitsForNothing) {
+  Rules("max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 100 }");
+  Request request;
+  request.is_warm_up = true;
+  EXPECT_EQ(builder_->Offer(request, 0), kTaken);
+  EXPECT_EQ(Ready(), 1U);
+}
+
 TEST_F(BatchRulesTest, OtherSizesWaitForTheDelayOfTheOldest) {
   Rules(
       "max_batch_size: 8 dynamic_batching { preferred_batch_size: 4 "

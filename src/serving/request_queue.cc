@@ -90,11 +90,11 @@ bool RequestQueue::WaitReadyLocked(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-// What is ready, else all that would go together. Those behind it are somebody else's.
+// What is ready, or once closed all that would go together. Those behind it are somebody else's.
 std::vector<QueuedRequest> RequestQueue::PopLocked() {
   std::vector<Waiting*> taken;
   const BatchBuilder builder = BuildLocked(&taken);
-  taken.resize(builder.NumReady(clock_.NowNs()).value_or(builder.num_taken()));
+  taken.resize(builder.NumReady(clock_.NowNs()).value_or(is_closed_ ? builder.num_taken() : 0));
   std::vector<QueuedRequest> batch;
   for (Waiting* waiting : taken) {
     batch.push_back(std::move(waiting->item));

@@ -52,7 +52,7 @@ class RequestQueue {
   // What is to be executed together next; none once closed and empty.
   std::vector<QueuedRequest> Take();
   // The same in two steps, for threads that need more than requests: false once closed and empty;
-  // none where another thread took them or their time was over.
+  // none where another thread took them, their time was over, or more are waited for.
   bool WaitForBatch();
   std::vector<QueuedRequest> TryTake();
   void Close();

@@ -144,6 +144,14 @@ TEST_F(RequestQueueTest, ABatchWaitsForMoreUntilItIsFull) {
   EXPECT_EQ(taken.get(), 2U);
 }
 
+TEST_F(RequestQueueTest, WhatWaitsForMoreIsNotTaken) {
+  Make("max_queue_delay_microseconds: 100", "max_batch_size: 2");
+  EXPECT_TRUE(Add("a").ok());
+  EXPECT_TRUE(queue_->TryTake().empty());
+  clock_.AdvanceNs(100'000);
+  EXPECT_EQ(queue_->TryTake().size(), 1U);
+}
+
 TEST_F(RequestQueueTest, ABatchThatWaitsLeavesWhenTheQueueIsClosed) {
   Make("max_queue_delay_microseconds: 3600000000", "max_batch_size: 2");
   EXPECT_TRUE(Add("a").ok());

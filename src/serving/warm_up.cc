@@ -73,6 +73,7 @@ Result<Request> MakeRequest(const Model& model, const ModelWarmup& sample,
   Request request;
   request.model_name = model.name();
   request.model_version = model.version();
+  request.is_warm_up = true;
   for (const auto& [name, input] : sample.inputs()) {
     auto tensor = MakeInput(name, input, is_batched, model_dir);
     if (!tensor.ok()) return tensor.status().WithPrefix("input '" + name + "'");

@@ -36,7 +36,9 @@ def server(tmp_path_factory):
               io("input", "WAIT", "[ 1 ]", "TYPE_UINT32"), io("output", "OUT", "[ 1 ]"),
               io("output", "IDX", "[ 1 ]", "TYPE_UINT32"), "model_transaction_policy { decoupled: true }")  # fmt: skip
     batched = "max_batch_size: 8 dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 3600000000 }"
-    add_identity(repository, "fours", batched)
+    zeros = 'inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: 2 zero_data: true } }'
+    warm_up = f'model_warmup {{ name: "w" batch_size: 1 {zeros} }}'
+    add_identity(repository, "fours", batched, warm_up)  # which does not wait for others
     add_model(repository, "in_order", "accumulate", io("input", "INPUT", "[ 1 ]"), io("output", "OUTPUT", "[ 1 ]"),
               "max_batch_size: 3", "sequence_batching { max_sequence_idle_microseconds: 3600000000 }")  # fmt: skip
     running = start_server(path, None, "--model-repository", repository, "--allow-client-shm=true", max_kv_tokens=None)
