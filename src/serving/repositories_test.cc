@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "serving/server_test_fixture.h"
@@ -70,12 +71,18 @@ class RepositoriesTest : public ServerTest {
     const Tensor* out = Collector::Find(got.last(), "OUT");
     return out == nullptr ? std::vector<int32_t>() : ValuesOf<int32_t>(*out);
   }
+  // Once nothing is on its way out: an unload returns before the last user of a model has.
   static std::vector<std::string> Index(const Server& server) {
-    std::vector<std::string> names;
-    for (const IndexEntry& entry : server.Index(/*ready_only=*/false)) {
-      names.push_back(entry.name + " " + entry.state);
+    while (true) {
+      std::vector<std::string> names;
+      bool is_settled = true;
+      for (const IndexEntry& entry : server.Index(/*ready_only=*/false)) {
+        names.push_back(entry.name + " " + entry.state);
+        is_settled = is_settled && entry.state != "UNLOADING";
+      }
+      if (is_settled) return names;
+      std::this_thread::yield();
     }
-    return names;
   }
   uint64_t Successes(const Server& server, const std::string& name_space) const {
     for (const auto& model : server.models()) {
