@@ -83,6 +83,7 @@ bool BatchBuilder::Joins(const Request& request) const {
 }
 
 std::optional<size_t> BatchBuilder::NumReady(int64_t now_ns) const {
+  if (num_taken_ == 0) return 0;  // there is nothing to wait with
   if (num_preferred_ > 0) return num_preferred_;
   const bool waits_for_slots = rules_.preferred.empty() && size_ < rules_.min_size;
   const bool may_wait = !rules_.preferred.empty() || waits_for_slots;

@@ -48,7 +48,7 @@ class BatchBuilder {
   Answer Offer(const Request& request, int64_t queued_ns);
 
   // How many of those taken, from the first, are to be executed now. None: more may come until
-  // `wait_until_ns`.
+  // `wait_until_ns`, which has a meaning only then.
   std::optional<size_t> NumReady(int64_t now_ns) const;
   int64_t wait_until_ns() const { return oldest_ns_ + rules_.max_delay_ns; }
   size_t num_taken() const { return num_taken_; }

@@ -85,6 +85,7 @@ TEST_F(BatchRulesTest, OtherSizesWaitForTheDelayOfTheOldest) {
   Rules(
       "max_batch_size: 8 dynamic_batching { preferred_batch_size: 4 "
       "max_queue_delay_microseconds: 100 }");
+  EXPECT_EQ(builder_->NumReady(0), 0U) << "nothing was offered: there is nothing to wait with";
   Offer({3, 1}, 30 * kUs);
   Offer({2, 1}, 10 * kUs);
   EXPECT_EQ(Ready(109 * kUs), 0U);
