@@ -24,6 +24,17 @@ Status ToStatus(cudaError_t error, std::string_view what) {
   return Internal(message);
 }
 
+Status CheckCapability(const DeviceProperties& gpu, bool has_kernel_code) {
+  const std::string which = fmt::format("device: cuda:{} is a {} of compute capability {}.{}, ",
+                                        gpu.index, gpu.name, gpu.compute_major, gpu.compute_minor);
+  if (gpu.compute_capability() < 80) return FailedPrecondition(which + "at least 8.0 is needed");
+  if (has_kernel_code) return Status::Ok();
+  return FailedPrecondition(which +
+                            fmt::format("for which this program holds no code; build it with "
+                                        "-DCMAKE_CUDA_ARCHITECTURES={}, or use --device cpu",
+                                        gpu.compute_capability()));
+}
+
 Result<DeviceProperties> Probe(int index) {
   DeviceProperties properties;
   int count = 0;
@@ -61,16 +72,7 @@ Result<DeviceProperties> Probe(int index) {
   properties.total_bytes = total_bytes;
   properties.l2_bytes = static_cast<uint64_t>(found_properties.l2CacheSize);
   properties.max_shared_bytes_per_block = found_properties.sharedMemPerBlockOptin;
-  if (properties.compute_capability() < 80)
-    return FailedPrecondition(
-        fmt::format("device: cuda:{} is a {} of compute capability {}.{}, at least 8.0 is needed",
-                    index, properties.name, properties.compute_major, properties.compute_minor));
-  if (!HasKernelCode())
-    return FailedPrecondition(fmt::format(
-        "device: cuda:{} is a {} of compute capability {}.{}, for which this program holds no "
-        "code; build it with -DCMAKE_CUDA_ARCHITECTURES={}, or use --device cpu",
-        index, properties.name, properties.compute_major, properties.compute_minor,
-        properties.compute_capability()));
+  RETURN_IF_ERROR(CheckCapability(properties, HasKernelCode()));
   return properties;
 }
 

@@ -26,6 +26,9 @@ struct DeviceProperties {
   int compute_capability() const { return compute_major * 10 + compute_minor; }  // 90
 };
 
+// kFailedPrecondition on a GPU that no kernels are written for, or none compiled.
+Status CheckCapability(const DeviceProperties& gpu, bool has_kernel_code);
+
 // kUnavailable without a GPU or with a driver too old for this program, kInvalidArgument for an
 // index that the machine does not have, kUnimplemented in builds without CUDA, kFailedPrecondition
 // on a GPU that this program has no code for. Creates the device's context.
