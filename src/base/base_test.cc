@@ -4,14 +4,22 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "base/file.h"
+#include "base/idle_memory.h"
 #include "base/log.h"
 #include "base/log_settings.h"
 #include "base/log_table.h"
 #include "base/text_table.h"
 #include "base/worker_pool.h"
 #include "inflight/status.h"
+
+std::atomic<int> num_returns{0};
+
+// In place of the allocator's.
+extern "C" void mi_collect(bool) { ++num_returns; }
 
 namespace inflight {
 namespace {
@@ -152,6 +160,27 @@ TEST(WorkerPoolTest, RunsEveryPostedTaskBeforeItEnds) {
     for (int i = 0; i < 1000; ++i) pool.Post([&] { ++count; });
   }
   EXPECT_EQ(count, 1000);
+}
+
+TEST(IdleMemoryTest, ThreadThatWaitsForATaskReturnsItsMemory) {
+  num_returns = 0;
+  const WorkerPool pool(1, "test");
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (num_returns == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_GE(num_returns, 1);
+}
+
+TEST(IdleMemoryTest, ThreadThatLooksReturnsWhatItsWorkLeftAtMostOnceAnInterval) {
+  std::thread([] {  // whose last return is long ago
+    num_returns = 0;
+    MemoryLook look;
+    look.Look(0);
+    EXPECT_EQ(num_returns, 0);
+    look.Look(1);
+    look.Look(2);
+    EXPECT_EQ(num_returns, 1);
+  })
+      .join();
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "base/check.h"
+#include "base/idle_memory.h"
 
 namespace inflight {
 
@@ -37,7 +38,7 @@ void WorkerPool::Post(std::function<void()> task) {
 void WorkerPool::Run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+    WaitForTask(wake_, lock, [this] { return stopping_ || !tasks_.empty(); });
     if (tasks_.empty()) return;
     std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
