@@ -40,10 +40,6 @@ struct Header {
 };
 static_assert(sizeof(Header) == 128 && std::is_trivially_copyable_v<Header>);
 
-uint64_t AlignUp(uint64_t value) {
-  return (value + kEngineAlignment - 1) / kEngineAlignment * kEngineAlignment;
-}
-
 uint64_t HeaderChecksum(const Header& header) {
   return XXH3_64bits(&header, offsetof(Header, header_checksum));
 }
@@ -260,11 +256,11 @@ Result<EngineFileWriter> EngineFileWriter::Create(const std::filesystem::path& p
                                                   std::vector<EngineTensor> tensors) {
   CHECK_LE(target.size(), sizeof(Header::target));
   EngineTable table{.target = std::move(target), .tensors = std::move(tensors)};
-  uint64_t offset = AlignUp(sizeof(Header) + EncodeTable(table).size());
+  uint64_t offset = EngineAlignUp(sizeof(Header) + EncodeTable(table).size());
   table.data_offset = offset;
   for (EngineTensor& tensor : table.tensors) {
     tensor.offset_bytes = offset;
-    offset = AlignUp(offset + tensor.num_bytes);
+    offset = EngineAlignUp(offset + tensor.num_bytes);
   }
   table.file_bytes = offset;
   ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));

@@ -24,6 +24,11 @@ inline constexpr uint32_t kEngineFormatVersion = 1;
 inline constexpr size_t kEngineAlignment = 64;
 inline constexpr size_t kChecksumChunkBytes = size_t{1} << 20;
 
+// The first place from `offset` on where a tensor may begin, in a file or in memory.
+constexpr uint64_t EngineAlignUp(uint64_t offset) {
+  return (offset + kEngineAlignment - 1) / kEngineAlignment * kEngineAlignment;
+}
+
 struct EngineTensor {
   std::string name;
   DType dtype = DType::kF32;

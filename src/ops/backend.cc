@@ -19,6 +19,7 @@ OpTable ReferenceTable() {
           .linear = reference::Linear,
           .gated_linear = reference::GatedLinear,
           .lm_head = reference::LmHead,
+          .quantize = reference::Quantize,
           .name = "reference"};
 }
 
@@ -75,13 +76,7 @@ Status CheckRunnable(const Device& device, const ShapeClass& shape) {
         "cpu: {} needs an NVIDIA GPU{}; use --device cuda, or open the model without FP8",
         shape.weight_dtype == DType::kF8E4M3 ? "a model in FP8" : "a KV cache in FP8",
         shape.weight_dtype == DType::kF8E4M3 ? " of compute capability 8.9 or later" : ""));
-  if (!is_cuda || !CudaOpTables(shape, device).empty()) return Status::Ok();
-  return Unimplemented(fmt::format(
-      "{}: no kernels for {} weights, a model of dtype {}, a KV cache of {} and head_dim {} "
-      "(docs/cuda.md lists what is built; --dtype bfloat16 and head sizes 64, 80, 96, 128 and "
-      "256 are)",
-      device.name(), DTypeName(shape.weight_dtype), DTypeName(shape.dtype),
-      DTypeName(shape.kv_dtype), shape.head_dim));
+  return is_cuda ? cuda::CheckRunnable(shape, device.cuda()) : Status::Ok();
 }
 
 Result<OpTable> FindOps(const Device& device, const ShapeClass& shape, std::string_view force_name,

@@ -30,7 +30,8 @@ struct OpTable {
   Kernel<LinearParams> linear = nullptr;
   Kernel<GatedLinearParams> gated_linear = nullptr;
   Kernel<LmHeadParams> lm_head = nullptr;
-  Kernel<QuantizeParams> quantize = nullptr;  // null on the CPU, whose linears round for themselves
+  // Null in the CPU's vector tables, whose linears round for themselves.
+  Kernel<QuantizeParams> quantize = nullptr;
   // Once per step and window, before the layers: what attention derives from a batch for all layers
   // of that window. Null where there is nothing.
   Kernel<AttentionPlanParams> plan_attention = nullptr;

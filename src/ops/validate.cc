@@ -242,4 +242,12 @@ Status Validate(const LmHeadParams& p) {
   return Expect("logits", p.logits, kFloat32, {num_rows, p.weight.out_features});
 }
 
+Status Validate(const QuantizeParams& p) {
+  if (p.x.shape.rank() != 2)
+    return InvalidArgument("x: got " + p.x.ToString() + ", needed [num_tokens, width]");
+  RETURN_IF_ERROR(Expect("x", p.x, kNormOutputs, p.x.shape));
+  RETURN_IF_ERROR(Expect("y", p.y, {DType::kF8E4M3}, p.x.shape));
+  return Expect("scales", p.scales, kFloat32, {p.x.shape[0]});
+}
+
 }  // namespace inflight::ops

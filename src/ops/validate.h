@@ -21,5 +21,6 @@ Status Validate(const AttentionParams& params);
 Status Validate(const LinearParams& params);
 Status Validate(const GatedLinearParams& params);
 Status Validate(const LmHeadParams& params);
+Status Validate(const QuantizeParams& params);
 
 }  // namespace inflight::ops

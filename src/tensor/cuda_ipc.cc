@@ -7,6 +7,8 @@
 #include <cstring>
 #include <string>
 
+#include "tensor/cuda_driver.h"
+
 namespace inflight::cuda {
 namespace {
 
@@ -19,13 +21,8 @@ Status Refused(const char* what, cudaError_t error) {
 
 // The runtime does not say how long an allocation is; the driver does.
 Result<uint64_t> BytesBehind(const void* data) {
-  void* entry = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &entry, 12000,
-                                                             cudaEnableDefault, &found);
-  if (error != cudaSuccess || found != cudaDriverEntryPointSuccess)
-    return Internal("the NVIDIA driver has no cuMemGetAddressRange");
-  const auto get_range = reinterpret_cast<decltype(&cuMemGetAddressRange)>(entry);
+  ASSIGN_OR_RETURN(const auto get_range,
+                   DriverFunction<decltype(cuMemGetAddressRange)>("cuMemGetAddressRange"));
   const auto address = reinterpret_cast<CUdeviceptr>(data);
   CUdeviceptr base = 0;
   size_t size = 0;

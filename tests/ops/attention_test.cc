@@ -76,7 +76,7 @@ double Bound(const AttentionCase& c, DType kv_dtype, int seq_len) {
 
 TEST_P(AttentionTest, EveryTableAgreesWithTheReference) {
   const DType kv_dtype = GetParam();
-  for (const AttentionCase& c : AttentionCases()) {
+  for (const AttentionCase& c : CpuAttentionCases()) {
     const Inputs in(c, kv_dtype);
     const int num_tokens = in.batch.view().num_tokens;
     const Tensor want = Output(c, num_tokens, c.y_dtype);
@@ -143,7 +143,7 @@ TEST_P(AttentionTest, ASlidingWindowIsMaskedFullAttentionAndReadsNoHiddenBlock) 
   for (const SlidingWindow& sliding :
        {SlidingWindow{1, 0}, SlidingWindow{20, 0}, SlidingWindow{64, 4}, SlidingWindow{100, 33},
         SlidingWindow{130, 64}, SlidingWindow{5000, 7}}) {
-    for (const AttentionCase& c : AttentionCases()) {
+    for (const AttentionCase& c : CpuAttentionCases()) {
       const Inputs in(c, kv_dtype);
       const int num_tokens = in.batch.view().num_tokens;
       const std::vector<float> want = Masked(c, in, sliding);
@@ -177,7 +177,7 @@ TEST_P(AttentionTest, AWindowNeedsFewerSinks) {
 
 // Each row computed in a batch of its own: the same bits, whatever else was in the batch.
 TEST_P(AttentionTest, ARowIsTheSameAloneAndInABatch) {
-  for (const AttentionCase& c : AttentionCases()) {
+  for (const AttentionCase& c : CpuAttentionCases()) {
     const Inputs in(c, GetParam());
     const int num_tokens = in.batch.view().num_tokens;
     for (const OpTable& table : VectorTables({.kv_dtype = GetParam(), .head_dim = c.head_dim})) {

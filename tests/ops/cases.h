@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one list of operator shapes: tests run all of it on every table, benches the cases with
-// `bench` set.
+// The one list of operator shapes, of the CPU's tables and of CUDA's: remainders of tiles and
+// vectors, tensors at odd addresses, one row, none, and the largest.
 #pragma once
 
 #include <vector>
@@ -19,8 +19,48 @@ struct LinearCase {
   ActivationKind activation = ActivationKind::kNone;
   DType y_dtype = DType::kF32;
   int offset_elements = 0;  // misalignment of activations and outputs
+  bool gpu_only = false;    // takes a CPU seconds
 };
 const std::vector<LinearCase>& LinearCases();
+std::vector<LinearCase> CpuLinearCases();  // without those for GPUs only
+
+struct LmHeadCase {
+  const char* name;
+  int num_tokens;
+  int vocab_size;
+  int hidden_size;
+  std::vector<int> rows;
+  bool bias = false;
+  int offset_elements = 0;  // misalignment of the logits
+  bool gpu_only = false;
+};
+const std::vector<LmHeadCase>& LmHeadCases();
+
+struct EmbedCase {
+  const char* name;
+  int num_tokens;
+  int vocab_size;
+  int hidden_size;
+  bool positions = false;
+  int offset_elements = 0;  // misalignment of the output
+};
+const std::vector<EmbedCase>& EmbedCases();
+
+struct QkvCase {
+  const char* name;
+  int num_heads;
+  int num_kv_heads;
+  int head_dim;
+  int hidden_size;
+  RopeStyle style;
+  int rotary_dim;
+  int block_size;
+  std::vector<SequenceRow> rows;
+  bool bias = true;
+  int offset_elements = 0;  // misalignment of the workspace and of q
+  bool gpu_only = false;
+};
+const std::vector<QkvCase>& QkvCases();
 
 struct AttentionCase {
   const char* name;
@@ -30,9 +70,12 @@ struct AttentionCase {
   int block_size;
   std::vector<SequenceRow> rows;
   DType y_dtype = DType::kF32;
+  bool gpu_only = false;
 };
 const std::vector<AttentionCase>& AttentionCases();
+std::vector<AttentionCase> CpuAttentionCases();
 
+// Of norms, and of rounding rows to FP8.
 struct NormCase {
   const char* name;
   int num_tokens;

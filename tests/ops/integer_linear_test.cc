@@ -79,7 +79,7 @@ class IntegerLinearTest : public testing::TestWithParam<DTypes> {
   DType activations() const { return GetParam().activations; }
   // Rows of int4 have an even number of columns.
   std::vector<LinearCase> Cases() const {
-    std::vector<LinearCase> cases = LinearCases();
+    std::vector<LinearCase> cases = CpuLinearCases();
     for (LinearCase& c : cases)
       if (weights() == DType::kI4) c.in_features += c.in_features % 2;
     return cases;

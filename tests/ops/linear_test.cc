@@ -52,7 +52,7 @@ std::string Where(const OpTable& table, const char* name, DType dtype) {
 
 TEST_P(LinearTest, EveryTableAgreesWithTheReference) {
   const DType dtype = GetParam();
-  for (const LinearCase& c : LinearCases()) {
+  for (const LinearCase& c : CpuLinearCases()) {
     const Inputs in(c, dtype, 7);
     Tensor want(c.y_dtype, {c.num_tokens, c.out_features});
     LinearParams params = {.x = {.values = in.x.view()},
@@ -80,7 +80,7 @@ TEST_P(LinearTest, EveryTableAgreesWithTheReference) {
 
 TEST_P(LinearTest, GatedLinearOfEveryTableAgreesWithTheReference) {
   const DType dtype = GetParam();
-  for (const LinearCase& c : LinearCases()) {
+  for (const LinearCase& c : CpuLinearCases()) {
     if (c.in_features > 1000) continue;
     const Inputs gate(c, dtype, 11);
     const Inputs up(c, dtype, 23);  // its x is not used
@@ -135,30 +135,35 @@ TEST_P(LinearTest, GatedLinearOfEveryTableAgreesWithTheReference) {
 
 TEST_P(LinearTest, LmHeadReadsTheChosenRows) {
   const DType dtype = GetParam();
-  const LinearCase c = {"lm_head", 9, 131, 96};
-  const Inputs in(c, dtype, 3);
-  const Tensor rows = Tensor::Int32({8, 0, 0, 5});
-  for (const OpTable& table : CpuOpTables({.weight_dtype = dtype})) {
-    Tensor all(DType::kF32, {c.num_tokens, c.out_features});
-    ASSERT_EQ(table.linear({.x = {.values = in.x.view()},
-                            .weight = in.packed.weight(),
-                            .bias = in.bias.view(),
-                            .y = all.view()},
-                           stream_),
-              Status::Ok());
-    Tensor logits(DType::kF32, {4, c.out_features});
-    ASSERT_EQ(table.lm_head({.x = {.values = in.x.view()},
-                             .rows = rows.view(),
-                             .weight = in.packed.weight(),
-                             .bias = in.bias.view(),
-                             .logits = logits.view()},
-                            stream_),
-              Status::Ok());
-    std::vector<float> want;
-    for (const int row : {8, 0, 0, 5})
-      for (int n = 0; n < c.out_features; ++n)
-        want.push_back(all.Get(static_cast<int64_t>(row) * c.out_features + n));
-    EXPECT_TRUE(SameBits(logits.ToFloats(), want)) << table.name;
+  for (const LmHeadCase& head : LmHeadCases()) {
+    if (head.gpu_only) continue;
+    const LinearCase c = {head.name, head.num_tokens, head.vocab_size, head.hidden_size};
+    const Inputs in(c, dtype, 3);
+    const TensorView bias = head.bias ? in.bias.view() : TensorView{};
+    const Tensor rows = Tensor::Int32(head.rows);
+    const auto num_rows = static_cast<int64_t>(head.rows.size());
+    for (const OpTable& table : CpuOpTables({.weight_dtype = dtype})) {
+      Tensor all(DType::kF32, {c.num_tokens, c.out_features});
+      ASSERT_EQ(table.linear({.x = {.values = in.x.view()},
+                              .weight = in.packed.weight(),
+                              .bias = bias,
+                              .y = all.view()},
+                             stream_),
+                Status::Ok());
+      Tensor logits(DType::kF32, {num_rows, c.out_features}, head.offset_elements);
+      ASSERT_EQ(table.lm_head({.x = {.values = in.x.view()},
+                               .rows = rows.view(),
+                               .weight = in.packed.weight(),
+                               .bias = bias,
+                               .logits = logits.view()},
+                              stream_),
+                Status::Ok());
+      std::vector<float> want;
+      for (const int row : head.rows)
+        for (int n = 0; n < c.out_features; ++n)
+          want.push_back(all.Get(static_cast<int64_t>(row) * c.out_features + n));
+      EXPECT_TRUE(SameBits(logits.ToFloats(), want)) << Where(table, head.name, dtype);
+    }
   }
 }
 

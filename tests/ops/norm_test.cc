@@ -117,34 +117,55 @@ TEST_F(NormTest, ATokenIsTheSameAloneAndInABatch) {
   }
 }
 
+// A row whose largest magnitude is 448 has the scale 1, and zeros the smallest, 2^-9 / 448. Of
+// codes from 8 to 16 the step is 1, from 16 to 32 it is 2, and 17 and 19 go to the even of two.
+TEST_F(NormTest, RowsAreRoundedToFp8) {
+  const Tensor x =
+      Tensor::Of(DType::kF32, {3, 4}, {448, 1, -0.5F, 0, 0, 0, 0, 0, 9.4F, -448, 17, 19});
+  Tensor y(DType::kF8E4M3, {3, 4});
+  Tensor scales(DType::kF32, {3});
+  ASSERT_EQ(
+      ReferenceTable().quantize({.x = x.view(), .y = y.view(), .scales = scales.view()}, stream_),
+      Status::Ok());
+  EXPECT_EQ(scales.ToFloats(), (std::vector<float>{1, 1.0F / 512 / 448, 1}));
+  EXPECT_EQ(y.ToFloats(), (std::vector<float>{448, 1, -0.5F, 0, 0, 0, 0, 0, 9, -448, 16, 20}));
+}
+
 class EmbedTest : public NormTest {};
 
 TEST_F(EmbedTest, RowsOfPackedTablesAndPositionsAreExact) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    const Tensor rows = Tensor::Random(dtype, {131, 37}, 1);
-    const Tensor positions = Tensor::Random(dtype, {9, 37}, 2);
-    const Tensor ids = Tensor::Int32({130, 0, 64, 64});
-    const Tensor at = Tensor::Int32({0, 8, 3, 4});
-    for (const WeightLayout layout : {WeightLayout::kRowMajor, CpuWeightLayout(dtype)}) {
-      const PackedWeight table(dtype, layout, rows);
-      for (const OpTable& ops : CpuOpTables({.weight_dtype = dtype})) {
-        Tensor y(DType::kF32, {4, 37});
-        EmbedParams params = {.ids = ids.view(), .table = table.weight(), .y = y.view()};
-        ASSERT_EQ(ops.embed(params, stream_), Status::Ok());
-        std::vector<float> want;
-        for (const int id : {130, 0, 64, 64})
-          for (int i = 0; i < 37; ++i) want.push_back(rows.Get(id * 37 + i));
-        EXPECT_TRUE(SameBits(y.ToFloats(), want)) << ops.name;
-        params.positions = at.view();
-        params.position_table = positions.view();
-        ASSERT_EQ(ops.embed(params, stream_), Status::Ok());
-        for (int64_t i = 0; i < 4 * 37; ++i)
-          want[static_cast<size_t>(i)] +=
-              positions.Get(at.view().as<int32_t>()[i / 37] * 37 + i % 37);
-        EXPECT_TRUE(SameBits(y.ToFloats(), want)) << ops.name;
+  constexpr int kMaxPositions = 9;
+  for (const EmbedCase& c : EmbedCases())
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      const Tensor rows = Tensor::Random(dtype, {c.vocab_size, c.hidden_size}, 1);
+      const Tensor positions = Tensor::Random(dtype, {kMaxPositions, c.hidden_size}, 2);
+      std::vector<int> ids;
+      std::vector<int> at;
+      std::vector<float> want;
+      for (int t = 0; t < c.num_tokens; ++t) {
+        ids.push_back((c.vocab_size - 1 + t * 37) % c.vocab_size);  // the last one first
+        at.push_back((kMaxPositions - 1 + t * 4) % kMaxPositions);
+        for (int i = 0; i < c.hidden_size; ++i)
+          want.push_back(rows.Get(ids.back() * c.hidden_size + i) +
+                         (c.positions ? positions.Get(at.back() * c.hidden_size + i) : 0.0F));
+      }
+      const Tensor id_tensor = Tensor::Int32(ids);
+      const Tensor at_tensor = Tensor::Int32(at);
+      for (const WeightLayout layout : {WeightLayout::kRowMajor, CpuWeightLayout(dtype)}) {
+        const PackedWeight table(dtype, layout, rows);
+        for (const OpTable& ops : CpuOpTables({.weight_dtype = dtype})) {
+          Tensor y(DType::kF32, {c.num_tokens, c.hidden_size}, c.offset_elements);
+          ASSERT_EQ(ops.embed({.ids = id_tensor.view(),
+                               .positions = at_tensor.view(),
+                               .table = table.weight(),
+                               .position_table = c.positions ? positions.view() : TensorView{},
+                               .y = y.view()},
+                              stream_),
+                    Status::Ok());
+          EXPECT_TRUE(SameBits(y.ToFloats(), want)) << ops.name << " " << c.name;
+        }
       }
     }
-  }
 }
 
 TEST_F(EmbedTest, AnIdOutsideTheVocabularyIsRefused) {

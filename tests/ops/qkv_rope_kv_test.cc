@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "cases.h"
 #include "compare.h"
 #include "ops/attention.h"
 
@@ -44,72 +45,81 @@ class QkvRopeKvTest : public testing::TestWithParam<DType> {
 };
 
 TEST_P(QkvRopeKvTest, RotatesAndStoresWhereTheBlockTableSays) {
-  constexpr int kHeads = 4;
-  constexpr int kKvHeads = 2;
-  constexpr int kHeadDim = 24;
-  constexpr int kHidden = 40;
-  constexpr int kWidth = (kHeads + 2 * kKvHeads) * kHeadDim;
   const DType dtype = GetParam();
-  const std::vector<SequenceRow> rows = {{5, 5}, {1, 18}, {3, 34}};
-  for (const auto& [style, rotary_dim] : {std::pair{RopeStyle::kNone, 0},
-                                          {RopeStyle::kNeox, 24},
-                                          {RopeStyle::kNeox, 16},
-                                          {RopeStyle::kGptj, 24},
-                                          {RopeStyle::kGptj, 10}}) {
-    const Tensor x = Tensor::Random(InputDType(dtype), {9, kHidden}, 1);
-    const Tensor w = Tensor::Random(dtype, {kWidth, kHidden}, 2);
+  for (const QkvCase& c : QkvCases()) {
+    if (c.gpu_only) continue;
+    const int width = (c.num_heads + 2 * c.num_kv_heads) * c.head_dim;
+    std::vector<int> seq_lens;
+    std::vector<int> sequences;
+    int num_tokens = 0;
+    for (const SequenceRow& row : c.rows) {
+      sequences.push_back(static_cast<int>(seq_lens.size()));
+      seq_lens.push_back(row.seq_len);
+      num_tokens += row.num_queries;
+    }
+    const Tensor x = Tensor::Random(InputDType(dtype), {num_tokens, c.hidden_size}, 1);
+    const Tensor w = Tensor::Random(dtype, {width, c.hidden_size}, 2);
     const PackedWeight packed(dtype, CpuWeightLayout(dtype), w);
-    const Tensor bias = Tensor::Random(DType::kF32, {kWidth}, 3);
-    const Tensor cos_sin = rotary_dim > 0 ? CosSin(64, rotary_dim) : Tensor();
+    const Tensor random_bias = Tensor::Random(DType::kF32, {width}, 3);
+    const TensorView bias = c.bias ? random_bias.view() : TensorView{};
+    const Tensor cos_sin = c.rotary_dim > 0 ? CosSin(64, c.rotary_dim) : Tensor();
     for (const OpTable& table : CpuOpTables({.weight_dtype = dtype, .kv_dtype = dtype})) {
-      const PagedCache cache({dtype, kKvHeads, kHeadDim, 16}, {5, 18, 34}, 4);
-      const BatchArrays batch(cache, rows, {0, 1, 2});
-      Tensor projected(DType::kF32, {9, kWidth});
+      const PagedCache cache({dtype, c.num_kv_heads, c.head_dim, c.block_size}, seq_lens, 4);
+      const BatchArrays batch(cache, c.rows, sequences);
+      Tensor projected(DType::kF32, {num_tokens, width});
       ASSERT_EQ(table.linear({.x = {.values = x.view()},
                               .weight = packed.weight(),
-                              .bias = bias.view(),
+                              .bias = bias,
                               .y = projected.view()},
                              stream_),
                 Status::Ok());
-      Tensor workspace(DType::kF32, {9, kWidth});
-      Tensor q(DType::kF32, {9, kHeads, kHeadDim});
-      ASSERT_EQ(table.qkv_rope_kv(
-                    {.x = {.values = x.view()},
-                     .weight = packed.weight(),
-                     .bias = bias.view(),
-                     .num_heads = kHeads,
-                     .rope = {.style = style, .rotary_dim = rotary_dim, .cos_sin = cos_sin.view()},
-                     .batch = batch.view(),
-                     .kv = cache.view(),
-                     .layer = 1,
-                     .workspace = workspace.view(),
-                     .q = q.view()},
-                    stream_),
-                Status::Ok());
+      Tensor workspace(DType::kF32, {num_tokens, width}, c.offset_elements);
+      Tensor q(DType::kF32, {num_tokens, c.num_heads, c.head_dim}, c.offset_elements);
+      ASSERT_EQ(
+          table.qkv_rope_kv(
+              {.x = {.values = x.view()},
+               .weight = packed.weight(),
+               .bias = bias,
+               .num_heads = c.num_heads,
+               .rope = {.style = c.style, .rotary_dim = c.rotary_dim, .cos_sin = cos_sin.view()},
+               .batch = batch.view(),
+               .kv = cache.view(),
+               .layer = 1,
+               .workspace = workspace.view(),
+               .q = q.view()},
+              stream_),
+          Status::Ok());
       const std::vector<float> all = projected.ToFloats();
+      const auto rotated = [&](const std::vector<float>& row, int head, int d, int position) {
+        return Rotated(row, head * c.head_dim, d, c.style, c.rotary_dim, position);
+      };
       int t = 0;
-      for (int sequence = 0; sequence < 3; ++sequence) {
-        const SequenceRow& row = rows[static_cast<size_t>(sequence)];
+      for (const int sequence : sequences) {
+        const SequenceRow& row = c.rows[static_cast<size_t>(sequence)];
         for (int p = row.seq_len - row.num_queries; p < row.seq_len; ++p, ++t) {
-          const std::vector<float> one(all.begin() + t * kWidth, all.begin() + (t + 1) * kWidth);
-          for (int h = 0; h < kHeads; ++h)
-            for (int d = 0; d < kHeadDim; ++d)
-              ASSERT_NEAR(q.Get((t * kHeads + h) * kHeadDim + d),
-                          Rotated(one, h * kHeadDim, d, style, rotary_dim, p), 1e-5)
-                  << table.name << " token " << t << " head " << h << " dim " << d;
-          for (int h = 0; h < kKvHeads; ++h)
-            for (int d = 0; d < kHeadDim; ++d) {
-              const double k = Rotated(one, (kHeads + h) * kHeadDim, d, style, rotary_dim, p);
-              const double v = one[static_cast<size_t>((kHeads + kKvHeads + h) * kHeadDim + d)];
+          const std::vector<float> one(all.begin() + t * width, all.begin() + (t + 1) * width);
+          for (int h = 0; h < c.num_heads; ++h)
+            for (int d = 0; d < c.head_dim; ++d)
+              ASSERT_NEAR(q.Get((t * c.num_heads + h) * c.head_dim + d), rotated(one, h, d, p),
+                          1e-5)
+                  << table.name << " " << c.name << " token " << t << " head " << h << " dim " << d;
+          for (int h = 0; h < c.num_kv_heads; ++h)
+            for (int d = 0; d < c.head_dim; ++d) {
+              const double k = rotated(one, c.num_heads + h, d, p);
+              const double v =
+                  one[static_cast<size_t>((c.num_heads + c.num_kv_heads + h) * c.head_dim + d)];
               ASSERT_NEAR(cache.Key(1, sequence, p, h, d), k,
                           1e-5 + RoundingOf(dtype) * std::abs(k));
               ASSERT_NEAR(cache.Value(1, sequence, p, h, d), v, RoundingOf(dtype) * std::abs(v));
             }
         }
+        // Nothing else was written: the slot before the chunk, the other layer.
+        const int before = row.seq_len - row.num_queries - 1;
+        if (before >= 0) {
+          EXPECT_TRUE(std::isnan(cache.Key(1, sequence, before, 0, 0))) << c.name;
+        }
+        EXPECT_TRUE(std::isnan(cache.Value(0, sequence, row.seq_len - 1, 0, 0))) << c.name;
       }
-      // Nothing else was written: the slot before the chunk, the other layer.
-      EXPECT_TRUE(std::isnan(cache.Key(1, 1, 16, 0, 0)));
-      EXPECT_TRUE(std::isnan(cache.Value(0, 0, 0, 0, 0)));
     }
   }
 }

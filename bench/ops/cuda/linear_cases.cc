@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The linears of Llama-3-8B for few tokens: the streaming kernel beside the library.
+// The linears of Llama-3-8B for few tokens: the streaming kernels beside the library.
 #include <fmt/format.h>
 
 #include "cases.h"
 #include "llama_3_8b.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/streamed.h"
 
 namespace inflight::bench {
 namespace {
@@ -13,8 +14,9 @@ using ops::cuda::GemmParams;
 
 void LayerCases(CudaBench& bench, const LinearLayer& layer, DType dtype) {
   const bool wants_mma = bench.Wants("skinny_mma");
+  const bool wants_streamed = bench.Wants("streamed");
   const bool wants_library = bench.Wants("cublaslt");
-  if (!wants_mma && !wants_library) return;
+  if (!wants_mma && !wants_streamed && !wants_library) return;
   const Rotation w(bench.device(), dtype, {layer.n, layer.k});
   for (const int64_t m : {1, 2, 4, 8, 16, 32, 64}) {
     const Rotation x(bench.device(), dtype, {m, layer.k});
@@ -37,6 +39,11 @@ void LayerCases(CudaBench& bench, const LinearLayer& layer, DType dtype) {
     if (wants_mma && SkinnyMmaCanRun(params(0))) {
       timed.kernel = "skinny_mma";
       timed.launch = [&](int call) { return SkinnyMma(params(call), bench.stream()); };
+      bench.Time(timed);
+    }
+    if (wants_streamed && StreamedCanRun(params(0))) {
+      timed.kernel = "streamed";
+      timed.launch = [&](int call) { return Streamed(params(call), bench.stream()); };
       bench.Time(timed);
     }
     if (wants_library) {

@@ -11,6 +11,8 @@
 namespace inflight::ops::cuda {
 
 std::vector<OpTable> OpTables(const ShapeClass& shape, const Device& device);
+// Whether that is any; kUnimplemented says what is missing, and what is built instead.
+Status CheckRunnable(const ShapeClass& shape, const inflight::cuda::DeviceProperties& gpu);
 
 Result<std::unique_ptr<Stream>> MakeStream(Device& device, const ShapeClass& shape,
                                            int max_num_tokens, int max_num_rows,

@@ -25,6 +25,7 @@ std::vector<OpTable> OpTables(const ShapeClass&, const Device&) { return {}; }
 Result<std::unique_ptr<Stream>> MakeStream(Device&, const ShapeClass&, int, int, OpChoice) {
   CHECK(false);
 }
+Status CheckRunnable(const ShapeClass&, const inflight::cuda::DeviceProperties&) { CHECK(false); }
 uint64_t StreamBytes(const ShapeClass&, int, int) { return 0; }
 Status TuneLinears(std::span<const LinearShape>, Stream&) { CHECK(false); }
 std::string SaveTuning(Stream&) { CHECK(false); }

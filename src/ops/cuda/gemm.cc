@@ -4,6 +4,7 @@
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/skinny.h"
+#include "ops/cuda/streamed.h"
 
 namespace inflight::ops::cuda {
 namespace {
@@ -34,6 +35,7 @@ Status Validate(const GemmParams& p) {
 Status Gemm(const GemmParams& params, CudaStream& stream) {
   if (params.m == 0 || params.n == 0) return Status::Ok();
   RETURN_IF_ERROR(Validate(params));
+  if (PreferStreamed(params, stream)) return Streamed(params, stream);
   if (!stream.is_fixed() && PreferSkinny(params)) return SkinnyMma(params, stream);
   return GemmCublasLt(params, stream);
 }

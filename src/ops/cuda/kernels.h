@@ -38,7 +38,8 @@ struct GemmParams {
   ActivationKind activation = ActivationKind::kNone;
 };
 
-// By the best kernel for the shape: streaming ones for few rows, cuBLASLt above.
+// By the best kernel for the shape: streaming ones for few rows (skinny.h, streamed.h), cuBLASLt
+// above.
 Status Gemm(const GemmParams& params, CudaStream& stream);
 
 // A streaming kernel for few rows (skinny.h); false: none for this dtype or shape.

@@ -19,8 +19,10 @@
 #include <algorithm>
 
 #include "ops/cuda/activate.cuh"
+#include "ops/cuda/cache_policy.cuh"
 #include "ops/cuda/fp8_halves.cuh"
 #include "ops/cuda/overlap.cuh"
+#include "ops/cuda/product_output.h"
 #include "ops/cuda/shared_memory_limit.h"
 #include "ops/cuda/skinny.h"
 #include "tensor/cuda_status.h"
@@ -34,17 +36,6 @@ constexpr int kSlabBytes = 64;  // of a row, by the 4 lanes of a quad
 constexpr int kMaxStages = 8;
 constexpr int kMaxTokens = 16;
 
-// y[token, row] = act(sum * scale + bias[row])
-struct Output {
-  void* y;            // [m, n] y_dtype, rows `stride` elements apart
-  const float* bias;  // [n] or null
-  int n;
-  int64_t stride;
-  float scale;
-  DType y_dtype;
-  ActivationKind activation;
-};
-
 struct MmaArgs {
   const uint8_t* x;   // [m, row_bytes]
   const uint8_t* w;   // [n, row_bytes]
@@ -53,7 +44,7 @@ struct MmaArgs {
   int num_tiles;  // of kRowTiles * 16 rows
   int stages;
   bool copy_w_early;
-  Output out;
+  ProductOutput out;
 };
 
 // Bytes that a warp copies per stage: about 4 KiB of weights.
@@ -73,7 +64,7 @@ constexpr int SharedBytes(int row_tiles, int stages, int m) {
 // Not inlined: it is seldom needed.
 __device__ __noinline__ float Activated(ActivationKind kind, float x) { return Activate(kind, x); }
 
-__device__ inline void Store(const Output& out, int token, int row, float sum) {
+__device__ inline void Store(const ProductOutput& out, int token, int row, float sum) {
   sum *= out.scale;
   if (out.bias != nullptr) sum += out.bias[row];
   if (out.activation != ActivationKind::kNone) sum = Activated(out.activation, sum);
@@ -85,18 +76,6 @@ __device__ inline void Store(const Output& out, int token, int row, float sum) {
   } else {
     static_cast<__half*>(out.y)[at] = __float2half_rn(sum);
   }
-}
-
-__device__ inline uint64_t EvictFirst() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
-__device__ inline uint64_t EvictLast() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
 }
 
 __device__ inline uint32_t SharedAddress(const void* p) {
@@ -496,13 +475,7 @@ Status SkinnyMma(const GemmParams& params, const MmaCut& cut, CudaStream& stream
                   .num_tiles = static_cast<int>((params.n + rows - 1) / rows),
                   .stages = std::clamp(cut.stages, 2, kMaxStages),
                   .copy_w_early = is_constant,
-                  .out = {.y = params.y,
-                          .bias = params.bias,
-                          .n = static_cast<int>(params.n),
-                          .stride = params.y_stride == 0 ? params.n : params.y_stride,
-                          .scale = params.scale,
-                          .y_dtype = params.y_dtype,
-                          .activation = params.activation}};
+                  .out = OutputOf(params)};
   const auto limit = static_cast<int>(stream.gpu().max_shared_bytes_per_block);
   while (args.stages > 2 && SharedBytes(cut.row_tiles, args.stages, args.m) > limit) --args.stages;
   switch (params.dtype) {

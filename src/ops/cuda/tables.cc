@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
@@ -20,10 +22,24 @@ bool IsBuilt(const ShapeClass& shape) {
 
 }  // namespace
 
+Status CheckRunnable(const ShapeClass& shape, const inflight::cuda::DeviceProperties& gpu) {
+  if (!IsBuilt(shape))
+    return Unimplemented(fmt::format(
+        "cuda:{}: no kernels for {} weights, a model of dtype {}, a KV cache of {} and head_dim {} "
+        "(docs/cuda.md lists what is built; --dtype bfloat16 and head sizes 64, 80, 96, 128 and "
+        "256 are)",
+        gpu.index, DTypeName(shape.weight_dtype), DTypeName(shape.dtype), DTypeName(shape.kv_dtype),
+        shape.head_dim));
+  if (shape.weight_dtype == DType::kF8E4M3 && gpu.compute_capability() < 89)
+    return Unimplemented(fmt::format(
+        "cuda:{}: FP8 weights need compute capability 8.9 or later, this {} has {}.{}; build the "
+        "model without FP8 (--use-weight-only is int8)",
+        gpu.index, gpu.name, gpu.compute_major, gpu.compute_minor));
+  return Status::Ok();
+}
+
 std::vector<OpTable> OpTables(const ShapeClass& shape, const Device& device) {
-  if (!IsBuilt(shape)) return {};
-  const int capability = device.cuda().compute_capability();
-  if (shape.weight_dtype == DType::kF8E4M3 && capability < 89) return {};
+  if (!CheckRunnable(shape, device.cuda()).ok()) return {};
   const OpTable table = {.embed = Embed,
                          .add_norm = AddNorm,
                          .qkv_rope_kv = QkvRopeKv,

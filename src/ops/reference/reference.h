@@ -15,6 +15,7 @@ Status Attention(const AttentionParams& params, Stream& stream);
 Status Linear(const LinearParams& params, Stream& stream);
 Status GatedLinear(const GatedLinearParams& params, Stream& stream);
 Status LmHead(const LmHeadParams& params, Stream& stream);
+Status Quantize(const QuantizeParams& params, Stream& stream);
 
 // y = act(x), the functions of linear.h.
 float Activate(ActivationKind kind, float x);

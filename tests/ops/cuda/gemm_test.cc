@@ -313,6 +313,20 @@ TEST(GemmPlanTextTest, PlansSurviveTheirText) {
   EXPECT_EQ(cuda::ParseGemmPlans("", "a card")->size(), 0U);
 }
 
+TEST(GemmPlanTextTest, AnotherVersionOfTheLibraryAloneIsAnotherTag) {
+  cuda::GemmPlanMap plans;
+  plans[{8, 8, 1, DType::kBF16, DType::kBF16, 16}] = {.is_tuned = true};
+  const std::string tag = "inflight gemm plans 1, NVIDIA H200, 132 SMs, cublasLt 130000";
+  const std::string text = cuda::FormatGemmPlans(tag, plans);
+  EXPECT_EQ(cuda::ParseGemmPlans(text, tag)->size(), 1U);
+  for (const char* other : {"inflight gemm plans 1, NVIDIA H200, 132 SMs, cublasLt 130001",
+                            "inflight gemm plans 1, NVIDIA H200, 132 SMs, cublasLt 13000",
+                            "inflight gemm plans 1, NVIDIA H200, 132 SMs, cublasLt 1300000",
+                            "inflight gemm plans 1, NVIDIA H200, 144 SMs, cublasLt 130000",
+                            "inflight gemm plans 1, NVIDIA H100, 132 SMs, cublasLt 130000"})
+    EXPECT_EQ(cuda::ParseGemmPlans(text, other)->size(), 0U) << other;
+}
+
 TEST(GemmPlanTextTest, AnUnreadableLineIsNamed) {
   for (const char* line : {"bfloat16", "bfloat16 float32 0 8 8 16 00", "float3 float32 8 8 8 16 00",
                            "bfloat16 bfloat16 8 8 8 16 0123"}) {

@@ -7,80 +7,11 @@
 #include <map>
 
 #include "cuda_test.h"
+#include "linear_operands.h"
 #include "product_bounds.h"
 
 namespace inflight::ops {
 namespace {
-
-// An operand of a linear on the host and on the device: its codes or values, and the scales that
-// rows of quantised ones have.
-struct Operand {
-  Operand(Device& device, DType dtype, int64_t rows, int64_t width, uint64_t seed)
-      : values(Tensor::Random(IsInteger(dtype) ? DType::kF32 : dtype, {rows, width}, seed)) {
-    if (IsInteger(dtype)) values = Codes(values, dtype == DType::kI4 ? 8.0F : 128.0F);
-    has_scales = IsInteger(dtype) || dtype == DType::kF8E4M3;
-    scales = Tensor::Random(DType::kF32, {rows}, seed + 100);
-    const float steps = dtype == DType::kI4 ? 4 : 64;
-    for (int64_t i = 0; i < rows; ++i) scales.Set(i, (scales.Get(i) + 1.5F) / steps);
-    if (dtype == DType::kI4)
-      device_values = {device, PackedInt4(values)};
-    else
-      device_values = {device, values};
-    device_scales = {device, scales};
-  }
-  // The integers in [-range, range), in int8.
-  static Tensor Codes(const Tensor& values, float range) {
-    Tensor codes(DType::kI8, values.view().shape);
-    for (int64_t i = 0; i < values.view().num_elements(); ++i)
-      codes.view().as<int8_t>()[i] = static_cast<int8_t>(std::floor(range * values.Get(i)));
-    return codes;
-  }
-  double Scale(int64_t row) const { return has_scales ? scales.Get(row) : 1; }
-  Activation activation() const {
-    return {.values = device_values.view(),
-            .scales = has_scales ? device_scales.view() : TensorView{}};
-  }
-  Weight weight(int64_t first = 0, int64_t rows = -1) const {
-    const TensorView& view = device_values.view();
-    return {.data = view.as<std::byte>() + BytesOf(view.dtype, first * view.shape[1]),
-            .dtype = view.dtype,
-            .out_features = rows < 0 ? view.shape[0] : rows,
-            .in_features = view.shape[1],
-            .scales = has_scales ? device_scales.view().as<const float>() + first : nullptr};
-  }
-
-  Tensor values, scales;
-  DeviceTensor device_values, device_scales;
-  bool has_scales = false;
-};
-
-struct LinearDTypes {
-  DType x, w, model;
-};
-constexpr LinearDTypes kLinearDTypes[] = {
-    {DType::kBF16, DType::kBF16, DType::kBF16},     {DType::kF16, DType::kF16, DType::kF16},
-    {DType::kF8E4M3, DType::kF8E4M3, DType::kBF16}, {DType::kF8E4M3, DType::kF8E4M3, DType::kF16},
-    {DType::kBF16, DType::kI8, DType::kBF16},       {DType::kF16, DType::kI8, DType::kF16},
-    {DType::kBF16, DType::kI4, DType::kBF16},       {DType::kF16, DType::kI4, DType::kF16}};
-
-std::string Name(const LinearDTypes& dtypes, int64_t m) {
-  return std::string(DTypeName(dtypes.x)) + " x " + std::string(DTypeName(dtypes.w)) + " of a " +
-         std::string(DTypeName(dtypes.model)) + " model, m " + std::to_string(m);
-}
-
-// The weight as the product reads it: of integers the elements rounded to the model's dtype.
-Tensor AsMultiplied(const Operand& w, const LinearDTypes& dtypes) {
-  if (!IsInteger(dtypes.w)) {
-    Tensor same(dtypes.w, w.values.view().shape);
-    for (int64_t i = 0; i < same.view().num_elements(); ++i) same.Set(i, w.values.Get(i));
-    return same;
-  }
-  Tensor rounded(dtypes.x, w.values.view().shape);
-  const int64_t width = rounded.view().shape[1];
-  for (int64_t i = 0; i < rounded.view().num_elements(); ++i)
-    rounded.Set(i, static_cast<float>(w.values.view().as<int8_t>()[i]) * w.scales.Get(i / width));
-  return rounded;
-}
 
 double Activated(ActivationKind kind, double x) {
   switch (kind) {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "cuda_test.h"
+#include "rope_table.h"
 #include "tensor/element.h"
 
 namespace inflight::ops {
@@ -25,21 +26,6 @@ struct RopeCase {
   int offset = 0;            // of the workspace and q
   int last_position = 8191;  // the rows of the table end behind it
 };
-
-// cos and sin of p * 10000^(-2j / rotary_dim) for the positions given; NaN elsewhere.
-Tensor CosSin(int rotary_dim, const std::vector<int>& positions, int last_position) {
-  const int64_t half = rotary_dim / 2;
-  Tensor table(DType::kF32, {last_position + 1, 2, half});
-  for (const int64_t p : positions)
-    for (int64_t j = 0; j < half; ++j) {
-      const double angle =
-          static_cast<double>(p) *
-          std::pow(10000.0, -2.0 * static_cast<double>(j) / static_cast<double>(rotary_dim));
-      table.Set(p * 2 * half + j, static_cast<float>(std::cos(angle)));
-      table.Set((p * 2 + 1) * half + j, static_cast<float>(std::sin(angle)));
-    }
-  return table;
-}
 
 class CudaRopeKvTest : public CudaTest {
  protected:
@@ -111,7 +97,8 @@ void CudaRopeKvTest::Check(const RopeCase& c) {
   const Tensor feature_scales = Tensor::Random(DType::kF32, {width}, 3);
   const Tensor bias = Tensor::Random(DType::kF32, {width}, 4);
   const bool has_rope = c.style != RopeStyle::kNone;
-  const Tensor cos_sin = has_rope ? CosSin(c.rotary_dim, positions, c.last_position) : Tensor();
+  const Tensor cos_sin =
+      has_rope ? CosSinTable(c.rotary_dim, c.last_position + 1, positions) : Tensor();
   const std::vector<float> scales = {1, 1, 0.003F, 0.01F};  // keys beyond 448 * 0.003 saturate
   const DeviceCache cache(
       device(),

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What GPUs are refused for which models; needs none.
+#include <gtest/gtest.h>
+
+#include "ops/cuda/cuda.h"
+
+namespace inflight::ops {
+namespace {
+
+inflight::cuda::DeviceProperties Gpu(int major, int minor) {
+  return {.index = 1, .name = "Card", .compute_major = major, .compute_minor = minor};
+}
+
+ShapeClass Shape(DType weights, DType kv) {
+  return {.weight_dtype = weights, .dtype = DType::kBF16, .kv_dtype = kv, .head_dim = 128};
+}
+
+TEST(CudaRunnableTest, Fp8WeightsNeedTheirTensorCores) {
+  constexpr DType kFp8 = DType::kF8E4M3;
+  for (const DType kv : {DType::kBF16, kFp8}) {
+    EXPECT_EQ(cuda::CheckRunnable(Shape(kFp8, kv), Gpu(8, 6)),
+              Unimplemented("cuda:1: FP8 weights need compute capability 8.9 or later, this Card "
+                            "has 8.6; build the model without FP8 (--use-weight-only is int8)"));
+    EXPECT_EQ(cuda::CheckRunnable(Shape(kFp8, kv), Gpu(8, 9)), Status::Ok());
+    EXPECT_EQ(cuda::CheckRunnable(Shape(kFp8, kv), Gpu(9, 0)), Status::Ok());
+    EXPECT_EQ(cuda::CheckRunnable(Shape(DType::kBF16, kv), Gpu(8, 0)), Status::Ok())
+        << "keys and values are widened";
+  }
+}
+
+TEST(CudaRunnableTest, WhatNoKernelDoesIsNamed) {
+  ShapeClass shape = Shape(DType::kBF16, DType::kBF16);
+  shape.head_dim = 72;
+  EXPECT_EQ(cuda::CheckRunnable(shape, Gpu(9, 0)).message(),
+            "cuda:1: no kernels for bfloat16 weights, a model of dtype bfloat16, a KV cache of "
+            "bfloat16 and head_dim 72 (docs/cuda.md lists what is built; --dtype bfloat16 and head "
+            "sizes 64, 80, 96, 128 and 256 are)");
+}
+
+}  // namespace
+}  // namespace inflight::ops

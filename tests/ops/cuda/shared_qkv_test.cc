@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The projection that starts attention against ops/reference, over the shared list of cases, for
+// every kind of weight and cache.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "product_reference.h"
+#include "rope_table.h"
+
+namespace inflight::ops {
+namespace {
+
+class CudaSharedQkvTest : public CudaSharedProductsTest {
+ protected:
+  void Check(const QkvCase& c, const LinearDTypes& dtypes, DType kv_dtype);
+};
+
+// Where dimension d's partner in the rotation is; itself where nothing rotates.
+int PartnerOf(const QkvCase& c, int d) {
+  if (c.style == RopeStyle::kNone || d >= c.rotary_dim) return d;
+  const int half = c.rotary_dim / 2;
+  if (c.style == RopeStyle::kNeox) return d >= half ? d - half : d + half;
+  return d % 2 == 1 ? d - 1 : d + 1;
+}
+
+void CudaSharedQkvTest::Check(const QkvCase& c, const LinearDTypes& dtypes, DType kv_dtype) {
+  SCOPED_TRACE(std::string(c.name) + " " + Name(dtypes, 0) + " kv " +
+               std::string(DTypeName(kv_dtype)));
+  constexpr int kLayer = 1;
+  const std::vector<int> lengths = LengthsOf(c.rows);
+  const std::vector<int> sequences = SequencesOf(c.rows);
+  const int max_len = lengths.empty() ? 1 : *std::ranges::max_element(lengths);
+  const int64_t width = int64_t{c.num_heads + 2 * c.num_kv_heads} * c.head_dim;
+  const KvShape shape = {kv_dtype, c.num_kv_heads, c.head_dim, c.block_size};
+  const DeviceCache cache(device(), shape, lengths, 5);
+  const DeviceBatch batch(device(), cache, c.rows, sequences);
+  const PagedCache host_cache({DType::kF32, c.num_kv_heads, c.head_dim, c.block_size}, lengths, 6);
+  const BatchArrays host_batch(host_cache, c.rows, sequences);
+  const int64_t num_tokens = batch.view().num_tokens;
+  const Operand x(device(), dtypes.x, num_tokens, c.hidden_size, 1);
+  const Operand w(device(), dtypes.w, width, c.hidden_size, 2);
+  const Tensor bias = Tensor::Random(DType::kF32, {width}, 3);
+  const DeviceTensor device_bias = ToDevice(bias);
+  std::vector<int> positions(static_cast<size_t>(max_len));
+  std::iota(positions.begin(), positions.end(), 0);
+  const Tensor cos_sin =
+      c.rotary_dim > 0 ? CosSinTable(c.rotary_dim, max_len, positions) : Tensor();
+  const DeviceTensor device_cos_sin = c.rotary_dim > 0 ? ToDevice(cos_sin) : DeviceTensor();
+
+  const DeviceTensor workspace = Output(dtypes.model, {num_tokens, width}, c.offset_elements);
+  const DeviceTensor q =
+      Output(dtypes.model, {num_tokens, c.num_heads, c.head_dim}, c.offset_elements);
+  ASSERT_EQ(
+      Ops(dtypes).qkv_rope_kv(
+          {.x = x.activation(),
+           .weight = w.weight(),
+           .bias = c.bias ? device_bias.view() : TensorView{},
+           .num_heads = c.num_heads,
+           .rope = {.style = c.style, .rotary_dim = c.rotary_dim, .cos_sin = device_cos_sin.view()},
+           .batch = batch.view(),
+           .kv = cache.view(),
+           .layer = kLayer,
+           .workspace = workspace.view(),
+           .q = q.view()},
+          StreamOf(dtypes)),
+      Status::Ok());
+  const Reference reference(pool(), x, w, dtypes);
+  const Tensor host_workspace(DType::kF32, {num_tokens, width});
+  const Tensor host_q(DType::kF32, {num_tokens, c.num_heads, c.head_dim});
+  ASSERT_EQ(ReferenceTable().qkv_rope_kv(
+                {.x = {.values = reference.x.view()},
+                 .weight = Float32Weight(reference.w),
+                 .bias = c.bias ? bias.view() : TensorView{},
+                 .num_heads = c.num_heads,
+                 .rope = {.style = c.style, .rotary_dim = c.rotary_dim, .cos_sin = cos_sin.view()},
+                 .batch = host_batch.view(),
+                 .kv = host_cache.view(),
+                 .layer = kLayer,
+                 .workspace = host_workspace.view(),
+                 .q = host_q.view()},
+                host()),
+            Status::Ok());
+
+  // A rotated element is a cos +- b sin: both factors at most 1, two products and a sum a side.
+  const std::vector<double> projected = reference.Bounds(dtypes, x, w, dtypes.model);
+  const auto bound_of = [&](int64_t t, int64_t head, int d) {
+    double bound = 0;
+    double size = 0;
+    const int partner = PartnerOf(c, d);
+    for (const int dim : {d, partner}) {
+      const int64_t column = head * c.head_dim + dim;
+      const auto at = static_cast<size_t>(t * width + column);
+      const double b = c.bias ? bias.Get(column) : 0;
+      bound += AfterBias(projected[at], reference.sums.exact[at], b);
+      size += std::abs(reference.sums.exact[at]) + std::abs(b);
+      if (partner == d) break;
+    }
+    return bound + 8 * kUnit * size;
+  };
+  std::vector<double> wanted = InFloat64(host_q);
+  std::vector<double> bound;
+  for (int64_t t = 0; t < num_tokens; ++t)
+    for (int h = 0; h < c.num_heads; ++h)
+      for (int d = 0; d < c.head_dim; ++d) bound.push_back(bound_of(t, h, d));
+  EXPECT_TRUE(Near(q.ToHost(), wanted, bound)) << "q";
+  EXPECT_TRUE(Intact(q));
+
+  const std::vector<std::byte> pool_bytes = cache.Download();
+  const size_t element = SizeOf(kv_dtype);
+  for (const bool is_value : {false, true}) {
+    Tensor got(kv_dtype, {num_tokens, c.num_kv_heads, c.head_dim});
+    wanted.clear();
+    bound.clear();
+    int64_t t = 0;
+    for (const int s : sequences) {
+      const SequenceRow& row = c.rows[static_cast<size_t>(s)];
+      for (int p = row.seq_len - row.num_queries; p < row.seq_len; ++p, ++t)
+        for (int h = 0; h < c.num_kv_heads; ++h)
+          for (int d = 0; d < c.head_dim; ++d) {
+            const int64_t from = cache.ElementIndex(kLayer, cache.Slot(s, p), is_value, h, d);
+            std::memcpy(got.view().as<std::byte>() + wanted.size() * element,
+                        pool_bytes.data() + static_cast<size_t>(from) * element, element);
+            const int64_t head = c.num_heads + (is_value ? c.num_kv_heads : 0) + h;
+            if (is_value) {
+              const auto at = static_cast<size_t>(t * width + head * c.head_dim + d);
+              wanted.push_back(host_cache.Value(kLayer, s, p, h, d));
+              bound.push_back(projected[at] + 8 * kUnit * (std::abs(reference.sums.exact[at]) + 1));
+            } else {
+              wanted.push_back(host_cache.Key(kLayer, s, p, h, d));
+              bound.push_back(bound_of(t, head, d));
+            }
+          }
+    }
+    EXPECT_TRUE(kv_dtype == DType::kF8E4M3 ? NearestCodes(got, wanted, bound)
+                                           : Near(got, wanted, bound))
+        << (is_value ? "values" : "keys");
+  }
+}
+
+TEST_F(CudaSharedQkvTest, QkvRopeKv) {
+  for (const QkvCase& c : QkvCases())
+    for (const LinearDTypes& dtypes : kLinearDTypes) {
+      if (!IsRun(c.gpu_only, dtypes) || !IsWhole(c.hidden_size, dtypes)) continue;
+      for (const DType kv_dtype : {dtypes.model, DType::kF8E4M3}) Check(c, dtypes, kv_dtype);
+    }
+}
+
+}  // namespace
+}  // namespace inflight::ops
