@@ -96,6 +96,10 @@ struct ExecutorStats {
   // Host work outside Launch and waiting, waking the stream threads included: known only once they
   // are awake, so records of TakeIterationStats do not have it.
   int64_t last_host_ns = 0;
+  int64_t last_launch_ns = 0;  // that the host took to enqueue the newest step
+  // That the device did nothing before the last step; 0 where it has no clock (the CPU). Behind a
+  // step that was in flight when this one was launched, what the host's work failed to hide.
+  int64_t last_idle_ns = 0;
   int64_t heartbeat_ns = 0;  // monotonic time of the step loop's last turn (also when idle)
 };
 

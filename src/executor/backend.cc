@@ -3,6 +3,18 @@
 
 namespace inflight::executor {
 
+ExecutorLimits LimitsOf(const BackendInfo& info) {
+  return {.vocab_size = info.vocab_size,
+          .max_batch_size = info.max_batch_size,
+          .max_num_tokens = info.max_num_tokens,
+          .max_seq_len = info.max_seq_len,
+          .max_input_len = info.max_input_len,
+          .max_beam_width = info.max_beam_width,
+          .returns_logits = info.returns_logits,
+          .block_size = info.kv_groups[0].block_size,
+          .num_blocks = info.kv_groups[0].num_blocks};
+}
+
 void StepResult::Reserve(int max_rows) {
   const auto rows = static_cast<size_t>(max_rows);
   token_begin.reserve(rows + 1);

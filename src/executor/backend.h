@@ -23,6 +23,7 @@
 #include <span>
 #include <vector>
 
+#include "inflight/executor.h"
 #include "inflight/request.h"
 #include "scheduler/step_plan.h"
 
@@ -58,6 +59,9 @@ struct BackendInfo {
   // Held while the backend lives: all that its memory plan lists.
   int64_t cpu_memory_bytes = 0, gpu_memory_bytes = 0, pinned_memory_bytes = 0;
 };
+
+// What requests of this backend are validated by.
+ExecutorLimits LimitsOf(const BackendInfo& info);
 
 // What belongs to a sequence and does not change from step to step; sent once, when the sequence
 // gets its slot. A paused or rebuilt sequence is set up again with what it had generated, as of the
@@ -115,6 +119,8 @@ struct StepResult {
   std::vector<int32_t> parents;
   // [num_rows], null where nothing was asked for; empty where no row asks.
   std::vector<std::shared_ptr<RowLogits>> logits;
+  // By the device's own clock, first kernel to last; 0 where it has none.
+  int64_t device_begin_ns = 0, device_end_ns = 0;
 
   void Reserve(int max_rows);    // so that no step allocates
   void Clear(int num_rows);      // sizes the per-row arrays, empties the per-token ones

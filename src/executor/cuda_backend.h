@@ -8,7 +8,8 @@
 // (5.2.1).
 //
 // For debugging, read when the backend is made:
-//   INFLIGHT_CUDA_GRAPHS=0           every step kernel by kernel
+//   INFLIGHT_CUDA_GRAPHS=0           every step kernel by kernel; `all` records every graph of
+//                                    loading, however long it takes
 //   INFLIGHT_CUDA_TIMES=1            logs, at the end, where the time of steps went
 //   INFLIGHT_CUDA_WATCHDOG_MS=1000   how long a step may take; default 30000
 //   INFLIGHT_CUDA_FAULT=launch@7     step 7 fails: `launch` refused by the runtime, `trap` a kernel

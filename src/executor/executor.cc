@@ -94,15 +94,7 @@ int64_t FullLengthBlocks(const BackendInfo& info, const KvGroup& group,
 
 Result<ExecutorLimits> MakeLimits(const BackendInfo& info, const ExecutorOptions& options) {
   RETURN_IF_ERROR(ValidateBackend(info));
-  ExecutorLimits limits{.vocab_size = info.vocab_size,
-                        .max_batch_size = 0,
-                        .max_num_tokens = 0,
-                        .max_seq_len = info.max_seq_len,
-                        .max_input_len = info.max_input_len,
-                        .max_beam_width = info.max_beam_width,
-                        .returns_logits = info.returns_logits,
-                        .block_size = info.kv_groups[0].block_size,
-                        .num_blocks = info.kv_groups[0].num_blocks};
+  ExecutorLimits limits = LimitsOf(info);
   ASSIGN_OR_RETURN(limits.max_batch_size,
                    AtMost("max_batch_size", options.max_batch_size, info.max_batch_size));
   ASSIGN_OR_RETURN(limits.max_num_tokens,

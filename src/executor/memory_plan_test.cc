@@ -89,7 +89,14 @@ TEST(MemoryPlanTest, OnAGpuGraphsSpareSlotsAndTheScratchBlockAreTaken) {
   EXPECT_GT(roomy->graph_bytes, 0U);
   const uint64_t others = roomy->total_bytes() - roomy->kv_bytes() - roomy->weight_bytes;
   EXPECT_EQ(plan_of(others + 2 * roomy->kv_bytes_per_block)->num_blocks, 1);
-  EXPECT_FALSE(plan_of(others + roomy->kv_bytes_per_block).ok());
+  const Status no_room = plan_of(others + roomy->kv_bytes_per_block).status();
+  EXPECT_EQ(no_room.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(no_room.message(), HasSubstr("KV cache: not one block of 64 tokens (0.0 MiB) fits"));
+  EXPECT_THAT(no_room.message(), HasSubstr("(max_num_tokens 256), kernels "));
+  EXPECT_THAT(no_room.message(), HasSubstr(", graphs 286.1 MiB, inputs "));
+  EXPECT_THAT(no_room.message(),
+              HasSubstr("(max_batch_size 4). Lower max_num_tokens, max_batch_size or block_size, "
+                        "raise kv_cache_free_memory_fraction, or free memory"));
   EXPECT_THAT(roomy->ToString(), HasSubstr("graphs     286.1 MiB kept free"));
 }
 

@@ -197,7 +197,8 @@ bool StepLoop::Launch() {
   step.launched_ns = clock_.NowNs();
   ++num_in_flight_;
   const Result<Ticket> ticket = backend_.Launch(plan);
-  waited_ns_ += clock_.NowNs() - step.launched_ns;
+  stats_.last_launch_ns = clock_.NowNs() - step.launched_ns;
+  waited_ns_ += stats_.last_launch_ns;
   if (!ticket.ok()) {
     Fault(ticket.status());
     return false;
@@ -241,6 +242,9 @@ void StepLoop::Collect() {
       CollectRow(**result, r++, row, now_ns);
     }
   }
+  if (last_device_end_ns_ != 0)
+    stats_.last_idle_ns = (*result)->device_begin_ns - last_device_end_ns_;
+  last_device_end_ns_ = (*result)->device_end_ns;
   CountStep(step, now_ns);
   first_in_flight_ = (first_in_flight_ + 1) % depth_;
   --num_in_flight_;

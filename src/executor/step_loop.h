@@ -173,6 +173,7 @@ class StepLoop {
   int64_t turn_start_ns_ = 0;
   int64_t waited_ns_ = 0;
   int64_t last_collect_ns_ = 0;
+  int64_t last_device_end_ns_ = 0;  // of the step before, by the device's clock
 
   ExecutorStats stats_;
   SeqLock<ExecutorStats> published_stats_;

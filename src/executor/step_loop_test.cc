@@ -624,7 +624,9 @@ TEST_P(StepLoopTest, LateInputsAreMadeFromAllEarlierTokens) {
 }
 
 TEST_P(StepLoopTest, StatsCountWhatHappened) {
-  LoopHarness harness(Small());
+  HarnessOptions options = Small();
+  options.backend.idle_ns = 7'000;
+  LoopHarness harness(std::move(options));
   auto a = std::make_shared<RecordingSink>();
   auto b = std::make_shared<RecordingSink>();
   harness.Enqueue(MakeRequest(9, 4, 1), a);
@@ -655,6 +657,7 @@ TEST_P(StepLoopTest, StatsCountWhatHappened) {
                                 b->last().times.first_scheduled_ns - b->last().times.enqueued_ns);
   EXPECT_EQ(stats.requests_completed, 2);
   EXPECT_GT(stats.last_step_ns, 0);
+  EXPECT_EQ(stats.last_idle_ns, 7'000);
   const RequestTimes& times = a->last().times;
   EXPECT_GT(times.first_scheduled_ns, 0);
   EXPECT_GT(times.first_token_ns, times.first_scheduled_ns);

@@ -30,9 +30,11 @@ struct Workspace {
   TensorView logits;     // [max_logits, vocab_size] float32
   TensorView scratch;    // [LinearScratchBytes of the widest linear] uint8; empty for float weights
   TensorView cos_sin;    // [max_seq_len, 2, head_dim / 2] float32; rotary models only
-  // FP8 activations only: the last norm's output in the model's dtype, which lm_head reads; the
-  // rounded attention; the scales of x, attention and inner, [max_num_tokens] float32.
+  // FP8 activations only: the last norm's output in the model's dtype, which lm_head reads; inner
+  // before it is rounded, of models that are not gated; the rounded attention; the scales of x,
+  // attention and inner, [max_num_tokens] float32.
   TensorView final_x;
+  TensorView wide_inner;
   TensorView attention_codes;
   TensorView x_scales, attention_scales, inner_scales;
 };
@@ -79,6 +81,8 @@ uint64_t LayOut(const ModelConfig& config, DeviceKind device, int max_seq_len, i
   out.inner = place(activation, {tokens, config.intermediate_size});
   if (is_cuda && config.gated_mlp)
     out.gate_up = place(config.dtype, {tokens, 2 * int64_t{config.intermediate_size}});
+  if (has_fp8 && !config.gated_mlp)
+    out.wide_inner = place(config.dtype, {tokens, config.intermediate_size});
   out.logits = place(DType::kF32, {max_logits, config.vocab_size});
   const int64_t widest =
       std::max({int64_t{config.hidden_size}, q_width, int64_t{config.intermediate_size}});
@@ -292,9 +296,9 @@ ops::Norm Decoder::Impl::InputNorm(size_t layer) const {
 
 Workspace Decoder::Impl::ForTokens(int64_t num_tokens) const {
   Workspace w = workspace;
-  for (TensorView* view :
-       {&w.residual, &w.delta, &w.x, &w.qkv, &w.q, &w.attention, &w.inner, &w.gate_up, &w.final_x,
-        &w.attention_codes, &w.x_scales, &w.attention_scales, &w.inner_scales})
+  for (TensorView* view : {&w.residual, &w.delta, &w.x, &w.qkv, &w.q, &w.attention, &w.inner,
+                           &w.gate_up, &w.wide_inner, &w.final_x, &w.attention_codes, &w.x_scales,
+                           &w.attention_scales, &w.inner_scales})
     *view = Rows(*view, num_tokens);
   return w;
 }
@@ -383,13 +387,17 @@ Status Decoder::Impl::RunMlp(const LayerWeights& layer, const Workspace& w, Stre
                                       .workspace = w.gate_up},
                                      stream));
   } else {
+    const bool is_rounded = !w.wide_inner.empty();
     RETURN_IF_ERROR(ops.linear({.x = x,
                                 .weight = layer.fc,
                                 .bias = layer.fc_bias,
                                 .activation = config().activation,
-                                .y = w.inner,
+                                .y = is_rounded ? w.wide_inner : w.inner,
                                 .scratch = w.scratch},
                                stream));
+    if (is_rounded)
+      RETURN_IF_ERROR(
+          ops.quantize({.x = w.wide_inner, .y = w.inner, .scales = w.inner_scales}, stream));
   }
   return ops.linear({.x = {.values = w.inner, .scales = w.inner_scales},
                      .weight = layer.proj,

@@ -424,10 +424,10 @@ Result<const executor::StepResult*> FakeBackend::Collect(executor::Ticket ticket
   if (ticket == options_.fail_collect_of_step) return Internal("fake device: step failed");
   Outstanding step = std::move(outstanding_.front());
   outstanding_.erase(outstanding_.begin());
-  if (options_.clock != nullptr) {
-    options_.clock->AdvanceNs(options_.step_ns +
-                              options_.prefill_token_ns * step.num_prefill_tokens);
-  }
+  const int64_t took_ns = options_.step_ns + options_.prefill_token_ns * step.num_prefill_tokens;
+  if (options_.clock != nullptr) options_.clock->AdvanceNs(took_ns);
+  result_.device_begin_ns = result_.device_end_ns + options_.idle_ns;
+  result_.device_end_ns = result_.device_begin_ns + took_ns;
   if (step.needs_late_inputs) {
     Violated("step " + std::to_string(ticket) + " never got its late inputs");
     return Broken();

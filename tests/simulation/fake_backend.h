@@ -40,6 +40,7 @@ struct FakeBackendOptions {
   ManualClock* clock = nullptr;         // advanced by each step's cost
   int64_t step_ns = 1'000'000;
   int64_t prefill_token_ns = 0;
+  int64_t idle_ns = 0;  // that the device does nothing between two steps, by its own clock
   std::function<void(const executor::SlotSetup&)> on_setup;
   std::function<void(const executor::StepPlan&)> on_launch;
 };

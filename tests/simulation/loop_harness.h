@@ -60,21 +60,10 @@ struct HarnessOptions {
   executor::LateInputSource* late_inputs = nullptr;
 };
 
-inline ExecutorLimits LimitsOf(const executor::BackendInfo& info) {
-  return {.vocab_size = info.vocab_size,
-          .max_batch_size = info.max_batch_size,
-          .max_num_tokens = info.max_num_tokens,
-          .max_seq_len = info.max_seq_len,
-          .max_input_len = info.max_input_len,
-          .max_beam_width = info.max_beam_width,
-          .block_size = info.kv_groups[0].block_size,
-          .num_blocks = info.kv_groups[0].num_blocks};
-}
-
 struct LoopHarness {
   explicit LoopHarness(HarnessOptions options)
       : backend(WithClock(std::move(options.backend), &clock)),
-        limits(LimitsOf(backend.info())),
+        limits(executor::LimitsOf(backend.info())),
         inbox(options.max_queue_size),
         streams(/*num_threads=*/0),
         loop({.limits = limits,

@@ -16,15 +16,21 @@ namespace inflight::tool {
 class StepLog : public StepObserver {
  public:
   struct Step {
-    int64_t step_ns, host_ns;
+    int64_t step_ns;
+    int64_t host_ns, launch_ns;  // ExecutorStats
+    int64_t idle_ns;             // of the device, before the step
     int num_rows, num_tokens;
   };
 
   void OnStep(int64_t step_ns, int num_rows, int num_tokens) override {
-    // Host time is published after the observer ran: it belongs to the entry before.
-    if (size_ > 0 && executor_ != nullptr)
-      steps_[size_ - 1].host_ns = executor_->stats().last_host_ns;
-    if (size_ < steps_.size()) steps_[size_++] = {step_ns, 0, num_rows, num_tokens};
+    // What is published after the observer ran belongs to the entry before.
+    if (size_ > 0 && executor_ != nullptr) {
+      const ExecutorStats stats = executor_->stats();
+      steps_[size_ - 1].host_ns = stats.last_host_ns;
+      steps_[size_ - 1].launch_ns = stats.last_launch_ns;
+      steps_[size_ - 1].idle_ns = stats.last_idle_ns;
+    }
+    if (size_ < steps_.size()) steps_[size_++] = {step_ns, 0, 0, 0, num_rows, num_tokens};
   }
 
   void Watch(const Executor* executor) { executor_ = executor; }

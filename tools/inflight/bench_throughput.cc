@@ -64,7 +64,8 @@ config::Schema<Options> MakeSchema() {
   schema.Add(
       "profile", [](Options& o) -> auto& { return o.profile; },
       "Instead of the figures, print the device's time by part of a step, measured operator by "
-      "operator without graphs, and the host's time. CUDA only.",
+      "operator without graphs; then, of decode steps without that, the whole step, the host's "
+      "work that the device hides, and how long the device waits for the host. CUDA only.",
       config::Switch());
   schema.Section("Engine");
   AddModel(schema);
@@ -118,9 +119,10 @@ Result<Limits> LimitsOf(Device& device, const model::ModelConfig& config) {
 
 // One run of a scenario.
 struct Sample {
-  double total_s = 0;                    // from the first request to the last answer
-  std::vector<double> ttft_ms, itl_ms;   // of each request; the latter its mean
-  std::vector<double> step_ms, host_us;  // of steps that only decode, all requests in them
+  double total_s = 0;                   // from the first request to the last answer
+  std::vector<double> ttft_ms, itl_ms;  // of each request; the latter its mean
+  // Of steps that only decode, all requests in them.
+  std::vector<double> step_ms, host_us, launch_us, idle_us;
 };
 
 struct Bench {
@@ -130,10 +132,13 @@ struct Bench {
   StepLog& log;
   const ModelCost cost{model.engine->config};
 
+  Status WarmUp(const Scenario& first) const {
+    return RunOnce({std::min(first.requests, 8), first.input_len, 4}, 0).status();
+  }
   Result<Sample> RunOnce(const Scenario& scenario, uint32_t seed) const;
   Status Throughput(const Scenario& scenario) const;
   Status Latency(const Scenario& scenario) const;
-  Status Profile(const Scenario& scenario) const;
+  Status Profile(const Scenario& scenario, const Sample& unprofiled) const;
 };
 
 Result<Sample> Bench::RunOnce(const Scenario& s, uint32_t seed) const {
@@ -163,7 +168,10 @@ Result<Sample> Bench::RunOnce(const Scenario& s, uint32_t seed) const {
   for (const StepLog::Step& step : log.steps()) {
     if (step.num_tokens != s.requests || step.num_rows != s.requests) continue;
     sample.step_ms.push_back(static_cast<double>(step.step_ns) * 1e-6);
-    if (step.host_ns > 0) sample.host_us.push_back(static_cast<double>(step.host_ns) * 1e-3);
+    if (step.host_ns == 0) continue;  // the last one, whose times nobody read
+    sample.host_us.push_back(static_cast<double>(step.host_ns) * 1e-3);
+    sample.launch_us.push_back(static_cast<double>(step.launch_ns) * 1e-3);
+    sample.idle_us.push_back(static_cast<double>(step.idle_ns) * 1e-3);
   }
   return sample;
 }
@@ -173,7 +181,7 @@ void Append(std::vector<double>& all, const std::vector<double>& more) {
 }
 
 Status Bench::Throughput(const Scenario& s) const {
-  std::vector<double> rates, ttft_ms, itl_ms, step_ms, host_us;
+  std::vector<double> rates, ttft_ms, itl_ms, step_ms, host_us, idle_us;
   for (int i = 0; i < options.repeats; ++i) {
     ASSIGN_OR_RETURN(const Sample sample, RunOnce(s, static_cast<uint32_t>(i + 1)));
     rates.push_back(static_cast<double>(s.requests) * s.output_len / sample.total_s);
@@ -181,15 +189,17 @@ Status Bench::Throughput(const Scenario& s) const {
     Append(itl_ms, sample.itl_ms);
     Append(step_ms, sample.step_ms);
     Append(host_us, sample.host_us);
+    Append(idle_us, sample.idle_us);
   }
   const Spread rate = SpreadOf(rates), ttft = SpreadOf(ttft_ms), itl = SpreadOf(itl_ms);
   const double least_s =
       LeastPrefillSeconds(cost, limits.rates, s) + LeastDecodeSeconds(cost, limits.rates, s);
   const double limit = static_cast<double>(s.requests) * s.output_len / least_s;
-  fmt::print("{},{:.1f},{:.1f},{:.1f},{:.2f},{:.2f},{:.3f},{:.3f},{:.3f},{:.1f},{:.0f},{:.3f}\n",
-             s.ToString(), rate.median, rate.low, rate.high, ttft.median, ttft.high, itl.median,
-             itl.high, SpreadOf(step_ms).median, SpreadOf(host_us).median, limit,
-             rate.median / limit);
+  fmt::print(
+      "{},{:.1f},{:.1f},{:.1f},{:.2f},{:.2f},{:.3f},{:.3f},{:.3f},{:.1f},{:.1f},{:.0f},{:.3f}\n",
+      s.ToString(), rate.median, rate.low, rate.high, ttft.median, ttft.high, itl.median, itl.high,
+      SpreadOf(step_ms).median, SpreadOf(host_us).median, SpreadOf(idle_us).median, limit,
+      rate.median / limit);
   std::fflush(stdout);
   return Status::Ok();
 }
@@ -217,9 +227,10 @@ Status Bench::Latency(const Scenario& s) const {
   return Status::Ok();
 }
 
-Status Bench::Profile(const Scenario& s) const {
+// Parts of steps by operators that are measured, then whole steps and the host as they are without.
+Status Bench::Profile(const Scenario& s, const Sample& unprofiled) const {
   ops::ResetProfile();
-  ASSIGN_OR_RETURN(const Sample sample, RunOnce(s, 1));
+  RETURN_IF_ERROR(RunOnce(s, 1).status());
   int64_t num_steps = 0, num_decode = 0;
   for (const StepLog::Step& step : log.steps()) {
     ++num_steps;
@@ -235,8 +246,15 @@ Status Bench::Profile(const Scenario& s) const {
                entry.name, entry.calls / steps, entry.device_ms / static_cast<double>(steps),
                entry.device_ms / total_ms[entry.is_prefill]);
   }
-  fmt::print("{},decode,host_us,,{:.1f},\n", s.ToString(), SpreadOf(sample.host_us).median);
-  fmt::print("{},decode,step_ms,,{:.4f},\n", s.ToString(), SpreadOf(sample.step_ms).median);
+  if (unprofiled.step_ms.empty()) return Status::Ok();  // no step had all requests decode
+  const double step_ms = SpreadOf(unprofiled.step_ms).median;
+  const double idle_ms = SpreadOf(unprofiled.idle_us).median * 1e-3;
+  const double host_ms =
+      (SpreadOf(unprofiled.host_us).median + SpreadOf(unprofiled.launch_us).median) * 1e-3;
+  for (const auto& [part, ms] : {std::pair{"whole step, unprofiled", step_ms},
+                                 {"host, hidden", std::max(host_ms - idle_ms, 0.0)},
+                                 {"host, not hidden (the device waits)", idle_ms}})
+    fmt::print("{},decode,\"{}\",,{:.4f},{:.3f}\n", s.ToString(), part, ms, ms / step_ms);
   std::fflush(stdout);
   return Status::Ok();
 }
@@ -287,15 +305,27 @@ Status Run(Options& options, std::span<const std::string> positionals, Measure m
       return InvalidArgument(
           fmt::format("--scenarios: got {}, bench latency sends one request at a time: 1x{}/{}",
                       s.ToString(), s.input_len, s.output_len));
-  if (options.profile) options.model.ops = "cuda/profiled";
   StepLog log;
   options.model.executor.step_observer = &log;
   options.model.executor.max_queue_size = 1 << 16;
   Limits limits;
-  auto opened = options.shape.empty() ? OpenDirectory(options, positionals[0], limits)
-                                      : OpenShape(options, scenarios, limits);
-  if (!opened.ok()) return opened.status();
-  const LocalModel& model = *opened;
+  const auto open = [&] {
+    return options.shape.empty() ? OpenDirectory(options, positionals[0], limits)
+                                 : OpenShape(options, scenarios, limits);
+  };
+  std::vector<Sample> unprofiled;
+  if (options.profile) {
+    ASSIGN_OR_RETURN(const LocalModel model, open());
+    log.Watch(model.executor.get());
+    const Bench bench{options, model, limits, log};
+    RETURN_IF_ERROR(bench.WarmUp(scenarios.front()));
+    for (const Scenario& s : scenarios) {
+      ASSIGN_OR_RETURN(Sample sample, bench.RunOnce(s, 1));
+      unprofiled.push_back(std::move(sample));
+    }
+    options.model.ops = "cuda/profiled";
+  }
+  ASSIGN_OR_RETURN(const LocalModel model, open());
   log.Watch(model.executor.get());
   const model::ModelConfig& c = model.engine->config;
   const std::string_view algo = model::QuantAlgoName(c.quant_algo);
@@ -306,8 +336,7 @@ Status Run(Options& options, std::span<const std::string> positionals, Measure m
       c.architecture, DTypeName(c.dtype), algo.empty() ? "" : " ", algo, DTypeName(KvDType(c)),
       c.num_layers, c.hidden_size, c.intermediate_size, c.num_heads, c.num_kv_heads, c.vocab_size);
   const Bench bench{options, model, limits, log};
-  const Scenario& first = scenarios.front();
-  RETURN_IF_ERROR(bench.RunOnce({std::min(first.requests, 8), first.input_len, 4}, 0).status());
+  RETURN_IF_ERROR(bench.WarmUp(scenarios.front()));
   if (options.profile)
     fmt::print("scenario,phase,part,calls_per_step,ms_per_step,share\n");
   else if (is_latency)
@@ -317,9 +346,10 @@ Status Run(Options& options, std::span<const std::string> positionals, Measure m
   else
     fmt::print(
         "scenario,output_tokens_per_s,p10,p90,ttft_ms,ttft_ms_p90,itl_ms,itl_ms_p90,"
-        "decode_step_ms,host_us,limit_tokens_per_s,fraction_of_limit\n");
-  for (const Scenario& s : scenarios) {
-    RETURN_IF_ERROR(options.profile ? bench.Profile(s)
+        "decode_step_ms,host_us,idle_us,limit_tokens_per_s,fraction_of_limit\n");
+  for (size_t i = 0; i < scenarios.size(); ++i) {
+    const Scenario& s = scenarios[i];
+    RETURN_IF_ERROR(options.profile ? bench.Profile(s, unprofiled[i])
                     : is_latency    ? bench.Latency(s)
                                     : bench.Throughput(s));
   }

@@ -1,42 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "decoding/cuda/bad_text_tables.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <span>
 #include <utility>
 
-#include "tensor/cuda_runtime_calls.h"
+#include "ops/cuda/cuda_stream.h"
+#include "tensor/cuda_status.h"
 
 namespace inflight::decoding {
 namespace {
 
-// Arrays one behind the other, and where each will be on the device.
-class Image {
- public:
-  template <typename Range>
-  size_t Add(const Range& values) {
-    const auto bytes = std::as_bytes(std::span(values));
-    const size_t begin = (bytes_.size() + kAlignment - 1) / kAlignment * kAlignment;
-    bytes_.resize(begin + bytes.size());
-    if (!bytes.empty()) std::memcpy(bytes_.data() + begin, bytes.data(), bytes.size());
-    return begin;
-  }
-  template <typename T>
-  void Put(size_t at, const T& value) {
-    std::memcpy(bytes_.data() + at, &value, sizeof value);
-  }
-
-  Result<Buffer> Allocate(Device& device) const {
-    return Buffer::Allocate(device, "sampler", bytes_.size());
-  }
-  Status CopyTo(Device& device, const Buffer& memory) const {
-    return inflight::cuda::Copy(device.cuda().index, memory.data(), bytes_.data(), bytes_.size());
-  }
-
- private:
-  static constexpr size_t kAlignment = 16;
-  std::vector<std::byte> bytes_;
-};
+constexpr size_t kLeastBytes = size_t{64}
+                               << 10;  // so that lists of a few words fit where others did
 
 template <typename T>
 const T* At(const Buffer& memory, size_t offset) {
@@ -45,62 +23,135 @@ const T* At(const Buffer& memory, size_t offset) {
 
 }  // namespace
 
-Status BadTextTables::Set(int slot, const std::shared_ptr<const BadTexts>& bad) {
-  std::shared_ptr<const Table>& own = slots_[static_cast<size_t>(slot)];
-  if (bad == nullptr) {
-    own.reset();
-    return Status::Ok();
+// Arrays one behind the other, and where each will be.
+class BadTextTables::Layout {
+ public:
+  template <typename Range>
+  size_t Add(const Range& values) {
+    const size_t begin = (size_ + kAlignment - 1) / kAlignment * kAlignment;
+    parts_.push_back({begin, std::as_bytes(std::span(values))});
+    size_ = begin + parts_.back().bytes.size();
+    return begin;
   }
-  for (const auto& table : slots_) {
-    if (table == nullptr || table->host != bad) continue;
-    own = table;
-    return Status::Ok();
+  size_t size() const { return size_; }
+
+  Status Upload(const Memory& memory, Stream& stream) const {
+    for (const Part& part : parts_) std::ranges::copy(part.bytes, memory.image.data() + part.begin);
+    return inflight::cuda::ToStatus(
+        cudaMemcpyAsync(memory.device.data(), memory.image.data(), size_, cudaMemcpyHostToDevice,
+                        ops::cuda::AsCuda(stream).handle()),
+        "sampler's bad texts");
   }
-  ASSIGN_OR_RETURN(own, Upload(bad));
+
+ private:
+  static constexpr size_t kAlignment = 16;
+  struct Part {
+    size_t begin;
+    std::span<const std::byte> bytes;
+  };
+  std::vector<Part> parts_;
+  size_t size_ = 0;
+};
+
+Status BadTextTables::Set(int slot, const std::shared_ptr<const BadTexts>& bad, Stream& stream) {
+  int& own = slots_[static_cast<size_t>(slot)];
+  const int before = std::exchange(own, -1);
+  if (before >= 0) --tables_[static_cast<size_t>(before)].num_users;
+  if (bad == nullptr) return Status::Ok();
+  ASSIGN_OR_RETURN(const size_t table, FindTable(bad, stream));
+  ++tables_[table].num_users;
+  own = static_cast<int>(table);
   return Status::Ok();
 }
 
 const DeviceBadTexts* BadTextTables::Of(int slot) const {
-  const Table* table = slots_[static_cast<size_t>(slot)].get();
-  return table == nullptr ? nullptr : At<DeviceBadTexts>(table->memory, 0);
+  const int table = slots_[static_cast<size_t>(slot)];
+  return table < 0 ? nullptr
+                   : At<DeviceBadTexts>(tables_[static_cast<size_t>(table)].memory.device, 0);
 }
 
-Result<std::shared_ptr<const BadTextTables::Tokens>> BadTextTables::Upload(
-    const std::shared_ptr<const TokenTexts>& tokens) {
-  for (const auto& table : slots_)
-    if (table != nullptr && table->tokens->host == tokens) return table->tokens;
-  Image image;
-  const size_t bytes = image.Add(tokens->bytes);
-  const size_t begins = image.Add(tokens->begins);
-  const size_t sorted = image.Add(tokens->sorted);
-  ASSIGN_OR_RETURN(Buffer memory, image.Allocate(device_));
-  RETURN_IF_ERROR(image.CopyTo(device_, memory));
-  const DeviceBadTexts part{.token_bytes = At<char>(memory, bytes),
-                            .token_begins = At<uint32_t>(memory, begins),
-                            .sorted = At<int32_t>(memory, sorted),
-                            .num_tokens = tokens->num_tokens()};
-  return std::make_shared<const Tokens>(Tokens{tokens, std::move(memory), part});
+// Nothing waits until an image was copied: what overwrites it is copied behind it to the same
+// place, before anything reads that.
+template <typename Entry>
+Result<size_t> BadTextTables::Claim(std::vector<Entry>* entries, size_t num_bytes) {
+  const auto room = [](const Entry& entry) { return entry.memory.device.size(); };
+  Entry* best = nullptr;
+  Entry* largest = nullptr;
+  for (Entry& entry : *entries) {
+    if (entry.num_users > 0) continue;
+    if (largest == nullptr || room(entry) > room(*largest)) largest = &entry;
+    if (room(entry) >= num_bytes && (best == nullptr || room(entry) < room(*best))) best = &entry;
+  }
+  if (best == nullptr) {
+    best = largest != nullptr ? largest : &entries->emplace_back();
+    pinned_bytes_ -= best->memory.image.size();
+    Forget(best);
+    best->memory = {};
+    const size_t size = std::max(std::bit_ceil(num_bytes), kLeastBytes);
+    ASSIGN_OR_RETURN(best->memory.image, PinnedBuffer::Allocate(device_, size));
+    pinned_bytes_ += size;
+    Result<Buffer> memory = Buffer::Allocate(device_, "sampler", size);
+    if (!memory.ok()) {
+      pinned_bytes_ -= size;
+      best->memory = {};
+      return memory.status();
+    }
+    best->memory.device = *std::move(memory);
+  }
+  Forget(best);
+  return static_cast<size_t>(best - entries->data());
 }
 
-Result<std::shared_ptr<const BadTextTables::Table>> BadTextTables::Upload(
-    const std::shared_ptr<const BadTexts>& bad) {
-  ASSIGN_OR_RETURN(std::shared_ptr<const Tokens> tokens, Upload(bad->tokens));
-  DeviceBadTexts header = tokens->part;
-  Image image;
-  image.Add(std::span(&header, 1));
-  const size_t texts = image.Add(bad->texts);
-  const size_t banned = image.Add(bad->banned);
-  const size_t completions = image.Add(bad->completions);
-  const size_t groups = image.Add(bad->groups);
-  ASSIGN_OR_RETURN(Buffer memory, image.Allocate(device_));
+Result<size_t> BadTextTables::FindTokens(const std::shared_ptr<const TokenTexts>& tokens,
+                                         Stream& stream) {
+  for (size_t i = 0; i < tokens_.size(); ++i)
+    if (tokens_[i].host == tokens) return i;
+  Layout layout;
+  const size_t bytes = layout.Add(tokens->bytes);
+  const size_t begins = layout.Add(tokens->begins);
+  const size_t sorted = layout.Add(tokens->sorted);
+  ASSIGN_OR_RETURN(const size_t at, Claim(&tokens_, layout.size()));
+  Tokens& entry = tokens_[at];
+  RETURN_IF_ERROR(layout.Upload(entry.memory, stream));
+  entry.part = {.token_bytes = At<char>(entry.memory.device, bytes),
+                .token_begins = At<uint32_t>(entry.memory.device, begins),
+                .sorted = At<int32_t>(entry.memory.device, sorted),
+                .num_tokens = tokens->num_tokens()};
+  entry.host = tokens;
+  return at;
+}
+
+void BadTextTables::Forget(Table* table) {
+  if (table->host != nullptr) --tokens_[table->tokens].num_users;
+  table->host = nullptr;
+}
+
+Result<size_t> BadTextTables::FindTable(const std::shared_ptr<const BadTexts>& bad,
+                                        Stream& stream) {
+  for (size_t i = 0; i < tables_.size(); ++i)
+    if (tables_[i].host == bad) return i;
+  DeviceBadTexts header{};
+  Layout layout;
+  layout.Add(std::span(&header, 1));
+  const size_t texts = layout.Add(bad->texts);
+  const size_t banned = layout.Add(bad->banned);
+  const size_t completions = layout.Add(bad->completions);
+  const size_t groups = layout.Add(bad->groups);
+  ASSIGN_OR_RETURN(const size_t at, Claim(&tables_, layout.size()));
+  Table& table = tables_[at];
+  ASSIGN_OR_RETURN(const size_t tokens, FindTokens(bad->tokens, stream));
+  const Buffer& memory = table.memory.device;
+  header = tokens_[tokens].part;
   header.texts = At<char>(memory, texts);
   header.banned = At<int32_t>(memory, banned);
   header.completions = At<BadTexts::Completion>(memory, completions);
   header.groups = At<uint32_t>(memory, groups);
   header.num_banned = static_cast<int32_t>(bad->banned.size());
-  image.Put(0, header);
-  RETURN_IF_ERROR(image.CopyTo(device_, memory));
-  return std::make_shared<const Table>(Table{bad, std::move(tokens), std::move(memory)});
+  RETURN_IF_ERROR(layout.Upload(table.memory, stream));
+  table.host = bad;
+  table.tokens = tokens;
+  ++tokens_[tokens].num_users;
+  return at;
 }
 
 }  // namespace inflight::decoding

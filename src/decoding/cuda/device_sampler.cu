@@ -174,7 +174,7 @@ Status DeviceSampler::Setup(int slot, const SamplingRule& rule, std::span<const 
     const size_t size = WriteList(rule, {list, kMaxListSize});
     RETURN_IF_ERROR(upload(ListOf(edits_.data(), slot), list, size));
   }
-  RETURN_IF_ERROR(bad_texts_.Set(slot, rule.bad_texts));
+  RETURN_IF_ERROR(bad_texts_.Set(slot, rule.bad_texts, stream));
   if (rule.bias != nullptr) {
     CHECK_EQ(rule.bias->size(), static_cast<size_t>(vocab_size_));
     float* const bias = BiasOf(pinned_.data(), max_slots_, vocab_size_, slot);

@@ -4,9 +4,9 @@
 //
 // The rules live on the device, by slot: with room for the longest lists of words and for a bias of
 // the whole vocabulary, in device memory and once more in pinned memory, from where Setup uploads
-// what a request has of them. Bad texts take memory when they come. Tokens and their counts belong
-// to the caller, are read for penalties, bans and the position of the draw, and grow by what is
-// drawn.
+// what a request has of them. Bad texts take memory when they come, which is kept for others.
+// Tokens and their counts belong to the caller, are read for penalties, bans and the position of
+// the draw, and grow by what is drawn.
 //
 // Threads: used by one thread at a time. Setup and Sample only enqueue, in the stream's order, and
 // can be captured into a graph. All memory is taken in Create, but for a rule with bad texts.
@@ -56,7 +56,7 @@ class DeviceSampler {
   // What Create takes of the device, booked as "sampler".
   static uint64_t Bytes(int max_slots, int vocab_size);
 
-  uint64_t pinned_bytes() const { return pinned_.size(); }
+  uint64_t pinned_bytes() const { return pinned_.size() + bad_texts_.pinned_bytes(); }
 
   // Starts a slot's sequence with those tokens. What the caller keeps of it, tokens and num_tokens,
   // must be written before the next Sample in the order of the stream. No step that holds the slot

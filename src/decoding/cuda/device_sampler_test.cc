@@ -251,35 +251,74 @@ TEST_F(DeviceSamplerTest, RulesDecideWhatComesNextAsOnTheCpu) {
   for (const std::string& word : bad) EXPECT_EQ(text.find(word), std::string::npos) << text;
 }
 
-// Texts that no slot has any more give their memory back, those that several have take it once.
-TEST_F(DeviceSamplerTest, BadTextsTakeMemoryOnceAndOnlyWhileASlotHasThem) {
-  Samplers samplers(device(), stream(), 3, 1000, 64);
+uint64_t TakenBytes(Device& device) {
+  uint64_t bytes = 0;
+  for (const MemoryLedger::Entry& entry : device.ledger().entries()) bytes += entry.bytes;
+  return bytes;
+}
+
+// Texts that several slots have take memory once; what no slot has any more serves later texts, and
+// goes with the sampler.
+TEST_F(DeviceSamplerTest, BadTextsTakeMemoryOnceAndLeaveItToLaterOnes) {
   Random random(9);
-  const auto taken = [&] {
-    uint64_t bytes = 0;
-    for (const MemoryLedger::Entry& entry : device().ledger().entries()) bytes += entry.bytes;
-    return bytes;
-  };
-  const uint64_t before = taken();
   Request request;
-  request.bad_texts = RandomBadTexts(random, 1000, {});
-  const SamplingRule rule = MakeSamplingRule(request, 0, 1);
-  samplers.Setup(0, rule, {1});
-  const uint64_t with_one = taken();
-  EXPECT_GE(with_one - before,
-            request.bad_texts->texts.size() + RandomTokenTexts(1000)->bytes.size());
-  samplers.Setup(1, rule, {2});
-  EXPECT_EQ(taken(), with_one);
-  request.bad_texts = RandomBadTexts(random, 1000, {});
-  samplers.Setup(2, MakeSamplingRule(request, 0, 1), {3});
-  const uint64_t second = taken() - with_one;
-  EXPECT_GT(second, 0U);
-  EXPECT_LT(second, with_one - before);  // the vocabulary is there
-  samplers.Setup(0, {}, {1});
-  EXPECT_EQ(taken(), with_one + second);
-  samplers.Setup(1, {}, {2});
-  samplers.Setup(2, {}, {3});
-  EXPECT_EQ(taken(), before);
+  const auto next_rule = [&] {
+    request.bad_texts = RandomBadTexts(random, 1000, {});
+    return MakeSamplingRule(request, 0, 1);
+  };
+  stream();  // is made when it is first asked for
+  const uint64_t without = TakenBytes(device());
+  {
+    Samplers samplers(device(), stream(), 3, 1000, 64);
+    const uint64_t before = TakenBytes(device());
+    const uint64_t pinned_before = samplers.gpu().pinned_bytes();
+    const SamplingRule rule = next_rule();
+    samplers.Setup(0, rule, {1});
+    const uint64_t with_one = TakenBytes(device());
+    EXPECT_GE(with_one - before,
+              request.bad_texts->texts.size() + RandomTokenTexts(1000)->bytes.size());
+    EXPECT_EQ(samplers.gpu().pinned_bytes() - pinned_before, with_one - before);
+    samplers.Setup(1, rule, {2});
+    EXPECT_EQ(TakenBytes(device()), with_one);
+    samplers.Setup(2, next_rule(), {3});
+    const uint64_t second = TakenBytes(device()) - with_one;
+    EXPECT_GT(second, 0U);
+    EXPECT_LT(second, with_one - before);  // the vocabulary is there
+    for (int i = 0; i < 20; ++i) {
+      samplers.Setup(0, {}, {1});
+      samplers.Setup(1, {}, {2});
+      samplers.Setup(2, next_rule(), {3});
+      samplers.Setup(0, next_rule(), {1});
+      EXPECT_EQ(TakenBytes(device()), with_one + second);
+    }
+  }
+  EXPECT_EQ(TakenBytes(device()), without);
+}
+
+// Texts in memory that others had before, and those of another vocabulary.
+TEST_F(DeviceSamplerTest, LaterBadTextsAreTheOnesThatCount) {
+  constexpr int kVocab = 100;
+  Samplers samplers(device(), stream(), 1, kVocab, 64);
+  std::vector<float> flat(kVocab);
+  for (int i = 0; i < kVocab; ++i)
+    flat[static_cast<size_t>(i)] = 9.0F - 0.25F * static_cast<float>(i);
+  for (int round = 0; round < 12; ++round) {
+    std::vector<std::string> texts;
+    for (int id = 0; id < kVocab; ++id) texts.push_back(std::to_string(id + 100 * (round % 2)));
+    const auto tokens = MakeTokenTexts(texts);
+    std::vector<std::string> bad;  // all but one of the first ids
+    for (int id = 0; id < 10; ++id)
+      if (id != round % 10) bad.push_back(texts[static_cast<size_t>(id)]);
+    bad.resize(std::min<size_t>(bad.size(), static_cast<size_t>(1 + round)));
+    Request request;
+    request.bad_texts = Must(MakeBadTexts(bad, tokens));
+    samplers.Setup(0, MakeSamplingRule(request, 0, 1), {50});
+    for (int step = 0; step < 3; ++step) {
+      std::vector<float> logits = flat;
+      ASSERT_EQ(samplers.Compare(std::vector<int32_t>{0}, logits, "round " + std::to_string(round)),
+                0);
+    }
+  }
 }
 
 // A slot whose tokens are full keeps them; its draw is still reported.

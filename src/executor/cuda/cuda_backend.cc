@@ -329,7 +329,7 @@ Status CudaBackend::RecordGraphs() {
   const uint64_t free_before = FreeBytes();
   for (const StepVariant variant : kVariantsAtLoad) {
     for (size_t i = held_->graphs->shapes().size(); i-- > 0;) {
-      if (MsSince(start_ns) > kRecordingMs) break;
+      if (MsSince(start_ns) > kRecordingMs && !debug_.records_all) break;
       RETURN_IF_ERROR(held_->graphs->Record(i, variant));
     }
   }
@@ -356,9 +356,10 @@ Status CudaBackend::SetupSlot(const SlotSetup& setup) {
   slot.cum_log_prob = setup.cum_log_prob;
   slot.num_tokens = static_cast<int>(setup.tokens.size());
   RETURN_IF_ERROR(held_->to_host->SetUp(setup));
-  CountPinned();
   RETURN_IF_ERROR(held_->state->SetUpSlot(setup.slot, slot.num_tokens, handle()));
-  return SetUpRule(setup);
+  RETURN_IF_ERROR(SetUpRule(setup));
+  CountPinned();
+  return Status::Ok();
 }
 
 // Of a beam search, for which nothing is drawn, only where the device chooses.
@@ -491,6 +492,8 @@ Result<const StepResult*> CudaBackend::Collect(Ticket ticket) {
                 .launch_ns = step.launch_ns,
                 .wait_ns = NowNs() - start_ns});
   RETURN_IF_ERROR(Take(step));
+  result_.device_begin_ns = static_cast<int64_t>(outputs.begin_ns);
+  result_.device_end_ns = static_cast<int64_t>(outputs.end_ns);
   first_in_flight_ = (first_in_flight_ + 1) % kDepth;
   --num_in_flight_;
   return &result_;

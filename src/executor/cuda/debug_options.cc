@@ -42,9 +42,10 @@ void Variable(const char* name, const char* known, Read read) {
 
 DebugOptions DebugOptions::FromEnvironment() {
   DebugOptions options;
-  Variable("INFLIGHT_CUDA_GRAPHS", "0, 1", [&](std::string_view value) {
+  Variable("INFLIGHT_CUDA_GRAPHS", "0, 1, all", [&](std::string_view value) {
     options.use_graphs = value != "0";
-    return value == "0" || value == "1";
+    options.records_all = value == "all";
+    return value == "0" || value == "1" || value == "all";
   });
   Variable("INFLIGHT_CUDA_TIMES", "0, 1", [&](std::string_view value) {
     options.log_times = value == "1";

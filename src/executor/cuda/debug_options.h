@@ -11,6 +11,7 @@ enum class Fault : uint8_t { kNone, kLaunch, kTrap, kStuck };
 
 struct DebugOptions {
   bool use_graphs = true;
+  bool records_all = false;  // graphs at load, however long it takes
   bool log_times = false;
   int64_t watchdog_ms = 30'000;
   Fault fault = Fault::kNone;
