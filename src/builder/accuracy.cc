@@ -18,6 +18,15 @@ namespace {
 constexpr int kChunk = 64;  // tokens of one forward pass
 constexpr int kBlockSize = 64;
 
+// How a model is stored and computed.
+struct Form {
+  const char* name = "float32";
+  DType dtype = DType::kF32;
+  model::QuantAlgo algo = model::QuantAlgo::kNone;
+  bool fp8_kv_cache = false;
+  bool quantize_lm_head = false;
+};
+
 // One sequence at a time through a decoder, with the logits of every position.
 class SequenceModel {
  public:
@@ -217,11 +226,12 @@ std::string AccuracyReport::ToString() const {
   if (has_gpu)
     out +=
         "fp8, fp8_f16: e4m3, a scale per output channel; activations e4m3 per token; the rest "
-        "bfloat16, float16\n";
+        "bfloat16, float16\n"
+        "_kv: keys and values e4m3; _head: lm_head as the layers, where it is no embedding table\n";
   out += "\n";
-  out += "form      weights MB  perplexity   change   logit rms  logit max  same best\n";
+  out += "form        weights MB  perplexity   change   logit rms  logit max  same best\n";
   for (const Accuracy& form : forms)
-    out += fmt::format("{:<9} {:>10.1f} {:>11.5f} {:>+7.3f} % {:>10.6f} {:>10.5f} {:>8.2f} %\n",
+    out += fmt::format("{:<11} {:>10.1f} {:>11.5f} {:>+7.3f} % {:>10.6f} {:>10.5f} {:>8.2f} %\n",
                        form.name, static_cast<double>(form.weight_bytes) * 1e-6, form.perplexity,
                        100 * (form.perplexity / forms.front().perplexity - 1), form.logit_rms,
                        form.logit_max, 100 * form.same_best);
@@ -236,21 +246,21 @@ Result<AccuracyReport> MeasureAccuracy(const std::filesystem::path& dir, const O
                    Describe(dir, {.dtype = options.dtype, .quant_algo = kNone, .limits = {}}));
   RETURN_IF_ERROR(CheckTokens(texts, stored.config.vocab_size));
   Device& device = gpu != nullptr ? *gpu : host;
-  const auto open = [&](DType dtype, model::QuantAlgo algo, Device& on) {
-    return SequenceModel::Create(
-        dir, {.dtype = dtype, .quant_algo = algo, .limits = options.limits}, on);
+  const auto open = [&](const Form& form, Device& on) {
+    return SequenceModel::Create(dir,
+                                 {.dtype = form.dtype,
+                                  .quant_algo = form.algo,
+                                  .fp8_kv_cache = form.fp8_kv_cache,
+                                  .quantize_lm_head = form.quantize_lm_head,
+                                  .limits = options.limits},
+                                 on);
   };
-  ASSIGN_OR_RETURN(const auto float32, open(DType::kF32, kNone, host));
+  ASSIGN_OR_RETURN(const auto float32, open({.dtype = DType::kF32}, host));
   AccuracyReport report = {.ops = float32->ops(), .num_texts = static_cast<int64_t>(texts.size())};
   ASSIGN_OR_RETURN(const Tally base, ScoreAll(*float32, *float32, texts));
   report.num_predictions = base.num_predictions();
   report.forms.push_back(base.Finish("float32", float32->engine().weight_bytes));
-  struct Form {
-    const char* name;
-    DType dtype;
-    model::QuantAlgo algo;
-  };
-  std::vector<Form> forms = {{"float16", DType::kF16, kNone}, {"bfloat16", DType::kBF16, kNone}};
+  std::vector<Form> forms = {{"float16", DType::kF16}, {"bfloat16", DType::kBF16}};
   // The CPU's integer forms keep the rest in the model's own dtype; a GPU has no float32.
   report.integer_dtype = gpu != nullptr ? DType::kBF16 : stored.config.dtype;
   forms.push_back({"int8", report.integer_dtype, kW8A16});
@@ -258,15 +268,21 @@ Result<AccuracyReport> MeasureAccuracy(const std::filesystem::path& dir, const O
   if (gpu != nullptr) {
     forms.push_back({"fp8", DType::kBF16, kFp8PerChannelPerToken});
     forms.push_back({"fp8_f16", DType::kF16, kFp8PerChannelPerToken});
+    forms.push_back({"bf16_kv", DType::kBF16, kNone, /*fp8_kv_cache=*/true});
+    forms.push_back({"fp8_kv", DType::kBF16, kFp8PerChannelPerToken, /*fp8_kv_cache=*/true});
+    forms.push_back({"fp8_head_kv", DType::kBF16, kFp8PerChannelPerToken, /*fp8_kv_cache=*/true,
+                     /*quantize_lm_head=*/true});
   }
   std::erase_if(forms, [&](const Form& form) {
     model::ModelConfig config = stored.config;
     config.dtype = form.dtype;
     config.quant_algo = form.algo;
+    config.fp8_kv_cache = form.fp8_kv_cache;
+    config.quantize_lm_head = form.quantize_lm_head;
     return !model::Validate(config).ok();
   });
   for (const Form& form : forms) {
-    ASSIGN_OR_RETURN(const auto other, open(form.dtype, form.algo, device));
+    ASSIGN_OR_RETURN(const auto other, open(form, device));
     ASSIGN_OR_RETURN(const Tally tally, ScoreAll(*float32, *other, texts));
     report.forms.push_back(tally.Finish(form.name, other->engine().weight_bytes));
     if (gpu != nullptr) report.gpu_ops = other->ops();

@@ -6,12 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "artifact/checkpoint.h"
-#include "artifact/engine_file.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "builder/builder.h"
 #include "builder/engine_memory.h"
+#include "builder/engine_writer.h"
 #include "builder/merge.h"
 #include "builder/model_files.h"
 #include "builder/pack.h"
@@ -26,41 +26,6 @@
 
 namespace inflight::builder {
 namespace {
-
-using model::WeightSlot;
-
-// Holds one packed tensor at a time, so that building needs no second copy of the model.
-Status WriteEngineFile(const WeightSource& source, const std::filesystem::path& path,
-                       DeviceKind target, Device& host, const Progress& progress) {
-  const model::ModelConfig& config = source.config;
-  model::DecoderWeights unused;
-  const std::vector<WeightSlot> slots = model::WeightSlots(config, unused);
-  std::vector<artifact::EngineTensor> tensors;
-  uint64_t largest = 0;
-  uint64_t total = 0;
-  for (const WeightSlot& slot : slots) {
-    tensors.push_back(
-        {.name = slot.name,
-         .dtype = StoredDType(config, slot),
-         .shape = slot.shape,
-         .layout = std::string(ops::WeightLayoutName(StoredLayout(config, slot, target))),
-         .num_bytes = StoredBytes(config, slot, target)});
-    largest = std::max(largest, tensors.back().num_bytes);
-    total += tensors.back().num_bytes;
-  }
-  const std::vector<artifact::EngineTensor> sizes = tensors;
-  ASSIGN_OR_RETURN(auto writer, artifact::EngineFileWriter::Create(
-                                    path, std::string(TargetName(target)), std::move(tensors)));
-  ASSIGN_OR_RETURN(const Buffer packed, Buffer::Allocate(host, "packed tensor", largest));
-  uint64_t done = 0;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    if (progress) progress(static_cast<double>(done) / static_cast<double>(total), slots[i].name);
-    PackSlot(source, slots[i], target, host.cpu_pool(), packed.data());
-    RETURN_IF_ERROR(writer.Write(i, {packed.data(), sizes[i].num_bytes}));
-    done += sizes[i].num_bytes;
-  }
-  return writer.Finish();
-}
 
 // spec/engine.md 2.1: the sizes must equal the checkpoint's.
 Status CheckMapping(const WeightSource& source, const BuildOptions& options) {
@@ -95,16 +60,21 @@ Status CheckTarget(const model::ModelConfig& config, DeviceKind target) {
   return Status::Ok();
 }
 
+// This machine's first GPU, for what it does better than the host; null where there is none.
+std::unique_ptr<Device> GpuOf(DeviceKind target) {
+  if (target != DeviceKind::kCuda) return nullptr;
+  Result<std::unique_ptr<Device>> gpu = Device::Cuda(0);
+  return gpu.ok() ? *std::move(gpu) : nullptr;
+}
+
 // The file of hints beside the engine; none where there is nothing to say.
 Status WriteTuning(const model::ModelConfig& config, const model::EngineLimits& limits,
-                   const BuildOptions& options, const Progress& progress) {
+                   const BuildOptions& options, Device* gpu, const Progress& progress) {
   const std::filesystem::path path = options.output_dir / artifact::kTuningFile;
   std::error_code error;
   std::filesystem::remove(path, error);  // an earlier build's
-  if (!options.tune || options.target != DeviceKind::kCuda || !cuda::Probe(0).ok())
-    return Status::Ok();
+  if (!options.tune || gpu == nullptr) return Status::Ok();
   if (progress) progress(1.0, "timing products on the GPU");
-  ASSIGN_OR_RETURN(const std::unique_ptr<Device> gpu, Device::Cuda(0));
   const Result<std::string> tuning = TuneProducts(config, limits, *gpu);
   if (!tuning.ok()) {
     logging::Warning("products are not tuned", {{"reason", tuning.status().message()}});
@@ -180,13 +150,14 @@ Status Build(const BuildOptions& options, const Progress& progress) {
   RETURN_IF_ERROR(CheckCopies(*source, device->cpu_pool()));
   if (options.dry_run) return Status::Ok();
   RETURN_IF_ERROR(artifact::CreateDirectory(options.output_dir));
+  const std::unique_ptr<Device> gpu = GpuOf(options.target);
   RETURN_IF_ERROR(WriteEngineFile(*source, options.output_dir / artifact::kEngineFile,
-                                  options.target, *device, progress));
+                                  options.target, *device, gpu.get(), progress));
   RETURN_IF_ERROR(
       options.tokenizer_dir.empty()
           ? CopyModelFiles(options.checkpoint_dir, options.output_dir)
           : CopyModelFiles(options.checkpoint_dir, options.tokenizer_dir, options.output_dir));
-  RETURN_IF_ERROR(WriteTuning(source->config, limits, options, progress));
+  RETURN_IF_ERROR(WriteTuning(source->config, limits, options, gpu.get(), progress));
   if (TokenizerDir(options.output_dir).empty())
     logging::Warning("the engine has no tokenizer; name one with tokenizer_dir",
                      {{"path", options.output_dir.string()}});

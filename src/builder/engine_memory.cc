@@ -9,20 +9,11 @@
 #include "artifact/engine_file.h"
 
 namespace inflight::builder {
-namespace {
-
-uint64_t AlignUp(uint64_t value) {
-  return (value + artifact::kEngineAlignment - 1) / artifact::kEngineAlignment *
-         artifact::kEngineAlignment;
-}
-
-}  // namespace
-
 uint64_t EngineBytes(const model::ModelConfig& config, DeviceKind device) {
   model::DecoderWeights unused;
   uint64_t total = 0;
   for (const model::WeightSlot& slot : model::WeightSlots(config, unused))
-    total += AlignUp(model::StoredBytes(config, slot, device));
+    total += artifact::EngineAlignUp(model::StoredBytes(config, slot, device));
   return total;
 }
 
@@ -58,7 +49,7 @@ Result<std::shared_ptr<const model::Engine>> MakeEngine(EngineHead head, Device&
     const uint64_t num_bytes = model::StoredBytes(config, slot, device.kind());
     model::Bind(config, slot, device.kind(), target);
     slots.push_back({std::move(slot), target, num_bytes});
-    target += AlignUp(num_bytes);
+    target += artifact::EngineAlignUp(num_bytes);
   }
   RETURN_IF_ERROR(fill(slots));
   if (config.tied_embeddings) engine->weights.lm_head = engine->weights.vocab_embedding;

@@ -10,7 +10,9 @@
 #include <cstring>
 #include <limits>
 
+#include "base/file.h"
 #include "builder/builder.h"
+#include "builder/engine_writer.h"
 #include "builder/pack.h"
 #include "builder/test_models.h"
 #include "tensor/test_gpu.h"
@@ -143,6 +145,32 @@ TEST_F(UploadTest, TransposedFiles) {
   TinyGpt2().Write(dir_ / "hf");
   for (const QuantAlgo algo : {QuantAlgo::kNone, QuantAlgo::kW8A16, QuantAlgo::kW4A16})
     ExpectSame(dir_ / "hf", {.dtype = DType::kF16, .quant_algo = algo});
+}
+
+// What a GPU quantises for an engine file is what the host would have written.
+TEST_F(UploadTest, EngineFilesAreThoseOfTheHost) {
+  Llama().Write(dir_ / "hf");
+  const auto host = Device::Cpu(2);
+  for (const QuantAlgo algo :
+       {QuantAlgo::kW8A16, QuantAlgo::kW4A16, QuantAlgo::kFp8PerChannelPerToken}) {
+    const auto source = OpenWeightSource(dir_ / "hf", {.dtype = DType::kBF16, .quant_algo = algo});
+    ASSERT_TRUE(source.ok()) << source.status().ToString();
+    const int64_t free_bytes = static_cast<int64_t>(gpu_->ledger().free_bytes());
+    int uploads = 0;
+    const auto write = [&](const char* name, Device* gpu) {
+      const Status written = WriteEngineFile(
+          **source, dir_ / name, DeviceKind::kCuda, *host, gpu, [&](double, std::string_view) {
+            uploads += free_bytes > static_cast<int64_t>(gpu_->ledger().free_bytes());
+          });
+      EXPECT_TRUE(written.ok()) << written.ToString();
+      return ReadFile(dir_ / name).value();
+    };
+    const std::string want = write("host.engine", nullptr);
+    EXPECT_EQ(uploads, 0);
+    EXPECT_EQ(write("gpu.engine", gpu_), want) << model::QuantAlgoName(algo);
+    EXPECT_GT(uploads, 0) << "the GPU was used";
+    EXPECT_EQ(static_cast<int64_t>(gpu_->ledger().free_bytes()), free_bytes);
+  }
 }
 
 TEST_F(UploadTest, RowsOfZerosAndOfWhatIsNoNumber) {

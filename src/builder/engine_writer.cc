@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "builder/engine_writer.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "artifact/engine_file.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "builder/engine_memory.h"
+#include "builder/pack.h"
+#include "builder/upload.h"
+#include "model/weight_slots.h"
+
+namespace inflight::builder {
+namespace {
+
+using model::WeightSlot;
+
+constexpr uint64_t kGroupBytes = uint64_t{1} << 30;  // on the GPU at a time, or one matrix
+
+// Slots [begin, end) of the list, and their bytes.
+struct Group {
+  size_t begin = 0, end = 0;
+  uint64_t num_bytes = 0;
+};
+
+// A matrix and its scales, which follow it, stay together: the GPU makes both at once.
+std::vector<Group> GroupsOf(std::span<const WeightSlot> slots,
+                            std::span<const artifact::EngineTensor> tensors) {
+  std::vector<Group> groups;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const uint64_t num_bytes = artifact::EngineAlignUp(tensors[i].num_bytes);
+    const bool is_scales = slots[i].kind == WeightSlot::Kind::kScales;
+    if (groups.empty() || (!is_scales && groups.back().num_bytes + num_bytes > kGroupBytes))
+      groups.push_back({i, i, 0});
+    groups.back().end = i + 1;
+    groups.back().num_bytes += num_bytes;
+  }
+  return groups;
+}
+
+bool QuantisesRows(const WeightSource& source, std::span<const WeightSlot> slots) {
+  return std::ranges::any_of(slots, [&](const WeightSlot& slot) {
+    return slot.is_quantized && !IsQuantized(source.recipes.at(slot.name));
+  });
+}
+
+class Writer {
+ public:
+  Writer(const WeightSource& source, DeviceKind target, const Progress& progress)
+      : source_(source), target_(target), progress_(progress) {
+    model::DecoderWeights unused;
+    slots_ = model::WeightSlots(source.config, unused);
+    for (const WeightSlot& slot : slots_) {
+      tensors_.push_back(
+          {.name = slot.name,
+           .dtype = StoredDType(source.config, slot),
+           .shape = slot.shape,
+           .layout = std::string(ops::WeightLayoutName(StoredLayout(source.config, slot, target))),
+           .num_bytes = StoredBytes(source.config, slot, target)});
+      total_bytes_ += tensors_.back().num_bytes;
+    }
+  }
+
+  Status Write(const std::filesystem::path& path, Device& host, Device* gpu) {
+    ASSIGN_OR_RETURN(auto file, artifact::EngineFileWriter::Create(
+                                    path, std::string(TargetName(target_)), tensors_));
+    std::vector<Group> groups = GroupsOf(slots_, tensors_);
+    Buffer on_gpu;
+    if (gpu != nullptr && QuantisesRows(source_, slots_)) {
+      const uint64_t largest = std::ranges::max(groups, {}, &Group::num_bytes).num_bytes;
+      Result<Buffer> room = Buffer::Allocate(*gpu, "weights of a build", largest);
+      if (room.ok())
+        on_gpu = *std::move(room);
+      else
+        logging::Warning("weights are quantised on the host",
+                         {{"reason", room.status().message()}});
+    }
+    const int64_t begin_ns = Clock::System().NowNs();
+    if (on_gpu.data() == nullptr) {
+      RETURN_IF_ERROR(WriteFromHost(host, file));
+    } else {
+      for (const Group& group : groups) RETURN_IF_ERROR(WriteFromGpu(group, *gpu, on_gpu, file));
+      logging::Info("weights quantised",
+                    {{"device", gpu->name()},
+                     {"seconds", static_cast<double>(Clock::System().NowNs() - begin_ns) * 1e-9}});
+    }
+    return file.Finish();
+  }
+
+ private:
+  Status WriteFromHost(Device& host, artifact::EngineFileWriter& file) {
+    const uint64_t largest =
+        std::ranges::max(tensors_, {}, &artifact::EngineTensor::num_bytes).num_bytes;
+    ASSIGN_OR_RETURN(const Buffer packed, Buffer::Allocate(host, "packed tensor", largest));
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      Report(i);
+      PackSlot(source_, slots_[i], target_, host.cpu_pool(), packed.data());
+      RETURN_IF_ERROR(file.Write(i, {packed.data(), tensors_[i].num_bytes}));
+      done_bytes_ += tensors_[i].num_bytes;
+    }
+    return Status::Ok();
+  }
+
+  Status WriteFromGpu(const Group& group, Device& gpu, const Buffer& on_gpu,
+                      artifact::EngineFileWriter& file) {
+    Report(group.begin);
+    std::vector<PlacedSlot> placed;
+    uint64_t offset = 0;
+    for (size_t i = group.begin; i < group.end; ++i) {
+      placed.push_back({slots_[i], on_gpu.data() + offset, tensors_[i].num_bytes});
+      offset += artifact::EngineAlignUp(tensors_[i].num_bytes);
+    }
+    RETURN_IF_ERROR(UploadSlots(source_, placed, gpu, {}));
+    std::vector<std::byte> bytes;
+    for (size_t i = group.begin; i < group.end; ++i) {
+      bytes.resize(tensors_[i].num_bytes);
+      RETURN_IF_ERROR(gpu.Copy(bytes.data(), placed[i - group.begin].target, bytes.size()));
+      RETURN_IF_ERROR(file.Write(i, bytes));
+      done_bytes_ += tensors_[i].num_bytes;
+    }
+    return Status::Ok();
+  }
+
+  void Report(size_t slot) const {
+    if (progress_)
+      progress_(static_cast<double>(done_bytes_) / static_cast<double>(total_bytes_),
+                slots_[slot].name);
+  }
+
+  const WeightSource& source_;
+  const DeviceKind target_;
+  const Progress& progress_;
+  std::vector<WeightSlot> slots_;
+  std::vector<artifact::EngineTensor> tensors_;
+  uint64_t total_bytes_ = 0;
+  uint64_t done_bytes_ = 0;
+};
+
+}  // namespace
+
+Status WriteEngineFile(const WeightSource& source, const std::filesystem::path& path,
+                       DeviceKind target, Device& host, Device* gpu, const Progress& progress) {
+  return Writer(source, target, progress)
+      .Write(path, host, target == DeviceKind::kCuda ? gpu : nullptr);
+}
+
+}  // namespace inflight::builder
