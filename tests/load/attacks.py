@@ -17,6 +17,7 @@ import time
 import zlib
 
 PATIENCE_S = 60
+IP_BIND_ADDRESS_NO_PORT = 24  # of Linux: the port is chosen on connecting, among those that are free for that peer
 INFER = "/v2/models/identity/infer"
 STREAM = "/v2/models/mock_llm/generate_stream"
 ECHO = {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "BYTES", "data": ["echo"]}]}
@@ -28,15 +29,20 @@ def http_request(path, body, *headers):
     return "\r\n".join([*head, "", ""]).encode() + body
 
 
-def connect(address):
+def connect(address, client="127.0.0.1"):
     host, port = address.split(":")
-    return socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+    connection = socket.socket()
+    connection.settimeout(PATIENCE_S)
+    connection.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+    connection.bind((client, 0))
+    connection.connect((host, int(port)))
+    return connection
 
 
 @contextlib.contextmanager
-def connections(address, count):
+def connections(address, count, client="127.0.0.1"):
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(connect(address)) for _ in range(count)]
+        yield [stack.enter_context(connect(address, client)) for _ in range(count)]
 
 
 def read_answer(connection):
@@ -55,6 +61,14 @@ def read_answer(connection):
         assert part, "the server closed within an answer"
         body += part
     return int(head.split()[1]), body
+
+
+def read_until(connection, words):
+    data = b""
+    while words not in data:
+        part = connection.recv(65536)
+        assert part, data
+        data += part
 
 
 def read_to_end(connection):
@@ -94,6 +108,37 @@ def half_open_requests(server, count):
             connection.sendall(request[: 1 + index * 7919 % (len(request) - 1)])
         for connection in stalled:
             assert read_to_end(connection) == b""
+
+
+def connection_flood(server, seconds):
+    """A client that connects and goes as fast as it can, in order and by RST, while others have new connections answered."""
+    rng = random.Random(seconds)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        for address in filter(None, (server.http, server.grpc, server.metrics)):
+            for _ in range(100):
+                flood = connect(address, f"127.0.1.{rng.randrange(1, 250)}")
+                if rng.random() < 0.7:
+                    flood.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                flood.close()
+        ask_anew(server)
+
+
+def held_connections(server, limit):
+    """A client that holds as many connections as the server has, idle and within requests: others have theirs."""
+    half = http_request(INFER, ECHO)[:-1]
+    for part in (b"", half):
+        with connections(server.http, limit + limit // 10, "127.0.1.1") as held:
+            for connection in held:
+                send(connection, part)
+            for _ in range(10):
+                ask_anew(server)
+
+
+def ask_anew(server):
+    with connect(server.http) as connection:
+        connection.sendall(http_request(INFER, ECHO))
+        assert read_answer(connection)[0] == 200
 
 
 def slow_loris(server, count):
@@ -143,6 +188,24 @@ def slow_readers(server, count):
             time.sleep(0.05)
         for connection in streams[: count // 4]:
             assert not read_to_end(connection).endswith(b"0\r\n\r\n"), "a stream that nobody read came to its end"
+
+
+def crowded_streams(server, count):
+    """Many readers of responses without pauses: each gets all of its own."""
+    poll, num_responses = selectors.DefaultSelector(), 200
+    body = {"PROMPT": "x" * 20, "STREAM": True, "REPETITION": num_responses}
+    with connections(server.http, count) as streams:
+        for connection in streams:
+            connection.sendall(http_request(STREAM, body))
+            poll.register(connection, selectors.EVENT_READ, bytearray())
+        deadline = time.monotonic() + PATIENCE_S
+        while poll.get_map():
+            assert time.monotonic() < deadline, f"{len(poll.get_map())} of {count} streams stand still"
+            for key, _ in poll.select(timeout=1):
+                key.data.extend(key.fileobj.recv(65536))
+                if key.data.endswith(b"0\r\n\r\n"):
+                    assert key.data.count(b"data: ") == num_responses
+                    poll.unregister(key.fileobj)
 
 
 # --- bodies ---
@@ -200,19 +263,37 @@ def deep_json(server, count):
 # --- bytes ---
 
 
+def whole_requests():
+    """A request of each kind, and what its answer contains."""
+    binary = json.dumps(
+        {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": 8}}]}
+    ).encode()
+    body = json.dumps(ECHO).encode()
+    chunked = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{len(body):x}\r\n".encode()
+    return {
+        "json": (http_request(INFER, ECHO), b'["echo"]'),
+        "binary": (
+            http_request(INFER, binary + b"\x04\0\0\0echo", f"Inference-Header-Content-Length: {len(binary)}"), b'["echo"]'
+        ),
+        "chunked": (chunked + body + b"\r\n0\r\n\r\n", b'["echo"]'),
+        "gzip": (http_request(INFER, gzip.compress(body), "Content-Encoding: gzip"), b'["echo"]'),
+        "generate": (http_request("/v2/models/mock_llm_whole/generate", {"PROMPT": "echo", "STREAM": False}), b'"TEXT":"echo"'),
+        "generate_stream": (http_request(STREAM, {"PROMPT": "echo", "STREAM": True}), b'"TEXT":"echo"'),
+    }  # fmt: skip
+
+
 def prefixes(server, count):
-    """Every beginning of a request, then the client's end: no answer or an error, and all of it is answered."""
-    request = http_request(INFER, ECHO)
-    assert count <= len(request)
-    for length in range(0, len(request), max(1, len(request) // count)):
+    """Beginnings of a request of each kind, then the client's end: no answer or an error; the whole request is answered."""
+    for request, answer in whole_requests().values():
+        for length in range(0, len(request), max(1, len(request) // count)):
+            with connect(server.http) as connection:
+                connection.sendall(request[:length])
+                connection.shutdown(socket.SHUT_WR)
+                refusal = read_to_end(connection)
+                assert not refusal or refusal.startswith(b"HTTP/1.1 400"), refusal
         with connect(server.http) as connection:
-            connection.sendall(request[:length])
-            connection.shutdown(socket.SHUT_WR)
-            answer = read_to_end(connection)
-            assert not answer or answer.startswith(b"HTTP/1.1 400"), answer
-    with connect(server.http) as connection:
-        connection.sendall(request)
-        assert read_answer(connection)[0] == 200
+            connection.sendall(request)
+            read_until(connection, answer)
 
 
 def random_bytes(server, count):

@@ -29,6 +29,7 @@ SEEDS_HTTP = [
     f"POST {attacks.INFER} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     + b'5\r\n{"a":\r\n3\r\n"1"\r\n1\r\n}\r\n0\r\n\r\n',
 ]  # fmt: skip
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WORDS = [
     b"\r\n", b"\r\n\r\n", b"0", b"-1", b"9999999999999999999", b"\0", b"%00", b"{", b"}", b"[", b"]", b'"',
     b"\\u0000", b"\\ud800", b"1e999", b"NaN", b"null", b"true", b"Content-Length: 5\r\n",
@@ -143,7 +144,7 @@ def grpc_frames(server, seconds, seed):
             index = rng.randrange(len(frames))
             frames[index] = mutate(rng, frames[index])
         with attacks.connect(server.grpc) as connection:
-            attacks.send(connection, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"".join(frames))
+            attacks.send(connection, PREFACE + b"".join(frames))
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_WR)
             attacks.read_to_end(connection)

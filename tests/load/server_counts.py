@@ -25,7 +25,8 @@ class Counts:
         for line in get(f"http://{server.metrics}/metrics").splitlines():
             if match := SAMPLE.match(line):
                 name, labels, value = match.groups()
-                self.samples[name, frozenset(LABEL.findall(labels or ""))] = float(value)
+                pairs = [pair for pair in LABEL.findall(labels or "") if pair[0] != "gpu_uuid"]  # one GPU, or none
+                self.samples[name, frozenset(pairs)] = float(value)
         stats = json.loads(get(f"http://{server.http}/v2/models/stats"))["model_stats"]
         self.stats = {entry["name"]: entry for entry in stats}
 

@@ -5,6 +5,8 @@ Sizes are for CI. INFLIGHT_SURVIVAL=full takes those that the server is made for
 requests, 1,000 killed streams, 5 minutes of mutations.
 """
 
+import concurrent.futures
+import contextlib
 import os
 import pathlib
 import resource
@@ -21,6 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "protocol"))
 
 import attacks
+import grpc_attacks
 import mutations
 from light_models import write_light_repository
 from live_server import require_grpc, start_server
@@ -29,22 +32,11 @@ from server_counts import rss_bytes
 IS_FULL = os.environ.get("INFLIGHT_SURVIVAL") == "full"
 PULSE_S = 0.1
 MEMORY_SLACK = 0.02
-MAX_ATTACKS = 8
-MAX_OPEN_MEANWHILE = 5  # connections of the well-formed requests
-FUZZ_S = 100 if IS_FULL else 2  # for each of three fuzzers
+RETURN_S = 3  # threads return their memory each second
+MAX_ROUNDS = 8
+NUM_WARM_UPS = 2
+MAX_OPEN_MEANWHILE = 16  # connections of the well-formed requests, ten of them kept
 SEED = 20261122
-OPTIONS = ["--http-header-timeout-ms=1500", "--http-body-timeout-ms=1500", "--http-max-input-size=1048576"]
-
-
-def size(ci, full):
-    return full if IS_FULL else ci
-
-
-def num_idle():
-    """As many as descriptors allow: ours, and as many again for the server."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return min(size(1000, 10_000), hard - 1000)
 
 
 def is_sanitized():
@@ -54,42 +46,54 @@ def is_sanitized():
     )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    path = tmp_path_factory.mktemp("survival")
-    repository = write_light_repository(path / "repository")
-    running = start_server(path, None, "--model-repository", repository, *OPTIONS, max_kv_tokens=None)
-    running.num_descriptors = attacks.num_descriptors(running)
-    yield running
-    assert running.process.poll() is None, f"the server ended by itself:\n{running.log.read_text()[-4000:]}"
-    assert running.stop() == 0, running.log.read_text()[-4000:]
+# A request that a client waits for, on two cores that also run the attack.
+IN_TIME_S = 20 if is_sanitized() else 5
+
+
+def num_idle():
+    """As many as descriptors allow: ours, and as many again for the server."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return min(10_000 if IS_FULL else 1000, hard - 1000)
+
+
+def max_connections():
+    return num_idle() + 100
 
 
 class Pulse(threading.Thread):
-    """Well-formed requests, over HTTP on a kept and on new connections and over gRPC, until it is stopped."""
+    """Well-formed requests, one each PULSE_S whether the last was answered or not, until it is stopped.
+
+    Over HTTP on kept and on new connections, and over gRPC.
+    """
 
     def __init__(self, server):
         super().__init__(daemon=True)
-        self.server, self.stopped, self.problems, self.count, self.slowest_s = server, threading.Event(), [], 0, 0.0
-        self.beaten = threading.Event()
+        self.server, self.stopped, self.problems, self.slowest_s = server, threading.Event(), [], 0.0
+        self.count = 0
         self.text = triton.InferInput("INPUT0", [1], "BYTES")
         self.text.set_data_from_numpy(np.array([b"echo"], dtype=object))
 
     def run(self):
         session = requests.Session()
-        client = triton.InferenceServerClient(self.server.grpc) if self.server.grpc else None
         beats = [lambda: self.beat_http(session), lambda: self.beat_http(requests)]
-        if client:
+        if self.server.grpc:
+            client = triton.InferenceServerClient(self.server.grpc)
             beats.append(lambda: self.beat_grpc(client))
-        while not self.stopped.wait(PULSE_S):
-            start = time.monotonic()
-            try:
-                beats[self.count % len(beats)]()
-            except Exception as e:
-                self.problems.append(f"beat {self.count}: {e!r}")
-            self.count += 1
-            self.beaten.set()
-            self.slowest_s = max(self.slowest_s, time.monotonic() - start)
+        start = time.monotonic()
+        with concurrent.futures.ThreadPoolExecutor(64) as pool:
+            while self.count < len(beats) or not self.stopped.is_set():
+                pool.submit(self.time, beats[self.count % len(beats)], self.count)
+                self.count += 1
+                time.sleep(max(0.0, start + self.count * PULSE_S - time.monotonic()))
+
+    def time(self, beat, number):
+        start = time.monotonic()
+        try:
+            beat()
+        except Exception as e:
+            self.problems.append(f"beat {number}: {e!r}")
+        self.slowest_s = max(self.slowest_s, time.monotonic() - start)
 
     def beat_http(self, session):
         answer = session.post(f"http://{self.server.http}{attacks.INFER}", json=attacks.ECHO, timeout=attacks.PATIENCE_S)
@@ -100,34 +104,29 @@ class Pulse(threading.Thread):
         assert result.as_numpy("OUTPUT0")[0] == b"echo"
 
 
-@pytest.fixture(autouse=True)
-def pulse(server):
+@contextlib.contextmanager
+def pulse_of(server):
     running = Pulse(server)
     running.start()
-    yield running
-    running.beaten.wait(2 * attacks.PATIENCE_S)  # some attacks are over before its first
+    yield
     running.stopped.set()
     running.join()
     print(f"{running.count} requests meanwhile, the slowest in {running.slowest_s * 1000:.0f} ms")
     assert running.problems == []
-    assert running.count > 0
+    assert running.slowest_s <= IN_TIME_S
     assert server.process.poll() is None
 
 
-def endure(server, attack):
-    """The attack, until it leaves no more memory behind than the one before: allocators keep what the first ones needed."""
-    before = None
-    for _ in range(MAX_ATTACKS):
-        attack()
-        if is_sanitized():  # whose allocator keeps what is freed, to see it used
-            return
-        settle(server)
-        after = rss_bytes(server.process.pid)
-        if before and after <= before * (1 + MEMORY_SLACK):
-            print(f"resident {before >> 10} KiB before, {after >> 10} KiB after")
-            return
-        before = after
-    pytest.fail(f"resident memory grew with each of {MAX_ATTACKS} attacks, to {after >> 10} KiB")
+def rss_after(server, limit=0):
+    """The smallest of some seconds, or the first that is not above the limit."""
+    settle(server)
+    smallest = rss_bytes(server.process.pid)
+    for _ in range(10 * RETURN_S):
+        if smallest <= limit:
+            break
+        time.sleep(0.1)
+        smallest = min(smallest, rss_bytes(server.process.pid))
+    return smallest
 
 
 def settle(server):
@@ -141,32 +140,101 @@ def settle(server):
         time.sleep(0.05)
 
 
+# What is done, its size in CI, and in full.
 ATTACKS = {
-    "idle_connections": lambda s: attacks.idle_connections(s, num_idle()),
-    "half_open_requests": lambda s: attacks.half_open_requests(s, size(200, 2000)),
-    "slow_loris": lambda s: attacks.slow_loris(s, size(50, 1000)),
-    "killed_streams": lambda s: attacks.killed_streams(s, size(100, 1000)),
-    "slow_readers": lambda s: attacks.slow_readers(s, size(8, 64)),
-    "bodies_over_the_limit": lambda s: attacks.bodies_over_the_limit(s, size(3, 50)),
-    "compressed_bombs": lambda s: attacks.compressed_bombs(s, size(3, 100)),
-    "deep_json": lambda s: attacks.deep_json(s, size(1, 20)),
-    "prefixes": lambda s: attacks.prefixes(s, size(60, 150)),
-    "random_bytes": lambda s: attacks.random_bytes(s, size(60, 2000)),
-    "mutated_http": lambda s: mutations.http(s, FUZZ_S, SEED),
+    "idle_connections": (attacks.idle_connections, num_idle(), num_idle()),
+    "half_open_requests": (attacks.half_open_requests, 200, 2000),
+    "connection_flood": (attacks.connection_flood, 0.5, 10),
+    "held_connections": (attacks.held_connections, max_connections(), max_connections()),
+    "slow_loris": (attacks.slow_loris, 50, 1000),
+    "killed_streams": (attacks.killed_streams, 100, 1000),
+    "crowded_streams": (attacks.crowded_streams, 16, 1000),
+    "slow_readers": (attacks.slow_readers, 8, 64),
+    "bodies_over_the_limit": (attacks.bodies_over_the_limit, 3, 50),
+    "compressed_bombs": (attacks.compressed_bombs, 3, 100),
+    "deep_json": (attacks.deep_json, 1, 20),
+    "prefixes": (attacks.prefixes, 15, 500),
+    "random_bytes": (attacks.random_bytes, 60, 2000),
+    "mutated_http": (lambda s, n: mutations.http(s, n, SEED), 2, 100),
 }
 GRPC_ATTACKS = {
-    "killed_grpc_streams": lambda s: mutations.killed_streams(s, size(100, 1000)),
-    "mutated_grpc_messages": lambda s: mutations.grpc_messages(s, FUZZ_S, SEED),
-    "mutated_grpc_frames": lambda s: mutations.grpc_frames(s, FUZZ_S, SEED),
+    "killed_grpc_streams": (mutations.killed_streams, 100, 1000),
+    "grpc_messages_over_the_limit": (grpc_attacks.messages_over_the_limit, 2, 50),
+    "stalled_prefaces": (grpc_attacks.stalled_prefaces, 100, 1000),
+    "grpc_prefixes": (grpc_attacks.prefixes, 30, 1000),
+    "mutated_grpc_messages": (lambda s, n: mutations.grpc_messages(s, n, SEED), 2, 100),
+    "mutated_grpc_frames": (lambda s, n: mutations.grpc_frames(s, n, SEED), 2, 100),
 }
+LASTS_ITS_TIME = ("half_open_requests", "slow_loris")
+
+
+def short_round(server):
+    """Each attack, those that go on for a time for a moment."""
+    for name, (attack, ci, full) in {**ATTACKS, **(GRPC_ATTACKS if server.grpc else {})}.items():
+        if name not in LASTS_ITS_TIME:
+            attack(server, 0.5 if name.startswith("mutated") else full if IS_FULL else ci)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """Its memory is that of the start once each attack was there twice: the code is loaded, the threads are there."""
+    path = tmp_path_factory.mktemp("survival")
+    repository = write_light_repository(path / "repository")
+    running = start_server(
+        path, None, "--model-repository", repository, f"--http-max-connections={max_connections()}",
+        "--http-header-timeout-ms=1500", "--http-body-timeout-ms=1500", "--http-max-input-size=1048576",
+        "--grpc-max-input-size=1048576", max_kv_tokens=None,
+    )  # fmt: skip
+    try:
+        running.num_descriptors = attacks.num_descriptors(running)
+        if not is_sanitized():
+            with pulse_of(running):
+                for _ in range(NUM_WARM_UPS):
+                    short_round(running)
+                running.start_bytes = rss_after(running)
+    except BaseException:
+        running.process.kill()
+        raise
+    yield running
+    assert running.process.poll() is None, f"the server ended by itself:\n{running.log.read_text()[-4000:]}"
+    assert running.stop() == 0, running.log.read_text()[-4000:]
+
+
+@pytest.fixture(autouse=True)
+def pulse(server):
+    with pulse_of(server):
+        yield
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_the_server_endures(server, name):
-    endure(server, lambda: ATTACKS[name](server))
+    attack, ci, full = ATTACKS[name]
+    attack(server, full if IS_FULL else ci)
+    settle(server)
 
 
 @pytest.mark.parametrize("name", GRPC_ATTACKS)
 def test_the_grpc_port_endures(server, name):
     require_grpc(server)
-    endure(server, lambda: GRPC_ATTACKS[name](server))
+    attack, ci, full = GRPC_ATTACKS[name]
+    attack(server, full if IS_FULL else ci)
+    settle(server)
+
+
+def test_memory_is_what_it_was_at_the_start(server):
+    """What rounds of attacks leave behind would grow with each; what a thread keeps for a while does not.
+
+    Skipped under sanitizers alone: they hold back what is freed, to see it used, so that memory grows whatever the server
+    does. CI runs it with its release build.
+    """
+    if is_sanitized():
+        pytest.skip("a sanitizer holds back freed memory; CI runs this with its release build")
+    limit = server.start_bytes * (1 + MEMORY_SLACK)
+    resident = []
+    for _ in range(MAX_ROUNDS):
+        resident.append(rss_after(server, limit))
+        if resident[-1] <= limit:
+            break
+        short_round(server)
+    print(f"resident {server.start_bytes >> 10} KiB at the start, after attacks {[r >> 10 for r in resident]}")
+    assert resident[-1] <= limit

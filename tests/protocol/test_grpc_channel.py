@@ -72,10 +72,22 @@ class Connection:
 
 
 def test_the_server_pings_idle_connections_and_drops_the_dead(tmp_path, repository):
-    options = ["--grpc-keepalive-time=50", "--grpc-keepalive-timeout=200", "--grpc-keepalive-permit-without-calls=true"]
-    with serving(tmp_path, repository, *options) as server, Connection(server) as connection:
-        # It ends, since nothing answers the pings.
-        assert any(kind == PING and not flags & ACK for kind, flags, _ in connection.frames())
+    options = ["--grpc-keepalive-time=50", "--grpc-keepalive-timeout=1000", "--grpc-keepalive-permit-without-calls=true",
+               "--grpc-http2-max-pings-without-data=0"]  # fmt: skip
+    with serving(tmp_path, repository, *options) as server:
+        with Connection(server) as connection:
+            # It ends, since nothing answers the pings.
+            assert any(kind == PING and not flags & ACK for kind, flags, _ in connection.frames())
+        with Connection(server) as connection:
+            # Where there is a limit, they stop after so many.
+            num_pings = 0
+            for kind, flags, payload in connection.frames():
+                if kind == PING and not flags & ACK:
+                    num_pings += 1
+                    connection.socket.sendall(frame(PING, payload, ACK))
+                    if num_pings == 6:
+                        break
+            assert num_pings == 6
 
 
 @pytest.mark.parametrize("max_strikes, is_dropped", [(1, True), (0, False)])

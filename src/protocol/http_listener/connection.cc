@@ -63,8 +63,9 @@ HttpResponse Overloaded(const std::string& reason) {
           .body = R"({"error":")" + reason + "\"}"};
 }
 
-Connection::Connection(std::shared_ptr<IoThread> thread, asio::ip::tcp::socket socket)
-    : thread_(std::move(thread)), socket_(std::move(socket)) {
+Connection::Connection(std::shared_ptr<IoThread> thread, asio::ip::tcp::socket socket,
+                       asio::ip::address client)
+    : thread_(std::move(thread)), socket_(std::move(socket)), client_(std::move(client)) {
   on_chunk_ = [this](uint64_t size, beast::string_view, ErrorCode& ec) {
     if (size > 0 && ++num_chunks_ > thread_->options.max_chunks) ec = http::error::bad_chunk;
   };
@@ -73,19 +74,21 @@ Connection::Connection(std::shared_ptr<IoThread> thread, asio::ip::tcp::socket s
 void Connection::Start() {
   thread_->connections.insert(this);
   if (thread_->draining) return Close();
+  head_started_ns_ = Clock::System().NowNs();
   ErrorCode ignored;
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   ReadRequest();
 }
 
 void Connection::Drain() {
-  if (!exchange_ && !reading_head_or_body_ && !writing_ && !lingering_) Close();
+  if (IsIdle()) Close();
 }
 
 void Connection::Close() {
   if (closed_) return;
   const auto self = shared_from_this();
   closed_ = true;
+  ++thread_->num_done;
   ErrorCode ignored;
   socket_.close(ignored);
   CountBody(0);
@@ -113,6 +116,7 @@ void Connection::ReadHead() {
   reading_head_or_body_ = true;
   is_head_ = false;
   head_started_ns_ = Clock::System().NowNs();
+  ++thread_->num_done;
   num_chunks_ = 0;
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(thread_->options.max_header_bytes));
@@ -311,6 +315,7 @@ void Connection::OnWritten(ErrorCode ec, size_t bytes) {
 void Connection::FinishExchange() {
   if (exchange_) std::exchange(exchange_, nullptr)->MarkDone();
   CountBody(0);
+  ++thread_->num_done;
   response_ = {};
   if (!keep_alive_ || thread_->draining) return Linger();
   if (!reading_ahead_) return ReadRequest();
@@ -347,6 +352,7 @@ void IoThread::Sweep() {
     if (connection->IsOverdue(now)) overdue.push_back(connection->shared_from_this());
   }
   for (const auto& connection : overdue) connection->Close();
+  memory_look.Look(num_done);
 }
 
 void IoThread::StopSweep() {

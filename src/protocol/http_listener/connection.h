@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -27,6 +28,7 @@
 #include <utility>  // before Boost 1.74 under C++20
 #include <vector>
 
+#include "base/idle_memory.h"
 #include "protocol/http_listener/growing_body.h"
 #include "protocol/http_listener/http_listener.h"
 
@@ -56,6 +58,9 @@ struct IoThread {
   boost::asio::io_context io{1};
   boost::asio::steady_timer sweep_timer{io};
   std::unordered_set<Connection*> connections;
+  size_t next_bucket = 0;  // of them, for FindRoom
+  uint64_t num_done = 0;   // requests begun, answers and connections ended
+  MemoryLook memory_look;
   bool draining = false;
   bool is_stopping = false;
   std::function<void()> on_closed;  // a connection of this thread has closed
@@ -66,12 +71,19 @@ HttpResponse Overloaded(const std::string& reason);
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(std::shared_ptr<IoThread> thread, boost::asio::ip::tcp::socket socket);
+  Connection(std::shared_ptr<IoThread> thread, boost::asio::ip::tcp::socket socket,
+             boost::asio::ip::address client);
 
   void Start();
   void Drain();                        // close now if idle, else after the answer
   void Close();                        // at once; idempotent
   void Reject(HttpResponse response);  // answer without reading further, close
+  bool IsLingering() const { return lingering_; }
+  // For its client: idle, or within a head or a body.
+  bool IsWaiting() const { return !closed_ && !exchange_ && !writing_ && !lingering_; }
+  bool IsIdle() const { return IsWaiting() && !reading_head_or_body_; }
+  const boost::asio::ip::address& client() const { return client_; }
+  int64_t last_request_ns() const { return head_started_ns_; }  // without one, when it began
   bool IsOverdue(Deadline now) const { return read_deadline_ <= now || write_deadline_ <= now; }
 
  private:
@@ -102,6 +114,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   std::shared_ptr<IoThread> thread_;
   boost::asio::ip::tcp::socket socket_;
+  const boost::asio::ip::address client_;
   Deadline read_deadline_ = Deadline::max();
   Deadline write_deadline_ = Deadline::max();
   boost::beast::flat_buffer buffer_;

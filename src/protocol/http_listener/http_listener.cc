@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/http_listener/http_listener.h"
 
+#include <pthread.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 
 #include "base/log.h"
 #include "protocol/http_listener/connection.h"
+#include "protocol/http_listener/make_room.h"
 
 namespace inflight::http_listener {
 namespace {
@@ -26,7 +28,8 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-constexpr int kBacklog = 1024;
+constexpr int kBacklog = 4096;
+constexpr int kMaxRejected = 256;  // at a time; further ones are closed without an answer
 constexpr std::chrono::milliseconds kAcceptRetry{100};  // after running out of descriptors
 
 int ThreadsByCores() {
@@ -64,7 +67,10 @@ class Listener : public HttpListener {
 
  private:
   void Accept();
-  void OnAccept(ErrorCode ec, const std::shared_ptr<IoThread>& thread, tcp::socket socket);
+  // `place`: of the connection's thread.
+  void OnAccept(ErrorCode ec, size_t place, tcp::socket socket);
+  void MakeRoom(const std::shared_ptr<Connection>& newcomer, size_t place, size_t num_tried);
+  int NumTooMany();  // connections
   void OnClosed();
   void ForEachConnection(void (Connection::*action)());
 
@@ -75,6 +81,7 @@ class Listener : public HttpListener {
   std::vector<std::thread> running_;
   std::optional<tcp::acceptor> acceptor_;  // of the first thread
   std::optional<asio::steady_timer> accept_retry_;
+  tcp::endpoint peer_;  // of the connection that is accepted next
   size_t next_thread_ = 0;
   int port_ = 0;
 
@@ -113,7 +120,8 @@ void Listener::Run() {
   for (const auto& thread : threads_) {
     work_.push_back(asio::make_work_guard(thread->io));
     asio::post(thread->io, [thread] { thread->Sweep(); });
-    running_.emplace_back([thread] {
+    running_.emplace_back([thread, name = (options_.name + " I/O").substr(0, 15)] {
+      pthread_setname_np(pthread_self(), name.c_str());
       while (true) {
         try {
           thread->io.run();
@@ -127,13 +135,13 @@ void Listener::Run() {
 }
 
 void Listener::Accept() {
-  const auto& thread = threads_[next_thread_++ % threads_.size()];
-  acceptor_->async_accept(thread->io, [this, thread](ErrorCode ec, tcp::socket socket) {
-    OnAccept(ec, thread, std::move(socket));
-  });
+  const size_t place = next_thread_++ % threads_.size();
+  acceptor_->async_accept(
+      threads_[place]->io, peer_,
+      [this, place](ErrorCode ec, tcp::socket socket) { OnAccept(ec, place, std::move(socket)); });
 }
 
-void Listener::OnAccept(ErrorCode ec, const std::shared_ptr<IoThread>& thread, tcp::socket socket) {
+void Listener::OnAccept(ErrorCode ec, size_t place, tcp::socket socket) {
   if (!acceptor_->is_open()) return;
   if (ec) {
     logging::Warning("accept failed", {{"listener", options_.name}, {"reason", ec.message()}});
@@ -148,13 +156,42 @@ void Listener::OnAccept(ErrorCode ec, const std::shared_ptr<IoThread>& thread, t
     const std::lock_guard lock(mutex_);
     is_full = ++num_connections_ > options_.max_connections;
   }
-  auto connection = std::make_shared<Connection>(thread, std::move(socket));
-  asio::post(thread->io, [this, thread, connection, is_full] {
-    if (!is_full || thread->draining) return connection->Start();
-    connection->Reject(Overloaded("too many connections: the limit is " +
-                                  std::to_string(options_.max_connections)));
-  });
+  const auto& thread = threads_[place];
+  auto connection = std::make_shared<Connection>(thread, std::move(socket), peer_.address());
+  if (is_full) {
+    MakeRoom(connection, place, 0);
+  } else {
+    asio::post(thread->io, [connection] { connection->Start(); });
+  }
   Accept();
+}
+
+// Asks one thread after the other, from the newcomer's, for connections that give way.
+void Listener::MakeRoom(const std::shared_ptr<Connection>& newcomer, size_t place,
+                        size_t num_tried) {
+  if (num_tried == threads_.size()) {
+    asio::post(threads_[place]->io, [this, newcomer, thread = threads_[place]] {
+      if (thread->draining) return newcomer->Start();
+      if (NumTooMany() > kMaxRejected) return newcomer->Close();
+      newcomer->Reject(Overloaded("too many connections: the limit is " +
+                                  std::to_string(options_.max_connections)));
+    });
+    return;
+  }
+  const auto& thread = threads_[(place + num_tried) % threads_.size()];
+  asio::post(thread->io, [this, newcomer, place, thread, num_tried] {
+    while (NumTooMany() > 0) {  // those that were rejected may be more than one
+      Connection* const gives_way = FindRoom(*thread, newcomer->client());
+      if (gives_way == nullptr) return MakeRoom(newcomer, place, num_tried + 1);
+      gives_way->Close();
+    }
+    asio::post(threads_[place]->io, [newcomer] { newcomer->Start(); });
+  });
+}
+
+int Listener::NumTooMany() {
+  const std::lock_guard lock(mutex_);
+  return num_connections_ - options_.max_connections;
 }
 
 void Listener::OnClosed() {

@@ -23,10 +23,12 @@ namespace inflight::http_listener {
 struct ListenerOptions {
   std::string name = "HTTP";  // in log lines
   std::string address = "0.0.0.0";
-  int port = 0;                 // 0 = any free one; see port()
-  bool reuse_port = false;      // share it with other servers that do
-  int threads = 0;              // 0 = by cores, 1 to 4
-  int max_connections = 16384;  // further ones are answered 503 and closed
+  int port = 0;             // 0 = any free one; see port()
+  bool reuse_port = false;  // share it with other servers that do
+  int threads = 0;          // 0 = by cores, 1 to 4
+  // Further ones take the place of one that waits for its client (make_room.h), or are answered 503
+  // and closed.
+  int max_connections = 16384;
   size_t max_header_bytes = 64 * 1024;
   int max_chunks = 65536;  // non-empty chunks of a request body (spec/triton-protocol.md 1.5)
   // Of the requests of all connections; one that would take more is answered 503.

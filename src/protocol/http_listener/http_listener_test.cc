@@ -53,6 +53,10 @@ class EchoHandler : public HttpHandler {
   std::vector<std::shared_ptr<HttpResponder>> held_;
 };
 
+// The answer tells that the server has read it.
+constexpr char kHeadAlone[] =
+    "POST /echo HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
+
 class HttpListenerTest : public testing::Test {
  protected:
   void Start(ListenerOptions options = {}) {
@@ -62,6 +66,11 @@ class HttpListenerTest : public testing::Test {
     listener_ = *std::move(listener);
   }
   int port() const { return listener_->port(); }
+  // A request that runs until the test answers it.
+  std::shared_ptr<HttpResponder> Hold(TestClient& client) {
+    client.Send(Get("/hold"));
+    return handler_.TakeHeld();
+  }
 
   EchoHandler handler_;
   std::unique_ptr<HttpListener> listener_;
@@ -91,8 +100,7 @@ TEST_F(HttpListenerTest, PipelinedRequestsAreAnsweredInOrder) {
 TEST_F(HttpListenerTest, RequestPipelinedWhileOneRunsWaitsForItsTurn) {
   Start();
   TestClient client(port());
-  client.Send(Get("/hold"));
-  const auto responder = handler_.TakeHeld();
+  const auto responder = Hold(client);
   ASSERT_NE(responder, nullptr);
   client.Send(Post("/echo", "next"));
   std::thread([&] { responder->Send({.body = "held"}); }).join();
@@ -103,8 +111,7 @@ TEST_F(HttpListenerTest, RequestPipelinedWhileOneRunsWaitsForItsTurn) {
 TEST_F(HttpListenerTest, PartOfTheNextRequestMayComeWhileOneRuns) {
   Start();
   TestClient client(port());
-  client.Send(Get("/hold"));
-  const auto responder = handler_.TakeHeld();
+  const auto responder = Hold(client);
   ASSERT_NE(responder, nullptr);
   const std::string next = Post("/echo", "split");
   client.Send(next.substr(0, 20));
@@ -226,8 +233,7 @@ TEST_F(HttpListenerTest, GarbageIsRefusedAndTheConnectionClosed) {
 TEST_F(HttpListenerTest, StreamIsChunkedAndTheConnectionStaysUsable) {
   Start();
   TestClient client(port());
-  client.Send(Get("/hold"));
-  const auto responder = handler_.TakeHeld();
+  const auto responder = Hold(client);
   ASSERT_NE(responder, nullptr);
   responder->StartStream(200, {{"Content-Type", "text/event-stream"}});
   EXPECT_EQ(client.Receive(/*to_head=*/true).Header("Transfer-Encoding"), "chunked");
@@ -260,8 +266,7 @@ TEST_F(HttpListenerTest, StreamToHttp10IsBareBytesUntilTheEnd) {
 TEST_F(HttpListenerTest, SegmentsAreSentFromWhereTheyLie) {
   Start();
   TestClient client(port());
-  client.Send(Get("/hold"));
-  const auto responder = handler_.TakeHeld();
+  const auto responder = Hold(client);
   ASSERT_NE(responder, nullptr);
   auto large = std::make_shared<std::string>(5'000'000, 'y');
   HttpResponse response{.body = "head:"};
@@ -280,8 +285,7 @@ TEST_F(HttpListenerTest, DisconnectIsToldWhileTheRequestRuns) {
   Start();
   for (const bool is_reset : {false, true}) {
     TestClient client(port());
-    client.Send(Get("/hold"));
-    const auto responder = handler_.TakeHeld();
+    const auto responder = Hold(client);
     ASSERT_NE(responder, nullptr);
     std::promise<void> told;
     responder->OnDisconnect([&told] { told.set_value(); });
@@ -297,8 +301,7 @@ TEST_F(HttpListenerTest, DisconnectIsToldWhileTheRequestRuns) {
 TEST_F(HttpListenerTest, SlowReaderOfAStreamIsDisconnected) {
   Start({.max_stream_buffer_bytes = 100'000});
   TestClient client(port());
-  client.Send(Get("/hold"));
-  const auto responder = handler_.TakeHeld();
+  const auto responder = Hold(client);
   ASSERT_NE(responder, nullptr);
   std::promise<void> told;
   auto is_told = told.get_future();
@@ -349,22 +352,95 @@ TEST_F(HttpListenerTest, IdleConnectionTimesOutOnlyWhenAsked) {
   EXPECT_TRUE(client.IsClosedByServer());
 }
 
-TEST_F(HttpListenerTest, ConnectionsBeyondTheLimitAreToldSo) {
+TEST_F(HttpListenerTest, ConnectionsBeyondTheLimitAreToldSoWhereAllRun) {
   Start({.max_connections = 1});
   TestClient first(port());
-  first.Send(Get("/echo"));
-  EXPECT_EQ(first.Receive().status, 200);
+  const auto responder = Hold(first);
+  ASSERT_NE(responder, nullptr);
   TestClient second(port());
   EXPECT_EQ(second.Receive().status, 503);
-  first.Send(Get("/echo"));
-  EXPECT_EQ(first.Receive().status, 200);
+  responder->Send({.body = "of the first"});
+  EXPECT_EQ(first.Receive().body, "of the first");
+}
+
+TEST_F(HttpListenerTest, ConnectionsThatWereRefusedKeepNobodyOut) {
+  Start({.threads = 1, .max_connections = 2});
+  TestClient running(port());
+  const auto responder = Hold(running);
+  ASSERT_NE(responder, nullptr);
+  TestClient half(port(), "127.0.0.2");
+  EXPECT_EQ(half.Ask(kHeadAlone).status, 100);
+  TestClient refused(port(), "127.0.0.2");  // whose end the server waits for
+  EXPECT_EQ(refused.Receive().status, 503);
+  TestClient newcomer(port());
+  EXPECT_EQ(newcomer.Ask(Get("/echo")).status, 200);
+  EXPECT_TRUE(refused.IsClosedByServer());
+  EXPECT_TRUE(half.IsClosedByServer());
+  responder->Send({.body = "still there"});
+  EXPECT_EQ(running.Receive().body, "still there");
+}
+
+TEST_F(HttpListenerTest, ConnectionThatIsIdleLongestGivesWay) {
+  Start({.threads = 1, .max_connections = 3});
+  TestClient running(port());
+  const auto responder = Hold(running);
+  ASSERT_NE(responder, nullptr);
+  TestClient idle(port());
+  EXPECT_EQ(idle.Ask(Get("/echo")).status, 200);
+  TestClient used(port());
+  EXPECT_EQ(used.Ask(Get("/echo")).status, 200);
+  TestClient newcomer(port());
+  EXPECT_EQ(newcomer.Ask(Get("/echo")).status, 200);
+  EXPECT_TRUE(idle.IsClosedByServer());
+  EXPECT_EQ(used.Ask(Get("/echo")).status, 200);
+  responder->Send({.body = "still there"});
+  EXPECT_EQ(running.Receive().body, "still there");
+}
+
+TEST_F(HttpListenerTest, ConnectionOfAnotherThreadGivesWay) {
+  Start({.threads = 2, .max_connections = 2});
+  TestClient running(port());
+  const auto responder = Hold(running);
+  ASSERT_NE(responder, nullptr);
+  TestClient half(port());
+  EXPECT_EQ(half.Ask(kHeadAlone).status, 100);
+  TestClient newcomer(port(), "127.0.0.2");  // on the thread of the one that runs
+  EXPECT_EQ(newcomer.Ask(Get("/echo")).status, 200);
+  EXPECT_TRUE(half.IsClosedByServer());
+  responder->Send({.body = "still there"});
+  EXPECT_EQ(running.Receive().body, "still there");
+}
+
+TEST_F(HttpListenerTest, ClientWithMostConnectionsGivesWay) {
+  Start({.threads = 1, .max_connections = 3});
+  TestClient idle(port());
+  EXPECT_EQ(idle.Ask(Get("/echo")).status, 200);
+  TestClient first(port(), "127.0.0.2");
+  EXPECT_EQ(first.Ask(kHeadAlone).status, 100);
+  TestClient second(port(), "127.0.0.2");
+  EXPECT_EQ(second.Ask(kHeadAlone).status, 100);
+  TestClient newcomer(port());
+  EXPECT_EQ(newcomer.Ask(Get("/echo")).status, 200);
+  EXPECT_TRUE(first.IsClosedByServer());
+  EXPECT_EQ(idle.Ask(Get("/echo")).status, 200);
+  second.Send("abc");
+  EXPECT_EQ(second.Receive().body, "POST abc");
+}
+
+TEST_F(HttpListenerTest, RequestThatIsOnItsWayGivesWayToNobodyOfTheSameClient) {
+  Start({.threads = 1, .max_connections = 1});
+  TestClient half(port());
+  EXPECT_EQ(half.Ask(kHeadAlone).status, 100);
+  TestClient newcomer(port());
+  EXPECT_EQ(newcomer.Receive().status, 503);
+  half.Send("abc");
+  EXPECT_EQ(half.Receive().body, "POST abc");
 }
 
 TEST_F(HttpListenerTest, StopLetsRunningRequestsFinish) {
   Start();
   TestClient running(port());
-  running.Send(Get("/hold"));
-  const auto responder = handler_.TakeHeld();
+  const auto responder = Hold(running);
   ASSERT_NE(responder, nullptr);
   TestClient idle(port());
   idle.Send(Get("/echo"));
@@ -384,8 +460,7 @@ TEST_F(HttpListenerTest, StopLetsRunningRequestsFinish) {
 TEST_F(HttpListenerTest, StopCancelsWhatDoesNotFinishInTime) {
   Start();
   TestClient client(port());
-  client.Send(Get("/hold"));
-  const auto responder = handler_.TakeHeld();
+  const auto responder = Hold(client);
   ASSERT_NE(responder, nullptr);
   bool is_told = false;
   responder->OnDisconnect([&is_told] { is_told = true; });

@@ -29,7 +29,11 @@ std::string TestResponse::Header(std::string_view name) const {
   return "";
 }
 
-TestClient::TestClient(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+TestClient::TestClient(int port, const char* from) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  inet_pton(AF_INET, from, &own.sin_addr);
+  bind(fd_, reinterpret_cast<sockaddr*>(&own), sizeof(own));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
@@ -112,6 +116,11 @@ TestResponse TestClient::Receive(bool to_head) {
     response.complete = true;
   }
   return response;
+}
+
+TestResponse TestClient::Ask(std::string_view request) {
+  Send(request);
+  return Receive();
 }
 
 std::string TestClient::ReceiveChunk() {

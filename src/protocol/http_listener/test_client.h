@@ -22,7 +22,7 @@ struct TestResponse {
 // hangs.
 class TestClient {
  public:
-  explicit TestClient(int port);
+  explicit TestClient(int port, const char* from = "127.0.0.1");
   ~TestClient();
   TestClient(const TestClient&) = delete;
   TestClient& operator=(const TestClient&) = delete;
@@ -30,6 +30,7 @@ class TestClient {
   bool Send(std::string_view bytes);
   // The next answer on this connection. `to_head` = its request was HEAD, so no body follows.
   TestResponse Receive(bool to_head = false);
+  TestResponse Ask(std::string_view request);  // Send, Receive
   // Up to the next chunk of a stream whose head Receive(true) has taken; "" at its end.
   std::string ReceiveChunk();
   bool IsClosedByServer();  // waits for the end

@@ -46,9 +46,12 @@ class MetricsServer::Handler : public http_listener::HttpHandler {
   }
 
   std::string Page() const {
+    const MachineReadings readings = machine_.readings();
+    PageOptions page = page_;
+    for (const GpuReading& gpu : readings.gpus) page.gpu_uuids.push_back(gpu.uuid);
     TextWriter machine;
-    WriteMachine(machine_.readings(), machine);
-    return MetricsPage(server_, page_) + machine.Take();
+    WriteMachine(readings, machine);
+    return MetricsPage(server_, page) + machine.Take();
   }
 
  private:

@@ -53,7 +53,8 @@ class InferenceService final : public InferenceRpcs {
         calls_(calls),
         limits_(limits),
         access_(access),
-        compression_(compression) {}
+        compression_(compression),
+        model_control_(server.model_load_threads(), "grpc-control") {}
 
   Reactor* ServerLive(Context*, const ::inference::ServerLiveRequest*,
                       ::inference::ServerLiveResponse*) override;
@@ -106,8 +107,7 @@ class InferenceService final : public InferenceRpcs {
   const StreamLimits limits_;
   const Access& access_;
   const grpc_compression_level compression_;  // of responses to inference
-  WorkerPool model_control_{1,
-                            "grpc-control"};  // loads take their time; last, as it uses the above
+  WorkerPool model_control_;                  // loads take their time; last, as it uses the above
 };
 
 // Check answers for the whole server, whatever service is named; Watch is not offered.

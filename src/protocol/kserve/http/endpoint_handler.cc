@@ -25,7 +25,8 @@ constexpr size_t kLargeBodyBytes = 512 * 1024;
 EndpointHandler::EndpointHandler(serving::Server& server, EndpointOptions options)
     : options_(std::move(options)),
       context_{server, options_.max_input_bytes, options_.header_forward, options_.framing,
-               options_.with_compression} {}
+               options_.with_compression},
+      model_control_(server.model_load_threads(), "http-control") {}
 
 size_t EndpointHandler::MaxBodyBytes(const HttpRequest& head) const {
   const auto route = FindEndpoint(head);

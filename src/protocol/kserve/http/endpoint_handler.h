@@ -68,7 +68,7 @@ class EndpointHandler : public http_listener::HttpHandler {
   const Context context_;
   // Last: their tasks use the members above.
   WorkerPool large_bodies_{1, "http-body"};
-  WorkerPool model_control_{1, "http-control"};
+  WorkerPool model_control_;
 };
 
 }  // namespace inflight::kserve_http

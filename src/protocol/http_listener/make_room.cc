@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/http_listener/make_room.h"
+
+#include <map>
+#include <tuple>
+#include <vector>
+
+namespace inflight::http_listener {
+namespace {
+
+// How little is lost with it, from 0 for a request that is on its way.
+int Spareness(const Connection& connection) {
+  return connection.IsIdle() ? 2 : connection.IsLingering() ? 1 : 0;
+}
+
+std::vector<Connection*> LookAtSome(IoThread& thread) {
+  const auto& all = thread.connections;
+  std::vector<Connection*> waiting;
+  size_t num_looked = 0;
+  for (size_t i = 0; i < all.bucket_count() && num_looked < kMaxLooked; ++i) {
+    const size_t bucket = thread.next_bucket++ % all.bucket_count();
+    for (auto it = all.begin(bucket); it != all.end(bucket); ++it, ++num_looked) {
+      if ((*it)->IsWaiting() || (*it)->IsLingering()) waiting.push_back(*it);
+    }
+  }
+  return waiting;
+}
+
+}  // namespace
+
+Connection* FindRoom(IoThread& thread, const boost::asio::ip::address& newcomer) {
+  const std::vector<Connection*> waiting = LookAtSome(thread);
+  std::map<boost::asio::ip::address, int> counts;  // by client
+  for (const Connection* connection : waiting) ++counts[connection->client()];
+  Connection* found = nullptr;
+  std::tuple<int, int, int64_t> most;
+  for (Connection* connection : waiting) {
+    const int count = counts[connection->client()];
+    const int spareness = Spareness(*connection);
+    if (spareness == 0 && count <= counts[newcomer]) continue;
+    const std::tuple rank(count, spareness, -connection->last_request_ns());
+    if (found != nullptr && rank <= most) continue;
+    found = connection;
+    most = rank;
+  }
+  return found;
+}
+
+}  // namespace inflight::http_listener

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What hostile and broken clients do to the gRPC port, beside those of mutations.py."""
+
+import contextlib
+import functools
+import socket
+import threading
+
+import attacks
+import grpc
+import numpy as np
+import tritonclient.grpc as triton
+from mutations import PREFACE, call_frames
+from tritonclient.grpc import service_pb2
+
+
+@contextlib.contextmanager
+def own_channel(server, **options):
+    with grpc.insecure_channel(server.grpc, options=[("grpc.use_local_subchannel_pool", 1)], **options) as channel:
+        yield channel
+
+
+def oversized_message(num_bytes):
+    message = service_pb2.ModelInferRequest(model_name="identity")
+    message.inputs.add(name="INPUT0", datatype="BYTES", shape=[1])
+    message.raw_input_contents.append(bytes(num_bytes))
+    return message.SerializeToString()
+
+
+def messages_over_the_limit(server, count):
+    """As they are, and a bomb: a thousand times larger than what is sent."""
+    for compression, num_bytes in ((grpc.Compression.NoCompression, 1 << 20), (grpc.Compression.Gzip, 16 << 20)):
+        data = oversized_message(num_bytes)
+        with own_channel(server, compression=compression) as channel:
+            calls = [
+                channel.unary_unary("/inference.GRPCInferenceService/ModelInfer"),
+                lambda message, channel=channel, **options: list(
+                    channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")(iter([message]), **options)
+                ),
+            ]
+            for _ in range(count):
+                for call in calls:
+                    try:
+                        call(data, timeout=attacks.PATIENCE_S)
+                        raise AssertionError("a message over the limit was answered")
+                    except grpc.RpcError as error:
+                        assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error
+
+
+def stalled_prefaces(server, count):
+    """Connections that stop within the preface or the first frames; others are served meanwhile."""
+    start = PREFACE + b"".join(call_frames())
+    with attacks.connections(server.grpc, count) as stalled:
+        for index, connection in enumerate(stalled):
+            connection.sendall(start[: 1 + index * 7919 % (len(start) - 1)])
+        with attacks.connect(server.grpc) as connection:
+            connection.sendall(start)
+            attacks.read_until(connection, b"echo")
+
+
+@functools.cache
+def recorded_call(address):
+    """What a published client sends for one call."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    sent = bytearray()
+
+    def pump(source, target, record):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                record.extend(data)
+                target.sendall(data)
+
+    def run():
+        client, _ = listener.accept()
+        with client, attacks.connect(address) as server:
+            back = threading.Thread(target=pump, args=(server, client, bytearray()), daemon=True)
+            back.start()
+            pump(client, server, sent)
+            server.shutdown(socket.SHUT_RDWR)
+            back.join()
+
+    relay = threading.Thread(target=run, daemon=True)
+    relay.start()
+    text = triton.InferInput("INPUT0", [1], "BYTES")
+    text.set_data_from_numpy(np.array([b"echo"], dtype=object))
+    with triton.InferenceServerClient(f"127.0.0.1:{listener.getsockname()[1]}") as client:
+        assert client.infer("identity", [text]).as_numpy("OUTPUT0")[0] == b"echo"
+        recorded = bytes(sent)  # without what ends the connection
+    relay.join(attacks.PATIENCE_S)
+    listener.close()
+    return recorded
+
+
+def prefixes(server, count):
+    """Beginnings of a call's bytes, then the client's end: it is no call; all of it is answered."""
+    call = recorded_call(server.grpc)
+    data_end = call.index(b"echo") + len(b"echo")
+    for length in range(0, data_end, max(1, data_end // count)):
+        with attacks.connect(server.grpc) as connection:
+            connection.sendall(call[:length])
+            connection.shutdown(socket.SHUT_WR)
+            assert b"echo" not in attacks.read_to_end(connection)
+    with attacks.connect(server.grpc) as connection:
+        connection.sendall(call)
+        attacks.read_until(connection, b"echo")
