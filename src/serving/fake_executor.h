@@ -67,6 +67,7 @@ class FakeExecutor : public Executor {
     std::lock_guard lock(mutex_);
     ExecutorStats stats;
     stats.num_queued_requests = static_cast<int>(active_.size());
+    stats.gpu_memory_bytes = gpu_memory_bytes;
     return stats;
   }
   void TakeIterationStats(std::vector<ExecutorStats>* records) override {
@@ -128,6 +129,7 @@ class FakeExecutor : public Executor {
   std::vector<RequestId> cancelled_ids;
   std::vector<ExecutorStats> iterations;                // to be taken
   std::vector<RequestStatsPerIteration> request_stats;  // to be taken
+  int64_t gpu_memory_bytes = 0;
 
  private:
   struct Work {

@@ -65,6 +65,13 @@ class Gate {
   bool is_open_ = false;
 };
 
+Does::Work BehindGate(Gate& gate) {
+  return [&gate](const SenderPtr& sender) {
+    gate.Wait();
+    sender->Finish();
+  };
+}
+
 TEST(InstanceModel, WhatARequestThrowsIsItsErrorAndTheOthersGoOn) {
   const auto model = Make([](const SenderPtr&) { throw std::runtime_error("no memory left"); });
   for (int i = 0; i < 2; ++i) {
@@ -91,12 +98,8 @@ TEST(InstanceModel, WhatItThrowsBehindItsAnswerChangesNothing) {
 
 TEST(InstanceModel, RequestsInItsQueueArePending) {
   Gate gate;
-  const auto model = Make(
-      [&](const SenderPtr& sender) {
-        gate.Wait();
-        sender->Finish();
-      },
-      "dynamic_batching { default_queue_policy { max_queue_size: 2 } }");
+  const auto model =
+      Make(BehindGate(gate), "dynamic_batching { default_queue_policy { max_queue_size: 2 } }");
   const auto num_pending = [&] { return model->statistics().Snapshot().pending_requests; };
   Collector running;
   Collector waiting;
@@ -121,12 +124,7 @@ TEST(InstanceModel, RequestsInItsQueueArePending) {
 // Three wait while the first runs, and are then one execution.
 TEST(InstanceModel, WhatWaitsIsExecutedTogetherAndCountedOnce) {
   Gate gate;
-  const auto model = Make(
-      [&](const SenderPtr& sender) {
-        gate.Wait();
-        sender->Finish();
-      },
-      "max_batch_size: 4 dynamic_batching { }");
+  const auto model = Make(BehindGate(gate), "max_batch_size: 4 dynamic_batching { }");
   const auto row = [] { return MakeRequest({Int("IN", 1)}); };
   Collector first;
   model->Infer(row(), first.Handler());
@@ -152,12 +150,7 @@ TEST(InstanceModel, WhatWaitsIsExecutedTogetherAndCountedOnce) {
 
 TEST(InstanceModel, ACancelledRequestLeavesItsBatch) {
   Gate gate;
-  const auto model = Make(
-      [&](const SenderPtr& sender) {
-        gate.Wait();
-        sender->Finish();
-      },
-      "max_batch_size: 4 dynamic_batching { }");
+  const auto model = Make(BehindGate(gate), "max_batch_size: 4 dynamic_batching { }");
   Collector first, cancelled, last;
   model->Infer(MakeRequest({Int("IN", 1)}), first.Handler());
   gate.WaitReached();
@@ -206,12 +199,7 @@ constexpr char kWantsR[] =
 TEST(InstanceModel, ARequestStaysInItsQueueUntilThereAreResources) {
   const auto limiter = *RateLimiter::Make({});
   Gate gate;
-  const auto holder = Make(
-      [&](const SenderPtr& sender) {
-        gate.Wait();
-        sender->Finish();
-      },
-      kWantsR, limiter.get());
+  const auto holder = Make(BehindGate(gate), kWantsR, limiter.get());
   const auto work = [](const SenderPtr& sender) { sender->Finish(); };
   const auto model = Make(work, kWantsR, limiter.get());
   const auto unlimited = Make(work, "instance_group { count: 1 }", limiter.get());

@@ -215,8 +215,9 @@ Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>
 std::vector<MemoryUsage> LlmModel::memory_usage() const {
   const ExecutorStats stats = backend_.executor->stats();
   std::vector<MemoryUsage> usage;
-  const auto add = [&usage](std::string_view type, int64_t bytes) {
-    if (bytes > 0) usage.push_back({.type = type, .bytes = static_cast<uint64_t>(bytes)});
+  const auto add = [this, &usage](std::string_view type, int64_t bytes) {
+    const int64_t id = type == "GPU" ? backend_.gpu : 0;
+    if (bytes > 0) usage.push_back({.type = type, .id = id, .bytes = static_cast<uint64_t>(bytes)});
   };
   add("CPU", stats.cpu_memory_bytes);
   add("CPU_PINNED", stats.pinned_memory_bytes);

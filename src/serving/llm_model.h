@@ -39,6 +39,7 @@ struct LlmBackend {
   std::shared_ptr<StepRecorder> steps;  // may be null; outlives the executor
   std::shared_ptr<Executor> executor;
   std::vector<TokenId> end_ids;  // the model's own
+  int64_t gpu = 0;               // the index of the one that it runs on, if any
   IterationReporterOptions iterations = {};
 };
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/idle_memory.h"
 #include "serving/tensor_values.h"
 
 namespace inflight::serving {
@@ -142,7 +143,7 @@ class Rounds {
     std::unique_lock lock(mutex_);
     const auto has_news = [this] { return is_closed_ || !added_.empty(); };
     if (next_due == SteadyClock::time_point::max()) {
-      wake_.wait(lock, has_news);
+      WaitForTask(wake_, lock, has_news);
     } else {
       wake_.wait_until(lock, std::min(next_due, SteadyClock::now() + kCancelInterval), has_news);
     }

@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "serving/llm_model.h"
@@ -30,6 +29,16 @@ Result<std::optional<int64_t>> ParseVersion(std::string_view text) {
                            "' (details: stol), version should be an integral value > 0");
   }
   return std::optional<int64_t>(number);
+}
+
+size_t NumNameSpaces(const std::vector<ModelEntry>& versions) {
+  if (versions.size() == 1) return 1;
+  std::vector<std::string_view> distinct;
+  for (const ModelEntry& entry : versions) {
+    if (std::find(distinct.begin(), distinct.end(), entry.name_space) == distinct.end())
+      distinct.push_back(entry.name_space);
+  }
+  return distinct.size();
 }
 
 }  // namespace
@@ -93,10 +102,10 @@ ModelTable::ModelTable(const std::vector<ModelEntry>& entries) {
 Result<std::shared_ptr<Model>> ModelTable::Find(std::string_view name,
                                                 std::string_view version) const {
   ASSIGN_OR_RETURN(const std::optional<int64_t> wanted, ParseVersion(version));
-  if (const size_t count = NumNameSpaces(name); count > 1) return AmbiguousName(name, count);
   const auto found = entries_.find(name);
   if (found != entries_.end()) {
     const std::vector<ModelEntry>& versions = found->second;
+    if (const size_t count = NumNameSpaces(versions); count > 1) return AmbiguousName(name, count);
     for (auto entry = versions.rbegin(); entry != versions.rend(); ++entry) {
       const bool is_wanted = wanted ? NumberOf(entry->version) == *wanted : true;
       if (is_wanted && entry->model != nullptr) return entry->model;
@@ -109,17 +118,6 @@ Result<std::shared_ptr<Model>> ModelTable::Find(std::string_view name,
   if (found == entries_.end()) return NotFound(unknown + "is not found");
   if (wanted) return NotFound(unknown + "version " + std::to_string(*wanted) + " is not found");
   return NotFound(unknown + "has no available versions");
-}
-
-size_t ModelTable::NumNameSpaces(std::string_view name) const {
-  const auto found = entries_.find(name);
-  if (found == entries_.end()) return 0;
-  const std::string& first = found->second.front().name_space;
-  const auto is_first = [&](const ModelEntry& entry) { return entry.name_space == first; };
-  if (std::all_of(found->second.begin(), found->second.end(), is_first)) return 1;
-  std::set<std::string_view> distinct;
-  for (const ModelEntry& entry : found->second) distinct.insert(entry.name_space);
-  return distinct.size();
 }
 
 bool ModelTable::ready() const {

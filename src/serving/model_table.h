@@ -52,8 +52,6 @@ class ModelTable {
   // empty version = the latest that is ready. A name of several namespaces is kInvalidArgument.
   Result<std::shared_ptr<Model>> Find(std::string_view name, std::string_view version) const;
   bool ready() const;  // every required version is
-  // How many namespaces have the name.
-  size_t NumNameSpaces(std::string_view name) const;
   using Entries = std::map<std::string, std::vector<ModelEntry>, std::less<>>;
   const Entries& entries() const { return entries_; }  // versions ascending
 

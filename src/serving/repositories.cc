@@ -13,11 +13,27 @@ namespace inflight::serving {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// Each takes a part of what the one before it left of a device's memory.
+EngineLoader OneByOne(EngineLoader load) {
+  return [load = std::move(load), mutex = std::make_shared<std::mutex>()](
+             const fs::path& dir, const std::string& owner, const ExecutorOptions& options,
+             std::optional<int> gpu) {
+    const std::lock_guard lock(*mutex);
+    return load(dir, owner, options, gpu);
+  };
+}
+
+}  // namespace
+
 Repositories::Repositories(const ServerOptions& options, EngineLoader load,
                            std::shared_ptr<WorkerPool> text_pool)
-    : options_(options), load_(std::move(load)), text_pool_(std::move(text_pool)) {
-  AddNameSpace("");
-}
+    : options_(options),
+      load_(OneByOne(std::move(load))),
+      text_pool_(std::move(text_pool)),
+      first_(std::make_shared<Repository>(options_, load_, text_pool_, "")),
+      members_{first_} {}
 
 Repositories::Member Repositories::AddNameSpace(const std::string& root) {
   auto member = std::make_shared<Repository>(options_, load_, text_pool_, root);
@@ -44,8 +60,9 @@ std::vector<Repositories::Member> Repositories::Rooted(const fs::path& root) con
 }
 
 std::shared_ptr<const ModelTable> Repositories::table() const {
+  if (!options_.model_namespacing) return first_->table();  // each request asks: one lock is enough
   const std::lock_guard lock(mutex_);
-  return table_ == nullptr ? members_.front()->table() : table_;
+  return table_ == nullptr ? first_->table() : table_;
 }
 
 std::vector<ModelEntry> Repositories::entries() const {
@@ -82,13 +99,14 @@ Status Repositories::Load(const std::string& name, const LoadOverride& override)
                    {{"model", name}, {"reason", AmbiguousName(name, holding.size()).message()}});
     return Internal("failed to load '" + name + "', failed to poll from model repository");
   }
-  const Member member = holding.empty() ? members().front() : holding.front();
+  const Member member = holding.empty() ? first_ : holding.front();
   Status status = member->Load(name, override);
   Publish();
   return status;
 }
 
 Status Repositories::Unload(const std::string& name, bool with_steps) {
+  RETURN_IF_ERROR(CheckModelName(name));
   const std::vector<Member> holding = Holding(name);
   if (holding.size() > 1) return AmbiguousName(name, holding.size());
   for (const Member& member : holding) member->Unload(name, with_steps);
@@ -102,7 +120,7 @@ void Repositories::Rescan() {
 }
 
 Status Repositories::AddRepository(const AddedRepository& added) {
-  if (!options_.model_namespacing) return members().front()->AddRepository(added);
+  if (!options_.model_namespacing) return first_->AddRepository(added);
   const std::lock_guard one_by_one(adding_);
   if (const auto known = Rooted(added.root); !known.empty()) {
     return known.front()->AddRepository(added);  // which refuses it
@@ -176,23 +194,22 @@ void Repositories::LogModels() const {
 Status Repositories::LoadAtStart() {
   const bool is_explicit = options_.control_mode == ControlMode::kExplicit;
   const bool loads_named = is_explicit && options_.load_models != std::vector<std::string>{"*"};
-  const Member first = members().front();
   for (const std::string& dir : options_.model_dirs) {
-    if (FindRepository(dir)) first->AddRepository(dir);
+    if (FindRepository(dir)) first_->AddRepository(dir);
   }
   std::vector<std::pair<std::string, Member>> places;
   for (const std::string& dir : options_.model_repositories) {
     const bool is_named_twice = options_.model_namespacing && !Rooted(dir).empty();
     if (is_named_twice) continue;
-    const Member member = options_.model_namespacing ? AddNameSpace(dir) : first;
+    const Member member = options_.model_namespacing ? AddNameSpace(dir) : first_;
     member->AddRepository(fs::path(dir));
     places.emplace_back(dir, member);
   }
   for (const std::string& dir : options_.model_dirs) {
     if (FindRepository(dir)) {
-      first->LoadRepository(dir);
+      first_->LoadRepository(dir);
     } else {
-      first->LoadModelDir(dir);
+      first_->LoadModelDir(dir);
     }
   }
   Status loaded;

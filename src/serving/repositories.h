@@ -53,8 +53,9 @@ class Repositories {
   const ServerOptions options_;
   const EngineLoader load_;
   const std::shared_ptr<WorkerPool> text_pool_;
+  const Member first_;                       // has what is of no repository
   mutable std::mutex mutex_;                 // of the two below
-  std::vector<Member> members_;              // the first has what is of no repository
+  std::vector<Member> members_;              // first_, then namespaces
   std::shared_ptr<const ModelTable> table_;  // of all; null without namespaces
   std::mutex adding_;                        // repositories come and go one after the other
   std::mutex publishing_;                    // tables are made one after the other

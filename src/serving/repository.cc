@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "base/file.h"
@@ -49,6 +50,18 @@ Result<ParsedModelConfig> ReadConfig(const fs::path& file, const LoadOverride& o
   return parsed;
 }
 
+// The models that an ensemble's steps name, or the parameters of a BLS.
+std::vector<std::string> MembersOf(const ModelConfig& config) {
+  std::vector<std::string> members;
+  for (const auto& step : config.ensemble_scheduling().step()) {
+    members.push_back(step.model_name());
+  }
+  if (KindOf(config) != ModelKind::kBls) return members;
+  const auto names = contract::ParseBlsParameters(AllParameters(config));
+  if (names.ok()) members = {names->preprocessing, names->llm, names->postprocessing};
+  return members;
+}
+
 void LogReport(const ModelReport& report) {
   logging::Table("configuration of model " + report.model + " version " + report.version,
                  contract::ToTable(report.keys));
@@ -72,6 +85,7 @@ Repository::Repository(ServerOptions options, EngineLoader load,
       load_(std::move(load)),
       text_pool_(std::move(text_pool)),
       name_space_(std::move(name_space)),
+      claims_(options_.model_load_threads),
       places_(options_.model_config_name, options_.auto_complete),
       table_(std::make_shared<const ModelTable>(entries_)) {}
 
@@ -108,6 +122,7 @@ Result<Repository::Candidate> Repository::Poll(const std::string& name, const fs
 }
 
 void Repository::LoadRepository(const fs::path& dir) {
+  const std::lock_guard lock(control_mutex_);
   const fs::path root = FindRepository(dir).value_or(dir);
   if (root != dir) {
     logging::Warning("models lie one level deeper", {{"repository", root.string()}});
@@ -146,6 +161,7 @@ void Repository::LoadRepository(const fs::path& dir) {
 }
 
 void Repository::AddRepository(const fs::path& dir) {
+  const std::lock_guard lock(control_mutex_);
   places_.AddRoot(FindRepository(dir).value_or(dir));
 }
 
@@ -163,10 +179,47 @@ void Repository::LoadCandidates(std::vector<Candidate> candidates) {
   for (const ModelKind kind :
        {ModelKind::kLlm, ModelKind::kPreprocessing, ModelKind::kPostprocessing,
         ModelKind::kConformance, ModelKind::kEnsemble, ModelKind::kBls, ModelKind::kUnknown}) {
-    for (Candidate* candidate : InStepOrder(candidates, kind)) {
+    const std::vector<Candidate*> ordered = InStepOrder(candidates, kind);
+    if (kind == ModelKind::kConformance) {  // they need nobody
+      LoadSideBySide(ordered);
+      continue;
+    }
+    for (Candidate* candidate : ordered) {
       for (ModelEntry& entry : LoadVersions(*candidate)) Add(std::move(entry));
       loaded_at_[candidate->parsed.config.name()] = candidate->changed;
     }
+  }
+}
+
+void Repository::LoadSideBySide(const std::vector<Candidate*>& candidates) {
+  std::vector<std::vector<ModelEntry>> loaded(candidates.size());
+  size_t next = 0;
+  const auto load = [&] {
+    const std::lock_guard lock(control_mutex_);
+    while (next < candidates.size()) {
+      const size_t index = next++;
+      Candidate& candidate = *candidates[index];
+      try {
+        loaded[index] = LoadVersions(candidate);
+      } catch (const std::exception& e) {  // threads, files
+        loaded[index] = {{.name = candidate.parsed.config.name(),
+                          .version = {},
+                          .status = Internal(e.what()),
+                          .dir = candidate.dir}};
+      }
+    }
+  };
+  {
+    const Unlocked unlocked(control_mutex_);
+    const size_t num_threads =
+        std::min(candidates.size(), static_cast<size_t>(options_.model_load_threads));
+    std::vector<std::jthread> threads;
+    for (size_t i = 1; i < num_threads; ++i) threads.emplace_back(load);
+    load();
+  }
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    for (ModelEntry& entry : loaded[i]) Add(std::move(entry));
+    loaded_at_[candidates[i]->parsed.config.name()] = candidates[i]->changed;
   }
 }
 
@@ -189,30 +242,36 @@ std::vector<Repository::Candidate*> Repository::InStepOrder(std::vector<Candidat
   return ordered;
 }
 
+std::vector<std::string> Repository::MembersInFile(const std::string& name,
+                                                   const LoadOverride& override) const {
+  if (!CheckModelName(name).ok()) return {};  // it would lead elsewhere
+  const auto dir = places_.Find(name);
+  if (!dir && !override.config_json) return {};
+  const auto parsed = ReadConfig(ConfigFile(dir.value_or(fs::path()), options_.model_config_name),
+                                 override, /*may_be_absent=*/true);
+  return parsed.ok() ? MembersOf(parsed->config) : std::vector<std::string>();
+}
+
 // Which LLM each text model and pipeline belongs to, and how many LLMs leave their memory open.
-void Repository::FindPartners(const std::vector<Candidate>& candidates) {
+void Repository::FindPartners(std::vector<Candidate>& candidates) {
   const auto is_llm = [&](const std::string& name) {
     return std::any_of(candidates.begin(), candidates.end(), [&](const Candidate& c) {
       return c.kind == ModelKind::kLlm && c.parsed.config.name() == name;
     });
   };
-  open_shares_ = 0;
-  for (const Candidate& candidate : candidates) {
+  const auto open_shares = std::make_shared<int>(0);
+  for (Candidate& candidate : candidates) {
     const ModelConfig& config = candidate.parsed.config;
-    std::vector<std::string> members;
-    if (candidate.kind == ModelKind::kEnsemble) {
-      for (const auto& step : config.ensemble_scheduling().step()) {
-        members.push_back(step.model_name());
-      }
-    } else if (candidate.kind == ModelKind::kBls) {
-      const auto names = contract::ParseBlsParameters(AllParameters(config));
-      if (names.ok()) members = {names->preprocessing, names->llm, names->postprocessing};
-    } else if (candidate.kind == ModelKind::kLlm) {
+    candidate.open_shares = open_shares;
+    if (candidate.kind == ModelKind::kLlm) {
       const auto parsed = contract::ParseLlmParameters(AllParameters(config), options_.executor);
       if (parsed.ok() && !parsed->has_memory_share) {
-        open_shares_ += static_cast<int>(candidate.versions.size());
+        *open_shares += static_cast<int>(candidate.versions.size());
       }
+      continue;
     }
+    if (candidate.kind != ModelKind::kEnsemble && candidate.kind != ModelKind::kBls) continue;
+    const std::vector<std::string> members = MembersOf(config);
     const auto llm = std::find_if(members.begin(), members.end(), is_llm);
     if (llm == members.end()) continue;
     llm_names_.emplace(config.name(), *llm);
@@ -233,7 +292,7 @@ std::vector<ModelEntry> Repository::LoadVersions(Candidate& candidate) {
   std::vector<ModelEntry> entries;
   for (const std::string& version : candidate.versions) {
     contract::KeyReport keys;
-    const int open_shares = open_shares_;
+    const int open_shares = candidate.open_shares ? *candidate.open_shares : 0;
     auto model = LoadPrepared(candidate, version, keys);
     for (int retry = 1; !model.ok() && retry <= options_.model_load_retries; ++retry) {
       logging::Warning("model is loaded once more after a failure",
@@ -243,7 +302,7 @@ std::vector<ModelEntry> Repository::LoadVersions(Candidate& candidate) {
                         {"of", options_.model_load_retries},
                         {"reason", ReasonText(model.status())}});
       keys.clear();
-      open_shares_ = open_shares;
+      if (candidate.open_shares) *candidate.open_shares = open_shares;
       model = LoadPrepared(candidate, version, keys);
     }
     ModelEntry entry{.name = name,
@@ -277,6 +336,7 @@ std::vector<ModelEntry> Repository::LoadVersions(Candidate& candidate) {
 }
 
 void Repository::LoadModelDir(const fs::path& dir) {
+  const std::lock_guard lock(control_mutex_);
   GeneratedConfigOptions generated = {.model_dir = dir.string(),
                                       .decoupled = options_.decoupled,
                                       .exclude_input_in_output = !options_.include_input_in_output};

@@ -5,8 +5,9 @@
 //
 //   <repository>/<model>/config.pbtxt, <repository>/<model>/<version>/...
 //
-// Threads: table() and Index() from any thread at any time; the calls that load and unload are
-// serialised, and publish a new table when they are done.
+// Threads: table() and Index() from any thread at any time; the calls that load and unload publish
+// a new table when they are done. Those of models that have nothing to do with each other run side
+// by side (ServerOptions::model_load_threads), others one after another.
 // Errors: texts as clients compare them (spec/triton-protocol.md 1.13).
 #pragma once
 
@@ -27,6 +28,7 @@
 #include "serving/config_fields.h"
 #include "serving/engine_loader.h"
 #include "serving/llm_model.h"
+#include "serving/model_claims.h"
 #include "serving/model_config.h"
 #include "serving/model_places.h"
 #include "serving/model_table.h"
@@ -98,6 +100,8 @@ class Repository {
     bool is_generated = false;                 // has no file that a report could be about
     FileTime changed;                          // the newest of its files
     std::shared_ptr<const OverrideDir> files;  // where they came with a request
+    // LLMs of the same call still to load whose files leave their memory open; null: none.
+    std::shared_ptr<int> open_shares;
   };
   // What the text models and pipelines need to know of an LLM.
   struct LoadedLlm {
@@ -118,7 +122,8 @@ class Repository {
   bool IsModel(const std::filesystem::path& dir) const { return places_.IsModel(dir); }
   static std::vector<Candidate*> InStepOrder(std::vector<Candidate>& candidates, ModelKind kind);
   void LoadCandidates(std::vector<Candidate> candidates);
-  void FindPartners(const std::vector<Candidate>& candidates);
+  void LoadSideBySide(const std::vector<Candidate*>& candidates);
+  void FindPartners(std::vector<Candidate>& candidates);
   std::vector<ModelEntry> LoadVersions(Candidate& candidate);
   void Add(ModelEntry entry);
   void AddAmbiguous(const std::string& name);
@@ -139,7 +144,8 @@ class Repository {
                                          contract::KeyReport& keys);
   Result<std::shared_ptr<Model>> LoadConformance(const Candidate& candidate,
                                                  const std::string& version) const;
-  void ShareMemory(contract::LlmParameters& parameters, contract::KeyReport& keys);
+  static void ShareMemory(const Candidate& candidate, contract::LlmParameters& parameters,
+                          contract::KeyReport& keys);
 
   // --- text models and pipelines (repository_pipelines.cc) ---
   Result<std::shared_ptr<Model>> LoadPreprocessing(const Candidate& candidate,
@@ -169,6 +175,11 @@ class Repository {
   void AddUsersOf(const std::string& name, std::set<std::string>& seen,
                   std::vector<std::string>& users) const;
   std::vector<std::string> LoadedUsersOf(const std::string& name) const;
+  // The model and all that its load or unload may touch: what it uses, by its file and as it runs,
+  // what uses it, and so on.
+  std::set<std::string> ConnectedWith(const std::string& name, const LoadOverride& override) const;
+  std::vector<std::string> MembersInFile(const std::string& name,
+                                         const LoadOverride& override) const;
   bool IsLoaded(const std::string& name) const;
   bool IsKnown(const std::string& name) const;
   ModelPlaces places() const {
@@ -182,8 +193,11 @@ class Repository {
   const EngineLoader load_;
   const std::shared_ptr<WorkerPool> text_pool_;
   const std::string name_space_;
-  std::mutex control_mutex_;  // loads and unloads; guards all below but table_ and scanned_
-  ModelPlaces places_;        // written under table_mutex_ too, once the server runs
+  // Guards all below but table_ and scanned_. Given up while a version is loaded: that its models
+  // stay as they are is the business of claims_.
+  mutable std::mutex control_mutex_;
+  ModelClaims claims_;
+  ModelPlaces places_;  // written under table_mutex_ too, once the server runs
   std::vector<ModelEntry> entries_;
   std::vector<ModelReport> reports_;
   std::map<std::filesystem::path, FileTime> scanned_;  // by directory: the newest at the last scan
@@ -191,7 +205,6 @@ class Repository {
   std::map<std::string, std::string> loaded_configs_;  // by model: JSON that came with its load
   std::map<std::string, LoadedLlm> loaded_llms_;       // by name; the latest version
   std::map<std::string, std::string> llm_names_;       // of text models and pipelines: their LLM's
-  int open_shares_ = 0;  // LLMs still to load whose files leave their memory open
   std::map<std::string, std::shared_ptr<const tokenizer::Tokenizer>> tokenizers_;  // by directory
   // A lock, held for a copy of the pointer: the loads of std::atomic<std::shared_ptr> of libstdc++
   // 12 do not order themselves before the next store.

@@ -45,11 +45,20 @@ bool Repository::Knows(const std::string& name) const {
 }
 
 void Repository::RemoveRepository(const fs::path& root) {
-  const std::lock_guard lock(control_mutex_);
-  std::set<std::string> names;
-  for (const ModelEntry& entry : entries_) {
-    if (entry.dir.parent_path() == root) names.insert(entry.name);
-  }
+  std::unique_lock lock(control_mutex_);
+  const auto find_names = [&] {
+    std::set<std::string> names;
+    for (const ModelEntry& entry : entries_) {
+      if (entry.dir.parent_path() == root) names.insert(entry.name);
+    }
+    return names;
+  };
+  const ModelClaims::Scope claim(claims_, lock, ModelClaims::Kind::kUnload, [&] {
+    std::set<std::string> connected;
+    for (const std::string& name : find_names()) connected.merge(ConnectedWith(name, {}));
+    return connected;
+  });
+  const std::set<std::string> names = find_names();
   for (const std::string& name : names) {
     UnloadOne(name);
     std::erase_if(entries_, [&](const ModelEntry& entry) { return entry.name == name; });

@@ -17,17 +17,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether it holds a model of this name: as a step, or as a member of a BLS.
-bool Uses(const ModelEntry& entry, const std::string& name) {
-  if (entry.model == nullptr) return false;
+// The models that it holds: as steps, or as the members of a BLS.
+std::vector<std::string> MembersOf(const ModelEntry& entry) {
+  if (entry.model == nullptr) return {};
   if (const auto* pipeline = dynamic_cast<const PipelineModel*>(entry.model.get())) {
     const PipelineMembers& members = pipeline->members();
-    return members.preprocessing->name() == name || members.llm->name() == name ||
-           members.postprocessing->name() == name;
+    return {members.preprocessing->name(), members.llm->name(), members.postprocessing->name()};
   }
-  const auto& steps = entry.model->config().ensemble_scheduling().step();
-  return std::any_of(steps.begin(), steps.end(),
-                     [&](const auto& step) { return step.model_name() == name; });
+  std::vector<std::string> names;
+  for (const auto& step : entry.model->config().ensemble_scheduling().step()) {
+    names.push_back(step.model_name());
+  }
+  return names;
+}
+
+bool Uses(const ModelEntry& entry, const std::string& name) {
+  const std::vector<std::string> members = MembersOf(entry);
+  return std::find(members.begin(), members.end(), name) != members.end();
 }
 
 Status CannotPoll(const std::string& name, const Status& why) {
@@ -50,7 +56,9 @@ StatusCode LoadCode(StatusCode so_far, const Status& failure) {
 
 Status Repository::Load(const std::string& name, const LoadOverride& override) {
   RETURN_IF_ERROR(CheckModelName(name));
-  std::lock_guard lock(control_mutex_);
+  std::unique_lock lock(control_mutex_);
+  const ModelClaims::Scope claim(claims_, lock, ModelClaims::Kind::kLoad,
+                                 [&] { return ConnectedWith(name, override); });
   tokenizers_.clear();  // their files may have changed; models of one load share them
   Loading loading;
   const Status status = LoadOne(name, override, loading);
@@ -209,7 +217,9 @@ void Repository::AddUsersOf(const std::string& name, std::set<std::string>& seen
 }
 
 void Repository::Unload(const std::string& name, bool with_steps) {
-  std::lock_guard lock(control_mutex_);
+  std::unique_lock lock(control_mutex_);
+  const ModelClaims::Scope claim(claims_, lock, ModelClaims::Kind::kUnload,
+                                 [&] { return ConnectedWith(name, {}); });
   std::set<std::string> steps;
   for (const ModelEntry& entry : entries_) {
     if (!with_steps || entry.name != name || entry.model == nullptr) continue;
@@ -262,12 +272,14 @@ void Repository::Rescan() {
   for (const std::string& name : gone) Unload(name, /*with_steps=*/false);
   if (found == scanned_) return;  // what failed would fail again
   scanned_ = std::move(found);
-  std::lock_guard lock(control_mutex_);
+  std::unique_lock lock(control_mutex_);
   tokenizers_.clear();
   Loading loading;
   for (const std::string& name : models) {
     if (loading.failed.contains(name)) continue;  // as a step
     loading.in_progress.clear();
+    const ModelClaims::Scope claim(claims_, lock, ModelClaims::Kind::kLoad,
+                                   [&] { return ConnectedWith(name, {}); });
     const Status status = LoadOne(name, {}, loading);
     Publish();
     if (status.ok()) continue;
@@ -316,6 +328,26 @@ std::vector<std::string> Repository::LoadedUsersOf(const std::string& name) cons
     if (Uses(entry, name)) names.push_back(entry.name);
   }
   names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+std::set<std::string> Repository::ConnectedWith(const std::string& name,
+                                                const LoadOverride& override) const {
+  std::set<std::string> names;
+  std::vector<std::string> left = {name};
+  while (!left.empty()) {
+    const std::string next = std::move(left.back());
+    left.pop_back();
+    if (!names.insert(next).second) continue;
+    const auto add = [&left](const std::vector<std::string>& more) {
+      left.insert(left.end(), more.begin(), more.end());
+    };
+    add(MembersInFile(next, next == name ? override : LoadOverride()));
+    add(LoadedUsersOf(next));
+    for (const ModelEntry& entry : entries_) {
+      if (entry.name == next) add(MembersOf(entry));
+    }
+  }
   return names;
 }
 

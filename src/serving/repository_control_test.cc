@@ -6,7 +6,10 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <future>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -321,6 +324,88 @@ TEST_F(RepositoryControlTest, PollingTriesWhatFailedAgainOnlyAfterAChange) {
   for (int i = 0; i < 2; ++i) repository.Rescan();
   EXPECT_EQ(num_tries, 2);
   EXPECT_EQ(repository.reports().size(), num_reports);
+}
+
+// --- loads side by side ---
+
+// An LLM whose engine is loaded when the gate opens, and a model that has nothing to do with it.
+class ParallelLoadTest : public RepositoryControlTest {
+ protected:
+  void SetUp() override {
+    RepositoryControlTest::SetUp();
+    WriteServable("repo");
+    Write("repo/one/config.pbtxt", Identity(0));
+    fs::create_directories(root_ / "repo/one/1");
+  }
+
+  std::unique_ptr<Server> ServeGated(int num_threads) {
+    auto server = CreateServerWith(
+        {.model_repositories = {Path("repo")},
+         .control_mode = ControlMode::kExplicit,
+         .model_load_threads = num_threads},
+        [this, load = Loader()](const fs::path& dir, const std::string& owner,
+                                const ExecutorOptions& options, std::optional<int> gpu) {
+          std::call_once(once_, [this] { is_loading_.set_value(); });
+          opened_.wait();
+          return load(dir, owner, options, gpu);
+        });
+    EXPECT_TRUE(server.ok()) << server.status().ToString();
+    return server.ok() ? *std::move(server) : nullptr;
+  }
+  // On a thread of its own; returns once the engine is being loaded.
+  std::future<Status> StartLoad(Server& server, const std::string& model) {
+    auto loaded =
+        std::async(std::launch::async, [&server, model] { return server.LoadModel(model, {}); });
+    is_loading_.get_future().wait();
+    return loaded;
+  }
+  static bool IsBlocked(std::future<Status>& call) {
+    return call.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout;
+  }
+
+  std::once_flag once_;
+  std::promise<void> is_loading_;
+  std::promise<void> gate_;
+  std::shared_future<void> opened_ = gate_.get_future().share();
+};
+
+TEST_F(ParallelLoadTest, ModelsThatHaveNothingToDoWithEachOtherDoNotWait) {
+  const auto server = ServeGated(2);
+  ASSERT_NE(server, nullptr);
+  auto llm = StartLoad(*server, "tensorrt_llm");
+  EXPECT_TRUE(server->LoadModel("one", {}).ok());
+  EXPECT_EQ(StateOf(*server, "one"), "READY");
+  EXPECT_TRUE(server->UnloadModel("one", /*with_steps=*/false).ok());
+  gate_.set_value();
+  EXPECT_TRUE(llm.get().ok());
+  EXPECT_EQ(StateOf(*server, "tensorrt_llm"), "READY");
+}
+
+TEST_F(ParallelLoadTest, AsManyAtATimeAsThereAreThreads) {
+  const auto server = ServeGated(1);
+  ASSERT_NE(server, nullptr);
+  auto llm = StartLoad(*server, "tensorrt_llm");
+  auto one = std::async(std::launch::async, [&] { return server->LoadModel("one", {}); });
+  EXPECT_TRUE(IsBlocked(one));
+  gate_.set_value();
+  EXPECT_TRUE(llm.get().ok());
+  EXPECT_TRUE(one.get().ok());
+}
+
+TEST_F(ParallelLoadTest, CallsForWhatIsConnectedWait) {
+  const auto server = ServeGated(4);
+  ASSERT_NE(server, nullptr);
+  auto llm = StartLoad(*server, "tensorrt_llm");
+  const auto call = [](auto what) { return std::async(std::launch::async, what); };
+  auto again = call([&] { return server->LoadModel("tensorrt_llm", {}); });
+  auto user = call([&] { return server->LoadModel("ensemble", {}); });
+  auto unload = call([&] { return server->UnloadModel("tensorrt_llm", /*with_steps=*/false); });
+  for (auto* waiting : {&again, &user, &unload}) EXPECT_TRUE(IsBlocked(*waiting));
+  gate_.set_value();
+  EXPECT_TRUE(llm.get().ok());
+  EXPECT_TRUE(again.get().ok());
+  EXPECT_TRUE(unload.get().ok());
+  user.wait();
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 // repository_pipelines.cc.
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "base/clock.h"
@@ -39,7 +41,10 @@ Result<std::shared_ptr<Model>> Repository::LoadPrepared(const Candidate& candida
                                                         contract::KeyReport& keys) {
   const int64_t started_ns = Clock::System().NowNs();
   ASSIGN_OR_RETURN(auto model, LoadVersion(candidate, version, keys));
-  RETURN_IF_ERROR(Prepare(candidate, *model));
+  {
+    const Unlocked unlocked(control_mutex_);
+    RETURN_IF_ERROR(Prepare(candidate, *model));
+  }
   model->SetLoadSeconds(static_cast<double>(Clock::System().NowNs() - started_ns) / 1e9);
   return model;
 }
@@ -108,9 +113,10 @@ Result<std::shared_ptr<Model>> Repository::LoadVersion(const Candidate& candidat
 
 // Where several LLMs leave their share of the device's memory open, they get equal ones: each takes
 // its part of what the earlier ones left.
-void Repository::ShareMemory(contract::LlmParameters& parameters, contract::KeyReport& keys) {
-  if (parameters.has_memory_share || open_shares_ == 0) return;
-  const int models = open_shares_--;
+void Repository::ShareMemory(const Candidate& candidate, contract::LlmParameters& parameters,
+                             contract::KeyReport& keys) {
+  if (parameters.has_memory_share || !candidate.open_shares || *candidate.open_shares == 0) return;
+  const int models = (*candidate.open_shares)--;
   if (models == 1) return;
   double& fraction = parameters.executor.kv_cache_free_memory_fraction;
   fraction /= models;
@@ -141,9 +147,12 @@ Result<std::shared_ptr<Model>> Repository::LoadLlm(const Candidate& candidate,
   }
   ASSIGN_OR_RETURN(const fs::path engine_dir,
                    FindEngine(parameters.engine_dir, candidate.dir, version));
-  ShareMemory(parameters, keys);
-  auto loaded = load_(engine_dir, config.name() + "/" + version, parameters.executor,
-                      parameters.gpu_device_id);
+  ShareMemory(candidate, parameters, keys);
+  auto loaded = [&] {
+    const Unlocked unlocked(control_mutex_);
+    return load_(engine_dir, config.name() + "/" + version, parameters.executor,
+                 parameters.gpu_device_id);
+  }();
   contract::NoteRefusal(loaded.status(), &keys);
   ASSIGN_OR_RETURN(LoadedEngine engine, std::move(loaded));
   const ExecutorLimits& limits = engine.backend.executor->limits();
@@ -167,6 +176,10 @@ Result<std::shared_ptr<Model>> Repository::LoadLlm(const Candidate& candidate,
       .decoding_mode =
           contract::ResolveDecodingMode(parameters.decoding_mode, max_beam_width, &keys)};
   const fs::path tokenizer_dir = engine.tokenizer_dir;
+  constexpr std::string_view kCuda = "cuda:";
+  if (engine.device.starts_with(kCuda)) {
+    engine.backend.gpu = std::strtoll(engine.device.c_str() + kCuda.size(), nullptr, 10);
+  }
   engine.backend.iterations = {
       .period_ms = parameters.stats_check_period_ms,
       .has_records = parameters.executor.iter_stats_max_iterations > 0,
@@ -181,6 +194,7 @@ Result<std::shared_ptr<Model>> Repository::LoadLlm(const Candidate& candidate,
 
 Result<std::shared_ptr<Model>> Repository::LoadConformance(const Candidate& candidate,
                                                            const std::string& version) const {
+  const Unlocked unlocked(control_mutex_);
   ModelConfig config = candidate.parsed.config;
   RateLimiter* const limiter = options_.rate_limiter.get();
   NormalizeModelConfig(config);

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/idle_memory.h"
+
 namespace inflight::serving {
 namespace {
 
@@ -81,8 +83,9 @@ BatchBuilder RequestQueue::BuildLocked(std::vector<Waiting*>* taken) {
 // Until a batch is to be executed now. False: closed and empty.
 bool RequestQueue::WaitReadyLocked(std::unique_lock<std::mutex>& lock) {
   while (true) {
-    wake_.wait(lock, [&] { return is_closed_ || HasRequestLocked(); });
+    WaitForTask(wake_, lock, [&] { return is_closed_ || HasRequestLocked(); });
     if (is_closed_) return HasRequestLocked();
+    if (!rules_.is_batched) return true;  // each goes by itself
     const BatchBuilder builder = BuildLocked(nullptr);
     const int64_t now_ns = clock_.NowNs();
     if (builder.NumReady(now_ns)) return true;

@@ -194,6 +194,7 @@ class ServerImpl final : public Server {
   void Infer(Request request, ResponseHandler handler) override;
   Status LoadModel(const std::string& name, const LoadOverride& override) override;
   Status UnloadModel(const std::string& name, bool with_steps) override;
+  int model_load_threads() const override { return options_.model_load_threads; }
   Status AddRepository(const AddedRepository& added) override;
   void RemoveRepository(const std::string& root) override { repositories_->RemoveRepository(root); }
   void BeginExit() override { is_exiting_ = true; }

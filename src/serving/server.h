@@ -83,6 +83,7 @@ class Server {
   // Returns before requests that run have ended. `with_steps`: also the models that only this
   // ensemble uses.
   virtual Status UnloadModel(const std::string& name, bool with_steps) = 0;
+  virtual int model_load_threads() const { return 1; }  // calls of them worth running at a time
 
   // --- repositories that come and go, in mode explicit ---
   // From now on LoadModel finds `model`, and by their directories' names the others, such as an
@@ -116,6 +117,7 @@ struct ServerOptions {
   int poll_secs = 15;
   std::string model_config_name;  // <model>/configs/<name>.pbtxt where it exists
   int model_load_retries = 0;     // of each version
+  int model_load_threads = 4;     // loads that run at a time, of models that do not touch
   bool auto_complete = true;      // configurations (auto_complete.h)
   bool allow_client_shm = false;  // clients may register shared memory
   std::string server_id = "triton";

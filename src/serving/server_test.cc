@@ -17,6 +17,27 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+TEST_F(ServerTest, MemoryOfAGpuNamesItsIndex) {
+  WriteServable("repo");
+  const auto server = CreateServerWith(
+      {.model_repositories = {Path("repo")}},
+      [this, load = Loader()](const std::filesystem::path& dir, const std::string& owner,
+                              const ExecutorOptions& options, std::optional<int> gpu) {
+        auto engine = load(dir, owner, options, gpu);
+        engine->device = "cuda:3";
+        executor_->gpu_memory_bytes = 7;
+        return engine;
+      });
+  ASSERT_TRUE(server.ok()) << server.status().ToString();
+  const auto llm = (*server)->FindModel("tensorrt_llm", "");
+  ASSERT_TRUE(llm.ok());
+  const std::vector<MemoryUsage> usage = (*llm)->memory_usage();
+  ASSERT_EQ(usage.size(), 1U);
+  EXPECT_EQ(usage[0].type, "GPU");
+  EXPECT_EQ(usage[0].id, 3);
+  EXPECT_EQ(usage[0].bytes, 7U);
+}
+
 TEST_F(ServerTest, ADirectoryIsServedUnderTheFourNames) {
   const auto server = Serve({.model_dirs = {ModelDir()}});
   ASSERT_NE(server, nullptr);

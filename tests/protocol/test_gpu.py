@@ -4,12 +4,20 @@
 import base64
 import concurrent.futures
 import ctypes
+import json
+import os
+import pathlib
+import re
+import shutil
 import struct
+import subprocess
+import time
 
 import pytest
 import requests
 from conformance_models import add_identity
-from live_server import needs_gpu, start_server
+from live_server import DEMO, needs_gpu, start_server
+from release_repositories import write_repository
 
 pytestmark = needs_gpu
 
@@ -24,19 +32,118 @@ def is_ready(server):
     return requests.get(f"http://{server.http}/v2/health/ready", timeout=10).status_code == 200
 
 
-def test_two_processes_share_one_gpu(tmp_path):
-    """Each takes its fraction of what it finds free."""
+class MemoryInfo(ctypes.Structure):
+    """Of the first GPU, by all processes."""
+
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]  # noqa: RUF012
+
+    @classmethod
+    def read(cls):
+        nvml, gpu, info = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p(), cls()
+        assert nvml.nvmlInit_v2() == 0
+        assert nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(gpu)) == 0
+        assert nvml.nvmlDeviceGetMemoryInfo(gpu, ctypes.byref(info)) == 0
+        nvml.nvmlShutdown()
+        return info
+
+
+def planned(server):
+    """The parts of the memory plan that the server logged for its model."""
+    line = next(line for line in server.log.read_text().splitlines() if '"memory planned' in line)
+    assert "device=cuda:0" in line
+    return {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)\b", line)}
+
+
+PARTS = ["weight_bytes", "workspace_bytes", "kernel_bytes", "graph_bytes", "step_input_bytes", "sampler_bytes"]
+
+
+@pytest.fixture
+def long_model(tmp_path):
+    """The demo model for sequences so long that no GPU holds a batch of them: its cache takes all that it may."""
+    path = tmp_path / "long"
+    shutil.copytree(DEMO, path)
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 1 << 18}))
+    return path
+
+
+def test_two_processes_share_one_gpu(tmp_path, long_model):
+    """Each takes its fraction of what it finds free: the second one half of what the first one left."""
     servers = []
     try:
         for name in ("first", "second"):
             (tmp_path / name).mkdir()
-            servers.append(start_server(tmp_path / name, max_kv_tokens=None))
+            free = MemoryInfo.read().free
+            servers.append(start_server(tmp_path / name, long_model, "--kv-cache-free-memory-fraction", 0.5, max_kv_tokens=None))
         answers = [generate(server) for server in servers]
         assert [a.status_code for a in answers] == [200, 200]
         assert answers[0].json()["text_output"] == answers[1].json()["text_output"]
+        first, second = map(planned, servers)
+        for plan in (first, second):
+            assert all(plan[part] > 0 for part in PARTS), plan
+            assert plan["full_length_sequences"] < 200, "the cache is bounded by memory alone"
+        others = sum(second[part] for part in PARTS)
+        own = 3e9  # what the second process's context and code take
+        assert 0.5 * (free - others - own) < second["kv_bytes"] < 0.5 * free
+        assert second["kv_bytes"] < 0.7 * first["kv_bytes"]
     finally:
         codes = [server.stop() for server in servers]
     assert codes == [0, 0]
+
+
+def test_inspect_prints_the_plan_of_the_gpu():
+    inflight = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
+    command = [inflight, "inspect", DEMO, "--device", "cuda"]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "Memory plan on cuda:0" in text
+    for part in ("weights", "workspace", "kernels", "graphs", "inputs", "sampler", "KV cache"):
+        assert re.search(rf"^ *{part} +[\d.]+ [MG]iB", text, re.MULTILINE), part
+
+
+def test_a_model_that_is_unloaded_gives_its_memory_back(tmp_path):
+    repository = write_repository(
+        tmp_path / "repository", 11, engine_dir=DEMO, tokenizer_dir=DEMO, decoupled_mode="True"
+    )  # fmt: skip
+    server = start_server(
+        tmp_path, None, "--model-repository", repository, "--model-control-mode=explicit", "--load-model=*",
+        max_kv_tokens=None,
+    )  # fmt: skip
+
+    def post(action):
+        answer = requests.post(f"http://{server.http}/v2/repository/models/{action}", json={}, timeout=60)
+        assert answer.ok, answer.text
+
+    def states():
+        index = requests.post(f"http://{server.http}/v2/repository/index", timeout=30).json()
+        return {model["name"]: model.get("state") for model in index}
+
+    def eventually(condition):
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def unload():
+        post("tensorrt_llm/unload")
+        eventually(lambda: states()["tensorrt_llm"] == "UNAVAILABLE")
+
+    try:
+        kv_bytes = planned(server)["kv_bytes"]
+        assert kv_bytes > 2**29
+        empty = None
+        for _ in range(3):
+            assert generate(server).ok
+            loaded = MemoryInfo.read().used
+            assert empty is None or loaded > empty + 0.9 * kv_bytes
+            unload()
+            # What was loaded once, context and code, stays. The first time nothing says how much that is.
+            most = loaded - 0.9 * kv_bytes if empty is None else empty + 2**26
+            eventually(lambda: MemoryInfo.read().used < most)  # noqa: B023
+            empty = empty or MemoryInfo.read().used
+            post("ensemble/load")
+    finally:
+        code = server.stop()
+    assert code == 0, server.log.read_text()[-3000:]
 
 
 @pytest.mark.parametrize("fault", ["launch", "trap", "stuck"])

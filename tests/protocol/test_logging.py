@@ -4,7 +4,6 @@
 Bodies and errors are those recorded from a released server (spec/recorded/http/logging, spec/recorded/grpc/log).
 """
 
-
 import pytest
 import requests
 import tritonclient.grpc as triton

@@ -59,8 +59,8 @@ def infer(server, model, **parameters):
 
 def rejected(server):
     page = requests.get(f"http://{server.metrics}/metrics", timeout=30).text
-    sample = 'nv_inference_request_failure{model="tensorrt_llm",reason="REJECTED",version="1"} '
-    return next(float(line.removeprefix(sample)) for line in page.splitlines() if line.startswith(sample))
+    sample = r'^nv_inference_request_failure\{.*model="tensorrt_llm",reason="REJECTED",version="1"\} (\S+)$'
+    return float(re.search(sample, page, re.MULTILINE)[1])
 
 
 @contextlib.contextmanager

@@ -77,6 +77,14 @@ def test_the_command_line_of_the_launcher_works_under_the_name_it_calls(tmp_path
     assert started == [f"Started HTTPService at 0.0.0.0:{http_port}", metrics_line]
     for line in ("| plain | 1       | READY  |", "| other | 1       | READY  |", "| Model | Version | Status |"):
         assert line in text.splitlines()
+    assert re.fullmatch(r"inflight \d+\.\d+\.\d+\S*: an LLM inference server", said[0])
+    assert {"repository agents", "back-ends", "options"} <= set(said)
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")]
+    assert ["Repository Agent", "Path"] in cells and ["Option", "Value"] in cells
+    options = dict(row for row in cells[cells.index(["Option", "Value"]) :] if len(row) == 2)
+    assert {name: options[name] for name in ("server_id", "model_repository_path[0]", "model_control_mode")} == {
+        "server_id": "triton", "model_repository_path[0]": str(repository), "model_control_mode": "MODE_NONE"
+    }  # fmt: skip
     # Loaded before the first port is open.
     assert text.index("| plain | 1 ") < text.index("Started HTTPService")
     left = said[said.index("Signal (2) received.") :]

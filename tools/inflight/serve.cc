@@ -13,6 +13,7 @@
 #include "artifact/hub_cache.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/idle_memory.h"
 #include "base/log.h"
 #include "base/log_settings.h"
 #include "command_line.h"
@@ -117,6 +118,7 @@ Status WaitForStop(const sigset_t& signals, const serving::Server& server) {
   while (true) {
     const timespec second{.tv_sec = 1, .tv_nsec = 0};
     const int signal = sigtimedwait(&signals, nullptr, &second);
+    ReturnFreeMemory();  // by the main thread, also that of threads that have ended
     if (signal > 0) {
       logging::Info(fmt::format("Signal ({}) received.", signal));
       return Status::Ok();
@@ -220,12 +222,15 @@ Status SetControlMode(ServeOptions& options) {
 }
 
 // The schemes that tritonserver copies repositories from (spec/triton-protocol.md 3.1).
-Status CheckIsLocal(const std::string& repository) {
+Status CheckIsLocal(const std::string& repository, bool is_on_vertex_ai) {
   for (const std::string_view scheme : {"s3://", "gs://", "as://"}) {
     if (repository.starts_with(scheme))
-      return UsageError(kUsage, "--model-repository: got '" + repository +
-                                    "', repositories are read from local folders only; copy it to "
-                                    "one (aws s3 sync, gsutil rsync, azcopy) or mount it");
+      return UsageError(kUsage,
+                        std::string(is_on_vertex_ai ? "--model-repository or AIP_STORAGE_URI"
+                                                    : "--model-repository") +
+                            ": got '" + repository +
+                            "', repositories are read from local folders only; copy it to "
+                            "one (aws s3 sync, gsutil rsync, azcopy) or mount it");
   }
   return Status::Ok();
 }
@@ -239,7 +244,7 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   if (options.server.model_dirs.empty() && options.server.model_repositories.empty())
     return UsageError(kUsage, "a model directory or --model-repository is needed");
   for (const std::string& repository : options.server.model_repositories)
-    RETURN_IF_ERROR(CheckIsLocal(repository));
+    RETURN_IF_ERROR(CheckIsLocal(repository, options.vertex_ai.allow));
   for (const config::WithoutEffect& option : options.without_effect) config::Warn(option);
   if (options.strict_model_config) {
     logging::Warning("--strict-model-config is deprecated, say --disable-auto-complete-config");

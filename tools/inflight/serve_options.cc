@@ -54,6 +54,12 @@ void AddModels(Schema& schema) {
       "model_config_name", [](ServeOptions& o) -> auto& { return o.server.model_config_name; },
       "Models are configured by configs/<name>.pbtxt where they have it, else by config.pbtxt.");
   schema.Add(
+      "model_load_thread_count",
+      [](ServeOptions& o) -> auto& { return o.server.model_load_threads; },
+      "Models that are loaded at a time, where they do not use each other; the engines of LLMs, "
+      "which share a device's memory, one after another.",
+      Range(1, 128));
+  schema.Add(
       "model_load_retry_count",
       [](ServeOptions& o) -> auto& { return o.server.model_load_retries; },
       "How often the load of a model version that failed is tried again.", Range(0, 1000));
@@ -139,7 +145,10 @@ void AddHttp(Schema& schema) {
       AtLeast(1));
   schema.Add(
       "http_max_connections", [](ServeOptions& o) -> auto& { return o.http_max_connections; },
-      "Connections at a time; further ones get 503.", Range(1, 1 << 20));
+      "Connections at a time; a further one takes the place of one that waits for its client, of "
+      "the "
+      "client that has most, or gets 503.",
+      Range(1, 1 << 20));
   schema.Add(
       "http_max_stream_buffer_size",
       [](ServeOptions& o) -> auto& { return o.http_max_stream_buffer_bytes; },

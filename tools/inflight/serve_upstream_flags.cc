@@ -26,8 +26,6 @@ void Note(Schema& schema, const char* name, const std::string& reason, Constrain
 
 void AddUpstreamServeFlags(Schema& schema) {
   schema.Section("Flags of tritonserver without effect here, or refused");
-  Note<double>(schema, "model_load_thread_count", "models are loaded one after another",
-               AtLeast(1));
   Note<double>(schema, "grpc_infer_thread_count",
                "gRPC's callback API sizes its threads by the cores", Range(2, 128));
   Note<double>(schema, "grpc_infer_allocation_pool_size", "states of requests are not recycled",

@@ -21,10 +21,15 @@ using serving::FailureReason;
 using serving::StatisticsSnapshot;
 
 // The labels of a model's series in the order of the alphabet: model, version, where repositories
-// are namespaces its own, and `_<tag>` for each of metric_tags of its configuration.
+// are namespaces its own, on a GPU the GPU's UUID, and `_<tag>` for each of metric_tags of its
+// configuration.
 class ModelLabels {
  public:
-  explicit ModelLabels(const serving::Model& model) {
+  ModelLabels(const serving::Model& model, const std::vector<std::string>& gpu_uuids) {
+    for (const serving::MemoryUsage& usage : model.memory_usage()) {
+      const auto gpu = static_cast<size_t>(usage.id);
+      if (usage.type == "GPU" && gpu < gpu_uuids.size()) labels_["gpu_uuid"] = gpu_uuids[gpu];
+    }
     labels_["model"] = model.name();
     labels_["version"] = model.version();
     if (!model.name_space().empty()) labels_["namespace"] = model.name_space();
@@ -344,8 +349,9 @@ std::string MetricsPage(const serving::Server& server, const PageOptions& option
   std::vector<ModelSample> models;
   const auto loaded = server.models();
   for (const auto& model : loaded) {
-    models.push_back({model->name(), model->version(), model->name_space(), ModelLabels(*model),
-                      model->load_seconds(), model->statistics().Snapshot()});
+    models.push_back({model->name(), model->version(), model->name_space(),
+                      ModelLabels(*model, options.gpu_uuids), model->load_seconds(),
+                      model->statistics().Snapshot()});
   }
   TextWriter out;
   if (!models.empty()) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "serving/server.h"
 
@@ -15,6 +16,8 @@ struct PageOptions {
   bool with_failure_reasons = true;
   // nv_inference_*_duration_us and the count of successful requests.
   bool with_latency_counters = true;
+  // By index, of the label `gpu_uuid` of models on a GPU; empty where they are not read.
+  std::vector<std::string> gpu_uuids;
 };
 
 std::string MetricsPage(const serving::Server& server, const PageOptions& options = {});

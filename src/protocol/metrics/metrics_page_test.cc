@@ -99,7 +99,9 @@ class PinningModel : public kserve_http::FakeModel {
  public:
   using FakeModel::FakeModel;
   std::vector<serving::MemoryUsage> memory_usage() const override {
-    return {{.type = "CPU", .bytes = 5}, {.type = "CPU_PINNED", .bytes = 7}};
+    return {{.type = "CPU", .bytes = 5},
+            {.type = "CPU_PINNED", .bytes = 7},
+            {.type = "GPU", .id = 1, .bytes = 9}};
   }
 };
 
@@ -119,6 +121,16 @@ TEST(MetricsPageTest, PinnedMemoryIsThatOfAllModelsAndMissingWithoutAny) {
   const std::string page = MetricsPage(PinningServer());
   EXPECT_TRUE(HasLine(page, "nv_pinned_memory_pool_total_bytes 14"));
   EXPECT_TRUE(HasLine(page, "nv_pinned_memory_pool_used_bytes 14"));
+}
+
+TEST(MetricsPageTest, ModelsOnAGpuSayWhich) {
+  const std::string page = MetricsPage(PinningServer(), {.gpu_uuids = {"GPU-00", "GPU-11"}});
+  EXPECT_TRUE(HasLine(page, R"(nv_inference_count{gpu_uuid="GPU-11",model="m",version="1"} 0)"));
+  const std::string unread = MetricsPage(PinningServer());
+  EXPECT_TRUE(HasLine(unread, R"(nv_inference_count{model="m",version="1"} 0)"));
+  FakeServer plain;
+  plain.Add(R"(name: "m")");
+  EXPECT_EQ(MetricsPage(plain, {.gpu_uuids = {"GPU-00"}}).find("gpu_uuid"), std::string::npos);
 }
 
 TEST(MetricsPageTest, SummariesOfLatenciesWhereTheyAreKept) {
