@@ -5,7 +5,7 @@ WEATHER = {
     "type": "function",
     "function": {
         "name": "weather",
-        "description": "Tells the weather <now> & \"here\"",
+        "description": 'Tells the weather <now> & "here"',
         "parameters": {
             "type": "object",
             "properties": {"place": {"type": "string"}, "days": {"type": "integer", "default": 3, "bounds": [1, 7.5]}},

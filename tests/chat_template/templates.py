@@ -386,6 +386,4 @@ GENERATION = """\
 {% endfor %}
 """
 
-ALL = {
-    name.lower(): value for name, value in list(globals().items()) if name.isupper() and isinstance(value, str)
-}
+ALL = {name.lower(): value for name, value in list(globals().items()) if name.isupper() and isinstance(value, str)}

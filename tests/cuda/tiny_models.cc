@@ -2,14 +2,15 @@
 #include "tiny_models.h"
 
 #include "builder/builder.h"
-#include "gpt2_form.h"
 #include "gpu_test.h"
+#include "model/config_json.h"
 
 namespace inflight::gpu {
 
-model::ModelConfig TinyLlama() {
-  model::ModelConfig config;
-  config.architecture = "LlamaForCausalLM";
+namespace {
+
+model::ModelConfig Tiny(const std::string& architecture) {
+  model::ModelConfig config = Must(model::FamilyOf(architecture));
   config.dtype = DType::kBF16;
   config.vocab_size = 512;
   config.hidden_size = 256;
@@ -21,6 +22,10 @@ model::ModelConfig TinyLlama() {
   config.max_position_embeddings = 512;
   return config;
 }
+
+}  // namespace
+
+model::ModelConfig TinyLlama() { return Tiny("LlamaForCausalLM"); }
 
 model::ModelConfig TinyLlamaF16() {
   model::ModelConfig config = TinyLlama();
@@ -35,8 +40,10 @@ model::ModelConfig TinyLlamaF16() {
 }
 
 model::ModelConfig TinyGpt2() {
-  model::ModelConfig config = AsGpt2(TinyLlama());
+  model::ModelConfig config = Tiny("GPT2LMHeadModel");
+  config.num_kv_heads = config.num_heads;
   config.intermediate_size = 1024;
+  config.tied_embeddings = true;
   return config;
 }
 

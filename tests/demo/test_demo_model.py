@@ -21,8 +21,9 @@ def test_held_out_questions_are_answered_exactly(tmp_path, dtype):
     rows = [json.loads(line) for line in (DEMO / "heldout.jsonl").read_text().splitlines()]
     assert len(rows) >= 200
     requests = tmp_path / "requests.jsonl"
-    requests.write_text("".join(
-        json.dumps({"text_input": row["text_input"], "max_tokens": row["max_tokens"]}) + "\n" for row in rows))
+    requests.write_text(
+        "".join(json.dumps({"text_input": row["text_input"], "max_tokens": row["max_tokens"]}) + "\n" for row in rows)
+    )
     command = [INFLIGHT, "run", DEMO, "--device", DEVICE, "--dtype", dtype]
     subprocess.run([*command, "--input", requests, "--output", tmp_path / "results.jsonl"], check=True, timeout=600)
     results = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]

@@ -5,7 +5,7 @@
 
 #include "builder/builder.h"
 #include "determinism_cases.h"
-#include "gpt2_form.h"
+#include "model/config_json.h"
 #include "tensor/test_gpu.h"
 
 namespace inflight::golden {
@@ -23,8 +23,8 @@ struct Form {
 void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
 
 model::ModelConfig ConfigOf(const Form& form) {
-  model::ModelConfig config;
-  config.architecture = "LlamaForCausalLM";
+  model::ModelConfig config =
+      model::FamilyOf(form.is_gpt ? "GPT2LMHeadModel" : "LlamaForCausalLM").value();
   config.dtype = form.dtype;
   config.quant_algo = form.algo;
   config.fp8_kv_cache = form.fp8_kv_cache;
@@ -32,11 +32,12 @@ model::ModelConfig ConfigOf(const Form& form) {
   config.hidden_size = 1024;
   config.num_layers = 3;
   config.num_heads = 1024 / form.head_dim;
-  config.num_kv_heads = config.num_heads / 4;
+  config.num_kv_heads = form.is_gpt ? config.num_heads : config.num_heads / 4;
+  config.tied_embeddings = form.is_gpt;
   config.head_dim = form.head_dim;
   config.intermediate_size = 4096;
   config.max_position_embeddings = 512;
-  return form.is_gpt ? gpu::AsGpt2(config) : config;
+  return config;
 }
 
 class CudaDeterminismTest : public testing::TestWithParam<Form> {};
@@ -55,23 +56,23 @@ TEST_P(CudaDeterminismTest, ARequestAnswersAloneWhatItAnswersInEveryOtherWay) {
   ExpectSameAnswersInEveryWay(*engine, device, device, "cuda", /*num_rows=*/6);
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, CudaDeterminismTest,
-                         testing::Values(Form{.name = "llama_bfloat16"},
-                                         Form{.name = "llama_float16_fp8_kv",
-                                              .dtype = DType::kF16,
-                                              .fp8_kv_cache = true,
-                                              .head_dim = 128},
-                                         Form{.name = "gpt2_bfloat16", .is_gpt = true},
-                                         Form{.name = "llama_fp8",
-                                              .algo = model::QuantAlgo::kFp8PerChannelPerToken,
-                                              .fp8_kv_cache = true,
-                                              .head_dim = 256},
-                                         Form{.name = "llama_int8",
-                                              .algo = model::QuantAlgo::kW8A16},
-                                         Form{.name = "llama_float16_int4",
-                                              .dtype = DType::kF16,
-                                              .algo = model::QuantAlgo::kW4A16}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Forms, CudaDeterminismTest,
+    testing::Values(
+        Form{.name = "llama_bfloat16"},
+        Form{.name = "llama_float16_fp8_kv",
+             .dtype = DType::kF16,
+             .fp8_kv_cache = true,
+             .head_dim = 128},
+        Form{.name = "gpt2_bfloat16", .is_gpt = true},
+        Form{.name = "llama_fp8",
+             .algo = model::QuantAlgo::kFp8PerChannelPerToken,
+             .fp8_kv_cache = true,
+             .head_dim = 256},
+        Form{.name = "gpt2_fp8", .algo = model::QuantAlgo::kFp8PerChannelPerToken, .is_gpt = true},
+        Form{.name = "llama_int8", .algo = model::QuantAlgo::kW8A16},
+        Form{.name = "llama_float16_int4", .dtype = DType::kF16, .algo = model::QuantAlgo::kW4A16}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace inflight::golden

@@ -40,15 +40,7 @@ class CudaGoldenTest : public testing::TestWithParam<std::tuple<const char*, DTy
   std::vector<std::vector<float>> AllLogits(const ops::OpTable& table, std::span<const TokenId> ids,
                                             std::span<const size_t> chunks) {
     PagedModel model(engine_, table, *device_, 1, kBlockSize);
-    std::vector<std::vector<float>> logits;
-    for (size_t i = 0; !ids.empty(); ++i) {
-      const size_t n = std::min(chunks[i % chunks.size()], ids.size());
-      const Piece piece{0, ids.first(n)};
-      for (auto& row : model.Step({&piece, 1}, /*last_only=*/false))
-        logits.push_back(std::move(row));
-      ids = ids.subspan(n);
-    }
-    return logits;
+    return golden::AllLogits(model, ids, chunks);
   }
 
   // Every kept position: all logits within `bound`, and the same best id unless the two best ones

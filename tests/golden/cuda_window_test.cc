@@ -21,14 +21,7 @@ std::vector<std::vector<float>> LogitsOf(PagedModel& model, const WindowCase& c,
                                          std::span<const size_t> chunks) {
   std::vector<TokenId> ids = c.prompt;
   ids.insert(ids.end(), c.greedy.begin(), c.greedy.end() - 1);
-  std::vector<std::vector<float>> all;
-  std::span<const TokenId> left(ids);
-  for (size_t i = 0; !left.empty(); ++i) {
-    const size_t n = std::min(chunks[i % chunks.size()], left.size());
-    const Piece piece{0, left.first(n)};
-    for (auto& row : model.Step({&piece, 1}, /*last_only=*/false)) all.push_back(std::move(row));
-    left = left.subspan(n);
-  }
+  const std::vector<std::vector<float>> all = AllLogits(model, ids, chunks);
   std::vector<std::vector<float>> logits;
   for (const int position : c.positions) logits.push_back(all[static_cast<size_t>(position)]);
   return logits;

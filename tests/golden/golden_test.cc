@@ -105,14 +105,7 @@ std::vector<std::vector<float>> AllLogits(const EnginePtr& engine, const ops::Op
                                           Device& device, std::span<const TokenId> ids,
                                           std::span<const size_t> chunks) {
   PagedModel model(engine, table, device, 1, kBlockSize);
-  std::vector<std::vector<float>> logits;
-  for (size_t i = 0; !ids.empty(); ++i) {
-    const size_t n = std::min(chunks[i % chunks.size()], ids.size());
-    const Piece piece{0, ids.first(n)};
-    for (auto& row : model.Step({&piece, 1}, /*last_only=*/false)) logits.push_back(std::move(row));
-    ids = ids.subspan(n);
-  }
-  return logits;
+  return AllLogits(model, ids, chunks);
 }
 
 struct Difference {

@@ -34,27 +34,66 @@ NUM_GREEDY = 256
 NUM_NOISE_DRAWS = 4
 MIN_GAP = 1e-3
 MAX_LOGIT_ERROR = 2e-5  # float32 against float64; a fifth of the test's tolerance
-LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-          "original_max_position_embeddings": 64}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
 
 
-def llama(heads, kv_heads, head_dim, *, hidden=None, layers=2, vocab=193, inner=72, prompts=(1, 17, 70),
-          form="new", rope=None, theta=10000.0, shards=1, **flags):
+def llama(
+    heads,
+    kv_heads,
+    head_dim,
+    *,
+    hidden=None,
+    layers=2,
+    vocab=193,
+    inner=72,
+    prompts=(1, 17, 70),
+    form="new",
+    rope=None,
+    theta=10000.0,
+    shards=1,
+    **flags,
+):
     hidden = hidden or heads * head_dim
     config = LlamaConfig(
-        vocab_size=vocab, hidden_size=hidden, intermediate_size=inner, num_hidden_layers=layers,
-        num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=head_dim,
-        max_position_embeddings=512, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=flags.pop("eos", 2),
-        rope_parameters={"rope_theta": theta, **(rope or {"rope_type": "default"})}, **flags)
+        vocab_size=vocab,
+        hidden_size=hidden,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        max_position_embeddings=512,
+        rms_norm_eps=1e-5,
+        bos_token_id=1,
+        eos_token_id=flags.pop("eos", 2),
+        rope_parameters={"rope_theta": theta, **(rope or {"rope_type": "default"})},
+        **flags,
+    )
     return {"class": LlamaForCausalLM, "config": config, "prompts": prompts, "form": form, "shards": shards}
 
 
 def gpt2(heads, head_dim, *, layers=2, vocab=257, inner=None, prompts=(1, 17, 70), prefix=True, shards=1, **flags):
     config = GPT2Config(
-        vocab_size=vocab, n_embd=heads * head_dim, n_inner=inner, n_layer=layers, n_head=heads, n_positions=max(prompts) + 260,
-        bos_token_id=0, eos_token_id=0, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, **flags)
-    return {"class": GPT2LMHeadModel, "config": config, "prompts": prompts, "form": "new", "prefix": prefix,
-            "shards": shards}
+        vocab_size=vocab,
+        n_embd=heads * head_dim,
+        n_inner=inner,
+        n_layer=layers,
+        n_head=heads,
+        n_positions=max(prompts) + 260,
+        bos_token_id=0,
+        eos_token_id=0,
+        resid_pdrop=0,
+        embd_pdrop=0,
+        attn_pdrop=0,
+        **flags,
+    )
+    return {"class": GPT2LMHeadModel, "config": config, "prompts": prompts, "form": "new", "prefix": prefix, "shards": shards}
 
 
 MODELS = {
@@ -64,24 +103,24 @@ MODELS = {
     "llama_gqa8": lambda: llama(8, 1, 8, vocab=1021, prompts=(2, 33, 200), tie_word_embeddings=True),
     "llama_head64": lambda: llama(2, 1, 64, vocab=130, layers=1, inner=48, form="old"),
     "llama_odd_width": lambda: llama(3, 1, 24, hidden=57, vocab=97, inner=71),
-    "llama_linear": lambda: llama(4, 2, 16, form="old", rope={"rope_type": "linear", "factor": 4.0},
-                                  prompts=(5, 65, 190)),
+    "llama_linear": lambda: llama(4, 2, 16, form="old", rope={"rope_type": "linear", "factor": 4.0}, prompts=(5, 65, 190)),
     "llama_linear_new": lambda: llama(4, 2, 16, layers=1, rope={"rope_type": "linear", "factor": 2.0}),
-    "llama_llama3": lambda: llama(4, 2, 16, rope=LLAMA3, theta=500000.0, prompts=(1, 66, 200),
-                                  tie_word_embeddings=True),
+    "llama_llama3": lambda: llama(4, 2, 16, rope=LLAMA3, theta=500000.0, prompts=(1, 66, 200), tie_word_embeddings=True),
     "llama_llama3_old": lambda: llama(4, 2, 24, layers=1, form="old", rope=LLAMA3, theta=500000.0),
     "llama_bias": lambda: llama(4, 2, 16, attention_bias=True, mlp_bias=True, inner=76),
     "llama_sharded": lambda: llama(4, 2, 16, layers=3, vocab=128, inner=64, shards=3),
     "gpt2_tied": lambda: gpt2(4, 16, vocab=257, inner=160, prompts=(1, 40, 200)),
     "gpt2_bare_names": lambda: gpt2(3, 24, vocab=131, inner=100, prefix=False),
     "gpt2_untied": lambda: gpt2(2, 8, vocab=509, layers=3, tie_word_embeddings=False, shards=2),
-    "gpt2_relu": lambda: gpt2(2, 40, vocab=101, inner=88, prompts=(2, 31, 90), activation_function="relu",
-                              tie_word_embeddings=False),
+    "gpt2_relu": lambda: gpt2(
+        2, 40, vocab=101, inner=88, prompts=(2, 31, 90), activation_function="relu", tie_word_embeddings=False
+    ),
     # The head sizes that CUDA kernels have, and widths that are multiples of 16 (cuda_golden_test.cc).
     "llama_head80": lambda: llama(3, 3, 80, hidden=96, inner=96, vocab=160),
     "llama_head96": lambda: llama(4, 1, 96, hidden=48, inner=80, vocab=144, prompts=(2, 64, 129)),
-    "llama_head128": lambda: llama(4, 2, 128, hidden=64, inner=112, vocab=176, rope=LLAMA3, theta=500000.0,
-                                   prompts=(1, 66, 200), tie_word_embeddings=True),
+    "llama_head128": lambda: llama(
+        4, 2, 128, hidden=64, inner=112, vocab=176, rope=LLAMA3, theta=500000.0, prompts=(1, 66, 200), tie_word_embeddings=True
+    ),
     "llama_head256": lambda: llama(2, 1, 256, hidden=48, inner=64, layers=1, vocab=128),
     "gpt2_head64": lambda: gpt2(2, 64, layers=1, vocab=160, inner=112, prompts=(1, 33, 128)),
 }
@@ -119,7 +158,7 @@ def greedy(model, prompt):
         gap = min(gap, (best.values[0] - best.values[1]).item())
         ids.append(best.indices[0].item())
         step = best.indices[:1].unsqueeze(0)
-    return ids[len(prompt):], gap
+    return ids[len(prompt) :], gap
 
 
 @torch.no_grad()
@@ -151,9 +190,13 @@ def reference(spec, seed):
         whole = torch.cat([prompt, torch.tensor(ids[:-1])])
         logits = model(whole.unsqueeze(0)).logits[0]
         positions = sorted({0, length // 2, length - 1, length, len(whole) // 2, len(whole) - 1})
-        tensors |= {f"prompt_{index}": prompt, f"greedy_{index}": torch.tensor(ids),
-                    f"positions_{index}": torch.tensor(positions), f"logits_{index}": logits[positions].contiguous()}
-        if logits[length - 1:].argmax(-1).tolist() != ids or min_gap < MIN_GAP:
+        tensors |= {
+            f"prompt_{index}": prompt,
+            f"greedy_{index}": torch.tensor(ids),
+            f"positions_{index}": torch.tensor(positions),
+            f"logits_{index}": logits[positions].contiguous(),
+        }
+        if logits[length - 1 :].argmax(-1).tolist() != ids or min_gap < MIN_GAP:
             return None
         exact = build(spec, seed).double()(whole.unsqueeze(0)).logits[0]
         worst = max(worst, (exact - logits).abs().max().item())
@@ -161,10 +204,17 @@ def reference(spec, seed):
     if worst > MAX_LOGIT_ERROR or distinct < 16:
         print(f"  seed {seed}: float32 error {worst:.1e}, {distinct} distinct ids")
         return None
-    about = {"seed": seed, "min_top2_gap": round(min_gap, 6), "max_float32_error": float(f"{worst:.3g}"),
-             "max_abs_logit": round(max(t.abs().max().item() for n, t in tensors.items() if "logits" in n), 3),
-             "distinct_greedy_ids": distinct, "torch": torch.__version__, "transformers": transformers.__version__,
-             "safetensors": safetensors.__version__, "command": "python tests/golden/make_golden.py"}
+    about = {
+        "seed": seed,
+        "min_top2_gap": round(min_gap, 6),
+        "max_float32_error": float(f"{worst:.3g}"),
+        "max_abs_logit": round(max(t.abs().max().item() for n, t in tensors.items() if "logits" in n), 3),
+        "distinct_greedy_ids": distinct,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "safetensors": safetensors.__version__,
+        "command": "python tests/golden/make_golden.py",
+    }
     return model, tensors, about
 
 

@@ -135,8 +135,10 @@ def gpt2(config: dict, w: dict, ids: np.ndarray, rounding: Rounding) -> np.ndarr
 
     def norm(x, name):
         x = x - x.mean(axis=1, keepdims=True)
-        return x / np.sqrt((x * x).mean(axis=1, keepdims=True) + config["layer_norm_epsilon"]) * w[f"{name}.weight"] + w[
-            f"{name}.bias"]
+        return (
+            x / np.sqrt((x * x).mean(axis=1, keepdims=True) + config["layer_norm_epsilon"]) * w[f"{name}.weight"]
+            + w[f"{name}.bias"]
+        )
 
     def linear(x, name):
         return rounding.linear(x, w[f"{name}.weight"].T, w[f"{name}.bias"])
@@ -161,7 +163,7 @@ def read_weights(path: pathlib.Path) -> dict:
     data = path.read_bytes()
     header_bytes = int.from_bytes(data[:8], "little")
     weights = {}
-    for name, entry in json.loads(data[8:8 + header_bytes]).items():
+    for name, entry in json.loads(data[8 : 8 + header_bytes]).items():
         if name == "__metadata__":
             continue
         begin, end = (8 + header_bytes + offset for offset in entry["data_offsets"])
@@ -209,21 +211,30 @@ def make(name: str, bits: int, out: pathlib.Path) -> None:
             sys.exit(f"{name}: no prompt of {length} tokens keeps clear of ties")
         weight_only = forward(config, integer_weights, ids, Rounding())
         exact = forward(config, weights, ids, Rounding())
-        tensors |= {f"prompt_{p}": ids, f"logits_{p}": logits.astype(np.float32),
-                    f"weight_only_{p}": weight_only.astype(np.float32)}
-        print(f"{name} prompt {p}: margin {rounding.margin:.1e}, logits to {np.abs(exact).max():.2f}; changed by "
-              f"int{bits} weights {np.abs(weight_only - exact).max():.4f}, by activations too {np.abs(logits - exact).max():.4f}")
+        tensors |= {
+            f"prompt_{p}": ids,
+            f"logits_{p}": logits.astype(np.float32),
+            f"weight_only_{p}": weight_only.astype(np.float32),
+        }
+        print(
+            f"{name} prompt {p}: margin {rounding.margin:.1e}, logits to {np.abs(exact).max():.2f}; changed by "
+            f"int{bits} weights {np.abs(weight_only - exact).max():.4f}, by activations too {np.abs(logits - exact).max():.4f}"
+        )
     save_file(tensors, out / f"{name}.safetensors")
 
 
 def demo_perplexity(bits: int, out: pathlib.Path) -> None:
     from tokenizers import Tokenizer
+
     tokenizer = Tokenizer.from_file(str(DEMO / "tokenizer.json"))
     config, weights, forward = load(DEMO)
     documents = [json.loads(line) for line in (DEMO / "heldout_text.jsonl").read_text().splitlines()]
     integer_weights = rounded_weights(weights, bits)
-    forms = {"float32": (weights, Rounding()), f"int{bits}_weights": (integer_weights, Rounding()),
-             f"int{bits}": (integer_weights, Rounding(activations=True))}
+    forms = {
+        "float32": (weights, Rounding()),
+        f"int{bits}_weights": (integer_weights, Rounding()),
+        f"int{bits}": (integer_weights, Rounding(activations=True)),
+    }
     surprise, count = dict.fromkeys(forms, 0.0), 0
     for document in documents:
         ids = np.array(tokenizer.encode(document["text_input"] + document["expected"]).ids)
@@ -232,8 +243,11 @@ def demo_perplexity(bits: int, out: pathlib.Path) -> None:
         for form, (form_weights, rounding) in forms.items():
             logits = forward(config, form_weights, ids, rounding)
             surprise[form] -= np.log(softmax(logits[scored - 1])[np.arange(len(scored)), ids[scored]]).sum()
-    result = {"num_texts": len(documents), "num_predictions": count,
-              **{form: float(np.exp(surprise[form] / count)) for form in forms}}
+    result = {
+        "num_texts": len(documents),
+        "num_predictions": count,
+        **{form: float(np.exp(surprise[form] / count)) for form in forms},
+    }
     (out / "demo_perplexity.json").write_text(json.dumps(result, indent=1) + "\n")
     print(result)
 

@@ -120,4 +120,16 @@ std::vector<std::vector<float>> PagedModel::Forward() {
   return rows;
 }
 
+std::vector<std::vector<float>> AllLogits(PagedModel& model, std::span<const TokenId> ids,
+                                          std::span<const size_t> chunks) {
+  std::vector<std::vector<float>> logits;
+  for (size_t i = 0; !ids.empty(); ++i) {
+    const size_t n = std::min(chunks[i % chunks.size()], ids.size());
+    const Piece piece{0, ids.first(n)};
+    for (auto& row : model.Step({&piece, 1}, /*last_only=*/false)) logits.push_back(std::move(row));
+    ids = ids.subspan(n);
+  }
+  return logits;
+}
+
 }  // namespace inflight::golden

@@ -53,4 +53,9 @@ class PagedModel {
   std::vector<int64_t> slot_mapping_;
 };
 
+// Logits of every position of `ids`, which sequence 0 of a new model gets in pieces of the sizes in
+// `chunks`, repeated.
+std::vector<std::vector<float>> AllLogits(PagedModel& model, std::span<const TokenId> ids,
+                                          std::span<const size_t> chunks);
+
 }  // namespace inflight::golden

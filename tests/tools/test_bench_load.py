@@ -48,8 +48,23 @@ def test_every_request_is_answered_with_all_its_tokens(server, protocol, model):
     if protocol == "grpc":
         require_grpc(server)
     before = counted(server, model)
-    report, _ = load(server.grpc if protocol == "grpc" else server.http, "--protocol", protocol, "--model", model,
-                     "--num-requests", 12, "--num-warmup", 3, "--concurrency", 4, "--input-len", 9, "--output-len", 11)
+    report, _ = load(
+        server.grpc if protocol == "grpc" else server.http,
+        "--protocol",
+        protocol,
+        "--model",
+        model,
+        "--num-requests",
+        12,
+        "--num-warmup",
+        3,
+        "--concurrency",
+        4,
+        "--input-len",
+        9,
+        "--output-len",
+        11,
+    )
     assert report["num_requests"] == report["num_answered"] == 12 and report["errors"] == {}
     assert report["num_tokens"] == 12 * 11
     assert counted(server, model) - before >= 15  # responses of a stream count one each
@@ -100,8 +115,17 @@ def test_as_many_requests_are_under_way_as_asked():
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listener:
         threading.Thread(target=listener.serve_forever, daemon=True).start()
-        report, _ = load(f"127.0.0.1:{listener.server_port}", "--protocol", "generate", "--input", "text", "--num-requests", 9,
-                         "--concurrency", concurrency)
+        report, _ = load(
+            f"127.0.0.1:{listener.server_port}",
+            "--protocol",
+            "generate",
+            "--input",
+            "text",
+            "--num-requests",
+            9,
+            "--concurrency",
+            concurrency,
+        )
         listener.shutdown()
     assert report["num_answered"] == 9
     assert most == concurrency

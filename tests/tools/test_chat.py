@@ -36,8 +36,13 @@ def continued(prompts, tmp_path, max_tokens):
         text = template.render(messages=messages, bos_token=config["bos_token"], add_generation_prompt=True)
         path = tmp_path / "requests.jsonl"
         path.write_text(json.dumps({"input_ids": encode(text), "max_tokens": max_tokens}) + "\n")
-        done = subprocess.run([INFLIGHT, "run", DEMO, "--dtype", "float32", "--input", path], capture_output=True, text=True,
-                              timeout=120, check=True)
+        done = subprocess.run(
+            [INFLIGHT, "run", DEMO, "--dtype", "float32", "--input", path],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
         answers.append(json.loads(done.stdout)["text_output"])
     return answers
 
@@ -88,8 +93,13 @@ def test_model_without_template_names_the_remedies(without_template):
 def test_no_template_continues_plain_text(without_template):
     done = chat(without_template, "Once upon a time\n", "--no-template", "--max-tokens", "12")
     assert done.returncode == 0, done.stderr
-    run = subprocess.run([INFLIGHT, "run", DEMO, "--dtype", "float32", "--prompt", "Once upon a time", "--max-tokens", "12"],
-                         capture_output=True, text=True, timeout=120, check=True)
+    run = subprocess.run(
+        [INFLIGHT, "run", DEMO, "--dtype", "float32", "--prompt", "Once upon a time", "--max-tokens", "12"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     assert done.stdout == run.stdout
 
 

@@ -28,8 +28,9 @@ class Model:
         self.is_tied = self.config.get("tie_word_embeddings", self.is_gpt2)
 
     def split(self, tp, pp, **how):
-        return upstream_layout.split(self.whole, layers=self.layers, heads=self.heads, kv_heads=self.kv_heads, tp=tp, pp=pp,
-                                     **how)
+        return upstream_layout.split(
+            self.whole, layers=self.layers, heads=self.heads, kv_heads=self.kv_heads, tp=tp, pp=pp, **how
+        )
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -61,8 +62,20 @@ def test_convert_writes_the_slices_that_the_layout_describes(model, tp, pp, tmp_
 @pytest.mark.parametrize("dim", [0, 1])
 def test_parallel_embeddings_are_split_along_either_dimension(model, dim, tmp_path):
     out = tmp_path / "ckpt"
-    run("convert", "--model_dir", model.dir, "--output_dir", out, "--dtype", "float32", "--tp_size", 4,
-        "--use_parallel_embedding", "--embedding_sharding_dim", dim)
+    run(
+        "convert",
+        "--model_dir",
+        model.dir,
+        "--output_dir",
+        out,
+        "--dtype",
+        "float32",
+        "--tp_size",
+        4,
+        "--use_parallel_embedding",
+        "--embedding_sharding_dim",
+        dim,
+    )
     is_shared = model.is_tied and dim == 0
     expect_ranks(out, model.split(4, 1, embedding=dim, shared=is_shared))
     config = json.loads((out / "config.json").read_text())
@@ -81,27 +94,51 @@ def upstream_config(model, tp, pp, embedding, shared):
     """config.json as upstream's converters write it."""
     c = model.config
     common = {
-        "dtype": "float32", "logits_dtype": "float32", "vocab_size": c["vocab_size"],
-        "num_hidden_layers": model.layers, "num_attention_heads": model.heads, "num_key_value_heads": model.kv_heads,
+        "dtype": "float32",
+        "logits_dtype": "float32",
+        "vocab_size": c["vocab_size"],
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads,
+        "num_key_value_heads": model.kv_heads,
         "mapping": {"world_size": tp * pp, "tp_size": tp, "pp_size": pp},
         "quantization": {"quant_algo": None, "kv_cache_quant_algo": None, "exclude_modules": None},
-        "use_parallel_embedding": embedding is not None, "embedding_sharding_dim": embedding or 0,
+        "use_parallel_embedding": embedding is not None,
+        "embedding_sharding_dim": embedding or 0,
         "share_embedding_table": shared,
     }
     if model.is_gpt2:
         return common | {
-            "architecture": "GPTForCausalLM", "hidden_size": c["n_embd"], "intermediate_size": c["n_inner"],
-            "norm_epsilon": c["layer_norm_epsilon"], "position_embedding_type": "learned_absolute",
-            "max_position_embeddings": c["n_positions"], "hidden_act": "gelu_new", "bias": True, "gpt_variant": "gpt2",
-            "q_scaling": 1.0, "apply_query_key_layer_scaling": False}
+            "architecture": "GPTForCausalLM",
+            "hidden_size": c["n_embd"],
+            "intermediate_size": c["n_inner"],
+            "norm_epsilon": c["layer_norm_epsilon"],
+            "position_embedding_type": "learned_absolute",
+            "max_position_embeddings": c["n_positions"],
+            "hidden_act": "gelu_new",
+            "bias": True,
+            "gpt_variant": "gpt2",
+            "q_scaling": 1.0,
+            "apply_query_key_layer_scaling": False,
+        }
     rope = c.get("rope_parameters", c)
     return common | {
-        "architecture": "LlamaForCausalLM", "hidden_size": c["hidden_size"], "intermediate_size": c["intermediate_size"],
-        "head_size": c["head_dim"], "norm_epsilon": c["rms_norm_eps"], "position_embedding_type": "rope_gpt_neox",
-        "max_position_embeddings": c["max_position_embeddings"], "hidden_act": "silu", "rotary_base": rope["rope_theta"],
-        "rotary_scaling": None, "attn_bias": c.get("attention_bias", False), "mlp_bias": c.get("mlp_bias", False),
-        "residual_mlp": False, "disable_weight_only_quant_plugin": False,
-        "moe": {"num_experts": 0, "top_k": 0, "normalization_mode": None}, "remove_duplicated_kv_heads": False}
+        "architecture": "LlamaForCausalLM",
+        "hidden_size": c["hidden_size"],
+        "intermediate_size": c["intermediate_size"],
+        "head_size": c["head_dim"],
+        "norm_epsilon": c["rms_norm_eps"],
+        "position_embedding_type": "rope_gpt_neox",
+        "max_position_embeddings": c["max_position_embeddings"],
+        "hidden_act": "silu",
+        "rotary_base": rope["rope_theta"],
+        "rotary_scaling": None,
+        "attn_bias": c.get("attention_bias", False),
+        "mlp_bias": c.get("mlp_bias", False),
+        "residual_mlp": False,
+        "disable_weight_only_quant_plugin": False,
+        "moe": {"num_experts": 0, "top_k": 0, "normalization_mode": None},
+        "remove_duplicated_kv_heads": False,
+    }
 
 
 def write_checkpoint(directory, model, tp, pp, embedding=None, shared=False):
@@ -114,8 +151,12 @@ def write_checkpoint(directory, model, tp, pp, embedding=None, shared=False):
 
 def answers(directory, tmp_path):
     requests, results = tmp_path / "requests.jsonl", tmp_path / "results.jsonl"
-    requests.write_text("".join(json.dumps({"input_ids": ids, "max_tokens": 12, "end_id": -1, "return_log_probs": True}) + "\n"
-                                for ids in ([5, 9, 60], [17], list(range(40)))))
+    requests.write_text(
+        "".join(
+            json.dumps({"input_ids": ids, "max_tokens": 12, "end_id": -1, "return_log_probs": True}) + "\n"
+            for ids in ([5, 9, 60], [17], list(range(40)))
+        )
+    )
     run("run", directory, "--input", requests, "--output", results)
     return [json.loads(line) for line in results.read_text().splitlines()]
 

@@ -2,6 +2,8 @@
 """--device and --target from outside, on a machine without a GPU or with its GPUs hidden."""
 
 import functools
+import os
+import subprocess
 
 import command
 import pytest
@@ -36,6 +38,20 @@ def test_a_gpu_that_is_not_there_is_one_clear_line(command):
     assert line.startswith("inflight: device: got cuda, this ")
     assert "no usable NVIDIA GPU" in line or "built without CUDA" in line
     assert "--device cpu" in line or "use cpu" in line
+
+
+def test_a_driver_that_is_too_old_is_one_clear_line(tmp_path):
+    """A library of the driver's name that says 12.0 stands in for it, so no GPU is needed, but a build with CUDA is.
+
+    CI's release build has none; scripts/compile_cuda.sh runs this with the build that has, where nvcc is.
+    """
+    if "built without CUDA" in error(*COMMANDS["run"], "--device", "cuda"):
+        pytest.skip("a build without CUDA asks no driver; CI runs this in scripts/compile_cuda.sh")
+    source = command.ROOT / "tests/cuda/old_driver.cc"
+    subprocess.run(["c++", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", source], check=True)
+    line = command.error(*COMMANDS["run"], "--device", "cuda", env=dict(os.environ, LD_LIBRARY_PATH=str(tmp_path)))
+    assert "the NVIDIA driver supports CUDA 12.0 and this program needs " in line
+    assert line.endswith("; update the driver, or use --device cpu")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -14,7 +14,6 @@ run = functools.partial(command.run, env=NO_GPU)
 error = functools.partial(command.error, env=NO_GPU)
 
 
-
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
     work = tmp_path_factory.mktemp("fp8")
@@ -54,8 +53,18 @@ def test_the_checkpoint_holds_codes_and_float32_scales(work):
 
 
 def test_build_from_the_model_and_from_the_checkpoint_are_one_engine(work):
-    run("build", "--checkpoint-dir", DEMO, "--output-dir", work / "direct", "--target", "cuda", "--qformat", "fp8",
-        "--fp8_kv_cache")
+    run(
+        "build",
+        "--checkpoint-dir",
+        DEMO,
+        "--output-dir",
+        work / "direct",
+        "--target",
+        "cuda",
+        "--qformat",
+        "fp8",
+        "--fp8_kv_cache",
+    )
     assert (work / "direct/rank0.engine").read_bytes() == (work / "engine/rank0.engine").read_bytes()
     text = run("inspect", work / "direct").stdout
     assert "FP8_PER_CHANNEL_PER_TOKEN: float8_e4m3fn weights, a scale per output channel" in text
@@ -63,16 +72,29 @@ def test_build_from_the_model_and_from_the_checkpoint_are_one_engine(work):
 
 
 def test_float16_models_keep_their_dtype_beside_fp8(work):
-    run("build", "--checkpoint-dir", DEMO, "--output-dir", work / "half", "--target", "cuda", "--use-fp8-rowwise",
-        "--dtype", "float16")
+    run(
+        "build",
+        "--checkpoint-dir",
+        DEMO,
+        "--output-dir",
+        work / "half",
+        "--target",
+        "cuda",
+        "--use-fp8-rowwise",
+        "--dtype",
+        "float16",
+    )
     text = run("inspect", work / "half").stdout
     assert "float16" in text
     assert "FP8_PER_CHANNEL_PER_TOKEN" in text
 
 
 @pytest.mark.parametrize("options", [["--use-fp8-rowwise"], ["--quant-algo", "FP8_PER_CHANNEL_PER_TOKEN"]], ids=str)
-@pytest.mark.parametrize("command", [["run", DEMO, "--prompt", "hi"], ["serve", DEMO], ["bench", "--shape", "llama-3.2-1b"]],
-                         ids=lambda command: command[0])
+@pytest.mark.parametrize(
+    "command",
+    [["run", DEMO, "--prompt", "hi"], ["serve", DEMO], ["bench", "--shape", "llama-3.2-1b"]],
+    ids=lambda command: command[0],
+)
 def test_the_cpu_refuses_fp8_weights_by_name(command, options):
     assert "cpu: a model in FP8 needs an NVIDIA GPU of compute capability 8.9" in error(*command, "--device", "cpu", *options)
 

@@ -38,10 +38,17 @@ def test_commands_find_hub_ids_in_the_cache(hub, tmp_path):
     assert run("tokenize", "org/tiny", env=hub, input="Once upon\n").stdout.strip()
 
 
-@pytest.mark.parametrize("arguments", [
-    ["inspect", "org/other"], ["tokenize", "org/other"], ["run", "org/other", "--prompt", "x"], ["serve", "org/other"],
-    ["convert", "--model-dir", "org/other", "--output-dir", "out"],
-    ["build", "--checkpoint-dir", "org/other", "--output-dir", "out"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", "org/other"],
+        ["tokenize", "org/other"],
+        ["run", "org/other", "--prompt", "x"],
+        ["serve", "org/other"],
+        ["convert", "--model-dir", "org/other", "--output-dir", "out"],
+        ["build", "--checkpoint-dir", "org/other", "--output-dir", "out"],
+    ],
+)
 def test_unknown_hub_ids_say_where_they_were_looked_for_and_what_to_do(arguments, hub, tmp_path):
     done = run(*arguments, check=False, env=hub, cwd=tmp_path)
     assert done.returncode == 1

@@ -20,7 +20,7 @@ from live_server import start_server
 # With the value that the original has where the flag is missing, or one that changes nothing here.
 HONOURED = """
 --id=triton --model-repository=REPOSITORY --model-control-mode=explicit --repository-poll-secs=15 --load-model=m
---model-namespacing=false
+--model-namespacing=false --model-load-thread-count=4
 --exit-on-error=true --strict-readiness=true --model-config-name=none --model-load-retry-count=0 --exit-timeout-secs=30
 --allow-http=true --http-address=127.0.0.1 --http-port=0 --reuse-http-port=false --http-thread-count=8
 --http-max-input-size=67108864 --http-header-forward-pattern=x-forward.* --http-restricted-api=trace:key=value
@@ -44,7 +44,6 @@ OTHERS = """
 
 # With the value that the original has, and what is no value of it.
 WITHOUT_EFFECT = [
-    ("--model-load-thread-count", "4", "0"),
     ("--enable-peer-access", "true", "maybe"),
     ("--grpc-infer-thread-count", "2", "1"),
     ("--grpc-infer-allocation-pool-size", "8", "0"),

@@ -147,11 +147,36 @@ def test_refusals_name_flag_reason_and_remedy(command, flags, reason, tmp_path):
 
 def test_values_that_ask_for_nothing_are_accepted(tmp_path):
     run("convert", "--model_dir", LLAMA, "--output_dir", tmp_path / "ckpt", "--moe_tp_size", "-1", "--moe_ep_size=-1")
-    done = run("build", "--checkpoint_dir", tmp_path / "ckpt", "--output_dir", tmp_path / "engine", "--paged_kv_cache", "enable",
-               "--remove_input_padding", "--tokens_per_block", 64, "--lora_plugin", "disable",
-               "--max_draft_len", 0, "--speculative_decoding_mode", "none",
-               "--weight_streaming", "disable", "--auto_parallel", 1, "--max_lora_rank", 64, "--lora_ckpt_source", "hf",
-               "--group_size", 128, "--max_encoder_input_len", 1024)
+    done = run(
+        "build",
+        "--checkpoint_dir",
+        tmp_path / "ckpt",
+        "--output_dir",
+        tmp_path / "engine",
+        "--paged_kv_cache",
+        "enable",
+        "--remove_input_padding",
+        "--tokens_per_block",
+        64,
+        "--lora_plugin",
+        "disable",
+        "--max_draft_len",
+        0,
+        "--speculative_decoding_mode",
+        "none",
+        "--weight_streaming",
+        "disable",
+        "--auto_parallel",
+        1,
+        "--max_lora_rank",
+        64,
+        "--lora_ckpt_source",
+        "hf",
+        "--group_size",
+        128,
+        "--max_encoder_input_len",
+        1024,
+    )
     assert "no effect" not in done.stderr
 
 
@@ -163,8 +188,19 @@ def test_batches_of_later_releases_are_kept_and_what_a_step_holds_is_said(tmp_pa
 
 
 def test_what_requests_and_servers_say_now_needs_no_flag_of_the_build(tmp_path):
-    done = run("build", "--checkpoint_dir", LLAMA, "--output_dir", tmp_path / "engine", "--gather_all_token_logits",
-               "--gather_context_logits", "--gather_generation_logits", "enable", "--streamingllm", "enable")
+    done = run(
+        "build",
+        "--checkpoint_dir",
+        LLAMA,
+        "--output_dir",
+        tmp_path / "engine",
+        "--gather_all_token_logits",
+        "--gather_context_logits",
+        "--gather_generation_logits",
+        "enable",
+        "--streamingllm",
+        "enable",
+    )
     assert done.stderr.count("option has no effect") == 4
     assert done.stderr.count("logits are returned to each request that asks for them") == 3
     assert "sink_token_length and max_attention_window_size" in done.stderr
@@ -172,9 +208,31 @@ def test_what_requests_and_servers_say_now_needs_no_flag_of_the_build(tmp_path):
 
 def test_a_walkthrough_of_release_0_10(tmp_path):
     run("convert", "--model_dir", GPT2, "--dtype", "float16", "--tp_size", 4, "--output_dir", "c-model", cwd=tmp_path)
-    done = run("build", "--checkpoint_dir", "c-model", "--gpt_attention_plugin", "float16", "--remove_input_padding", "enable",
-               "--paged_kv_cache", "enable", "--gemm_plugin", "float16", "--use_custom_all_reduce=disable", "--workers", 4,
-               "--max_batch_size", 64, "--max_input_len", 100, "--max_output_len", 120, "--output_dir", "engines", cwd=tmp_path)
+    done = run(
+        "build",
+        "--checkpoint_dir",
+        "c-model",
+        "--gpt_attention_plugin",
+        "float16",
+        "--remove_input_padding",
+        "enable",
+        "--paged_kv_cache",
+        "enable",
+        "--gemm_plugin",
+        "float16",
+        "--use_custom_all_reduce=disable",
+        "--workers",
+        4,
+        "--max_batch_size",
+        64,
+        "--max_input_len",
+        100,
+        "--max_output_len",
+        120,
+        "--output_dir",
+        "engines",
+        cwd=tmp_path,
+    )
     assert done.stderr.count("option has no effect") == 4
     assert "option=--gemm-plugin value=float16" in done.stderr
     built = config(tmp_path / "engines")
@@ -187,20 +245,34 @@ def test_a_walkthrough_of_release_0_5(tmp_path):
     """Raw arrays went to OUT/T-gpu, and build.py took them from there."""
     run("convert", "-p", 8, "-i", GPT2, "-o", "c-model/gpt2", "--tensor-parallelism", 2, "--storage-type", "fp16", cwd=tmp_path)
     assert config(tmp_path / "c-model/gpt2/2-gpu")["mapping"]["tp_size"] == 2
-    run("build", "--model_dir=c-model/gpt2/2-gpu", "--world_size=2", "--use_gpt_attention_plugin", "--remove_input_padding",
-        "--use_inflight_batching", "--paged_kv_cache", "--parallel_build", "--use_layernorm_plugin", "float16", cwd=tmp_path)
+    run(
+        "build",
+        "--model_dir=c-model/gpt2/2-gpu",
+        "--world_size=2",
+        "--use_gpt_attention_plugin",
+        "--remove_input_padding",
+        "--use_inflight_batching",
+        "--paged_kv_cache",
+        "--parallel_build",
+        "--use_layernorm_plugin",
+        "float16",
+        cwd=tmp_path,
+    )
     assert config(tmp_path / "engine_outputs")["pretrained_config"]["dtype"] == "float16"
     run("convert", "--model_dir", GPT2, "-tp", 4, "-t", "float32", cwd=tmp_path)
     assert config(tmp_path / "tllm_checkpoint")["mapping"]["tp_size"] == 4
 
 
-@pytest.mark.parametrize(("flags", "error"), [
-    ("--max_output_len 5", "--max-output-len: needs --max-input-len"),
-    ("--max_output_len 5 --max_input_len 7 --max_seq_len 13", "that is a sequence of 12, but --max-seq-len is 13"),
-    ("--world_size 4 --tp_size 2", "--world-size: got 4, tp_size * pp_size is 2"),
-    ("--tp_size 2", "tp_size: got 2"),
-    ("--log_level loud", "--log-level: got 'loud'"),
-])
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        ("--max_output_len 5", "--max-output-len: needs --max-input-len"),
+        ("--max_output_len 5 --max_input_len 7 --max_seq_len 13", "that is a sequence of 12, but --max-seq-len is 13"),
+        ("--world_size 4 --tp_size 2", "--world-size: got 4, tp_size * pp_size is 2"),
+        ("--tp_size 2", "tp_size: got 2"),
+        ("--log_level loud", "--log-level: got 'loud'"),
+    ],
+)
 def test_flags_that_contradict_each_other_are_refused(flags, error, tmp_path):
     done = run("build", "--checkpoint_dir", LLAMA, "--output_dir", tmp_path / "out", *flags.split(), check=False)
     assert done.returncode == 1

@@ -73,8 +73,9 @@ def test_report_without_text_says_what_is_needed(int8_engine):
     done = run("build", "--report", "--checkpoint-dir", int8_engine / "ckpt", check=False)
     assert done.returncode == 1
     assert "--report-text: is needed" in done.stderr
-    done = run("build", "--report", "--checkpoint-dir", int8_engine / "ckpt", "--report-text", DEMO / "heldout_text.jsonl",
-               check=False)
+    done = run(
+        "build", "--report", "--checkpoint-dir", int8_engine / "ckpt", "--report-text", DEMO / "heldout_text.jsonl", check=False
+    )
     assert done.returncode == 1
     assert "the weights are int8 already" in done.stderr
 
@@ -110,8 +111,19 @@ def test_an_int4_checkpoint_holds_two_codes_a_byte_and_a_scale_a_row(int4_engine
 def test_int4_through_a_checkpoint_directly_and_from_ranks_is_one_engine(int4_engine, tmp_path):
     build = ["build", "--max-seq-len", 256, "--output-dir"]
     run(*build, tmp_path / "direct", "--checkpoint-dir", DEMO, "--qformat", "int4_wo")
-    run("convert", "--model-dir", DEMO, "--output-dir", tmp_path / "ranks", "--quant-algo", "W4A16", "--tp-size", 2,
-        "--pp-size", 2)
+    run(
+        "convert",
+        "--model-dir",
+        DEMO,
+        "--output-dir",
+        tmp_path / "ranks",
+        "--quant-algo",
+        "W4A16",
+        "--tp-size",
+        2,
+        "--pp-size",
+        2,
+    )
     run(*build, tmp_path / "merged", "--checkpoint-dir", tmp_path / "ranks")
     engine = (int4_engine / "engine/rank0.engine").read_bytes()
     assert (tmp_path / "direct/rank0.engine").read_bytes() == engine
@@ -126,8 +138,17 @@ def test_inspect_says_how_int4_is_computed_and_it_runs(int4_engine):
 
 
 def test_other_precisions_are_refused_by_name(tmp_path):
-    done = run("convert", "--model-dir", DEMO, "--output-dir", tmp_path, "--use-weight-only", "--weight-only-precision",
-               "int4_gptq", check=False)
+    done = run(
+        "convert",
+        "--model-dir",
+        DEMO,
+        "--output-dir",
+        tmp_path,
+        "--use-weight-only",
+        "--weight-only-precision",
+        "int4_gptq",
+        check=False,
+    )
     assert done.returncode == 1
     assert "--weight-only-precision: got 'int4_gptq'" in done.stderr
 

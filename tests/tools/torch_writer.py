@@ -20,9 +20,19 @@ def _stand_in(module, name):
     return thing
 
 
-STORAGE_TYPES = {name: _stand_in("torch", name) for name in (
-    "FloatStorage", "HalfStorage", "BFloat16Storage", "DoubleStorage", "LongStorage", "ByteStorage", "BoolStorage",
-    "ComplexFloatStorage")}
+STORAGE_TYPES = {
+    name: _stand_in("torch", name)
+    for name in (
+        "FloatStorage",
+        "HalfStorage",
+        "BFloat16Storage",
+        "DoubleStorage",
+        "LongStorage",
+        "ByteStorage",
+        "BoolStorage",
+        "ComplexFloatStorage",
+    )
+}
 REBUILD_TENSOR = _stand_in("torch._utils", "_rebuild_tensor_v2")
 
 
@@ -54,8 +64,14 @@ class Tensor:
 class Pickler(pickle.Pickler):
     def persistent_id(self, thing):
         if isinstance(thing, Storage):
-            return (thing.tag, STORAGE_TYPES.get(thing.kind, thing.kind), thing.key, thing.location, thing.num_elements,
-                    *thing.extra)
+            return (
+                thing.tag,
+                STORAGE_TYPES.get(thing.kind, thing.kind),
+                thing.key,
+                thing.location,
+                thing.num_elements,
+                *thing.extra,
+            )
         return None
 
 
@@ -77,8 +93,10 @@ def write_zip(path, pickled, storages=(), *, folder="archive", compression=zipfi
 
 def write_legacy(path, pickled, storages=()):
     """`storages`: key -> (num_elements, bytes)."""
-    header = b"".join(pickle.dumps(value, 2) for value in (
-        0x1950a86a20f9469cfc6c, 1001, {"protocol_version": 1001, "little_endian": True, "type_sizes": {}}))
+    header = b"".join(
+        pickle.dumps(value, 2)
+        for value in (0x1950A86A20F9469CFC6C, 1001, {"protocol_version": 1001, "little_endian": True, "type_sizes": {}})
+    )
     keys = pickle.dumps(list(dict(storages)), 2)
     data = b"".join(struct.pack("<q", num) + content for num, content in dict(storages).values())
     path.write_bytes(header + pickled + keys + data)

@@ -14,12 +14,12 @@ DTYPES = {"F32": np.float32, "F16": np.float16}
 def read(path):
     data = path.read_bytes()
     length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:8 + length])
+    header = json.loads(data[8 : 8 + length])
     header.pop("__metadata__", None)
     tensors = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
-        values = np.frombuffer(data[8 + length + begin:8 + length + end], DTYPES[entry["dtype"]])
+        values = np.frombuffer(data[8 + length + begin : 8 + length + end], DTYPES[entry["dtype"]])
         tensors[name] = values.reshape(entry["shape"])
     return tensors
 
@@ -45,11 +45,22 @@ def read_model(directory):
 
 def whole_llama(hf, config):
     """Query, key and value apart; the rest under checkpoint names."""
-    out = {"transformer.vocab_embedding.weight": hf["embed_tokens.weight"], "transformer.ln_f.weight": hf["norm.weight"],
-           "lm_head.weight": hf.get("lm_head.weight", hf["embed_tokens.weight"])}
-    names = {"input_layernorm": "input_layernorm", "post_attention_layernorm": "post_layernorm",
-             "self_attn.q_proj": "q", "self_attn.k_proj": "k", "self_attn.v_proj": "v", "self_attn.o_proj": "attention.dense",
-             "mlp.gate_proj": "mlp.fc", "mlp.up_proj": "mlp.gate", "mlp.down_proj": "mlp.proj"}
+    out = {
+        "transformer.vocab_embedding.weight": hf["embed_tokens.weight"],
+        "transformer.ln_f.weight": hf["norm.weight"],
+        "lm_head.weight": hf.get("lm_head.weight", hf["embed_tokens.weight"]),
+    }
+    names = {
+        "input_layernorm": "input_layernorm",
+        "post_attention_layernorm": "post_layernorm",
+        "self_attn.q_proj": "q",
+        "self_attn.k_proj": "k",
+        "self_attn.v_proj": "v",
+        "self_attn.o_proj": "attention.dense",
+        "mlp.gate_proj": "mlp.fc",
+        "mlp.up_proj": "mlp.gate",
+        "mlp.down_proj": "mlp.proj",
+    }
     for i in range(config["num_hidden_layers"]):
         for theirs, ours in names.items():
             for kind in ("weight", "bias"):
@@ -59,11 +70,20 @@ def whole_llama(hf, config):
 
 
 def whole_gpt2(hf, config):
-    out = {"transformer.vocab_embedding.weight": hf["wte.weight"], "transformer.position_embedding.weight": hf["wpe.weight"],
-           "transformer.ln_f.weight": hf["ln_f.weight"], "transformer.ln_f.bias": hf["ln_f.bias"],
-           "lm_head.weight": hf.get("lm_head.weight", hf["wte.weight"])}
-    names = {"ln_1": "input_layernorm", "ln_2": "post_layernorm", "attn.c_proj": "attention.dense", "mlp.c_fc": "mlp.fc",
-             "mlp.c_proj": "mlp.proj"}
+    out = {
+        "transformer.vocab_embedding.weight": hf["wte.weight"],
+        "transformer.position_embedding.weight": hf["wpe.weight"],
+        "transformer.ln_f.weight": hf["ln_f.weight"],
+        "transformer.ln_f.bias": hf["ln_f.bias"],
+        "lm_head.weight": hf.get("lm_head.weight", hf["wte.weight"]),
+    }
+    names = {
+        "ln_1": "input_layernorm",
+        "ln_2": "post_layernorm",
+        "attn.c_proj": "attention.dense",
+        "mlp.c_fc": "mlp.fc",
+        "mlp.c_proj": "mlp.proj",
+    }
     for i in range(config["n_layer"]):
         prefix = f"transformer.layers.{i}."
         for theirs, ours in names.items():
