@@ -9,7 +9,10 @@ if ! command -v nvcc >/dev/null; then
   echo "no nvcc: the CUDA code is not compiled here"
   exit 0
 fi
+./scripts/install_deps.sh test
 cmake --preset cuda -DINFLIGHT_SERVER=OFF
 cmake --build --preset cuda --target cuda_tests inflight
 build/cuda/bin/inflight --version
-python3 scripts/run_tests.py build/cuda unit cuda
+# Of the Python tests those that ask a program with CUDA and need no GPU.
+export INFLIGHT_PYTHON_TESTS=tests/tools/test_device.py PYTEST_ADDOPTS="-k driver_that_is_too_old"
+python3 scripts/run_tests.py build/cuda unit cuda python

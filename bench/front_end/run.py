@@ -7,7 +7,8 @@ usage: bench/front_end/run.py BUILD_DIR [--triton DIR] [--repeats 3] [--seconds 
 BUILD_DIR has bin/inflight and bin/front_end_load (preset `bench`). DIR is the unpacked wheel nvidia-pytriton 0.7.0
 (`pip download --no-deps nvidia-pytriton==0.7.0`, `python -m zipfile -e *.whl DIR`), which holds Triton's server 2.51.0;
 without it only ours is timed. Models without weights (identity, mock_llm) answer in both. Prints CSV: medians over the
-repeats, and the spread of the CPU time as (largest - smallest) / median.
+repeats, and the spread of the CPU time as (largest - smallest) / median; then how many connections each server holds, what they
+take of its memory and CPU, and what is resident without a model.
 """
 
 import argparse
@@ -15,6 +16,8 @@ import json
 import os
 import pathlib
 import re
+import resource
+import socket
 import statistics
 import subprocess
 import sys
@@ -41,6 +44,8 @@ model_transaction_policy { decoupled: true }
 parameters { key: "kind" value: { string_value: "mock_llm" } }
 """
 HTTP_PORT, GRPC_PORT = 18400, 18401
+NUM_HELD = 10_000  # or as many as descriptors allow
+HELD_S = 3
 START_TIMEOUT_S = 60
 
 # load, model, concurrency, responses a request, seconds between them
@@ -110,6 +115,77 @@ def resident_kib(pid):
     return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1))
 
 
+def cpu_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def answers(connection, sent, expected):
+    """Whether the server answers on it with what is expected."""
+    data = b""
+    try:
+        connection.sendall(sent)
+        while expected not in data:
+            part = connection.recv(65536)
+            if not part:
+                return False
+            data += part
+    except OSError:
+        return False
+    return True
+
+
+def hold(pid, kind):
+    """Opens as many connections as are asked for, uses each once, and leaves them idle; then uses each again."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    count = min(NUM_HELD, hard - 1000)
+    if kind == "http":
+        port, first, answer = HTTP_PORT, b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n", b"\r\n\r\n"
+        again = first
+    else:
+        port, answer = GRPC_PORT, bytes([0, 0, 0, 4, 1, 0, 0, 0, 0])  # SETTINGS, acknowledged
+        again = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # SETTINGS
+        first = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + again
+    before = resident_kib(pid)
+    held = []
+    try:
+        for _ in range(count):
+            connection = socket.create_connection(("127.0.0.1", port), timeout=10)
+            held.append(connection)
+            if not answers(connection, first, answer):
+                break
+        kib = (resident_kib(pid) - before) / len(held)
+        start = cpu_seconds(pid)
+        time.sleep(HELD_S)
+        busy = (cpu_seconds(pid) - start) / HELD_S
+        num_answered = sum(answers(connection, again, answer) for connection in held)
+    finally:
+        for connection in held:
+            connection.close()
+    return len(held), num_answered, kib, busy
+
+
+def report_held(name, command, environment, log):
+    for kind in ("http", "grpc"):
+        process = start(command, environment, log)
+        opened, num_answered, kib, busy = hold(process.pid, kind)
+        print(
+            f"# {name}: {kind} connections: {opened} opened, {num_answered} answer after {HELD_S} s, {kib:.1f} KiB each, "
+            f"{busy * 100:.1f} % of a core meanwhile"
+        )
+        process.kill()
+        process.wait()
+
+
+def report_without_model(name, command, environment, log):
+    process = start([*command, "--model-control-mode", "explicit"], environment, log)
+    time.sleep(1)
+    print(f"# {name}: {resident_kib(process.pid) / 1024:.1f} MiB resident without a model")
+    process.kill()
+    process.wait()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
@@ -163,6 +239,11 @@ def main():
         )
     for name, values in resident.items():
         print(f"# {name}: {statistics.median(values) / 1024:.1f} MiB resident with both models and no request yet")
+    for name, (make, where) in servers.items():
+        with open(work / f"{name.split()[0]}.log", "ab") as log:
+            report_without_model(name, *make(where, repository, work), log)
+            if re.search(args.only, "connections"):
+                report_held(name, *make(where, repository, work), log)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "bench/load/grpc_events.h"
 #include "bench/load/load.h"
 #include "bench/load/requests.h"
 #include "grpc_service.grpc.pb.h"
@@ -82,17 +83,9 @@ class GrpcTransport : public LoadTransport {
   }
 
   int Poll(int64_t until_ns) override {
-    int num_ended = 0;
-    while (num_ended == 0) {
-      const int64_t left_ns = until_ns - LoadNowNs();
-      if (left_ns <= 0) break;
-      void* tag = nullptr;
-      bool ok = false;
-      const auto deadline = std::chrono::system_clock::now() + std::chrono::nanoseconds(left_ns);
-      if (queue_.AsyncNext(&tag, &ok, deadline) != grpc::CompletionQueue::GOT_EVENT) break;
-      num_ended += Advance(static_cast<Call*>(tag), ok) ? 1 : 0;
-    }
-    return num_ended;
+    return PollEvents(queue_, until_ns, [this](void* tag, bool ok) {
+      return Advance(static_cast<Call*>(tag), ok) ? 1 : 0;
+    });
   }
 
  private:

@@ -59,8 +59,17 @@ def main():
     args = parser.parse_args()
     shape = SHAPES[args.shape]
     args.dir.mkdir(parents=True, exist_ok=True)
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16", "rms_norm_eps": 1e-5,
-              "rope_theta": 500000.0, "max_position_embeddings": 8192, "hidden_act": "silu", "eos_token_id": 0, **shape}
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "torch_dtype": "bfloat16",
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500000.0,
+        "max_position_embeddings": 8192,
+        "hidden_act": "silu",
+        "eos_token_id": 0,
+        **shape,
+    }
     (args.dir / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     header, offset = {}, 0
     for name, dims in tensors(shape):

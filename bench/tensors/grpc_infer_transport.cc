@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "bench/load/grpc_events.h"
 #include "bench/load/requests.h"
 #include "bench/tensors/infer_requests.h"
 #include "grpc_service.pb.h"
@@ -83,16 +84,11 @@ class InferTransport : public LoadTransport {
   }
 
   int Poll(int64_t until_ns) override {
-    while (num_ended_ == 0) {
-      const int64_t left_ns = until_ns - LoadNowNs();
-      if (left_ns <= 0) break;
-      void* tag = nullptr;
-      bool ok = false;
-      const auto deadline = std::chrono::system_clock::now() + std::chrono::nanoseconds(left_ns);
-      if (queue_.AsyncNext(&tag, &ok, deadline) != grpc::CompletionQueue::GOT_EVENT) break;
+    if (num_ended_ > 0) return std::exchange(num_ended_, 0);  // where they were begun
+    return PollEvents(queue_, until_ns, [this](void* tag, bool ok) {
       Handle(tag, ok);
-    }
-    return std::exchange(num_ended_, 0);
+      return std::exchange(num_ended_, 0);
+    });
   }
 
  protected:
