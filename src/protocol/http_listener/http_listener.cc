@@ -69,7 +69,9 @@ class Listener : public HttpListener {
   void Accept();
   // `place`: of the connection's thread.
   void OnAccept(ErrorCode ec, size_t place, tcp::socket socket);
-  void MakeRoom(const std::shared_ptr<Connection>& newcomer, size_t place, size_t num_tried);
+  void MakeRoom(const std::shared_ptr<Connection>& newcomer, size_t place, size_t num_asked,
+                Room best);
+  void TakeRoom(const std::shared_ptr<Connection>& newcomer, size_t place, const Room& room);
   int NumTooMany();  // connections
   void OnClosed();
   void ForEachConnection(void (Connection::*action)());
@@ -159,34 +161,44 @@ void Listener::OnAccept(ErrorCode ec, size_t place, tcp::socket socket) {
   const auto& thread = threads_[place];
   auto connection = std::make_shared<Connection>(thread, std::move(socket), peer_.address());
   if (is_full) {
-    MakeRoom(connection, place, 0);
+    MakeRoom(connection, place, 0, {});
   } else {
     asio::post(thread->io, [connection] { connection->Start(); });
   }
   Accept();
 }
 
-// Asks one thread after the other, from the newcomer's, for connections that give way.
-void Listener::MakeRoom(const std::shared_ptr<Connection>& newcomer, size_t place,
-                        size_t num_tried) {
-  if (num_tried == threads_.size()) {
+// Asks one thread after the other, from the newcomer's, for the connection that is to give way.
+void Listener::MakeRoom(const std::shared_ptr<Connection>& newcomer, size_t place, size_t num_asked,
+                        Room best) {
+  if (num_asked < threads_.size()) {
+    const size_t asked = (place + num_asked) % threads_.size();
+    asio::post(threads_[asked]->io, [=, this, best = std::move(best)]() mutable {
+      FindRoom(*threads_[asked], asked, newcomer->client(), best);
+      MakeRoom(newcomer, place, num_asked + 1, std::move(best));
+    });
+  } else if (best.IsFound()) {
+    asio::post(threads_[best.place]->io, [this, newcomer, place, best = std::move(best)] {
+      TakeRoom(newcomer, place, best);
+    });
+  } else {
     asio::post(threads_[place]->io, [this, newcomer, thread = threads_[place]] {
       if (thread->draining) return newcomer->Start();
       if (NumTooMany() > kMaxRejected) return newcomer->Close();
       newcomer->Reject(Overloaded("too many connections: the limit is " +
                                   std::to_string(options_.max_connections)));
     });
-    return;
   }
-  const auto& thread = threads_[(place + num_tried) % threads_.size()];
-  asio::post(thread->io, [this, newcomer, place, thread, num_tried] {
-    while (NumTooMany() > 0) {  // those that were rejected may be more than one
-      Connection* const gives_way = FindRoom(*thread, newcomer->client());
-      if (gives_way == nullptr) return MakeRoom(newcomer, place, num_tried + 1);
-      gives_way->Close();
-    }
-    asio::post(threads_[place]->io, [newcomer] { newcomer->Start(); });
-  });
+}
+
+// On the thread of `room`.
+void Listener::TakeRoom(const std::shared_ptr<Connection>& newcomer, size_t place,
+                        const Room& room) {
+  const auto gives_way = room.Waiting();
+  if (gives_way != nullptr && NumTooMany() > 0) gives_way->Close();
+  // That one has begun a request meanwhile, or those that were rejected are too many as well.
+  if (NumTooMany() > 0) return MakeRoom(newcomer, place, 0, {});
+  asio::post(threads_[place]->io, [newcomer] { newcomer->Start(); });
 }
 
 int Listener::NumTooMany() {

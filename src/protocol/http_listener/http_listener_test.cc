@@ -427,6 +427,26 @@ TEST_F(HttpListenerTest, ClientWithMostConnectionsGivesWay) {
   EXPECT_EQ(second.Receive().body, "POST abc");
 }
 
+TEST_F(HttpListenerTest, ClientThatHoldsMostGivesWayWhicheverThreadsItIsOn) {
+  Start({.threads = 2, .max_connections = 4});  // by turns on the one and the other
+  TestClient idle(port());
+  EXPECT_EQ(idle.Ask(Get("/echo")).status, 200);
+  TestClient first(port(), "127.0.0.2");
+  EXPECT_EQ(first.Ask(Get("/echo")).status, 200);
+  TestClient running(port());
+  const auto responder = Hold(running);
+  ASSERT_NE(responder, nullptr);
+  TestClient second(port(), "127.0.0.2");
+  EXPECT_EQ(second.Ask(Get("/echo")).status, 200);
+  TestClient newcomer(port(), "127.0.0.3");  // on the thread of `idle`
+  EXPECT_EQ(newcomer.Ask(Get("/echo")).status, 200);
+  EXPECT_EQ(idle.Ask(Get("/echo")).status, 200);
+  EXPECT_TRUE(first.IsClosedByServer());
+  EXPECT_EQ(second.Ask(Get("/echo")).status, 200);
+  responder->Send({.body = "still there"});
+  EXPECT_EQ(running.Receive().body, "still there");
+}
+
 TEST_F(HttpListenerTest, RequestThatIsOnItsWayGivesWayToNobodyOfTheSameClient) {
   Start({.threads = 1, .max_connections = 1});
   TestClient half(port());

@@ -2,7 +2,6 @@
 #include "protocol/http_listener/make_room.h"
 
 #include <map>
-#include <tuple>
 #include <vector>
 
 namespace inflight::http_listener {
@@ -13,6 +12,10 @@ int Spareness(const Connection& connection) {
   return connection.IsIdle() ? 2 : connection.IsLingering() ? 1 : 0;
 }
 
+bool IsWaiting(const Connection& connection) {
+  return connection.IsWaiting() || connection.IsLingering();
+}
+
 std::vector<Connection*> LookAtSome(IoThread& thread) {
   const auto& all = thread.connections;
   std::vector<Connection*> waiting;
@@ -20,7 +23,7 @@ std::vector<Connection*> LookAtSome(IoThread& thread) {
   for (size_t i = 0; i < all.bucket_count() && num_looked < kMaxLooked; ++i) {
     const size_t bucket = thread.next_bucket++ % all.bucket_count();
     for (auto it = all.begin(bucket); it != all.end(bucket); ++it, ++num_looked) {
-      if ((*it)->IsWaiting() || (*it)->IsLingering()) waiting.push_back(*it);
+      if (IsWaiting(**it)) waiting.push_back(*it);
     }
   }
   return waiting;
@@ -28,22 +31,25 @@ std::vector<Connection*> LookAtSome(IoThread& thread) {
 
 }  // namespace
 
-Connection* FindRoom(IoThread& thread, const boost::asio::ip::address& newcomer) {
+std::shared_ptr<Connection> Room::Waiting() const {
+  auto found = connection.lock();
+  const bool waits = found && IsWaiting(*found) && -found->last_request_ns() == std::get<2>(rank);
+  return waits ? found : nullptr;
+}
+
+void FindRoom(IoThread& thread, size_t place, const boost::asio::ip::address& newcomer,
+              Room& best) {
   const std::vector<Connection*> waiting = LookAtSome(thread);
   std::map<boost::asio::ip::address, int> counts;  // by client
   for (const Connection* connection : waiting) ++counts[connection->client()];
-  Connection* found = nullptr;
-  std::tuple<int, int, int64_t> most;
   for (Connection* connection : waiting) {
     const int count = counts[connection->client()];
     const int spareness = Spareness(*connection);
     if (spareness == 0 && count <= counts[newcomer]) continue;
     const std::tuple rank(count, spareness, -connection->last_request_ns());
-    if (found != nullptr && rank <= most) continue;
-    found = connection;
-    most = rank;
+    if (best.IsFound() && rank <= best.rank) continue;
+    best = {.connection = connection->weak_from_this(), .place = place, .rank = rank};
   }
-  return found;
 }
 
 }  // namespace inflight::http_listener
