@@ -158,7 +158,7 @@ InferenceService::ModelStreamInfer(Context* context) {
   auto forwarded = ForwardedParameters(access_, *context);
   if (refusal.ok()) refusal = forwarded.status();
   return StreamCall::Start(
-      server_, calls_, limits_,
+      server_, calls_, writer_, limits_,
       {.is_strict = HasMetadata(*context, "triton_grpc_error", "true"),
        .refusal = std::move(refusal),
        .parameters = forwarded.ok() ? *std::move(forwarded) : serving::Parameters{},

@@ -107,6 +107,7 @@ class InferenceService final : public InferenceRpcs {
   const StreamLimits limits_;
   const Access& access_;
   const grpc_compression_level compression_;  // of responses to inference
+  WorkerPool writer_{1, "grpc-writer"};       // of streams
   WorkerPool model_control_;                  // loads take their time; last, as it uses the above
 };
 

@@ -25,13 +25,18 @@ void CancelAll(const std::vector<std::shared_ptr<serving::CancelToken>>& tokens)
 
 }  // namespace
 
-StreamCall::StreamCall(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
-                       StreamMetadata metadata)
-    : server_(server), calls_(calls), limits_(limits), metadata_(std::move(metadata)) {}
+StreamCall::StreamCall(serving::Server& server, ActiveCalls& calls, WorkerPool& writer,
+                       StreamLimits limits, StreamMetadata metadata)
+    : server_(server),
+      calls_(calls),
+      writer_(writer),
+      limits_(limits),
+      metadata_(std::move(metadata)) {}
 
-StreamCall* StreamCall::Start(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
-                              StreamMetadata metadata) {
-  std::shared_ptr<StreamCall> call(new StreamCall(server, calls, limits, std::move(metadata)));
+StreamCall* StreamCall::Start(serving::Server& server, ActiveCalls& calls, WorkerPool& writer,
+                              StreamLimits limits, StreamMetadata metadata) {
+  std::shared_ptr<StreamCall> call(
+      new StreamCall(server, calls, writer, limits, std::move(metadata)));
   call->self_ = call;
   const auto entered = calls.Enter(call);
   if (entered.ok()) call->call_id_ = *entered;
@@ -205,7 +210,7 @@ void StreamCall::FillMessage(const InProgress& request, const serving::Response&
 
 void StreamCall::Deliver(const InProgress& request, std::unique_ptr<::grpc::ByteBuffer> message,
                          bool is_final) {
-  Action next;
+  bool posts = false;
   bool is_overflow = false;
   {
     std::lock_guard lock(mutex_);
@@ -214,9 +219,9 @@ void StreamCall::Deliver(const InProgress& request, std::unique_ptr<::grpc::Byte
       QueueLocked(request, std::move(message), is_final);
       is_overflow = TooManyPendingLocked();
     }
-    next = NextLocked();
+    posts = !writing_ && !is_finished_ && !std::exchange(is_posted_, true);
   }
-  Do(std::move(next));
+  if (posts) writer_.Post([self = shared_from_this()] { self->Advance(); });
   if (is_overflow) {
     EndWith({::grpc::StatusCode::RESOURCE_EXHAUSTED,
              "the client reads too slowly: more than " +
@@ -224,6 +229,17 @@ void StreamCall::Deliver(const InProgress& request, std::unique_ptr<::grpc::Byte
                  std::to_string(limits_.max_pending_bytes) + " bytes wait to be read"},
             /*drop_queue=*/true);
   }
+}
+
+// On the writer's thread.
+void StreamCall::Advance() {
+  Action next;
+  {
+    std::lock_guard lock(mutex_);
+    is_posted_ = false;
+    next = NextLocked();
+  }
+  Do(std::move(next));
 }
 
 // Decides how the RPC ends and cancels what is in progress. The first decision stands.
@@ -286,7 +302,8 @@ StreamCall::Action StreamCall::NextLocked() {
     --num_pending_;
     pending_bytes_ -= writing_.message->Length();
     writing_.trace.Mark("GRPC_SEND_START");
-    return {.write = writing_.message.get(), .finish = {}};
+    const bool may_wait = std::exchange(has_written_, true) && !queue_.empty();
+    return {.write = writing_.message.get(), .may_wait = may_wait, .finish = {}};
   }
   if (!end_ && in_progress_.empty()) {
     if (reads_done_) {
@@ -300,10 +317,14 @@ StreamCall::Action StreamCall::NextLocked() {
   return {.finish = end_};
 }
 
-// A write cannot race with Finish: while `writing_` is set NextLocked gives neither. Writes carry
-// no buffer hint: gRPC 1.51 sometimes holds what was hinted although more was written after it.
+// A write cannot race with Finish: while `writing_` is set NextLocked gives neither. While more is
+// queued, gRPC need not send at once: what gathers leaves together.
 void StreamCall::Do(Action action) {
-  if (action.write != nullptr) StartWrite(action.write);
+  if (action.write != nullptr) {
+    ::grpc::WriteOptions options;
+    if (action.may_wait) options.set_buffer_hint();
+    StartWrite(action.write, options);
+  }
   if (action.finish) Finish(*action.finish);
 }
 

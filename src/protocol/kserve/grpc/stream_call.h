@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/worker_pool.h"
 #include "grpc_service.pb.h"
 #include "protocol/kserve/grpc/active_calls.h"
 #include "protocol/kserve/grpc/infer_response.h"
@@ -40,16 +41,18 @@ struct StreamMetadata {
 
 // Order:   responses of models that are not decoupled go out in the order of their requests, each
 //          held back until those before it are out; responses of decoupled models as they come.
-// Threads: reactions come from gRPC's threads, responses from the models'. One lock guards the
-//          state; no gRPC operation and no call of another folder is made under it.
+// Threads: reactions come from gRPC's threads, responses from the models', which leave writing to
+//          `writer`: a model does not wait for the network, and what gathers meanwhile leaves
+//          together. One lock guards the state; no gRPC operation and no call of another folder is
+//          made under it.
 // Life:    gRPC (until OnDone) and every request in progress hold a reference.
 class StreamCall final : public ::grpc::ServerBidiReactor<::grpc::ByteBuffer, ::grpc::ByteBuffer>,
                          public Drainable,
                          public std::enable_shared_from_this<StreamCall> {
  public:
-  // Starts the RPC; gRPC owns what is returned.
-  static StreamCall* Start(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
-                           StreamMetadata metadata);
+  // Starts the RPC; gRPC owns what is returned. The referred objects outlive the call.
+  static StreamCall* Start(serving::Server& server, ActiveCalls& calls, WorkerPool& writer,
+                           StreamLimits limits, StreamMetadata metadata);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -86,10 +89,13 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::grpc::ByteBuffer, ::
   // What to ask of gRPC next; decided under the lock, done after it.
   struct Action {
     const ::grpc::ByteBuffer* write = nullptr;
+    // More follows it. Not so the first, which goes with the head of the answer: gRPC 1.51 reports
+    // a write as done once its head is sent, and what may wait does not have it sent.
+    bool may_wait = false;
     std::optional<::grpc::Status> finish;
   };
 
-  StreamCall(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
+  StreamCall(serving::Server& server, ActiveCalls& calls, WorkerPool& writer, StreamLimits limits,
              StreamMetadata metadata);
 
   void ReadNext();
@@ -103,6 +109,7 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::grpc::ByteBuffer, ::
   // Queues `message` (may be null), ends the request if `is_final`, and goes on writing.
   void Deliver(const InProgress& request, std::unique_ptr<::grpc::ByteBuffer> message,
                bool is_final);
+  void Advance();
   void EndWith(::grpc::Status status, bool drop_queue);
 
   void QueueLocked(const InProgress& request, std::unique_ptr<::grpc::ByteBuffer> message,
@@ -116,6 +123,7 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::grpc::ByteBuffer, ::
 
   serving::Server& server_;
   ActiveCalls& calls_;
+  WorkerPool& writer_;
   const StreamLimits limits_;
   const StreamMetadata metadata_;
   ActiveCalls::CallId call_id_ = 0;
@@ -134,6 +142,8 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::grpc::ByteBuffer, ::
   bool reads_paused_ = false;
   bool reads_done_ = false;  // half-closed by the client
   bool is_draining_ = false;
+  bool is_posted_ = false;             // Advance is on its way
+  bool has_written_ = false;           // a response was given to gRPC
   bool is_finished_ = false;           // Finish was called
   std::optional<::grpc::Status> end_;  // decided; follows what is in queue_
 };

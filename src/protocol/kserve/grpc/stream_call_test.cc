@@ -2,6 +2,7 @@
 // ModelStreamInfer of a real gRPC server: order, marks, errors, cancellation, slow clients.
 #include <gmock/gmock.h>
 
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -66,6 +67,24 @@ TEST_F(StreamCallTest, StreamAnswersPlainModelsInRequestOrderAndDecoupledOnesAsT
   stream.HalfClose();
   EXPECT_EQ(stream.Read(), "end");
   EXPECT_TRUE(stream.Finish().ok());
+}
+
+// Small ones leave together; large ones fill more than gRPC holds back.
+TEST_F(StreamCallTest, ResponsesThatAreReadyBeforeTheFirstWriteGoOut) {
+  for (const size_t num_bytes : {1, 40'000}) {
+    Stream stream(*stub_);
+    std::vector<std::optional<ReceivedRequest>> received;
+    for (const char* id : {"a", "b", "c", "d"}) {
+      stream.Write(Request("single", id));
+      received.push_back(single_->Take());
+    }
+    const std::string text(num_bytes, 'x');
+    for (const int i : {3, 2, 1, 0}) received[i]->RespondText(text, /*is_final=*/true);
+    for (const char* id : {"a:", "b:", "c:", "d:"}) EXPECT_EQ(stream.Read(), id + text + "+");
+    stream.HalfClose();
+    EXPECT_EQ(stream.Read(), "end");
+    EXPECT_TRUE(stream.Finish().ok());
+  }
 }
 
 TEST_F(StreamCallTest, StreamSurvivesErrorsAndNamesTheRequest) {
