@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
 #include "protocol/kserve/grpc/inference_service.h"
 #include "protocol/kserve/grpc/parse_failure.h"
+#include "protocol/kserve/grpc/thread_memory.h"
 
 namespace inflight::kserve_grpc {
 namespace {
@@ -131,11 +133,13 @@ class GrpcServer::Impl {
                          "with --grpc-port and --grpc-address" +
                          tls + ")");
     }
+    memory_.emplace(*grpc_);
     return Status::Ok();
   }
 
   void Stop(int64_t drain_ms) {
     if (grpc_ == nullptr) return;
+    memory_.reset();
     calls_.Stop();
     if (!calls_.WaitUntilIdle(std::chrono::milliseconds(drain_ms))) {
       logging::Warning("gRPC calls were still running after the drain time and are cancelled",
@@ -154,6 +158,7 @@ class GrpcServer::Impl {
   HealthService health_;
   int port_ = 0;
   std::unique_ptr<::grpc::Server> grpc_;
+  std::optional<ThreadMemory> memory_;
 };
 
 Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(serving::Server& server,
