@@ -15,6 +15,7 @@
 namespace inflight {
 
 inline constexpr std::chrono::milliseconds kMemoryInterval{1000};
+inline constexpr std::chrono::milliseconds kMaxMemoryInterval{64'000};
 
 // Of the calling thread. Nothing where the allocator is another one, as in tests and sanitizers.
 void ReturnFreeMemory();
@@ -22,7 +23,9 @@ void ReturnFreeMemory();
 // Its last return is kMemoryInterval ago.
 bool IsMemoryDue();
 
-// wake.wait(lock, is_ready), the wait of a thread for its next task.
+// wake.wait(lock, is_ready), the wait of a thread for its next task. Returns memory again after 1,
+// 2, 4, ... seconds, since others may hold for a while what it allocated: a stream that nobody
+// reads.
 template <typename IsReady>
 void WaitForTask(std::condition_variable& wake, std::unique_lock<std::mutex>& lock,
                  IsReady is_ready) {
@@ -33,8 +36,10 @@ void WaitForTask(std::condition_variable& wake, std::unique_lock<std::mutex>& lo
     lock.lock();
   };
   if (IsMemoryDue()) return_memory();
-  if (wake.wait_for(lock, kMemoryInterval, is_ready)) return;
-  return_memory();
+  for (auto interval = kMemoryInterval; interval <= kMaxMemoryInterval; interval *= 2) {
+    if (wake.wait_for(lock, interval, is_ready)) return;
+    return_memory();
+  }
   wake.wait(lock, is_ready);
 }
 
