@@ -3,8 +3,10 @@
 
 import contextlib
 import functools
+import gzip
 import socket
 import threading
+import zlib
 
 import attacks
 import grpc
@@ -45,6 +47,24 @@ def messages_over_the_limit(server, count):
                         raise AssertionError("a message over the limit was answered")
                     except grpc.RpcError as error:
                         assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error
+
+
+@functools.cache
+def bomb_frames(encoding):
+    """A call whose message is below 64 KiB, what a connection takes at once, and unpacks to 60 MiB."""
+    packed = {"gzip": gzip.compress, "deflate": zlib.compress}[encoding](oversized_message(60 << 20))
+    assert len(packed) < 65000
+    return PREFACE + b"".join(call_frames(packed, encoding))
+
+
+def bombs(server, count):
+    """All at once."""
+    for encoding in ("gzip", "deflate"):
+        with attacks.connections(server.grpc, count) as clients:
+            for client in clients:
+                client.sendall(bomb_frames(encoding))
+            for client in clients:
+                attacks.read_until(client, b"larger than max")
 
 
 def stalled_prefaces(server, count):

@@ -2,10 +2,12 @@
 """Valid requests, changed at random, for as long as asked: HTTP as bytes, gRPC as messages and as frames."""
 
 import contextlib
+import gzip
 import random
 import socket
 import struct
 import time
+import zlib
 
 import attacks
 import grpc
@@ -29,6 +31,7 @@ SEEDS_HTTP = [
     f"POST {attacks.INFER} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     + b'5\r\n{"a":\r\n3\r\n"1"\r\n1\r\n}\r\n0\r\n\r\n',
 ]  # fmt: skip
+MAX_FRAME_BYTES = 16384  # until a server allows more
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WORDS = [
     b"\r\n", b"\r\n\r\n", b"0", b"-1", b"9999999999999999999", b"\0", b"%00", b"{", b"}", b"[", b"]", b'"',
@@ -117,25 +120,31 @@ def literal(name, value):
     return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
-def call_frames():
-    """A whole ModelInfer call as HTTP/2 frames."""
+def call_frames(message=None, encoding=None):
+    """A whole ModelInfer call as HTTP/2 frames; an encoded message comes as it is."""
     path = b"/inference.GRPCInferenceService/ModelInfer"
     fields = [
         (b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"a"), (b"te", b"trailers"),
         (b"content-type", b"application/grpc"),
     ]  # fmt: skip
-    message = echo_message()
-    data = b"\0" + struct.pack(">I", len(message)) + message
-    return [frame(4, 0, 0, b""), frame(1, 4, 1, b"".join(literal(*f) for f in fields)), frame(0, 1, 1, data)]
+    if encoding:
+        fields.append((b"grpc-encoding", encoding.encode()))
+    message = message or echo_message()
+    data = struct.pack(">BI", bool(encoding), len(message)) + message
+    *parts, last = [data[at : at + MAX_FRAME_BYTES] for at in range(0, len(data), MAX_FRAME_BYTES)]
+    head = [frame(4, 0, 0, b""), frame(1, 4, 1, b"".join(literal(*f) for f in fields))]
+    return [*head, *(frame(0, 0, 1, part) for part in parts), frame(0, 1, 1, last)]
 
 
 def grpc_frames(server, seconds, seed):
-    """Changed, repeated and reordered frames behind a right preface."""
+    """Changed, repeated and reordered frames behind a right preface, of plain and of compressed messages."""
     rng = random.Random(seed)
+    calls = [{}, {"message": gzip.compress(echo_message()), "encoding": "gzip"}]
+    calls.append({"message": zlib.compress(echo_message()), "encoding": "deflate"})
     count = 0
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        frames = call_frames()
+        frames = call_frames(**rng.choice(calls))
         if rng.random() < 0.3:
             rng.shuffle(frames)
         if rng.random() < 0.3:

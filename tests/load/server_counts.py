@@ -143,6 +143,19 @@ def statistics_differences(model, before, after, entry):
     return wrong
 
 
-def rss_bytes(pid):
+def memory_bytes(pid, field):
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    return int(re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE).group(1)) * 1024
+    return int(re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE).group(1)) * 1024
+
+
+def rss_bytes(pid):
+    return memory_bytes(pid, "VmRSS")
+
+
+def forget_peak(pid):
+    """From here on peak_rss_bytes is the most since now."""
+    pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def peak_rss_bytes(pid):
+    return memory_bytes(pid, "VmHWM")

@@ -9,11 +9,9 @@
 #include <limits>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "base/log.h"
 #include "protocol/kserve/grpc/inference_service.h"
-#include "protocol/kserve/grpc/parse_failure.h"
 #include "protocol/kserve/grpc/thread_memory.h"
 
 namespace inflight::kserve_grpc {
@@ -85,6 +83,7 @@ void SetChannelArguments(const GrpcOptions& o, ::grpc::ServerBuilder& builder) {
   if (o.max_connection_age_grace_ms) {
     set(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, *o.max_connection_age_grace_ms);
   }
+  set(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);  // message_bytes.h unpacks, within the limit
   builder.SetMaxReceiveMessageSize(o.max_message_bytes);
   builder.SetMaxSendMessageSize(-1);
   builder.SetResourceQuota(
@@ -105,10 +104,11 @@ class GrpcServer::Impl {
       : access_{options.restrictions, options.header_forward},
         calls_(static_cast<size_t>(options.max_calls)),
         service_(server, calls_,
-                 {.max_pending_responses = options.max_pending_responses,
+                 {.max_message_bytes = options.max_message_bytes,
+                  .max_pending_responses = options.max_pending_responses,
                   .max_pending_bytes = static_cast<size_t>(options.max_pending_response_bytes)},
                  access_, compression),
-        health_(server, access_) {}
+        health_(server, access_, options.max_message_bytes) {}
 
   Status Listen(const GrpcOptions& options) {
     gpr_set_log_function(LogToVerbose);
@@ -119,9 +119,6 @@ class GrpcServer::Impl {
     builder.AddListeningPort(address, credentials, &port_);
     builder.RegisterService(&service_);
     builder.RegisterService(&health_);
-    std::vector<std::unique_ptr<::grpc::experimental::ServerInterceptorFactoryInterface>> factories;
-    factories.push_back(MakeParseFailureFactory());
-    builder.experimental().SetInterceptorCreators(std::move(factories));
     grpc_ = builder.BuildAndStart();
     if (grpc_ == nullptr || port_ == 0) {
       const char* tls = options.tls.server_cert.empty()

@@ -9,7 +9,6 @@
 #include "protocol/kserve/grpc/infer_request.h"
 #include "protocol/kserve/grpc/infer_response.h"
 #include "protocol/kserve/grpc/message_bytes.h"
-#include "protocol/kserve/grpc/parse_failure.h"
 
 namespace inflight::kserve_grpc {
 namespace {
@@ -24,12 +23,13 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
   InferCall(ActiveCalls& calls, CallMetadata metadata, ::grpc::ByteBuffer& response)
       : calls_(calls), metadata_(std::move(metadata)), response_(response) {}
 
-  void Start(serving::Server& server, ::grpc::ByteBuffer bytes) {
+  void Start(serving::Server& server, int64_t max_message_bytes, ::grpc::ByteBuffer bytes) {
     const auto entered = calls_.Enter();
     if (!entered.ok()) return Finish(ToGrpcStatus(entered.status()));
     call_id_ = *entered;
     auto message = std::make_shared<ModelInferRequest>();
-    if (!ParseMessage(bytes, *message)) return Finish(NoMessage());
+    const ParseFailure failure = ParseMessage(bytes, max_message_bytes, *message);
+    if (failure != ParseFailure::kNone) return Finish(ToGrpcStatus(failure, max_message_bytes));
     Result<InferRequest> parsed = Parse(server, std::move(message));
     if (!parsed.ok()) return Finish(ToGrpcStatus(parsed.status()));
     trace_ = parsed->request.trace;
@@ -103,10 +103,11 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
 }  // namespace
 
 ::grpc::ServerUnaryReactor* StartInferCall(serving::Server& server, ActiveCalls& calls,
-                                           CallMetadata metadata, ::grpc::ByteBuffer request,
+                                           CallMetadata metadata, int64_t max_message_bytes,
+                                           ::grpc::ByteBuffer request,
                                            ::grpc::ByteBuffer& response) {
   auto* call = new InferCall(calls, std::move(metadata), response);
-  call->Start(server, std::move(request));
+  call->Start(server, max_message_bytes, std::move(request));
   return call;
 }
 

@@ -18,7 +18,8 @@ struct CallMetadata {
 // Starts the RPC; gRPC owns what is returned, and `response` until then. A cancelled or expired
 // call cancels the request; the RPC itself ends with the model's final response in any case.
 ::grpc::ServerUnaryReactor* StartInferCall(serving::Server& server, ActiveCalls& calls,
-                                           CallMetadata metadata, ::grpc::ByteBuffer request,
+                                           CallMetadata metadata, int64_t max_message_bytes,
+                                           ::grpc::ByteBuffer request,
                                            ::grpc::ByteBuffer& response);
 
 }  // namespace inflight::kserve_grpc

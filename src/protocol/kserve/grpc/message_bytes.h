@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of the inference RPCs <-> the bytes that gRPC carries. These RPCs are served raw: what
-// cannot be parsed is told to the client in the words of the contract, and a response is written
-// once, by the thread that made it.
+// Messages <-> the bytes that gRPC carries. All RPCs are served raw: gRPC does not unpack what
+// clients compress, as it would do so before it looks at the limit; what cannot be parsed is told
+// to the client in the words of the contract; and a response is written once, by the thread that
+// made it.
 #pragma once
 
 #include <google/protobuf/arena.h>
@@ -10,14 +11,25 @@
 #include <grpcpp/impl/codegen/proto_utils.h>
 
 #include <array>
+#include <cstdint>
 
 namespace inflight::kserve_grpc {
 
-// False: not such a message. Empties `bytes`.
-template <typename Message>
-bool ParseMessage(::grpc::ByteBuffer& bytes, Message& out) {
-  return ::grpc::SerializationTraits<Message>::Deserialize(&bytes, &out).ok();
-}
+enum class ParseFailure {
+  kNone,
+  kNoMessage,  // not such a message
+  kBroken,     // compressed, and the data cannot be unpacked
+  kTooLarge,   // compressed, and unpacks to more than the limit
+};
+
+// Parses what was sent as it is, or compressed by gzip or deflate and at most `max_bytes` unpacked;
+// for what was sent as it is gRPC keeps the limit. Empties `bytes`.
+ParseFailure ParseMessage(::grpc::ByteBuffer& bytes, int64_t max_bytes,
+                          google::protobuf::MessageLite& out);
+
+// What the client is told: INTERNAL `Unable to parse request` or that its data is broken,
+// RESOURCE_EXHAUSTED.
+::grpc::Status ToGrpcStatus(ParseFailure failure, int64_t max_bytes);
 
 // An error where the message is over the 2 GiB that fit in one.
 template <typename Message>

@@ -59,7 +59,12 @@ void StreamCall::ReadNext() {
 
 void StreamCall::OnReadDone(bool ok) {
   auto message = std::make_shared<ModelInferRequest>();
-  if (!ok || !ParseMessage(incoming_, *message)) {
+  const ParseFailure failure =
+      ok ? ParseMessage(incoming_, limits_.max_message_bytes, *message) : ParseFailure::kNone;
+  if (failure == ParseFailure::kBroken || failure == ParseFailure::kTooLarge) {
+    return EndWith(ToGrpcStatus(failure, limits_.max_message_bytes), /*drop_queue=*/true);
+  }
+  if (!ok || failure != ParseFailure::kNone) {
     Action next;
     {
       std::lock_guard lock(mutex_);

@@ -23,10 +23,11 @@
 
 namespace inflight::kserve_grpc {
 
-// Responses that wait for the client to read them. Reading of further requests pauses far below;
-// running requests that still exceed a limit are cancelled, and the RPC ends with
-// RESOURCE_EXHAUSTED.
+// What a client may have of the server; beyond a limit the RPC ends with RESOURCE_EXHAUSTED.
 struct StreamLimits {
+  int64_t max_message_bytes = 2147483647;  // of a request, unpacked
+  // Responses that wait for the client to read them. Reading of further requests pauses far below;
+  // running requests that still exceed a limit are cancelled.
   int max_pending_responses = 16384;
   size_t max_pending_bytes = size_t{256} << 20;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gRPC's threads give back the memory that they hold free (base/idle_memory.h). They run nothing of
-// ours between two calls, and what a hostile peer has them unpack comes to no call: so when the
-// process has grown or shrunk, calls through an in-process channel have each of them do it.
+// ours between two calls, and what a hostile peer sends beyond a limit comes to no call: so when
+// the process has grown or shrunk, calls through an in-process channel have each of them do it.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
