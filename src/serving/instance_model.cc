@@ -1,113 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/instance_model.h"
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <exception>
-#include <mutex>
 #include <utility>
+#include <vector>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "serving/reshape.h"
-#include "serving/validate.h"
+#include "serving/sequence_controls.h"
 
 namespace inflight::serving {
 namespace {
-
-int NumInstances(const ::inference::ModelConfig& config) {
-  int count = 0;
-  for (const auto& group : config.instance_group()) {
-    if (!group.passive()) count += std::max(group.count(), 0);
-  }
-  return std::max(count, 1);
-}
-
-// Of each instance what it needs to execute; null where that is nothing.
-std::vector<std::unique_ptr<RateLimiter::Instance>> Register(const ::inference::ModelConfig& config,
-                                                             RateLimiter* limiter) {
-  std::vector<std::unique_ptr<RateLimiter::Instance>> instances;
-  for (const auto& group : config.instance_group()) {
-    for (int i = 0; !group.passive() && i < group.count(); ++i) {
-      const bool is_limited = limiter != nullptr && group.rate_limiter().resources_size() > 0;
-      instances.push_back(is_limited ? limiter->Register(group.rate_limiter()) : nullptr);
-    }
-  }
-  instances.resize(static_cast<size_t>(NumInstances(config)));
-  return instances;
-}
 
 bool PreservesOrder(const ::inference::ModelConfig& config) {
   return config.dynamic_batching().preserve_ordering() ||
          config.sequence_batching().oldest().preserve_ordering();
 }
 
-void Expire(QueuedRequest item) {
-  item.sender->Reject(Unavailable("Request timeout expired"), FailureReason::kRejected);
-}
-
-void NameThread(const std::string& model) {
-  pthread_setname_np(pthread_self(), ("i:" + model).substr(0, 15).c_str());
-}
-
-// How often what waits for a sequence's end is looked at: as often as one may fall idle, and often
-// enough for a client that cancels.
-std::chrono::microseconds TickPeriod(const ::inference::ModelConfig& config) {
-  using std::chrono::microseconds;
-  constexpr uint64_t kMinUs = 1000;
-  constexpr uint64_t kMaxUs = 100'000;
-  const uint64_t idle_us = config.sequence_batching().max_sequence_idle_microseconds();
-  return microseconds(std::clamp(idle_us, kMinUs, kMaxUs));
-}
-
 }  // namespace
 
-struct InstanceModel::Shared {
-  Shared(std::unique_ptr<Executable> work, std::unique_ptr<SequenceStates> kept)
-      : executable(std::move(work)), states(std::move(kept)) {}
-
-  void Serve(const ::inference::ModelConfig& config, RequestQueue& queue) const;
-  void ServeLimited(const ::inference::ModelConfig& config, RequestQueue& queue,
-                    RateLimiter::Instance& limits) const;
-  void TickSequences(std::chrono::microseconds period);
-  void Close();
+// The configuration is the model's, which each request keeps.
+struct InstanceModel::Work {
   void RunBatch(const ::inference::ModelConfig& config, std::vector<QueuedRequest> batch) const;
   void Run(const ::inference::ModelConfig& config, QueuedRequest& item) const;
 
   const std::unique_ptr<Executable> executable;
   const std::shared_ptr<const SequenceStates> states;  // null: none
-  std::vector<std::unique_ptr<RequestQueue>> queues;
-  std::unique_ptr<SequenceTable> sequences;                    // null without sequence batching
-  std::vector<std::unique_ptr<RateLimiter::Instance>> limits;  // by instance; null: none
-
- private:
-  std::mutex mutex_;
-  std::condition_variable closes_;
-  bool is_closed_ = false;
 };
 
-// The configuration is the model's, which each request keeps.
-void InstanceModel::Shared::Serve(const ::inference::ModelConfig& config,
-                                  RequestQueue& queue) const {
-  for (auto batch = queue.Take(); !batch.empty(); batch = queue.Take()) {
-    RunBatch(config, std::move(batch));
-  }
-}
-
-void InstanceModel::Shared::ServeLimited(const ::inference::ModelConfig& config,
-                                         RequestQueue& queue, RateLimiter::Instance& limits) const {
-  while (queue.WaitForBatch() && limits.Acquire()) {
-    std::vector<QueuedRequest> batch = queue.TryTake();
-    const bool has_executed = !batch.empty();
-    RunBatch(config, std::move(batch));
-    limits.Release(has_executed);
-  }
-}
-
-void InstanceModel::Shared::RunBatch(const ::inference::ModelConfig& config,
-                                     std::vector<QueuedRequest> batch) const {
+void InstanceModel::Work::RunBatch(const ::inference::ModelConfig& config,
+                                   std::vector<QueuedRequest> batch) const {
   std::erase_if(batch, [](const QueuedRequest& item) {
     if (!item.sender->cancelled()) return false;
     item.sender->Reject(Cancelled("the request was cancelled before it ran"),
@@ -130,7 +54,7 @@ void InstanceModel::Shared::RunBatch(const ::inference::ModelConfig& config,
   }
 }
 
-void InstanceModel::Shared::Run(const ::inference::ModelConfig& config, QueuedRequest& item) const {
+void InstanceModel::Work::Run(const ::inference::ModelConfig& config, QueuedRequest& item) const {
   try {
     for (Tensor& input : item.request.inputs) ShapeInput(config, input);
     if (states != nullptr && item.states != nullptr) {
@@ -150,25 +74,6 @@ void InstanceModel::Shared::Run(const ::inference::ModelConfig& config, QueuedRe
   }
 }
 
-void InstanceModel::Shared::TickSequences(std::chrono::microseconds period) {
-  std::unique_lock lock(mutex_);
-  while (!closes_.wait_for(lock, period, [this] { return is_closed_; })) {
-    lock.unlock();
-    sequences->Tick();
-    lock.lock();
-  }
-}
-
-void InstanceModel::Shared::Close() {
-  for (const auto& queue : queues) queue->Close();
-  for (const auto& instance : limits) {
-    if (instance != nullptr) instance->Close();
-  }
-  std::lock_guard lock(mutex_);
-  is_closed_ = true;
-  closes_.notify_all();
-}
-
 std::shared_ptr<InstanceModel> InstanceModel::Create(::inference::ModelConfig config,
                                                      std::string version,
                                                      std::unique_ptr<Executable> executable,
@@ -184,93 +89,47 @@ InstanceModel::InstanceModel(::inference::ModelConfig config, std::string versio
                              RateLimiter* limiter, std::unique_ptr<SequenceStates> states)
     : Model(std::move(config), std::move(version)),
       clock_(clock),
-      shared_(std::make_shared<Shared>(std::move(executable), std::move(states))),
-      order_(PreservesOrder(this->config()) ? std::make_shared<ResponseOrder>() : nullptr) {
-  const ::inference::ModelConfig& complete = this->config();
-  const int num_instances = NumInstances(complete);
-  const bool has_sequences = complete.has_sequence_batching();
-  shared_->limits = Register(complete, limiter);
-  const bool is_limited = std::any_of(shared_->limits.begin(), shared_->limits.end(),
-                                      [](const auto& instance) { return instance != nullptr; });
-  runs_at_once_ = !has_sequences && !complete.has_dynamic_batching() && !is_limited &&
-                  shared_->executable->never_waits();
-  for (int i = 0; i < (has_sequences ? num_instances : 1); ++i) {
-    shared_->queues.push_back(std::make_unique<RequestQueue>(complete, clock_, Expire));
-  }
-  if (has_sequences) {
-    shared_->sequences = std::make_unique<SequenceTable>(
-        complete, num_instances, clock_,
-        [shared = shared_.get()](QueuedRequest item, int instance) {
-          RequestQueue& queue = *shared->queues[static_cast<size_t>(instance)];
-          // Its queue has neither a size nor a time-out, and is open while requests keep the model.
-          if (const Status status = queue.Add(item); !status.ok()) {
-            item.sender->Reject(status, FailureReason::kRejected);
-          }
-        },
-        [](QueuedRequest item, const Status& status) {
-          const bool is_cancelled = status.code() == StatusCode::kCancelled;
-          item.sender->Reject(status,
-                              is_cancelled ? FailureReason::kCanceled : FailureReason::kRejected);
-        });
-  }
-  const auto start = [&](auto work) {
-    threads_.emplace_back([shared = shared_, &complete, work] {
-      NameThread(complete.name());
-      work(*shared, complete);
-    });
-  };
-  try {
-    for (const auto& queue : shared_->queues) {
-      if (!queue->rejects_in_time()) continue;
-      start([queue = queue.get()](Shared&, const auto&) { queue->RejectUntilClosed(); });
-    }
-    if (has_sequences) {
-      start([period = TickPeriod(complete)](Shared& shared, const auto&) {
-        shared.TickSequences(period);
-      });
-    }
-    for (int i = 0; i < num_instances; ++i) {
-      RequestQueue* queue = shared_->queues[static_cast<size_t>(i) % shared_->queues.size()].get();
-      RateLimiter::Instance* limits = shared_->limits[static_cast<size_t>(i)].get();
-      start([queue, limits](const Shared& shared, const ::inference::ModelConfig& config) {
-        if (limits == nullptr) return shared.Serve(config, *queue);
-        shared.ServeLimited(config, *queue, *limits);
-      });
-    }
-  } catch (...) {  // no more threads: those that run must not outlive us
-    Stop();
-    throw;
-  }
+      work_(std::make_shared<const Work>(std::move(executable), std::move(states))),
+      order_(PreservesOrder(this->config()) ? std::make_shared<ResponseOrder>() : nullptr),
+      may_run_at_once_(!this->config().has_sequence_batching() &&
+                       !this->config().has_dynamic_batching() && work_->executable->never_waits()),
+      instances_(this->config(), clock, limiter,
+                 [work = work_, &complete = this->config()](std::vector<QueuedRequest> batch) {
+                   work->RunBatch(complete, std::move(batch));
+                 }) {
+  const auto no_warm_up = [](const auto&) { return Status::Ok(); };  // it is not known to anybody
+  CHECK(instances_.SetGroups(complete_config().instance_group(), no_warm_up).ok());
 }
 
-// No request is left, since each keeps the model; the last one may have let go of it on one of our
-// own threads.
-InstanceModel::~InstanceModel() { Stop(); }
-
-void InstanceModel::Stop() {
-  shared_->Close();
-  for (std::thread& thread : threads_) {
-    if (thread.get_id() == std::this_thread::get_id()) {
-      thread.detach();
-    } else {
-      thread.join();
-    }
-  }
-}
-
-int InstanceModel::num_instances() const { return NumInstances(config()); }
-
-void InstanceModel::Infer(Request request, ResponseHandler handler) {
-  if (order_ != nullptr) handler = order_->InOrder(std::move(handler));
+QueuedRequest InstanceModel::ItemOf(Request request, ResponseHandler handler) {
   QueuedRequest item;
   item.sender =
       std::make_shared<ResponseSender>(shared_from_this(), request, std::move(handler), clock_);
   item.request = std::move(request);
-  if (runs_at_once_ && !item.request.is_step) return shared_->Run(config(), item);
-  const Status status = shared_->sequences != nullptr
-                            ? shared_->sequences->Add(item)
-                            : WithRequestId(shared_->queues.front()->Add(item), item.request);
-  if (!status.ok()) item.sender->Refuse(status);
+  return item;
+}
+
+void InstanceModel::Infer(Request request, ResponseHandler handler) {
+  if (order_ != nullptr) handler = order_->InOrder(std::move(handler));
+  QueuedRequest item = ItemOf(std::move(request), std::move(handler));
+  if (may_run_at_once_ && !instances_.is_limited() && !item.request.is_step) {
+    return work_->Run(config(), item);
+  }
+  if (const Status status = instances_.Add(item); !status.ok()) item.sender->Refuse(status);
+}
+
+Status InstanceModel::SetInstanceGroups(const InstanceGroups& groups,
+                                        const WarmUpInstance& warm_up) {
+  const auto warm_up_one = [&](const auto& execute) {
+    return warm_up([&](Request request, ResponseHandler handler) {
+      QueuedRequest item = ItemOf(std::move(request), std::move(handler));
+      if (config().has_sequence_batching()) AddSequenceControls(config(), item.request);
+      if (work_->states != nullptr) item.states = std::make_shared<SequenceStates::Values>();
+      execute(std::move(item));
+    });
+  };
+  RETURN_IF_ERROR(instances_.SetGroups(groups, warm_up_one));
+  return Model::SetInstanceGroups(groups, warm_up);
 }
 
 }  // namespace inflight::serving

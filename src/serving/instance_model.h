@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model whose requests wait in a queue for one of its instances, each of which executes one
-// batch at a time on a thread of its own (spec/triton-protocol.md 3.5, 3.6), request by request.
+// A model whose requests wait in a queue for one of its instances (instance_pool.h), which executes
+// them request by request.
 //
-//   Infer -> [sequence table] -> queue -> instance thread -> Executable -> responses
+//   Infer -> queue -> instance -> Executable -> responses
 //
-// Models without sequence batching have one queue for all instances; with it each instance has its
-// own, since a sequence stays where it began. Without sequences and dynamic batching, what never
-// waits runs at once instead, on the thread that called Infer.
-//
-// With a rate limiter an instance takes a batch once it has the resources of its group; until
-// then its requests are in the queue.
+// Without sequences and dynamic batching, what never waits runs at once instead, on the thread that
+// called Infer, unless a rate limiter says when an instance may run.
 //
 // Threads: Infer from any; responses come from instance threads, or from where the Executable
 // sends them.
@@ -19,16 +15,14 @@
 
 #include <memory>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "base/clock.h"
 #include "serving/executable.h"
+#include "serving/instance_pool.h"
 #include "serving/model.h"
 #include "serving/rate_limiter.h"
-#include "serving/request_queue.h"
 #include "serving/response_order.h"
-#include "serving/sequence_table.h"
+#include "serving/sequence_states.h"
 
 namespace inflight::serving {
 
@@ -41,25 +35,25 @@ class InstanceModel final : public Model, public std::enable_shared_from_this<In
                                                Clock& clock = Clock::System(),
                                                RateLimiter* limiter = nullptr,
                                                std::unique_ptr<SequenceStates> states = nullptr);
-  ~InstanceModel() override;
 
-  int num_instances() const override;
+  int num_instances() const override { return instances_.size(); }
   void Infer(Request request, ResponseHandler handler) override;
+  // As InstancePool has it.
+  Status SetInstanceGroups(const InstanceGroups& groups, const WarmUpInstance& warm_up) override;
 
  private:
-  struct Shared;  // what threads use; each keeps it, so that it outlives the model by their last
-                  // step
+  struct Work;  // what instances do with requests
 
   InstanceModel(::inference::ModelConfig config, std::string version,
                 std::unique_ptr<Executable> executable, Clock& clock, RateLimiter* limiter,
                 std::unique_ptr<SequenceStates> states);
-  void Stop();
+  QueuedRequest ItemOf(Request request, ResponseHandler handler);
 
   Clock& clock_;
-  const std::shared_ptr<Shared> shared_;
+  const std::shared_ptr<const Work> work_;
   const std::shared_ptr<ResponseOrder> order_;  // null: responses go out as they come
-  bool runs_at_once_ = false;
-  std::vector<std::thread> threads_;
+  const bool may_run_at_once_;
+  InstancePool instances_;
 };
 
 }  // namespace inflight::serving

@@ -3,13 +3,16 @@
 // models.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "inflight/status.h"
 #include "model_config.pb.h"
 #include "serving/request.h"
 #include "serving/statistics.h"
@@ -25,14 +28,22 @@ struct MemoryUsage {
 
 class ResponseCache;
 
+using InstanceGroups = google::protobuf::RepeatedPtrField<::inference::ModelInstanceGroup>;
+// Executes the samples of `model_warmup` on one instance; `infer` brings it a request.
+using WarmUpInstance =
+    std::function<Status(const std::function<void(Request, ResponseHandler)>& infer)>;
+
 class Model {
  public:
   virtual ~Model() = default;
 
   const std::string& name() const { return config_.name(); }
   const std::string& version() const { return version_; }  // "1"
-  // Normalised and completed, as the config endpoint shows it (spec/triton-protocol.md 3.3).
+  // Normalised and completed (spec/triton-protocol.md 3.3), but without the instance groups, which
+  // may change while the model runs.
   const ::inference::ModelConfig& config() const { return config_; }
+  // With them as they are now: what the config endpoint shows.
+  ::inference::ModelConfig complete_config() const;
   // The repository that it is of; empty unless repositories are namespaces (repositories.h).
   const std::string& name_space() const { return name_space_; }
   void SetNameSpace(std::string name_space) { name_space_ = std::move(name_space); }  // at its load
@@ -61,6 +72,10 @@ class Model {
 
   // Requests that run at once, each on an instance of its own.
   virtual int num_instances() const { return 1; }
+  // Takes on other instance groups, of a normalised configuration, while requests wait and run:
+  // none of them notices. `warm_up` is for each instance that is new. On an error all is as it was.
+  // Here for models without instances, which only show the groups.
+  virtual Status SetInstanceGroups(const InstanceGroups& groups, const WarmUpInstance& warm_up);
 
   // Whether calls that carry exactly one response (`/infer`, ModelInfer) may use this model. Not
   // decoupled ones, except those that answer once unless the request itself asks to stream.
@@ -75,7 +90,9 @@ class Model {
 
  protected:
   Model(::inference::ModelConfig config, std::string version)
-      : config_(std::move(config)), version_(std::move(version)) {}
+      : config_(std::move(config)), version_(std::move(version)) {
+    instance_groups_.Swap(config_.mutable_instance_group());
+  }
 
  private:
   ::inference::ModelConfig config_;
@@ -86,7 +103,22 @@ class Model {
   std::shared_ptr<ResponseCache> response_cache_;
   std::string cache_prefix_;
   double load_seconds_ = 0;
+  mutable std::mutex groups_mutex_;
+  InstanceGroups instance_groups_;
 };
+
+inline ::inference::ModelConfig Model::complete_config() const {
+  ::inference::ModelConfig config = config_;
+  const std::lock_guard lock(groups_mutex_);
+  *config.mutable_instance_group() = instance_groups_;
+  return config;
+}
+
+inline Status Model::SetInstanceGroups(const InstanceGroups& groups, const WarmUpInstance&) {
+  const std::lock_guard lock(groups_mutex_);
+  instance_groups_ = groups;
+  return Status::Ok();
+}
 
 inline const std::vector<std::string>& Model::labels(const std::string& output) const {
   static const std::vector<std::string> kNone;

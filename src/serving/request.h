@@ -69,7 +69,7 @@ struct Request {
   bool sequence_end = false;
   bool wants_one_response = false;  // the call carries exactly one
   bool is_step = false;             // of an ensemble, not of a client
-  bool is_warm_up = false;          // before its model is ready: no batch waits for more
+  bool is_warm_up = false;          // before its instance is ready: no batch waits for more
   std::optional<BatchRow> row;      // none = the request is a whole
   std::shared_ptr<CancelToken> cancel = std::make_shared<CancelToken>();  // never null
   int64_t received_ns = 0;                                                // monotonic clock

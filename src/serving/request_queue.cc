@@ -80,10 +80,12 @@ BatchBuilder RequestQueue::BuildLocked(std::vector<Waiting*>* taken) {
   return builder;
 }
 
-// Until a batch is to be executed now. False: closed and empty.
-bool RequestQueue::WaitReadyLocked(std::unique_lock<std::mutex>& lock) {
+// Until a batch is to be executed now. False: closed and empty, or the thread is to leave.
+bool RequestQueue::WaitReadyLocked(std::unique_lock<std::mutex>& lock, const Taker* taker) {
+  const auto leaves = [taker] { return taker != nullptr && taker->is_leaving_; };
   while (true) {
-    WaitForTask(wake_, lock, [&] { return is_closed_ || HasRequestLocked(); });
+    WaitForTask(wake_, lock, [&] { return is_closed_ || leaves() || HasRequestLocked(); });
+    if (leaves()) return false;
     if (is_closed_) return HasRequestLocked();
     if (!rules_.is_batched) return true;  // each goes by itself
     const BatchBuilder builder = BuildLocked(nullptr);
@@ -118,26 +120,26 @@ std::vector<QueuedRequest> RequestQueue::PopLocked() {
   return batch;
 }
 
-std::vector<QueuedRequest> RequestQueue::Take() {
+std::vector<QueuedRequest> RequestQueue::Take(const Taker* taker) {
   while (true) {
     std::vector<QueuedRequest> expired;
     std::vector<QueuedRequest> batch;
     {
       std::unique_lock lock(mutex_);
-      const bool has_request = WaitReadyLocked(lock);
+      const bool has_batch = WaitReadyLocked(lock, taker);
       expired = TakeExpiredLocked();
-      batch = PopLocked();
-      if (!has_request && expired.empty()) return {};
+      if (has_batch) batch = PopLocked();
+      if (!has_batch && expired.empty()) return {};
     }
     Expire(std::move(expired));
     if (!batch.empty()) return batch;
   }
 }
 
-bool RequestQueue::WaitForBatch() {
+bool RequestQueue::WaitForBatch(const Taker* taker) {
   std::unique_lock lock(mutex_);
   wakes_all_ = true;
-  return WaitReadyLocked(lock);
+  return WaitReadyLocked(lock, taker);
 }
 
 std::vector<QueuedRequest> RequestQueue::TryTake() {
@@ -150,6 +152,14 @@ std::vector<QueuedRequest> RequestQueue::TryTake() {
   }
   Expire(std::move(expired));
   return batch;
+}
+
+void RequestQueue::Leave(Taker& taker) {
+  {
+    std::lock_guard lock(mutex_);
+    taker.is_leaving_ = true;
+  }
+  wake_.notify_all();  // all look again: it may have been woken for a request
 }
 
 void RequestQueue::Close() {

@@ -45,16 +45,25 @@ class RequestQueue {
  public:
   using OnExpired = std::function<void(QueuedRequest)>;
 
+  // A thread that takes requests, for as long as it is asked to.
+  class Taker {
+    friend class RequestQueue;
+    bool is_leaving_ = false;
+  };
+
   RequestQueue(const ::inference::ModelConfig& config, Clock& clock, OnExpired on_expired);
 
   // Takes `item` over unless it fails.
   Status Add(QueuedRequest& item);
-  // What is to be executed together next; none once closed and empty.
-  std::vector<QueuedRequest> Take();
-  // The same in two steps, for threads that need more than requests: false once closed and empty;
+  // What is to be executed together next; none once closed and empty, or once `taker` is to leave
+  // (null: it stays).
+  std::vector<QueuedRequest> Take(const Taker* taker = nullptr);
+  // The same in two steps, for threads that need more than requests: false where Take gives none;
   // none where another thread took them, their time was over, or more are waited for.
-  bool WaitForBatch();
+  bool WaitForBatch(const Taker* taker = nullptr);
   std::vector<QueuedRequest> TryTake();
+  // What waits is left to the others.
+  void Leave(Taker& taker);
   void Close();
 
   // Whether a policy rejects what waited too long, so that somebody should run the other.
@@ -79,7 +88,7 @@ class RequestQueue {
   Level& LevelOf(const Request& request);
   int64_t DeadlineOf(const Level& level, const Request& request) const;
   bool HasRequestLocked() const;
-  bool WaitReadyLocked(std::unique_lock<std::mutex>& lock);
+  bool WaitReadyLocked(std::unique_lock<std::mutex>& lock, const Taker* taker);
   BatchBuilder BuildLocked(std::vector<Waiting*>* taken);
   std::vector<QueuedRequest> PopLocked();
   std::vector<QueuedRequest> TakeExpiredLocked();
@@ -95,7 +104,7 @@ class RequestQueue {
   std::condition_variable deadline_changed_;
   int64_t watched_ns_ = kNever;  // the deadline that RejectUntilClosed waits for
   bool is_closed_ = false;
-  bool wakes_all_ = false;  // of the threads in WaitForRequest any may be the one that can go on
+  bool wakes_all_ = false;  // of the threads in WaitForBatch any may be the one that can go on
   std::map<uint64_t, Level> levels_;  // constant keys after construction
 };
 

@@ -128,6 +128,18 @@ TEST_F(RequestQueueTest, AClosedQueueRefuses) {
   EXPECT_TRUE(queue_->Take().empty());
 }
 
+TEST_F(RequestQueueTest, AThreadThatIsToLeaveTakesNothingMore) {
+  Make("");
+  RequestQueue::Taker leaving;
+  auto taken = std::async(std::launch::async, [&] { return queue_->Take(&leaving).size(); });
+  queue_->Leave(leaving);
+  EXPECT_EQ(taken.get(), 0U);
+  EXPECT_TRUE(Add("a").ok());
+  EXPECT_TRUE(queue_->Take(&leaving).empty());
+  EXPECT_FALSE(queue_->WaitForBatch(&leaving));
+  EXPECT_EQ(queue_->Take().front().request.id, "a");
+}
+
 TEST_F(RequestQueueTest, ABatchLeavesWholeAndWhatFollowsStays) {
   Make("", "max_batch_size: 2");
   for (const char* id : {"a", "b", "c"}) EXPECT_TRUE(Add(id).ok());

@@ -16,10 +16,13 @@ ResponseSender::ResponseSender(std::shared_ptr<Model> owner, const Request& requ
               .cancel = request.cancel,
               .received_ns = request.received_ns,
               .batch_size = request.batch_size(model_->config().max_batch_size()),
+              .is_warm_up = request.is_warm_up,
               .trace = request.trace},
       handler_(std::move(handler)),
       clock_(clock) {
   span_.received_ns = origin_.received_ns;
+  if (origin_.is_warm_up) return;
+  is_pending_ = true;
   model_->statistics().RequestPending();
 }
 
@@ -74,7 +77,9 @@ void ResponseSender::EndUnrun(Status status, FailureReason reason, bool is_refus
   response.rejected = is_refused;
   has_ended_ = true;
   LeaveQueue();
-  model_->statistics().RequestFailed(reason, origin_.received_ns, clock_.NowNs());
+  if (!origin_.is_warm_up) {
+    model_->statistics().RequestFailed(reason, origin_.received_ns, clock_.NowNs());
+  }
   if (!is_refused) origin_.trace.Mark("QUEUE_START", origin_.received_ns);
   handler_(std::move(response));
 }
@@ -101,6 +106,7 @@ void ResponseSender::Count(const Response& last) {
   LeaveQueue();
   span_.compute_output_start_ns = span_.finished_ns = clock_.NowNs();
   origin_.trace.AddSpan(span_);
+  if (origin_.is_warm_up) return;
   ModelStatistics& statistics = model_->statistics();
   if (last.status.code() == StatusCode::kCancelled && cancelled()) {
     statistics.RequestCancelled(origin_.received_ns, span_.finished_ns);

@@ -26,6 +26,7 @@ class ResponseSender {
     std::shared_ptr<CancelToken> cancel;
     int64_t received_ns = 0;
     int64_t batch_size = 1;
+    bool is_warm_up = false;  // counts nowhere: its model may be serving
     Trace trace;
   };
 
@@ -72,7 +73,7 @@ class ResponseSender {
   RequestSpan span_;
   std::shared_ptr<BatchExecution> execution_;  // null: it is computed by itself
   TakeOutputs take_outputs_;
-  bool is_pending_ = true;
+  bool is_pending_ = false;
   bool has_failed_ = false;
   bool has_ended_ = false;
 };

@@ -24,17 +24,33 @@ std::string Word(const Request& request) {
 
 }  // namespace
 
-SequenceTable::SequenceTable(const ::inference::ModelConfig& config, int num_instances,
-                             Clock& clock, Run run, GiveUp give_up)
+SequenceTable::SequenceTable(const ::inference::ModelConfig& config, Clock& clock, GiveUp give_up)
     : config_(config),
       clock_(clock),
-      run_(std::move(run)),
       give_up_(std::move(give_up)),
       max_idle_ns_(1000 *
                    static_cast<int64_t>(std::min<uint64_t>(
                        config.sequence_batching().max_sequence_idle_microseconds(), kMaxIdleUs))),
-      slots_per_instance_(SlotsPerInstance(config)),
-      used_slots_(static_cast<size_t>(std::max(num_instances, 1)), 0) {}
+      slots_per_instance_(SlotsPerInstance(config)) {}
+
+int SequenceTable::AddInstance(Run run) {
+  std::lock_guard lock(mutex_);
+  const int instance = next_instance_++;
+  slots_[instance].run = std::move(run);
+  AdmitWaitingLocked();
+  return instance;
+}
+
+void SequenceTable::RemoveInstance(int instance, std::function<void()> when_empty) {
+  std::lock_guard lock(mutex_);
+  Slots& slots = slots_.at(instance);
+  if (slots.num_used > 0) {
+    slots.when_empty = std::move(when_empty);
+    return;
+  }
+  slots_.erase(instance);
+  when_empty();
+}
 
 Status SequenceTable::Add(QueuedRequest& item) {
   const Request& request = item.request;
@@ -77,7 +93,7 @@ Status SequenceTable::PlaceOrHoldLocked(const Key& key, QueuedRequest& item) {
     waiting_.push_back({key, std::move(item), deadline_ns});
     return Status::Ok();
   }
-  if (live == live_.end()) ++used_slots_[static_cast<size_t>(instance)];
+  if (live == live_.end()) ++slots_.at(instance).num_used;
   PlaceLocked(key, std::move(item), instance);
   return Status::Ok();
 }
@@ -109,15 +125,30 @@ void SequenceTable::DropIdleLocked() {
       ++it;
       continue;
     }
-    --used_slots_[static_cast<size_t>(it->second.instance)];
+    GiveBackLocked(it->second.instance);
     it = live_.erase(it);
   }
 }
 
+// Behind the last request that runs in the slot.
+void SequenceTable::GiveBackLocked(int instance) {
+  const auto found = slots_.find(instance);
+  Slots& slots = found->second;
+  if (--slots.num_used > 0 || !slots.when_empty) return;
+  const auto when_empty = std::move(slots.when_empty);
+  slots_.erase(found);
+  when_empty();
+}
+
 int SequenceTable::FreeInstanceLocked() const {
-  const auto least = std::min_element(used_slots_.begin(), used_slots_.end());
-  if (*least >= slots_per_instance_) return -1;
-  return static_cast<int>(least - used_slots_.begin());
+  int least = slots_per_instance_;
+  int instance = -1;
+  for (const auto& [number, slots] : slots_) {
+    if (slots.when_empty || slots.num_used >= least) continue;
+    least = slots.num_used;
+    instance = number;
+  }
+  return instance;
 }
 
 void SequenceTable::PlaceLocked(const Key& key, QueuedRequest item, int instance) {
@@ -127,19 +158,20 @@ void SequenceTable::PlaceLocked(const Key& key, QueuedRequest item, int instance
     live.states = std::make_shared<SequenceStates::Values>();
   }
   item.states = live.states;
-  if (item.request.sequence_end) {
+  const bool ends = item.request.sequence_end;
+  if (ends) {
     live_.erase(key);
-    --used_slots_[static_cast<size_t>(instance)];
   } else {
     live.instance = instance;
     live.last_ns = clock_.NowNs();
   }
-  run_(std::move(item), instance);
+  slots_.at(instance).run(std::move(item));
+  if (ends) GiveBackLocked(instance);
 }
 
 // In order of arrival, each sequence with all of its requests that wait.
 void SequenceTable::AdmitWaitingLocked() {
-  if (FreeInstanceLocked() < 0) return;
+  if (waiting_.empty() || FreeInstanceLocked() < 0) return;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     const auto live = live_.find(it->key);
     const int instance = live != live_.end() ? live->second.instance : FreeInstanceLocked();
@@ -147,7 +179,7 @@ void SequenceTable::AdmitWaitingLocked() {
       ++it;
       continue;
     }
-    if (live == live_.end()) ++used_slots_[static_cast<size_t>(instance)];
+    if (live == live_.end()) ++slots_.at(instance).num_used;
     Waiting next = std::move(*it);
     it = waiting_.erase(it);
     PlaceLocked(next.key, std::move(next.item), instance);

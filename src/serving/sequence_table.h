@@ -7,13 +7,13 @@
 //                  \-> waiting (no slot free; its requests are held) --slot free--> live
 //
 // Slots: per instance max_batch_size with the direct strategy, max_candidate_sequences with the
-// oldest one. All requests of a sequence go to the instance of its slot, in order.
+// oldest one. All requests of a sequence go to the instance of its slot, in order. Instances come
+// and go: one that is to go keeps its sequences until they have ended, and gets no new ones.
 //
-// Threads: all methods are thread-safe. `run` is called under the table's lock, so that requests of
-// a sequence keep their order; `give_up` under none. Somebody calls Tick from time to time: without
-// new requests nothing else ends what is idle.
-// Errors: kInvalidArgument without a request id, as clients compare these texts; kUnavailable when
-// too many requests wait.
+// Threads: all methods are thread-safe. `run` and `when_empty` are called under the table's lock,
+// so that requests of a sequence keep their order; `give_up` under none. Somebody calls Tick from
+// time to time: without new requests nothing else ends what is idle. Errors: kInvalidArgument
+// without a request id, as clients compare these texts; kUnavailable when too many requests wait.
 #pragma once
 
 #include <cstdint>
@@ -35,13 +35,18 @@ namespace inflight::serving {
 
 class SequenceTable {
  public:
-  // A request that may run now, on the instance with this index.
-  using Run = std::function<void(QueuedRequest item, int instance)>;
+  // A request that may run now, on the instance that this is of.
+  using Run = std::function<void(QueuedRequest item)>;
   // A request that waited for a slot in vain.
   using GiveUp = std::function<void(QueuedRequest item, Status status)>;
 
-  SequenceTable(const ::inference::ModelConfig& config, int num_instances, Clock& clock, Run run,
-                GiveUp give_up);
+  SequenceTable(const ::inference::ModelConfig& config, Clock& clock, GiveUp give_up);
+
+  // Its slots are free; who waits gets them. The number is the instance's name here.
+  int AddInstance(Run run);
+  // `when_empty` is called once, when the last of its sequences has ended: nothing runs there any
+  // more.
+  void RemoveInstance(int instance, std::function<void()> when_empty);
 
   // Runs or holds `item`, with its controls added; takes it over unless it fails.
   Status Add(QueuedRequest& item);
@@ -54,6 +59,11 @@ class SequenceTable {
 
  private:
   using Key = std::pair<uint64_t, std::string>;  // number and name; one of them is set
+  struct Slots {
+    Run run;
+    int num_used = 0;
+    std::function<void()> when_empty;  // null: the instance stays
+  };
   struct Live {
     int instance = 0;
     std::shared_ptr<SequenceStates::Values> states;  // null: the model keeps none
@@ -73,6 +83,7 @@ class SequenceTable {
   bool IsWaitingLocked(const Key& key) const;
   void DropIdleLocked();
   int FreeInstanceLocked() const;  // -1 when all slots are taken
+  void GiveBackLocked(int instance);
   Status PlaceOrHoldLocked(const Key& key, QueuedRequest& item);
   void PlaceLocked(const Key& key, QueuedRequest item, int instance);
   void AdmitWaitingLocked();
@@ -81,12 +92,12 @@ class SequenceTable {
 
   const ::inference::ModelConfig config_;
   Clock& clock_;
-  const Run run_;
   const GiveUp give_up_;
   const int64_t max_idle_ns_;
   const int slots_per_instance_;
   std::mutex mutex_;
-  std::vector<int> used_slots_;  // by instance
+  std::map<int, Slots> slots_;  // by instance
+  int next_instance_ = 0;
   std::map<Key, Live> live_;
   std::deque<Waiting> waiting_;  // in order of arrival
 };

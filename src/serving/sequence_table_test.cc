@@ -33,14 +33,21 @@ class SequenceTableTest : public ::testing::Test {
             " sequence_batching { max_sequence_idle_microseconds: 1000 " + batching + " }",
         &config));
     table_ = std::make_unique<SequenceTable>(
-        config, num_instances, clock_,
-        [this](QueuedRequest item, int instance) {
-          ran_.push_back(item.request.id + "@" + std::to_string(instance));
-          last_ = std::move(item.request);
-        },
-        [this](QueuedRequest item, const Status& status) {
+        config, clock_, [this](QueuedRequest item, const Status& status) {
           given_up_.push_back(item.request.id + ": " + status.message());
         });
+    for (int i = 0; i < num_instances; ++i) AddInstance();
+  }
+  int AddInstance() {
+    const std::string at = "@" + std::to_string(num_instances_++);
+    return table_->AddInstance([this, at](QueuedRequest item) {
+      ran_.push_back(item.request.id + at);
+      last_ = std::move(item.request);
+    });
+  }
+  void RemoveInstance(int instance) {
+    table_->RemoveInstance(
+        instance, [this, instance] { ran_.push_back("gone@" + std::to_string(instance)); });
   }
   Status Add(const std::string& id, uint64_t sequence, bool start = false, bool end = false) {
     QueuedRequest item;
@@ -58,6 +65,7 @@ class SequenceTableTest : public ::testing::Test {
 
   ManualClock clock_;
   std::unique_ptr<SequenceTable> table_;
+  int num_instances_ = 0;
   std::vector<std::string> ran_, given_up_;
   std::map<std::string, std::shared_ptr<CancelToken>> cancels_;  // by request id
   int64_t timeout_us_ = 0;                                       // of what is added next
@@ -182,6 +190,43 @@ TEST_F(SequenceTableTest, SoManyMayWait) {
   const Status status = Add("c", 3, true);
   EXPECT_EQ(status, Unavailable("Exceeds maximum queue size"));
   EXPECT_TRUE(Add("a2", 1).ok());  // its sequence has a slot
+}
+
+TEST_F(SequenceTableTest, WhoWaitsGetsTheSlotsOfANewInstance) {
+  Make("", 1, /*max_batch_size=*/1);
+  EXPECT_TRUE(Add("a", 1, true).ok());
+  EXPECT_TRUE(Add("b1", 2, true).ok());
+  EXPECT_TRUE(Add("b2", 2).ok());
+  AddInstance();
+  EXPECT_TRUE(Add("b3", 2).ok());
+  EXPECT_THAT(ran_, ElementsAre("a@0", "b1@1", "b2@1", "b3@1"));
+}
+
+TEST_F(SequenceTableTest, AnInstanceGoesWhenItsSequencesHaveEnded) {
+  Make("", /*num_instances=*/2);
+  EXPECT_TRUE(Add("a1", 1, true).ok());
+  EXPECT_TRUE(Add("b1", 2, true).ok());
+  EXPECT_TRUE(Add("c1", 3, true).ok());
+  RemoveInstance(0);
+  EXPECT_TRUE(Add("d1", 4, true).ok());  // of the free slots, one of those that stay
+  EXPECT_TRUE(Add("e1", 5, true).ok());  // none is left, although one of the other instance is free
+  EXPECT_TRUE(Add("a2", 1).ok());
+  EXPECT_TRUE(Add("c2", 3, false, /*end=*/true).ok());
+  EXPECT_TRUE(Add("a3", 1, false, /*end=*/true).ok());
+  EXPECT_TRUE(Add("b2", 2, false, /*end=*/true).ok());
+  EXPECT_THAT(ran_, ElementsAre("a1@0", "b1@1", "c1@0", "d1@1", "a2@0", "c2@0", "a3@0", "gone@0",
+                                "b2@1", "e1@1"));
+}
+
+TEST_F(SequenceTableTest, AnInstanceGoesWhenItsSequencesFallIdle) {
+  Make("", /*num_instances=*/2, /*max_batch_size=*/1);
+  EXPECT_TRUE(Add("a", 1, true).ok());
+  RemoveInstance(1);  // has none
+  RemoveInstance(0);
+  EXPECT_THAT(ran_, ElementsAre("a@0", "gone@1"));
+  clock_.AdvanceNs(1'000'001);
+  table_->Tick();
+  EXPECT_THAT(ran_, ElementsAre("a@0", "gone@1", "gone@0"));
 }
 
 TEST_F(SequenceTableTest, ControlsFollowTheInputs) {

@@ -131,7 +131,8 @@ TEST_F(ServerTest, ARepositoryOfTemplatesIsServed) {
   const auto llm = *server->FindModel("tensorrt_llm", "");
   EXPECT_EQ(llm->config().backend(), "tensorrtllm");
   EXPECT_EQ(llm->config().max_batch_size(), 8);  // the engine's
-  EXPECT_EQ((*server->FindModel("preprocessing", ""))->config().instance_group(0).count(), 1);
+  EXPECT_EQ((*server->FindModel("preprocessing", ""))->complete_config().instance_group(0).count(),
+            1);
   EXPECT_TRUE((*server->FindModel("ensemble", ""))->decoupled());
 
   Collector got;

@@ -2,6 +2,7 @@
 #include "serving/warm_up.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <future>
 #include <memory>
 #include <random>
@@ -20,7 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 using ::inference::ModelWarmup;
 
-constexpr uint64_t kSequence = 1;  // of models that know no requests outside of one
+// Of models that know no requests outside of one. One that no client has: the model may be serving.
+constexpr uint64_t kSequence = UINT64_MAX;
 
 // The shape of one item, with a batch of one in front where the model batches.
 Result<std::vector<int64_t>> ShapeOf(const ModelWarmup::Input& input, bool is_batched) {
@@ -87,42 +89,58 @@ Result<Request> MakeRequest(const Model& model, const ModelWarmup& sample,
   return request;
 }
 
+using InferOne = std::function<void(Request, ResponseHandler)>;
+
 // Waits for the last response.
-Status Run(Model& model, Request request) {
+Status Run(Request request, const InferOne& infer) {
   const auto ended = std::make_shared<std::promise<Status>>();
   std::future<Status> status = ended->get_future();
   request.received_ns = Clock::System().NowNs();
-  model.Infer(std::move(request), [ended, first_error = Status()](Response response) mutable {
+  infer(std::move(request), [ended, first_error = Status()](Response response) mutable {
     if (first_error.ok()) first_error = response.status;
     if (response.is_final) ended->set_value(first_error);
   });
   return status.get();
 }
 
-Status RunSample(Model& model, const ModelWarmup& sample, const fs::path& model_dir) {
+Status RunSample(const Model& model, const ModelWarmup& sample, const fs::path& model_dir,
+                 int num_instances, const InferOne& infer) {
   ASSIGN_OR_RETURN(const Request request, MakeRequest(model, sample, model_dir));
   const uint64_t num_requests = uint64_t{sample.batch_size()} *
                                 std::max<uint32_t>(sample.count(), 1) *
-                                static_cast<uint64_t>(model.num_instances());
+                                static_cast<uint64_t>(num_instances);
   for (uint64_t i = 0; i < num_requests; ++i) {
     Request once = request;
     once.cancel = std::make_shared<CancelToken>();
-    RETURN_IF_ERROR(Run(model, std::move(once)));
+    RETURN_IF_ERROR(Run(std::move(once), infer));
+  }
+  return Status::Ok();
+}
+
+Status RunSamples(const Model& model, const fs::path& model_dir, int num_instances,
+                  const InferOne& infer) {
+  for (const ModelWarmup& sample : model.config().model_warmup()) {
+    const Status status = RunSample(model, sample, model_dir, num_instances, infer);
+    if (status.ok()) continue;
+    return InvalidArgument("failed to run warmup sample '" + sample.name() +
+                           "': " + status.message());
   }
   return Status::Ok();
 }
 
 }  // namespace
 
+Status WarmUpOne(const Model& model, const fs::path& model_dir, const InferOne& infer) {
+  return RunSamples(model, model_dir, /*num_instances=*/1, infer);
+}
+
 Status WarmUp(Model& model, const fs::path& model_dir) {
   if (model.config().model_warmup().empty()) return Status::Ok();
   const int64_t started_ns = Clock::System().NowNs();
-  for (const ModelWarmup& sample : model.config().model_warmup()) {
-    const Status status = RunSample(model, sample, model_dir);
-    if (status.ok()) continue;
-    return InvalidArgument("failed to run warmup sample '" + sample.name() +
-                           "': " + status.message());
-  }
+  RETURN_IF_ERROR(RunSamples(model, model_dir, model.num_instances(),
+                             [&model](Request request, ResponseHandler handler) {
+                               model.Infer(std::move(request), std::move(handler));
+                             }));
   model.statistics().Reset();
   logging::Info("model warmed up", {{"model", model.name()},
                                     {"version", model.version()},

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 
 #include "inflight/status.h"
 #include "serving/model.h"
@@ -15,5 +16,10 @@ namespace inflight::serving {
 // `<model_dir>/warmup`.
 // Errors: kInvalidArgument names the sample and what failed.
 Status WarmUp(Model& model, const std::filesystem::path& model_dir);
+
+// The same for one new instance of a model that serves: `infer` brings a request there, and counts
+// nothing.
+Status WarmUpOne(const Model& model, const std::filesystem::path& model_dir,
+                 const std::function<void(Request, ResponseHandler)>& infer);
 
 }  // namespace inflight::serving

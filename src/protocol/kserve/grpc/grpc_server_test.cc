@@ -67,7 +67,7 @@ TEST_F(GrpcServerTest, MetadataConfigAndIndexDescribeTheModels) {
   config_request.set_name("many");
   ::inference::ModelConfigResponse config;
   EXPECT_TRUE(stub_->ModelConfig(&config_context, config_request, &config).ok());
-  EXPECT_EQ(config.config().SerializeAsString(), many_->config().SerializeAsString());
+  EXPECT_EQ(config.config().SerializeAsString(), many_->complete_config().SerializeAsString());
 
   ::inference::RepositoryIndexResponse index;
   EXPECT_TRUE(stub_->RepositoryIndex(&index_context, {}, &index).ok());

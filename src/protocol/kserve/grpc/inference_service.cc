@@ -119,7 +119,7 @@ Reactor* InferenceService::ModelConfig(Context* context, const Bytes* in, Bytes*
   return unary_.Answer<pb::ModelConfigRequest, pb::ModelConfigResponse>(
       {context, in, out}, Api::kModelConfig, [this](const auto& request, auto& response) {
         const auto model = server_.FindModel(request.name(), request.version());
-        if (model.ok()) *response.mutable_config() = (*model)->config();
+        if (model.ok()) *response.mutable_config() = (*model)->complete_config();
         return model.status();
       });
 }

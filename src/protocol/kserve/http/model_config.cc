@@ -135,7 +135,7 @@ std::string ModelConfigJson(const ::inference::ModelConfig& config) {
 http_listener::HttpResponse HandleModelConfig(const Context& context, const Route& route) {
   const auto model = context.server.FindModel(route.model, route.version);
   if (!model.ok()) return Error(model.status());
-  return Answer(200, kJson, ModelConfigJson((*model)->config()));
+  return Answer(200, kJson, ModelConfigJson((*model)->complete_config()));
 }
 
 }  // namespace inflight::kserve_http
