@@ -107,7 +107,8 @@ Result<Repository::Candidate> Repository::Poll(const std::string& name, const fs
                            "': " + parsed.status().message());
   }
   candidate.parsed = std::move(*parsed);
-  candidate.changed = override.empty() ? NewestChange(dir) : FileTime::clock::now();
+  candidate.changed = NewestChange(dir);
+  candidate.data_files = DataFiles(dir);
   ModelConfig& config = candidate.parsed.config;
   if (config.name().empty() || config.name() == directory) config.set_name(name);
   if (config.name() != name) {
@@ -186,7 +187,7 @@ void Repository::LoadCandidates(std::vector<Candidate> candidates) {
     }
     for (Candidate* candidate : ordered) {
       for (ModelEntry& entry : LoadVersions(*candidate)) Add(std::move(entry));
-      loaded_at_[candidate->parsed.config.name()] = candidate->changed;
+      Remember(*candidate);
     }
   }
 }
@@ -219,7 +220,7 @@ void Repository::LoadSideBySide(const std::vector<Candidate*>& candidates) {
   }
   for (size_t i = 0; i < candidates.size(); ++i) {
     for (ModelEntry& entry : loaded[i]) Add(std::move(entry));
-    loaded_at_[candidates[i]->parsed.config.name()] = candidates[i]->changed;
+    Remember(*candidates[i]);
   }
 }
 
@@ -333,6 +334,13 @@ std::vector<ModelEntry> Repository::LoadVersions(Candidate& candidate) {
     entries.push_back(std::move(entry));
   }
   return entries;
+}
+
+void Repository::Remember(const Candidate& candidate) {
+  sources_[candidate.parsed.config.name()] = {.dir = candidate.dir,
+                                              .parsed = candidate.parsed,
+                                              .changed = candidate.changed,
+                                              .data_files = candidate.data_files};
 }
 
 void Repository::LoadModelDir(const fs::path& dir) {

@@ -33,6 +33,7 @@
 #include "serving/model_places.h"
 #include "serving/model_table.h"
 #include "serving/override_dir.h"
+#include "serving/repository_layout.h"
 #include "serving/retirement.h"
 #include "serving/server.h"
 #include "tokenizer/tokenizer.h"
@@ -64,7 +65,8 @@ class Repository {
   // kInternal when the model cannot be found or its configuration cannot be used, kInvalidArgument
   // when a version does not start, kResourceExhausted when memory for it is missing. A model that
   // runs already goes on until its successor is ready, and for ever when that fails. Without an
-  // override nothing happens while its files are as old as what runs.
+  // override nothing happens while its files are as old as what runs; where nothing but instance
+  // groups has changed what runs takes them on.
   Status Load(const std::string& name, const LoadOverride& override);
   // Requests that run end as they would; new ones find no such model. What uses the model goes with
   // it. `with_steps`: also the models that the ensemble's steps name and that no other model uses.
@@ -99,9 +101,17 @@ class Repository {
     std::vector<std::string> versions;
     bool is_generated = false;                 // has no file that a report could be about
     FileTime changed;                          // the newest of its files
+    FileTimes data_files;                      // of its directory
     std::shared_ptr<const OverrideDir> files;  // where they came with a request
     // LLMs of the same call still to load whose files leave their memory open; null: none.
     std::shared_ptr<int> open_shares;
+  };
+  // What the copy of a model that runs was loaded from.
+  struct Source {
+    std::filesystem::path dir;
+    ParsedModelConfig parsed;
+    FileTime changed;
+    FileTimes data_files;
   };
   // What the text models and pipelines need to know of an LLM.
   struct LoadedLlm {
@@ -125,6 +135,7 @@ class Repository {
   void LoadSideBySide(const std::vector<Candidate*>& candidates);
   void FindPartners(std::vector<Candidate>& candidates);
   std::vector<ModelEntry> LoadVersions(Candidate& candidate);
+  void Remember(const Candidate& candidate);
   void Add(ModelEntry entry);
   void AddAmbiguous(const std::string& name);
   static constexpr char kAmbiguous[] = "model appears in two or more repositories";
@@ -165,9 +176,17 @@ class Repository {
   // The version asked for, or the latest loaded.
   std::shared_ptr<Model> Find(const std::string& name, int64_t version = -1) const;
 
+  // --- other instance groups, nothing else (repository_instances.cc) ---
+  bool ChangesOnlyInstances(const Candidate& candidate) const;
+  // Of all versions or none.
+  Status ChangeInstances(const Candidate& candidate);
+  // Of a normalised configuration.
+  Status CheckInstances(const ::inference::ModelConfig& config) const;
+
   // --- one by one (repository_control.cc) ---
   Status LoadOne(const std::string& name, const LoadOverride& override, Loading& loading);
   Status TryLoad(const std::string& name, const LoadOverride& override, Loading& loading);
+  Status LoadCopy(const Candidate& candidate, Loading& loading);
   Status LoadSteps(const Candidate& candidate, Loading& loading);
   Status Install(const std::string& name, std::vector<ModelEntry> entries);
   void ReloadUsersOf(const std::string& name, Loading& loading);
@@ -201,7 +220,7 @@ class Repository {
   std::vector<ModelEntry> entries_;
   std::vector<ModelReport> reports_;
   std::map<std::filesystem::path, FileTime> scanned_;  // by directory: the newest at the last scan
-  std::map<std::string, FileTime> loaded_at_;          // by model: the newest of the files that run
+  std::map<std::string, Source> sources_;              // by model
   std::map<std::string, std::string> loaded_configs_;  // by model: JSON that came with its load
   std::map<std::string, LoadedLlm> loaded_llms_;       // by name; the latest version
   std::map<std::string, std::string> llm_names_;       // of text models and pipelines: their LLM's

@@ -46,6 +46,10 @@ Status LoadFailed(const std::string& name, const std::string& why,
   return {code, "load failed for model '" + name + "': " + why + "\n"};
 }
 
+std::string VersionFailed(const std::string& version, const Status& why) {
+  return "version " + version + " is at UNAVAILABLE state: " + ReasonText(why) + ";";
+}
+
 // What failed for the lack of memory stays that for those that it was loaded for.
 StatusCode LoadCode(StatusCode so_far, const Status& failure) {
   const bool is_memory = failure.code() == StatusCode::kResourceExhausted;
@@ -100,26 +104,33 @@ Status Repository::TryLoad(const std::string& name, const LoadOverride& override
   if (!dir) return CannotPoll(name, NotFound("no repository has it"));
   if (files == nullptr && places_.IsAmbiguous(name))
     return CannotPoll(name, InvalidArgument(kAmbiguous));
-  const auto running = loaded_at_.find(name);
-  if (override.empty() && running != loaded_at_.end() && IsLoaded(name) &&
-      NewestChange(*dir) <= running->second) {
+  const auto running = sources_.find(name);
+  if (override.empty() && running != sources_.end() && IsLoaded(name) &&
+      NewestChange(*dir) <= running->second.changed) {
     return Status::Ok();
   }
   auto candidate = Poll(name, *dir, override);
   if (!candidate.ok()) return CannotPoll(name, candidate.status());
   candidate->files = std::move(files);
-  RETURN_IF_ERROR(LoadSteps(*candidate, loading));
-
-  std::vector<Candidate> candidates;
-  candidates.push_back(*std::move(candidate));
-  FindPartners(candidates);
-  const FileTime changed = candidates.front().changed;
-  RETURN_IF_ERROR(Install(name, LoadVersions(candidates.front())));
-  loaded_at_[name] = changed;
+  const bool is_same_copy = ChangesOnlyInstances(*candidate);
+  if (!is_same_copy) {
+    RETURN_IF_ERROR(LoadCopy(*candidate, loading));
+  } else if (const Status changed = ChangeInstances(*candidate); !changed.ok()) {
+    return LoadFailed(name, VersionFailed(candidate->versions.front(), changed),
+                      LoadCode(StatusCode::kInvalidArgument, changed));
+  }
+  Remember(*candidate);
   loaded_configs_.erase(name);
   if (override.config_json) loaded_configs_[name] = *override.config_json;
-  ReloadUsersOf(name, loading);
+  if (!is_same_copy) ReloadUsersOf(name, loading);
   return Status::Ok();
+}
+
+Status Repository::LoadCopy(const Candidate& candidate, Loading& loading) {
+  RETURN_IF_ERROR(LoadSteps(candidate, loading));
+  std::vector<Candidate> candidates = {candidate};
+  FindPartners(candidates);
+  return Install(candidate.parsed.config.name(), LoadVersions(candidates.front()));
 }
 
 // An ensemble needs its steps' models, and fits them.
@@ -157,8 +168,7 @@ Status Repository::Install(const std::string& name, std::vector<ModelEntry> entr
     if (entry.version.empty()) {
       failures += entry.status.message();
     } else {
-      failures += "version " + entry.version +
-                  " is at UNAVAILABLE state: " + ReasonText(entry.status) + ";";
+      failures += VersionFailed(entry.version, entry.status);
     }
   }
   if (!failures.empty() && IsLoaded(name)) return LoadFailed(name, failures, code);
@@ -198,7 +208,7 @@ void Repository::ReloadUsersOf(const std::string& name, Loading& loading) {
     if (status.ok()) status = LoadSteps(*candidate, loading);
     if (status.ok()) status = Install(user, LoadVersions(*candidate));
     if (status.ok()) {
-      loaded_at_[user] = candidate->changed;
+      Remember(*candidate);
     } else {
       logging::Error("model goes on with the old copy of one that it uses",
                      {{"model", user}, {"uses", name}, {"reason", status.message()}});
@@ -245,7 +255,7 @@ void Repository::UnloadOne(const std::string& name) {
     entry.is_unloaded = true;
     logging::Info("model unloaded", {{"model", name}, {"version", entry.version}});
   }
-  loaded_at_.erase(name);
+  sources_.erase(name);
   loaded_configs_.erase(name);
   loaded_llms_.erase(name);
 }

@@ -12,6 +12,9 @@ namespace {
 namespace fs = std::filesystem;
 using ::inference::ModelConfig;
 
+constexpr char kConfigsDir[] = "configs";
+constexpr char kConfigExtension[] = ".pbtxt";
+
 std::vector<int64_t> VersionsIn(const fs::path& dir) {
   std::vector<int64_t> versions;
   for (const fs::path& sub : Subdirectories(dir)) {
@@ -54,7 +57,7 @@ bool Exists(const fs::path& path) {
 }
 
 fs::path ConfigFile(const fs::path& model_dir, const std::string& name) {
-  const fs::path named = model_dir / "configs" / (name + ".pbtxt");
+  const fs::path named = model_dir / kConfigsDir / (name + kConfigExtension);
   return !name.empty() && Exists(named) ? named : model_dir / kConfigFile;
 }
 
@@ -110,6 +113,24 @@ fs::file_time_type NewestChange(const fs::path& dir) {
     if (!unreadable) newest = std::max(newest, changed);
   }
   return newest;
+}
+
+FileTimes DataFiles(const fs::path& dir) {
+  FileTimes files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(dir, error), end; !error && it != end;
+       it.increment(error)) {
+    const fs::path& path = it->path();
+    std::error_code unreadable;
+    const bool is_directory = fs::is_directory(it->symlink_status(unreadable));
+    const bool is_hidden = path.filename().string().starts_with('.');
+    if (is_hidden && is_directory) it.disable_recursion_pending();
+    const bool is_config = path == dir / kConfigFile || (path.parent_path() == dir / kConfigsDir &&
+                                                         path.extension() == kConfigExtension);
+    if (is_hidden || is_directory || is_config) continue;
+    files[path] = fs::last_write_time(path, unreadable);
+  }
+  return files;
 }
 
 std::optional<fs::path> FindRepository(const fs::path& dir) {

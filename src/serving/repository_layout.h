@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,5 +56,10 @@ bool HasTokenizer(const std::filesystem::path& dir);
 
 // When the newest file or directory of the model in `dir` was changed.
 std::filesystem::file_time_type NewestChange(const std::filesystem::path& dir);
+
+// When each file of the model in `dir` was changed, by its path; without its configurations, and
+// without those whose name begins with a dot.
+using FileTimes = std::map<std::filesystem::path, std::filesystem::file_time_type>;
+FileTimes DataFiles(const std::filesystem::path& dir);
 
 }  // namespace inflight::serving

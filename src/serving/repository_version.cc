@@ -198,8 +198,7 @@ Result<std::shared_ptr<Model>> Repository::LoadConformance(const Candidate& cand
   ModelConfig config = candidate.parsed.config;
   RateLimiter* const limiter = options_.rate_limiter.get();
   NormalizeModelConfig(config);
-  RETURN_IF_ERROR(ValidateInstances(config));
-  if (limiter != nullptr) RETURN_IF_ERROR(limiter->Check(config));
+  RETURN_IF_ERROR(CheckInstances(config));
   ASSIGN_OR_RETURN(auto executable, MakeConformance(config));
   ASSIGN_OR_RETURN(auto states, SequenceStates::Make(config, candidate.dir));
   return std::shared_ptr<Model>(InstanceModel::Create(std::move(config), version,

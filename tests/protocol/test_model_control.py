@@ -6,9 +6,11 @@ import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as triton
+import tritonclient.http as triton_http
 from live_server import start_server
 from tritonclient.utils import InferenceServerException
 
@@ -220,5 +222,117 @@ def test_many_clients_of_an_ensemble_get_their_own_answers(tmp_path, repository)
         with ThreadPoolExecutor(16) as threads:
             answers = list(threads.map(lambda i: values(infer(server, "both", A=i, B=2 * i)), range(200)))
         assert answers == [{"SUM": 3 * i, "DIFFERENCE": -i} for i in range(200)]
+    finally:
+        assert server.stop() == 0
+
+
+def write_slow(repository, name, groups, *more):
+    """Takes DELAY ms for each request, which waits in a queue until an instance is free."""
+    (repository / name / "1").mkdir(parents=True, exist_ok=True)
+    (repository / name / "config.pbtxt").write_text(
+        'backend: "conformance"\n'
+        + tensor("input", "INPUT0", 1) + tensor("input", "DELAY", 1) + tensor("output", "OUTPUT0", 1)
+        + 'parameters { key: "kind" value: { string_value: "slow" } }\n'
+        + f"instance_group [ {groups} ]\n" + "".join(more)
+    )  # fmt: skip
+
+
+def load(server, model, **parameters):
+    url = f"http://{server.http}/v2/repository/models/{model}/load"
+    return requests.post(url, json={"parameters": parameters}, timeout=60)
+
+
+def config_of(server, model):
+    return requests.get(f"http://{server.http}/v2/models/{model}/config", timeout=30).json()
+
+
+def config_with(server, model, groups):
+    """What the config endpoint says, with other groups."""
+    return json.dumps(config_of(server, model) | {"instance_group": groups})
+
+
+def pending(server, model):
+    page = requests.get(f"http://{server.metrics}/metrics", timeout=30).text
+    label = f'nv_inference_pending_request_count{{model="{model}",version="1"}} '
+    return next(int(line.removeprefix(label)) for line in page.splitlines() if line.startswith(label))
+
+
+def test_instances_come_and_go_under_requests_that_run_and_wait(tmp_path, repository):
+    write_slow(repository, "m", "{ count: 1 }")
+    server = serve(tmp_path, repository, "--model-control-mode=explicit", "--load-model=m")
+    try:
+        with ThreadPoolExecutor(3) as threads:
+            first = [threads.submit(infer, server, "m", INPUT0=i, DELAY=5000) for i in range(3)]
+            eventually(lambda: pending(server, "m") == 2)
+            write_slow(repository, "m", "{ count: 3 }")
+            assert load(server, "m").status_code == 200
+            eventually(lambda: pending(server, "m") == 0)
+            assert count(server, "m") == 0  # all three run
+            assert load(server, "m", config=config_with(server, "m", [{"count": 1}])).status_code == 200
+            assert [values(each.result()) for each in first] == [{"OUTPUT0": i} for i in range(3)]
+            then = [threads.submit(infer, server, "m", INPUT0=i, DELAY=1500) for i in range(3)]
+            eventually(lambda: pending(server, "m") == 2)  # one runs
+            assert [values(each.result()) for each in then] == [{"OUTPUT0": i} for i in range(3)]
+        assert count(server, "m") == 6
+        [group] = config_of(server, "m")["instance_group"]
+        assert (group["name"], group["count"], group["kind"]) == ("m_0", 1, "KIND_CPU")
+        assert server.log.read_text().count("model loaded") == 1
+    finally:
+        assert server.stop() == 0
+
+
+def test_a_stream_of_requests_sees_no_change_of_instances(tmp_path, repository):
+    write_slow(repository, "m", "{ count: 1 }", "dynamic_batching { }\n")
+    server = serve(tmp_path, repository, "--model-control-mode=explicit", "--load-model=m")
+    module, address = (triton_http, server.http) if server.grpc is None else (triton, server.grpc)
+    stops = []
+
+    def infer_on(client):
+        inputs = [module.InferInput(name, [1], "INT32") for name in ("INPUT0", "DELAY")]
+        for each, value in zip(inputs, (7, 1), strict=True):
+            each.set_data_from_numpy(np.array([value], np.int32))
+        answered = 0
+        while not stops:
+            assert client.infer("m", inputs).as_numpy("OUTPUT0").tolist() == [7]
+            answered += 1
+        return answered
+
+    try:
+        clients = [module.InferenceServerClient(address) for _ in range(4)]
+        with ThreadPoolExecutor(4) as threads:
+            streams = [threads.submit(infer_on, client) for client in clients]
+            try:
+                for i, instances in enumerate((4, 1, 2, 3, 1, 2) * 3):
+                    if i % 2:
+                        write_slow(repository, "m", f"{{ count: {instances} }}", "dynamic_batching { }\n")
+                        clients[0].load_model("m")
+                    else:
+                        clients[0].load_model("m", config=config_with(server, "m", [{"count": instances}]))
+                    assert config_of(server, "m")["instance_group"][0]["count"] == instances
+            finally:
+                stops.append(True)
+            answered = sum(stream.result() for stream in streams)
+        assert count(server, "m") == answered > 0
+        assert server.log.read_text().count("model loaded") == 1
+    finally:
+        assert server.stop() == 0
+
+
+def test_other_instances_keep_cached_responses_and_a_refused_change_keeps_the_instances(tmp_path, repository):
+    cached = "response_cache { enable: true }\n"
+    write_slow(repository, "m", "{ count: 1 }", cached)
+    server = serve(
+        tmp_path, repository, "--model-control-mode=explicit", "--load-model=m", "--cache-config=local,size=65536"
+    )
+    try:
+        for groups, status in [("{ count: 2 }", 200), ("{ count: 4000 }", 400), ("{ count: 1 }", 200)]:
+            assert values(infer(server, "m", INPUT0=5, DELAY=1)) == {"OUTPUT0": 5}
+            write_slow(repository, "m", groups, cached)
+            answer = load(server, "m")
+            assert answer.status_code == status, answer.text
+            if status == 400:
+                assert "ask for 4000 instances, at most 1024 are possible" in answer.json()["error"]
+        stats = requests.get(f"http://{server.http}/v2/models/m/stats", timeout=30).json()["model_stats"][0]["inference_stats"]
+        assert (stats["cache_miss"]["count"], stats["cache_hit"]["count"]) == (1, 2)
     finally:
         assert server.stop() == 0
