@@ -23,6 +23,9 @@ bool PreservesOrder(const ::inference::ModelConfig& config) {
 
 // The configuration is the model's, which each request keeps.
 struct InstanceModel::Work {
+  Work(std::unique_ptr<Executable> work, std::unique_ptr<SequenceStates> kept)
+      : executable(std::move(work)), states(std::move(kept)) {}
+
   void RunBatch(const ::inference::ModelConfig& config, std::vector<QueuedRequest> batch) const;
   void Run(const ::inference::ModelConfig& config, QueuedRequest& item) const;
 
