@@ -67,6 +67,22 @@ def bombs(server, count):
                 attacks.read_until(client, b"larger than max")
 
 
+def ask_anew(server):
+    with own_channel(server) as channel:
+        live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+        assert service_pb2.ServerLiveResponse.FromString(live(b"", timeout=attacks.PATIENCE_S)).live
+
+
+def held_connections(server, limit):
+    """A client that holds as many connections as the port has: others have theirs."""
+    for part in (b"", PREFACE):
+        with attacks.connections(server.grpc, limit + limit // 10, "127.0.1.1") as held:
+            for connection in held:
+                attacks.send(connection, part)
+            for _ in range(10):
+                ask_anew(server)
+
+
 def stalled_prefaces(server, count):
     """Connections that stop within the preface or the first frames; others are served meanwhile."""
     start = PREFACE + b"".join(call_frames())

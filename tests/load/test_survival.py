@@ -36,6 +36,7 @@ RETURN_S = 3  # threads return their memory each second
 MAX_ROUNDS = 8
 NUM_WARM_UPS = 2
 MAX_OPEN_MEANWHILE = 16  # connections of the well-formed requests, ten of them kept
+MAX_GRPC_CONNECTIONS = 2000 if IS_FULL else 300
 SEED = 20261122
 
 
@@ -159,6 +160,7 @@ ATTACKS = {
 }
 GRPC_ATTACKS = {
     "killed_grpc_streams": (mutations.killed_streams, 100, 1000),
+    "held_grpc_connections": (grpc_attacks.held_connections, MAX_GRPC_CONNECTIONS, MAX_GRPC_CONNECTIONS),
     "grpc_messages_over_the_limit": (grpc_attacks.messages_over_the_limit, 2, 50),
     "grpc_bombs": (grpc_attacks.bombs, 16, 200),
     "stalled_prefaces": (grpc_attacks.stalled_prefaces, 100, 1000),
@@ -184,7 +186,7 @@ def server(tmp_path_factory):
     running = start_server(
         path, None, "--model-repository", repository, f"--http-max-connections={max_connections()}",
         "--http-header-timeout-ms=1500", "--http-body-timeout-ms=1500", "--http-max-input-size=1048576",
-        "--grpc-max-input-size=1048576", max_kv_tokens=None,
+        "--grpc-max-input-size=1048576", f"--grpc-max-connections={MAX_GRPC_CONNECTIONS}", max_kv_tokens=None,
     )  # fmt: skip
     try:
         running.num_descriptors = attacks.num_descriptors(running)

@@ -2,6 +2,8 @@
 """Options of gRPC's channel, seen on the wire: keep-alive pings, pings of the client, age of a connection, compression."""
 
 import contextlib
+import pathlib
+import resource
 import socket
 import struct
 import threading
@@ -248,3 +250,24 @@ def test_calls_beyond_the_limit_are_refused_until_others_end(tmp_path, repositor
                 assert client.infer("identity", [text]).as_numpy("OUTPUT0")[0] == b"echo"
                 break
             assert time.monotonic() < deadline, "calls are refused although one has ended"
+
+
+def test_the_port_outlives_a_client_that_takes_all_descriptors(tmp_path, repository):
+    with serving(tmp_path, repository) as server, contextlib.ExitStack() as held:
+        pid = server.process.pid
+        num_open = len(list(pathlib.Path(f"/proc/{pid}/fd").iterdir()))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (num_open + 40, num_open + 40))
+        host, port = server.grpc.split(":")
+        for _ in range(100):
+            connection = held.enter_context(socket.socket())
+            connection.bind(("127.0.1.1", 0))
+            connection.connect((host, int(port)))
+        with triton.InferenceServerClient(server.grpc) as client:
+            assert client.is_server_live(client_timeout=PATIENCE_S)
+        held.close()
+        deadline = time.monotonic() + PATIENCE_S
+        while len(list(pathlib.Path(f"/proc/{pid}/fd").iterdir())) > num_open + 10:
+            assert time.monotonic() < deadline, "descriptors of connections that have ended are still open"
+            time.sleep(0.05)
+        with Connection(server) as connection:
+            assert next(connection.frames())[0] == SETTINGS

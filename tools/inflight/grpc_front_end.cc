@@ -18,18 +18,12 @@ class FrontEnd : public GrpcFrontEnd {
   std::unique_ptr<kserve_grpc::GrpcServer> server_;
 };
 
-// gRPC wants "[::1]" of an address in the form "ipv6:[::1]".
-std::string WithoutScheme(const std::string& address) {
-  const bool has_scheme = address.starts_with("ipv4:") || address.starts_with("ipv6:");
-  return has_scheme ? address.substr(5) : address;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<GrpcFrontEnd>> StartGrpc(serving::Server& server,
                                                 const ServeOptions& options) {
   kserve_grpc::GrpcOptions grpc;
-  grpc.address = WithoutScheme(options.grpc.address);
+  grpc.address = options.grpc.address;
   grpc.port = options.grpc.port;
   grpc.reuse_port = options.grpc_reuse_port;
   grpc.keepalive_time_ms = options.grpc_keepalive_time_ms;
@@ -43,6 +37,7 @@ Result<std::unique_ptr<GrpcFrontEnd>> StartGrpc(serving::Server& server,
   grpc.max_connection_age_grace_ms = options.grpc_max_connection_age_grace_ms;
   grpc.max_message_bytes = options.grpc_max_input_bytes;
   grpc.max_total_bytes = options.grpc_max_total_input_bytes;
+  grpc.max_connections = options.grpc_max_connections;
   grpc.max_calls = options.grpc_max_calls;
   grpc.max_concurrent_streams = options.grpc_max_concurrent_streams;
   grpc.max_pending_responses = options.grpc_max_response_pool_size;

@@ -152,6 +152,23 @@ void RaiseFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+void LowerTo(int64_t most, const char* name, int& value) {
+  if (value <= most) return;
+  logging::Info(std::string(name) + " is lowered to what the limit of descriptors allows; raise " +
+                    "`ulimit -Hn` for more",
+                {{"asked", std::to_string(value)}, {"connections", std::to_string(most)}});
+  value = static_cast<int>(std::max<int64_t>(most, 1));
+}
+
+// So that neither port takes what the other and files need. A connection of gRPC's takes two.
+void FitToFileLimit(ServeOptions& options) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const auto count = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, rlim_t{1} << 30));
+  LowerTo(count * 5 / 8, "--http-max-connections", options.http_max_connections);
+  LowerTo(count / 4 / 2, "--grpc-max-connections", options.grpc_max_connections);
+}
+
 // What is kept of requests: traces, latencies, responses.
 Status SetKept(ServeOptions& options) {
   ASSIGN_OR_RETURN(options.server.trace, MakeTraceOptions(options));
@@ -188,6 +205,7 @@ Status Serve(ServeOptions& options) {
   if (!settings.ok()) return UsageError(kUsage, settings.status().message());
   LogBanner();
   LogBackends(*settings);
+  FitToFileLimit(options);
   ASSIGN_OR_RETURN(const auto server, serving::CreateServer(options.server));
   LogOptions(options, server->metadata());
   ASSIGN_OR_RETURN(FrontEnds fronts, OpenPorts(*server, options));

@@ -236,6 +236,11 @@ void AddGrpc(Schema& schema) {
       "read more slowly, beyond it calls end with RESOURCE_EXHAUSTED.",
       AtLeast(65536));
   schema.Add(
+      "grpc_max_connections", [](ServeOptions& o) -> auto& { return o.grpc_max_connections; },
+      "Connections at a time; a further one takes the place of one of the client that has most, "
+      "where that has more than its own, or is closed.",
+      Range(1, 1 << 20));
+  schema.Add(
       "grpc_max_calls", [](ServeOptions& o) -> auto& { return o.grpc_max_calls; },
       "Inference calls, streams among them, at a time; further ones are UNAVAILABLE.", AtLeast(1));
   schema.Add(

@@ -60,6 +60,7 @@ struct ServeOptions {
   std::string grpc_response_compression = "none";
   int grpc_max_input_bytes = 2147483647;
   int64_t grpc_max_total_input_bytes = int64_t{8} << 30;
+  int grpc_max_connections = 16384;
   int grpc_max_calls = 16384;
   std::optional<int> grpc_max_concurrent_streams;
   int grpc_max_response_pool_size = 16384;

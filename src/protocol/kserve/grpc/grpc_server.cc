@@ -11,18 +11,12 @@
 #include <utility>
 
 #include "base/log.h"
+#include "protocol/kserve/grpc/acceptor.h"
 #include "protocol/kserve/grpc/inference_service.h"
 #include "protocol/kserve/grpc/thread_memory.h"
 
 namespace inflight::kserve_grpc {
 namespace {
-
-std::string ListeningAddress(const GrpcOptions& options) {
-  const std::string& address = options.address;
-  const bool is_bare_ipv6 =
-      std::count(address.begin(), address.end(), ':') > 1 && address.find('[') == std::string::npos;
-  return (is_bare_ipv6 ? "[" + address + "]" : address) + ":" + std::to_string(options.port);
-}
 
 Status CheckRange(const char* name, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return Status::Ok();
@@ -45,6 +39,7 @@ Status CheckOptions(const GrpcOptions& o) {
       CheckRange("grpc-max-connection-age", o.max_connection_age_ms.value_or(1), 1, kMax));
   RETURN_IF_ERROR(CheckRange("grpc-max-connection-age-grace",
                              o.max_connection_age_grace_ms.value_or(0), 0, kMax));
+  RETURN_IF_ERROR(CheckRange("grpc-max-connections", o.max_connections, 1, kMax));
   RETURN_IF_ERROR(CheckRange("grpc-max-calls", o.max_calls, 1, kMax));
   RETURN_IF_ERROR(
       CheckRange("grpc-max-concurrent-streams", o.max_concurrent_streams.value_or(1), 1, kMax));
@@ -70,7 +65,6 @@ void SetChannelArguments(const GrpcOptions& o, ::grpc::ServerBuilder& builder) {
   const auto set = [&builder](const char* key, int64_t value) {
     builder.AddChannelArgument(key, static_cast<int>(value));
   };
-  set(GRPC_ARG_ALLOW_REUSEPORT, o.reuse_port ? 1 : 0);
   set(GRPC_ARG_KEEPALIVE_TIME_MS, o.keepalive_time_ms);
   set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, o.keepalive_timeout_ms);
   set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, o.keepalive_permit_without_calls ? 1 : 0);
@@ -88,6 +82,15 @@ void SetChannelArguments(const GrpcOptions& o, ::grpc::ServerBuilder& builder) {
   builder.SetMaxSendMessageSize(-1);
   builder.SetResourceQuota(
       ::grpc::ResourceQuota("inflight").Resize(static_cast<size_t>(o.max_total_bytes)));
+}
+
+// gRPC looks at certificates where it listens itself, else when the first client comes.
+bool CanListenWith(const std::shared_ptr<::grpc::ServerCredentials>& credentials) {
+  ::grpc::ServerBuilder builder;
+  ::grpc::CallbackGenericService service;  // there has to be one
+  builder.RegisterCallbackGenericService(&service);
+  builder.AddListeningPort("localhost:0", credentials);
+  return builder.BuildAndStart() != nullptr;
 }
 
 // gRPC's own lines (a peer's broken HTTP/2, a refused bind) are for debugging: what concerns an
@@ -113,23 +116,38 @@ class GrpcServer::Impl {
   Status Listen(const GrpcOptions& options) {
     gpr_set_log_function(LogToVerbose);
     ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(options.tls));
-    const std::string address = ListeningAddress(options);
+    auto acceptor = Acceptor::Listen({.address = options.address,
+                                      .port = options.port,
+                                      .reuse_port = options.reuse_port,
+                                      .max_connections = options.max_connections});
+    if (!acceptor.ok()) {
+      return Unavailable("grpc: cannot listen on " + options.address + ":" +
+                         std::to_string(options.port) + ": " + acceptor.status().message() +
+                         "; is the port taken or the address not this machine's? choose others "
+                         "with --grpc-port and --grpc-address");
+    }
+    if (!options.tls.server_cert.empty() && !CanListenWith(credentials)) {
+      return Unavailable(
+          "grpc: cannot listen with TLS: do --grpc-server-cert and --grpc-server-key belong to "
+          "each "
+          "other?");
+    }
     ::grpc::ServerBuilder builder;
     SetChannelArguments(options, builder);
-    builder.AddListeningPort(address, credentials, &port_);
+    connections_ = builder.experimental().AddExternalConnectionAcceptor(
+        ::grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
     builder.RegisterService(&service_);
     builder.RegisterService(&health_);
     grpc_ = builder.BuildAndStart();
-    if (grpc_ == nullptr || port_ == 0) {
-      const char* tls = options.tls.server_cert.empty()
-                            ? ""
-                            : "; with TLS: do --grpc-server-cert and --grpc-server-key belong to "
-                              "each other?";
-      return Unavailable("grpc: cannot listen on " + address +
-                         " (is the port taken or the address not this machine's? choose others "
-                         "with --grpc-port and --grpc-address" +
-                         tls + ")");
+    if (grpc_ == nullptr) {
+      return Unavailable("grpc: the server does not start (--log-verbose=1 tells why)");
     }
+    acceptor_ = *std::move(acceptor);
+    acceptor_->Start([this](int socket) {
+      ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.fd = socket;
+      connections_->HandleNewConnection(&connection);
+    });
     memory_.emplace(*grpc_);
     return Status::Ok();
   }
@@ -142,18 +160,20 @@ class GrpcServer::Impl {
       logging::Warning("gRPC calls were still running after the drain time and are cancelled",
                        {{"drain_ms", drain_ms}});
     }
+    acceptor_->Stop();
     grpc_->Shutdown(std::chrono::system_clock::now());  // cancels what is open, waits for its end
     grpc_.reset();
   }
 
-  int port() const { return port_; }
+  int port() const { return acceptor_->port(); }
 
  private:
   const Access access_;
   ActiveCalls calls_;
   InferenceService service_;
   HealthService health_;
-  int port_ = 0;
+  std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> connections_;
+  std::unique_ptr<Acceptor> acceptor_;  // ends after gRPC has
   std::unique_ptr<::grpc::Server> grpc_;
   std::optional<ThreadMemory> memory_;
 };

@@ -24,6 +24,10 @@ struct GrpcOptions {
   int port = 8001;                  // 0 = one is picked
   bool reuse_port = false;          // share the port with other processes (SO_REUSEPORT)
 
+  // A further one takes the place of one of the client that has most, where that has more than its
+  // own, or is closed.
+  int max_connections = 16384;
+
   int max_message_bytes = 2147483647;          // of a request, unpacked; responses have no bound
   int64_t max_total_bytes = int64_t{8} << 30;  // what gRPC holds of messages on their way, about
 

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/kserve/grpc/acceptor.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace inflight::kserve_grpc {
+namespace {
+
+constexpr int kBacklog = 4096;
+constexpr int kMaxAccepted = 64;  // before ends are looked at
+constexpr int kMaxEvicted = 16;   // for want of descriptors, at a time
+constexpr int kRetryMs = 20;      // after that
+constexpr int64_t kWarningNs = 10'000'000'000;
+
+struct Address {
+  sockaddr_storage bytes{};
+  socklen_t size = 0;
+};
+
+Status SystemError(const char* what) {
+  return Unavailable(std::string(what) + ": " + std::strerror(errno));
+}
+
+Address AnyAddress() {
+  Address any;
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(any.bytes);
+  v6.sin6_family = AF_INET6;
+  v6.sin6_addr = in6addr_any;
+  any.size = sizeof v6;
+  return any;
+}
+
+std::string HostOf(std::string_view text) {
+  for (const std::string_view scheme : {"ipv4:", "ipv6:"}) {
+    if (text.starts_with(scheme)) text.remove_prefix(scheme.size());
+  }
+  if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
+  return std::string(text);
+}
+
+bool IsAny(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
+
+Result<std::vector<Address>> Resolve(const std::string& host) {
+  std::vector<Address> addresses;
+  addrinfo hints{};
+  hints.ai_flags = AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error != 0) return Unavailable("'" + host + "': " + gai_strerror(error));
+  if (IsAny(host)) addresses.push_back(AnyAddress());
+  for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
+    Address address;
+    std::memcpy(&address.bytes, info->ai_addr, info->ai_addrlen);
+    address.size = info->ai_addrlen;
+    addresses.push_back(address);
+  }
+  freeaddrinfo(found);
+  return addresses;
+}
+
+void SetPort(sockaddr_storage& address, int port) {
+  const auto number = htons(static_cast<uint16_t>(port));
+  if (address.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(address).sin6_port = number;
+  } else {
+    reinterpret_cast<sockaddr_in&>(address).sin_port = number;
+  }
+}
+
+int PortOf(int listener) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<sockaddr_in&>(address).sin_port);
+}
+
+ConnectionTable::Client ClientOf(const sockaddr_storage& peer) {
+  ConnectionTable::Client client{};
+  if (peer.ss_family == AF_INET6) {
+    std::memcpy(client.data(), &reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr, 16);
+  } else {
+    client[10] = client[11] = 0xff;  // ::ffff:1.2.3.4
+    std::memcpy(&client[12], &reinterpret_cast<const sockaddr_in&>(peer).sin_addr, 4);
+  }
+  return client;
+}
+
+bool IsOutOfDescriptors(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+bool SetOn(int socket, int level, int option) {
+  const int on = 1;
+  return setsockopt(socket, level, option, &on, sizeof on) == 0;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Acceptor>> Acceptor::Listen(const AcceptorOptions& options) {
+  std::unique_ptr<Acceptor> acceptor(new Acceptor(options.max_connections));
+  if (acceptor->epoll_ < 0 || acceptor->wake_ < 0) return SystemError("epoll");
+  const std::string host = HostOf(options.address);
+  ASSIGN_OR_RETURN(std::vector<Address> addresses, Resolve(host));
+  Status status;
+  for (Address& address : addresses) {
+    SetPort(address.bytes, acceptor->port_ == 0 ? options.port : acceptor->port_);
+    status = acceptor->ListenOn(address.bytes, address.size, options.reuse_port);
+    // 0.0.0.0 and :: are both families, as gRPC has it; where there is no IPv6, what there is.
+    if (IsAny(host) && status.ok()) break;
+  }
+  if (acceptor->listeners_.empty()) return status;
+  return acceptor;
+}
+
+Acceptor::Acceptor(int max_connections)
+    : max_connections_(static_cast<size_t>(max_connections)),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+Acceptor::~Acceptor() {
+  Stop();
+  if (waiting_) close(waiting_->socket);
+  for (const int socket : sockets_) close(socket);
+  if (wake_ >= 0) close(wake_);
+  if (epoll_ >= 0) close(epoll_);
+}
+
+Status Acceptor::ListenOn(sockaddr_storage address, socklen_t size, bool reuse_port) {
+  const int listener =
+      socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+  if (listener < 0) return SystemError("socket");
+  const int off = 0;
+  if (address.ss_family == AF_INET6 &&
+      IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<sockaddr_in6&>(address).sin6_addr)) {
+    setsockopt(listener, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  }
+  const bool is_open = SetOn(listener, SOL_SOCKET, SO_REUSEADDR) &&
+                       (!reuse_port || SetOn(listener, SOL_SOCKET, SO_REUSEPORT)) &&
+                       bind(listener, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                       listen(listener, kBacklog) == 0;
+  if (!is_open) {
+    const Status status = SystemError("bind");
+    close(listener);
+    return status;
+  }
+  listeners_.push_back(listener);
+  port_ = PortOf(listener);
+  return Status::Ok();
+}
+
+void Acceptor::Start(HandOver hand_over) {
+  hand_over_ = std::move(hand_over);
+  Watch(wake_, EPOLLIN);
+  for (const int listener : listeners_) Watch(listener, EPOLLIN);
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "grpc-accept");
+    Run();
+  });
+}
+
+void Acceptor::Stop() {
+  is_stopping_ = true;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+  if (thread_.joinable()) thread_.join();
+  for (const int listener : listeners_) close(listener);
+  listeners_.clear();
+}
+
+void Acceptor::Run() {
+  std::array<epoll_event, kMaxAccepted> events;
+  while (!is_stopping_) {
+    const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()),
+                                 is_paused_ ? kRetryMs : -1);
+    if (is_stopping_) return;
+    if (is_paused_) Resume();
+    for (int i = 0; i < count; ++i) {
+      const int socket = events[i].data.fd;
+      const bool listens = std::count(listeners_.begin(), listeners_.end(), socket) > 0;
+      listens ? AcceptSome(socket) : Forget(socket);
+    }
+  }
+}
+
+// Beside `events`, the end of both directions.
+void Acceptor::Watch(int socket, uint32_t events) const {
+  epoll_event event{.events = events, .data = {.fd = socket}};
+  epoll_ctl(epoll_, EPOLL_CTL_ADD, socket, &event);
+}
+
+void Acceptor::AcceptSome(int listener) {
+  for (int i = 0; i < kMaxAccepted && !is_paused_; ++i) {
+    if (!Accept(listener)) return;
+  }
+}
+
+bool Acceptor::Accept(int listener) {
+  Newcomer newcomer;
+  socklen_t size = sizeof newcomer.peer;
+  newcomer.socket = accept4(listener, reinterpret_cast<sockaddr*>(&newcomer.peer), &size,
+                            SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (newcomer.socket >= 0) {
+    Admit(newcomer);
+    return true;
+  }
+  const bool goes_on = errno == EINTR || errno == ECONNABORTED;
+  if (IsOutOfDescriptors(errno)) OnOutOfDescriptors();
+  return goes_on;
+}
+
+void Acceptor::Admit(const Newcomer& newcomer) {
+  const int socket = newcomer.socket;
+  const ConnectionTable::Client client = ClientOf(newcomer.peer);
+  if (table_.size() >= max_connections_) {
+    const auto gives_way = table_.GivesWayTo(client);
+    if (!gives_way) {
+      close(socket);
+      return;
+    }
+    Evict(*gives_way);
+  }
+  const int second = fcntl(socket, F_DUPFD_CLOEXEC, 0);
+  if (second < 0) {
+    waiting_ = newcomer;
+    return OnOutOfDescriptors();
+  }
+  SetOn(socket, IPPROTO_TCP, TCP_NODELAY);
+  sockets_.insert(second);
+  table_.Add(second, client);
+  Watch(second, 0);
+  hand_over_(socket);
+}
+
+void Acceptor::Resume() {
+  is_paused_ = false;
+  for (const int listener : listeners_) Watch(listener, EPOLLIN);
+  if (waiting_) Admit(*std::exchange(waiting_, std::nullopt));
+}
+
+// gRPC sees its end, and then Forget is called.
+void Acceptor::Evict(int socket) {
+  table_.Remove(socket);
+  shutdown(socket, SHUT_RDWR);
+}
+
+void Acceptor::Forget(int socket) {
+  if (sockets_.erase(socket) == 0) return;  // wake_
+  table_.Remove(socket);
+  close(socket);
+}
+
+void Acceptor::OnOutOfDescriptors() {
+  const int64_t now_ns = Clock::System().NowNs();
+  if (last_warning_ns_ == 0 || now_ns - last_warning_ns_ > kWarningNs) {
+    last_warning_ns_ = now_ns;
+    logging::Warning("no descriptor is left for a gRPC connection; raise `ulimit -Hn`",
+                     {{"connections", std::to_string(table_.size())}});
+  }
+  for (int i = 0; i < kMaxEvicted; ++i) {
+    const auto gives_way = table_.GivesWay();
+    if (!gives_way) break;
+    Evict(*gives_way);
+  }
+  is_paused_ = true;
+  for (const int listener : listeners_) epoll_ctl(epoll_, EPOLL_CTL_DEL, listener, nullptr);
+}
+
+}  // namespace inflight::kserve_grpc
