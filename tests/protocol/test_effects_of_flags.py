@@ -157,7 +157,7 @@ def test_grpc_max_response_pool_size(small):
     for name, datatype, content in (("PROMPT", "BYTES", struct.pack("<I", len(prompt)) + prompt), ("STREAM", "BOOL", b"\1")):
         message.inputs.add(name=name, datatype=datatype, shape=[1, 1])
         message.raw_input_contents.append(content)
-    message.parameters["REPETITION"].int64_param = 1000
+    message.parameters["REPETITION"].int64_param = 1_000_000
 
     def num_failures():
         page = requests.get(f"http://{small.metrics}/metrics", timeout=30).text

@@ -292,6 +292,7 @@ void StreamCall::ReleaseOrderedLocked() {
 }
 
 bool StreamCall::TooManyPendingLocked() const {
+  if (!writing_) return false;  // what waits for the writer does not wait for the client
   return num_pending_ > limits_.max_pending_responses ||
          // A single large response is the model's size, not the client's slowness.
          (num_pending_ > 1 && pending_bytes_ > limits_.max_pending_bytes);
