@@ -137,10 +137,10 @@ def answers(connection, sent, expected):
 
 
 def raise_file_limit():
-    """Beyond the hard limit where we may: ours has gRPC connections for an eighth of it."""
+    """Beyond the hard limit where we may: ours has gRPC connections for three eighths of it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError):
-        hard = max(hard, 16 * NUM_HELD)
+        hard = max(hard, 4 * NUM_HELD)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 

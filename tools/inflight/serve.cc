@@ -160,13 +160,13 @@ void LowerTo(int64_t most, const char* name, int& value) {
   value = static_cast<int>(std::max<int64_t>(most, 1));
 }
 
-// So that neither port takes what the other and files need. A connection of gRPC's takes two.
+// So that neither port takes what the other and files need.
 void FitToFileLimit(ServeOptions& options) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   const auto count = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, rlim_t{1} << 30));
-  LowerTo(count * 5 / 8, "--http-max-connections", options.http_max_connections);
-  LowerTo(count / 4 / 2, "--grpc-max-connections", options.grpc_max_connections);
+  LowerTo(count * 9 / 16, "--http-max-connections", options.http_max_connections);
+  LowerTo(count * 3 / 8, "--grpc-max-connections", options.grpc_max_connections);
 }
 
 // What is kept of requests: traces, latencies, responses.

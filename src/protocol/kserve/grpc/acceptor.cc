@@ -14,6 +14,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -27,6 +28,7 @@ constexpr int kBacklog = 4096;
 constexpr int kMaxAccepted = 64;  // before ends are looked at
 constexpr int kMaxEvicted = 16;   // for want of descriptors, at a time
 constexpr int kRetryMs = 20;      // after that
+constexpr int64_t kSweepNs = 100'000'000;
 constexpr int64_t kWarningNs = 10'000'000'000;
 
 struct Address {
@@ -93,16 +95,29 @@ int PortOf(int listener) {
                                              : reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
-ConnectionTable::Client ClientOf(const sockaddr_storage& peer) {
-  ConnectionTable::Client client{};
-  if (peer.ss_family == AF_INET6) {
-    std::memcpy(client.data(), &reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr, 16);
+ConnectionTable::Peer PeerOf(const sockaddr_storage& address) {
+  ConnectionTable::Peer peer;
+  if (address.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+    std::memcpy(peer.client.data(), &v6.sin6_addr, 16);
+    peer.port = v6.sin6_port;
   } else {
-    client[10] = client[11] = 0xff;  // ::ffff:1.2.3.4
-    std::memcpy(&client[12], &reinterpret_cast<const sockaddr_in&>(peer).sin_addr, 4);
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    peer.client[10] = peer.client[11] = 0xff;  // ::ffff:1.2.3.4
+    std::memcpy(&peer.client[12], &v4.sin_addr, 4);
+    peer.port = v4.sin_port;
   }
-  return client;
+  return peer;
 }
+
+std::optional<ConnectionTable::Peer> PeerOf(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return std::nullopt;
+  return PeerOf(address);
+}
+
+int OpenReserve() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
 bool IsOutOfDescriptors(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
@@ -134,14 +149,14 @@ Result<std::unique_ptr<Acceptor>> Acceptor::Listen(const AcceptorOptions& option
 Acceptor::Acceptor(int max_connections)
     : max_connections_(static_cast<size_t>(max_connections)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      reserve_(OpenReserve()) {}
 
 Acceptor::~Acceptor() {
   Stop();
-  if (waiting_) close(waiting_->socket);
-  for (const int socket : sockets_) close(socket);
-  if (wake_ >= 0) close(wake_);
-  if (epoll_ >= 0) close(epoll_);
+  for (const int own : {reserve_, wake_, epoll_}) {
+    if (own >= 0) close(own);
+  }
 }
 
 Status Acceptor::ListenOn(sockaddr_storage address, socklen_t size, bool reuse_port) {
@@ -192,12 +207,19 @@ void Acceptor::Run() {
     const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()),
                                  is_paused_ ? kRetryMs : -1);
     if (is_stopping_) return;
-    if (is_paused_) Resume();
+    if (std::exchange(is_paused_, false)) {
+      for (const int listener : listeners_) Watch(listener, EPOLLIN);
+    }
+    std::vector<int> with_newcomers;  // looked at last: they may get the numbers of what has ended
     for (int i = 0; i < count; ++i) {
       const int socket = events[i].data.fd;
-      const bool listens = std::count(listeners_.begin(), listeners_.end(), socket) > 0;
-      listens ? AcceptSome(socket) : Forget(socket);
+      if (std::count(listeners_.begin(), listeners_.end(), socket) > 0) {
+        with_newcomers.push_back(socket);
+      } else if (socket != wake_) {
+        Forget(socket);
+      }
     }
+    for (const int listener : with_newcomers) AcceptSome(listener);
   }
 }
 
@@ -214,12 +236,12 @@ void Acceptor::AcceptSome(int listener) {
 }
 
 bool Acceptor::Accept(int listener) {
-  Newcomer newcomer;
-  socklen_t size = sizeof newcomer.peer;
-  newcomer.socket = accept4(listener, reinterpret_cast<sockaddr*>(&newcomer.peer), &size,
-                            SOCK_NONBLOCK | SOCK_CLOEXEC);
-  if (newcomer.socket >= 0) {
-    Admit(newcomer);
+  sockaddr_storage peer{};
+  socklen_t size = sizeof peer;
+  const int socket =
+      accept4(listener, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (socket >= 0) {
+    Admit(socket, PeerOf(peer));
     return true;
   }
   const bool goes_on = errno == EINTR || errno == ECONNABORTED;
@@ -227,45 +249,54 @@ bool Acceptor::Accept(int listener) {
   return goes_on;
 }
 
-void Acceptor::Admit(const Newcomer& newcomer) {
-  const int socket = newcomer.socket;
-  const ConnectionTable::Client client = ClientOf(newcomer.peer);
+void Acceptor::Admit(int socket, const ConnectionTable::Peer& peer) {
+  table_.Remove(socket);  // that number was closed, or it could not come again
+  if (table_.size() >= max_connections_) Sweep();
   if (table_.size() >= max_connections_) {
-    const auto gives_way = table_.GivesWayTo(client);
+    const auto gives_way = table_.GivesWayTo(peer.client);
     if (!gives_way) {
       close(socket);
       return;
     }
     Evict(*gives_way);
   }
-  const int second = fcntl(socket, F_DUPFD_CLOEXEC, 0);
-  if (second < 0) {
-    waiting_ = newcomer;
-    return OnOutOfDescriptors();
-  }
   SetOn(socket, IPPROTO_TCP, TCP_NODELAY);
-  sockets_.insert(second);
-  table_.Add(second, client);
-  Watch(second, 0);
+  table_.Add(socket, peer);
+  Watch(socket, 0);
   hand_over_(socket);
 }
 
-void Acceptor::Resume() {
-  is_paused_ = false;
-  for (const int listener : listeners_) Watch(listener, EPOLLIN);
-  if (waiting_) Admit(*std::exchange(waiting_, std::nullopt));
-}
-
-// gRPC sees its end, and then Forget is called.
+// gRPC sees its end. It may close the socket at any moment, and another may get its number:
+// what is shut down is a descriptor of ours, once it is known to be of that connection.
 void Acceptor::Evict(int socket) {
-  table_.Remove(socket);
-  shutdown(socket, SHUT_RDWR);
+  const auto peer = table_.Find(socket);
+  Forget(socket);
+  int own = fcntl(socket, F_DUPFD_CLOEXEC, 0);
+  if (own < 0 && reserve_ >= 0) {
+    close(std::exchange(reserve_, -1));
+    own = fcntl(socket, F_DUPFD_CLOEXEC, 0);
+  }
+  if (own >= 0) {
+    if (PeerOf(own) == peer) shutdown(own, SHUT_RDWR);
+    close(own);
+  }
+  if (reserve_ < 0) reserve_ = OpenReserve();
 }
 
 void Acceptor::Forget(int socket) {
-  if (sockets_.erase(socket) == 0) return;  // wake_
   table_.Remove(socket);
-  close(socket);
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, socket, nullptr);
+}
+
+// Forgets what was closed before its end was seen: it is watched no more.
+void Acceptor::Sweep() {
+  const int64_t now_ns = Clock::System().NowNs();
+  if (now_ns - last_sweep_ns_ < kSweepNs) return;
+  last_sweep_ns_ = now_ns;
+  for (const int socket : table_.sockets()) {
+    epoll_event event{.events = 0, .data = {.fd = socket}};
+    if (epoll_ctl(epoll_, EPOLL_CTL_MOD, socket, &event) != 0) table_.Remove(socket);
+  }
 }
 
 void Acceptor::OnOutOfDescriptors() {
@@ -275,6 +306,7 @@ void Acceptor::OnOutOfDescriptors() {
     logging::Warning("no descriptor is left for a gRPC connection; raise `ulimit -Hn`",
                      {{"connections", std::to_string(table_.size())}});
   }
+  Sweep();
   for (int i = 0; i < kMaxEvicted; ++i) {
     const auto gives_way = table_.GivesWay();
     if (!gives_way) break;

@@ -2,9 +2,8 @@
 // Accepts the connections of the gRPC port and hands them to gRPC. Its own listener has no bound,
 // and stops for good when the process is out of descriptors.
 //
-// gRPC does not tell when a connection ends. Each has a second descriptor here, on which the system
-// tells that both directions are shut down: gRPC does that before it closes its own, and it ends
-// the calls of a connection that is shut down from here.
+// gRPC does not tell when a connection ends. It shuts down both directions before it closes a
+// socket, and that the system tells to whoever watches; where the close comes first, Sweep sees it.
 #pragma once
 
 #include <sys/socket.h>
@@ -13,10 +12,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
-#include <unordered_set>
 #include <vector>
 
 #include "inflight/status.h"
@@ -41,18 +38,13 @@ class Acceptor {
 
   // Listens. kUnavailable: the address cannot be bound or there is no such host.
   static Result<std::unique_ptr<Acceptor>> Listen(const AcceptorOptions& options);
-  ~Acceptor();  // after gRPC has shut down
+  ~Acceptor();
 
   int port() const { return port_; }
   void Start(HandOver hand_over);
   void Stop();  // closes the port; connections stay. Idempotent
 
  private:
-  struct Newcomer {
-    int socket = -1;
-    sockaddr_storage peer{};
-  };
-
   explicit Acceptor(int max_connections);
 
   Status ListenOn(sockaddr_storage address, socklen_t size, bool reuse_port);
@@ -60,10 +52,10 @@ class Acceptor {
   void Watch(int socket, uint32_t events) const;
   void AcceptSome(int listener);
   bool Accept(int listener);  // false: nobody waits, or no more can be taken now
-  void Admit(const Newcomer& newcomer);
-  void Resume();
+  void Admit(int socket, const ConnectionTable::Peer& peer);
   void Evict(int socket);
   void Forget(int socket);
+  void Sweep();
   void OnOutOfDescriptors();
 
   const size_t max_connections_;
@@ -72,10 +64,10 @@ class Acceptor {
   int epoll_ = -1;
   int wake_ = -1;  // an eventfd
   std::vector<int> listeners_;
-  std::unordered_set<int> sockets_;  // second descriptors, also of those that are shut down
-  ConnectionTable table_;            // without those
-  bool is_paused_ = false;           // waits for descriptors
-  std::optional<Newcomer> waiting_;  // for its second one
+  int reserve_ = -1;       // a descriptor to evict with when there is no other
+  ConnectionTable table_;  // of sockets that gRPC owns
+  int64_t last_sweep_ns_ = 0;
+  bool is_paused_ = false;  // waits for descriptors
   int64_t last_warning_ns_ = 0;
   std::atomic<bool> is_stopping_{false};
   std::thread thread_;

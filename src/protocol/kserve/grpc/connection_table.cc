@@ -21,18 +21,30 @@ uint32_t QuietMs(int socket) {
 
 }  // namespace
 
-void ConnectionTable::Add(int socket, const Client& client) {
-  clients_[socket] = client;
-  sockets_[client].insert(socket);
+void ConnectionTable::Add(int socket, const Peer& peer) {
+  Remove(socket);
+  peers_[socket] = peer;
+  sockets_[peer.client].insert(socket);
 }
 
 void ConnectionTable::Remove(int socket) {
-  const auto found = clients_.find(socket);
-  if (found == clients_.end()) return;
-  const auto held = sockets_.find(found->second);
+  const auto found = peers_.find(socket);
+  if (found == peers_.end()) return;
+  const auto held = sockets_.find(found->second.client);
   held->second.erase(socket);
   if (held->second.empty()) sockets_.erase(held);
-  clients_.erase(found);
+  peers_.erase(found);
+}
+
+std::optional<ConnectionTable::Peer> ConnectionTable::Find(int socket) const {
+  const auto found = peers_.find(socket);
+  return found == peers_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::vector<int> ConnectionTable::sockets() const {
+  std::vector<int> sockets;
+  for (const auto& [socket, peer] : peers_) sockets.push_back(socket);
+  return sockets;
 }
 
 std::optional<int> ConnectionTable::GivesWayTo(const Client& newcomer) const {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <vector>
 
 namespace inflight::kserve_grpc {
 
@@ -18,10 +19,18 @@ class ConnectionTable {
  public:
   using Client = std::array<uint8_t, 16>;  // an IPv6 address; of IPv4 its mapped form
 
-  void Add(int socket, const Client& client);
-  void Remove(int socket);  // may be absent
-  bool Has(int socket) const { return clients_.count(socket) > 0; }
-  size_t size() const { return clients_.size(); }
+  struct Peer {
+    Client client{};
+    uint16_t port = 0;
+
+    bool operator==(const Peer&) const = default;
+  };
+
+  void Add(int socket, const Peer& peer);  // in place of one with the same number, which has closed
+  void Remove(int socket);                 // may be absent
+  std::optional<Peer> Find(int socket) const;
+  std::vector<int> sockets() const;
+  size_t size() const { return peers_.size(); }
 
   // Of the client that holds most, where that is more than `newcomer` holds: the one on which
   // nothing came or went for longest, of some that are looked at.
@@ -32,7 +41,7 @@ class ConnectionTable {
  private:
   std::optional<int> QuietestOfMost(size_t held_by_newcomer) const;
 
-  std::unordered_map<int, Client> clients_;  // by socket
+  std::unordered_map<int, Peer> peers_;      // by socket
   std::map<Client, std::set<int>> sockets_;  // no empty ones
 };
 
