@@ -3,10 +3,11 @@
 // one batch at a time (spec/triton-protocol.md 3.5), and the queues that they take from. Instances
 // come and go while the others run.
 //
-//   Add -> queue -> instance                      one queue for all
-//   Add -> sequence table -> queue -> instance    with sequence batching: each instance has its
-//   own,
-//                                                 since a sequence stays where it began
+//   Add -> queue -> instance
+//   Add -> sequence table -> queue -> instance
+//
+// There is one queue for all; with sequence batching each instance has its own, since a sequence
+// stays where it began.
 //
 // With a rate limiter an instance takes a batch once it has the resources of its group; until then
 // its requests are in the queue.
