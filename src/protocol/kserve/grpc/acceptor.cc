@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/idle_memory.h"
 #include "base/log.h"
 
 namespace inflight::kserve_grpc {
@@ -28,6 +29,7 @@ constexpr int kBacklog = 4096;
 constexpr int kMaxAccepted = 64;  // before ends are looked at
 constexpr int kMaxEvicted = 16;   // for want of descriptors, at a time
 constexpr int kRetryMs = 20;      // after that
+constexpr int kMaxQuiet = 3;      // seconds in which memory is looked for
 constexpr int64_t kSweepNs = 100'000'000;
 constexpr int64_t kWarningNs = 10'000'000'000;
 
@@ -201,12 +203,22 @@ void Acceptor::Stop() {
   listeners_.clear();
 }
 
+// gRPC makes a connection's memory on this thread and frees it on others: it is given back some
+// time after connections came or went.
 void Acceptor::Run() {
   std::array<epoll_event, kMaxAccepted> events;
+  MemoryLook memory_look;
+  uint64_t num_events = 0;
+  int num_quiet = 0;  // seconds
   while (!is_stopping_) {
-    const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()),
-                                 is_paused_ ? kRetryMs : -1);
+    const auto interval_ms = static_cast<int>(kMemoryInterval.count());
+    const int timeout_ms = is_paused_ ? kRetryMs : num_quiet < kMaxQuiet ? interval_ms : -1;
+    const int count =
+        epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), timeout_ms);
     if (is_stopping_) return;
+    num_quiet = count == 0 ? num_quiet + 1 : 0;
+    num_events += static_cast<uint64_t>(std::max(count, 0));
+    memory_look.Look(num_events);
     if (std::exchange(is_paused_, false)) {
       for (const int listener : listeners_) Watch(listener, EPOLLIN);
     }
