@@ -154,9 +154,10 @@ TEST(AcceptorAddressTest, BothFamiliesAreServedWhereTheAddressIsAny) {
 }
 
 TEST(AcceptorAddressTest, HostThatIsUnknownIsAnError) {
-  const auto acceptor = Acceptor::Listen({.address = "no.such.host.invalid"});
+  const std::string host(300, 'x');  // longer than names are: nobody is asked for it
+  const auto acceptor = Acceptor::Listen({.address = host});
   EXPECT_EQ(acceptor.status().code(), StatusCode::kUnavailable);
-  EXPECT_NE(acceptor.status().message().find("'no.such.host.invalid'"), std::string::npos);
+  EXPECT_NE(acceptor.status().message().find(host), std::string::npos);
 }
 
 }  // namespace
