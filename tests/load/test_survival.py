@@ -26,7 +26,7 @@ import attacks
 import grpc_attacks
 import mutations
 from light_models import write_light_repository
-from live_server import require_grpc, start_server
+from live_server import is_sanitized, require_grpc, start_server
 from server_counts import forget_peak, peak_rss_bytes, rss_bytes
 
 IS_FULL = os.environ.get("INFLIGHT_SURVIVAL") == "full"
@@ -38,13 +38,6 @@ NUM_WARM_UPS = 2
 MAX_OPEN_MEANWHILE = 16  # connections of the well-formed requests, ten of them kept
 MAX_GRPC_CONNECTIONS = 2000 if IS_FULL else 300
 SEED = 20261122
-
-
-def is_sanitized():
-    cache = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]).parent / "CMakeCache.txt"
-    return any(
-        line.startswith("INFLIGHT_SANITIZERS:") and line.split("=", 1)[1].strip() for line in cache.read_text().splitlines()
-    )
 
 
 # A request that a client waits for, on two cores that also run the attack.

@@ -46,6 +46,13 @@ class Server:
             raise
 
 
+def is_sanitized():
+    cache = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]).parent / "CMakeCache.txt"
+    return any(
+        line.startswith("INFLIGHT_SANITIZERS:") and line.split("=", 1)[1].strip() for line in cache.read_text().splitlines()
+    )
+
+
 def require_grpc(server):
     """Skips a test of gRPC alone where the build has none.
 
