@@ -3,6 +3,7 @@
 
 #include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -89,7 +90,7 @@ bool CanListenWith(const std::shared_ptr<::grpc::ServerCredentials>& credentials
   ::grpc::ServerBuilder builder;
   ::grpc::CallbackGenericService service;  // there has to be one
   builder.RegisterCallbackGenericService(&service);
-  builder.AddListeningPort("localhost:0", credentials);
+  builder.AddListeningPort("unix-abstract:inflight-tls-" + std::to_string(getpid()), credentials);
   return builder.BuildAndStart() != nullptr;
 }
 
