@@ -428,7 +428,7 @@ TEST_F(HttpListenerTest, ClientWithMostConnectionsGivesWay) {
 }
 
 TEST_F(HttpListenerTest, ClientThatHoldsMostGivesWayWhicheverThreadsItIsOn) {
-  Start({.threads = 2, .max_connections = 4});  // by turns on the one and the other
+  Start({.threads = 2, .max_connections = 6});  // by turns on the one and the other
   TestClient idle(port());
   EXPECT_EQ(idle.Ask(Get("/echo")).status, 200);
   TestClient first(port(), "127.0.0.2");
@@ -438,6 +438,11 @@ TEST_F(HttpListenerTest, ClientThatHoldsMostGivesWayWhicheverThreadsItIsOn) {
   ASSERT_NE(responder, nullptr);
   TestClient second(port(), "127.0.0.2");
   EXPECT_EQ(second.Ask(Get("/echo")).status, 200);
+  TestClient running_too(port());
+  const auto responder_too = Hold(running_too);
+  ASSERT_NE(responder_too, nullptr);
+  TestClient third(port(), "127.0.0.2");  // by its answer the server is done with the others'
+  EXPECT_EQ(third.Ask(Get("/echo")).status, 200);
   TestClient newcomer(port(), "127.0.0.3");  // on the thread of `idle`
   EXPECT_EQ(newcomer.Ask(Get("/echo")).status, 200);
   EXPECT_EQ(idle.Ask(Get("/echo")).status, 200);
@@ -445,6 +450,8 @@ TEST_F(HttpListenerTest, ClientThatHoldsMostGivesWayWhicheverThreadsItIsOn) {
   EXPECT_EQ(second.Ask(Get("/echo")).status, 200);
   responder->Send({.body = "still there"});
   EXPECT_EQ(running.Receive().body, "still there");
+  responder_too->Send({.body = "there too"});
+  EXPECT_EQ(running_too.Receive().body, "there too");
 }
 
 TEST_F(HttpListenerTest, RequestThatIsOnItsWayGivesWayToNobodyOfTheSameClient) {
