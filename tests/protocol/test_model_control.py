@@ -287,27 +287,27 @@ def test_a_stream_of_requests_sees_no_change_of_instances(tmp_path, repository):
     module, address = (triton_http, server.http) if server.grpc is None else (triton, server.grpc)
     stops = []
 
-    def infer_on(client):
+    def infer_all_the_time():
         inputs = [module.InferInput(name, [1], "INT32") for name in ("INPUT0", "DELAY")]
         for each, value in zip(inputs, (7, 1), strict=True):
             each.set_data_from_numpy(np.array([value], np.int32))
         answered = 0
-        while not stops:
-            assert client.infer("m", inputs).as_numpy("OUTPUT0").tolist() == [7]
-            answered += 1
+        with module.InferenceServerClient(address) as client:  # of one thread: that over HTTP belongs to its event loop
+            while not stops:
+                assert client.infer("m", inputs).as_numpy("OUTPUT0").tolist() == [7]
+                answered += 1
         return answered
 
     try:
-        clients = [module.InferenceServerClient(address) for _ in range(4)]
-        with ThreadPoolExecutor(4) as threads:
-            streams = [threads.submit(infer_on, client) for client in clients]
+        with ThreadPoolExecutor(4) as threads, module.InferenceServerClient(address) as client:
+            streams = [threads.submit(infer_all_the_time) for _ in range(4)]
             try:
                 for i, instances in enumerate((4, 1, 2, 3, 1, 2) * 3):
                     if i % 2:
                         write_slow(repository, "m", f"{{ count: {instances} }}", "dynamic_batching { }\n")
-                        clients[0].load_model("m")
+                        client.load_model("m")
                     else:
-                        clients[0].load_model("m", config=config_with(server, "m", [{"count": instances}]))
+                        client.load_model("m", config=config_with(server, "m", [{"count": instances}]))
                     assert config_of(server, "m")["instance_group"][0]["count"] == instances
             finally:
                 stops.append(True)
@@ -321,9 +321,7 @@ def test_a_stream_of_requests_sees_no_change_of_instances(tmp_path, repository):
 def test_other_instances_keep_cached_responses_and_a_refused_change_keeps_the_instances(tmp_path, repository):
     cached = "response_cache { enable: true }\n"
     write_slow(repository, "m", "{ count: 1 }", cached)
-    server = serve(
-        tmp_path, repository, "--model-control-mode=explicit", "--load-model=m", "--cache-config=local,size=65536"
-    )
+    server = serve(tmp_path, repository, "--model-control-mode=explicit", "--load-model=m", "--cache-config=local,size=65536")
     try:
         for groups, status in [("{ count: 2 }", 200), ("{ count: 4000 }", 400), ("{ count: 1 }", 200)]:
             assert values(infer(server, "m", INPUT0=5, DELAY=1)) == {"OUTPUT0": 5}
