@@ -6,8 +6,8 @@ usage: bench/front_end/run.py BUILD_DIR [--triton DIR] [--repeats 3] [--seconds 
 
 BUILD_DIR has bin/inflight and bin/front_end_load (preset `bench`). DIR is the unpacked wheel nvidia-pytriton 0.7.0
 (`pip download --no-deps nvidia-pytriton==0.7.0`, `python -m zipfile -e *.whl DIR`), which holds Triton's server 2.51.0;
-without it only ours is timed. Models without weights (identity, mock_llm) answer in both. Prints CSV: medians over the
-repeats, and the spread of the CPU time as (largest - smallest) / median; then how many connections each server holds, what they
+without it only ours is timed. The floor (floor.cc) answers HTTP without looking at what it was asked: what the system takes
+for a request. Models without weights (identity, mock_llm) answer in both. Prints CSV: medians over the repeats, and the spread of the CPU time as (largest - smallest) / median; then how many connections each server holds, what they
 take of its memory and CPU, and what is resident without a model.
 """
 
@@ -45,6 +45,7 @@ model_transaction_policy { decoupled: true }
 parameters { key: "kind" value: { string_value: "mock_llm" } }
 """
 HTTP_PORT, GRPC_PORT = 18400, 18401
+FLOOR = "floor"
 NUM_HELD = 10_000  # or as many as descriptors allow
 HELD_S = 3
 START_TIMEOUT_S = 60
@@ -83,6 +84,10 @@ def tritons(wheel, repository, work):
     binary.chmod(0o755)
     environment = {"LD_LIBRARY_PATH": str(wheel / "nvidia_pytriton.libs")}
     return [binary, *flags(repository), "--backend-directory", backends], environment
+
+
+def floor(build, *_):
+    return [build / "bin/front_end_floor", HTTP_PORT], {}
 
 
 def start(command, environment, log):
@@ -206,7 +211,7 @@ def main():
     raise_file_limit()  # the servers' too
     work = pathlib.Path(tempfile.mkdtemp(prefix="front_end_"))
     repository = write_repository(work / "repository")
-    servers = {"inflight": (ours, args.build.resolve())}
+    servers = {"inflight": (ours, args.build.resolve()), FLOOR: (floor, args.build.resolve())}
     if args.triton and (args.triton / "pytriton/tritonserver/bin/tritonserver").exists():
         servers["triton 2.51.0"] = (tritons, args.triton.resolve())
     else:
@@ -224,7 +229,7 @@ def main():
                 resident[name].append(resident_kib(process.pid))
                 for case in CASES:
                     label = f"{case[0]} {case[2]}{f' every {case[4] * 1000:g} ms' if case[4] else ''}"
-                    if re.search(args.only, label):
+                    if re.search(args.only, label) and (name != FLOOR or case[0] == "http-infer"):
                         one = measure(args.build.resolve() / "bin/front_end_load", process.pid, case, args.seconds)
                         results.setdefault((label, name), []).append(one)
                 process.kill()  # a stalled stream would hold up its end
@@ -247,6 +252,7 @@ def main():
             f"{label},{name},{median('server_us_per_item'):.2f},{spread:.2f},{median('items_per_s'):.0f},{times},"
             f"{median('client_us_per_item'):.2f},{failed}"
         )
+    del servers[FLOOR], resident[FLOOR]
     for name, values in resident.items():
         print(f"# {name}: {statistics.median(values) / 1024:.1f} MiB resident with both models and no request yet")
     for name, (make, where) in servers.items():
