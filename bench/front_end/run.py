@@ -7,8 +7,9 @@ usage: bench/front_end/run.py BUILD_DIR [--triton DIR] [--repeats 3] [--seconds 
 BUILD_DIR has bin/inflight and bin/front_end_load (preset `bench`). DIR is the unpacked wheel nvidia-pytriton 0.7.0
 (`pip download --no-deps nvidia-pytriton==0.7.0`, `python -m zipfile -e *.whl DIR`), which holds Triton's server 2.51.0;
 without it only ours is timed. The floor (floor.cc) answers HTTP without looking at what it was asked: what the system takes
-for a request. Models without weights (identity, mock_llm) answer in both. Prints CSV: medians over the repeats, and the spread of the CPU time as (largest - smallest) / median; then how many connections each server holds, what they
-take of its memory and CPU, and what is resident without a model.
+for a request. Models without weights (identity, mock_llm) answer in both. Prints CSV: medians over the repeats, and the
+spread of the CPU time as (largest - smallest) / median; then how many connections each server holds, what they take of its
+memory and CPU, and what is resident without a model.
 """
 
 import argparse

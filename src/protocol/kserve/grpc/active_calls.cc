@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/idle_memory.h"
 #include "protocol/kserve/grpc/grpc_status.h"
 
 namespace inflight::kserve_grpc {
@@ -23,7 +22,6 @@ Result<ActiveCalls::CallId> ActiveCalls::Enter(std::weak_ptr<Drainable> drainabl
 }
 
 void ActiveCalls::Leave(CallId id) {
-  if (IsMemoryDue()) ReturnFreeMemory();  // gRPC's threads do not wait for tasks of ours
   std::lock_guard lock(mutex_);
   calls_.erase(id);
   // Under the lock: the waiter may destroy this object as soon as it gets the lock.

@@ -107,7 +107,7 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::grpc::ByteBuffer, ::
   static void FillMessage(const InProgress& request, const serving::Response& response,
                           ::inference::ModelStreamInferResponse& message);
 
-  // Queues `message` (may be null), ends the request if `is_final`, and goes on writing.
+  // Queues `message` (may be null), ends the request if `is_final`, and wakes the writer.
   void Deliver(const InProgress& request, std::unique_ptr<::grpc::ByteBuffer> message,
                bool is_final);
   void Advance();
