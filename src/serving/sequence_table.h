@@ -12,8 +12,10 @@
 //
 // Threads: all methods are thread-safe. `run` and `when_empty` are called under the table's lock,
 // so that requests of a sequence keep their order; `give_up` under none. Somebody calls Tick from
-// time to time: without new requests nothing else ends what is idle. Errors: kInvalidArgument
-// without a request id, as clients compare these texts; kUnavailable when too many requests wait.
+// time to time: without new requests nothing else ends what is idle.
+//
+// Errors: kInvalidArgument without a request id, as clients compare these texts; kUnavailable when
+// too many requests wait.
 #pragma once
 
 #include <cstdint>
