@@ -2,12 +2,12 @@
 // Prefill attention over the paged cache, any GPU from compute capability 8.0: FlashAttention-2
 // (arXiv:2307.08691) with mma.sync.
 //
-// A CTA of 4 warps takes one tile of 128 query rows (half of one at head_dim 256) of one kv head
-// and walks through the keys up to its last position, 64 at a time (32). Each warp owns 32 rows
-// (16): scores, softmax and sums stay in its registers, Q is read from shared memory for each tile
-// of keys. K and V of the next tile are copied while this one is multiplied. Keys behind the last
-// position of the tile are zeros in shared memory, so that blocks not written yet may hold
-// anything.
+// A CTA of 4 warps takes one tile of 128 query rows of one kv head (half of one at head_dim 256,
+// and where there are few) and walks through the keys up to its last position, 64 at a time (32 at
+// head_dim 256). Each warp owns 32 rows (16): scores, softmax and sums stay in its registers, Q is
+// read from shared memory for each tile of keys. K and V of the next tile are copied while this one
+// is multiplied. Keys behind the last position of the tile are zeros in shared memory, so that
+// blocks not written yet may hold anything.
 //
 // A row's result depends on its own keys alone, to the bit (attention_kernels.h): keys are counted
 // from 0, hidden ones add zeros, each row moves its own maximum, and no product and sum are joined
@@ -50,10 +50,12 @@ struct SharedRows {
   }
 };
 
-template <typename T, bool kIsFp8, int kHeadDim>
+// Tiles of 16 query rows that a warp can have: two where their sums fit its registers.
+constexpr int MostRowTiles(int head_dim) { return head_dim > 128 ? 1 : 2; }
+
+template <typename T, bool kIsFp8, int kHeadDim, int kRowTiles>
 class Kernel {
  public:
-  static constexpr int kRowTiles = kHeadDim > 128 ? 1 : 2;  // of 16 query rows, a warp
   static constexpr int kRows = kWarps * 16 * kRowTiles;
   static constexpr int kParts = kPrefillTileRows / kRows;  // CTAs of a tile of the plan
   static constexpr int kKeys = kHeadDim > 128 ? 32 : 64;
@@ -481,24 +483,33 @@ class Kernel {
   float max_[kRowTiles][2], sum_[kRowTiles][2];  // the sum is of this lane's keys
 };
 
-template <typename T, bool kIsFp8, int kHeadDim>
+template <typename T, bool kIsFp8, int kHeadDim, int kRowTiles>
 __global__ void __launch_bounds__(kThreads, 2)
     RunKernel(const __grid_constant__ AttentionArgs args) {
   BeginOverlapped();
   extern __shared__ __align__(128) char shared[];
-  Kernel<T, kIsFp8, kHeadDim>(args, shared).Run();
+  Kernel<T, kIsFp8, kHeadDim, kRowTiles>(args, shared).Run();
 }
 
-template <typename T, bool kIsFp8, int kHeadDim>
-Status Launch(const AttentionArgs& args, int max_tiles, CudaStream& stream) {
-  constexpr int kSharedBytes = Kernel<T, kIsFp8, kHeadDim>::kSharedBytes;
+template <typename T, bool kIsFp8, int kHeadDim, int kRowTiles>
+Status LaunchRowTiles(const AttentionArgs& args, int num_tiles, CudaStream& stream) {
+  using Attention = Kernel<T, kIsFp8, kHeadDim, kRowTiles>;
+  constexpr auto kKernel = RunKernel<T, kIsFp8, kHeadDim, kRowTiles>;
   static SharedMemoryLimit limit;
-  RETURN_IF_ERROR(limit.Raise(RunKernel<T, kIsFp8, kHeadDim>, kSharedBytes, stream));
-  const int num_ctas = max_tiles * args.num_kv_heads * args.heads.tiles_per_kv_head *
-                       Kernel<T, kIsFp8, kHeadDim>::kParts;
-  LaunchOverlapped(RunKernel<T, kIsFp8, kHeadDim>, num_ctas, kThreads, kSharedBytes,
+  RETURN_IF_ERROR(limit.Raise(kKernel, Attention::kSharedBytes, stream));
+  LaunchOverlapped(kKernel, num_tiles * Attention::kParts, kThreads, Attention::kSharedBytes,
                    stream.handle(), args);
   return inflight::cuda::LaunchStatus("prefill attention");
+}
+
+// Few tiles leave multiprocessors idle: each is cut in two, whose warps have half the work. Not of
+// a fixed stream: the compiler may join a product and a sum in one kernel and not in the other.
+template <typename T, bool kIsFp8, int kHeadDim>
+Status Launch(const AttentionArgs& args, int max_tiles, CudaStream& stream) {
+  const int num_tiles = max_tiles * args.num_kv_heads * args.heads.tiles_per_kv_head;
+  if (!stream.is_fixed() && num_tiles <= stream.num_sms())
+    return LaunchRowTiles<T, kIsFp8, kHeadDim, 1>(args, num_tiles, stream);
+  return LaunchRowTiles<T, kIsFp8, kHeadDim, MostRowTiles(kHeadDim)>(args, num_tiles, stream);
 }
 
 }  // namespace prefill
