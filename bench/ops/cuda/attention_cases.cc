@@ -138,7 +138,10 @@ void PrefillCases(CudaBench& bench) {
   struct Prompts {
     int num_rows, num_tokens, seq_len;
   };
-  for (const Prompts& p : {Prompts{1, 2048, 2048},
+  for (const Prompts& p : {Prompts{1, 128, 128},
+                           {1, 512, 512},
+                           {1, 2048, 2048},
+                           {4, 2048, 2048},
                            {1, 4096, 4096},
                            {1, 8192, 8192},
                            {16, 512, 512},
