@@ -30,28 +30,35 @@ struct AddNormArgs {
 // Rows of whole vectors, at most kVectors of them per thread.
 template <typename T, typename Out, int kVectors>
 __global__ void __launch_bounds__(kMaxRowThreads) AddNormKernel(const AddNormArgs args) {
-  BeginOverlapped();
+  LetKernelBehindStart();
   const int64_t t = blockIdx.x;
   const int64_t width = args.hidden_size;
-  T* residual = static_cast<T*>(args.residual) + t * width;
-  const T* delta = static_cast<const T*>(args.delta) + t * width;
   const bool has_delta = args.delta != nullptr;
   const bool is_raw = args.token_scales != nullptr;
-  const float token_scale = is_raw ? args.token_scales[t] * args.token_factor : 1.0F;
 
-  // All that is needed first is under way before anything is waited for. `factors` are the scales
-  // of a raw delta's features, then the norm's weights.
+  // What belongs to the model comes from memory while the kernel before ends, the rest from L2.
+  float weights[kVectors][kVector] = {};
+  float delta_factors[kVectors][kVector];
+#pragma unroll
+  for (int j = 0; j < kVectors; ++j) {
+    const int64_t i = RowIndex(j);
+    if (i >= width) continue;
+    Load(args.weight + i, weights[j]);
+    if (is_raw) Load(args.feature_scales + i, delta_factors[j]);
+  }
+  WaitForKernelBefore();
+
+  T* residual = static_cast<T*>(args.residual) + t * width;
+  const T* delta = static_cast<const T*>(args.delta) + t * width;
+  const float token_scale = is_raw ? args.token_scales[t] * args.token_factor : 1.0F;
   uint4 residual_words[kVectors] = {};
   uint4 delta_words[kVectors] = {};
-  float factors[kVectors][kVector] = {};
-  const float* first_factors = is_raw ? args.feature_scales : args.weight;
 #pragma unroll
   for (int j = 0; j < kVectors; ++j) {
     const int64_t i = RowIndex(j);
     if (i >= width) continue;
     residual_words[j] = LoadOnce(residual + i);
     if (has_delta) delta_words[j] = LoadOnce(delta + i);
-    Load(first_factors + i, factors[j]);
   }
 
   float x[kVectors][kVector];
@@ -64,8 +71,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) AddNormKernel(const AddNormArg
     Unpack<T>(delta_words[j], added);
 #pragma unroll
     for (int k = 0; k < kVector; ++k)
-      x[j][k] += is_raw ? added[k] * token_scale * factors[j][k] : added[k];
-    if (is_raw) Load(args.weight + i, factors[j]);
+      x[j][k] += is_raw ? added[k] * token_scale * delta_factors[j][k] : added[k];
     Store(residual + i, x[j]);
 #pragma unroll
     for (int k = 0; k < kVector; ++k) x[j][k] = Rounded<T>(x[j][k]);
@@ -73,33 +79,42 @@ __global__ void __launch_bounds__(kMaxRowThreads) AddNormKernel(const AddNormArg
 
   BlockReducer reducer;
   const auto size = static_cast<float>(width);
-  float center = 0;
   if (args.is_layer_norm) {
     float sum = 0;  // elements past the end are 0
 #pragma unroll
     for (int j = 0; j < kVectors; ++j)
 #pragma unroll
       for (int k = 0; k < kVector; ++k) sum += x[j][k];
-    center = reducer.Sum(sum) / size;
-  }
-  float squares = 0;
+    const float center = reducer.Sum(sum) / size;
 #pragma unroll
-  for (int j = 0; j < kVectors; ++j) {
-    if (RowIndex(j) >= width) continue;
+    for (int j = 0; j < kVectors; ++j)
+      if (RowIndex(j) < width)
+#pragma unroll
+        for (int k = 0; k < kVector; ++k) x[j][k] -= center;
+  }
+  // The sum of squares, and beside it the largest product, which e4m3 asks for: one barrier.
+  float squares = 0;
+  float largest = 0;
+#pragma unroll
+  for (int j = 0; j < kVectors; ++j)
 #pragma unroll
     for (int k = 0; k < kVector; ++k) {
-      x[j][k] -= center;
       squares += x[j][k] * x[j][k];
+      x[j][k] *= weights[j][k];
+      largest = fmaxf(largest, fabsf(x[j][k]));
     }
-  }
-  const float scale = rsqrtf(reducer.Sum(squares) / size + args.eps);
-
+  constexpr bool kIsFp8 = std::is_same_v<Out, Fp8>;
+  if constexpr (kIsFp8)
+    reducer.SumAndMax(squares, largest);
+  else
+    squares = reducer.Sum(squares);
+  const float scale = rsqrtf(squares / size + args.eps);
 #pragma unroll
   for (int j = 0; j < kVectors; ++j) {
     const int64_t i = RowIndex(j);
     if (i >= width) continue;
 #pragma unroll
-    for (int k = 0; k < kVector; ++k) x[j][k] *= scale * factors[j][k];
+    for (int k = 0; k < kVector; ++k) x[j][k] *= scale;
     if (args.bias == nullptr) continue;
     float bias[kVector];
     Load(args.bias + i, bias);
@@ -108,8 +123,9 @@ __global__ void __launch_bounds__(kMaxRowThreads) AddNormKernel(const AddNormArg
   }
 
   Out* y = static_cast<Out*>(args.y) + t * width;
-  if constexpr (std::is_same_v<Out, Fp8>) {
-    StoreFp8Row(x, width, y, args.y_scales + t, reducer);
+  if constexpr (kIsFp8) {
+    largest = args.bias == nullptr ? largest * scale : reducer.Max(LargestMagnitude(x, width));
+    StoreFp8Row(x, width, largest, y, args.y_scales + t);
   } else {
 #pragma unroll
     for (int j = 0; j < kVectors; ++j)
@@ -170,7 +186,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) AddNormAnyKernel(const AddNorm
 
 template <typename T, typename Out>
 void Launch(const AddNormArgs& args, int64_t num_tokens, cudaStream_t stream) {
-  constexpr int64_t kOneVector = 256 * kVector;  // elements that 256 threads hold in a vector each
+  constexpr int64_t kOneVector = 512 * kVector;  // elements that 512 threads hold in a vector each
   const auto grid = static_cast<unsigned>(num_tokens);
   const int64_t width = args.hidden_size;
   const bool is_aligned = width % kVector == 0 && IsAligned(args.residual) &&
@@ -179,7 +195,7 @@ void Launch(const AddNormArgs& args, int64_t num_tokens, cudaStream_t stream) {
   if (is_aligned && width <= kOneVector)
     LaunchOverlapped(AddNormKernel<T, Out, 1>, grid, RowThreads(width, kVector, 1), 0, stream,
                      args);
-  else if (is_aligned && width <= 8 * kOneVector)
+  else if (is_aligned && width <= 4 * kOneVector)
     LaunchOverlapped(AddNormKernel<T, Out, 2>, grid, RowThreads(width, kVector, 2), 0, stream,
                      args);
   else

@@ -165,6 +165,10 @@ Status LaunchDecode(const DecodeArgs& args, DType kv, int num_ctas, CudaStream& 
 template <int kHeadDim>
 Status LaunchPrefill(const AttentionArgs& args, DType kv, int max_tiles, CudaStream& stream);
 
+// Those of head_dim 128 on Hopper (attention_prefill_hopper.cuh), and whether they take a step.
+bool PreferHopperPrefill(const AttentionArgs& args, int max_tiles, const CudaStream& stream);
+Status LaunchHopperPrefill(const AttentionArgs& args, DType kv, int max_tiles, CudaStream& stream);
+
 inline int Log2(int power_of_two) { return std::countr_zero(static_cast<unsigned>(power_of_two)); }
 
 }  // namespace inflight::ops::cuda

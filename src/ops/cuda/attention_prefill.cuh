@@ -516,6 +516,8 @@ Status Launch(const AttentionArgs& args, int max_tiles, CudaStream& stream) {
 
 template <int kHeadDim>
 Status LaunchPrefill(const AttentionArgs& args, DType kv, int max_tiles, CudaStream& stream) {
+  if (kHeadDim == 128 && PreferHopperPrefill(args, max_tiles, stream))
+    return LaunchHopperPrefill(args, kv, max_tiles, stream);
   if (kv == DType::kF8E4M3) return prefill::Launch<__half, true, kHeadDim>(args, max_tiles, stream);
   if (kv == DType::kF16) return prefill::Launch<__half, false, kHeadDim>(args, max_tiles, stream);
   return prefill::Launch<__nv_bfloat16, false, kHeadDim>(args, max_tiles, stream);

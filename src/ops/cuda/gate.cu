@@ -65,19 +65,21 @@ struct LazyScales {
   }
 };
 
-// or before, so that all loads of a thread are under way when it waits for the first.
+// or before: those of features while the kernel before ends, the token's with the other loads that
+// are under way when a thread waits for the first.
 struct EagerScales {
   const bool is_raw;
   float token;
   float gates[kVector];
   float ups[kVector];
 
-  __device__ EagerScales(const GateArgs& args, int64_t t, int64_t i)
-      : is_raw(args.token_scales != nullptr) {
-    if (!is_raw) return;
-    token = args.token_scales[t] * args.token_factor;
+  __device__ EagerScales(const GateArgs& args, int64_t i) : is_raw(args.token_scales != nullptr) {
+    if (!is_raw || i >= args.n) return;
     Load(args.gate_scales + i, gates);
     Load(args.up_scales + i, ups);
+  }
+  __device__ void LoadToken(const GateArgs& args, int64_t t) {
+    if (is_raw) token = args.token_scales[t] * args.token_factor;
   }
   __device__ void ApplyToGate(float (&x)[kVector]) const {
     if (is_raw) Multiply(token, gates, x);
@@ -178,14 +180,15 @@ __global__ void __launch_bounds__(kMaxRowThreads) GateFp8Kernel(const GateArgs a
       Gated<T>(args, i, LazyScales{args, token_scale, i}, gate_words[j], up_words[j], product[j]);
   }
   BlockReducer reducer;
-  StoreFp8Row(product, args.n, static_cast<Fp8*>(args.y) + t * args.n, args.y_scales + t, reducer);
+  const float largest = reducer.Max(LargestMagnitude(product, args.n));
+  StoreFp8Row(product, args.n, largest, static_cast<Fp8*>(args.y) + t * args.n, args.y_scales + t);
 }
 
 // The CTAs of a cluster cut the features [0, n) of one row among them, a vector for each thread.
 // Each warp tells its largest product to all CTAs, and one barrier later each CTA has all of them.
 template <typename T>
 __global__ void __maxnreg__(kClusterRegisters) GateFp8ClusterKernel(const GateArgs args) {
-  BeginOverlapped();
+  LetKernelBehindStart();
   using inflight::cuda::ClusterRank;
   constexpr int kMaxWarps = kClusterSize * kMaxClusterThreads / kWarp;  // of the cluster
   __shared__ float largest_of_warps[kMaxWarps];
@@ -194,10 +197,12 @@ __global__ void __maxnreg__(kClusterRegisters) GateFp8ClusterKernel(const GateAr
   const int64_t t = int64_t{blockIdx.x} / kClusterSize;
   const int64_t i = (int64_t{ClusterRank()} * blockDim.x + threadIdx.x) * kVector;
   const bool has_vector = i < args.n;
+  EagerScales scales(args, i);
+  WaitForKernelBefore();
   float product[kVector] = {};
   if (has_vector) {
     const T* row = static_cast<const T*>(args.gate_up) + t * 2 * args.n;
-    const EagerScales scales(args, t, i);
+    scales.LoadToken(args, t);
     const uint4 gate_words = LoadOnce(row + i);
     const uint4 up_words = LoadOnce(row + args.n + i);
     Gated<T>(args, i, scales, gate_words, up_words, product);

@@ -47,10 +47,32 @@ __device__ inline bool HasEnded(uint32_t barrier, uint32_t parity) {
 // after some seconds, rather than hang.
 __device__ inline void Await(uint32_t barrier, uint32_t parity) {
   for (int tries = 0; !HasEnded(barrier, parity); ++tries)
-    if (tries == 1 << 24) __trap();
+    if (tries == 1 << 21) __trap();
 }
 
-__device__ inline void SyncWarpgroup() { asm volatile("bar.sync 1, 128;" ::: "memory"); }
+__device__ inline void SyncWarpgroup(int barrier = 1) {
+  asm volatile("bar.sync %0, 128;" ::"r"(barrier) : "memory");
+}
+
+// One arrival, once the copies that this thread began (CopyAsync16) have come.
+__device__ inline void ArriveWhenCopied(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+// What was written to shared memory before, by this thread or by one whose arrival it has awaited,
+// is seen by wgmma and bulk copies from here on.
+__device__ inline void FenceAsync() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// --- registers ---
+
+// Of each thread of this warpgroup, in multiples of 8, out of what the CTA was started with.
+template <int kNum>
+__device__ inline void TakeRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kNum));
+}
+template <int kNum>
+__device__ inline void LeaveRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kNum));
+}
 
 // --- copies ---
 
@@ -70,6 +92,13 @@ __device__ inline void CopyBox(uint32_t to, const CUtensorMap* map, int column, 
 // step along K is 32 bytes of address.
 __device__ inline uint64_t OperandAt(uint32_t address) {
   return uint64_t{1} << 62 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 16 |
+         (address & 0x3ffff) >> 4;
+}
+
+// An operand with K across the rows, 64 of its other dimension in each of 128 bytes: a step of 16
+// along K is 2 KiB of address, the next 64 lie `next` bytes on.
+__device__ inline uint64_t TransposedOperandAt(uint32_t address, int next) {
+  return uint64_t{1} << 62 | uint64_t{1024 >> 4} << 32 | static_cast<uint64_t>(next >> 4) << 16 |
          (address & 0x3ffff) >> 4;
 }
 
@@ -111,6 +140,20 @@ __device__ inline void Pin(float (&r)[kNum]) {
   else                                                                               \
     INFLIGHT_WGMMA("m64n" n "k16", "bf16.bf16", results, a, b, ", 0, 0", __VA_ARGS__)
 
+#define INFLIGHT_F64 INFLIGHT_F16(0), INFLIGHT_F16(16), INFLIGHT_F16(32), INFLIGHT_F16(48)
+#define INFLIGHT_R64                                                              \
+  INFLIGHT_R32                                                                    \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, " \
+  "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "   \
+  "%62, %63"
+#define INFLIGHT_WGMMA_128(types, results, a, b, adds_at, transposes, ...)                      \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " adds_at                                      \
+               ", 0;\n"                                                                         \
+               "wgmma.mma_async.sync.aligned.m64n128k16.f32." types " {" results "}, " a ", " b \
+               ", p, 1, 1" transposes ";\n}"                                                    \
+               : INFLIGHT_F64                                                                   \
+               : __VA_ARGS__, "l"(b_rows), "r"(static_cast<int>(adds)))
+
 // c [64, 2 kNum] += a [64, 32 bytes] b [2 kNum, 32 bytes]^T. A thread holds of column 8 i + t % 4 *
 // 2 + e, e < 2, row t / 32 * 16 + t % 32 / 4 in c[4 i + e] and the row 8 below in c[4 i + 2 + e].
 template <typename T, int kNum>
@@ -123,6 +166,30 @@ __device__ inline void Wgmma(float (&c)[kNum], uint64_t a_rows, uint64_t b_rows)
   }
 }
 
+// Of 16-bit operands and 128 columns: c [64, 128] = or += a [64, 16] b [128, 16]^T,
+template <typename T>
+__device__ inline void Wgmma128(float (&c)[64], uint64_t a_rows, uint64_t b_rows, bool adds) {
+  if constexpr (std::is_same_v<T, __half>)
+    INFLIGHT_WGMMA_128("f16.f16", INFLIGHT_R64, "%64", "%65", "%66", ", 0, 0", "l"(a_rows));
+  else
+    INFLIGHT_WGMMA_128("bf16.bf16", INFLIGHT_R64, "%64", "%65", "%66", ", 0, 0", "l"(a_rows));
+}
+// and c [64, 128] += a b with a in registers, as mma.m16n8k16 has it of each warp's 16 rows, and b
+// as TransposedOperandAt says.
+template <typename T>
+__device__ inline void Wgmma128(float (&c)[64], const uint32_t* a, uint64_t b_rows) {
+  constexpr bool adds = true;
+  if constexpr (std::is_same_v<T, __half>)
+    INFLIGHT_WGMMA_128("f16.f16", INFLIGHT_R64, "{%64, %65, %66, %67}", "%68", "%69", ", 1",
+                       "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]));
+  else
+    INFLIGHT_WGMMA_128("bf16.bf16", INFLIGHT_R64, "{%64, %65, %66, %67}", "%68", "%69", ", 1",
+                       "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]));
+}
+
+#undef INFLIGHT_WGMMA_128
+#undef INFLIGHT_R64
+#undef INFLIGHT_F64
 #undef INFLIGHT_WGMMA_OF
 #undef INFLIGHT_WGMMA
 #undef INFLIGHT_R32

@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(kMaxRowThreads) QuantizeKernel(const QuantizeA
 #pragma unroll
   for (int j = 0; j < kVectors; ++j) Unpack<T>(words[j], row[j]);
   BlockReducer reducer;
-  StoreFp8Row(row, args.width, args.y + t * args.width, args.scales + t, reducer);
+  const float largest = reducer.Max(LargestMagnitude(row, args.width));
+  StoreFp8Row(row, args.width, largest, args.y + t * args.width, args.scales + t);
 }
 
 // Rows of any width at any address, read twice.

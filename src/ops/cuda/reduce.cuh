@@ -26,12 +26,24 @@ __device__ inline float WarpMax(float x) {
 }
 
 // Reductions over a CTA of whole warps, in which all its threads take part; one barrier each. A
-// kernel has one of these. Two sets of slots take turns: who writes a set has passed the barrier of
-// the reduction between, at which all had finished reading it.
+// kernel has one of these, and asks it for SumAndMax once. Two sets of slots take turns: who writes
+// a set has passed the barrier of the reduction between, at which all had finished reading it.
 class BlockReducer {
  public:
   __device__ float Sum(float x) { return Reduce</*kIsMax=*/false>(x); }
   __device__ float Max(float x) { return Reduce</*kIsMax=*/true>(x); }  // NaN counts as nothing
+  // Both of two values, behind one barrier.
+  __device__ void SumAndMax(float& sum, float& max) {
+    __shared__ float2 slots[kWarp];
+    sum = WarpSum(sum);
+    max = WarpMax(max);
+    const unsigned lane = threadIdx.x % kWarp;
+    if (lane == 0) slots[threadIdx.x / kWarp] = {sum, max};
+    __syncthreads();
+    const bool has_slot = lane < blockDim.x / kWarp;
+    sum = WarpSum(has_slot ? slots[lane].x : 0.0F);
+    max = WarpMax(has_slot ? slots[lane].y : -INFINITY);
+  }
 
  private:
   template <bool kIsMax>

@@ -74,21 +74,28 @@ __device__ void StoreScaled(To* to, float (&x)[kVector], float scale) {
   Store(to, x);
 }
 
-// x = x * token_scale * feature_scales + bias for the features from i on.
-__device__ void Scale(const RopeKvArgs& args, int64_t t, int64_t i, float (&x)[kVector]) {
-  if (args.token_scales != nullptr) {
-    float factors[kVector];
-    Load(args.feature_scales + i, factors);
-    const float token_scale = args.token_scales[t] * args.token_factor;
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) x[k] = x[k] * token_scale * factors[k];
+// What is pending on the features from i on: x * token scale * factors + bias. Loaded while the
+// kernel before ends, as far as it belongs to the model.
+struct Pending {
+  const RopeKvArgs& args;
+  float factors[kVector];
+  float bias[kVector];
+
+  __device__ Pending(const RopeKvArgs& pending, int64_t i) : args(pending) {
+    if (args.token_scales != nullptr) Load(args.feature_scales + i, factors);
+    if (args.bias != nullptr) Load(args.bias + i, bias);
   }
-  if (args.bias == nullptr) return;
-  float added[kVector];
-  Load(args.bias + i, added);
+  __device__ void Apply(int64_t t, float (&x)[kVector]) const {
+    if (args.token_scales != nullptr) {
+      const float token_scale = args.token_scales[t] * args.token_factor;
 #pragma unroll
-  for (int k = 0; k < kVector; ++k) x[k] += added[k];
-}
+      for (int k = 0; k < kVector; ++k) x[k] = x[k] * token_scale * factors[k];
+    }
+    if (args.bias == nullptr) return;
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) x[k] += bias[k];
+  }
+};
 
 // (x, y) turned by the angle of (cos, sin): arXiv:2104.09864 eq. 34.
 __device__ void Rotate(float& x, float& y, float cos, float sin) {
@@ -101,14 +108,11 @@ __device__ void Rotate(float& x, float& y, float cos, float sin) {
 // unit.
 template <typename T, typename Cache, bool kIsNeox>
 __global__ void __launch_bounds__(kThreads) RopeKvKernel(const RopeKvArgs args) {
-  BeginOverlapped();
+  LetKernelBehindStart();
   const int64_t t = blockIdx.x;
   const int head = args.first_head + static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
   const int num_rotated = args.num_heads + args.num_kv_heads;
   if (head >= num_rotated + args.num_kv_heads) return;
-  // What addresses hang on is loaded first.
-  const int64_t position = args.half > 0 ? args.positions[t] : 0;
-  const int64_t slot = args.slots[t];
   const int unit = static_cast<int>(threadIdx.x) * kVector;
   const bool rotates = unit < args.half;
   int at = 2 * unit;
@@ -117,9 +121,15 @@ __global__ void __launch_bounds__(kThreads) RopeKvKernel(const RopeKvArgs args) 
     at = unit;
     partner = unit + args.half;
   }
-
   const int64_t column = int64_t{head} * args.head_dim;
   const int64_t width = int64_t{num_rotated + args.num_kv_heads} * args.head_dim;
+  const Pending pending(args, column + at);
+  const Pending partner_pending(args, column + partner);
+  WaitForKernelBefore();
+
+  // What addresses hang on is loaded first.
+  const int64_t position = args.half > 0 ? args.positions[t] : 0;
+  const int64_t slot = args.slots[t];
   const T* from = static_cast<const T*>(args.rows) + t * width + column;
   const uint4 words = LoadOnce(from + at);
   const uint4 partner_words = LoadOnce(from + partner);
@@ -127,8 +137,8 @@ __global__ void __launch_bounds__(kThreads) RopeKvKernel(const RopeKvArgs args) 
   float y[kVector];
   Unpack<T>(words, x);
   Unpack<T>(partner_words, y);
-  Scale(args, t, column + at, x);
-  Scale(args, t, column + partner, y);
+  pending.Apply(t, x);
+  partner_pending.Apply(t, y);
 
   if (rotates && head < num_rotated) {
     const float* cos_row = args.cos_sin + position * 2 * args.half + unit;

@@ -36,11 +36,12 @@ __device__ float LargestMagnitude(const float (&x)[kVectors][kVector], int64_t w
   return largest;
 }
 
-// Writes a row in e4m3 and its scale (QuantizeParams, ops/activation.h).
+// Writes a row, whose largest magnitude is `largest`, in e4m3, and its scale (QuantizeParams,
+// ops/activation.h).
 template <int kVectors>
-__device__ void StoreFp8Row(const float (&x)[kVectors][kVector], int64_t width, Fp8* y,
-                            float* scale, BlockReducer& reducer) {
-  const float row_scale = Fp8Scale(reducer.Max(LargestMagnitude(x, width)));
+__device__ void StoreFp8Row(const float (&x)[kVectors][kVector], int64_t width, float largest,
+                            Fp8* y, float* scale) {
+  const float row_scale = Fp8Scale(largest);
   const float inverse = 1.0F / row_scale;
   if (threadIdx.x == 0) *scale = row_scale;
 #pragma unroll

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cuda/attention_kernels.h"
+#include "ops/cuda/attention_prefill_hopper.cuh"
+
+namespace inflight::ops::cuda {
+namespace {
+
+using prefill_hopper::RunKernel;
+
+// Whether the kernels have bodies in this program, for the GPU in use.
+bool HasCode() {
+  cudaFuncAttributes attributes = {};
+  const bool has =
+      cudaFuncGetAttributes(&attributes, RunKernel<__nv_bfloat16, false>) == cudaSuccess;
+  cudaGetLastError();
+  return has && attributes.sharedSizeBytes > 0;  // the barriers
+}
+
+int NumItems(const AttentionArgs& args, int max_tiles) {
+  return max_tiles * args.num_kv_heads * args.heads.tiles_per_kv_head;
+}
+
+template <typename T, bool kIsFp8>
+Status Launch(const AttentionArgs& args, int num_items, CudaStream& stream) {
+  static SharedMemoryLimit limit;
+  RETURN_IF_ERROR(limit.Raise(RunKernel<T, kIsFp8>, prefill_hopper::kSharedBytes, stream));
+  LaunchOverlapped(RunKernel<T, kIsFp8>, std::min(num_items, stream.num_sms()),
+                   prefill_hopper::kThreads, prefill_hopper::kSharedBytes, stream.handle(), args,
+                   num_items);
+  return inflight::cuda::LaunchStatus("prefill attention");
+}
+
+}  // namespace
+
+// Each multiprocessor has a CTA that takes tiles in turn: with few turns some would end early.
+bool PreferHopperPrefill(const AttentionArgs& args, int max_tiles, const CudaStream& stream) {
+  constexpr int kMinTurns = 3;
+  static const bool has_code = HasCode();
+  return has_code && !stream.is_fixed() && args.sliding.window == 0 &&
+         NumItems(args, max_tiles) >= kMinTurns * stream.num_sms();
+}
+
+Status LaunchHopperPrefill(const AttentionArgs& args, DType kv, int max_tiles, CudaStream& stream) {
+  const int num_items = NumItems(args, max_tiles);
+  if (kv == DType::kF8E4M3) return Launch<__half, true>(args, num_items, stream);
+  if (kv == DType::kF16) return Launch<__half, false>(args, num_items, stream);
+  return Launch<__nv_bfloat16, false>(args, num_items, stream);
+}
+
+}  // namespace inflight::ops::cuda

@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prefill attention of many tiles on Hopper, head_dim 128: FlashAttention-3 (arXiv:2407.08608) over
+// the paged cache.
+//
+// A CTA has three warpgroups and a multiprocessor to itself. One brings queries, keys and values
+// into shared memory, 128 rows each, ahead of the others and across the ends of tiles. Two
+// multiply, by wgmma, 64 query rows each: while the tensor cores work on the values of one step
+// they compute the softmax of the next one's scores. CTAs take the plan's items (a tile of 128
+// query rows for one kv head) in turn; the plan has the long ones first.
+//
+// Shared memory: two places each for queries, keys and values, of 128 rows in two halves of 64
+// dimensions: rows of 128 bytes in the 128-byte swizzle, which keys (K along the row) and values (K
+// across the rows) are both read in. An FP8 cache is widened to f16 on the way, which is exact;
+// queries then are f16, too. Keys behind the last position of the tile are zeros.
+//
+// Maxima move rarely, as in attention_decode.cuh. Sliding windows are attention_prefill.cuh's.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "ops/cuda/attention_kernels.h"
+#include "ops/cuda/attention_mma.cuh"
+#include "ops/cuda/hopper.cuh"
+#include "ops/cuda/overlap.cuh"
+
+namespace inflight::ops::cuda::prefill_hopper {
+
+inline constexpr int kHeadDim = 128;
+inline constexpr int kRows = kPrefillTileRows;
+inline constexpr int kKeys = 128;  // of a step
+inline constexpr int kConsumers = 2;
+inline constexpr int kWarpgroup = 128;
+inline constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
+inline constexpr int kPlaces = 2;
+inline constexpr int kHalfBytes = 128 * 128;
+inline constexpr int kTileBytes = 2 * kHalfBytes;
+inline constexpr int kSharedBytes = 3 * kPlaces * kTileBytes + 1024;  // 1024: to align them
+inline constexpr float kSlack = 8;
+inline constexpr float kLowest = -0x1p127F;  // a maximum of no scores
+inline constexpr unsigned kAllLanes = 0xffffffffU;
+static_assert(kRows == 64 * kConsumers && kRows == 128 && kKeys == 128);
+
+// Chunk `chunk` of 16 bytes, of 16, of a row.
+__device__ inline uint32_t ChunkAt(int row, int chunk) {
+  return static_cast<uint32_t>(chunk / 8 * kHalfBytes + row * 128 + ((chunk ^ row) & 7) * 16);
+}
+
+// Where things lie, as shared addresses, and how often places were filled.
+struct Pipe {
+  uint32_t tiles;     // kPlaces of kTileBytes
+  uint32_t barriers;  // full, then empty, of each place
+
+  __device__ uint32_t Place(int turn) const {
+    return tiles + static_cast<uint32_t>(turn % kPlaces * kTileBytes);
+  }
+  __device__ uint32_t Full(int turn) const { return barriers + turn % kPlaces * 8; }
+  __device__ uint32_t Empty(int turn) const { return Full(turn) + kPlaces * 8; }
+  __device__ void AwaitFull(int turn) const { Await(Full(turn), turn / kPlaces & 1); }
+  __device__ void AwaitEmpty(int turn) const { Await(Empty(turn), (turn / kPlaces & 1) ^ 1); }
+};
+
+// A tile of query rows for one kv head.
+struct Item {
+  int first_row, num_rows;  // packed rows: of the tile, and of its sequence for these heads
+  int first_token, first_position, first_head, num_heads, kv_head;
+  int num_keys;  // that the last row reads
+  const int32_t* table;
+
+  // False where the plan has none.
+  __device__ bool Find(const AttentionArgs& a, int index) {
+    const int num_heads_of_items = a.num_kv_heads * a.heads.tiles_per_kv_head;
+    const PrefillTile& tile = a.plan.tiles[index / num_heads_of_items];
+    if (tile.num_tokens == 0) return false;
+    const int head_tile = index % num_heads_of_items;
+    kv_head = head_tile / a.heads.tiles_per_kv_head;
+    const int first_of_group = head_tile % a.heads.tiles_per_kv_head * a.heads.heads_per_tile;
+    first_head = kv_head * a.group + first_of_group;
+    num_heads = min(a.heads.heads_per_tile, a.group - first_of_group);
+    first_row = tile.first_row;
+    first_token = tile.first_token;
+    first_position = tile.first_position;
+    num_rows = tile.num_tokens * num_heads;
+    const int last_row = min(first_row + kRows, num_rows) - 1;
+    num_keys = last_row < first_row ? 0 : first_position + last_row / num_heads + 1;
+    table = a.tables + tile.line * a.table_stride;
+    return true;
+  }
+  // Of packed row `row`, or of the last one.
+  __device__ int LastKey(int row) const {
+    return first_position + min(row, num_rows - 1) / num_heads;
+  }
+};
+
+// Calls use(item) for this CTA's items, in their order.
+template <typename Use>
+__device__ void ForEachItem(const AttentionArgs& a, int num_items, const Use& use) {
+  for (int index = static_cast<int>(blockIdx.x); index < num_items;
+       index += static_cast<int>(gridDim.x)) {
+    Item item;
+    if (!item.Find(a, index)) return;
+    if (item.num_keys > 0) use(item);
+  }
+}
+
+// --- the warpgroup that copies ---
+
+template <bool kIsFp8>
+class Producer {
+ public:
+  __device__ Producer(const AttentionArgs& args, char* shared, uint32_t shared_at, Pipe queries,
+                      Pipe keys, Pipe values)
+      : a_(args),
+        thread_(static_cast<int>(threadIdx.x)),
+        shared_(shared - shared_at),
+        queries_(queries),
+        keys_(keys),
+        values_(values) {}
+
+  __device__ void Run(int num_items) {
+    const int64_t values = a_.num_kv_heads * a_.head_bytes;  // from a block's keys
+    int item_turn = 0;
+    int turn = 0;
+    ForEachItem(a_, num_items, [&](const Item& item) {
+      int line = BlockOf(item, 0);
+      uint4 k[kLoads];  // of the next step; of e4m3
+      uint4 v[kLoads];
+      if constexpr (kIsFp8) {
+        Load(item, 0, line, 0, k);
+        Load(item, 0, line, values, v);
+      }
+      CopyQueries(item, item_turn++);
+      for (int key = 0; key < item.num_keys; key += kKeys, ++turn) {
+        const int next_line = BlockOf(item, key + kKeys);
+        if constexpr (kIsFp8) {
+          Widen(keys_, turn, k);
+          Load(item, key + kKeys, next_line, 0, k);
+          Widen(values_, turn, v);
+          Load(item, key + kKeys, next_line, values, v);
+        } else {
+          Copy(item, key, line, 0, keys_, turn);
+          Copy(item, key, line, values, values_, turn);
+        }
+        line = next_line;
+      }
+    });
+    WaitForCopies<0>();
+  }
+
+ private:
+  static constexpr int kPasses = kRows * 16 / kWarpgroup;  // chunks of 16 bytes of a tile
+  static constexpr int kLoads = kKeys * 8 / kWarpgroup;    // the same of a tile in e4m3
+  static constexpr int kRowBytes = kHeadDim * (kIsFp8 ? 1 : 2);
+
+  // Lane l < 8 has the block of the 16 keys from key + 16 l on.
+  __device__ int BlockOf(const Item& item, int key) const {
+    const int group = key + 16 * (thread_ % 32);
+    return thread_ % 32 < 8 && group < item.num_keys ? item.table[group >> a_.block_size_log2] : 0;
+  }
+  // Of key + row, `group` = row / 16.
+  __device__ const std::byte* Row(const Item& item, int key, int line, int row, int group) const {
+    const int64_t block = __shfl_sync(kAllLanes, line, group);
+    const int offset = (key + row) & ((1 << a_.block_size_log2) - 1);
+    return a_.cache + block * a_.block_bytes + item.kv_head * a_.head_bytes + offset * kRowBytes;
+  }
+
+  // 16-bit rows go as they are.
+  __device__ void Copy(const Item& item, int key, int line, int64_t values, const Pipe& to,
+                       int turn) const {
+    const int chunk = thread_ % 16;
+    const uint32_t place = to.Place(turn);
+    to.AwaitEmpty(turn);
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      const int row = thread_ / 16 + 8 * i;
+      const std::byte* from = Row(item, key, line, row, i / 2) + values + chunk * 16;
+      CopyAsync16(place + ChunkAt(row, chunk), from, key + row < item.num_keys);
+    }
+    ArriveWhenCopied(to.Full(turn));
+  }
+
+  // Those in e4m3 by way of registers.
+  __device__ void Load(const Item& item, int key, int line, int64_t values,
+                       uint4 (&to)[kLoads]) const {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const int row = thread_ / 8 + 16 * i;
+      const std::byte* from = Row(item, key, line, row, i) + values + thread_ % 8 * 16;
+      to[i] = {0, 0, 0, 0};
+      if (key + row < item.num_keys) to[i] = *reinterpret_cast<const uint4*>(from);
+    }
+  }
+  __device__ void Widen(const Pipe& to, int turn, const uint4 (&rows)[kLoads]) const {
+    to.AwaitEmpty(turn);
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const int row = thread_ / 8 + 16 * i;
+      const uint32_t words[4] = {rows[i].x, rows[i].y, rows[i].z, rows[i].w};
+#pragma unroll
+      for (int c = 0; c < 2; ++c)
+        StoreChunk(to.Place(turn) + ChunkAt(row, thread_ % 8 * 2 + c),
+                   {HalvesOfFp8(words[2 * c]), HalvesOfFp8(words[2 * c] >> 16),
+                    HalvesOfFp8(words[2 * c + 1]), HalvesOfFp8(words[2 * c + 1] >> 16)});
+    }
+    FenceAsync();
+    Arrive(to.Full(turn));
+  }
+  __device__ void StoreChunk(uint32_t at, uint4 chunk) const {
+    *reinterpret_cast<uint4*>(shared_ + at) = chunk;
+  }
+
+  __device__ void CopyQueries(const Item& item, int turn) const {
+    const int chunk = thread_ % 16;
+    const uint32_t place = queries_.Place(turn);
+    queries_.AwaitEmpty(turn);
+#pragma unroll 4
+    for (int i = 0; i < kPasses; ++i) {
+      const int row = thread_ / 16 + 8 * i;
+      const int packed = item.first_row + row;
+      const bool is_used = packed < item.num_rows;
+      const auto* from = static_cast<const __half*>(a_.q);
+      if (is_used)
+        from += (item.first_token + packed / item.num_heads) * a_.q_stride +
+                (item.first_head + packed % item.num_heads) * kHeadDim + chunk * 8;
+      if constexpr (kIsFp8) {
+        uint4 q = {0, 0, 0, 0};
+        if (is_used) q = *reinterpret_cast<const uint4*>(from);
+        if (a_.q_is_bf16)
+          q = {HalvesOfBf16(q.x), HalvesOfBf16(q.y), HalvesOfBf16(q.z), HalvesOfBf16(q.w)};
+        StoreChunk(place + ChunkAt(row, chunk), q);
+      } else {
+        CopyAsync16(place + ChunkAt(row, chunk), from, is_used);
+      }
+    }
+    if constexpr (kIsFp8) {
+      FenceAsync();
+      Arrive(queries_.Full(turn));
+    } else {
+      ArriveWhenCopied(queries_.Full(turn));
+    }
+  }
+
+  const AttentionArgs& a_;
+  const int thread_;
+  char* const shared_;  // plus a shared address: what lies there
+  const Pipe queries_, keys_, values_;
+};
+
+// --- those that multiply ---
+
+template <typename T, bool kIsFp8>
+class Consumer {
+ public:
+  __device__ Consumer(const AttentionArgs& args, char* shared, uint32_t shared_at, Pipe queries,
+                      Pipe keys, Pipe values)
+      : a_(args),
+        group_(static_cast<int>(threadIdx.x) / kWarpgroup - 1),
+        warp_(static_cast<int>(threadIdx.x) % kWarpgroup / 32),
+        lane_(static_cast<int>(threadIdx.x) % 32),
+        shared_(shared - shared_at),
+        queries_(queries),
+        keys_(keys),
+        values_(values) {}
+
+  __device__ void Run(int num_items) {
+    int item_turn = 0;
+    int turn = 0;
+    ForEachItem(a_, num_items, [&](const Item& item) {
+      Attend(item, item_turn, turn);
+      StoreOutput(item, item_turn++);
+    });
+  }
+
+ private:
+  static constexpr int kSteps = kHeadDim / 16;
+
+  // c[4 i + 2 half + e] is of row RowOf(half) and column 8 i + lane % 4 * 2 + e.
+  __device__ int RowOf(int half) const { return group_ * 64 + warp_ * 16 + lane_ / 4 + 8 * half; }
+
+  __device__ void Release(uint32_t empty) const {
+    if (lane_ == 0) Arrive(empty);
+  }
+
+  __device__ __forceinline__ void Attend(const Item& item, int item_turn, int& turn) {
+    const uint32_t queries = queries_.Place(item_turn) + group_ * 64 * 128;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      max_[half] = kLowest;
+      sum_[half] = 0;
+      last_key_[half] = item.LastKey(item.first_row + RowOf(half));
+    }
+    first_last_key_ = item.LastKey(item.first_row + group_ * 64);
+#pragma unroll
+    for (int i = 0; i < 64; ++i) o_[i] = 0;
+
+    float s[64];
+    uint32_t p[32];
+    queries_.AwaitFull(item_turn);
+    keys_.AwaitFull(turn);
+    FenceAsync();
+    Scores(queries, keys_.Place(turn), s);
+    AwaitWgmma<0>();
+    Pin(s);
+    Release(keys_.Empty(turn));
+    float factors[2];
+    Softmax(0, s, factors);
+    Weights(s, p);
+    for (int key = kKeys; key < item.num_keys; key += kKeys) {
+      keys_.AwaitFull(turn + 1);
+      FenceAsync();
+      Scores(queries, keys_.Place(turn + 1), s);
+      values_.AwaitFull(turn);
+      FenceAsync();
+      AddValues(values_.Place(turn), p);
+      AwaitWgmma<1>();
+      Pin(s);
+      Release(keys_.Empty(turn + 1));
+      const bool moved = Softmax(key, s, factors);
+      AwaitWgmma<0>();
+      Pin(o_);
+      Release(values_.Empty(turn));
+      if (moved) Rescale(factors);
+      Weights(s, p);
+      ++turn;
+    }
+    values_.AwaitFull(turn);
+    FenceAsync();
+    AddValues(values_.Place(turn), p);
+    AwaitWgmma<0>();
+    Pin(o_);
+    Release(values_.Empty(turn));
+    ++turn;
+  }
+
+  // Starts s = queries keys^T.
+  __device__ __forceinline__ void Scores(uint32_t queries, uint32_t keys, float (&s)[64]) const {
+    Pin(s);
+    FenceWgmma();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const uint32_t at = step / 4 * kHalfBytes + step % 4 * 32;
+      Wgmma128<T>(s, OperandAt(queries + at), OperandAt(keys + at), step > 0);
+    }
+    CommitWgmma();
+  }
+
+  // Starts o += p values.
+  __device__ __forceinline__ void AddValues(uint32_t values, const uint32_t (&p)[32]) {
+    Pin(o_);
+    FenceWgmma();
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; ++step)
+      Wgmma128<T>(o_, p + 4 * step, TransposedOperandAt(values + step * 2048, kHalfBytes));
+    CommitWgmma();
+  }
+
+  // Scores of keys from `key` on become weights of their softmax; returns whether maxima moved, and
+  // then by which factors sums so far shrink.
+  __device__ __forceinline__ bool Softmax(int key, float (&s)[64], float (&factors)[2]) {
+    if (key + kKeys - 1 > first_last_key_) {
+#pragma unroll
+      for (int i = 0; i < 64; ++i)
+        if (key + i / 4 * 8 + lane_ % 4 * 2 + i % 2 > last_key_[i / 2 % 2]) s[i] = -INFINITY;
+    }
+    float highest[2];
+    bool is_higher = false;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float h = -INFINITY;
+#pragma unroll
+      for (int i = 0; i < 16; ++i)
+        h = fmaxf(h, fmaxf(s[4 * i + 2 * half], s[4 * i + 2 * half + 1]));
+      highest[half] = h * a_.scale_log2;
+      is_higher |= highest[half] > max_[half] + kSlack;
+    }
+    const bool moves = __any_sync(kAllLanes, is_higher);
+    if (moves) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float h = highest[half];
+        h = fmaxf(h, __shfl_xor_sync(kAllLanes, h, 1));
+        h = fmaxf(h, __shfl_xor_sync(kAllLanes, h, 2));
+        h = h > max_[half] + kSlack ? h : max_[half];
+        factors[half] = Exp2(max_[half] - h);
+        max_[half] = h;
+        sum_[half] *= factors[half];
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 64; ++i) {
+      s[i] = Exp2(fmaf(s[i], a_.scale_log2, -max_[i / 2 % 2]));
+      sum_[i / 2 % 2] += s[i];
+    }
+    return moves;
+  }
+
+  __device__ __forceinline__ void Rescale(const float (&factors)[2]) {
+#pragma unroll
+    for (int i = 0; i < 64; ++i) o_[i] *= factors[i / 2 % 2];
+  }
+
+  __device__ __forceinline__ static void Weights(const float (&s)[64], uint32_t (&p)[32]) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) p[i] = Pack<T>(s[2 * i], s[2 * i + 1]);
+  }
+
+  __device__ uint32_t PackOutput(float low, float high) const {
+    if (kIsFp8 && a_.q_is_bf16) return Pack<__nv_bfloat16>(low, high);
+    return Pack<T>(low, high);
+  }
+
+  // Through shared memory, where the queries were, to rows of 16-byte stores.
+  __device__ __forceinline__ void StoreOutput(const Item& item, int item_turn) const {
+    const uint32_t place = queries_.Place(item_turn);
+    SyncWarpgroup(1 + group_);  // none of this warpgroup's products reads queries any more
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = sum_[half];
+      sum += __shfl_xor_sync(kAllLanes, sum, 1);
+      sum += __shfl_xor_sync(kAllLanes, sum, 2);
+      const float factor = sum == 0 ? 0 : a_.v_scale / sum;
+#pragma unroll
+      for (int i = 0; i < 16; ++i)
+        *reinterpret_cast<uint32_t*>(shared_ + place + ChunkAt(RowOf(half), i) + lane_ % 4 * 4) =
+            PackOutput(o_[4 * i + 2 * half] * factor, o_[4 * i + 2 * half + 1] * factor);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int row = group_ * 64 + warp_ * 16 + lane_ / 16 + 2 * i;
+      const int packed = item.first_row + row;
+      if (packed >= item.num_rows) break;
+      const int64_t token = item.first_token + packed / item.num_heads;
+      const int64_t at =
+          (token * a_.num_heads + item.first_head + packed % item.num_heads) * kHeadDim +
+          lane_ % 16 * 8;
+      *reinterpret_cast<uint4*>(static_cast<__half*>(a_.y) + at) =
+          *reinterpret_cast<const uint4*>(shared_ + place + ChunkAt(row, lane_ % 16));
+    }
+    __syncwarp();
+    Release(queries_.Empty(item_turn));
+  }
+
+  const AttentionArgs& a_;
+  const int group_, warp_, lane_;
+  char* const shared_;  // plus a shared address: what lies there
+  const Pipe queries_, keys_, values_;
+  int last_key_[2];
+  int first_last_key_;  // of this warpgroup's first row
+  float o_[64];
+  float max_[2], sum_[2];  // the sum is of this lane's keys
+};
+
+// What a thread of each kind has. A CTA that waits for more than it was started with, 168 for each
+// of its threads, waits for ever.
+template <bool kIsFp8>
+inline constexpr int kProducerRegisters = kIsFp8 ? 104 : 56;
+template <bool kIsFp8>
+inline constexpr int kConsumerRegisters = kIsFp8 ? 200 : 224;
+
+template <bool kIsFp8>
+inline constexpr bool kRegistersSuffice =
+    kProducerRegisters<kIsFp8> + kConsumers * kConsumerRegisters<kIsFp8> <= 168 * (1 + kConsumers);
+static_assert(kRegistersSuffice<false> && kRegistersSuffice<true>);
+
+template <typename T, bool kIsFp8>
+__global__ void __launch_bounds__(kThreads, 1)
+    RunKernel(const __grid_constant__ AttentionArgs args, const int num_items) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ char shared[];
+  __shared__ uint64_t barriers[3 * 2 * kPlaces];
+  LetKernelBehindStart();
+  const uint32_t shared_at = SharedAddress(shared);
+  const uint32_t tiles = (shared_at + 1023) / 1024 * 1024;
+  const auto pipe = [&](int i) {
+    return Pipe{tiles + static_cast<uint32_t>(i * kPlaces * kTileBytes),
+                SharedAddress(barriers + i * 2 * kPlaces)};
+  };
+  const Pipe queries = pipe(0);
+  const Pipe keys = pipe(1);
+  const Pipe values = pipe(2);
+  if (threadIdx.x == 0) {
+    for (const Pipe& p : {queries, keys, values})
+      for (int turn = 0; turn < kPlaces; ++turn) {
+        InitBarrier(p.Full(turn), kWarpgroup);
+        InitBarrier(p.Empty(turn), kConsumers * kWarpgroup / 32);
+      }
+    FenceBarriers();
+  }
+  __syncthreads();
+  WaitForKernelBefore();
+  if (threadIdx.x < kWarpgroup) {
+    LeaveRegisters<kProducerRegisters<kIsFp8>>();
+    Producer<kIsFp8>(args, shared, shared_at, queries, keys, values).Run(num_items);
+  } else {
+    TakeRegisters<kConsumerRegisters<kIsFp8>>();
+    Consumer<T, kIsFp8>(args, shared, shared_at, queries, keys, values).Run(num_items);
+  }
+#endif
+}
+
+}  // namespace inflight::ops::cuda::prefill_hopper
