@@ -22,11 +22,11 @@ int NumItems(const AttentionArgs& args, int max_tiles) {
 
 template <typename T, bool kIsFp8>
 Status Launch(const AttentionArgs& args, int num_items, CudaStream& stream) {
+  constexpr int kSharedBytes = prefill_hopper::SharedBytes(kIsFp8);
   static SharedMemoryLimit limit;
-  RETURN_IF_ERROR(limit.Raise(RunKernel<T, kIsFp8>, prefill_hopper::kSharedBytes, stream));
+  RETURN_IF_ERROR(limit.Raise(RunKernel<T, kIsFp8>, kSharedBytes, stream));
   LaunchOverlapped(RunKernel<T, kIsFp8>, std::min(num_items, stream.num_sms()),
-                   prefill_hopper::kThreads, prefill_hopper::kSharedBytes, stream.handle(), args,
-                   num_items);
+                   prefill_hopper::kThreads, kSharedBytes, stream.handle(), args, num_items);
   return inflight::cuda::LaunchStatus("prefill attention");
 }
 

@@ -10,8 +10,9 @@
 //
 // Shared memory: two places each for queries, keys and values, of 128 rows in two halves of 64
 // dimensions: rows of 128 bytes in the 128-byte swizzle, which keys (K along the row) and values (K
-// across the rows) are both read in. An FP8 cache is widened to f16 on the way, which is exact;
-// queries then are f16, too. Keys behind the last position of the tile are zeros.
+// across the rows) are both read in. Rows of an FP8 cache lie in 32 KiB more until they are widened
+// to f16, which is exact; queries then are f16, too. Keys behind the last position of the tile are
+// zeros.
 //
 // Maxima move rarely, as in attention_decode.cuh. Sliding windows are attention_prefill.cuh's.
 #pragma once
@@ -34,7 +35,10 @@ inline constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
 inline constexpr int kPlaces = 2;
 inline constexpr int kHalfBytes = 128 * 128;
 inline constexpr int kTileBytes = 2 * kHalfBytes;
-inline constexpr int kSharedBytes = 3 * kPlaces * kTileBytes + 1024;  // 1024: to align them
+inline constexpr int kRawBytes = 2 * kKeys * kHeadDim;  // of a step in e4m3
+constexpr int SharedBytes(bool is_fp8) {
+  return 3 * kPlaces * kTileBytes + (is_fp8 ? kRawBytes : 0) + 1024;  // 1024: to align them
+}
 inline constexpr float kSlack = 8;
 inline constexpr float kLowest = -0x1p127F;  // a maximum of no scores
 inline constexpr unsigned kAllLanes = 0xffffffffU;
@@ -91,16 +95,31 @@ struct Item {
   }
 };
 
-// Calls use(item) for this CTA's items, in their order.
-template <typename Use>
-__device__ void ForEachItem(const AttentionArgs& a, int num_items, const Use& use) {
-  for (int index = static_cast<int>(blockIdx.x); index < num_items;
-       index += static_cast<int>(gridDim.x)) {
-    Item item;
-    if (!item.Find(a, index)) return;
-    if (item.num_keys > 0) use(item);
+// This CTA's items in their order, and the steps of each.
+struct Walk {
+  const AttentionArgs& a;
+  const int num_items;
+  int index;
+  Item item;
+  int key = 0;
+  bool is_valid;
+
+  __device__ Walk(const AttentionArgs& args, int num)
+      : a(args), num_items(num), index(static_cast<int>(blockIdx.x) - static_cast<int>(gridDim.x)) {
+    NextItem();
   }
-}
+  __device__ void NextItem() {
+    do {
+      index += static_cast<int>(gridDim.x);
+      is_valid = index < num_items && item.Find(a, index);
+    } while (is_valid && item.num_keys == 0);
+    key = 0;
+  }
+  __device__ void Next() {
+    key += kKeys;
+    if (key >= item.num_keys) NextItem();
+  }
+};
 
 // --- the warpgroup that copies ---
 
@@ -114,42 +133,66 @@ class Producer {
         shared_(shared - shared_at),
         queries_(queries),
         keys_(keys),
-        values_(values) {}
+        values_(values),
+        raw_(values.tiles + kPlaces * kTileBytes) {}
 
   __device__ void Run(int num_items) {
-    const int64_t values = a_.num_kv_heads * a_.head_bytes;  // from a block's keys
-    int item_turn = 0;
-    int turn = 0;
-    ForEachItem(a_, num_items, [&](const Item& item) {
-      int line = BlockOf(item, 0);
-      uint4 k[kLoads];  // of the next step; of e4m3
-      uint4 v[kLoads];
-      if constexpr (kIsFp8) {
-        Load(item, 0, line, 0, k);
-        Load(item, 0, line, values, v);
-      }
-      CopyQueries(item, item_turn++);
-      for (int key = 0; key < item.num_keys; key += kKeys, ++turn) {
-        const int next_line = BlockOf(item, key + kKeys);
-        if constexpr (kIsFp8) {
-          Widen(keys_, turn, k);
-          Load(item, key + kKeys, next_line, 0, k);
-          Widen(values_, turn, v);
-          Load(item, key + kKeys, next_line, values, v);
-        } else {
-          Copy(item, key, line, 0, keys_, turn);
-          Copy(item, key, line, values, values_, turn);
-        }
-        line = next_line;
-      }
-    });
+    if constexpr (kIsFp8)
+      RunFp8(num_items);
+    else
+      RunHalves(num_items);
     WaitForCopies<0>();
   }
 
  private:
-  static constexpr int kPasses = kRows * 16 / kWarpgroup;  // chunks of 16 bytes of a tile
-  static constexpr int kLoads = kKeys * 8 / kWarpgroup;    // the same of a tile in e4m3
+  static constexpr int kPasses = kRows * 16 / kWarpgroup;    // chunks of 16 bytes of a tile
+  static constexpr int kRawPasses = kKeys * 8 / kWarpgroup;  // the same of a tile in e4m3
   static constexpr int kRowBytes = kHeadDim * (kIsFp8 ? 1 : 2);
+  static constexpr int kKeysOfStep = 0;
+  static constexpr int kValuesOfStep = 1;
+
+  // 16-bit rows go as they are.
+  __device__ __forceinline__ void RunHalves(int num_items) {
+    const int64_t values = a_.num_kv_heads * a_.head_bytes;  // from a block's keys
+    int item_turn = 0;
+    int turn = 0;
+    for (Walk walk(a_, num_items); walk.is_valid; walk.NextItem()) {
+      const Item& item = walk.item;
+      CopyQueries(item, item_turn);
+      ArriveWhenCopied(queries_.Full(item_turn++));
+      int line = BlockOf(item, 0);
+      for (int key = 0; key < item.num_keys; key += kKeys, ++turn) {
+        const int next_line = BlockOf(item, key + kKeys);
+        Copy(item, key, line, 0, keys_, turn);
+        Copy(item, key, line, values, values_, turn);
+        line = next_line;
+      }
+    }
+  }
+
+  // Those in e4m3 are widened by the thread that copied them, a step after it began to.
+  __device__ __forceinline__ void RunFp8(int num_items) {
+    Walk ahead(a_, num_items);
+    if (!ahead.is_valid) return;
+    int item_turn = 0;
+    int line = BlockOf(ahead.item, ahead.key);
+    CopyQueries(ahead.item, item_turn);
+    Fetch(ahead, line, kKeysOfStep);
+    Fetch(ahead, line, kValuesOfStep);
+    for (int turn = 0; ahead.is_valid; ++turn) {
+      const bool is_first = ahead.key == 0;
+      ahead.Next();
+      if (ahead.is_valid) line = BlockOf(ahead.item, ahead.key);
+      WaitForCopies<1>();
+      if (is_first) ConvertQueries(item_turn++);
+      Widen(keys_, turn, kKeysOfStep);
+      if (ahead.is_valid && ahead.key == 0) CopyQueries(ahead.item, item_turn);
+      Fetch(ahead, line, kKeysOfStep);
+      WaitForCopies<1>();
+      Widen(values_, turn, kValuesOfStep);
+      Fetch(ahead, line, kValuesOfStep);
+    }
+  }
 
   // Lane l < 8 has the block of the 16 keys from key + 16 l on.
   __device__ int BlockOf(const Item& item, int key) const {
@@ -163,7 +206,6 @@ class Producer {
     return a_.cache + block * a_.block_bytes + item.kv_head * a_.head_bytes + offset * kRowBytes;
   }
 
-  // 16-bit rows go as they are.
   __device__ void Copy(const Item& item, int key, int line, int64_t values, const Pipe& to,
                        int turn) const {
     const int chunk = thread_ % 16;
@@ -178,34 +220,46 @@ class Producer {
     ArriveWhenCopied(to.Full(turn));
   }
 
-  // Those in e4m3 by way of registers.
-  __device__ void Load(const Item& item, int key, int line, int64_t values,
-                       uint4 (&to)[kLoads]) const {
+  // Copies this thread's chunks of a step's keys or values to where it alone reads them.
+  __device__ void Fetch(const Walk& step, int line, int which) const {
+    const int64_t values = which * a_.num_kv_heads * a_.head_bytes;
+    if (step.is_valid) {
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const int row = thread_ / 8 + 16 * i;
-      const std::byte* from = Row(item, key, line, row, i) + values + thread_ % 8 * 16;
-      to[i] = {0, 0, 0, 0};
-      if (key + row < item.num_keys) to[i] = *reinterpret_cast<const uint4*>(from);
+      for (int i = 0; i < kRawPasses; ++i) {
+        const int row = thread_ / 8 + 16 * i;
+        const std::byte* from = Row(step.item, step.key, line, row, i) + values + thread_ % 8 * 16;
+        CopyAsync16(raw_ + RawAt(which, i), from, step.key + row < step.item.num_keys);
+      }
     }
+    CommitCopies();
   }
-  __device__ void Widen(const Pipe& to, int turn, const uint4 (&rows)[kLoads]) const {
+  __device__ uint32_t RawAt(int which, int pass) const {
+    return static_cast<uint32_t>(((which * kRawPasses + pass) * kWarpgroup + thread_) * 16);
+  }
+  // Of each 16 numbers two chunks. Lanes of the row's second half begin with the second one, so
+  // that the eight of a row write to different banks.
+  __device__ void Widen(const Pipe& to, int turn, int which) const {
     to.AwaitEmpty(turn);
+    const uint32_t place = to.Place(turn);
+    const int column = thread_ % 8;
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
+    for (int i = 0; i < kRawPasses; ++i) {
+      const uint4 raw = *At(raw_ + RawAt(which, i));
+      const uint4 low = Widened(raw.x, raw.y);
+      const uint4 high = Widened(raw.z, raw.w);
       const int row = thread_ / 8 + 16 * i;
-      const uint32_t words[4] = {rows[i].x, rows[i].y, rows[i].z, rows[i].w};
-#pragma unroll
-      for (int c = 0; c < 2; ++c)
-        StoreChunk(to.Place(turn) + ChunkAt(row, thread_ % 8 * 2 + c),
-                   {HalvesOfFp8(words[2 * c]), HalvesOfFp8(words[2 * c] >> 16),
-                    HalvesOfFp8(words[2 * c + 1]), HalvesOfFp8(words[2 * c + 1] >> 16)});
+      const int first = column / 4;
+      *At(place + ChunkAt(row, 2 * column + first)) = first == 0 ? low : high;
+      *At(place + ChunkAt(row, 2 * column + (first ^ 1))) = first == 0 ? high : low;
     }
     FenceAsync();
     Arrive(to.Full(turn));
   }
-  __device__ void StoreChunk(uint32_t at, uint4 chunk) const {
-    *reinterpret_cast<uint4*>(shared_ + at) = chunk;
+  __device__ static uint4 Widened(uint32_t low, uint32_t high) {
+    return {HalvesOfFp8(low), HalvesOfFp8(low >> 16), HalvesOfFp8(high), HalvesOfFp8(high >> 16)};
+  }
+  __device__ uint4* At(uint32_t shared_at) const {
+    return reinterpret_cast<uint4*>(shared_ + shared_at);
   }
 
   __device__ void CopyQueries(const Item& item, int turn) const {
@@ -221,28 +275,28 @@ class Producer {
       if (is_used)
         from += (item.first_token + packed / item.num_heads) * a_.q_stride +
                 (item.first_head + packed % item.num_heads) * kHeadDim + chunk * 8;
-      if constexpr (kIsFp8) {
-        uint4 q = {0, 0, 0, 0};
-        if (is_used) q = *reinterpret_cast<const uint4*>(from);
-        if (a_.q_is_bf16)
-          q = {HalvesOfBf16(q.x), HalvesOfBf16(q.y), HalvesOfBf16(q.z), HalvesOfBf16(q.w)};
-        StoreChunk(place + ChunkAt(row, chunk), q);
-      } else {
-        CopyAsync16(place + ChunkAt(row, chunk), from, is_used);
+      CopyAsync16(place + ChunkAt(row, chunk), from, is_used);
+    }
+  }
+  // What this thread copied, in place.
+  __device__ void ConvertQueries(int turn) const {
+    if (a_.q_is_bf16) {
+#pragma unroll 4
+      for (int i = 0; i < kPasses; ++i) {
+        uint4* const at = At(queries_.Place(turn) + ChunkAt(thread_ / 16 + 8 * i, thread_ % 16));
+        const uint4 q = *at;
+        *at = {HalvesOfBf16(q.x), HalvesOfBf16(q.y), HalvesOfBf16(q.z), HalvesOfBf16(q.w)};
       }
     }
-    if constexpr (kIsFp8) {
-      FenceAsync();
-      Arrive(queries_.Full(turn));
-    } else {
-      ArriveWhenCopied(queries_.Full(turn));
-    }
+    FenceAsync();
+    Arrive(queries_.Full(turn));
   }
 
   const AttentionArgs& a_;
   const int thread_;
   char* const shared_;  // plus a shared address: what lies there
   const Pipe queries_, keys_, values_;
+  const uint32_t raw_;  // of a step in e4m3, on its way
 };
 
 // --- those that multiply ---
@@ -264,10 +318,10 @@ class Consumer {
   __device__ void Run(int num_items) {
     int item_turn = 0;
     int turn = 0;
-    ForEachItem(a_, num_items, [&](const Item& item) {
-      Attend(item, item_turn, turn);
-      StoreOutput(item, item_turn++);
-    });
+    for (Walk walk(a_, num_items); walk.is_valid; walk.NextItem()) {
+      Attend(walk.item, item_turn, turn);
+      StoreOutput(walk.item, item_turn++);
+    }
   }
 
  private:
@@ -453,9 +507,9 @@ class Consumer {
 // What a thread of each kind has. A CTA that waits for more than it was started with, 168 for each
 // of its threads, waits for ever.
 template <bool kIsFp8>
-inline constexpr int kProducerRegisters = kIsFp8 ? 104 : 56;
+inline constexpr int kProducerRegisters = kIsFp8 ? 72 : 56;
 template <bool kIsFp8>
-inline constexpr int kConsumerRegisters = kIsFp8 ? 200 : 224;
+inline constexpr int kConsumerRegisters = kIsFp8 ? 216 : 224;
 
 template <bool kIsFp8>
 inline constexpr bool kRegistersSuffice =

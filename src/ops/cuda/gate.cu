@@ -284,17 +284,13 @@ bool TakesClusters(int64_t num_tokens, int64_t n, const CudaStream& stream) {
 
 template <typename T>
 void LaunchClusters(const GateArgs& args, int64_t num_tokens, cudaStream_t stream) {
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim = {kClusterSize, 1, 1};
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  LaunchAttributes attributes(CanOverlap(), kClusterSize);
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(num_tokens) * kClusterSize);
   config.blockDim = dim3(RowThreads(args.n, kVector, kClusterSize));
   config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = CanOverlap() ? 2 : 1;
+  config.attrs = attributes.list;
+  config.numAttrs = attributes.count;
   cudaLaunchKernelEx(&config, GateFp8ClusterKernel<T>, args);
 }
 

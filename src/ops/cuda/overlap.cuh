@@ -54,17 +54,32 @@ inline bool CanOverlap() {
   return can;
 }
 
+// How kernels are launched that overlap where they can, alone or in clusters.
+struct LaunchAttributes {
+  cudaLaunchAttribute list[2] = {};
+  unsigned count = 0;
+
+  explicit LaunchAttributes(bool overlaps = CanOverlap(), unsigned cluster_size = 1) {
+    if (cluster_size > 1) {
+      list[count].id = cudaLaunchAttributeClusterDimension;
+      list[count++].val.clusterDim = {cluster_size, 1, 1};
+    }
+    if (!overlaps) return;
+    list[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    list[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+};
+
 template <typename... Params, typename... Args>
 cudaError_t LaunchOverlapped(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
                              cudaStream_t stream, Args&&... args) {
-  cudaLaunchAttribute overlap = {.id = cudaLaunchAttributeProgrammaticStreamSerialization};
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  LaunchAttributes attributes;
   const cudaLaunchConfig_t config = {.gridDim = grid,
                                      .blockDim = block,
                                      .dynamicSmemBytes = shared_bytes,
                                      .stream = stream,
-                                     .attrs = &overlap,
-                                     .numAttrs = CanOverlap() ? 1U : 0U};
+                                     .attrs = attributes.list,
+                                     .numAttrs = attributes.count};
   return cudaLaunchKernelEx(&config, kernel, static_cast<Params>(std::forward<Args>(args))...);
 }
 

@@ -391,16 +391,15 @@ Status Launch(const MmaArgs& args, const MmaCut& cut, CudaStream& stream) {
   // Every CTA takes the same number of tiles but for one.
   const int slots = stream.num_sms();
   const int rounds = (args.num_tiles + slots - 1) / slots;
-  cudaLaunchAttribute overlap = {.id = cudaLaunchAttributeProgrammaticStreamSerialization};
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  LaunchAttributes attributes(cut.overlap && CanOverlap());
   const cudaLaunchConfig_t config = {
       .gridDim = dim3(static_cast<unsigned>((args.num_tiles + rounds - 1) / rounds)),
       .blockDim = dim3(kThreads),
       .dynamicSmemBytes =
           static_cast<size_t>(std::max(SharedBytes(kRowTiles, args.stages, args.m), limit / 2 + 1)),
       .stream = stream.handle(),
-      .attrs = &overlap,
-      .numAttrs = cut.overlap && CanOverlap() ? 1U : 0U};
+      .attrs = attributes.list,
+      .numAttrs = attributes.count};
   return inflight::cuda::ToStatus(
       cudaLaunchKernelEx(&config, SkinnyMmaKernel<T, kRowTiles, kTokenTiles>, args), "skinny_mma");
 }

@@ -52,19 +52,15 @@ Status Launch(const GemmParams& p, streamed::Args args, CudaStream& stream) {
   CUtensorMap x_map;
   RETURN_IF_ERROR(Describe(p.w, p.dtype, p.n, p.k, streamed::kRows, &w_map));
   RETURN_IF_ERROR(Describe(p.x, p.dtype, p.m, p.k, kTokens, &x_map));
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim = {static_cast<unsigned>(args.num_splits), 1, 1};
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  LaunchAttributes attributes(CanOverlap(), static_cast<unsigned>(args.num_splits));
   cudaLaunchConfig_t config = {};
   config.gridDim =
       dim3(static_cast<unsigned>((p.n + streamed::kRows - 1) / streamed::kRows * args.num_splits));
   config.blockDim = dim3(streamed::kThreads);
   config.dynamicSmemBytes = static_cast<size_t>(L::kSharedBytes);
   config.stream = stream.handle();
-  config.attrs = attributes;
-  config.numAttrs = CanOverlap() ? 2 : 1;
+  config.attrs = attributes.list;
+  config.numAttrs = attributes.count;
   return inflight::cuda::ToStatus(
       cudaLaunchKernelEx(&config, streamed::Kernel<T, kTokens>, w_map, x_map, args), "streamed");
 }
