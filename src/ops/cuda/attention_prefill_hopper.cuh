@@ -307,7 +307,7 @@ class Consumer {
   __device__ Consumer(const AttentionArgs& args, char* shared, uint32_t shared_at, Pipe queries,
                       Pipe keys, Pipe values)
       : a_(args),
-        group_(static_cast<int>(threadIdx.x) / kWarpgroup - 1),
+        group_(__shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpgroup, 0) - 1),
         warp_(static_cast<int>(threadIdx.x) % kWarpgroup / 32),
         lane_(static_cast<int>(threadIdx.x) % 32),
         shared_(shared - shared_at),
@@ -465,7 +465,8 @@ class Consumer {
   // Through shared memory, where the queries were, to rows of 16-byte stores.
   __device__ __forceinline__ void StoreOutput(const Item& item, int item_turn) const {
     const uint32_t place = queries_.Place(item_turn);
-    SyncWarpgroup(1 + group_);  // none of this warpgroup's products reads queries any more
+    SyncThreads(1 + group_,
+                kWarpgroup);  // none of this warpgroup's products reads queries any more
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float sum = sum_[half];

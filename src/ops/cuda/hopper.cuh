@@ -50,8 +50,9 @@ __device__ inline void Await(uint32_t barrier, uint32_t parity) {
     if (tries == 1 << 21) __trap();
 }
 
-__device__ inline void SyncWarpgroup(int barrier = 1) {
-  asm volatile("bar.sync %0, 128;" ::"r"(barrier) : "memory");
+// Of whole warps, as many threads as that; barrier 0 is __syncthreads'.
+__device__ inline void SyncThreads(int barrier, int num_threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(num_threads) : "memory");
 }
 
 // One arrival, once the copies that this thread began (CopyAsync16) have come.

@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     AwaitWgmma<0>();
     Pin(c[0]);
     Pin(c[1]);
-    SyncWarpgroup();  // nobody reads the ring any more
+    SyncThreads(1, kConsumers);  // nobody reads the ring any more
 #pragma unroll
     for (int half = 0; half < 2; ++half)
 #pragma unroll
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         const int row = half * 64 + warp * 16 + lane / 4 + i % 4 / 2 * 8;
         sums[token * kSumStride + row] = c[half][i];
       }
-    if (splits == 1) SyncWarpgroup();
+    if (splits == 1) SyncThreads(1, kConsumers);
   }
 
   if (splits > 1) inflight::cuda::ClusterSync();
