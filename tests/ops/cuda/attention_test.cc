@@ -507,20 +507,19 @@ TEST_F(CudaAttentionTest, PrefillOfEveryGroup) {
 // So many tiles that each multiprocessor takes several in turn: what Hopper's own kernel is for.
 TEST_F(CudaAttentionTest, PrefillOfManyTiles) {
   Random random(5);
-  std::vector<SequenceRow> rows = {{300, 300}, {1, 1}, {129, 2000}, {128, 128}, {64, 1000}};
-  for (int i = 0; i < 70; ++i) {
-    const int num_queries = 1 + random.Below(120);
-    rows.push_back({num_queries, num_queries + random.Below(2) * random.Below(400)});
+  std::vector<SequenceRow> rows = {{300, 300}, {1, 1}, {129, 700}, {128, 128}, {64, 600}};
+  for (int i = 0; i < 75; ++i) {
+    const int num_queries = 1 + random.Below(30);
+    rows.push_back({num_queries, num_queries + random.Below(2) * random.Below(200)});
   }
   for (const auto& [dtype, kv_dtype] : kDTypes)
-    for (const int group : {1, 2, 5}) {
-      Case c = {.dtype = dtype, .kv_dtype = kv_dtype, .num_heads = 4 * group, .num_kv_heads = 4};
-      c.block_size = group == 2 ? 16 : 64;
+    for (const int group : {1, 5}) {
+      Case c = {.dtype = dtype, .kv_dtype = kv_dtype, .num_heads = 6 * group, .num_kv_heads = 6};
+      c.block_size = group == 1 ? 16 : 64;
       c.q_gap = 64;
       c.has_table_rows = group == 1;
       c.key_ramp = group == 5 ? 0.01F : 0;
       c.rows = rows;
-      ExpectCorrect(c);
       c.rows.insert(c.rows.begin(), {1, 700});
       c.num_decode_rows = 1;
       ExpectCorrect(c);
