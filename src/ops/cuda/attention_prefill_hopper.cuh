@@ -126,11 +126,9 @@ struct Walk {
 template <bool kIsFp8>
 class Producer {
  public:
-  __device__ Producer(const AttentionArgs& args, char* shared, uint32_t shared_at, Pipe queries,
-                      Pipe keys, Pipe values)
+  __device__ Producer(const AttentionArgs& args, Pipe queries, Pipe keys, Pipe values)
       : a_(args),
         thread_(static_cast<int>(threadIdx.x)),
-        shared_(shared - shared_at),
         queries_(queries),
         keys_(keys),
         values_(values),
@@ -145,8 +143,8 @@ class Producer {
   }
 
  private:
-  static constexpr int kPasses = kRows * 16 / kWarpgroup;    // chunks of 16 bytes of a tile
-  static constexpr int kRawPasses = kKeys * 8 / kWarpgroup;  // the same of a tile in e4m3
+  static constexpr int kPasses = kRows * 16 / kWarpgroup;  // chunks of 16 bytes of a tile
+  static constexpr int kEightRows = 8 * 128;  // bytes from a chunk to the one 8 rows below
   static constexpr int kRowBytes = kHeadDim * (kIsFp8 ? 1 : 2);
   static constexpr int kKeysOfStep = 0;
   static constexpr int kValuesOfStep = 1;
@@ -170,7 +168,7 @@ class Producer {
     }
   }
 
-  // Those in e4m3 are widened by the thread that copied them, a step after it began to.
+  // Those in e4m3 are widened by the warp that copied them, a step after it began to.
   __device__ __forceinline__ void RunFp8(int num_items) {
     Walk ahead(a_, num_items);
     if (!ahead.is_valid) return;
@@ -199,67 +197,66 @@ class Producer {
     const int group = key + 16 * (thread_ % 32);
     return thread_ % 32 < 8 && group < item.num_keys ? item.table[group >> a_.block_size_log2] : 0;
   }
-  // Of key + row, `group` = row / 16.
-  __device__ const std::byte* Row(const Item& item, int key, int line, int row, int group) const {
-    const int64_t block = __shfl_sync(kAllLanes, line, group);
-    const int offset = (key + row) & ((1 << a_.block_size_log2) - 1);
-    return a_.cache + block * a_.block_bytes + item.kv_head * a_.head_bytes + offset * kRowBytes;
+  // Where, in the cache, those keys lie.
+  __device__ int64_t OffsetOf(const Item& item, int key, int block) const {
+    const int first = (key + 16 * (thread_ % 32)) & ((1 << a_.block_size_log2) - 1);
+    return block * a_.block_bytes + item.kv_head * a_.head_bytes + first * kRowBytes;
   }
 
+  // Chunk i of this thread is of row thread_ / 16 + 8 i.
   __device__ void Copy(const Item& item, int key, int line, int64_t values, const Pipe& to,
                        int turn) const {
+    const int64_t offset = OffsetOf(item, key, line);
+    const int row = thread_ / 16;
     const int chunk = thread_ % 16;
-    const uint32_t place = to.Place(turn);
+    const std::byte* const from = a_.cache + values + row * kRowBytes + chunk * 16;
+    const uint32_t place = to.Place(turn) + ChunkAt(row, chunk);
     to.AwaitEmpty(turn);
 #pragma unroll
-    for (int i = 0; i < kPasses; ++i) {
-      const int row = thread_ / 16 + 8 * i;
-      const std::byte* from = Row(item, key, line, row, i / 2) + values + chunk * 16;
-      CopyAsync16(place + ChunkAt(row, chunk), from, key + row < item.num_keys);
+    for (int group = 0; group < kKeys / 16; ++group) {
+      const std::byte* const keys = from + __shfl_sync(kAllLanes, offset, group);
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        CopyAsync16(place + (2 * group + i) * kEightRows, keys + 8 * i * kRowBytes,
+                    key + row + 16 * group + 8 * i < item.num_keys);
     }
     ArriveWhenCopied(to.Full(turn));
   }
 
-  // Copies this thread's chunks of a step's keys or values to where it alone reads them.
+  // Copies a step's keys or values to where this warp alone reads them: rows 2 w and 2 w + 1 of
+  // each 8, w the warp.
   __device__ void Fetch(const Walk& step, int line, int which) const {
-    const int64_t values = which * a_.num_kv_heads * a_.head_bytes;
+    __syncwarp();  // what was there has been read
     if (step.is_valid) {
+      const int64_t offset = OffsetOf(step.item, step.key, line);
+      const int row = thread_ / 32 * 2 + thread_ / 8 % 2 + thread_ / 16 % 2 * 8;
+      const int at = row * kRowBytes + thread_ % 8 * 16;
+      const std::byte* const from = a_.cache + which * a_.num_kv_heads * a_.head_bytes + at;
+      const uint32_t to = raw_ + static_cast<uint32_t>(which * kKeys * kRowBytes + at);
 #pragma unroll
-      for (int i = 0; i < kRawPasses; ++i) {
-        const int row = thread_ / 8 + 16 * i;
-        const std::byte* from = Row(step.item, step.key, line, row, i) + values + thread_ % 8 * 16;
-        CopyAsync16(raw_ + RawAt(which, i), from, step.key + row < step.item.num_keys);
-      }
+      for (int group = 0; group < kKeys / 16; ++group)
+        CopyAsync16(to + group * 16 * kRowBytes, from + __shfl_sync(kAllLanes, offset, group),
+                    step.key + row + 16 * group < step.item.num_keys);
     }
     CommitCopies();
   }
-  __device__ uint32_t RawAt(int which, int pass) const {
-    return static_cast<uint32_t>(((which * kRawPasses + pass) * kWarpgroup + thread_) * 16);
-  }
-  // Of each 16 numbers two chunks. Lanes of the row's second half begin with the second one, so
-  // that the eight of a row write to different banks.
+  // Chunk i of this thread is of row thread_ / 16 + 8 i.
   __device__ void Widen(const Pipe& to, int turn, int which) const {
+    __syncwarp();  // what this warp waited for has come
+    const int row = thread_ / 16;
+    const int chunk = thread_ % 16;
+    const uint32_t from =
+        raw_ + static_cast<uint32_t>((which * kKeys + row) * kRowBytes + chunk * 8);
+    const uint32_t place = to.Place(turn) + ChunkAt(row, chunk);
     to.AwaitEmpty(turn);
-    const uint32_t place = to.Place(turn);
-    const int column = thread_ % 8;
 #pragma unroll
-    for (int i = 0; i < kRawPasses; ++i) {
-      const uint4 raw = *At(raw_ + RawAt(which, i));
-      const uint4 low = Widened(raw.x, raw.y);
-      const uint4 high = Widened(raw.z, raw.w);
-      const int row = thread_ / 8 + 16 * i;
-      const int first = column / 4;
-      *At(place + ChunkAt(row, 2 * column + first)) = first == 0 ? low : high;
-      *At(place + ChunkAt(row, 2 * column + (first ^ 1))) = first == 0 ? high : low;
+    for (int i = 0; i < kPasses; ++i) {
+      const uint2 raw = LoadShared8(from + i * 8 * kRowBytes);
+      StoreShared(place + i * kEightRows, uint4{HalvesOfFp8(raw.x), HalvesOfFp8(raw.x >> 16),
+                                                HalvesOfFp8(raw.y), HalvesOfFp8(raw.y >> 16)});
     }
     FenceAsync();
     Arrive(to.Full(turn));
-  }
-  __device__ static uint4 Widened(uint32_t low, uint32_t high) {
-    return {HalvesOfFp8(low), HalvesOfFp8(low >> 16), HalvesOfFp8(high), HalvesOfFp8(high >> 16)};
-  }
-  __device__ uint4* At(uint32_t shared_at) const {
-    return reinterpret_cast<uint4*>(shared_ + shared_at);
   }
 
   __device__ void CopyQueries(const Item& item, int turn) const {
@@ -283,9 +280,10 @@ class Producer {
     if (a_.q_is_bf16) {
 #pragma unroll 4
       for (int i = 0; i < kPasses; ++i) {
-        uint4* const at = At(queries_.Place(turn) + ChunkAt(thread_ / 16 + 8 * i, thread_ % 16));
-        const uint4 q = *at;
-        *at = {HalvesOfBf16(q.x), HalvesOfBf16(q.y), HalvesOfBf16(q.z), HalvesOfBf16(q.w)};
+        const uint32_t at = queries_.Place(turn) + ChunkAt(thread_ / 16 + 8 * i, thread_ % 16);
+        const uint4 q = LoadShared16(at);
+        StoreShared(
+            at, uint4{HalvesOfBf16(q.x), HalvesOfBf16(q.y), HalvesOfBf16(q.z), HalvesOfBf16(q.w)});
       }
     }
     FenceAsync();
@@ -294,7 +292,6 @@ class Producer {
 
   const AttentionArgs& a_;
   const int thread_;
-  char* const shared_;  // plus a shared address: what lies there
   const Pipe queries_, keys_, values_;
   const uint32_t raw_;  // of a step in e4m3, on its way
 };
@@ -304,13 +301,11 @@ class Producer {
 template <typename T, bool kIsFp8>
 class Consumer {
  public:
-  __device__ Consumer(const AttentionArgs& args, char* shared, uint32_t shared_at, Pipe queries,
-                      Pipe keys, Pipe values)
+  __device__ Consumer(const AttentionArgs& args, Pipe queries, Pipe keys, Pipe values)
       : a_(args),
         group_(__shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpgroup, 0) - 1),
         warp_(static_cast<int>(threadIdx.x) % kWarpgroup / 32),
         lane_(static_cast<int>(threadIdx.x) % 32),
-        shared_(shared - shared_at),
         queries_(queries),
         keys_(keys),
         values_(values) {}
@@ -475,8 +470,8 @@ class Consumer {
       const float factor = sum == 0 ? 0 : a_.v_scale / sum;
 #pragma unroll
       for (int i = 0; i < 16; ++i)
-        *reinterpret_cast<uint32_t*>(shared_ + place + ChunkAt(RowOf(half), i) + lane_ % 4 * 4) =
-            PackOutput(o_[4 * i + 2 * half] * factor, o_[4 * i + 2 * half + 1] * factor);
+        StoreShared(place + ChunkAt(RowOf(half), i) + lane_ % 4 * 4,
+                    PackOutput(o_[4 * i + 2 * half] * factor, o_[4 * i + 2 * half + 1] * factor));
     }
     __syncwarp();
 #pragma unroll
@@ -489,7 +484,7 @@ class Consumer {
           (token * a_.num_heads + item.first_head + packed % item.num_heads) * kHeadDim +
           lane_ % 16 * 8;
       *reinterpret_cast<uint4*>(static_cast<__half*>(a_.y) + at) =
-          *reinterpret_cast<const uint4*>(shared_ + place + ChunkAt(row, lane_ % 16));
+          LoadShared16(place + ChunkAt(row, lane_ % 16));
     }
     __syncwarp();
     Release(queries_.Empty(item_turn));
@@ -497,7 +492,6 @@ class Consumer {
 
   const AttentionArgs& a_;
   const int group_, warp_, lane_;
-  char* const shared_;  // plus a shared address: what lies there
   const Pipe queries_, keys_, values_;
   int last_key_[2];
   int first_last_key_;  // of this warpgroup's first row
@@ -524,8 +518,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[3 * 2 * kPlaces];
   LetKernelBehindStart();
-  const uint32_t shared_at = SharedAddress(shared);
-  const uint32_t tiles = (shared_at + 1023) / 1024 * 1024;
+  const uint32_t tiles = (SharedAddress(shared) + 1023) / 1024 * 1024;
   const auto pipe = [&](int i) {
     return Pipe{tiles + static_cast<uint32_t>(i * kPlaces * kTileBytes),
                 SharedAddress(barriers + i * 2 * kPlaces)};
@@ -545,10 +538,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   WaitForKernelBefore();
   if (threadIdx.x < kWarpgroup) {
     LeaveRegisters<kProducerRegisters<kIsFp8>>();
-    Producer<kIsFp8>(args, shared, shared_at, queries, keys, values).Run(num_items);
+    Producer<kIsFp8>(args, queries, keys, values).Run(num_items);
   } else {
     TakeRegisters<kConsumerRegisters<kIsFp8>>();
-    Consumer<T, kIsFp8>(args, shared, shared_at, queries, keys, values).Run(num_items);
+    Consumer<T, kIsFp8>(args, queries, keys, values).Run(num_items);
   }
 #endif
 }
