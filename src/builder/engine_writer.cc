@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "builder/engine_memory.h"
 #include "builder/pack.h"
+#include "builder/slot_runs.h"
 #include "builder/upload.h"
 #include "model/weight_slots.h"
 
@@ -19,28 +20,7 @@ namespace {
 
 using model::WeightSlot;
 
-constexpr uint64_t kGroupBytes = uint64_t{1} << 30;  // on the GPU at a time, or one matrix
-
-// Slots [begin, end) of the list, and their bytes.
-struct Group {
-  size_t begin = 0, end = 0;
-  uint64_t num_bytes = 0;
-};
-
-// A matrix and its scales, which follow it, stay together: the GPU makes both at once.
-std::vector<Group> GroupsOf(std::span<const WeightSlot> slots,
-                            std::span<const artifact::EngineTensor> tensors) {
-  std::vector<Group> groups;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const uint64_t num_bytes = artifact::EngineAlignUp(tensors[i].num_bytes);
-    const bool is_scales = slots[i].kind == WeightSlot::Kind::kScales;
-    if (groups.empty() || (!is_scales && groups.back().num_bytes + num_bytes > kGroupBytes))
-      groups.push_back({i, i, 0});
-    groups.back().end = i + 1;
-    groups.back().num_bytes += num_bytes;
-  }
-  return groups;
-}
+constexpr uint64_t kRunBytes = uint64_t{1} << 30;  // on the GPU at a time, or one matrix
 
 bool QuantisesRows(const WeightSource& source, std::span<const WeightSlot> slots) {
   return std::ranges::any_of(slots, [&](const WeightSlot& slot) {
@@ -68,10 +48,13 @@ class Writer {
   Status Write(const std::filesystem::path& path, Device& host, Device* gpu) {
     ASSIGN_OR_RETURN(auto file, artifact::EngineFileWriter::Create(
                                     path, std::string(TargetName(target_)), tensors_));
-    std::vector<Group> groups = GroupsOf(slots_, tensors_);
+    std::vector<uint64_t> num_bytes;
+    for (const artifact::EngineTensor& tensor : tensors_)
+      num_bytes.push_back(artifact::EngineAlignUp(tensor.num_bytes));
+    const std::vector<SlotRun> runs = RunsOf(slots_, num_bytes, kRunBytes);
     Buffer on_gpu;
     if (gpu != nullptr && QuantisesRows(source_, slots_)) {
-      const uint64_t largest = std::ranges::max(groups, {}, &Group::num_bytes).num_bytes;
+      const uint64_t largest = std::ranges::max(runs, {}, &SlotRun::num_bytes).num_bytes;
       Result<Buffer> room = Buffer::Allocate(*gpu, "weights of a build", largest);
       if (room.ok())
         on_gpu = *std::move(room);
@@ -83,7 +66,7 @@ class Writer {
     if (on_gpu.data() == nullptr) {
       RETURN_IF_ERROR(WriteFromHost(host, file));
     } else {
-      for (const Group& group : groups) RETURN_IF_ERROR(WriteFromGpu(group, *gpu, on_gpu, file));
+      for (const SlotRun& run : runs) RETURN_IF_ERROR(WriteFromGpu(run, *gpu, on_gpu, file));
       logging::Info("weights quantised",
                     {{"device", gpu->name()},
                      {"seconds", static_cast<double>(Clock::System().NowNs() - begin_ns) * 1e-9}});
@@ -105,20 +88,20 @@ class Writer {
     return Status::Ok();
   }
 
-  Status WriteFromGpu(const Group& group, Device& gpu, const Buffer& on_gpu,
+  Status WriteFromGpu(const SlotRun& run, Device& gpu, const Buffer& on_gpu,
                       artifact::EngineFileWriter& file) {
-    Report(group.begin);
+    Report(run.begin);
     std::vector<PlacedSlot> placed;
     uint64_t offset = 0;
-    for (size_t i = group.begin; i < group.end; ++i) {
+    for (size_t i = run.begin; i < run.end; ++i) {
       placed.push_back({slots_[i], on_gpu.data() + offset, tensors_[i].num_bytes});
       offset += artifact::EngineAlignUp(tensors_[i].num_bytes);
     }
     RETURN_IF_ERROR(UploadSlots(source_, placed, gpu, {}));
     std::vector<std::byte> bytes;
-    for (size_t i = group.begin; i < group.end; ++i) {
+    for (size_t i = run.begin; i < run.end; ++i) {
       bytes.resize(tensors_[i].num_bytes);
-      RETURN_IF_ERROR(gpu.Copy(bytes.data(), placed[i - group.begin].target, bytes.size()));
+      RETURN_IF_ERROR(gpu.Copy(bytes.data(), placed[i - run.begin].target, bytes.size()));
       RETURN_IF_ERROR(file.Write(i, bytes));
       done_bytes_ += tensors_[i].num_bytes;
     }
