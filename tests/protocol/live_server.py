@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -87,6 +88,11 @@ def start_server(work_dir, model_dir=DEMO, *options, max_kv_tokens=32768):
     used = json.loads(ports.read_text())
     address = {name: f"127.0.0.1:{port}" if port else None for name, port in used.items()}
     return Server(process, log, address["http"], address["grpc"], address["metrics"], model_dir)
+
+
+def without_gpu(page):
+    """A metrics page whose series do not name the GPU that a model is on."""
+    return re.sub(r'gpu_uuid="[^"]*",?', "", page)
 
 
 def start_error(command, **environment):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as triton
-from live_server import DEMO, DEVICE, require_grpc, start_server
+from live_server import DEMO, DEVICE, require_grpc, start_server, without_gpu
 from llm_client import Stream, events, kv_blocks, text_of
 from release_repositories import LLM_OUTPUTS, RELEASES, TEXT_OUTPUTS, names, write_repository
 from server_log import messages
@@ -289,7 +289,7 @@ def test_two_pipelines_in_one_server(tmp_path):
         for model, answer in zip(models, answers, strict=True):
             assert answer["model_name"] == model
             assert answer["text_output"] == (f"{PROMPT} {ANSWER}" if model == "ensemble" else f" {ANSWER}")
-        page = requests.get(f"http://{server.metrics}/metrics", timeout=30).text
+        page = without_gpu(requests.get(f"http://{server.metrics}/metrics", timeout=30).text)
         blocks = re.findall(
             r'nv_trt_llm_kv_cache_block_metrics\{kv_cache_block_type="max",model="(\w+)",version="1"\} (\d+)', page
         )
