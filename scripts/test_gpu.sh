@@ -57,12 +57,18 @@ memcheck() {
   done
 }
 
-racecheck_one() {  # racecheck_one PROGRAM TEST: prints one line
-  local out status
+# racecheck_one PROGRAM TEST: prints one line, and what is between our kernels' accesses. Those of cuBLASLt's own kernels (nvjet),
+# whose CTAs wait for each other in ways that the tool does not see, do not count, nor does a test that starts no kernel.
+racecheck_one() {
+  local out status ours
   out=$(timeout "${INFLIGHT_RACECHECK_SECONDS:-600}" compute-sanitizer --tool racecheck --error-exitcode 7 \
     "build/cuda/bin/$1" --gtest_brief=1 --gtest_filter="$2" 2>&1)
   status=$?
+  ours=$(grep -E '(Read|Write) access at' <<<"$out" | grep -v ' access at nvjet')
+  if [ "$status" -eq 7 ] && [ -z "$ours" ] && grep -q ' access at nvjet' <<<"$out"; then status=0; fi
+  grep -q 'terminated before first instrumented API call' <<<"$out" && grep -q '^\[  PASSED  \]' <<<"$out" && status=0
   echo "racecheck, $1 $2: status $status, $(grep 'RACECHECK SUMMARY' <<<"$out" | tail -1)"
+  [ -z "$ours" ] || head -40 <<<"$ours"
 }
 export -f racecheck_one
 
@@ -75,7 +81,7 @@ racecheck() {
   for program in cuda_ops_test decoding_cuda_test; do
     tests_of "$program" | xargs -P "$(nproc)" -I{} bash -c "racecheck_one $program '{}'" | tee "$log"
     passed=$((passed + $(grep -c ': status 0,' "$log")))
-    failed=$((failed + $(grep -vc ': status 0,' "$log")))
+    failed=$((failed + $(grep '^racecheck, ' "$log" | grep -vc ': status 0,')))
   done
 }
 

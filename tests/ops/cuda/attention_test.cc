@@ -504,6 +504,24 @@ TEST_F(CudaAttentionTest, PrefillOfEveryGroup) {
   }
 }
 
+// More tiles than multiprocessors: none is cut in two, and too few for each to take several.
+TEST_F(CudaAttentionTest, PrefillOfSomeTiles) {
+  Random random(6);
+  std::vector<SequenceRow> rows = {{70, 70}, {1, 1}, {33, 160}};
+  for (int i = 0; i < 40; ++i) {
+    const int num_queries = 1 + random.Below(12);
+    rows.push_back({num_queries, num_queries + random.Below(2) * random.Below(80)});
+  }
+  for (const int head_dim : {64, 80, 96, 128, 256})
+    for (const auto& [dtype, kv_dtype] : kDTypes) {
+      Case c = {.dtype = dtype, .kv_dtype = kv_dtype, .num_heads = 12, .num_kv_heads = 6};
+      c.head_dim = head_dim;
+      c.block_size = 32;
+      c.rows = rows;
+      ExpectCorrect(c);
+    }
+}
+
 // So many tiles that each multiprocessor takes several in turn: what Hopper's own kernel is for.
 TEST_F(CudaAttentionTest, PrefillOfManyTiles) {
   Random random(5);
