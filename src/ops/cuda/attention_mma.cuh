@@ -15,12 +15,9 @@
 #include <type_traits>
 
 #include "ops/cuda/fp8_halves.cuh"
+#include "ops/cuda/shared_access.cuh"
 
 namespace inflight::ops::cuda {
-
-__device__ inline uint32_t SharedAddress(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
 
 __device__ inline void CopyAsync16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
@@ -36,29 +33,6 @@ __device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::
 template <int kNumPending>
 __device__ inline void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kNumPending) : "memory");
-}
-
-// Plain accesses by shared address: to `shared + n` the compiler knows no state space.
-__device__ inline void StoreShared(uint32_t to, const uint4& v) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z),
-               "r"(v.w)
-               : "memory");
-}
-__device__ inline void StoreShared(uint32_t to, uint32_t v) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
-}
-__device__ inline uint4 LoadShared16(uint32_t from) {
-  uint4 v;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(from)
-               : "memory");
-  return v;
-}
-__device__ inline uint2 LoadShared8(uint32_t from) {
-  uint2 v;
-  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");
-  return v;
 }
 
 // Matrix i of 8 rows of 16 bytes lies at the addresses of lanes 8 i .. 8 i + 7.

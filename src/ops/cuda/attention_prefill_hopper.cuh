@@ -44,12 +44,12 @@ inline constexpr float kLowest = -0x1p127F;  // a maximum of no scores
 inline constexpr unsigned kAllLanes = 0xffffffffU;
 static_assert(kRows == 64 * kConsumers && kRows == 128 && kKeys == 128);
 
-// Chunk `chunk` of 16 bytes, of 16, of a row.
+// Where chunk `chunk`, of 16 chunks of 16 bytes, of a row lies in a place.
 __device__ inline uint32_t ChunkAt(int row, int chunk) {
   return static_cast<uint32_t>(chunk / 8 * kHalfBytes + row * 128 + ((chunk ^ row) & 7) * 16);
 }
 
-// Where things lie, as shared addresses, and how often places were filled.
+// Places that are filled in turn, as shared addresses. `turn` counts what was filled.
 struct Pipe {
   uint32_t tiles;     // kPlaces of kTileBytes
   uint32_t barriers;  // full, then empty, of each place

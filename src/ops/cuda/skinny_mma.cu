@@ -23,6 +23,8 @@
 #include "ops/cuda/fp8_halves.cuh"
 #include "ops/cuda/overlap.cuh"
 #include "ops/cuda/product_output.h"
+#include "ops/cuda/shared_access.cuh"
+#include "ops/cuda/shared_access.cuh"
 #include "ops/cuda/shared_memory_limit.h"
 #include "ops/cuda/skinny.h"
 #include "tensor/cuda_status.h"
@@ -78,10 +80,6 @@ __device__ inline void Store(const ProductOutput& out, int token, int row, float
   }
 }
 
-__device__ inline uint32_t SharedAddress(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-
 // 16 bytes to shared memory; zeros where not `is_inside`.
 __device__ inline void CopyAsync(uint32_t to, const uint8_t* from, bool is_inside,
                                  uint64_t policy) {
@@ -122,21 +120,6 @@ __device__ inline void AwaitCopies(int pending) {
     default:
       return AwaitCopies<7>();
   }
-}
-
-__device__ inline uint4 LoadShared(uint32_t from) {
-  uint4 v;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(from)
-               : "memory");
-  return v;
-}
-
-__device__ inline void StoreShared(uint32_t to, uint4 v) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z),
-               "r"(v.w)
-               : "memory");
 }
 
 template <typename T>
@@ -318,12 +301,12 @@ __global__ void __launch_bounds__(kThreads, 2) SkinnyMmaKernel(const MmaArgs arg
       for (int i = 0; i < kTokenTiles; ++i) {
         x[i] = make_uint4(0, 0, 0, 0);
         if (g + 8 * i < m)
-          x[i] = LoadShared(x_at + slot * stage_bytes + (s * m + 8 * i) * kSlabBytes);
+          x[i] = LoadShared16(x_at + slot * stage_bytes + (s * m + 8 * i) * kSlabBytes);
       }
       uint4 w[2 * kRowTiles];
 #pragma unroll
       for (int j = 0; j < 2 * kRowTiles; ++j)
-        w[j] = LoadShared(w_at + slot * stage_bytes + (s * 2 * kRowTiles + j) * 512);
+        w[j] = LoadShared16(w_at + slot * stage_bytes + (s * 2 * kRowTiles + j) * 512);
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
         const Operand<T> upper(w[2 * r]);      // rows g
