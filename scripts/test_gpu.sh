@@ -1,26 +1,39 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What CI's machines cannot run, on a machine with an NVIDIA GPU, its driver and nvcc. Ends with the sum `N passed, N failed`.
-#   scripts/test_gpu.sh [suites] [ptx ARCH] [memcheck] [racecheck]     in this order; default: suites
+# What CI's machines cannot run, on a machine with an NVIDIA GPU and its driver. Ends with the sum `N passed, N failed`.
+#   scripts/test_gpu.sh [--bin FOLDER] [suites] [ptx ARCH] [soak] [server] [memcheck] [racecheck]    in this order; default: suites
 #   suites     builds for this GPU and runs every test that needs one; none is skipped for want of it
 #   ptx ARCH   the same tests with code of compute_ARCH (80, 89) alone, which the driver translates: the kernels of earlier GPUs
+#   soak       CudaSoakTest for INFLIGHT_SOAK_SECONDS (600)
+#   server     the protocol and demo tests against the whole program (docs/cuda.md, "One file for a GPU host") on the GPU, with
+#              the packages of tests/requirements.txt: of .venv where it is there, else of python3
 #   memcheck   the operators' and the sampler's tests under compute-sanitizer
 #   racecheck  the same for shared memory, test by test, as many at a time as there are cores; INFLIGHT_RACECHECK_SECONDS (600)
 #              each, and a test that takes longer is counted as failed and named
+# --bin FOLDER: nothing is built (which takes nvcc): the programs are FOLDER's, those of ptx ARCH FOLDER/ptx-ARCH's.
 # INFLIGHT_TEST_GPU=1 is set: a GPU that is not found is a failure.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 export INFLIGHT_TEST_GPU=1
 programs=(cuda_ops_test decoding_cuda_test cuda_calls_test cuda_backend_test cuda_golden_test)
 others=(builder_test tensor_test cuda_no_kernel_code_test cuda_old_driver_test)
+checked=(cuda_ops_test decoding_cuda_test)
+built=
 passed=0
 failed=0
 log=$(mktemp)
 trap 'rm -rf "$log"' EXIT
 
-build() {  # build FOLDER [CMAKE OPTION...]
+# build FOLDER [CMAKE OPTION...]: sets `bin`, where the programs are
+build() {
   local folder=$1
   shift
+  bin=$folder/bin
+  if [ -n "$built" ]; then
+    bin=$built
+    [ "$folder" = build/cuda ] || bin=$built/${folder#build/cuda-}
+    return
+  fi
   cmake --preset cuda -B "$folder" -DINFLIGHT_SERVER=OFF "$@" >"$log" 2>&1 &&
     cmake --build "$folder" --target "${programs[@]}" "${others[@]}" >>"$log" 2>&1 && return
   tail -30 "$log"
@@ -28,27 +41,51 @@ build() {  # build FOLDER [CMAKE OPTION...]
   return 1
 }
 
-run() {  # run FOLDER PROGRAM...: each to its end, whatever the ones before said
-  local folder=$1 program count
-  shift
-  for program in "$@"; do
-    "$folder/bin/$program" --gtest_brief=1 >"$log" 2>&1
-    local status=$?
-    count=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) tests\?.*/\1/p' "$log" | tail -1)
-    passed=$((passed + ${count:-0}))
-    count=$(sed -n 's/^ *\([0-9]*\) FAILED TESTS\?$/\1/p' "$log" | tail -1)
-    if [ "$status" -ne 0 ]; then
-      failed=$((failed + ${count:-1}))
-      tail -40 "$log"
-    fi
-    echo "$folder/$program: status $status, $(grep -E '^\[  (PASSED|SKIPPED) ' "$log" | tr '\n' ' ')"
+# run PROGRAM [OPTION...]: to its end
+run() {
+  local count status
+  "$bin/$1" --gtest_brief=1 "${@:2}" >"$log" 2>&1
+  status=$?
+  count=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) tests\?.*/\1/p' "$log" | tail -1)
+  passed=$((passed + ${count:-0}))
+  count=$(sed -n 's/^ *\([0-9]*\) FAILED TESTS\?$/\1/p' "$log" | tail -1)
+  if [ "$status" -ne 0 ]; then
+    failed=$((failed + ${count:-1}))
+    tail -40 "$log"
+  fi
+  echo "$bin/$1: status $status, $(grep -E '^\[  (PASSED|SKIPPED) ' "$log" | tr '\n' ' ')"
+}
+
+run_all() {  # whatever the ones before said
+  local program
+  for program in "$@"; do run "$program"; done
+}
+
+soak() {
+  export INFLIGHT_SOAK_SECONDS=${INFLIGHT_SOAK_SECONDS:-600}
+  run cuda_backend_test '--gtest_filter=CudaSoakTest.*'
+}
+
+server() {
+  local folder python=python3 counts
+  folder=$(realpath "${built:-build/cuda-release/bin}")
+  [ -x .venv/bin/python ] && python=.venv/bin/python
+  INFLIGHT_TEST_DEVICE=cuda INFLIGHT_BIN_DIR=$folder INFLIGHT_BUILD_HAS_GRPC=1 \
+    "$python" -m pytest -q -n 8 --dist loadfile tests/protocol tests/demo >"$log" 2>&1
+  counts=$(tail -1 "$log")
+  grep -qE '[0-9]+ (passed|failed)' <<<"$counts" || failed=$((failed + 1))
+  grep -q ' passed' <<<"$counts" && passed=$((passed + $(sed -E 's/.*[^0-9]?\b([0-9]+) passed.*/\1/' <<<"$counts")))
+  for word in failed error; do
+    grep -qE " ?[0-9]+ $word" <<<"$counts" && failed=$((failed + $(sed -E "s/(^|.* )([0-9]+) $word.*/\2/" <<<"$counts")))
   done
+  grep -E '^(FAILED|ERROR) ' "$log"
+  echo "server: $counts"
 }
 
 memcheck() {
   local program
-  for program in cuda_ops_test decoding_cuda_test; do
-    if compute-sanitizer --tool memcheck --error-exitcode 7 "build/cuda/bin/$program" --gtest_brief=1 >"$log" 2>&1; then
+  for program in "${checked[@]}"; do
+    if compute-sanitizer --tool memcheck --error-exitcode 7 "$bin/$program" --gtest_brief=1 >"$log" 2>&1; then
       passed=$((passed + 1))
     else
       failed=$((failed + 1))
@@ -62,40 +99,50 @@ memcheck() {
 racecheck_one() {
   local out status ours
   out=$(timeout "${INFLIGHT_RACECHECK_SECONDS:-600}" compute-sanitizer --tool racecheck --error-exitcode 7 \
-    "build/cuda/bin/$1" --gtest_brief=1 --gtest_filter="$2" 2>&1)
+    "$1" --gtest_brief=1 --gtest_filter="$2" 2>&1)
   status=$?
   ours=$(grep -E '(Read|Write) access at' <<<"$out" | grep -v ' access at nvjet')
   if [ "$status" -eq 7 ] && [ -z "$ours" ] && grep -q ' access at nvjet' <<<"$out"; then status=0; fi
   grep -q 'terminated before first instrumented API call' <<<"$out" && grep -q '^\[  PASSED  \]' <<<"$out" && status=0
-  echo "racecheck, $1 $2: status $status, $(grep 'RACECHECK SUMMARY' <<<"$out" | tail -1)"
+  echo "racecheck, $(basename "$1") $2: status $status, $(grep 'RACECHECK SUMMARY' <<<"$out" | tail -1)"
   [ -z "$ours" ] || head -40 <<<"$ours"
 }
 export -f racecheck_one
 
-tests_of() {  # the names of a program's tests
-  "build/cuda/bin/$1" --gtest_list_tests | awk '/^[^ ]/ {suite = $1} /^ / {print suite $1}'
-}
-
 racecheck() {
   local program
-  for program in cuda_ops_test decoding_cuda_test; do
-    tests_of "$program" | xargs -P "$(nproc)" -I{} bash -c "racecheck_one $program '{}'" | tee "$log"
+  for program in "${checked[@]}"; do
+    "$bin/$program" --gtest_list_tests | awk '/^[^ ]/ {suite = $1} /^ / {print suite $1}' |
+      xargs -P "$(nproc)" -I{} bash -c "racecheck_one '$bin/$program' '{}'" | tee "$log"
     passed=$((passed + $(grep -c ': status 0,' "$log")))
     failed=$((failed + $(grep '^racecheck, ' "$log" | grep -vc ': status 0,')))
   done
 }
 
+usage() {
+  echo "usage: scripts/test_gpu.sh [--bin FOLDER] [suites] [ptx ARCH] [soak] [server] [memcheck] [racecheck]"
+  exit 2
+}
+
+if [ "${1:-}" = --bin ]; then
+  [ $# -ge 2 ] || usage
+  built=$(realpath "$2")
+  shift 2
+fi
 [ $# -gt 0 ] || set -- suites
 while [ $# -gt 0 ]; do
   case $1 in
-    suites) build build/cuda && run build/cuda "${programs[@]}" "${others[@]}" ;;
+    suites) build build/cuda && run_all "${programs[@]}" "${others[@]}" ;;
     ptx)
+      [ $# -ge 2 ] || usage
       shift
-      build "build/cuda-ptx-$1" "-DCMAKE_CUDA_ARCHITECTURES=$1-virtual" && run "build/cuda-ptx-$1" "${programs[@]}"
+      build "build/cuda-ptx-$1" "-DCMAKE_CUDA_ARCHITECTURES=$1-virtual" && run_all "${programs[@]}"
       ;;
+    soak) build build/cuda && soak ;;
+    server) server ;;
     memcheck) build build/cuda && memcheck ;;
     racecheck) build build/cuda && racecheck ;;
-    *) echo "usage: scripts/test_gpu.sh [suites] [ptx ARCH] [memcheck] [racecheck]" && exit 2 ;;
+    *) usage ;;
   esac
   shift
 done
