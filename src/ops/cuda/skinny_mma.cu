@@ -24,7 +24,6 @@
 #include "ops/cuda/overlap.cuh"
 #include "ops/cuda/product_output.h"
 #include "ops/cuda/shared_access.cuh"
-#include "ops/cuda/shared_access.cuh"
 #include "ops/cuda/shared_memory_limit.h"
 #include "ops/cuda/skinny.h"
 #include "tensor/cuda_status.h"
