@@ -35,9 +35,6 @@
 namespace inflight::ops::cuda {
 namespace decode {
 
-inline constexpr float kSlack = 8;  // binary orders by which a score may exceed the running maximum
-inline constexpr unsigned kAllLanes = 0xffffffffU;
-
 // T: what products are done in. kTiles: of 8 queries.
 template <typename T, bool kIsFp8, int kHeadDim, int kTiles>
 class Kernel {

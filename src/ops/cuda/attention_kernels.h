@@ -165,6 +165,11 @@ Status LaunchDecode(const DecodeArgs& args, DType kv, int num_ctas, CudaStream& 
 template <int kHeadDim>
 Status LaunchPrefill(const AttentionArgs& args, DType kv, int max_tiles, CudaStream& stream);
 
+// Tiles of the plan, for each head tile of each kv head.
+inline int NumPrefillItems(const AttentionArgs& args, int max_tiles) {
+  return max_tiles * args.num_kv_heads * args.heads.tiles_per_kv_head;
+}
+
 // Those of head_dim 128 on Hopper (attention_prefill_hopper.cuh), and whether they take a step.
 bool PreferHopperPrefill(const AttentionArgs& args, int max_tiles, const CudaStream& stream);
 Status LaunchHopperPrefill(const AttentionArgs& args, DType kv, int max_tiles, CudaStream& stream);

@@ -15,9 +15,15 @@
 #include <type_traits>
 
 #include "ops/cuda/fp8_halves.cuh"
+#include "ops/cuda/reduce.cuh"
 #include "ops/cuda/shared_access.cuh"
 
 namespace inflight::ops::cuda {
+
+// Binary orders by which a score may exceed the running maximum of its row.
+inline constexpr float kSlack = 8;
+// A maximum of no scores. Finite, since all scores of a row in a tile may be -inf.
+inline constexpr float kLowest = -0x1p127F;
 
 __device__ inline void CopyAsync16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)

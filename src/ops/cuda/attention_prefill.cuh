@@ -34,10 +34,6 @@ namespace prefill {
 inline constexpr int kWarps = 4;
 inline constexpr int kThreads = kWarps * 32;
 inline constexpr int kStages = 2;
-inline constexpr float kSlack = 8;
-// A maximum of no scores. Finite, since all scores of a row in a tile may be -inf.
-inline constexpr float kLowest = -0x1p127F;
-inline constexpr unsigned kAllLanes = 0xffffffffU;
 
 // Rows of 16-byte chunks in shared memory, placed so that a chunk of 8 rows in succession lies in
 // different banks: exchanged among 8 chunks where they come in eights, else with an odd pitch.
@@ -506,7 +502,7 @@ Status LaunchRowTiles(const AttentionArgs& args, int num_tiles, CudaStream& stre
 // a fixed stream: the compiler may join a product and a sum in one kernel and not in the other.
 template <typename T, bool kIsFp8, int kHeadDim>
 Status Launch(const AttentionArgs& args, int max_tiles, CudaStream& stream) {
-  const int num_tiles = max_tiles * args.num_kv_heads * args.heads.tiles_per_kv_head;
+  const int num_tiles = NumPrefillItems(args, max_tiles);
   if (!stream.is_fixed() && num_tiles <= stream.num_sms())
     return LaunchRowTiles<T, kIsFp8, kHeadDim, 1>(args, num_tiles, stream);
   return LaunchRowTiles<T, kIsFp8, kHeadDim, MostRowTiles(kHeadDim)>(args, num_tiles, stream);

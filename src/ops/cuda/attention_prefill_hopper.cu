@@ -7,19 +7,6 @@ namespace {
 
 using prefill_hopper::RunKernel;
 
-// Whether the kernels have bodies in this program, for the GPU in use.
-bool HasCode() {
-  cudaFuncAttributes attributes = {};
-  const bool has =
-      cudaFuncGetAttributes(&attributes, RunKernel<__nv_bfloat16, false>) == cudaSuccess;
-  cudaGetLastError();
-  return has && attributes.sharedSizeBytes > 0;  // the barriers
-}
-
-int NumItems(const AttentionArgs& args, int max_tiles) {
-  return max_tiles * args.num_kv_heads * args.heads.tiles_per_kv_head;
-}
-
 template <typename T, bool kIsFp8>
 Status Launch(const AttentionArgs& args, int num_items, CudaStream& stream) {
   constexpr int kSharedBytes = prefill_hopper::SharedBytes(kIsFp8);
@@ -35,13 +22,13 @@ Status Launch(const AttentionArgs& args, int num_items, CudaStream& stream) {
 // Each multiprocessor has a CTA that takes tiles in turn: with few turns some would end early.
 bool PreferHopperPrefill(const AttentionArgs& args, int max_tiles, const CudaStream& stream) {
   constexpr int kMinTurns = 3;
-  static const bool has_code = HasCode();
+  static const bool has_code = HasBody(RunKernel<__nv_bfloat16, false>);
   return has_code && !stream.is_fixed() && args.sliding.window == 0 &&
-         NumItems(args, max_tiles) >= kMinTurns * stream.num_sms();
+         NumPrefillItems(args, max_tiles) >= kMinTurns * stream.num_sms();
 }
 
 Status LaunchHopperPrefill(const AttentionArgs& args, DType kv, int max_tiles, CudaStream& stream) {
-  const int num_items = NumItems(args, max_tiles);
+  const int num_items = NumPrefillItems(args, max_tiles);
   if (kv == DType::kF8E4M3) return Launch<__half, true>(args, num_items, stream);
   if (kv == DType::kF16) return Launch<__half, false>(args, num_items, stream);
   return Launch<__nv_bfloat16, false>(args, num_items, stream);

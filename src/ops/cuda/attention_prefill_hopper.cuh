@@ -39,9 +39,6 @@ inline constexpr int kRawBytes = 2 * kKeys * kHeadDim;  // of a step in e4m3
 constexpr int SharedBytes(bool is_fp8) {
   return 3 * kPlaces * kTileBytes + (is_fp8 ? kRawBytes : 0) + 1024;  // 1024: to align them
 }
-inline constexpr float kSlack = 8;
-inline constexpr float kLowest = -0x1p127F;  // a maximum of no scores
-inline constexpr unsigned kAllLanes = 0xffffffffU;
 static_assert(kRows == 64 * kConsumers && kRows == 128 && kKeys == 128);
 
 // Where chunk `chunk`, of 16 chunks of 16 bytes, of a row lies in a place.

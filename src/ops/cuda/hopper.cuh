@@ -8,11 +8,22 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
+#include <cuda_runtime.h>
 
 #include <cstdint>
 #include <type_traits>
 
 namespace inflight::ops::cuda {
+
+// Whether a kernel that is empty where the code is not sm_90a's, and has barriers where it is, has
+// a body in this program, for the GPU in use.
+template <typename... Params>
+bool HasBody(void (*kernel)(Params...)) {
+  cudaFuncAttributes attributes = {};
+  const bool is_there = cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess;
+  cudaGetLastError();
+  return is_there && attributes.sharedSizeBytes > 0;  // the barriers
+}
 
 // --- barriers ---
 

@@ -73,7 +73,7 @@ Status LaunchOf(const GemmParams& p, const streamed::Args& args, CudaStream& str
 }  // namespace
 
 bool StreamedCanRun(const GemmParams& params) {
-  static const bool has_code = streamed::HasCode<__nv_bfloat16, 32>();
+  static const bool has_code = HasBody(streamed::Kernel<__nv_bfloat16, 32>);
   return has_code && params.m <= kMaxTokens && params.n < (int64_t{1} << 30) &&
          params.k < (int64_t{1} << 30) && IsAligned(params.x) && IsAligned(params.w);
 }

@@ -203,13 +203,4 @@ __global__ void __launch_bounds__(kThreads, 2)
 #endif
 }
 
-// Whether `T`'s kernel has a body in this program, for the GPU in use.
-template <typename T, int kTokens>
-bool HasCode() {
-  cudaFuncAttributes attributes = {};
-  const bool has = cudaFuncGetAttributes(&attributes, Kernel<T, kTokens>) == cudaSuccess;
-  cudaGetLastError();
-  return has && attributes.sharedSizeBytes > 0;  // the barriers
-}
-
 }  // namespace inflight::ops::cuda::streamed
