@@ -27,7 +27,7 @@ SUITES = {"simulation_test": "simulation", "golden_test": "golden", "cuda_backen
 TIMEOUT_S = 900
 AT_ONCE = 2
 LONGEST = {"simulation_test", "golden_test", "decoding_test", "artifact_test"}  # these first
-FILES_AT_ONCE = ["-n", str(AT_ONCE), "--dist", "loadfile"]
+FILES_AT_ONCE = ["-n", os.environ.get("INFLIGHT_TEST_FILES_AT_ONCE", str(AT_ONCE)), "--dist", "loadfile"]
 
 
 def run_gtest(binary: pathlib.Path) -> tuple[int, int]:
@@ -61,6 +61,8 @@ def run_gtest(binary: pathlib.Path) -> tuple[int, int]:
 def run_pytest(build: pathlib.Path) -> tuple[int, int]:
     """Passed and failed Python tests, run against the binaries of a build."""
     python = ROOT / ".venv/bin/python"
+    if not python.exists():  # a machine with the packages of tests/requirements.txt of its own
+        python = sys.executable
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
         has_grpc = "INFLIGHT_GRPC:BOOL=ON" in (build / "CMakeCache.txt").read_text()  # else tests of gRPC are skipped
         env = dict(os.environ, INFLIGHT_BIN_DIR=str(build / "bin"), INFLIGHT_BUILD_HAS_GRPC=str(int(has_grpc)))

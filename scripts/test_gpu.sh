@@ -6,11 +6,12 @@
 #   ptx ARCH   the same tests with code of compute_ARCH (80, 89) alone, which the driver translates: the kernels of earlier GPUs
 #   soak       CudaSoakTest for INFLIGHT_SOAK_SECONDS (600)
 #   server     the protocol and demo tests against the whole program (docs/cuda.md, "One file for a GPU host") on the GPU, with
-#              the packages of tests/requirements.txt: of .venv where it is there, else of python3
+#              the packages of tests/requirements.txt: of .venv where it is there, else of python3; eight files at a time
 #   memcheck   the operators' and the sampler's tests under compute-sanitizer
 #   racecheck  the same for shared memory, test by test, as many at a time as there are cores; INFLIGHT_RACECHECK_SECONDS (600)
 #              each, and a test that takes longer is counted as failed and named
-# --bin FOLDER: nothing is built (which takes nvcc): the programs are FOLDER's, those of ptx ARCH FOLDER/ptx-ARCH's.
+# --bin FOLDER: nothing is built (which takes nvcc): the programs are FOLDER's, a build's bin, those of ptx ARCH FOLDER/ptx-ARCH's. `server`
+# also reads CMakeCache.txt of their build, which lies beside FOLDER.
 # INFLIGHT_TEST_GPU=1 is set: a GPU that is not found is a failure.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
@@ -67,18 +68,19 @@ soak() {
 }
 
 server() {
-  local folder python=python3 counts
-  folder=$(realpath "${built:-build/cuda-release/bin}")
-  [ -x .venv/bin/python ] && python=.venv/bin/python
-  INFLIGHT_TEST_DEVICE=cuda INFLIGHT_BIN_DIR=$folder INFLIGHT_BUILD_HAS_GRPC=1 \
-    "$python" -m pytest -q -n 8 --dist loadfile tests/protocol tests/demo >"$log" 2>&1
-  counts=$(tail -1 "$log")
-  grep -qE '[0-9]+ (passed|failed)' <<<"$counts" || failed=$((failed + 1))
-  grep -q ' passed' <<<"$counts" && passed=$((passed + $(sed -E 's/.*[^0-9]?\b([0-9]+) passed.*/\1/' <<<"$counts")))
-  for word in failed error; do
-    grep -qE " ?[0-9]+ $word" <<<"$counts" && failed=$((failed + $(sed -E "s/(^|.* )([0-9]+) $word.*/\2/" <<<"$counts")))
-  done
+  local folder counts p f
+  folder=$(dirname "$(realpath "${built:-build/cuda-release/bin}")")
+  INFLIGHT_TEST_DEVICE=cuda INFLIGHT_PYTHON_TESTS="tests/protocol tests/demo" INFLIGHT_TEST_FILES_AT_ONCE=8 \
+    python3 scripts/run_tests.py "$folder" python >"$log" 2>&1
   grep -E '^(FAILED|ERROR) ' "$log"
+  counts=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -1)
+  if [ -z "$counts" ]; then
+    tail -20 "$log"
+    counts="0 passed, 1 failed"
+  fi
+  read -r p _ f _ <<<"$counts"
+  passed=$((passed + p))
+  failed=$((failed + f))
   echo "server: $counts"
 }
 
