@@ -154,11 +154,18 @@ class Producer {
     for (Walk walk(a_, num_items); walk.is_valid; walk.NextItem()) {
       const Item& item = walk.item;
       CopyQueries(item, item_turn);
-      ArriveWhenCopied(queries_.Full(item_turn++));
+      CommitCopies();
       int line = BlockOf(item, 0);
       for (int key = 0; key < item.num_keys; key += kKeys, ++turn) {
         const int next_line = BlockOf(item, key + kKeys);
         Copy(item, key, line, 0, keys_, turn);
+        if (key == 0) {
+          // The queries' copies are waited for here, not by the barrier: plain writes follow in
+          // their place (StoreOutput).
+          CommitCopies();
+          WaitForCopies<1>();
+          Arrive(queries_.Full(item_turn++));
+        }
         Copy(item, key, line, values, values_, turn);
         line = next_line;
       }
@@ -483,8 +490,7 @@ class Consumer {
       *reinterpret_cast<uint4*>(static_cast<__half*>(a_.y) + at) =
           LoadShared16(place + ChunkAt(row, lane_ % 16));
     }
-    __syncwarp();
-    Release(queries_.Empty(item_turn));
+    Arrive(queries_.Empty(item_turn));
   }
 
   const AttentionArgs& a_;
@@ -524,11 +530,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Pipe keys = pipe(1);
   const Pipe values = pipe(2);
   if (threadIdx.x == 0) {
-    for (const Pipe& p : {queries, keys, values})
-      for (int turn = 0; turn < kPlaces; ++turn) {
-        InitBarrier(p.Full(turn), kWarpgroup);
-        InitBarrier(p.Empty(turn), kConsumers * kWarpgroup / 32);
-      }
+    constexpr int kNumConsumers = kConsumers * kWarpgroup;
+    for (int turn = 0; turn < kPlaces; ++turn) {
+      for (const Pipe& p : {queries, keys, values}) InitBarrier(p.Full(turn), kWarpgroup);
+      for (const Pipe& p : {keys, values}) InitBarrier(p.Empty(turn), kNumConsumers / 32);
+      InitBarrier(queries.Empty(turn), kNumConsumers);  // each has read its own (StoreOutput)
+    }
     FenceBarriers();
   }
   __syncthreads();
