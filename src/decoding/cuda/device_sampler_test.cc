@@ -152,6 +152,12 @@ TEST_F(DeviceSamplerTest, DrawsWhatTheCpuDrawsFrom1000) { CompareManyRows(1000, 
 TEST_F(DeviceSamplerTest, DrawsWhatTheCpuDrawsFromFew) {
   for (const int vocab_size : {1, 2, 5, 31, 32, 33, 130, 257}) CompareManyRows(vocab_size, 40, 18);
 }
+// What follows in little, which compute-sanitizer takes a minute for.
+TEST_F(DeviceSamplerTest, AFewRowsDrawWhatTheCpuDraws) {
+  for (const int vocab_size : {33, 1000, 50257}) CompareManyRows(vocab_size, kNumShapesOfRows, 1);
+}
+TEST_F(DeviceSamplerTest, AFewVastRowsDrawWhatTheCpuDraws) { CompareManyRows(600001, 2, 1); }
+
 // Rows that do not fit into the shared memory of a cluster.
 TEST_F(DeviceSamplerTest, DrawsWhatTheCpuDrawsFrom600001) { CompareManyRows(600001, 14, 9); }
 TEST_F(DeviceSamplerTest, DrawsWhatTheCpuDrawsWithoutClusters) {

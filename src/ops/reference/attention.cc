@@ -29,11 +29,10 @@ class HeadAttention {
     const float max = *std::max_element(weights.begin(), weights.end());
     float sum = 0;
     for (float& w : weights) sum += w = std::exp(w - max);
-    for (int d = 0; d < p_.kv.head_dim; ++d) {
-      float y = 0;
-      for (size_t i = 0; i < seen.size(); ++i) y += weights[i] * Value(seen[i], d);
-      StoreFloat(p_.y.data, p_.y.dtype, y_index + d, y / sum);
-    }
+    std::vector<float> y(static_cast<size_t>(p_.kv.head_dim), 0.0F);
+    for (size_t i = 0; i < seen.size(); ++i) AddValue(weights[i], seen[i], y);
+    for (int d = 0; d < p_.kv.head_dim; ++d)
+      StoreFloat(p_.y.data, p_.y.dtype, y_index + d, y[static_cast<size_t>(d)] / sum);
   }
 
  private:
@@ -47,9 +46,11 @@ class HeadAttention {
     return sum * p_.scale;
   }
 
-  float Value(int position, int d) const {
-    return LoadFloat(p_.kv.Values(p_.layer, Block(position), kv_head_), p_.kv.dtype,
-                     p_.kv.ValueIndex(position % p_.kv.block_size, d));
+  void AddValue(float weight, int position, std::vector<float>& y) const {
+    const void* values = p_.kv.Values(p_.layer, Block(position), kv_head_);
+    for (int d = 0; d < p_.kv.head_dim; ++d)
+      y[static_cast<size_t>(d)] +=
+          weight * LoadFloat(values, p_.kv.dtype, p_.kv.ValueIndex(position % p_.kv.block_size, d));
   }
 
   const AttentionParams& p_;
