@@ -10,6 +10,7 @@
 #include <limits>
 #include <numeric>
 
+#include "tensor/cpu_pool.h"
 #include "tensor/element.h"
 
 namespace inflight::ops {
@@ -24,13 +25,21 @@ void Poison(std::byte* p, size_t n) { std::memset(p, 0xff, n); }
 }  // namespace
 
 uint64_t Random::Next() {
-  uint64_t z = (state_ += 0x9e3779b97f4a7c15U);
+  uint64_t z = (state_ += kStep);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
   return z ^ (z >> 31);
 }
 
 float Random::Uniform() { return static_cast<float>(Next() >> 40) * 0x1p-23F - 1.0F; }
+
+void ForParts(int64_t n, const std::function<void(int64_t, int64_t)>& body) {
+  constexpr int64_t kPart = int64_t{1} << 20;
+  if (n <= kPart) return body(0, n);
+  static auto* const pool = new CpuPool();
+  pool->ParallelFor((n + kPart - 1) / kPart,
+                    [&](int64_t i) { body(i * kPart, std::min(n, (i + 1) * kPart)); });
+}
 
 void Tensor::Free::operator()(std::byte* p) const { std::free(p); }
 
@@ -48,14 +57,19 @@ Tensor::Tensor(DType dtype, Shape shape, int offset_elements) {
 
 Tensor Tensor::Random(DType dtype, Shape shape, uint64_t seed, int offset_elements) {
   Tensor t(dtype, shape, offset_elements);
-  ops::Random random(seed);
-  for (int64_t i = 0; i < shape.num_elements(); ++i) t.Set(i, random.Uniform());
+  ForParts(shape.num_elements(), [&](int64_t begin, int64_t end) {
+    ops::Random random(seed);
+    random.Skip(begin);
+    for (int64_t i = begin; i < end; ++i) t.Set(i, random.Uniform());
+  });
   return t;
 }
 
 Tensor Tensor::Of(DType dtype, Shape shape, const std::vector<float>& values) {
   Tensor t(dtype, shape);
-  for (size_t i = 0; i < values.size(); ++i) t.Set(static_cast<int64_t>(i), values[i]);
+  ForParts(static_cast<int64_t>(values.size()), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) t.Set(i, values[static_cast<size_t>(i)]);
+  });
   return t;
 }
 
@@ -77,7 +91,9 @@ void Tensor::Set(int64_t i, float value) { StoreFloat(view_.data, view_.dtype, i
 
 std::vector<float> Tensor::ToFloats() const {
   std::vector<float> values(static_cast<size_t>(view_.num_elements()));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = Get(static_cast<int64_t>(i));
+  ForParts(view_.num_elements(), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) values[static_cast<size_t>(i)] = Get(i);
+  });
   return values;
 }
 

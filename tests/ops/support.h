@@ -3,6 +3,7 @@
 // weights, and batches over a paged cache.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,11 +19,18 @@ class Random {
   explicit Random(uint64_t seed) : state_(seed) {}
   uint64_t Next();
   float Uniform();
+  // As if `count` numbers had been drawn.
+  void Skip(int64_t count) { state_ += static_cast<uint64_t>(count) * kStep; }
   int Below(int n) { return static_cast<int>(Next() % static_cast<uint64_t>(n)); }
 
  private:
+  static constexpr uint64_t kStep = 0x9e3779b97f4a7c15U;
   uint64_t state_;
 };
+
+// body(begin, end) for parts of [0, n), on the host's cores where n is large: of the largest cases
+// the operands alone are a gigabyte.
+void ForParts(int64_t n, const std::function<void(int64_t, int64_t)>& body);
 
 // An owned tensor. Starts at `offset_elements` behind a multiple of 64 bytes; what lies before and
 // behind it is NaN (as floats), so that a kernel that reads there shows.

@@ -229,10 +229,11 @@ class Samplers {
   Samplers(Device& device, Stream& stream, int max_slots, int vocab_size, int max_seq_len,
            bool may_use_clusters = true)
       : stream_(stream),
+        pool_(device.cpu_pool()),
         max_slots_(max_slots),
         vocab_size_(vocab_size),
         max_seq_len_(max_seq_len),
-        cpu_(max_slots, vocab_size, 1),
+        cpu_(max_slots, vocab_size, pool_.num_threads()),
         gpu_(Must(DeviceSampler::Create(device, max_slots, vocab_size, may_use_clusters))),
         tokens_(static_cast<size_t>(max_slots)),
         rules_(static_cast<size_t>(max_slots)) {
@@ -303,10 +304,12 @@ class Samplers {
     }
     Launch();
     std::vector<SampledToken> want(row_slots.size());
-    for (size_t r = 0; r < row_slots.size(); ++r)
+    pool_.ParallelFor(static_cast<int64_t>(row_slots.size()), [&](int64_t row) {
+      const auto r = static_cast<size_t>(row);
       if (row_slots[r] >= 0)
         want[r] = cpu_.Sample(row_slots[r], tokens(row_slots[r]),
                               logits.data() + r * static_cast<size_t>(vocab_size_));
+    });
     MustCuda(cudaStreamSynchronize(handle()));
     int num_wrong = 0;
     for (size_t r = 0; r < row_slots.size(); ++r) {
@@ -357,6 +360,7 @@ class Samplers {
   }
 
   Stream& stream_;
+  CpuPool& pool_;
   const int max_slots_;
   const int vocab_size_;
   const int max_seq_len_;

@@ -137,14 +137,17 @@ int64_t DeviceCache::ElementIndex(int layer, int64_t slot, bool is_value, int kv
 }
 
 void DeviceCache::Fill(int layer, int sequence, int seq_len, uint64_t seed) {
-  Random random(seed);
-  for (int position = 0; position < seq_len; ++position)
+  const int64_t numbers = int64_t{2} * host_.num_kv_heads * host_.head_dim;  // of a position
+  device_->cpu_pool().ParallelFor(seq_len, [&](int64_t position) {
+    Random random(seed);
+    random.Skip(position * numbers);
+    const int64_t slot = Slot(sequence, static_cast<int>(position));
     for (const bool is_value : {false, true})
       for (int head = 0; head < host_.num_kv_heads; ++head)
         for (int d = 0; d < host_.head_dim; ++d)
-          StoreFloat(host_.data, host_.dtype,
-                     ElementIndex(layer, Slot(sequence, position), is_value, head, d),
+          StoreFloat(host_.data, host_.dtype, ElementIndex(layer, slot, is_value, head, d),
                      random.Uniform());
+  });
 }
 
 void DeviceCache::Upload() { device_pool_.CopyFrom(pool_); }

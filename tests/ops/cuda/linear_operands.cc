@@ -47,13 +47,17 @@ std::string Name(const LinearDTypes& dtypes, int64_t m) {
 Tensor AsMultiplied(const Operand& w, const LinearDTypes& dtypes) {
   if (!IsInteger(dtypes.w)) {
     Tensor same(dtypes.w, w.values.view().shape);
-    for (int64_t i = 0; i < same.view().num_elements(); ++i) same.Set(i, w.values.Get(i));
+    ForParts(same.view().num_elements(), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) same.Set(i, w.values.Get(i));
+    });
     return same;
   }
   Tensor rounded(dtypes.x, w.values.view().shape);
   const int64_t width = rounded.view().shape[1];
-  for (int64_t i = 0; i < rounded.view().num_elements(); ++i)
-    rounded.Set(i, static_cast<float>(w.values.view().as<int8_t>()[i]) * w.scales.Get(i / width));
+  ForParts(rounded.view().num_elements(), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      rounded.Set(i, static_cast<float>(w.values.view().as<int8_t>()[i]) * w.scales.Get(i / width));
+  });
   return rounded;
 }
 

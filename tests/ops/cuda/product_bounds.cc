@@ -13,8 +13,12 @@ Sums::Sums(CpuPool& pool, const Tensor& x, const Tensor& w)
       absolute(exact.size()) {
   const int64_t k = x.view().shape[1];
   const std::vector<float> a = x.ToFloats(), b = w.ToFloats();
-  pool.ParallelFor(x.view().shape[0], [&](int64_t i) {
-    for (int64_t j = 0; j < n; ++j) {
+  constexpr int64_t kPart = 256;  // rows of w
+  const int64_t parts = (n + kPart - 1) / kPart;
+  pool.ParallelFor(x.view().shape[0] * parts, [&](int64_t part) {
+    const int64_t i = part / parts;
+    const int64_t first = part % parts * kPart;
+    for (int64_t j = first; j < std::min(n, first + kPart); ++j) {
       const float* row = &a[static_cast<size_t>(i * k)];
       const float* column = &b[static_cast<size_t>(j * k)];
       double sum = 0, sum_of_absolutes = 0;
