@@ -18,39 +18,42 @@ import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Callable
 
 FORMS = {"bf16": [], "fp8": ["--use-fp8-rowwise", "--kv-cache-dtype", "fp8", "--quantize-lm-head"]}
 ENOUGH = {"bf16": 0.97, "fp8": 0.95}
 
 
+# What a figure is of a row of `inflight bench throughput`, and its spread: 10th and 90th of 100, as far as the row has them.
+
+
 def throughput(row, _):
-    return row["output_tokens_per_s"], row["p10"], row["p90"]
+    return row["output_tokens_per_s"], f"{row['p10']:,.5g} to {row['p90']:,.5g}"
 
 
 def decoding(row, scenario):
     """Of all requests, in steps of nothing else."""
-    rate = 1000 * int(scenario.split("x")[0]) / row["decode_step_ms"]
-    return rate, rate, rate
+    return 1000 * int(scenario.split("x")[0]) / row["decode_step_ms"], ""
 
 
 def decoding_alone(row, _):
-    return 1000 / row["itl_ms"], 1000 / row["itl_ms_p90"], 1000 / row["itl_ms"]
+    return 1000 / row["itl_ms"], f"{1000 / row['itl_ms_p90']:,.5g} or more"
 
 
 def first_token(row, _):
-    return row["ttft_ms"], row["ttft_ms"], row["ttft_ms_p90"]
+    return row["ttft_ms"], f"to {row['ttft_ms_p90']:,.4g}"
 
 
 def prompt_tokens(row, scenario):
     num_tokens = int(scenario.split("x")[1].split("/")[0])
-    return 1000 * num_tokens / row["ttft_ms"], 1000 * num_tokens / row["ttft_ms_p90"], 1000 * num_tokens / row["ttft_ms"]
+    return 1000 * num_tokens / row["ttft_ms"], f"{1000 * num_tokens / row['ttft_ms_p90']:,.5g} or more"
 
 
 @dataclasses.dataclass
 class Figure:
     scenario: str  # REQUESTSxINPUT/OUTPUT
     unit: str
-    of: callable  # the figure, its 10th and its 90th of 100
+    of: Callable  # one of the above
     marks: dict  # by form: the mark, and the opponents' figures
     has_limit: bool = True
 
@@ -93,11 +96,10 @@ def measure(inflight, form, scenarios, repeats):
 
 def report(form, figure, row):
     """Prints the figure's line; whether it reaches enough of its mark."""
-    value, low, high = figure.of(row, figure.scenario)
+    value, spread = figure.of(row, figure.scenario)
     mark, opponents = figure.marks[form]
     reached = mark / value if figure.is_time else value / mark
     limit = f"{value / row['limit_tokens_per_s']:.2f}" if figure.has_limit else ""
-    spread = f"{low:,.5g} to {high:,.5g}"
     host = f"{row['host_us']:.0f} | {row['idle_us']:.1f}"
     line = f"{value:,.5g} | {spread} | {limit} | {mark:,g} | {reached:.3f} | {opponents} | {host}"
     print(f"| {form} | {figure.scenario}, {figure.unit} | {line} |", flush=True)
@@ -125,11 +127,8 @@ def main():
             continue
         comments, measured = measure(inflight, form, list(dict.fromkeys(figure.scenario for figure in asked)), args.repeats)
         print("\n".join(comments))
-        print(
-            "| form | requests x in/out | measured | 10th to 90th of 100 | of the limit | asked | reached | others | host us",
-            end="",
-        )
-        print(" | GPU waits us |")
+        columns = "form | requests x in/out | measured | 10th to 90th of 100 | of the limit | asked | reached | others"
+        print(f"| {columns} | host us | GPU waits us |")
         print("|---|---|---|---|---|---|---|---|---|---|")
         is_enough += [report(form, figure, measured[figure.scenario]) for figure in asked]
     print(f"# {sum(is_enough)} of {len(is_enough)} figures reach 97 % (bf16) or 95 % (fp8) of their marks")
