@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "product_bounds.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "cuda_test.h"
