@@ -316,6 +316,11 @@ Status Run(Options& options, std::span<const std::string> positionals, Measure m
   std::vector<Sample> unprofiled;
   if (options.profile) {
     ASSIGN_OR_RETURN(const LocalModel model, open());
+    if (model.device->kind() != DeviceKind::kCuda)
+      return InvalidArgument(
+          "--profile: got device cpu, needs an NVIDIA GPU, whose operators are timed by its "
+          "events; "
+          "leave --profile out, or give --device cuda where there is one");
     log.Watch(model.executor.get());
     const Bench bench{options, model, limits, log};
     RETURN_IF_ERROR(bench.WarmUp(scenarios.front()));
