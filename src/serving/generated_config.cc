@@ -60,7 +60,7 @@ ModelConfig PreprocessingConfig(const GeneratedConfigOptions& options) {
   ModelConfig config = Base("preprocessing", options);
   config.set_backend("python");
   AddTensors(config, contract::PreprocessingInputs(), contract::PreprocessingOutputs());
-  SetParameter(config, "tokenizer_dir", options.model_dir);
+  if (!options.tokenizer_dir.empty()) SetParameter(config, "tokenizer_dir", options.tokenizer_dir);
   SetParameter(config, "add_special_tokens", "True");
   NormalizeModelConfig(config);
   return config;
@@ -83,7 +83,7 @@ ModelConfig PostprocessingConfig(const GeneratedConfigOptions& options) {
   ModelConfig config = Base("postprocessing", options);
   config.set_backend("python");
   AddTensors(config, contract::PostprocessingInputs(), contract::PostprocessingOutputs());
-  SetParameter(config, "tokenizer_dir", options.model_dir);
+  if (!options.tokenizer_dir.empty()) SetParameter(config, "tokenizer_dir", options.tokenizer_dir);
   SetParameter(config, "skip_special_tokens", "True");
   NormalizeModelConfig(config);
   return config;

@@ -12,6 +12,7 @@ namespace inflight::serving {
 
 struct GeneratedConfigOptions {
   std::string model_dir;
+  std::string tokenizer_dir;  // empty: left unset
   int max_batch_size = 1;
   bool decoupled = true;  // streaming needs it
   // Off, a non-streaming answer contains the prompt, as upstream's default has it, and then differs

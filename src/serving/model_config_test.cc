@@ -153,7 +153,8 @@ TEST(NormalizeModelConfig, EnsemblesHaveNoInstances) {
 }
 
 TEST(ValidateModelConfig, GeneratedConfigurationsAreValid) {
-  const GeneratedConfigOptions options = {.model_dir = "/m", .max_batch_size = 4};
+  const GeneratedConfigOptions options = {
+      .model_dir = "/m", .tokenizer_dir = "/t", .max_batch_size = 4};
   for (const auto& config : {PreprocessingConfig(options), LlmConfig(options),
                              PostprocessingConfig(options), EnsembleConfig(options)}) {
     EXPECT_TRUE(ValidateModelConfig(config).ok()) << config.name();

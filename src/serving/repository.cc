@@ -359,7 +359,9 @@ void Repository::LoadModelDir(const fs::path& dir) {
   load(LlmConfig(generated), ModelKind::kLlm);
   if (const LoadedLlm* loaded = LlmOf("tensorrt_llm")) {
     generated.max_batch_size = loaded->max_batch_size;
-    generated.model_dir = loaded->tokenizer_dir.string();
+    // Without one the key stays unset: what lacks a tokenizer does not end the start then.
+    if (HasTokenizer(loaded->tokenizer_dir))
+      generated.tokenizer_dir = loaded->tokenizer_dir.string();
   }
   load(PreprocessingConfig(generated), ModelKind::kPreprocessing);
   load(PostprocessingConfig(generated), ModelKind::kPostprocessing);

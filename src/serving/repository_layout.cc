@@ -172,7 +172,7 @@ Result<fs::path> FindEngine(const std::string& named, const fs::path& model_dir,
 
 bool HasTokenizer(const fs::path& dir) {
   return Exists(dir / "tokenizer.json") || Exists(dir / "tokenizer.model") ||
-         Exists(dir / "vocab.json");
+         Exists(dir / "spiece.model") || Exists(dir / "vocab.json");
 }
 
 fs::path FindTokenizer(const fs::path& dir) { return OnlyPlace(dir, HasTokenizer); }

@@ -191,6 +191,17 @@ TEST_F(RepositoryTest, WithoutATokenizerTheLlmIsServedAlone) {
   EXPECT_THAT(StateOf(*server, "preprocessing"), HasSubstr("tokenizer_dir"));
 }
 
+TEST_F(RepositoryTest, AnEnginesDirectoryWithoutATokenizerIsServedToo) {
+  Write("engine/config.json", "{}");
+  const auto server = Serve({.model_dirs = {Path("engine")}});
+  ASSERT_NE(server, nullptr);
+  EXPECT_TRUE(server->ready());
+  EXPECT_THAT(Lines(server->Index(true)), ElementsAre("tensorrt_llm 1 READY"));
+  EXPECT_THAT(StateOf(*server, "preprocessing"),
+              HasSubstr("tokenizer_dir of model 'preprocessing' is not set, and '" +
+                        Path("engine") + "', the engine's, has no tokenizer files"));
+}
+
 TEST_F(RepositoryTest, ANamedTokenizerThatIsNotThereEndsTheStart) {
   WriteServable("repo");
   const std::string file = "repo/postprocessing/config.pbtxt";
