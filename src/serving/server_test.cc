@@ -192,10 +192,13 @@ TEST_F(ServerTest, BrokenRepositoriesNameTheFileAndTheFault) {
 }
 
 TEST_F(ServerTest, ACorruptTokenizerIsAnErrorThatNamesTheDirectory) {
-  Write("model/config.json", "{}");
-  Write("model/tokenizer.json", "{\"version\": ");
-  const auto server = CreateServerWith({.model_dirs = {Path("model")}}, Loader());
-  EXPECT_THAT(server.status().message(), HasSubstr("tokenizer_dir '" + Path("model") + "'"));
+  for (const std::string file : {"tokenizer.json", "spiece.model"}) {
+    const std::string dir = "model of " + file;
+    Write(dir + "/config.json", "{}");
+    Write(dir + "/" + file, "{\"version\": ");
+    const auto server = CreateServerWith({.model_dirs = {Path(dir)}}, Loader());
+    EXPECT_THAT(server.status().message(), HasSubstr("tokenizer_dir '" + Path(dir) + "'"));
+  }
 }
 
 TEST_F(ServerTest, TwoDirectoriesCannotHaveTheSameNames) {

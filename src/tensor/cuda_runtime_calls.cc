@@ -55,7 +55,13 @@ Result<DeviceProperties> Probe(int index) {
   if (index < 0 || index >= count)
     return InvalidArgument(fmt::format("device: got cuda:{}, this machine has {} GPU{}: 0 to {}",
                                        index, count, count == 1 ? "" : "s", count - 1));
-  RETURN_IF_ERROR(ToStatus(cudaSetDevice(index), "cannot use the GPU"));
+  const cudaError_t entered = cudaSetDevice(index);
+  if (entered == cudaErrorMemoryAllocation)
+    return ResourceExhausted(fmt::format(
+        "device: got cuda:{}, whose memory is full: a process takes half a GiB before its first "
+        "model; free memory, choose another GPU (--device cuda:N), or use --device cpu",
+        index));
+  RETURN_IF_ERROR(ToStatus(entered, "cannot use the GPU"));
   cudaDeviceProp found_properties;
   RETURN_IF_ERROR(
       ToStatus(cudaGetDeviceProperties(&found_properties, index), "cannot query the GPU"));

@@ -3,6 +3,7 @@
 
 import base64
 import concurrent.futures
+import contextlib
 import ctypes
 import json
 import os
@@ -16,7 +17,7 @@ import time
 import pytest
 import requests
 from conformance_models import add_identity
-from live_server import DEMO, needs_gpu, start_server
+from live_server import DEMO, needs_gpu, start_error, start_server
 from release_repositories import write_repository
 
 pytestmark = needs_gpu
@@ -54,6 +55,22 @@ def planned(server):
     return {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)\b", line)}
 
 
+@contextlib.contextmanager
+def memory_taken(bytes_left):
+    """All memory of the first GPU but `bytes_left`, held by this process."""
+    driver, context, memory = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_ulonglong()
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    assert driver.cuInit(0) == 0
+    assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    try:
+        assert driver.cuCtxSetCurrent(context) == 0
+        assert driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+        assert driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(free.value - bytes_left)) == 0
+        yield
+    finally:  # takes the memory with it
+        assert driver.cuDevicePrimaryCtxRelease_v2(0) == 0
+
+
 PARTS = ["weight_bytes", "workspace_bytes", "kernel_bytes", "graph_bytes", "step_input_bytes", "sampler_bytes"]
 
 
@@ -89,6 +106,15 @@ def test_two_processes_share_one_gpu(tmp_path, long_model):
     finally:
         codes = [server.stop() for server in servers]
     assert codes == [0, 0]
+
+
+def test_a_full_gpu_is_named():
+    inflight = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
+    with memory_taken(100 << 20):
+        error = start_error(
+            [inflight, "serve", DEMO, "--device", "cuda", "--http-port", 0, "--grpc-port", 0, "--metrics-port", 0]
+        )
+    assert re.search(r"cuda:0, whose memory is full.*free memory, choose another GPU", error), error
 
 
 def test_inspect_prints_the_plan_of_the_gpu():
