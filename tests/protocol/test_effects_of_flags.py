@@ -254,12 +254,15 @@ def test_enable_prefix_reuse(paired):
 
 @pytest.mark.parametrize("goal_ms,fits", [(1, False), (60000, True)])
 def test_step_time_goal_ms(tmp_path, goal_ms, fits):
-    """The first step takes a block, which says what a token costs: a GPU gets a few blocks of this model done in 1 ms."""
+    """
+    The first step takes a block, which says what a token costs, and so does the next one where it is planned before the first
+    has ended. A GPU gets a few blocks of this model done in 1 ms.
+    """
     server = start_server(tmp_path, DEMO, f"--step-time-goal-ms={goal_ms}", "--log-verbose=1")
     generate(server, prompt(10, 900))
-    first, *others = [tokens for _, _, tokens in prompt_steps(server, 900)]
-    assert first <= 64
-    assert (others == [900 - first]) == fits
+    shares = [tokens for _, _, tokens in prompt_steps(server, 900)]
+    assert shares[0] <= 64
+    assert (len(shares) <= 3) == fits, shares
     assert server.stop() == 0
 
 

@@ -20,6 +20,16 @@ using inflight::cuda::ToStatus;
 constexpr std::array<int64_t, 16> kBuckets = {1,  2,  4,   8,   16,  32,  48,  64,
                                               80, 96, 128, 160, 192, 256, 384, 512};
 
+// Products of more rows than the first, at most the second and of at most so many features are
+// tuned among variants, too: further ones have so many tiles that their waves matter little.
+constexpr int64_t kFewRows = 64;
+constexpr int64_t kSomeRows = 256;
+constexpr int64_t kSomeFeatures = 32768;
+
+bool IsTunedAmongVariants(const GemmParams& p) {
+  return p.m > kFewRows && p.m <= kSomeRows && p.n <= kSomeFeatures && AlignmentOfY(p) == 16;
+}
+
 Status CudaStatus(cudaError_t error) { return ToStatus(error, "tuning of products"); }
 
 std::string HexOf(const cublasLtMatmulAlgo_t& algorithm) {
@@ -263,13 +273,7 @@ Result<int> GemmPlans::Load(std::string_view text) {
   for (const auto& [key, plan] : loaded) {
     const GemmParams params = {
         .dtype = key.dtype, .y_dtype = key.y_dtype, .m = key.bucket, .n = key.n, .k = key.k};
-    GemmProblem problem;
-    RETURN_IF_ERROR(problem.Describe(params, fast_accumulation_));
-    cublasLtMatmulHeuristicResult_t result;
-    const cublasStatus_t status =
-        cublasLtMatmulAlgoCheck(handle_, &problem.operation, &problem.w, &problem.x, &problem.y,
-                                &problem.y, &plan.algorithm, &result);
-    if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > kGemmWorkspaceBytes) continue;
+    if (!CanRun(params, plan.algorithm)) continue;
     plans_.insert_or_assign(key, plan);
     ++num_taken;
   }
@@ -316,19 +320,47 @@ Status GemmPlans::TuneRows(GemmParams params, int64_t num_weights, CudaStream& s
   ASSIGN_OR_RETURN(const GemmPlan* known, Find(params, stream));
   if (known->is_tuned) return Status::Ok();
   GemmPlan best = {.algorithm = known->algorithm, .is_tuned = true};
-  // A suggestion further down the list must be worth it: equal ones change with the weather.
-  constexpr float kWorthwhile = 0.98F;
   float best_us = 0;
-  for (const cublasLtMatmulAlgo_t& algorithm : Suggestions(params, num_candidates)) {
-    const bool is_first = best_us == 0;
-    ASSIGN_OR_RETURN(const float us, TimeMicros(params, algorithm, num_weights,
-                                                is_first ? 1e9F : 1.3F * best_us, stream));
-    if (us < 0 || (!is_first && us > kWorthwhile * best_us)) continue;
-    best.algorithm = algorithm;
-    best_us = us;
+  // The later one must be worth it: equal ones change with the weather.
+  constexpr float kWorthwhile = 0.98F;
+  const auto try_all = [&](std::span<const cublasLtMatmulAlgo_t> algorithms) -> Status {
+    for (const cublasLtMatmulAlgo_t& algorithm : algorithms) {
+      const bool is_first = best_us == 0;
+      ASSIGN_OR_RETURN(const float us, TimeMicros(params, algorithm, num_weights,
+                                                  is_first ? 1e9F : 1.3F * best_us, stream));
+      if (us < 0 || (!is_first && us > kWorthwhile * best_us)) continue;
+      best.algorithm = algorithm;
+      best_us = us;
+    }
+    return Status::Ok();
+  };
+  RETURN_IF_ERROR(try_all(Suggestions(params, num_candidates)));
+  if (IsTunedAmongVariants(params)) {
+    ASSIGN_OR_RETURN(const auto variants,
+                     FastVariants(params, best.algorithm, num_weights, stream));
+    RETURN_IF_ERROR(try_all(variants));
+    RETURN_IF_ERROR(try_all(WithOtherOptions(params, best.algorithm)));
   }
   plans_.insert_or_assign(KeyOf(params), best);
   return Status::Ok();
+}
+
+// Of a call alone, which comes with what a launch takes; negative where the algorithm cannot run.
+Result<float> GemmPlans::TimeCallMicros(const GemmParams& params,
+                                        const cublasLtMatmulAlgo_t& algorithm, int64_t num_weights,
+                                        CudaStream& stream) {
+  GemmProblem problem;
+  RETURN_IF_ERROR(problem.Describe(params, fast_accumulation_));
+  Events events;
+  RETURN_IF_ERROR(events.Create());
+  GemmParams last = params;
+  last.w = static_cast<const std::byte*>(params.w) +
+           static_cast<size_t>((num_weights - 1) * params.n * params.k) * SizeOf(params.dtype);
+  // Loads the kernel.
+  if (Launch(problem, last, algorithm, stream) != CUBLAS_STATUS_SUCCESS) return -1.0F;
+  return Measure(events, stream, [&] {
+    return LtStatus(Launch(problem, params, algorithm, stream), "cublasLtMatmul");
+  });
 }
 
 // Of one product inside a graph of several; negative where the algorithm cannot run. Stops early
@@ -348,10 +380,8 @@ Result<float> GemmPlans::TimeMicros(const GemmParams& params, const cublasLtMatm
     return Launch(problem, turned, algorithm, stream);
   };
 
-  if (launch() != CUBLAS_STATUS_SUCCESS) return -1.0F;  // loads the kernel
-  ASSIGN_OR_RETURN(const float alone_us,
-                   Measure(events, stream, [&] { return LtStatus(launch(), "cublasLtMatmul"); }));
-  if (alone_us > 2 * give_up_us + 10) return alone_us;
+  ASSIGN_OR_RETURN(const float alone_us, TimeCallMicros(params, algorithm, num_weights, stream));
+  if (alone_us < 0 || alone_us > 2 * give_up_us + 10) return alone_us;
   const auto num_calls = static_cast<int>(std::clamp(1000.0F / alone_us, 2.0F, 16.0F));
   Graph graph;
   RETURN_IF_ERROR(

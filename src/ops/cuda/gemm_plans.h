@@ -6,8 +6,9 @@
 // into it and not into the one before; rows are not padded.
 //
 // An algorithm is the library's first suggestion, or the fastest of its first suggestions where
-// Tune has timed them on this GPU. What Tune found can be saved and loaded as text, tagged with the
-// GPU and the library's version: another card or version ignores it (algorithms are opaque to us).
+// Tune has timed them on this GPU, for 65 to 256 rows also of their variants. What Tune found can
+// be saved and loaded as text, tagged with the GPU and the library's version: another card or
+// version ignores it (algorithms are opaque to us).
 //
 // With OpChoice::kFixed a row of y has the same bits whatever the bucket. Which algorithms may
 // serve is tried when a shape is first seen (gemm_fixed.cc), outside of graphs.
@@ -75,9 +76,9 @@ class GemmPlans {
 
   Status Run(const GemmParams& params, CudaStream& stream);
 
-  // Times the first `num_candidates` suggestions for every bucket of every shape on cold weights
-  // and keeps the fastest; shapes and buckets that are tuned already are left alone. Waits for the
-  // GPU.
+  // Times the first `num_candidates` suggestions for every bucket of every shape on cold weights,
+  // for buckets of 65 to 256 rows variants of the best, and keeps the fastest; shapes and buckets
+  // that are tuned already are left alone. Waits for the GPU.
   Status Tune(std::span<const LinearShape> shapes, CudaStream& stream, int num_candidates = 16);
 
   // The same for the bucket of one product, on its operands: `w` is followed by the other
@@ -101,10 +102,21 @@ class GemmPlans {
   Result<const GemmPlan*> Find(const GemmParams& params, CudaStream& stream);
   // The library's suggestions for `params`, best first; empty where it has none.
   std::vector<cublasLtMatmulAlgo_t> Suggestions(const GemmParams& params, int count) const;
+  // Whether `algorithm` serves `params` with the workspace that there is.
+  bool CanRun(const GemmParams& params, const cublasLtMatmulAlgo_t& algorithm) const;
+  // The fastest single calls of `algorithm` with any tile and some clusters, without a split of k;
+  // `algorithm` with any custom option (gemm_variants.cc).
+  Result<std::vector<cublasLtMatmulAlgo_t>> FastVariants(const GemmParams& params,
+                                                         const cublasLtMatmulAlgo_t& algorithm,
+                                                         int64_t num_weights, CudaStream& stream);
+  std::vector<cublasLtMatmulAlgo_t> WithOtherOptions(const GemmParams& params,
+                                                     cublasLtMatmulAlgo_t algorithm) const;
   // y = x w^T, less `subtracted` [m, n], which is as y, where there is one.
   cublasStatus_t Launch(GemmProblem& problem, const GemmParams& params,
                         const cublasLtMatmulAlgo_t& algorithm, CudaStream& stream,
                         const void* subtracted = nullptr);
+  Result<float> TimeCallMicros(const GemmParams& params, const cublasLtMatmulAlgo_t& algorithm,
+                               int64_t num_weights, CudaStream& stream);
   Result<float> TimeMicros(const GemmParams& params, const cublasLtMatmulAlgo_t& algorithm,
                            int64_t num_weights, float give_up_us, CudaStream& stream);
 

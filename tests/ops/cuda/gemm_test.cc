@@ -104,6 +104,31 @@ TEST_F(GemmTest, EveryKernelMultiplies) {
   }
 }
 
+// For 65 to 256 rows the fastest may be one that the library has not suggested.
+TEST_F(GemmTest, TunedKernelsMultiply) {
+  struct Case {
+    DType dtype;
+    int64_t n, k;
+  };
+  for (const auto& [dtype, n, k] :
+       {Case{DType::kBF16, 2048, 512}, Case{DType::kF8E4M3, 576, 1024}}) {
+    const Tensor x = Tensor::Random(dtype, {256, k}, 3);
+    const Tensor w = Tensor::Random(dtype, {n, k}, 4);
+    const Sums sums(device().cpu_pool(), x, w);
+    const DeviceTensor device_x = ToDevice(x), device_w = ToDevice(w);
+    const LinearShape shape = {n, k, dtype, DType::kBF16, 256};
+    ASSERT_EQ(TuneLinears({&shape, 1}, stream()), Status::Ok());
+    for (const int64_t m : {65, 80, 96, 97, 128, 150, 192, 193, 256})
+      Check({.x = device_x.view().data,
+             .w = device_w.view().data,
+             .dtype = dtype,
+             .m = m,
+             .n = n,
+             .k = k},
+            x, sums);
+  }
+}
+
 // Vocabularies are of any size; FP8 has none.
 TEST_F(GemmTest, OddNumbersOfFeatures) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
