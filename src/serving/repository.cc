@@ -345,7 +345,12 @@ void Repository::Remember(const Candidate& candidate) {
 
 void Repository::LoadModelDir(const fs::path& dir) {
   const std::lock_guard lock(control_mutex_);
+  // Without a tokenizer the key stays unset: what lacks one does not end the start then.
+  const auto tokenizer_of = [](const fs::path& place) {
+    return HasTokenizer(place) ? place.string() : std::string();
+  };
   GeneratedConfigOptions generated = {.model_dir = dir.string(),
+                                      .tokenizer_dir = tokenizer_of(dir),
                                       .decoupled = options_.decoupled,
                                       .exclude_input_in_output = !options_.include_input_in_output};
   const auto load = [&](ModelConfig config, ModelKind kind) {
@@ -359,9 +364,7 @@ void Repository::LoadModelDir(const fs::path& dir) {
   load(LlmConfig(generated), ModelKind::kLlm);
   if (const LoadedLlm* loaded = LlmOf("tensorrt_llm")) {
     generated.max_batch_size = loaded->max_batch_size;
-    // Without one the key stays unset: what lacks a tokenizer does not end the start then.
-    if (HasTokenizer(loaded->tokenizer_dir))
-      generated.tokenizer_dir = loaded->tokenizer_dir.string();
+    generated.tokenizer_dir = tokenizer_of(loaded->tokenizer_dir);
   }
   load(PreprocessingConfig(generated), ModelKind::kPreprocessing);
   load(PostprocessingConfig(generated), ModelKind::kPostprocessing);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/log.h"
+#include "builder/model_files.h"
 
 namespace inflight::serving {
 namespace {
@@ -170,10 +171,7 @@ Result<fs::path> FindEngine(const std::string& named, const fs::path& model_dir,
   return found;
 }
 
-bool HasTokenizer(const fs::path& dir) {
-  return Exists(dir / "tokenizer.json") || Exists(dir / "tokenizer.model") ||
-         Exists(dir / "spiece.model") || Exists(dir / "vocab.json");
-}
+bool HasTokenizer(const fs::path& dir) { return !builder::TokenizerDir(dir).empty(); }
 
 fs::path FindTokenizer(const fs::path& dir) { return OnlyPlace(dir, HasTokenizer); }
 

@@ -240,6 +240,10 @@ TEST_F(RepositoryTest, AnEngineThatCannotBeReadEndsTheStartWhateverItsError) {
   };
   const auto failed = CreateServerWith({.model_dirs = {ModelDir()}}, loader);
   EXPECT_THAT(failed.status().message(), HasSubstr("format version 99"));
+  const auto rest = CreateServerWith({.model_dirs = {ModelDir()}, .exit_on_error = false}, loader);
+  ASSERT_TRUE(rest.ok()) << rest.status().ToString();
+  EXPECT_THAT(Lines((*rest)->Index(true)),
+              ElementsAre("postprocessing 1 READY", "preprocessing 1 READY"));
 }
 
 // --- where things lie ---
