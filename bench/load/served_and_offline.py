@@ -4,11 +4,11 @@
 
 usage: INFLIGHT_BIN_DIR=build/release/bin bench/load/served_and_offline.py ENGINE [--requests 64] [--batch 16] [--repeats 3]
 
-ENGINE has no tokenizer (bench/load/random_model.py, then `inflight build`), or its own; for one that was built for a GPU,
-INFLIGHT_TEST_DEVICE=cuda. Both sides run --batch sequences at
-once and have all other requests queued from the start: `inflight run --input`, and `inflight serve` under `inflight bench
-load` at a concurrency of all requests, HTTP streams and gRPC in turns. Only one of them lives at a time. Prints CSV; the
-client's CPU time is given beside the time of its run, and taken off it in the last column (its share of the threads).
+ENGINE has no tokenizer (bench/load/random_model.py, then `inflight build`), or its own; INFLIGHT_TEST_DEVICE=cuda serves one
+that was built for a GPU. Both sides run --batch sequences at once and have all other requests queued from the start: `inflight
+run --input`, and `inflight serve` under `inflight bench load` at a concurrency of all requests, HTTP streams and gRPC in turns.
+Only one of them lives at a time. Prints CSV; the client's CPU time is given beside the time of its run, and taken off it in the
+last column (its share of the threads).
 """
 
 import argparse

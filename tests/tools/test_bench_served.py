@@ -11,8 +11,6 @@ import pytest
 from command import DEMO, run
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "bench/load/served_and_offline.py"
-
-
 PROTOCOLS = ["generate-stream", "grpc"][: 1 if os.environ.get("INFLIGHT_BUILD_HAS_GRPC") == "0" else 2]
 
 

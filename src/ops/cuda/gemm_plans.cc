@@ -21,7 +21,8 @@ constexpr std::array<int64_t, 16> kBuckets = {1,  2,  4,   8,   16,  32,  48,  6
                                               80, 96, 128, 160, 192, 256, 384, 512};
 
 // Products of more rows than the first, at most the second and of at most so many features are
-// tuned among variants, too: further ones have so many tiles that their waves matter little.
+// tuned among variants, too. Those of more features are heads, which win up to 6 % where trying
+// takes longest.
 constexpr int64_t kFewRows = 64;
 constexpr int64_t kSomeRows = 256;
 constexpr int64_t kSomeFeatures = 32768;

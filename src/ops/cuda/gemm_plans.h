@@ -8,7 +8,7 @@
 // An algorithm is the library's first suggestion, or the fastest of its first suggestions where
 // Tune has timed them on this GPU, for 65 to 256 rows also of their variants. What Tune found can
 // be saved and loaded as text, tagged with the GPU and the library's version: another card or
-// version ignores it (algorithms are opaque to us).
+// version ignores it (what the bytes of an algorithm mean is that version's matter).
 //
 // With OpChoice::kFixed a row of y has the same bits whatever the bucket. Which algorithms may
 // serve is tried when a shape is first seen (gemm_fixed.cc), outside of graphs.

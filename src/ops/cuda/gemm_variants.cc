@@ -2,11 +2,11 @@
 // Algorithms that the library has and does not suggest: a suggestion with other tiles, clusters and
 // options.
 //
-// For 65 to 256 rows a product is a few hundred tiles at most, and how they fall into waves of the
-// multiprocessors decides more than a tile's own speed: where 4,096 features in tiles of 64 take
-// 128 CTAs of 132 places, tiles of 72 by 64 take 114 that share weights two by two, and 7 % less
-// time (docs/performance-cuda-gemm.txt). The library's list has few of them. A call alone tells
-// fast ones from slow ones; which is the fastest, TuneRows finds as among suggestions.
+// For 65 to 256 rows the library's list misses some of the fastest
+// (docs/performance-cuda-gemm.txt): of 4,096 features by 128 rows one with tiles of 72 by 64 in
+// clusters of two takes 7 to 14 % less time, presumably for how few tiles fall on 132
+// multiprocessors. A call alone tells fast ones from slow ones; which is the fastest, TuneRows
+// finds as among suggestions.
 #include <algorithm>
 
 #include "ops/cuda/gemm_plans.h"
