@@ -8,7 +8,7 @@
 #   server     the protocol and demo tests against the whole program (docs/cuda.md, "One file for a GPU host") on the GPU, with
 #              the packages of tests/requirements.txt: of .venv where it is there, else of python3; eight files at a time
 #   memcheck   the operators' and the sampler's tests under compute-sanitizer
-#   racecheck  the same for shared memory, but for the largest of the sampler's, test by test, as many at a time as there are cores;
+#   racecheck  the same for shared memory, but for the largest of them, test by test, as many at a time as there are cores;
 #              INFLIGHT_RACECHECK_SECONDS (600) each, and a test that takes longer is counted as failed and named
 # --bin FOLDER: nothing is built (which takes nvcc): the programs are FOLDER's, a build's bin, those of ptx ARCH FOLDER/ptx-ARCH's. `server`
 # also reads CMakeCache.txt of their build, which lies beside FOLDER.
@@ -19,8 +19,8 @@ export INFLIGHT_TEST_GPU=1
 programs=(cuda_ops_test decoding_cuda_test cuda_calls_test cuda_backend_test cuda_golden_test)
 others=(builder_test tensor_test cuda_no_kernel_code_test cuda_old_driver_test)
 checked=(cuda_ops_test decoding_cuda_test)
-# Too large for racecheck, which did not end in 400 s for those that were tried: tests of a few rows run the same kernels.
-large='DrawsWhatTheCpuDrawsFrom|FollowTheFormula|GraphOfManySteps|FindsWhatTheHostFinds$'
+# Too large for racecheck, which did not end in 350 s for those that were tried: others, of fewer rows or launches, run the same kernels.
+large='DrawsWhatTheCpuDrawsFrom|FollowTheFormula|GraphOfManySteps|FindsWhatTheHostFinds$|\.ARowThatRises|OverlappingKernels'
 built=
 passed=0
 failed=0
@@ -105,16 +105,19 @@ memcheck() {
   done
 }
 
-# racecheck_one PROGRAM TEST: prints one line, and the accesses of hazards. Our kernels alone are checked: the library's (nvjet) have
-# CTAs that wait for each other in ways that the tool does not see. A test that starts no kernel passes.
+# racecheck_one PROGRAM TEST: prints one line, and the accesses of hazards in our kernels. The library's (nvjet) have CTAs that wait for
+# each other in ways that the tool does not see; told to check our kernels alone (--kernel-name), it lets the library's end with an
+# illegal address, which they do not without that option. A test that starts no kernel passes.
 racecheck_one() {
-  local out status
-  out=$(timeout "${INFLIGHT_RACECHECK_SECONDS:-600}" compute-sanitizer --tool racecheck --kernel-name kns=inflight \
-    --error-exitcode 7 "$1" --gtest_brief=1 --gtest_filter="$2" 2>&1)
+  local out status hazards
+  out=$(timeout "${INFLIGHT_RACECHECK_SECONDS:-600}" compute-sanitizer --tool racecheck --print-limit 0 \
+    "$1" --gtest_brief=1 --gtest_filter="$2" 2>&1)
   status=$?
   grep -q 'terminated before first instrumented API call' <<<"$out" && grep -q '^\[  PASSED  \]' <<<"$out" && status=0
+  hazards=$(grep -E '(Read|Write) access at .*inflight' <<<"$out")
+  [ -z "$hazards" ] || [ "$status" -ne 0 ] || status=7
   echo "racecheck, $(basename "$1") $2: status $status, $(grep 'RACECHECK SUMMARY' <<<"$out" | tail -1)"
-  [ "$status" -eq 0 ] || grep -E '(Read|Write) access at' <<<"$out" | head -40
+  [ -z "$hazards" ] || head -40 <<<"$hazards"
 }
 export -f racecheck_one
 
