@@ -61,12 +61,15 @@ Result<std::shared_ptr<const tokenizer::Tokenizer>> Repository::LoadTokenizer(
       return FailedPrecondition("tokenizer_dir of model '" + model + "' is not set, and " +
                                 (loaded_llms_.empty()
                                      ? "no engine was loaded whose directory could have one"
-                                     : "several engines were loaded that could be meant"));
+                                     : "several engines were loaded that could be meant") +
+                                "; set it in the model's config.pbtxt");
     }
     dir = llm->tokenizer_dir;
     if (!HasTokenizer(dir)) {
-      return FailedPrecondition("tokenizer_dir of model '" + model + "' is not set, and '" +
-                                dir.string() + "', the engine's, has no tokenizer files");
+      return FailedPrecondition(
+          "tokenizer_dir of model '" + model + "' is not set, and '" + dir.string() +
+          "', the engine's, has no tokenizer files; copy them there, or set " +
+          "tokenizer_dir in the model's config.pbtxt to where they are");
     }
   }
   std::error_code error;

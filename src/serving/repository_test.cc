@@ -197,9 +197,41 @@ TEST_F(RepositoryTest, AnEnginesDirectoryWithoutATokenizerIsServedToo) {
   ASSERT_NE(server, nullptr);
   EXPECT_TRUE(server->ready());
   EXPECT_THAT(Lines(server->Index(true)), ElementsAre("tensorrt_llm 1 READY"));
+  EXPECT_THAT(
+      StateOf(*server, "preprocessing"),
+      HasSubstr("tokenizer_dir of model 'preprocessing' is not set, and '" + Path("engine") +
+                "', the engine's, has no tokenizer files; copy them there, or set " +
+                "tokenizer_dir in the model's config.pbtxt to where they are"));
+}
+
+TEST_F(RepositoryTest, WithoutAnEngineATokenizerMustBeNamed) {
+  WriteServable("repo");
+  fs::remove_all(root_ / "repo/ensemble");
+  fs::remove_all(root_ / "repo/tensorrt_llm");
+  const auto failed = CreateServerWith({.model_repositories = {Path("repo")}}, Loader());
+  EXPECT_THAT(failed.status().message(),
+              HasSubstr("tokenizer_dir of model 'preprocessing' is not set, and no engine was "
+                        "loaded whose directory could have one; set it in the model's "
+                        "config.pbtxt"));
+}
+
+TEST_F(RepositoryTest, OfSeveralEnginesATokenizerMustBeNamed) {
+  WriteServable("repo");
+  fs::remove_all(root_ / "repo/ensemble");
+  fs::copy(root_ / "repo/tensorrt_llm", root_ / "repo/draft", fs::copy_options::recursive);
+  auto text = ReadFile(Path("repo/draft/config.pbtxt"), 1 << 20);
+  ASSERT_TRUE(text.ok());
+  text->replace(text->find("tensorrt_llm"), 12, "draft");
+  Write("repo/draft/config.pbtxt", *text);
+  fs::rename(root_ / "repo/tensorrt_llm", root_ / "repo/target");
+  text->replace(text->find("\"draft\""), 7, "\"target\"");
+  Write("repo/target/config.pbtxt", *text);
+  const auto server = Serve({.model_repositories = {Path("repo")}});
+  ASSERT_NE(server, nullptr);
+  EXPECT_THAT(Lines(server->Index(true)), ElementsAre("draft 1 READY", "target 1 READY"));
   EXPECT_THAT(StateOf(*server, "preprocessing"),
-              HasSubstr("tokenizer_dir of model 'preprocessing' is not set, and '" +
-                        Path("engine") + "', the engine's, has no tokenizer files"));
+              HasSubstr("tokenizer_dir of model 'preprocessing' is not set, and several engines "
+                        "were loaded that could be meant; set it in the model's config.pbtxt"));
 }
 
 TEST_F(RepositoryTest, ANamedTokenizerThatIsNotThereEndsTheStart) {
