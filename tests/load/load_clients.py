@@ -22,7 +22,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 NUM_CHANNELS = 16
 VOCAB_SIZE = 2000  # of random prompts; below the demo model's
 MAX_SEQ_LEN = 1024  # of the demo model
-LONG = 900  # tokens that are never waited for
+LONG = 900  # tokens, more than most clients wait for
 WORDS = "the a robot fox river garden old small walked found who lives Question: Answer: 12+30".split()  # noqa: SIM905
 QUEUE_FULL = "Maximum queue size"
 NOT_SENT = "Internal error from Core"
@@ -289,27 +289,30 @@ class Clients:
         await self.generate_stream(kind, request_id, num_events=self.rng.choice([1, 2, 5]))
 
     def long_request(self, request_id):
+        """The model, the request and the length of its prompt, which counts where the server was faster than the client left."""
         model = self.rng.choice(["ensemble", "tensorrt_llm"])
         if model == "ensemble":
-            return model, infer_request(model, request_id, **ensemble_inputs(self.text()[0], LONG, stream=True))
-        return model, infer_request(model, request_id, **llm_inputs(self.ids()[:40], LONG, streaming=True))
+            text, num_prompt = self.text()
+            return model, infer_request(model, request_id, **ensemble_inputs(text, LONG, stream=True)), num_prompt
+        ids = self.ids()[:40]
+        return model, infer_request(model, request_id, **llm_inputs(ids, LONG, streaming=True)), len(ids)
 
     async def cancel_running(self, kind, request_id):
-        model, request = self.long_request(request_id)
+        model, request, num_prompt = self.long_request(request_id)
         end = await self.read_stream([request], request_id, num_responses=self.rng.choice([1, 2, 6]))
-        self.count_stream(kind, model, end)
+        self.count_stream(kind, model, end, num_prompt, LONG)
 
     async def cancel_anywhere(self, kind, request_id):
         """Also while it waits in the queue."""
-        model, request = self.long_request(request_id)
+        model, request, num_prompt = self.long_request(request_id)
         end = await self.read_stream([request, self.broken_request()], request_id, until_accepted=True)
-        self.count_stream(kind, model, end)
+        self.count_stream(kind, model, end, num_prompt, LONG)
 
     async def deadline(self, kind, request_id):
-        model, request = self.long_request(request_id)
+        model, request, num_prompt = self.long_request(request_id)
         timeout_s = self.rng.uniform(0.1, 1.5)
         end = await self.read_stream([request, self.broken_request()], request_id, timeout_s=timeout_s)
-        self.count_stream(kind, model, end)
+        self.count_stream(kind, model, end, num_prompt, LONG)
 
     async def stop_tensor(self, kind, request_id):
         """The request ends like a successful one, with what it had."""

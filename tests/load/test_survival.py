@@ -31,10 +31,13 @@ from server_counts import forget_peak, peak_rss_bytes, rss_bytes
 
 IS_FULL = os.environ.get("INFLIGHT_SURVIVAL") == "full"
 PULSE_S = 0.1
-MEMORY_SLACK = 0.02
+# Resident memory after a round settles within some rounds, and then varies by some percent about no trend: 39.3 to 41.8 MiB in
+# 20 rounds. So the start is the larger of two, and some rounds are added up before they are judged.
+MEMORY_SLACK = 0.05
 RETURN_S = 3  # threads return their memory each second
-MAX_ROUNDS = 8
-NUM_WARM_UPS = 2
+NUM_WARM_UPS = 5
+NUM_ROUNDS = 4
+MAX_ROUNDS = 12
 MAX_OPEN_MEANWHILE = 16  # connections of the well-formed requests, ten of them kept
 MAX_GRPC_CONNECTIONS = 2000 if IS_FULL else 300
 SEED = 20261122
@@ -173,7 +176,7 @@ def short_round(server):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """Its memory is that of the start once each attack was there twice: the code is loaded, the threads are there."""
+    """Its memory is that of the start once each attack was there some times: the code is loaded, the threads are there."""
     path = tmp_path_factory.mktemp("survival")
     repository = write_light_repository(path / "repository")
     running = start_server(
@@ -186,9 +189,11 @@ def server(tmp_path_factory):
         if not is_sanitized():
             with pulse_of(running):
                 running.fresh_bytes = rss_after(running)
-                for _ in range(NUM_WARM_UPS):
+                for _ in range(NUM_WARM_UPS - 1):
                     short_round(running)
                 running.start_bytes = rss_after(running)
+                short_round(running)
+                running.start_bytes = max(running.start_bytes, rss_after(running))
     except BaseException:
         running.process.kill()
         raise
@@ -245,13 +250,15 @@ def test_memory_is_what_it_was_at_the_start(server):
         pytest.skip("a sanitizer holds back freed memory; CI runs this with its release build")
     limit = server.start_bytes * (1 + MEMORY_SLACK)
     resident = []
-    for _ in range(MAX_ROUNDS):
+    for number in range(1, MAX_ROUNDS + 1):
+        short_round(server)
+        if number < NUM_ROUNDS:
+            continue
         resident.append(rss_after(server, limit))
         if resident[-1] <= limit:
             break
-        short_round(server)
     print(
-        f"resident {server.fresh_bytes >> 10} KiB before any attack, {server.start_bytes >> 10} once each was there twice, "
-        f"after all of them {[r >> 10 for r in resident]}"
+        f"resident {server.fresh_bytes >> 10} KiB before any attack, {server.start_bytes >> 10} once each was there "
+        f"{NUM_WARM_UPS} times, after {NUM_ROUNDS} rounds more and each that follows {[r >> 10 for r in resident]}"
     )
     assert resident[-1] <= limit
