@@ -7,9 +7,11 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 
+# Checkouts in several places share what ccache remembers: paths below the checkout are hashed as relative ones.
 find_program(CCACHE ccache)
 if(CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE}")
+  set(compiler_launcher env "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}" CCACHE_NOHASHDIR=1 "${CCACHE}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${compiler_launcher})
 endif()
 
 set(host_only "$<COMPILE_LANGUAGE:CXX>")
@@ -22,7 +24,7 @@ if(INFLIGHT_CUDA)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   if(CCACHE)
-    set(CMAKE_CUDA_COMPILER_LAUNCHER "${CCACHE}")
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${compiler_launcher})
   endif()
   add_compile_options(
     "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Werror,-Wno-missing-field-initializers,-march=x86-64-v2;--expt-relaxed-constexpr;-lineinfo;-Werror=cross-execution-space-call>")
