@@ -14,7 +14,7 @@ constexpr int64_t kStepsPerPass =
 
 // How far ahead of its reads a single tile asks memory: a page. The hardware's own prefetchers stop
 // where a page ends; with few rows the panel is read faster than they start again. Measured on an
-// Intel Xeon (docs/performance.md): 2048 to 8192 all help, 4096 the most.
+// Intel Xeon (bench/results/cpu-llama-3.2-1b.md): 2048 to 8192 all help, 4096 the most.
 constexpr int64_t kAskAheadBytes = 4096;
 
 template <typename Operand>

@@ -3,7 +3,7 @@
 // options.
 //
 // For 65 to 256 rows the library's list misses some of the fastest
-// (docs/performance-cuda-gemm.txt): of 4,096 features by 128 rows one with tiles of 72 by 64 in
+// (bench/results/cuda-gemm.txt): of 4,096 features by 128 rows one with tiles of 72 by 64 in
 // clusters of two takes 7 to 14 % less time, presumably for how few tiles fall on 132
 // multiprocessors. A call alone tells fast ones from slow ones; which is the fastest, TuneRows
 // finds as among suggestions.

@@ -158,7 +158,7 @@ TEST_F(CudaLinearTest, TheLargestFp8SumsDoNotOverflowFloat16) {
               Status::Ok());
     const Tensor got = y.ToHost();
     // The library's sums are rounded towards zero at every step, by 8 % of 4,096 equal products
-    // (docs/performance-cuda-gemm.txt). Beyond float16 they would be infinite.
+    // (bench/results/cuda-gemm.txt). Beyond float16 they would be infinite.
     constexpr double kBound = 24.5 / 10;
     for (int64_t i = 0; i < m * kN; ++i)  // 448^2 * 4096 / 2^25 = 24.5
       ASSERT_NEAR(got.Get(i), i % kN % 2 == 0 ? 24.5 : -24.5, kBound) << m << " " << i;
