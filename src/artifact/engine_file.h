@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine files: one rank's tensors, packed as kernels read them. docs/engine-format.md is the
+// Engine files: one rank's tensors, packed as kernels read them. docs/reference/artifacts.md is the
 // format's reference.
 //
 //   header 128 bytes | tensor table | padding | tensor 0 | padding | tensor 1 ...

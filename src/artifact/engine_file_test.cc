@@ -18,7 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Offsets of header fields, as docs/engine-format.md gives them.
+// Offsets of header fields, as docs/reference/artifacts.md gives them.
 constexpr size_t kVersionAt = 16;
 constexpr size_t kFileBytesAt = 56;
 constexpr size_t kTableBytesAt = 64;

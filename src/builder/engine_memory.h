@@ -43,7 +43,7 @@ uint64_t EngineBytes(const model::ModelConfig& config, DeviceKind device);
 std::string_view TargetName(DeviceKind device);
 
 // An engine directory, mapped if small and read into 2 MiB pages if large; checksums are compared
-// in both cases. docs/engine-format.md has the measurements behind it.
+// in both cases. docs/reference/artifacts.md has the measurements behind it.
 Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::path& dir,
                                                         Device& device, const OpenOptions& options,
                                                         const Progress& progress);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the input tensors of the `tensorrt_llm` model to an executor request. Every tensor that the
 // model declares is honoured or refused by name; values that ask for nothing (an empty list, a
-// penalty's neutral value) are accepted. Names and meanings: docs/protocol/models.md.
+// penalty's neutral value) are accepted. Names and meanings: docs/reference/requests.md.
 //
 // Errors: kInvalidArgument and kUnimplemented name the tensor as the client calls it.
 #pragma once

@@ -3,7 +3,7 @@
 // added for requests of several rows and for counts of tokens: what a server without a
 // repository offers, and by which names the models of a repository are recognised.
 //
-// Shapes leave out the batch dimension (docs/protocol/models.md).
+// Shapes leave out the batch dimension (docs/reference/requests.md).
 #pragma once
 
 #include <cstdint>

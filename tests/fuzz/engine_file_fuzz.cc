@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr size_t kHeaderBytes = 128;  // docs/engine-format.md
+constexpr size_t kHeaderBytes = 128;  // docs/reference/artifacts.md
 
 void Check(std::span<const std::byte> file) {
   const auto table = inflight::artifact::ParseEngineTable(file, file.size(), "fuzz");
