@@ -3,9 +3,12 @@
 //
 // Codes are the gRPC canonical codes with their numbers, so that the front ends map them by one
 // table. A message names the field, the value, the bound and the remedy; it is shown to clients as
-// it is.
+// it is. Messages are for people: what a program decides by is the code, the reason and the field.
 #pragma once
 
+#include <cstdint>
+#include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,25 +39,59 @@ enum class StatusCode {
 
 std::string_view StatusCodeName(StatusCode code);  // "INVALID_ARGUMENT"
 
+// What happened, where callers tell apart what one code covers.
+enum class Reason : uint8_t {
+  kNone,         // the code says it all
+  kOutOfMemory,  // of the host, of a device, or of the KV cache
+  kQueueFull,    // as many requests wait as may; the same request may be accepted later
+};
+
+// OK takes two words and no allocation; an error allocates, and so does its copy.
 class [[nodiscard]] Status {
  public:
   Status() = default;  // OK
-  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(StatusCode code, std::string message);
+  Status(const Status& other) : code_(other.code_), details_(Copy(other.details_)) {}
+  Status& operator=(const Status& other);
+  Status(Status&&) noexcept = default;
+  Status& operator=(Status&&) noexcept = default;
+  ~Status() = default;
 
   static Status Ok() { return {}; }
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
-  const std::string& message() const { return message_; }
+  const std::string& message() const;
+  Reason reason() const { return details_ == nullptr ? Reason::kNone : details_->reason; }
+  // The field of the request, the option or the key at fault, by the name that the message begins
+  // with; empty where no single one is.
+  const std::string& field() const;
   std::string ToString() const;  // "OK" or "CODE: message"
 
-  // The same status with "`prefix`: " before its message; OK stays OK.
+  // The same status with one part replaced; OK stays OK.
+  Status WithReason(Reason reason) const;
+  Status WithField(std::string_view field) const;
+  Status WithMessage(std::string message) const;
+  // With "`prefix`: " before its message.
   Status WithPrefix(std::string_view prefix) const;
 
-  friend bool operator==(const Status&, const Status&) = default;
+  friend bool operator==(const Status& a, const Status& b);
 
  private:
+  struct Details {
+    std::string message;
+    std::string field;
+    Reason reason = Reason::kNone;
+
+    bool operator==(const Details&) const = default;
+  };
+  using DetailsPtr = std::unique_ptr<Details>;
+
+  static DetailsPtr Copy(const DetailsPtr& from) {
+    return from == nullptr ? nullptr : std::make_unique<Details>(*from);
+  }
+
   StatusCode code_ = StatusCode::kOk;
-  std::string message_;
+  DetailsPtr details_;  // null: OK, or moved from
 };
 
 inline Status InvalidArgument(std::string m) {
@@ -76,6 +113,14 @@ inline Status FailedPrecondition(std::string m) {
 }
 inline Status AlreadyExists(std::string m) { return {StatusCode::kAlreadyExists, std::move(m)}; }
 inline Status DataLoss(std::string m) { return {StatusCode::kDataLoss, std::move(m)}; }
+
+// kResourceExhausted for want of memory.
+Status OutOfMemory(std::string message);
+// "`field`: `what`", about that field, option or key: InvalidArgument("top_k", "got -1, must ...").
+Status InvalidArgument(std::string_view field, std::string_view what);
+Status Unimplemented(std::string_view field, std::string_view what);
+// kInternal with what `error` says after "`what`: "; a bad_alloc has the reason kOutOfMemory.
+Status Caught(std::string_view what, const std::exception& error);
 
 // A value or the status that says why there is none. Converts from both; `status()` of a value is
 // OK.

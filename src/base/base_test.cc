@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <new>
+#include <stdexcept>
 #include <thread>
 
 #include "base/file.h"
@@ -40,6 +42,41 @@ TEST(StatusTest, AssignOrReturnPassesTheFirstErrorUp) {
   EXPECT_EQ(Quarter(6).status().message(), "x: got 3, an even number is needed");
   EXPECT_EQ(Quarter(6).status().WithPrefix("f").ToString(),
             "INVALID_ARGUMENT: f: x: got 3, an even number is needed");
+}
+
+TEST(StatusTest, ReasonAndFieldSurviveWhatIsSaidAroundThem) {
+  const Status status = InvalidArgument("top_k", "got -1, must be at least 0");
+  EXPECT_EQ(status.message(), "top_k: got -1, must be at least 0");
+  EXPECT_EQ(status.field(), "top_k");
+  EXPECT_EQ(status.WithPrefix("m").message(), "m: top_k: got -1, must be at least 0");
+  EXPECT_EQ(status.WithPrefix("m").field(), "top_k");
+  const Status full = OutOfMemory("no room").WithMessage("load failed: no room");
+  EXPECT_EQ(full.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(full.reason(), Reason::kOutOfMemory);
+  EXPECT_EQ(full.ToString(), "RESOURCE_EXHAUSTED: load failed: no room");
+  EXPECT_NE(full, ResourceExhausted("load failed: no room"));
+  EXPECT_EQ(full, Status(full));
+  EXPECT_EQ(Status::Ok().WithField("f").WithReason(Reason::kQueueFull).WithMessage("m"), Status());
+}
+
+TEST(StatusTest, CopiesAreTheirOwnAndTheCodeOfAMovedFromErrorStays) {
+  Status first = NotFound("a");
+  Status second = first;
+  first = InvalidArgument("f", "b");
+  EXPECT_EQ(second.message(), "a");
+  EXPECT_EQ(second.field(), "");
+  second = std::move(first);
+  EXPECT_EQ(second.field(), "f");
+  EXPECT_FALSE(first.ok())
+      << "an error does not become OK unseen";  // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(first.message(), "");
+}
+
+TEST(StatusTest, AnExceptionForWantOfMemoryIsKnownByItsReason) {
+  EXPECT_EQ(Caught("request failed", std::bad_alloc()).reason(), Reason::kOutOfMemory);
+  const Status other = Caught("request failed", std::runtime_error("out of memory"));
+  EXPECT_EQ(other.reason(), Reason::kNone);
+  EXPECT_EQ(other.ToString(), "INTERNAL: request failed: out of memory");
 }
 
 TEST(LogTest, FieldsWithBlanksAreQuotedAndCannotForgeALine) {
