@@ -23,8 +23,8 @@ struct ThreadLimits {
 struct MachineLimits {
   std::string cpu_name;  // /proc/cpuinfo
   int num_threads = 0;   // of the pool
-  double read_bytes_per_s =
-      0;                  // best of 1..num_threads threads over a working set of at least 1 GiB
+  // Best of 1..num_threads threads over a working set of at least 1 GiB.
+  double read_bytes_per_s = 0;
   double fp32_flops = 0;  // FMA of the widest instruction set, all threads
   double bf16_flops = 0;  // VDPBF16PS, all threads; 0 where absent
   double int8_ops = 0;    // VPDPBUSD, all threads; 0 where absent. AMX is not counted: not used

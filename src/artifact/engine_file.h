@@ -40,7 +40,7 @@ struct EngineTensor {
 };
 
 struct EngineTable {
-  std::string target;  // the device whose layouts these are: "cpu"
+  std::string target;  // the kind of device whose layouts these are: "cpu" or "cuda"
   std::vector<EngineTensor> tensors;
   uint64_t data_offset = 0;  // of the first tensor
   uint64_t file_bytes = 0;

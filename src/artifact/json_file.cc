@@ -14,8 +14,8 @@ namespace {
 
 constexpr uint64_t kMaxConfigBytes = uint64_t{64} << 20;
 constexpr size_t kMaxQuoted = 80;
-constexpr int kMaxDepth =
-    64;  // copying, comparing and printing recurse; 64 MB could nest 10^7 deep
+// Copying, comparing and printing recurse; 64 MB could nest 10^7 deep.
+constexpr int kMaxDepth = 64;
 
 }  // namespace
 

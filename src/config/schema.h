@@ -4,8 +4,8 @@
 //
 //   Schema<ServeOptions> schema;
 //   schema.Section("HTTP");
-//   schema.Add("http_port", [](ServeOptions& o) -> auto& { return o.http.port; }, "Port of the HTTP
-//   listener.", Range(0, 65535));
+//   schema.Add("http_port", [](ServeOptions& o) -> auto& { return o.http.port; },
+//              "Port of the HTTP listener.", Range(0, 65535));
 //
 // An option is called `http_port` in files and `--http-port` on the command line. Its default is
 // the value that a default-constructed struct holds. Values are text from outside: every parse and
@@ -214,8 +214,8 @@ class Schema {
     Push(std::move(entry));
   }
 
-  // An option that upstream has and that is not built: refused with the reason, unless its value is
-  // `accepted_only`.
+  // An option that upstream has and that is not supported: refused with the reason, unless its
+  // value is `accepted_only`.
   void Refuse(std::string name, std::string reason, std::string accepted_only = {},
               Constraint constraint = {}) {
     Entry entry;

@@ -11,8 +11,8 @@
 
 namespace inflight::decoding {
 
-constexpr int kBlock =
-    256;  // elements that loops over a row take at a time, so that they vectorise
+// Elements that loops over a row take at a time, so that they vectorise.
+constexpr int kBlock = 256;
 
 inline float MaxOf(const float* x, int n) {
   std::array<float, 16> lanes;

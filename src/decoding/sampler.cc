@@ -57,8 +57,8 @@ bool Heavier(float distance_a, TokenId id_a, float distance_b, TokenId id_b) {
 struct Sampler::Slot {
   SamplingRule rule;
   float top_p = 1.0F;  // of the next draw
-  std::vector<int32_t>
-      counts;  // [vocab_size] occurrences; sized by the first sequence with penalties
+  // [vocab_size] occurrences; sized by the first sequence with penalties
+  std::vector<int32_t> counts;
   std::vector<TokenId> distinct;  // tokens whose count is not zero
 };
 

@@ -33,7 +33,7 @@ using scheduler::BlockId;
 using scheduler::SlotId;
 using scheduler::StepPlan;
 
-// Layers of one window and dtype share block tables. One group today.
+// Layers of one window and dtype share block tables. There is one group.
 struct KvGroup {
   int block_size = 0;  // tokens
   int64_t num_blocks = 0;
@@ -70,10 +70,10 @@ struct SlotSetup {
   SlotId slot = 0;
   std::span<const TokenId> tokens;  // [num_prompt_tokens + num_generated] known so far
   int num_prompt_tokens = 0;
-  int max_seq_len =
-      0;  // prompt + max_tokens: the sequence ends with kLength when it holds that many
-  const Request* request =
-      nullptr;  // sampling, output, end_ids, stop_words; valid during the call only
+  // Prompt + max_tokens: the sequence ends with kLength when it holds that many.
+  int max_seq_len = 0;
+  // Sampling, output, end_ids, stop_words; valid during the call only.
+  const Request* request = nullptr;
   // Logits of prompt tokens [*context_logits_from, num_prompt_tokens) are to be returned.
   std::optional<int> context_logits_from = std::nullopt;
   uint64_t seed = 0;       // of this sequence (request seed + sequence index)
@@ -83,8 +83,8 @@ struct SlotSetup {
   std::span<const SlotId> beam_slots = {};
 };
 
-// Inputs that the host makes while the forward pass runs. None exist yet; grammar masks and host
-// logits processors will be entries here.
+// Inputs that the host makes while the forward pass runs: grammar masks. The server makes none;
+// tests do.
 struct LateInputs {
   struct Mask {
     SlotId slot;
@@ -106,14 +106,14 @@ struct RowLogits {
 // Results of one step, row by row in plan order. The arrays are reused; valid until the next
 // Collect.
 struct StepResult {
-  std::vector<int32_t>
-      token_begin;  // [num_rows + 1]; row r yielded tokens [token_begin[r], token_begin[r+1])
+  // [num_rows + 1]; row r yielded tokens [token_begin[r], token_begin[r+1])
+  std::vector<int32_t> token_begin;
   std::vector<TokenId> token_ids;  // an end id that finished a row is included here; the executor
                                    // keeps it from clients
   std::vector<float> log_probs;    // one per token: what output_log_probs reports (engine.md 4.12)
   std::vector<float> cum_log_probs;  // [num_rows] after this step
-  std::vector<FinishReason>
-      finish_reasons;  // [num_rows] kNotFinished, kEndId, kStopWords or kLength
+  // [num_rows] kNotFinished, kEndId, kStopWords or kLength
+  std::vector<FinishReason> finish_reasons;
   // [num_rows] of a beam search, which yields no tokens: the beam that row r's goes on from. The
   // first of its rows has its finish reason, kLength when it is over; BestBeams has the tokens.
   std::vector<int32_t> parents;

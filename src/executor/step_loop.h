@@ -34,8 +34,8 @@
 
 namespace inflight::executor {
 
-// Makes late inputs on the host: grammar masks, logits processors (DESIGN 2.1.1). None is built
-// yet; the tests have one.
+// Makes late inputs on the host: grammar masks, logits processors (DESIGN 2.1.1). The
+// server has none; the tests have one.
 class LateInputSource {
  public:
   virtual ~LateInputSource() = default;

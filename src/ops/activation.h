@@ -10,9 +10,12 @@ namespace inflight::ops {
 
 enum class NormKind : uint8_t { kRmsNorm, kLayerNorm };
 
-// RMSNorm   y = x * weight / sqrt(mean(x^2) + eps)                    arXiv:1910.07467, eps inside
-// the root as in Llama LayerNorm y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias
-// arXiv:1607.06450, population variance
+// The norms of a row x over its last dimension:
+//
+//   RMSNorm    y = x * weight / sqrt(mean(x^2) + eps)                    arXiv:1910.07467
+//   LayerNorm  y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias    arXiv:1607.06450
+//
+// eps stands inside the root of RMSNorm, as in Llama. The variance is that of the population.
 struct Norm {
   NormKind kind = NormKind::kRmsNorm;
   TensorView weight;  // [hidden_size] float32

@@ -11,9 +11,9 @@ namespace inflight::ops {
 // How rows of a packed batch map to sequences and to KV blocks. Host-known bounds; everything else
 // is device memory.
 //
-//   row r holds tokens [cu_seqlens_q[r], cu_seqlens_q[r+1]) of the batch; they are the last ones of
-//   a sequence whose cache, after this step's write, holds seq_lens_kv[r] tokens. Token at position
-//   p lives in block block_tables[r][p / block_size], at offset p % block_size.
+// Row r holds tokens [cu_seqlens_q[r], cu_seqlens_q[r+1]) of the batch; they are the last ones of a
+// sequence whose cache, after this step's write, holds seq_lens_kv[r] tokens. The token at position
+// p lives in block block_tables[r][p / block_size], at offset p % block_size.
 struct PagedBatch {
   int num_rows = 0;
   int num_tokens = 0;
@@ -32,8 +32,10 @@ struct PagedBatch {
 };
 
 // Rotary position embedding as a table, so that every scaling rule (plain, linear, llama3) is data:
-// the angle of pair j at position p is p * inv_freq[j]. kNeox rotates (j, j + rotary_dim/2), kGptj
-// rotates (2j, 2j+1).        arXiv:2104.09864; spec/engine.md 1.11
+// the angle of pair j at position p is p * inv_freq[j] (arXiv:2104.09864; spec/engine.md 1.11).
+//
+//   kNeox  rotates (j, j + rotary_dim/2)
+//   kGptj  rotates (2j, 2j + 1)
 enum class RopeStyle : uint8_t { kNone, kNeox, kGptj };
 struct Rope {
   RopeStyle style = RopeStyle::kNone;
@@ -79,8 +81,11 @@ struct SlidingWindow {
 };
 
 // Causal attention over the paged cache; query head h reads kv head h * num_kv_heads / num_heads.
-//   y[t, h] = softmax(scale * q[t, h] K^T) V   over positions [0, positions[t]] that the window
-//   shows; softmax in float32 (online, arXiv:2205.14135)
+//
+//   y[t, h] = softmax(scale * q[t, h] K^T) V
+//
+// over the positions in [0, positions[t]] that the window shows; softmax in float32 (online,
+// arXiv:2205.14135).
 struct AttentionParams {
   TensorView q;          // [num_tokens, num_heads, head_dim] float32; on CUDA of the model's dtype
   int64_t q_stride = 0;  // as of QkvRopeKvParams
@@ -90,8 +95,8 @@ struct AttentionParams {
   float scale = 0;  // usually 1 / sqrt(head_dim)
   SlidingWindow sliding;
   int plan = 0;  // CUDA: the AttentionPlanParams::plan that is of this batch and window
-  TensorView
-      y;  // [num_tokens, num_heads * head_dim] f32 | bf16, the dtype that the next linear reads
+  // [num_tokens, num_heads * head_dim] f32 | bf16, the dtype that the next linear reads
+  TensorView y;
 };
 
 // What attention derives from a batch once per step and window, into memory of the stream: how

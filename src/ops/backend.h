@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operators of one backend, as chosen when an engine is loaded.
 //
-// Each backend (reference, cpu, cuda) offers kernels; `Find` picks one per operator for a shape
-// class and logs the choice. A choice can be forced by name, so that each kernel is testable on its
-// own. Nothing is looked up per step: the model calls through this table.
+// Each backend (reference, cpu, cuda) offers tables of kernels for a shape class; FindOps picks one
+// and logs the choice. A table can be forced by name, so that each one is testable on its own.
+// Nothing is looked up per step: the model calls through the table.
 #pragma once
 
 #include <memory>
@@ -36,8 +36,7 @@ struct OpTable {
   // of that window. Null where there is nothing.
   Kernel<AttentionPlanParams> plan_attention = nullptr;
   bool can_capture = true;  // its launches may be captured into CUDA graphs
-  std::string name;         // "reference", "cpu/avx2", "cpu/avx512", "cpu/avx512_bf16",
-                            // "cuda"
+  std::string name;         // "reference", "cpu/avx2", "cpu/avx512_bf16", "cuda", ...
 };
 
 // What a model needs of its kernels; the same for all its layers.
@@ -98,8 +97,8 @@ Status TuneLinears(std::span<const LinearShape> shapes, Stream& stream);
 std::string SaveTuning(Stream& stream);
 Status LoadTuning(std::string_view text, Stream& stream);
 
-// Whether any table can run `shape` on `device`: kUnimplemented says what is built instead. FindOps
-// asks this too; asked before weights are read, it saves reading them.
+// Whether any table can run `shape` on `device`: kUnimplemented says what is supported instead.
+// FindOps asks this too; asked before weights are read, it saves reading them.
 Status CheckRunnable(const Device& device, const ShapeClass& shape);
 
 // The best table, or the one called `force_name` (kNotFound lists the names that can run here).

@@ -11,12 +11,13 @@
 namespace inflight::ops {
 
 // Every value is rounded to the model's dtype first. Quantised rows then follow spec/engine.md 1.9:
-//   i8      s = max_k |x[k]| / 128                  y[k] = x[k] / s, rounded half away from zero
-//   and
-//                                                   clipped to [-128, 127]; s is rounded to the
-//                                                   model's dtype after that
-//   i4      s = max_k |x[k]| / 8                    likewise, clipped to [-8, 7]; of even width
-//   f8e4m3  s = max(max_k |x[k]|, 1/512) / 448      y[k] = e4m3(x[k] / s), to nearest even
+//
+//   i8      s = max_k |x[k]| / 128              y[k] = x[k] / s, rounded half away from zero,
+//                                               clipped to [-128, 127]; s is rounded to the
+//                                               model's dtype after that
+//   i4      s = max_k |x[k]| / 8                likewise, clipped to [-8, 7]; of even width
+//   f8e4m3  s = max(max_k |x[k]|, 1/512) / 448  y[k] = e4m3(x[k] / s), to nearest even
+//
 // A row of zeros gives zeros; one with infinity or NaN gives zeros and the scale NaN. The results
 // are those of builder/quantize.h to the bit.
 struct ConvertRowsParams {

@@ -33,9 +33,8 @@ struct KvCacheView {
   size_t head_bytes() const {
     return static_cast<size_t>(block_size) * static_cast<size_t>(head_dim) * SizeOf(dtype);
   }
-  size_t block_bytes() const {
-    return 2 * static_cast<size_t>(num_kv_heads) * head_bytes();
-  }  // of one layer
+  // Of one layer.
+  size_t block_bytes() const { return 2 * static_cast<size_t>(num_kv_heads) * head_bytes(); }
   std::byte* Keys(int layer, int64_t block, int kv_head) const {
     return data +
            (static_cast<size_t>(layer) * static_cast<size_t>(num_blocks) +

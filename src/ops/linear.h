@@ -12,16 +12,20 @@ enum class ActivationKind : uint8_t { kNone, kRelu, kGeluTanh, kSilu };
 // int8 and int4 weights (weight-only W8A16 and W4A16 of a checkpoint) are computed on the CPU with
 // int8 activations, a scale per token, whatever the number of tokens (spec/kernels.md 6.2; the
 // runtime formula of spec/engine.md 1.9.2):
+//
 //   r[t]    = 127 / max_k |x[t, k]|            s_x[t] = max_k |x[t, k]| / 127
 //   q[t, k] = x[t, k] * r[t], rounded to the nearest integer, ties to even
 //   y[t, n] = (float32(sum_k q[t, k] w[n, k]) * s_w[n]) * s_x[t] + bias[n], the sum exact in int32
+//
 // A row of zeros, and one so small that r overflows, gives zeros; one that holds infinity or NaN
 // gives NaN.
 //
 // On CUDA they are rounded to the model's dtype as they are loaded (spec/engine.md 1.9.2) and
-// multiply unrounded activations. FP8 weights (a scale per row) read FP8 activations (a scale
-// per token): y[t, n] = (sum_k x[t, k] w[n, k]) * s_x[t] * s_w[n] + bias[n], sums in float32.
+// multiply unrounded activations. FP8 weights (a scale per row) read FP8 activations (a scale per
+// token), with sums in float32:
 //
+//   y[t, n] = (sum_k x[t, k] w[n, k]) * s_x[t] * s_w[n] + bias[n]
+
 // Bytes of scratch that a linear needs for the rounded activations; 0 for float weights.
 size_t LinearScratchBytes(DType weight_dtype, int64_t num_tokens, int64_t in_features);
 
@@ -33,9 +37,13 @@ inline constexpr int64_t kMaxInt8Features = int64_t{1} << 17;
 // that rounds away is below 2^-25 of the largest sum. 1 for other dtypes of the sums.
 float Fp8ProductScale(DType sum_dtype, int64_t in_features);
 
-// y = act(x W^T + bias). GELU is the tanh approximation: 0.5x(1 + tanh(sqrt(2/pi)(x +
-// 0.044715x^3))); SiLU is x / (1 + e^-x). Sums are float32, over k in one order for every
-// num_tokens: a row's result does not depend on the batch (spec/kernels.md 6.3).
+// y = act(x W^T + bias)
+//
+//   kGeluTanh  x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
+//   kSilu      x / (1 + e^-x)
+//
+// Sums are float32, over k in one order for every num_tokens: a row's result does not depend on the
+// batch (spec/kernels.md 6.3).
 struct LinearParams {
   Activation x;     // [num_tokens, in_features] dtype as the weight (bf16 weights read bf16
                     // activations; f32 and f16 read f32; integer weights read either)

@@ -5,9 +5,9 @@
 // sequences and asks for the next plan; several plans may be under way (backend.h, depth).
 //
 // One order rules: priority, then arrival (spec/engine.md 5.4, 5.5; kernels.md 5.5).
+//
 //   capacity   who holds blocks, by policy (capacity.cc). The first in line that does not fit
-//   waits,
-//              and all behind it.
+//              waits, and all behind it.
 //                GUARANTEED_NO_EVICT: admitted when the blocks of its full length, less those of
 //                its reusable prefix, are free beside what running sequences may still need.
 //                MAX_UTILIZATION: admitted when the blocks of its next steps are free; when a step

@@ -34,8 +34,8 @@ struct PlanRow {
   uint8_t is_prefill = 0;
   uint8_t yields = 0;  // 1: logits of the last token are decoded (decode rows, and the chunk that
                        // completes a prompt)
-  uint8_t has_late_inputs =
-      0;  // 1: decoding of this row waits for LateInputs (grammar mask, host logits processor)
+  // 1: decoding of this row waits for LateInputs (grammar mask, host logits processor).
+  uint8_t has_late_inputs = 0;
   uint8_t reserved = 0;
 };
 

@@ -29,8 +29,8 @@ enum class DType : uint8_t {
 
 size_t SizeOf(DType dtype);  // bytes of an element; not of kI4, whose elements share them
 size_t BytesOf(DType dtype, int64_t num_elements);  // that follow each other, of any dtype
-std::string_view DTypeName(
-    DType dtype);  // "float32", "bfloat16", ... as in Hugging Face's `torch_dtype`
+// "float32", "bfloat16", ... as in Hugging Face's `torch_dtype`.
+std::string_view DTypeName(DType dtype);
 std::optional<DType> DTypeFromName(std::string_view name);
 
 // bfloat16: the upper half of a float32, rounded to nearest even; NaN stays NaN.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One element of a float tensor, read and written as float32 whatever its dtype. Elements may lie
-// at any address. Other dtypes are our own defect. And elements of int4, two of them a byte.
+// at any address. Other dtypes are our own defect. Elements of int4 share a byte in pairs.
 #pragma once
 
 #include <cstring>

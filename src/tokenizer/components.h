@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Readers of the components of a tokenizer.json. Each takes the component's object; kUnimplemented
-// names a kind or an option that is not built, kInvalidArgument a field that is wrong.
+// names a kind or an option that is not supported, kInvalidArgument a field that is wrong.
 #pragma once
 
 #include <vector>

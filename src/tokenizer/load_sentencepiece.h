@@ -3,9 +3,9 @@
 //
 // Which class: tokenizer_class of tokenizer_config.json, else the architecture or model_type in
 // config.json; anything but the following is refused by name.
+//
 //   bare   no class is named. Ids and texts are those of the `sentencepiece` package: control
-//   pieces
-//          are never found in text nor shown, an unknown piece is decoded to unk_surface.
+//          pieces are never found in text nor shown, an unknown piece is decoded to unk_surface.
 //          add_bos_token and add_eos_token of tokenizer_config.json are false unless they are set.
 //   Llama  LlamaTokenizer as AutoTokenizer makes it. Control and user-defined pieces, added tokens
 //          and bos, eos, unk, pad are cut out of the text first. `legacy`: each text between them

@@ -5,9 +5,10 @@
 // Read from the first of these that a directory has: `tokenizer.json` (byte-level BPE; BPE with
 // byte fallback), `vocab.json` + `merges.txt` (GPT-2), `tokenizer.model` or `spiece.model`
 // (SentencePiece BPE and Unigram; load_sentencepiece.h says how they are dressed). Kinds that are
-// not built are refused by name at load. Special-token settings come from tokenizer_config.json,
-// special_tokens_map.json and added_tokens.json where they exist. Threads: a loaded Tokenizer is
-// immutable; all methods are thread-safe.
+// not supported are refused by name at load. Special-token settings come from
+// tokenizer_config.json, special_tokens_map.json and added_tokens.json where they exist.
+//
+// Threads: a loaded Tokenizer is immutable; all methods are thread-safe.
 #pragma once
 
 #include <filesystem>

@@ -95,8 +95,8 @@ struct ServeOptions {
   std::vector<std::string> backend_config;
   std::string rate_limit = "off";
   std::vector<std::string> rate_limit_resource;
-  std::string
-      port_file;  // written when ready: the ports in use, for callers that asked for any free one
+  // Written when ready: the ports in use, for callers that asked for any free one.
+  std::string port_file;
 };
 
 config::Schema<ServeOptions> ServeSchema();

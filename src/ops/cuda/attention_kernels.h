@@ -30,8 +30,8 @@ namespace inflight::ops::cuda {
 
 // Where the interval of one decode CTA starts. num_tiles 0 = nothing to do.
 struct alignas(64) DecodeInterval {
-  int row, kv_head, head_tile,
-      tile;  // the first tile: batch row, item of the row, tile of the item
+  // The first tile: batch row, item of the row, tile of the item.
+  int row, kv_head, head_tile, tile;
   int num_tiles;
   int seq_len, line;   // of the row: its length and its line of the block tables
   int interval_tiles;  // of a full interval; interval i begins at tile i * interval_tiles of the

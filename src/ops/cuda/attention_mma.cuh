@@ -3,9 +3,11 @@
 // copies into shared memory, 8x8 matrices from there to registers, and products of 16x16 by 16x8.
 //
 // Fragments of mma.m16n8k16, lane = 4 g + j (PTX ISA, "Matrix Fragments for mma.m16n8k16"):
-//   A [16][16]: a[0] (row g, columns 2j 2j+1)  a[1] (g+8, 2j ..)  a[2] (g, 2j+8 ..)  a[3] (g+8,
-//   2j+8 ..) B [16][8]:  b[0] (rows 2j 2j+1, column g)  b[1] (rows 2j+8 2j+9, column g) C [16][8]:
-//   c[0] c[1] (row g, columns 2j 2j+1)  c[2] c[3] (row g+8)
+//
+//   A [16][16]  a[0] row g, columns 2j 2j+1       a[1] row g+8, columns 2j 2j+1
+//               a[2] row g, columns 2j+8 2j+9     a[3] row g+8, columns 2j+8 2j+9
+//   B [16][8]   b[0] rows 2j 2j+1, column g       b[1] rows 2j+8 2j+9, column g
+//   C [16][8]   c[0] c[1] row g, columns 2j 2j+1  c[2] c[3] row g+8, columns 2j 2j+1
 #pragma once
 
 #include <cuda_bf16.h>

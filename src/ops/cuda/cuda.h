@@ -11,7 +11,7 @@
 namespace inflight::ops::cuda {
 
 std::vector<OpTable> OpTables(const ShapeClass& shape, const Device& device);
-// Whether that is any; kUnimplemented says what is missing, and what is built instead.
+// Whether that is any; kUnimplemented says what is missing, and what is supported instead.
 Status CheckRunnable(const ShapeClass& shape, const inflight::cuda::DeviceProperties& gpu);
 
 Result<std::unique_ptr<Stream>> MakeStream(Device& device, const ShapeClass& shape,

@@ -21,14 +21,13 @@ class GemmPlans;  // gemm_plans.h: cuBLASLt's handle and the algorithm chosen pe
 
 inline constexpr size_t kGemmWorkspaceBytes = size_t{32} << 20;
 
-// Byte ranges of the one workspace buffer. Sizes are WorkspaceLayout()'s, a function of shape and
-// limits alone.
+// Byte ranges of the one workspace buffer. Their sizes depend on shape and limits alone.
 struct StreamWorkspace {
   std::byte* gemm = nullptr;  // cuBLASLt's; kGemmWorkspaceBytes
   // Sums that CTAs pass to each other in the skinny linears: kSplitBytes, then counters that are 0
   // between kernels.
   float* split = nullptr;
-  int32_t* split_counters = nullptr;  // [kNumSplitCounters]
+  int32_t* split_counters = nullptr;  // kSplitCounterBytes
   // Attention: the plans of the step, one per window, partial results of split rows, counters that
   // are 0 between kernels.
   std::byte* attention_plans = nullptr;  // [num_attention_plans][AttentionPlanBytes]

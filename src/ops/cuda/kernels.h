@@ -71,8 +71,8 @@ struct GateParams {
 };
 Status Gate(const GateParams& params, CudaStream& stream);
 
-// In place on y [m, n]: what a product's epilogue could not do.  y = act(y * token[m] *
-// token_factor * feature[n] + bias[n])
+// In place on y [m, n]: what a product's epilogue could not do.
+//   y = act(y * token[m] * token_factor * feature[n] + bias[n])
 struct EpilogueParams {
   void* y = nullptr;
   DType dtype = DType::kBF16;  // f16 | bf16 | f32
