@@ -35,8 +35,8 @@ struct ListenerOptions {
   size_t max_total_body_bytes = size_t{8} << 30;
   size_t max_stream_buffer_bytes = 4 << 20;  // waiting for a slow reader of a stream
 
-  std::chrono::milliseconds header_timeout{
-      30'000};  // from a request's first byte to its head's end
+  // From a request's first byte to its head's end.
+  std::chrono::milliseconds header_timeout{30'000};
   // For the body: this long, and a second more per 64 KiB that arrived.
   std::chrono::milliseconds body_timeout{60'000};
   // Between requests of a connection; 0 = for ever, as Triton does.
