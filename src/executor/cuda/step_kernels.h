@@ -4,8 +4,7 @@
 //
 //   host                              device
 //   SetupSlot: tokens, pinned   --->  SetUpSlot     tokens, num_tokens, an empty block table
-//   Launch: StepArena, pinned   --->  BeginStep     block tables; ids, positions, ... of decode
-//   rows
+//   Launch: StepArena, pinned   --->  BeginStep     block tables; ids, positions of decode rows
 //                                     ExpandPrefill the same of prefill rows (steps with prompts)
 //                                     forward, sampling: one token joins each slot that yields
 //   Collect: polls the counter  <---  EndStep       StepOutputs, then the counter
