@@ -1,6 +1,6 @@
 # One folder of src/ is one library `inflight_<name>`, with its unit tests in one binary `<name>_test`.
 #
-#   inflight_library(kv_cache SOURCES block_pool.cc DEPS base TESTS block_pool_test.cc)
+#   inflight_library(kv_cache SOURCES block_pool.cc DEPS base TESTS kv_cache_test.cc)
 #
 # DEPS names our own folders (they become inflight_<dep>); LIBS names imported libraries. Headers need not be listed.
 # TEST_DEPS and TEST_LIBS are linked by the test binary alone.
