@@ -22,6 +22,7 @@
 #include "model/config_json.h"
 #include "model/decoder.h"
 #include "model/limits.h"
+#include "model/supported.h"
 #include "ops/backend.h"
 
 namespace inflight::builder {
@@ -39,25 +40,6 @@ Status CheckMapping(const WeightSource& source, const BuildOptions& options) {
   };
   RETURN_IF_ERROR(check("tp_size", options.tp_size, source.ranks.tp_size, "tensor"));
   return check("pp_size", options.pp_size, source.ranks.pp_size, "pipeline");
-}
-
-// What no GPU has kernels for, said before anything is written. Where a machine builds for another
-// one, the rest shows when the engine is opened there.
-Status CheckTarget(const model::ModelConfig& config, DeviceKind target) {
-  if (target == DeviceKind::kCuda && config.dtype == DType::kF32)
-    return Unimplemented(
-        "dtype: got float32 for target cuda, bfloat16 and float16 are built; leave the option out "
-        "for bfloat16");
-  if (target == DeviceKind::kCpu && config.quant_algo == model::QuantAlgo::kFp8PerChannelPerToken)
-    return Unimplemented(
-        "quant_algo: got FP8_PER_CHANNEL_PER_TOKEN for target cpu, which has no FP8; build with "
-        "--target cuda, or with --use-weight-only");
-  if (target == DeviceKind::kCpu && config.fp8_kv_cache)
-    return Unimplemented(
-        "kv_cache_quant_algo: got FP8 for target cpu, which has no FP8; build with --target cuda, "
-        "or "
-        "with --kv-cache-dtype auto");
-  return Status::Ok();
 }
 
 // This machine's first GPU, for what it does better than the host; null where there is none.
@@ -112,6 +94,7 @@ Result<std::shared_ptr<const model::Engine>> OpenSource(const std::filesystem::p
                                           .quantize_lm_head = options.quantize_lm_head,
                                           .target = device.kind()}));
   RETURN_IF_ERROR(ops::CheckRunnable(device, model::KernelShape(source->config)));
+  RETURN_IF_ERROR(model::CheckSupported(source->config, model::FactsOf(device.kind())));
   NoteDType(*source);
   ASSIGN_OR_RETURN(
       const model::EngineLimits limits,
@@ -141,7 +124,9 @@ Status Build(const BuildOptions& options, const Progress& progress) {
                                                 .fp8_kv_cache = options.fp8_kv_cache,
                                                 .quantize_lm_head = options.quantize_lm_head,
                                                 .target = options.target}));
-  RETURN_IF_ERROR(CheckTarget(source->config, options.target));
+  // Before anything is written. Where a machine builds for another one, what the kernels of its GPU
+  // lack shows when the engine is opened there.
+  RETURN_IF_ERROR(model::CheckSupported(source->config, model::FactsOf(options.target)));
   NoteDType(*source);
   RETURN_IF_ERROR(CheckMapping(*source, options));
   ASSIGN_OR_RETURN(const model::EngineLimits limits,

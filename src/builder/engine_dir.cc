@@ -18,6 +18,7 @@
 #include "model/config_json.h"
 #include "model/decoder.h"
 #include "model/limits.h"
+#include "model/supported.h"
 #include "ops/backend.h"
 
 namespace inflight::builder {
@@ -178,6 +179,7 @@ Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::p
   const std::filesystem::path path = dir / artifact::kEngineFile;
   ASSIGN_OR_RETURN(const EngineTable table, ReadTable(path, device.kind()));
   RETURN_IF_ERROR(ops::CheckRunnable(device, model::KernelShape(config.model)));
+  RETURN_IF_ERROR(model::CheckSupported(config.model, model::FactsOf(device.kind())));
 
   auto engine = std::make_shared<model::Engine>();
   engine->config = config.model;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hugging Face's config.json and generation_config.json of the built architectures, in the older
-// and the newer spelling (rope_scaling / rope_parameters, torch_dtype / dtype).
+// Hugging Face's config.json and generation_config.json of the families that are supported
+// (model/families/), in the older and the newer spelling (rope_scaling / rope_parameters,
+// torch_dtype / dtype).
 #pragma once
 
 #include <filesystem>
@@ -17,8 +18,8 @@ struct HfConfig {
   std::optional<DType> dtype;  // that the file says; float64 counts as float32
 };
 
-// Errors name file, field and value. What is described but not built (experts, sliding windows,
-// quantised weights, other rope types and architectures) is kUnimplemented by name.
+// Errors name file, field and value. What is described and not supported (experts, quantised
+// weights, other rope types and architectures) is kUnimplemented by name.
 Result<HfConfig> ParseHfConfig(const nlohmann::json& config, const std::string& where);
 
 // config.json of `dir`; end, begin and pad ids of generation_config.json where it has them.

@@ -132,12 +132,12 @@ TEST(HfConfig, ReadsGpt2) {
   EXPECT_EQ(m.position, model::PositionKind::kLearnedAbsolute);
   EXPECT_EQ(m.norm, ops::NormKind::kLayerNorm);
   EXPECT_EQ(m.activation, ops::ActivationKind::kGeluTanh);
-  EXPECT_TRUE(m.attention_bias && m.mlp_bias && m.tied_embeddings);
+  EXPECT_TRUE(m.qkv_bias && m.dense_bias && m.mlp_bias && m.tied_embeddings);
   EXPECT_FALSE(m.gated_mlp);
   EXPECT_THAT(m.end_ids, ElementsAre(50256));
 }
 
-TEST(HfConfig, RefusesByNameWhatIsNotBuilt) {
+TEST(HfConfig, RefusesByNameWhatIsNotSupported) {
   const auto error = [](json config, const char* field, json value) {
     config[field] = std::move(value);
     const Status status = Parse(config).status();
@@ -156,7 +156,7 @@ TEST(HfConfig, RefusesByNameWhatIsNotBuilt) {
   EXPECT_THAT(error(llama, "torch_dtype", "float8_e4m3fn"), HasSubstr("torch_dtype"));
   for (const char* type : {"yarn", "longrope", "su"})
     EXPECT_THAT(error(llama, "rope_scaling", {{"rope_type", type}, {"factor", 2.0}}),
-                HasSubstr(std::string("type \"") + type + "\" is not built"));
+                HasSubstr(std::string("type \"") + type + "\" is not supported"));
   EXPECT_THAT(error(NewLlama(), "rope_parameters", {{"full_attention", {{"rope_theta", 1e4}}}}),
               HasSubstr("one rope for all layers"));
   const json gpt2 = {{"architectures", {"GPT2LMHeadModel"}}};

@@ -261,7 +261,7 @@ TEST_F(QuantizeTest, WhatInt4CannotHoldIsNamed) {
   TinyLlama(/*intermediate_size=*/23).Write(dir_ / "hf");
   EXPECT_THAT(
       ConvertTo("auto", QuantAlgo::kW4A16).message(),
-      HasSubstr("intermediate_size: got 23, with int4 weights only even numbers are built"));
+      HasSubstr("intermediate_size: got 23, with int4 weights only even numbers are supported"));
   EXPECT_TRUE(ConvertTo("auto", QuantAlgo::kW8A16).ok());
 
   TinyLlama().Write(dir_ / "hf");
@@ -351,7 +351,7 @@ TEST_F(QuantizeTest, Fp8IsReadAsItWasWritten) {
               HasSubstr("the weights are FP8 already"));
   EXPECT_THAT(
       ConvertTo("float32", kFp8).message(),
-      HasSubstr("dtype: got float32, with FP8 weights only bfloat16 and float16 are built"));
+      HasSubstr("dtype: got float32, with FP8 weights only bfloat16 and float16 are supported"));
   model.config["torch_dtype"] = "float16";
   model.Write(dir_ / "hf");
   ASSERT_TRUE(ConvertTo("auto", kFp8).ok());
@@ -432,10 +432,10 @@ TEST_F(QuantizeTest, WhatCannotBeReadIsRefusedByName) {
   EXPECT_THAT(error(nullptr, "disable_weight_only_quant_plugin", false),
               HasSubstr("disable_weight_only_quant_plugin: got false"));
   EXPECT_THAT(error("quantization", "quant_algo", "W4A16_AWQ"),
-              HasSubstr("only null, W8A16, W4A16 and FP8_PER_CHANNEL_PER_TOKEN are built"));
+              HasSubstr("only null, W8A16, W4A16 and FP8_PER_CHANNEL_PER_TOKEN are supported"));
   EXPECT_THAT(error("quantization", "quant_algo", nullptr), HasSubstr("dtype int8"));
   EXPECT_THAT(error("quantization", "kv_cache_quant_algo", "INT8"),
-              HasSubstr("only null and FP8 are built"));
+              HasSubstr("only null and FP8 are supported"));
   EXPECT_THAT(error("quantization", "exclude_modules", {"lm_head", "*.mlp.fc"}),
               HasSubstr("exclude_modules: got \"*.mlp.fc\""));
   EXPECT_EQ(error("quantization", "exclude_modules", {"lm_head", "router"}), "");

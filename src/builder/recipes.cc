@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -13,76 +12,27 @@
 
 #include "base/log.h"
 #include "builder/quantize.h"
+#include "model/families/families.h"
 
 namespace inflight::builder {
 namespace {
 
 using artifact::StoredTensor;
+using model::TensorNames;
+using model::TensorRow;
 using model::WeightSlot;
-
-// A checkpoint name's stem and the stored stems that make it. Stems lack ".weight" and ".bias".
-struct NameRow {
-  std::string_view checkpoint;
-  std::array<std::string_view, 3> stored;  // stacked along rows; empty ones at the end are unused
-};
-
-// Names outside the layers, then names inside them (after "transformer.layers.I." and after the
-// family's own layer prefix). spec/engine.md 1.7.
-struct NameTable {
-  std::string_view prefix;        // of all names but lm_head; optional in the files
-  std::string_view layer_prefix;  // followed by "I."
-  std::vector<NameRow> model_rows;
-  std::vector<NameRow> layer_rows;
-  bool has_conv1d = false;                  // matrices inside layers are stored [in, out]
-  std::vector<std::string_view> ignorable;  // ends of names that hold nothing to load
-};
-
-const NameTable& LlamaNames() {
-  static const NameTable table = {
-      .prefix = "model.",
-      .layer_prefix = "layers.",
-      .model_rows = {{"transformer.vocab_embedding", {"embed_tokens"}},
-                     {"transformer.ln_f", {"norm"}}},
-      .layer_rows = {{"input_layernorm", {"input_layernorm"}},
-                     {"attention.qkv",
-                      {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}},
-                     {"attention.dense", {"self_attn.o_proj"}},
-                     {"post_layernorm", {"post_attention_layernorm"}},
-                     {"mlp.fc", {"mlp.gate_proj"}},
-                     {"mlp.gate", {"mlp.up_proj"}},
-                     {"mlp.proj", {"mlp.down_proj"}}},
-      .ignorable = {"rotary_emb.inv_freq"}};
-  return table;
-}
-
-const NameTable& Gpt2Names() {
-  static const NameTable table = {.prefix = "transformer.",
-                                  .layer_prefix = "h.",
-                                  .model_rows = {{"transformer.vocab_embedding", {"wte"}},
-                                                 {"transformer.position_embedding", {"wpe"}},
-                                                 {"transformer.ln_f", {"ln_f"}}},
-                                  .layer_rows = {{"input_layernorm", {"ln_1"}},
-                                                 {"attention.qkv", {"attn.c_attn"}},
-                                                 {"attention.dense", {"attn.c_proj"}},
-                                                 {"post_layernorm", {"ln_2"}},
-                                                 {"mlp.fc", {"mlp.c_fc"}},
-                                                 {"mlp.proj", {"mlp.c_proj"}}},
-                                  .has_conv1d = true,
-                                  .ignorable = {"attn.bias", "attn.masked_bias"}};
-  return table;
-}
 
 constexpr std::string_view kLayers = "transformer.layers.";
 
 // The stored names of checkpoint tensor `name`, prefix included.
-std::vector<std::string> StoredNames(const NameTable& table, std::string_view prefix,
+std::vector<std::string> StoredNames(const TensorNames& table, std::string_view prefix,
                                      const std::string& name) {
   if (name == "lm_head.weight") return {name};
   const size_t suffix_at = name.rfind('.');
   const std::string suffix = name.substr(suffix_at);
   std::string stem = name.substr(0, suffix_at);
   std::string stored_prefix(prefix);
-  const std::vector<NameRow>* rows = &table.model_rows;
+  const std::vector<TensorRow>* rows = &table.model_rows;
   if (stem.starts_with(kLayers)) {
     const size_t dot = stem.find('.', kLayers.size());
     stored_prefix +=
@@ -91,10 +41,10 @@ std::vector<std::string> StoredNames(const NameTable& table, std::string_view pr
     rows = &table.layer_rows;
   }
   std::vector<std::string> names;
-  for (const NameRow& row : *rows)
+  for (const TensorRow& row : *rows)
     if (row.checkpoint == stem)
       for (const std::string_view stored : row.stored)
-        if (!stored.empty()) names.push_back(fmt::format("{}{}{}", stored_prefix, stored, suffix));
+        names.push_back(fmt::format("{}{}{}", stored_prefix, stored, suffix));
   return names;
 }
 
@@ -129,7 +79,7 @@ class TensorFinder {
       return Unimplemented(fmt::format(
           "{}: {}: dtype {}: quantised weights other than a checkpoint's with quant_algo W8A16 "
           "(int8), W4A16 (two int4 in an int8) or FP8_PER_CHANNEL_PER_TOKEN (float8_e4m3fn) are "
-          "not built",
+          "not supported",
           source_.where, Label(file, name), DTypeName(tensor->dtype)));
     return tensor;
   }
@@ -177,7 +127,7 @@ std::vector<int64_t> PartRows(const model::ModelConfig& config, const WeightSlot
 }
 
 // Models saved without their head lack the prefix ("wte.weight").
-std::string_view PrefixInFiles(const NameTable& table, const artifact::TensorSet& tensors) {
+std::string_view PrefixInFiles(const TensorNames& table, const artifact::TensorSet& tensors) {
   const std::string bare = fmt::format("{}.weight", table.model_rows.front().stored.front());
   return tensors.Find(bare) != nullptr ? std::string_view() : table.prefix;
 }
@@ -249,8 +199,8 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
 Status MakeHuggingFaceRecipes(WeightSource& source) {
   model::ModelConfig& config = source.config;
   const artifact::TensorSet& tensors = source.files.front();
-  const NameTable& table =
-      config.position == model::PositionKind::kLearnedAbsolute ? Gpt2Names() : LlamaNames();
+  ASSIGN_OR_RETURN(const model::Family* family, model::FamilyOf(config.architecture));
+  const TensorNames& table = family->tensors;
   const std::string_view prefix = PrefixInFiles(table, tensors);
   if (tensors.Find("lm_head.weight") == nullptr) config.tied_embeddings = true;
 

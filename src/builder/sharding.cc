@@ -118,7 +118,7 @@ Status CheckSharding(const ModelConfig& config, const Sharding& sharding) {
   if (LinearDType(config) == DType::kI4 && config.intermediate_size / tp_size % 2 != 0)
     return Unimplemented(fmt::format(
         "tp_size: got {}, which cuts intermediate_size {} into parts of {} columns; with int4 "
-        "weights only even ones are built, use int8",
+        "weights only even ones are supported, use int8",
         tp_size, config.intermediate_size, config.intermediate_size / tp_size));
   if (sharding.use_parallel_embedding && sharding.embedding_sharding_dim == 1)
     RETURN_IF_ERROR(

@@ -242,7 +242,7 @@ TEST_F(ShardingTest, Int4IsCutBetweenBytesAlone) {
   model.Write(hf());
   EXPECT_THAT(ConvertTo({.quant_algo = model::QuantAlgo::kW4A16, .tp_size = 4}).message(),
               HasSubstr("tp_size: got 4, which cuts intermediate_size 12 into parts of 3 columns; "
-                        "with int4 weights only even ones are built"));
+                        "with int4 weights only even ones are supported"));
   EXPECT_TRUE(ConvertTo({.quant_algo = model::QuantAlgo::kW8A16, .tp_size = 4}).ok());
 }
 

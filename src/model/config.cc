@@ -41,7 +41,7 @@ Status CheckDimensions(const ModelConfig& config) {
                                        config.num_kv_heads, config.num_heads));
   if (config.head_dim % 8 != 0)
     return Unimplemented(
-        fmt::format("head_dim: got {}, only multiples of 8 are built", config.head_dim));
+        fmt::format("head_dim: got {}, only multiples of 8 are supported", config.head_dim));
   return Status::Ok();
 }
 
@@ -50,14 +50,14 @@ Status CheckFp8(const ModelConfig& config) {
   constexpr int kRow = 16;
   if (config.dtype == DType::kF32)
     return Unimplemented(
-        "dtype: got float32, with FP8 weights only bfloat16 and float16 are built");
+        "dtype: got float32, with FP8 weights only bfloat16 and float16 are supported");
   for (const auto& [name, width] :
        {std::pair{"hidden_size", config.hidden_size},
         std::pair{"intermediate_size", config.intermediate_size},
         std::pair{"num_heads * head_dim", config.num_heads * config.head_dim}})
     if (width % kRow != 0)
       return Unimplemented(fmt::format(
-          "{}: got {}, with FP8 weights only multiples of {} are built", name, width, kRow));
+          "{}: got {}, with FP8 weights only multiples of {} are supported", name, width, kRow));
   return Status::Ok();
 }
 
@@ -73,7 +73,7 @@ Status CheckIntegers(const ModelConfig& config) {
         CheckRange(fmt::format("{} with {} weights", name, DTypeName(dtype)), width, 1, kMax));
     if (dtype == DType::kI4 && width % 2 != 0)
       return Unimplemented(fmt::format(
-          "{}: got {}, with int4 weights only even numbers are built; use int8", name, width));
+          "{}: got {}, with int4 weights only even numbers are supported; use int8", name, width));
   }
   return Status::Ok();
 }
@@ -82,7 +82,8 @@ Status CheckHead(const ModelConfig& config) {
   if (!config.quantize_lm_head) return Status::Ok();
   if (config.quant_algo != QuantAlgo::kFp8PerChannelPerToken)
     return Unimplemented(
-        "quantize_lm_head: got true, only beside quant_algo FP8_PER_CHANNEL_PER_TOKEN is it built");
+        "quantize_lm_head: got true, only beside quant_algo FP8_PER_CHANNEL_PER_TOKEN is it "
+        "supported");
   if (config.tied_embeddings)
     return Unimplemented(
         "quantize_lm_head: got true for a model whose lm_head is its embedding table, which keeps "
@@ -90,7 +91,7 @@ Status CheckHead(const ModelConfig& config) {
   constexpr int kColumns = 8;  // of products of FP8
   if (config.vocab_size % kColumns != 0)
     return Unimplemented(
-        fmt::format("vocab_size: got {}, with quantize_lm_head only multiples of {} are built",
+        fmt::format("vocab_size: got {}, with quantize_lm_head only multiples of {} are supported",
                     config.vocab_size, kColumns));
   return Status::Ok();
 }
@@ -109,14 +110,46 @@ Status CheckQuantization(const ModelConfig& config) {
   return Status::Ok();
 }
 
+Status CheckPositive(std::string_view field, double value) {
+  if (std::isfinite(value) && value > 0) return Status::Ok();
+  return InvalidArgument(fmt::format("{}: got {}, a positive number is needed", field, value));
+}
+
+Status CheckFactors(const ModelConfig& config) {
+  for (const auto& [name, value] :
+       {std::pair{"embedding_scale", config.embedding_scale},
+        std::pair{"residual_multiplier", config.residual_multiplier},
+        std::pair{"attention_multiplier", config.attention_multiplier.value_or(1)}})
+    RETURN_IF_ERROR(CheckPositive(name, value));
+  for (const auto& [name, value] : {std::pair{"attention_softcap", config.attention_softcap},
+                                    std::pair{"logits_softcap", config.logits_softcap}})
+    if (value != 0) RETURN_IF_ERROR(CheckPositive(name, value));
+  return Status::Ok();
+}
+
+Status CheckWindows(const ModelConfig& config) {
+  RETURN_IF_ERROR(CheckRange("sliding_window", config.sliding_window, 0, kMaxPositions));
+  if (!config.sliding_layers.empty() &&
+      config.sliding_layers.size() != static_cast<size_t>(config.num_layers))
+    return InvalidArgument(fmt::format("layer_types: got {}, the model has {} layers",
+                                       config.sliding_layers.size(), config.num_layers));
+  if (std::ranges::count(config.sliding_layers, true) > 0 && config.sliding_window == 0)
+    return InvalidArgument("sliding_window: is missing, layer_types has layers that need one");
+  if (config.sliding_rope_theta)
+    RETURN_IF_ERROR(CheckPositive("rope_local_base_freq", *config.sliding_rope_theta));
+  return Status::Ok();
+}
+
 Status CheckRope(const ModelConfig& config) {
   if (config.position == PositionKind::kLearnedAbsolute) return Status::Ok();
-  if (!(std::isfinite(config.rope_theta) && config.rope_theta > 0))
+  RETURN_IF_ERROR(CheckPositive("rope_theta", config.rope_theta));
+  const int rotary_dim = RotaryDim(config);
+  if (!(config.rotary_fraction > 0 && config.rotary_fraction <= 1) || rotary_dim < 2 ||
+      rotary_dim % 2 != 0)
     return InvalidArgument(
-        fmt::format("rope_theta: got {}, a positive number is needed", config.rope_theta));
-  if (config.rotary_fraction != 1.0)
-    return Unimplemented(fmt::format("partial_rotary_factor (rotary_pct): got {}, only 1 is built",
-                                     config.rotary_fraction));
+        fmt::format("partial_rotary_factor (rotary_pct): got {}, a number above 0 up to 1 is "
+                    "needed that gives an even number of a head's {} elements",
+                    config.rotary_fraction, config.head_dim));
   const RopeScaling& scaling = config.rope_scaling;
   switch (scaling.kind) {
     case RopeScaling::Kind::kNone:
@@ -160,6 +193,17 @@ std::optional<QuantAlgo> QuantAlgoFromName(std::string_view name) {
        {QuantAlgo::kNone, QuantAlgo::kW8A16, QuantAlgo::kW4A16, QuantAlgo::kFp8PerChannelPerToken})
     if (QuantAlgoName(algo) == name) return algo;
   return std::nullopt;
+}
+
+int RotaryDim(const ModelConfig& config) {
+  if (config.position == PositionKind::kLearnedAbsolute) return 0;
+  return static_cast<int>(config.rotary_fraction * config.head_dim);
+}
+
+int WindowOf(const ModelConfig& config, int layer) {
+  const bool is_sliding =
+      config.sliding_layers.empty() || config.sliding_layers[static_cast<size_t>(layer)];
+  return is_sliding ? config.sliding_window : 0;
 }
 
 DType LinearDType(const ModelConfig& config) {
@@ -207,6 +251,8 @@ Status Validate(const ModelConfig& config) {
                                        DTypeName(config.dtype)));
   RETURN_IF_ERROR(CheckDimensions(config));
   RETURN_IF_ERROR(CheckRope(config));
+  RETURN_IF_ERROR(CheckFactors(config));
+  RETURN_IF_ERROR(CheckWindows(config));
   RETURN_IF_ERROR(CheckQuantization(config));
   if (!(std::isfinite(config.norm_eps) && config.norm_eps >= 0))
     return InvalidArgument(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A decoder described by data (DESIGN 2.4): dimensions and the kinds of its parts. Families differ
-// in tables of names and flags, not in code.
+// A decoder described by data: dimensions and the kinds of its parts. Families differ in tables of
+// names and flags (families/), not in code. What a backend does not compute is refused by
+// CheckSupported (supported.h).
 #pragma once
 
 #include <optional>
@@ -16,6 +17,12 @@
 namespace inflight::model {
 
 enum class PositionKind : uint8_t { kLearnedAbsolute, kRopeNeox, kRopeGptj };
+
+// Which norms a layer has, h the residual stream and F attention or the feed-forward:
+//   kPre    h = h + F(Norm(h))
+//   kPost   h = h + Norm(F(h))
+//   kBoth   h = h + Norm(F(Norm(h)))
+enum class NormPlacement : uint8_t { kPre, kPost, kBoth };
 
 // Rotary scaling rules; formulas in spec/engine.md 1.11. Dynamic changes nothing up to
 // max_position_embeddings, and longer sequences are refused (model/limits.h).
@@ -41,8 +48,7 @@ std::string_view QuantAlgoName(QuantAlgo algo);  // "W8A16"; empty for kNone
 std::optional<QuantAlgo> QuantAlgoFromName(std::string_view name);
 
 struct ModelConfig {
-  std::string
-      architecture;  // "LlamaForCausalLM", "GPT2LMHeadModel": as in the checkpoint's config.json
+  std::string architecture;   // of its family (families/family.h), as in checkpoints
   DType dtype = DType::kF32;  // of weights and KV cache: float32, bfloat16, float16
   QuantAlgo quant_algo = QuantAlgo::kNone;
   bool fp8_kv_cache = false;      // "kv_cache_quant_algo": "FP8"; scales of 1. CUDA only
@@ -58,20 +64,46 @@ struct ModelConfig {
   int max_position_embeddings = 0;
   ops::NormKind norm = ops::NormKind::kRmsNorm;
   float norm_eps = 1e-5F;
+  NormPlacement norm_placement = NormPlacement::kPre;
   ops::ActivationKind activation = ops::ActivationKind::kSilu;
   bool gated_mlp = true;
-  bool attention_bias = false;  // on qkv and dense
+  bool qkv_bias = false;
+  bool dense_bias = false;
   bool mlp_bias = false;
+  bool qk_norm = false;  // an RMSNorm of each head of q and of k, before they are rotated; its
+                         // weights are one head's, the same for all heads
   bool tied_embeddings = false;
+
+  // Factors, each as the model was trained with: of the embedding table's rows; of what attention
+  // and feed-forward add to the residual stream; of q k^T, 1 / sqrt(head_dim) where it is not set.
+  float embedding_scale = 1;
+  float residual_multiplier = 1;
+  std::optional<float> attention_multiplier;
+  // x becomes cap * tanh(x / cap): of q k^T times its factor, and of logits. 0 = as they are.
+  float attention_softcap = 0;
+  float logits_softcap = 0;
+
   PositionKind position = PositionKind::kRopeNeox;
   double rope_theta = 10000.0;
-  double rotary_fraction = 1.0;
+  double rotary_fraction = 1.0;  // of each head's elements, its first ones: they are rotated
   RopeScaling rope_scaling;
+
+  // Layers of which a token sees the last sliding_window tokens, its own the last of them.
+  int sliding_window = 0;            // 0: no layer is such a one
+  std::vector<bool> sliding_layers;  // [num_layers]; empty: all are, where there is a window
+  std::optional<double> sliding_rope_theta;  // rope_theta of those layers, where it is another
+
   std::vector<TokenId>
       end_ids;  // from generation_config.json or config.json; the default of requests
   std::optional<TokenId> bos_id;
   std::optional<TokenId> pad_id;
 };
+
+// Elements of a head that are rotated; 0 with learned positions.
+int RotaryDim(const ModelConfig& config);
+
+// Tokens that layer `layer` sees; 0 = all.
+int WindowOf(const ModelConfig& config, int layer);
 
 // The dtype of the layers' linear weights: int8, int4, f8e4m3 or the model's.
 DType LinearDType(const ModelConfig& config);
@@ -82,7 +114,8 @@ DType KvDType(const ModelConfig& config);
 // What a user should know of how quantised weights are computed here; empty for float models.
 std::string_view QuantizationNote(const ModelConfig& config);
 
-// Checks ranges and the combinations that are built: names the field, the value and the bound.
+// Checks ranges, and what parts of a model ask of each other: names the field, the value and the
+// bound.
 Status Validate(const ModelConfig& config);
 
 }  // namespace inflight::model

@@ -12,24 +12,15 @@
 
 namespace inflight::model {
 
-// The part of a ModelConfig that follows from its architecture; kUnimplemented lists the known
-// ones.
-Result<ModelConfig> FamilyOf(const std::string& architecture);
-
-// Errors name `where` (a file) and the field. What is described but not built (quantisation, other
-// position kinds) is kUnimplemented by name. How the weights are sharded is builder/sharding.h's.
+// Fields are rows of the family's table (families/family.h). Errors name `where` (a file) and the
+// field; what is described and not supported (quantisation, other position kinds) is kUnimplemented
+// by name. How the weights are sharded is builder/sharding.h's.
 Result<ModelConfig> ConfigFromCheckpoint(const nlohmann::json& json, const std::string& where);
 nlohmann::json ConfigToCheckpoint(const ModelConfig& config);
 
-// Whether spec/engine.md 1.5 knows this key of a checkpoint's config.json. Others are extensions of
+// Whether this is a known key of a checkpoint's config.json. Others are extensions of
 // whoever wrote it.
 bool IsCheckpointField(std::string_view key);
-
-// "silu" -> kSilu, every tanh form of GELU -> kGeluTanh; empty for others.
-std::optional<ops::ActivationKind> ActivationFromName(std::string_view name);
-
-// The scaling that a Hugging Face or checkpoint dictionary with "rope_type" or "type" describes.
-Result<RopeScaling> RopeScalingFromJson(const nlohmann::json& json, const std::string& where);
 
 // A token id, or none where it is absent or negative (-1 is common for "no such token").
 std::optional<TokenId> OptionalTokenId(const nlohmann::json& json, const std::string& where,

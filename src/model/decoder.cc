@@ -29,7 +29,7 @@ struct Workspace {
                          // on CUDA only
   TensorView logits;     // [max_logits, vocab_size] float32
   TensorView scratch;    // [LinearScratchBytes of the widest linear] uint8; empty for float weights
-  TensorView cos_sin;    // [max_seq_len, 2, head_dim / 2] float32; rotary models only
+  TensorView cos_sin;    // [max_seq_len, 2, RotaryDim / 2] float32; rotary models only
   // FP8 activations only: the last norm's output in the model's dtype, which lm_head reads; inner
   // before it is rounded, of models that are not gated; the rounded attention; the scales of x,
   // attention and inner, [max_num_tokens] float32.
@@ -89,7 +89,7 @@ uint64_t LayOut(const ModelConfig& config, DeviceKind device, int max_seq_len, i
   const size_t scratch = is_cuda ? 0 : ops::LinearScratchBytes(LinearDType(config), tokens, widest);
   if (scratch > 0) out.scratch = place(DType::kU8, {static_cast<int64_t>(scratch)});
   if (config.position != PositionKind::kLearnedAbsolute)
-    out.cos_sin = place(DType::kF32, {max_seq_len, 2, config.head_dim / 2});
+    out.cos_sin = place(DType::kF32, {max_seq_len, 2, RotaryDim(config) / 2});
   if (has_fp8) {
     out.final_x = place(config.dtype, {tokens, config.hidden_size});
     out.attention_codes = place(DType::kF8E4M3, {tokens, q_width});
@@ -139,6 +139,7 @@ struct Decoder::Impl {
   std::vector<ops::SlidingWindow> windows;  // those that layers have, each once
   std::vector<int> window_idx;              // [num_layers] which of them is the layer's
   int64_t num_tokens = 0;                   // of the last Forward
+  float attention_scale = 1;                // of q k^T
   bool defers_scales = false;  // dense and proj leave their FP8 scales to the norms that follow
 
   const ModelConfig& config() const { return engine->config; }
@@ -223,11 +224,13 @@ Result<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Engine> e
                                                                  max_num_tokens, max_logits)));
   LayOut(config, kind, max_seq_len, max_num_tokens, max_logits, impl->buffer.data(),
          impl->workspace);
-  impl->defers_scales = HasFp8Activations(config) && !config.attention_bias && !config.mlp_bias;
+  impl->defers_scales = HasFp8Activations(config) && !config.dense_bias && !config.mlp_bias;
   if (config.position != PositionKind::kLearnedAbsolute) {
     RETURN_IF_ERROR(FillRopeTable(config, impl->workspace.cos_sin, device));
-    impl->rope = {StyleOf(config.position), config.head_dim, impl->workspace.cos_sin};
+    impl->rope = {StyleOf(config.position), RotaryDim(config), impl->workspace.cos_sin};
   }
+  impl->attention_scale =
+      config.attention_multiplier.value_or(1.0F / std::sqrt(static_cast<float>(config.head_dim)));
   impl->windows = windows.Different(config.num_layers);
   for (int i = 0; i < config.num_layers; ++i) {
     const auto it = std::ranges::find(impl->windows, windows.Of(static_cast<size_t>(i)));
@@ -351,7 +354,7 @@ Status Decoder::Impl::RunAttention(size_t idx, const Batch& batch, const ops::Kv
                                  .batch = batch.paged,
                                  .kv = kv,
                                  .layer = static_cast<int>(idx),
-                                 .scale = 1.0F / std::sqrt(static_cast<float>(config().head_dim)),
+                                 .scale = attention_scale,
                                  .sliding = windows[static_cast<size_t>(window_idx[idx])],
                                  .plan = window_idx[idx],
                                  .y = w.attention},

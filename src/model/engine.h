@@ -21,7 +21,8 @@ struct LayerWeights {
   TensorView input_norm_weight, input_norm_bias;  // [hidden_size]
   ops::Weight qkv;  // [(num_heads + 2 num_kv_heads) * head_dim, hidden_size]
   TensorView qkv_bias;
-  ops::Weight dense;  // [hidden_size, num_heads * head_dim]
+  TensorView q_norm_weight, k_norm_weight;  // [head_dim]
+  ops::Weight dense;                        // [hidden_size, num_heads * head_dim]
   TensorView dense_bias;
   TensorView post_norm_weight, post_norm_bias;  // [hidden_size]
   ops::Weight

@@ -7,8 +7,10 @@
 
 #include "model/config_json.h"
 #include "model/decoder.h"
+#include "model/families/families.h"
 #include "model/limits.h"
 #include "model/rope.h"
+#include "model/supported.h"
 #include "model/weight_slots.h"
 
 namespace inflight::model {
@@ -18,7 +20,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 ModelConfig TinyLlama() {
-  ModelConfig config = *FamilyOf("LlamaForCausalLM");
+  ModelConfig config = (*FamilyOf("LlamaForCausalLM"))->config;
   config.vocab_size = 100;
   config.hidden_size = 32;
   config.num_layers = 2;
@@ -32,12 +34,12 @@ ModelConfig TinyLlama() {
 
 ModelConfig TinyGpt2() {
   ModelConfig config = TinyLlama();
-  const ModelConfig family = *FamilyOf("GPT2LMHeadModel");
+  const ModelConfig family = (*FamilyOf("GPT2LMHeadModel"))->config;
   config.architecture = family.architecture;
   config.norm = family.norm;
   config.activation = family.activation;
   config.gated_mlp = family.gated_mlp;
-  config.attention_bias = config.mlp_bias = true;
+  config.qkv_bias = config.dense_bias = config.mlp_bias = true;
   config.position = family.position;
   config.num_kv_heads = 4;
   config.tied_embeddings = true;
@@ -63,7 +65,17 @@ TEST(Validate, NamesTheFieldAndItsBound) {
   EXPECT_THAT(error([](auto& c) { c.dtype = DType::kF64; }), HasSubstr("dtype: got float64"));
   EXPECT_THAT(error([](auto& c) { c.norm_eps = NAN; }), HasSubstr("norm_eps"));
   EXPECT_THAT(error([](auto& c) { c.rope_theta = -1; }), HasSubstr("rope_theta"));
-  EXPECT_THAT(error([](auto& c) { c.rotary_fraction = 0.5; }), HasSubstr("only 1 is built"));
+  EXPECT_THAT(error([](auto& c) { c.rotary_fraction = 1.5; }),
+              HasSubstr("partial_rotary_factor (rotary_pct): got 1.5, a number above 0 up to 1"));
+  EXPECT_THAT(error([](auto& c) { c.rotary_fraction = 0.4; }), HasSubstr("an even number"));
+  EXPECT_THAT(error([](auto& c) { c.embedding_scale = 0; }), HasSubstr("embedding_scale: got 0"));
+  EXPECT_THAT(error([](auto& c) { c.logits_softcap = -1; }), HasSubstr("logits_softcap: got -1"));
+  EXPECT_THAT(error([](auto& c) {
+                c.sliding_layers = {true, false};
+              }),
+              HasSubstr("sliding_window: is missing"));
+  EXPECT_THAT(error([](auto& c) { c.sliding_layers = {false}; }),
+              HasSubstr("layer_types: got 1, the model has 2 layers"));
   EXPECT_THAT(
       error([](auto& c) { c.rope_scaling = {.kind = RopeScaling::Kind::kDynamic, .factor = -1}; }),
       HasSubstr("rope_scaling: factor: got -1"));
@@ -71,6 +83,46 @@ TEST(Validate, NamesTheFieldAndItsBound) {
                 c.rope_scaling = {.kind = RopeScaling::Kind::kLlama3, .low_freq_factor = 4.0};
               }),
               HasSubstr("low_freq_factor"));
+}
+
+// Every field that no backend, or not this one, computes: its name, value, backend and remedy.
+TEST(CheckSupported, RefusesByName) {
+  const auto error = [](auto&& change, DeviceKind device = DeviceKind::kCpu) {
+    ModelConfig config = TinyLlama();
+    config.dtype = DType::kBF16;
+    change(config);
+    EXPECT_TRUE(Validate(config).ok()) << Validate(config).ToString();
+    const Status status = CheckSupported(config, FactsOf(device));
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << status.ToString();
+    return status.message();
+  };
+  EXPECT_EQ(error([](auto& c) { c.embedding_scale = 8; }),
+            "embedding_scale: got 8 for target cpu, which supports 1; no backend computes it, so "
+            "the model cannot be served");
+  EXPECT_THAT(error([](auto& c) { c.norm_placement = NormPlacement::kBoth; }),
+              HasSubstr("norm_placement: got both"));
+  EXPECT_THAT(error([](auto& c) { c.residual_multiplier = 0.5F; }),
+              HasSubstr("residual_multiplier: got 0.5"));
+  EXPECT_THAT(error([](auto& c) { c.attention_softcap = 50; }, DeviceKind::kCuda),
+              HasSubstr("attention_softcap: got 50 for target cuda, which supports none"));
+  EXPECT_THAT(error([](auto& c) { c.logits_softcap = 30; }), HasSubstr("logits_softcap: got 30"));
+  EXPECT_THAT(error([](auto& c) {
+                c.sliding_window = 8;
+                c.sliding_rope_theta = 5000;
+              }),
+              HasSubstr("rope_local_base_freq: got 5000"));
+  EXPECT_THAT(error([](auto& c) { c.dtype = DType::kF32; }, DeviceKind::kCuda),
+              HasSubstr("dtype: got float32 for target cuda, which supports bfloat16 and float16"));
+  EXPECT_THAT(error([](auto& c) { c.fp8_kv_cache = true; }),
+              HasSubstr("kv_cache_quant_algo: got FP8 for target cpu"));
+}
+
+TEST(CheckSupported, AcceptsBothFamiliesOnBothBackends) {
+  for (ModelConfig config : {TinyLlama(), TinyGpt2()}) {
+    config.dtype = DType::kBF16;
+    for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda})
+      EXPECT_TRUE(CheckSupported(config, FactsOf(device)).ok());
+  }
 }
 
 TEST(CheckpointConfig, RoundTripsBothFamilies) {
@@ -83,7 +135,8 @@ TEST(CheckpointConfig, RoundTripsBothFamilies) {
   llama.rope_theta = 500000;
   llama.end_ids = {7, 9};
   llama.bos_id = 1;
-  llama.attention_bias = true;
+  llama.qkv_bias = llama.dense_bias = true;
+  llama.rotary_fraction = 0.5;
   for (const ModelConfig& config : {llama, TinyGpt2()}) {
     const nlohmann::json json = ConfigToCheckpoint(config);
     const auto read = ConfigFromCheckpoint(json, "config.json");
@@ -93,6 +146,7 @@ TEST(CheckpointConfig, RoundTripsBothFamilies) {
     EXPECT_EQ(read->bos_id, config.bos_id);
     EXPECT_EQ(read->gated_mlp, config.gated_mlp);
     EXPECT_EQ(read->rope_scaling.factor, config.rope_scaling.factor);
+    EXPECT_EQ(read->rotary_fraction, config.rotary_fraction);
   }
 }
 
@@ -115,7 +169,7 @@ TEST(CheckpointConfig, ReadsWhatUpstreamWrites) {
   EXPECT_EQ(config->dtype, DType::kF16);
   EXPECT_EQ(config->head_dim, 64);
   EXPECT_EQ(config->activation, ops::ActivationKind::kGeluTanh);
-  EXPECT_TRUE(config->attention_bias);
+  EXPECT_TRUE(config->qkv_bias && config->dense_bias);
   EXPECT_FALSE(config->tied_embeddings);
 }
 
@@ -149,7 +203,7 @@ TEST(Limits, DynamicRopeEndsAtTheTrainedLength) {
   EXPECT_EQ(InverseFrequencies(config), InverseFrequencies(plain));
 }
 
-TEST(CheckpointConfig, RefusesByNameWhatIsNotBuilt) {
+TEST(CheckpointConfig, RefusesByNameWhatIsNotSupported) {
   const auto error = [](const char* field, nlohmann::json value) {
     nlohmann::json json = ConfigToCheckpoint(TinyLlama());
     json[field] = std::move(value);
@@ -160,17 +214,16 @@ TEST(CheckpointConfig, RefusesByNameWhatIsNotBuilt) {
   EXPECT_THAT(error("architecture", "FuyuForCausalLM"), HasSubstr("FuyuForCausalLM"));
   EXPECT_THAT(error("quantization", {{"quant_algo", "W4A16_GPTQ"}}),
               HasSubstr("quant_algo: got \"W4A16_GPTQ\", only null, W8A16, W4A16 and "
-                        "FP8_PER_CHANNEL_PER_TOKEN are built"));
+                        "FP8_PER_CHANNEL_PER_TOKEN are supported"));
   EXPECT_THAT(error("position_embedding_type", "alibi"), HasSubstr("alibi"));
   for (const char* type : {"yarn", "longrope", "su", "mrope"})
     EXPECT_THAT(error("rotary_scaling", {{"type", type}, {"factor", 2.0}}),
-                HasSubstr(std::string("rotary_scaling: type \"") + type + "\" is not built"));
+                HasSubstr(std::string("rotary_scaling: type \"") + type + "\" is not supported"));
   for (const char* kind : {"long_rope", "alibi_with_scale", "relative", "chatglm"})
     EXPECT_THAT(error("position_embedding_type", kind), HasSubstr(kind));
   EXPECT_THAT(error("hidden_act", "squared-relu"), HasSubstr("hidden_act"));
   EXPECT_THAT(error("qk_layernorm", true), HasSubstr("qk_layernorm"));
   EXPECT_THAT(error("q_scaling", 2.0), HasSubstr("q_scaling: got 2.0"));
-  EXPECT_THAT(error("rotary_pct", 0.25), HasSubstr("rotary_pct"));
   EXPECT_THAT(error("moe", {{"num_experts", 8}}), HasSubstr("moe"));
 }
 

@@ -22,9 +22,10 @@ double ScaleLlama3(double theta, const RopeScaling& scaling) {
 }  // namespace
 
 std::vector<float> InverseFrequencies(const ModelConfig& config) {
-  std::vector<float> frequencies(static_cast<size_t>(config.head_dim / 2));
+  const int rotary_dim = RotaryDim(config);
+  std::vector<float> frequencies(static_cast<size_t>(rotary_dim / 2));
   for (size_t j = 0; j < frequencies.size(); ++j) {
-    const float exponent = static_cast<float>(2 * j) / static_cast<float>(config.head_dim);
+    const float exponent = static_cast<float>(2 * j) / static_cast<float>(rotary_dim);
     const auto power =
         static_cast<float>(std::pow(config.rope_theta, static_cast<double>(exponent)));
     double theta = 1.0F / power;

@@ -11,11 +11,11 @@
 
 namespace inflight::model {
 
-// theta_j of the rotated pairs j in [0, head_dim / 2), scaling applied. Rounded to float32 where
+// theta_j of the rotated pairs j in [0, RotaryDim / 2), scaling applied. Rounded to float32 where
 // Hugging Face rounds, because published models were trained with those numbers.
 std::vector<float> InverseFrequencies(const ModelConfig& config);
 
-// Fills `table` [max_seq_len, 2, head_dim / 2] float32, memory of `device`, with cos, then sin, of
+// Fills `table` [max_seq_len, 2, RotaryDim / 2] float32, memory of `device`, with cos, then sin, of
 // float32(p * theta_j).
 Status FillRopeTable(const ModelConfig& config, const TensorView& table, Device& device);
 

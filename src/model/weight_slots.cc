@@ -61,9 +61,13 @@ void AddLayer(const ModelConfig& config, const std::string& prefix, LayerWeights
   list.Vector(prefix + "input_layernorm.weight", hidden, layer.input_norm_weight);
   if (has_norm_bias) list.Vector(prefix + "input_layernorm.bias", hidden, layer.input_norm_bias);
   list.Linear(prefix + "attention.qkv", qkv, hidden, layer.qkv);
-  if (config.attention_bias) list.Vector(prefix + "attention.qkv.bias", qkv, layer.qkv_bias);
+  if (config.qkv_bias) list.Vector(prefix + "attention.qkv.bias", qkv, layer.qkv_bias);
+  if (config.qk_norm) {
+    list.Vector(prefix + "attention.q_layernorm.weight", config.head_dim, layer.q_norm_weight);
+    list.Vector(prefix + "attention.k_layernorm.weight", config.head_dim, layer.k_norm_weight);
+  }
   list.Linear(prefix + "attention.dense", hidden, attention, layer.dense);
-  if (config.attention_bias) list.Vector(prefix + "attention.dense.bias", hidden, layer.dense_bias);
+  if (config.dense_bias) list.Vector(prefix + "attention.dense.bias", hidden, layer.dense_bias);
   list.Vector(prefix + "post_layernorm.weight", hidden, layer.post_norm_weight);
   if (has_norm_bias) list.Vector(prefix + "post_layernorm.bias", hidden, layer.post_norm_bias);
   // The two matrices of a gated layer side by side: a GPU multiplies by both at once.

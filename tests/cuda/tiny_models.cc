@@ -3,14 +3,14 @@
 
 #include "builder/builder.h"
 #include "gpu_test.h"
-#include "model/config_json.h"
+#include "model/families/families.h"
 
 namespace inflight::gpu {
 
 namespace {
 
 model::ModelConfig Tiny(const std::string& architecture) {
-  model::ModelConfig config = Must(model::FamilyOf(architecture));
+  model::ModelConfig config = Must(model::FamilyOf(architecture))->config;
   config.dtype = DType::kBF16;
   config.vocab_size = 512;
   config.hidden_size = 256;

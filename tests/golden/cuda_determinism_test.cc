@@ -5,7 +5,7 @@
 
 #include "builder/builder.h"
 #include "determinism_cases.h"
-#include "model/config_json.h"
+#include "model/families/families.h"
 #include "tensor/test_gpu.h"
 
 namespace inflight::golden {
@@ -24,7 +24,7 @@ void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
 
 model::ModelConfig ConfigOf(const Form& form) {
   model::ModelConfig config =
-      model::FamilyOf(form.is_gpt ? "GPT2LMHeadModel" : "LlamaForCausalLM").value();
+      model::FamilyOf(form.is_gpt ? "GPT2LMHeadModel" : "LlamaForCausalLM").value()->config;
   config.dtype = form.dtype;
   config.quant_algo = form.algo;
   config.fp8_kv_cache = form.fp8_kv_cache;

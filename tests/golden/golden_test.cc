@@ -269,8 +269,7 @@ void InterleaveCheckpoint(const std::filesystem::path& dir, const model::ModelCo
 
 TEST_P(GoldenTest, InterleavedRotaryHeadsGiveTheSameLogits) {
   const EnginePtr half_split = Open(hf_dir());
-  if (half_split->config.position != model::PositionKind::kRopeNeox ||
-      half_split->config.attention_bias)
+  if (half_split->config.position != model::PositionKind::kRopeNeox || half_split->config.qkv_bias)
     GTEST_SKIP() << "has no rotary heads, or biases that would have to be reordered too";
   const auto dir = work_dir_ / "interleaved";
   ASSERT_TRUE(

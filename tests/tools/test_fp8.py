@@ -109,7 +109,7 @@ def test_what_is_stored_in_fp8_stays_so(work):
     build = ["build", "--checkpoint-dir", work / "ckpt", "--output-dir", work / "no", "--target", "cuda"]
     assert "the weights are FP8 already" in error(*build, "--use-weight-only")
     assert "the weights are FP8 already" in error(*build, "--quant-algo", "none")
-    assert "with FP8 weights only bfloat16 and float16 are built" in error(*build, "--dtype", "float32")
+    assert "with FP8 weights only bfloat16 and float16 are supported" in error(*build, "--dtype", "float32")
     assert not (work / "no").exists()
 
 

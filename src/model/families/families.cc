@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/families/families.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "artifact/json_file.h"
+
+namespace inflight::model {
+namespace {
+
+// Every family, a line each.
+const std::vector<Family>& Registry() {
+  static const std::vector<Family> families = [] {
+    std::vector<Family> list = {
+        Llama(),
+        Gpt2(),
+    };
+    for (Family& family : list) family.config.architecture = family.architecture;
+    return list;
+  }();
+  return families;
+}
+
+// Names in upstream's checkpoints of models whose graph is a family's, and which have no file here:
+// what sets them apart stands in fields of its own (tensorrt_llm/models/__init__.py, MODEL_MAP).
+struct Alias {
+  std::string_view architecture;
+  std::string_view family;
+};
+constexpr Alias kAliases[] = {
+    {"MistralForCausalLM", "LlamaForCausalLM"},   {"MixtralForCausalLM", "LlamaForCausalLM"},
+    {"ArcticForCausalLM", "LlamaForCausalLM"},    {"InternLMForCausalLM", "LlamaForCausalLM"},
+    {"InternLM2ForCausalLM", "LlamaForCausalLM"}, {"SkyworkForCausalLM", "LlamaForCausalLM"},
+    {"GPTForCausalLM", "GPT2LMHeadModel"},
+};
+
+Result<const Family*> Find(std::string_view field, std::string_view name,
+                           std::string_view Family::*key) {
+  std::vector<std::string_view> known;
+  for (const Family& family : Registry()) {
+    if (family.*key == name) return &family;
+    known.push_back(family.*key);
+  }
+  return Unimplemented(fmt::format("{} {} is not supported; supported are {}", field,
+                                   artifact::Abbreviate(name), fmt::join(known, ", ")));
+}
+
+}  // namespace
+
+std::span<const Family> Families() { return Registry(); }
+
+Result<const Family*> FamilyOf(std::string_view architecture) {
+  for (const Family& family : Registry())
+    if (family.architecture == architecture) return &family;
+  const auto* alias = std::ranges::find(kAliases, architecture, &Alias::architecture);
+  return Find("architecture", alias == std::end(kAliases) ? architecture : alias->family,
+              &Family::architecture);
+}
+
+Result<const Family*> FamilyOfHuggingFace(std::string_view architecture) {
+  return Find("architecture", architecture, &Family::architecture);
+}
+
+Result<const Family*> FamilyOfModelType(std::string_view model_type) {
+  return Find("model_type", model_type, &Family::model_type);
+}
+
+std::vector<TensorRow> Replaced(const std::vector<TensorRow>& base,
+                                const std::vector<TensorRow>& rows) {
+  std::vector<TensorRow> all;
+  for (const TensorRow& row : base)
+    if (std::ranges::find(rows, row.checkpoint, &TensorRow::checkpoint) == rows.end())
+      all.push_back(row);
+  all.insert(all.end(), rows.begin(), rows.end());
+  return all;
+}
+
+}  // namespace inflight::model

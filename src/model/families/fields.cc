@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/families/fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace inflight::model {
+namespace {
+
+using artifact::Abbreviate;
+using artifact::JsonFields;
+using nlohmann::json;
+
+constexpr int64_t kMaxInt = INT32_MAX;
+
+Status Refuse(const JsonFields& fields, std::string_view name, std::string_view why) {
+  const json* value = fields.Find(name);
+  return Unimplemented(fmt::format("{}: {}: got {}, {}", fields.where(), name,
+                                   value == nullptr ? "null" : Abbreviate(*value), why));
+}
+
+template <typename Real>
+Field RealField(std::string_view name, Real ModelConfig::*to, double fallback) {
+  return {.name = name,
+          .read =
+              [=](JsonFields& fields, ModelConfig& config) {
+                config.*to = static_cast<Real>(fields.NumberOr(name, fallback));
+                return fields.status();
+              },
+          .write = [=](const ModelConfig& config, json& out) { out[name] = config.*to; }};
+}
+
+void WriteNumber(std::string_view name, int ModelConfig::*to, Field& field) {
+  field.write = [=](const ModelConfig& config, json& out) { out[name] = config.*to; };
+}
+
+std::optional<ops::ActivationKind> ActivationFromName(std::string_view name) {
+  if (name == "relu") return ops::ActivationKind::kRelu;
+  if (name == "silu" || name == "swish") return ops::ActivationKind::kSilu;
+  for (const char* gelu : {"gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh"})
+    if (name == gelu) return ops::ActivationKind::kGeluTanh;
+  return std::nullopt;
+}
+
+std::string_view NameOf(ops::ActivationKind kind) {
+  switch (kind) {
+    case ops::ActivationKind::kRelu:
+      return "relu";
+    case ops::ActivationKind::kGeluTanh:
+      return "gelu";
+    case ops::ActivationKind::kSilu:
+      return "silu";
+    case ops::ActivationKind::kNone:
+      break;
+  }
+  return "none";
+}
+
+using ScalingKind = RopeScaling::Kind;
+constexpr std::pair<std::string_view, ScalingKind> kScalingKinds[] = {
+    {"default", ScalingKind::kNone},
+    {"linear", ScalingKind::kLinear},
+    {"dynamic", ScalingKind::kDynamic},
+    {"llama3", ScalingKind::kLlama3}};
+
+// A dictionary with "rope_type" or "type", of Hugging Face or of a checkpoint.
+Result<RopeScaling> ReadRopeScaling(const json& dictionary, const std::string& where) {
+  if (!dictionary.is_object())
+    return InvalidArgument(
+        fmt::format("{}: got {}, an object is needed", where, Abbreviate(dictionary)));
+  JsonFields fields(where, dictionary);
+  RopeScaling scaling;
+  const std::string name = fields.StringOr("rope_type", fields.StringOr("type", "default"));
+  RETURN_IF_ERROR(fields.status());
+  const auto* kind =
+      std::ranges::find(kScalingKinds, name, &std::pair<std::string_view, ScalingKind>::first);
+  if (kind == std::end(kScalingKinds))
+    return Unimplemented(
+        fmt::format("{}: type {} is not supported; default, linear, dynamic and llama3 are", where,
+                    Abbreviate(name)));
+  scaling.kind = kind->second;
+  if (scaling.kind == ScalingKind::kNone) return scaling;
+  if (scaling.kind != ScalingKind::kLlama3 && !fields.Has("factor"))
+    fields.Fail("factor", "is missing");
+  scaling.factor = fields.NumberOr("factor", 8.0);
+  scaling.low_freq_factor = fields.NumberOr("low_freq_factor", 1.0);
+  scaling.high_freq_factor = fields.NumberOr("high_freq_factor", 4.0);
+  scaling.original_max_position_embeddings =
+      static_cast<int>(fields.IntOr("original_max_position_embeddings", 8192, 1, kMaxInt));
+  RETURN_IF_ERROR(fields.status());
+  return scaling;
+}
+
+json WriteRopeScaling(const RopeScaling& scaling) {
+  if (scaling.kind == ScalingKind::kNone) return nullptr;
+  json out = {{"factor", scaling.factor}};
+  for (const auto& [name, kind] : kScalingKinds)
+    if (kind == scaling.kind) out["type"] = name;
+  if (scaling.kind == ScalingKind::kLlama3)
+    out.update({{"low_freq_factor", scaling.low_freq_factor},
+                {"high_freq_factor", scaling.high_freq_factor},
+                {"original_max_position_embeddings", scaling.original_max_position_embeddings}});
+  return out;
+}
+
+// rope_parameters of newer files: the scaling's dictionary with the base beside it.
+Status ReadRopeParameters(JsonFields& fields, ModelConfig& config) {
+  const char* const name = fields.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  const json* dictionary = fields.Find(name);
+  if (dictionary == nullptr) return Status::Ok();
+  const std::string where = fmt::format("{}: {}", fields.where(), name);
+  ASSIGN_OR_RETURN(config.rope_scaling, ReadRopeScaling(*dictionary, where));
+  JsonFields rope(where, *dictionary);
+  for (const auto& [key, value] : dictionary->items())
+    if (value.is_object()) return Refuse(rope, key, "one rope for all layers is supported");
+  if (rope.NumberOr("partial_rotary_factor", 1.0) != 1.0)
+    return Refuse(rope, "partial_rotary_factor", "only 1 is supported");
+  config.rope_theta = rope.NumberOr("rope_theta", config.rope_theta);
+  return rope.status();
+}
+
+// A number of experts above 0, of Hugging Face's files.
+Field NoExperts(std::string_view name) {
+  return {.name = name,
+          .read =
+              [=](JsonFields& fields, ModelConfig&) {
+                if (fields.IntOr(name, 0, 0, kMaxInt) > 0)
+                  return Refuse(fields, name, "models with experts are not supported");
+                return fields.status();
+              },
+          .write = {}};
+}
+
+// The same in an object of a checkpoint's.
+Field NoExpertsIn(std::string_view name) {
+  return {.name = name,
+          .read =
+              [=](JsonFields& fields, ModelConfig&) {
+                const json* experts = fields.FindObject(name);
+                if (experts == nullptr) return fields.status();
+                JsonFields moe(fmt::format("{}: {}", fields.where(), name), *experts);
+                if (moe.IntOr("num_experts", 0, 0, kMaxInt) > 0)
+                  return Refuse(fields, name, "models with experts are not supported");
+                return moe.status();
+              },
+          .write = {}};
+}
+
+Field NoSlidingWindow() {
+  return {.name = "sliding_window",
+          .read =
+              [](JsonFields& fields, ModelConfig& config) {
+                if (fields.Has("sliding_window") && fields.BoolOr("use_sliding_window", true))
+                  return Refuse(fields, "sliding_window",
+                                fmt::format("{} has none", config.architecture));
+                return fields.status();
+              },
+          .write = {}};
+}
+
+Field OnlyFullAttention() {
+  return {.name = "layer_types",
+          .read =
+              [](JsonFields& fields, ModelConfig&) {
+                const json* types = fields.Find("layer_types");
+                if (types == nullptr) return Status::Ok();
+                for (const json& type : *types)
+                  if (type != "full_attention")
+                    return Refuse(fields, "layer_types", "only full_attention is supported");
+                return Status::Ok();
+              },
+          .write = {}};
+}
+
+}  // namespace
+
+Fields Replaced(const Fields& base, const Fields& rows) {
+  Fields all;
+  for (const Field& row : base)
+    if (row.name.empty() || std::ranges::find(rows, row.name, &Field::name) == rows.end())
+      all.push_back(row);
+  all.insert(all.end(), rows.begin(), rows.end());
+  return all;
+}
+
+Field Number(std::string_view name, int ModelConfig::*to) {
+  Field field = {.name = name,
+                 .read =
+                     [=](JsonFields& fields, ModelConfig& config) {
+                       config.*to = static_cast<int>(fields.Int(name, 1, kMaxInt));
+                       return fields.status();
+                     },
+                 .write = {}};
+  WriteNumber(name, to, field);
+  return field;
+}
+
+Field NumberOr(std::string_view name, int ModelConfig::*to, int64_t fallback) {
+  return NumberOr(name, to, [=](const ModelConfig&) { return fallback; });
+}
+
+Field NumberOr(std::string_view name, int ModelConfig::*to, DefaultOf fallback) {
+  Field field = {.name = name,
+                 .read =
+                     [=, fallback = std::move(fallback)](JsonFields& fields, ModelConfig& config) {
+                       config.*to =
+                           static_cast<int>(fields.IntOr(name, fallback(config), 1, kMaxInt));
+                       return fields.status();
+                     },
+                 .write = {}};
+  WriteNumber(name, to, field);
+  return field;
+}
+
+Field RealOr(std::string_view name, float ModelConfig::*to, double fallback) {
+  return RealField(name, to, fallback);
+}
+
+Field RealOr(std::string_view name, double ModelConfig::*to, double fallback) {
+  return RealField(name, to, fallback);
+}
+
+Field FlagOr(std::string_view name, std::vector<bool ModelConfig::*> to, bool fallback) {
+  bool ModelConfig::*const first = to.front();
+  return {.name = name,
+          .read =
+              [=, to = std::move(to)](JsonFields& fields, ModelConfig& config) {
+                const bool value = fields.BoolOr(name, fallback);
+                for (bool ModelConfig::*const flag : to) config.*flag = value;
+                return fields.status();
+              },
+          .write = [=](const ModelConfig& config, json& out) { out[name] = config.*first; }};
+}
+
+Field Derived(int ModelConfig::*to, DefaultOf value) {
+  return {.name = "",
+          .read =
+              [=, value = std::move(value)](JsonFields&, ModelConfig& config) {
+                config.*to = static_cast<int>(value(config));
+                return Status::Ok();
+              },
+          .write = {}};
+}
+
+Field Only(std::string_view name, const json& value) {
+  return {.name = name,
+          .read =
+              [=](JsonFields& fields, ModelConfig&) {
+                const json* found = fields.Find(name);
+                if (found == nullptr || *found == value) return Status::Ok();
+                return Refuse(fields, name, fmt::format("only {} is supported", Abbreviate(value)));
+              },
+          .write = {}};
+}
+
+Field Constant(std::string_view name, const json& value) {
+  Field field = Only(name, value);
+  field.write = [=](const ModelConfig&, json& out) { out[name] = value; };
+  return field;
+}
+
+Field Unsupported(std::string_view name, std::string_view why) {
+  return {.name = name,
+          .read =
+              [=](JsonFields& fields, ModelConfig&) {
+                return fields.Has(name) ? Refuse(fields, name, why) : Status::Ok();
+              },
+          .write = {}};
+}
+
+Field HeadDim(std::string_view name, std::string_view hidden_field, std::string_view heads_field) {
+  return {
+      .name = name,
+      .read =
+          [=](JsonFields& fields, ModelConfig& config) {
+            const bool is_derived = name.empty() || !fields.Has(name);
+            if (is_derived && config.hidden_size % config.num_heads != 0)
+              fields.Fail(hidden_field,
+                          fmt::format("got {}, no multiple of {} {}{}", config.hidden_size,
+                                      heads_field, config.num_heads,
+                                      name.empty() ? std::string()
+                                                   : fmt::format(", and there is no {}", name)));
+            const int64_t derived = config.hidden_size / config.num_heads;
+            config.head_dim =
+                static_cast<int>(is_derived ? derived : fields.IntOr(name, derived, 1, kMaxInt));
+            return fields.status();
+          },
+      .write = {}};
+}
+
+Field Activation(std::string_view name, ActivationNames, std::string_view fallback) {
+  return {.name = name,
+          .read =
+              [=](JsonFields& fields, ModelConfig& config) {
+                const std::string activation = fields.StringOr(name, fallback);
+                RETURN_IF_ERROR(fields.status());
+                const auto kind = ActivationFromName(activation);
+                if (!kind)
+                  return Refuse(fields, name, "relu, silu and the forms of gelu are supported");
+                config.activation = *kind;
+                return Status::Ok();
+              },
+          .write = [=](const ModelConfig& config,
+                       json& out) { out[name] = NameOf(config.activation); }};
+}
+
+Fields HuggingFaceRope() {
+  return {
+      RealOr("rope_theta", &ModelConfig::rope_theta, 10000.0),
+      Only("partial_rotary_factor", 1.0),
+      {.name = "rope_parameters", .read = ReadRopeParameters, .write = {}},
+  };
+}
+
+Fields CheckpointRope() {
+  const auto read_style = [](JsonFields& fields, ModelConfig& config) {
+    const std::string kind = fields.StringOr("position_embedding_type", "rope_gpt_neox");
+    RETURN_IF_ERROR(fields.status());
+    if (kind != "rope_gpt_neox" && kind != "rope_gptj")
+      return Unimplemented(
+          fmt::format("{}: position_embedding_type: got {}, only rope_gpt_neox or rope_gptj is "
+                      "supported for {}",
+                      fields.where(), kind, config.architecture));
+    config.position = kind == "rope_gptj" ? PositionKind::kRopeGptj : PositionKind::kRopeNeox;
+    return Status::Ok();
+  };
+  const auto write_style = [](const ModelConfig& config, json& out) {
+    out["position_embedding_type"] =
+        config.position == PositionKind::kRopeGptj ? "rope_gptj" : "rope_gpt_neox";
+  };
+  const auto read_scaling = [](JsonFields& fields, ModelConfig& config) {
+    const json* scaling = fields.Find("rotary_scaling");
+    if (scaling == nullptr) return Status::Ok();
+    ASSIGN_OR_RETURN(config.rope_scaling,
+                     ReadRopeScaling(*scaling, fields.where() + ": rotary_scaling"));
+    return Status::Ok();
+  };
+  return {
+      {.name = "position_embedding_type", .read = read_style, .write = write_style},
+      RealOr("rotary_base", &ModelConfig::rope_theta, 10000.0),
+      RealOr("rotary_pct", &ModelConfig::rotary_fraction, 1.0),
+      {.name = "rotary_scaling",
+       .read = read_scaling,
+       .write = [](const ModelConfig& config,
+                   json& out) { out["rotary_scaling"] = WriteRopeScaling(config.rope_scaling); }},
+  };
+}
+
+Field LearnedPositions() { return Constant("position_embedding_type", "learned_absolute"); }
+
+Fields HuggingFaceRefusals() {
+  return {
+      Unsupported("quantization_config", "quantised models are not supported"),
+      NoExperts("num_local_experts"),
+      NoExperts("num_experts"),
+      NoExperts("n_routed_experts"),
+      NoSlidingWindow(),
+      OnlyFullAttention(),
+      Only("is_encoder_decoder", false),
+      Only("add_cross_attention", false),
+  };
+}
+
+Fields SharedCheckpointFields() {
+  return {
+      Number("vocab_size", &ModelConfig::vocab_size),
+      Number("hidden_size", &ModelConfig::hidden_size),
+      Number("num_hidden_layers", &ModelConfig::num_layers),
+      Number("num_attention_heads", &ModelConfig::num_heads),
+      NumberOr("num_key_value_heads", &ModelConfig::num_kv_heads,
+               [](const ModelConfig& c) { return c.num_heads; }),
+      NumberOr("head_size", &ModelConfig::head_dim,
+               [](const ModelConfig& c) { return c.hidden_size / c.num_heads; }),
+      NumberOr("intermediate_size", &ModelConfig::intermediate_size,
+               [](const ModelConfig& c) { return int64_t{4} * c.hidden_size; }),
+      NumberOr("max_position_embeddings", &ModelConfig::max_position_embeddings, 2048),
+      RealOr("norm_epsilon", &ModelConfig::norm_eps, 1e-5),
+      FlagOr("share_embedding_table", {&ModelConfig::tied_embeddings}, false),
+      Activation("hidden_act", ActivationNames::kCheckpoint, "gelu"),
+      Constant("qk_layernorm", false),
+      Only("residual_mlp", false),
+      Only("apply_query_key_layer_scaling", false),
+      Only("inner_layernorm", false),
+      Only("norm_before_bmm1", false),
+      Only("q_scaling", 1.0),
+      NoExpertsIn("moe"),
+      Only("gpt_variant", "gpt2"),
+      Unsupported("embedding_scale", "only null is supported"),
+  };
+}
+
+}  // namespace inflight::model

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of the tables that describe a model family (family.h): the fields of a config.json, how each
+// is read into a ModelConfig and, in checkpoints, written from it.
+//
+// A field that is null counts as absent, so that its default is taken. Errors name the file, the
+// field, the value and what is needed: kInvalidArgument for values that make no sense,
+// kUnimplemented for what is described and not supported.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "artifact/json_file.h"
+#include "model/config.h"
+
+namespace inflight::model {
+
+struct Field {
+  std::string_view name;
+  std::function<Status(artifact::JsonFields&, ModelConfig&)> read;
+  // Of checkpoints: sets the field in the object, or leaves it out. Null: it is never written.
+  std::function<void(const ModelConfig&, nlohmann::json&)> write;
+};
+
+// Read from the first to the last: a default may be computed from fields before it.
+using Fields = std::vector<Field>;
+
+// `base` with `rows` behind it; a row of `base` that has the name of one of them is left out.
+Fields Replaced(const Fields& base, const Fields& rows);
+
+// A default that depends on what was read before.
+using DefaultOf = std::function<int64_t(const ModelConfig&)>;
+
+// Whole numbers from 1 on: required, or with a default.
+Field Number(std::string_view name, int ModelConfig::*to);
+Field NumberOr(std::string_view name, int ModelConfig::*to, int64_t fallback);
+Field NumberOr(std::string_view name, int ModelConfig::*to, DefaultOf fallback);
+
+// Finite numbers.
+Field RealOr(std::string_view name, float ModelConfig::*to, double fallback);
+Field RealOr(std::string_view name, double ModelConfig::*to, double fallback);
+
+// One field that sets every one of `to`; it is written from the first.
+Field FlagOr(std::string_view name, std::vector<bool ModelConfig::*> to, bool fallback);
+
+// What no field says.
+Field Derived(int ModelConfig::*to, DefaultOf value);
+
+// A value that must be `value`, which is also what absence means, because no other is supported.
+Field Only(std::string_view name, const nlohmann::json& value);
+// The same, and checkpoints say it.
+Field Constant(std::string_view name, const nlohmann::json& value);
+// A field whose presence is refused: "NAME: got VALUE, WHY".
+Field Unsupported(std::string_view name, std::string_view why);
+
+// The size of a head, hidden_size / num_heads where the field is absent or has no name. The two
+// other names are of the fields that those were read from, for the error where one does not divide
+// the other.
+Field HeadDim(std::string_view name, std::string_view hidden_field, std::string_view heads_field);
+
+// What the names of activations mean: "gelu" is another function in Hugging Face's models than in
+// upstream's checkpoints.
+enum class ActivationNames : uint8_t { kHuggingFace, kCheckpoint };
+Field Activation(std::string_view name, ActivationNames names, std::string_view fallback);
+
+// Hugging Face's description of rotary positions over whole heads: rope_theta and rope_scaling, or
+// in newer files rope_parameters with both.
+Fields HuggingFaceRope();
+// A checkpoint's: position_embedding_type (rope_gpt_neox or rope_gptj), rotary_base, rotary_pct,
+// rotary_scaling.
+Fields CheckpointRope();
+// A checkpoint's word for learned absolute positions, the only kind of its family.
+Field LearnedPositions();
+
+// What every family's config.json may carry and no family supports.
+Fields HuggingFaceRefusals();
+// Fields that checkpoints of all families have, and those that no family supports.
+Fields SharedCheckpointFields();
+
+}  // namespace inflight::model

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/supported.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+namespace inflight::model {
+namespace {
+
+constexpr std::string_view kNoBackend = "no backend computes it, so the model cannot be served";
+
+struct Row {
+  std::string_view field;
+  bool is_supported;
+  std::string value;
+  std::string_view supported;
+  std::string_view remedy;
+};
+
+std::string_view NameOf(NormPlacement placement) {
+  switch (placement) {
+    case NormPlacement::kPre:
+      return "pre";
+    case NormPlacement::kPost:
+      return "post";
+    case NormPlacement::kBoth:
+      return "both";
+  }
+  return "";
+}
+
+}  // namespace
+
+BackendFacts FactsOf(DeviceKind device) {
+  if (device == DeviceKind::kCuda) return {.name = "cuda", .has_float32 = false, .has_fp8 = true};
+  return {.name = "cpu", .has_float32 = true, .has_fp8 = false};
+}
+
+Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
+  const bool is_fp8 = c.quant_algo == QuantAlgo::kFp8PerChannelPerToken;
+  const Row rows[] = {
+      {"dtype", backend.has_float32 || c.dtype != DType::kF32, "float32", "bfloat16 and float16",
+       "leave the option out for bfloat16"},
+      {"quant_algo", backend.has_fp8 || !is_fp8, std::string(QuantAlgoName(c.quant_algo)),
+       "weights in float32, bfloat16, float16, int8 and int4", "use cuda, or --use-weight-only"},
+      {"kv_cache_quant_algo", backend.has_fp8 || !c.fp8_kv_cache, "FP8",
+       "a KV cache of the model's dtype", "use cuda, or --kv-cache-dtype auto"},
+      {"norm_placement", c.norm_placement == NormPlacement::kPre,
+       std::string(NameOf(c.norm_placement)), "pre", kNoBackend},
+      {"embedding_scale", c.embedding_scale == 1, fmt::to_string(c.embedding_scale), "1",
+       kNoBackend},
+      {"residual_multiplier", c.residual_multiplier == 1, fmt::to_string(c.residual_multiplier),
+       "1", kNoBackend},
+      {"attention_softcap", c.attention_softcap == 0, fmt::to_string(c.attention_softcap), "none",
+       kNoBackend},
+      {"logits_softcap", c.logits_softcap == 0, fmt::to_string(c.logits_softcap), "none",
+       kNoBackend},
+      {"rope_local_base_freq", !c.sliding_rope_theta || *c.sliding_rope_theta == c.rope_theta,
+       fmt::to_string(c.sliding_rope_theta.value_or(0)), "rope_theta for all layers", kNoBackend},
+  };
+  for (const Row& row : rows)
+    if (!row.is_supported)
+      return Unimplemented(fmt::format("{}: got {} for target {}, which supports {}; {}", row.field,
+                                       row.value, backend.name, row.supported, row.remedy));
+  return Status::Ok();
+}
+
+}  // namespace inflight::model

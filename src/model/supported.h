@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What of a model's description a backend computes. Everything that ModelConfig can say and a
+// backend cannot do is refused here, by name; which kernels a GPU has is ops/backend.h's
+// CheckRunnable.
+#pragma once
+
+#include <string_view>
+
+#include "model/config.h"
+#include "tensor/device.h"
+
+namespace inflight::model {
+
+// What a backend's operators do that others do not.
+struct BackendFacts {
+  std::string_view name;
+  bool has_float32 = false;  // weights and activations
+  bool has_fp8 = false;      // weights, activations and KV cache
+};
+BackendFacts FactsOf(DeviceKind device);
+
+// kUnimplemented names the field, its value, the backend, what that supports and what to do.
+// `config` has passed Validate.
+Status CheckSupported(const ModelConfig& config, const BackendFacts& backend);
+
+}  // namespace inflight::model
