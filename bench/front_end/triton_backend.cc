@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bench's two models as a plug-in of Triton's server (spec/triton-protocol.md 3.9), so that it
-// can be timed in turns with ours: identity, and mock_llm advancing its streams in rounds as ours
-// does (src/serving/mock_llm.h). The model's name says which it is. run.py compiles it.
+// The bench's two models as a plug-in of Triton's server, so that it can be timed in turns with
+// ours: identity, and mock_llm advancing its streams in rounds as ours does (its header says how).
+// The model's name says which it is. run.py compiles it.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>

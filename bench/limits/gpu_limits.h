@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What this GPU can do at most, measured: the denominators of every figure that a benchmark prints
-// (spec/kernels.md 1.1, 11.2). Builds without CUDA link gpu_limits_absent.cc.
+// (docs/reference/kernels.md). Builds without CUDA link gpu_limits_absent.cc.
 #pragma once
 
 #include <string>

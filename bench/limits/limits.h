@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What this machine can do at most, measured: the denominators of every figure that a benchmark
 // prints. Measured in the benchmark's own run, since processors differ and neighbours on the socket
-// come and go (spec/kernels.md 11.2).
+// come and go (docs/reference/kernels.md, "Limits of the hardware").
 #pragma once
 
 #include <cstddef>

@@ -5,8 +5,8 @@
 usage: INFLIGHT_BIN_DIR=build/cuda/bin bench/targets/llama_3_8b_on_h200.py [--repeats 3] [--rows 1x128/256,64x1024/256] [--exits]
 
 Output tokens a second of requests that are queued at once, and milliseconds to the first token; the limit is of the rates
-that the same run measures. Of one request the decode steps count, as its row asks. --exits measures what kernels.md 9 asks
-of its stages 3 and 4 instead: decode steps at a context of 1,024, a prompt of 4,096, 512 requests of 128/2048. The last two
+that the same run measures. Of one request the decode steps count, as its row asks. --exits measures three other marks
+instead: decode steps at a context of 1,024, a prompt of 4,096, 512 requests of 128/2048. The last two
 columns are the host's time of a step, and how long the GPU waits for the host between two. The opponents' figures were
 measured elsewhere (docs/performance.md says where). Exit status 1 if a figure is below 97 % (bfloat16) or 95 % (FP8) of its mark.
 """

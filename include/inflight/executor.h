@@ -46,14 +46,14 @@ struct ExecutorLimits {
   int64_t num_blocks = 0;  // KV blocks in the pool
 };
 
-// Who may hold KV blocks (spec/engine.md 5.4; how each keeps its promises: docs/executor.md).
+// Who may hold KV blocks (docs/reference/scheduling.md, "Who runs").
 enum class SchedulerPolicy : uint8_t {
   kMaxUtilization = 0,     // admits while the next steps fit; pauses the last one when they do not
   kGuaranteedNoEvict = 1,  // admits who fits at full length; nobody is ever paused
   kStaticBatch = 2,        // the same, and nobody joins until all of a batch have ended
 };
 
-// Who gets the prompt tokens of a step, where not all fit (spec/engine.md 5.5).
+// Who gets the prompt tokens of a step, where not all fit (docs/reference/scheduling.md).
 enum class ChunkingPolicy : uint8_t {
   kFirstComeFirstServed = 0,  // in order, each as many as are left
   kEqualProgress = 1,         // a block each, round after round
@@ -119,10 +119,10 @@ struct ExecutorOptions {
       0.9;              // of memory free after weights and workspace; 0 < f < 1
   int block_size = 64;  // 16, 32, 64 or 128 tokens
   // Tokens that each layer attends to, repeated over the layers; 0, or as many as a sequence has,
-  // is all. The first sink_tokens of a sequence are always among them (spec/engine.md 5.8).
+  // is all. The first sink_tokens of a sequence are always among them (arXiv:2309.17453).
   std::vector<int> attention_windows;
   int sink_tokens = 0;
-  // Host memory where reusable blocks are kept that the KV cache has no room for (engine.md 5.9).
+  // Host memory where reusable blocks are kept that the KV cache has no room for.
   uint64_t kv_cache_host_bytes = 0;
   bool enable_prefix_reuse = true;
   bool enable_chunked_prefill = true;

@@ -2,8 +2,8 @@
 // What a client of the executor sends and receives: token ids and sampling parameters in, token ids
 // out.
 //
-// Field meanings and defaults follow spec/engine.md section 3; where releases differ, the later
-// name (`max_tokens`, `seed`).
+// Formulas: docs/reference/decoding.md; bounds: docs/reference/requests.md. Of upstream's names the
+// later name (`max_tokens`, `seed`).
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ using RequestId = uint64_t;  // assigned by Executor::Enqueue, increasing, never
 
 // How the next token is drawn. An unset optional leaves that rule out.
 struct SamplingParams {
-  // Sequences. Beam search where beam_width > 1 (engine.md 4.13), with the three fields below it;
-  // otherwise num_return_sequences independent ones, drawn with seed + index.
+  // Sequences. Beam search where beam_width > 1 (docs/reference/decoding.md), with the three fields
+  // below it; otherwise num_return_sequences independent ones, drawn with seed + index.
   int beam_width = 1;  // [1, max_beam_width of the executor]
   // >= 1; unset: one, or all beams. With beams at most beam_width: the best ones.
   std::optional<int> num_return_sequences;
@@ -36,7 +36,7 @@ struct SamplingParams {
   std::optional<float> top_p;        // [0, 1]; 0 = off
   std::optional<float> min_p;  // [0, 1]; drop tokens with P < min_p * P_max before top-k and top-p
   // After each token drawn by top-p alone: p = max(p * decay, min), or the first p again when that
-  // token is the reset id (engine.md 4.9).
+  // token is the reset id (docs/reference/decoding.md, "Top-p and its decay").
   std::optional<float> top_p_decay;         // (0, 1]; default 1
   std::optional<float> top_p_min;           // (0, 1]; default 1e-6
   std::optional<TokenId> top_p_reset_id;    // -1 = none
@@ -46,14 +46,14 @@ struct SamplingParams {
   std::optional<float> frequency_penalty;   // added per occurrence
   int prompt_ignore_length = 0;  // >= 0; so many first prompt tokens do not count for the penalties
   int min_tokens = 0;            // >= 0; no end id before so many tokens were generated
-  int no_repeat_ngram_size = 0;  // >= 0; 0 = off (engine.md 4.5)
+  int no_repeat_ngram_size = 0;  // >= 0; 0 = off
 };
 
 struct OutputOptions {
   bool return_log_probs =
       false;  // log P of each chosen token over the vocabulary, true also under greedy
   bool normalize_log_probs =
-      true;  // sampled top-k rows: output_log_probs conditional on the top-k set (engine.md 4.12)
+      true;  // sampled top-k rows: output_log_probs conditional on the top-k set alone
   int num_top_log_probs = 0;              // >= 0; of so many likeliest tokens at each position,
                                           // the token itself among them or not
   bool return_context_logits = false;     // of every prompt token, as the model computes them
@@ -71,7 +71,7 @@ struct Request {
                                  // -1 = never stop
   std::vector<std::vector<TokenId>>
       stop_words;  // a tail equal to one of these ends the sequence; matched ids are returned
-  // Never generated: the last id of a word is banned where those before it stand (engine.md 4.6).
+  // Never generated: the last id of a word is banned where those before it stand.
   std::vector<std::vector<TokenId>> bad_words;
   // Never completed in the text of prompt and output, whatever tokens spell them; null = none.
   std::shared_ptr<const BadTexts> bad_texts;
@@ -134,7 +134,7 @@ struct Beam {
 // gets exactly one response with `is_final`; an error response is final.
 //
 // A cancelled request that does not stream ends with the tokens it had; a timed-out one with none
-// (spec/engine.md 3.4). What a stream already sent stays sent.
+// (docs/executor.md, "How a request ends"). What a stream already sent stays sent.
 struct Response {
   RequestId request_id = 0;
   Status status;           // an error ends the request; then the fields below but `times` are empty

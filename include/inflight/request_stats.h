@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where each request stood at the end of an iteration: Executor::TakeRequestStats.
 //
-// Field meanings follow spec/engine.md 3.12. Sequences of a request are told apart, as they start,
-// pause and end each for itself; the beams of a search are one sequence.
+// Field meanings follow docs/metrics.md, "Requests in the log". Sequences of a request are told
+// apart, as they start, pause and end each for itself; the beams of a search are one sequence.
 #pragma once
 
 #include <cstdint>

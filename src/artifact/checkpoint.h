@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoint directories: config.json and one rankN.safetensors per rank (spec/engine.md 1.5).
+// Checkpoints: config.json and one rankN.safetensors per rank (docs/reference/artifacts.md).
 #pragma once
 
 #include <filesystem>

@@ -4,7 +4,7 @@
 //   logging::Info("engine loaded", {{"path", dir}, {"ms", elapsed_ms}});
 //
 // prints `I1121 10:02:03.123456 1234 load.cc:88] "engine loaded path=/m/engine ms=212"`, Triton's
-// default log format (spec/triton-protocol.md 5.4): time in UTC, process, place, a JSON string.
+// default log format (docs/operations.md, "The log"): time in UTC, process, place, a JSON string.
 // Values with blanks or control characters are quoted and escaped before, so a client's text cannot
 // forge a line. Lines go to standard error unless log_settings.h says otherwise. Threads: all
 // functions are thread-safe.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What of the log is printed and how, as a running server's clients read and change it
-// (spec/triton-protocol.md 1.16).
+// (docs/reference/protocol/http.md, "logging").
 //
 // Threads: any. A line costs one relaxed load to find out whether it is printed; each setting is
 // changed by itself.

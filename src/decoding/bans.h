@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens that must not come next (spec/engine.md 4.3, 4.5, 4.6). Device: cuda/token_marks.cuh.
+// Tokens that must not come next (docs/reference/decoding.md). Device: cuda/token_marks.cuh.
 #pragma once
 
 #include <span>

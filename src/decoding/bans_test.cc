@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What spec/engine.md 4.1 to 4.6 and 4.9 say of a row, by hand.
+// What docs/reference/decoding.md says of a row, by hand.
 #include "decoding/bans.h"
 
 #include <gmock/gmock.h>

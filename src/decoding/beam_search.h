@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Beam search of one request (spec/engine.md 4.13): from the logits of its live beams to the next
-// live beams, to what has ended, and to the answer. Knows nothing of models, slots or blocks.
+// Beam search of one request (docs/reference/decoding.md): from the logits of its live beams to the
+// next ones, to what has ended, and to the answer. Knows nothing of models, slots or blocks.
 //
 //   c(b)     cum_log_prob of live beam b: the sum of log P of its tokens; at first one beam, c = 0
 //   s(b, t)  c(b) + log softmax(logits(b))[t], after penalties and bans

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws against the formulas of spec/engine.md 4.8 and 4.9, by chi-square over a million of them.
+// Draws against the formulas of docs/reference/decoding.md, by chi-square over a million of them.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -131,7 +131,7 @@ void Sampler::Count(Slot& slot, TokenId token) const {
   if (slot.counts[static_cast<size_t>(token)]++ == 0) slot.distinct.push_back(token);
 }
 
-// Everything that changes logits, in the order of spec/engine.md 4.1.
+// Everything that changes logits, in the order of docs/reference/decoding.md.
 void Sampler::Edit(const Slot& slot, std::span<const TokenId> tokens, float* logits) const {
   const SamplingRule& rule = slot.rule;
   if (rule.bias != nullptr) {
@@ -183,7 +183,7 @@ SampledToken Sampler::Sample(int slot_id, std::span<const TokenId> tokens, float
 }
 
 // r = u p S over the k heaviest, S their sum; the first whose cumulative weight reaches r
-// (spec/engine.md 4.8).
+// (docs/reference/decoding.md, "Top-k").
 SampledToken Sampler::SampleTopK(const SamplingRule& rule, double uniform, const float* logits,
                                  float max, std::vector<Candidate>& candidates) const {
   // Candidates form a heap with the lightest in front; most logits fail the first comparison.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a row of logits to the next token: temperature, penalties, top-k, top-p, min-p, and
-// log-probs (spec/engine.md 4.1-4.12).
+// log-probs (docs/reference/decoding.md).
 //
 // Order, on the row in place: embedding bias; temperature l / (T + 1e-6) unless T = 1; repetition
 // (l < 0 ? l r : l / r), then presence (- p) and frequency (- f count) for every distinct token of

@@ -18,7 +18,7 @@ struct StopCriteria {
 
 // Whether the sequence `tokens` (prompt and output, the newest last) ends with its last token, and
 // by which rule. End ids win over stop words, and those over the length. A stop word may begin
-// inside the prompt, but needs one generated token (spec/engine.md 4.7, 4.15).
+// inside the prompt, but needs one generated token.
 FinishReason CheckStop(const StopCriteria& criteria, std::span<const TokenId> tokens);
 
 }  // namespace inflight::decoding

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The likeliest tokens of a row and their log-probs (spec/engine.md 4.12).
+// The likeliest tokens of a row and their log-probs (docs/reference/decoding.md, "Log-probs").
 #pragma once
 
 #include <span>

@@ -14,13 +14,13 @@
 
 namespace inflight::decoding {
 
-constexpr int kMaxTopK = 1024;  // larger values are clipped to it (spec/engine.md 3.2)
+constexpr int kMaxTopK = 1024;  // larger values are clipped to it
 
 constexpr float TemperatureScale(float temperature) {
   return temperature == 1.0F ? 1.0F : 1.0F / (temperature + 1e-6F);
 }
 
-// Of a token that occurred `count` > 0 times, after temperature (spec/engine.md 4.2).
+// Of a token that occurred `count` > 0 times, after temperature.
 constexpr float Penalized(float logit, int32_t count, float repetition, float presence,
                           float frequency) {
   logit = logit < 0.0F ? logit * repetition : logit / repetition;
@@ -28,11 +28,11 @@ constexpr float Penalized(float logit, int32_t count, float repetition, float pr
   return logit - frequency * static_cast<float>(count);
 }
 
-// What a token gets that must not come, and an end id that comes too early (spec/engine.md 4.1).
+// What a token gets that must not come, and an end id that comes too early.
 constexpr float kBanned = -std::numeric_limits<float>::infinity();
 constexpr float kSuppressed = -std::numeric_limits<float>::max();
 
-// Top-p after a token was drawn with `top_p` (spec/engine.md 4.9).
+// Top-p after a token was drawn with `top_p`.
 constexpr float kDefaultTopPMin = 1e-6F;
 constexpr float NextTopP(float top_p, float first, float decay, float min, bool is_reset) {
   if (is_reset) return first;

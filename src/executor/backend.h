@@ -14,7 +14,7 @@
 // Threads: all calls come from the executor's thread.
 // Errors:  a failed Launch, Collect or ProvideLateInputs is a device fault: the executor fails what
 // is pending and turns unhealthy. A device that may hang needs a watchdog in its Collect
-// (kernels.md 5.2.3). A failed SetupSlot ends that request alone.
+// (docs/cuda.md, "Faults"). A failed SetupSlot ends that request alone.
 #pragma once
 
 #include <cstdint>
@@ -108,9 +108,9 @@ struct RowLogits {
 struct StepResult {
   // [num_rows + 1]; row r yielded tokens [token_begin[r], token_begin[r+1])
   std::vector<int32_t> token_begin;
-  std::vector<TokenId> token_ids;  // an end id that finished a row is included here; the executor
-                                   // keeps it from clients
-  std::vector<float> log_probs;    // one per token: what output_log_probs reports (engine.md 4.12)
+  std::vector<TokenId> token_ids;    // an end id that finished a row is included here; the executor
+                                     // keeps it from clients
+  std::vector<float> log_probs;      // one per token: what output_log_probs reports to clients
   std::vector<float> cum_log_probs;  // [num_rows] after this step
   // [num_rows] kNotFinished, kEndId, kStopWords or kLength
   std::vector<FinishReason> finish_reasons;

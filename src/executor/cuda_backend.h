@@ -3,9 +3,9 @@
 // while this one is computed. Builds without CUDA link cuda_backend_absent.cc, which has none.
 //
 // Steps of decode rows alone and those of a few short prompts are CUDA graphs, one per size and
-// kind of sampling (kernels.md 4.5); others are launched kernel by kernel. Nothing is allocated and
-// nothing waits between the first step and the last: tokens come back through mapped memory
-// (5.2.1).
+// kind of sampling (docs/cuda.md, "Steps"); others are launched kernel by kernel. Nothing is
+// allocated and nothing waits between the first step and the last: tokens come back through mapped
+// memory.
 //
 // For debugging, read when the backend is made:
 //   INFLIGHT_CUDA_GRAPHS=0           every step kernel by kernel; `all` records every graph of

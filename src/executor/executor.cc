@@ -29,7 +29,7 @@ constexpr int64_t kIdleTurnNs = 100'000'000;         // the heartbeat of an idle
 constexpr int64_t kBacklogTurnNs = 1'000'000;        // an idle loop tries again to hand events over
 
 // The heartbeat may be this old, and ten times the longest step seen, before the loop counts as
-// stuck (kernels.md 5.2.3).
+// stuck (docs/executor.md, "How a request ends").
 constexpr int64_t kMaxHeartbeatAgeNs = 30'000'000'000;
 constexpr int64_t kMaxStepsOfHeartbeat = 10;
 

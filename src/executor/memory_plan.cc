@@ -42,7 +42,7 @@ Status CheckOptions(const ExecutorOptions& options) {
     return InvalidArgument(
         fmt::format("block_size: got {}, allowed are 16, 32, 64 and 128 tokens", block));
   const double fraction = options.kv_cache_free_memory_fraction;
-  if (fraction >= 1.0)  // in upstream's words, spec/engine.md 5.7
+  if (fraction >= 1.0)  // in upstream's words
     return InvalidArgument(fmt::format(
         "kv_cache_free_memory_fraction: Invalid freeMemFraction, freeMemFraction ({:f}) "
         "must be smaller than 1.0f",
@@ -111,7 +111,7 @@ int FullLengthBlocks(const MemoryPlan& plan, const ExecutorOptions& options) {
   return static_cast<int>(std::min<int64_t>(num_blocks, plan.max_blocks_per_seq()));
 }
 
-// KV tokens that the fraction of `left` bytes holds (spec/engine.md 5.7).
+// KV tokens that the fraction of `left` bytes holds (docs/reference/scheduling.md).
 int64_t TokensIn(uint64_t left, double fraction, const MemoryPlan& plan) {
   const uint64_t bytes_per_token = plan.kv_bytes_per_block / static_cast<uint64_t>(plan.block_size);
   return static_cast<int64_t>(fraction * static_cast<double>(left)) /

@@ -60,8 +60,8 @@ struct MemoryPlan {
 // `free_bytes` after the rest (weights too, unless they are taken already), or max_kv_tokens where
 // that is less; rounded up to blocks, never more than max_batch_size sequences of full length use.
 // Where they hold less than one sequence of full length, max_seq_len and max_input_len are lowered
-// to what they hold (spec/engine.md 5.7). kInvalidArgument names an option out of its range;
-// kResourceExhausted when not one block fits.
+// to what they hold (docs/reference/scheduling.md). kInvalidArgument names an option out of its
+// range; kResourceExhausted when not one block fits.
 Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::EngineLimits& limits,
                               DeviceKind device, uint64_t weight_bytes, bool weights_are_taken,
                               const ExecutorOptions& options, uint64_t free_bytes);

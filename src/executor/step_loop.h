@@ -34,7 +34,7 @@
 
 namespace inflight::executor {
 
-// Makes late inputs on the host: grammar masks, logits processors (DESIGN 2.1.1). The
+// Makes late inputs on the host: grammar masks, logits processors. The
 // server has none; the tests have one.
 class LateInputSource {
  public:

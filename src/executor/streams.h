@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the step loop's tokens to the clients' responses (kernels.md 5.3): the loop pushes small
+// From the step loop's tokens to the clients' responses: the loop pushes small
 // events into a ring per stream thread and wakes a sleeping thread once per step; the thread builds
 // each Response and calls the sink. A request is hashed to one thread, so its responses stay in
 // order.

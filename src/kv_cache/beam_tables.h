@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step of beam search does to block tables (spec/kernels.md 3.5). Host and device apply the
-// same rule to their own tables, so that no plan has to carry tables:
+// What a step of beam search does to block tables (docs/reference/scheduling.md). Host and device
+// apply the same rule to their own tables, so that no plan has to carry tables:
 //
 //   blocks that are full   are shared: beam j's become those of its parent
 //   the open block         is private: where parent[j] != j, its filled rows are copied from the

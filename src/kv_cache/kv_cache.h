@@ -3,7 +3,7 @@
 // reserved for its future, and which of its blocks other sequences may reuse.
 //
 // A sequence can always Extend up to the length that Start or Reserve set aside for it: all it may
-// ever need (GUARANTEED_NO_EVICT, spec/engine.md 5.4), or its next steps (MAX_UTILIZATION).
+// ever need (GUARANTEED_NO_EVICT), or its next steps (MAX_UTILIZATION).
 //
 //   reservation of a group:  num_free >= sum over sequences of (set aside - held)
 //   of one with a window:    num_blocks >= sum over sequences of what they hold and may still take

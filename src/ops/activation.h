@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What travels between operators (DESIGN 2.4): values, their scales if quantised, and a norm that
+// What travels between operators: values, their scales if quantised, and a norm that
 // the consumer still has to apply while it loads them. A backend that fuses the norm into the
 // consuming linear passes `pending_norm`; others never set it.
 #pragma once
@@ -30,7 +30,7 @@ struct Activation {
 };
 
 // Factors that a linear of quantised operands leaves to whoever reads its output, which is cheaper
-// than applying them inside the product (spec/kernels.md 1.1 c):
+// than applying them inside the product (docs/reference/kernels.md):
 //   value[t, n] = raw[t, n] * (token[t] * factor) * feature[n]
 struct PendingScales {
   TensorView token;                // [num_tokens] float32; empty = nothing is pending
@@ -38,7 +38,7 @@ struct PendingScales {
   float factor = 1;                // 1 / Fp8ProductScale
 };
 
-// FP8 rounding of activations, a scale per token (spec/engine.md 1.9; spec/kernels.md 8.2):
+// FP8 rounding of activations, a scale per token (e4m3 of arXiv:2209.05433):
 //   scales[t] = max(max_k |x[t, k]|, 1/512) / 448;  y[t, k] = e4m3(x[t, k] / scales[t])
 struct QuantizeParams {
   TensorView x;       // [num_tokens, width] f16 | bf16

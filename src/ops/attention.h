@@ -32,7 +32,7 @@ struct PagedBatch {
 };
 
 // Rotary position embedding as a table, so that every scaling rule (plain, linear, llama3) is data:
-// the angle of pair j at position p is p * inv_freq[j] (arXiv:2104.09864; spec/engine.md 1.11).
+// the angle of pair j at position p is p * inv_freq[j] (arXiv:2104.09864).
 //
 //   kNeox  rotates (j, j + rotary_dim/2)
 //   kGptj  rotates (2j, 2j + 1)
@@ -63,7 +63,7 @@ struct QkvRopeKvParams {
 };
 
 // Which keys a token sees beside those before it: the first num_sinks of its sequence and the last
-// window - num_sinks, its own the last of them (arXiv:2309.17453; spec/engine.md 5.8).
+// window - num_sinks, its own the last of them (arXiv:2309.17453).
 //
 // Blocks of keys between the two are never read: their entries of the block table may hold
 // anything.

@@ -10,7 +10,7 @@
 
 namespace inflight::ops {
 
-// Every value is rounded to the model's dtype first. Quantised rows then follow spec/engine.md 1.9:
+// Every value is rounded to the model's dtype first. Quantised rows are then:
 //
 //   i8      s = max_k |x[k]| / 128              y[k] = x[k] / s, rounded half away from zero,
 //                                               clipped to [-128, 127]; s is rounded to the

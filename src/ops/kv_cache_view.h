@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // One KV group's paged cache on a device: layers of one window and dtype share block tables
-// (DESIGN 2.1.1).
+// (docs/reference/kernels.md, "KV cache").
 //
 // Outer layout [num_layers][num_blocks][2][num_kv_heads][block_size][head_dim], K first
-// (spec/kernels.md 4.1). The CPU backend permutes inside a (block, kv head) for its dot products
-// (6.4):
+// (arXiv:2309.06180 for the paging). The CPU backend permutes inside a (block, kv head) for its dot
+// products:
 //   float32, float16: K [block_size/16][head_dim][16],      V [block_size][head_dim]
 //   bfloat16:         K [block_size/16][head_dim/2][16][2], V [block_size/2][head_dim][2]
 // ops/reference uses the same permutation, so that both can read one cache in tests. CUDA keeps
-// [block_size][head_dim] for K and V of a (block, kv head) (4.1), also in FP8. Block contents are
+// [block_size][head_dim] for K and V of a (block, kv head), also in FP8. Block contents are
 // never exchanged between devices.
 #pragma once
 

@@ -10,8 +10,8 @@ namespace inflight::ops {
 enum class ActivationKind : uint8_t { kNone, kRelu, kGeluTanh, kSilu };
 
 // int8 and int4 weights (weight-only W8A16 and W4A16 of a checkpoint) are computed on the CPU with
-// int8 activations, a scale per token, whatever the number of tokens (spec/kernels.md 6.2; the
-// runtime formula of spec/engine.md 1.9.2):
+// int8 activations, a scale per token, whatever the number of tokens (the
+// formula of upstream's SmoothQuant, arXiv:2211.10438):
 //
 //   r[t]    = 127 / max_k |x[t, k]|            s_x[t] = max_k |x[t, k]| / 127
 //   q[t, k] = x[t, k] * r[t], rounded to the nearest integer, ties to even
@@ -20,7 +20,7 @@ enum class ActivationKind : uint8_t { kNone, kRelu, kGeluTanh, kSilu };
 // A row of zeros, and one so small that r overflows, gives zeros; one that holds infinity or NaN
 // gives NaN.
 //
-// On CUDA they are rounded to the model's dtype as they are loaded (spec/engine.md 1.9.2) and
+// On CUDA they are rounded to the model's dtype before each product, and
 // multiply unrounded activations. FP8 weights (a scale per row) read FP8 activations (a scale per
 // token), with sums in float32:
 //
@@ -43,7 +43,7 @@ float Fp8ProductScale(DType sum_dtype, int64_t in_features);
 //   kSilu      x / (1 + e^-x)
 //
 // Sums are float32, over k in one order for every num_tokens: a row's result does not depend on the
-// batch (spec/kernels.md 6.3).
+// batch.
 struct LinearParams {
   Activation x;     // [num_tokens, in_features] dtype as the weight (bf16 weights read bf16
                     // activations; f32 and f16 read f32; integer weights read either)

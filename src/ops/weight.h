@@ -2,7 +2,7 @@
 // A linear layer's weight as kernels read it: logical [out_features, in_features] in a named
 // layout.
 //
-// Layouts (N = out, K = in; both padded with zeros to the tile; spec/kernels.md 6.2):
+// Layouts (N = out, K = in; both padded with zeros to the tile):
 //   kRowMajor      [N][K]                     the checkpoint's own layout; read by ops/reference
 //   kPanel64       [N/64][K][64]              float32, float16
 //   kPanel64Vnni2  [N/64][K/2][4][16][2]      bfloat16: pairs of k for VDPBF16PS and AMX
@@ -11,8 +11,8 @@
 //   kPanel64Nibbles [N/64][K/8][4][16][4]     int4, stored as element + 8: byte j of 4 holds
 //                                             k = 8i + j in its low bits and 8i + 4 + j above, so
 //                                             that a mask and a shift give two quads
-// Panels of 64 rows, where spec/kernels.md 6.2 has 32 for int8: a linear's items, sums and epilogue
-// are then the same for every dtype.
+// Panels have 64 rows for int8, too: a linear's items, sums and epilogue are then the same for
+// every dtype.
 #pragma once
 
 #include <cstdint>

@@ -101,7 +101,7 @@ int Scheduler::NumSpareBlocks() const {
 }
 
 // True when a running sequence is about to publish the first block that `sequence` would have to
-// compute: waiting for it is cheaper than computing it twice (spec/engine.md 5.4).
+// compute: waiting for it is cheaper than computing it twice.
 bool Scheduler::PrefixIsBeingComputed(const SequenceState& sequence) const {
   if (!kv_cache_->enable_prefix_reuse() || !sequence.reuses_blocks) return false;
   const std::vector<TokenId>& tokens = *sequence.tokens;

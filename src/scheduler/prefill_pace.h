@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns the step-time goal into prompt tokens by what steps were measured to cost (DESIGN 2.1):
+// Turns the step-time goal into prompt tokens by what steps were measured to cost:
 //
 //   step time = base + cost * prompt tokens
 //

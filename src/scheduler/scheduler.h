@@ -4,7 +4,7 @@
 // State in, plan out: no clock, no device, no threads. The executor reports what happened to
 // sequences and asks for the next plan; several plans may be under way (backend.h, depth).
 //
-// One order rules: priority, then arrival (spec/engine.md 5.4, 5.5; kernels.md 5.5).
+// One order rules: priority, then arrival (docs/reference/scheduling.md).
 //
 //   capacity   who holds blocks, by policy (capacity.cc). The first in line that does not fit
 //              waits, and all behind it.

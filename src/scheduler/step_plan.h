@@ -4,7 +4,7 @@
 // A StepPlan is flat, without pointers and below 64 KB, and is the same bytes for every rank, so
 // that it can be copied to pinned memory or broadcast as it is. What belongs to a request (prompt
 // ids, sampling parameters, words) went to the device once, as a SlotSetup; the plan names slots
-// and ranges only (DESIGN 2.1.1).
+// and ranges only.
 //
 // The host plans bounds, the device knows: of decode rows the device derives ids, positions,
 // sequence lengths and slot mapping from the slot's own length and last tokens. A row yields 0..n

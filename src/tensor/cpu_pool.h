@@ -2,7 +2,7 @@
 // Fork-join threads for CPU kernels, one per core that this process may use.
 //
 // Workers spin for some microseconds after a region and then park, so that a region that follows at
-// once starts in well under a microsecond and an idle process uses no CPU (spec/kernels.md 6.6).
+// once starts in well under a microsecond and an idle process uses no CPU.
 // Threads: ParallelFor may be called from several threads (executors of two models share the
 // process's pool); regions are run one after another. It must not be called from inside a region.
 // No allocation in ParallelFor.
@@ -21,7 +21,7 @@ class CpuPool {
  public:
   // How long a thread looks for work, or for the end of a region, before it parks. A wake by futex
   // costs 15 us, so spinning for twice that is never far from the best choice
-  // (spec/kernels.md 6.6).
+  // (docs/reference/kernels.md, "The CPU's kernels").
   static constexpr std::chrono::microseconds kSpin{30};
 
   // `num_threads` counts the caller, which works too; 0 = the cores of the affinity mask and cgroup

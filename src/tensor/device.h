@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Devices belong to the process, not to a model: one memory ledger (and on the CPU one pool) each,
-// from which every executor takes named shares and returns all of them (DESIGN 2.1.1).
+// from which every executor takes named shares and returns all of them.
 #pragma once
 
 #include <cstddef>

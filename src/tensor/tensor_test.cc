@@ -67,7 +67,7 @@ TEST(ElementTest, IsReadBackAtAnyAddress) {
   EXPECT_EQ(LoadFloat(wide, DType::kF64, 1), 0.1F);
 }
 
-// spec/engine.md 1.9.1: the low nibble first.
+// The low nibble first (docs/reference/artifacts.md, "Quantised forms").
 TEST(ElementTest, TwoInt4ShareAByte) {
   EXPECT_EQ(PackInt4(1, -1), 0xf1);
   EXPECT_EQ(PackInt4(-8, 7), 0x78);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logits that the executor returns (spec/engine.md 4.16): those of transformers, however a prompt
-// was cut into chunks, and those that the log-probs were made of.
+// Logits that the executor returns (docs/reference/decoding.md): those of transformers, however a
+// prompt was cut into chunks, and those that the log-probs were made of.
 #include <gtest/gtest.h>
 
 #include <algorithm>

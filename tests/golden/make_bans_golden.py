@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes bans.json: what transformers' logits processors make of models of data/ (spec/engine.md 4.1 to 4.6).
+"""Makes bans.json: what transformers' logits processors make of models of data/ (docs/reference/decoding.md).
 
     python tests/golden/make_bans_golden.py      needs torch (CPU), transformers, safetensors, numpy
 

@@ -6,8 +6,8 @@
 
 The forward pass below is written from the models' papers and checked before it is used: without quantisation its logits
 must equal those that transformers gave (data/NAME/reference.safetensors) within MAX_FLOAT32_ERROR. Then the weights are
-quantised (spec/engine.md 1.9.1: scale = amax / 128, or / 8 for int4, per output channel) and the activations of every
-layer's linears rounded per token (1.9.2: scale = amax / 127), which is what the CPU computes.
+quantised (docs/reference/artifacts.md: scale = amax / 128, or / 8 for int4, per output channel) and the activations of every
+layer's linears rounded per token (scale = amax / 127), which is what the CPU computes.
 
     intB/NAME.safetensors   prompt_P [prompt_len] int64            token ids, P = 0, 1, ...
                             logits_P [prompt_len, vocab] float32   weights of B bits, activations int8

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes windows.json: what full attention with a mask, in numpy float64, says about models of data/ (spec/engine.md 5.8).
+"""Makes windows.json: what full attention with a mask, in numpy float64, says about models of data/.
 
     python tests/golden/make_window_golden.py      needs numpy, safetensors
 

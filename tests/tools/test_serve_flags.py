@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every flag of tritonserver (spec/triton-protocol.md 5.1): honoured, without effect, or refused by name with the reason.
+"""Every flag of tritonserver: honoured, without effect, or refused by name with the reason.
 
 Those of SageMaker and Vertex AI are asked for where these front ends are tested.
 """

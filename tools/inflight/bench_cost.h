@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a model's tokens cost in bytes and operations, and the time that a device with given limits
-// needs for them at least (spec/kernels.md 1.3, 1.4).
+// needs for them at least (docs/reference/kernels.md, "Limits of the hardware").
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // inflight build: checkpoint or Hugging Face directory -> engine directory. Takes the flags of
-// trtllm-build and of the older per-model build.py, too (spec/engine.md 1.4, 2.1).
+// trtllm-build and of the older per-model build.py, too (upstream_flags.h).
 #include "artifact/hub_cache.h"
 #include "base/log.h"
 #include "build_report.h"

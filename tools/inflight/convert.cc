@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // inflight convert: Hugging Face directory -> checkpoint. Takes the flags of upstream's converters,
-// convert_checkpoint.py and the older hf_*_convert.py, too (spec/engine.md 1.2 to 1.4).
+// convert_checkpoint.py and the older hf_*_convert.py, too (upstream_flags.h).
 #include "artifact/hub_cache.h"
 #include "builder/builder.h"
 #include "command_line.h"

@@ -49,7 +49,7 @@ struct FrontEnds {
   std::unique_ptr<vertex_ai::VertexAiServer> vertex_ai;  // shows what metrics shows
 };
 
-// Triton's clients and tests wait for these lines (spec/triton-protocol.md 5.2).
+// Triton's clients and tests wait for these lines (docs/operations.md, "The log").
 void LogStarted(const char* service, const std::string& address, int port) {
   logging::Info(fmt::format("Started {} at {}:{}", service, address, port));
 }
@@ -239,7 +239,7 @@ Status SetControlMode(ServeOptions& options) {
   return Status::Ok();
 }
 
-// The schemes that tritonserver copies repositories from (spec/triton-protocol.md 3.1).
+// The schemes that tritonserver copies repositories from (docs/reference/repositories.md).
 Status CheckIsLocal(const std::string& repository, bool is_on_vertex_ai) {
   for (const std::string_view scheme : {"s3://", "gs://", "as://"}) {
     if (repository.starts_with(scheme))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options of `inflight serve`: Triton's flags with their meaning (spec/triton-protocol.md 5.1), and
-// ours.
+// Options of `inflight serve`: Triton's flags with their meaning (those of
+// triton-inference-server/server/src/command_line_parser.cc), and ours.
 #pragma once
 
 #include <cstdint>

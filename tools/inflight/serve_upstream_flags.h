@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Flags of tritonserver that have no place in our options: each has no effect here or is refused,
-// with the reason (spec/triton-protocol.md 5.1).
+// with the reason.
 #pragma once
 
 #include "config/schema.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What serve says of itself when it starts: a banner, and tables in the log
-// (spec/triton-protocol.md 5.2). That of the models comes from those who load them.
+// (docs/operations.md, "The log"). That of the models comes from those who load them.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Vertex AI tells a container by its environment (spec/triton-protocol.md 5.9).
+// What Vertex AI tells a container by its environment (docs/reference/protocol/vertex-ai.md).
 #pragma once
 
 #include "serve_options.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of the linears of Llama-3-8B (spec/kernels.md 3.1.5) on a GPU: cuBLASLt's first
+// Products of the linears of Llama-3-8B (llama_3_8b.h) on a GPU: cuBLASLt's first
 // suggestion, its fastest after tuning, and what ops/cuda chooses. Calls are captured into graphs
 // of 20, weights rotate over more memory than the L2 cache holds, variants take turns; medians.
 //

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shape that CUDA kernels are timed in (spec/kernels.md 0.4, 3.1.5).
+// The shape that CUDA kernels are timed in (docs/reference/kernels.md, "Limits of the hardware").
 #pragma once
 
 #include <cstdint>

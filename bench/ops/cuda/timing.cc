@@ -19,7 +19,7 @@ using ops::Must;
 constexpr int64_t kRotationBytes = int64_t{192} << 20;
 constexpr int kMinCalls = 24;
 constexpr int kMaxCalls = 240;
-// Rates of large matrix products on an H200 (spec/kernels.md 1.1, 1.4).
+// Rates of large matrix products on an H200 (docs/reference/kernels.md, "Limits of the hardware").
 constexpr double kPeakFlopPerUs = 790e6;
 constexpr double kPeakFp8FlopPerUs = 1450e6;
 

@@ -65,7 +65,7 @@ class DeviceSamplerTest : public testing::Test {
   }
 
   // P of each id when `rule` draws from `logits`, by the formula in double precision
-  // (spec/engine.md 4.8). No two of them are equal.
+  // (docs/reference/decoding.md, "Top-k"). No two of them are equal.
   static std::vector<double> Probabilities(const SamplingRule& rule, std::vector<float> logits) {
     const auto n = logits.size();
     std::vector<double> weights(n);

@@ -450,7 +450,7 @@ Status CudaBackend::InjectFault(Ticket ticket) {
   return Status::Ok();
 }
 
-// Polls: waking up costs a small machine more than many steps wait (kernels.md 5.2.1).
+// Polls: waking up costs a small machine more than many steps wait.
 Status CudaBackend::WaitFor(const StepInFlight& step) {
   int64_t start_ns = 0;
   int64_t queried_ns = 0;

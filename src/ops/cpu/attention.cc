@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An item is a kv head of one row of the batch, for as many of its tokens as fill a kernel call:
 // all query heads of the group together, so that keys and values are read once
-// (spec/kernels.md 6.4).
+// (docs/reference/kernels.md, "The CPU's kernels").
 #include "ops/attention.h"
 
 #include <fmt/format.h>

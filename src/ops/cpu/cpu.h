@@ -26,7 +26,7 @@ Status LmHead(const KernelSet& kernels, const LmHeadParams& params, Stream& stre
 std::vector<OpTable> OpTables(const ShapeClass& shape);
 
 // The index in OpTables(shape) of the table to use: the first, unless a short trial of the bf16
-// product finds another at least 1.3 times as fast (spec/kernels.md 6.5). For other dtypes always
+// product finds another at least 1.3 times as fast. For other dtypes always
 // the first.
 size_t FastestTable(const ShapeClass& shape);
 

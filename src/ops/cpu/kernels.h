@@ -4,7 +4,7 @@
 //
 // This header is compiled with the flags of every instruction set, so it holds plain data only: an
 // inline function here could be the copy that the linker keeps, and crash an older machine
-// (spec/kernels.md 6.5). No kernel allocates, locks or throws.
+// (tests/ops/check_isa_objects.sh). No kernel allocates, locks or throws.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Panels outer, rows inner: an item is a panel of 64 output features (with its gate's partner), so
-// each panel leaves DRAM once per step whatever the number of rows (spec/kernels.md 6.3). With int8
+// each panel leaves DRAM once per step whatever the number of rows. With int8
 // or int4 weights the rows are rounded first, once for both branches of a gated linear.
 #include "ops/linear.h"
 

@@ -2,7 +2,7 @@
 // Paged attention inside: what the plan of a step holds, and what attention.cc hands to the
 // kernels.
 //
-// Decode (spec/kernels.md 3.3). The keys of a decode row and kv head are an *item*, cut into tiles.
+// Decode. The keys of a decode row and kv head are an *item*, cut into tiles.
 // Items stand in one line, by row and then by head; the line of all their tiles is cut into
 // intervals of equal length, one per CTA, whatever the lengths of the sequences. An item that
 // several intervals share is merged by the CTA that finishes last, in the order of intervals, so
@@ -10,7 +10,7 @@
 // captured graph holds no lengths. With a sliding window an item is the tiles that hold a key which
 // is seen: those of the sinks, then those from the window's first key on (HiddenTiles).
 //
-// Prefill (3.4). A tile is a run of query rows of one kv head; row i of a sequence's packed rows is
+// Prefill. A tile is a run of query rows of one kv head; row i of a sequence's packed rows is
 // head i % group of token i / group, so that a group shares the keys it loads. Keys are taken in
 // steps counted from key 0, and a row's sums see the row alone: neither where a chunk begins nor
 // what else is in a tile or a step shows in its bits. So a fixed stream has all rows go this way,

@@ -27,7 +27,7 @@ struct GemmProblem {
   Status Describe(const GemmParams& params, bool fast_accumulation);
 };
 
-// Memory full of numbers that cost the tensor cores what real ones do (spec/kernels.md 1.1: zeros
+// Memory full of numbers that cost the tensor cores what real ones do (zeros
 // run 13 % faster); of FP8 no NaN. Waits for the stream.
 Status FillRandomly(std::byte* data, size_t size, DType dtype, CudaStream& stream);
 

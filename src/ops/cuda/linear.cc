@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The linears: one matrix product, and the kernel that finishes it. FP8 products are of the codes;
-// their scales are applied by whatever reads the product next (spec/kernels.md 1.1 c). int8
+// their scales are applied by whatever reads the product next (PendingScales). int8
 // and int4 weights are rounded to the activations' dtype into the stream's workspace first.
 #include "ops/linear.h"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programmatic dependent launch: a kernel's CTAs may be started while those of the kernel before it
-// on the stream are still running, so that their start costs nothing (spec/kernels.md 2.2, 3.10).
+// on the stream are still running, so that their start costs nothing.
 //
 // Every kernel launched by LaunchOverlapped waits for the kernel before it, and does so before it
-// reads what kernels write and before it writes anything: whoever is behind it then waits for both
-// (10.7). Earlier it may touch weights and its own shared memory. Loads through the read-only path
+// reads what kernels write and before it writes anything: whoever is behind it then waits for
+// both. Earlier it may touch weights and its own shared memory. Loads through the read-only path
 // (__ldg, __restrict__) may be moved before the wait by the compiler: only weights are read so.
 #pragma once
 

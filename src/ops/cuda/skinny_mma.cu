@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // y = x w^T for at most 16 tokens: weights pass once from memory through the tensor cores, at the
-// memory's speed (spec/kernels.md 3.1.1).
+// memory's speed (docs/reference/kernels.md, "The GPU's kernels").
 //
 // Rows of w are the 16-row operand of mma.m16n8k16, tokens its 8 columns: few tokens waste columns,
 // not bytes of weights. The 8 warps of a CTA split k in turns of 64 to 256 bytes. Each lane copies

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // y = x w^T for up to 64 tokens: weights pass once from memory through wgmma, at the memory's
-// speed (spec/kernels.md 3.1.1).
+// speed (docs/reference/kernels.md, "The GPU's kernels").
 //
 // A CTA has a tile of 128 rows of w, and with the others of its cluster a part of k each. One
 // thread copies boxes of 128 bytes of k, of w and of x, into a ring; four warps multiply: rows of w

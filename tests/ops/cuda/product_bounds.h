@@ -3,7 +3,8 @@
 //
 // A sum of k products differs from the exact one by at most k u sum|x w| in float32 (compare.h),
 // FP8 sums by what the tensor cores drop on the way (kFp8Error); then it is rounded to y's dtype.
-// Beside each element the whole is held to a relative error of 5e-3 (spec/kernels.md 8.5).
+// Beside each element the whole is held to a relative error of 5e-3 (docs/reference/kernels.md,
+// "Accuracy").
 #pragma once
 
 #include <gtest/gtest.h>
