@@ -68,14 +68,14 @@ struct ExecutorStats {
   int num_scheduled_requests = 0;   // rows of the last step
   int num_context_requests = 0;     // of them in prefill
   int num_generation_requests = 0;  // of them in decode
-  // Started, paused since, not resumed yet: they hold no blocks (kMaxUtilization). Counted as
+  // Started, paused since, not resumed yet: they hold no blocks (kMaxUtilization). They count as
   // active.
   int num_paused_requests = 0;
-  int num_context_tokens =
-      0;                   // tokens of the last step in prefill: prompts and what resumes repeat
+  // Tokens of the last step in prefill: prompts and what resumes repeat.
+  int num_context_tokens = 0;
   int micro_batch_id = 0;  // place of the last step among those in flight: [0, backend's depth)
-  int64_t kv_blocks_max = 0, kv_blocks_free = 0,
-          kv_blocks_used = 0;  // used = held by sequences; free includes reusable ones
+  // Used are blocks that sequences hold; free includes reusable ones.
+  int64_t kv_blocks_max = 0, kv_blocks_free = 0, kv_blocks_used = 0;
   int64_t kv_blocks_reused = 0, kv_blocks_missed = 0, kv_blocks_alloc_total = 0,
           kv_blocks_alloc_new = 0;
   // The host pool: blocks it has and those that hold something; blocks copied there, and back.
@@ -132,8 +132,8 @@ struct ExecutorOptions {
   // A request that finds room may wait this long for others to start with it: until as many wait as
   // can still join, or the oldest has waited so long. 0 = starts at once.
   int64_t max_queue_delay_us = 0;
-  double step_time_goal_ms =
-      250;                     // prefill share of a step is sized by its measured cost to meet this
+  // Prefill share of a step is sized by its measured cost to meet this.
+  double step_time_goal_ms = 250;
   int num_stream_threads = 0;  // 0 = by cores
   // A request's results depend on the request alone, bit for bit: not on what else is in its steps,
   // the chunks of its prompt, blocks that it reuses, pauses, or the start of the process. On a GPU

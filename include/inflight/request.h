@@ -50,10 +50,10 @@ struct SamplingParams {
 };
 
 struct OutputOptions {
-  bool return_log_probs =
-      false;  // log P of each chosen token over the vocabulary, true also under greedy
-  bool normalize_log_probs =
-      true;  // sampled top-k rows: output_log_probs conditional on the top-k set alone
+  // Log P of each chosen token over the vocabulary, true also under greedy.
+  bool return_log_probs = false;
+  // Sampled top-k rows: output_log_probs conditional on the top-k set alone.
+  bool normalize_log_probs = true;
   int num_top_log_probs = 0;              // >= 0; of so many likeliest tokens at each position,
                                           // the token itself among them or not
   bool return_context_logits = false;     // of every prompt token, as the model computes them
@@ -69,8 +69,8 @@ struct Request {
   bool streaming = false;        // one response per step with new tokens; otherwise a single one
   std::vector<TokenId> end_ids;  // any of these ends the sequence and is not returned; empty or
                                  // -1 = never stop
-  std::vector<std::vector<TokenId>>
-      stop_words;  // a tail equal to one of these ends the sequence; matched ids are returned
+  // A tail equal to one of these ends the sequence; matched ids are returned.
+  std::vector<std::vector<TokenId>> stop_words;
   // Never generated: the last id of a word is banned where those before it stand.
   std::vector<std::vector<TokenId>> bad_words;
   // Never completed in the text of prompt and output, whatever tokens spell them; null = none.
@@ -82,8 +82,8 @@ struct Request {
   float priority = 0.5F;                    // [0, 1]; larger first, ties by arrival
   std::optional<int64_t> timeout_ms;        // deadline from Enqueue; finish reason kTimedOut
   std::optional<int64_t> queue_timeout_us;  // the same while no step has begun with the request
-  uint64_t cache_salt =
-      0;  // part of the prefix-reuse key: equal prompts with other salts never share blocks
+  // Part of the prefix-reuse key: equal prompts with other salts never share blocks.
+  uint64_t cache_salt = 0;
 };
 
 enum class FinishReason : uint8_t {
@@ -141,8 +141,8 @@ struct Response {
   bool is_final = false;   // the request's last one
   int sequence_index = 0;  // which of the request's sequences
   bool is_sequence_final = false;  // the last one of that sequence
-  std::vector<TokenId>
-      output_ids;  // new ids of this sequence since its last response; never the prompt
+  // New ids of this sequence since its last response; never the prompt.
+  std::vector<TokenId> output_ids;
   std::vector<float> output_log_probs;  // one per entry of output_ids, if asked
   // [output_ids.size() * num_top_log_probs], the likeliest first, if asked.
   std::vector<TopLogProb> top_log_probs;

@@ -71,7 +71,7 @@ struct WeightSource {
   std::deque<artifact::StoredTensor> int4_tensors;        // of files: as recipes read them
   std::unordered_map<std::string, WeightRecipe> recipes;  // by checkpoint name
   std::vector<WeightCopy> copies;                         // for CheckCopies
-  std::optional<DType> narrowed_from;  // the dtype by default, where that is not built
+  std::optional<DType> narrowed_from;  // the dtype by default, where that is not supported
   std::shared_ptr<const nlohmann::json> further_config;  // keys of a checkpoint's config.json that
                                                          // ModelConfig does not hold; null if none
 };
@@ -82,9 +82,9 @@ struct SourceOptions {
                                                // so (asking for none is kFailedPrecondition)
   std::optional<bool> fp8_kv_cache = {};       // likewise
   std::optional<bool> quantize_lm_head = {};   // likewise
-  std::optional<DeviceKind> target = {};       // where the model will run. Without a `dtype`, what
-                                               // is not built there (float32 on CUDA or beside FP8)
-                                               // becomes bfloat16
+  // Where the model will run. Without a `dtype`, what is not supported there (float32 on CUDA or
+  // beside FP8) becomes bfloat16.
+  std::optional<DeviceKind> target = {};
 };
 
 // Opens a Hugging Face directory or a checkpoint.

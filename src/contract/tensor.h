@@ -44,8 +44,8 @@ struct Tensor {
   std::string name;
   DataType datatype = DataType::kInvalid;
   std::vector<int64_t> shape;
-  std::span<const std::byte>
-      data;  // BYTES: each element is a 4-byte little-endian length and that many bytes
+  // BYTES: each element is a 4-byte little-endian length and that many bytes.
+  std::span<const std::byte> data;
   std::shared_ptr<const void> owner;
 
   int64_t num_elements() const;  // -1 when a dimension is negative or the product overflows

@@ -93,8 +93,8 @@ struct ModelConfig {
   std::vector<bool> sliding_layers;  // [num_layers]; empty: all are, where there is a window
   std::optional<double> sliding_rope_theta;  // rope_theta of those layers, where it is another
 
-  std::vector<TokenId>
-      end_ids;  // from generation_config.json or config.json; the default of requests
+  // From generation_config.json or config.json; the default of requests.
+  std::vector<TokenId> end_ids;
   std::optional<TokenId> bos_id;
   std::optional<TokenId> pad_id;
 };

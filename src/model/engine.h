@@ -25,19 +25,19 @@ struct LayerWeights {
   ops::Weight dense;                        // [hidden_size, num_heads * head_dim]
   TensorView dense_bias;
   TensorView post_norm_weight, post_norm_bias;  // [hidden_size]
-  ops::Weight
-      fc;  // [intermediate_size, hidden_size]: the activated branch (checkpoint name mlp.fc)
+  // [intermediate_size, hidden_size]: the activated branch (checkpoint name mlp.fc)
+  ops::Weight fc;
   TensorView fc_bias;
-  ops::Weight
-      gate;  // [intermediate_size, hidden_size]: the linear branch of gated models (mlp.gate)
+  // [intermediate_size, hidden_size]: the linear branch of gated models (mlp.gate)
+  ops::Weight gate;
   TensorView gate_bias;
   ops::Weight proj;  // [hidden_size, intermediate_size]
   TensorView proj_bias;
 };
 
 struct DecoderWeights {
-  ops::Weight
-      vocab_embedding;  // [vocab_size, hidden_size]; with tied embeddings the same data as lm_head
+  // [vocab_size, hidden_size]; with tied embeddings the same data as lm_head
+  ops::Weight vocab_embedding;
   TensorView position_embedding;  // [max_position_embeddings, hidden_size] row-major; learned
                                   // positions only
   std::vector<LayerWeights> layers;

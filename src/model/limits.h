@@ -14,8 +14,7 @@ namespace inflight::model {
 //   max_seq_len      0 = max_position_embeddings. Never multiplied by a rope scaling factor.
 //                    Beyond it: refused with learned positions, which have no table row for it,
 //                    and with dynamic rope scaling, whose base would change under the cached
-//                    keys; with other rotary positions
-//                    a warning.
+//                    keys; a warning with other rotary positions.
 //   max_input_len    0 = max_seq_len; clipped to it
 //   max_num_tokens   clipped to max_seq_len * max_batch_size
 // kInvalidArgument names the limit, its value and its bound.
