@@ -28,7 +28,7 @@
 namespace inflight::builder {
 namespace {
 
-// spec/engine.md 2.1: the sizes must equal the checkpoint's.
+// The sizes must equal the checkpoint's, as of trtllm-build.
 Status CheckMapping(const WeightSource& source, const BuildOptions& options) {
   const auto check = [&](const char* name, std::optional<int> asked, int found,
                          const char* parallelism) {

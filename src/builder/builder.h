@@ -31,7 +31,7 @@ struct ConvertOptions {
   std::filesystem::path model_dir;
   std::filesystem::path output_dir;
   std::string dtype = "auto";  // auto | float32 | bfloat16 | float16; auto = the model's
-                               // torch_dtype (spec/engine.md 1.2)
+                               // torch_dtype
   model::QuantAlgo quant_algo = model::QuantAlgo::kNone;
   bool fp8_kv_cache = false;
   bool quantize_lm_head = false;

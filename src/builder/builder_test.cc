@@ -73,7 +73,7 @@ TEST_F(BuilderTest, ConvertStacksQueryKeyAndValueRows) {
   EXPECT_EQ(std::vector<float>(qkv.begin() + 384, qkv.end()), part("v"));
 }
 
-// engine.md 1.6: mlp.fc is Hugging Face's gate_proj, mlp.gate its up_proj.
+// docs/reference/artifacts.md: mlp.fc is Hugging Face's gate_proj, mlp.gate its up_proj.
 TEST_F(BuilderTest, ConvertCrossesTheNamesOfTheGatedBranches) {
   const TestModel model = TinyLlama();
   model.Write(hf());

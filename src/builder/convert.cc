@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{16} << 20;  // written at once; bounds the memory taken
 
-// spec/engine.md 1.2: auto is the model's own 16-bit dtype; float32 and none become float16. Beside
+// As upstream has it, auto is the model's own 16-bit dtype; float32 and none become float16. Beside
 // FP8 weights they become bfloat16, which has float32's range.
 Result<DType> ChooseDType(const std::string& name, std::optional<DType> stored,
                           model::QuantAlgo algo) {

@@ -29,7 +29,7 @@ using artifact::EngineTensor;
 using model::WeightSlot;
 
 // Up to here a mapping is ready sooner and shared between processes; beyond, 2 MiB pages make every
-// step faster (spec/kernels.md 6.2) and only anonymous memory has them.
+// step faster (docs/reference/kernels.md) and only anonymous memory has them.
 constexpr uint64_t kMaxMappedBytes = uint64_t{64} << 20;
 
 constexpr uint64_t kMaxTuningBytes = uint64_t{16} << 20;  // some 30 KB in practice

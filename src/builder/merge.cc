@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kRowsPerItem = 256;
 
-// spec/engine.md 1.8: added once, after the sum over ranks.
+// Added once, after the sum over ranks (docs/reference/artifacts.md, "Ranks").
 bool IsAddedOnce(std::string_view name) {
   return name.ends_with(".attention.dense.bias") || name.ends_with(".mlp.proj.bias");
 }

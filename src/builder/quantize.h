@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights in eight or four bits, a scale per output channel, from the model's dtype.
 //
-// int8 and int4 (spec/engine.md 1.9.1), R = 128 and 8:
+// int8 and int4 (docs/reference/artifacts.md, "Quantised forms"), R = 128 and 8:
 //   s = max_k |w[k]| / R          q[k] = w[k] / s, rounded half away from zero, in [-R, R - 1]
 // so the largest weight saturates if it is positive. s is rounded to the model's dtype where it is
 // stored, after it was used. A row of zeros has s = 0.
 //
-// FP8 (1.9.5):
+// FP8:
 //   s = max(max_k |w[k]|, 1/512) / 448        q[k] = e4m3(w[k] / s), rounded to nearest even
 // and s is stored as float32.
 //
@@ -36,7 +36,7 @@ void CopySlotBlock(const WeightSource& source, const model::WeightSlot& slot,
 DType CheckpointDType(const model::ModelConfig& config, const model::WeightSlot& slot);
 
 // How files of checkpoints hold int4, which safetensors does not have: as int8 of half the width,
-// the bytes unchanged (spec/engine.md 1.9.1). AsInt4 reads such a tensor.
+// the bytes unchanged. AsInt4 reads such a tensor.
 artifact::TensorSpec FileSpec(std::string name, DType dtype, const Shape& shape);
 artifact::StoredTensor AsInt4(const artifact::StoredTensor& bytes);
 

@@ -29,8 +29,8 @@ std::vector<int8_t> Quantized(const std::vector<float>& row, float scale) {
   return out;
 }
 
-// spec/engine.md 1.9.1: amax / 128, so that the largest positive weight saturates and the largest
-// negative one does not; halves go away from zero.
+// docs/reference/artifacts.md: amax / 128, so that the largest positive weight saturates and the
+// largest negative one does not; halves go away from zero.
 TEST(QuantizeRowTest, HandCheckedRows) {
   EXPECT_THAT(Quantized({64, -64, 0.25F, -0.25F, 0.2F, 1}, 0.5F),
               ElementsAre(127, -128, 1, -1, 0, 2));
@@ -49,7 +49,7 @@ TEST(QuantizeRowTest, HandCheckedInt4Rows) {
   EXPECT_EQ(out[0], 0);
 }
 
-// spec/engine.md 1.9.5: amax / 448 with a floor of 1 / (448 * 512), to nearest even.
+// docs/reference/artifacts.md: amax / 448 with a floor of 1 / (448 * 512), to nearest even.
 TEST(QuantizeRowTest, HandCheckedFp8Rows) {
   const auto quantized = [](const std::vector<float>& row, float scale) {
     std::vector<Float8E4M3> codes(row.size());

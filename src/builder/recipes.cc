@@ -159,7 +159,7 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
   TensorFinder finder(source);
   model::DecoderWeights unused;
   for (const WeightSlot& slot : model::WeightSlots(source.config, unused)) {
-    // A checkpoint may leave quantising to whoever loads it (spec/engine.md 1.9.1).
+    // A checkpoint may leave quantising to whoever loads it.
     if (slot.kind == WeightSlot::Kind::kScales) {
       const auto matrix = source.recipes.find(model::MatrixOfScales(slot));
       if (matrix->second.parts.empty() || !IsQuantized(matrix->second)) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the tensors of a model are split over the ranks of a checkpoint (spec/engine.md 1.6, 1.8).
-// One description serves writing the shards and merging them back:
+// How the tensors of a model are split over the ranks of a checkpoint (docs/reference/artifacts.md,
+// "Ranks"). One description serves writing the shards and merging them back:
 //
 //   qkv                 rows: the rank's query heads, then its key heads, then its value heads;
 //                       with fewer kv heads than ranks, consecutive ranks hold the same head
@@ -40,7 +40,7 @@ struct Sharding {
 std::vector<int> EvenStages(int num_layers, int pp_size);
 
 // Checks that the model divides as the mapping asks, and that a shared embedding table is laid out
-// as 1.5.2 allows. Errors name the option, its value and the dimension.
+// as it may be. Errors name the option, its value and the dimension.
 Status CheckSharding(const model::ModelConfig& config, const Sharding& sharding);
 
 // The fields of a checkpoint's config.json that describe the sharding: mapping,

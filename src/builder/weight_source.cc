@@ -81,7 +81,7 @@ void KeepFurtherConfig(const nlohmann::json& json, const std::string& where, Wei
 }
 
 // Scales of the KV cache that calibration found. FP8 blocks are stored with 1, as upstream's own
-// recipe does without calibration (spec/engine.md 1.9.3).
+// recipe does without calibration.
 void NoteKvScales(const WeightSource& source) {
   for (const artifact::TensorSet& file : source.files)
     for (const StoredTensor& tensor : file.tensors()) {

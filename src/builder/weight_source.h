@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a model's weights come from, seen as checkpoint tensors whatever the files hold: each is
-// rows of one or several stored tensors, possibly transposed, in the order that engine.md 1.6
-// wants.
+// rows of one or several stored tensors, possibly transposed, in the order of
+// docs/reference/artifacts.md.
 #pragma once
 
 #include <deque>

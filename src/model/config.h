@@ -24,7 +24,7 @@ enum class PositionKind : uint8_t { kLearnedAbsolute, kRopeNeox, kRopeGptj };
 //   kBoth   h = h + Norm(F(Norm(h)))
 enum class NormPlacement : uint8_t { kPre, kPost, kBoth };
 
-// Rotary scaling rules; formulas in spec/engine.md 1.11. Dynamic changes nothing up to
+// Rotary scaling rules; formulas in docs/reference/artifacts.md. Dynamic changes nothing up to
 // max_position_embeddings, and longer sequences are refused (model/limits.h).
 struct RopeScaling {
   enum class Kind : uint8_t { kNone, kLinear, kLlama3, kDynamic } kind = Kind::kNone;
@@ -35,11 +35,11 @@ struct RopeScaling {
 };
 
 // How the weights of the layers' linears are stored; the names are those of "quant_algo" in
-// checkpoints (spec/engine.md 1.9.7). Embeddings, norms and biases keep the model's dtype, and so
+// checkpoints. Embeddings, norms and biases keep the model's dtype, and so
 // does lm_head but for quantize_lm_head.
 enum class QuantAlgo : uint8_t {
   kNone,
-  kW8A16,                  // int8, a scale per output channel (1.9.1)
+  kW8A16,                  // int8, a scale per output channel
   kW4A16,                  // int4, likewise
   kFp8PerChannelPerToken,  // e4m3, a scale per output channel; activations e4m3, a scale per token.
                            // CUDA only

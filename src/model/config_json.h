@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Model descriptions as they stand in a checkpoint's config.json and in an engine's
-// "pretrained_config" (spec/engine.md 1.5).
+// "pretrained_config" (docs/reference/artifacts.md).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An engine in memory: a model's description and its weights in the layouts that the kernels read.
 // `model/` knows this one type, whether it was mapped from an engine directory or just made from a
-// checkpoint or a Hugging Face directory by builder/ (DESIGN 2.7).
+// checkpoint or a Hugging Face directory by builder/.
 #pragma once
 
 #include <filesystem>
@@ -45,7 +45,7 @@ struct DecoderWeights {
   ops::Weight lm_head;  // [vocab_size, hidden_size]
 };
 
-// Limits chosen at build time (spec/engine.md 2.1).
+// Limits chosen at build time (docs/reference/artifacts.md, "Limits of an engine").
 struct EngineLimits {
   int max_batch_size = 256;
   int max_num_tokens = 8192;

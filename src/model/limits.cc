@@ -16,7 +16,7 @@ constexpr int kMaxBatchSize = 65536;
 constexpr int kMaxNumTokens = 1 << 20;
 constexpr int kMaxSeqLen = 1 << 24;
 constexpr int kMaxBeamWidth = 256;
-constexpr int kManyTokens = 16384;  // spec/engine.md 2.1 asks for a warning above it
+constexpr int kManyTokens = 16384;  // upstream warns above it, too
 
 Status CheckRange(std::string_view field, int value, int min, int max) {
   if (value >= min && value <= max) return Status::Ok();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits of an engine: their defaults, bounds and place in config.json (spec/engine.md 2.1,
-// 2.3).
+// The limits of an engine: their defaults, bounds and place in config.json
+// (docs/reference/artifacts.md).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

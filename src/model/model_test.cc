@@ -150,7 +150,7 @@ TEST(CheckpointConfig, RoundTripsBothFamilies) {
   }
 }
 
-// The fields of spec/engine.md 1.5 as a converter of TensorRT-LLM 0.11 fills them.
+// The fields of config.json as a converter of TensorRT-LLM 0.11 fills them.
 TEST(CheckpointConfig, ReadsWhatUpstreamWrites) {
   const auto json = nlohmann::json::parse(R"({
     "architecture": "GPTForCausalLM", "dtype": "float16", "logits_dtype": "float32",
@@ -173,7 +173,7 @@ TEST(CheckpointConfig, ReadsWhatUpstreamWrites) {
   EXPECT_FALSE(config->tied_embeddings);
 }
 
-// spec/engine.md 1.5.1: names that select the graph of Llama.
+// docs/reference/artifacts.md: names that select the graph of Llama.
 TEST(CheckpointConfig, ArchitecturesOfOneGraphAreOneFamily) {
   nlohmann::json json = ConfigToCheckpoint(TinyLlama());
   for (const char* name : {"MistralForCausalLM", "InternLMForCausalLM", "SkyworkForCausalLM"}) {

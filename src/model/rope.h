@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rotary position tables: every scaling rule becomes cosines and sines (arXiv:2104.09864;
-// spec/engine.md 1.11).
+// docs/reference/artifacts.md, "Rotary positions").
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors that a model has: their checkpoint names (spec/engine.md 1.6), shapes, and places in
+// The tensors that a model has: checkpoint names (docs/reference/artifacts.md), shapes, places in
 // DecoderWeights. Reading, packing, writing and mapping weights are all walks over this list.
 #pragma once
 
@@ -34,7 +34,7 @@ std::string MatrixOfScales(const WeightSlot& scales);
 std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& weights);
 
 // How a slot is stored in memory and in engine files for a kind of device: packed for the CPU's
-// kernels, row-major for CUDA's (spec/kernels.md 4.2).
+// kernels, row-major for CUDA's (docs/reference/kernels.md, "Weights").
 DType StoredDType(const ModelConfig& config, const WeightSlot& slot);
 ops::WeightLayout StoredLayout(const ModelConfig& config, const WeightSlot& slot,
                                DeviceKind device);

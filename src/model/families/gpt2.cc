@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPT-2: LayerNorm before attention and before a feed-forward of two matrices, learned positions,
 // biases everywhere.
-// Hugging Face: transformers src/transformers/models/gpt2/configuration_gpt2.py.
+// Hugging Face: huggingface/transformers/src/transformers/models/gpt2/configuration_gpt2.py.
 #include <nlohmann/json.hpp>
 
 #include "model/families/family.h"

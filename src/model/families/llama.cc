@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Llama 1, 2, 3, 3.1, 3.2, and what shares their graph: RMSNorm before attention and before a gated
 // feed-forward, rotary positions, grouped-query attention.
-// Hugging Face: transformers src/transformers/models/llama/configuration_llama.py.
+// Hugging Face: huggingface/transformers/src/transformers/models/llama/configuration_llama.py.
 #include "model/families/family.h"
 
 namespace inflight::model {
