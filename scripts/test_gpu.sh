@@ -10,7 +10,7 @@
 #   memcheck   the operators' and the sampler's tests under compute-sanitizer
 #   racecheck  the same for shared memory, but for the largest of them, test by test, as many at a time as there are cores;
 #              INFLIGHT_RACECHECK_SECONDS (600) each, and a test that takes longer is counted as failed and named
-# --bin FOLDER: nothing is built (which takes nvcc): the programs are FOLDER's, a build's bin, those of ptx ARCH FOLDER/ptx-ARCH's. `server`
+# --bin FOLDER: builds nothing (which would take nvcc): the programs are FOLDER's, a build's bin, those of ptx ARCH FOLDER/ptx-ARCH's. `server`
 # also reads CMakeCache.txt of their build, which lies beside FOLDER.
 # INFLIGHT_TEST_GPU=1 is set: a GPU that is not found is a failure.
 set -uo pipefail
