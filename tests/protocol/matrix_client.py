@@ -154,7 +154,7 @@ def to_columns(road, rows):
 
 
 def word_lists(rows):
-    """[B, 2, n]: ids one word after the other padded with 0, ends of words padded with -1 (spec/serving-models.md 2.4)."""
+    """[B, 2, n]: ids one word after the other padded with 0, ends of words padded with -1 (docs/reference/decoding.md)."""
     encoded = [[TOKENIZER.encode(w, add_special_tokens=False).ids for w in words] for words in rows]
     width = max(sum(map(len, words)) for words in encoded)
     lists = np.zeros((len(rows), 2, width), np.int32)

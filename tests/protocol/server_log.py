@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of a server's log (spec/triton-protocol.md 5.4)."""
+"""Lines of a server's log (docs/operations.md, "The log")."""
 
 import json
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ORCA load reports of the generate endpoints (spec/triton-protocol.md 1.12)."""
+"""ORCA load reports of the generate endpoints (docs/reference/protocol/http.md, "Load reports")."""
 
 import json
 import re

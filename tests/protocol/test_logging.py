@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log of a running server, read and changed over HTTP and gRPC.
 
-Bodies and errors are those recorded from a released server (spec/recorded/http/logging, spec/recorded/grpc/log).
+Bodies and errors are those recorded from a released server (tests/protocol/recorded: http/logging, grpc/log).
 """
 
 import pytest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The families of the TensorRT-LLM back-end: HELP texts and labels are those of spec/serving-models.md 3.11."""
+"""The families of the TensorRT-LLM back-end: HELP texts and labels are those of docs/metrics.md."""
 
 import re
 

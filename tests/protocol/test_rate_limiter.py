@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resources that instances of models share (spec/triton-protocol.md 3.5)."""
+"""Resources that instances of models share (docs/reference/repositories.md, "Rate limiter")."""
 
 import concurrent.futures
 import re

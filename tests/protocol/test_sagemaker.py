@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The front end for SageMaker (spec/triton-protocol.md 5.8): one model at /invocations, and models that come and go."""
+"""The front end for SageMaker (docs/reference/protocol/sagemaker.md): one model at /invocations, and models that come and go."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The binary under the name `tritonserver`, started and stopped as launch_triton_server.py of TensorRT-LLM's back-end does it.
 
-The command line is that of spec/serving-models.md 4.1; lines of the log those of spec/triton-protocol.md 5.2 to 5.4.
+The command line is that of this script; lines of the log those of docs/operations.md, "The log".
 """
 
 import calendar

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The front end for Vertex AI (spec/triton-protocol.md 5.9), as the platform starts and calls it."""
+"""The front end for Vertex AI (docs/reference/protocol/vertex-ai.md), as the platform starts and calls it."""
 
 import json
 import os
