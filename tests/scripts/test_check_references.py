@@ -38,7 +38,7 @@ TEXT = "docs/of_a_text.md"
 def check(root: pathlib.Path, files: dict[str, str]) -> tuple[int, list[str]]:
     """Exit status and lines for a repository of these files, besides those that are right."""
     right = {"docs/page.md": PAGE, "src/part/block.h": HEADER, "src/part/block.cc": "", "tools/look.py": SCRIPT_FILE,
-             "changelog/added/page.md": "A [page](docs/page.md#twice).\n"}
+             "changelog/added/page.md": "A [page](docs/page.md#twice) in place of docs/gone.md.\n"}
     for name, text in {**right, **files}.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
