@@ -30,7 +30,7 @@ struct ListenerOptions {
   // and closed.
   int max_connections = 16384;
   size_t max_header_bytes = 64 * 1024;
-  int max_chunks = 65536;  // non-empty chunks of a request body (spec/triton-protocol.md 1.5)
+  int max_chunks = 65536;  // non-empty chunks of a request body
   // Of the requests of all connections; one that would take more is answered 503.
   size_t max_total_body_bytes = size_t{8} << 30;
   size_t max_stream_buffer_bytes = 4 << 20;  // waiting for a slow reader of a stream

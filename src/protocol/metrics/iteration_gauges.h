@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gauges of our own: what the newest records of each executor say beside what the TensorRT-LLM
-// back-end's gauges tell (spec/engine.md 3.12).
+// back-end's gauges tell (docs/metrics.md, "Ours").
 #pragma once
 
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gauges of the machine itself, nv_cpu_* and nv_gpu_* (spec/triton-protocol.md 4.2): read by a
-// thread every so often, since reading GPUs takes milliseconds, and written into the page from what
-// it read last.
+// The gauges of the machine itself, nv_cpu_* and nv_gpu_* (docs/metrics.md, "The machine"): read by
+// a thread every so often, since reading GPUs takes milliseconds, and written into the page from
+// what it read last.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of --metrics-config (spec/triton-protocol.md 4.2):
+// The words of --metrics-config (docs/metrics.md):
 //
 //   counter_latencies=true|false  histogram_latencies=true|false  summary_latencies=true|false
 //   summary_quantiles=<quantile>:<error>,...

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The metrics page: Triton's nv_inference_* families, the TensorRT-LLM back-end's nv_trt_llm_*
-// gauges (spec/triton-protocol.md 4.2, 4.3) and our own inflight_* latencies and token counts.
+// gauges (docs/metrics.md) and our own inflight_* latencies and token counts.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GET /metrics on a port of its own (spec/triton-protocol.md 4.1).
+// GET /metrics on a port of its own (docs/metrics.md).
 #pragma once
 
 #include <memory>

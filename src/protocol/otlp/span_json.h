@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traces as spans of OpenTelemetry, in OTLP's JSON (spec/triton-protocol.md 5.7):
+// Traces as spans of OpenTelemetry, in OTLP's JSON (docs/tracing.md, "OpenTelemetry"):
 //
 //   InferRequest                     events of the front end
 //     <model>                        REQUEST_START, QUEUE_START, REQUEST_END

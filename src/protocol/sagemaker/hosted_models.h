@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models that SageMaker loads and unloads while the server runs (spec/triton-protocol.md 5.8): each
-// from a directory of its own, which is a model repository as long as the model is loaded.
+// Models that SageMaker loads and unloads (docs/reference/protocol/sagemaker.md): each from a
+// directory of its own, which is a model repository as long as the model is loaded.
 //
 // Threads: all methods from any; Load and Unload block, and must not run at the same time.
 #pragma once

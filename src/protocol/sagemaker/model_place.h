@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the directory that SageMaker names to a model in a repository (spec/triton-protocol.md 5.8):
+// From the directory that SageMaker names to a model (docs/reference/protocol/sagemaker.md):
 //
 //   DIR/config.pbtxt           DIR is the model, its parent the repository
 //   DIR/<model>/config.pbtxt   DIR is the repository; of several models the ensemble is meant

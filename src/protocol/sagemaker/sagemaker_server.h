@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The front end for SageMaker (spec/triton-protocol.md 5.8): health, requests of one default model,
-// and models that the platform loads, calls and unloads by names of its own.
+// The front end for SageMaker (docs/reference/protocol/sagemaker.md): health, requests of one
+// default model, and models that the platform loads, calls and unloads by names of its own.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // X-Vertex-Ai-Triton-Redirect: the path of another endpoint, without its leading slash
-// (spec/triton-protocol.md 5.9).
+// (docs/reference/protocol/vertex-ai.md).
 #pragma once
 
 #include <optional>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The front end for Vertex AI (spec/triton-protocol.md 5.9): two routes that the platform chooses,
-// one for health, one for predictions of the default model; a header redirects a prediction to
-// another endpoint.
+// The front end for Vertex AI (docs/reference/protocol/vertex-ai.md): two routes that the platform
+// chooses, one for health, one for predictions of the default model; a header redirects a
+// prediction to another endpoint.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which headers of a request the model sees, as parameters of their names
-// (spec/triton-protocol.md 5.6).
+// (docs/reference/protocol/common.md, "Header forwarding").
 #pragma once
 
 #include <memory>

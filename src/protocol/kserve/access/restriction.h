@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // APIs that are open only to clients who know a header and its value
-// (spec/triton-protocol.md 1.18, 2.8).
+// (docs/reference/protocol/common.md, "Restricted APIs").
 #pragma once
 
 #include <array>

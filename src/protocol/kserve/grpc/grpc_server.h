@@ -18,7 +18,7 @@
 
 namespace inflight::kserve_grpc {
 
-// Defaults: spec/triton-protocol.md 2.8.
+// Defaults: docs/reference/protocol/grpc.md, "Channel".
 struct GrpcOptions {
   std::string address = "0.0.0.0";  // a host, an IPv6 address, or gRPC's `ipv6:[::1]`
   int port = 8001;                  // 0 = one is picked

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our status as a gRPC status: the same text, and the codes of spec/triton-protocol.md 0.2.
+// Our status as a gRPC status: the same text, and the codes of docs/reference/protocol/common.md.
 #pragma once
 
 #include <grpcpp/support/status.h>

@@ -19,7 +19,7 @@ struct InferRequest {
 // Tensors sent raw share the message's memory and keep the message alive; typed contents are
 // packed into memory of their own, and so is what lies in shared memory. What only the model's
 // configuration can tell (names, types, shapes, sizes) is left to serving::Server::Infer. An error
-// is what the client is told; rules and texts: spec/triton-protocol.md 2.3, 2.4. `received_ns`:
+// is what the client is told; rules and texts: docs/reference/protocol/grpc.md. `received_ns`:
 // monotonic.
 Result<InferRequest> ParseInferRequest(
     std::shared_ptr<const ::inference::ModelInferRequest> message,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // LogSettings: what is logged, read and changed while the server runs
-// (spec/triton-protocol.md 1.16, 2.1).
+// (docs/reference/protocol/grpc.md, "Trace and log settings").
 #pragma once
 
 #include "grpc_service.pb.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversion between gRPC messages and serving types. Texts are those recorded from a Triton
-// server (spec/recorded/grpc: infer, infer_contents, parameters, shared_memory_infer).
+// server (tests/protocol/recorded: infer, infer_contents, parameters, shared_memory_infer).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

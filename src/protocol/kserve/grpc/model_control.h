@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests to load and unload models (spec/triton-protocol.md 2.7).
+// Requests to load and unload models (docs/reference/protocol/grpc.md, "Load and unload").
 #pragma once
 
 #include "grpc_service.pb.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Request and response parameters as gRPC messages: which keys the protocol reserves, which member
-// of InferParameter each accepts (spec/triton-protocol.md 2.4), and the way back.
+// of InferParameter each accepts (docs/reference/protocol/grpc.md, "Parameters"), and the way back.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One ModelStreamInfer RPC: many requests, for any models, over one bidirectional stream
-// (spec/triton-protocol.md 2.6).
+// (docs/reference/protocol/grpc.md, "Streams").
 #pragma once
 
 #include <grpcpp/grpcpp.h>

@@ -11,9 +11,9 @@
 
 namespace inflight::kserve_grpc {
 
-// Which field must be set for which datatype: spec/triton-protocol.md 0.3. 8- and 16-bit integers
-// are the low bytes of theirs. The number of elements is not compared with a shape here.
-// kInvalidArgument: no field, two fields, or another datatype's field.
+// Which field must be set for which datatype: docs/reference/protocol/common.md, "Datatypes". 8-
+// and 16-bit integers are the low bytes of theirs. The number of elements is not compared with a
+// shape here. kInvalidArgument: no field, two fields, or another datatype's field.
 Result<std::string> TensorBytes(const ::inference::InferTensorContents& contents,
                                 serving::DataType datatype, std::string_view input_name,
                                 std::string_view model_name);

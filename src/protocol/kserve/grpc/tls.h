@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a gRPC port asks of its clients before the first call: nothing, TLS, or TLS with a
-// certificate of theirs (spec/triton-protocol.md 2.8).
+// certificate of theirs (docs/reference/protocol/grpc.md, "Security").
 #pragma once
 
 #include <grpcpp/grpcpp.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // TraceSetting: what is traced, of all models or of one, read and changed
-// (spec/triton-protocol.md 1.15, 2.7).
+// (docs/reference/protocol/grpc.md, "Trace and log settings").
 #pragma once
 
 #include "grpc_service.pb.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a body says where its JSON ends and its binary tensors begin: by a header of its own
-// (spec/triton-protocol.md 1.5), or, for hosting platforms that pass no such header on, by a
-// parameter of its media type (5.8, 5.9).
+// (docs/reference/protocol/http.md, "infer"), or, for hosting platforms that pass no such header
+// on, by a parameter of its media type.
 #pragma once
 
 #include <cstddef>

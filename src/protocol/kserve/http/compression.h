@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Content codings gzip and deflate of /infer (spec/triton-protocol.md 1.5).
+// Content codings gzip and deflate of /infer (docs/reference/protocol/http.md, "infer").
 #pragma once
 
 #include <cstddef>

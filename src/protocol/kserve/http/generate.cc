@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST .../generate and .../generate_stream (spec/triton-protocol.md 1.11).
+// POST .../generate and .../generate_stream (docs/reference/protocol/http.md).
 #include <optional>
 #include <string>
 #include <utility>

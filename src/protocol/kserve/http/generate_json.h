@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flat JSON objects <-> tensors for generate and generate_stream (spec/triton-protocol.md 1.11).
+// Flat JSON objects <-> tensors for generate and generate_stream (docs/reference/protocol/http.md).
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Liveness and readiness (spec/triton-protocol.md 1.2).
+// Liveness and readiness (docs/reference/protocol/http.md, "Health and metadata").
 #include "protocol/kserve/http/endpoints.h"
 #include "protocol/kserve/http/response.h"
 

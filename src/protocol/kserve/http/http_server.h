@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // KServe v2 with Triton's extensions over HTTP: health, metadata, configuration, statistics, index,
-// infer, generate, generate_stream (spec/triton-protocol.md 1).
+// infer, generate, generate_stream (docs/reference/protocol/http.md).
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST .../infer: tensors in, tensors out, one response (spec/triton-protocol.md 1.5 to 1.9).
+// POST .../infer: tensors in, tensors out, one response (docs/reference/protocol/http.md).
 #include <utility>
 
 #include "base/clock.h"

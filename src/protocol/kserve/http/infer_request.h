@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Body of POST .../infer -> serving::Request (spec/triton-protocol.md 1.5 to 1.9).
+// Body of POST .../infer -> serving::Request (docs/reference/protocol/http.md, "infer").
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// serving::Response -> body of the answer to POST .../infer (spec/triton-protocol.md 1.8).
+// serving::Response -> body of the answer to POST .../infer (docs/reference/protocol/http.md).
 #pragma once
 
 #include <map>

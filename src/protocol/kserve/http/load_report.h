@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ORCA load reports of generate's answers (spec/triton-protocol.md 1.12): how full the KV caches of
-// the server are, for balancers that send a request where there is room.
+// ORCA load reports of generate's answers (docs/reference/protocol/http.md): how full the KV caches
+// of the server are, for balancers that send a request where there is room.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is logged, read and changed while the server runs (spec/triton-protocol.md 1.16).
+// What is logged, read and changed (docs/reference/protocol/http.md, "logging").
 #include "base/log_settings.h"
 #include "protocol/json/json_reader.h"
 #include "protocol/json/json_writer.h"

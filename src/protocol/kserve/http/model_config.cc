@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The configuration of a model (spec/triton-protocol.md 1.3).
+// The configuration of a model (docs/reference/protocol/http.md, "Configurations").
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 

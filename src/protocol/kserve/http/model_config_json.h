@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ModelConfig message as JSON the way Triton prints it (spec/triton-protocol.md 1.3), which
-// protobuf's own printer cannot: 64-bit integers are numbers, not strings.
+// A ModelConfig message as JSON the way Triton prints it (docs/reference/protocol/http.md,
+// "Configurations"), which protobuf's own printer cannot: 64-bit integers are numbers, not strings.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading and unloading models (spec/triton-protocol.md 1.13).
+// Loading and unloading models (docs/reference/protocol/http.md, "load, unload").
 #include <string>
 #include <utility>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request whose whole body is the data of the model's only input (spec/triton-protocol.md 1.9).
+// A body that is the data of the model's only input (docs/reference/protocol/http.md).
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of models (spec/triton-protocol.md 1.13).
+// The list of models (docs/reference/protocol/http.md, "Index").
 #include "protocol/json/json_reader.h"
 #include "protocol/json/json_writer.h"
 #include "protocol/kserve/http/endpoints.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a path to an endpoint (spec/triton-protocol.md 1.1): matched as a whole, case-sensitively,
-// without percent-decoding; a trailing slash never matches.
+// From a path to an endpoint (docs/reference/protocol/http.md, "Routing"): matched as a whole,
+// case-sensitively, without percent-decoding; a trailing slash never matches.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions of shared memory (spec/triton-protocol.md 1.17).
+// Regions of shared memory (docs/reference/protocol/http.md, "Regions").
 #include "serving/shared_memory.h"
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts and times of one or all models (spec/triton-protocol.md 1.14, 4.4). LLMs have the newest
+// Counts and times of one or all models (docs/metrics.md, "Statistics"). LLMs have the newest
 // records of their executor besides, members that others do not know.
 #include "serving/statistics.h"
 

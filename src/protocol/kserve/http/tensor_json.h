@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors as JSON data (spec/triton-protocol.md 0.3, 1.4, 1.7, 1.11).
+// Tensors as JSON data (docs/reference/protocol/http.md, "JSON").
 #pragma once
 
 #include <cstdint>

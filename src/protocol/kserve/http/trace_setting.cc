@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is traced, of all models or of one, read and changed (spec/triton-protocol.md 1.15).
+// What is traced, read and changed (docs/reference/protocol/http.md, "Trace settings").
 #include <array>
 
 #include "protocol/json/json_reader.h"
