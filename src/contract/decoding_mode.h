@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The key `decoding_mode`: which samplers the requests of a model may use (spec/engine.md 3.10). A
-// request for one that the mode leaves out is refused by name; greedy requests need none.
+// The key `decoding_mode`: which samplers the requests of a model may use
+// (docs/reference/repositories.md, "decoding_mode"). A request for one that the mode leaves out is
+// refused by name; greedy requests need none.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a client may ask to know about its request beside the answer: how many tokens, why it ended,
-// which KV blocks, when what happened (spec/serving-models.md 1.3.2). Each output has shape [1, 1],
+// which KV blocks, when what happened (docs/reference/requests.md). Each output has shape [1, 1],
 // finish_reason [1, beams].
 #pragma once
 

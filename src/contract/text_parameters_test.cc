@@ -67,7 +67,7 @@ TEST(BlsParameters, NamesAreHonoured) {
   EXPECT_EQ(parsed->postprocessing, "post2");
 }
 
-// Spellings of spec/serving-models.md 2.7.
+// Spellings of docs/reference/repositories.md, "How values are read".
 TEST(BlsParameters, AccumulateTokensHasItsOwnSpellings) {
   for (const char* yes : {"true", "Yes", "1", "T"}) {
     EXPECT_TRUE(ParseBlsParameters({{"accumulate_tokens", yes}})->accumulate_tokens) << yes;
