@@ -64,4 +64,20 @@ class ModelTable {
   std::vector<std::shared_ptr<LlmModel>> llms_;
 };
 
+// A table that lives as long as this. Only one with a name may be looked into: behind a temporary,
+// what `for (... : table()->llms())` reads would be gone with the next load.
+class HeldTable {
+ public:
+  HeldTable() = default;  // of none
+  explicit HeldTable(const std::vector<ModelEntry>& entries)
+      : table_(std::make_shared<const ModelTable>(entries)) {}
+
+  explicit operator bool() const { return table_ != nullptr; }
+  const ModelTable* operator->() const& { return table_.get(); }
+  const ModelTable* operator->() const&& = delete;
+
+ private:
+  std::shared_ptr<const ModelTable> table_;
+};
+
 }  // namespace inflight::serving

@@ -59,16 +59,17 @@ std::vector<Repositories::Member> Repositories::Rooted(const fs::path& root) con
   return rooted;
 }
 
-std::shared_ptr<const ModelTable> Repositories::table() const {
+HeldTable Repositories::table() const {
   if (!options_.model_namespacing) return first_->table();  // each request asks: one lock is enough
   const std::lock_guard lock(mutex_);
-  return table_ == nullptr ? first_->table() : table_;
+  return table_ ? table_ : first_->table();
 }
 
 std::vector<ModelEntry> Repositories::entries() const {
   std::vector<ModelEntry> entries;
   for (const Member& member : members()) {
-    for (const auto& [name, versions] : member->table()->entries()) {
+    const HeldTable table = member->table();
+    for (const auto& [name, versions] : table->entries()) {
       entries.insert(entries.end(), versions.begin(), versions.end());
     }
   }
@@ -78,9 +79,9 @@ std::vector<ModelEntry> Repositories::entries() const {
 void Repositories::Publish() {
   if (!options_.model_namespacing) return;
   const std::lock_guard order(publishing_);
-  auto table = std::make_shared<const ModelTable>(entries());
+  HeldTable table(entries());
   const std::lock_guard lock(mutex_);
-  table_.swap(table);  // what it held ends after the lock
+  std::swap(table_, table);  // what it held ends after the lock
 }
 
 std::vector<IndexEntry> Repositories::Index(bool ready_only) const {
@@ -181,7 +182,8 @@ Status Repositories::LoadNamed() {
 
 void Repositories::LogModels() const {
   std::vector<std::vector<std::string>> rows = {{"Model", "Version", "Status"}};
-  for (const auto& [name, versions] : table()->entries()) {
+  const HeldTable table = this->table();
+  for (const auto& [name, versions] : table->entries()) {
     for (const ModelEntry& entry : versions) {
       const std::string reason = ReasonOf(entry);
       rows.push_back({name, entry.version.empty() ? "-" : entry.version,

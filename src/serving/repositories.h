@@ -26,7 +26,7 @@ class Repositories {
   // What the options name; an error where that ends the start.
   Status LoadAtStart();
 
-  std::shared_ptr<const ModelTable> table() const;
+  HeldTable table() const;
   std::vector<IndexEntry> Index(bool ready_only) const;
 
   // As those of Repository; a name of several namespaces is an error.
@@ -53,12 +53,12 @@ class Repositories {
   const ServerOptions options_;
   const EngineLoader load_;
   const std::shared_ptr<WorkerPool> text_pool_;
-  const Member first_;                       // has what is of no repository
-  mutable std::mutex mutex_;                 // of the two below
-  std::vector<Member> members_;              // first_, then namespaces
-  std::shared_ptr<const ModelTable> table_;  // of all; null without namespaces
-  std::mutex adding_;                        // repositories come and go one after the other
-  std::mutex publishing_;                    // tables are made one after the other
+  const Member first_;           // has what is of no repository
+  mutable std::mutex mutex_;     // of the two below
+  std::vector<Member> members_;  // first_, then namespaces
+  HeldTable table_;              // of all; of none without namespaces
+  std::mutex adding_;            // repositories come and go one after the other
+  std::mutex publishing_;        // tables are made one after the other
 };
 
 }  // namespace inflight::serving

@@ -87,10 +87,10 @@ Repository::Repository(ServerOptions options, EngineLoader load,
       name_space_(std::move(name_space)),
       claims_(options_.model_load_threads),
       places_(options_.model_config_name, options_.auto_complete),
-      table_(std::make_shared<const ModelTable>(entries_)) {}
+      table_(entries_) {}
 
 Repository::~Repository() {
-  table_ = nullptr;
+  table_ = HeldTable();
   entries_.clear();
   retirement_->Close();
 }

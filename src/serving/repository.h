@@ -80,7 +80,7 @@ class Repository {
   Status AddRepository(const AddedRepository& added);
   void RemoveRepository(const std::filesystem::path& root);
 
-  std::shared_ptr<const ModelTable> table() const {
+  HeldTable table() const {
     const std::lock_guard lock(table_mutex_);
     return table_;
   }
@@ -228,7 +228,7 @@ class Repository {
   // A lock, held for a copy of the pointer: the loads of std::atomic<std::shared_ptr> of libstdc++
   // 12 do not order themselves before the next store.
   mutable std::mutex table_mutex_;
-  std::shared_ptr<const ModelTable> table_;
+  HeldTable table_;
   const std::shared_ptr<Retirement> retirement_ = std::make_shared<Retirement>();
 };
 

@@ -41,7 +41,8 @@ bool Repository::IsKnown(const std::string& name) const {
 
 bool Repository::Knows(const std::string& name) const {
   if (!CheckModelName(name).ok()) return false;  // it would lead elsewhere
-  return places().Find(name) || table()->entries().contains(name);
+  const HeldTable table = this->table();
+  return table->entries().contains(name) || places().Find(name);
 }
 
 void Repository::RemoveRepository(const fs::path& root) {

@@ -273,7 +273,8 @@ void Repository::Rescan() {
     }
   }
   std::set<std::string> gone;
-  for (const auto& [name, versions] : table()->entries()) {
+  const HeldTable table = this->table();
+  for (const auto& [name, versions] : table->entries()) {
     const bool may_go = std::any_of(versions.begin(), versions.end(), [](const ModelEntry& entry) {
       return entry.model != nullptr && entry.is_from_repository;
     });
@@ -300,7 +301,7 @@ void Repository::Rescan() {
 
 // Directories that nobody asked for are names alone; models whose directory has gone are left out.
 std::vector<IndexEntry> Repository::Index(bool ready_only) const {
-  const std::shared_ptr<const ModelTable> table = this->table();
+  const HeldTable table = this->table();
   const ModelPlaces places = this->places();
   std::set<std::string> names = places.Names();
   for (const auto& [name, versions] : table->entries()) {
@@ -370,9 +371,9 @@ void Repository::Guard(ModelEntry& entry) {
 }
 
 void Repository::Publish() {
-  auto table = std::make_shared<const ModelTable>(entries_);
+  HeldTable table(entries_);
   const std::lock_guard lock(table_mutex_);
-  table_.swap(table);  // what it held ends after the lock
+  std::swap(table_, table);  // what it held ends after the lock
 }
 
 }  // namespace inflight::serving

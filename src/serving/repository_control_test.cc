@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "serving/repository.h"
@@ -295,13 +296,46 @@ TEST_F(RepositoryControlTest, AModelThatRunsStaysWhenItsNameComesAgain) {
   EXPECT_THAT(Lines(server->Index(/*ready_only=*/false)), ElementsAre("m 1 READY"));
 }
 
+// --- readers of the table ---
+
+template <typename Table>
+constexpr bool kLooksInto = requires(Table table) { std::forward<Table>(table)->llms(); };
+
+TEST_F(RepositoryControlTest, OnlyATableThatIsHeldMayBeLookedInto) {
+  EXPECT_TRUE(kLooksInto<const HeldTable&>);
+  EXPECT_FALSE(kLooksInto<HeldTable>);  // what it gives would be gone with the next load
+}
+
+TEST_F(RepositoryControlTest, GaugesAreReadWhileModelsComeAndGo) {
+  WriteServable("repo");
+  const auto server = ServeExplicit("repo");
+  ASSERT_NE(server, nullptr);
+  std::atomic<bool> is_done = false;
+  std::thread reader([&] {
+    while (!is_done) {
+      for (const ExecutorGauges& gauges : server->executor_gauges()) {
+        EXPECT_EQ(gauges.model, "tensorrt_llm");
+      }
+      EXPECT_TRUE(server->live());
+    }
+  });
+  for (int round = 0; round < 20; ++round) {
+    EXPECT_TRUE(server->UnloadModel("tensorrt_llm", /*with_steps=*/false).ok());
+    EXPECT_TRUE(server->LoadModel("tensorrt_llm", {}).ok());
+  }
+  is_done = true;
+  reader.join();
+  EXPECT_EQ(server->executor_gauges().size(), 1U);
+}
+
 // --- polling ---
 
 TEST_F(RepositoryControlTest, PollingLeavesModelsOfADirectoryAlone) {
   Repository repository({}, Loader(), std::make_shared<WorkerPool>(1, "text"));
   repository.LoadModelDir(ModelDir());
   repository.Rescan();
-  EXPECT_EQ(repository.table()->models().size(), 4U);
+  const HeldTable table = repository.table();
+  EXPECT_EQ(table->models().size(), 4U);
 }
 
 TEST_F(RepositoryControlTest, PollingTriesWhatFailedAgainOnlyAfterAChange) {

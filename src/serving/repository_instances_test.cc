@@ -117,10 +117,12 @@ TEST_F(RepositoryInstancesTest, PollingDoesSoToo) {
   fs::create_directories(root_ / "repo/m/1");
   Repository repository({}, Loader(), std::make_shared<WorkerPool>(1, "text"));
   repository.LoadRepository(Path("repo"));
-  const auto model = *repository.table()->Find("m", "");
+  const HeldTable before = repository.table();
+  const auto model = *before->Find("m", "");
   WriteLater("repo/m/config.pbtxt", AddSub("instance_group { count: 2 }"));
   repository.Rescan();
-  EXPECT_EQ(*repository.table()->Find("m", ""), model);
+  const HeldTable after = repository.table();
+  EXPECT_EQ(*after->Find("m", ""), model);
   EXPECT_EQ(model->num_instances(), 2);
 }
 

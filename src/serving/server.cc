@@ -172,23 +172,27 @@ class ServerImpl final : public Server {
   // A device fault is for the process's supervisor; a step loop that is late only makes us not
   // ready.
   bool live() const override {
-    const auto table = repositories_->table();
+    const HeldTable table = repositories_->table();
     return std::none_of(table->llms().begin(), table->llms().end(),
                         [](const auto& llm) { return llm->has_fault(); });
   }
   bool ready() const override {
-    return !exiting() && !in_flight_.closed() &&
-           (!options_.strict_readiness || repositories_->table()->ready());
+    if (exiting() || in_flight_.closed()) return false;
+    if (!options_.strict_readiness) return true;
+    const HeldTable table = repositories_->table();
+    return table->ready();
   }
   Result<std::shared_ptr<Model>> FindModel(std::string_view name,
                                            std::string_view version) const override {
-    return repositories_->table()->Find(name, version);
+    const HeldTable table = repositories_->table();
+    return table->Find(name, version);
   }
   std::vector<IndexEntry> Index(bool ready_only) const override {
     return repositories_->Index(ready_only);
   }
   std::vector<std::shared_ptr<Model>> models() const override {
-    return repositories_->table()->models();
+    const HeldTable table = repositories_->table();
+    return table->models();
   }
   std::vector<ExecutorGauges> executor_gauges() const override;
   void Infer(Request request, ResponseHandler handler) override;
@@ -224,7 +228,8 @@ class ServerImpl final : public Server {
 
 std::vector<ExecutorGauges> ServerImpl::executor_gauges() const {
   std::vector<ExecutorGauges> gauges;
-  for (const auto& llm : repositories_->table()->llms()) {
+  const HeldTable table = repositories_->table();
+  for (const auto& llm : table->llms()) {
     auto newest = llm->newest_iteration();
     gauges.push_back({.model = llm->name(),
                       .version = llm->version(),
@@ -348,7 +353,8 @@ void ServerImpl::Shutdown(int64_t drain_ms) {
                      {{"drain_ms", drain_ms}});
   }
   in_flight_.CancelAll();
-  for (const auto& llm : repositories_->table()->llms()) llm->executor().Shutdown(/*drain_ms=*/0);
+  const HeldTable table = repositories_->table();
+  for (const auto& llm : table->llms()) llm->executor().Shutdown(/*drain_ms=*/0);
   if (!in_flight_.WaitEmpty(kCancelTimeout)) {
     logging::Error("requests did not end after they were cancelled");
   }
