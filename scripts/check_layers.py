@@ -34,9 +34,11 @@ ARROWS = {
     "executor/cuda": ["executor", "scheduler", "kv_cache", "decoding", "decoding/cuda", "model", "ops", "ops/cuda",
                       "tensor"],
     "contract": ["executor", "tensor", "config"],
+    "json": [],
     "proto": [],
-    "serving": ["contract", "executor", "builder", "model", "tensor", "tokenizer", "artifact", "config", "proto"],
-    "protocol": ["serving", "config", "proto"],
+    "serving": ["contract", "executor", "builder", "model", "tensor", "tokenizer", "artifact", "config", "proto",
+                "json"],
+    "protocol": ["serving", "config", "proto", "json"],
 }
 # The one file that joins the backends behind ops/backend.h.
 EXCEPTIONS = {("src/ops/backend.cc", "ops/reference"), ("src/ops/backend.cc", "ops/cpu"),

@@ -7,6 +7,7 @@
 #include <array>
 #include <ctime>
 
+#include "json/json_writer.h"
 #include "serving/model_config.h"
 
 namespace inflight::serving {
@@ -199,20 +200,19 @@ std::string TimestampText(int64_t epoch_us, bool with_microseconds) {
 }
 
 std::string IterationJson(const Iteration& iteration, const IterationProfile& profile) {
-  std::string line = "{";
+  std::string line;
+  json::Writer writer(line);
+  writer.BeginObject();
   for (const IterationField* field : FieldsOf(profile)) {
-    if (line.size() > 1) line += ',';
-    line += '"';
-    line += field->json_key;
-    line += "\":";
+    writer.Key(field->json_key);
     if (field->value == Timestamp) {
       const bool with_microseconds = profile.release >= kMicrosecondRelease;
-      line += '"' + TimestampText(iteration.timestamp_us, with_microseconds) + '"';
+      writer.String(TimestampText(iteration.timestamp_us, with_microseconds));
     } else {
-      line += FieldText(*field, iteration, profile);
+      writer.Raw(FieldText(*field, iteration, profile));
     }
   }
-  line += '}';
+  writer.EndObject();
   return line;
 }
 

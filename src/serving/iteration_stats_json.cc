@@ -2,52 +2,51 @@
 #include "serving/iteration_stats_json.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+
+#include "json/json_writer.h"
 
 namespace inflight::serving {
 namespace {
 
-using nlohmann::json;
-
 double Milliseconds(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
-json KvCacheJson(const Iteration& iteration) {
+void WriteKvCache(const Iteration& iteration, json::Writer& writer) {
   const ExecutorStats& s = iteration.stats;
-  return {
-      {"maxNumBlocks", s.kv_blocks_max},
-      {"freeNumBlocks", s.kv_blocks_free},
-      {"usedNumBlocks", s.kv_blocks_used},
-      {"tokensPerBlock", iteration.block_size},
-      {"allocTotalBlocks", s.kv_blocks_alloc_total},
-      {"allocNewBlocks", s.kv_blocks_alloc_new},
-      {"reusedBlocks", s.kv_blocks_reused},
-      {"missedBlocks", s.kv_blocks_missed},
-      {"cacheHitRate", CacheHitRate(s)},
-  };
+  writer.BeginObject();
+  writer.Key("allocNewBlocks").Int(s.kv_blocks_alloc_new);
+  writer.Key("allocTotalBlocks").Int(s.kv_blocks_alloc_total);
+  writer.Key("cacheHitRate").Double(CacheHitRate(s));
+  writer.Key("freeNumBlocks").Int(s.kv_blocks_free);
+  writer.Key("maxNumBlocks").Int(s.kv_blocks_max);
+  writer.Key("missedBlocks").Int(s.kv_blocks_missed);
+  writer.Key("reusedBlocks").Int(s.kv_blocks_reused);
+  writer.Key("tokensPerBlock").Int(iteration.block_size);
+  writer.Key("usedNumBlocks").Int(s.kv_blocks_used);
+  writer.EndObject();
 }
 
-json InFlightJson(const Iteration& iteration) {
+void WriteInFlight(const Iteration& iteration, json::Writer& writer) {
   const ExecutorStats& s = iteration.stats;
-  return {
-      {"numScheduledRequests", s.num_scheduled_requests},
-      {"numContextRequests", s.num_context_requests},
-      {"numGenRequests", s.num_generation_requests},
-      {"numPausedRequests", s.num_paused_requests},
-      {"numCtxTokens", s.num_context_tokens},
-      {"microBatchId", s.micro_batch_id},
-      {"avgNumDecodedTokensPerIter", TokensPerRow(iteration)},
-  };
+  writer.BeginObject();
+  writer.Key("avgNumDecodedTokensPerIter").Double(TokensPerRow(iteration));
+  writer.Key("microBatchId").Int(s.micro_batch_id);
+  writer.Key("numContextRequests").Int(s.num_context_requests);
+  writer.Key("numCtxTokens").Int(s.num_context_tokens);
+  writer.Key("numGenRequests").Int(s.num_generation_requests);
+  writer.Key("numPausedRequests").Int(s.num_paused_requests);
+  writer.Key("numScheduledRequests").Int(s.num_scheduled_requests);
+  writer.EndObject();
 }
 
-json StaticJson(const Iteration& iteration) {
+void WriteStatic(const Iteration& iteration, json::Writer& writer) {
   const ExecutorStats& s = iteration.stats;
-  return {
-      {"numScheduledRequests", s.num_scheduled_requests},
-      {"numContextRequests", s.num_context_requests},
-      {"numCtxTokens", s.num_context_tokens},
-      {"numGenTokens", s.num_generation_requests},  // one a row
-      {"emptyGenSlots", std::max(0, s.max_active_requests - s.num_scheduled_requests)},
-  };
+  writer.BeginObject();
+  writer.Key("emptyGenSlots").Int(std::max(0, s.max_active_requests - s.num_scheduled_requests));
+  writer.Key("numContextRequests").Int(s.num_context_requests);
+  writer.Key("numCtxTokens").Int(s.num_context_tokens);
+  writer.Key("numGenTokens").Int(s.num_generation_requests);  // one a row
+  writer.Key("numScheduledRequests").Int(s.num_scheduled_requests);
+  writer.EndObject();
 }
 
 }  // namespace
@@ -67,31 +66,44 @@ double TokensPerRow(const Iteration& iteration) {
 std::string IterationStatsJson(const Iteration& iteration, const IterationProfile& profile) {
   const ExecutorStats& s = iteration.stats;
   const bool is_static = profile.is_static_batch;
-  return json{
-      {"timestamp", TimestampText(iteration.timestamp_us, /*with_microseconds=*/true)},
-      {"iter", s.num_steps},
-      {"iterLatencyMS", Milliseconds(s.last_step_ns)},
-      {"newActiveRequestsQueueLatencyMS", Milliseconds(iteration.new_active_queue_ns)},
-      {"numNewActiveRequests", iteration.num_new_active},
-      {"numActiveRequests", s.num_active_requests},
-      {"numQueuedRequests", s.num_queued_requests},
-      {"numCompletedRequests", iteration.num_terminated},
-      {"maxNumActiveRequests", s.max_active_requests},
-      {"maxBatchSizeStatic", iteration.max_batch_size},
-      {"maxBatchSizeTunerRecommended", 0},  // nothing tunes them
-      {"maxBatchSizeRuntime", iteration.max_batch_size},
-      {"maxNumTokensStatic", iteration.max_num_tokens},
-      {"maxNumTokensTunerRecommended", 0},
-      {"maxNumTokensRuntime", iteration.max_num_tokens},
-      {"gpuMemUsage", s.gpu_memory_bytes},
-      {"cpuMemUsage", s.cpu_memory_bytes},
-      {"pinnedMemUsage", s.pinned_memory_bytes},
-      {"kvCacheStats", KvCacheJson(iteration)},
-      {"crossKvCacheStats", nullptr},  // of models with an encoder, which are not served
-      {"staticBatchingStats", is_static ? StaticJson(iteration) : json(nullptr)},
-      {"inflightBatchingStats", is_static ? json(nullptr) : InFlightJson(iteration)},
+  std::string line;
+  json::Writer writer(line);
+  writer.BeginObject();
+  writer.Key("cpuMemUsage").Int(s.cpu_memory_bytes);
+  writer.Key("crossKvCacheStats").Null();  // of models with an encoder, which are not served
+  writer.Key("gpuMemUsage").Int(s.gpu_memory_bytes);
+  writer.Key("inflightBatchingStats");
+  if (is_static) {
+    writer.Null();
+  } else {
+    WriteInFlight(iteration, writer);
   }
-      .dump();
+  writer.Key("iter").Int(s.num_steps);
+  writer.Key("iterLatencyMS").Double(Milliseconds(s.last_step_ns));
+  writer.Key("kvCacheStats");
+  WriteKvCache(iteration, writer);
+  writer.Key("maxBatchSizeRuntime").Int(iteration.max_batch_size);
+  writer.Key("maxBatchSizeStatic").Int(iteration.max_batch_size);
+  writer.Key("maxBatchSizeTunerRecommended").Int(0);  // nothing tunes them
+  writer.Key("maxNumActiveRequests").Int(s.max_active_requests);
+  writer.Key("maxNumTokensRuntime").Int(iteration.max_num_tokens);
+  writer.Key("maxNumTokensStatic").Int(iteration.max_num_tokens);
+  writer.Key("maxNumTokensTunerRecommended").Int(0);
+  writer.Key("newActiveRequestsQueueLatencyMS").Double(Milliseconds(iteration.new_active_queue_ns));
+  writer.Key("numActiveRequests").Int(s.num_active_requests);
+  writer.Key("numCompletedRequests").Int(iteration.num_terminated);
+  writer.Key("numNewActiveRequests").Int(iteration.num_new_active);
+  writer.Key("numQueuedRequests").Int(s.num_queued_requests);
+  writer.Key("pinnedMemUsage").Int(s.pinned_memory_bytes);
+  writer.Key("staticBatchingStats");
+  if (is_static) {
+    WriteStatic(iteration, writer);
+  } else {
+    writer.Null();
+  }
+  writer.Key("timestamp").String(TimestampText(iteration.timestamp_us, /*with_microseconds=*/true));
+  writer.EndObject();
+  return line;
 }
 
 }  // namespace inflight::serving

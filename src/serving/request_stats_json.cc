@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/request_stats_json.h"
 
-#include <nlohmann/json.hpp>
-#include <utility>
+#include "json/json_writer.h"
 
 namespace inflight::serving {
 namespace {
@@ -14,31 +13,34 @@ float HitRate(const RequestStats& stats) {
          static_cast<float>(stats.kv_blocks_reused + stats.kv_blocks_missed);
 }
 
-nlohmann::json Json(const RequestStats& stats) {
-  return {
-      {"id", stats.id},
-      {"sequenceIndex", stats.sequence_index},
-      {"stage", RequestStageName(stats.stage)},
-      {"contextPrefillPosition", stats.context_prefill_position},
-      {"numGeneratedTokens", stats.num_generated_tokens},
-      {"avgNumDecodedTokensPerIter", stats.avg_num_decoded_tokens_per_iter},
-      {"scheduled", stats.scheduled},
-      {"paused", stats.paused},
-      {"disServingStats", nullptr},
-      {"allocTotalBlocksPerRequest", stats.kv_blocks_alloc_total},
-      {"allocNewBlocksPerRequest", stats.kv_blocks_alloc_new},
-      {"reusedBlocksPerRequest", stats.kv_blocks_reused},
-      {"missedBlocksPerRequest", stats.kv_blocks_missed},
-      {"kvCacheHitRatePerRequest", HitRate(stats)},
-  };
+void Write(const RequestStats& stats, json::Writer& writer) {
+  writer.BeginObject();
+  writer.Key("allocNewBlocksPerRequest").Int(stats.kv_blocks_alloc_new);
+  writer.Key("allocTotalBlocksPerRequest").Int(stats.kv_blocks_alloc_total);
+  writer.Key("avgNumDecodedTokensPerIter").Double(stats.avg_num_decoded_tokens_per_iter);
+  writer.Key("contextPrefillPosition").Int(stats.context_prefill_position);
+  writer.Key("disServingStats").Null();
+  writer.Key("id").Uint(stats.id);
+  writer.Key("kvCacheHitRatePerRequest").Double(HitRate(stats));
+  writer.Key("missedBlocksPerRequest").Int(stats.kv_blocks_missed);
+  writer.Key("numGeneratedTokens").Int(stats.num_generated_tokens);
+  writer.Key("paused").Bool(stats.paused);
+  writer.Key("reusedBlocksPerRequest").Int(stats.kv_blocks_reused);
+  writer.Key("scheduled").Bool(stats.scheduled);
+  writer.Key("sequenceIndex").Int(stats.sequence_index);
+  writer.Key("stage").String(RequestStageName(stats.stage));
+  writer.EndObject();
 }
 
 }  // namespace
 
 std::string RequestStatsJson(const RequestStatsPerIteration& record) {
-  nlohmann::json requests = nlohmann::json::array();
-  for (const RequestStats& stats : record.requests) requests.push_back(Json(stats));
-  return nlohmann::json{{"iter", record.iter}, {"requestStats", std::move(requests)}}.dump();
+  std::string line;
+  json::Writer writer(line);
+  writer.BeginObject().Key("iter").Int(record.iter).Key("requestStats").BeginArray();
+  for (const RequestStats& stats : record.requests) Write(stats, writer);
+  writer.EndArray().EndObject();
+  return line;
 }
 
 }  // namespace inflight::serving

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "protocol/json/json_reader.h"
+#include "json/json_reader.h"
 #include "protocol/kserve/http/compression.h"
 #include "protocol/kserve/http/generate_json.h"
 #include "protocol/kserve/http/infer_request.h"

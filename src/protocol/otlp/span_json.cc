@@ -8,7 +8,7 @@
 #include <map>
 #include <string_view>
 
-#include "protocol/json/json_writer.h"
+#include "json/json_writer.h"
 
 namespace inflight::otlp {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/log.h"
-#include "protocol/json/json_reader.h"
-#include "protocol/json/json_writer.h"
+#include "json/json_reader.h"
+#include "json/json_writer.h"
 #include "protocol/kserve/http/response.h"
 #include "protocol/sagemaker/model_place.h"
 

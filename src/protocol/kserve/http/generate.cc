@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "protocol/json/json_writer.h"
+#include "json/json_writer.h"
 #include "protocol/kserve/http/endpoints.h"
 #include "protocol/kserve/http/generate_json.h"
 #include "protocol/kserve/http/load_report.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "protocol/json/json_reader.h"
+#include "json/json_reader.h"
 #include "protocol/kserve/http/infer_response.h"
 #include "protocol/kserve/http/model_tensors.h"
 #include "protocol/kserve/http/parameters.h"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "inflight/status.h"
+#include "json/json_writer.h"
 #include "model_config.pb.h"
-#include "protocol/json/json_writer.h"
 #include "serving/request.h"
 
 namespace inflight::kserve_http {

@@ -7,7 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "protocol/json/json_reader.h"
+#include "json/json_reader.h"
 #include "protocol/kserve/http/parameters.h"
 #include "protocol/kserve/http/raw_request.h"
 #include "protocol/kserve/http/tensor_json.h"

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "inflight/status.h"
+#include "json/json_writer.h"
 #include "protocol/http_listener/http_message.h"
-#include "protocol/json/json_writer.h"
 #include "protocol/kserve/http/binary_framing.h"
 #include "serving/request.h"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/log.h"
-#include "protocol/json/json_writer.h"
+#include "json/json_writer.h"
 #include "serving/iteration_metrics.h"
 
 namespace inflight::kserve_http {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is logged, read and changed (docs/reference/protocol/http.md, "logging").
 #include "base/log_settings.h"
-#include "protocol/json/json_reader.h"
-#include "protocol/json/json_writer.h"
+#include "json/json_reader.h"
+#include "json/json_writer.h"
 #include "protocol/kserve/http/endpoints.h"
 #include "protocol/kserve/http/response.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Metadata of the server and of a model (docs/reference/protocol/http.md, "Health and metadata").
-#include "protocol/json/json_writer.h"
+#include "json/json_writer.h"
 #include "protocol/kserve/http/endpoints.h"
 #include "protocol/kserve/http/model_tensors.h"
 #include "protocol/kserve/http/response.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/base64.h"
-#include "protocol/json/json_reader.h"
+#include "json/json_reader.h"
 #include "protocol/kserve/http/endpoints.h"
 #include "protocol/kserve/http/response.h"
 

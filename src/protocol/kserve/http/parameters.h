@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "inflight/status.h"
-#include "protocol/json/json_reader.h"
+#include "json/json_reader.h"
 #include "serving/request.h"
 
 namespace inflight::kserve_http {

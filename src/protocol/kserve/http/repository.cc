@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The list of models (docs/reference/protocol/http.md, "Index").
-#include "protocol/json/json_reader.h"
-#include "protocol/json/json_writer.h"
+#include "json/json_reader.h"
+#include "json/json_writer.h"
 #include "protocol/kserve/http/endpoints.h"
 #include "protocol/kserve/http/response.h"
 

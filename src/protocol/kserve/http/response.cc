@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "protocol/json/json_writer.h"
+#include "json/json_writer.h"
 
 namespace inflight::kserve_http {
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/base64.h"
-#include "protocol/json/json_reader.h"
-#include "protocol/json/json_writer.h"
+#include "json/json_reader.h"
+#include "json/json_writer.h"
 #include "protocol/kserve/http/endpoints.h"
 #include "protocol/kserve/http/response.h"
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "protocol/json/json_writer.h"
+#include "json/json_writer.h"
 #include "protocol/kserve/http/endpoints.h"
 #include "protocol/kserve/http/response.h"
 #include "serving/iteration_stats_json.h"

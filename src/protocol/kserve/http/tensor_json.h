@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "inflight/status.h"
-#include "protocol/json/json_reader.h"
-#include "protocol/json/json_writer.h"
+#include "json/json_reader.h"
+#include "json/json_writer.h"
 #include "serving/tensor.h"
 
 namespace inflight::kserve_http {

@@ -2,8 +2,8 @@
 // What is traced, read and changed (docs/reference/protocol/http.md, "Trace settings").
 #include <array>
 
-#include "protocol/json/json_reader.h"
-#include "protocol/json/json_writer.h"
+#include "json/json_reader.h"
+#include "json/json_writer.h"
 #include "protocol/kserve/http/endpoints.h"
 #include "protocol/kserve/http/response.h"
 

@@ -29,6 +29,7 @@ class Writer {
   Writer& Uint(uint64_t value);
   Writer& Double(double value);
   Writer& Bool(bool value);
+  Writer& Null() { return Raw("null"); }
   Writer& Raw(std::string_view json);  // a value that is JSON already
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages and offsets are those recorded from a Triton server (cases infer_malformed,
 // infer_json_*).
-#include "protocol/json/json_reader.h"
+#include "json/json_reader.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "protocol/json/json_validator.h"
+#include "json/json_validator.h"
 
 #include <charconv>
 #include <cmath>

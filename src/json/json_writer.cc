@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "protocol/json/json_writer.h"
+#include "json/json_writer.h"
 
 #include <charconv>
 #include <cmath>

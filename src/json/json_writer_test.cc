@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Number spellings are those recorded from a Triton server (cases infer_json_numbers, generate).
-#include "protocol/json/json_writer.h"
+#include "json/json_writer.h"
 
 #include <gtest/gtest.h>
 

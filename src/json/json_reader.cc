@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "protocol/json/json_reader.h"
+#include "json/json_reader.h"
 
 #include <charconv>
 #include <cstring>
 
-#include "protocol/json/json_validator.h"
+#include "json/json_validator.h"
 
 // Everything here walks text that Validate has accepted.
 namespace inflight::json {
