@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that each folder of src/ includes only what its layer may (docs/architecture.md lists the same arrows).
+"""Checks that each folder of src/ includes only what its layer may.
 
-Prints each forbidden include as FILE:LINE and exits 1 if there is any.
+Checks too that the arrows form no circle, that each is used, and that docs/architecture.md lists the same ones.
+Prints each forbidden include as FILE:LINE and exits 1 if there is anything to mend.
 """
 
+import graphlib
 import pathlib
 import re
 import sys
@@ -18,65 +20,146 @@ ARROWS = {
     "tensor": [],
     "ops": ["tensor"],
     "ops/reference": ["ops", "tensor"],
-    "ops/cpu": ["ops", "tensor"],
+    "ops/cpu": ["ops"],
     "ops/cuda": ["ops", "tensor"],
-    "ops/comm": ["ops", "tensor"],
     "tokenizer": [],
     "chat_template": [],
-    "artifact": ["tensor", "config"],
-    "model": ["ops", "tensor", "artifact", "config"],
-    "builder": ["model", "artifact", "ops", "tensor", "config"],
+    "artifact": ["tensor"],
+    "model": ["ops", "tensor", "artifact"],
+    "builder": ["model", "artifact", "ops", "tensor"],
     "kv_cache": [],
-    "scheduler": ["kv_cache", "config"],
-    "decoding": ["ops", "tensor"],
-    "decoding/cuda": ["decoding", "ops", "ops/cuda", "tensor"],
-    "executor": ["scheduler", "kv_cache", "decoding", "decoding/cuda", "model", "artifact", "ops", "tensor", "config"],
+    "scheduler": ["kv_cache"],
+    "decoding": [],
+    "decoding/cuda": ["decoding", "ops/cuda", "tensor"],
+    "executor": ["scheduler", "kv_cache", "decoding", "decoding/cuda", "model", "ops", "tensor"],
     "executor/cuda": ["executor", "scheduler", "kv_cache", "decoding", "decoding/cuda", "model", "ops", "ops/cuda",
                       "tensor"],
-    "contract": ["executor", "tensor", "config"],
+    "contract": ["executor", "tensor"],
     "json": [],
     "proto": [],
-    "serving": ["contract", "executor", "builder", "model", "tensor", "tokenizer", "artifact", "config", "proto",
-                "json"],
-    "protocol": ["serving", "config", "proto", "json"],
+    # serving's rooms, from the bottom up; a folder without a row is no layer.
+    "serving/tensors": ["contract", "proto"],
+    "serving/configuration": ["serving/tensors", "contract", "proto"],
+    "serving/memory": ["tensor"],
+    "serving/statistics": ["serving/configuration", "json", "proto"],
+    "serving/trace": ["serving/statistics", "serving/tensors", "tensor"],
+    "serving/core": ["serving/tensors", "serving/memory", "serving/statistics", "serving/trace", "proto"],
+    "serving/sequences": ["serving/core", "serving/tensors", "proto"],
+    "serving/instances": ["serving/sequences", "serving/core", "serving/configuration", "serving/tensors", "proto"],
+    "serving/conformance": ["serving/core", "serving/configuration", "serving/tensors", "proto"],
+    "serving/llm": ["serving/core", "serving/statistics", "serving/configuration", "serving/tensors", "contract",
+                    "tokenizer", "proto"],
+    "serving/pipelines": ["serving/llm", "serving/core", "serving/configuration", "contract", "tokenizer"],
+    "serving/ensemble": ["serving/core", "serving/tensors", "proto"],
+    "serving/repository": ["serving/ensemble", "serving/pipelines", "serving/llm", "serving/conformance",
+                           "serving/instances", "serving/sequences", "serving/core", "serving/trace",
+                           "serving/statistics", "serving/configuration", "contract", "executor", "builder", "model",
+                           "artifact", "tokenizer", "proto"],
+    "serving/server": ["serving/repository", "serving/llm", "serving/core", "serving/trace", "serving/statistics",
+                       "serving/memory"],
+    "serving/testing": ["serving/server", "serving/repository", "serving/pipelines", "serving/llm", "serving/core",
+                        "serving/memory", "serving/configuration", "tokenizer"],
+    "protocol/http_listener": [],
+    "protocol/kserve/access": [],
+    "protocol/kserve/http": ["protocol/http_listener", "protocol/kserve/access", "serving/server", "serving/core",
+                             "serving/statistics", "serving/memory", "serving/tensors", "json", "proto"],
+    "protocol/kserve/grpc": ["protocol/kserve/access", "serving/server", "serving/repository", "serving/core",
+                             "serving/memory", "serving/tensors", "proto"],
+    "protocol/metrics": ["protocol/http_listener", "serving/server", "serving/statistics"],
+    "protocol/otlp": ["serving/trace", "json"],
+    "protocol/sagemaker": ["protocol/kserve/http", "protocol/http_listener", "serving/server", "serving/repository",
+                           "serving/configuration", "json"],
+    "protocol/vertex_ai": ["protocol/kserve/http", "protocol/http_listener", "serving/server"],
 }
+# What tests and their fakes may include besides.
+TEST_ARROWS = {
+    "serving/memory": ["serving/testing"],
+    "serving/statistics": ["serving/testing"],
+    "serving/core": ["serving/configuration"],
+    "serving/sequences": ["serving/conformance", "serving/instances", "serving/testing"],
+    "serving/instances": ["serving/testing"],
+    "serving/llm": ["serving/testing"],
+    "serving/pipelines": ["serving/testing"],
+    "serving/ensemble": ["serving/testing"],
+    "serving/repository": ["serving/tensors", "serving/testing", "tensor"],
+    "serving/server": ["serving/testing"],
+    "protocol/kserve/http": ["serving/testing"],
+    "protocol/kserve/grpc": ["protocol/http_listener", "serving/testing"],
+    "protocol/metrics": ["protocol/kserve/http"],
+}
+TEST = re.compile(r"(fake_.*|.*_test)\.(h|cc)")
 # The one file that joins the backends behind ops/backend.h.
 EXCEPTIONS = {("src/ops/backend.cc", "ops/reference"), ("src/ops/backend.cc", "ops/cpu"),
               ("src/ops/backend.cc", "ops/cuda")}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 
 
+# "| `src/base/` | what it is | what it may include |": a row of the table in docs/architecture.md.
+ROW = re.compile(r"^\| `src/([^`]+)/` \|.*\| ([^|]*)\|$", re.MULTILINE)
+
+
 def layer_of(path: str) -> str | None:
-    """The layer that owns a path below src/, by its longest declared prefix."""
+    """The layer that owns a path below src/, by its longest declared prefix; messages are generated."""
+    if path.endswith(".pb.h"):
+        return "proto"
     parts = path.split("/")
-    for length in (2, 1):
+    for length in (3, 2, 1):
         name = "/".join(parts[:length])
         if len(parts) > length and name in ARROWS:
             return name
     return None
 
 
-def main() -> int:
-    problems = []
-    checked = 0
+def forbidden_includes() -> tuple[list[str], int, set[tuple[str, str]]]:
+    """What is wrong in files, how many were read, and the arrows that sources other than tests need."""
+    problems, checked, used = [], 0, set()
     for path in sorted((ROOT / "src").rglob("*")):
         if path.suffix not in {".h", ".cc", ".cu", ".cuh"}:
             continue
-        layer = layer_of(str(path.relative_to(ROOT / "src")))
+        name = str(path.relative_to(ROOT))
+        layer = layer_of(name.removeprefix("src/"))
         if layer is None:
-            problems.append(f"{path.relative_to(ROOT)}: lies in no declared layer")
+            problems.append(f"{name}: lies in no declared layer")
             continue
         checked += 1
+        allowed = ARROWS[layer] + (TEST_ARROWS.get(layer, []) if TEST.fullmatch(path.name) else [])
         for number, line in enumerate(path.read_text().splitlines(), 1):
             match = INCLUDE.match(line)
             if not match or match[1].startswith("inflight/"):
                 continue
             target = layer_of(match[1])
-            name = str(path.relative_to(ROOT))
-            if target is None or target in {layer, "base"} or target in ARROWS[layer]:
-                continue
-            if (name, target) not in EXCEPTIONS:
+            used.add((layer, target))
+            if target is not None and target not in {layer, "base", *allowed} and (name, target) not in EXCEPTIONS:
                 problems.append(f"{name}:{number}: {layer} may not include {target} ({match[1]})")
+    return problems, checked, used
+
+
+def wrong_arrows(used: set[tuple[str, str]]) -> list[str]:
+    problems = []
+    try:
+        graphlib.TopologicalSorter(ARROWS).prepare()
+    except graphlib.CycleError as circle:
+        problems.append("arrows form a circle: " + " -> ".join(reversed(circle.args[1])))
+    for arrows in (ARROWS, TEST_ARROWS):
+        for layer, targets in arrows.items():
+            problems += [f"check_layers.py: {layer} -> {target} is used by no file"
+                         for target in targets if (layer, target) not in used]
+    return problems
+
+
+def wrong_rows() -> list[str]:
+    rows = {row[1]: row[2].split() for row in ROW.finditer((ROOT / "docs/architecture.md").read_text())}
+    problems = [f"docs/architecture.md: has a row for src/{name}/, which is no layer" for name in rows.keys() - ARROWS]
+    for layer, targets in ARROWS.items():
+        if sorted(rows.get(layer, ["no row"])) != sorted(targets):
+            problems.append(f"docs/architecture.md: src/{layer}/: has '{' '.join(rows.get(layer, ['no row']))}', "
+                            f"the arrows are '{' '.join(targets)}'")
+    return problems
+
+
+def main() -> int:
+    problems, checked, used = forbidden_includes()
+    problems += wrong_arrows(used) + wrong_rows()
     print("\n".join(problems) if problems else f"layers: {checked} files, no forbidden include")
     return 1 if problems else 0
 

@@ -15,7 +15,7 @@ export INFLIGHT_SIMULATION_ARRIVALS=100000 INFLIGHT_GOLDEN_MODELS=gpt2_untied
 targets=(all)
 suites=(unit simulation golden python)
 if [ "$preset" = tsan ]; then
-  targets=(inflight base_test executor_test http_listener_test kserve_http_test otlp_test serving_test
+  targets=(inflight base_test executor_test http_listener_test kserve_http_test otlp_test serving_tests
     tensor_test tokenizer_test)
   suites=(unit python)
   export INFLIGHT_PYTHON_TESTS="tests/load tests/protocol/test_batches.py tests/protocol/test_beams.py

@@ -8,7 +8,8 @@
 #include <string>
 
 #include "base/check.h"
-#include "serving/model_config.h"
+#include "serving/configuration/model_config.h"
+#include "serving/repository/validate_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace inflight::serving;  // NOLINT(google-build-using-namespace)

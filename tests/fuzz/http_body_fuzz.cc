@@ -18,7 +18,7 @@
 #include "protocol/kserve/http/infer_request.h"
 #include "protocol/kserve/http/infer_response.h"
 #include "protocol/kserve/http/tensor_json.h"
-#include "serving/validate.h"
+#include "serving/core/validate.h"
 
 namespace {
 

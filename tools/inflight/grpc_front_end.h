@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "serve_options.h"
+#include "serving/server/server.h"
 
 namespace inflight::tool {
 

@@ -10,6 +10,7 @@
 #include "protocol/sagemaker/sagemaker_server.h"
 #include "protocol/vertex_ai/vertex_ai_server.h"
 #include "serve_options.h"
+#include "serving/server/server.h"
 
 namespace inflight::tool {
 

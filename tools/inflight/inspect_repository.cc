@@ -13,8 +13,8 @@
 #include "builder/builder.h"
 #include "builder/devices.h"
 #include "executor/memory_plan.h"
-#include "serving/repository.h"
-#include "serving/repository_layout.h"
+#include "serving/repository/repository.h"
+#include "serving/repository/repository_layout.h"
 #include "tensor/device.h"
 
 namespace inflight::tool {

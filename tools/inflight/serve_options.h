@@ -10,7 +10,7 @@
 
 #include "config/schema.h"
 #include "quantization_options.h"
-#include "serving/server.h"
+#include "serving/repository/server_options.h"
 
 namespace inflight::tool {
 

@@ -9,7 +9,8 @@
 
 #include "inflight/status.h"
 #include "serve_options.h"
-#include "serving/server.h"
+#include "serving/repository/server_options.h"
+#include "serving/server/server.h"
 
 namespace inflight::tool {
 

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "environment.h"
 #include "protocol/otlp/otlp_exporter.h"
-#include "serving/trace_config.h"
+#include "serving/trace/trace_config.h"
 
 namespace inflight::tool {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "serving/iteration_stats_json.h"
+#include "serving/statistics/iteration_stats_json.h"
 
 namespace inflight::metrics {
 namespace {

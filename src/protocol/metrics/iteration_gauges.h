@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "protocol/metrics/text_writer.h"
-#include "serving/server.h"
+#include "serving/server/server.h"
 
 namespace inflight::metrics {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "inflight/status.h"
-#include "serving/statistics.h"
+#include "serving/statistics/statistics.h"
 
 namespace inflight::metrics {
 

@@ -11,7 +11,7 @@
 
 #include "protocol/metrics/iteration_gauges.h"
 #include "protocol/metrics/text_writer.h"
-#include "serving/statistics.h"
+#include "serving/statistics/statistics.h"
 
 namespace inflight::metrics {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "serving/server.h"
+#include "serving/server/server.h"
 
 namespace inflight::metrics {
 

@@ -8,7 +8,7 @@
 #include "protocol/http_listener/listening_server.h"
 #include "protocol/metrics/machine.h"
 #include "protocol/metrics/metrics_page.h"
-#include "serving/server.h"
+#include "serving/server/server.h"
 
 namespace inflight::metrics {
 

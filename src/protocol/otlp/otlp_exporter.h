@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "protocol/otlp/http_post.h"
-#include "serving/trace_config.h"
-#include "serving/tracer.h"
+#include "serving/trace/trace_config.h"
+#include "serving/trace/tracer.h"
 
 namespace inflight::otlp {
 

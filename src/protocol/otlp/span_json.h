@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "serving/trace.h"
+#include "serving/trace/trace.h"
 
 namespace inflight::otlp {
 

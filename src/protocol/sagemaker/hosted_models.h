@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "protocol/http_listener/http_message.h"
-#include "serving/server.h"
+#include "serving/server/server.h"
 
 namespace inflight::sagemaker {
 

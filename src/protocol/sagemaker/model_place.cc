@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/file.h"
-#include "serving/model_config.h"
-#include "serving/repository_layout.h"
+#include "serving/configuration/model_config.h"
+#include "serving/repository/repository_layout.h"
 
 namespace inflight::sagemaker {
 namespace {

@@ -8,7 +8,7 @@
 #include "inflight/status.h"
 #include "protocol/kserve/access/header_forward.h"
 #include "protocol/kserve/access/restriction.h"
-#include "serving/request.h"
+#include "serving/core/request.h"
 
 namespace inflight::kserve_grpc {
 

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "serving/fake_shared_gpu.h"
-#include "serving/server.h"
+#include "serving/server/server.h"
+#include "serving/testing/fake_shared_gpu.h"
 
 namespace inflight::kserve_grpc {
 

@@ -14,7 +14,7 @@
 #include "protocol/kserve/access/header_forward.h"
 #include "protocol/kserve/access/restriction.h"
 #include "protocol/kserve/grpc/tls.h"
-#include "serving/server.h"
+#include "serving/server/server.h"
 
 namespace inflight::kserve_grpc {
 

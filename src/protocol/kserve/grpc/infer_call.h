@@ -5,7 +5,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "protocol/kserve/grpc/active_calls.h"
-#include "serving/server.h"
+#include "serving/server/server.h"
 
 namespace inflight::kserve_grpc {
 

@@ -6,8 +6,8 @@
 
 #include "grpc_service.pb.h"
 #include "inflight/status.h"
-#include "serving/request.h"
-#include "serving/shared_memory.h"
+#include "serving/core/request.h"
+#include "serving/memory/shared_memory.h"
 
 namespace inflight::kserve_grpc {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "grpc_service.pb.h"
-#include "serving/request.h"
+#include "serving/core/request.h"
 
 namespace inflight::kserve_grpc {
 

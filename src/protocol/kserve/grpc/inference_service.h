@@ -11,7 +11,7 @@
 #include "protocol/kserve/grpc/active_calls.h"
 #include "protocol/kserve/grpc/stream_call.h"
 #include "protocol/kserve/grpc/unary_call.h"
-#include "serving/server.h"
+#include "serving/server/server.h"
 
 namespace inflight::kserve_grpc {
 

@@ -4,7 +4,7 @@
 
 #include "grpc_service.pb.h"
 #include "inflight/status.h"
-#include "serving/override_dir.h"
+#include "serving/repository/model_control.h"
 
 namespace inflight::kserve_grpc {
 

@@ -7,7 +7,7 @@
 
 #include "grpc_service.pb.h"
 #include "inflight/status.h"
-#include "serving/request.h"
+#include "serving/core/request.h"
 
 namespace inflight::kserve_grpc {
 

@@ -19,7 +19,7 @@
 #include "grpc_service.pb.h"
 #include "protocol/kserve/grpc/active_calls.h"
 #include "protocol/kserve/grpc/infer_response.h"
-#include "serving/server.h"
+#include "serving/server/server.h"
 
 namespace inflight::kserve_grpc {
 

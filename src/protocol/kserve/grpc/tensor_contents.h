@@ -7,7 +7,7 @@
 
 #include "grpc_service.pb.h"
 #include "inflight/status.h"
-#include "serving/tensor.h"
+#include "serving/tensors/tensor.h"
 
 namespace inflight::kserve_grpc {
 

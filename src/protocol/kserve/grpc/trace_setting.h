@@ -5,7 +5,7 @@
 
 #include "grpc_service.pb.h"
 #include "inflight/status.h"
-#include "serving/server.h"
+#include "serving/server/server.h"
 
 namespace inflight::kserve_grpc {
 

@@ -9,7 +9,7 @@
 #include "protocol/kserve/access/header_forward.h"
 #include "protocol/kserve/http/binary_framing.h"
 #include "protocol/kserve/http/route.h"
-#include "serving/server.h"
+#include "serving/server/server.h"
 
 namespace inflight::kserve_http {
 

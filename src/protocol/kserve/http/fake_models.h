@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "serving/request.h"
+#include "serving/core/request.h"
 
 namespace inflight::kserve_http {
 

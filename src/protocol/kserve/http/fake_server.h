@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "serving/fake_shared_gpu.h"
-#include "serving/server.h"
-#include "serving/validate.h"
+#include "serving/core/validate.h"
+#include "serving/server/server.h"
+#include "serving/testing/fake_shared_gpu.h"
 
 namespace inflight::kserve_http {
 

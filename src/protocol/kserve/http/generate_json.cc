@@ -9,7 +9,7 @@
 #include "protocol/kserve/http/model_tensors.h"
 #include "protocol/kserve/http/parameters.h"
 #include "protocol/kserve/http/tensor_json.h"
-#include "serving/validate.h"
+#include "serving/tensors/data_types.h"
 
 namespace inflight::kserve_http {
 namespace {

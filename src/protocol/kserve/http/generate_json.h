@@ -9,7 +9,7 @@
 #include "inflight/status.h"
 #include "json/json_writer.h"
 #include "model_config.pb.h"
-#include "serving/request.h"
+#include "serving/core/request.h"
 
 namespace inflight::kserve_http {
 

@@ -7,7 +7,7 @@
 
 #include "protocol/http_listener/listening_server.h"
 #include "protocol/kserve/http/endpoint_handler.h"
-#include "serving/server.h"
+#include "serving/server/server.h"
 
 namespace inflight::kserve_http {
 

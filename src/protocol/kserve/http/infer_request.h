@@ -10,8 +10,8 @@
 #include "inflight/status.h"
 #include "model_config.pb.h"
 #include "protocol/kserve/http/infer_response.h"
-#include "serving/request.h"
-#include "serving/shared_memory.h"
+#include "serving/core/request.h"
+#include "serving/memory/shared_memory.h"
 
 namespace inflight::kserve_http {
 

@@ -9,7 +9,7 @@
 #include "json/json_writer.h"
 #include "protocol/http_listener/http_message.h"
 #include "protocol/kserve/http/binary_framing.h"
-#include "serving/request.h"
+#include "serving/core/request.h"
 
 namespace inflight::kserve_http {
 

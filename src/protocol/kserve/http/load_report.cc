@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "json/json_writer.h"
-#include "serving/iteration_metrics.h"
+#include "serving/statistics/iteration_metrics.h"
 
 namespace inflight::kserve_http {
 namespace {

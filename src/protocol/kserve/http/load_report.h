@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "protocol/http_listener/http_message.h"
-#include "serving/server.h"
+#include "serving/server/server.h"
 
 namespace inflight::kserve_http {
 

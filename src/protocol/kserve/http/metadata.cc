@@ -4,7 +4,7 @@
 #include "protocol/kserve/http/endpoints.h"
 #include "protocol/kserve/http/model_tensors.h"
 #include "protocol/kserve/http/response.h"
-#include "serving/validate.h"
+#include "serving/tensors/data_types.h"
 
 namespace inflight::kserve_http {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "inflight/status.h"
-#include "serving/server.h"
+#include "serving/server/server.h"
 
 namespace inflight::kserve_http {
 

@@ -6,7 +6,7 @@
 
 #include "inflight/status.h"
 #include "json/json_reader.h"
-#include "serving/request.h"
+#include "serving/core/request.h"
 
 namespace inflight::kserve_http {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "protocol/kserve/http/tensor_json.h"
-#include "serving/validate.h"
+#include "serving/tensors/data_types.h"
 
 namespace inflight::kserve_http {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "inflight/status.h"
 #include "model_config.pb.h"
-#include "serving/tensor.h"
+#include "serving/tensors/tensor.h"
 
 namespace inflight::kserve_http {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions of shared memory (docs/reference/protocol/http.md, "Regions").
-#include "serving/shared_memory.h"
+#include "serving/memory/shared_memory.h"
 
 #include <string>
 #include <utility>

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counts and times of one or all models (docs/metrics.md, "Statistics"). LLMs have the newest
 // records of their executor besides, members that others do not know.
-#include "serving/statistics.h"
+#include "serving/statistics/statistics.h"
 
 #include <algorithm>
 
 #include "json/json_writer.h"
 #include "protocol/kserve/http/endpoints.h"
 #include "protocol/kserve/http/response.h"
-#include "serving/iteration_stats_json.h"
-#include "serving/request_stats_json.h"
+#include "serving/statistics/iteration_stats_json.h"
+#include "serving/statistics/request_stats_json.h"
 
 namespace inflight::kserve_http {
 namespace {

@@ -10,7 +10,7 @@
 #include "inflight/status.h"
 #include "json/json_reader.h"
 #include "json/json_writer.h"
-#include "serving/tensor.h"
+#include "serving/tensors/tensor.h"
 
 namespace inflight::kserve_http {
 

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/core/request.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace inflight::serving {
+
+void CancelToken::Cancel() {
+  std::function<void()> listener;
+  {
+    std::lock_guard lock(mutex_);
+    if (cancelled_.exchange(true, std::memory_order_acq_rel)) return;
+    listener = std::exchange(listener_, nullptr);
+    if (listener) running_in_ = std::this_thread::get_id();
+  }
+  if (listener) RunListener(std::move(listener));
+}
+
+void CancelToken::SetListener(std::function<void()> listener) {
+  {
+    std::unique_lock lock(mutex_);
+    // Wait for a listener that runs on another thread; the one that calls us may go on.
+    idle_.wait(lock, [&] {
+      return running_in_ == std::thread::id() || running_in_ == std::this_thread::get_id();
+    });
+    if (!cancelled() || !listener) {
+      listener_ = std::move(listener);
+      return;
+    }
+    running_in_ = std::this_thread::get_id();
+  }
+  RunListener(std::move(listener));
+}
+
+void CancelToken::RunListener(std::function<void()> listener) {
+  listener();
+  listener = nullptr;  // what it captured goes before we call it done
+  {
+    std::lock_guard lock(mutex_);
+    running_in_ = {};
+  }
+  idle_.notify_all();
+}
+
+const Tensor* Request::FindInput(std::string_view name) const {
+  for (const Tensor& input : inputs) {
+    if (input.name == name) return &input;
+  }
+  return nullptr;
+}
+
+bool Request::WantsOutput(std::string_view name) const {
+  return requested_outputs.empty() || std::find(requested_outputs.begin(), requested_outputs.end(),
+                                                name) != requested_outputs.end();
+}
+
+int64_t Request::batch_size(int max_batch_size) const {
+  if (max_batch_size < 1 || inputs.empty() || inputs.front().shape.empty()) return 1;
+  return inputs.front().shape.front();
+}
+
+}  // namespace inflight::serving

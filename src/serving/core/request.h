@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// One inference request and its responses between a protocol and a model: what every front end
+// parses to.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "serving/core/output_rule.h"
+#include "serving/tensors/tensor.h"
+#include "serving/trace/trace.h"
+
+namespace inflight::serving {
+
+using ParameterValue = std::variant<bool, int64_t, uint64_t, double, std::string>;
+using Parameters = std::map<std::string, ParameterValue, std::less<>>;
+
+// How a client's disconnect or cancel reaches whatever works for it. Cancel may come from any
+// thread, before or after a listener is set.
+class CancelToken {
+ public:
+  void Cancel();  // idempotent
+  bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
+  // Runs `listener` once when cancelled: at once if that was already. Replaces the previous
+  // listener; null removes it, and after that call returns no listener runs any more.
+  void SetListener(std::function<void()> listener);
+
+ private:
+  void RunListener(std::function<void()> listener);  // running_in_ is this thread
+
+  std::atomic<bool> cancelled_{false};
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  std::function<void()> listener_;
+  std::thread::id running_in_;  // the thread in a listener; default = none
+};
+
+class RowCounts;
+
+// One row of a batched request, which runs as a request of its own.
+struct BatchRow {
+  int index = 0;
+  std::shared_ptr<RowCounts> counts;  // of all rows; never null
+};
+
+struct Request {
+  std::string model_name;
+  std::string model_version;  // empty = the version policy's choice
+  std::string id;             // echoed
+  std::vector<Tensor> inputs;
+  std::vector<std::string> requested_outputs;  // empty = all
+  OutputRules output_rules;  // of outputs that go out otherwise than the model made them
+  Parameters parameters;     // custom ones; the reserved ones are the fields below
+  uint64_t priority = 0;
+  int64_t timeout_us = 0;  // 0 = none
+  // The sequence that the request belongs to, as a number or as text; 0 and "" are none.
+  uint64_t sequence_id = 0;
+  std::string sequence_name;
+  bool sequence_start = false;
+  bool sequence_end = false;
+  bool wants_one_response = false;  // the call carries exactly one
+  bool is_step = false;             // of an ensemble, not of a client
+  bool is_warm_up = false;          // before its instance is ready: no batch waits for more
+  std::optional<BatchRow> row;      // none = the request is a whole
+  std::shared_ptr<CancelToken> cancel = std::make_shared<CancelToken>();  // never null
+  int64_t received_ns = 0;                                                // monotonic clock
+  Trace trace;                                                            // empty = not traced
+
+  const Tensor* FindInput(std::string_view name) const;
+  bool WantsOutput(std::string_view name) const;
+  int64_t batch_size(int max_batch_size) const;  // 1 for models that do not batch
+};
+
+struct Response {
+  std::string model_name;
+  std::string model_version;
+  std::string id;
+  Status status;                // an error has no outputs
+  std::vector<Tensor> outputs;  // may be empty on a final response of a decoupled model
+  Parameters parameters;
+  bool is_final = false;
+  bool rejected = false;  // an error found before the model ran (validation, unknown model, full
+                          // queue): a stream answers it without the marks of an executed request
+  // An answer although it has no outputs (the acknowledgement of a stop): protocols deliver it,
+  // while a final response without outputs otherwise only ends a decoupled request.
+  bool has_answer = false;
+};
+
+// Called for each response, in order, never concurrently for one request; the last has is_final.
+// From any thread, possibly before Infer returned. Must not block for long.
+using ResponseHandler = std::function<void(Response)>;
+
+}  // namespace inflight::serving

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/core/response_cache.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+namespace inflight::serving {
+namespace {
+
+constexpr uint64_t kEntryBytes = 256;  // about what lists and tables take beside the contents
+
+// With its length in front, so that neighbours cannot be mistaken for each other.
+void AppendSized(std::string_view bytes, std::string& key) {
+  key.append(std::to_string(bytes.size())).append(":").append(bytes);
+}
+
+std::string_view BytesOf(const Tensor& tensor) {
+  return {reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size()};
+}
+
+void AppendInput(const Tensor& input, std::string& key) {
+  AppendSized(input.name, key);
+  AppendSized(DataTypeName(input.datatype), key);
+  for (const int64_t dim : input.shape) key.append(std::to_string(dim)).append(",");
+  AppendSized(BytesOf(input), key);
+}
+
+Tensor CopyOf(const Tensor& tensor) {
+  return Tensor::FromBytes(tensor.name, tensor.datatype, tensor.shape,
+                           std::string(BytesOf(tensor)));
+}
+
+Result<uint64_t> ParseSize(const std::string& word, std::string_view text) {
+  uint64_t size = 0;
+  const auto [at, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+  if (error == std::errc() && at == text.data() + text.size() && size > 0) return size;
+  return InvalidArgument("--cache-config: got '" + word +
+                         "', expected local,size=<bytes>, a number from 1 on");
+}
+
+}  // namespace
+
+std::string ResponseCache::NewPrefix() {
+  const std::lock_guard lock(mutex_);
+  return std::to_string(num_prefixes_++) + ";";
+}
+
+std::string ResponseCache::KeyOf(const std::string& prefix, const Request& request) {
+  std::vector<const Tensor*> inputs;
+  for (const Tensor& input : request.inputs) inputs.push_back(&input);
+  std::sort(inputs.begin(), inputs.end(),
+            [](const Tensor* a, const Tensor* b) { return a->name < b->name; });
+  std::vector<std::string> outputs = request.requested_outputs;
+  std::sort(outputs.begin(), outputs.end());
+  std::string key = prefix;
+  key.append(std::to_string(inputs.size())).append(";");
+  for (const Tensor* input : inputs) AppendInput(*input, key);
+  for (const std::string& output : outputs) AppendSized(output, key);
+  return key;
+}
+
+std::shared_ptr<const CachedResponse> ResponseCache::Find(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return nullptr;
+  entries_.splice(entries_.begin(), entries_, found->second);
+  return found->second->response;
+}
+
+void ResponseCache::Insert(const std::string& key, const Response& response) {
+  uint64_t bytes = kEntryBytes + key.size();
+  for (const Tensor& output : response.outputs) bytes += output.data.size();
+  if (bytes > capacity_bytes_) return;
+  auto kept = std::make_shared<CachedResponse>();
+  for (const Tensor& output : response.outputs) kept->outputs.push_back(CopyOf(output));
+  kept->parameters = response.parameters;
+
+  const std::lock_guard lock(mutex_);
+  if (by_key_.contains(key)) return;  // another request was faster
+  while (used_bytes_ + bytes > capacity_bytes_) EraseLocked(std::prev(entries_.end()));
+  entries_.push_front({.key = key, .response = std::move(kept), .bytes = bytes});
+  by_key_[entries_.front().key] = entries_.begin();
+  used_bytes_ += bytes;
+}
+
+uint64_t ResponseCache::used_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return used_bytes_;
+}
+
+void ResponseCache::EraseLocked(Entries::iterator entry) {
+  used_bytes_ -= entry->bytes;
+  by_key_.erase(std::string_view(entry->key));
+  entries_.erase(entry);
+}
+
+Result<std::shared_ptr<ResponseCache>> MakeResponseCache(const std::vector<std::string>& config,
+                                                         uint64_t byte_size) {
+  constexpr std::string_view kSize = "local,size=";
+  if (byte_size > 0 && !config.empty()) {
+    return InvalidArgument(
+        "--response-cache-byte-size and --cache-config: give one of them, the first is the former "
+        "name of --cache-config local,size=<bytes>");
+  }
+  std::optional<uint64_t> size;
+  if (byte_size > 0) size = byte_size;
+  for (const std::string& word : config) {
+    const std::string name = word.substr(0, word.find(','));
+    if (name != "local") {
+      return InvalidArgument("--cache-config: got '" + word +
+                             "', but only the cache 'local' is built: local,size=<bytes>");
+    }
+    if (!word.starts_with(kSize)) return ParseSize(word, {}).status();
+    ASSIGN_OR_RETURN(size, ParseSize(word, std::string_view(word).substr(kSize.size())));
+  }
+  if (!size) return std::shared_ptr<ResponseCache>();
+  return std::make_shared<ResponseCache>(*size);
+}
+
+}  // namespace inflight::serving

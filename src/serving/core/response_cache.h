@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Responses of models whose configuration says `response_cache { enable: true }`, for requests with
+// the same inputs (spec/triton-protocol.md 3.8).
+//
+// A key is the whole of what it stands for, so no two requests are ever taken for each other: the
+// load of a model, requested outputs, and of each input name, type, shape and bytes. The request's
+// id and parameters are no part of it, as in Triton.
+//
+// Room:    keys and contents within `capacity_bytes`; what was used least recently goes first. What
+//          is larger than all of it is not kept.
+// Threads: all methods are thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "inflight/status.h"
+#include "serving/core/request.h"
+
+namespace inflight::serving {
+
+struct CachedResponse {
+  std::vector<Tensor> outputs;
+  Parameters parameters;
+};
+
+class ResponseCache {
+ public:
+  explicit ResponseCache(uint64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
+
+  // What all keys of a model begin with; of each load its own, so that a model that is loaded again
+  // never gives the answers of the one before.
+  std::string NewPrefix();
+  static std::string KeyOf(const std::string& prefix, const Request& request);
+
+  std::shared_ptr<const CachedResponse> Find(const std::string& key);  // null = not there
+  // Copies the outputs, whose bytes may lie in what their request was received in.
+  void Insert(const std::string& key, const Response& response);
+
+  uint64_t used_bytes() const;
+
+ private:
+  struct Entry {
+    std::string key;
+    std::shared_ptr<const CachedResponse> response;
+    uint64_t bytes;
+  };
+  using Entries = std::list<Entry>;
+
+  void EraseLocked(Entries::iterator entry);
+
+  const uint64_t capacity_bytes_;
+  mutable std::mutex mutex_;
+  uint64_t num_prefixes_ = 0;
+  Entries entries_;                                                 // the most recently used first
+  std::unordered_map<std::string_view, Entries::iterator> by_key_;  // views of entries_' keys
+  uint64_t used_bytes_ = 0;
+};
+
+// The words of --cache-config (`local,size=<bytes>`) and the former --response-cache-byte-size;
+// null where neither asks for a cache.
+// Errors: kInvalidArgument names the word and what is allowed.
+Result<std::shared_ptr<ResponseCache>> MakeResponseCache(const std::vector<std::string>& config,
+                                                         uint64_t byte_size);
+
+}  // namespace inflight::serving

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/core/response_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace inflight::serving {
+namespace {
+
+using ::testing::HasSubstr;
+
+Tensor Texts(const std::string& name, const std::vector<std::string>& strings) {
+  return Tensor::FromStrings(name, {static_cast<int64_t>(strings.size())}, strings);
+}
+
+Response Answer(const std::string& text) {
+  Response response;
+  response.outputs.push_back(Texts("OUT", {text}));
+  return response;
+}
+
+std::string TextOf(const std::shared_ptr<const CachedResponse>& cached) {
+  if (cached == nullptr) return "none";
+  return std::string(cached->outputs.front().Strings()->front());
+}
+
+TEST(ResponseCacheTest, GivesWhatWasInserted) {
+  ResponseCache cache(1 << 20);
+  EXPECT_EQ(cache.Find("k"), nullptr);
+  cache.Insert("k", Answer("a"));
+  EXPECT_EQ(TextOf(cache.Find("k")), "a");
+  EXPECT_EQ(cache.Find("other"), nullptr);
+}
+
+TEST(ResponseCacheTest, OutlivesTheBytesOfItsRequest) {
+  ResponseCache cache(1 << 20);
+  {
+    std::string bytes("\1\0\0\0x", 5);
+    Response response;
+    response.outputs.push_back({.name = "OUT",
+                                .datatype = DataType::kBytes,
+                                .shape = {1},
+                                .data = std::as_bytes(std::span(bytes)),
+                                .owner = nullptr});
+    cache.Insert("k", response);
+    bytes.assign(5, '\0');
+  }
+  EXPECT_EQ(TextOf(cache.Find("k")), "x");
+}
+
+TEST(ResponseCacheTest, TheLeastRecentlyUsedMakesRoom) {
+  ResponseCache cache(3 * 1024);
+  const std::string large(700, 'x');
+  for (const char* key : {"a", "b", "c"}) cache.Insert(key, Answer(key + large));
+  EXPECT_NE(cache.Find("a"), nullptr);
+  cache.Insert("d", Answer("d" + large));
+  EXPECT_EQ(cache.Find("b"), nullptr);
+  EXPECT_NE(cache.Find("a"), nullptr);
+  EXPECT_NE(cache.Find("c"), nullptr);
+  EXPECT_NE(cache.Find("d"), nullptr);
+  EXPECT_LE(cache.used_bytes(), 3u * 1024);
+}
+
+TEST(ResponseCacheTest, WhatIsLargerThanAllOfItIsNotKept) {
+  ResponseCache cache(2048);
+  cache.Insert("small", Answer("x"));
+  cache.Insert("large", Answer(std::string(4096, 'x')));
+  EXPECT_EQ(cache.Find("large"), nullptr);
+  EXPECT_NE(cache.Find("small"), nullptr);
+}
+
+Request Asking(std::vector<Tensor> inputs) {
+  Request request;
+  request.inputs = std::move(inputs);
+  return request;
+}
+
+TEST(ResponseCacheTest, KeysFollowTheInputsAlone) {
+  const auto key = [](const Request& request) { return ResponseCache::KeyOf("p", request); };
+  const Request request = Asking({Texts("A", {"x"}), Texts("B", {"y"})});
+  Request same = Asking({Texts("B", {"y"}), Texts("A", {"x"})});
+  same.id = "other";
+  same.parameters["temperature"] = 0.5;
+  EXPECT_EQ(key(same), key(request));
+  EXPECT_NE(key(Asking({Texts("A", {"x"})})), key(request));
+  EXPECT_NE(key(Asking({Texts("A", {"y"}), Texts("B", {"x"})})), key(request));
+  Request fewer = request;
+  fewer.requested_outputs = {"OUT"};
+  EXPECT_NE(key(fewer), key(request));
+  Request reshaped = request;
+  reshaped.inputs[0].shape = {1, 1};
+  EXPECT_NE(key(reshaped), key(request));
+}
+
+TEST(ResponseCacheTest, NeighbouringBytesAreNotMistakenForEachOther) {
+  const auto key = [](const char* a, const char* b) {
+    return ResponseCache::KeyOf("p", Asking({Texts(a, {}), Texts(b, {})}));
+  };
+  EXPECT_NE(key("AB", "C"), key("A", "BC"));
+}
+
+TEST(ResponseCacheTest, EachLoadOfAModelHasKeysOfItsOwn) {
+  ResponseCache cache(1024);
+  EXPECT_NE(cache.NewPrefix(), cache.NewPrefix());
+}
+
+TEST(ResponseCacheConfigTest, WordsOfTheCommandLine) {
+  const auto none = MakeResponseCache({}, 0);
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(*none, nullptr);
+  for (const auto& cache :
+       {MakeResponseCache({"local,size=1024"}, 0), MakeResponseCache({}, 1024)}) {
+    ASSERT_TRUE(cache.ok());
+    EXPECT_NE(*cache, nullptr);
+  }
+  EXPECT_THAT(MakeResponseCache({"local,size=1"}, 1).status().message(),
+              HasSubstr("give one of them"));
+  for (const char* word :
+       {"redis,host=x", "local", "local,size=", "local,size=0", "local,size=1k"}) {
+    EXPECT_THAT(MakeResponseCache({word}, 0).status().message(), HasSubstr(word));
+  }
+}
+
+}  // namespace
+}  // namespace inflight::serving

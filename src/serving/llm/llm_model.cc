@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/llm/llm_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "contract/llm_response.h"
+#include "contract/rows.h"
+#include "contract/tensor_values.h"
+#include "serving/configuration/model_config.h"
+#include "serving/llm/answer_text.h"
+#include "serving/llm/llm_call.h"
+#include "serving/llm/row_batch.h"
+
+namespace inflight::serving {
+namespace {
+
+// A request to the model itself: ids out, and the prompt's too unless it is kept out.
+class TokenCall final : public LlmCall {
+ public:
+  using LlmCall::LlmCall;
+
+  std::vector<TokenId> prompt;  // empty = excluded, or streaming
+  int prompt_len = 0;
+  TokenId pad_id = -1;
+  bool with_sequence_index = false;
+
+ protected:
+  bool Fill(const inflight::Response& response, Response& out) override {
+    const contract::LlmResponseOptions options = {
+        .prompt = prompt,
+        .pad_id = pad_id,
+        .return_log_probs = returns.log_probs,
+        .with_dummies = llm_.with_dummies(),
+        .num_dummy_log_probs = streaming ? 1 : prompt_len,
+        .batch_index = BatchIndex(),
+        .with_sequence_index = with_sequence_index,
+        .return_generation_logits = returns.generation_logits,
+        .num_top_log_probs = returns.num_top_log_probs,
+        .context_logits_type = llm_.logits_types().context,
+        .generation_logits_type = llm_.logits_types().generation,
+        .facts = Facts()};
+    const auto& requested = request_.requested_outputs;
+    out.outputs = contract::MakeLlmOutputs(response, options,
+                                           requested.empty() ? llm_.declared_outputs() : requested);
+    return true;
+  }
+
+ private:
+  std::optional<int> BatchIndex() const {
+    if (!request_.row && !llm_.always_sends_batch_index()) return std::nullopt;
+    return RowIndex();
+  }
+};
+
+// Whether a batched request is a stop: all of its rows, or none.
+Result<bool> IsBatchStop(const Request& request, int num_rows) {
+  const Tensor* stop = request.FindInput("stop");
+  if (stop == nullptr) return false;
+  ASSIGN_OR_RETURN(const auto rows, contract::SplitRows({stop, 1}, num_rows));
+  int num_set = 0;
+  for (const auto& row : rows) {
+    ASSIGN_OR_RETURN(const bool is_set, contract::ReadBool(row.front()));
+    num_set += is_set ? 1 : 0;
+  }
+  if (num_set == 0 || num_set == num_rows) return num_set != 0;
+  return InvalidArgument(stop->name + ": got true for " + std::to_string(num_set) + " of " +
+                         std::to_string(num_rows) +
+                         " rows, must be the same for all (a stop ends all rows of its id)");
+}
+
+}  // namespace
+
+void StepRecorder::OnStep(int64_t step_ns, int num_rows, int /*num_tokens*/) {
+  if (ModelStatistics* statistics = statistics_.load(std::memory_order_acquire)) {
+    statistics->ObserveStep(step_ns, num_rows);
+  }
+}
+
+void ActiveRequests::Add(const LlmCall& call, RequestId id) {
+  if (call.request().id.empty()) return;
+  std::lock_guard lock(mutex_);
+  if (call.finished) return;  // its final response overtook us
+  entries_.emplace(call.request().id, Entry{&call, id});
+}
+
+void ActiveRequests::Remove(const LlmCall& call) {
+  if (call.request().id.empty()) return;
+  std::lock_guard lock(mutex_);
+  call.finished = true;
+  auto [begin, end] = entries_.equal_range(call.request().id);
+  for (auto it = begin; it != end; ++it) {
+    if (it->second.call == &call) {
+      entries_.erase(it);
+      return;
+    }
+  }
+}
+
+std::vector<RequestId> ActiveRequests::Find(const std::string& client_id) const {
+  std::lock_guard lock(mutex_);
+  std::vector<RequestId> ids;
+  auto [begin, end] = entries_.equal_range(client_id);
+  for (auto it = begin; it != end; ++it) ids.push_back(it->second.id);
+  return ids;
+}
+
+LlmModel::LlmModel(::inference::ModelConfig config, std::string version, LlmBackend backend,
+                   const contract::LlmRequestDefaults& defaults, const LogitsTypes& logits_types,
+                   Clock& clock)
+    : Model(std::move(config), std::move(version)),
+      backend_(std::move(backend)),
+      defaults_(defaults),
+      logits_types_(logits_types),
+      // num_return_sequences came with 0.14, which sends an output only when it was asked for.
+      with_dummies_(!HasInput(this->config(), "num_return_sequences")),
+      clock_(clock),
+      iterations_(backend_.executor, ProfileOf(this->config()), backend_.iterations, clock) {
+  for (const auto& output : this->config().output()) declared_outputs_.push_back(output.name());
+  statistics().SetPendingSource([executor = std::weak_ptr(backend_.executor)] {
+    const auto alive = executor.lock();
+    return alive ? static_cast<uint64_t>(alive->stats().num_queued_requests) : uint64_t{0};
+  });
+  if (!backend_.steps) return;
+  statistics().CountStepsAsBatches(backend_.executor->limits().max_batch_size);
+  backend_.steps->Bind(&statistics());
+}
+
+LlmModel::~LlmModel() {
+  backend_.executor->Shutdown(/*drain_ms=*/0);
+  if (backend_.steps) backend_.steps->Bind(nullptr);
+}
+
+void LlmModel::Infer(Request request, ResponseHandler handler) {
+  const int64_t started_ns = clock_.NowNs();
+  if (request.received_ns == 0) request.received_ns = started_ns;
+  if (NumRows(*this, request) > 1) return InferBatch(std::move(request), std::move(handler));
+  std::vector<contract::NamedInput> inputs;
+  inputs.reserve(request.inputs.size());
+  for (const Tensor& input : request.inputs) inputs.push_back({input.name, &input});
+  auto parsed = contract::ParseLlmRequest(inputs, defaults_);
+  if (parsed.ok() && parsed->is_stop) return Stop(request, handler);
+  request.trace.AddTensors("TENSOR_BACKEND_INPUT", request.inputs);
+
+  auto call = std::make_shared<TokenCall>(*this, *this, std::move(request), std::move(handler));
+  call->llm_started_ns = started_ns;
+  if (!parsed.ok()) return call->Fail(parsed.status());
+  if (call->request().parameters.contains(kIncludeStopWords)) {
+    return call->Fail(
+        InvalidArgument(std::string(kIncludeStopWords) +
+                        ": this model answers with ids, not with text; send it to the "
+                        "ensemble or to tensorrt_llm_bls"));
+  }
+  if (const Status fits = contract::FitToEngine(parsed->request, executor().limits()); !fits.ok()) {
+    return call->Fail(fits);
+  }
+  call->streaming = parsed->request.streaming;
+  call->returns = Returns::Of(*parsed);
+  call->with_sequence_index = SendsSequenceIndex(*parsed);
+  call->pad_id = parsed->PadId();
+  call->prompt_len = static_cast<int>(parsed->request.input_ids.size());
+  if (!call->streaming && !parsed->exclude_input) call->prompt = parsed->request.input_ids;
+  if (const Status status = Start(std::move(parsed->request), call); !status.ok()) {
+    call->Fail(status);
+  }
+}
+
+// 0.14 and 0.15 send the index wherever num_return_sequences was sent, later ones where it is above
+// 1. Beams are no sequences of their own.
+bool LlmModel::SendsSequenceIndex(const contract::LlmRequest& parsed) const {
+  const SamplingParams& sampling = parsed.request.sampling;
+  if (sampling.beam_width > 1 || !sampling.num_return_sequences) return false;
+  return *sampling.num_return_sequences > 1 || iteration_profile().release < 16;
+}
+
+void LlmModel::InferBatch(Request request, ResponseHandler handler) {
+  const int num_rows = NumRows(*this, request);
+  const auto is_stop = IsBatchStop(request, num_rows);
+  if (is_stop.ok() && *is_stop) return Stop(request, handler);
+  Status status = is_stop.status();
+  if (status.ok() && request.FindInput("input_lengths") == nullptr) {
+    status =
+        InvalidArgument("input_lengths is not present in the request: " + std::to_string(num_rows) +
+                        " rows of input_ids need the length of each");
+  }
+  if (status.ok()) return InferRows(*this, std::move(request), std::move(handler));
+  statistics().RequestFailed(ReasonOf(status), request.received_ns, clock_.NowNs());
+  handler(FinalResponse(*this, request, std::move(status)));
+}
+
+Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>& call) {
+  const auto cancel = call->request().cancel;
+  if (cancel->cancelled()) return Cancelled("request was cancelled");
+  request.priority = PriorityOf(call->request().priority);
+  request.queue_timeout_us = QueueTimeoutOf(call->request().timeout_us);
+  call->num_prompt_tokens = static_cast<int64_t>(request.input_ids.size());
+  call->ExpectSequences(request.sampling);
+  call->enqueued_ns = clock_.NowNs();
+  const Result<RequestId> id = backend_.executor->Enqueue(std::move(request), call);
+  if (!id.ok()) {
+    const Status& status = id.status();
+    if (status.code() == StatusCode::kUnavailable) NoteExecutorError();
+    // What protocols know as a full queue.
+    if (status.code() == StatusCode::kResourceExhausted) return Unavailable(status.message());
+    return status;
+  }
+  active_.Add(*call, *id);
+  // Cancel of a finished request is ignored, so nobody need take this away again.
+  cancel->SetListener([executor = std::weak_ptr(backend_.executor), id = *id] {
+    if (const auto alive = executor.lock()) alive->Cancel(id);
+  });
+  return Status::Ok();
+}
+
+std::vector<MemoryUsage> LlmModel::memory_usage() const {
+  const ExecutorStats stats = backend_.executor->stats();
+  std::vector<MemoryUsage> usage;
+  const auto add = [this, &usage](std::string_view type, int64_t bytes) {
+    const int64_t id = type == "GPU" ? backend_.gpu : 0;
+    if (bytes > 0) usage.push_back({.type = type, .id = id, .bytes = static_cast<uint64_t>(bytes)});
+  };
+  add("CPU", stats.cpu_memory_bytes);
+  add("CPU_PINNED", stats.pinned_memory_bytes);
+  add("GPU", stats.gpu_memory_bytes);
+  return usage;
+}
+
+void LlmModel::NoteExecutorError() {
+  if (!executor().healthy()) has_fault_.store(true, std::memory_order_release);
+}
+
+// Levels 1 (first) to priority_levels of the configuration -> 1 to 0 of the executor.
+float LlmModel::PriorityOf(uint64_t level) const {
+  const auto& batching = config().dynamic_batching();
+  const uint64_t levels = batching.priority_levels();
+  if (levels < 2) return inflight::Request().priority;
+  if (level < 1 || level > levels) level = batching.default_priority_level();
+  return 1.0F - static_cast<float>(level - 1) / static_cast<float>(levels - 1);
+}
+
+// The queue policy's time-out, microseconds; a request may shorten it where the policy says so
+// (spec/triton-protocol.md 3.6). None: it may wait for ever.
+std::optional<int64_t> LlmModel::QueueTimeoutOf(int64_t asked_us) const {
+  const auto& policy = config().dynamic_batching().default_queue_policy();
+  const uint64_t limit_us = std::min<uint64_t>(policy.default_timeout_microseconds(), INT64_MAX);
+  if (limit_us == 0) return std::nullopt;
+  const auto timeout_us = static_cast<int64_t>(limit_us);
+  if (!policy.allow_timeout_override() || asked_us <= 0) return timeout_us;
+  return std::min(asked_us, timeout_us);
+}
+
+void LlmModel::Stop(const Request& request, const ResponseHandler& handler) {
+  if (request.id.empty()) {
+    return handler(
+        FinalResponse(*this, request,
+                      InvalidArgument("Trying to stop a request but request ID is not provided")));
+  }
+  Response acknowledgement;
+  acknowledgement.model_name = name();
+  acknowledgement.model_version = version();
+  acknowledgement.id = request.id;
+  acknowledgement.is_final = true;
+  acknowledgement.has_answer = true;
+  const std::vector<RequestId> ids = active_.Find(request.id);
+  handler(std::move(acknowledgement));  // before the last response of what is stopped
+  for (const RequestId id : ids) backend_.executor->Cancel(id);
+}
+
+}  // namespace inflight::serving

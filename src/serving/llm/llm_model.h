@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `tensorrt_llm` model: token ids in, token ids out, by one executor. Behaviour:
+// docs/protocol/models.md.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "contract/llm_request.h"
+#include "inflight/executor.h"
+#include "serving/core/model.h"
+#include "serving/llm/logits_types.h"
+#include "serving/statistics/iteration_reporter.h"
+
+namespace inflight::serving {
+
+class LlmCall;
+
+// Step times of an executor into the statistics of the model that owns it. Made before the
+// executor, bound to the model after; steps before that are not counted.
+class StepRecorder : public StepObserver {
+ public:
+  void Bind(ModelStatistics* statistics) { statistics_.store(statistics); }
+  void OnStep(int64_t step_ns, int num_rows, int num_tokens) override;
+
+ private:
+  std::atomic<ModelStatistics*> statistics_{nullptr};
+};
+
+// What an LLM model runs on. The executor is shut down with the model, which requests keep, so that
+// no sink outlives its model.
+struct LlmBackend {
+  std::shared_ptr<StepRecorder> steps;  // may be null; outlives the executor
+  std::shared_ptr<Executor> executor;
+  std::vector<TokenId> end_ids;  // the model's own
+  int64_t gpu = 0;               // the index of the one that it runs on, if any
+  IterationReporterOptions iterations = {};
+};
+
+// Executor requests by the client's request id, for the `stop` tensor. Several requests may share
+// an id; a stop cancels all of them.
+class ActiveRequests {
+ public:
+  void Add(const LlmCall& call, RequestId id);
+  void Remove(const LlmCall& call);
+  std::vector<RequestId> Find(const std::string& client_id) const;
+
+ private:
+  struct Entry {
+    const LlmCall* call;
+    RequestId id;
+  };
+  mutable std::mutex mutex_;
+  std::unordered_multimap<std::string, Entry> entries_;
+};
+
+class LlmModel : public Model {
+ public:
+  LlmModel(::inference::ModelConfig config, std::string version, LlmBackend backend,
+           const contract::LlmRequestDefaults& defaults, const LogitsTypes& logits_types = {},
+           Clock& clock = Clock::System());
+  ~LlmModel() override;
+
+  bool ready() const override { return backend_.executor->healthy(); }
+  bool allows_single_response_calls() const override { return true; }
+  void Infer(Request request, ResponseHandler handler) override;
+
+  Executor& executor() { return *backend_.executor; }
+  const std::vector<TokenId>& end_ids() const { return backend_.end_ids; }
+  const contract::LlmRequestDefaults& defaults() const { return defaults_; }
+  const LogitsTypes& logits_types() const { return logits_types_; }
+  bool with_dummies() const { return with_dummies_; }
+  bool SendsSequenceIndex(const contract::LlmRequest& parsed) const;
+  // 0.12 and 0.13 say which row it is also of a request of one row.
+  bool always_sends_batch_index() const {
+    return with_dummies_ && iteration_profile().release >= 12;
+  }
+  const std::vector<std::string>& declared_outputs() const { return declared_outputs_; }
+  Clock& clock() const { return clock_; }
+  ActiveRequests& active() { return active_; }
+  const IterationProfile& iteration_profile() const { return iterations_.profile(); }
+  IterationReporter::Newest newest_iteration() { return iterations_.Check(); }
+  std::vector<MemoryUsage> memory_usage() const override;
+
+  // True after a device fault: the executor has failed requests and is no longer healthy. Requests
+  // go on failing until the process is restarted.
+  bool has_fault() const { return has_fault_.load(std::memory_order_acquire); }
+  void NoteExecutorError();  // a request failed in the executor, or was not accepted
+
+  // Enqueues the request of a call, connects its cancel token, and registers it. Errors are the
+  // call's to report.
+  Status Start(inflight::Request request, const std::shared_ptr<LlmCall>& call);
+
+ private:
+  void InferBatch(Request request, ResponseHandler handler);
+  void Stop(const Request& request, const ResponseHandler& handler);
+  float PriorityOf(uint64_t level) const;
+  std::optional<int64_t> QueueTimeoutOf(int64_t asked_us) const;
+
+  LlmBackend backend_;
+  const contract::LlmRequestDefaults defaults_;
+  const LogitsTypes logits_types_;
+  const bool with_dummies_;
+  std::vector<std::string> declared_outputs_;  // of this release's configuration
+  Clock& clock_;
+  ActiveRequests active_;
+  std::atomic<bool> has_fault_{false};
+  IterationReporter iterations_;
+};
+
+}  // namespace inflight::serving

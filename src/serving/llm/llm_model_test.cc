@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/llm/llm_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/check.h"
+#include "contract/tensor_values.h"
+#include "serving/configuration/model_config.h"
+#include "serving/testing/test_models.h"
+
+namespace inflight::serving {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<Tensor> Inputs(std::vector<TokenId> ids, int max_tokens,
+                           std::vector<Tensor> more = {}) {
+  std::vector<Tensor> inputs = {Int("input_lengths", static_cast<int>(ids.size())),
+                                Ids("input_ids", std::move(ids)),
+                                Int("request_output_len", max_tokens)};
+  for (Tensor& tensor : more) inputs.push_back(std::move(tensor));
+  return inputs;
+}
+
+std::vector<TokenId> OutputIds(const Response& response) {
+  const Tensor* ids = Collector::Find(response, "output_ids");
+  return ids == nullptr ? std::vector<TokenId>() : *contract::ReadInt32s(*ids);
+}
+
+TEST(LlmModel, AnswersOnceWithoutStreaming) {
+  TestModels models;
+  Collector got;
+  models.llm->Infer(MakeRequest(Inputs({1, 2}, 3), "r1"), got.Handler());
+  EXPECT_TRUE(got.responses().empty());
+  models.executor->Run();
+  ASSERT_EQ(got.responses().size(), 1U);
+  EXPECT_TRUE(got.status().ok());
+  EXPECT_TRUE(got.last().is_final);
+  EXPECT_EQ(got.last().model_name, "tensorrt_llm");
+  EXPECT_EQ(got.last().model_version, "1");
+  EXPECT_EQ(got.last().id, "r1");
+  EXPECT_EQ(got.last().outputs.front().name, "output_ids");
+  EXPECT_THAT(OutputIds(got.last()), ElementsAre(1, 2, 1));
+}
+
+TEST(LlmModel, PromptComesFirstUnlessItIsExcluded) {
+  TestModels models({.max_batch_size = 8, .exclude_input_in_output = false});
+  Collector got;
+  models.llm->Infer(MakeRequest(Inputs({1, 2}, 3)), got.Handler());
+  models.executor->Run();
+  EXPECT_THAT(OutputIds(got.last()), ElementsAre(1, 2, 1, 2, 1));
+  EXPECT_EQ(*contract::ReadInt32(*Collector::Find(got.last(), "sequence_length")), 5);
+  EXPECT_THAT(Collector::Find(got.last(), "output_log_probs")->shape, ElementsAre(1, 1, 2));
+}
+
+TEST(LlmModel, StreamsNewTokensAndEndsOnTheLast) {
+  TestModels models({.max_batch_size = 8, .exclude_input_in_output = false});
+  Collector got;
+  models.llm->Infer(MakeRequest(Inputs({1, 2}, 3, {Bool("streaming", true)})), got.Handler());
+  models.executor->Run();
+  ASSERT_EQ(got.responses().size(), 3U);
+  EXPECT_THAT(OutputIds(got.responses()[0]), ElementsAre(1));
+  EXPECT_THAT(OutputIds(got.responses()[1]), ElementsAre(2));
+  EXPECT_THAT(OutputIds(got.responses()[2]), ElementsAre(1));
+  EXPECT_FALSE(got.responses()[1].is_final);
+  EXPECT_TRUE(got.responses()[2].is_final);
+}
+
+TEST(LlmModel, LogProbsAreGivenWhenAsked) {
+  TestModels models;
+  Collector got;
+  models.llm->Infer(MakeRequest(Inputs({1, 2}, 3, {Bool("return_log_probs", true)})),
+                    got.Handler());
+  models.executor->Run();
+  EXPECT_THAT(Collector::Find(got.last(), "output_log_probs")->shape, ElementsAre(1, 1, 3));
+  EXPECT_EQ(*contract::ReadFloat(*Collector::Find(got.last(), "cum_log_probs")), -1.5F);
+}
+
+TEST(LlmModel, WithoutEndIdGenerationRunsToTheEnd) {
+  TestModels models;
+  Collector got;
+  models.llm->Infer(MakeRequest(Inputs({257, 2}, 3)), got.Handler());
+  models.executor->Run();
+  EXPECT_THAT(OutputIds(got.last()), ElementsAre(257, 2, 257));
+}
+
+TEST(LlmModel, BadInputsFailWithoutReachingTheExecutor) {
+  TestModels models;
+  Collector got;
+  models.llm->Infer(MakeRequest(Inputs({1}, 3, {Float("temperature", -1)})), got.Handler());
+  EXPECT_EQ(got.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(got.num_final(), 1);
+  models.llm->Infer(MakeRequest(Inputs(std::vector<TokenId>(33, 1), 3)), got.Handler());
+  EXPECT_EQ(got.status().message(), "Prompt length (33) exceeds maximum input length (32).");
+  models.llm->Infer(MakeRequest({Ids("input_ids", {1})}), got.Handler());
+  EXPECT_EQ(got.status().message(), "request_output_len is not present in the request");
+  Request of_text = MakeRequest(Inputs({1}, 3));
+  of_text.parameters["include_stop_str_in_output"] = false;
+  models.llm->Infer(std::move(of_text), got.Handler());
+  EXPECT_EQ(got.status().message(),
+            "include_stop_str_in_output: this model answers with ids, not with text; send it to "
+            "the ensemble or to tensorrt_llm_bls");
+  EXPECT_EQ(models.executor->num_active(), 0U);
+  const auto statistics = models.llm->statistics().Snapshot();
+  EXPECT_EQ(statistics.fail.count, 4U);
+  EXPECT_EQ(statistics.failures.at(FailureReason::kBackend), 4U);
+}
+
+TEST(LlmModel, AFullQueueIsUnavailable) {
+  TestModels models;
+  models.executor->refuse_with =
+      ResourceExhausted("Maximum queue size of 4 has been reached, please try again later");
+  Collector got;
+  models.llm->Infer(MakeRequest(Inputs({1}, 3)), got.Handler());
+  EXPECT_EQ(got.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(got.status().message(), HasSubstr("Maximum queue size of 4"));
+  EXPECT_EQ(models.llm->statistics().Snapshot().failures.at(FailureReason::kRejected), 1U);
+}
+
+// --- the queue policy (spec/triton-protocol.md 3.6) ---
+
+// The time-out in the queue of a request that asks for `asked_us`, under a policy.
+std::optional<int64_t> QueueTimeout(const std::string& policy, int64_t asked_us) {
+  TestModels models;
+  auto config = LlmConfig({.max_batch_size = 8});
+  const auto parsed =
+      ParseModelConfig("dynamic_batching { default_queue_policy { " + policy + " } }");
+  CHECK(parsed.ok());
+  config.MergeFrom(parsed->config);
+  LlmModel llm(config, "1", LlmBackend{.steps = nullptr, .executor = models.executor}, {});
+  Collector got;
+  Request request = MakeRequest(Inputs({1}, 3));
+  request.timeout_us = asked_us;
+  llm.Infer(std::move(request), got.Handler());
+  models.executor->Run();
+  return models.executor->last_request.queue_timeout_us;
+}
+
+TEST(LlmModel, ATimeoutOfTheQueueIsThePolicysUnlessTheRequestMayShortenIt) {
+  EXPECT_EQ(QueueTimeout("", 500), std::nullopt);
+  EXPECT_EQ(QueueTimeout("allow_timeout_override: true", 500), std::nullopt);
+  EXPECT_EQ(QueueTimeout("default_timeout_microseconds: 1000", 0), 1000);
+  EXPECT_EQ(QueueTimeout("default_timeout_microseconds: 1000", 500), 1000);
+  const std::string both = "default_timeout_microseconds: 1000 allow_timeout_override: true";
+  EXPECT_EQ(QueueTimeout(both, 0), 1000);
+  EXPECT_EQ(QueueTimeout(both, 500), 500);
+  EXPECT_EQ(QueueTimeout(both, 2000), 1000);
+  EXPECT_EQ(QueueTimeout("default_timeout_microseconds: 18446744073709551615", 0), INT64_MAX);
+}
+
+TEST(LlmModel, ARequestThatTimesOutInTheQueueIsRejectedAsUnavailable) {
+  TestModels models;
+  models.executor->time_out_next = true;
+  Collector got;
+  models.llm->Infer(MakeRequest(Inputs({1}, 3)), got.Handler());
+  models.executor->Run();
+  EXPECT_EQ(got.status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(got.status().message(), "Request timeout expired");
+  EXPECT_EQ(models.llm->statistics().Snapshot().failures.at(FailureReason::kRejected), 1U);
+}
+
+TEST(LlmModel, ErrorsOfTheExecutorKeepTheirCodeAndTheKnownWords) {
+  TestModels models;
+  models.executor->fail_with = Internal("the device is gone");
+  Collector got;
+  models.llm->Infer(MakeRequest(Inputs({1}, 3)), got.Handler());
+  models.executor->Step();
+  EXPECT_FALSE(models.llm->has_fault());  // the executor is still healthy
+  EXPECT_EQ(got.status().code(), StatusCode::kInternal);
+  EXPECT_EQ(got.status().message(),
+            "Executor failed process requestId 1 due to the following error: the device is gone");
+}
+
+TEST(LlmModel, ErrorsOfAnUnhealthyExecutorAreAFault) {
+  TestModels models;
+  Collector got;
+  models.llm->Infer(MakeRequest(Inputs({1}, 3)), got.Handler());
+  models.executor->is_healthy = false;
+  EXPECT_FALSE(models.llm->has_fault());  // late, perhaps, but nothing failed
+  models.executor->fail_with = Internal("the device is gone");
+  models.executor->Step();
+  EXPECT_TRUE(models.llm->has_fault());
+}
+
+TEST(LlmModel, StopEndsTheRequestWithTheSameId) {
+  TestModels models;
+  Collector stopped;
+  Collector other;
+  Collector stop;
+  models.llm->Infer(MakeRequest(Inputs({1, 2}, 20, {Bool("streaming", true)}), "a"),
+                    stopped.Handler());
+  models.llm->Infer(MakeRequest(Inputs({3, 4}, 20, {Bool("streaming", true)}), "b"),
+                    other.Handler());
+  models.executor->Step();
+  models.llm->Infer(MakeRequest(Inputs({0}, 0, {Bool("stop", true)}), "a"), stop.Handler());
+  ASSERT_EQ(stop.responses().size(), 1U);
+  EXPECT_TRUE(stop.status().ok());
+  EXPECT_TRUE(stop.last().outputs.empty());
+  EXPECT_TRUE(stop.last().is_final);
+  EXPECT_TRUE(stop.last().has_answer);
+  models.executor->Step();
+  EXPECT_EQ(stopped.num_final(), 1);
+  EXPECT_TRUE(stopped.status().ok());
+  EXPECT_EQ(other.num_final(), 0);
+  models.executor->Run();
+  EXPECT_EQ(other.responses().size(), 20U);
+}
+
+TEST(LlmModel, StopOfAnUnknownIdIsAcknowledgedAndOneWithoutIdIsAnError) {
+  TestModels models;
+  Collector unknown;
+  models.llm->Infer(MakeRequest(Inputs({0}, 0, {Bool("stop", true)}), "gone"), unknown.Handler());
+  EXPECT_TRUE(unknown.status().ok());
+  Collector none;
+  models.llm->Infer(MakeRequest(Inputs({0}, 0, {Bool("stop", true)})), none.Handler());
+  EXPECT_EQ(none.status().message(), "Trying to stop a request but request ID is not provided");
+  EXPECT_EQ(models.llm->statistics().Snapshot().success.count, 0U);
+}
+
+TEST(LlmModel, StopReachesEveryRequestOfAnId) {
+  TestModels models;
+  Collector first;
+  Collector second;
+  Collector stop;
+  models.llm->Infer(MakeRequest(Inputs({1}, 20), "a"), first.Handler());
+  models.llm->Infer(MakeRequest(Inputs({2}, 20), "a"), second.Handler());
+  models.llm->Infer(MakeRequest(Inputs({0}, 0, {Bool("stop", true)}), "a"), stop.Handler());
+  EXPECT_THAT(models.executor->cancelled_ids, testing::UnorderedElementsAre(1, 2));
+  models.executor->Run();
+  EXPECT_TRUE(models.llm->active().Find("a").empty());
+}
+
+TEST(LlmModel, CancelTokenReachesTheExecutorAndEndsAsCancelled) {
+  TestModels models;
+  Collector got;
+  Request request = MakeRequest(Inputs({1, 2}, 20, {Bool("streaming", true)}));
+  const auto cancel = request.cancel;
+  models.llm->Infer(std::move(request), got.Handler());
+  models.executor->Step();
+  cancel->Cancel();
+  EXPECT_THAT(models.executor->cancelled_ids, ElementsAre(1));
+  models.executor->Step();
+  EXPECT_EQ(got.num_final(), 1);
+  EXPECT_EQ(got.status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(models.executor->num_active(), 0U);
+  EXPECT_EQ(models.llm->statistics().Snapshot().cancel.count, 1U);
+}
+
+TEST(LlmModel, ARequestCancelledBeforehandIsNotStarted) {
+  TestModels models;
+  Collector got;
+  Request request = MakeRequest(Inputs({1, 2}, 20));
+  request.cancel->Cancel();
+  models.llm->Infer(std::move(request), got.Handler());
+  EXPECT_EQ(got.status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(models.executor->num_active(), 0U);
+}
+
+TEST(LlmModel, PrioritiesFollowTheConfiguredLevels) {
+  auto config = LlmConfig({.max_batch_size = 8});
+  config.mutable_dynamic_batching()->set_priority_levels(3);
+  config.mutable_dynamic_batching()->set_default_priority_level(2);
+  const auto executor = std::make_shared<FakeExecutor>();
+  LlmModel model(config, "1", {.steps = nullptr, .executor = executor, .end_ids = {}}, {});
+  Collector got;
+  for (const auto& [level, priority] : std::vector<std::pair<uint64_t, float>>{
+           {1, 1.0F}, {2, 0.5F}, {3, 0.0F}, {0, 0.5F}, {9, 0.5F}}) {
+    Request request = MakeRequest(Inputs({1}, 1));
+    request.priority = level;
+    model.Infer(std::move(request), got.Handler());
+    EXPECT_EQ(executor->last_request.priority, priority) << level;
+  }
+  executor->Run();
+}
+
+TEST(LlmModel, HealthAndWaitingRequestsAreTheExecutors) {
+  TestModels models;
+  EXPECT_TRUE(models.llm->ready());
+  models.executor->is_healthy = false;
+  EXPECT_FALSE(models.llm->ready());
+  Collector got;
+  models.llm->Infer(MakeRequest(Inputs({1}, 2)), got.Handler());
+  EXPECT_EQ(models.llm->statistics().Snapshot().pending_requests, 1U);
+  models.executor->Run();
+  EXPECT_EQ(models.llm->statistics().Snapshot().pending_requests, 0U);
+  EXPECT_EQ(models.llm->statistics().Snapshot().success.count, 1U);
+}
+
+}  // namespace
+}  // namespace inflight::serving

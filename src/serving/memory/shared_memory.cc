@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/memory/shared_memory.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace inflight::serving {
+namespace {
+
+// Keys of the shared memory between a server and its Python models.
+constexpr std::string_view kReservedPrefix = "triton_python_backend_shm_region_";
+
+Status Refuse(const std::string& name, const std::string& why) {
+  return InvalidArgument("failed to register shared memory region '" + name + "': " + why);
+}
+
+// Whether bytes [offset, offset + byte_size) are in an object of this size.
+bool Fits(const SharedRegion& region, uint64_t size) {
+  return region.offset <= size && region.byte_size <= size - region.offset;
+}
+
+}  // namespace
+
+Status SharedWindow::OfRegion(const Status& status) const {
+  if (status.ok()) return status;
+  return Internal("shared memory region '" + region_ + "' " + status.message());
+}
+
+Result<std::string> SharedWindow::Read(uint64_t& left) const {
+  if (byte_size_ > left) {
+    return InvalidArgument("inputs from shared memory: a request may have " +
+                           std::to_string(kMaxSharedInputBytes) + " bytes in all, region '" +
+                           region_ + "' gives " + std::to_string(byte_size_) + " where " +
+                           std::to_string(left) + " are left");
+  }
+  left -= byte_size_;
+  std::string bytes(byte_size_, '\0');
+  RETURN_IF_ERROR(OfRegion(object_->Read(offset_, std::as_writable_bytes(std::span(bytes)))));
+  return bytes;
+}
+
+Status SharedWindow::Write(std::span<const std::byte> data) const {
+  return OfRegion(object_->Write(offset_, data));
+}
+
+Status SharedMemory::CheckAllowed() const {
+  if (is_allowed_) return Status::Ok();
+  return Unimplemented(
+      "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to "
+      "enable.");
+}
+
+Status SharedMemory::CheckNewLocked(const std::string& name) const {
+  if (!regions_.contains(name)) return Status::Ok();
+  return AlreadyExists("shared memory region '" + name + "' already in manager");
+}
+
+Status SharedMemory::Register(SharedRegion region) {
+  RETURN_IF_ERROR(CheckAllowed());
+  std::lock_guard lock(mutex_);
+  RETURN_IF_ERROR(CheckNewLocked(region.name));
+  const std::string_view bare_key =
+      std::string_view(region.key).substr(region.key.starts_with('/') ? 1 : 0);
+  if (bare_key.starts_with(kReservedPrefix)) {
+    return Refuse(region.name,
+                  "keys that start with '" + std::string(kReservedPrefix) + "' are reserved");
+  }
+  if (std::any_of(regions_.begin(), regions_.end(), [&](const auto& known) {
+        const SharedRegion& other = known.second.region;
+        return other.kind() == RegionKind::kSystem && other.key == region.key;
+      })) {
+    return Internal("Invalid shared memory region: '" + region.key + "'");
+  }
+  ASSIGN_OR_RETURN(auto object, OpenPosixObject(region.key));
+  if (!Fits(region, object->byte_size())) return Refuse(region.name, "invalid args");
+  const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  if (region.byte_size == 0 || region.offset % page_bytes != 0) {
+    return Refuse(region.name, "unable to process address spaceInvalid argument");
+  }
+  const std::string name = region.name;
+  regions_.emplace(name, Open{std::move(region), std::move(object)});
+  return Status::Ok();
+}
+
+Status SharedMemory::RegisterCuda(SharedRegion region, std::string_view handle) {
+  RETURN_IF_ERROR(CheckAllowed());
+  if (open_cuda_ == nullptr) {
+    return Refuse(region.name, "regions of GPUs are not supported by this server");
+  }
+  {
+    std::lock_guard lock(mutex_);
+    RETURN_IF_ERROR(CheckNewLocked(region.name));
+  }
+  // Without the lock: the first use of a GPU takes its time, and requests look for their regions.
+  auto object = open_cuda_(region.device_id.value_or(0), handle);
+  if (!object.ok()) return Refuse(region.name, object.status().message());
+  if (region.byte_size == 0 || !Fits(region, (*object)->byte_size())) {
+    return Refuse(region.name, "invalid args");
+  }
+  std::lock_guard lock(mutex_);
+  RETURN_IF_ERROR(CheckNewLocked(region.name));
+  const std::string name = region.name;
+  regions_.emplace(name, Open{std::move(region), *std::move(object)});
+  return Status::Ok();
+}
+
+Status SharedMemory::Unregister(RegionKind kind, std::string_view name) {
+  RETURN_IF_ERROR(CheckAllowed());
+  std::vector<Open> dropped;  // closed without the lock: a GPU may take its time
+  std::lock_guard lock(mutex_);
+  for (auto known = regions_.begin(); known != regions_.end();) {
+    const bool is_meant = name.empty() || known->first == name;
+    if (!is_meant || known->second.region.kind() != kind) {
+      ++known;
+      continue;
+    }
+    dropped.push_back(std::move(known->second));
+    known = regions_.erase(known);
+  }
+  return Status::Ok();
+}
+
+Result<std::vector<SharedRegion>> SharedMemory::Find(RegionKind kind, std::string_view name) const {
+  std::lock_guard lock(mutex_);
+  std::vector<SharedRegion> found;
+  for (const auto& [known, open] : regions_) {
+    if (open.region.kind() != kind) continue;
+    if (name.empty() || known == name) found.push_back(open.region);
+  }
+  if (found.empty() && !name.empty()) {
+    return NotFound("Unable to find " + std::string(kind == RegionKind::kCuda ? "cuda" : "system") +
+                    " shared memory region: '" + std::string(name) + "'");
+  }
+  return found;
+}
+
+Result<SharedWindow> SharedMemory::Window(std::string_view region, uint64_t offset,
+                                          uint64_t byte_size) const {
+  std::lock_guard lock(mutex_);
+  const auto found = regions_.find(region);
+  if (found == regions_.end()) {
+    return NotFound("Unable to find shared memory region: '" + std::string(region) + "'");
+  }
+  const SharedRegion& known = found->second.region;
+  if (offset >= known.byte_size) {
+    return InvalidArgument("Invalid offset for shared memory region: '" + known.name + "'");
+  }
+  if (byte_size == 0 || byte_size > known.byte_size - offset) {
+    return InvalidArgument("Invalid offset + byte size for shared memory region: '" + known.name +
+                           "'");
+  }
+  SharedWindow window;
+  window.object_ = found->second.object;
+  window.region_ = known.name;
+  window.offset_ = known.offset + offset;
+  window.byte_size_ = byte_size;
+  return window;
+}
+
+}  // namespace inflight::serving

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Regions of shared memory that clients registered, POSIX objects and memory of GPUs: tensors of
+// requests are read from them and tensors of answers written to them (spec/triton-protocol.md
+// 1.17). Both kinds share one space of names.
+//
+// Threads: all methods are thread-safe. A window keeps its region open after it was unregistered.
+// Errors: texts as clients compare them; kUnimplemented where clients may not register at all.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "inflight/status.h"
+#include "serving/memory/shared_object.h"
+
+namespace inflight::serving {
+
+// What the inputs of one request may copy from regions, all together.
+inline constexpr uint64_t kMaxSharedInputBytes = uint64_t{2} << 30;
+
+// Bytes [offset, offset + byte_size) of an open object, inside one region.
+class SharedWindow {
+ public:
+  uint64_t byte_size() const { return byte_size_; }
+  // All bytes, which are taken off `left`: what the request may still copy (kInvalidArgument where
+  // that is less). kInternal when the object does not have them any more.
+  Result<std::string> Read(uint64_t& left) const;
+  // Into the first bytes; `data` is at most as long as the window.
+  Status Write(std::span<const std::byte> data) const;
+
+ private:
+  friend class SharedMemory;
+  Status OfRegion(const Status& status) const;
+
+  std::shared_ptr<const SharedObject> object_;
+  std::string region_;
+  uint64_t offset_ = 0;  // in the object
+  uint64_t byte_size_ = 0;
+};
+
+enum class RegionKind : uint8_t { kSystem, kCuda };
+
+struct SharedRegion {
+  std::string name;
+  std::string key;      // of a POSIX object, as shm_open takes it
+  uint64_t offset = 0;  // in that object
+  uint64_t byte_size = 0;
+  std::optional<int64_t> device_id;  // the GPU whose memory it is
+
+  RegionKind kind() const { return device_id ? RegionKind::kCuda : RegionKind::kSystem; }
+};
+
+class SharedMemory {
+ public:
+  // `open_cuda` null: no region of a GPU can be registered.
+  explicit SharedMemory(bool clients_may_register, OpenCudaObject open_cuda = nullptr)
+      : is_allowed_(clients_may_register), open_cuda_(std::move(open_cuda)) {}
+
+  Status Register(SharedRegion region);
+  // `region` has a device; `handle` is a cudaIpcMemHandle_t.
+  Status RegisterCuda(SharedRegion region, std::string_view handle);
+  // "" = all of this kind; of an unknown one nothing happens.
+  Status Unregister(RegionKind kind, std::string_view name);
+  // One region, or all of this kind by name when `name` is empty.
+  Result<std::vector<SharedRegion>> Find(RegionKind kind, std::string_view name) const;
+
+  Result<SharedWindow> Window(std::string_view region, uint64_t offset, uint64_t byte_size) const;
+
+  // What register and unregister answer where they are switched off.
+  Status CheckAllowed() const;
+
+ private:
+  struct Open {
+    SharedRegion region;
+    std::shared_ptr<const SharedObject> object;
+  };
+
+  Status CheckNewLocked(const std::string& name) const;
+
+  const bool is_allowed_;
+  const OpenCudaObject open_cuda_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Open, std::less<>> regions_;
+};
+
+}  // namespace inflight::serving

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/memory/shared_memory.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "serving/testing/fake_shared_gpu.h"
+
+namespace inflight::serving {
+namespace {
+
+// A POSIX object of the test's own, removed with it.
+class Object {
+ public:
+  Object(const std::string& name, size_t bytes)
+      : key_("/inflight_" + name + "_" + std::to_string(getpid())),
+        fd_(shm_open(key_.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600)) {
+    Resize(bytes);
+  }
+  ~Object() {
+    close(fd_);
+    shm_unlink(key_.c_str());
+  }
+  void Resize(size_t bytes) const { EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(bytes)), 0); }
+  void Put(size_t offset, const std::string& text) const {
+    EXPECT_EQ(pwrite(fd_, text.data(), text.size(), static_cast<off_t>(offset)),
+              static_cast<ssize_t>(text.size()));
+  }
+  std::string Get(size_t offset, size_t bytes) const {
+    std::string text(bytes, '?');
+    EXPECT_EQ(pread(fd_, text.data(), bytes, static_cast<off_t>(offset)),
+              static_cast<ssize_t>(bytes));
+    return text;
+  }
+  const std::string& key() const { return key_; }
+
+ private:
+  const std::string key_;
+  const int fd_;
+};
+
+std::span<const std::byte> Bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+class SharedMemoryTest : public ::testing::Test {
+ protected:
+  std::string Refusal(const std::string& region, uint64_t offset, uint64_t size) const {
+    return memory_.Window(region, offset, size).status().message();
+  }
+  SharedMemory memory_{/*clients_may_register=*/true};
+};
+
+Result<std::string> Read(const SharedWindow& window, uint64_t left = kMaxSharedInputBytes) {
+  return window.Read(left);
+}
+
+TEST_F(SharedMemoryTest, WindowsReadAndWriteTheirBytesAlone) {
+  const Object object("rw", 64);
+  object.Put(0, "0123456789");
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 32}).ok());
+  const auto window = memory_.Window("r", 2, 4);
+  ASSERT_TRUE(window.ok());
+  EXPECT_EQ(*Read(*window), "2345");
+  EXPECT_TRUE(window->Write(Bytes("ab")).ok());
+  EXPECT_EQ(object.Get(0, 10), "01ab456789");
+}
+
+TEST_F(SharedMemoryTest, NothingOutsideTheRegionCanBeNamed) {
+  const Object object("bounds", 64);
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 32}).ok());
+  constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
+  EXPECT_EQ(Refusal("r", 32, 1), "Invalid offset for shared memory region: 'r'");
+  EXPECT_EQ(Refusal("r", kHuge, 2), "Invalid offset for shared memory region: 'r'");
+  for (const auto& [offset, size] :
+       {std::pair<uint64_t, uint64_t>{0, 33}, {31, 2}, {16, kHuge}, {0, 0}}) {
+    EXPECT_EQ(Refusal("r", offset, size),
+              "Invalid offset + byte size for shared memory region: 'r'");
+  }
+  EXPECT_EQ(Refusal("x", 0, 1), "Unable to find shared memory region: 'x'");
+}
+
+TEST_F(SharedMemoryTest, ARequestCopiesOnlySoMuch) {
+  const Object object("left", 64);
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 64}).ok());
+  const auto window = memory_.Window("r", 0, 40);
+  uint64_t left = 64;
+  EXPECT_TRUE(window->Read(left).ok());
+  EXPECT_EQ(left, 24);
+  const Status refused = window->Read(left).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      refused.message(),
+      "inputs from shared memory: a request may have 2147483648 bytes in all, region 'r' gives "
+      "40 where 24 are left");
+  EXPECT_EQ(left, 24);
+}
+
+// A mapping would end the process here.
+TEST_F(SharedMemoryTest, AnObjectThatShrankGivesAnError) {
+  const Object object("shrink", 4096);
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 4096}).ok());
+  const auto window = memory_.Window("r", 0, 4096);
+  object.Resize(16);
+  EXPECT_EQ(Read(*window).status().code(), StatusCode::kInternal);
+  EXPECT_EQ(window->Write(Bytes(std::string(17, 'x'))).code(), StatusCode::kInternal);
+  EXPECT_EQ(lseek(open(("/dev/shm" + object.key()).c_str(), O_RDONLY), 0, SEEK_END), 16);
+}
+
+TEST_F(SharedMemoryTest, AWindowOutlivesItsRegionAndItsName) {
+  const Object object("outlive", 16);
+  object.Put(0, "abcd");
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 16}).ok());
+  const auto window = memory_.Window("r", 0, 4);
+  shm_unlink(object.key().c_str());
+  EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "r").ok());
+  EXPECT_EQ(*Read(*window), "abcd");
+}
+
+TEST_F(SharedMemoryTest, RegistrationsThatCannotBeAreRefused) {
+  const Object object("refuse", 8192);
+  const auto register_as = [&](SharedRegion region) {
+    return memory_.Register(std::move(region)).ToString();
+  };
+  EXPECT_EQ(register_as({"r", "/inflight_no_such", 0, 1}),
+            "INTERNAL: Unable to open shared memory region: '/inflight_no_such'");
+  EXPECT_EQ(register_as({"r", object.key(), 0, 8193}),
+            "INVALID_ARGUMENT: failed to register shared memory region 'r': invalid args");
+  EXPECT_EQ(register_as({"r", object.key(), 8193, 1}),
+            "INVALID_ARGUMENT: failed to register shared memory region 'r': invalid args");
+  for (const auto& [offset, size] : {std::pair<uint64_t, uint64_t>{1, 1}, {0, 0}}) {
+    EXPECT_EQ(register_as({"r", object.key(), offset, size}),
+              "INVALID_ARGUMENT: failed to register shared memory region 'r': unable to process "
+              "address spaceInvalid argument");
+  }
+  EXPECT_TRUE(memory_.Register({"r", object.key(), 4096, 16}).ok());
+  EXPECT_EQ(register_as({"r", object.key(), 0, 16}),
+            "ALREADY_EXISTS: shared memory region 'r' already in manager");
+  EXPECT_EQ(memory_.Register({"p", "/triton_python_backend_shm_region_1", 0, 1}).code(),
+            StatusCode::kInvalidArgument);
+}
+
+SharedRegion CudaRegion(const std::string& name, uint64_t byte_size, int64_t device = 0) {
+  return {.name = name, .key = {}, .byte_size = byte_size, .device_id = device};
+}
+
+class CudaSharedMemoryTest : public ::testing::Test {
+ protected:
+  FakeSharedGpu gpu_;
+  SharedMemory memory_{/*clients_may_register=*/true, gpu_.Opener()};
+};
+
+TEST_F(CudaSharedMemoryTest, WindowsCopyFromTheDeviceAndToIt) {
+  ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 6, 3), "h").ok());
+  EXPECT_EQ(gpu_.device(), 3);
+  const auto window = memory_.Window("g", 2, 4);
+  ASSERT_TRUE(window.ok());
+  EXPECT_EQ(*Read(*window), "2345");
+  EXPECT_TRUE(window->Write(Bytes("ab")).ok());
+  EXPECT_EQ(gpu_.bytes, "01ab4567");
+  uint64_t left = 3;
+  EXPECT_EQ(window->Read(left).status().code(), StatusCode::kInvalidArgument);
+  gpu_.is_broken = true;
+  EXPECT_EQ(Read(*window).status(),
+            Internal("shared memory region 'g' cannot be copied: device lost"));
+}
+
+TEST_F(CudaSharedMemoryTest, NothingOutsideTheRegionCanBeNamed) {
+  ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 6), "h").ok());
+  constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
+  EXPECT_EQ(memory_.Window("g", 6, 1).status().message(),
+            "Invalid offset for shared memory region: 'g'");
+  for (const auto& [offset, size] :
+       {std::pair<uint64_t, uint64_t>{0, 7}, {5, 2}, {3, kHuge}, {0, 0}}) {
+    EXPECT_EQ(memory_.Window("g", offset, size).status().message(),
+              "Invalid offset + byte size for shared memory region: 'g'");
+  }
+}
+
+TEST_F(CudaSharedMemoryTest, RegistrationsThatCannotBeAreRefused) {
+  const auto refusal = [&](const SharedRegion& region, const std::string& handle) {
+    return memory_.RegisterCuda(region, handle).ToString();
+  };
+  EXPECT_EQ(refusal(CudaRegion("g", 4), "x"),
+            "INVALID_ARGUMENT: failed to register shared memory region 'g': failed to open CUDA "
+            "IPC handle: invalid argument");
+  for (const uint64_t size : {uint64_t{0}, uint64_t{9}, std::numeric_limits<uint64_t>::max()}) {
+    EXPECT_EQ(refusal(CudaRegion("g", size), "h"),
+              "INVALID_ARGUMENT: failed to register shared memory region 'g': invalid args");
+  }
+  EXPECT_EQ(gpu_.num_open(), 0);
+  SharedMemory without_gpus(/*clients_may_register=*/true);
+  EXPECT_EQ(without_gpus.RegisterCuda(CudaRegion("g", 4), "h").ToString(),
+            "INVALID_ARGUMENT: failed to register shared memory region 'g': regions of GPUs are "
+            "not supported by this server");
+  SharedMemory off(/*clients_may_register=*/false, gpu_.Opener());
+  EXPECT_EQ(off.RegisterCuda(CudaRegion("g", 4), "h").code(), StatusCode::kUnimplemented);
+}
+
+TEST_F(CudaSharedMemoryTest, BothKindsShareNamesAndAreDroppedApart) {
+  const Object object("kinds", 16);
+  ASSERT_TRUE(memory_.Register({"s", object.key(), 0, 16}).ok());
+  ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 8, 1), "h").ok());
+  EXPECT_EQ(memory_.RegisterCuda(CudaRegion("s", 8), "h").message(),
+            "shared memory region 's' already in manager");
+  EXPECT_EQ(memory_.Register({"g", object.key(), 0, 16}).code(), StatusCode::kAlreadyExists);
+  const auto found = memory_.Find(RegionKind::kCuda, "");
+  ASSERT_EQ(found->size(), 1U);
+  EXPECT_EQ(found->front().name, "g");
+  EXPECT_EQ(found->front().device_id, 1);
+  EXPECT_EQ(memory_.Find(RegionKind::kCuda, "s").status().message(),
+            "Unable to find cuda shared memory region: 's'");
+  EXPECT_EQ(memory_.Find(RegionKind::kSystem, "g").status().code(), StatusCode::kNotFound);
+
+  EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "g").ok());
+  EXPECT_TRUE(memory_.Unregister(RegionKind::kCuda, "s").ok());
+  EXPECT_TRUE(memory_.Window("g", 0, 8).ok() && memory_.Window("s", 0, 16).ok());
+  EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "").ok());
+  EXPECT_FALSE(memory_.Window("s", 0, 16).ok());
+  EXPECT_EQ(gpu_.num_open(), 1);
+}
+
+TEST_F(CudaSharedMemoryTest, RegionsAreFoundWhileAHandleIsOpened) {
+  const Object object("meanwhile", 16);
+  SharedMemory* found = nullptr;
+  SharedMemory memory(/*clients_may_register=*/true, [&](int64_t device, std::string_view handle) {
+    EXPECT_TRUE(found->Register({"g", object.key(), 0, 16}).ok());
+    EXPECT_TRUE(found->Window("g", 0, 16).ok());
+    return gpu_.Opener()(device, handle);
+  });
+  found = &memory;
+  EXPECT_EQ(memory.RegisterCuda(CudaRegion("g", 8), "h").code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(gpu_.num_open(), 0);
+}
+
+TEST_F(CudaSharedMemoryTest, AHandleStaysOpenWhileAWindowOfItsRegionIsInUse) {
+  ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 8), "h").ok());
+  {
+    const auto window = memory_.Window("g", 0, 2);
+    EXPECT_TRUE(memory_.Unregister(RegionKind::kCuda, "g").ok());
+    EXPECT_EQ(memory_.Window("g", 0, 2).status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(*Read(*window), "01");
+    EXPECT_EQ(gpu_.num_open(), 1);
+  }
+  EXPECT_EQ(gpu_.num_open(), 0);
+}
+
+TEST_F(SharedMemoryTest, SwitchedOffNothingIsRegistered) {
+  SharedMemory off(/*clients_may_register=*/false);
+  EXPECT_EQ(off.Register({"r", "/x", 0, 1}).code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(off.Unregister(RegionKind::kSystem, "r").code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(off.Unregister(RegionKind::kSystem, "").code(), StatusCode::kUnimplemented);
+  EXPECT_TRUE(off.Find(RegionKind::kSystem, "")->empty());
+}
+
+}  // namespace
+}  // namespace inflight::serving

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// PipelineModel as `tensorrt_llm_bls`: what differs from the ensemble.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/check.h"
+#include "serving/pipelines/pipeline_model.h"
+#include "serving/testing/test_models.h"
+
+namespace inflight::serving {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// The ensemble's tensors, as BLS of the same release has them.
+::inference::ModelConfig BlsConfig(const GeneratedConfigOptions& options) {
+  ::inference::ModelConfig config = EnsembleConfig(options);
+  config.set_name("tensorrt_llm_bls");
+  config.clear_platform();
+  config.set_backend("python");
+  config.clear_ensemble_scheduling();
+  return config;
+}
+
+struct BlsModels : TestModels {
+  std::shared_ptr<PipelineModel> bls;
+
+  explicit BlsModels(const GeneratedConfigOptions& options = {.max_batch_size = 8},
+                     const PipelineOptions& bls_options = {})
+      : TestModels(options) {
+    auto made = PipelineModel::Create(PipelineModel::Kind::kBls, BlsConfig(options), "1",
+                                      {preprocessing, llm, postprocessing}, bls_options);
+    CHECK(made.ok());
+    bls = *made;
+  }
+};
+
+std::vector<Tensor> Inputs(int max_tokens, std::vector<Tensor> more = {}) {
+  std::vector<Tensor> inputs = {Text("text_input", {"ab"}), Int("max_tokens", max_tokens)};
+  for (Tensor& tensor : more) inputs.push_back(std::move(tensor));
+  return inputs;
+}
+
+TEST(Bls, NamesOfInputsReachTheLlmAsUpstreamsScriptMapsThem) {
+  BlsModels models;
+  Collector got;
+  models.bls->Infer(
+      MakeRequest(Inputs(4, {Int("top_k", 3), Float("top_p", 0.5F), Float("temperature", 0.25F),
+                             Int("end_id", 7), Text("stop_words", {"zz"}), Bool("stream", true)})),
+      got.Handler());
+  const inflight::Request& request = models.executor->last_request;
+  EXPECT_EQ(request.sampling.top_k, 3);
+  EXPECT_EQ(request.sampling.top_p, 0.5F);
+  EXPECT_EQ(request.sampling.temperature, 0.25F);
+  EXPECT_EQ(request.end_ids, std::vector<TokenId>({7}));
+  EXPECT_EQ(request.stop_words, std::vector<std::vector<TokenId>>({ByteIds("zz")}));
+  EXPECT_TRUE(request.streaming);
+  EXPECT_EQ(request.max_tokens, 4);
+  models.executor->Run();
+}
+
+TEST(Bls, AccumulatedTextsGrowByWholeCharacters) {
+  BlsModels models({.max_batch_size = 8}, {.accumulate_tokens = true});
+  const std::string answer = "a\u00e9b";  // the second character has two tokens
+  models.executor->generate = [&](const inflight::Request&, int position) {
+    return static_cast<TokenId>(static_cast<unsigned char>(answer[static_cast<size_t>(position)]));
+  };
+  Collector streamed;
+  models.bls->Infer(MakeRequest(Inputs(4, {Bool("stream", true)})), streamed.Handler());
+  models.executor->Run();
+  std::vector<std::string> texts;
+  for (const Response& response : streamed.responses()) {
+    if (response.outputs.empty()) continue;
+    texts.emplace_back(Collector::Find(response, "text_output")->Strings()->front());
+  }
+  EXPECT_THAT(texts, ElementsAre("a", "a", "a\u00e9", answer));
+  Collector whole;
+  models.bls->Infer(MakeRequest(Inputs(4)), whole.Handler());
+  models.executor->Run();
+  EXPECT_EQ(whole.Joined(), answer);
+}
+
+TEST(Bls, AccumulatedTextsEndWithTheirStopText) {
+  BlsModels models({.max_batch_size = 8}, {.accumulate_tokens = true});
+  models.executor->generate = [&](const inflight::Request&, int position) {
+    return static_cast<TokenId>('a' + position);
+  };
+  Collector got;
+  models.bls->Infer(MakeRequest(Inputs(20, {Bool("stream", true), Text("stop_words", {"bc"})})),
+                    got.Handler());
+  models.executor->Run();
+  std::vector<std::string> texts;
+  for (const Response& response : got.responses()) {
+    if (response.outputs.empty()) continue;
+    texts.emplace_back(Collector::Find(response, "text_output")->Strings()->front());
+  }
+  EXPECT_THAT(texts, ElementsAre("a", "ab", "abc", "abc"));
+}
+
+TEST(Bls, ManyRequestsRunAtOnce) {
+  BlsModels models;
+  std::vector<Collector> got(6);
+  for (Collector& collector : got) models.bls->Infer(MakeRequest(Inputs(3)), collector.Handler());
+  EXPECT_EQ(models.executor->num_active(), 6U);
+  for (int step = 0; step < 3; ++step) models.executor->Step();
+  for (const Collector& collector : got) EXPECT_EQ(collector.num_final(), 1);
+}
+
+TEST(Bls, CancelWhileItStreamsEndsItOnce) {
+  BlsModels models;
+  Collector got;
+  Request request = MakeRequest(Inputs(20, {Bool("stream", true)}));
+  const auto cancel = request.cancel;
+  models.bls->Infer(std::move(request), got.Handler());
+  models.executor->Step();
+  cancel->Cancel();
+  models.executor->Run();
+  EXPECT_EQ(got.num_final(), 1);
+  EXPECT_EQ(got.status().code(), StatusCode::kCancelled);
+}
+
+TEST(Bls, AFailureIsOneFinalResponseInTheExecutorsWords) {
+  BlsModels models;
+  Collector got;
+  models.bls->Infer(MakeRequest(Inputs(5, {Bool("stream", true)})), got.Handler());
+  models.executor->Step();
+  models.executor->fail_with = Internal("the device is gone");
+  models.executor->Step();
+  EXPECT_EQ(got.responses().size(), 2U);
+  EXPECT_EQ(got.num_final(), 1);
+  EXPECT_THAT(got.status().message(), HasSubstr("the device is gone"));
+  EXPECT_THAT(got.status().message(), ::testing::Not(HasSubstr("in ensemble")));
+}
+
+TEST(Bls, ItsRequestsAndItsMembersAreCounted) {
+  BlsModels models;
+  Collector got;
+  models.bls->Infer(MakeRequest(Inputs(5, {Bool("stream", true)})), got.Handler());
+  models.executor->Run();
+  EXPECT_EQ(got.responses().size(), 6U);  // five texts and the end
+  EXPECT_EQ(models.bls->statistics().Snapshot().success.count, 1U);
+  EXPECT_EQ(models.llm->statistics().Snapshot().success.count, 1U);
+  EXPECT_EQ(models.preprocessing->statistics().Snapshot().success.count, 1U);
+  EXPECT_EQ(models.postprocessing->statistics().Snapshot().success.count, 5U);
+  EXPECT_EQ(models.ensemble->statistics().Snapshot().success.count, 0U);
+}
+
+TEST(Bls, AnInputThatNoReleaseHasIsRefusedWhenItIsSent) {
+  const GeneratedConfigOptions options = {.max_batch_size = 8};
+  BlsModels models(options);
+  ::inference::ModelConfig config = BlsConfig(options);
+  auto& input = *config.add_input();
+  input.set_name("my_own");
+  input.set_data_type(::inference::TYPE_INT32);
+  input.add_dims(1);
+  input.set_optional(true);
+  auto bls = PipelineModel::Create(PipelineModel::Kind::kBls, config, "1",
+                                   {models.preprocessing, models.llm, models.postprocessing});
+  ASSERT_TRUE(bls.ok());
+  Collector got;
+  (*bls)->Infer(MakeRequest(Inputs(1, {Int("my_own", 1)})), got.Handler());
+  EXPECT_EQ(got.status(), Unimplemented("my_own is not supported yet"));
+
+  auto& output = *config.add_output();
+  output.set_name("my_output");
+  EXPECT_THAT(PipelineModel::Create(PipelineModel::Kind::kBls, config, "1",
+                                    {models.preprocessing, models.llm, models.postprocessing})
+                  .status()
+                  .message(),
+              HasSubstr("'my_output'"));
+}
+
+}  // namespace
+}  // namespace inflight::serving

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// How an ensemble's configuration is understood: which of its tensors plays which part. Graphs of
+// all releases differ only in names and in which tensors pass through postprocessing.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "contract/request_facts.h"
+#include "serving/configuration/model_config.h"
+#include "serving/pipelines/pipeline_routes.h"
+
+namespace inflight::serving {
+namespace {
+
+using ::inference::ModelConfig;
+using ::inference::ModelEnsembling;
+
+// Who writes an ensemble tensor that is not an input: the member and its output.
+struct Producer {
+  std::string model;
+  std::string output;
+};
+
+const ModelEnsembling::Step* FindStep(const ModelConfig& config, const std::string& model) {
+  for (const auto& step : config.ensemble_scheduling().step()) {
+    if (step.model_name() == model) return &step;
+  }
+  return nullptr;
+}
+
+std::map<std::string, Producer> Producers(const ModelConfig& config) {
+  std::map<std::string, Producer> producers;
+  for (const auto& step : config.ensemble_scheduling().step()) {
+    for (const auto& [output, tensor] : step.output_map()) {
+      producers[tensor] = {step.model_name(), output};
+    }
+  }
+  return producers;
+}
+
+// The ensemble tensor that feeds `input` of a step; empty if none does.
+std::string Feed(const ModelEnsembling::Step& step, const std::string& input) {
+  const auto found = step.input_map().find(input);
+  return found == step.input_map().end() ? std::string() : found->second;
+}
+
+Status NotThisGraph(const ModelConfig& config, const std::string& why) {
+  return Unimplemented("ensemble '" + config.name() + "': " + why +
+                       "; only preprocessing -> tensorrt_llm -> postprocessing is supported yet");
+}
+
+// The roles of preprocessing's inputs.
+std::optional<InputRole> PreprocessingRole(const std::string& input) {
+  using Role = InputRole;
+  if (input == "QUERY") return Role::kQuery;
+  if (input == "STOP_WORDS_DICT") return Role::kStopWords;
+  if (input == "BAD_WORDS_DICT") return Role::kBadWords;
+  if (input == "EMBEDDING_BIAS_WORDS") return Role::kBiasWords;
+  if (input == "EMBEDDING_BIAS_WEIGHTS") return Role::kBiasWeights;
+  if (input == "DECODER_QUERY") return Role::kUnsupportedText;
+  return std::nullopt;
+}
+
+// What the LLM gets from preprocessing for scalars that only pass through it.
+std::string PassedThrough(const std::string& llm_input) {
+  if (llm_input == "request_output_len") return "REQUEST_OUTPUT_LEN";
+  if (llm_input == "end_id") return "OUT_END_ID";
+  if (llm_input == "pad_id") return "OUT_PAD_ID";
+  return {};
+}
+
+std::string SourceOf(const std::string& preprocessing_output) {
+  if (preprocessing_output == "OUT_END_ID") return "END_ID";
+  if (preprocessing_output == "OUT_PAD_ID") return "PAD_ID";
+  return preprocessing_output;
+}
+
+std::optional<OutputKind> KindOf(std::string name) {
+  using Kind = OutputKind;
+  if (name.starts_with("OUT_")) name.erase(0, 4);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (name == "output") return Kind::kText;
+  if (name == "cum_log_probs") return Kind::kCumLogProbs;
+  if (name == "output_log_probs") return Kind::kOutputLogProbs;
+  if (name == "context_logits") return Kind::kContextLogits;
+  if (name == "generation_logits") return Kind::kGenerationLogits;
+  if (name == "top_log_prob_ids") return Kind::kTopLogProbIds;
+  if (name == "top_log_probs") return Kind::kTopLogProbs;
+  if (name == "batch_index") return Kind::kBatchIndex;
+  if (name == "sequence_index") return Kind::kSequenceIndex;
+  if (contract::IsFact(name)) return Kind::kFact;
+  return std::nullopt;
+}
+
+bool HasInputRoute(const PipelineRoutes& routes, std::string_view name) {
+  return std::any_of(routes.inputs.begin(), routes.inputs.end(),
+                     [&](const InputRoute& route) { return route.name == name; });
+}
+
+// The steps of the only graph that there is.
+struct Steps {
+  const ModelEnsembling::Step* preprocessing = nullptr;
+  const ModelEnsembling::Step* llm = nullptr;
+  const ModelEnsembling::Step* postprocessing = nullptr;
+};
+
+Status RouteInputs(const ModelConfig& config, const Steps& steps, PipelineRoutes& routes) {
+  for (const auto& [input, tensor] : steps.preprocessing->input_map()) {
+    if (const auto role = PreprocessingRole(input)) routes.inputs.push_back({tensor, *role, {}});
+  }
+  for (const auto& [input, tensor] : steps.llm->input_map()) {
+    if (HasInput(config, tensor)) {
+      routes.inputs.push_back({tensor, InputRole::kLlm, input});
+      continue;
+    }
+    const std::string passed = PassedThrough(input);
+    if (passed.empty()) continue;  // made by preprocessing
+    const std::string source = Feed(*steps.preprocessing, SourceOf(passed));
+    if (HasInput(config, source)) routes.inputs.push_back({source, InputRole::kLlm, input});
+  }
+  bool has_query = false;
+  for (const InputRoute& route : routes.inputs) has_query |= route.role == InputRole::kQuery;
+  if (!has_query) return NotThisGraph(config, "no input feeds QUERY");
+  for (const auto& input : config.input()) {
+    if (!HasInputRoute(routes, input.name())) {
+      return InvalidArgument("ensemble '" + config.name() + "': input '" + input.name() +
+                             "' feeds no step");
+    }
+  }
+  return Status::Ok();
+}
+
+Status RouteOutputs(const ModelConfig& config, const Steps& steps, PipelineRoutes& routes) {
+  const auto producers = Producers(config);
+  for (const auto& output : config.output()) {
+    const auto found = producers.find(output.name());
+    if (found == producers.end()) {
+      return InvalidArgument("ensemble '" + config.name() + "': output '" + output.name() +
+                             "' is written by no step");
+    }
+    const auto kind = KindOf(found->second.output);
+    if (!kind && found->second.model == steps.postprocessing->model_name()) {
+      return NotThisGraph(config, "output '" + output.name() + "' is " + found->second.output +
+                                      " of '" + found->second.model + "'");
+    }
+    OutputRoute& route = routes.outputs.emplace_back(
+        OutputRoute{output.name(), kind.value_or(OutputKind::kNever), found->second.output});
+    if (kind == OutputKind::kContextLogits || kind == OutputKind::kGenerationLogits) {
+      ASSIGN_OR_RETURN(route.logits_type, LogitsTypeOf(config, output));
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<PipelineRoutes> EnsembleRoutes(const ModelConfig& config, const PipelineMembers& members) {
+  const std::string& pre = members.preprocessing->name();
+  const std::string& llm = members.llm->name();
+  const std::string& post = members.postprocessing->name();
+  const Steps steps = {FindStep(config, pre), FindStep(config, llm), FindStep(config, post)};
+  if (steps.preprocessing == nullptr || steps.llm == nullptr || steps.postprocessing == nullptr ||
+      config.ensemble_scheduling().step_size() != 3) {
+    return NotThisGraph(config, "it has other steps");
+  }
+  const auto producers = Producers(config);
+  const auto is_from = [&](const std::string& tensor, const std::string& model,
+                           const char* output) {
+    const auto found = producers.find(tensor);
+    return found != producers.end() && found->second.model == model &&
+           found->second.output == output;
+  };
+  if (!is_from(Feed(*steps.llm, "input_ids"), pre, "INPUT_ID")) {
+    return NotThisGraph(config, "input_ids of '" + llm + "' is not INPUT_ID of '" + pre + "'");
+  }
+  if (!is_from(Feed(*steps.postprocessing, "TOKENS_BATCH"), llm, "output_ids")) {
+    return NotThisGraph(config,
+                        "TOKENS_BATCH of '" + post + "' is not output_ids of '" + llm + "'");
+  }
+  PipelineRoutes routes;
+  routes.has_default_end_id = is_from(Feed(*steps.llm, "end_id"), pre, "OUT_END_ID");
+  // From 0.14 on these tensors do not pass through postprocessing, and zeros are not sent.
+  routes.with_dummies = HasOutput(members.postprocessing->config(), "OUT_CUM_LOG_PROBS");
+  RETURN_IF_ERROR(RouteInputs(config, steps, routes));
+  RETURN_IF_ERROR(RouteOutputs(config, steps, routes));
+  return routes;
+}
+
+}  // namespace inflight::serving

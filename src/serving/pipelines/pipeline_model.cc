@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/pipelines/pipeline_model.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "contract/llm_response.h"
+#include "contract/tensor_values.h"
+#include "serving/core/run_model.h"
+#include "serving/llm/answer_text.h"
+#include "serving/llm/llm_call.h"
+#include "serving/llm/row_batch.h"
+#include "serving/pipelines/text_call.h"
+
+namespace inflight::serving {
+namespace {
+
+// --- what upstream's BLS checks before it calls anything, in its words ---
+
+Status CheckText(const Tensor& text) {
+  ASSIGN_OR_RETURN(const auto strings, text.Strings());
+  if (!strings.empty() && !strings.front().empty()) return Status::Ok();
+  return InvalidArgument(text.name + " is required");
+}
+
+Status CheckMaxTokens(const Tensor& max_tokens) {
+  const auto value = contract::ReadInt32(max_tokens);
+  if (value.ok() && *value > 0) return Status::Ok();
+  return InvalidArgument(max_tokens.name + " must be a single value > 0");
+}
+
+Result<std::vector<std::string>> NonEmptyStrings(const Tensor& tensor) {
+  ASSIGN_OR_RETURN(const auto strings, tensor.Strings());
+  std::vector<std::string> words;
+  for (const std::string_view word : strings) {
+    if (!word.empty()) words.emplace_back(word);
+  }
+  return words;
+}
+
+bool HasText(const Tensor& tensor) {
+  const auto words = NonEmptyStrings(tensor);
+  return words.ok() && !words->empty();
+}
+
+Status CheckNoDraft(const Tensor& tensor) {
+  const bool is_off = std::all_of(tensor.data.begin(), tensor.data.end(),
+                                  [](std::byte b) { return b == std::byte{0}; });
+  if (is_off) return Status::Ok();
+  return Unimplemented("cannot perform speculative decoding without draft model (" + tensor.name +
+                       " is not supported yet)");
+}
+
+}  // namespace
+
+// One request through the pipeline.
+class PipelineModel::Call final : public LlmCall {
+ public:
+  Call(PipelineModel& pipeline, Request request, ResponseHandler handler)
+      : LlmCall(pipeline, *pipeline.members_.llm, std::move(request), std::move(handler)),
+        pipeline_(pipeline) {}
+
+  // Set by Prepare, before the request starts.
+  int64_t preprocessing_started_ns = 0;
+  int64_t preprocessing_ended_ns = 0;  // 0 = it failed
+  std::optional<AnswerText> text;
+  int prompt_len = 0;
+  bool with_sequence_index = false;
+
+ protected:
+  bool Fill(const inflight::Response& response, Response& out) override;
+  Status Describe(const Status& status) const override {
+    if (pipeline_.kind_ == Kind::kBls) return status;
+    return {status.code(), "in ensemble '" + pipeline_.name() + "', " + status.message()};
+  }
+  void OnSuccess(const RequestSpan& llm) override;
+  void OnFailure(const Status& status, int64_t finished_ns) override;
+
+ private:
+  void EndIfStopped(const inflight::Response& response);
+  void CountPreprocessing();
+  void CountPostprocessing();
+  void TraceSteps(const RequestSpan& llm, int64_t finished_ns) const;
+
+  PipelineModel& pipeline_;
+  bool is_ended_ = false;                  // its texts have stopped: the executor was told
+  int64_t postprocessing_started_ns_ = 0;  // of the first text
+  int64_t postprocessing_ns_ = 0;          // of all
+  uint64_t num_responses_ = 0;
+};
+
+// Nobody waits for what follows a stop word.
+void PipelineModel::Call::EndIfStopped(const inflight::Response& response) {
+  if (response.is_final || is_ended_ || !text->all_have_stopped()) return;
+  is_ended_ = true;
+  llm_.executor().Cancel(response.request_id);
+}
+
+bool PipelineModel::Call::Fill(const inflight::Response& response, Response& out) {
+  const int64_t started_ns = llm_.clock().NowNs();
+  if (postprocessing_started_ns_ == 0) postprocessing_started_ns_ = started_ns;
+  if (text->HasStopped(response.sequence_index) && !response.is_sequence_final) return false;
+  const std::vector<std::string> texts = text->Append(response);
+  EndIfStopped(response);
+  const bool dummies = pipeline_.routes_.with_dummies;
+  const int num_zeros = streaming ? 1 : prompt_len;
+  const contract::RequestFacts facts = Facts(text->finish_reasons());
+  out.outputs.reserve(pipeline_.routes_.outputs.size());
+  for (const OutputRoute& route : pipeline_.routes_.outputs) {
+    if (!request_.WantsOutput(route.name)) continue;
+    switch (route.kind) {
+      case OutputKind::kText:
+        out.outputs.push_back(
+            Tensor::FromStrings(route.name, {static_cast<int64_t>(texts.size())}, texts));
+        break;
+      case OutputKind::kCumLogProbs:
+        if (returns.log_probs) {
+          out.outputs.push_back(contract::CumLogProbs(route.name, response));
+        } else if (dummies) {
+          out.outputs.push_back(contract::Zeros(route.name, {1, 1}, 1));
+        }
+        break;
+      case OutputKind::kOutputLogProbs:
+        if (returns.log_probs) {
+          out.outputs.push_back(contract::OutputLogProbs(route.name, response));
+        } else if (dummies) {
+          out.outputs.push_back(contract::Zeros(route.name, {1, 1, num_zeros}, num_zeros));
+        }
+        break;
+      case OutputKind::kContextLogits:
+        if (response.context_logits.num_rows > 0) {
+          out.outputs.push_back(contract::ContextLogits(route.name, route.logits_type, response));
+        } else if (dummies) {
+          out.outputs.push_back(contract::NoLogits(route.name, route.logits_type, 3));
+        }
+        break;
+      case OutputKind::kGenerationLogits:
+        if (returns.generation_logits) {
+          out.outputs.push_back(
+              contract::GenerationLogits(route.name, route.logits_type, response));
+        } else if (dummies) {
+          out.outputs.push_back(contract::NoLogits(route.name, route.logits_type, 4));
+        }
+        break;
+      case OutputKind::kTopLogProbIds:
+        if (const int count = returns.num_top_log_probs; count > 0) {
+          out.outputs.push_back(contract::TopLogProbIds(route.name, count, response));
+        }
+        break;
+      case OutputKind::kTopLogProbs:
+        if (const int count = returns.num_top_log_probs; count > 0) {
+          out.outputs.push_back(contract::TopLogProbs(route.name, count, response));
+        }
+        break;
+      case OutputKind::kBatchIndex:
+        if (!request_.row && !(dummies && llm_.always_sends_batch_index())) break;
+        out.outputs.push_back(contract::BatchIndex(route.name, RowIndex()));
+        break;
+      case OutputKind::kSequenceIndex:
+        if (with_sequence_index) {
+          out.outputs.push_back(contract::SequenceIndex(route.name, response));
+        }
+        break;
+      case OutputKind::kFact:
+        if (auto fact = contract::Fact(route.llm_name, route.name, facts, response)) {
+          out.outputs.push_back(*std::move(fact));
+        }
+        break;
+      case OutputKind::kNever:
+        break;
+    }
+  }
+  if (pipeline_.kind_ == Kind::kEnsemble) {  // what that server adds to each response
+    out.parameters["sequence_id"] = static_cast<int64_t>(request_.sequence_id);
+    out.parameters["sequence_start"] = request_.sequence_start;
+    out.parameters["sequence_end"] = request_.sequence_end;
+  }
+  postprocessing_ns_ += llm_.clock().NowNs() - started_ns;
+  ++num_responses_;
+  return true;
+}
+
+void PipelineModel::Call::CountPreprocessing() {
+  pipeline_.members_.preprocessing->statistics().RequestSucceeded(
+      {.received_ns = preprocessing_started_ns,
+       .compute_start_ns = preprocessing_started_ns,
+       .compute_input_end_ns = preprocessing_started_ns,
+       .compute_output_start_ns = preprocessing_ended_ns,
+       .finished_ns = preprocessing_ended_ns});
+}
+
+void PipelineModel::Call::CountPostprocessing() {
+  if (num_responses_ == 0) return;
+  pipeline_.members_.postprocessing->statistics().RequestsSucceeded(
+      {.compute_output_start_ns = postprocessing_ns_, .finished_ns = postprocessing_ns_},
+      num_responses_);
+}
+
+// The pipeline's times are the sums over its steps; detokenizing a chunk overlaps the next step.
+void PipelineModel::Call::OnSuccess(const RequestSpan& llm) {
+  CountPreprocessing();
+  CountPostprocessing();
+  RequestSpan span;
+  span.received_ns = request_.received_ns;
+  span.compute_start_ns = span.received_ns + (llm.compute_start_ns - llm.received_ns);
+  span.compute_input_end_ns =
+      span.compute_start_ns + (llm.compute_input_end_ns - llm.compute_start_ns);
+  span.compute_output_start_ns =
+      span.compute_input_end_ns + (preprocessing_ended_ns - preprocessing_started_ns) +
+      (llm.compute_output_start_ns - llm.compute_input_end_ns) + postprocessing_ns_;
+  span.finished_ns = llm_.clock().NowNs();
+  // What was detokenized while the LLM went on took no time of its own.
+  span.compute_output_start_ns = std::min(span.compute_output_start_ns, span.finished_ns);
+  CountSuccess(request_, pipeline_.statistics(), span);
+  TraceSteps(llm, span.finished_ns);
+}
+
+// A BLS model computes all the time; an ensemble itself does nothing.
+void PipelineModel::Call::TraceSteps(const RequestSpan& llm, int64_t finished_ns) const {
+  const Trace& trace = request_.trace;
+  if (!trace) return;
+  const auto whole = [](int64_t from_ns, int64_t to_ns) {
+    return RequestSpan{.received_ns = from_ns,
+                       .compute_start_ns = from_ns,
+                       .compute_input_end_ns = from_ns,
+                       .compute_output_start_ns = to_ns,
+                       .finished_ns = to_ns};
+  };
+  const PipelineMembers& members = pipeline_.members_;
+  if (pipeline_.kind_ == Kind::kBls) trace.AddSpan(whole(preprocessing_started_ns, finished_ns));
+  TraceStep(trace, *members.preprocessing, request_.id,
+            whole(preprocessing_started_ns, preprocessing_ended_ns));
+  TraceStep(trace, *members.llm, request_.id, llm);
+  TraceStep(trace, *members.postprocessing, request_.id,
+            whole(postprocessing_started_ns_, finished_ns));
+}
+
+void PipelineModel::Call::OnFailure(const Status& status, int64_t finished_ns) {
+  if (preprocessing_ended_ns != 0) {
+    CountPreprocessing();
+  } else if (preprocessing_started_ns != 0) {
+    pipeline_.members_.preprocessing->statistics().RequestFailed(
+        ReasonOf(status), preprocessing_started_ns, finished_ns);
+  }
+  CountPostprocessing();
+  const bool is_ensemble = pipeline_.kind_ == Kind::kEnsemble;
+  const FailureReason reason = is_ensemble ? FailureReason::kOther : ReasonOf(status);
+  CountFailure(request_, pipeline_.statistics(), reason, request_.received_ns, finished_ns,
+               status.code() == StatusCode::kCancelled);
+}
+
+PipelineModel::PipelineModel(Kind kind, ::inference::ModelConfig config, std::string version,
+                             PipelineMembers members, PipelineRoutes routes,
+                             const PipelineOptions& options)
+    : Model(std::move(config), std::move(version)),
+      kind_(kind),
+      members_(std::move(members)),
+      routes_(std::move(routes)),
+      options_(options) {}
+
+Result<std::shared_ptr<PipelineModel>> PipelineModel::Create(Kind kind,
+                                                             ::inference::ModelConfig config,
+                                                             std::string version,
+                                                             PipelineMembers members,
+                                                             const PipelineOptions& options) {
+  ASSIGN_OR_RETURN(PipelineRoutes routes, kind == Kind::kEnsemble ? EnsembleRoutes(config, members)
+                                                                  : BlsRoutes(config, members));
+  return std::shared_ptr<PipelineModel>(new PipelineModel(
+      kind, std::move(config), std::move(version), std::move(members), std::move(routes), options));
+}
+
+const InputRoute* PipelineModel::FindInputRoute(std::string_view name) const {
+  for (const InputRoute& route : routes_.inputs) {
+    if (route.name == name) return &route;
+  }
+  return nullptr;
+}
+
+void PipelineModel::Infer(Request request, ResponseHandler handler) {
+  if (NumRows(*this, request) > 1) return InferRows(*this, std::move(request), std::move(handler));
+  if (request.received_ns == 0) request.received_ns = members_.llm->clock().NowNs();
+  size_t text_bytes = 0;  // to be looked at: for bad words a byte of every token and more
+  for (const Tensor& input : request.inputs) {
+    if (input.datatype != DataType::kBytes) continue;
+    text_bytes += input.data.size();
+    const InputRoute* route = FindInputRoute(input.name);
+    if (route != nullptr && route->role == InputRole::kBadWords && HasText(input))
+      text_bytes += static_cast<size_t>(members_.postprocessing->tokenizer()->vocab_size());
+  }
+  auto call = std::make_shared<Call>(*this, std::move(request), std::move(handler));
+  if (text_bytes <= kInlineTextBytes) return Run(call);
+  members_.preprocessing->text_pool().Post([this, call = std::move(call)] { Run(call); });
+}
+
+void PipelineModel::Run(const std::shared_ptr<Call>& call) {
+  if (call->request().cancel->cancelled()) return call->Fail(Cancelled("request was cancelled"));
+  auto prepared = Prepare(*call);
+  Status status = prepared.status();
+  const std::shared_ptr<LlmModel> llm = members_.llm;  // the answer may come before Start returns
+  if (status.ok()) status = llm->Start(std::move(prepared->request), call);
+  if (!status.ok()) call->Fail(status);
+}
+
+Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
+  const Clock& clock = members_.llm->clock();
+  const PreprocessingModel& pre = *members_.preprocessing;
+  call.preprocessing_started_ns = clock.NowNs();
+  std::vector<TokenId> ids;
+  contract::Words stop_words;
+  std::vector<std::string> stop_texts;
+  contract::Words bad_words;
+  std::shared_ptr<const BadTexts> bad_texts;
+  const Tensor* bias_words = nullptr;
+  const Tensor* bias_weights = nullptr;
+  std::vector<contract::NamedInput> llm_inputs;
+  bool has_end_id = false;
+  const Tensor* query = nullptr;
+  for (const Tensor& input : call.request().inputs) {
+    const InputRoute* route = FindInputRoute(input.name);
+    if (route == nullptr) return InvalidArgument("unexpected inference input '" + input.name + "'");
+    switch (route->role) {
+      case InputRole::kQuery: {
+        query = &input;
+        if (kind_ == Kind::kBls) RETURN_IF_ERROR(CheckText(input));
+        ASSIGN_OR_RETURN(ids, pre.EncodePrompt(input));
+        break;
+      }
+      case InputRole::kStopWords: {
+        ASSIGN_OR_RETURN(stop_words, pre.EncodeWords(input));
+        ASSIGN_OR_RETURN(stop_texts, NonEmptyStrings(input));
+        break;
+      }
+      case InputRole::kBadWords: {
+        ASSIGN_OR_RETURN(bad_words, pre.EncodeWords(input));
+        ASSIGN_OR_RETURN(const auto texts, NonEmptyStrings(input));
+        auto made = members_.postprocessing->bad_texts().Get(texts);
+        if (!made.ok()) return made.status().WithPrefix(input.name);
+        bad_texts = *std::move(made);
+        break;
+      }
+      case InputRole::kBiasWords:
+        bias_words = &input;
+        break;
+      case InputRole::kBiasWeights:
+        bias_weights = &input;
+        break;
+      case InputRole::kUnsupportedText:
+        RETURN_IF_ERROR(pre.CheckUnsupportedText(input));
+        break;
+      case InputRole::kUnsupportedData:
+        if (!input.data.empty()) return Unimplemented(input.name + " is not supported yet");
+        break;
+      case InputRole::kSpeculation:
+        RETURN_IF_ERROR(CheckNoDraft(input));
+        break;
+      case InputRole::kLlm:
+        if (kind_ == Kind::kBls && route->llm_name == "request_output_len") {
+          RETURN_IF_ERROR(CheckMaxTokens(input));
+        }
+        has_end_id |= route->llm_name == "end_id";
+        llm_inputs.push_back({route->llm_name, &input});
+        break;
+    }
+  }
+  if (query == nullptr) return InvalidArgument("QUERY is not present in the request");
+  ASSIGN_OR_RETURN(const bool includes_stop_words, IncludesStopWords(call.request().parameters));
+  if (ids.empty()) return InvalidArgument(query->name + ": the prompt has no tokens");
+  const int vocab_size = members_.llm->executor().limits().vocab_size;
+  ASSIGN_OR_RETURN(std::vector<float> bias, pre.EncodeBias(bias_words, bias_weights, vocab_size));
+  call.preprocessing_ended_ns = call.llm_started_ns = clock.NowNs();
+
+  contract::LlmRequestDefaults defaults = members_.llm->defaults();
+  defaults.decoupled = defaults.decoupled && decoupled();
+  ASSIGN_OR_RETURN(auto parsed, contract::ParseLlmRequest(llm_inputs, defaults));
+  if (parsed.is_stop) return Unimplemented("stop is supported by the tensorrt_llm model only");
+  inflight::Request& request = parsed.request;
+  request.input_ids = std::move(ids);
+  request.stop_words = std::move(stop_words);
+  request.bad_words = std::move(bad_words);
+  request.bad_texts = std::move(bad_texts);
+  if (!bias.empty()) request.embedding_bias = std::make_shared<std::vector<float>>(std::move(bias));
+  if (!has_end_id && routes_.has_default_end_id) {
+    request.end_ids = members_.llm->end_ids();
+    const auto eos = pre.tokenizer().eos_id();
+    if (request.end_ids.empty() && eos && *eos < vocab_size) request.end_ids.push_back(*eos);
+  }
+  RETURN_IF_ERROR(contract::FitToEngine(request, members_.llm->executor().limits()));
+
+  if (options_.accumulate_tokens && request.streaming && request.sampling.beam_width > 1) {
+    return InvalidArgument("Accumulation of tokens is only implemented for beam width = 1");
+  }
+
+  call.streaming = request.streaming;
+  call.ends_apart = kind_ == Kind::kBls && this->decoupled();
+  call.returns = Returns::Of(parsed);
+  call.with_sequence_index = members_.llm->SendsSequenceIndex(parsed);
+  call.prompt_len = static_cast<int>(request.input_ids.size());
+  AnswerTextOptions text{.tokenizer = members_.postprocessing->tokenizer(),
+                         .skip_special_tokens = members_.postprocessing->skip_special_tokens(),
+                         .num_sequences = request.sampling.num_return_sequences.value_or(1),
+                         .stop_words = std::move(stop_texts),
+                         .trims_stop_words = !includes_stop_words,
+                         .accumulates = options_.accumulate_tokens && request.streaming};
+  if (!request.streaming && !parsed.exclude_input) text.prompt = request.input_ids;
+  call.text.emplace(std::move(text));
+  return parsed;
+}
+
+}  // namespace inflight::serving

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/pipelines/preprocessing_model.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "contract/rows.h"
+#include "contract/tensor_values.h"
+#include "serving/pipelines/text_call.h"
+
+namespace inflight::serving {
+namespace {
+
+constexpr TokenId kNoToken = -1;
+constexpr size_t kMaxQuotedBytes = 64;  // of a client's word in an error
+
+Tensor Ids(std::string name, std::vector<int64_t> shape, std::span<const int32_t> ids) {
+  return Tensor::FromValues<int32_t>(std::move(name), DataType::kInt32, std::move(shape), ids);
+}
+
+// [B, 1]
+Tensor IdPerRow(std::string name, const std::vector<int32_t>& ids) {
+  return Ids(std::move(name), {static_cast<int64_t>(ids.size()), 1}, ids);
+}
+
+// [B, longest], the shorter rows padded at their end.
+Tensor PaddedRows(std::string name, const std::vector<std::vector<TokenId>>& rows, TokenId pad_id) {
+  size_t longest = 0;
+  for (const auto& row : rows) longest = std::max(longest, row.size());
+  std::vector<int32_t> padded;
+  padded.reserve(rows.size() * longest);
+  for (const auto& row : rows) {
+    padded.insert(padded.end(), row.begin(), row.end());
+    padded.resize(padded.size() + longest - row.size(), pad_id);
+  }
+  return Ids(std::move(name), {static_cast<int64_t>(rows.size()), static_cast<int64_t>(longest)},
+             padded);
+}
+
+// [B, 2, widest]
+Tensor WordLists(std::string name, const std::vector<contract::Words>& rows) {
+  size_t width = 1;
+  for (const contract::Words& words : rows) width = std::max(width, contract::NumIds(words));
+  std::vector<int32_t> lists;
+  for (const contract::Words& words : rows) {
+    const std::vector<int32_t> list = contract::EncodeWordList(words, width);
+    lists.insert(lists.end(), list.begin(), list.end());
+  }
+  return Ids(std::move(name), {static_cast<int64_t>(rows.size()), 2, static_cast<int64_t>(width)},
+             lists);
+}
+
+// [B, vocab_size], or [B, 0] where no row has any; a row without a bias has zeros.
+Tensor PaddedBiases(std::string name, const std::vector<std::vector<float>>& rows) {
+  size_t width = 0;
+  for (const auto& row : rows) width = std::max(width, row.size());
+  std::vector<float> biases;
+  for (const auto& row : rows) {
+    biases.insert(biases.end(), row.begin(), row.end());
+    biases.resize(biases.size() + width - row.size());
+  }
+  return Tensor::FromValues<float>(std::move(name), DataType::kFp32,
+                                   {static_cast<int64_t>(rows.size()), static_cast<int64_t>(width)},
+                                   biases);
+}
+
+size_t TextBytes(const Request& request) {
+  size_t bytes = 0;
+  for (const Tensor& input : request.inputs) {
+    if (input.datatype == DataType::kBytes) bytes += input.data.size();
+  }
+  return bytes;
+}
+
+}  // namespace
+
+PreprocessingModel::PreprocessingModel(::inference::ModelConfig config, std::string version,
+                                       PreprocessingOptions options, Clock& clock)
+    : Model(std::move(config), std::move(version)), options_(std::move(options)), clock_(clock) {}
+
+void PreprocessingModel::Infer(Request request, ResponseHandler handler) {
+  WorkerPool* pool = TextBytes(request) > kInlineTextBytes ? options_.text_pool.get() : nullptr;
+  RunTextCall(*this, pool, clock_, std::move(request), std::move(handler),
+              [this](const Request& r) { return Run(r); });
+}
+
+Result<std::vector<TokenId>> PreprocessingModel::EncodePrompt(const Tensor& query) const {
+  ASSIGN_OR_RETURN(const auto strings, query.Strings());
+  if (strings.empty()) return InvalidArgument(query.name + ": got no text, expected one string");
+  auto ids = options_.tokenizer->Encode(strings.front(), options_.add_special_tokens);
+  if (!ids.ok()) return ids.status().WithPrefix(query.name);
+  return ids;
+}
+
+Result<contract::Words> PreprocessingModel::EncodeWords(const Tensor& words) const {
+  ASSIGN_OR_RETURN(const auto strings, words.Strings());
+  contract::Words encoded;
+  for (const std::string_view word : strings) {
+    auto ids = options_.tokenizer->Encode(word, /*add_special_tokens=*/false);
+    if (!ids.ok()) return ids.status().WithPrefix(words.name);
+    if (!word.empty() && !ids->empty()) encoded.push_back(std::move(*ids));
+  }
+  return encoded;
+}
+
+Result<std::vector<TokenId>> PreprocessingModel::EncodeBiasWord(std::string_view word,
+                                                                int vocab_size) const {
+  const std::string quoted = "'" + std::string(word.substr(0, kMaxQuotedBytes)) + "'";
+  ASSIGN_OR_RETURN(auto ids, options_.tokenizer->Encode(word, /*add_special_tokens=*/false));
+  const auto unk = options_.tokenizer->unk_id();
+  if (ids.empty() || (unk && std::ranges::find(ids, *unk) != ids.end())) {
+    return InvalidArgument(quoted + " is not in the tokenizer's vocabulary");
+  }
+  const TokenId largest = *std::ranges::max_element(ids);
+  if (largest >= vocab_size) {
+    return InvalidArgument(quoted + " has token id " + std::to_string(largest) +
+                           ", the engine's vocabulary is [0, " + std::to_string(vocab_size) + ")");
+  }
+  return ids;
+}
+
+Result<std::vector<float>> PreprocessingModel::EncodeBias(const Tensor* words,
+                                                          const Tensor* weights,
+                                                          int vocab_size) const {
+  std::vector<float> bias;
+  if (words == nullptr || weights == nullptr) return bias;
+  ASSIGN_OR_RETURN(const auto strings, words->Strings());
+  ASSIGN_OR_RETURN(const auto values, contract::ReadFloats(*weights));
+  if (strings.size() != values.size()) {
+    return InvalidArgument(words->name + " and " + weights->name +
+                           " must have the same dimension, got " + std::to_string(strings.size()) +
+                           " words and " + std::to_string(values.size()) + " weights");
+  }
+  for (size_t i = 0; i < strings.size(); ++i) {
+    if (!(values[i] <= std::numeric_limits<float>::max())) {
+      return InvalidArgument(weights->name + "[" + std::to_string(i) + "]: got " +
+                             std::to_string(values[i]) +
+                             ", must be finite, or -inf to ban the word's tokens");
+    }
+    if (strings[i].empty()) continue;
+    const auto ids = EncodeBiasWord(strings[i], vocab_size);
+    if (!ids.ok()) return ids.status().WithPrefix(words->name + "[" + std::to_string(i) + "]");
+    bias.resize(static_cast<size_t>(vocab_size));
+    for (const TokenId id : *ids) bias[static_cast<size_t>(id)] += values[i];
+  }
+  return bias;
+}
+
+Status PreprocessingModel::CheckUnsupportedText(const Tensor& tensor) const {
+  ASSIGN_OR_RETURN(const auto strings, tensor.Strings());
+  for (const std::string_view text : strings) {
+    if (!text.empty()) return Unimplemented(tensor.name + " is not supported yet");
+  }
+  return Status::Ok();
+}
+
+TokenId PreprocessingModel::default_end_id() const {
+  return options_.tokenizer->eos_id().value_or(kNoToken);
+}
+
+TokenId PreprocessingModel::default_pad_id() const {
+  if (options_.pad_is_eos) return default_end_id();
+  return options_.tokenizer->pad_id().value_or(default_end_id());
+}
+
+Status PreprocessingModel::EncodeRow(const std::vector<Tensor>& inputs, Batch& batch) const {
+  TokenId end_id = default_end_id();
+  TokenId pad_id = default_pad_id();
+  const Tensor* bias_words = nullptr;
+  const Tensor* bias_weights = nullptr;
+  for (const Tensor& input : inputs) {
+    if (input.name == "QUERY") {
+      ASSIGN_OR_RETURN(auto ids, EncodePrompt(input));
+      batch.lengths.push_back(static_cast<int32_t>(ids.size()));
+      batch.ids.push_back(std::move(ids));
+    } else if (input.name == "BAD_WORDS_DICT") {
+      ASSIGN_OR_RETURN(batch.bad_words.emplace_back(), EncodeWords(input));
+    } else if (input.name == "STOP_WORDS_DICT") {
+      ASSIGN_OR_RETURN(batch.stop_words.emplace_back(), EncodeWords(input));
+    } else if (input.name == "END_ID") {
+      ASSIGN_OR_RETURN(end_id, contract::ReadInt32(input));
+    } else if (input.name == "PAD_ID") {
+      ASSIGN_OR_RETURN(pad_id, contract::ReadInt32(input));
+    } else if (input.name == "EMBEDDING_BIAS_WORDS") {
+      bias_words = &input;
+    } else if (input.name == "EMBEDDING_BIAS_WEIGHTS") {
+      bias_weights = &input;
+    }
+  }
+  ASSIGN_OR_RETURN(batch.biases.emplace_back(),
+                   EncodeBias(bias_words, bias_weights, options_.vocab_size));
+  batch.end_ids.push_back(end_id);
+  batch.pad_ids.push_back(pad_id);
+  return Status::Ok();
+}
+
+Result<std::vector<Tensor>> PreprocessingModel::Run(const Request& request) const {
+  const Tensor* query = request.FindInput("QUERY");
+  const Tensor* output_len = request.FindInput("REQUEST_OUTPUT_LEN");
+  if (query == nullptr) return InvalidArgument("QUERY is not present in the request");
+  if (output_len == nullptr) {
+    return InvalidArgument("REQUEST_OUTPUT_LEN is not present in the request");
+  }
+  if (const Tensor* text = request.FindInput("DECODER_QUERY")) {
+    RETURN_IF_ERROR(CheckUnsupportedText(*text));
+  }
+  const auto num_rows = query->shape.empty() ? 1 : query->shape.front();
+  ASSIGN_OR_RETURN(const auto rows,
+                   contract::SplitRows(request.inputs, static_cast<int>(num_rows)));
+  Batch batch;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Status status = EncodeRow(rows[i], batch);
+    if (!status.ok())
+      return rows.size() > 1 ? status.WithPrefix("row " + std::to_string(i)) : status;
+  }
+
+  const std::vector<int32_t> ones(rows.size(), 1);
+  std::vector<Tensor> all;
+  // Nobody reads the padding; 0 where the tokenizer has no token for it, as every engine has that.
+  all.push_back(PaddedRows("INPUT_ID", batch.ids, std::max(default_pad_id(), 0)));
+  all.push_back(IdPerRow("REQUEST_INPUT_LEN", batch.lengths));
+  all.push_back(IdPerRow("DECODER_INPUT_ID", batch.pad_ids));
+  all.push_back(IdPerRow("REQUEST_DECODER_INPUT_LEN", ones));
+  for (const auto& [name, words] : {std::pair("BAD_WORDS_IDS", &batch.bad_words),
+                                    std::pair("STOP_WORDS_IDS", &batch.stop_words)}) {
+    // None when the client sent no list at all.
+    all.push_back(words->empty() ? Ids(name, {num_rows, 2, 0}, {}) : WordLists(name, *words));
+  }
+  all.push_back(*output_len);
+  all.push_back(PaddedBiases("EMBEDDING_BIAS", batch.biases));
+  all.push_back(IdPerRow("OUT_END_ID", batch.end_ids));
+  all.push_back(IdPerRow("OUT_PAD_ID", batch.pad_ids));
+  std::vector<Tensor> outputs;  // what this release's configuration declares, and the client wants
+  for (const auto& declared : config().output()) {
+    if (!request.WantsOutput(declared.name())) continue;
+    for (Tensor& tensor : all) {
+      if (tensor.name == declared.name()) outputs.push_back(std::move(tensor));
+    }
+  }
+  return outputs;
+}
+
+}  // namespace inflight::serving

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `preprocessing` model: text -> token ids, words -> word lists and biases. Behaviour:
+// docs/protocol/models.md.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/worker_pool.h"
+#include "contract/word_list.h"
+#include "serving/core/model.h"
+#include "tokenizer/tokenizer.h"
+
+namespace inflight::serving {
+
+struct PreprocessingOptions {
+  std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
+  std::shared_ptr<WorkerPool> text_pool;
+  bool add_special_tokens = true;
+  bool pad_is_eos = false;  // up to 0.10 the pad token is always the end token
+  int vocab_size = 0;       // of the engine that gets the ids
+};
+
+class PreprocessingModel : public Model {
+ public:
+  PreprocessingModel(::inference::ModelConfig config, std::string version,
+                     PreprocessingOptions options, Clock& clock = Clock::System());
+
+  void Infer(Request request, ResponseHandler handler) override;
+
+  // The steps, also for the ensemble. Errors name the tensor as the client calls it.
+  // The first string of `query` in tokens.
+  Result<std::vector<TokenId>> EncodePrompt(const Tensor& query) const;
+  // One word per string; words without tokens (the empty string of old clients) are left out.
+  Result<contract::Words> EncodeWords(const Tensor& words) const;
+  // The sum of each word's weight at each of its ids, [vocab_size] for the LLM's embedding_bias;
+  // empty if one of the two tensors is missing, or no word is left beside empty ones.
+  // kInvalidArgument where their sizes differ, a weight is NaN or +inf, or the tokenizer does not
+  // know a word.
+  Result<std::vector<float>> EncodeBias(const Tensor* words, const Tensor* weights,
+                                        int vocab_size) const;
+  // Refuses what is not built: any decoder prompt.
+  Status CheckUnsupportedText(const Tensor& tensor) const;
+
+  const tokenizer::Tokenizer& tokenizer() const { return *options_.tokenizer; }
+  WorkerPool& text_pool() const { return *options_.text_pool; }
+
+ private:
+  // What the rows of a request became, row by row; words only where a list was sent.
+  struct Batch {
+    std::vector<std::vector<TokenId>> ids;
+    std::vector<int32_t> lengths, end_ids, pad_ids;
+    std::vector<contract::Words> bad_words, stop_words;
+    std::vector<std::vector<float>> biases;  // empty = none
+  };
+
+  Result<std::vector<TokenId>> EncodeBiasWord(std::string_view word, int vocab_size) const;
+  Result<std::vector<Tensor>> Run(const Request& request) const;
+  Status EncodeRow(const std::vector<Tensor>& inputs, Batch& batch) const;
+  TokenId default_end_id() const;  // -1 = the tokenizer has none
+  TokenId default_pad_id() const;
+
+  const PreprocessingOptions options_;
+  Clock& clock_;
+};
+
+}  // namespace inflight::serving

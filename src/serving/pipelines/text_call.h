@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// A request to a model that answers at once with one response: runs the work where its size says
+// (inline, or on the text pool), counts it, and turns errors into responses.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/worker_pool.h"
+#include "serving/core/model.h"
+
+namespace inflight::serving {
+
+// Texts up to this many bytes are tokenized on the caller's thread (tens of microseconds), longer
+// ones on the text pool.
+inline constexpr size_t kInlineTextBytes = 4096;
+
+// Calls `work` with the request; its tensors become the response. `pool` null = inline.
+using TextWork = std::function<Result<std::vector<Tensor>>(const Request&)>;
+void RunTextCall(Model& model, WorkerPool* pool, Clock& clock, Request request,
+                 ResponseHandler handler, TextWork work);
+
+}  // namespace inflight::serving

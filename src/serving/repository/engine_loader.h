@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the server gets an executor for a directory. Tests put a fake one here; everything else of
+// the server is the same code.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "serving/llm/llm_model.h"
+#include "serving/repository/server_options.h"
+
+namespace inflight {
+class Device;
+namespace builder {
+class DeviceChoice;
+struct OpenOptions;
+}  // namespace builder
+}  // namespace inflight
+
+namespace inflight::serving {
+
+struct LoadedEngine {
+  LlmBackend backend;
+  std::string device;                   // "cpu", "cuda:0"
+  std::filesystem::path tokenizer_dir;  // where the tokenizer's files are expected
+};
+
+// Opens `dir` (Hugging Face directory, checkpoint or engine) and starts an executor on it. What it
+// takes of the device's memory stands in the ledger under the name of `owner`, "tensorrt_llm/1",
+// and is given back when the executor goes. `gpu` is the index of a GPU that the model's file asks
+// for: an error names its key where it cannot be had.
+using EngineLoader =
+    std::function<Result<LoadedEngine>(const std::filesystem::path& dir, const std::string& owner,
+                                       const ExecutorOptions& options, std::optional<int> gpu)>;
+
+// The device that such a loader opens a model on.
+Result<std::shared_ptr<Device>> DeviceOf(builder::DeviceChoice& devices,
+                                         const std::filesystem::path& dir,
+                                         const builder::OpenOptions& open, std::optional<int> gpu);
+
+// Builds where needed and runs on the device that the options name, or on the one given.
+Result<EngineLoader> LocalEngineLoader(const ServerOptions& options,
+                                       std::shared_ptr<Device> device = nullptr);
+
+}  // namespace inflight::serving

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/repository/repository.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/log_table.h"
+#include "contract/llm_parameters.h"
+#include "contract/text_parameters.h"
+#include "serving/configuration/generated_config.h"
+#include "serving/repository/auto_complete.h"
+#include "serving/repository/repository_layout.h"
+#include "serving/repository/validate_config.h"
+
+namespace inflight::serving {
+namespace {
+
+namespace fs = std::filesystem;
+using ::inference::ModelConfig;
+
+constexpr uint64_t kMaxConfigBytes = 16 << 20;
+
+// One line for all that a template left open; the report says what it became.
+void WarnUnfilled(const ParsedModelConfig& parsed) {
+  std::string keys;
+  const auto add = [&](const std::string& key) { keys += (keys.empty() ? "" : " ") + key; };
+  for (const std::string& field : parsed.unfilled) add(field);
+  for (const auto& [key, value] : AllParameters(parsed.config)) {
+    if (value.find("${") != std::string::npos) add(key);
+  }
+  if (keys.empty()) return;
+  logging::Warning("keys of config.pbtxt left unfilled take their defaults",
+                   {{"model", parsed.config.name()}, {"keys", keys}});
+}
+
+// Empty without a file, where that may be.
+Result<ParsedModelConfig> ReadConfig(const fs::path& file, const LoadOverride& override,
+                                     bool may_be_absent) {
+  if (override.config_json) return ParseModelConfigJson(*override.config_json);
+  if (may_be_absent && !Exists(file)) return ParsedModelConfig{};
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxConfigBytes));
+  auto parsed = ParseModelConfig(text);
+  if (!parsed.ok()) {
+    return InvalidArgument(parsed.status().message() + " in " + file.string());
+  }
+  return parsed;
+}
+
+// The models that an ensemble's steps name, or the parameters of a BLS.
+std::vector<std::string> MembersOf(const ModelConfig& config) {
+  std::vector<std::string> members;
+  for (const auto& step : config.ensemble_scheduling().step()) {
+    members.push_back(step.model_name());
+  }
+  if (KindOf(config) != ModelKind::kBls) return members;
+  const auto names = contract::ParseBlsParameters(AllParameters(config));
+  if (names.ok()) members = {names->preprocessing, names->llm, names->postprocessing};
+  return members;
+}
+
+void LogReport(const ModelReport& report) {
+  logging::Table("configuration of model " + report.model + " version " + report.version,
+                 contract::ToTable(report.keys));
+}
+
+void LogEntry(const ModelEntry& entry) {
+  if (entry.status.ok()) {
+    logging::Info("model loaded", {{"model", entry.name}, {"version", entry.version}});
+  } else {
+    logging::Log(
+        entry.required ? logging::Level::kError : logging::Level::kWarning, "model not loaded",
+        {{"model", entry.name}, {"version", entry.version}, {"reason", ReasonText(entry.status)}});
+  }
+}
+
+}  // namespace
+
+Repository::Repository(ServerOptions options, EngineLoader load,
+                       std::shared_ptr<WorkerPool> text_pool, std::string name_space)
+    : options_(std::move(options)),
+      load_(std::move(load)),
+      text_pool_(std::move(text_pool)),
+      name_space_(std::move(name_space)),
+      claims_(options_.model_load_threads),
+      places_(options_.model_config_name, options_.auto_complete),
+      table_(entries_) {}
+
+Repository::~Repository() {
+  table_ = HeldTable();
+  entries_.clear();
+  retirement_->Close();
+}
+
+Result<Repository::Candidate> Repository::Poll(const std::string& name, const fs::path& dir,
+                                               const LoadOverride& override) const {
+  Candidate candidate;
+  candidate.dir = dir;
+  const std::string directory = dir.filename().string();
+  auto parsed = ReadConfig(ConfigFile(dir, options_.model_config_name), override,
+                           options_.auto_complete && NeedsNoConfig(directory));
+  if (!parsed.ok()) {
+    return InvalidArgument("Poll failed for model directory '" + directory +
+                           "': " + parsed.status().message());
+  }
+  candidate.parsed = std::move(*parsed);
+  candidate.changed = NewestChange(dir);
+  candidate.data_files = DataFiles(dir);
+  ModelConfig& config = candidate.parsed.config;
+  if (config.name().empty() || config.name() == directory) config.set_name(name);
+  if (config.name() != name) {
+    return InvalidArgument("unexpected directory name '" + directory + "' for model '" +
+                           config.name() + "', directory name must equal model name");
+  }
+  if (options_.auto_complete) RETURN_IF_ERROR(AutoComplete(name, dir, candidate.parsed));
+  RETURN_IF_ERROR(ValidateModelConfig(WithAnyBatchSize(candidate.parsed)));
+  candidate.kind = KindOf(config);
+  candidate.versions = SelectVersions(config, dir);
+  return candidate;
+}
+
+void Repository::LoadRepository(const fs::path& dir) {
+  const std::lock_guard lock(control_mutex_);
+  const fs::path root = FindRepository(dir).value_or(dir);
+  if (root != dir) {
+    logging::Warning("models lie one level deeper", {{"repository", root.string()}});
+  }
+  if (!places_.HasRoot(root)) places_.AddRoot(root);
+  std::vector<Candidate> candidates;
+  bool has_models = false;
+  for (const fs::path& sub : Subdirectories(root)) {
+    if (!IsModel(sub)) {
+      logging::Warning("directory without config.pbtxt is not a model", {{"path", sub.string()}});
+      continue;
+    }
+    has_models = true;
+    const std::string name = sub.filename().string();
+    if (places_.IsAmbiguous(name)) {
+      AddAmbiguous(name);
+      continue;
+    }
+    scanned_[sub] = NewestChange(sub);  // before it is read: a change meanwhile is one
+    auto candidate = Poll(name, sub, {});
+    if (candidate.ok()) {
+      WarnUnfilled(candidate->parsed);
+      candidates.push_back(std::move(*candidate));
+    } else {
+      Add({.name = name, .version = {}, .status = candidate.status(), .is_registered = false});
+    }
+  }
+  if (!has_models) {
+    Add({.name = root.string(),
+         .version = {},
+         .status = NotFound("no models found in " + root.string()),
+         .is_registered = false});
+  }
+  LoadCandidates(std::move(candidates));
+  Publish();
+}
+
+void Repository::AddRepository(const fs::path& dir) {
+  const std::lock_guard lock(control_mutex_);
+  places_.AddRoot(FindRepository(dir).value_or(dir));
+}
+
+// Once for all repositories that have it.
+void Repository::AddAmbiguous(const std::string& name) {
+  const bool is_known = std::any_of(entries_.begin(), entries_.end(),
+                                    [&](const ModelEntry& entry) { return entry.name == name; });
+  if (!is_known) Add({.name = name, .version = {}, .status = InvalidArgument(kAmbiguous)});
+}
+
+void Repository::LoadCandidates(std::vector<Candidate> candidates) {
+  FindPartners(candidates);
+  // Engines first, since they know what the others leave open; pipelines last, each behind its
+  // steps.
+  for (const ModelKind kind :
+       {ModelKind::kLlm, ModelKind::kPreprocessing, ModelKind::kPostprocessing,
+        ModelKind::kConformance, ModelKind::kEnsemble, ModelKind::kBls, ModelKind::kUnknown}) {
+    const std::vector<Candidate*> ordered = InStepOrder(candidates, kind);
+    if (kind == ModelKind::kConformance) {  // they need nobody
+      LoadSideBySide(ordered);
+      continue;
+    }
+    for (Candidate* candidate : ordered) {
+      for (ModelEntry& entry : LoadVersions(*candidate)) Add(std::move(entry));
+      Remember(*candidate);
+    }
+  }
+}
+
+void Repository::LoadSideBySide(const std::vector<Candidate*>& candidates) {
+  std::vector<std::vector<ModelEntry>> loaded(candidates.size());
+  size_t next = 0;
+  const auto load = [&] {
+    const std::lock_guard lock(control_mutex_);
+    while (next < candidates.size()) {
+      const size_t index = next++;
+      Candidate& candidate = *candidates[index];
+      try {
+        loaded[index] = LoadVersions(candidate);
+      } catch (const std::exception& e) {  // threads, files
+        loaded[index] = {{.name = candidate.parsed.config.name(),
+                          .version = {},
+                          .status = Internal(e.what()),
+                          .dir = candidate.dir}};
+      }
+    }
+  };
+  {
+    const Unlocked unlocked(control_mutex_);
+    const size_t num_threads =
+        std::min(candidates.size(), static_cast<size_t>(options_.model_load_threads));
+    std::vector<std::jthread> threads;
+    for (size_t i = 1; i < num_threads; ++i) threads.emplace_back(load);
+    load();
+  }
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    for (ModelEntry& entry : loaded[i]) Add(std::move(entry));
+    Remember(*candidates[i]);
+  }
+}
+
+// Those of one kind; of ensembles each behind those that its steps name.
+std::vector<Repository::Candidate*> Repository::InStepOrder(std::vector<Candidate>& candidates,
+                                                            ModelKind kind) {
+  std::vector<Candidate*> ordered;
+  std::set<std::string> seen;
+  const std::function<void(Candidate&)> add = [&](Candidate& candidate) {
+    const ModelConfig& config = candidate.parsed.config;
+    if (candidate.kind != kind || !seen.insert(config.name()).second) return;
+    for (const auto& step : config.ensemble_scheduling().step()) {
+      for (Candidate& other : candidates) {
+        if (other.parsed.config.name() == step.model_name()) add(other);
+      }
+    }
+    ordered.push_back(&candidate);
+  };
+  for (Candidate& candidate : candidates) add(candidate);
+  return ordered;
+}
+
+std::vector<std::string> Repository::MembersInFile(const std::string& name,
+                                                   const LoadOverride& override) const {
+  if (!CheckModelName(name).ok()) return {};  // it would lead elsewhere
+  const auto dir = places_.Find(name);
+  if (!dir && !override.config_json) return {};
+  const auto parsed = ReadConfig(ConfigFile(dir.value_or(fs::path()), options_.model_config_name),
+                                 override, /*may_be_absent=*/true);
+  return parsed.ok() ? MembersOf(parsed->config) : std::vector<std::string>();
+}
+
+// Which LLM each text model and pipeline belongs to, and how many LLMs leave their memory open.
+void Repository::FindPartners(std::vector<Candidate>& candidates) {
+  const auto is_llm = [&](const std::string& name) {
+    return std::any_of(candidates.begin(), candidates.end(), [&](const Candidate& c) {
+      return c.kind == ModelKind::kLlm && c.parsed.config.name() == name;
+    });
+  };
+  const auto open_shares = std::make_shared<int>(0);
+  for (Candidate& candidate : candidates) {
+    const ModelConfig& config = candidate.parsed.config;
+    candidate.open_shares = open_shares;
+    if (candidate.kind == ModelKind::kLlm) {
+      const auto parsed = contract::ParseLlmParameters(AllParameters(config), options_.executor);
+      if (parsed.ok() && !parsed->has_memory_share) {
+        *open_shares += static_cast<int>(candidate.versions.size());
+      }
+      continue;
+    }
+    if (candidate.kind != ModelKind::kEnsemble && candidate.kind != ModelKind::kBls) continue;
+    const std::vector<std::string> members = MembersOf(config);
+    const auto llm = std::find_if(members.begin(), members.end(), is_llm);
+    if (llm == members.end()) continue;
+    llm_names_.emplace(config.name(), *llm);
+    for (const std::string& member : members) llm_names_.emplace(member, *llm);
+  }
+}
+
+std::vector<ModelEntry> Repository::LoadVersions(Candidate& candidate) {
+  const std::string& name = candidate.parsed.config.name();
+  if (candidate.versions.empty()) {
+    return {{.name = name,
+             .version = {},
+             .status = InvalidArgument("at least one version must be available under the version "
+                                       "policy of model '" +
+                                       name + "'"),
+             .dir = candidate.dir}};
+  }
+  std::vector<ModelEntry> entries;
+  for (const std::string& version : candidate.versions) {
+    contract::KeyReport keys;
+    const int open_shares = candidate.open_shares ? *candidate.open_shares : 0;
+    auto model = LoadPrepared(candidate, version, keys);
+    for (int retry = 1; !model.ok() && retry <= options_.model_load_retries; ++retry) {
+      logging::Warning("model is loaded once more after a failure",
+                       {{"model", name},
+                        {"version", version},
+                        {"retry", retry},
+                        {"of", options_.model_load_retries},
+                        {"reason", ReasonText(model.status())}});
+      keys.clear();
+      if (candidate.open_shares) *candidate.open_shares = open_shares;
+      model = LoadPrepared(candidate, version, keys);
+    }
+    ModelEntry entry{.name = name,
+                     .version = version,
+                     .status = {},
+                     .is_from_repository = !candidate.is_generated,
+                     .dir = candidate.is_generated ? fs::path() : candidate.dir};
+    if (model.ok()) entry.model = std::move(*model);
+    entry.status = model.status();
+    // Lacking a part is no fault of the files (an LLM has none); what a BLS alone asks for is in no
+    // one else's way.
+    entry.required =
+        candidate.kind == ModelKind::kLlm ||
+        (entry.status.code() != StatusCode::kFailedPrecondition &&
+         !(candidate.kind == ModelKind::kBls && entry.status.code() == StatusCode::kUnimplemented));
+    if (!candidate.is_generated) {
+      const ModelConfig& completed = entry.model ? entry.model->config() : candidate.parsed.config;
+      ModelReport report{.model = name, .version = version};
+      report.keys = ReportFields(candidate.kind, candidate.parsed, completed,
+                                 options_.rate_limiter != nullptr);
+      report.keys.insert(report.keys.end(), keys.begin(), keys.end());
+      LogReport(report);
+      std::erase_if(reports_, [&](const ModelReport& old) {
+        return old.model == report.model && old.version == report.version;
+      });
+      reports_.push_back(std::move(report));
+    }
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+void Repository::Remember(const Candidate& candidate) {
+  sources_[candidate.parsed.config.name()] = {.dir = candidate.dir,
+                                              .parsed = candidate.parsed,
+                                              .changed = candidate.changed,
+                                              .data_files = candidate.data_files};
+}
+
+void Repository::LoadModelDir(const fs::path& dir) {
+  const std::lock_guard lock(control_mutex_);
+  // Without a tokenizer the key stays unset: what lacks one does not end the start then.
+  const auto tokenizer_of = [](const fs::path& place) {
+    return HasTokenizer(place) ? place.string() : std::string();
+  };
+  GeneratedConfigOptions generated = {.model_dir = dir.string(),
+                                      .tokenizer_dir = tokenizer_of(dir),
+                                      .decoupled = options_.decoupled,
+                                      .exclude_input_in_output = !options_.include_input_in_output};
+  const auto load = [&](ModelConfig config, ModelKind kind) {
+    Candidate candidate{
+        .dir = dir, .parsed = {}, .kind = kind, .versions = {"1"}, .is_generated = true};
+    candidate.parsed.config = std::move(config);
+    // The engine knows the batch size that the configurations state.
+    if (kind == ModelKind::kLlm) candidate.parsed.unfilled = {"max_batch_size"};
+    for (ModelEntry& entry : LoadVersions(candidate)) Add(std::move(entry));
+  };
+  load(LlmConfig(generated), ModelKind::kLlm);
+  if (const LoadedLlm* loaded = LlmOf("tensorrt_llm")) {
+    generated.max_batch_size = loaded->max_batch_size;
+    generated.tokenizer_dir = tokenizer_of(loaded->tokenizer_dir);
+  }
+  load(PreprocessingConfig(generated), ModelKind::kPreprocessing);
+  load(PostprocessingConfig(generated), ModelKind::kPostprocessing);
+  load(EnsembleConfig(generated), ModelKind::kEnsemble);
+  Publish();
+}
+
+void Repository::Add(ModelEntry entry) {
+  const bool duplicate = std::any_of(entries_.begin(), entries_.end(), [&](const ModelEntry& e) {
+    return e.name == entry.name && e.version == entry.version;
+  });
+  if (duplicate) {
+    entry.model = nullptr;
+    entry.status = InvalidArgument("model '" + entry.name +
+                                   "' appears in two or more repositories or directories");
+  }
+  entry.name_space = name_space_;
+  LogEntry(entry);
+  Guard(entry);
+  entries_.push_back(std::move(entry));
+}
+
+}  // namespace inflight::serving

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Repository: text models and the pipelines over an LLM, which take from it what their files leave
+// open.
+#include <filesystem>
+#include <utility>
+
+#include "artifact/hub_cache.h"
+#include "base/log.h"
+#include "contract/text_parameters.h"
+#include "serving/ensemble/ensemble_model.h"
+#include "serving/pipelines/pipeline_model.h"
+#include "serving/repository/repository.h"
+#include "serving/repository/repository_layout.h"
+
+namespace inflight::serving {
+namespace {
+
+namespace fs = std::filesystem;
+using ::inference::ModelConfig;
+
+void LogWarnings(const std::vector<std::string>& warnings, const ModelConfig& config) {
+  for (const std::string& warning : warnings) {
+    logging::Warning(warning, {{"model", config.name()}});
+  }
+}
+
+}  // namespace
+
+// The LLM that a pipeline joins with `model`, or the only one.
+const Repository::LoadedLlm* Repository::LlmOf(const std::string& model) const {
+  std::string name = model;
+  if (const auto found = llm_names_.find(model); found != llm_names_.end()) name = found->second;
+  if (const auto found = loaded_llms_.find(name); found != loaded_llms_.end()) {
+    return &found->second;
+  }
+  return loaded_llms_.size() == 1 ? &loaded_llms_.begin()->second : nullptr;
+}
+
+// Fields that a template left open, from the engine; then the usual normalisation.
+ModelConfig Repository::Complete(const Candidate& candidate) const {
+  ModelConfig config = candidate.parsed.config;
+  if (candidate.parsed.IsUnfilled("max_batch_size")) {
+    const LoadedLlm* llm = LlmOf(config.name());
+    config.set_max_batch_size(llm != nullptr ? llm->max_batch_size : 1);
+  }
+  NormalizeModelConfig(config);
+  return config;
+}
+
+Result<std::shared_ptr<const tokenizer::Tokenizer>> Repository::LoadTokenizer(
+    const Candidate& candidate, const std::string& named) {
+  const std::string& model = candidate.parsed.config.name();
+  fs::path dir;
+  if (!named.empty()) {
+    auto place = artifact::ResolveModelDir(ResolvePath(named, candidate.dir));
+    if (!place.ok()) return place.status().WithPrefix("tokenizer_dir");
+    dir = FindTokenizer(*place);
+  } else {
+    const LoadedLlm* llm = LlmOf(model);
+    if (llm == nullptr) {
+      return FailedPrecondition("tokenizer_dir of model '" + model + "' is not set, and " +
+                                (loaded_llms_.empty()
+                                     ? "no engine was loaded whose directory could have one"
+                                     : "several engines were loaded that could be meant") +
+                                "; set it in the model's config.pbtxt");
+    }
+    dir = llm->tokenizer_dir;
+    if (!HasTokenizer(dir)) {
+      return FailedPrecondition(
+          "tokenizer_dir of model '" + model + "' is not set, and '" + dir.string() +
+          "', the engine's, has no tokenizer files; copy them there, or set " +
+          "tokenizer_dir in the model's config.pbtxt to where they are");
+    }
+  }
+  std::error_code error;
+  const std::string key = fs::weakly_canonical(dir, error).string();
+  if (const auto found = tokenizers_.find(key); found != tokenizers_.end()) return found->second;
+  auto tokenizer = tokenizer::Tokenizer::Load(dir);
+  if (!tokenizer.ok()) return tokenizer.status().WithPrefix("tokenizer_dir '" + dir.string() + "'");
+  tokenizers_[key] = *tokenizer;
+  return tokenizer;
+}
+
+Result<std::shared_ptr<Model>> Repository::LoadPreprocessing(const Candidate& candidate,
+                                                             const std::string& version,
+                                                             contract::KeyReport& keys) {
+  const ModelConfig& config = candidate.parsed.config;
+  // Decoder tensors came with 0.11, and with them the defaults changed.
+  const bool since_0_11 = HasInput(config, "DECODER_QUERY");
+  ASSIGN_OR_RETURN(const auto parameters, contract::ParsePreprocessingParameters(
+                                              AllParameters(config), since_0_11, &keys));
+  LogWarnings(parameters.warnings, config);
+  ASSIGN_OR_RETURN(auto tokenizer, LoadTokenizer(candidate, parameters.tokenizer_dir));
+  const LoadedLlm* llm = LlmOf(config.name());
+  const int vocab_size = llm != nullptr ? llm->vocab_size : tokenizer->vocab_size();
+  PreprocessingOptions options = {.tokenizer = std::move(tokenizer),
+                                  .text_pool = text_pool_,
+                                  .add_special_tokens = parameters.special_tokens,
+                                  .pad_is_eos = !since_0_11,
+                                  .vocab_size = vocab_size};
+  return std::shared_ptr<Model>(
+      std::make_shared<PreprocessingModel>(Complete(candidate), version, std::move(options)));
+}
+
+Result<std::shared_ptr<Model>> Repository::LoadPostprocessing(const Candidate& candidate,
+                                                              const std::string& version,
+                                                              contract::KeyReport& keys) {
+  const ModelConfig& config = candidate.parsed.config;
+  ASSIGN_OR_RETURN(const auto parameters,
+                   contract::ParsePostprocessingParameters(AllParameters(config), &keys));
+  LogWarnings(parameters.warnings, config);
+  ASSIGN_OR_RETURN(auto tokenizer, LoadTokenizer(candidate, parameters.tokenizer_dir));
+  PostprocessingOptions options = {.tokenizer = std::move(tokenizer),
+                                   .text_pool = text_pool_,
+                                   .skip_special_tokens = parameters.special_tokens};
+  return std::shared_ptr<Model>(
+      std::make_shared<PostprocessingModel>(Complete(candidate), version, std::move(options)));
+}
+
+Result<std::shared_ptr<Model>> Repository::LoadEnsemble(const Candidate& candidate,
+                                                        const std::string& version) const {
+  ModelConfig config = Complete(candidate);
+  PipelineMembers members;
+  bool has_other = false;
+  for (const auto& step : config.ensemble_scheduling().step()) {
+    if (!step.model_namespace().empty() && step.model_namespace() != name_space_) {
+      return InvalidArgument(
+          "ensemble '" + config.name() + "': step '" + step.model_name() +
+          "' has the model_namespace '" + step.model_namespace() +
+          "', steps are models of the ensemble's own repository" +
+          (name_space_.empty() ? " (--model-namespacing is off)" : ", '" + name_space_ + "'"));
+    }
+    const int64_t wanted = step.model_version();
+    const std::shared_ptr<Model> model = Find(step.model_name(), wanted);
+    if (model == nullptr) {
+      return FailedPrecondition(
+          "ensemble '" + config.name() + "' depends on '" + step.model_name() + "' which has no " +
+          (wanted > 0 ? "loaded version " + std::to_string(wanted) : "loaded version"));
+    }
+    if (auto pre = std::dynamic_pointer_cast<PreprocessingModel>(model)) {
+      members.preprocessing = std::move(pre);
+    } else if (auto llm = std::dynamic_pointer_cast<LlmModel>(model)) {
+      members.llm = std::move(llm);
+    } else if (auto post = std::dynamic_pointer_cast<PostprocessingModel>(model)) {
+      members.postprocessing = std::move(post);
+    } else {
+      has_other = true;
+    }
+  }
+  if (has_other || !members.preprocessing || !members.llm || !members.postprocessing) {
+    ASSIGN_OR_RETURN(auto ensemble,
+                     EnsembleModel::Create(std::move(config), version,
+                                           [this](const std::string& name, int64_t wanted) {
+                                             return Find(name, wanted);
+                                           }));
+    return std::shared_ptr<Model>(std::move(ensemble));
+  }
+  config.mutable_model_transaction_policy()->set_decoupled(members.llm->decoupled());
+  ASSIGN_OR_RETURN(auto ensemble, PipelineModel::Create(PipelineModel::Kind::kEnsemble,
+                                                        std::move(config), version, members));
+  return std::shared_ptr<Model>(std::move(ensemble));
+}
+
+Result<std::shared_ptr<Model>> Repository::LoadBls(const Candidate& candidate,
+                                                   const std::string& version,
+                                                   contract::KeyReport& keys) const {
+  ModelConfig config = Complete(candidate);
+  ASSIGN_OR_RETURN(const auto names, contract::ParseBlsParameters(AllParameters(config), &keys));
+  LogWarnings(names.warnings, config);
+  PipelineMembers members = {
+      .preprocessing = std::dynamic_pointer_cast<PreprocessingModel>(Find(names.preprocessing)),
+      .llm = std::dynamic_pointer_cast<LlmModel>(Find(names.llm)),
+      .postprocessing = std::dynamic_pointer_cast<PostprocessingModel>(Find(names.postprocessing))};
+  const auto lacks = [&](const char* key, const std::string& name) {
+    return FailedPrecondition("model '" + config.name() + "' depends on '" + name + "' (" + key +
+                              "), which is not loaded, or is another kind of model");
+  };
+  if (!members.preprocessing) return lacks("preprocessing_model_name", names.preprocessing);
+  if (!members.llm) return lacks("tensorrt_llm_model_name", names.llm);
+  if (!members.postprocessing) return lacks("postprocessing_model_name", names.postprocessing);
+  if (!config.has_model_transaction_policy() || candidate.parsed.IsUnfilled("decoupled")) {
+    config.mutable_model_transaction_policy()->set_decoupled(members.llm->decoupled());
+  }
+  ASSIGN_OR_RETURN(auto bls, PipelineModel::Create(PipelineModel::Kind::kBls, std::move(config),
+                                                   version, std::move(members),
+                                                   {.accumulate_tokens = names.accumulate_tokens}));
+  return std::shared_ptr<Model>(std::move(bls));
+}
+
+std::shared_ptr<Model> Repository::Find(const std::string& name, int64_t version) const {
+  std::shared_ptr<Model> latest;
+  for (const ModelEntry& entry : entries_) {
+    if (entry.name != name || entry.model == nullptr) continue;
+    if (version > 0 && entry.version != std::to_string(version)) continue;
+    latest = entry.model;
+  }
+  return latest;
+}
+
+}  // namespace inflight::serving

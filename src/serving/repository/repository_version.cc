@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Repository: one version of one model, LLMs and test models here, the others in
+// repository_pipelines.cc.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "contract/llm_parameters.h"
+#include "contract/parameter_values.h"
+#include "contract/text_parameters.h"
+#include "serving/conformance/conformance.h"
+#include "serving/instances/instance_model.h"
+#include "serving/instances/rate_limiter.h"
+#include "serving/repository/repository.h"
+#include "serving/repository/repository_layout.h"
+#include "serving/repository/validate_config.h"
+
+namespace inflight::serving {
+namespace {
+
+namespace fs = std::filesystem;
+using ::inference::ModelConfig;
+
+constexpr int kAnyBatchSize = 1 << 20;
+
+}  // namespace
+
+ModelConfig Repository::WithAnyBatchSize(const ParsedModelConfig& parsed) {
+  ModelConfig filled = parsed.config;
+  if (parsed.IsUnfilled("max_batch_size")) filled.set_max_batch_size(kAnyBatchSize);
+  return filled;
+}
+
+Result<std::shared_ptr<Model>> Repository::LoadPrepared(const Candidate& candidate,
+                                                        const std::string& version,
+                                                        contract::KeyReport& keys) {
+  const int64_t started_ns = Clock::System().NowNs();
+  ASSIGN_OR_RETURN(auto model, LoadVersion(candidate, version, keys));
+  {
+    const Unlocked unlocked(control_mutex_);
+    RETURN_IF_ERROR(Prepare(candidate, *model));
+  }
+  model->SetLoadSeconds(static_cast<double>(Clock::System().NowNs() - started_ns) / 1e9);
+  return model;
+}
+
+// The lines of a model that is not loaded because of its fields.
+void Repository::ReportParameters(const Candidate& candidate, contract::KeyReport& keys) const {
+  const auto parameters = AllParameters(candidate.parsed.config);
+  switch (candidate.kind) {
+    case ModelKind::kLlm:
+      (void)contract::ParseLlmParameters(parameters, options_.executor, &keys);
+      break;
+    case ModelKind::kPreprocessing:
+      (void)contract::ParsePreprocessingParameters(
+          parameters, HasInput(candidate.parsed.config, "DECODER_QUERY"), &keys);
+      break;
+    case ModelKind::kPostprocessing:
+      (void)contract::ParsePostprocessingParameters(parameters, &keys);
+      break;
+    case ModelKind::kBls:
+      (void)contract::ParseBlsParameters(parameters, &keys);
+      break;
+    case ModelKind::kConformance:
+    case ModelKind::kEnsemble:
+    case ModelKind::kUnknown:
+      break;
+  }
+}
+
+Result<std::shared_ptr<Model>> Repository::LoadVersion(const Candidate& candidate,
+                                                       const std::string& version,
+                                                       contract::KeyReport& keys) {
+  const ModelConfig& config = candidate.parsed.config;
+  Status fields = ValidateTensors(WithAnyBatchSize(candidate.parsed));
+  if (fields.ok()) fields = CheckFields(candidate.kind, candidate.parsed);
+  if (!fields.ok()) {
+    ReportParameters(candidate, keys);
+    return fields;
+  }
+  switch (candidate.kind) {
+    case ModelKind::kLlm:
+      return LoadLlm(candidate, version, keys);
+    case ModelKind::kPreprocessing:
+      return LoadPreprocessing(candidate, version, keys);
+    case ModelKind::kPostprocessing:
+      return LoadPostprocessing(candidate, version, keys);
+    case ModelKind::kConformance:
+      return LoadConformance(candidate, version);
+    case ModelKind::kEnsemble:
+      return LoadEnsemble(candidate, version);
+    case ModelKind::kBls:
+      return LoadBls(candidate, version, keys);
+    case ModelKind::kUnknown:
+      break;
+  }
+  // Only these bring models of ours, which their tensors tell apart.
+  const std::string& backend = config.backend();
+  if (!backend.empty() && backend != "python" && backend != "tensorrtllm") {
+    return InvalidArgument("unable to find backend library for backend '" + backend +
+                           "', try specifying runtime on the model configuration.");
+  }
+  return Unimplemented("model '" + config.name() + "' of backend '" +
+                       (backend.empty() ? config.platform() : backend) +
+                       "' is none of preprocessing, tensorrt_llm, postprocessing, ensemble and "
+                       "tensorrt_llm_bls, which are recognised by their tensors");
+}
+
+// Where several LLMs leave their share of the device's memory open, they get equal ones: each takes
+// its part of what the earlier ones left.
+void Repository::ShareMemory(const Candidate& candidate, contract::LlmParameters& parameters,
+                             contract::KeyReport& keys) {
+  if (parameters.has_memory_share || !candidate.open_shares || *candidate.open_shares == 0) return;
+  const int models = (*candidate.open_shares)--;
+  if (models == 1) return;
+  double& fraction = parameters.executor.kv_cache_free_memory_fraction;
+  fraction /= models;
+  for (contract::KeyLine& line : keys) {
+    if (line.key != "kv_cache_free_gpu_mem_fraction") continue;
+    std::ostringstream text;
+    text << fraction;
+    line.value = text.str();
+    line.source = contract::KeySource::kAuto;
+    line.reason = "left open by this model and " + std::to_string(models - 1) + " to come";
+  }
+}
+
+Result<std::shared_ptr<Model>> Repository::LoadLlm(const Candidate& candidate,
+                                                   const std::string& version,
+                                                   contract::KeyReport& keys) {
+  ModelConfig config = candidate.parsed.config;
+  ExecutorOptions base = options_.executor;
+  const auto max_queue = config.dynamic_batching().default_queue_policy().max_queue_size();
+  if (max_queue > 0) base.max_queue_size = static_cast<int>(std::min(max_queue, 1U << 20));
+  const auto max_delay = config.dynamic_batching().max_queue_delay_microseconds();
+  if (max_delay > 0)
+    base.max_queue_delay_us = static_cast<int64_t>(std::min<uint64_t>(max_delay, INT64_MAX));
+  ASSIGN_OR_RETURN(auto parameters,
+                   contract::ParseLlmParameters(AllParameters(config), base, &keys));
+  for (const std::string& warning : parameters.warnings) {
+    logging::Warning(warning, {{"model", config.name()}});
+  }
+  ASSIGN_OR_RETURN(const fs::path engine_dir,
+                   FindEngine(parameters.engine_dir, candidate.dir, version));
+  ShareMemory(candidate, parameters, keys);
+  auto loaded = [&] {
+    const Unlocked unlocked(control_mutex_);
+    return load_(engine_dir, config.name() + "/" + version, parameters.executor,
+                 parameters.gpu_device_id);
+  }();
+  contract::NoteRefusal(loaded.status(), &keys);
+  ASSIGN_OR_RETURN(LoadedEngine engine, std::move(loaded));
+  const ExecutorLimits& limits = engine.backend.executor->limits();
+  if (const auto gpu = parameters.gpu_device_id;
+      gpu && engine.device != "cuda:" + std::to_string(*gpu)) {
+    contract::NoteIgnored("gpu_device_ids", "--device says where models run", &keys);
+  }
+
+  if (candidate.parsed.IsUnfilled("max_batch_size")) {
+    config.set_max_batch_size(limits.max_batch_size);
+  }
+  if (contract::IsUnfilled(config.backend())) config.set_backend("tensorrtllm");
+  NormalizeModelConfig(config);
+  ASSIGN_OR_RETURN(const LogitsTypes logits_types, LogitsTypesOf(config));
+  const int max_beam_width = contract::MaxBeamWidth(parameters, limits);
+  const contract::LlmRequestDefaults defaults = {
+      .decoupled = config.model_transaction_policy().decoupled(),
+      .exclude_input_in_output = parameters.exclude_input_in_output,
+      .normalize_log_probs = parameters.normalize_log_probs,
+      .max_beam_width = max_beam_width,
+      .decoding_mode =
+          contract::ResolveDecodingMode(parameters.decoding_mode, max_beam_width, &keys)};
+  const fs::path tokenizer_dir = engine.tokenizer_dir;
+  constexpr std::string_view kCuda = "cuda:";
+  if (engine.device.starts_with(kCuda)) {
+    engine.backend.gpu = std::strtoll(engine.device.c_str() + kCuda.size(), nullptr, 10);
+  }
+  engine.backend.iterations = {
+      .period_ms = parameters.stats_check_period_ms,
+      .has_records = parameters.executor.iter_stats_max_iterations > 0,
+      .has_request_records = parameters.executor.request_stats_max_iterations > 0};
+  auto model = std::make_shared<LlmModel>(std::move(config), version, std::move(engine.backend),
+                                          defaults, logits_types);
+  loaded_llms_[model->name()] = {.max_batch_size = model->config().max_batch_size(),
+                                 .vocab_size = model->executor().limits().vocab_size,
+                                 .tokenizer_dir = tokenizer_dir};
+  return std::shared_ptr<Model>(std::move(model));
+}
+
+Result<std::shared_ptr<Model>> Repository::LoadConformance(const Candidate& candidate,
+                                                           const std::string& version) const {
+  const Unlocked unlocked(control_mutex_);
+  ModelConfig config = candidate.parsed.config;
+  RateLimiter* const limiter = options_.rate_limiter.get();
+  NormalizeModelConfig(config);
+  RETURN_IF_ERROR(CheckInstances(config));
+  ASSIGN_OR_RETURN(auto executable, MakeConformance(config));
+  ASSIGN_OR_RETURN(auto states, SequenceStates::Make(config, candidate.dir));
+  return std::shared_ptr<Model>(InstanceModel::Create(std::move(config), version,
+                                                      std::move(executable), Clock::System(),
+                                                      limiter, std::move(states)));
+}
+
+}  // namespace inflight::serving

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/repository/retirement.h"
+
+#include <utility>
+
+namespace inflight::serving {
+
+std::shared_ptr<Model> Retirement::Guard(std::shared_ptr<Retirement> retirement,
+                                         std::shared_ptr<Model> model) {
+  Model* raw = model.get();
+  return {raw, [retirement = std::move(retirement), last = std::move(model)](Model*) mutable {
+            retirement->End(std::move(last));
+          }};
+}
+
+void Retirement::End(std::shared_ptr<Model> last) {
+  std::lock_guard lock(mutex_);
+  if (pool_ == nullptr) return;  // `last` goes with the caller's frame, behind the lock
+  pool_->Post([last = std::move(last)]() mutable { last = nullptr; });
+}
+
+void Retirement::Close() {
+  std::unique_ptr<WorkerPool> pool;
+  {
+    std::lock_guard lock(mutex_);
+    pool = std::move(pool_);
+  }
+  pool = nullptr;  // runs what was posted, which may hand over more
+}
+
+}  // namespace inflight::serving

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a server is started with, as far as models and requests go; front ends have options of their
+// own.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "inflight/executor.h"
+#include "model/config.h"
+#include "serving/statistics/statistics.h"
+#include "serving/trace/tracer.h"
+
+namespace inflight::serving {
+
+class RateLimiter;
+class ResponseCache;
+
+// Who loads models while the server runs: nobody, a watch of the repositories, or requests.
+enum class ControlMode : uint8_t { kNone, kPoll, kExplicit };
+
+struct ServerOptions {
+  std::vector<std::string> model_dirs;  // Hugging Face, checkpoint or engine directories: served
+                                        // under the four models' names
+  std::vector<std::string> model_repositories;
+  bool model_namespacing = false;  // each of them is a namespace (repositories.h)
+  ControlMode control_mode = ControlMode::kNone;
+  std::vector<std::string> load_models;  // at start, in mode explicit; "*" = all
+  int poll_secs = 15;
+  std::string model_config_name;  // <model>/configs/<name>.pbtxt where it exists
+  int model_load_retries = 0;     // of each version
+  int model_load_threads = 4;     // loads that run at a time, of models that do not touch
+  bool auto_complete = true;      // configurations (auto_complete.h)
+  bool allow_client_shm = false;  // clients may register shared memory
+  std::string server_id = "triton";
+  TraceOptions trace;
+  StatisticsOptions statistics;                   // of each model
+  std::shared_ptr<ResponseCache> response_cache;  // of the models that ask for it; null = none
+  std::shared_ptr<RateLimiter> rate_limiter;      // of models on instances; null = off
+  bool strict_readiness = true;
+  bool exit_on_error = true;    // a model that fails to load ends the start
+  std::string device = "auto";  // builder/devices.h
+  std::optional<std::string> dtype;
+  std::optional<model::QuantAlgo> quant_algo;
+  std::optional<bool> fp8_kv_cache;
+  std::optional<bool> quantize_lm_head;
+  ExecutorOptions executor;
+  // Of model_dirs only; a repository says both in its files.
+  bool decoupled = true;                 // requests may stream
+  bool include_input_in_output = false;  // non-streaming answers begin with the prompt
+};
+
+}  // namespace inflight::serving

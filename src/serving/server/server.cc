@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <list>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "serving/core/apply_output_rules.h"
+#include "serving/core/run_model.h"
+#include "serving/core/validate.h"
+#include "serving/llm/llm_call.h"
+#include "serving/repository/repositories.h"
+#include "serving/server/create_server.h"
+
+namespace inflight::serving {
+namespace {
+
+constexpr char kProtocolVersion[] = "2.73.0";  // the level of the protocol, not ours
+constexpr int kMaxTextThreads = 4;
+// After the drain every request has been cancelled; what is left needs a step at most.
+constexpr std::chrono::seconds kCancelTimeout{30};
+
+int NumTextThreads() {
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(cores / 2, 1, kMaxTextThreads);
+}
+
+// Requests between acceptance and their final response.
+class InFlight {
+ public:
+  struct Entry {
+    std::shared_ptr<CancelToken> cancel;
+    std::weak_ptr<Model> model;
+  };
+  using Ticket = std::list<Entry>::iterator;
+
+  // None once closed.
+  std::optional<Ticket> Enter(std::shared_ptr<CancelToken> cancel,
+                              const std::shared_ptr<Model>& model) {
+    std::lock_guard lock(mutex_);
+    if (closed_) return std::nullopt;
+    return running_.insert(running_.end(), {std::move(cancel), model});
+  }
+  void Leave(Ticket ticket) {
+    std::list<Entry> left;  // goes behind the lock
+    std::lock_guard lock(mutex_);
+    left.splice(left.end(), running_, ticket);
+    if (running_.empty()) empty_.notify_all();
+  }
+  void Close() {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  bool closed() const {
+    std::lock_guard lock(mutex_);
+    return closed_;
+  }
+  // Those of models that were unloaded too.
+  void CancelAll() {
+    std::vector<std::shared_ptr<CancelToken>> running;
+    {
+      std::lock_guard lock(mutex_);
+      for (const Entry& entry : running_) running.push_back(entry.cancel);
+    }
+    for (const auto& cancel : running) cancel->Cancel();
+  }
+  // One for each request.
+  std::vector<std::shared_ptr<Model>> models() const {
+    std::vector<std::shared_ptr<Model>> models;
+    std::lock_guard lock(mutex_);
+    for (const Entry& entry : running_) {
+      if (auto model = entry.model.lock()) models.push_back(std::move(model));
+    }
+    return models;
+  }
+  bool WaitEmpty(std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    return empty_.wait_for(lock, timeout, [this] { return running_.empty(); });
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable empty_;
+  std::list<Entry> running_;
+  bool closed_ = false;
+};
+
+// A handler that ends once: further responses after a final one are dropped and logged. Until then
+// the model stays, whatever is loaded or unloaded meanwhile.
+class Once {
+ public:
+  Once(ResponseHandler handler, std::shared_ptr<Model> model, InFlight& in_flight,
+       InFlight::Ticket ticket)
+      : handler_(std::move(handler)),
+        model_(std::move(model)),
+        in_flight_(in_flight),
+        ticket_(ticket) {}
+
+  void operator()(Response response) {
+    const bool is_final = response.is_final;
+    if (ended_.load(std::memory_order_acquire) ||
+        (is_final && ended_.exchange(true, std::memory_order_acq_rel))) {
+      logging::Error("response after the final one was dropped", {{"id", response.id}});
+      return;
+    }
+    handler_(std::move(response));
+    if (!is_final) return;
+    handler_ = nullptr;
+    model_ = nullptr;
+    in_flight_.Leave(ticket_);
+  }
+  bool ended() const { return ended_.load(std::memory_order_acquire); }
+
+ private:
+  ResponseHandler handler_;
+  std::shared_ptr<Model> model_;
+  InFlight& in_flight_;
+  const InFlight::Ticket ticket_;
+  std::atomic<bool> ended_{false};
+};
+
+// What the client asked for in place of the model's outputs.
+ResponseHandler WithRules(ResponseHandler handler, std::shared_ptr<Model> model,
+                          OutputRules rules) {
+  return [handler = std::move(handler), model = std::move(model),
+          rules = std::move(rules)](Response response) {
+    if (response.status.ok()) response.status = ApplyOutputRules(rules, *model, response);
+    if (!response.status.ok()) response.outputs.clear();
+    handler(std::move(response));
+  };
+}
+
+class ServerImpl final : public Server {
+ public:
+  ServerImpl(const ServerOptions& options, std::unique_ptr<Repositories> repositories)
+      : options_(options),
+        shared_memory_(options.allow_client_shm, CudaObjects()),
+        tracer_(options.trace),
+        repositories_(std::move(repositories)) {
+    metadata_.name = options_.server_id;
+    metadata_.version = kProtocolVersion;
+    metadata_.extensions = {"classification",
+                            "sequence",
+                            "model_repository",
+                            "model_repository(unload_dependents)",
+                            "schedule_policy",
+                            "model_configuration",
+                            "system_shared_memory",
+                            "cuda_shared_memory",
+                            "binary_tensor_data",
+                            "parameters",
+                            "statistics",
+                            "trace",
+                            "logging"};
+    if (options_.control_mode == ControlMode::kPoll) StartPolling();
+  }
+
+  ~ServerImpl() override { Shutdown(/*drain_ms=*/0); }
+
+  const ServerMetadata& metadata() const override { return metadata_; }
+  // A device fault is for the process's supervisor; a step loop that is late only makes us not
+  // ready.
+  bool live() const override {
+    const HeldTable table = repositories_->table();
+    return std::none_of(table->llms().begin(), table->llms().end(),
+                        [](const auto& llm) { return llm->has_fault(); });
+  }
+  bool ready() const override {
+    if (exiting() || in_flight_.closed()) return false;
+    if (!options_.strict_readiness) return true;
+    const HeldTable table = repositories_->table();
+    return table->ready();
+  }
+  Result<std::shared_ptr<Model>> FindModel(std::string_view name,
+                                           std::string_view version) const override {
+    const HeldTable table = repositories_->table();
+    return table->Find(name, version);
+  }
+  std::vector<IndexEntry> Index(bool ready_only) const override {
+    return repositories_->Index(ready_only);
+  }
+  std::vector<std::shared_ptr<Model>> models() const override {
+    const HeldTable table = repositories_->table();
+    return table->models();
+  }
+  std::vector<ExecutorGauges> executor_gauges() const override;
+  void Infer(Request request, ResponseHandler handler) override;
+  Status LoadModel(const std::string& name, const LoadOverride& override) override;
+  Status UnloadModel(const std::string& name, bool with_steps) override;
+  int model_load_threads() const override { return options_.model_load_threads; }
+  Status AddRepository(const AddedRepository& added) override;
+  void RemoveRepository(const std::string& root) override { repositories_->RemoveRepository(root); }
+  void BeginExit() override { is_exiting_ = true; }
+  bool exiting() const override { return is_exiting_; }
+  SharedMemory& shared_memory() override { return shared_memory_; }
+  Tracer& tracer() override { return tracer_; }
+  void Shutdown(int64_t drain_ms) override;
+
+ private:
+  void RejectRequest(const Request& request, const ResponseHandler& handler, Status status) const;
+  Status CheckControl() const;
+  bool WaitForRequests(int64_t deadline_ns);
+  void StartPolling();
+
+  const ServerOptions options_;
+  ServerMetadata metadata_;
+  SharedMemory shared_memory_;
+  Tracer tracer_;
+  InFlight in_flight_;
+  const std::unique_ptr<Repositories> repositories_;
+  std::atomic<bool> is_exiting_ = false;
+  std::mutex shutdown_mutex_;
+  std::condition_variable_any stop_polling_;
+  std::mutex polling_mutex_;
+  std::jthread polling_;
+};
+
+std::vector<ExecutorGauges> ServerImpl::executor_gauges() const {
+  std::vector<ExecutorGauges> gauges;
+  const HeldTable table = repositories_->table();
+  for (const auto& llm : table->llms()) {
+    auto newest = llm->newest_iteration();
+    gauges.push_back({.model = llm->name(),
+                      .version = llm->version(),
+                      .name_space = llm->name_space(),
+                      .stats = llm->executor().stats(),
+                      .iteration = newest.iteration,
+                      .profile = llm->iteration_profile(),
+                      .requests = std::move(newest.requests)});
+  }
+  return gauges;
+}
+
+Status ServerImpl::CheckControl() const {
+  if (exiting()) return Unavailable("Server is stopping, cannot load or unload models");
+  if (options_.control_mode == ControlMode::kExplicit) return Status::Ok();
+  return Unavailable("explicit model load / unload is not allowed if polling is enabled");
+}
+
+Status ServerImpl::LoadModel(const std::string& name, const LoadOverride& override) {
+  RETURN_IF_ERROR(CheckControl());
+  return repositories_->Load(name, override);
+}
+
+Status ServerImpl::UnloadModel(const std::string& name, bool with_steps) {
+  RETURN_IF_ERROR(CheckControl());
+  return repositories_->Unload(name, with_steps);
+}
+
+Status ServerImpl::AddRepository(const AddedRepository& added) {
+  RETURN_IF_ERROR(CheckControl());
+  return repositories_->AddRepository(added);
+}
+
+void ServerImpl::StartPolling() {
+  polling_ = std::jthread([this](const std::stop_token& stop) {
+    std::unique_lock lock(polling_mutex_);
+    while (!stop_polling_.wait_for(lock, stop, std::chrono::seconds(options_.poll_secs), [] {
+      return false;
+    }) && !stop.stop_requested()) {
+      repositories_->Rescan();
+    }
+  });
+}
+
+void ServerImpl::RejectRequest(const Request& request, const ResponseHandler& handler,
+                               Status status) const {
+  Response response;
+  response.model_name = request.model_name;
+  response.model_version = request.model_version;
+  response.id = request.id;
+  response.status = std::move(status);
+  response.is_final = true;
+  response.rejected = true;
+  handler(std::move(response));
+}
+
+void ServerImpl::Infer(Request request, ResponseHandler handler) {
+  const auto model = FindModel(request.model_name, request.model_version);
+  if (!model.ok()) return RejectRequest(request, handler, model.status());
+  if (const Status valid = ValidateRequest((*model)->config(), request); !valid.ok()) {
+    return RejectRequest(request, handler, valid);
+  }
+  const auto ticket = in_flight_.Enter(request.cancel, *model);
+  if (!ticket) {
+    return RejectRequest(request, handler,
+                         Unavailable("Server is stopping, cannot accept new requests"));
+  }
+  if (request.received_ns == 0) request.received_ns = Clock::System().NowNs();
+  Response failed;  // for the case that a library throws
+  failed.model_name = (*model)->name();
+  failed.model_version = (*model)->version();
+  failed.id = request.id;
+  failed.is_final = true;
+  if (!request.output_rules.empty()) {
+    handler = WithRules(std::move(handler), *model, std::move(request.output_rules));
+  }
+  const auto once = std::make_shared<Once>(std::move(handler), *model, in_flight_, *ticket);
+  try {
+    RunModel(**model, std::move(request),
+             [once](Response response) { (*once)(std::move(response)); });
+  } catch (const std::exception& e) {
+    logging::Error("inference threw", {{"model", failed.model_name}, {"what", e.what()}});
+    failed.status = Internal(std::string("unexpected error: ") + e.what());
+    if (!once->ended()) (*once)(std::move(failed));
+  }
+}
+
+int64_t MsUntil(int64_t deadline_ns) {
+  return std::max<int64_t>(0, (deadline_ns - Clock::System().NowNs()) / 1'000'000);
+}
+
+// What is waited for, once a second as the original says it (spec/triton-protocol.md 5.3).
+bool ServerImpl::WaitForRequests(int64_t deadline_ns) {
+  constexpr int64_t kReportMs = 1000;
+  while (true) {
+    const int64_t left_ms = MsUntil(deadline_ns);
+    std::map<std::pair<std::string, std::string>, size_t> counts;
+    for (const auto& model : in_flight_.models()) ++counts[{model->name(), model->version()}];
+    logging::Info("Timeout " + std::to_string((left_ms + 999) / 1000) + ": Found " +
+                  std::to_string(counts.size()) + " model versions that have in-flight inferences");
+    for (const auto& [model, count] : counts) {
+      logging::Info("Model '" + model.first + "' (version " + model.second + ") has " +
+                    std::to_string(count) + " in-flight inferences");
+    }
+    if (in_flight_.WaitEmpty(std::chrono::milliseconds(std::min(left_ms, kReportMs)))) break;
+    if (left_ms == 0) return false;
+  }
+  logging::Info("All models are stopped, unloading models");
+  return true;
+}
+
+void ServerImpl::Shutdown(int64_t drain_ms) {
+  std::lock_guard lock(shutdown_mutex_);
+  BeginExit();
+  const int64_t deadline_ns = Clock::System().NowNs() + std::max<int64_t>(drain_ms, 0) * 1'000'000;
+  const bool is_first = !in_flight_.closed();
+  in_flight_.Close();
+  polling_ = {};  // stops and joins
+  if (is_first && !WaitForRequests(deadline_ns)) {
+    logging::Warning("requests still running after the drain are cancelled",
+                     {{"drain_ms", drain_ms}});
+  }
+  in_flight_.CancelAll();
+  const HeldTable table = repositories_->table();
+  for (const auto& llm : table->llms()) llm->executor().Shutdown(/*drain_ms=*/0);
+  if (!in_flight_.WaitEmpty(kCancelTimeout)) {
+    logging::Error("requests did not end after they were cancelled");
+  }
+  if (is_first) {
+    logging::Info("Timeout " + std::to_string(MsUntil(deadline_ns) / 1000) + ": Found " +
+                  std::to_string(models().size()) +
+                  " live models and 0 in-flight non-inference requests");
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Server>> CreateServerWith(const ServerOptions& options, EngineLoader load) {
+  auto text_pool = std::make_shared<WorkerPool>(NumTextThreads(), "text");
+  auto repositories =
+      std::make_unique<Repositories>(options, std::move(load), std::move(text_pool));
+  RETURN_IF_ERROR(repositories->LoadAtStart());
+  return std::unique_ptr<Server>(std::make_unique<ServerImpl>(options, std::move(repositories)));
+}
+
+Result<std::unique_ptr<Server>> CreateServer(const ServerOptions& options) {
+  ASSIGN_OR_RETURN(EngineLoader load, LocalEngineLoader(options));
+  return CreateServerWith(options, std::move(load));
+}
+
+}  // namespace inflight::serving
