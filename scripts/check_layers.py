@@ -87,7 +87,7 @@ TEST_ARROWS = {
     "protocol/kserve/grpc": ["protocol/http_listener", "serving/testing"],
     "protocol/metrics": ["protocol/kserve/http"],
 }
-TEST = re.compile(r"(fake_.*|.*_test)\.(h|cc)")
+TEST = re.compile(r"(fake_.*|.*_fixture|.*_test)\.(h|cc)")
 # The one file that joins the backends behind ops/backend.h.
 EXCEPTIONS = {("src/ops/backend.cc", "ops/reference"), ("src/ops/backend.cc", "ops/cpu"),
               ("src/ops/backend.cc", "ops/cuda")}

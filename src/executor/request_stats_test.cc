@@ -2,6 +2,7 @@
 // Requests followed through their stages; the numbers are worked out by hand.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <random>
 #include <utility>
@@ -300,6 +301,70 @@ TEST(RequestStatsTest, ALateReaderFindsTheNewest) {
 
 // --- whatever happens ---
 
+using Clients = std::vector<std::pair<Request, std::shared_ptr<RecordingSink>>>;
+
+// What records say of the sequences of clients, whose requests are numbered from 1.
+class CrowdRecords {
+ public:
+  explicit CrowdRecords(const Clients& clients) : clients_(clients) {}
+
+  void Add(const RequestStatsPerIteration& record) {
+    for (const RequestStats& stats : record.requests) {
+      SCOPED_TRACE(::testing::Message() << "request " << stats.id << " iter " << record.iter);
+      const auto [place, is_new] = seen_.try_emplace({stats.id, stats.sequence_index});
+      const RequestStats last = std::exchange(place->second, stats);
+      num_queued += stats.stage == kQueued ? 1 : 0;
+      num_pauses += stats.paused && !last.paused ? 1 : 0;
+      EXPECT_TRUE(is_new || last.stage != kGenerationComplete) << "heard of after its end";
+      // A search that begins again may find room in the very step.
+      const bool has_beams = clients_[stats.id - 1].first.sampling.beam_width > 1;
+      EXPECT_TRUE(stats.stage >= last.stage || stats.paused || has_beams);
+      EXPECT_GE(stats.kv_blocks_alloc_new, last.kv_blocks_alloc_new);
+      if (stats.stage != kGenerationComplete) continue;
+      sum.fresh += stats.kv_blocks_alloc_new;
+      sum.reused += stats.kv_blocks_reused;
+      sum.missed += stats.kv_blocks_missed;
+      EXPECT_FALSE(stats.paused);
+    }
+  }
+
+  void ExpectAllHaveEnded() const {
+    for (RequestId id = 1; id <= clients_.size(); ++id) {
+      const auto& [request, sink] = clients_[id - 1];
+      for (int i = 0; i < NumSequences(request); ++i) {
+        const auto found = seen_.find({id, i});
+        ASSERT_NE(found, seen_.end()) << id;
+        EXPECT_EQ(found->second.stage, kGenerationComplete) << id;
+      }
+      const bool is_one = NumSequences(request) == 1 && request.sampling.beam_width == 1;
+      if (!is_one) continue;
+      const auto num_ids = static_cast<int>(sink->ids.size());
+      EXPECT_EQ(seen_.at({id, 0}).num_generated_tokens, num_ids) << id;
+    }
+  }
+
+  Counts sum;
+  int64_t num_pauses = 0;
+  int num_queued = 0;
+
+ private:
+  const Clients& clients_;
+  std::map<std::pair<RequestId, int>, RequestStats> seen_;  // the newest of each
+};
+
+// `below(n)` is random, in [0, n).
+Request RandomRequest(const std::function<int(int)>& below) {
+  const int prompt_len = 1 + below(14);
+  const int max_tokens = 1 + below(18);
+  Request request = MakeRequest(prompt_len, max_tokens, static_cast<uint64_t>(below(20)));
+  if (below(5) == 0) {
+    request.sampling.beam_width = 2;
+  } else if (below(4) == 0) {
+    request.sampling.num_return_sequences = 2;
+  }
+  return request;
+}
+
 class RequestStatsCrowdTest : public ::testing::TestWithParam<int> {};
 
 INSTANTIATE_TEST_SUITE_P(Depths, RequestStatsCrowdTest, ::testing::Values(1, 2, 3),
@@ -321,39 +386,12 @@ TEST_P(RequestStatsCrowdTest, EverySequenceEndsOnceAndBlocksAddUp) {
     return static_cast<int>(random() % static_cast<uint32_t>(n));
   };
 
-  std::map<std::pair<RequestId, int>, RequestStats> seen;  // the newest of each
-  std::vector<std::pair<Request, std::shared_ptr<RecordingSink>>> clients;
-  Counts sum;
-  int64_t num_pauses = 0;
-  int num_queued = 0;
-  const auto look = [&](const RequestStatsPerIteration& record) {
-    for (const RequestStats& stats : record.requests) {
-      SCOPED_TRACE(::testing::Message() << "request " << stats.id << " iter " << record.iter);
-      const auto [place, is_new] = seen.try_emplace({stats.id, stats.sequence_index});
-      const RequestStats last = std::exchange(place->second, stats);
-      num_queued += stats.stage == kQueued ? 1 : 0;
-      num_pauses += stats.paused && !last.paused ? 1 : 0;
-      EXPECT_TRUE(is_new || last.stage != kGenerationComplete) << "heard of after its end";
-      // A search that begins again may find room in the very step.
-      const bool has_beams = clients[stats.id - 1].first.sampling.beam_width > 1;
-      EXPECT_TRUE(stats.stage >= last.stage || stats.paused || has_beams);
-      EXPECT_GE(stats.kv_blocks_alloc_new, last.kv_blocks_alloc_new);
-      if (stats.stage != kGenerationComplete) continue;
-      sum.fresh += stats.kv_blocks_alloc_new;
-      sum.reused += stats.kv_blocks_reused;
-      sum.missed += stats.kv_blocks_missed;
-      EXPECT_FALSE(stats.paused);
-    }
-  };
+  Clients clients;
+  CrowdRecords records(clients);
   int num_done = 0;
   while (num_done < kNumRequests) {
     if (std::ssize(clients) < kNumRequests && below(3) == 0) {
-      Request request = MakeRequest(1 + below(14), 1 + below(18), static_cast<uint64_t>(below(20)));
-      if (below(5) == 0) {
-        request.sampling.beam_width = 2;
-      } else if (below(4) == 0) {
-        request.sampling.num_return_sequences = 2;
-      }
+      const Request request = RandomRequest(below);
       clients.emplace_back(request, NewSink());
       ASSERT_NE(harness.Enqueue(request, clients.back().second), 0U);
     }
@@ -361,32 +399,22 @@ TEST_P(RequestStatsCrowdTest, EverySequenceEndsOnceAndBlocksAddUp) {
       harness.inbox.Cancel(static_cast<RequestId>(1 + below(static_cast<int>(clients.size()))));
     }
     harness.Step();
-    for (const RequestStatsPerIteration& record : Take(harness)) look(record);
+    for (const RequestStatsPerIteration& record : Take(harness)) records.Add(record);
     num_done = 0;
     for (const auto& [request, sink] : clients) num_done += sink->is_done() ? 1 : 0;
   }
   harness.RunUntilIdle();
-  for (const RequestStatsPerIteration& record : Take(harness)) look(record);
+  for (const RequestStatsPerIteration& record : Take(harness)) records.Add(record);
 
-  for (RequestId id = 1; id <= kNumRequests; ++id) {
-    const auto& [request, sink] = clients[id - 1];
-    for (int i = 0; i < NumSequences(request); ++i) {
-      const auto found = seen.find({id, i});
-      ASSERT_NE(found, seen.end()) << id;
-      EXPECT_EQ(found->second.stage, kGenerationComplete) << id;
-    }
-    const bool is_one = NumSequences(request) == 1 && request.sampling.beam_width == 1;
-    if (is_one) {
-      EXPECT_EQ(seen.at({id, 0}).num_generated_tokens, static_cast<int>(sink->ids.size())) << id;
-    }
-  }
+  ASSERT_EQ(std::ssize(clients), kNumRequests);
+  records.ExpectAllHaveEnded();
   const ExecutorStats stats = harness.loop.stats();
-  EXPECT_EQ(sum.fresh, stats.kv_blocks_alloc_new);
-  EXPECT_EQ(sum.reused, stats.kv_blocks_reused);
-  EXPECT_EQ(sum.missed, stats.kv_blocks_missed);
-  EXPECT_GT(sum.reused, 0);
-  EXPECT_GT(num_pauses, 0);
-  EXPECT_GT(num_queued, 0);
+  EXPECT_EQ(records.sum.fresh, stats.kv_blocks_alloc_new);
+  EXPECT_EQ(records.sum.reused, stats.kv_blocks_reused);
+  EXPECT_EQ(records.sum.missed, stats.kv_blocks_missed);
+  EXPECT_GT(records.sum.reused, 0);
+  EXPECT_GT(records.num_pauses, 0);
+  EXPECT_GT(records.num_queued, 0);
   EXPECT_GT(stats.requests_cancelled, 0);
   EXPECT_EQ(harness.backend.violation(), "");
 }

@@ -27,6 +27,7 @@
 #include "base/clock.h"
 #include "decoding/stop.h"
 #include "executor/backend.h"
+#include "simulation/fake_tokens.h"
 
 namespace inflight::testing {
 
@@ -47,17 +48,6 @@ struct FakeBackendOptions {
 
 // A small device: 4 rows, 32 tokens a step, 16 blocks of 4 tokens, vocabulary 97.
 executor::BackendInfo SmallInfo(int depth);
-
-struct ExpectedResult {
-  std::vector<TokenId> ids;  // without the end id
-  std::vector<Beam> beams;   // of a beam search, which has no ids
-  std::vector<float> log_probs;
-  float cum_log_prob = 0;
-  FinishReason reason = FinishReason::kNotFinished;
-};
-
-// What `request` yields alone on an idle device.
-ExpectedResult ExpectedOutput(const Request& request, int vocab_size);
 
 class FakeBackend : public executor::Backend {
  public:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random arrivals, cancels and deadlines against the step loop, the scheduler and the KV cache over
 // a fake device, on one thread and a clock that the steps advance. Checked, for each of the worlds
-// below:
+// of worlds.h:
 //
 //   every plan is sound (fake_backend.h); every accepted request gets exactly one final response;
 //   its output is what it yields alone, however often it was paused; nobody is admitted past one
@@ -22,9 +22,12 @@
 #include <unordered_map>
 
 #include "simulation/loop_harness.h"
+#include "simulation/worlds.h"
 
 namespace inflight::testing {
 namespace {
+
+using enum SchedulerPolicy;
 
 constexpr int64_t kDefaultArrivals = 1'000'000;
 
@@ -32,224 +35,6 @@ constexpr int64_t kDefaultArrivals = 1'000'000;
 int64_t NumArrivals() {
   const char* value = std::getenv("INFLIGHT_SIMULATION_ARRIVALS");  // scripts/sanitize.sh: fewer
   return value != nullptr ? std::atoll(value) : kDefaultArrivals;
-}
-
-using enum SchedulerPolicy;
-using enum ChunkingPolicy;
-
-struct World {
-  const char* name;
-  int depth = 1;
-  int max_batch_size = 8;
-  int max_num_tokens = 48;
-  int max_tokens_per_row = 1;
-  int max_beam_width = 1;
-  int64_t num_blocks = 24;
-  bool prefix_reuse = true;
-  bool chunked = true;
-  bool priorities = true;
-  int64_t step_time_goal_ns = 0;
-  std::vector<int> block_sizes = {8};  // one KV group each
-  std::vector<int> windows = {0};      // of them, repeated
-  int num_sinks = 0;
-  int64_t num_host_blocks = 0;
-  SchedulerPolicy policy = kGuaranteedNoEvict;
-  ChunkingPolicy chunking = kFirstComeFirstServed;
-  int64_t max_queue_delay_ns = 0;
-};
-
-const std::vector<World>& Worlds() {
-  static const std::vector<World> worlds = {
-      {.name = "Depth1Tight"},
-      {.name = "Depth2Tight", .depth = 2},
-      {.name = "Depth3Tight", .depth = 3},
-      {.name = "Depth2Roomy",
-       .depth = 2,
-       .max_batch_size = 32,
-       .max_num_tokens = 128,
-       .num_blocks = 400,
-       .priorities = false},
-      {.name = "Depth3NoReuse",
-       .depth = 3,
-       .max_batch_size = 16,
-       .max_num_tokens = 64,
-       .num_blocks = 64,
-       .prefix_reuse = false},
-      {.name = "Depth1Unchunked",
-       .max_batch_size = 16,
-       .max_num_tokens = 96,
-       .num_blocks = 64,
-       .chunked = false},
-      {.name = "Depth2StepGoal",
-       .depth = 2,
-       .max_batch_size = 16,
-       .max_num_tokens = 96,
-       .num_blocks = 64,
-       .priorities = false,
-       .step_time_goal_ns = 2'000'000},
-      {.name = "Depth2TwoGroups", .depth = 2, .num_blocks = 40, .block_sizes = {8, 4}},
-      {.name = "Depth3FewTokens", .depth = 3, .max_num_tokens = 9},
-      {.name = "Drafts", .max_tokens_per_row = 4, .priorities = false},
-      {.name = "Depth2Drafts", .depth = 2, .max_tokens_per_row = 3, .num_blocks = 40},
-      {.name = "Depth3DraftsTwoGroups",
-       .depth = 3,
-       .max_num_tokens = 20,
-       .max_tokens_per_row = 4,
-       .num_blocks = 40,
-       .block_sizes = {8, 4}},
-      {.name = "EqualProgress",
-       .max_batch_size = 16,
-       .num_blocks = 64,
-       .priorities = false,
-       .chunking = kEqualProgress},
-      {.name = "MaxUtilization", .policy = kMaxUtilization},
-      {.name = "MaxUtilizationFifo", .priorities = false, .policy = kMaxUtilization},
-      {.name = "MaxUtilizationDepth2", .depth = 2, .priorities = false, .policy = kMaxUtilization},
-      {.name = "MaxUtilizationDepth3", .depth = 3, .policy = kMaxUtilization},
-      {.name = "MaxUtilizationOneAtATime",
-       .depth = 3,
-       .num_blocks = 12,
-       .priorities = false,
-       .policy = kMaxUtilization},
-      {.name = "MaxUtilizationNoReuse",
-       .depth = 2,
-       .prefix_reuse = false,
-       .priorities = false,
-       .policy = kMaxUtilization},
-      {.name = "MaxUtilizationUnchunked",
-       .max_num_tokens = 40,
-       .chunked = false,
-       .policy = kMaxUtilization},
-      {.name = "MaxUtilizationEqualProgress",
-       .depth = 2,
-       .max_num_tokens = 32,
-       .policy = kMaxUtilization,
-       .chunking = kEqualProgress},
-      {.name = "MaxUtilizationTwoGroups",
-       .depth = 2,
-       .num_blocks = 28,
-       .priorities = false,
-       .block_sizes = {8, 4},
-       .policy = kMaxUtilization},
-      {.name = "MaxUtilizationDepth2Drafts",
-       .depth = 2,
-       .max_tokens_per_row = 4,
-       .priorities = false,
-       .policy = kMaxUtilization},
-      {.name = "MaxUtilizationDepth3Drafts",
-       .depth = 3,
-       .max_tokens_per_row = 2,
-       .prefix_reuse = false,
-       .policy = kMaxUtilization},
-      {.name = "StaticBatch", .policy = kStaticBatch},
-      {.name = "StaticBatchDepth2",
-       .depth = 2,
-       .priorities = false,
-       .policy = kStaticBatch,
-       .chunking = kEqualProgress,
-       .max_queue_delay_ns = 5'000'000},
-      {.name = "QueueDelay",
-       .num_blocks = 64,
-       .priorities = false,
-       .max_queue_delay_ns = 4'000'000},
-      {.name = "Beams", .max_beam_width = 4, .priorities = false},
-      {.name = "BeamsRoomy", .max_batch_size = 32, .max_beam_width = 10, .num_blocks = 200},
-      {.name = "BeamsDepth2TwoGroups",
-       .depth = 2,
-       .max_beam_width = 4,
-       .num_blocks = 40,
-       .block_sizes = {8, 4}},
-      {.name = "BeamsDraftsNoReuse",
-       .depth = 2,
-       .max_tokens_per_row = 3,
-       .max_beam_width = 4,
-       .prefix_reuse = false},
-      {.name = "MaxUtilizationBeams",
-       .max_beam_width = 4,
-       .priorities = false,
-       .policy = kMaxUtilization},
-      {.name = "MaxUtilizationBeamsDepth3",
-       .depth = 3,
-       .max_beam_width = 3,
-       .block_sizes = {8, 4},
-       .policy = kMaxUtilization,
-       .chunking = kEqualProgress},
-      {.name = "StaticBatchBeams", .max_beam_width = 4, .policy = kStaticBatch},
-      // A pool that holds less than one sequence of full length.
-      {.name = "Window", .num_blocks = 9, .priorities = false, .windows = {20}},
-      {.name = "WindowSinksDepth3", .depth = 3, .num_blocks = 16, .windows = {24}, .num_sinks = 5},
-      {.name = "WindowNoReuse", .num_blocks = 9, .prefix_reuse = false, .windows = {20}},
-      {.name = "WindowUnchunked",
-       .max_num_tokens = 40,
-       .num_blocks = 11,
-       .chunked = false,
-       .windows = {17},
-       .num_sinks = 1},
-      {.name = "WindowsTwoGroupsDepth2",
-       .depth = 2,
-       .num_blocks = 24,
-       .block_sizes = {8, 4},
-       .windows = {0, 12}},
-      {.name = "WindowDraftsEqualProgress",
-       .max_tokens_per_row = 3,
-       .num_blocks = 20,
-       .windows = {16},
-       .num_sinks = 8,
-       .chunking = kEqualProgress},
-      {.name = "WindowBeams", .max_beam_width = 4, .num_blocks = 30, .windows = {16}},
-      {.name = "MaxUtilizationWindow", .num_blocks = 9, .windows = {20}, .policy = kMaxUtilization},
-      {.name = "MaxUtilizationWindowDepth2",
-       .depth = 2,
-       .num_blocks = 14,
-       .windows = {24},
-       .num_sinks = 3,
-       .policy = kMaxUtilization},
-      {.name = "StaticBatchWindow", .num_blocks = 12, .windows = {20}, .policy = kStaticBatch},
-      {.name = "HostPool", .num_host_blocks = 20},
-      {.name = "HostPoolDepth2TwoGroups",
-       .depth = 2,
-       .num_blocks = 40,
-       .block_sizes = {8, 4},
-       .num_host_blocks = 30},
-      {.name = "HostPoolRoomyDepth3",
-       .depth = 3,
-       .max_batch_size = 16,
-       .num_blocks = 40,
-       .num_host_blocks = 400},
-      {.name = "HostPoolWindow",
-       .num_blocks = 12,
-       .windows = {20},
-       .num_sinks = 4,
-       .num_host_blocks = 40},
-      {.name = "HostPoolBeams", .max_beam_width = 4, .num_host_blocks = 16},
-      {.name = "MaxUtilizationHostPool",
-       .depth = 2,
-       .num_host_blocks = 16,
-       .policy = kMaxUtilization},
-  };
-  return worlds;
-}
-
-executor::BackendInfo InfoOf(const World& world) {
-  executor::BackendInfo info{.depth = world.depth,
-                             .max_slots = world.max_batch_size + world.depth - 1,
-                             .max_batch_size = world.max_batch_size,
-                             .max_num_tokens = world.max_num_tokens,
-                             .max_tokens_per_row = world.max_tokens_per_row,
-                             .max_beam_width = world.max_beam_width,
-                             .max_seq_len = 96,
-                             .max_input_len = world.chunked ? 90 : world.max_num_tokens - 6,
-                             .vocab_size = 97};
-  for (size_t g = 0; g < world.block_sizes.size(); ++g) {
-    const int block_size = world.block_sizes[g];
-    const int window = world.windows[g % world.windows.size()];
-    info.kv_groups.push_back({.block_size = block_size,
-                              .num_blocks = world.num_blocks * 8 / block_size,
-                              .window = window,
-                              .num_sinks = window == 0 ? 0 : world.num_sinks,
-                              .num_host_blocks = world.num_host_blocks});
-  }
-  return info;
 }
 
 class Simulation {

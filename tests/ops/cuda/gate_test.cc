@@ -45,28 +45,83 @@ class CudaGateTest : public CudaTest {
   void Check(const GateCase& c);
 };
 
+struct GateInputs {
+  explicit GateInputs(const GateCase& c)
+      : gate_up(Tensor::Random(c.dtype, {c.num_tokens, 2 * c.n}, 1)),
+        token_scales(Tensor::Random(DType::kF32, {c.num_tokens}, 2)),
+        gate_scales(Tensor::Random(DType::kF32, {c.n}, 3)),
+        up_scales(Tensor::Random(DType::kF32, {c.n}, 4)),
+        gate_bias(Tensor::Random(DType::kF32, {c.n}, 5)),
+        up_bias(Tensor::Random(DType::kF32, {c.n}, 6)) {
+    const int64_t n = c.n;
+    for (int64_t t = 0; t < c.num_tokens; ++t)
+      for (int64_t i = 0; i < n; ++i)
+        gate_up.Set(t * 2 * n + i, t == 2 ? 0 : gate_up.Get(t * 2 * n + i) * c.gate_size);
+  }
+
+  Tensor gate_up;                                     // [num_tokens, 2 n] token 2: gates of zero
+  Tensor token_scales;                                // [num_tokens]
+  Tensor gate_scales, up_scales, gate_bias, up_bias;  // [n]
+};
+
+struct ExpectedProducts {
+  std::vector<double> want;   // [num_tokens, n] in units of the scale that a token of E4M3 got
+  std::vector<double> bound;  // of their errors
+};
+
+// Looks at the scales too, which are compared here.
+ExpectedProducts Expected(const GateCase& c, const GateInputs& in, const Tensor& got_scales) {
+  const int64_t n = c.n;
+  ExpectedProducts expected;
+  auto& [want, bound] = expected;
+  for (int64_t t = 0; t < c.num_tokens; ++t) {
+    double largest = 1.0 / 512;
+    double largest_bound = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      double gate = in.gate_up.Get(t * 2 * n + i);
+      double up = in.gate_up.Get(t * 2 * n + n + i);
+      if (c.is_raw) {
+        gate *= kFactor * double{in.token_scales.Get(t)} * double{in.gate_scales.Get(i)};
+        up *= kFactor * double{in.token_scales.Get(t)} * double{in.up_scales.Get(i)};
+      }
+      const double gate_bias_i = c.has_gate_bias ? in.gate_bias.Get(i) : 0;
+      const double up_bias_i = c.has_up_bias ? in.up_bias.Get(i) : 0;
+      const double gate_error = 4 * kUnit * (std::abs(gate) + std::abs(gate_bias_i));
+      const double up_error = 4 * kUnit * (std::abs(up) + std::abs(up_bias_i));
+      gate += gate_bias_i;
+      up += up_bias_i;
+      const double activated = ActivateExactly(c.activation, gate);
+      want.push_back(activated * up);
+      bound.push_back(std::abs(activated) * up_error +
+                      (std::abs(up) + up_error) * ActivationBound(gate, gate_error) +
+                      kUnit * std::abs(want.back()) + 1e-37);
+      largest = std::max(largest, std::abs(want.back()));
+      largest_bound = std::max(largest_bound, bound.back());
+    }
+    if (!c.is_fp8) continue;
+    const double scale = got_scales.Get(t);
+    EXPECT_NEAR(scale, largest / 448, (largest_bound + 2 * kUnit * largest) / 448) << "token " << t;
+    for (size_t i = static_cast<size_t>(t * n); i < static_cast<size_t>((t + 1) * n); ++i) {
+      want[i] /= scale;
+      bound[i] = bound[i] / scale + 4 * kUnit * std::abs(want[i]);
+    }
+  }
+  return expected;
+}
+
 void CudaGateTest::Check(const GateCase& c) {
   SCOPED_TRACE(testing::Message() << DTypeName(c.dtype) << " [" << c.num_tokens << ", " << c.n
                                   << "] activation " << static_cast<int>(c.activation) << " e4m3 "
                                   << c.is_fp8 << " raw " << c.is_raw << " bias " << c.has_gate_bias
                                   << c.has_up_bias << " offset " << c.offset);
   const int64_t n = c.n;
-  Tensor gate_up = Tensor::Random(c.dtype, {c.num_tokens, 2 * n}, 1);
-  for (int64_t t = 0; t < c.num_tokens; ++t)
-    for (int64_t i = 0; i < n; ++i)
-      gate_up.Set(t * 2 * n + i,
-                  t == 2 ? 0 : gate_up.Get(t * 2 * n + i) * c.gate_size);  // token 2: gates of zero
-  const Tensor token_scales = Tensor::Random(DType::kF32, {c.num_tokens}, 2);
-  const Tensor gate_scales = Tensor::Random(DType::kF32, {n}, 3);
-  const Tensor up_scales = Tensor::Random(DType::kF32, {n}, 4);
-  const Tensor gate_bias = Tensor::Random(DType::kF32, {n}, 5);
-  const Tensor up_bias = Tensor::Random(DType::kF32, {n}, 6);
-  const DeviceTensor x = ToDevice(gate_up, c.offset);
-  const DeviceTensor tokens = ToDevice(token_scales);
-  const DeviceTensor gates = ToDevice(gate_scales);
-  const DeviceTensor ups = ToDevice(up_scales);
-  const DeviceTensor device_gate_bias = ToDevice(gate_bias);
-  const DeviceTensor device_up_bias = ToDevice(up_bias);
+  const GateInputs in(c);
+  const DeviceTensor x = ToDevice(in.gate_up, c.offset);
+  const DeviceTensor tokens = ToDevice(in.token_scales);
+  const DeviceTensor gates = ToDevice(in.gate_scales);
+  const DeviceTensor ups = ToDevice(in.up_scales);
+  const DeviceTensor device_gate_bias = ToDevice(in.gate_bias);
+  const DeviceTensor device_up_bias = ToDevice(in.up_bias);
   const DeviceTensor y = Output(c.is_fp8 ? DType::kF8E4M3 : c.dtype, {c.num_tokens, n}, c.offset);
   const DeviceTensor y_scales = Output(DType::kF32, {c.num_tokens});
   const auto floats = [](bool use, const DeviceTensor& tensor) {
@@ -88,41 +143,7 @@ void CudaGateTest::Check(const GateCase& c) {
                        stream()),
             Status::Ok());
 
-  const Tensor got_scales = y_scales.ToHost();
-  std::vector<double> want;
-  std::vector<double> bound;
-  for (int64_t t = 0; t < c.num_tokens; ++t) {
-    double largest = 1.0 / 512;
-    double largest_bound = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      double gate = gate_up.Get(t * 2 * n + i);
-      double up = gate_up.Get(t * 2 * n + n + i);
-      if (c.is_raw) {
-        gate *= kFactor * double{token_scales.Get(t)} * double{gate_scales.Get(i)};
-        up *= kFactor * double{token_scales.Get(t)} * double{up_scales.Get(i)};
-      }
-      const double gate_bias_i = c.has_gate_bias ? gate_bias.Get(i) : 0;
-      const double up_bias_i = c.has_up_bias ? up_bias.Get(i) : 0;
-      const double gate_error = 4 * kUnit * (std::abs(gate) + std::abs(gate_bias_i));
-      const double up_error = 4 * kUnit * (std::abs(up) + std::abs(up_bias_i));
-      gate += gate_bias_i;
-      up += up_bias_i;
-      const double activated = ActivateExactly(c.activation, gate);
-      want.push_back(activated * up);
-      bound.push_back(std::abs(activated) * up_error +
-                      (std::abs(up) + up_error) * ActivationBound(gate, gate_error) +
-                      kUnit * std::abs(want.back()) + 1e-37);
-      largest = std::max(largest, std::abs(want.back()));
-      largest_bound = std::max(largest_bound, bound.back());
-    }
-    if (!c.is_fp8) continue;
-    const double scale = got_scales.Get(t);
-    EXPECT_NEAR(scale, largest / 448, (largest_bound + 2 * kUnit * largest) / 448) << "token " << t;
-    for (size_t i = static_cast<size_t>(t * n); i < static_cast<size_t>((t + 1) * n); ++i) {
-      want[i] /= scale;
-      bound[i] = bound[i] / scale + 4 * kUnit * std::abs(want[i]);
-    }
-  }
+  auto [want, bound] = Expected(c, in, y_scales.ToHost());
   const Tensor got = y.ToHost();
   if (c.is_fp8) {
     EXPECT_TRUE(NearestCodes(got, want, bound));

@@ -9,6 +9,7 @@
 namespace inflight::ops {
 namespace {
 
+constexpr int kLayer = 1;
 constexpr float kFactor = 0.5F;  // of pending scales of tokens
 
 struct RopeCase {
@@ -78,6 +79,70 @@ class ProjectedRows {
   const Tensor& bias_;
 };
 
+// Rows of q: rotated, with poison behind them where they are elsewhere.
+void ExpectQueries(const RopeCase& c, const ProjectedRows& projected, const Tensor& got_rows,
+                   const Tensor& cos_sin, const std::vector<int>& positions) {
+  const auto num_tokens = static_cast<int64_t>(positions.size());
+  const int64_t q_width = int64_t{c.num_heads} * c.head_dim;
+  const int64_t q_stride = got_rows.view().shape[1];
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    const int64_t position = positions[static_cast<size_t>(t)];
+    for (int64_t h = 0; h < c.num_heads; ++h)
+      for (int d = 0; d < c.head_dim; ++d) {
+        const Exact want = projected.Rotated(t, h * c.head_dim, d, cos_sin, position);
+        ASSERT_NEAR(got_rows.Get(t * q_stride + h * c.head_dim + d), want.value,
+                    AfterRounding(want.bound, want.value, c.dtype))
+            << "q of token " << t << " head " << h << " dim " << d;
+      }
+    if (!c.q_is_elsewhere) continue;
+    for (int64_t i = q_width; i < q_stride; ++i)
+      ASSERT_TRUE(std::isnan(got_rows.Get(t * q_stride + i))) << "behind q of token " << t;
+  }
+}
+
+// The whole pool: what was to be written, and the poison of everything else.
+void ExpectCache(const RopeCase& c, const ProjectedRows& projected, const DeviceCache& cache,
+                 const std::vector<float>& scales, const std::vector<int64_t>& slots,
+                 const Tensor& cos_sin, const std::vector<int>& positions) {
+  const auto num_tokens = static_cast<int64_t>(positions.size());
+  const int64_t q_width = int64_t{c.num_heads} * c.head_dim;
+  const int64_t k_width = int64_t{c.num_kv_heads} * c.head_dim;
+  const std::vector<std::byte> pool = cache.Download();
+  const DType kv_dtype = cache.view().dtype;
+  const size_t element_bytes = SizeOf(kv_dtype);
+  std::vector<bool> is_written(pool.size() / element_bytes, false);
+  for (int64_t t = 0; t < num_tokens; ++t)
+    for (const bool is_value : {false, true})
+      for (int h = 0; h < c.num_kv_heads; ++h)
+        for (int d = 0; d < c.head_dim; ++d) {
+          const int64_t first = q_width + (is_value ? k_width : 0) + int64_t{h} * c.head_dim;
+          Exact want =
+              is_value ? projected.At(t, first + d)
+                       : projected.Rotated(t, first, d, cos_sin, positions[static_cast<size_t>(t)]);
+          const int64_t i =
+              cache.ElementIndex(kLayer, slots[static_cast<size_t>(t)], is_value, h, d);
+          is_written[static_cast<size_t>(i)] = true;
+          const float got = LoadFloat(pool.data(), kv_dtype, i);
+          if (c.has_fp8_cache) {
+            const double scale = scales[is_value ? 3 : 2];
+            const Tensor code = Tensor::Of(DType::kF8E4M3, {1}, {got});
+            ASSERT_TRUE(
+                NearestCodes(code, {want.value / scale},
+                             {want.bound / scale + 4 * kUnit * std::abs(want.value / scale)}))
+                << (is_value ? "value" : "key") << " of token " << t << " head " << h << " dim "
+                << d;
+          } else {
+            ASSERT_NEAR(got, want.value, AfterRounding(want.bound, want.value, c.dtype))
+                << (is_value ? "value" : "key") << " of token " << t << " head " << h << " dim "
+                << d;
+          }
+        }
+  for (size_t i = 0; i < pool.size(); ++i) {
+    const bool is_as_expected = is_written[i / element_bytes] || pool[i] == std::byte{0xff};
+    ASSERT_TRUE(is_as_expected) << "byte " << i << " of the pool was written";
+  }
+}
+
 void CudaRopeKvTest::Check(const RopeCase& c) {
   SCOPED_TRACE(testing::Message() << DTypeName(c.dtype) << " fp8 cache " << c.has_fp8_cache
                                   << " heads " << c.num_heads << "/" << c.num_kv_heads << " of "
@@ -85,7 +150,6 @@ void CudaRopeKvTest::Check(const RopeCase& c) {
                                   << " rotary_dim " << c.rotary_dim << " block_size "
                                   << c.block_size << " bias " << c.has_bias << " raw " << c.is_raw
                                   << " q elsewhere " << c.q_is_elsewhere << " offset " << c.offset);
-  constexpr int kLayer = 1;
   // First positions, the last, and a padded row whose slot is in the scratch block.
   const std::vector<int> positions = {0, 1, 8191, c.last_position, 77, 2, 4096, 0};
   const int num_tokens = static_cast<int>(positions.size());
@@ -139,55 +203,8 @@ void CudaRopeKvTest::Check(const RopeCase& c) {
 
   const ProjectedRows projected(c, rows, token_scales, feature_scales, bias);
   const Tensor got_rows = c.q_is_elsewhere ? other_q.ToHost() : workspace.ToHost();
-  for (int64_t t = 0; t < num_tokens; ++t) {
-    const int64_t position = positions[static_cast<size_t>(t)];
-    for (int64_t h = 0; h < c.num_heads; ++h)
-      for (int d = 0; d < c.head_dim; ++d) {
-        const Exact want = projected.Rotated(t, h * c.head_dim, d, cos_sin, position);
-        ASSERT_NEAR(got_rows.Get(t * q_stride + h * c.head_dim + d), want.value,
-                    AfterRounding(want.bound, want.value, c.dtype))
-            << "q of token " << t << " head " << h << " dim " << d;
-      }
-    if (!c.q_is_elsewhere) continue;
-    for (int64_t i = q_width; i < q_stride; ++i)
-      ASSERT_TRUE(std::isnan(got_rows.Get(t * q_stride + i))) << "behind q of token " << t;
-  }
-
-  // The whole pool: what was to be written, and the poison of everything else.
-  const std::vector<std::byte> pool = cache.Download();
-  const DType kv_dtype = cache.view().dtype;
-  const size_t element_bytes = SizeOf(kv_dtype);
-  std::vector<bool> is_written(pool.size() / element_bytes, false);
-  for (int64_t t = 0; t < num_tokens; ++t)
-    for (const bool is_value : {false, true})
-      for (int h = 0; h < c.num_kv_heads; ++h)
-        for (int d = 0; d < c.head_dim; ++d) {
-          const int64_t first = q_width + (is_value ? k_width : 0) + int64_t{h} * c.head_dim;
-          Exact want =
-              is_value ? projected.At(t, first + d)
-                       : projected.Rotated(t, first, d, cos_sin, positions[static_cast<size_t>(t)]);
-          const int64_t i =
-              cache.ElementIndex(kLayer, slots[static_cast<size_t>(t)], is_value, h, d);
-          is_written[static_cast<size_t>(i)] = true;
-          const float got = LoadFloat(pool.data(), kv_dtype, i);
-          if (c.has_fp8_cache) {
-            const double scale = scales[is_value ? 3 : 2];
-            const Tensor code = Tensor::Of(DType::kF8E4M3, {1}, {got});
-            ASSERT_TRUE(
-                NearestCodes(code, {want.value / scale},
-                             {want.bound / scale + 4 * kUnit * std::abs(want.value / scale)}))
-                << (is_value ? "value" : "key") << " of token " << t << " head " << h << " dim "
-                << d;
-          } else {
-            ASSERT_NEAR(got, want.value, AfterRounding(want.bound, want.value, c.dtype))
-                << (is_value ? "value" : "key") << " of token " << t << " head " << h << " dim "
-                << d;
-          }
-        }
-  for (size_t i = 0; i < pool.size(); ++i) {
-    const bool is_as_expected = is_written[i / element_bytes] || pool[i] == std::byte{0xff};
-    ASSERT_TRUE(is_as_expected) << "byte " << i << " of the pool was written";
-  }
+  ExpectQueries(c, projected, got_rows, cos_sin, positions);
+  ExpectCache(c, projected, cache, scales, slots, cos_sin, positions);
   EXPECT_TRUE(Intact(workspace));
   EXPECT_TRUE(Intact(other_q));
 }

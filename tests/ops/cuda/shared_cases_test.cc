@@ -196,6 +196,10 @@ TEST_F(CudaSharedNormTest, AddNorm) {
 // times themselves.
 class CudaSharedAttentionTest : public AgainstReference {
  protected:
+  static constexpr int kLayer = 1;
+
+  static void Fill(const AttentionCase& c, const std::vector<int>& lengths, DeviceCache& cache,
+                   const PagedCache& reference);
   void Check(const AttentionCase& c, DType dtype, DType kv_dtype, float kv_scale);
 };
 
@@ -210,16 +214,9 @@ double AttentionBound(const AttentionCase& c, DType kv_dtype, double m, int n) {
   return m * (2 * side + 0x1p-19 + rounding + 8.0 * n * kUnit) + 1e-7;
 }
 
-void CudaSharedAttentionTest::Check(const AttentionCase& c, DType dtype, DType kv_dtype,
-                                    float kv_scale) {
-  SCOPED_TRACE(std::string(c.name) + " " + std::string(DTypeName(dtype)) + " kv " +
-               std::string(DTypeName(kv_dtype)));
-  constexpr int kLayer = 1;
-  const std::vector<int> lengths = LengthsOf(c.rows);
-  const bool has_scales = kv_dtype == DType::kF8E4M3;
-  DeviceCache cache(device(), {kv_dtype, c.num_kv_heads, c.head_dim, c.block_size}, lengths, 5,
-                    has_scales ? std::vector<float>(4, kv_scale) : std::vector<float>{});
-  const PagedCache reference({DType::kF32, c.num_kv_heads, c.head_dim, c.block_size}, lengths, 6);
+// The same keys and values for the GPU, rounded to its datatype, and for the reference.
+void CudaSharedAttentionTest::Fill(const AttentionCase& c, const std::vector<int>& lengths,
+                                   DeviceCache& cache, const PagedCache& reference) {
   const KvCacheView& kv = reference.view();
   for (const int s : SequencesOf(c.rows)) {
     const int length = lengths[static_cast<size_t>(s)];
@@ -237,6 +234,18 @@ void CudaSharedAttentionTest::Check(const AttentionCase& c, DType dtype, DType k
         }
     });
   }
+}
+
+void CudaSharedAttentionTest::Check(const AttentionCase& c, DType dtype, DType kv_dtype,
+                                    float kv_scale) {
+  SCOPED_TRACE(std::string(c.name) + " " + std::string(DTypeName(dtype)) + " kv " +
+               std::string(DTypeName(kv_dtype)));
+  const std::vector<int> lengths = LengthsOf(c.rows);
+  const bool has_scales = kv_dtype == DType::kF8E4M3;
+  DeviceCache cache(device(), {kv_dtype, c.num_kv_heads, c.head_dim, c.block_size}, lengths, 5,
+                    has_scales ? std::vector<float>(4, kv_scale) : std::vector<float>{});
+  const PagedCache reference({DType::kF32, c.num_kv_heads, c.head_dim, c.block_size}, lengths, 6);
+  Fill(c, lengths, cache, reference);
   cache.Upload();
   const DeviceBatch batch(device(), cache, c.rows, SequencesOf(c.rows));
   const BatchArrays host_batch(reference, c.rows, SequencesOf(c.rows));
@@ -249,7 +258,7 @@ void CudaSharedAttentionTest::Check(const AttentionCase& c, DType dtype, DType k
   const Tensor want(DType::kF32, {num_tokens, width});
   ASSERT_EQ(ReferenceTable().attention({.q = host_q.view(),
                                         .batch = host_batch.view(),
-                                        .kv = kv,
+                                        .kv = reference.view(),
                                         .layer = kLayer,
                                         .scale = scale,
                                         .y = want.view()},

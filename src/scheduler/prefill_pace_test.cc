@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/prefill_pace.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace inflight::scheduler {
+namespace {
+
+TEST(PrefillPaceTest, BeginsWithOneBlockAndLearnsTheCostOfAToken) {
+  PrefillPace pace(/*goal_ns=*/1'000'000, /*max_num_tokens=*/4096);
+  EXPECT_EQ(pace.share().alone, 1);  // the scheduler makes a block of it
+  pace.Observe(640'000, 0, 64);      // 10 us a token
+  EXPECT_EQ(pace.share().alone, 100);
+  EXPECT_EQ(pace.share().beside_decode, 100) << "no decode step was seen";
+}
+
+TEST(PrefillPaceTest, DecodeRowsTakeTheirTimeFirst) {
+  PrefillPace pace(1'000'000, 4096);
+  pace.Observe(400'000, 8, 0);
+  pace.Observe(400'000 + 640'000, 8, 64);
+  EXPECT_EQ(pace.share().beside_decode, 60);
+  EXPECT_EQ(pace.share().alone, 100);
+}
+
+TEST(PrefillPaceTest, NeverExceedsTheHardLimitAndNeverStops) {
+  PrefillPace fast(1'000'000'000, 512);
+  fast.Observe(100, 0, 64);
+  EXPECT_EQ(fast.share().alone, 512);
+  PrefillPace slow(1'000, 512);
+  slow.Observe(1'000'000, 4, 0);
+  slow.Observe(2'000'000, 4, 64);
+  EXPECT_EQ(slow.share().beside_decode, 1);
+  EXPECT_EQ(PrefillPace(0, 512).share().alone, 512) << "no goal";
+}
+
+TEST(PrefillPaceTest, StepTimeSettlesAtTheGoal) {
+  PrefillPace pace(/*goal_ns=*/10'000'000, 4096);
+  // A device of 2 ms a step and 20 us a prompt token.
+  int64_t step_ns = 0;
+  for (int i = 0; i < 50; ++i) {
+    const int tokens = std::max(64, pace.share().alone);
+    step_ns = 2'000'000 + 20'000 * tokens;
+    pace.Observe(step_ns, 0, tokens);
+  }
+  EXPECT_NEAR(static_cast<double>(step_ns), 10e6, 0.2e6);
+}
+
+}  // namespace
+}  // namespace inflight::scheduler
