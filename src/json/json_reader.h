@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads JSON as Triton does (spec/triton-protocol.md 1.4): its messages and byte offsets, NaN and
-// Infinity, invalid UTF-8 passed through, no depth limit, the first of duplicate members.
+// Reads JSON as Triton does (docs/reference/protocol/http.md): its messages and byte offsets, NaN
+// and Infinity, invalid UTF-8 passed through, no depth limit, the first of duplicate members.
 //
 // Parse checks the whole text once and builds nothing; a Value is a position in it that is decoded
 // when asked. So a request costs no memory beyond its own text, however it is nested, and the

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes JSON as Triton does (spec/triton-protocol.md 1.4): compact, control characters as \u001F,
-// bytes from 0x7F on as they are, doubles always with a decimal point or an exponent, NaN and
-// Infinity for what is not finite.
+// Writes JSON as Triton does (docs/reference/protocol/http.md, "JSON"): compact, control characters
+// as \u001F, bytes from 0x7F on as they are, doubles always with a decimal point or an exponent,
+// NaN and Infinity for what is not finite.
 //
 // The caller nests Begin and End properly; commas are put in where they belong.
 #pragma once

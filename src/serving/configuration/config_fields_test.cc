@@ -56,7 +56,7 @@ constexpr char kSequence[] = "sequence_batching { max_sequence_idle_microseconds
 constexpr char kEnsemble[] = R"(
   ensemble_scheduling { max_inflight_requests: 0 step { model_name: "a" model_version: -1 } })";
 
-// Keys of spec/serving-models.md 1.3.3.
+// Keys of docs/reference/repositories.md, "Keys of tensorrt_llm".
 const std::vector<std::string> kParameters = {"max_beam_width",
                                               "gpt_model_type",
                                               "gpt_model_path",

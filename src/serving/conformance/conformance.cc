@@ -25,7 +25,7 @@ namespace {
 
 using SenderPtr = std::shared_ptr<ResponseSender>;
 
-// The classes of errors in the order of spec/triton-protocol.md 0.2, by which models and
+// The classes of errors in the order of docs/reference/protocol/common.md, by which models and
 // configurations number them.
 constexpr std::array kErrorClasses = {StatusCode::kUnknown,       StatusCode::kInternal,
                                       StatusCode::kNotFound,      StatusCode::kInvalidArgument,

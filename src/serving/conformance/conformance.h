@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Backend `conformance`: models without weights, whose answers follow from their inputs, for
 // clients, load generators and the tests that compare us with recorded exchanges
-// (docs/repositories.md). The configuration's parameter `kind` names the behaviour.
+// (docs/reference/repositories.md). The configuration's parameter `kind` names the behaviour.
 #pragma once
 
 #include <memory>

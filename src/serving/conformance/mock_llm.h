@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A language model without weights, kind `mock_llm` of the conformance backend: its tokens are its
 // prompt, so that what carries them can be tested and timed without an engine
-// (docs/repositories.md).
+// (docs/reference/repositories.md, "Test models").
 //
 //   inputs      PROMPT BYTES [1,1], STREAM BOOL [1,1]
 //   output      TEXT BYTES [1,-1]

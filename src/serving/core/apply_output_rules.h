@@ -12,7 +12,7 @@ namespace inflight::serving {
 Status ApplyOutputRules(const OutputRules& rules, const Model& model, Response& response);
 
 // The `num_classes` largest elements of each item of the batch, as "value:index" or
-// "value:index:label" (spec/triton-protocol.md 1.10); of equal ones the first.
+// "value:index:label" (docs/reference/protocol/common.md); of equal ones the first.
 Result<Tensor> Classify(const Tensor& tensor, bool has_batch, uint64_t num_classes,
                         const std::vector<std::string>& labels);
 

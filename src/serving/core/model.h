@@ -39,8 +39,8 @@ class Model {
 
   const std::string& name() const { return config_.name(); }
   const std::string& version() const { return version_; }  // "1"
-  // Normalised and completed (spec/triton-protocol.md 3.3), but without the instance groups, which
-  // may change while the model runs.
+  // Normalised and completed (docs/reference/repositories.md), but without the instance groups,
+  // which may change while the model runs.
   const ::inference::ModelConfig& config() const { return config_; }
   // With them as they are now: what the config endpoint shows.
   ::inference::ModelConfig complete_config() const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Responses of models whose configuration says `response_cache { enable: true }`, for requests with
-// the same inputs (spec/triton-protocol.md 3.8).
+// the same inputs (docs/reference/repositories.md, "Response cache").
 //
 // A key is the whole of what it stands for, so no two requests are ever taken for each other: the
 // load of a model, requested outputs, and of each input name, type, shape and bytes. The request's

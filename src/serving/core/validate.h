@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks of a request against a model's configuration, before the model sees it: names, datatypes,
-// shapes, batch size, byte sizes. Texts as clients compare them (docs/protocol/models.md).
+// shapes, batch size, byte sizes. Texts: docs/reference/protocol/common.md, "Validation".
 #pragma once
 
 #include "model_config.pb.h"

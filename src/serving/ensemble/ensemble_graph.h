@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ensembles as graphs: steps are models, edges the ensemble's tensors
-// (spec/triton-protocol.md 3.7).
+// (docs/reference/repositories.md, "Ensembles of other models").
 //
 //   ensemble input -> tensor -> step's input ... step's output -> tensor -> ensemble output
 //

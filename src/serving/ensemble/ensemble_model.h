@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ensembles of any models: a request flows through the graph, each step is issued as soon as its
-// tensors exist (spec/triton-protocol.md 3.7). The pipeline over an LLM has a model of its own
+// tensors exist (docs/reference/repositories.md). The pipeline over an LLM has a model of its own
 // (pipeline_model.h), which detokenizes incrementally.
 //
 // Threads: Infer from any; steps' responses arrive on their models' threads, and the client's go

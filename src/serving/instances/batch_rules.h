@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which waiting requests an instance executes together, and when (spec/triton-protocol.md 3.6,
-// "Dynamic batcher").
+// Which waiting requests an instance executes together, and when (docs/reference/repositories.md,
+// "Test models").
 //
 //   no batching        each request by itself, at once; so is a warm-up executed
 //   dynamic_batching   in order while they fit: a preferred size that is reached, the largest, goes

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The instances of a model: as many threads as its instance groups count, each of which executes
-// one batch at a time (spec/triton-protocol.md 3.5), and the queues that they take from. Instances
-// come and go while the others run.
+// one batch at a time (docs/reference/repositories.md), and the queues that they take from.
+// Instances come and go while the others run.
 //
 //   Add -> queue -> instance
 //   Add -> sequence table -> queue -> instance

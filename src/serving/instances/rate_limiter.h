@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resources that instances of models share (spec/triton-protocol.md 3.5): an instance executes only
-// while it holds what its group's rate_limiter asks for.
+// Resources that instances of models share (docs/reference/repositories.md, "Rate limiter"): an
+// instance executes only while it holds what its group's rate_limiter asks for.
 //
 // There is as much of a resource as --rate-limit-resource says, else the most that one instance
 // asks for. Of those that wait, the one with the least executions × priority comes first; those

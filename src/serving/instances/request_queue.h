@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests that wait for an instance: priority levels, sizes and time-outs of
-// spec/triton-protocol.md 3.6.
+// docs/reference/repositories.md.
 //
 //   level 1 is served first; 0 and levels beyond the last are the default level
 //   within a level: first those in time, in order of arrival, then those that a DELAY policy moved

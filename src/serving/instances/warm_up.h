@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The requests that a model's configuration wants answered before it is ready (`model_warmup`,
-// spec/triton-protocol.md 3.4).
+// docs/reference/repositories.md, "Warm-up").
 #pragma once
 
 #include <filesystem>

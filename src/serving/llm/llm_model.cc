@@ -239,7 +239,7 @@ float LlmModel::PriorityOf(uint64_t level) const {
 }
 
 // The queue policy's time-out, microseconds; a request may shorten it where the policy says so
-// (spec/triton-protocol.md 3.6). None: it may wait for ever.
+// (docs/reference/repositories.md, "The queue policy"). None: it may wait for ever.
 std::optional<int64_t> LlmModel::QueueTimeoutOf(int64_t asked_us) const {
   const auto& policy = config().dynamic_batching().default_queue_policy();
   const uint64_t limit_us = std::min<uint64_t>(policy.default_timeout_microseconds(), INT64_MAX);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `tensorrt_llm` model: token ids in, token ids out, by one executor. Behaviour:
-// docs/protocol/models.md.
+// docs/reference/requests.md.
 #pragma once
 
 #include <atomic>

@@ -119,7 +119,7 @@ TEST(LlmModel, AFullQueueIsUnavailable) {
   EXPECT_EQ(models.llm->statistics().Snapshot().failures.at(FailureReason::kRejected), 1U);
 }
 
-// --- the queue policy (spec/triton-protocol.md 3.6) ---
+// --- the queue policy (docs/reference/repositories.md, "The queue policy") ---
 
 // The time-out in the queue of a request that asks for `asked_us`, under a policy.
 std::optional<int64_t> QueueTimeout(const std::string& policy, int64_t asked_us) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stop words as text (spec/serving-models.md 1.6.6): ids match only where the model cuts its tokens
+// Stop words as text (docs/reference/requests.md): ids match only where the model cuts its tokens
 // as the tokenizer cuts the word, text matches always.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `postprocessing` model: token ids -> text, each call by itself (the ensemble detokenizes
-// incrementally instead). Behaviour: docs/protocol/models.md.
+// incrementally instead). Behaviour: docs/reference/requests.md.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `preprocessing` model: text -> token ids, words -> word lists and biases. Behaviour:
-// docs/protocol/models.md.
+// docs/reference/requests.md.
 #pragma once
 
 #include <memory>

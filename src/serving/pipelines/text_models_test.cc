@@ -126,7 +126,7 @@ TEST(Preprocessing, EndAndPadIdsOfTheRequestWin) {
   EXPECT_THAT(Values(got.last(), "DECODER_INPUT_ID"), ElementsAre(8));
 }
 
-// The lists of words are those of spec/serving-models.md 2.4, in bytes for tokens.
+// The lists of words are those of docs/reference/decoding.md, "Bad words", in bytes for tokens.
 TEST(Preprocessing, RowsOfABatchArePaddedToTheLongest) {
   TestModels models;
   Collector got;

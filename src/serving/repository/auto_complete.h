@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a configuration leaves open because the model's file, its name or its back-end says it
-// (spec/triton-protocol.md 3.3): the back-end by the file in the first version's directory
+// (docs/reference/repositories.md): the back-end by the file in the first version's directory
 // (`model.py` is python's), else of a model called `<n>.<back-end>`; of the back-end `tensorrtllm`
 // the tensors, those of the 0.11 release, and the engine's batch size.
 #pragma once

@@ -48,8 +48,8 @@ class ModelTable {
  public:
   explicit ModelTable(const std::vector<ModelEntry>& entries);
 
-  // kNotFound, kUnavailable and kInvalidArgument with the texts of spec/triton-protocol.md 1.2;
-  // empty version = the latest that is ready. A name of several namespaces is kInvalidArgument.
+  // kNotFound, kUnavailable and kInvalidArgument: docs/reference/protocol/common.md has the texts.
+  // Empty version = the latest that is ready. A name of several namespaces is kInvalidArgument.
   Result<std::shared_ptr<Model>> Find(std::string_view name, std::string_view version) const;
   bool ready() const;  // every required version is
   using Entries = std::map<std::string, std::vector<ModelEntry>, std::less<>>;

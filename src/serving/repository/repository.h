@@ -8,7 +8,7 @@
 // Threads: table() and Index() from any thread at any time; the calls that load and unload publish
 // a new table when they are done. Those of models that have nothing to do with each other run side
 // by side (ServerOptions::model_load_threads), others one after another.
-// Errors: texts as clients compare them (spec/triton-protocol.md 1.13).
+// Errors: texts as clients compare them (docs/reference/protocol/http.md, "load, unload").
 #pragma once
 
 #include <atomic>

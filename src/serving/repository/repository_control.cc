@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Repository: models that are loaded and unloaded while the server runs
-// (spec/triton-protocol.md 1.13, 3.4).
+// (docs/reference/repositories.md, "Loading while the server runs").
 #include <algorithm>
 #include <new>
 #include <set>

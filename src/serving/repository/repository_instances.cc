@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Repository: a load that changes nothing but instance groups (spec/triton-protocol.md 3.4). The
-// copy that runs takes them on, with its requests, its statistics and its cached responses.
+// Repository: a load that changes nothing but instance groups (docs/reference/repositories.md,
+// "Other instance groups"). The copy that runs takes them on, with its requests, its statistics and
+// its cached responses.
 #include <google/protobuf/util/message_differencer.h>
 
 #include <algorithm>

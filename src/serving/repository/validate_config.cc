@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules for configurations of models (spec/triton-protocol.md 3.3).
+// Rules for configurations of models (docs/reference/repositories.md).
 #include "serving/repository/validate_config.h"
 
 #include <algorithm>
@@ -145,7 +145,7 @@ Status ValidateOrdering(const ModelConfig& config) {
   return Status::Ok();
 }
 
-// The bound is that of spec/triton-protocol.md 3.3; 0 is what a file that leaves it out has.
+// The bound is that of docs/reference/repositories.md; 0 is what a file that leaves it out has.
 Status ValidateUtilization(const ModelConfig& config) {
   const float share = config.sequence_batching().direct().minimum_slot_utilization();
   if (share >= 0 && share <= 1) return Status::Ok();

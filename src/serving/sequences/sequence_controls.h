@@ -11,7 +11,7 @@
 namespace inflight::serving {
 
 // "must specify ..." texts name the model; kinds, types and values as of
-// spec/triton-protocol.md 3.3.
+// docs/reference/repositories.md.
 Status CheckSequenceControls(const ::inference::ModelConfig& config);
 
 // Appends the controls to the inputs.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implicit state of sequences (spec/triton-protocol.md 3.6): tensors that a response of a sequence
-// leaves and that its next request brings back to the model, unseen by the client.
+// Implicit state of sequences (docs/reference/repositories.md): tensors that a response of a
+// sequence leaves and that its next request brings back to the model, unseen by the client.
 //
 //   START -> initial_state (zeros where there is none) -> input_name
 //   output_name of a successful response              -> input_name of the next request

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The live sequences of a model with sequence batching: which slot each holds, who waits for one,
-// and the control inputs that tell the model about them (spec/triton-protocol.md 3.6). What the
-// model keeps of a sequence (sequence_states.h) goes with its requests.
+// and the control inputs that tell the model about them (docs/reference/protocol/common.md,
+// "Sequences"). What the model keeps of a sequence (sequence_states.h) goes with its requests.
 //
 //   unknown --START--> live (holds a slot) --END or idle--> unknown
 //                  \-> waiting (no slot free; its requests are held) --slot free--> live

@@ -319,7 +319,7 @@ int64_t MsUntil(int64_t deadline_ns) {
   return std::max<int64_t>(0, (deadline_ns - Clock::System().NowNs()) / 1'000'000);
 }
 
-// What is waited for, once a second as the original says it (spec/triton-protocol.md 5.3).
+// What is waited for, once a second as the original says it (docs/operations.md, "The end").
 bool ServerImpl::WaitForRequests(int64_t deadline_ns) {
   constexpr int64_t kReportMs = 1000;
   while (true) {

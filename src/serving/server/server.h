@@ -19,7 +19,7 @@ namespace inflight::serving {
 
 struct ServerMetadata {
   std::string name = "triton";  // what old clients and probes compare; `--id` replaces it
-  std::string version;          // protocol level that we answer like (spec/triton-protocol.md 0.4)
+  std::string version;          // protocol level that we answer like
   std::vector<std::string> extensions;
 };
 
@@ -45,8 +45,8 @@ class Server {
   virtual bool ready()
       const = 0;  // every model that should be is; false while draining and after a device fault
 
-  // kNotFound / kUnavailable / kInvalidArgument with the texts of spec/triton-protocol.md 1.2;
-  // empty version = latest available.
+  // kNotFound / kUnavailable / kInvalidArgument with the texts of
+  // docs/reference/protocol/common.md; empty version = latest available.
   virtual Result<std::shared_ptr<Model>> FindModel(std::string_view name,
                                                    std::string_view version) const = 0;
   virtual std::vector<IndexEntry> Index(bool ready_only) const = 0;
@@ -55,8 +55,8 @@ class Server {
   virtual std::vector<ExecutorGauges> executor_gauges() const = 0;
 
   // Validates against the model's config (missing, unexpected, wrong type or shape, batch size:
-  // texts of spec/triton-protocol.md 1.7), then runs. The handler gets exactly one final response,
-  // also for errors.
+  // texts of docs/reference/protocol/common.md), then runs. The handler gets exactly one final
+  // response, also for errors.
   virtual void Infer(Request request, ResponseHandler handler) = 0;
 
   // --- model control, in mode explicit; kUnavailable in the others (repository.h) ---

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the TensorRT-LLM back-end told of an iteration: the samples of its nv_trt_llm_* gauges and
-// the members of the JSON line in its log (spec/serving-models.md 3.11). One table makes both, so
+// the members of the JSON line in its log (docs/metrics.md). One table makes both, so
 // that each sample has its member and the other way round, as that back-end's own checks demand.
 #pragma once
 

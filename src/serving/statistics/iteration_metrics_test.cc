@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The iteration records: expectations are spec/serving-models.md 3.11.
+// The iteration records: expectations are those of docs/metrics.md.
 #include "serving/statistics/iteration_metrics.h"
 
 #include <google/protobuf/text_format.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An iteration in the shape that TensorRT-LLM's executor gives it (toJsonStr of IterationStats,
-// cpp/tensorrt_llm/executor/jsonSerialization.cpp of github.com/NVIDIA/TensorRT-LLM): members in
-// alphabetical order, null for what does not apply (spec/engine.md 3.12).
+// cpp/tensorrt_llm/executor/jsonSerialization.cpp of NVIDIA/TensorRT-LLM): members in
+// alphabetical order, null for what does not apply (docs/metrics.md, "Iterations in the log").
 #pragma once
 
 #include <string>

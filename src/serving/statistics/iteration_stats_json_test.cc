@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Iteration statistics: members as in spec/engine.md 3.12, named as TensorRT-LLM's JSON names them.
+// Iteration statistics: members as in docs/metrics.md, named as TensorRT-LLM's JSON names them.
 #include "serving/statistics/iteration_stats_json.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Request statistics as they stand in the log: members as in spec/engine.md 3.12, named as
+// Request statistics as they stand in the log: members as in docs/metrics.md, named as
 // TensorRT-LLM's JSON names them.
 #include "serving/statistics/request_stats_json.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counts and times of one model version, as the statistics endpoint and the metrics page show them
-// (spec/triton-protocol.md 4).
+// (docs/metrics.md).
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `reshape` of inputs and outputs: clients see `dims`, the model sees `reshape.shape`
-// (spec/triton-protocol.md 3.3). Bytes stay as they are; a batch dimension stays in front.
+// (docs/reference/repositories.md). Bytes stay as they are; a batch dimension stays in front.
 //
 //   dims [-1, 2] reshape [2, -1]:  the k-th -1 of one is the k-th -1 of the other
 #pragma once

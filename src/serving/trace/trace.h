@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One traced request on its way: what happened when, in the front end and in each model that ran
-// for it, and with the level TENSORS the tensors (spec/triton-protocol.md 5.7).
+// for it, and with the level TENSORS the tensors (docs/tracing.md).
 //
 // A Trace is a handle on the record of one model's run; an empty one takes every call and keeps
 // nothing, so callers need not ask. The records of a request go to its observer together, when the

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of --trace-config (spec/triton-protocol.md 5.7):
+// The words of --trace-config (docs/tracing.md):
 //
 //   level=TIMESTAMPS  rate=100  count=-1  mode=triton      of every mode; level may come twice
 //   triton,file=/tmp/trace.json  triton,log-frequency=50

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What of requests is traced, and the texts in which clients and flags say it
-// (spec/triton-protocol.md 1.15).
+// (docs/tracing.md).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traces as the JSON of trace files (spec/triton-protocol.md 5.7).
+// Traces as the JSON of trace files (docs/tracing.md, "A file").
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which requests are traced, and where their traces go (spec/triton-protocol.md 1.15, 5.7).
+// Which requests are traced, and where their traces go (docs/tracing.md).
 //
 // A setting is that of the model, else that of all models, else that of the start. Models without
 // settings of their own are counted together.
