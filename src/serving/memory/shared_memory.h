@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions of shared memory that clients registered, POSIX objects and memory of GPUs: tensors of
-// requests are read from them and tensors of answers written to them 
+// requests are read from them and tensors of answers written to them
 // (docs/reference/protocol/common.md). Both kinds share one space of names.
 //
 // Threads: all methods are thread-safe. A window keeps its region open after it was unregistered.
