@@ -54,6 +54,22 @@ Status CheckNoDraft(const Tensor& tensor) {
 
 }  // namespace
 
+// What one request brings, with its texts as tokens.
+struct PipelineModel::Inputs {
+  std::vector<TokenId> ids;
+  contract::Words stop_words;
+  std::vector<std::string> stop_texts;
+  bool includes_stop_words = false;
+  contract::Words bad_words;
+  std::shared_ptr<const BadTexts> bad_texts;
+  std::vector<float> bias;                // [vocab_size], or empty
+  std::vector<contract::NamedInput> llm;  // those that the LLM takes as they are
+  bool has_end_id = false;                // among them
+  const Tensor* query = nullptr;
+  const Tensor* bias_words = nullptr;
+  const Tensor* bias_weights = nullptr;
+};
+
 // One request through the pipeline.
 class PipelineModel::Call final : public LlmCall {
  public:
@@ -79,6 +95,7 @@ class PipelineModel::Call final : public LlmCall {
 
  private:
   void EndIfStopped(const inflight::Response& response);
+  void AddSequence(Response& out) const;
   void CountPreprocessing();
   void CountPostprocessing();
   void TraceSteps(const RequestSpan& llm, int64_t finished_ns) const;
@@ -95,6 +112,13 @@ void PipelineModel::Call::EndIfStopped(const inflight::Response& response) {
   if (response.is_final || is_ended_ || !text->all_have_stopped()) return;
   is_ended_ = true;
   llm_.executor().Cancel(response.request_id);
+}
+
+// What that server adds to each response of an ensemble.
+void PipelineModel::Call::AddSequence(Response& out) const {
+  out.parameters["sequence_id"] = static_cast<int64_t>(request_.sequence_id);
+  out.parameters["sequence_start"] = request_.sequence_start;
+  out.parameters["sequence_end"] = request_.sequence_end;
 }
 
 bool PipelineModel::Call::Fill(const inflight::Response& response, Response& out) {
@@ -171,11 +195,7 @@ bool PipelineModel::Call::Fill(const inflight::Response& response, Response& out
         break;
     }
   }
-  if (pipeline_.kind_ == Kind::kEnsemble) {  // what that server adds to each response
-    out.parameters["sequence_id"] = static_cast<int64_t>(request_.sequence_id);
-    out.parameters["sequence_start"] = request_.sequence_start;
-    out.parameters["sequence_end"] = request_.sequence_end;
-  }
+  if (pipeline_.kind_ == Kind::kEnsemble) AddSequence(out);
   postprocessing_ns_ += llm_.clock().NowNs() - started_ns;
   ++num_responses_;
   return true;
@@ -302,105 +322,116 @@ void PipelineModel::Run(const std::shared_ptr<Call>& call) {
   if (!status.ok()) call->Fail(status);
 }
 
-Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
-  const Clock& clock = members_.llm->clock();
+Status PipelineModel::ReadInput(const Tensor& input, const InputRoute& route,
+                                Inputs& inputs) const {
   const PreprocessingModel& pre = *members_.preprocessing;
-  call.preprocessing_started_ns = clock.NowNs();
-  std::vector<TokenId> ids;
-  contract::Words stop_words;
-  std::vector<std::string> stop_texts;
-  contract::Words bad_words;
-  std::shared_ptr<const BadTexts> bad_texts;
-  const Tensor* bias_words = nullptr;
-  const Tensor* bias_weights = nullptr;
-  std::vector<contract::NamedInput> llm_inputs;
-  bool has_end_id = false;
-  const Tensor* query = nullptr;
-  for (const Tensor& input : call.request().inputs) {
+  switch (route.role) {
+    case InputRole::kQuery: {
+      inputs.query = &input;
+      if (kind_ == Kind::kBls) RETURN_IF_ERROR(CheckText(input));
+      ASSIGN_OR_RETURN(inputs.ids, pre.EncodePrompt(input));
+      break;
+    }
+    case InputRole::kStopWords: {
+      ASSIGN_OR_RETURN(inputs.stop_words, pre.EncodeWords(input));
+      ASSIGN_OR_RETURN(inputs.stop_texts, NonEmptyStrings(input));
+      break;
+    }
+    case InputRole::kBadWords: {
+      ASSIGN_OR_RETURN(inputs.bad_words, pre.EncodeWords(input));
+      ASSIGN_OR_RETURN(const auto texts, NonEmptyStrings(input));
+      auto made = members_.postprocessing->bad_texts().Get(texts);
+      if (!made.ok()) return made.status().WithPrefix(input.name);
+      inputs.bad_texts = *std::move(made);
+      break;
+    }
+    case InputRole::kBiasWords:
+      inputs.bias_words = &input;
+      break;
+    case InputRole::kBiasWeights:
+      inputs.bias_weights = &input;
+      break;
+    case InputRole::kUnsupportedText:
+      return pre.CheckUnsupportedText(input);
+    case InputRole::kUnsupportedData:
+      if (!input.data.empty()) return Unimplemented(input.name + " is not supported yet");
+      break;
+    case InputRole::kSpeculation:
+      return CheckNoDraft(input);
+    case InputRole::kLlm:
+      if (kind_ == Kind::kBls && route.llm_name == "request_output_len") {
+        RETURN_IF_ERROR(CheckMaxTokens(input));
+      }
+      inputs.has_end_id |= route.llm_name == "end_id";
+      inputs.llm.push_back({route.llm_name, &input});
+      break;
+  }
+  return Status::Ok();
+}
+
+// What preprocessing does.
+Result<PipelineModel::Inputs> PipelineModel::ReadInputs(const Request& request) const {
+  Inputs inputs;
+  for (const Tensor& input : request.inputs) {
     const InputRoute* route = FindInputRoute(input.name);
     if (route == nullptr) return InvalidArgument("unexpected inference input '" + input.name + "'");
-    switch (route->role) {
-      case InputRole::kQuery: {
-        query = &input;
-        if (kind_ == Kind::kBls) RETURN_IF_ERROR(CheckText(input));
-        ASSIGN_OR_RETURN(ids, pre.EncodePrompt(input));
-        break;
-      }
-      case InputRole::kStopWords: {
-        ASSIGN_OR_RETURN(stop_words, pre.EncodeWords(input));
-        ASSIGN_OR_RETURN(stop_texts, NonEmptyStrings(input));
-        break;
-      }
-      case InputRole::kBadWords: {
-        ASSIGN_OR_RETURN(bad_words, pre.EncodeWords(input));
-        ASSIGN_OR_RETURN(const auto texts, NonEmptyStrings(input));
-        auto made = members_.postprocessing->bad_texts().Get(texts);
-        if (!made.ok()) return made.status().WithPrefix(input.name);
-        bad_texts = *std::move(made);
-        break;
-      }
-      case InputRole::kBiasWords:
-        bias_words = &input;
-        break;
-      case InputRole::kBiasWeights:
-        bias_weights = &input;
-        break;
-      case InputRole::kUnsupportedText:
-        RETURN_IF_ERROR(pre.CheckUnsupportedText(input));
-        break;
-      case InputRole::kUnsupportedData:
-        if (!input.data.empty()) return Unimplemented(input.name + " is not supported yet");
-        break;
-      case InputRole::kSpeculation:
-        RETURN_IF_ERROR(CheckNoDraft(input));
-        break;
-      case InputRole::kLlm:
-        if (kind_ == Kind::kBls && route->llm_name == "request_output_len") {
-          RETURN_IF_ERROR(CheckMaxTokens(input));
-        }
-        has_end_id |= route->llm_name == "end_id";
-        llm_inputs.push_back({route->llm_name, &input});
-        break;
-    }
+    RETURN_IF_ERROR(ReadInput(input, *route, inputs));
   }
-  if (query == nullptr) return InvalidArgument("QUERY is not present in the request");
-  ASSIGN_OR_RETURN(const bool includes_stop_words, IncludesStopWords(call.request().parameters));
-  if (ids.empty()) return InvalidArgument(query->name + ": the prompt has no tokens");
-  const int vocab_size = members_.llm->executor().limits().vocab_size;
-  ASSIGN_OR_RETURN(std::vector<float> bias, pre.EncodeBias(bias_words, bias_weights, vocab_size));
-  call.preprocessing_ended_ns = call.llm_started_ns = clock.NowNs();
+  if (inputs.query == nullptr) return InvalidArgument("QUERY is not present in the request");
+  ASSIGN_OR_RETURN(inputs.includes_stop_words, IncludesStopWords(request.parameters));
+  if (inputs.ids.empty()) {
+    return InvalidArgument(inputs.query->name + ": the prompt has no tokens");
+  }
+  ASSIGN_OR_RETURN(inputs.bias, members_.preprocessing->EncodeBias(
+                                    inputs.bias_words, inputs.bias_weights,
+                                    members_.llm->executor().limits().vocab_size));
+  return inputs;
+}
 
+// What the LLM is asked for.
+Result<contract::LlmRequest> PipelineModel::ParseForLlm(Inputs& inputs) const {
   contract::LlmRequestDefaults defaults = members_.llm->defaults();
   defaults.decoupled = defaults.decoupled && decoupled();
-  ASSIGN_OR_RETURN(auto parsed, contract::ParseLlmRequest(llm_inputs, defaults));
+  ASSIGN_OR_RETURN(auto parsed, contract::ParseLlmRequest(inputs.llm, defaults));
   if (parsed.is_stop) return Unimplemented("stop is supported by the tensorrt_llm model only");
+  const ExecutorLimits& limits = members_.llm->executor().limits();
   inflight::Request& request = parsed.request;
-  request.input_ids = std::move(ids);
-  request.stop_words = std::move(stop_words);
-  request.bad_words = std::move(bad_words);
-  request.bad_texts = std::move(bad_texts);
-  if (!bias.empty()) request.embedding_bias = std::make_shared<std::vector<float>>(std::move(bias));
-  if (!has_end_id && routes_.has_default_end_id) {
-    request.end_ids = members_.llm->end_ids();
-    const auto eos = pre.tokenizer().eos_id();
-    if (request.end_ids.empty() && eos && *eos < vocab_size) request.end_ids.push_back(*eos);
+  request.input_ids = std::move(inputs.ids);
+  request.stop_words = std::move(inputs.stop_words);
+  request.bad_words = std::move(inputs.bad_words);
+  request.bad_texts = std::move(inputs.bad_texts);
+  if (!inputs.bias.empty()) {
+    request.embedding_bias = std::make_shared<std::vector<float>>(std::move(inputs.bias));
   }
-  RETURN_IF_ERROR(contract::FitToEngine(request, members_.llm->executor().limits()));
-
+  if (!inputs.has_end_id && routes_.has_default_end_id) {
+    request.end_ids = members_.llm->end_ids();
+    const auto eos = members_.preprocessing->tokenizer().eos_id();
+    if (request.end_ids.empty() && eos && *eos < limits.vocab_size) request.end_ids.push_back(*eos);
+  }
+  RETURN_IF_ERROR(contract::FitToEngine(request, limits));
   if (options_.accumulate_tokens && request.streaming && request.sampling.beam_width > 1) {
     return InvalidArgument("Accumulation of tokens is only implemented for beam width = 1");
   }
+  return parsed;
+}
 
+Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
+  const Clock& clock = members_.llm->clock();
+  call.preprocessing_started_ns = clock.NowNs();
+  ASSIGN_OR_RETURN(Inputs inputs, ReadInputs(call.request()));
+  call.preprocessing_ended_ns = call.llm_started_ns = clock.NowNs();
+  ASSIGN_OR_RETURN(auto parsed, ParseForLlm(inputs));
+  const inflight::Request& request = parsed.request;
   call.streaming = request.streaming;
-  call.ends_apart = kind_ == Kind::kBls && this->decoupled();
+  call.ends_apart = kind_ == Kind::kBls && decoupled();
   call.returns = Returns::Of(parsed);
   call.with_sequence_index = members_.llm->SendsSequenceIndex(parsed);
   call.prompt_len = static_cast<int>(request.input_ids.size());
   AnswerTextOptions text{.tokenizer = members_.postprocessing->tokenizer(),
                          .skip_special_tokens = members_.postprocessing->skip_special_tokens(),
                          .num_sequences = request.sampling.num_return_sequences.value_or(1),
-                         .stop_words = std::move(stop_texts),
-                         .trims_stop_words = !includes_stop_words,
+                         .stop_words = std::move(inputs.stop_texts),
+                         .trims_stop_words = !inputs.includes_stop_words,
                          .accumulates = options_.accumulate_tokens && request.streaming};
   if (!request.streaming && !parsed.exclude_input) text.prompt = request.input_ids;
   call.text.emplace(std::move(text));

@@ -42,11 +42,15 @@ class PipelineModel : public Model {
 
  private:
   class Call;
+  struct Inputs;
 
   PipelineModel(Kind kind, ::inference::ModelConfig config, std::string version,
                 PipelineMembers members, PipelineRoutes routes, const PipelineOptions& options);
   const InputRoute* FindInputRoute(std::string_view name) const;
   void Run(const std::shared_ptr<Call>& call);
+  Status ReadInput(const Tensor& input, const InputRoute& route, Inputs& inputs) const;
+  Result<Inputs> ReadInputs(const Request& request) const;
+  Result<contract::LlmRequest> ParseForLlm(Inputs& inputs) const;
   Result<contract::LlmRequest> Prepare(Call& call);
 
   const Kind kind_;

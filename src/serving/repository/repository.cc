@@ -10,8 +10,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/log_table.h"
-#include "contract/llm_parameters.h"
-#include "contract/text_parameters.h"
 #include "serving/configuration/generated_config.h"
 #include "serving/repository/auto_complete.h"
 #include "serving/repository/repository_layout.h"
@@ -51,18 +49,6 @@ Result<ParsedModelConfig> ReadConfig(const fs::path& file, const LoadOverride& o
   return parsed;
 }
 
-// The models that an ensemble's steps name, or the parameters of a BLS.
-std::vector<std::string> MembersOf(const ModelConfig& config) {
-  std::vector<std::string> members;
-  for (const auto& step : config.ensemble_scheduling().step()) {
-    members.push_back(step.model_name());
-  }
-  if (KindOf(config) != ModelKind::kBls) return members;
-  const auto names = contract::ParseBlsParameters(AllParameters(config));
-  if (names.ok()) members = {names->preprocessing, names->llm, names->postprocessing};
-  return members;
-}
-
 void LogReport(const ModelReport& report) {
   logging::Table("configuration of model " + report.model + " version " + report.version,
                  contract::ToTable(report.keys));
@@ -83,10 +69,10 @@ void LogEntry(const ModelEntry& entry) {
 Repository::Repository(ServerOptions options, EngineLoader load,
                        std::shared_ptr<WorkerPool> text_pool, std::string name_space)
     : options_(std::move(options)),
-      load_(std::move(load)),
-      text_pool_(std::move(text_pool)),
       name_space_(std::move(name_space)),
       claims_(options_.model_load_threads),
+      loader_(options_, std::move(load), std::move(text_pool), name_space_, control_mutex_,
+              [this](const std::string& model, int64_t version) { return Find(model, version); }),
       places_(options_.model_config_name, options_.auto_complete),
       table_(entries_) {}
 
@@ -96,8 +82,8 @@ Repository::~Repository() {
   retirement_->Close();
 }
 
-Result<Repository::Candidate> Repository::Poll(const std::string& name, const fs::path& dir,
-                                               const LoadOverride& override) const {
+Result<Candidate> Repository::Poll(const std::string& name, const fs::path& dir,
+                                   const LoadOverride& override) const {
   Candidate candidate;
   candidate.dir = dir;
   const std::string directory = dir.filename().string();
@@ -175,7 +161,7 @@ void Repository::AddAmbiguous(const std::string& name) {
 }
 
 void Repository::LoadCandidates(std::vector<Candidate> candidates) {
-  FindPartners(candidates);
+  loader_.FindPartners(candidates);
   // Engines first, since they know what the others leave open; pipelines last, each behind its
   // steps.
   for (const ModelKind kind :
@@ -226,8 +212,8 @@ void Repository::LoadSideBySide(const std::vector<Candidate*>& candidates) {
 }
 
 // Those of one kind; of ensembles each behind those that its steps name.
-std::vector<Repository::Candidate*> Repository::InStepOrder(std::vector<Candidate>& candidates,
-                                                            ModelKind kind) {
+std::vector<Candidate*> Repository::InStepOrder(std::vector<Candidate>& candidates,
+                                                ModelKind kind) {
   std::vector<Candidate*> ordered;
   std::set<std::string> seen;
   const std::function<void(Candidate&)> add = [&](Candidate& candidate) {
@@ -254,33 +240,6 @@ std::vector<std::string> Repository::MembersInFile(const std::string& name,
   return parsed.ok() ? MembersOf(parsed->config) : std::vector<std::string>();
 }
 
-// Which LLM each text model and pipeline belongs to, and how many LLMs leave their memory open.
-void Repository::FindPartners(std::vector<Candidate>& candidates) {
-  const auto is_llm = [&](const std::string& name) {
-    return std::any_of(candidates.begin(), candidates.end(), [&](const Candidate& c) {
-      return c.kind == ModelKind::kLlm && c.parsed.config.name() == name;
-    });
-  };
-  const auto open_shares = std::make_shared<int>(0);
-  for (Candidate& candidate : candidates) {
-    const ModelConfig& config = candidate.parsed.config;
-    candidate.open_shares = open_shares;
-    if (candidate.kind == ModelKind::kLlm) {
-      const auto parsed = contract::ParseLlmParameters(AllParameters(config), options_.executor);
-      if (parsed.ok() && !parsed->has_memory_share) {
-        *open_shares += static_cast<int>(candidate.versions.size());
-      }
-      continue;
-    }
-    if (candidate.kind != ModelKind::kEnsemble && candidate.kind != ModelKind::kBls) continue;
-    const std::vector<std::string> members = MembersOf(config);
-    const auto llm = std::find_if(members.begin(), members.end(), is_llm);
-    if (llm == members.end()) continue;
-    llm_names_.emplace(config.name(), *llm);
-    for (const std::string& member : members) llm_names_.emplace(member, *llm);
-  }
-}
-
 std::vector<ModelEntry> Repository::LoadVersions(Candidate& candidate) {
   const std::string& name = candidate.parsed.config.name();
   if (candidate.versions.empty()) {
@@ -295,7 +254,7 @@ std::vector<ModelEntry> Repository::LoadVersions(Candidate& candidate) {
   for (const std::string& version : candidate.versions) {
     contract::KeyReport keys;
     const int open_shares = candidate.open_shares ? *candidate.open_shares : 0;
-    auto model = LoadPrepared(candidate, version, keys);
+    auto model = loader_.Load(candidate, version, keys);
     for (int retry = 1; !model.ok() && retry <= options_.model_load_retries; ++retry) {
       logging::Warning("model is loaded once more after a failure",
                        {{"model", name},
@@ -305,7 +264,7 @@ std::vector<ModelEntry> Repository::LoadVersions(Candidate& candidate) {
                         {"reason", ReasonText(model.status())}});
       keys.clear();
       if (candidate.open_shares) *candidate.open_shares = open_shares;
-      model = LoadPrepared(candidate, version, keys);
+      model = loader_.Load(candidate, version, keys);
     }
     ModelEntry entry{.name = name,
                      .version = version,
@@ -363,7 +322,7 @@ void Repository::LoadModelDir(const fs::path& dir) {
     for (ModelEntry& entry : LoadVersions(candidate)) Add(std::move(entry));
   };
   load(LlmConfig(generated), ModelKind::kLlm);
-  if (const LoadedLlm* loaded = LlmOf("tensorrt_llm")) {
+  if (const LoadedLlm* loaded = loader_.LlmOf("tensorrt_llm")) {
     generated.max_batch_size = loaded->max_batch_size;
     generated.tokenizer_dir = tokenizer_of(loaded->tokenizer_dir);
   }

@@ -24,20 +24,13 @@
 
 #include "base/worker_pool.h"
 #include "contract/key_report.h"
-#include "contract/llm_parameters.h"
-#include "serving/configuration/config_fields.h"
-#include "serving/configuration/model_config.h"
-#include "serving/llm/llm_model.h"
-#include "serving/repository/engine_loader.h"
 #include "serving/repository/model_claims.h"
 #include "serving/repository/model_control.h"
 #include "serving/repository/model_places.h"
 #include "serving/repository/model_table.h"
-#include "serving/repository/override_dir.h"
-#include "serving/repository/repository_layout.h"
 #include "serving/repository/retirement.h"
 #include "serving/repository/server_options.h"
-#include "tokenizer/tokenizer.h"
+#include "serving/repository/version_loader.h"
 
 namespace inflight::serving {
 
@@ -93,20 +86,6 @@ class Repository {
   const std::vector<ModelReport>& reports() const { return reports_; }
 
  private:
-  using FileTime = std::filesystem::file_time_type;
-
-  struct Candidate {
-    std::filesystem::path dir;
-    ParsedModelConfig parsed;
-    ModelKind kind = ModelKind::kUnknown;
-    std::vector<std::string> versions;
-    bool is_generated = false;                 // has no file that a report could be about
-    FileTime changed;                          // the newest of its files
-    FileTimes data_files;                      // of its directory
-    std::shared_ptr<const OverrideDir> files;  // where they came with a request
-    // LLMs of the same call still to load whose files leave their memory open; null: none.
-    std::shared_ptr<int> open_shares;
-  };
   // What the copy of a model that runs was loaded from.
   struct Source {
     std::filesystem::path dir;
@@ -114,13 +93,6 @@ class Repository {
     FileTime changed;
     FileTimes data_files;
   };
-  // What the text models and pipelines need to know of an LLM.
-  struct LoadedLlm {
-    int max_batch_size = 1;
-    int vocab_size = 0;
-    std::filesystem::path tokenizer_dir;  // beside its engine
-  };
-
   // The loads that one call makes.
   struct Loading {
     std::set<std::string> in_progress;  // the models that led to the one being loaded, and itself
@@ -134,55 +106,16 @@ class Repository {
   static std::vector<Candidate*> InStepOrder(std::vector<Candidate>& candidates, ModelKind kind);
   void LoadCandidates(std::vector<Candidate> candidates);
   void LoadSideBySide(const std::vector<Candidate*>& candidates);
-  void FindPartners(std::vector<Candidate>& candidates);
   std::vector<ModelEntry> LoadVersions(Candidate& candidate);
   void Remember(const Candidate& candidate);
   void Add(ModelEntry entry);
   void AddAmbiguous(const std::string& name);
   static constexpr char kAmbiguous[] = "model appears in two or more repositories";
 
-  // --- one version (repository_version.cc) ---
-  // A batch size that a template left open is the engine's, which is not known yet; any will do.
-  static ::inference::ModelConfig WithAnyBatchSize(const ParsedModelConfig& parsed);
-  // Ready for its first request, with the time that this took.
-  Result<std::shared_ptr<Model>> LoadPrepared(const Candidate& candidate,
-                                              const std::string& version,
-                                              contract::KeyReport& keys);
-  Status Prepare(const Candidate& candidate, Model& model) const;  // (repository_prepare.cc)
-  void ReportParameters(const Candidate& candidate, contract::KeyReport& keys) const;
-  Result<std::shared_ptr<Model>> LoadVersion(const Candidate& candidate, const std::string& version,
-                                             contract::KeyReport& keys);
-  Result<std::shared_ptr<Model>> LoadLlm(const Candidate& candidate, const std::string& version,
-                                         contract::KeyReport& keys);
-  Result<std::shared_ptr<Model>> LoadConformance(const Candidate& candidate,
-                                                 const std::string& version) const;
-  static void ShareMemory(const Candidate& candidate, contract::LlmParameters& parameters,
-                          contract::KeyReport& keys);
-
-  // --- text models and pipelines (repository_pipelines.cc) ---
-  Result<std::shared_ptr<Model>> LoadPreprocessing(const Candidate& candidate,
-                                                   const std::string& version,
-                                                   contract::KeyReport& keys);
-  Result<std::shared_ptr<Model>> LoadPostprocessing(const Candidate& candidate,
-                                                    const std::string& version,
-                                                    contract::KeyReport& keys);
-  Result<std::shared_ptr<Model>> LoadEnsemble(const Candidate& candidate,
-                                              const std::string& version) const;
-  Result<std::shared_ptr<Model>> LoadBls(const Candidate& candidate, const std::string& version,
-                                         contract::KeyReport& keys) const;
-  Result<std::shared_ptr<const tokenizer::Tokenizer>> LoadTokenizer(const Candidate& candidate,
-                                                                    const std::string& named);
-  ::inference::ModelConfig Complete(const Candidate& candidate) const;
-  const LoadedLlm* LlmOf(const std::string& model) const;
-  // The version asked for, or the latest loaded.
-  std::shared_ptr<Model> Find(const std::string& name, int64_t version = -1) const;
-
   // --- other instance groups, nothing else (repository_instances.cc) ---
   bool ChangesOnlyInstances(const Candidate& candidate) const;
   // Of all versions or none.
   Status ChangeInstances(const Candidate& candidate);
-  // Of a normalised configuration.
-  Status CheckInstances(const ::inference::ModelConfig& config) const;
 
   // --- one by one (repository_control.cc) ---
   Status LoadOne(const std::string& name, const LoadOverride& override, Loading& loading);
@@ -200,6 +133,8 @@ class Repository {
   std::set<std::string> ConnectedWith(const std::string& name, const LoadOverride& override) const;
   std::vector<std::string> MembersInFile(const std::string& name,
                                          const LoadOverride& override) const;
+  // The version asked for, or the latest loaded.
+  std::shared_ptr<Model> Find(const std::string& name, int64_t version = -1) const;
   bool IsLoaded(const std::string& name) const;
   bool IsKnown(const std::string& name) const;
   ModelPlaces places() const {
@@ -210,22 +145,18 @@ class Repository {
   void Publish();
 
   const ServerOptions options_;
-  const EngineLoader load_;
-  const std::shared_ptr<WorkerPool> text_pool_;
   const std::string name_space_;
   // Guards all below but table_ and scanned_. Given up while a version is loaded: that its models
   // stay as they are is the business of claims_.
   mutable std::mutex control_mutex_;
   ModelClaims claims_;
+  VersionLoader loader_;
   ModelPlaces places_;  // written under table_mutex_ too, once the server runs
   std::vector<ModelEntry> entries_;
   std::vector<ModelReport> reports_;
   std::map<std::filesystem::path, FileTime> scanned_;  // by directory: the newest at the last scan
   std::map<std::string, Source> sources_;              // by model
   std::map<std::string, std::string> loaded_configs_;  // by model: JSON that came with its load
-  std::map<std::string, LoadedLlm> loaded_llms_;       // by name; the latest version
-  std::map<std::string, std::string> llm_names_;       // of text models and pipelines: their LLM's
-  std::map<std::string, std::shared_ptr<const tokenizer::Tokenizer>> tokenizers_;  // by directory
   // A lock, held for a copy of the pointer: the loads of std::atomic<std::shared_ptr> of libstdc++
   // 12 do not order themselves before the next store.
   mutable std::mutex table_mutex_;

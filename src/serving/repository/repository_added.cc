@@ -64,7 +64,7 @@ void Repository::RemoveRepository(const fs::path& root) {
     UnloadOne(name);
     std::erase_if(entries_, [&](const ModelEntry& entry) { return entry.name == name; });
     std::erase_if(reports_, [&](const ModelReport& report) { return report.model == name; });
-    llm_names_.erase(name);
+    loader_.ForgetPartner(name);
   }
   {
     const std::lock_guard publish(table_mutex_);

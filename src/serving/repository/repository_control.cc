@@ -63,7 +63,7 @@ Status Repository::Load(const std::string& name, const LoadOverride& override) {
   std::unique_lock lock(control_mutex_);
   const ModelClaims::Scope claim(claims_, lock, ModelClaims::Kind::kLoad,
                                  [&] { return ConnectedWith(name, override); });
-  tokenizers_.clear();  // their files may have changed; models of one load share them
+  loader_.ForgetTokenizers();  // their files may have changed; models of one load share them
   Loading loading;
   const Status status = LoadOne(name, override, loading);
   Publish();
@@ -129,7 +129,7 @@ Status Repository::TryLoad(const std::string& name, const LoadOverride& override
 Status Repository::LoadCopy(const Candidate& candidate, Loading& loading) {
   RETURN_IF_ERROR(LoadSteps(candidate, loading));
   std::vector<Candidate> candidates = {candidate};
-  FindPartners(candidates);
+  loader_.FindPartners(candidates);
   return Install(candidate.parsed.config.name(), LoadVersions(candidates.front()));
 }
 
@@ -257,7 +257,7 @@ void Repository::UnloadOne(const std::string& name) {
   }
   sources_.erase(name);
   loaded_configs_.erase(name);
-  loaded_llms_.erase(name);
+  loader_.ForgetLlm(name);
 }
 
 void Repository::Rescan() {
@@ -284,7 +284,7 @@ void Repository::Rescan() {
   if (found == scanned_) return;  // what failed would fail again
   scanned_ = std::move(found);
   std::unique_lock lock(control_mutex_);
-  tokenizers_.clear();
+  loader_.ForgetTokenizers();
   Loading loading;
   for (const std::string& name : models) {
     if (loading.failed.contains(name)) continue;  // as a step
@@ -360,6 +360,16 @@ std::set<std::string> Repository::ConnectedWith(const std::string& name,
     }
   }
   return names;
+}
+
+std::shared_ptr<Model> Repository::Find(const std::string& name, int64_t version) const {
+  std::shared_ptr<Model> latest;
+  for (const ModelEntry& entry : entries_) {
+    if (entry.name != name || entry.model == nullptr) continue;
+    if (version > 0 && entry.version != std::to_string(version)) continue;
+    latest = entry.model;
+  }
+  return latest;
 }
 
 bool Repository::IsLoaded(const std::string& name) const { return Find(name) != nullptr; }

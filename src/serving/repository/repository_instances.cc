@@ -13,10 +13,8 @@
 
 #include "base/log.h"
 #include "serving/configuration/model_config.h"
-#include "serving/instances/rate_limiter.h"
 #include "serving/instances/warm_up.h"
 #include "serving/repository/repository.h"
-#include "serving/repository/validate_config.h"
 
 namespace inflight::serving {
 namespace {
@@ -57,11 +55,6 @@ Status SetGroups(Model& model, const InstanceGroups& groups, const WarmUpInstanc
 
 }  // namespace
 
-Status Repository::CheckInstances(const ModelConfig& config) const {
-  RETURN_IF_ERROR(ValidateInstances(config));
-  return options_.rate_limiter == nullptr ? Status::Ok() : options_.rate_limiter->Check(config);
-}
-
 // The configuration is compared as it was given, and as the config endpoint shows it: clients take
 // it from there and bring it back with other groups. Without other groups the load is asked for
 // something that cannot be seen here, as an engine elsewhere.
@@ -93,7 +86,7 @@ bool Repository::ChangesOnlyInstances(const Candidate& candidate) const {
 Status Repository::ChangeInstances(const Candidate& candidate) {
   const ModelConfig config = Normalized(candidate.parsed.config);
   RETURN_IF_ERROR(CheckFields(candidate.kind, candidate.parsed));
-  if (candidate.kind == ModelKind::kConformance) RETURN_IF_ERROR(CheckInstances(config));
+  if (candidate.kind == ModelKind::kConformance) RETURN_IF_ERROR(loader_.CheckInstances(config));
   std::vector<std::shared_ptr<Model>> models;
   for (const ModelEntry& entry : entries_) {
     if (entry.name == config.name() && entry.model != nullptr) models.push_back(entry.model);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Repository: one version of one model, LLMs and test models here, the others in
-// repository_pipelines.cc.
+#include "serving/repository/version_loader.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -17,8 +17,8 @@
 #include "serving/conformance/conformance.h"
 #include "serving/instances/instance_model.h"
 #include "serving/instances/rate_limiter.h"
-#include "serving/repository/repository.h"
-#include "serving/repository/repository_layout.h"
+#include "serving/repository/model_claims.h"
+#include "serving/repository/prepare_model.h"
 #include "serving/repository/validate_config.h"
 
 namespace inflight::serving {
@@ -27,31 +27,65 @@ namespace {
 namespace fs = std::filesystem;
 using ::inference::ModelConfig;
 
-constexpr int kAnyBatchSize = 1 << 20;
-
 }  // namespace
 
-ModelConfig Repository::WithAnyBatchSize(const ParsedModelConfig& parsed) {
-  ModelConfig filled = parsed.config;
-  if (parsed.IsUnfilled("max_batch_size")) filled.set_max_batch_size(kAnyBatchSize);
-  return filled;
+VersionLoader::VersionLoader(const ServerOptions& options, EngineLoader load,
+                             std::shared_ptr<WorkerPool> text_pool, std::string name_space,
+                             std::mutex& mutex, FindModel find)
+    : options_(options),
+      load_(std::move(load)),
+      text_pool_(std::move(text_pool)),
+      name_space_(std::move(name_space)),
+      mutex_(mutex),
+      find_(std::move(find)) {}
+
+// Which LLM each text model and pipeline belongs to, and how many LLMs leave their memory open.
+void VersionLoader::FindPartners(std::vector<Candidate>& candidates) {
+  const auto is_llm = [&](const std::string& name) {
+    return std::any_of(candidates.begin(), candidates.end(), [&](const Candidate& c) {
+      return c.kind == ModelKind::kLlm && c.parsed.config.name() == name;
+    });
+  };
+  const auto open_shares = std::make_shared<int>(0);
+  for (Candidate& candidate : candidates) {
+    const ModelConfig& config = candidate.parsed.config;
+    candidate.open_shares = open_shares;
+    if (candidate.kind == ModelKind::kLlm) {
+      const auto parsed = contract::ParseLlmParameters(AllParameters(config), options_.executor);
+      if (parsed.ok() && !parsed->has_memory_share) {
+        *open_shares += static_cast<int>(candidate.versions.size());
+      }
+      continue;
+    }
+    if (candidate.kind != ModelKind::kEnsemble && candidate.kind != ModelKind::kBls) continue;
+    const std::vector<std::string> members = MembersOf(config);
+    const auto llm = std::find_if(members.begin(), members.end(), is_llm);
+    if (llm == members.end()) continue;
+    llm_names_.emplace(config.name(), *llm);
+    for (const std::string& member : members) llm_names_.emplace(member, *llm);
+  }
 }
 
-Result<std::shared_ptr<Model>> Repository::LoadPrepared(const Candidate& candidate,
-                                                        const std::string& version,
-                                                        contract::KeyReport& keys) {
+Status VersionLoader::CheckInstances(const ModelConfig& config) const {
+  RETURN_IF_ERROR(ValidateInstances(config));
+  return options_.rate_limiter == nullptr ? Status::Ok() : options_.rate_limiter->Check(config);
+}
+
+Result<std::shared_ptr<Model>> VersionLoader::Load(const Candidate& candidate,
+                                                   const std::string& version,
+                                                   contract::KeyReport& keys) {
   const int64_t started_ns = Clock::System().NowNs();
   ASSIGN_OR_RETURN(auto model, LoadVersion(candidate, version, keys));
   {
-    const Unlocked unlocked(control_mutex_);
-    RETURN_IF_ERROR(Prepare(candidate, *model));
+    const Unlocked unlocked(mutex_);
+    RETURN_IF_ERROR(PrepareModel(candidate, options_, name_space_, *model));
   }
   model->SetLoadSeconds(static_cast<double>(Clock::System().NowNs() - started_ns) / 1e9);
   return model;
 }
 
 // The lines of a model that is not loaded because of its fields.
-void Repository::ReportParameters(const Candidate& candidate, contract::KeyReport& keys) const {
+void VersionLoader::ReportParameters(const Candidate& candidate, contract::KeyReport& keys) const {
   const auto parameters = AllParameters(candidate.parsed.config);
   switch (candidate.kind) {
     case ModelKind::kLlm:
@@ -74,9 +108,9 @@ void Repository::ReportParameters(const Candidate& candidate, contract::KeyRepor
   }
 }
 
-Result<std::shared_ptr<Model>> Repository::LoadVersion(const Candidate& candidate,
-                                                       const std::string& version,
-                                                       contract::KeyReport& keys) {
+Result<std::shared_ptr<Model>> VersionLoader::LoadVersion(const Candidate& candidate,
+                                                          const std::string& version,
+                                                          contract::KeyReport& keys) {
   const ModelConfig& config = candidate.parsed.config;
   Status fields = ValidateTensors(WithAnyBatchSize(candidate.parsed));
   if (fields.ok()) fields = CheckFields(candidate.kind, candidate.parsed);
@@ -114,8 +148,8 @@ Result<std::shared_ptr<Model>> Repository::LoadVersion(const Candidate& candidat
 
 // Where several LLMs leave their share of the device's memory open, they get equal ones: each takes
 // its part of what the earlier ones left.
-void Repository::ShareMemory(const Candidate& candidate, contract::LlmParameters& parameters,
-                             contract::KeyReport& keys) {
+void VersionLoader::ShareMemory(const Candidate& candidate, contract::LlmParameters& parameters,
+                                contract::KeyReport& keys) {
   if (parameters.has_memory_share || !candidate.open_shares || *candidate.open_shares == 0) return;
   const int models = (*candidate.open_shares)--;
   if (models == 1) return;
@@ -131,9 +165,9 @@ void Repository::ShareMemory(const Candidate& candidate, contract::LlmParameters
   }
 }
 
-Result<std::shared_ptr<Model>> Repository::LoadLlm(const Candidate& candidate,
-                                                   const std::string& version,
-                                                   contract::KeyReport& keys) {
+Result<std::shared_ptr<Model>> VersionLoader::LoadLlm(const Candidate& candidate,
+                                                      const std::string& version,
+                                                      contract::KeyReport& keys) {
   ModelConfig config = candidate.parsed.config;
   ExecutorOptions base = options_.executor;
   const auto max_queue = config.dynamic_batching().default_queue_policy().max_queue_size();
@@ -150,7 +184,7 @@ Result<std::shared_ptr<Model>> Repository::LoadLlm(const Candidate& candidate,
                    FindEngine(parameters.engine_dir, candidate.dir, version));
   ShareMemory(candidate, parameters, keys);
   auto loaded = [&] {
-    const Unlocked unlocked(control_mutex_);
+    const Unlocked unlocked(mutex_);
     return load_(engine_dir, config.name() + "/" + version, parameters.executor,
                  parameters.gpu_device_id);
   }();
@@ -193,9 +227,9 @@ Result<std::shared_ptr<Model>> Repository::LoadLlm(const Candidate& candidate,
   return std::shared_ptr<Model>(std::move(model));
 }
 
-Result<std::shared_ptr<Model>> Repository::LoadConformance(const Candidate& candidate,
-                                                           const std::string& version) const {
-  const Unlocked unlocked(control_mutex_);
+Result<std::shared_ptr<Model>> VersionLoader::LoadConformance(const Candidate& candidate,
+                                                              const std::string& version) const {
+  const Unlocked unlocked(mutex_);
   ModelConfig config = candidate.parsed.config;
   RateLimiter* const limiter = options_.rate_limiter.get();
   NormalizeModelConfig(config);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Repository: what every model gets between its load and its first request.
+#include "serving/repository/prepare_model.h"
+
 #include <filesystem>
 #include <map>
 #include <sstream>
@@ -11,7 +12,6 @@
 #include "serving/configuration/model_config.h"
 #include "serving/core/response_cache.h"
 #include "serving/instances/warm_up.h"
-#include "serving/repository/repository.h"
 #include "serving/repository/validate_config.h"
 
 namespace inflight::serving {
@@ -47,21 +47,22 @@ std::vector<double> FirstResponseBuckets(const ::inference::ModelConfig& config,
 
 }  // namespace
 
-Status Repository::Prepare(const Candidate& candidate, Model& model) const {
+Status PrepareModel(const Candidate& candidate, const ServerOptions& options,
+                    const std::string& name_space, Model& model) {
   const ::inference::ModelConfig& config = model.config();
   ASSIGN_OR_RETURN(auto labels, ReadLabels(candidate.parsed.config, candidate.dir));
   model.SetLabels(std::move(labels));
-  model.SetNameSpace(name_space_);
+  model.SetNameSpace(name_space);
   if (config.response_cache().enable()) {
     if (model.decoupled()) return NoCacheOf(model.name(), "'decoupled' transaction policy");
-    if (options_.response_cache == nullptr) {
+    if (options.response_cache == nullptr) {
       logging::Warning("response_cache has no effect: the server has no cache (--cache-config)",
                        {{"model", model.name()}});
     } else {
-      model.SetResponseCache(options_.response_cache, options_.response_cache->NewPrefix());
+      model.SetResponseCache(options.response_cache, options.response_cache->NewPrefix());
     }
   }
-  StatisticsOptions statistics = options_.statistics;
+  StatisticsOptions statistics = options.statistics;
   statistics.first_response_ms = FirstResponseBuckets(config, statistics.first_response_ms);
   statistics.has_cache = model.response_cache() != nullptr;
   model.statistics().Configure(statistics);

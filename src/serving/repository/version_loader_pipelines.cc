@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Repository: text models and the pipelines over an LLM, which take from it what their files leave
-// open.
+// Text models and the pipelines over an LLM, which take from it what their files leave open.
 #include <filesystem>
 #include <utility>
 
@@ -9,14 +8,15 @@
 #include "contract/text_parameters.h"
 #include "serving/ensemble/ensemble_model.h"
 #include "serving/pipelines/pipeline_model.h"
-#include "serving/repository/repository.h"
-#include "serving/repository/repository_layout.h"
+#include "serving/repository/version_loader.h"
 
 namespace inflight::serving {
 namespace {
 
 namespace fs = std::filesystem;
 using ::inference::ModelConfig;
+
+constexpr int64_t kLatest = -1;
 
 void LogWarnings(const std::vector<std::string>& warnings, const ModelConfig& config) {
   for (const std::string& warning : warnings) {
@@ -27,7 +27,7 @@ void LogWarnings(const std::vector<std::string>& warnings, const ModelConfig& co
 }  // namespace
 
 // The LLM that a pipeline joins with `model`, or the only one.
-const Repository::LoadedLlm* Repository::LlmOf(const std::string& model) const {
+const LoadedLlm* VersionLoader::LlmOf(const std::string& model) const {
   std::string name = model;
   if (const auto found = llm_names_.find(model); found != llm_names_.end()) name = found->second;
   if (const auto found = loaded_llms_.find(name); found != loaded_llms_.end()) {
@@ -37,7 +37,7 @@ const Repository::LoadedLlm* Repository::LlmOf(const std::string& model) const {
 }
 
 // Fields that a template left open, from the engine; then the usual normalisation.
-ModelConfig Repository::Complete(const Candidate& candidate) const {
+ModelConfig VersionLoader::Complete(const Candidate& candidate) const {
   ModelConfig config = candidate.parsed.config;
   if (candidate.parsed.IsUnfilled("max_batch_size")) {
     const LoadedLlm* llm = LlmOf(config.name());
@@ -47,7 +47,7 @@ ModelConfig Repository::Complete(const Candidate& candidate) const {
   return config;
 }
 
-Result<std::shared_ptr<const tokenizer::Tokenizer>> Repository::LoadTokenizer(
+Result<std::shared_ptr<const tokenizer::Tokenizer>> VersionLoader::LoadTokenizer(
     const Candidate& candidate, const std::string& named) {
   const std::string& model = candidate.parsed.config.name();
   fs::path dir;
@@ -81,9 +81,9 @@ Result<std::shared_ptr<const tokenizer::Tokenizer>> Repository::LoadTokenizer(
   return tokenizer;
 }
 
-Result<std::shared_ptr<Model>> Repository::LoadPreprocessing(const Candidate& candidate,
-                                                             const std::string& version,
-                                                             contract::KeyReport& keys) {
+Result<std::shared_ptr<Model>> VersionLoader::LoadPreprocessing(const Candidate& candidate,
+                                                                const std::string& version,
+                                                                contract::KeyReport& keys) {
   const ModelConfig& config = candidate.parsed.config;
   // Decoder tensors came with 0.11, and with them the defaults changed.
   const bool since_0_11 = HasInput(config, "DECODER_QUERY");
@@ -102,9 +102,9 @@ Result<std::shared_ptr<Model>> Repository::LoadPreprocessing(const Candidate& ca
       std::make_shared<PreprocessingModel>(Complete(candidate), version, std::move(options)));
 }
 
-Result<std::shared_ptr<Model>> Repository::LoadPostprocessing(const Candidate& candidate,
-                                                              const std::string& version,
-                                                              contract::KeyReport& keys) {
+Result<std::shared_ptr<Model>> VersionLoader::LoadPostprocessing(const Candidate& candidate,
+                                                                 const std::string& version,
+                                                                 contract::KeyReport& keys) {
   const ModelConfig& config = candidate.parsed.config;
   ASSIGN_OR_RETURN(const auto parameters,
                    contract::ParsePostprocessingParameters(AllParameters(config), &keys));
@@ -117,8 +117,8 @@ Result<std::shared_ptr<Model>> Repository::LoadPostprocessing(const Candidate& c
       std::make_shared<PostprocessingModel>(Complete(candidate), version, std::move(options)));
 }
 
-Result<std::shared_ptr<Model>> Repository::LoadEnsemble(const Candidate& candidate,
-                                                        const std::string& version) const {
+Result<std::shared_ptr<Model>> VersionLoader::LoadEnsemble(const Candidate& candidate,
+                                                           const std::string& version) const {
   ModelConfig config = Complete(candidate);
   PipelineMembers members;
   bool has_other = false;
@@ -131,7 +131,7 @@ Result<std::shared_ptr<Model>> Repository::LoadEnsemble(const Candidate& candida
           (name_space_.empty() ? " (--model-namespacing is off)" : ", '" + name_space_ + "'"));
     }
     const int64_t wanted = step.model_version();
-    const std::shared_ptr<Model> model = Find(step.model_name(), wanted);
+    const std::shared_ptr<Model> model = find_(step.model_name(), wanted);
     if (model == nullptr) {
       return FailedPrecondition(
           "ensemble '" + config.name() + "' depends on '" + step.model_name() + "' which has no " +
@@ -148,11 +148,7 @@ Result<std::shared_ptr<Model>> Repository::LoadEnsemble(const Candidate& candida
     }
   }
   if (has_other || !members.preprocessing || !members.llm || !members.postprocessing) {
-    ASSIGN_OR_RETURN(auto ensemble,
-                     EnsembleModel::Create(std::move(config), version,
-                                           [this](const std::string& name, int64_t wanted) {
-                                             return Find(name, wanted);
-                                           }));
+    ASSIGN_OR_RETURN(auto ensemble, EnsembleModel::Create(std::move(config), version, find_));
     return std::shared_ptr<Model>(std::move(ensemble));
   }
   config.mutable_model_transaction_policy()->set_decoupled(members.llm->decoupled());
@@ -161,16 +157,18 @@ Result<std::shared_ptr<Model>> Repository::LoadEnsemble(const Candidate& candida
   return std::shared_ptr<Model>(std::move(ensemble));
 }
 
-Result<std::shared_ptr<Model>> Repository::LoadBls(const Candidate& candidate,
-                                                   const std::string& version,
-                                                   contract::KeyReport& keys) const {
+Result<std::shared_ptr<Model>> VersionLoader::LoadBls(const Candidate& candidate,
+                                                      const std::string& version,
+                                                      contract::KeyReport& keys) const {
   ModelConfig config = Complete(candidate);
   ASSIGN_OR_RETURN(const auto names, contract::ParseBlsParameters(AllParameters(config), &keys));
   LogWarnings(names.warnings, config);
   PipelineMembers members = {
-      .preprocessing = std::dynamic_pointer_cast<PreprocessingModel>(Find(names.preprocessing)),
-      .llm = std::dynamic_pointer_cast<LlmModel>(Find(names.llm)),
-      .postprocessing = std::dynamic_pointer_cast<PostprocessingModel>(Find(names.postprocessing))};
+      .preprocessing =
+          std::dynamic_pointer_cast<PreprocessingModel>(find_(names.preprocessing, kLatest)),
+      .llm = std::dynamic_pointer_cast<LlmModel>(find_(names.llm, kLatest)),
+      .postprocessing =
+          std::dynamic_pointer_cast<PostprocessingModel>(find_(names.postprocessing, kLatest))};
   const auto lacks = [&](const char* key, const std::string& name) {
     return FailedPrecondition("model '" + config.name() + "' depends on '" + name + "' (" + key +
                               "), which is not loaded, or is another kind of model");
@@ -185,16 +183,6 @@ Result<std::shared_ptr<Model>> Repository::LoadBls(const Candidate& candidate,
                                                    version, std::move(members),
                                                    {.accumulate_tokens = names.accumulate_tokens}));
   return std::shared_ptr<Model>(std::move(bls));
-}
-
-std::shared_ptr<Model> Repository::Find(const std::string& name, int64_t version) const {
-  std::shared_ptr<Model> latest;
-  for (const ModelEntry& entry : entries_) {
-    if (entry.name != name || entry.model == nullptr) continue;
-    if (version > 0 && entry.version != std::to_string(version)) continue;
-    latest = entry.model;
-  }
-  return latest;
 }
 
 }  // namespace inflight::serving

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/repository/candidate.h"
+
+#include "contract/text_parameters.h"
+
+namespace inflight::serving {
+
+using ::inference::ModelConfig;
+
+ModelConfig WithAnyBatchSize(const ParsedModelConfig& parsed) {
+  constexpr int kAnyBatchSize = 1 << 20;
+  ModelConfig filled = parsed.config;
+  if (parsed.IsUnfilled("max_batch_size")) filled.set_max_batch_size(kAnyBatchSize);
+  return filled;
+}
+
+// The models that an ensemble's steps name, or the parameters of a BLS.
+std::vector<std::string> MembersOf(const ModelConfig& config) {
+  std::vector<std::string> members;
+  for (const auto& step : config.ensemble_scheduling().step()) {
+    members.push_back(step.model_name());
+  }
+  if (KindOf(config) != ModelKind::kBls) return members;
+  const auto names = contract::ParseBlsParameters(AllParameters(config));
+  if (names.ok()) members = {names->preprocessing, names->llm, names->postprocessing};
+  return members;
+}
+
+}  // namespace inflight::serving
