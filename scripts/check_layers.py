@@ -17,6 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ARROWS = {
     "base": [],
     "config": [],
+    "parameters": [],
     "tensor": [],
     "ops": ["tensor"],
     "ops/reference": ["ops", "tensor"],
@@ -29,12 +30,12 @@ ARROWS = {
     "builder": ["model", "artifact", "ops", "tensor"],
     "kv_cache": [],
     "scheduler": ["kv_cache"],
-    "decoding": [],
+    "decoding": ["parameters"],
     "decoding/cuda": ["decoding", "ops/cuda", "tensor"],
-    "executor": ["scheduler", "kv_cache", "decoding", "decoding/cuda", "model", "ops", "tensor"],
+    "executor": ["parameters", "scheduler", "kv_cache", "decoding", "decoding/cuda", "model", "ops", "tensor"],
     "executor/cuda": ["executor", "scheduler", "kv_cache", "decoding", "decoding/cuda", "model", "ops", "ops/cuda",
                       "tensor"],
-    "contract": ["executor", "tensor"],
+    "contract": ["parameters", "tensor"],
     "json": [],
     "proto": [],
     # serving's rooms, from the bottom up; a folder without a row is no layer.

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/log.h"
+#include "parameters/parameters.h"
 
 namespace inflight::contract {
 namespace {
@@ -13,15 +14,14 @@ constexpr auto kNames = std::to_array<std::string_view>(
 
 std::string_view NameOf(DecodingMode mode) { return kNames.at(static_cast<size_t>(mode)); }
 
-bool IsDrawn(const SamplingParams& sampling) {
-  const int top_k = sampling.top_k.value_or(0);
-  if (top_k == 1 || sampling.temperature == 0.0F) return false;
-  return top_k > 1 || sampling.top_p.value_or(0.0F) > 0 || sampling.min_p.value_or(0.0F) > 0;
-}
-
-// The input that asks for a draw from the whole vocabulary.
+// The input that asks for a draw from the whole vocabulary, of a request that has one.
 std::string_view NucleusInput(const SamplingParams& sampling) {
-  return sampling.top_p.value_or(0.0F) > 0 ? "runtime_top_p" : "min_p";
+  for (const parameters::Parameter& parameter : parameters::All()) {
+    if (parameter.llm_name != "runtime_top_k" && parameters::AsksToDraw(parameter, sampling)) {
+      return parameter.llm_name;
+    }
+  }
+  return "runtime_top_p";
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ Status CheckDecodingMode(DecodingMode mode, const SamplingParams& sampling,
   const bool has_beams = sampling.beam_width > 1;
   const bool serves_beams = mode == DecodingMode::kAuto || mode == DecodingMode::kBeamSearch;
   if (has_beams && !serves_beams) return refuse("beam_width", kTakeAuto);
-  if (has_beams || !IsDrawn(sampling)) return Status::Ok();
+  if (has_beams || !parameters::IsDrawn(sampling)) return Status::Ok();
   const bool has_top_k = sampling.top_k.value_or(0) > 1;
   switch (mode) {
     case DecodingMode::kAuto:

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "contract/model_tables.h"
 
+#include "contract/llm_inputs.h"
+#include "contract/text_inputs.h"
+
 namespace inflight::contract {
 namespace {
 
@@ -10,13 +13,44 @@ using enum DataType;
 
 constexpr bool kOptional = true;
 
-TensorSpec Scalar(std::string_view name, DataType type, bool optional = kOptional) {
-  return {name, type, {1}, optional, /*is_scalar=*/true, /*is_ragged=*/false};
-}
-
-TensorSpec Ragged(std::string_view name, DataType type, std::vector<int64_t> dims,
-                  bool optional = kOptional) {
-  return {name, type, std::move(dims), optional, /*is_scalar=*/false, /*is_ragged=*/true};
+TensorSpec SpecOf(const LlmInput& input) {
+  TensorSpec spec = {.name = input.name, .type = input.type, .dims = {1}};
+  switch (input.form) {
+    case Form::kRequired:
+      break;
+    case Form::kRequiredScalar:
+      spec.is_scalar = true;
+      break;
+    case Form::kRequiredIds:
+      spec.dims = {-1};
+      spec.is_ragged = true;
+      break;
+    case Form::kOne:
+      spec.optional = true;
+      break;
+    case Form::kScalar:
+      spec.optional = spec.is_scalar = true;
+      break;
+    case Form::kVector:
+      spec.dims = {-1};
+      spec.optional = spec.is_ragged = true;
+      break;
+    case Form::kWords:
+      spec.dims = {2, -1};
+      spec.optional = spec.is_ragged = true;
+      break;
+    case Form::kMatrix:
+      spec.dims = {-1, -1};
+      spec.optional = spec.is_ragged = true;
+      break;
+    case Form::kTriples:
+      spec.dims = {-1, 3};
+      spec.optional = spec.is_ragged = true;
+      break;
+    case Form::kUndeclared:
+      break;
+  }
+  return spec;
 }
 
 }  // namespace
@@ -48,54 +82,13 @@ std::span<const TensorSpec> PreprocessingOutputs() {
 }
 
 std::span<const TensorSpec> LlmInputs() {
-  static const Specs specs = {
-      Ragged("input_ids", kInt32, {-1}, !kOptional),
-      Scalar("input_lengths", kInt32, !kOptional),
-      {"request_output_len", kInt32, {1}},
-      Ragged("decoder_input_ids", kInt32, {-1}),
-      Scalar("decoder_input_lengths", kInt32),
-      Ragged("draft_input_ids", kInt32, {-1}),
-      Ragged("draft_logits", kFp32, {-1, -1}),
-      Scalar("draft_acceptance_threshold", kFp32),
-      Scalar("end_id", kInt32),
-      Scalar("pad_id", kInt32),
-      Ragged("stop_words_list", kInt32, {2, -1}),
-      Ragged("bad_words_list", kInt32, {2, -1}),
-      Ragged("embedding_bias", kFp32, {-1}),
-      Scalar("beam_width", kInt32),
-      Scalar("temperature", kFp32),
-      Scalar("runtime_top_k", kInt32),
-      Scalar("runtime_top_p", kFp32),
-      Scalar("runtime_top_p_min", kFp32),
-      Scalar("runtime_top_p_decay", kFp32),
-      Scalar("runtime_top_p_reset_ids", kInt32),
-      Scalar("min_p", kFp32),
-      Scalar("len_penalty", kFp32),
-      Scalar("early_stopping", kBool),
-      Scalar("repetition_penalty", kFp32),
-      Scalar("min_length", kInt32),
-      Scalar("beam_search_diversity_rate", kFp32),
-      Scalar("presence_penalty", kFp32),
-      Scalar("frequency_penalty", kFp32),
-      Scalar("prompt_ignore_length", kInt32),
-      Scalar("no_repeat_ngram_size", kInt32),
-      Scalar("random_seed", kUint64),
-      Scalar("return_log_probs", kBool),
-      Scalar("return_context_logits", kBool),
-      Scalar("return_generation_logits", kBool),
-      Scalar("num_top_log_probs", kInt32),
-      Scalar("return_num_input_tokens", kBool),
-      Scalar("return_num_output_tokens", kBool),
-      Scalar("return_num_cached_tokens", kBool),
-      Scalar("return_finish_reason", kBool),
-      {"stop", kBool, {1}, kOptional},
-      {"streaming", kBool, {1}, kOptional},
-      Ragged("prompt_embedding_table", kFp16, {-1, -1}),
-      Scalar("prompt_vocab_size", kInt32),
-      Scalar("lora_task_id", kUint64),
-      Ragged("lora_weights", kFp16, {-1, -1}),
-      Ragged("lora_config", kInt32, {-1, 3}),
-  };
+  static const Specs specs = [] {
+    Specs declared;
+    for (const LlmInput& input : LlmInputTable()) {
+      if (input.form != Form::kUndeclared) declared.push_back(SpecOf(input));
+    }
+    return declared;
+  }();
   return specs;
 }
 
@@ -136,46 +129,14 @@ std::span<const TensorSpec> PostprocessingOutputs() {
 }
 
 std::span<const TensorSpec> EnsembleInputs() {
-  static const Specs specs = {
-      {"text_input", kBytes, {-1}},
-      {"decoder_text_input", kBytes, {-1}, kOptional},
-      {"max_tokens", kInt32, {-1}},
-      {"bad_words", kBytes, {-1}, kOptional},
-      {"stop_words", kBytes, {-1}, kOptional},
-      {"end_id", kInt32, {1}, kOptional},
-      {"pad_id", kInt32, {1}, kOptional},
-      {"top_k", kInt32, {1}, kOptional},
-      {"top_p", kFp32, {1}, kOptional},
-      {"temperature", kFp32, {1}, kOptional},
-      {"length_penalty", kFp32, {1}, kOptional},
-      {"repetition_penalty", kFp32, {1}, kOptional},
-      {"min_length", kInt32, {1}, kOptional},
-      {"presence_penalty", kFp32, {1}, kOptional},
-      {"frequency_penalty", kFp32, {1}, kOptional},
-      {"min_p", kFp32, {1}, kOptional},
-      {"top_p_min", kFp32, {1}, kOptional},
-      {"top_p_decay", kFp32, {1}, kOptional},
-      {"top_p_reset_ids", kInt32, {1}, kOptional},
-      {"early_stopping", kBool, {1}, kOptional},
-      {"beam_search_diversity_rate", kFp32, {1}, kOptional},
-      {"prompt_ignore_length", kInt32, {1}, kOptional},
-      {"no_repeat_ngram_size", kInt32, {1}, kOptional},
-      {"random_seed", kUint64, {1}, kOptional},
-      {"return_log_probs", kBool, {1}, kOptional},
-      {"return_context_logits", kBool, {1}, kOptional},
-      {"return_generation_logits", kBool, {1}, kOptional},
-      {"num_top_log_probs", kInt32, {1}, kOptional},
-      {"return_num_input_tokens", kBool, {1}, kOptional},
-      {"return_num_output_tokens", kBool, {1}, kOptional},
-      {"return_num_cached_tokens", kBool, {1}, kOptional},
-      {"return_finish_reason", kBool, {1}, kOptional},
-      {"beam_width", kInt32, {1}, kOptional},
-      {"stream", kBool, {1}, kOptional},
-      {"prompt_embedding_table", kFp16, {-1, -1}, kOptional},
-      {"prompt_vocab_size", kInt32, {1}, kOptional},
-      {"embedding_bias_words", kBytes, {-1}, kOptional},
-      {"embedding_bias_weights", kFp32, {-1}, kOptional},
-  };
+  static const Specs specs = [] {
+    Specs declared;
+    for (const TextInput& input : TextInputTable()) {
+      if (input.type == kInvalid) continue;
+      declared.push_back({input.name, input.type, input.dims, /*optional=*/!input.is_required});
+    }
+    return declared;
+  }();
   return specs;
 }
 
@@ -198,17 +159,15 @@ std::span<const TensorSpec> EnsembleOutputs() {
 }
 
 std::span<const TensorLink> PreprocessingStepInputs() {
-  static const Links links = {
-      {"QUERY", "text_input"},
-      {"DECODER_QUERY", "decoder_text_input"},
-      {"REQUEST_OUTPUT_LEN", "max_tokens"},
-      {"BAD_WORDS_DICT", "bad_words"},
-      {"STOP_WORDS_DICT", "stop_words"},
-      {"EMBEDDING_BIAS_WORDS", "embedding_bias_words"},
-      {"EMBEDDING_BIAS_WEIGHTS", "embedding_bias_weights"},
-      {"END_ID", "end_id"},
-      {"PAD_ID", "pad_id"},
-  };
+  static const Links links = [] {
+    Links linked;
+    for (const TextInput& input : TextInputTable()) {
+      if (!input.preprocessing_name.empty()) {
+        linked.push_back({input.preprocessing_name, input.name});
+      }
+    }
+    return linked;
+  }();
   return links;
 }
 
@@ -229,7 +188,7 @@ std::span<const TensorLink> PreprocessingStepOutputs() {
 }
 
 std::span<const TensorLink> LlmStepInputs() {
-  static const Links links = {
+  static const Links made_by_preprocessing = {
       {"input_ids", "_INPUT_ID"},
       {"decoder_input_ids", "_DECODER_INPUT_ID"},
       {"input_lengths", "_REQUEST_INPUT_LEN"},
@@ -240,36 +199,17 @@ std::span<const TensorLink> LlmStepInputs() {
       {"embedding_bias", "_EMBEDDING_BIAS"},
       {"stop_words_list", "_STOP_WORDS_IDS"},
       {"bad_words_list", "_BAD_WORDS_IDS"},
-      {"runtime_top_k", "top_k"},
-      {"runtime_top_p", "top_p"},
-      {"temperature", "temperature"},
-      {"len_penalty", "length_penalty"},
-      {"repetition_penalty", "repetition_penalty"},
-      {"min_length", "min_length"},
-      {"presence_penalty", "presence_penalty"},
-      {"frequency_penalty", "frequency_penalty"},
-      {"min_p", "min_p"},
-      {"runtime_top_p_min", "top_p_min"},
-      {"runtime_top_p_decay", "top_p_decay"},
-      {"runtime_top_p_reset_ids", "top_p_reset_ids"},
-      {"early_stopping", "early_stopping"},
-      {"beam_search_diversity_rate", "beam_search_diversity_rate"},
-      {"prompt_ignore_length", "prompt_ignore_length"},
-      {"no_repeat_ngram_size", "no_repeat_ngram_size"},
-      {"random_seed", "random_seed"},
-      {"return_log_probs", "return_log_probs"},
-      {"return_context_logits", "return_context_logits"},
-      {"return_generation_logits", "return_generation_logits"},
-      {"num_top_log_probs", "num_top_log_probs"},
-      {"return_num_input_tokens", "return_num_input_tokens"},
-      {"return_num_output_tokens", "return_num_output_tokens"},
-      {"return_num_cached_tokens", "return_num_cached_tokens"},
-      {"return_finish_reason", "return_finish_reason"},
-      {"beam_width", "beam_width"},
-      {"streaming", "stream"},
-      {"prompt_embedding_table", "prompt_embedding_table"},
-      {"prompt_vocab_size", "prompt_vocab_size"},
   };
+  static const Links links = [] {
+    Links linked = made_by_preprocessing;
+    for (const TextInput& input : TextInputTable()) {
+      const bool is_declared = input.type != kInvalid;
+      if (is_declared && !input.llm_name.empty() && input.preprocessing_name.empty()) {
+        linked.push_back({input.llm_name, input.name});
+      }
+    }
+    return linked;
+  }();
   return links;
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "decoding/weights.h"
+#include "parameters/parameters.h"
 
 namespace inflight::decoding {
 namespace {
@@ -14,8 +15,7 @@ void SetDraw(const SamplingParams& params, SamplingRule* rule) {
   rule->top_k = std::min(params.top_k.value_or(0), kMaxTopK);
   rule->top_p = params.top_p.value_or(0.0F);
   rule->min_p = params.min_p.value_or(0.0F);
-  rule->greedy = rule->top_k == 1 || rule->temperature == 0.0F ||
-                 (rule->top_k == 0 && rule->top_p <= 0.0F && rule->min_p <= 0.0F);
+  rule->greedy = !parameters::IsDrawn(params);
   if (rule->temperature == 0.0F) rule->temperature = 1.0F;
   if (rule->top_p <= 0.0F) rule->top_p = 1.0F;
   rule->top_p_decay = params.top_p_decay.value_or(1.0F);

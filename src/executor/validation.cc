@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <string_view>
 
 #include "decoding/sampling_rule.h"
 #include "decoding/top_log_probs.h"
 #include "kv_cache/kv_cache.h"
+#include "parameters/parameters.h"
 
 namespace inflight::executor {
 namespace {
@@ -109,112 +109,44 @@ Status ValidateBias(const ExecutorLimits& limits, const Request& request) {
                  bad - bias.begin(), *bad);
 }
 
-// Rules whose memory is the sequence: counts and lengths.
-Status ValidateCounts(const SamplingParams& sampling) {
-  if (sampling.prompt_ignore_length < 0) {
-    return BadSampling("prompt_ignore_length: got {}, must be at least 0",
-                       sampling.prompt_ignore_length);
-  }
-  if (sampling.min_tokens < 0) {
-    return BadSampling("min_tokens: got {}, must be at least 0", sampling.min_tokens);
-  }
-  if (sampling.no_repeat_ngram_size < 0 || sampling.no_repeat_ngram_size > kMaxNgramSize) {
-    return BadSampling("no_repeat_ngram_size: got {}, must be in [0, {}] (0 turns it off)",
-                       sampling.no_repeat_ngram_size, kMaxNgramSize);
-  }
-  return Status::Ok();
-}
-
-Status ValidateTopPDecay(const ExecutorLimits& limits, const SamplingParams& sampling) {
-  const auto share = [](float value) { return value > 0.0F && value <= 1.0F; };  // not NaN
-  if (sampling.top_p_decay && !share(*sampling.top_p_decay)) {
-    return BadSampling("top_p_decay: got {}, must be in (0, 1]", *sampling.top_p_decay);
-  }
-  if (sampling.top_p_min && !share(*sampling.top_p_min)) {
-    return BadSampling("top_p_min: got {}, must be in (0, 1]", *sampling.top_p_min);
-  }
-  const TokenId reset_id = sampling.top_p_reset_id.value_or(-1);
-  if (reset_id < -1 || reset_id >= limits.vocab_size) {
-    return BadSampling("top_p_reset_id: got {}, must be in [-1, {}) (-1 for none)", reset_id,
-                       limits.vocab_size);
-  }
-  return Status::Ok();
-}
-
 // What the beams of a search are chosen by, and nothing is drawn.
-Status ValidateBeams(const SamplingParams& sampling) {
-  if (!std::isfinite(sampling.length_penalty)) {
-    return BadSampling("length_penalty: got {}, must be finite", sampling.length_penalty);
-  }
-  const float diversity = sampling.beam_search_diversity_rate;
-  if (!std::isfinite(diversity) || diversity < 0.0F) {
-    return BadSampling("beam_search_diversity_rate: got {}, must be finite and at least 0",
-                       diversity);
-  }
+Status ValidateBeams(const ExecutorLimits& limits, const SamplingParams& sampling) {
   const int width = sampling.beam_width;
   if (width == 1) return Status::Ok();
+  if (width > limits.max_beam_width) {
+    return Invalid(
+        "Requested beam width {} is larger than configured max beam width {} (build the engine "
+        "with a larger max_beam_width)",
+        width, limits.max_beam_width);
+  }
   if (sampling.num_return_sequences.value_or(1) > width) {
     return BadSampling("num_return_sequences: got {}, must be at most beam_width, which is {}",
                        *sampling.num_return_sequences, width);
   }
-  constexpr char kNothingIsDrawn[] = "beams are not drawn at random (leave it out, or beam_width)";
-  if (sampling.top_k.value_or(0) > 1) {
-    return BadSampling("top_k: got {} with beam_width {}, {}", *sampling.top_k, width,
-                       kNothingIsDrawn);
-  }
-  const float top_p = sampling.top_p.value_or(0.0F);
-  if (top_p > 0.0F && top_p < 1.0F) {
-    return BadSampling("top_p: got {} with beam_width {}, {}", top_p, width, kNothingIsDrawn);
-  }
-  if (sampling.min_p.value_or(0.0F) > 0.0F) {
-    return BadSampling("min_p: got {} with beam_width {}, {}", *sampling.min_p, width,
-                       kNothingIsDrawn);
+  for (const parameters::Parameter& parameter : parameters::All()) {
+    if (!parameters::LeavesTokensOut(parameter, sampling)) continue;
+    return BadSampling(
+        "{}: got {} with beam_width {}, beams are not drawn at random (leave it out, or "
+        "beam_width)",
+        parameter.field, parameters::ValueText(parameter, sampling), width);
   }
   return Status::Ok();
 }
 
-Status ValidateSampling(const ExecutorLimits& limits, const SamplingParams& sampling) {
-  if (sampling.beam_width < 1) {
-    return BadSampling("beam_width: got {}, must be at least 1", sampling.beam_width);
+// Each parameter's domain is its own (parameters/parameters.h); here is what this engine bounds.
+Status ValidateSampling(const ExecutorLimits& limits, const Request& request) {
+  const SamplingParams& sampling = request.sampling;
+  if (const Status status = parameters::CheckDomains(request); !status.ok()) {
+    return BadSampling("{}", status.message()).WithField(status.field());
   }
-  if (sampling.beam_width > limits.max_beam_width) {
-    return Invalid(
-        "Requested beam width {} is larger than configured max beam width {} (build the engine "
-        "with a larger max_beam_width)",
-        sampling.beam_width, limits.max_beam_width);
+  RETURN_IF_ERROR(ValidateBeams(limits, sampling));
+  if (sampling.top_p_reset_id.value_or(-1) >= limits.vocab_size) {
+    return BadSampling("top_p_reset_id: got {}, must be in [-1, {}) (-1 for none)",
+                       *sampling.top_p_reset_id, limits.vocab_size);
   }
-  const int num_returned = sampling.num_return_sequences.value_or(1);
-  if (num_returned < 1 || num_returned > kMaxReturnSequences) {
-    return BadSampling("num_return_sequences: got {}, must be in [1, {}]", num_returned,
-                       kMaxReturnSequences);
-  }
-  const auto finite_from = [](float value, float low) {
-    return std::isfinite(value) && value >= low;
-  };
-  RETURN_IF_ERROR(ValidateBeams(sampling));
-  const auto fraction = [](float value) { return value >= 0.0F && value <= 1.0F; };  // not NaN
-  if (sampling.temperature && !finite_from(*sampling.temperature, 0.0F)) {
-    return BadSampling("temperature: got {}, must be finite and at least 0", *sampling.temperature);
-  }
-  if (sampling.top_k && *sampling.top_k < 0) {
-    return BadSampling("top_k: got {}, must be at least 0 (0 turns it off)", *sampling.top_k);
-  }
-  if (sampling.top_p && !fraction(*sampling.top_p)) {
-    return BadSampling("top_p: got {}, must be in [0, 1] (0 turns it off)", *sampling.top_p);
-  }
-  if (sampling.min_p && !fraction(*sampling.min_p)) {
-    return BadSampling("min_p: got {}, must be in [0, 1]", *sampling.min_p);
-  }
-  if (sampling.repetition_penalty &&
-      !(std::isfinite(*sampling.repetition_penalty) && *sampling.repetition_penalty > 0.0F)) {
-    return BadSampling("repetition_penalty: got {}, must be finite and greater than 0",
-                       *sampling.repetition_penalty);
-  }
-  if (sampling.presence_penalty && !std::isfinite(*sampling.presence_penalty)) {
-    return BadSampling("presence_penalty: got {}, must be finite", *sampling.presence_penalty);
-  }
-  if (sampling.frequency_penalty && !std::isfinite(*sampling.frequency_penalty)) {
-    return BadSampling("frequency_penalty: got {}, must be finite", *sampling.frequency_penalty);
+  if (sampling.no_repeat_ngram_size > kMaxNgramSize) {
+    return BadSampling("no_repeat_ngram_size: got {}, must be in [0, {}] (0 turns it off)",
+                       sampling.no_repeat_ngram_size, kMaxNgramSize);
   }
   return Status::Ok();
 }
@@ -291,9 +223,7 @@ Status ValidateRequest(const ExecutorLimits& limits, Request* request, bool* was
   RETURN_IF_ERROR(ValidateWordsAndEnds(limits, *request));
   RETURN_IF_ERROR(ValidateBias(limits, *request));
   RETURN_IF_ERROR(ValidateTopLogProbs(limits, request->output));
-  RETURN_IF_ERROR(ValidateSampling(limits, request->sampling));
-  RETURN_IF_ERROR(ValidateTopPDecay(limits, request->sampling));
-  RETURN_IF_ERROR(ValidateCounts(request->sampling));
+  RETURN_IF_ERROR(ValidateSampling(limits, *request));
   if (!(request->priority >= 0.0F && request->priority <= 1.0F)) {
     return Invalid("priority: got {}, must be in [0, 1]", request->priority);
   }

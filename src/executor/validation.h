@@ -6,7 +6,6 @@
 
 namespace inflight::executor {
 
-inline constexpr int kMaxReturnSequences = 1024;  // of a request
 // What stands before each token is compared with every place in the sequence, while all rows wait.
 inline constexpr int kMaxNgramSize = 1024;
 

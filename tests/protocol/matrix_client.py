@@ -12,24 +12,15 @@ import requests
 import tritonclient.grpc as triton
 from live_server import DEMO
 from llm_client import Stream, is_final
-from release_repositories import RENAMED
+from release_repositories import ALWAYS, RENAMED, TEXT_INPUTS
 from tokenizers import Tokenizer
 from tritonclient.utils import InferenceServerException
 
 MODELS = ("ensemble", "tensorrt_llm_bls", "tensorrt_llm")
 TOKENIZER = Tokenizer.from_file(str(DEMO / "tokenizer.json"))
-DATATYPES = {
-    "text_input": "BYTES", "max_tokens": "INT32", "stream": "BOOL", "end_id": "INT32", "stop_words": "BYTES",
-    "temperature": "FP32", "top_k": "INT32", "top_p": "FP32", "random_seed": "UINT64", "min_length": "INT32",
-    "presence_penalty": "FP32", "frequency_penalty": "FP32", "return_log_probs": "BOOL", "return_generation_logits": "BOOL",
-    "return_context_logits": "BOOL", "exclude_input_in_output": "BOOL", "return_perf_metrics": "BOOL",
-    "beam_width": "INT32", "length_penalty": "FP32", "early_stopping": "BOOL", "beam_search_diversity_rate": "FP32",
-    "bad_words": "BYTES", "embedding_bias_words": "BYTES", "embedding_bias_weights": "FP32", "repetition_penalty": "FP32",
-    "prompt_ignore_length": "INT32", "min_p": "FP32", "top_p_min": "FP32", "top_p_decay": "FP32", "top_p_reset_ids": "INT32",
-    "no_repeat_ngram_size": "INT32", "num_return_sequences": "INT32", "num_top_log_probs": "INT32", "pad_id": "INT32",
-    "return_num_input_tokens": "BOOL", "return_num_output_tokens": "BOOL", "return_num_cached_tokens": "BOOL",
-    "return_finish_reason": "BOOL", "stop": "BOOL",
-}  # fmt: skip
+DATATYPES = {"stop": "BOOL"} | {
+    name: {"STRING": "BYTES"}.get(datatype, datatype) for name, datatype, _, _, last, _ in TEXT_INPUTS if last == ALWAYS
+}
 NUMPY = {"BYTES": object, "INT32": np.int32, "BOOL": bool, "FP32": np.float32, "UINT64": np.uint64}
 CORE_NAMES = {**{text: core for core, text in RENAMED.items()}, "max_tokens": "request_output_len"}
 VECTORS = {"stop_words", "bad_words", "embedding_bias_words", "embedding_bias_weights"}

@@ -12,6 +12,13 @@ RELEASES = (5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 19)
 OURS = 20
 ALWAYS = 99
 
+# Ours under one name at the LLM and at the text models.
+OUR_INPUTS = {
+    "min_p": "FP32", "prompt_ignore_length": "INT32", "no_repeat_ngram_size": "INT32",
+    "num_top_log_probs": "INT32", "return_num_input_tokens": "BOOL", "return_num_output_tokens": "BOOL",
+    "return_num_cached_tokens": "BOOL", "return_finish_reason": "BOOL",
+}  # fmt: skip
+
 # name, datatype, dims, first release, last release, flags: r required, s scalar (empty reshape), g ragged
 LLM_INPUTS = [
     ("input_ids", "INT32", "-1", 5, ALWAYS, "rg"),
@@ -75,14 +82,7 @@ LLM_INPUTS = [
     ("guided_decoding_guide_type", "STRING", "1", 19, ALWAYS, ""),
     ("guided_decoding_guide", "STRING", "1", 19, ALWAYS, ""),
     ("lookahead_window_size", "INT32", "1", 19, ALWAYS, "g"),
-    ("min_p", "FP32", "1", OURS, ALWAYS, "s"),
-    ("prompt_ignore_length", "INT32", "1", OURS, ALWAYS, "s"),
-    ("no_repeat_ngram_size", "INT32", "1", OURS, ALWAYS, "s"),
-    ("num_top_log_probs", "INT32", "1", OURS, ALWAYS, "s"),
-    ("return_num_input_tokens", "BOOL", "1", OURS, ALWAYS, "s"),
-    ("return_num_output_tokens", "BOOL", "1", OURS, ALWAYS, "s"),
-    ("return_num_cached_tokens", "BOOL", "1", OURS, ALWAYS, "s"),
-    ("return_finish_reason", "BOOL", "1", OURS, ALWAYS, "s"),
+    *((name, datatype, "1", OURS, ALWAYS, "s") for name, datatype in OUR_INPUTS.items()),
 ]
 FACTS = [  # outputs of the LLM and of both pipelines
     ("kv_cache_reused_blocks", "INT32", "1", 16, ALWAYS, ""),
@@ -213,19 +213,12 @@ TEXT_INPUTS = [  # of the ensemble and of BLS
     ("return_kv_cache_reuse_stats", "BOOL", "1", 16, 18, ""),
     ("return_perf_metrics", "BOOL", "1", 19, ALWAYS, ""),
     ("guided_decoding_guide_type", "STRING", "1", 19, ALWAYS, ""),
-    ("min_p", "FP32", "1", OURS, ALWAYS, ""),
     ("top_p_min", "FP32", "1", OURS, ALWAYS, ""),
     ("top_p_decay", "FP32", "1", OURS, ALWAYS, ""),
     ("top_p_reset_ids", "INT32", "1", OURS, ALWAYS, ""),
     ("early_stopping", "BOOL", "1", OURS, ALWAYS, ""),
     ("beam_search_diversity_rate", "FP32", "1", OURS, ALWAYS, ""),
-    ("prompt_ignore_length", "INT32", "1", OURS, ALWAYS, ""),
-    ("no_repeat_ngram_size", "INT32", "1", OURS, ALWAYS, ""),
-    ("num_top_log_probs", "INT32", "1", OURS, ALWAYS, ""),
-    ("return_num_input_tokens", "BOOL", "1", OURS, ALWAYS, ""),
-    ("return_num_output_tokens", "BOOL", "1", OURS, ALWAYS, ""),
-    ("return_num_cached_tokens", "BOOL", "1", OURS, ALWAYS, ""),
-    ("return_finish_reason", "BOOL", "1", OURS, ALWAYS, ""),
+    *((name, datatype, "1", OURS, ALWAYS, "") for name, datatype in OUR_INPUTS.items()),
 ]
 BLS_INPUTS = [
     *TEXT_INPUTS,
@@ -326,9 +319,7 @@ SAME_NAME = (
     "temperature", "repetition_penalty", "min_length", "presence_penalty", "frequency_penalty", "random_seed",
     "return_log_probs", "return_context_logits", "return_generation_logits", "beam_width", "prompt_embedding_table",
     "prompt_vocab_size", "num_return_sequences", "lora_task_id", "exclude_input_in_output", "guided_decoding_guide_type",
-    "return_kv_cache_reuse_stats", "return_perf_metrics", "min_p", "early_stopping", "beam_search_diversity_rate",
-    "prompt_ignore_length", "no_repeat_ngram_size", "num_top_log_probs", "return_num_input_tokens", "return_num_output_tokens",
-    "return_num_cached_tokens", "return_finish_reason",
+    "return_kv_cache_reuse_stats", "return_perf_metrics", "early_stopping", "beam_search_diversity_rate", *OUR_INPUTS,
 )  # fmt: skip
 
 

@@ -33,6 +33,10 @@ def test_configuration_page_is_what_the_schemas_say():
     assert (ROOT / "docs/configuration.md").read_text() == run("options").stdout
 
 
+def test_parameters_page_is_what_the_table_says():
+    assert (ROOT / "docs/reference/parameters.md").read_text() == run("parameters").stdout
+
+
 @pytest.mark.parametrize("command", ["serve", "run", "chat", "tokenize", "convert", "build", "inspect", "bench", "bench load"])
 def test_help_lists_options_of_each_command(command):
     text = run(*command.split(), "--help").stdout

@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "completion.h"
 #include "inflight/version.h"
+#include "parameters_page.h"
 
 namespace inflight::tool {
 namespace {
@@ -99,6 +100,10 @@ int Main(int argc, char** argv) {
     return 0;
   }
   if (name == "options") return PrintConfigurationPage();
+  if (name == "parameters") {  // a test keeps docs/reference/parameters.md equal to it
+    std::fputs(ParametersPage().c_str(), stdout);
+    return 0;
+  }
   if (name == "completion") return PrintCompletion(Args(argv + 2, static_cast<size_t>(argc - 2)));
   for (const Command& command : kCommands)
     if (name == command.name) return command.main(Args(argv + 2, static_cast<size_t>(argc - 2)));

@@ -3,11 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "config/schema.h"
+#include "parameters/parameters.h"
 
 namespace inflight::tool {
 namespace {
@@ -28,38 +31,26 @@ Status Wrong(std::string_view key, const json& value, std::string_view needed) {
                                      needed));
 }
 
-template <typename T>
-Status SetInteger(std::string_view key, const json& value, T& out) {
+Result<int> ReadInteger(std::string_view key, const json& value) {
   if (value.is_number_unsigned() &&
       value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int>::max())) {
-    out = static_cast<int>(value.get<uint64_t>());
-    return Status::Ok();
+    return static_cast<int>(value.get<uint64_t>());
   }
   if (!value.is_number_integer() || value.is_number_unsigned() ||
       value.get<int64_t>() < std::numeric_limits<int>::min())
     return Wrong(key, value, "a 32-bit integer");
-  out = static_cast<int>(value.get<int64_t>());
-  return Status::Ok();
+  return static_cast<int>(value.get<int64_t>());
 }
 
-template <typename T>
-Status SetFloat(std::string_view key, const json& value, T& out) {
-  if (!value.is_number()) return Wrong(key, value, "a number");
-  out = value.get<float>();
-  return Status::Ok();
-}
-
-Status SetBool(std::string_view key, const json& value, bool& out) {
+Result<bool> ReadBool(std::string_view key, const json& value) {
   if (!value.is_boolean()) return Wrong(key, value, "true or false");
-  out = value.get<bool>();
-  return Status::Ok();
+  return value.get<bool>();
 }
 
 Status SetIds(std::string_view key, const json& value, std::vector<TokenId>& out) {
   out.clear();
   for (const json& element : value.is_array() ? value : json::array({value})) {
-    TokenId id = 0;
-    RETURN_IF_ERROR(SetInteger(key, element, id));
+    ASSIGN_OR_RETURN(const TokenId id, ReadInteger(key, element));
     out.push_back(id);
   }
   return Status::Ok();
@@ -72,6 +63,11 @@ Status SetText(Line& line, const json& value) {
   ASSIGN_OR_RETURN(
       line.request.input_ids,
       line.tokenizer->Encode(value.get_ref<const std::string&>(), /*add_special_tokens=*/true));
+  return Status::Ok();
+}
+
+Status SetMaxTokens(Line& line, const json& value) {
+  ASSIGN_OR_RETURN(line.request.max_tokens, ReadInteger("max_tokens", value));
   return Status::Ok();
 }
 
@@ -103,8 +99,7 @@ Setter Words(const char* key, std::vector<std::vector<TokenId>> Request::*field)
 
 // One answer a line comes at its end: a stream would have nowhere to go.
 Status SetStream(Line&, const json& value) {
-  bool streams = false;
-  RETURN_IF_ERROR(SetBool("stream", value, streams));
+  ASSIGN_OR_RETURN(const bool streams, ReadBool("stream", value));
   if (!streams) return Status::Ok();
   return InvalidArgument("stream: got true, a line is answered at once; leave it out");
 }
@@ -115,70 +110,56 @@ Status CheckPadId(Line&, const json& value) {
   return SetIds("pad_id", value, ids);
 }
 
-Status SetSeed(Line& line, const json& value) {
-  if (!value.is_number_unsigned()) return Wrong("random_seed", value, "an unsigned 64-bit integer");
-  line.request.sampling.seed = value.get<uint64_t>();
+// A parameter of the table, under the name that the text models have for it.
+Status SetParameter(const parameters::Parameter& parameter, Line& line, const json& value) {
+  const std::string_view key = parameter.text_name;
+  const auto set = [&](auto typed) { return parameters::Set(parameter, key, typed, line.request); };
+  switch (parameters::TypeOf(parameter)) {
+    case parameters::Type::kFloat:
+      if (!value.is_number()) return Wrong(key, value, "a number");
+      return set(value.get<float>());
+    case parameters::Type::kInteger: {
+      if (parameter.is_switch && value.is_boolean()) return set(value.get<bool>() ? 1 : 0);
+      ASSIGN_OR_RETURN(const int integer, ReadInteger(key, value));
+      return set(integer);
+    }
+    case parameters::Type::kUnsigned64:
+      if (!value.is_number_unsigned()) return Wrong(key, value, "an unsigned 64-bit integer");
+      return set(value.get<uint64_t>());
+    case parameters::Type::kBool: {
+      ASSIGN_OR_RETURN(const bool is_set, ReadBool(key, value));
+      return set(is_set);
+    }
+  }
   return Status::Ok();
 }
 
-// true and false as the tensor has it, or a number: anything but 0 and 1 means "never".
-Status SetEarlyStopping(Line& line, const json& value) {
-  int& early_stopping = line.request.sampling.early_stopping;
-  if (!value.is_boolean()) return SetInteger("early_stopping", value, early_stopping);
-  early_stopping = value.get<bool>() ? 1 : 0;
-  return Status::Ok();
-}
-
-template <typename T>
-Setters::value_type Float(const char* key, T SamplingParams::*field) {
-  return {key, [key, field](Line& line, const json& value) {
-            return SetFloat(key, value, line.request.sampling.*field);
-          }};
-}
-
-template <typename T>
-Setters::value_type Integer(const char* key, T SamplingParams::*field) {
-  return {key, [key, field](Line& line, const json& value) {
-            return SetInteger(key, value, line.request.sampling.*field);
-          }};
-}
+// Outputs that a line of the answer has no place for.
+constexpr std::string_view kNotAnswered[] = {"return_context_logits", "return_generation_logits",
+                                             "num_top_log_probs"};
 
 const Setters& AllSetters() {
-  static const auto* setters = new Setters{
-      {"text_input", SetText},
-      {"input_ids",
-       [](Line& l, const json& v) { return SetIds("input_ids", v, l.request.input_ids); }},
-      {"max_tokens",
-       [](Line& l, const json& v) { return SetInteger("max_tokens", v, l.request.max_tokens); }},
-      Float("temperature", &SamplingParams::temperature),
-      Integer("top_k", &SamplingParams::top_k),
-      Float("top_p", &SamplingParams::top_p),
-      Float("min_p", &SamplingParams::min_p),
-      {"random_seed", SetSeed},
-      Float("repetition_penalty", &SamplingParams::repetition_penalty),
-      Float("presence_penalty", &SamplingParams::presence_penalty),
-      Float("frequency_penalty", &SamplingParams::frequency_penalty),
-      {"end_id", SetEndIds},
-      {"pad_id", CheckPadId},
-      {"stream", SetStream},
-      {"stop_words", Words("stop_words", &Request::stop_words)},
-      {"bad_words", Words("bad_words", &Request::bad_words)},
-      Integer("min_length", &SamplingParams::min_tokens),
-      Integer("no_repeat_ngram_size", &SamplingParams::no_repeat_ngram_size),
-      Float("top_p_min", &SamplingParams::top_p_min),
-      Float("top_p_decay", &SamplingParams::top_p_decay),
-      Integer("top_p_reset_ids", &SamplingParams::top_p_reset_id),
-      Integer("beam_width", &SamplingParams::beam_width),
-      Integer("num_return_sequences", &SamplingParams::num_return_sequences),
-      Float("length_penalty", &SamplingParams::length_penalty),
-      Float("beam_search_diversity_rate", &SamplingParams::beam_search_diversity_rate),
-      {"early_stopping", SetEarlyStopping},
-      {"return_log_probs",
-       [](Line& l, const json& v) {
-         return SetBool("return_log_probs", v, l.request.output.return_log_probs);
-       }},
-  };
-  return *setters;
+  static const Setters setters = [] {
+    Setters made = {
+        {"text_input", SetText},
+        {"input_ids",
+         [](Line& l, const json& v) { return SetIds("input_ids", v, l.request.input_ids); }},
+        {"max_tokens", SetMaxTokens},
+        {"end_id", SetEndIds},
+        {"pad_id", CheckPadId},
+        {"stream", SetStream},
+        {"stop_words", Words("stop_words", &Request::stop_words)},
+        {"bad_words", Words("bad_words", &Request::bad_words)},
+    };
+    for (const parameters::Parameter& parameter : parameters::All()) {
+      if (std::ranges::find(kNotAnswered, parameter.text_name) != std::end(kNotAnswered)) continue;
+      made.emplace(parameter.text_name, [&parameter](Line& line, const json& value) {
+        return SetParameter(parameter, line, value);
+      });
+    }
+    return made;
+  }();
+  return setters;
 }
 
 // Inputs of the ensemble that a line cannot have, and whether a value of them asks for nothing.
@@ -191,17 +172,15 @@ bool AsksForNothing(const json& value) {
          (value.is_array() && std::all_of(value.begin(), value.end(), AsksForNothing));
 }
 
-constexpr std::string_view kNotOffered[] = {"embedding_bias_words",
-                                            "embedding_bias_weights",
-                                            "return_context_logits",
-                                            "return_generation_logits",
-                                            "prompt_embedding_table",
-                                            "prompt_vocab_size",
-                                            "lora_task_id",
-                                            "lora_weights",
-                                            "lora_config",
-                                            "num_draft_tokens",
-                                            "use_draft_logits"};
+constexpr std::string_view kNotOffered[] = {
+    "embedding_bias_words", "embedding_bias_weights", "prompt_embedding_table",
+    "prompt_vocab_size",    "lora_task_id",           "lora_weights",
+    "lora_config",          "num_draft_tokens",       "use_draft_logits"};
+
+bool IsNotOffered(std::string_view key) {
+  return std::ranges::find(kNotOffered, key) != std::end(kNotOffered) ||
+         std::ranges::find(kNotAnswered, key) != std::end(kNotAnswered);
+}
 
 }  // namespace
 
@@ -217,8 +196,7 @@ Result<Request> ParseRunRequest(std::string_view line, const tokenizer::Tokenize
   for (const auto& [key, value] : object.items()) {
     if (const auto found = AllSetters().find(key); found != AllSetters().end()) {
       RETURN_IF_ERROR(found->second(result, value));
-    } else if (std::find(std::begin(kNotOffered), std::end(kNotOffered), key) !=
-               std::end(kNotOffered)) {
+    } else if (IsNotOffered(key)) {
       if (!AsksForNothing(value))
         return Unimplemented(key + ": is not offered by run; serve the model, or leave it out");
     } else {
