@@ -7,34 +7,11 @@
 #include <utility>
 
 #include "base/check.h"
+#include "contract/outputs.h"
 #include "tensor/dtype.h"
 
 namespace inflight::contract {
 namespace {
-
-// [1, beams, longest]
-Tensor OutputIds(std::span<const SequenceView> sequences, const LlmResponseOptions& options) {
-  size_t longest = 0;
-  for (const SequenceView& sequence : sequences) {
-    longest = std::max(longest, sequence.output_ids.size());
-  }
-  const size_t width = options.prompt.size() + longest;
-  std::string bytes;
-  bytes.reserve(sequences.size() * width * sizeof(TokenId));
-  const auto append = [&bytes](std::span<const TokenId> ids) {
-    bytes.append(reinterpret_cast<const char*>(ids.data()), ids.size_bytes());
-  };
-  for (const SequenceView& sequence : sequences) {
-    append(options.prompt);
-    append(sequence.output_ids);
-    for (size_t i = sequence.output_ids.size(); i < longest; ++i) {
-      append(std::span(&options.pad_id, 1));
-    }
-  }
-  return Tensor::FromBytes("output_ids", DataType::kInt32,
-                           {1, static_cast<int64_t>(sequences.size()), static_cast<int64_t>(width)},
-                           std::move(bytes));
-}
 
 template <typename Float>
 void AppendAs(std::span<const float> values, std::string& bytes) {
@@ -98,6 +75,40 @@ std::vector<SequenceView> SequencesOf(const Response& response) {
                          response.top_log_probs, &response.generation_logits});
   }
   return sequences;
+}
+
+Tensor OutputIds(std::string name, const Response& response, const LlmResponseOptions& options) {
+  const std::vector<SequenceView> sequences = SequencesOf(response);
+  size_t longest = 0;
+  for (const SequenceView& sequence : sequences) {
+    longest = std::max(longest, sequence.output_ids.size());
+  }
+  const size_t width = options.prompt.size() + longest;
+  std::string bytes;
+  bytes.reserve(sequences.size() * width * sizeof(TokenId));
+  const auto append = [&bytes](std::span<const TokenId> ids) {
+    bytes.append(reinterpret_cast<const char*>(ids.data()), ids.size_bytes());
+  };
+  for (const SequenceView& sequence : sequences) {
+    append(options.prompt);
+    append(sequence.output_ids);
+    for (size_t i = sequence.output_ids.size(); i < longest; ++i) {
+      append(std::span(&options.pad_id, 1));
+    }
+  }
+  return Tensor::FromBytes(std::move(name), DataType::kInt32,
+                           {1, static_cast<int64_t>(sequences.size()), static_cast<int64_t>(width)},
+                           std::move(bytes));
+}
+
+Tensor SequenceLengths(std::string name, const Response& response, size_t prompt_len) {
+  std::vector<int32_t> lengths;
+  for (const SequenceView& sequence : SequencesOf(response)) {
+    lengths.push_back(static_cast<int32_t>(prompt_len + sequence.output_ids.size()));
+  }
+  return Tensor::FromValues<int32_t>(std::move(name), DataType::kInt32,
+                                     {1, static_cast<int64_t>(lengths.size())},
+                                     std::span<const int32_t>(lengths));
 }
 
 Tensor CumLogProbs(std::string name, const Response& response) {
@@ -203,54 +214,20 @@ Tensor NoLogits(std::string name, DataType type, int rank) {
 
 std::vector<Tensor> MakeLlmOutputs(const Response& response, const LlmResponseOptions& options,
                                    std::span<const std::string> requested) {
-  const auto wants = [&](std::string_view name) {
-    return requested.empty() ||
-           std::find(requested.begin(), requested.end(), name) != requested.end();
-  };
+  const OutputSource source = {.response = response, .options = options, .texts = {}};
   std::vector<Tensor> outputs;
   outputs.reserve(6);
-  const std::vector<SequenceView> sequences = SequencesOf(response);
-  if (wants("output_ids")) outputs.push_back(OutputIds(sequences, options));
-  if (wants("sequence_length")) {
-    std::vector<int32_t> lengths;
-    for (const SequenceView& sequence : sequences) {
-      lengths.push_back(static_cast<int32_t>(options.prompt.size() + sequence.output_ids.size()));
+  const auto add = [&](const Output& output) {
+    const DataType type = output.name == "context_logits" ? options.context_logits_type
+                                                          : options.generation_logits_type;
+    auto made = output.make(output, std::string(output.name), type, source);
+    if (made) outputs.push_back(*std::move(made));
+  };
+  for (const Output& output : OutputTable()) {
+    if (output.fact != nullptr) break;
+    if (requested.empty() || std::ranges::find(requested, output.name) != requested.end()) {
+      add(output);
     }
-    outputs.push_back(Tensor::FromValues<int32_t>("sequence_length", DataType::kInt32,
-                                                  {1, static_cast<int64_t>(lengths.size())},
-                                                  std::span<const int32_t>(lengths)));
-  }
-  const bool has_context_logits = response.context_logits.num_rows > 0;
-  if ((has_context_logits || options.with_dummies) && wants("context_logits")) {
-    const DataType type = options.context_logits_type;
-    outputs.push_back(has_context_logits ? ContextLogits("context_logits", type, response)
-                                         : NoLogits("context_logits", type, 3));
-  }
-  if ((options.return_generation_logits || options.with_dummies) && wants("generation_logits")) {
-    const DataType type = options.generation_logits_type;
-    outputs.push_back(options.return_generation_logits
-                          ? GenerationLogits("generation_logits", type, response)
-                          : NoLogits("generation_logits", type, 4));
-  }
-  if (options.return_log_probs) {
-    if (wants("output_log_probs")) outputs.push_back(OutputLogProbs("output_log_probs", response));
-    if (wants("cum_log_probs")) outputs.push_back(CumLogProbs("cum_log_probs", response));
-  } else if (options.with_dummies) {
-    const int n = options.num_dummy_log_probs;
-    if (wants("output_log_probs")) outputs.push_back(Zeros("output_log_probs", {1, 1, n}, n));
-    if (wants("cum_log_probs")) outputs.push_back(Zeros("cum_log_probs", {1, 1}, 1));
-  }
-  if (const int count = options.num_top_log_probs; count > 0) {
-    if (wants("top_log_prob_ids")) {
-      outputs.push_back(TopLogProbIds("top_log_prob_ids", count, response));
-    }
-    if (wants("top_log_probs")) outputs.push_back(TopLogProbs("top_log_probs", count, response));
-  }
-  if (options.batch_index && wants("batch_index")) {
-    outputs.push_back(BatchIndex("batch_index", *options.batch_index));
-  }
-  if (options.with_sequence_index && wants("sequence_index")) {
-    outputs.push_back(SequenceIndex("sequence_index", response));
   }
   for (const std::string& name : requested) {
     if (auto fact = Fact(name, name, options.facts, response)) outputs.push_back(*std::move(fact));

@@ -49,6 +49,10 @@ std::vector<SequenceView> SequencesOf(const Response& response);
 std::vector<Tensor> MakeLlmOutputs(const Response& response, const LlmResponseOptions& options,
                                    std::span<const std::string> requested);
 
+// [1, beams, prompt and longest], [1, beams]
+Tensor OutputIds(std::string name, const Response& response, const LlmResponseOptions& options);
+Tensor SequenceLengths(std::string name, const Response& response, size_t prompt_len);
+
 // Whether logits can be sent as this.
 bool IsLogitsType(DataType type);
 

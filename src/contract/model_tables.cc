@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "contract/model_tables.h"
 
+#include <algorithm>
+
 #include "contract/llm_inputs.h"
+#include "contract/outputs.h"
 #include "contract/text_inputs.h"
 
 namespace inflight::contract {
@@ -53,6 +56,18 @@ TensorSpec SpecOf(const LlmInput& input) {
   return spec;
 }
 
+// The rows that have a place, in the order of places.
+Specs DeclaredOutputs(int Output::*place) {
+  std::vector<const Output*> declared;
+  for (const Output& output : OutputTable()) {
+    if (output.*place > 0) declared.push_back(&output);
+  }
+  std::ranges::stable_sort(declared, {}, [place](const Output* output) { return output->*place; });
+  Specs specs;
+  for (const Output* output : declared) specs.push_back({output->name, output->type, output->dims});
+  return specs;
+}
+
 }  // namespace
 
 std::span<const TensorSpec> PreprocessingInputs() {
@@ -93,15 +108,7 @@ std::span<const TensorSpec> LlmInputs() {
 }
 
 std::span<const TensorSpec> LlmOutputs() {
-  static const Specs specs = {
-      {"output_ids", kInt32, {-1, -1}},       {"sequence_length", kInt32, {-1}},
-      {"context_logits", kFp32, {-1, -1}},    {"generation_logits", kFp32, {-1, -1, -1}},
-      {"output_log_probs", kFp32, {-1, -1}},  {"cum_log_probs", kFp32, {-1}},
-      {"batch_index", kInt32, {1}},           {"top_log_prob_ids", kInt32, {-1, -1, -1}},
-      {"top_log_probs", kFp32, {-1, -1, -1}}, {"num_input_tokens", kInt32, {1}},
-      {"num_output_tokens", kInt32, {1}},     {"num_cached_tokens", kInt32, {1}},
-      {"finish_reason", kBytes, {-1}},
-  };
+  static const Specs specs = DeclaredOutputs(&Output::llm_place);
   return specs;
 }
 
@@ -141,20 +148,7 @@ std::span<const TensorSpec> EnsembleInputs() {
 }
 
 std::span<const TensorSpec> EnsembleOutputs() {
-  static const Specs specs = {
-      {"text_output", kBytes, {-1}},
-      {"cum_log_probs", kFp32, {-1}},
-      {"output_log_probs", kFp32, {-1, -1}},
-      {"context_logits", kFp32, {-1, -1}},
-      {"generation_logits", kFp32, {-1, -1, -1}},
-      {"batch_index", kInt32, {1}},
-      {"top_log_prob_ids", kInt32, {-1, -1, -1}},
-      {"top_log_probs", kFp32, {-1, -1, -1}},
-      {"num_input_tokens", kInt32, {1}},
-      {"num_output_tokens", kInt32, {1}},
-      {"num_cached_tokens", kInt32, {1}},
-      {"finish_reason", kBytes, {-1}},
-  };
+  static const Specs specs = DeclaredOutputs(&Output::text_place);
   return specs;
 }
 
@@ -214,21 +208,19 @@ std::span<const TensorLink> LlmStepInputs() {
 }
 
 std::span<const TensorLink> LlmStepOutputs() {
-  static const Links links = {
-      {"output_ids", "_TOKENS_BATCH"},
-      {"sequence_length", "_SEQUENCE_LENGTH"},
-      {"cum_log_probs", "_CUM_LOG_PROBS"},
-      {"output_log_probs", "_OUTPUT_LOG_PROBS"},
-      {"context_logits", "_CONTEXT_LOGITS"},
-      {"generation_logits", "_GENERATION_LOGITS"},
-      {"batch_index", "batch_index"},
-      {"top_log_prob_ids", "top_log_prob_ids"},
-      {"top_log_probs", "top_log_probs"},
-      {"num_input_tokens", "num_input_tokens"},
-      {"num_output_tokens", "num_output_tokens"},
-      {"num_cached_tokens", "num_cached_tokens"},
-      {"finish_reason", "finish_reason"},
+  static const Links for_postprocessing = {
+      {"output_ids", "_TOKENS_BATCH"},       {"sequence_length", "_SEQUENCE_LENGTH"},
+      {"cum_log_probs", "_CUM_LOG_PROBS"},   {"output_log_probs", "_OUTPUT_LOG_PROBS"},
+      {"context_logits", "_CONTEXT_LOGITS"}, {"generation_logits", "_GENERATION_LOGITS"},
   };
+  static const Links links = [] {
+    Links linked = for_postprocessing;
+    for (const Output& output : OutputTable()) {
+      const bool passes_by = output.llm_place > 0 && output.text_place > 0;
+      if (passes_by && !output.passes_postprocessing) linked.push_back({output.name, output.name});
+    }
+    return linked;
+  }();
   return links;
 }
 

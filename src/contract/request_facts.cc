@@ -71,9 +71,6 @@ Tensor FinishReasons(std::string name, Source facts, const Response& response) {
   return Tensor::FromStrings(std::move(name), {1, std::ssize(names)}, names);
 }
 
-// Which responses have it.
-enum class Due : uint8_t { kAlways, kAtSequenceEnd, kAtEnd };
-
 bool IsDue(Due due, const Response& response) {
   switch (due) {
     case Due::kAlways:
@@ -86,51 +83,65 @@ bool IsDue(Due due, const Response& response) {
   return false;
 }
 
-struct Entry {
-  std::string_view name;
-  bool FactsAsked::*asked;
-  Due due;
-  Tensor (*write)(std::string name, Source, const Response&);
-};
-
 using Asked = FactsAsked;
 using Times = RequestTimes;
 using enum Due;
+using enum DataType;
 
-constexpr auto kEntries = std::to_array<Entry>({
-    {"num_input_tokens", &Asked::num_input_tokens, kAlways, Count<NumInputTokens>},
-    {"num_output_tokens", &Asked::num_output_tokens, kAlways, Count<NumOutputTokens>},
-    {"num_cached_tokens", &Asked::num_cached_tokens, kAlways, Count<NumCachedTokens>},
-    {"finish_reason", &Asked::finish_reason, kAtSequenceEnd, FinishReasons},
-    {"kv_cache_alloc_new_blocks", &Asked::kv_cache_reuse_stats, kAtEnd, Count<NewBlocks>},
-    {"kv_cache_reused_blocks", &Asked::kv_cache_reuse_stats, kAtEnd, Count<ReusedBlocks>},
-    {"kv_cache_alloc_total_blocks", &Asked::kv_cache_reuse_stats, kAtEnd, Count<AllBlocks>},
-    {"arrival_time_ns", &Asked::perf_metrics, kAtEnd, Time<&Times::enqueued_ns>},
-    {"first_scheduled_time_ns", &Asked::perf_metrics, kAtEnd, Time<&Times::first_scheduled_ns>},
-    {"first_token_time_ns", &Asked::perf_metrics, kAtEnd, Time<&Times::first_token_ns>},
-    {"last_token_time_ns", &Asked::perf_metrics, kAtEnd, Time<&Times::last_token_ns>},
-    {"acceptance_rate", &Asked::perf_metrics, kAtEnd, NoRate},
-    {"total_accepted_draft_tokens", &Asked::perf_metrics, kAtEnd, Count<NoDrafts>},
-    {"total_draft_tokens", &Asked::perf_metrics, kAtEnd, Count<NoDrafts>},
+constexpr bool kGenerated = true;
+
+constexpr auto kFacts = std::to_array<FactOutput>({
+    {"num_input_tokens", kInt32, kGenerated, &Asked::num_input_tokens, kAlways,
+     Count<NumInputTokens>},
+    {"num_output_tokens", kInt32, kGenerated, &Asked::num_output_tokens, kAlways,
+     Count<NumOutputTokens>},
+    {"num_cached_tokens", kInt32, kGenerated, &Asked::num_cached_tokens, kAlways,
+     Count<NumCachedTokens>},
+    {"finish_reason", kBytes, kGenerated, &Asked::finish_reason, kAtSequenceEnd, FinishReasons},
+    {"kv_cache_alloc_new_blocks", kInt32, !kGenerated, &Asked::kv_cache_reuse_stats, kAtEnd,
+     Count<NewBlocks>},
+    {"kv_cache_reused_blocks", kInt32, !kGenerated, &Asked::kv_cache_reuse_stats, kAtEnd,
+     Count<ReusedBlocks>},
+    {"kv_cache_alloc_total_blocks", kInt32, !kGenerated, &Asked::kv_cache_reuse_stats, kAtEnd,
+     Count<AllBlocks>},
+    {"arrival_time_ns", kInt64, !kGenerated, &Asked::perf_metrics, kAtEnd,
+     Time<&Times::enqueued_ns>},
+    {"first_scheduled_time_ns", kInt64, !kGenerated, &Asked::perf_metrics, kAtEnd,
+     Time<&Times::first_scheduled_ns>},
+    {"first_token_time_ns", kInt64, !kGenerated, &Asked::perf_metrics, kAtEnd,
+     Time<&Times::first_token_ns>},
+    {"last_token_time_ns", kInt64, !kGenerated, &Asked::perf_metrics, kAtEnd,
+     Time<&Times::last_token_ns>},
+    {"acceptance_rate", kFp32, !kGenerated, &Asked::perf_metrics, kAtEnd, NoRate},
+    {"total_accepted_draft_tokens", kInt32, !kGenerated, &Asked::perf_metrics, kAtEnd,
+     Count<NoDrafts>},
+    {"total_draft_tokens", kInt32, !kGenerated, &Asked::perf_metrics, kAtEnd, Count<NoDrafts>},
 });
 
-const Entry* Find(std::string_view name) {
-  for (const Entry& entry : kEntries) {
-    if (entry.name == name) return &entry;
+const FactOutput* Find(std::string_view name) {
+  for (const FactOutput& fact : kFacts) {
+    if (fact.name == name) return &fact;
   }
   return nullptr;
 }
 
 }  // namespace
 
+std::span<const FactOutput> FactOutputs() { return kFacts; }
+
 bool IsFact(std::string_view output) { return Find(output) != nullptr; }
+
+std::optional<Tensor> Fact(const FactOutput& fact, std::string name, const RequestFacts& facts,
+                           const Response& response) {
+  if (!(facts.asked.*fact.asked) || !IsDue(fact.due, response)) return std::nullopt;
+  return fact.write(std::move(name), facts, response);
+}
 
 std::optional<Tensor> Fact(std::string_view fact, std::string name, const RequestFacts& facts,
                            const Response& response) {
-  const Entry* entry = Find(fact);
-  if (entry == nullptr || !(facts.asked.*entry->asked)) return std::nullopt;
-  if (!IsDue(entry->due, response)) return std::nullopt;
-  return entry->write(std::move(name), facts, response);
+  const FactOutput* found = Find(fact);
+  if (found == nullptr) return std::nullopt;
+  return Fact(*found, std::move(name), facts, response);
 }
 
 }  // namespace inflight::contract

@@ -4,6 +4,7 @@
 // finish_reason [1, beams].
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,11 +34,27 @@ struct RequestFacts {
   std::span<const FinishReason> finish_reasons;
 };
 
+// Which responses have a fact.
+enum class Due : uint8_t { kAlways, kAtSequenceEnd, kAtEnd };
+
+// An output that states a fact: of shape [1, 1], BYTES [1, beams].
+struct FactOutput {
+  std::string_view name;
+  DataType type;
+  bool is_in_generated_models;
+  bool FactsAsked::*asked;
+  Due due;
+  Tensor (*write)(std::string name, const RequestFacts& facts, const Response& response);
+};
+std::span<const FactOutput> FactOutputs();
+
 bool IsFact(std::string_view output);  // whether one of these outputs has the name
 
 // The output `fact` under the name given. None where it was not asked for. Blocks and times are
 // known at the end: only the final response has them. The last response of each sequence says why
 // that one ended.
+std::optional<Tensor> Fact(const FactOutput& fact, std::string name, const RequestFacts& facts,
+                           const Response& response);
 std::optional<Tensor> Fact(std::string_view fact, std::string name, const RequestFacts& facts,
                            const Response& response);
 

@@ -6,7 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "contract/request_facts.h"
+#include "contract/outputs.h"
+#include "contract/text_inputs.h"
 #include "serving/configuration/model_config.h"
 #include "serving/pipelines/pipeline_routes.h"
 
@@ -52,13 +53,9 @@ Status NotThisGraph(const ModelConfig& config, const std::string& why) {
 
 // The roles of preprocessing's inputs.
 std::optional<InputRole> PreprocessingRole(const std::string& input) {
-  using Role = InputRole;
-  if (input == "QUERY") return Role::kQuery;
-  if (input == "STOP_WORDS_DICT") return Role::kStopWords;
-  if (input == "BAD_WORDS_DICT") return Role::kBadWords;
-  if (input == "EMBEDDING_BIAS_WORDS") return Role::kBiasWords;
-  if (input == "EMBEDDING_BIAS_WEIGHTS") return Role::kBiasWeights;
-  if (input == "DECODER_QUERY") return Role::kUnsupportedText;
+  for (const contract::TextInput& text : contract::TextInputTable()) {
+    if (text.preprocessing_name == input && text.role != InputRole::kLlm) return text.role;
+  }
   return std::nullopt;
 }
 
@@ -76,22 +73,12 @@ std::string SourceOf(const std::string& preprocessing_output) {
   return preprocessing_output;
 }
 
-std::optional<OutputKind> KindOf(std::string name) {
-  using Kind = OutputKind;
+// The row of an output by its name at postprocessing, or at the LLM.
+const contract::Output* OutputOf(std::string name) {
   if (name.starts_with("OUT_")) name.erase(0, 4);
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (name == "output") return Kind::kText;
-  if (name == "cum_log_probs") return Kind::kCumLogProbs;
-  if (name == "output_log_probs") return Kind::kOutputLogProbs;
-  if (name == "context_logits") return Kind::kContextLogits;
-  if (name == "generation_logits") return Kind::kGenerationLogits;
-  if (name == "top_log_prob_ids") return Kind::kTopLogProbIds;
-  if (name == "top_log_probs") return Kind::kTopLogProbs;
-  if (name == "batch_index") return Kind::kBatchIndex;
-  if (name == "sequence_index") return Kind::kSequenceIndex;
-  if (contract::IsFact(name)) return Kind::kFact;
-  return std::nullopt;
+  return contract::FindTextOutput(name == "output" ? "text_output" : name);
 }
 
 bool HasInputRoute(const PipelineRoutes& routes, std::string_view name) {
@@ -140,15 +127,14 @@ Status RouteOutputs(const ModelConfig& config, const Steps& steps, PipelineRoute
       return InvalidArgument("ensemble '" + config.name() + "': output '" + output.name() +
                              "' is written by no step");
     }
-    const auto kind = KindOf(found->second.output);
-    if (!kind && found->second.model == steps.postprocessing->model_name()) {
+    const contract::Output* known = OutputOf(found->second.output);
+    if (known == nullptr && found->second.model == steps.postprocessing->model_name()) {
       return NotThisGraph(config, "output '" + output.name() + "' is " + found->second.output +
                                       " of '" + found->second.model + "'");
     }
-    OutputRoute& route = routes.outputs.emplace_back(
-        OutputRoute{output.name(), kind.value_or(OutputKind::kNever), found->second.output});
-    if (kind == OutputKind::kContextLogits || kind == OutputKind::kGenerationLogits) {
-      ASSIGN_OR_RETURN(route.logits_type, LogitsTypeOf(config, output));
+    OutputRoute& route = routes.outputs.emplace_back(OutputRoute{output.name(), known});
+    if (known != nullptr && contract::IsLogits(*known)) {
+      ASSIGN_OR_RETURN(route.type, LogitsTypeOf(config, output));
     }
   }
   return Status::Ok();

@@ -30,18 +30,9 @@ Status CheckMaxTokens(const Tensor& max_tokens) {
   return InvalidArgument(max_tokens.name + " must be a single value > 0");
 }
 
-Result<std::vector<std::string>> NonEmptyStrings(const Tensor& tensor) {
-  ASSIGN_OR_RETURN(const auto strings, tensor.Strings());
-  std::vector<std::string> words;
-  for (const std::string_view word : strings) {
-    if (!word.empty()) words.emplace_back(word);
-  }
-  return words;
-}
-
 bool HasText(const Tensor& tensor) {
-  const auto words = NonEmptyStrings(tensor);
-  return words.ok() && !words->empty();
+  const auto strings = tensor.Strings();
+  return strings.ok() && std::ranges::any_of(*strings, [](auto text) { return !text.empty(); });
 }
 
 Status CheckNoDraft(const Tensor& tensor) {
@@ -96,6 +87,7 @@ class PipelineModel::Call final : public LlmCall {
  private:
   void EndIfStopped(const inflight::Response& response);
   void AddSequence(Response& out) const;
+  std::optional<int> BatchIndex() const;
   void CountPreprocessing();
   void CountPostprocessing();
   void TraceSteps(const RequestSpan& llm, int64_t finished_ns) const;
@@ -106,6 +98,12 @@ class PipelineModel::Call final : public LlmCall {
   int64_t postprocessing_ns_ = 0;          // of all
   uint64_t num_responses_ = 0;
 };
+
+std::optional<int> PipelineModel::Call::BatchIndex() const {
+  const bool is_always_sent = pipeline_.routes_.with_dummies && llm_.always_sends_batch_index();
+  if (!request_.row && !is_always_sent) return std::nullopt;
+  return RowIndex();
+}
 
 // Nobody waits for what follows a stop word.
 void PipelineModel::Call::EndIfStopped(const inflight::Response& response) {
@@ -127,73 +125,21 @@ bool PipelineModel::Call::Fill(const inflight::Response& response, Response& out
   if (text->HasStopped(response.sequence_index) && !response.is_sequence_final) return false;
   const std::vector<std::string> texts = text->Append(response);
   EndIfStopped(response);
-  const bool dummies = pipeline_.routes_.with_dummies;
-  const int num_zeros = streaming ? 1 : prompt_len;
-  const contract::RequestFacts facts = Facts(text->finish_reasons());
+  const contract::LlmResponseOptions options = {
+      .return_log_probs = returns.log_probs,
+      .with_dummies = pipeline_.routes_.with_dummies,
+      .num_dummy_log_probs = streaming ? 1 : prompt_len,
+      .batch_index = BatchIndex(),
+      .with_sequence_index = with_sequence_index,
+      .return_generation_logits = returns.generation_logits,
+      .num_top_log_probs = returns.num_top_log_probs,
+      .facts = Facts(text->finish_reasons())};
+  const contract::OutputSource source = {.response = response, .options = options, .texts = texts};
   out.outputs.reserve(pipeline_.routes_.outputs.size());
   for (const OutputRoute& route : pipeline_.routes_.outputs) {
-    if (!request_.WantsOutput(route.name)) continue;
-    switch (route.kind) {
-      case OutputKind::kText:
-        out.outputs.push_back(
-            Tensor::FromStrings(route.name, {static_cast<int64_t>(texts.size())}, texts));
-        break;
-      case OutputKind::kCumLogProbs:
-        if (returns.log_probs) {
-          out.outputs.push_back(contract::CumLogProbs(route.name, response));
-        } else if (dummies) {
-          out.outputs.push_back(contract::Zeros(route.name, {1, 1}, 1));
-        }
-        break;
-      case OutputKind::kOutputLogProbs:
-        if (returns.log_probs) {
-          out.outputs.push_back(contract::OutputLogProbs(route.name, response));
-        } else if (dummies) {
-          out.outputs.push_back(contract::Zeros(route.name, {1, 1, num_zeros}, num_zeros));
-        }
-        break;
-      case OutputKind::kContextLogits:
-        if (response.context_logits.num_rows > 0) {
-          out.outputs.push_back(contract::ContextLogits(route.name, route.logits_type, response));
-        } else if (dummies) {
-          out.outputs.push_back(contract::NoLogits(route.name, route.logits_type, 3));
-        }
-        break;
-      case OutputKind::kGenerationLogits:
-        if (returns.generation_logits) {
-          out.outputs.push_back(
-              contract::GenerationLogits(route.name, route.logits_type, response));
-        } else if (dummies) {
-          out.outputs.push_back(contract::NoLogits(route.name, route.logits_type, 4));
-        }
-        break;
-      case OutputKind::kTopLogProbIds:
-        if (const int count = returns.num_top_log_probs; count > 0) {
-          out.outputs.push_back(contract::TopLogProbIds(route.name, count, response));
-        }
-        break;
-      case OutputKind::kTopLogProbs:
-        if (const int count = returns.num_top_log_probs; count > 0) {
-          out.outputs.push_back(contract::TopLogProbs(route.name, count, response));
-        }
-        break;
-      case OutputKind::kBatchIndex:
-        if (!request_.row && !(dummies && llm_.always_sends_batch_index())) break;
-        out.outputs.push_back(contract::BatchIndex(route.name, RowIndex()));
-        break;
-      case OutputKind::kSequenceIndex:
-        if (with_sequence_index) {
-          out.outputs.push_back(contract::SequenceIndex(route.name, response));
-        }
-        break;
-      case OutputKind::kFact:
-        if (auto fact = contract::Fact(route.llm_name, route.name, facts, response)) {
-          out.outputs.push_back(*std::move(fact));
-        }
-        break;
-      case OutputKind::kNever:
-        break;
-    }
+    if (route.output == nullptr || !request_.WantsOutput(route.name)) continue;
+    auto made = route.output->make(*route.output, route.name, route.type, source);
+    if (made) out.outputs.push_back(*std::move(made));
   }
   if (pipeline_.kind_ == Kind::kEnsemble) AddSequence(out);
   postprocessing_ns_ += llm_.clock().NowNs() - started_ns;
@@ -333,13 +279,12 @@ Status PipelineModel::ReadInput(const Tensor& input, const InputRoute& route,
       break;
     }
     case InputRole::kStopWords: {
-      ASSIGN_OR_RETURN(inputs.stop_words, pre.EncodeWords(input));
-      ASSIGN_OR_RETURN(inputs.stop_texts, NonEmptyStrings(input));
+      ASSIGN_OR_RETURN(inputs.stop_words, pre.EncodeWords(input, &inputs.stop_texts));
       break;
     }
     case InputRole::kBadWords: {
-      ASSIGN_OR_RETURN(inputs.bad_words, pre.EncodeWords(input));
-      ASSIGN_OR_RETURN(const auto texts, NonEmptyStrings(input));
+      std::vector<std::string> texts;
+      ASSIGN_OR_RETURN(inputs.bad_words, pre.EncodeWords(input, &texts));
       auto made = members_.postprocessing->bad_texts().Get(texts);
       if (!made.ok()) return made.status().WithPrefix(input.name);
       inputs.bad_texts = *std::move(made);

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "contract/outputs.h"
+#include "contract/text_inputs.h"
 #include "serving/llm/llm_model.h"
 #include "serving/pipelines/postprocessing_model.h"
 #include "serving/pipelines/preprocessing_model.h"
@@ -19,18 +21,7 @@ struct PipelineMembers {
   std::shared_ptr<PostprocessingModel> postprocessing;
 };
 
-// Where an input goes.
-enum class InputRole : uint8_t {
-  kQuery,
-  kStopWords,
-  kBadWords,
-  kBiasWords,
-  kBiasWeights,
-  kUnsupportedText,  // decoder prompts: only empty ones pass
-  kUnsupportedData,  // images and videos: only empty ones pass
-  kSpeculation,      // draft tokens of BLS: only zero and false pass
-  kLlm,              // an input of the LLM, under its name there
-};
+using contract::InputRole;
 
 struct InputRoute {
   std::string name;  // the model's own
@@ -38,25 +29,10 @@ struct InputRoute {
   std::string llm_name;
 };
 
-enum class OutputKind : uint8_t {
-  kText,
-  kCumLogProbs,
-  kOutputLogProbs,
-  kContextLogits,
-  kGenerationLogits,
-  kTopLogProbIds,
-  kTopLogProbs,
-  kBatchIndex,
-  kSequenceIndex,
-  kFact,   // one of contract/request_facts.h
-  kNever,  // its producer sends nothing
-};
-
 struct OutputRoute {
-  std::string name;
-  OutputKind kind;
-  std::string llm_name;                    // of a fact
-  DataType logits_type = DataType::kFp32;  // that the model declares
+  std::string name;                          // the model's own
+  const contract::Output* output = nullptr;  // null: its producer sends nothing
+  DataType type = DataType::kInvalid;        // of logits that the model declares
 };
 
 struct PipelineRoutes {

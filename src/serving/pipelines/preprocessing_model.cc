@@ -93,10 +93,12 @@ Result<std::vector<TokenId>> PreprocessingModel::EncodePrompt(const Tensor& quer
   return ids;
 }
 
-Result<contract::Words> PreprocessingModel::EncodeWords(const Tensor& words) const {
+Result<contract::Words> PreprocessingModel::EncodeWords(const Tensor& words,
+                                                        std::vector<std::string>* texts) const {
   ASSIGN_OR_RETURN(const auto strings, words.Strings());
   contract::Words encoded;
   for (const std::string_view word : strings) {
+    if (texts != nullptr && !word.empty()) texts->emplace_back(word);
     auto ids = options_.tokenizer->Encode(word, /*add_special_tokens=*/false);
     if (!ids.ok()) return ids.status().WithPrefix(words.name);
     if (!word.empty() && !ids->empty()) encoded.push_back(std::move(*ids));

@@ -36,14 +36,16 @@ class PreprocessingModel : public Model {
   // The first string of `query` in tokens.
   Result<std::vector<TokenId>> EncodePrompt(const Tensor& query) const;
   // One word per string; words without tokens (the empty string of old clients) are left out.
-  Result<contract::Words> EncodeWords(const Tensor& words) const;
+  // Appends the words as they are to `texts`, where that is not null; empty ones are none.
+  Result<contract::Words> EncodeWords(const Tensor& words,
+                                      std::vector<std::string>* texts = nullptr) const;
   // The sum of each word's weight at each of its ids, [vocab_size] for the LLM's embedding_bias;
   // empty if one of the two tensors is missing, or no word is left beside empty ones.
   // kInvalidArgument where their sizes differ, a weight is NaN or +inf, or the tokenizer does not
   // know a word.
   Result<std::vector<float>> EncodeBias(const Tensor* words, const Tensor* weights,
                                         int vocab_size) const;
-  // Refuses what is not built: any decoder prompt.
+  // Refuses what is not supported: any decoder prompt.
   Status CheckUnsupportedText(const Tensor& tensor) const;
 
   const tokenizer::Tokenizer& tokenizer() const { return *options_.tokenizer; }
