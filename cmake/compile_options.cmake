@@ -32,6 +32,9 @@ endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False alarms of g++ 12 on std::string's operator+ and, with sanitizers, on std::optional (GCC bugs 105651, 105562).
   add_compile_options("$<${host_only}:-Wno-restrict;-Wno-maybe-uninitialized>")
+  if(CMAKE_UNITY_BUILD)  # takes each source of a unit for a header, where an anonymous namespace is a fault
+    add_compile_options("$<${host_only}:-Wno-subobject-linkage>")
+  endif()
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   add_compile_options("$<${host_only}:-march=x86-64-v2>")

@@ -10,8 +10,13 @@ if ! command -v nvcc >/dev/null; then
   exit 0
 fi
 ./scripts/install_deps.sh test
-cmake --preset cuda -DINFLIGHT_SERVER=OFF
-cmake --build --preset cuda --target cuda_tests inflight
+started=$SECONDS
+# Compiled as test.sh did, so that ccache remembers what has nothing to do with CUDA.
+united=ON
+[ ! -e build/release/build.ninja ] || united=OFF
+cmake --preset cuda -DINFLIGHT_SERVER=OFF -DCMAKE_UNITY_BUILD=$united -DCMAKE_UNITY_BUILD_BATCH_SIZE=12
+scripts/build.sh build/cuda cuda_tests inflight
+echo "== built in $((SECONDS - started)) s; testing =="
 build/cuda/bin/inflight --version
 # Of the Python tests those that ask a program with CUDA and need no GPU.
 export INFLIGHT_PYTHON_TESTS=tests/tools/test_device.py PYTEST_ADDOPTS="-k driver_that_is_too_old"

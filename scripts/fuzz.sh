@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-10}
 preset=${2:-fuzz}
 cmake --preset "$preset"
-cmake --build --preset "$preset" --target fuzzers
+scripts/build.sh "build/$preset" fuzzers
 passed=0
 failed=0
 for fuzzer in build/$preset/bin/fuzz_*; do

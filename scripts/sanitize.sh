@@ -30,5 +30,7 @@ else
     --ignore=tests/tools/test_torch_files.py"
 fi
 cmake --preset "$preset"
-cmake --build --preset "$preset" --target "${targets[@]}"
+started=$SECONDS
+scripts/build.sh "build/$preset" "${targets[@]}"
+echo "== built in $((SECONDS - started)) s; testing =="
 python3 scripts/run_tests.py "build/$preset" "${suites[@]}"

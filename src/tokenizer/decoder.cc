@@ -10,7 +10,7 @@
 namespace inflight::tokenizer {
 namespace {
 
-using Kind = DecoderStep::Kind;
+using DecoderKind = DecoderStep::Kind;
 
 class Sink final : public DecodeStage {
  public:
@@ -321,22 +321,22 @@ class JoinStage final : public Stage {
 
 std::unique_ptr<DecodeStage> MakeStage(const DecoderStep& step, DecodeStage& next) {
   switch (step.kind) {
-    case Kind::kByteLevel:
+    case DecoderKind::kByteLevel:
       return std::make_unique<ByteLevelStage>(next);
-    case Kind::kMetaspace:
+    case DecoderKind::kMetaspace:
       return std::make_unique<MetaspaceStage>(step, next);
-    case Kind::kReplace:
+    case DecoderKind::kReplace:
       if (step.pattern) return std::make_unique<RegexReplaceStage>(step, next);
       return std::make_unique<ReplaceStage>(step, next);
-    case Kind::kByteFallback:
+    case DecoderKind::kByteFallback:
       return std::make_unique<ByteFallbackStage>(next);
-    case Kind::kFuse:
+    case DecoderKind::kFuse:
       return std::make_unique<FuseStage>(next);
-    case Kind::kStrip:
+    case DecoderKind::kStrip:
       return std::make_unique<StripStage>(step, next);
-    case Kind::kJoin:
+    case DecoderKind::kJoin:
       return std::make_unique<JoinStage>(step, next);
-    case Kind::kSentencePiece:
+    case DecoderKind::kSentencePiece:
       return std::make_unique<SentencePieceStage>(step, next);
   }
   return nullptr;
@@ -362,9 +362,11 @@ std::string DecodeStream::Take() {
 
 Decoder::Decoder(std::vector<DecoderStep> steps) : steps_(std::move(steps)) {
   while (num_prepared_ < steps_.size() && !prepares_bytes_) {
-    const Kind kind = steps_[num_prepared_].kind;
-    if (kind != Kind::kReplace && kind != Kind::kStrip && kind != Kind::kByteLevel) break;
-    prepares_bytes_ = kind == Kind::kByteLevel;
+    const DecoderKind kind = steps_[num_prepared_].kind;
+    if (kind != DecoderKind::kReplace && kind != DecoderKind::kStrip &&
+        kind != DecoderKind::kByteLevel)
+      break;
+    prepares_bytes_ = kind == DecoderKind::kByteLevel;
     ++num_prepared_;
   }
 }
@@ -379,8 +381,9 @@ std::string Decoder::BytesAmongOthers(std::string_view prepared) const {
   if (prepares_bytes_) return std::string(prepared);
   for (size_t i = num_prepared_; i < steps_.size(); ++i) {
     std::optional<char> byte;
-    if (steps_[i].kind == Kind::kByteFallback) byte = NamedByte(prepared);
-    if (steps_[i].kind == Kind::kSentencePiece && steps_[i].has_bytes) byte = ByteOfPiece(prepared);
+    if (steps_[i].kind == DecoderKind::kByteFallback) byte = NamedByte(prepared);
+    if (steps_[i].kind == DecoderKind::kSentencePiece && steps_[i].has_bytes)
+      byte = ByteOfPiece(prepared);
     if (byte) return std::string(1, *byte);
   }
   // Between two others, less what those are without it.
@@ -404,7 +407,7 @@ DecodeStream Decoder::Start() const {
   stream.stages_.push_back(std::make_unique<Sink>(*stream.out_));
   for (size_t i = steps_.size(); i-- > num_prepared_;) {
     DecodeStage& next = *stream.stages_.back();
-    if (steps_[i].kind == Kind::kByteLevel) {
+    if (steps_[i].kind == DecoderKind::kByteLevel) {
       stream.stages_.push_back(std::make_unique<Utf8Stage>(next));
     }
     stream.stages_.push_back(MakeStage(steps_[i], *stream.stages_.back()));

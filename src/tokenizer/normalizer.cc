@@ -11,7 +11,7 @@
 namespace inflight::tokenizer {
 namespace {
 
-using Kind = NormalizerStep::Kind;
+using NormalizerKind = NormalizerStep::Kind;
 
 bool IsAscii(std::string_view text) {
   return std::none_of(text.begin(), text.end(), [](char c) { return (c & 0x80) != 0; });
@@ -128,29 +128,29 @@ void Strip(const NormalizerStep& step, std::string& text) {
 
 Status ApplyStep(const NormalizerStep& step, std::string& text) {
   switch (step.kind) {
-    case Kind::kPrepend:
+    case NormalizerKind::kPrepend:
       text.insert(0, step.content);
       return Status::Ok();
-    case Kind::kReplace:
+    case NormalizerKind::kReplace:
       return Replace(step, text);
-    case Kind::kNfc:
+    case NormalizerKind::kNfc:
       return Decompose(text, /*compatible=*/false, /*compose=*/true);
-    case Kind::kNfd:
+    case NormalizerKind::kNfd:
       return Decompose(text, /*compatible=*/false, /*compose=*/false);
-    case Kind::kNfkc:
+    case NormalizerKind::kNfkc:
       return Decompose(text, /*compatible=*/true, /*compose=*/true);
-    case Kind::kNfkd:
+    case NormalizerKind::kNfkd:
       return Decompose(text, /*compatible=*/true, /*compose=*/false);
-    case Kind::kLowercase:
+    case NormalizerKind::kLowercase:
       Lowercase(text);
       return Status::Ok();
-    case Kind::kStripAccents:
+    case NormalizerKind::kStripAccents:
       StripAccents(text);
       return Status::Ok();
-    case Kind::kStrip:
+    case NormalizerKind::kStrip:
       Strip(step, text);
       return Status::Ok();
-    case Kind::kSentencePiece:
+    case NormalizerKind::kSentencePiece:
       step.sentencepiece->Apply(text);
       return Status::Ok();
   }

@@ -8,7 +8,7 @@
 namespace inflight::tokenizer {
 namespace {
 
-using Kind = PreTokenizerStep::Kind;
+using PreTokenizerKind = PreTokenizerStep::Kind;
 using Piece = Pieces::Piece;
 
 // Joins the spans of `spans` as `behavior` says and appends what is not empty to `out`, shifted by
@@ -121,19 +121,19 @@ Status Metaspace(const PreTokenizerStep& step, Pieces& pieces) {
 
 PreTokenizer::PreTokenizer(std::vector<PreTokenizerStep> steps)
     : steps_(std::move(steps)),
-      pieces_are_bytes_(!steps_.empty() && steps_.back().kind == Kind::kByteLevel) {}
+      pieces_are_bytes_(!steps_.empty() && steps_.back().kind == PreTokenizerKind::kByteLevel) {}
 
 Status PreTokenizer::Apply(Pieces& pieces) const {
   for (size_t i = 0; i < steps_.size(); ++i) {
     const PreTokenizerStep& step = steps_[i];
     switch (step.kind) {
-      case Kind::kByteLevel:
+      case PreTokenizerKind::kByteLevel:
         RETURN_IF_ERROR(ByteLevel(step, i + 1 == steps_.size(), pieces));
         break;
-      case Kind::kMetaspace:
+      case PreTokenizerKind::kMetaspace:
         RETURN_IF_ERROR(Metaspace(step, pieces));
         break;
-      case Kind::kSplit:
+      case PreTokenizerKind::kSplit:
         RETURN_IF_ERROR(SplitPieces(step, pieces));
         break;
     }
