@@ -67,8 +67,8 @@ TEST(StatusTest, CopiesAreTheirOwnAndTheCodeOfAMovedFromErrorStays) {
   EXPECT_EQ(second.field(), "");
   second = std::move(first);
   EXPECT_EQ(second.field(), "f");
-  EXPECT_FALSE(first.ok())
-      << "an error does not become OK unseen";  // NOLINT(bugprone-use-after-move)
+  // NOLINTNEXTLINE(bugprone-use-after-move)
+  EXPECT_FALSE(first.ok()) << "an error does not become OK unseen";
   EXPECT_EQ(first.message(), "");
 }
 

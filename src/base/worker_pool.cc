@@ -8,7 +8,7 @@
 
 namespace inflight {
 
-WorkerPool::WorkerPool(int num_threads, std::string thread_name) {
+WorkerPool::WorkerPool(int num_threads, const std::string& thread_name) {
   CHECK_GT(num_threads, 0);
   for (int i = 0; i < num_threads; ++i) {
     threads_.emplace_back([this, thread_name] {

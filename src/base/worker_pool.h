@@ -19,7 +19,7 @@ namespace inflight {
 
 class WorkerPool {
  public:
-  WorkerPool(int num_threads, std::string thread_name);
+  WorkerPool(int num_threads, const std::string& thread_name);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;

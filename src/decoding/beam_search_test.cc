@@ -156,7 +156,7 @@ TEST(BeamSearchTest, NormedScores) {
 }
 
 // Two ends: 0.3 at length 1, then 0.5 * 0.4 = 0.2 at length 2.
-BeamSearch TwoEnds(BeamRule rule) {
+BeamSearch TwoEnds(const BeamRule& rule) {
   BeamSearch search(rule, Ids{9});
   Step(&search, {{0.3, 0.5, 0.1, 0.1}});
   EXPECT_FALSE(search.is_done());

@@ -69,6 +69,7 @@ constexpr float ExpOfMinus(float distance) {
 
 constexpr int32_t kUnitWeight = 1 << 30;  // the heaviest token's
 constexpr int32_t InUnits(float share) {
+  // A share is not negative. NOLINTNEXTLINE(bugprone-incorrect-roundings)
   return static_cast<int32_t>(share * static_cast<float>(kUnitWeight) + 0.5F);
 }
 constexpr int32_t Weight(float distance) { return InUnits(ExpOfMinus(distance)); }

@@ -4,6 +4,7 @@
 
 namespace inflight::executor {
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): the other one keeps what it is given.
 Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::Engine>, Device&,
                                                    const MemoryPlan&, const ops::OpTable&,
                                                    ops::OpChoice) {

@@ -22,7 +22,8 @@ LogitsQueue::LogitsQueue(const Request& request)
       num_top_log_probs_(request.output.num_top_log_probs),
       generated_(static_cast<size_t>(NumSequences(request))) {}
 
-void LogitsQueue::Push(int sequence_index, std::shared_ptr<RowLogits> logits, int num_tokens) {
+void LogitsQueue::Push(int sequence_index, const std::shared_ptr<RowLogits>& logits,
+                       int num_tokens) {
   LogitsRows& generation = logits->generation;
   if (generation.num_rows > num_tokens) {
     generation.num_rows = num_tokens;

@@ -24,7 +24,7 @@ class LogitsQueue {
 
   // What belongs to the first `num_tokens` tokens is returned, as many as there are events with
   // tokens.
-  void Push(int sequence_index, std::shared_ptr<RowLogits> logits, int num_tokens);
+  void Push(int sequence_index, const std::shared_ptr<RowLogits>& logits, int num_tokens);
 
   // Moves the rows of the oldest `num_tokens` tokens into the response, and those of the prompt
   // when all are there.

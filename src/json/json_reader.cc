@@ -146,7 +146,8 @@ Value::Kind Value::kind() const {
 
 bool Value::IsInteger() const {
   const std::string_view token(begin_, text_bytes());
-  return kind() == Kind::kNumber && token.find_first_not_of("-0123456789") == token.npos;
+  return kind() == Kind::kNumber &&
+         token.find_first_not_of("-0123456789") == std::string_view::npos;
 }
 
 size_t Value::text_bytes() const { return static_cast<size_t>(SkipValue(begin_, end_) - begin_); }
