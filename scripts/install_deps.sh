@@ -5,7 +5,7 @@
 # usage: scripts/install_deps.sh [build|test|ci]
 #   build  compiler and libraries                                    (default)
 #   test   also the Python packages of the tests and the demo, in .venv
-#   ci     also clang 16, its runtimes, formatters and linters
+#   ci     also clang 16, its runtimes, a fast linker, formatters and linters
 # Does nothing, in a second, where everything is there. docs/dependencies.md says what each package is for.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,7 +17,7 @@ packages=(build-essential cmake ninja-build ccache pkg-config git ca-certificate
   libpcre2-dev libutf8proc-dev libmimalloc-dev zlib1g-dev libxxhash-dev
   libgtest-dev libgmock-dev libbenchmark-dev)
 [ "$mode" = build ] || packages+=(python3 python3-venv curl openssl)
-[ "$mode" = ci ] && packages+=(clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev llvm-16 codespell)
+[ "$mode" = ci ] && packages+=(clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev llvm-16 mold codespell)
 
 missing=()
 for package in "${packages[@]}"; do
