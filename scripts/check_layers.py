@@ -43,7 +43,7 @@ ARROWS = {
     "serving/configuration": ["serving/tensors", "contract", "proto"],
     "serving/memory": ["tensor"],
     "serving/statistics": ["serving/configuration", "json", "proto"],
-    "serving/trace": ["serving/statistics", "serving/tensors", "tensor"],
+    "serving/trace": ["serving/statistics", "serving/tensors", "json", "tensor"],
     "serving/core": ["serving/tensors", "serving/memory", "serving/statistics", "serving/trace", "proto"],
     "serving/sequences": ["serving/core", "serving/tensors", "proto"],
     "serving/instances": ["serving/sequences", "serving/core", "serving/configuration", "serving/tensors", "proto"],

@@ -77,9 +77,9 @@ TEST(JsonWriterTest, CommasStandBetweenValues) {
   out.BeginObject();
   out.Key("a").BeginArray().Int(-1).Uint(2).BeginArray().EndArray().Bool(true).EndArray();
   out.Key("b").BeginObject().EndObject();
-  out.Key("c").String("x").Key("d").Double(1);
+  out.Key("c").String("x").Key("d").Double(1).Key("e").Null();
   out.EndObject();
-  EXPECT_EQ(text, R"({"a":[-1,2,[],true],"b":{},"c":"x","d":1.0})");
+  EXPECT_EQ(text, R"({"a":[-1,2,[],true],"b":{},"c":"x","d":1.0,"e":null})");
 }
 
 TEST(JsonWriterTest, ErrorBodyHasOneMember) {

@@ -4,9 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "json/json_writer.h"
+#include "json/valid_text.h"
 #include "serving/tensors/tensor_values.h"
 #include "tensor/dtype.h"
 
@@ -41,19 +42,31 @@ std::string Texts(const Tensor& tensor) {
   return text;
 }
 
-// Bytes that are not UTF-8 become replacement characters: a file is JSON whatever clients send.
-std::string Quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+void WriteHead(const TraceRecord& record, json::Writer& writer) {
+  writer.BeginObject().Key("id").Uint(record.id);
+  writer.Key("model_name").String(json::ValidText(record.model_name));
+  writer.Key("model_version").Raw(record.model_version.empty() ? "-1" : record.model_version);
+  if (!record.request_id.empty()) {
+    writer.Key("request_id").String(json::ValidText(record.request_id));
+  }
+  if (record.parent_id != 0) writer.Key("parent_id").Uint(record.parent_id);
+  writer.EndObject();
 }
 
-std::string Head(const TraceRecord& record) {
-  std::string out = fmt::format(R"({{"id":{},"model_name":{},"model_version":{})", record.id,
-                                Quoted(record.model_name),
-                                record.model_version.empty() ? "-1" : record.model_version);
-  if (!record.request_id.empty())
-    out += fmt::format(R"(,"request_id":{})", Quoted(record.request_id));
-  if (record.parent_id != 0) out += fmt::format(R"(,"parent_id":{})", record.parent_id);
-  return out + "}";
+void WriteEvent(uint64_t id, const TraceEvent& event, json::Writer& writer) {
+  writer.BeginObject().Key("id").Uint(id).Key("timestamps").BeginArray();
+  writer.BeginObject().Key("name").String(event.name).Key("ns").Int(event.ns).EndObject();
+  writer.EndArray().EndObject();
+}
+
+void WriteTensor(uint64_t id, const TraceTensor& tensor, json::Writer& writer) {
+  writer.BeginObject().Key("id").Uint(id).Key("activity").String(tensor.activity);
+  writer.Key("tensor").BeginObject();
+  writer.Key("name").String(json::ValidText(tensor.name));
+  writer.Key("data").String(json::ValidText(tensor.data));
+  writer.Key("shape").String(Joined(tensor.shape));
+  writer.Key("dtype").String(DataTypeName(tensor.datatype));
+  writer.EndObject().EndObject();
 }
 
 }  // namespace
@@ -93,27 +106,17 @@ std::string TraceText(const Tensor& tensor) {
   return {};
 }
 
+// A file is JSON whatever clients send: ValidText.
 std::string TraceJson(const FinishedTrace& trace) {
   std::string out;
-  const auto add = [&out](const std::string& element) {
-    if (!out.empty()) out += ',';
-    out += element;
-  };
+  json::Writer writer(out);
   for (const TraceRecord& record : trace.records) {
-    if (!record.model_name.empty()) add(Head(record));  // none: refused before a model took it
+    if (!record.model_name.empty()) WriteHead(record, writer);  // none: no model took it
     std::vector<TraceEvent> events = record.events;
     std::stable_sort(events.begin(), events.end(),
                      [](const TraceEvent& a, const TraceEvent& b) { return a.ns < b.ns; });
-    for (const TraceEvent& event : events) {
-      add(fmt::format(R"({{"id":{},"timestamps":[{{"name":"{}","ns":{}}}]}})", record.id,
-                      event.name, event.ns));
-    }
-    for (const TraceTensor& tensor : record.tensors) {
-      add(fmt::format(
-          R"({{"id":{},"activity":"{}","tensor":{{"name":{},"data":{},"shape":"{}","dtype":"{}"}}}})",
-          record.id, tensor.activity, Quoted(tensor.name), Quoted(tensor.data),
-          Joined(tensor.shape), DataTypeName(tensor.datatype)));
-    }
+    for (const TraceEvent& event : events) WriteEvent(record.id, event, writer);
+    for (const TraceTensor& tensor : record.tensors) WriteTensor(record.id, tensor, writer);
   }
   return out;
 }
