@@ -228,10 +228,10 @@ def test_bls_checks_requests_in_upstreams_words(bls):
         ({"text_input": ""}, "text_input is required"),
         ({"max_tokens": 0}, "max_tokens must be a single value > 0"),
         ({"num_draft_tokens": 4}, "cannot perform speculative decoding without draft model"),
-        ({"use_draft_logits": True}, "use_draft_logits is not supported yet"),
+        ({"use_draft_logits": True}, "use_draft_logits is not supported; leave it out or send zeros"),
         ({"beam_width": 17}, "Requested beam width 17 is larger than configured max beam width 16"),
         ({"embedding_bias_words": ["fox", "hen"], "embedding_bias_weights": 1.0}, "must have the same dimension"),
-        ({"decoder_text_input": "fox"}, "decoder_text_input is not supported yet"),
+        ({"decoder_text_input": "fox"}, "decoder_text_input is not supported; leave it out or send it empty"),
     ]:
         error = generate(bls, "tensorrt_llm_bls", **question(**values))["error"]
         assert text in error

@@ -142,7 +142,7 @@ def test_a_decoupled_model_cannot_be_cached(server):
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (["--cache-config=redis,host=x"], "only the cache 'local' is built"),
+        (["--cache-config=redis,host=x"], "only the cache 'local' is supported"),
         (["--cache-config=local,size=x"], "expected local,size=<bytes>"),
         (["--cache-config=local,size=9", "--response-cache-byte-size=9"], "give one of them"),
     ],

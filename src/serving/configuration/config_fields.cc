@@ -138,8 +138,8 @@ class Lines {
            std::string_view reason = {}) {
     std::string text(reason);
     if (effect == KeyEffect::kRefused) {
-      text = key + " of model '" + parsed_.config.name() + "' is not supported yet";
-      if (!reason.empty()) text += " (" + std::string(reason) + ")";
+      text = key + " of model '" + parsed_.config.name() + "' is not supported; ";
+      text += reason.empty() ? "leave it out" : reason;
     }
     report_.push_back({std::move(key), std::move(value), source, effect, std::move(text)});
   }

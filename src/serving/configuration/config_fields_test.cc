@@ -220,7 +220,7 @@ TEST(ReportFields, LinesSayValueSourceAndEffect) {
   expect(kLlm, "preserve_ordering", "false", kHonoured, "");
   expect(kLlm, "timeout_action", "REJECT", kHonoured, "");
   expect(kLlm, "default_timeout_microseconds", "5000", kHonoured, "");
-  expect(kLlm, "priority_queue_policy", "1", kRefused, "is not supported yet");
+  expect(kLlm, "priority_queue_policy", "1", kRefused, "is not supported; leave it out");
   expect(kLlm, "instance_group.count", "1 1", kHonoured, "");
   expect(kLlm, "instance_group.kind", "KIND_CPU KIND_GPU", kIgnored,
          "--device says where models run");
@@ -236,7 +236,7 @@ TEST(ReportFields, OfTheQueuePolicyOnlyTheDelayIsRefused) {
       LineOf(kLlm, QueuePolicy(timeout + "timeout_action: DELAY"), "timeout_action");
   EXPECT_EQ(delay.effect, KeyEffect::kRefused);
   EXPECT_EQ(delay.value, "DELAY");
-  EXPECT_EQ(delay.reason, "timeout_action of model 'm' is not supported yet (set it to REJECT)");
+  EXPECT_EQ(delay.reason, "timeout_action of model 'm' is not supported; set it to REJECT");
   for (const char* field : {"timeout_action: DELAY", "allow_timeout_override: true"}) {
     const std::string key(field, std::string_view(field).find(':'));
     EXPECT_EQ(LineOf(kLlm, QueuePolicy(field), key).effect, KeyEffect::kIgnored) << field;

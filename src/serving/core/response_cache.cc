@@ -110,7 +110,7 @@ Result<std::shared_ptr<ResponseCache>> MakeResponseCache(const std::vector<std::
     const std::string name = word.substr(0, word.find(','));
     if (name != "local") {
       return InvalidArgument("--cache-config: got '" + word +
-                             "', but only the cache 'local' is built: local,size=<bytes>");
+                             "', only the cache 'local' is supported: local,size=<bytes>");
     }
     if (!word.starts_with(kSize)) return ParseSize(word, {}).status();
     ASSIGN_OR_RETURN(size, ParseSize(word, std::string_view(word).substr(kSize.size())));

@@ -48,7 +48,7 @@ std::string Feed(const ModelEnsembling::Step& step, const std::string& input) {
 
 Status NotThisGraph(const ModelConfig& config, const std::string& why) {
   return Unimplemented("ensemble '" + config.name() + "': " + why +
-                       "; only preprocessing -> tensorrt_llm -> postprocessing is supported yet");
+                       "; only preprocessing -> tensorrt_llm -> postprocessing is supported");
 }
 
 // The roles of preprocessing's inputs.

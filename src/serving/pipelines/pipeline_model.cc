@@ -40,7 +40,7 @@ Status CheckNoDraft(const Tensor& tensor) {
                                   [](std::byte b) { return b == std::byte{0}; });
   if (is_off) return Status::Ok();
   return Unimplemented("cannot perform speculative decoding without draft model (" + tensor.name +
-                       " is not supported yet)");
+                       " is not supported; leave it out or send zeros)");
 }
 
 }  // namespace
@@ -299,7 +299,7 @@ Status PipelineModel::ReadInput(const Tensor& input, const InputRoute& route,
     case InputRole::kUnsupportedText:
       return pre.CheckUnsupportedText(input);
     case InputRole::kUnsupportedData:
-      if (!input.data.empty()) return Unimplemented(input.name + " is not supported yet");
+      if (!input.data.empty()) return Unimplemented(input.name + " is not supported; leave it out");
       break;
     case InputRole::kSpeculation:
       return CheckNoDraft(input);

@@ -312,7 +312,7 @@ TEST(Ensemble, RefusalsNameTheTensorAsTheClientCallsIt) {
       {Int("min_length", -2), StatusCode::kInvalidArgument,
        "min_length: got -2, must be at least 0"},
       {Text("decoder_text_input", {"x"}), StatusCode::kUnimplemented,
-       "decoder_text_input is not supported yet"},
+       "decoder_text_input is not supported; leave it out or send it empty"},
       {Int("top_k", -1), StatusCode::kInvalidArgument, "top_k: got -1, must be at least 0"},
       {Text("bad_words", {std::string(70'000, 'x')}), StatusCode::kInvalidArgument,
        "bad_words: got words of 70000 bytes in all, at most 65536 are allowed (send fewer)"},

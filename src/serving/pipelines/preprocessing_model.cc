@@ -152,7 +152,8 @@ Result<std::vector<float>> PreprocessingModel::EncodeBias(const Tensor* words,
 Status PreprocessingModel::CheckUnsupportedText(const Tensor& tensor) const {
   ASSIGN_OR_RETURN(const auto strings, tensor.Strings());
   for (const std::string_view text : strings) {
-    if (!text.empty()) return Unimplemented(tensor.name + " is not supported yet");
+    if (!text.empty())
+      return Unimplemented(tensor.name + " is not supported; leave it out or send it empty");
   }
   return Status::Ok();
 }

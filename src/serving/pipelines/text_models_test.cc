@@ -178,7 +178,8 @@ TEST(Preprocessing, BadTextIsAnErrorThatNamesTheTensor) {
   models.preprocessing->Infer(MakeRequest({Text("QUERY", {"a"}), Int("REQUEST_OUTPUT_LEN", 9),
                                            Text("DECODER_QUERY", {"x"})}),
                               got.Handler());
-  EXPECT_EQ(got.status().message(), "DECODER_QUERY is not supported yet");
+  EXPECT_EQ(got.status().message(),
+            "DECODER_QUERY is not supported; leave it out or send it empty");
   models.preprocessing->Infer(
       MakeRequest({Tensor::FromStrings("QUERY", {2, 1}, std::vector<std::string>{"a", "b\xff"}),
                    Tensor::FromValues<int32_t>("REQUEST_OUTPUT_LEN", DataType::kInt32, {2, 1},

@@ -234,7 +234,8 @@ TEST_F(RepositoryControlTest, AConfigurationAsJsonIsRefusedForWhatAFileIs) {
   const Status status = server->LoadModel(
       "m", {.config_json = IdentityJson(0, R"(, "batch_input": [{"target_name": ["A"]}])"),
             .files = {}});
-  EXPECT_THAT(status.message(), HasSubstr("batch_input of model 'm' is not supported yet"));
+  EXPECT_THAT(status.message(),
+              HasSubstr("batch_input of model 'm' is not supported; leave it out"));
 }
 
 TEST_F(RepositoryControlTest, AConfigurationThatCameWithALoadHoldsUntilAFileChanges) {
