@@ -176,7 +176,7 @@ Status ValidateLogits(const ExecutorLimits& limits, const Request& request) {
   if (!context && !generation) return Status::Ok();
   if (!limits.returns_logits) {
     return Unimplemented(
-        fmt::format("{}: this device does not return logits yet (use --device cpu)",
+        fmt::format("{}: this device does not return logits; use --device cpu",
                     context ? "return_context_logits" : "return_generation_logits"));
   }
   const int width = request.sampling.beam_width;
@@ -208,8 +208,7 @@ Status ValidateTopLogProbs(const ExecutorLimits& limits, const OutputOptions& ou
     return Invalid("num_top_log_probs: got {}, must be in [0, {}]", count, most);
   }
   if (count == 0 || limits.returns_logits) return Status::Ok();
-  return Unimplemented(
-      "num_top_log_probs: this device does not return them yet (use --device cpu)");
+  return Unimplemented("num_top_log_probs: this device does not return them; use --device cpu");
 }
 
 }  // namespace

@@ -151,8 +151,7 @@ TEST(ValidationTest, LikeliestTokensLogProbsAreBoundedAndNeedADeviceThatHasThem)
   EXPECT_EQ(message(257), "num_top_log_probs: got 257, must be in [0, 256]");
   limits.returns_logits = false;
   EXPECT_EQ(message(0), "");
-  EXPECT_EQ(message(1),
-            "num_top_log_probs: this device does not return them yet (use --device cpu)");
+  EXPECT_EQ(message(1), "num_top_log_probs: this device does not return them; use --device cpu");
 }
 
 TEST(ValidationTest, SamplingValuesAreNamedWhenOutOfRange) {
@@ -269,9 +268,9 @@ TEST(ValidationTest, LogitsNeedADeviceThatReturnsThemAndRoomInAResponse) {
   const Status refused = check(false, 100, context);
   EXPECT_EQ(refused.code(), StatusCode::kUnimplemented);
   EXPECT_EQ(refused.message(),
-            "return_context_logits: this device does not return logits yet (use --device cpu)");
+            "return_context_logits: this device does not return logits; use --device cpu");
   EXPECT_EQ(check(false, 100, generation).message(),
-            "return_generation_logits: this device does not return logits yet (use --device cpu)");
+            "return_generation_logits: this device does not return logits; use --device cpu");
   // 3 and 5 tokens of 10^8 floats.
   EXPECT_EQ(check(true, 100'000'000, context).message(),
             "return_context_logits: logits of 3 tokens are 1200000000 bytes, a response holds at "
