@@ -7,7 +7,18 @@
 
 namespace inflight::ops {
 
-enum class ActivationKind : uint8_t { kNone, kRelu, kGeluTanh, kSilu };
+// Functions of one value x:
+//
+//   kRelu      max(x, 0)
+//   kGelu      x (1 + erf(x / sqrt(2))) / 2                         arXiv:1606.08415
+//   kGeluTanh  x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2    its approximation there
+//   kSilu      x / (1 + e^-x)                                       arXiv:1710.05941
+//
+// transformers (huggingface/transformers/src/transformers/activations.py) calls kGelu "gelu", and
+// kGeluTanh "gelu_new", "gelu_fast" and "gelu_pytorch_tanh"; TensorRT-LLM
+// (NVIDIA/TensorRT-LLM/tensorrt_llm/functional.py) computes kGeluTanh for every "gelu" of its
+// checkpoints.
+enum class ActivationKind : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 
 // int8 and int4 weights (weight-only W8A16 and W4A16 of a checkpoint) are computed on the CPU with
 // int8 activations, a scale per token, whatever the number of tokens (the
@@ -38,9 +49,6 @@ inline constexpr int64_t kMaxInt8Features = int64_t{1} << 17;
 float Fp8ProductScale(DType sum_dtype, int64_t in_features);
 
 // y = act(x W^T + bias)
-//
-//   kGeluTanh  x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
-//   kSilu      x / (1 + e^-x)
 //
 // Sums are float32, over k in one order for every num_tokens: a row's result does not depend on the
 // batch.

@@ -27,7 +27,7 @@ import sys
 import safetensors.torch
 import torch
 import transformers
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel
 
 DATA = pathlib.Path(__file__).parent / "data"
 NUM_GREEDY = 256
@@ -48,6 +48,7 @@ def llama(
     kv_heads,
     head_dim,
     *,
+    family="Llama",
     hidden=None,
     layers=2,
     vocab=193,
@@ -59,8 +60,9 @@ def llama(
     shards=1,
     **flags,
 ):
+    """A model of Llama, or of another family whose configuration has Llama's fields."""
     hidden = hidden or heads * head_dim
-    config = LlamaConfig(
+    config = getattr(transformers, f"{family}Config")(
         vocab_size=vocab,
         hidden_size=hidden,
         intermediate_size=inner,
@@ -75,7 +77,8 @@ def llama(
         rope_parameters={"rope_theta": theta, **(rope or {"rope_type": "default"})},
         **flags,
     )
-    return {"class": LlamaForCausalLM, "config": config, "prompts": prompts, "form": form, "shards": shards}
+    model = getattr(transformers, f"{family}ForCausalLM")
+    return {"class": model, "config": config, "prompts": prompts, "form": form, "shards": shards}
 
 
 def gpt2(heads, head_dim, *, layers=2, vocab=257, inner=None, prompts=(1, 17, 70), prefix=True, shards=1, **flags):
@@ -123,6 +126,9 @@ MODELS = {
     ),
     "llama_head256": lambda: llama(2, 1, 256, hidden=48, inner=64, layers=1, vocab=128),
     "gpt2_head64": lambda: gpt2(2, 64, layers=1, vocab=160, inner=112, prompts=(1, 33, 128)),
+    "gpt2_gelu": lambda: gpt2(
+        2, 64, vocab=128, inner=64, prompts=(2, 31, 90), activation_function="gelu", tie_word_embeddings=False
+    ),
 }
 
 

@@ -32,7 +32,7 @@ const std::vector<LinearCase>& LinearCases() {
       {"hidden_not_of_64", 6, 200, 88, true, kGeluTanh, DType::kBF16, 3},
       {"tile_remainders_7", 7, 130, 48, true, kSilu},
       {"tile_remainders_8", 8, 96, 100, false, kSilu, DType::kBF16},
-      {"tile_remainders_13", 13, 64, 256, true, kGeluTanh},
+      {"tile_remainders_13", 13, 64, 256, true, kGelu},
       {"deep_passes", 17, 72, 1537, true},
       {"full_call", 64, 128, 320, true, kNone, DType::kBF16},
       {"row_blocks", 129, 70, 130, true, kRelu, DType::kF32, 1},

@@ -240,7 +240,8 @@ TEST(ActivationTest, FunctionsAreAccurateEverywhere) {
   const auto n = static_cast<int64_t>(values.size());
   const Tensor x = Tensor::Of(DType::kF32, {n, 1}, values);
   for (const OpTable& table : CpuOpTables({})) {
-    for (const ActivationKind kind : {ActivationKind::kGeluTanh, ActivationKind::kSilu}) {
+    for (const ActivationKind kind :
+         {ActivationKind::kGelu, ActivationKind::kGeluTanh, ActivationKind::kSilu}) {
       Tensor y(DType::kF32, {n, 1});
       ASSERT_EQ(table.linear({.x = {.values = x.view()},
                               .weight = one.weight(),
@@ -252,12 +253,15 @@ TEST(ActivationTest, FunctionsAreAccurateEverywhere) {
       std::vector<double> bound;
       for (const double v : values) {
         const double u = std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
-        const double f =
-            kind == ActivationKind::kSilu ? v / (1 + std::exp(-v)) : 0.5 * v * (1 + std::tanh(u));
+        const double f = kind == ActivationKind::kSilu   ? v / (1 + std::exp(-v))
+                         : kind == ActivationKind::kGelu ? 0.5 * v * std::erfc(-v / M_SQRT2)
+                                                         : 0.5 * v * (1 + std::tanh(u));
         want.push_back(static_cast<float>(f));
         // The argument of the exponential carries a few roundings of its own size; where the
         // result vanishes, 1 + tanh has lost all digits in the reference.
-        const double argument = kind == ActivationKind::kSilu ? std::abs(v) : 2 * std::abs(u);
+        const double argument = kind == ActivationKind::kSilu   ? std::abs(v)
+                                : kind == ActivationKind::kGelu ? v * v / 2
+                                                                : 2 * std::abs(u);
         bound.push_back((8 + 4 * argument) * kUnit * std::abs(f) +
                         4 * kUnit * std::min(1.0, std::abs(v)) * std::abs(v) + 1e-36);
       }
@@ -272,8 +276,9 @@ TEST(ActivationTest, NanStaysNan) {
   const PackedWeight one(DType::kF32, WeightLayout::kPanel64, Tensor::Of(DType::kF32, {1, 1}, {1}));
   const Tensor x = Tensor::Of(DType::kF32, {1, 1}, {std::numeric_limits<float>::quiet_NaN()});
   for (const OpTable& table : VectorTables({})) {
-    for (const ActivationKind kind : {ActivationKind::kNone, ActivationKind::kRelu,
-                                      ActivationKind::kGeluTanh, ActivationKind::kSilu}) {
+    for (const ActivationKind kind :
+         {ActivationKind::kNone, ActivationKind::kRelu, ActivationKind::kGelu,
+          ActivationKind::kGeluTanh, ActivationKind::kSilu}) {
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
         Tensor y(dtype, {1, 1});
         ASSERT_EQ(table.linear({.x = {.values = x.view()},

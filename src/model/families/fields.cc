@@ -38,26 +38,32 @@ void WriteNumber(std::string_view name, int ModelConfig::*to, Field& field) {
   field.write = [=](const ModelConfig& config, json& out) { out[name] = config.*to; };
 }
 
-std::optional<ops::ActivationKind> ActivationFromName(std::string_view name) {
-  if (name == "relu") return ops::ActivationKind::kRelu;
-  if (name == "silu" || name == "swish") return ops::ActivationKind::kSilu;
-  for (const char* gelu : {"gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh"})
-    if (name == gelu) return ops::ActivationKind::kGeluTanh;
-  return std::nullopt;
+struct ActivationName {
+  std::string_view name;
+  ops::ActivationKind hugging_face;  // kNone: not one of its names
+  ops::ActivationKind checkpoint;    // the same; the first name of a kind is what is written
+};
+using ops::ActivationKind;
+constexpr ActivationName kActivations[] = {
+    {"relu", ActivationKind::kRelu, ActivationKind::kRelu},
+    {"silu", ActivationKind::kSilu, ActivationKind::kSilu},
+    {"swish", ActivationKind::kSilu, ActivationKind::kSilu},
+    {"gelu", ActivationKind::kGelu, ActivationKind::kGeluTanh},
+    {"gelu_python", ActivationKind::kGelu, ActivationKind::kNone},
+    {"gelu_erf", ActivationKind::kNone, ActivationKind::kGelu},  // upstream has no name for it
+    {"gelu_new", ActivationKind::kGeluTanh, ActivationKind::kGeluTanh},
+    {"gelu_fast", ActivationKind::kGeluTanh, ActivationKind::kGeluTanh},
+    {"gelu_pytorch_tanh", ActivationKind::kGeluTanh, ActivationKind::kGeluTanh},
+};
+
+ActivationKind ActivationFromName(std::string_view name, ActivationNames names) {
+  const auto* row = std::ranges::find(kActivations, name, &ActivationName::name);
+  if (row == std::end(kActivations)) return ActivationKind::kNone;
+  return names == ActivationNames::kHuggingFace ? row->hugging_face : row->checkpoint;
 }
 
-std::string_view NameOf(ops::ActivationKind kind) {
-  switch (kind) {
-    case ops::ActivationKind::kRelu:
-      return "relu";
-    case ops::ActivationKind::kGeluTanh:
-      return "gelu";
-    case ops::ActivationKind::kSilu:
-      return "silu";
-    case ops::ActivationKind::kNone:
-      break;
-  }
-  return "none";
+std::string_view CheckpointName(ActivationKind kind) {
+  return std::ranges::find(kActivations, kind, &ActivationName::checkpoint)->name;
 }
 
 using ScalingKind = RopeScaling::Kind;
@@ -292,20 +298,19 @@ Field HeadDim(std::string_view name, std::string_view hidden_field, std::string_
       .write = {}};
 }
 
-Field Activation(std::string_view name, ActivationNames, std::string_view fallback) {
+Field Activation(std::string_view name, ActivationNames names, std::string_view fallback) {
   return {.name = name,
           .read =
               [=](JsonFields& fields, ModelConfig& config) {
                 const std::string activation = fields.StringOr(name, fallback);
                 RETURN_IF_ERROR(fields.status());
-                const auto kind = ActivationFromName(activation);
-                if (!kind)
+                config.activation = ActivationFromName(activation, names);
+                if (config.activation == ActivationKind::kNone)
                   return Refuse(fields, name, "relu, silu and the forms of gelu are supported");
-                config.activation = *kind;
                 return Status::Ok();
               },
           .write = [=](const ModelConfig& config,
-                       json& out) { out[name] = NameOf(config.activation); }};
+                       json& out) { out[name] = CheckpointName(config.activation); }};
 }
 
 Fields HuggingFaceRope() {

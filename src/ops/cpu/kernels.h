@@ -16,7 +16,7 @@ inline constexpr int kMaxRows = 64;       // rows of one kernel call
 inline constexpr int kMaxHeadDim = 256;
 
 enum class Element : uint8_t { kF32, kF16, kBf16 };
-enum class Function : uint8_t { kNone, kRelu, kGeluTanh, kSilu };
+enum class Function : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 
 // sums[r][n] = sum_k x[r][k] * panel[k][n], float32 (int8, int4: below). A sum runs over k in
 // ascending order (bf16: by pairs) whatever num_rows is.

@@ -26,13 +26,31 @@ INFLIGHT_INLINE Vec Exp(Vec x) {
 // 1 / (1 + e^-x)
 INFLIGHT_INLINE Vec Sigmoid(Vec x) { return Div(Set1(1.0F), Add(Set1(1.0F), Exp(Sub(Zero(), x)))); }
 
-// The functions of linear.h. GELU by 0.5 (1 + tanh u) = sigmoid(2u), which loses no digits.
+// P(Z > x) of a standard normal Z for x >= 0, to 1e-7: half of erfc(x / sqrt(2)) by Abramowitz and
+// Stegun, Handbook of Mathematical Functions, 7.1.26.
+INFLIGHT_INLINE Vec NormalTail(Vec x) {
+  const Vec z = Mul(x, Set1(0.70710678F));
+  const Vec t = Div(Set1(1.0F), MulAdd(z, Set1(0.3275911F), Set1(1.0F)));
+  Vec p = Set1(1.061405429F);
+  p = MulAdd(p, t, Set1(-1.453152027F));
+  p = MulAdd(p, t, Set1(1.421413741F));
+  p = MulAdd(p, t, Set1(-0.284496736F));
+  p = MulAdd(p, t, Set1(0.254829592F));
+  return Mul(Mul(Set1(0.5F), Mul(p, t)), Exp(Sub(Zero(), Mul(z, z))));
+}
+
+// The functions of linear.h. GELU of the tanh form by 0.5 (1 + tanh u) = sigmoid(2u), which loses
+// no digits.
 INFLIGHT_INLINE Vec Apply(Function function, Vec x) {
   switch (function) {
     case Function::kNone:
       return x;
     case Function::kRelu:
       return Max(Zero(), x);
+    case Function::kGelu: {  // x P(Z <= x) = max(x, 0) - |x| P(Z > |x|)
+      const Vec magnitude = Max(x, Sub(Zero(), x));
+      return Sub(Max(Zero(), x), Mul(magnitude, NormalTail(magnitude)));
+    }
     case Function::kGeluTanh: {
       const Vec cube = Mul(Mul(x, x), x);
       const Vec u = MulAdd(cube, Set1(0.044715F), x);

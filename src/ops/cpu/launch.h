@@ -29,6 +29,8 @@ inline Function FunctionOf(ActivationKind kind) {
       return Function::kNone;
     case ActivationKind::kRelu:
       return Function::kRelu;
+    case ActivationKind::kGelu:
+      return Function::kGelu;
     case ActivationKind::kGeluTanh:
       return Function::kGeluTanh;
     case ActivationKind::kSilu:

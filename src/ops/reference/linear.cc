@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <vector>
 
 #include "ops/reference/reference.h"
@@ -101,6 +102,8 @@ float Activate(ActivationKind kind, float x) {
       return x;
     case ActivationKind::kRelu:
       return x > 0 ? x : 0.0F;
+    case ActivationKind::kGelu:
+      return static_cast<float>(0.5 * x * std::erfc(-x / std::numbers::sqrt2));
     case ActivationKind::kGeluTanh:
       return 0.5F * x * (1.0F + std::tanh(kSqrt2OverPi * (x + 0.044715F * x * x * x)));
     case ActivationKind::kSilu:

@@ -13,6 +13,8 @@ double ActivateExactly(ActivationKind kind, double x) {
   switch (kind) {
     case ActivationKind::kRelu:
       return std::max(x, 0.0);
+    case ActivationKind::kGelu:
+      return 0.5 * x * std::erfc(-x / M_SQRT2);
     case ActivationKind::kGeluTanh:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case ActivationKind::kSilu:
@@ -169,8 +171,9 @@ TEST_F(CudaGateTest, ProductsOfEveryWidth) {
 
 TEST_F(CudaGateTest, ActivationsScalesAndBiases) {
   for (const DType dtype : {DType::kF16, DType::kBF16})
-    for (const ActivationKind activation : {ActivationKind::kNone, ActivationKind::kRelu,
-                                            ActivationKind::kGeluTanh, ActivationKind::kSilu})
+    for (const ActivationKind activation :
+         {ActivationKind::kNone, ActivationKind::kRelu, ActivationKind::kGelu,
+          ActivationKind::kGeluTanh, ActivationKind::kSilu})
       for (const int n : {36, 256})
         for (int flags = 0; flags < 16; ++flags)
           Check({.dtype = dtype,
@@ -308,8 +311,9 @@ void CudaEpilogueTest::Check(const EpilogueCase& c) {
 
 TEST_F(CudaEpilogueTest, EveryCombination) {
   for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32})
-    for (const ActivationKind activation : {ActivationKind::kNone, ActivationKind::kRelu,
-                                            ActivationKind::kGeluTanh, ActivationKind::kSilu})
+    for (const ActivationKind activation :
+         {ActivationKind::kNone, ActivationKind::kRelu, ActivationKind::kGelu,
+          ActivationKind::kGeluTanh, ActivationKind::kSilu})
       for (int flags = 0; flags < 8; ++flags)
         for (const int n : {37, 264})
           Check({.dtype = dtype,

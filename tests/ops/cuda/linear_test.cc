@@ -19,6 +19,8 @@ double Activated(ActivationKind kind, double x) {
       return x;
     case ActivationKind::kRelu:
       return std::max(x, 0.0);
+    case ActivationKind::kGelu:
+      return 0.5 * x * std::erfc(-x / M_SQRT2);
     case ActivationKind::kGeluTanh:
       return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
     case ActivationKind::kSilu:
@@ -87,8 +89,8 @@ TEST_F(CudaLinearTest, LinearAddsBiasAndActivates) {
     for (const int64_t m : kSomeRows) {
       const Operand x(device(), dtypes.x, m, kK, 1), w(device(), dtypes.w, kN, kK, 2);
       const Sums sums(device().cpu_pool(), x.values, AsMultiplied(w, dtypes));
-      for (const auto activation :
-           {ActivationKind::kNone, ActivationKind::kGeluTanh, ActivationKind::kRelu})
+      for (const auto activation : {ActivationKind::kNone, ActivationKind::kGelu,
+                                    ActivationKind::kGeluTanh, ActivationKind::kRelu})
         for (const bool has_bias : {false, true})
           for (const DType y_dtype : {dtypes.model, DType::kF32}) {
             const DeviceTensor y = Output(y_dtype, {m, kN});
