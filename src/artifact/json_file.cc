@@ -60,6 +60,11 @@ const nlohmann::json* JsonFields::Find(std::string_view name) const {
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
+bool JsonFields::IsNull(std::string_view name) const {
+  const auto found = object_.find(name);
+  return found != object_.end() && found->is_null();
+}
+
 bool JsonFields::Has(std::string_view name) const { return Find(name) != nullptr; }
 
 const nlohmann::json* JsonFields::FindObject(std::string_view name) {

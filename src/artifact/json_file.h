@@ -31,6 +31,7 @@ class JsonFields {
   JsonFields(std::string where, const nlohmann::json& object);
 
   bool Has(std::string_view name) const;
+  bool IsNull(std::string_view name) const;                 // there, and null
   const nlohmann::json* Find(std::string_view name) const;  // null if absent
 
   const nlohmann::json* FindObject(std::string_view name);  // null if absent or no object

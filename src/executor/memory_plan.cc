@@ -56,15 +56,17 @@ Status CheckOptions(const ExecutorOptions& options) {
   return Status::Ok();
 }
 
-// Windows that are shorter than a sequence of `max_seq_len` tokens.
-Result<model::AttentionWindows> WindowsOf(const ExecutorOptions& options, int max_seq_len) {
-  model::AttentionWindows out{.windows = options.attention_windows,
-                              .num_sinks = options.sink_tokens};
-  bool hides = false;
-  for (int& window : out.windows) {
+// Windows, the model's own or asked for, that are shorter than a sequence of `max_seq_len` tokens.
+Result<model::AttentionWindows> WindowsOf(const model::ModelConfig& config,
+                                          const ExecutorOptions& options, int max_seq_len) {
+  for (const int window : options.attention_windows)
     if (window < 0)
       return InvalidArgument(
           fmt::format("max_attention_window_size: got {}, must be at least 1 (0 is all)", window));
+  model::AttentionWindows out = model::LayerWindows(
+      config, {.windows = options.attention_windows, .num_sinks = options.sink_tokens});
+  bool hides = false;
+  for (int& window : out.windows) {
     if (window >= max_seq_len) window = 0;
     hides |= window > 0;
   }
@@ -75,9 +77,10 @@ Result<model::AttentionWindows> WindowsOf(const ExecutorOptions& options, int ma
   for (const int window : out.windows) {
     if (window > 0 && out.num_sinks >= window)
       return InvalidArgument(
-          fmt::format("sink_token_length: got {}, must be below max_attention_window_size, which "
-                      "is {}",
-                      out.num_sinks, window));
+          fmt::format("sink_token_length: got {}, must be below {}, which is {}", out.num_sinks,
+                      config.sliding_window == 0 ? "max_attention_window_size"
+                                                 : "the window of every layer that has one",
+                      window));
   }
   return out;
 }
@@ -213,7 +216,7 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   plan.max_num_tokens = std::max(plan.max_num_tokens, plan.max_batch_size);
   plan.workspace_bytes = model::Decoder::WorkspaceBytes(config, device, plan.max_seq_len,
                                                         plan.max_num_tokens, plan.max_batch_size);
-  ASSIGN_OR_RETURN(plan.windows, WindowsOf(options, plan.max_seq_len));
+  ASSIGN_OR_RETURN(plan.windows, WindowsOf(config, options, plan.max_seq_len));
   plan.kernel_bytes =
       ops::StreamBytes(device, model::KernelShape(config, plan.windows), plan.max_num_tokens,
                        plan.max_batch_size + 1);  // cuda/step_shape.h: kFillRows

@@ -7,6 +7,7 @@
 namespace inflight::executor {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // 2 layers of 2 KV heads of 32, float32: 2 * 2 * 2 * 32 * 4 = 1024 bytes a token, both K and V.
@@ -132,6 +133,31 @@ TEST(MemoryPlanTest, AWindowBoundsTheBlocksOfASequence) {
   // A block of sinks; 189 tokens before, chunks of 256, wherever blocks of 64 begin.
   EXPECT_EQ(blocks_on(DeviceKind::kCpu), 1 + 8);
   EXPECT_EQ(blocks_on(DeviceKind::kCuda), 1 + 12) << "two chunks are in flight";
+}
+
+// A model's own window is the default of its layers; an option can only narrow it.
+TEST(MemoryPlanTest, AModelsOwnWindowsAreThereWithoutAnOption) {
+  model::ModelConfig config = Config();
+  config.sliding_window = 200;
+  const auto windows_of = [&](std::vector<int> asked, int sinks = 0) {
+    const auto plan = PlanMemory(config, kLimits, DeviceKind::kCpu, /*weight_bytes=*/0,
+                                 /*weights_are_taken=*/true,
+                                 {.attention_windows = std::move(asked), .sink_tokens = sinks},
+                                 uint64_t{1} << 34);
+    EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+    return std::vector<ops::SlidingWindow>{plan->windows.Of(0), plan->windows.Of(1)};
+  };
+  const ops::SlidingWindow own = {.window = 200, .num_sinks = 0};
+  EXPECT_THAT(windows_of({}), ElementsAre(own, own));
+  EXPECT_THAT(windows_of({0, 300}), ElementsAre(own, own));
+  EXPECT_THAT(windows_of({100, 1000}, 4),
+              ElementsAre(ops::SlidingWindow{100, 4}, ops::SlidingWindow{200, 4}));
+  config.sliding_layers = {false, true};
+  EXPECT_THAT(windows_of({}), ElementsAre(ops::SlidingWindow{}, own));
+  EXPECT_THAT(windows_of({100}),
+              ElementsAre(ops::SlidingWindow{100, 0}, ops::SlidingWindow{100, 0}));
+  config.sliding_window = 2000;  // more than a sequence has
+  EXPECT_THAT(windows_of({}), ElementsAre(ops::SlidingWindow{}, ops::SlidingWindow{}));
 }
 
 TEST(MemoryPlanTest, NotOneBlockIsAnError) {

@@ -182,6 +182,17 @@ std::vector<ops::SlidingWindow> AttentionWindows::Different(int num_layers) cons
   return out;
 }
 
+AttentionWindows LayerWindows(const ModelConfig& config, const AttentionWindows& options) {
+  if (config.sliding_window == 0) return options;
+  AttentionWindows out = {.windows = {}, .num_sinks = options.num_sinks};
+  for (int i = 0; i < config.num_layers; ++i) {
+    const int own = WindowOf(config, i);
+    const int asked = options.Of(static_cast<size_t>(i)).window;
+    out.windows.push_back(own == 0 || asked == 0 ? std::max(own, asked) : std::min(own, asked));
+  }
+  return out;
+}
+
 ops::ShapeClass KernelShape(const ModelConfig& config, const AttentionWindows& windows) {
   return {.weight_dtype = LinearDType(config),
           .dtype = config.dtype,
@@ -191,7 +202,8 @@ ops::ShapeClass KernelShape(const ModelConfig& config, const AttentionWindows& w
           .num_kv_heads = config.num_kv_heads,
           .hidden_size = config.hidden_size,
           .intermediate_size = config.intermediate_size,
-          .num_windows = static_cast<int>(windows.Different(config.num_layers).size())};
+          .num_windows =
+              static_cast<int>(LayerWindows(config, windows).Different(config.num_layers).size())};
 }
 
 std::vector<ops::LinearShape> LinearShapes(const ModelConfig& config, int max_num_tokens,
@@ -231,6 +243,9 @@ Result<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Engine> e
   }
   impl->attention_scale =
       config.attention_multiplier.value_or(1.0F / std::sqrt(static_cast<float>(config.head_dim)));
+  windows = LayerWindows(config, windows);
+  for (int& window : windows.windows)
+    if (window >= max_seq_len) window = 0;  // hides nothing
   impl->windows = windows.Different(config.num_layers);
   for (int i = 0; i < config.num_layers; ++i) {
     const auto it = std::ranges::find(impl->windows, windows.Of(static_cast<size_t>(i)));
@@ -340,6 +355,9 @@ Status Decoder::Impl::RunAttention(size_t idx, const Batch& batch, const ops::Kv
                                    .weight = layer.qkv,
                                    .bias = layer.qkv_bias,
                                    .num_heads = config().num_heads,
+                                   .q_norm = layer.q_norm_weight,
+                                   .k_norm = layer.k_norm_weight,
+                                   .norm_eps = config().norm_eps,
                                    .rope = rope,
                                    .batch = batch.paged,
                                    .kv = kv,

@@ -37,13 +37,18 @@ struct AttentionWindows {
   std::vector<ops::SlidingWindow> Different(int num_layers) const;
 };
 
-// What `config` needs of its kernels.
+// `options` with the model's own windows in it: a layer that has one sees that many tokens, or what
+// `options` gives it if that is less.
+AttentionWindows LayerWindows(const ModelConfig& config, const AttentionWindows& options);
+
+// What `config` needs of its kernels. `windows` as of Decoder::Create.
 ops::ShapeClass KernelShape(const ModelConfig& config, const AttentionWindows& windows = {});
 
 // Threads: one Forward at a time per Decoder. Allocates only in Create, for at most
 // `max_num_tokens` tokens and `max_logits` rows.
 class Decoder {
  public:
+  // `windows` beside the model's own (LayerWindows).
   static Result<std::unique_ptr<Decoder>> Create(std::shared_ptr<const Engine> engine,
                                                  ops::OpTable ops, Device& device,
                                                  int max_num_tokens, int max_logits,

@@ -43,13 +43,17 @@ struct Rope {
   TensorView cos_sin;  // [max_seq_len, 2, rotary_dim / 2] float32: cos row, then sin row
 };
 
-// The projection that starts attention: q, k, v = x W^T + bias; rotate q and k; write k and v to
-// the cache; keep q.
+// The projection that starts attention: q, k, v = x W^T + bias; normalise each head of q and k
+// where there are weights for it; rotate q and k; write k and v to the cache; keep q.
 struct QkvRopeKvParams {
   Activation x;   // [num_tokens, hidden_size]
   Weight weight;  // [(num_heads + 2 num_kv_heads) * head_dim, hidden_size]: rows q, then k, then v
   TensorView bias;  // [(num_heads + 2 num_kv_heads) * head_dim] float32; empty = none
   int num_heads = 0;
+  // Weights of an RMSNorm (activation.h) of each head of q, and of each of k: [head_dim] float32,
+  // both or none.
+  TensorView q_norm, k_norm;
+  float norm_eps = 0;
   Rope rope;
   PagedBatch batch;
   KvCacheView kv;  // num_kv_heads and head_dim are its

@@ -185,6 +185,10 @@ Status Validate(const QkvRopeKvParams& p) {
         p.weight.out_features, p.x.values.ToString(), width, p.num_heads, p.kv.head_dim,
         p.kv.num_kv_heads, num_tokens));
   RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, kFloat32, {width}));
+  RETURN_IF_ERROR(ExpectOrEmpty("q_norm", p.q_norm, kFloat32, {p.kv.head_dim}));
+  RETURN_IF_ERROR(ExpectOrEmpty("k_norm", p.k_norm, kFloat32, {p.kv.head_dim}));
+  if (p.q_norm.empty() != p.k_norm.empty())
+    return InvalidArgument("k_norm: q_norm and k_norm are needed both, or none of them");
   RETURN_IF_ERROR(ExpectRope(p.rope, p.batch, p.kv.head_dim));
   RETURN_IF_ERROR(Expect("workspace", p.workspace, kFloat32, {num_tokens, width}));
   RETURN_IF_ERROR(ExpectScratch(p.scratch, p.weight, num_tokens));

@@ -23,8 +23,23 @@ Tensor CosSin(int max_seq_len, int rotary_dim) {
   return table;
 }
 
+// Each head of q and k as an RMSNorm leaves it (arXiv:1910.07467), in double; v stays.
+std::vector<double> NormedHeads(const std::vector<float>& row, const QkvCase& c, const Tensor& q,
+                                const Tensor& k, double eps) {
+  std::vector<double> out(row.begin(), row.end());
+  for (int h = 0; h < c.num_heads + c.num_kv_heads; ++h) {
+    double squares = 0;
+    for (int d = 0; d < c.head_dim; ++d)
+      squares += std::pow(row[static_cast<size_t>(h * c.head_dim + d)], 2);
+    for (int d = 0; d < c.head_dim; ++d)
+      out[static_cast<size_t>(h * c.head_dim + d)] *=
+          (h < c.num_heads ? q : k).Get(d) / std::sqrt(squares / c.head_dim + eps);
+  }
+  return out;
+}
+
 // What the operator must give for one value, computed here from the projection in double.
-double Rotated(const std::vector<float>& row, int head_first, int d, RopeStyle style,
+double Rotated(const std::vector<double>& row, int head_first, int d, RopeStyle style,
                int rotary_dim, int position) {
   const double x = row[static_cast<size_t>(head_first + d)];
   if (style == RopeStyle::kNone || d >= rotary_dim) return x;
@@ -38,6 +53,41 @@ double Rotated(const std::vector<float>& row, int head_first, int d, RopeStyle s
   return x * std::cos(angle) + (second ? other : -other) * std::sin(angle);
 }
 
+std::vector<std::pair<QkvCase, bool>> CasesWithAndWithoutNorm() {
+  std::vector<std::pair<QkvCase, bool>> cases;
+  for (const QkvCase& c : QkvCases())
+    for (const bool has_norm : {false, true})
+      if (!c.gpu_only) cases.emplace_back(c, has_norm);
+  return cases;
+}
+
+struct TokenPlace {
+  int t, sequence, position;
+};
+
+// q of a token, and its key and value in layer 1 of the cache, are what its row `one` of heads
+// gives.
+void ExpectToken(const QkvCase& c, const std::vector<double>& one, const TokenPlace& place,
+                 const Tensor& q, const PagedCache& cache) {
+  const auto rotated = [&](int head, int d) {
+    return Rotated(one, head * c.head_dim, d, c.style, c.rotary_dim, place.position);
+  };
+  const double rounding = RoundingOf(cache.view().dtype);
+  for (int h = 0; h < c.num_heads; ++h)
+    for (int d = 0; d < c.head_dim; ++d)
+      ASSERT_NEAR(q.Get((place.t * c.num_heads + h) * c.head_dim + d), rotated(h, d), 1e-5)
+          << "head " << h << " dim " << d;
+  for (int h = 0; h < c.num_kv_heads; ++h)
+    for (int d = 0; d < c.head_dim; ++d) {
+      const double k = rotated(c.num_heads + h, d);
+      const double v =
+          one[static_cast<size_t>((c.num_heads + c.num_kv_heads + h) * c.head_dim + d)];
+      ASSERT_NEAR(cache.Key(1, place.sequence, place.position, h, d), k,
+                  1e-5 + rounding * std::abs(k));
+      ASSERT_NEAR(cache.Value(1, place.sequence, place.position, h, d), v, rounding * std::abs(v));
+    }
+}
+
 class QkvRopeKvTest : public testing::TestWithParam<DType> {
  protected:
   std::unique_ptr<Device> device_ = Device::Cpu(2);
@@ -46,8 +96,7 @@ class QkvRopeKvTest : public testing::TestWithParam<DType> {
 
 TEST_P(QkvRopeKvTest, RotatesAndStoresWhereTheBlockTableSays) {
   const DType dtype = GetParam();
-  for (const QkvCase& c : QkvCases()) {
-    if (c.gpu_only) continue;
+  for (const auto& [c, has_norm] : CasesWithAndWithoutNorm()) {
     const int width = (c.num_heads + 2 * c.num_kv_heads) * c.head_dim;
     std::vector<int> seq_lens;
     std::vector<int> sequences;
@@ -63,6 +112,9 @@ TEST_P(QkvRopeKvTest, RotatesAndStoresWhereTheBlockTableSays) {
     const Tensor random_bias = Tensor::Random(DType::kF32, {width}, 3);
     const TensorView bias = c.bias ? random_bias.view() : TensorView{};
     const Tensor cos_sin = c.rotary_dim > 0 ? CosSin(64, c.rotary_dim) : Tensor();
+    constexpr float kEps = 1e-3F;
+    const Tensor q_norm = Tensor::Random(DType::kF32, {c.head_dim}, 4);
+    const Tensor k_norm = Tensor::Random(DType::kF32, {c.head_dim}, 5);
     for (const OpTable& table : CpuOpTables({.weight_dtype = dtype, .kv_dtype = dtype})) {
       const PagedCache cache({dtype, c.num_kv_heads, c.head_dim, c.block_size}, seq_lens, 4);
       const BatchArrays batch(cache, c.rows, sequences);
@@ -81,6 +133,9 @@ TEST_P(QkvRopeKvTest, RotatesAndStoresWhereTheBlockTableSays) {
                .weight = packed.weight(),
                .bias = bias,
                .num_heads = c.num_heads,
+               .q_norm = has_norm ? q_norm.view() : TensorView{},
+               .k_norm = has_norm ? k_norm.view() : TensorView{},
+               .norm_eps = kEps,
                .rope = {.style = c.style, .rotary_dim = c.rotary_dim, .cos_sin = cos_sin.view()},
                .batch = batch.view(),
                .kv = cache.view(),
@@ -90,28 +145,16 @@ TEST_P(QkvRopeKvTest, RotatesAndStoresWhereTheBlockTableSays) {
               stream_),
           Status::Ok());
       const std::vector<float> all = projected.ToFloats();
-      const auto rotated = [&](const std::vector<float>& row, int head, int d, int position) {
-        return Rotated(row, head * c.head_dim, d, c.style, c.rotary_dim, position);
-      };
       int t = 0;
       for (const int sequence : sequences) {
         const SequenceRow& row = c.rows[static_cast<size_t>(sequence)];
         for (int p = row.seq_len - row.num_queries; p < row.seq_len; ++p, ++t) {
-          const std::vector<float> one(all.begin() + t * width, all.begin() + (t + 1) * width);
-          for (int h = 0; h < c.num_heads; ++h)
-            for (int d = 0; d < c.head_dim; ++d)
-              ASSERT_NEAR(q.Get((t * c.num_heads + h) * c.head_dim + d), rotated(one, h, d, p),
-                          1e-5)
-                  << table.name << " " << c.name << " token " << t << " head " << h << " dim " << d;
-          for (int h = 0; h < c.num_kv_heads; ++h)
-            for (int d = 0; d < c.head_dim; ++d) {
-              const double k = rotated(one, c.num_heads + h, d, p);
-              const double v =
-                  one[static_cast<size_t>((c.num_heads + c.num_kv_heads + h) * c.head_dim + d)];
-              ASSERT_NEAR(cache.Key(1, sequence, p, h, d), k,
-                          1e-5 + RoundingOf(dtype) * std::abs(k));
-              ASSERT_NEAR(cache.Value(1, sequence, p, h, d), v, RoundingOf(dtype) * std::abs(v));
-            }
+          const std::vector<float> raw(all.begin() + t * width, all.begin() + (t + 1) * width);
+          const std::vector<double> one = has_norm ? NormedHeads(raw, c, q_norm, k_norm, kEps)
+                                                   : std::vector<double>(raw.begin(), raw.end());
+          SCOPED_TRACE(testing::Message() << table.name << " " << c.name << " token " << t);
+          ASSERT_NO_FATAL_FAILURE(
+              ExpectToken(c, one, {.t = t, .sequence = sequence, .position = p}, q, cache));
         }
         // Nothing else was written: the slot before the chunk, the other layer.
         const int before = row.seq_len - row.num_queries - 1;

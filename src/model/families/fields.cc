@@ -156,6 +156,37 @@ Field NoExpertsIn(std::string_view name) {
           .write = {}};
 }
 
+// layer_types: which layers have a window. Left empty where all have it or none.
+Status ReadLayerTypes(JsonFields& fields, ModelConfig& config) {
+  const json* types = fields.Find("layer_types");
+  if (types == nullptr) return Status::Ok();
+  if (!types->is_array() || types->size() != static_cast<size_t>(config.num_layers))
+    fields.Fail("layer_types", fmt::format("got {}, a list of {} layers' types is needed",
+                                           Abbreviate(*types), config.num_layers));
+  RETURN_IF_ERROR(fields.status());
+  config.sliding_layers.clear();
+  for (const json& type : *types) {
+    if (type != "full_attention" && type != "sliding_attention")
+      return Refuse(fields, "layer_types",
+                    "only full_attention and sliding_attention are supported");
+    config.sliding_layers.push_back(type == "sliding_attention");
+  }
+  return Status::Ok();
+}
+
+void SimplifyWindows(ModelConfig& config) {
+  const auto num_sliding = std::ranges::count(config.sliding_layers, true);
+  if (!config.sliding_layers.empty() && num_sliding == 0) config.sliding_window = 0;
+  if (num_sliding == 0 || num_sliding == config.num_layers) config.sliding_layers.clear();
+}
+
+Status ReadHuggingFaceWindow(JsonFields& fields, int64_t fallback, ModelConfig& config) {
+  const bool is_none = fields.IsNull("sliding_window");
+  const int64_t window = fields.IntOr("sliding_window", fallback, 1, kMaxInt);
+  config.sliding_window = is_none ? 0 : static_cast<int>(window);
+  return fields.status();
+}
+
 Field NoSlidingWindow() {
   return {.name = "sliding_window",
           .read =
@@ -240,6 +271,11 @@ Field FlagOr(std::string_view name, std::vector<bool ModelConfig::*> to, bool fa
                 return fields.status();
               },
           .write = [=](const ModelConfig& config, json& out) { out[name] = config.*first; }};
+}
+
+Field Ignored(std::string_view name) {
+  return {
+      .name = name, .read = [](JsonFields&, ModelConfig&) { return Status::Ok(); }, .write = {}};
 }
 
 Field Derived(int ModelConfig::*to, DefaultOf value) {
@@ -356,6 +392,49 @@ Fields CheckpointRope() {
 }
 
 Field LearnedPositions() { return Constant("position_embedding_type", "learned_absolute"); }
+
+Field HuggingFaceWindow(int64_t fallback) {
+  return {
+      .name = "sliding_window",
+      .read = [=](JsonFields& fields,
+                  ModelConfig& config) { return ReadHuggingFaceWindow(fields, fallback, config); },
+      .write = {}};
+}
+
+Fields HuggingFaceLayerWindows(int64_t fallback) {
+  const auto read_window = [=](JsonFields& fields, ModelConfig& config) {
+    if (!fields.BoolOr("use_sliding_window", false)) return fields.status();
+    return ReadHuggingFaceWindow(fields, fallback, config);
+  };
+  const auto read_layers = [](JsonFields& fields, ModelConfig& config) {
+    constexpr int64_t kFirstWindowLayer = 28;  // the default of transformers
+    const int64_t first = fields.IntOr("max_window_layers", kFirstWindowLayer, 0, kMaxInt);
+    RETURN_IF_ERROR(fields.status());
+    if (config.sliding_window > 0)
+      for (int i = 0; i < config.num_layers; ++i) config.sliding_layers.push_back(i >= first);
+    RETURN_IF_ERROR(ReadLayerTypes(fields, config));
+    SimplifyWindows(config);
+    return Status::Ok();
+  };
+  return {{.name = "sliding_window", .read = read_window, .write = {}},
+          {.name = "layer_types", .read = read_layers, .write = {}}};
+}
+
+Fields CheckpointWindows() {
+  const auto read_window = [](JsonFields& fields, ModelConfig& config) {
+    config.sliding_window = static_cast<int>(fields.IntOr("sliding_window", 0, 1, kMaxInt));
+    return fields.status();
+  };
+  const auto write_window = [](const ModelConfig& config, json& out) {
+    if (config.sliding_window > 0) out["sliding_window"] = config.sliding_window;
+  };
+  const auto write_layers = [](const ModelConfig& config, json& out) {
+    for (const bool is_sliding : config.sliding_layers)
+      out["layer_types"].push_back(is_sliding ? "sliding_attention" : "full_attention");
+  };
+  return {{.name = "sliding_window", .read = read_window, .write = write_window},
+          {.name = "layer_types", .read = ReadLayerTypes, .write = write_layers}};
+}
 
 Fields HuggingFaceRefusals() {
   return {

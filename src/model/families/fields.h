@@ -47,6 +47,9 @@ Field RealOr(std::string_view name, double ModelConfig::*to, double fallback);
 // One field that sets every one of `to`; it is written from the first.
 Field FlagOr(std::string_view name, std::vector<bool ModelConfig::*> to, bool fallback);
 
+// A field that the family does not read, whatever its relatives do.
+Field Ignored(std::string_view name);
+
 // What no field says.
 Field Derived(int ModelConfig::*to, DefaultOf value);
 
@@ -75,6 +78,14 @@ Fields HuggingFaceRope();
 Fields CheckpointRope();
 // A checkpoint's word for learned absolute positions, the only kind of its family.
 Field LearnedPositions();
+
+// Hugging Face's windows. Of every layer: sliding_window, `fallback` where it is absent, none where
+// it is null. Of some: where use_sliding_window is true, of the layers that layer_types calls
+// sliding_attention, or without it of those from max_window_layers on.
+Field HuggingFaceWindow(int64_t fallback);
+Fields HuggingFaceLayerWindows(int64_t fallback);
+// A checkpoint's, under the same names: sliding_window and layer_types.
+Fields CheckpointWindows();
 
 // What every family's config.json may carry and no family supports.
 Fields HuggingFaceRefusals();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From projected rows [q | k | v] to rotated q and to the cache: pending scales and bias are
-// applied and q and k rotated in float32, each value is rounded once. Moves 2 * width elements per
-// token.
+// applied, heads of q and k normalised and rotated in float32, each value is rounded once. Moves 2
+// * width elements per token.
 //
 // A thread has one unit: two vectors of eight elements of one head that rotate together.
 //   kNeox   (j, j + rotary_dim / 2): vectors at 8u and 8u + rotary_dim / 2; what does not rotate
@@ -25,10 +25,13 @@ struct RopeKvArgs {
   float token_factor;           // of each of them
   const float* feature_scales;  // [width of rows]
   const float* bias;            // [width of rows] or null
-  const float* cos_sin;         // [max_seq_len, 2, half]
-  const int32_t* positions;     // [num_tokens]; read where something rotates
-  const int64_t* slots;         // [num_tokens]
-  void* q;                      // [num_tokens, num_heads, head_dim], q_stride from token to token
+  const float* q_norm;          // [head_dim] or null: of no head
+  const float* k_norm;          // the same
+  float norm_eps;
+  const float* cos_sin;      // [max_seq_len, 2, half]
+  const int32_t* positions;  // [num_tokens]; read where something rotates
+  const int64_t* slots;      // [num_tokens]
+  void* q;                   // [num_tokens, num_heads, head_dim], q_stride from token to token
   int64_t q_stride;
   void* cache;              // of the layer: [num_blocks][2][num_kv_heads][block_size][head_dim]
   float inverse_scales[2];  // of keys and values in an e4m3 cache
@@ -104,15 +107,46 @@ __device__ void Rotate(float& x, float& y, float cos, float sin) {
   x = turned;
 }
 
+// Sums of squares of the heads that a CTA of (units, heads) threads holds, each over its units in
+// ascending order. All threads of the CTA take part.
+__device__ float HeadSum(float of_thread) {
+  __shared__ float sums[kThreads];
+  const unsigned first = threadIdx.y * blockDim.x;
+  sums[first + threadIdx.x] = of_thread;
+  __syncthreads();
+  float sum = 0;
+  for (unsigned unit = 0; unit < blockDim.x; ++unit) sum += sums[first + unit];
+  return sum;
+}
+
+__device__ float SquareSum(const float (&x)[kVector]) {
+  float sum = 0;
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) sum += x[k] * x[k];
+  return sum;
+}
+
+__device__ void Normalize(float (&x)[kVector], const float* weights, float scale) {
+  float weight[kVector];
+  Load(weights, weight);
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) x[k] = x[k] * scale * weight[k];
+}
+
 // CTA (t, g): heads [g, g + 1) * blockDim.y, from first_head on, of token t; threadIdx.x is the
 // unit.
-template <typename T, typename Cache, bool kIsNeox>
+template <typename T, typename Cache, bool kIsNeox, bool kHasNorm>
 __global__ void __launch_bounds__(kThreads) RopeKvKernel(const RopeKvArgs args) {
   LetKernelBehindStart();
   const int64_t t = blockIdx.x;
-  const int head = args.first_head + static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
+  int head = args.first_head + static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
   const int num_rotated = args.num_heads + args.num_kv_heads;
-  if (head >= num_rotated + args.num_kv_heads) return;
+  const bool has_head = head < num_rotated + args.num_kv_heads;
+  if constexpr (kHasNorm) {
+    if (!has_head) head = num_rotated;  // a value: it waits at the barrier and writes nothing
+  } else {
+    if (!has_head) return;
+  }
   const int unit = static_cast<int>(threadIdx.x) * kVector;
   const bool rotates = unit < args.half;
   int at = 2 * unit;
@@ -140,6 +174,16 @@ __global__ void __launch_bounds__(kThreads) RopeKvKernel(const RopeKvArgs args) 
   pending.Apply(t, x);
   partner_pending.Apply(t, y);
 
+  if constexpr (kHasNorm) {
+    const float sum = HeadSum(SquareSum(x) + SquareSum(y));
+    if (!has_head) return;
+    if (head < num_rotated) {
+      const float scale = rsqrtf(sum / static_cast<float>(args.head_dim) + args.norm_eps);
+      const float* weights = head < args.num_heads ? args.q_norm : args.k_norm;
+      Normalize(x, weights + at, scale);
+      Normalize(y, weights + partner, scale);
+    }
+  }
   if (rotates && head < num_rotated) {
     const float* cos_row = args.cos_sin + position * 2 * args.half + unit;
     float cos[kVector];
@@ -207,7 +251,14 @@ bool HasVectors(const RopeKvArgs& args) {
   return args.head_dim % (2 * kVector) == 0 && args.half % kVector == 0 &&
          args.q_stride % kVector == 0 && IsAligned(args.rows) && IsAligned(args.q) &&
          IsAligned(args.cache) && IsAligned(args.feature_scales) && IsAligned(args.bias) &&
-         IsAligned(args.cos_sin);
+         IsAligned(args.cos_sin) && IsAligned(args.q_norm) && IsAligned(args.k_norm);
+}
+
+template <typename T, typename Cache>
+auto KernelOf(bool is_neox, bool has_norm) {
+  if (is_neox)
+    return has_norm ? RopeKvKernel<T, Cache, true, true> : RopeKvKernel<T, Cache, true, false>;
+  return has_norm ? RopeKvKernel<T, Cache, false, true> : RopeKvKernel<T, Cache, false, false>;
 }
 
 template <typename T, typename Cache>
@@ -219,10 +270,8 @@ void Launch(const RopeKvArgs& args, bool is_neox, int num_tokens, cudaStream_t s
     const int per_cta = kThreads / units;
     const dim3 grid(tokens, static_cast<unsigned>((heads + per_cta - 1) / per_cta));
     const dim3 block(static_cast<unsigned>(units), static_cast<unsigned>(per_cta));
-    if (is_neox)
-      LaunchOverlapped(RopeKvKernel<T, Cache, true>, grid, block, 0, stream, args);
-    else
-      LaunchOverlapped(RopeKvKernel<T, Cache, false>, grid, block, 0, stream, args);
+    LaunchOverlapped(KernelOf<T, Cache>(is_neox, args.q_norm != nullptr), grid, block, 0, stream,
+                     args);
   } else {
     const int64_t pairs = int64_t{heads} * (args.head_dim / 2);
     const dim3 grid(tokens, static_cast<unsigned>((pairs + kThreads - 1) / kThreads));
@@ -239,6 +288,10 @@ Status Check(const QkvRopeKvParams& p, const PendingScales& pending) {
   RETURN_IF_ERROR(Expect("workspace", p.workspace, {dtype}, {num_tokens, width}));
   RETURN_IF_ERROR(Expect("q", p.q, {dtype}, {num_tokens, p.num_heads, kv.head_dim}));
   RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, {DType::kF32}, {width}));
+  RETURN_IF_ERROR(ExpectOrEmpty("q_norm", p.q_norm, {DType::kF32}, {kv.head_dim}));
+  RETURN_IF_ERROR(ExpectOrEmpty("k_norm", p.k_norm, {DType::kF32}, {kv.head_dim}));
+  if (p.q_norm.empty() != p.k_norm.empty())
+    return InvalidArgument("k_norm: q_norm and k_norm are needed both, or none of them");
   RETURN_IF_ERROR(Expect("batch.slot_mapping", p.batch.slot_mapping, {DType::kI64}, {num_tokens}));
   RETURN_IF_ERROR(ExpectOrEmpty("pending.token", pending.token, {DType::kF32}, {num_tokens}));
   if (!pending.token.empty() && pending.feature == nullptr)
@@ -275,6 +328,9 @@ RopeKvArgs ArgsOf(const QkvRopeKvParams& p, const PendingScales& pending) {
                      .token_factor = pending.factor,
                      .feature_scales = pending.feature,
                      .bias = p.bias.as<const float>(),
+                     .q_norm = p.q_norm.as<const float>(),
+                     .k_norm = p.k_norm.as<const float>(),
+                     .norm_eps = p.norm_eps,
                      .cos_sin = has_rope ? p.rope.cos_sin.as<const float>() : nullptr,
                      .positions = p.batch.positions.as<const int32_t>(),
                      .slots = p.batch.slot_mapping.as<const int64_t>(),
@@ -293,8 +349,8 @@ RopeKvArgs ArgsOf(const QkvRopeKvParams& p, const PendingScales& pending) {
   for (int shift = 0; shift < 31; ++shift)
     if (kv.block_size == 1 << shift) args.block_shift = shift;
   const bool is_in_place = args.q == args.rows && args.q_stride == p.workspace.shape[1];
-  const bool keeps_q =
-      is_in_place && !has_rope && args.bias == nullptr && args.token_scales == nullptr;
+  const bool keeps_q = is_in_place && !has_rope && args.bias == nullptr &&
+                       args.token_scales == nullptr && args.q_norm == nullptr;
   args.first_head = keeps_q ? p.num_heads : 0;
   return args;
 }
@@ -305,6 +361,11 @@ Status RopeKv(const QkvRopeKvParams& p, const PendingScales& pending, CudaStream
   RETURN_IF_ERROR(Check(p, pending));
   if (p.batch.num_tokens == 0) return Status::Ok();
   const RopeKvArgs args = ArgsOf(p, pending);
+  if (args.q_norm != nullptr && !(HasVectors(args) && args.head_dim / (2 * kVector) <= kThreads))
+    return Unimplemented(
+        "q_norm: got heads of " + std::to_string(args.head_dim) + " of which " +
+        std::to_string(2 * args.half) +
+        " rotate, supported are multiples of 16 at addresses that are multiples of 16");
   const bool is_neox = p.rope.style == RopeStyle::kNeox;
   WithHalf(p.workspace.dtype, [&]<typename T>(std::type_identity<T>) {
     if (p.kv.dtype == DType::kF8E4M3)

@@ -1,17 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <span>
+#include <vector>
+
 #include "ops/attention.h"
 #include "ops/reference/reference.h"
-#include "ops/rope_kv.h"
 #include "ops/validate.h"
+#include "tensor/element.h"
 
 namespace inflight::ops::reference {
+namespace {
+
+using Head = std::vector<double>;
+
+Head Normalized(const Head& x, const TensorView& weight, float eps) {
+  double mean_square = 0;
+  for (const double value : x) mean_square += value * value / static_cast<double>(x.size());
+  Head y(x.size());
+  for (size_t i = 0; i < x.size(); ++i)
+    y[i] = x[i] * weight.as<const float>()[i] / std::sqrt(mean_square + double{eps});
+  return y;
+}
+
+// arXiv:2104.09864 eq. 34, of the pairs that Rope names.
+Head Rotated(const Head& x, const Rope& rope, int64_t position) {
+  Head y = x;
+  const auto half = static_cast<size_t>(rope.rotary_dim / 2);
+  const float* const cos = rope.cos_sin.as<const float>() + position * rope.rotary_dim;
+  const float* const sin = cos + half;
+  for (size_t j = 0; j < half; ++j) {
+    const bool is_neox = rope.style == RopeStyle::kNeox;
+    const size_t first = is_neox ? j : 2 * j;
+    const size_t second = is_neox ? j + half : 2 * j + 1;
+    y[first] = x[first] * cos[j] - x[second] * sin[j];
+    y[second] = x[first] * sin[j] + x[second] * cos[j];
+  }
+  return y;
+}
+
+// One token: a row of the projection to q and to the cache.
+class Token {
+ public:
+  Token(const QkvRopeKvParams& params, int64_t t)
+      : p_(params), t_(t), slot_(p_.batch.slot_mapping.as<const int64_t>()[t]) {}
+
+  void WriteQuery(int h) const {
+    const Head q = NormedAndRotated(h, p_.q_norm);
+    for (size_t d = 0; d < q.size(); ++d)
+      p_.q.as<float>()[(t_ * p_.num_heads + h) * p_.kv.head_dim + static_cast<int64_t>(d)] =
+          static_cast<float>(q[d]);
+  }
+
+  void WriteKeyAndValue(int h) const {
+    const KvCacheView& kv = p_.kv;
+    const int64_t block = slot_ / kv.block_size;
+    const auto offset = static_cast<int>(slot_ % kv.block_size);
+    const Head key = NormedAndRotated(p_.num_heads + h, p_.k_norm);
+    const Head value = Projected(p_.num_heads + kv.num_kv_heads + h);
+    for (int d = 0; d < kv.head_dim; ++d) {
+      const auto at = static_cast<size_t>(d);
+      StoreFloat(kv.Keys(p_.layer, block, h), kv.dtype, kv.KeyIndex(offset, d),
+                 static_cast<float>(key[at]));
+      StoreFloat(kv.Values(p_.layer, block, h), kv.dtype, kv.ValueIndex(offset, d),
+                 static_cast<float>(value[at]));
+    }
+  }
+
+ private:
+  // Head `h` of the row, counted over q, k and v.
+  Head Projected(int h) const {
+    const float* const row = p_.workspace.as<const float>() + t_ * p_.workspace.shape[1];
+    const float* const head = row + int64_t{h} * p_.kv.head_dim;
+    return {head, head + p_.kv.head_dim};
+  }
+
+  Head NormedAndRotated(int h, const TensorView& norm) const {
+    Head x = Projected(h);
+    if (!norm.empty()) x = Normalized(x, norm, p_.norm_eps);
+    if (p_.rope.style == RopeStyle::kNone) return x;
+    return Rotated(x, p_.rope, p_.batch.positions.as<const int32_t>()[t_]);
+  }
+
+  const QkvRopeKvParams& p_;
+  int64_t t_;
+  int64_t slot_;
+};
+
+}  // namespace
 
 Status QkvRopeKv(const QkvRopeKvParams& p, Stream& stream) {
   RETURN_IF_ERROR(Validate(p));
   RETURN_IF_ERROR(
       Linear({.x = p.x, .weight = p.weight, .bias = p.bias, .y = p.workspace, .scratch = p.scratch},
              stream));
-  stream.cpu_pool().ParallelFor(p.batch.num_tokens, [&](int64_t t) { RotateAndStoreToken(p, t); });
+  stream.cpu_pool().ParallelFor(p.batch.num_tokens, [&](int64_t t) {
+    const Token token(p, t);
+    for (int h = 0; h < p.num_heads; ++h) token.WriteQuery(h);
+    for (int h = 0; h < p.kv.num_kv_heads; ++h) token.WriteKeyAndValue(h);
+  });
   return Status::Ok();
 }
 

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kLayer = 1;
 constexpr float kFactor = 0.5F;  // of pending scales of tokens
+constexpr float kNormEps = 1e-3F;
 
 struct RopeCase {
   DType dtype = DType::kBF16;
@@ -24,6 +25,7 @@ struct RopeCase {
   bool has_bias = false;
   bool is_raw = false;  // scales are pending
   bool q_is_elsewhere = false;
+  bool has_norm = false;     // of heads of q and k
   int offset = 0;            // of the workspace and q
   int last_position = 8191;  // the rows of the table end behind it
 };
@@ -43,8 +45,14 @@ struct Exact {
 class ProjectedRows {
  public:
   ProjectedRows(const RopeCase& c, const Tensor& rows, const Tensor& tokens, const Tensor& features,
-                const Tensor& bias)
-      : c_(c), rows_(rows), tokens_(tokens), features_(features), bias_(bias) {}
+                const Tensor& bias, const Tensor& q_norm, const Tensor& k_norm)
+      : c_(c),
+        rows_(rows),
+        tokens_(tokens),
+        features_(features),
+        bias_(bias),
+        q_norm_(q_norm),
+        k_norm_(k_norm) {}
 
   Exact At(int64_t t, int64_t column) const {
     double x = rows_.Get(t * rows_.view().shape[1] + column);
@@ -53,16 +61,33 @@ class ProjectedRows {
     return {x + b, 4 * kUnit * (std::abs(x) + std::abs(b))};
   }
 
+  // Element d of a head of q or k whose features start at `first`, after its norm.
+  Exact Normed(int64_t t, int64_t first, int d) const {
+    const Exact x = At(t, first + d);
+    if (!c_.has_norm) return x;
+    double squares = 0;
+    double errors = 0;  // of the squares
+    for (int i = 0; i < c_.head_dim; ++i) {
+      const Exact other = At(t, first + i);
+      squares += other.value * other.value;
+      errors += 2 * std::abs(other.value) * other.bound + other.bound * other.bound;
+    }
+    const Tensor& weights = first < int64_t{c_.num_heads} * c_.head_dim ? q_norm_ : k_norm_;
+    const double scale = weights.Get(d) / std::sqrt(squares / c_.head_dim + double{kNormEps});
+    const double relative = errors / (squares + 1e-30) + (c_.head_dim + 8) * kUnit;
+    return {x.value * scale, std::abs(scale) * x.bound + std::abs(x.value * scale) * relative};
+  }
+
   // Element d of a head whose features start at `first`, rotated by the table's row of `position`.
   Exact Rotated(int64_t t, int64_t first, int d, const Tensor& cos_sin, int64_t position) const {
-    const Exact x = At(t, first + d);
+    const Exact x = Normed(t, first, d);
     if (c_.style == RopeStyle::kNone || d >= c_.rotary_dim) return x;
     const int half = c_.rotary_dim / 2;
     const bool is_neox = c_.style == RopeStyle::kNeox;
     const int j = is_neox ? d % half : d / 2;
     const bool is_second = is_neox ? d >= half : d % 2 == 1;
     const int partner = is_neox ? (is_second ? d - half : d + half) : (is_second ? d - 1 : d + 1);
-    const Exact other = At(t, first + partner);
+    const Exact other = Normed(t, first, partner);
     const double cos = cos_sin.Get(position * 2 * half + j);
     const double sin = cos_sin.Get((position * 2 + 1) * half + j);
     const double a = x.value * cos;
@@ -77,6 +102,8 @@ class ProjectedRows {
   const Tensor& tokens_;
   const Tensor& features_;
   const Tensor& bias_;
+  const Tensor& q_norm_;
+  const Tensor& k_norm_;
 };
 
 // Rows of q: rotated, with poison behind them where they are elsewhere.
@@ -149,7 +176,8 @@ void CudaRopeKvTest::Check(const RopeCase& c) {
                                   << c.head_dim << " style " << static_cast<int>(c.style)
                                   << " rotary_dim " << c.rotary_dim << " block_size "
                                   << c.block_size << " bias " << c.has_bias << " raw " << c.is_raw
-                                  << " q elsewhere " << c.q_is_elsewhere << " offset " << c.offset);
+                                  << " norm " << c.has_norm << " q elsewhere " << c.q_is_elsewhere
+                                  << " offset " << c.offset);
   // First positions, the last, and a padded row whose slot is in the scratch block.
   const std::vector<int> positions = {0, 1, 8191, c.last_position, 77, 2, 4096, 0};
   const int num_tokens = static_cast<int>(positions.size());
@@ -160,6 +188,8 @@ void CudaRopeKvTest::Check(const RopeCase& c) {
   const Tensor token_scales = Tensor::Random(DType::kF32, {num_tokens}, 2);
   const Tensor feature_scales = Tensor::Random(DType::kF32, {width}, 3);
   const Tensor bias = Tensor::Random(DType::kF32, {width}, 4);
+  const Tensor q_norm = Tensor::Random(DType::kF32, {c.head_dim}, 6);
+  const Tensor k_norm = Tensor::Random(DType::kF32, {c.head_dim}, 7);
   const bool has_rope = c.style != RopeStyle::kNone;
   const Tensor cos_sin =
       has_rope ? CosSinTable(c.rotary_dim, c.last_position + 1, positions) : Tensor();
@@ -178,6 +208,8 @@ void CudaRopeKvTest::Check(const RopeCase& c) {
   const DeviceTensor tokens = ToDevice(token_scales);
   const DeviceTensor features = ToDevice(feature_scales);
   const DeviceTensor device_bias = ToDevice(bias);
+  const DeviceTensor device_q_norm = ToDevice(q_norm);
+  const DeviceTensor device_k_norm = ToDevice(k_norm);
   const DeviceTensor table = has_rope ? ToDevice(cos_sin) : DeviceTensor();
   const DeviceTensor device_positions = ToDevice(Tensor::Int32(positions));
   const DeviceTensor device_slots = ToDevice(Tensor::Int64(slots));
@@ -186,6 +218,9 @@ void CudaRopeKvTest::Check(const RopeCase& c) {
   QkvRopeKvParams params = {
       .bias = c.has_bias ? device_bias.view() : TensorView{},
       .num_heads = c.num_heads,
+      .q_norm = c.has_norm ? device_q_norm.view() : TensorView{},
+      .k_norm = c.has_norm ? device_k_norm.view() : TensorView{},
+      .norm_eps = kNormEps,
       .rope = {.style = c.style, .rotary_dim = c.rotary_dim, .cos_sin = table.view()},
       .batch = {.num_rows = num_tokens,
                 .num_tokens = num_tokens,
@@ -201,7 +236,7 @@ void CudaRopeKvTest::Check(const RopeCase& c) {
   if (c.is_raw) pending = {tokens.view(), features.view().as<const float>(), kFactor};
   ASSERT_EQ(cuda::RopeKv(params, pending, stream()), Status::Ok());
 
-  const ProjectedRows projected(c, rows, token_scales, feature_scales, bias);
+  const ProjectedRows projected(c, rows, token_scales, feature_scales, bias, q_norm, k_norm);
   const Tensor got_rows = c.q_is_elsewhere ? other_q.ToHost() : workspace.ToHost();
   ExpectQueries(c, projected, got_rows, cos_sin, positions);
   ExpectCache(c, projected, cache, scales, slots, cos_sin, positions);
@@ -264,6 +299,26 @@ TEST_F(CudaRopeKvTest, BiasPendingScalesAndThePlaceOfQ) {
                .has_bias = (flags & 1) != 0,
                .is_raw = (flags & 2) != 0,
                .q_is_elsewhere = (flags & 4) != 0});
+}
+
+// The head sizes that attention has, so that a head's threads lie in one warp, in two, and in CTAs
+// that end with idle ones.
+TEST_F(CudaRopeKvTest, HeadsAreNormalisedBeforeTheyRotate) {
+  for (const int head_dim : {64, 80, 96, 128, 256})
+    for (const RopeStyle style : {RopeStyle::kNone, RopeStyle::kNeox, RopeStyle::kGptj})
+      for (int flags = 0; flags < 16; ++flags)
+        Check({.has_fp8_cache = (flags & 8) != 0,
+               .num_heads = 5,
+               .num_kv_heads = 2,
+               .head_dim = head_dim,
+               .style = style,
+               .rotary_dim = style == RopeStyle::kNone ? 0 : head_dim,
+               .has_bias = (flags & 1) != 0,
+               .is_raw = (flags & 2) != 0,
+               .q_is_elsewhere = (flags & 4) != 0,
+               .has_norm = true});
+  Check({.num_heads = 32, .num_kv_heads = 8, .has_norm = true, .last_position = 131071});
+  Check({.dtype = DType::kF16, .rotary_dim = 64, .has_norm = true});
 }
 
 TEST_F(CudaRopeKvTest, WhatDoesNotFitIsRefused) {
