@@ -137,6 +137,48 @@ TEST(HfConfig, ReadsGpt2) {
   EXPECT_THAT(m.end_ids, ElementsAre(50256));
 }
 
+// The published config.json of Qwen/Qwen2.5-0.5B.
+TEST(HfConfig, ReadsQwen2) {
+  json config = {{"architectures", {"Qwen2ForCausalLM"}},
+                 {"bos_token_id", 151643},
+                 {"eos_token_id", 151643},
+                 {"hidden_act", "silu"},
+                 {"hidden_size", 896},
+                 {"intermediate_size", 4864},
+                 {"max_position_embeddings", 32768},
+                 {"max_window_layers", 24},
+                 {"model_type", "qwen2"},
+                 {"num_attention_heads", 14},
+                 {"num_hidden_layers", 24},
+                 {"num_key_value_heads", 2},
+                 {"rms_norm_eps", 1e-06},
+                 {"rope_theta", 1000000.0},
+                 {"sliding_window", 32768},
+                 {"tie_word_embeddings", true},
+                 {"torch_dtype", "bfloat16"},
+                 {"use_mrope", false},
+                 {"use_sliding_window", false},
+                 {"vocab_size", 151936}};
+  const auto hf = Parse(config);
+  ASSERT_TRUE(hf.ok()) << hf.status().ToString();
+  const model::ModelConfig& m = hf->config;
+  EXPECT_EQ(m.architecture, "Qwen2ForCausalLM");
+  EXPECT_TRUE(m.qkv_bias && m.tied_embeddings);
+  EXPECT_FALSE(m.dense_bias || m.mlp_bias || m.qk_norm);
+  EXPECT_EQ(m.head_dim, 64);
+  EXPECT_EQ(m.rope_theta, 1000000.0);
+  EXPECT_EQ(m.sliding_window, 0);
+  // Windows, where they are asked for, are of the layers from max_window_layers on.
+  config["use_sliding_window"] = true;
+  config["max_window_layers"] = 22;
+  const model::ModelConfig windowed = Parse(config)->config;
+  EXPECT_EQ(windowed.sliding_window, 32768);
+  EXPECT_EQ(WindowOf(windowed, 21), 0);
+  EXPECT_EQ(WindowOf(windowed, 22), 32768);
+  config["layer_types"] = std::vector<std::string>(24, "sliding_attention");
+  EXPECT_EQ(WindowOf(Parse(config)->config, 0), 32768);
+}
+
 TEST(HfConfig, RefusesByNameWhatIsNotSupported) {
   const auto error = [](json config, const char* field, json value) {
     config[field] = std::move(value);

@@ -129,6 +129,11 @@ MODELS = {
     "gpt2_gelu": lambda: gpt2(
         2, 64, vocab=128, inner=64, prompts=(2, 31, 90), activation_function="gelu", tie_word_embeddings=False
     ),
+    "qwen2_tied": lambda: llama(4, 2, 16, family="Qwen2", vocab=131, form="old", tie_word_embeddings=True),
+    # The second of its layers has a window.
+    "qwen2_head64": lambda: llama(
+        2, 1, 64, family="Qwen2", vocab=112, inner=48, use_sliding_window=True, sliding_window=40, max_window_layers=1
+    ),
 }
 
 

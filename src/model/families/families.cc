@@ -18,6 +18,7 @@ const std::vector<Family>& Registry() {
     std::vector<Family> list = {
         Llama(),
         Gpt2(),
+        Qwen2(),
     };
     for (Family& family : list) family.config.architecture = family.architecture;
     return list;

@@ -51,5 +51,6 @@ struct Family {
 // Each in its own file.
 Family Llama();
 Family Gpt2();
+Family Qwen2();
 
 }  // namespace inflight::model
