@@ -179,6 +179,40 @@ TEST(HfConfig, ReadsQwen2) {
   EXPECT_EQ(WindowOf(Parse(config)->config, 0), 32768);
 }
 
+// The published config.json of Qwen/Qwen3-0.6B.
+TEST(HfConfig, ReadsQwen3) {
+  const auto hf = Parse({{"architectures", {"Qwen3ForCausalLM"}},
+                         {"attention_bias", false},
+                         {"bos_token_id", 151643},
+                         {"eos_token_id", 151645},
+                         {"head_dim", 128},
+                         {"hidden_act", "silu"},
+                         {"hidden_size", 1024},
+                         {"intermediate_size", 3072},
+                         {"max_position_embeddings", 40960},
+                         {"max_window_layers", 28},
+                         {"model_type", "qwen3"},
+                         {"num_attention_heads", 16},
+                         {"num_hidden_layers", 28},
+                         {"num_key_value_heads", 8},
+                         {"rms_norm_eps", 1e-06},
+                         {"rope_scaling", nullptr},
+                         {"rope_theta", 1000000},
+                         {"sliding_window", nullptr},
+                         {"tie_word_embeddings", true},
+                         {"torch_dtype", "bfloat16"},
+                         {"use_sliding_window", false},
+                         {"vocab_size", 151936}});
+  ASSERT_TRUE(hf.ok()) << hf.status().ToString();
+  const model::ModelConfig& m = hf->config;
+  EXPECT_EQ(m.architecture, "Qwen3ForCausalLM");
+  EXPECT_TRUE(m.qk_norm && m.tied_embeddings);
+  EXPECT_FALSE(m.qkv_bias || m.dense_bias || m.mlp_bias);
+  EXPECT_EQ(m.head_dim, 128);
+  EXPECT_EQ(m.sliding_window, 0);
+  EXPECT_THAT(m.end_ids, ElementsAre(151645));
+}
+
 TEST(HfConfig, RefusesByNameWhatIsNotSupported) {
   const auto error = [](json config, const char* field, json value) {
     config[field] = std::move(value);

@@ -134,6 +134,8 @@ MODELS = {
     "qwen2_head64": lambda: llama(
         2, 1, 64, family="Qwen2", vocab=112, inner=48, use_sliding_window=True, sliding_window=40, max_window_layers=1
     ),
+    "qwen3_odd_width": lambda: llama(3, 1, 24, family="Qwen3", hidden=57, vocab=97, inner=71),
+    "qwen3_head128": lambda: llama(2, 1, 128, family="Qwen3", hidden=64, vocab=112, inner=80, theta=1e6),
 }
 
 

@@ -19,6 +19,7 @@ const std::vector<Family>& Registry() {
         Llama(),
         Gpt2(),
         Qwen2(),
+        Qwen3(),
     };
     for (Family& family : list) family.config.architecture = family.architecture;
     return list;

@@ -52,5 +52,6 @@ struct Family {
 Family Llama();
 Family Gpt2();
 Family Qwen2();
+Family Qwen3();
 
 }  // namespace inflight::model
