@@ -213,6 +213,37 @@ TEST(HfConfig, ReadsQwen3) {
   EXPECT_THAT(m.end_ids, ElementsAre(151645));
 }
 
+// The published config.json of mistralai/Mistral-7B-v0.1; later ones say null, or nothing.
+TEST(HfConfig, ReadsMistral) {
+  json config = {{"architectures", {"MistralForCausalLM"}},
+                 {"bos_token_id", 1},
+                 {"eos_token_id", 2},
+                 {"hidden_act", "silu"},
+                 {"hidden_size", 4096},
+                 {"intermediate_size", 14336},
+                 {"max_position_embeddings", 32768},
+                 {"model_type", "mistral"},
+                 {"num_attention_heads", 32},
+                 {"num_hidden_layers", 32},
+                 {"num_key_value_heads", 8},
+                 {"rms_norm_eps", 1e-05},
+                 {"rope_theta", 10000.0},
+                 {"sliding_window", 4096},
+                 {"tie_word_embeddings", false},
+                 {"torch_dtype", "bfloat16"},
+                 {"vocab_size", 32000}};
+  const auto hf = Parse(config);
+  ASSERT_TRUE(hf.ok()) << hf.status().ToString();
+  EXPECT_EQ(hf->config.architecture, "MistralForCausalLM");
+  EXPECT_EQ(hf->config.head_dim, 128);
+  EXPECT_EQ(WindowOf(hf->config, 0), 4096);
+  EXPECT_EQ(WindowOf(hf->config, 31), 4096);
+  config["sliding_window"] = nullptr;
+  EXPECT_EQ(Parse(config)->config.sliding_window, 0);
+  config.erase("sliding_window");
+  EXPECT_EQ(Parse(config)->config.sliding_window, 4096) << "the default of transformers";
+}
+
 TEST(HfConfig, RefusesByNameWhatIsNotSupported) {
   const auto error = [](json config, const char* field, json value) {
     config[field] = std::move(value);

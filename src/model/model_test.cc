@@ -176,12 +176,29 @@ TEST(CheckpointConfig, ReadsWhatUpstreamWrites) {
 // docs/reference/artifacts.md: names that select the graph of Llama.
 TEST(CheckpointConfig, ArchitecturesOfOneGraphAreOneFamily) {
   nlohmann::json json = ConfigToCheckpoint(TinyLlama());
-  for (const char* name : {"MistralForCausalLM", "InternLMForCausalLM", "SkyworkForCausalLM"}) {
+  for (const char* name : {"InternLMForCausalLM", "SkyworkForCausalLM"}) {
     json["architecture"] = name;
     const auto config = ConfigFromCheckpoint(json, "config.json");
     ASSERT_TRUE(config.ok()) << config.status().ToString();
     EXPECT_EQ(config->architecture, "LlamaForCausalLM");
   }
+}
+
+// Upstream's checkpoints of Mistral say nothing of a window.
+TEST(CheckpointConfig, MistralHasAWindowWhereItSaysSo) {
+  nlohmann::json json = ConfigToCheckpoint(TinyLlama());
+  json["architecture"] = "MistralForCausalLM";
+  const auto without = ConfigFromCheckpoint(json, "config.json");
+  ASSERT_TRUE(without.ok()) << without.status().ToString();
+  EXPECT_EQ(without->architecture, "MistralForCausalLM");
+  EXPECT_EQ(without->sliding_window, 0);
+  json["sliding_window"] = 48;
+  json["layer_types"] = {"sliding_attention", "full_attention"};
+  const auto with = ConfigFromCheckpoint(json, "config.json");
+  ASSERT_TRUE(with.ok()) << with.status().ToString();
+  EXPECT_EQ(WindowOf(*with, 0), 48);
+  EXPECT_EQ(WindowOf(*with, 1), 0);
+  EXPECT_EQ(ConfigToCheckpoint(*with)["layer_types"], json["layer_types"]);
 }
 
 // The base of dynamic scaling changes with the length, so cached keys would not fit the next ones.

@@ -17,9 +17,9 @@ namespace {
 constexpr int kBlockSize = 16;
 
 // Those whose head sizes and widths the CUDA kernels have (docs/cuda.md).
-constexpr const char* kModels[] = {"gpt2_gelu",     "gpt2_head64",  "llama_head64",
-                                   "llama_head80",  "llama_head96", "llama_head128",
-                                   "llama_head256", "qwen2_head64", "qwen3_head128"};
+constexpr const char* kModels[] = {
+    "gpt2_gelu",     "gpt2_head64",   "llama_head64",   "llama_head80", "llama_head96",
+    "llama_head128", "llama_head256", "mistral_head64", "qwen2_head64", "qwen3_head128"};
 
 class CudaGoldenTest : public testing::TestWithParam<std::tuple<const char*, DType>> {
  protected:

@@ -136,6 +136,11 @@ MODELS = {
     ),
     "qwen3_odd_width": lambda: llama(3, 1, 24, family="Qwen3", hidden=57, vocab=97, inner=71),
     "qwen3_head128": lambda: llama(2, 1, 128, family="Qwen3", hidden=64, vocab=112, inner=80, theta=1e6),
+    "mistral_window": lambda: llama(4, 2, 16, family="Mistral", vocab=127, sliding_window=24),
+    "mistral_head64": lambda: llama(
+        2, 1, 64, family="Mistral", vocab=112, inner=48, form="old", sliding_window=37, prompts=(1, 36, 130)
+    ),
+    "mistral_full": lambda: llama(4, 1, 16, family="Mistral", vocab=101, sliding_window=None),
 }
 
 

@@ -94,6 +94,28 @@ TEST_F(WindowGoldenTest, EqualsMaskedFullAttention) {
   }
 }
 
+// A model's own window needs no option: what transformers says over 256 steps, out of a cache that
+// holds less than one whole sequence, in chunks, and again with what the first run left.
+TEST_F(WindowGoldenTest, AModelsOwnWindowEqualsTransformers) {
+  for (const Expected& expected : ReadReference(DataDir() / "mistral_window"))
+    for (const bool in_blocks : {true, false}) {
+      ExecutorOptions options;
+      if (in_blocks) options.max_num_tokens = kBlockSize;
+      options.max_kv_tokens = 2 * 24 + 4 * kBlockSize;  // two windows wherever blocks begin
+      const auto executor = Start("mistral_window", options);
+      EXPECT_LT(executor->limits().num_blocks * kBlockSize, 256);
+      ASSERT_EQ(executor->limits().max_seq_len, 512);
+      Request request;
+      request.input_ids = expected.prompt;
+      request.max_tokens = static_cast<int>(expected.greedy.size());
+      for (int round = 0; round < 2; ++round) {
+        const auto answer = Run(*executor, request);
+        ASSERT_TRUE(answer->last.status.ok()) << answer->last.status.ToString();
+        EXPECT_EQ(answer->ids, expected.greedy) << "round " << round;
+      }
+    }
+}
+
 TEST_F(WindowGoldenTest, SeveralSequencesShareASmallPool) {
   const WindowCase c = ReadWindowCases()[1];  // 24 tokens, 4 of them sinks
   ExecutorOptions options = c.options;

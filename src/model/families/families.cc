@@ -16,10 +16,7 @@ namespace {
 const std::vector<Family>& Registry() {
   static const std::vector<Family> families = [] {
     std::vector<Family> list = {
-        Llama(),
-        Gpt2(),
-        Qwen2(),
-        Qwen3(),
+        Llama(), Gpt2(), Qwen2(), Qwen3(), Mistral(),
     };
     for (Family& family : list) family.config.architecture = family.architecture;
     return list;
@@ -34,10 +31,9 @@ struct Alias {
   std::string_view family;
 };
 constexpr Alias kAliases[] = {
-    {"MistralForCausalLM", "LlamaForCausalLM"},   {"MixtralForCausalLM", "LlamaForCausalLM"},
-    {"ArcticForCausalLM", "LlamaForCausalLM"},    {"InternLMForCausalLM", "LlamaForCausalLM"},
-    {"InternLM2ForCausalLM", "LlamaForCausalLM"}, {"SkyworkForCausalLM", "LlamaForCausalLM"},
-    {"GPTForCausalLM", "GPT2LMHeadModel"},
+    {"MixtralForCausalLM", "LlamaForCausalLM"},  {"ArcticForCausalLM", "LlamaForCausalLM"},
+    {"InternLMForCausalLM", "LlamaForCausalLM"}, {"InternLM2ForCausalLM", "LlamaForCausalLM"},
+    {"SkyworkForCausalLM", "LlamaForCausalLM"},  {"GPTForCausalLM", "GPT2LMHeadModel"},
 };
 
 Result<const Family*> Find(std::string_view field, std::string_view name,

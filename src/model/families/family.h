@@ -53,5 +53,6 @@ Family Llama();
 Family Gpt2();
 Family Qwen2();
 Family Qwen3();
+Family Mistral();
 
 }  // namespace inflight::model
