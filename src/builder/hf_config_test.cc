@@ -244,6 +244,22 @@ TEST(HfConfig, ReadsMistral) {
   EXPECT_EQ(Parse(config)->config.sliding_window, 4096) << "the default of transformers";
 }
 
+// The classes of ACT2FN in huggingface/transformers/src/transformers/activations.py.
+TEST(HfConfig, GeluIsTheExactFormAndItsOtherNamesAreNot) {
+  const auto activation = [](const char* name) {
+    return Parse({{"architectures", {"GPT2LMHeadModel"}}, {"activation_function", name}})
+        ->config.activation;
+  };
+  EXPECT_EQ(activation("gelu"), ops::ActivationKind::kGelu);
+  EXPECT_EQ(activation("gelu_python"), ops::ActivationKind::kGelu);
+  for (const char* name : {"gelu_new", "gelu_fast", "gelu_pytorch_tanh"})
+    EXPECT_EQ(activation(name), ops::ActivationKind::kGeluTanh) << name;
+  EXPECT_EQ(Parse({{"architectures", {"GPT2LMHeadModel"}}, {"activation_function", "gelu_erf"}})
+                .status()
+                .code(),
+            StatusCode::kUnimplemented);
+}
+
 TEST(HfConfig, RefusesByNameWhatIsNotSupported) {
   const auto error = [](json config, const char* field, json value) {
     config[field] = std::move(value);

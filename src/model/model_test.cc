@@ -201,6 +201,22 @@ TEST(CheckpointConfig, MistralHasAWindowWhereItSaysSo) {
   EXPECT_EQ(ConfigToCheckpoint(*with)["layer_types"], json["layer_types"]);
 }
 
+// TensorRT-LLM computes every "gelu" by the tanh form (tensorrt_llm/functional.py), so the exact
+// one has a name of ours.
+TEST(CheckpointConfig, NamesOfGeluMeanTheTanhForm) {
+  ModelConfig gpt2 = TinyGpt2();
+  nlohmann::json json = ConfigToCheckpoint(gpt2);
+  for (const char* name : {"gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh"}) {
+    json["hidden_act"] = name;
+    EXPECT_EQ(ConfigFromCheckpoint(json, "config.json")->activation,
+              ops::ActivationKind::kGeluTanh);
+  }
+  gpt2.activation = ops::ActivationKind::kGelu;
+  json = ConfigToCheckpoint(gpt2);
+  EXPECT_EQ(json["hidden_act"], "gelu_erf");
+  EXPECT_EQ(ConfigFromCheckpoint(json, "config.json")->activation, ops::ActivationKind::kGelu);
+}
+
 // The base of dynamic scaling changes with the length, so cached keys would not fit the next ones.
 TEST(Limits, DynamicRopeEndsAtTheTrainedLength) {
   ModelConfig config = TinyLlama();
