@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs clang-tidy-16 (.clang-tidy) over changed C++ sources, and fails on any finding.
+"""Runs clang-tidy-16 (.clang-tidy) over changed C++ sources of the folders in HELD, and fails on any finding.
 
 usage: scripts/tidy.py [--since REVISION | --all | FILE...] [--seconds 120]
 
 Changed is what `git diff REVISION` names; without a choice, the last 20 commits and what is not committed. A changed header
 stands for the source of its name. Sources changed last come first, and none is begun once the time is up (--all has no
-limit): the number that were left out is printed. Sources are compiled as the release build would, one by one.
+limit): the number that were left out is printed. A FILE may be of any folder. Sources are compiled as the release build would, one by one.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/tidy"
 COMMITS = 20
+HELD = ("src/base/", "src/decoding/", "src/executor/", "src/json/", "src/kv_cache/", "src/scheduler/")  # clean, and kept so
 
 
 def run(*command: str) -> str:
@@ -69,8 +70,12 @@ def main() -> int:
     arguments.add_argument("--seconds", type=float, default=120)
     chosen = arguments.parse_args()
     sources = compiled_sources()
-    if not chosen.all:
+    held = [name for name in sources if name.startswith(HELD)]
+    if chosen.all:
+        sources = held
+    else:
         changed = chosen.files or changed_files(chosen.since)
+        sources = sources if chosen.files else held
         wanted = dict.fromkeys(str(pathlib.Path(name).with_suffix(".cc")) for name in changed if name.endswith((".cc", ".h")))
         sources = [name for name in wanted if name in sources]
     deadline = time.monotonic() + (float("inf") if chosen.all or chosen.files else chosen.seconds)
