@@ -42,16 +42,16 @@ class Server {
 
   virtual const ServerMetadata& metadata() const = 0;
   virtual bool live() const = 0;  // false after a device fault: the process should be restarted
-  virtual bool ready()
-      const = 0;  // every model that should be is; false while draining and after a device fault
+  // Every model that should be is; false while draining and after a device fault.
+  virtual bool ready() const = 0;
 
   // kNotFound / kUnavailable / kInvalidArgument with the texts of
   // docs/reference/protocol/common.md; empty version = latest available.
   virtual Result<std::shared_ptr<Model>> FindModel(std::string_view name,
                                                    std::string_view version) const = 0;
   virtual std::vector<IndexEntry> Index(bool ready_only) const = 0;
-  virtual std::vector<std::shared_ptr<Model>> models()
-      const = 0;  // loaded ones, by name and version
+  // Loaded ones, by name and version.
+  virtual std::vector<std::shared_ptr<Model>> models() const = 0;
   virtual std::vector<ExecutorGauges> executor_gauges() const = 0;
 
   // Validates against the model's config (missing, unexpected, wrong type or shape, batch size:
