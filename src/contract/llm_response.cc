@@ -77,8 +77,8 @@ std::vector<SequenceView> SequencesOf(const Response& response) {
   return sequences;
 }
 
-Tensor OutputIds(std::string name, const Response& response, const LlmResponseOptions& options) {
-  const std::vector<SequenceView> sequences = SequencesOf(response);
+Tensor OutputIds(std::string name, std::span<const SequenceView> sequences,
+                 const LlmResponseOptions& options) {
   size_t longest = 0;
   for (const SequenceView& sequence : sequences) {
     longest = std::max(longest, sequence.output_ids.size());
@@ -101,9 +101,10 @@ Tensor OutputIds(std::string name, const Response& response, const LlmResponseOp
                            std::move(bytes));
 }
 
-Tensor SequenceLengths(std::string name, const Response& response, size_t prompt_len) {
+Tensor SequenceLengths(std::string name, std::span<const SequenceView> sequences,
+                       size_t prompt_len) {
   std::vector<int32_t> lengths;
-  for (const SequenceView& sequence : SequencesOf(response)) {
+  for (const SequenceView& sequence : sequences) {
     lengths.push_back(static_cast<int32_t>(prompt_len + sequence.output_ids.size()));
   }
   return Tensor::FromValues<int32_t>(std::move(name), DataType::kInt32,
@@ -214,21 +215,23 @@ Tensor NoLogits(std::string name, DataType type, int rank) {
 
 std::vector<Tensor> MakeLlmOutputs(const Response& response, const LlmResponseOptions& options,
                                    std::span<const std::string> requested) {
-  const OutputSource source = {.response = response, .options = options, .texts = {}};
+  const std::vector<SequenceView> sequences = SequencesOf(response);
+  const OutputSource source = {
+      .response = response, .options = options, .texts = {}, .sequences = sequences};
+  const auto is_wanted = [requested](std::string_view name) {
+    return requested.empty() ||
+           std::find(requested.begin(), requested.end(), name) != requested.end();
+  };
   std::vector<Tensor> outputs;
   outputs.reserve(6);
-  const auto add = [&](const Output& output) {
-    const DataType type = output.name == "context_logits" ? options.context_logits_type
-                                                          : options.generation_logits_type;
-    auto made = output.make(output, std::string(output.name), type, source);
-    if (made) outputs.push_back(*std::move(made));
-  };
   for (const Output& output : OutputTable()) {
     if (output.fact != nullptr) break;
-    if (requested.empty() || std::ranges::find(requested, output.name) != requested.end()) {
-      add(output);
-    }
+    if (!output.is_in(output, source) || !is_wanted(output.name)) continue;
+    const DataType type = output.name == "context_logits" ? options.context_logits_type
+                                                          : options.generation_logits_type;
+    outputs.push_back(output.make(output, output.name, type, source));
   }
+  if (!options.facts.asked.any()) return outputs;
   for (const std::string& name : requested) {
     if (auto fact = Fact(name, name, options.facts, response)) outputs.push_back(*std::move(fact));
   }

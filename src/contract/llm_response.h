@@ -50,8 +50,10 @@ std::vector<Tensor> MakeLlmOutputs(const Response& response, const LlmResponseOp
                                    std::span<const std::string> requested);
 
 // [1, beams, prompt and longest], [1, beams]
-Tensor OutputIds(std::string name, const Response& response, const LlmResponseOptions& options);
-Tensor SequenceLengths(std::string name, const Response& response, size_t prompt_len);
+Tensor OutputIds(std::string name, std::span<const SequenceView> sequences,
+                 const LlmResponseOptions& options);
+Tensor SequenceLengths(std::string name, std::span<const SequenceView> sequences,
+                       size_t prompt_len);
 
 // Whether logits can be sent as this.
 bool IsLogitsType(DataType type);

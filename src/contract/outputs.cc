@@ -8,96 +8,137 @@ namespace inflight::contract {
 namespace {
 
 using enum DataType;
-using Made = std::optional<Tensor>;
+using Source = const OutputSource&;
 
-Made MakeText(const Output&, std::string name, DataType, const OutputSource& source) {
-  if (source.texts.empty()) return std::nullopt;
-  return Tensor::FromStrings(std::move(name), {std::ssize(source.texts)}, source.texts);
+// --- which responses have an output ---
+
+bool HasTexts(const Output&, Source source) { return !source.texts.empty(); }
+bool HasIds(const Output&, Source source) { return !source.sequences.empty(); }
+bool HasContextLogits(const Output&, Source source) {
+  return source.response.context_logits.num_rows > 0 || source.options.with_dummies;
+}
+bool HasGenerationLogits(const Output&, Source source) {
+  return source.options.return_generation_logits || source.options.with_dummies;
+}
+bool HasLogProbs(const Output&, Source source) {
+  return source.options.return_log_probs || source.options.with_dummies;
+}
+bool HasTopLogProbs(const Output&, Source source) { return source.options.num_top_log_probs > 0; }
+bool HasBatchIndex(const Output&, Source source) { return source.options.batch_index.has_value(); }
+bool HasSequenceIndex(const Output&, Source source) { return source.options.with_sequence_index; }
+bool HasFact(const Output& output, Source source) {
+  return IsIn(*output.fact, source.options.facts, source.response);
 }
 
-Made MakeIds(const Output&, std::string name, DataType, const OutputSource& source) {
-  return OutputIds(std::move(name), source.response, source.options);
+// --- and its tensor; zeros where there would be none ---
+
+Tensor MakeText(const Output&, std::string_view name, DataType, Source source) {
+  return Tensor::FromStrings(std::string(name), {std::ssize(source.texts)}, source.texts);
 }
 
-Made MakeLengths(const Output&, std::string name, DataType, const OutputSource& source) {
-  return SequenceLengths(std::move(name), source.response, source.options.prompt.size());
+Tensor MakeIds(const Output&, std::string_view name, DataType, Source source) {
+  return OutputIds(std::string(name), source.sequences, source.options);
 }
 
-Made MakeContextLogits(const Output&, std::string name, DataType type, const OutputSource& source) {
-  if (source.response.context_logits.num_rows > 0) {
-    return ContextLogits(std::move(name), type, source.response);
-  }
-  if (!source.options.with_dummies) return std::nullopt;
-  return NoLogits(std::move(name), type, /*rank=*/3);
+Tensor MakeLengths(const Output&, std::string_view name, DataType, Source source) {
+  return SequenceLengths(std::string(name), source.sequences, source.options.prompt.size());
 }
 
-Made MakeGenerationLogits(const Output&, std::string name, DataType type,
-                          const OutputSource& source) {
-  if (source.options.return_generation_logits) {
-    return GenerationLogits(std::move(name), type, source.response);
-  }
-  if (!source.options.with_dummies) return std::nullopt;
-  return NoLogits(std::move(name), type, /*rank=*/4);
+Tensor MakeContextLogits(const Output&, std::string_view name, DataType type, Source source) {
+  const bool has_rows = source.response.context_logits.num_rows > 0;
+  return has_rows ? ContextLogits(std::string(name), type, source.response)
+                  : NoLogits(std::string(name), type, /*rank=*/3);
 }
 
-Made MakeLogProbs(const Output&, std::string name, DataType, const OutputSource& source) {
-  if (source.options.return_log_probs) return OutputLogProbs(std::move(name), source.response);
-  if (!source.options.with_dummies) return std::nullopt;
+Tensor MakeGenerationLogits(const Output&, std::string_view name, DataType type, Source source) {
+  return source.options.return_generation_logits
+             ? GenerationLogits(std::string(name), type, source.response)
+             : NoLogits(std::string(name), type, /*rank=*/4);
+}
+
+Tensor MakeLogProbs(const Output&, std::string_view name, DataType, Source source) {
+  if (source.options.return_log_probs) return OutputLogProbs(std::string(name), source.response);
   const int num_zeros = source.options.num_dummy_log_probs;
-  return Zeros(std::move(name), {1, 1, num_zeros}, num_zeros);
+  return Zeros(std::string(name), {1, 1, num_zeros}, num_zeros);
 }
 
-Made MakeCumLogProbs(const Output&, std::string name, DataType, const OutputSource& source) {
-  if (source.options.return_log_probs) return CumLogProbs(std::move(name), source.response);
-  if (!source.options.with_dummies) return std::nullopt;
-  return Zeros(std::move(name), {1, 1}, 1);
+Tensor MakeCumLogProbs(const Output&, std::string_view name, DataType, Source source) {
+  return source.options.return_log_probs ? CumLogProbs(std::string(name), source.response)
+                                         : Zeros(std::string(name), {1, 1}, 1);
 }
 
-Made MakeTopLogProbIds(const Output&, std::string name, DataType, const OutputSource& source) {
-  const int count = source.options.num_top_log_probs;
-  if (count == 0) return std::nullopt;
-  return TopLogProbIds(std::move(name), count, source.response);
+Tensor MakeTopLogProbIds(const Output&, std::string_view name, DataType, Source source) {
+  return TopLogProbIds(std::string(name), source.options.num_top_log_probs, source.response);
 }
 
-Made MakeTopLogProbs(const Output&, std::string name, DataType, const OutputSource& source) {
-  const int count = source.options.num_top_log_probs;
-  if (count == 0) return std::nullopt;
-  return TopLogProbs(std::move(name), count, source.response);
+Tensor MakeTopLogProbs(const Output&, std::string_view name, DataType, Source source) {
+  return TopLogProbs(std::string(name), source.options.num_top_log_probs, source.response);
 }
 
-Made MakeBatchIndex(const Output&, std::string name, DataType, const OutputSource& source) {
-  if (!source.options.batch_index) return std::nullopt;
-  return BatchIndex(std::move(name), *source.options.batch_index);
+Tensor MakeBatchIndex(const Output&, std::string_view name, DataType, Source source) {
+  return BatchIndex(std::string(name), *source.options.batch_index);
 }
 
-Made MakeSequenceIndex(const Output&, std::string name, DataType, const OutputSource& source) {
-  if (!source.options.with_sequence_index) return std::nullopt;
-  return SequenceIndex(std::move(name), source.response);
+Tensor MakeSequenceIndex(const Output&, std::string_view name, DataType, Source source) {
+  return SequenceIndex(std::string(name), source.response);
 }
 
-Made MakeFact(const Output& output, std::string name, DataType, const OutputSource& source) {
-  return Fact(*output.fact, std::move(name), source.options.facts, source.response);
+Tensor MakeFact(const Output& output, std::string_view name, DataType, Source source) {
+  return output.fact->write(std::string(name), source.options.facts, source.response);
 }
 
 std::vector<Output> MakeTable() {
   constexpr bool kPasses = true;
   constexpr bool kOfIds = true;
   std::vector<Output> table = {
-      {"text_output", kBytes, {-1}, 0, 1, !kPasses, !kOfIds, MakeText},
-      {"output_ids", kInt32, {-1, -1}, 1, 0, !kPasses, kOfIds, MakeIds},
-      {"sequence_length", kInt32, {-1}, 2, 0, !kPasses, kOfIds, MakeLengths},
-      {"context_logits", kFp32, {-1, -1}, 3, 4, kPasses, !kOfIds, MakeContextLogits},
-      {"generation_logits", kFp32, {-1, -1, -1}, 4, 5, kPasses, !kOfIds, MakeGenerationLogits},
-      {"output_log_probs", kFp32, {-1, -1}, 5, 3, kPasses, !kOfIds, MakeLogProbs},
-      {"cum_log_probs", kFp32, {-1}, 6, 2, kPasses, !kOfIds, MakeCumLogProbs},
-      {"top_log_prob_ids", kInt32, {-1, -1, -1}, 8, 7, !kPasses, !kOfIds, MakeTopLogProbIds},
-      {"top_log_probs", kFp32, {-1, -1, -1}, 9, 8, !kPasses, !kOfIds, MakeTopLogProbs},
-      {"batch_index", kInt32, {1}, 7, 6, !kPasses, !kOfIds, MakeBatchIndex},
-      {"sequence_index", kInt32, {1}, 0, 0, !kPasses, !kOfIds, MakeSequenceIndex},
+      {"text_output", kBytes, {-1}, 0, 1, !kPasses, !kOfIds, HasTexts, MakeText},
+      {"output_ids", kInt32, {-1, -1}, 1, 0, !kPasses, kOfIds, HasIds, MakeIds},
+      {"sequence_length", kInt32, {-1}, 2, 0, !kPasses, kOfIds, HasIds, MakeLengths},
+      {"context_logits",
+       kFp32,
+       {-1, -1},
+       3,
+       4,
+       kPasses,
+       !kOfIds,
+       HasContextLogits,
+       MakeContextLogits},
+      {"generation_logits",
+       kFp32,
+       {-1, -1, -1},
+       4,
+       5,
+       kPasses,
+       !kOfIds,
+       HasGenerationLogits,
+       MakeGenerationLogits},
+      {"output_log_probs", kFp32, {-1, -1}, 5, 3, kPasses, !kOfIds, HasLogProbs, MakeLogProbs},
+      {"cum_log_probs", kFp32, {-1}, 6, 2, kPasses, !kOfIds, HasLogProbs, MakeCumLogProbs},
+      {"top_log_prob_ids",
+       kInt32,
+       {-1, -1, -1},
+       8,
+       7,
+       !kPasses,
+       !kOfIds,
+       HasTopLogProbs,
+       MakeTopLogProbIds},
+      {"top_log_probs",
+       kFp32,
+       {-1, -1, -1},
+       9,
+       8,
+       !kPasses,
+       !kOfIds,
+       HasTopLogProbs,
+       MakeTopLogProbs},
+      {"batch_index", kInt32, {1}, 7, 6, !kPasses, !kOfIds, HasBatchIndex, MakeBatchIndex},
+      {"sequence_index", kInt32, {1}, 0, 0, !kPasses, !kOfIds, HasSequenceIndex, MakeSequenceIndex},
   };
   constexpr int kFactPlace = 10;
   for (const FactOutput& fact : FactOutputs()) {
-    Output output = {.name = fact.name, .type = fact.type, .make = MakeFact, .fact = &fact};
+    Output output = {
+        .name = fact.name, .type = fact.type, .is_in = HasFact, .make = MakeFact, .fact = &fact};
     output.dims = {fact.type == kBytes ? -1 : 1};
     if (fact.is_in_generated_models) output.llm_place = output.text_place = kFactPlace;
     table.push_back(output);

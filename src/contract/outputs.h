@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,7 +20,8 @@ namespace inflight::contract {
 struct OutputSource {
   const Response& response;
   const LlmResponseOptions& options;
-  std::span<const std::string> texts;  // [sequences] of a text model; empty for `tensorrt_llm`
+  std::span<const std::string> texts;       // [sequences] of a text model, else empty
+  std::span<const SequenceView> sequences;  // of `tensorrt_llm`, else empty
 };
 
 struct Output {
@@ -33,9 +33,10 @@ struct Output {
   int text_place = 0;
   bool passes_postprocessing = false;  // on its way out of a generated ensemble
   bool is_of_ids = false;              // of `tensorrt_llm` alone
-  // The tensor under `name`, of `type` where it is logits; none where this response has none.
-  std::optional<Tensor> (*make)(const Output& output, std::string name, DataType type,
-                                const OutputSource& source) = nullptr;
+  // Whether a response has it, and then its tensor under `name`, of `type` where it is logits.
+  bool (*is_in)(const Output& output, const OutputSource& source) = nullptr;
+  Tensor (*make)(const Output& output, std::string_view name, DataType type,
+                 const OutputSource& source) = nullptr;
   const FactOutput* fact = nullptr;
 };
 

@@ -131,17 +131,15 @@ std::span<const FactOutput> FactOutputs() { return kFacts; }
 
 bool IsFact(std::string_view output) { return Find(output) != nullptr; }
 
-std::optional<Tensor> Fact(const FactOutput& fact, std::string name, const RequestFacts& facts,
-                           const Response& response) {
-  if (!(facts.asked.*fact.asked) || !IsDue(fact.due, response)) return std::nullopt;
-  return fact.write(std::move(name), facts, response);
+bool IsIn(const FactOutput& fact, const RequestFacts& facts, const Response& response) {
+  return facts.asked.*fact.asked && IsDue(fact.due, response);
 }
 
 std::optional<Tensor> Fact(std::string_view fact, std::string name, const RequestFacts& facts,
                            const Response& response) {
   const FactOutput* found = Find(fact);
-  if (found == nullptr) return std::nullopt;
-  return Fact(*found, std::move(name), facts, response);
+  if (found == nullptr || !IsIn(*found, facts, response)) return std::nullopt;
+  return found->write(std::move(name), facts, response);
 }
 
 }  // namespace inflight::contract

@@ -23,6 +23,9 @@ struct FactsAsked {
   bool finish_reason = false;
   bool kv_cache_reuse_stats = false;
   bool perf_metrics = false;
+
+  bool any() const { return *this != FactsAsked{}; }
+  friend bool operator==(const FactsAsked&, const FactsAsked&) = default;
 };
 
 struct RequestFacts {
@@ -53,8 +56,8 @@ bool IsFact(std::string_view output);  // whether one of these outputs has the n
 // The output `fact` under the name given. None where it was not asked for. Blocks and times are
 // known at the end: only the final response has them. The last response of each sequence says why
 // that one ended.
-std::optional<Tensor> Fact(const FactOutput& fact, std::string name, const RequestFacts& facts,
-                           const Response& response);
+// Whether it was asked for, and is due with this response.
+bool IsIn(const FactOutput& fact, const RequestFacts& facts, const Response& response);
 std::optional<Tensor> Fact(std::string_view fact, std::string name, const RequestFacts& facts,
                            const Response& response);
 

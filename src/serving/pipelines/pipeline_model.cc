@@ -137,9 +137,10 @@ bool PipelineModel::Call::Fill(const inflight::Response& response, Response& out
   const contract::OutputSource source = {.response = response, .options = options, .texts = texts};
   out.outputs.reserve(pipeline_.routes_.outputs.size());
   for (const OutputRoute& route : pipeline_.routes_.outputs) {
-    if (route.output == nullptr || !request_.WantsOutput(route.name)) continue;
-    auto made = route.output->make(*route.output, route.name, route.type, source);
-    if (made) out.outputs.push_back(*std::move(made));
+    const contract::Output* output = route.output;
+    if (output == nullptr || !output->is_in(*output, source)) continue;
+    if (!request_.WantsOutput(route.name)) continue;
+    out.outputs.push_back(output->make(*output, route.name, route.type, source));
   }
   if (pipeline_.kind_ == Kind::kEnsemble) AddSequence(out);
   postprocessing_ns_ += llm_.clock().NowNs() - started_ns;
