@@ -21,6 +21,9 @@ if(MOLD AND NOT INFLIGHT_STATIC)
 endif()
 
 set(host_only "$<COMPILE_LANGUAGE:CXX>")
+if(CMAKE_UNITY_BUILD)  # units include sources by absolute paths, which __FILE__ would carry past ccache
+  add_compile_options("$<${host_only}:-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=>")
+endif()
 add_compile_options("$<${host_only}:-Wall;-Wextra;-Werror;-Wno-missing-field-initializers>")
 if(INFLIGHT_CUDA)
   if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know the dialects of nvcc 13
