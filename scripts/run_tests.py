@@ -8,7 +8,8 @@ Suites: `unit` (every *_test binary but those of the others), `simulation`, `gol
 transformers), `python` (tests/**/test_*.py with the build's binaries, or what INFLIGHT_PYTHON_TESTS lists), `cuda`
 (those that need a GPU for nearly all of their tests). Default: all but `cuda`.
 Counts single tests, not binaries, and no skipped ones: these say why in their binary's output. Exit status 1 if any
-failed or none ran.
+failed or none ran. How long each binary and each file of Python tests took is written to BUILD_DIR/durations.json;
+where that was copied to tests/durations.json, what took longest begins first.
 """
 
 import concurrent.futures
@@ -26,8 +27,12 @@ SUITES = {"simulation_test": "simulation", "golden_test": "golden", "cuda_backen
           "cuda_golden_test": "cuda", "cuda_ops_test": "cuda", "decoding_cuda_test": "cuda"}  # others are `unit`
 TIMEOUT_S = 900
 AT_ONCE = 2
-LONGEST = {"simulation_test", "golden_test", "decoding_test", "artifact_test"}  # these first
+LONGEST = {"simulation_test", "golden_test", "decoding_test", "artifact_test"}  # these first, where durations are unknown
+DURATIONS = ROOT / "tests/durations.json"  # seconds by name of a binary or path of a file; tests/conftest.py reads it too
 FILES_AT_ONCE = ["-n", os.environ.get("INFLIGHT_TEST_FILES_AT_ONCE", str(AT_ONCE)), "--dist", "loadfile"]
+if DURATIONS.exists():
+    FILES_AT_ONCE.append("--no-loadscope-reorder")  # which would put those with most tests first
+measured: dict[str, float] = {}
 
 
 def run_gtest(binary: pathlib.Path) -> tuple[int, int]:
@@ -53,7 +58,8 @@ def run_gtest(binary: pathlib.Path) -> tuple[int, int]:
     if code != 0 and failed == 0:
         total, failed = total + 1, 1
     note = f", {skipped} skipped" if skipped else ""
-    line = f"{binary.name}: {total - failed} passed, {failed} failed{note} ({time.monotonic() - start:.1f} s)"
+    measured[binary.name] = time.monotonic() - start
+    line = f"{binary.name}: {total - failed} passed, {failed} failed{note} ({measured[binary.name]:.1f} s)"
     print(output.decode(errors="replace") + line, flush=True)
     return total - failed, failed
 
@@ -74,6 +80,8 @@ def run_pytest(build: pathlib.Path) -> tuple[int, int]:
         try:
             suite = ElementTree.parse(report.name).getroot().find("testsuite")
             counts = {key: int(suite.get(key)) for key in ("tests", "failures", "errors", "skipped")}
+            for case in suite.iter("testcase"):
+                add_python_test(case.get("classname", ""), float(case.get("time", 0)))
         except (ElementTree.ParseError, AttributeError):
             return 0, 1
     failed = counts["failures"] + counts["errors"]
@@ -81,12 +89,23 @@ def run_pytest(build: pathlib.Path) -> tuple[int, int]:
     return passed, failed if failed or code == 0 else 1
 
 
+def add_python_test(classname: str, seconds: float) -> None:
+    """Adds the time of one test to that of its file; `classname` is the file's path with dots, and a class's name maybe."""
+    parts = classname.split(".")
+    for end in range(len(parts), 0, -1):
+        path = "/".join(parts[:end]) + ".py"
+        if (ROOT / path).is_file():
+            measured[path] = measured.get(path, 0) + seconds
+            return
+
+
 def main() -> int:
     build = pathlib.Path(sys.argv[1]).resolve()
     suites = sys.argv[2:] or ["unit", "simulation", "golden", "python"]
+    durations = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
     passed = failed = 0
     binaries = [path for path in sorted((build / "bin").glob("*_test")) if SUITES.get(path.name, "unit") in suites]
-    binaries.sort(key=lambda path: path.name not in LONGEST)
+    binaries.sort(key=lambda path: (-durations.get(path.name, 0), path.name not in LONGEST))
     # A GPU runs one at a time: each takes most of its memory.
     with concurrent.futures.ThreadPoolExecutor(1 if "cuda" in suites else AT_ONCE) as pool:
         for counts in pool.map(run_gtest, binaries):
@@ -94,6 +113,8 @@ def main() -> int:
     if "python" in suites:
         counts = run_pytest(build)
         passed, failed = passed + counts[0], failed + counts[1]
+    rounded = {name: round(seconds, 1) for name, seconds in sorted(measured.items())}
+    (build / "durations.json").write_text(json.dumps(rounded, indent=1) + "\n")
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or not passed else 0
 

@@ -6,7 +6,8 @@ usage: scripts/tidy.py [--since REVISION | --all | FILE...] [--seconds 120]
 
 Changed is what `git diff REVISION` names; without a choice, the last 20 commits and what is not committed. A changed header
 stands for the source of its name. Sources changed last come first, and none is begun once the time is up (--all has no
-limit): the number that were left out is printed. A FILE may be of any folder. Sources are compiled as the release build would, one by one.
+limit): the number that were left out is printed. A FILE may be of any folder. Sources are compiled as the release build
+would, one by one.
 """
 
 import argparse
