@@ -26,7 +26,8 @@ Upstream's are `NVIDIA/TensorRT-LLM/cpp/kernels/penalty.cu` and `cpp/tensorrt_ll
 """
 HEADER = """// SPDX-License-Identifier: Apache-2.0
 // A block (docs/page.md, "Top-p, and
-// its decay"); block.cc has the rest, part/block.h is this file.
+// its decay"); block.cc has the rest, part/block.h is this file. zlib.h is a library's.
+#include <zlib.h>
 constexpr char kText[] = "// docs/in_a_text.md, https://github.com/spec/v1";
 """
 SCRIPT_FILE = '''# Reads src/part/block.h.
@@ -64,6 +65,7 @@ def test_what_leads_somewhere_is_no_finding(tmp_path):
     ("src/other.cc", "/* Formulas:\n * docs/gone.md */\n", "src/other.cc:2: there is no docs/gone.md"),
     ("src/other.cu", "// A\n// B: src/gone/\n", "src/other.cu:2: there is no src/gone/"),
     ("src/other.h", "// part/gone.h\n", "src/other.h:1: there is no part/gone.h"),
+    ("src/other.h", "// gone/zlib.h\n", "src/other.h:1: there is no gone/zlib.h"),
     ("src/other.h", "// The rest is gone.cc's.\n", "src/other.h:1: there is no gone.cc"),
     ("src/other.h", "// tests/*_gone.py\n", "src/other.h:1: there is no tests/*_gone.py"),
     ("src/other.h", "// src/part/block.{h,cu}\n", "src/other.h:1: there is no src/part/block.cu"),
