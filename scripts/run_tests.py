@@ -9,7 +9,7 @@ transformers), `python` (tests/**/test_*.py with the build's binaries, or what I
 (those that need a GPU for nearly all of their tests). Default: all but `cuda`.
 Counts single tests, not binaries, and no skipped ones: these say why in their binary's output. Exit status 1 if any
 failed or none ran. How long each binary and each file of Python tests took is written to BUILD_DIR/durations.json;
-where that was copied to tests/durations.json, what took longest begins first.
+where a copy of that is in tests, what took longest begins first.
 """
 
 import concurrent.futures

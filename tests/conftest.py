@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Order of test files: the longest first, so that workers which take one file at a time end together.
 
-No test depends on it. tests/durations.json has the seconds of each file, as scripts/run_tests.py measured them.
+No test depends on it. A copy of the durations.json that scripts/run_tests.py writes is read, where it is here.
 """
 
 import json
