@@ -35,6 +35,8 @@ struct SamplingParams {
   std::optional<int> top_k;          // >= 0; 0 = off; unset or 0 with top_p unset or 0 = greedy
   std::optional<float> top_p;        // [0, 1]; 0 = off
   std::optional<float> min_p;  // [0, 1]; drop tokens with P < min_p * P_max before top-k and top-p
+  // (0, 1]; of what top-k, top-p and min-p leave, the most typical tokens of this mass; 1 = off
+  std::optional<float> typical_p;
   // After each token drawn by top-p alone: p = max(p * decay, min), or the first p again when that
   // token is the reset id (docs/reference/decoding.md, "Top-p and its decay").
   std::optional<float> top_p_decay;         // (0, 1]; default 1

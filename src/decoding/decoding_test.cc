@@ -152,6 +152,38 @@ TEST_F(SamplerTest, MinPDropsWhatIsLightBesideTheHeaviest) {
   ExpectNear(Frequencies(request, logits), {0.4 / 0.7, 0.3 / 0.7, 0, 0, 0});
 }
 
+// P = 0.4, 0.3, 0.2, 0.1: -log P = 0.916, 1.204, 1.609, 2.303, H = 1.280; they lie 0.364, 0.076,
+// 0.330 and 1.023 from it. In that order 0.3 + 0.2 reach 0.4, and with 0.4 they reach 0.7.
+TEST_F(SamplerTest, TypicalPKeepsWhatIsNearTheEntropy) {
+  Request request;
+  const std::vector<float> logits = {std::log(0.4F), std::log(0.3F), std::log(0.2F), std::log(0.1F),
+                                     -1e30F};
+  request.sampling.typical_p = 0.4F;
+  ExpectNear(Frequencies(request, logits), {0, 0.3 / 0.5, 0.2 / 0.5, 0, 0});
+  request.sampling.typical_p = 0.7F;
+  ExpectNear(Frequencies(request, logits), {0.4 / 0.9, 0.3 / 0.9, 0.2 / 0.9, 0, 0});
+  request.sampling.typical_p = 0.01F;
+  ExpectNear(Frequencies(request, logits), {0, 1, 0, 0, 0});
+}
+
+// Top-p 0.6 leaves 4/7 and 3/7: -log P = 0.560, 0.847, H = 0.683, the first is nearer. Top-k 3
+// leaves 4/9, 3/9, 2/9: 0.811, 1.099, 1.504, H = 1.061, the second is.
+TEST_F(SamplerTest, TypicalPComesAfterTopKAndTopP) {
+  Request request;
+  const std::vector<float> logits = {std::log(0.4F), std::log(0.3F), std::log(0.2F), std::log(0.1F),
+                                     -1e30F};
+  request.sampling = {.top_p = 0.6F, .typical_p = 0.5F};
+  ExpectNear(Frequencies(request, logits), {1, 0, 0, 0, 0});
+  request.sampling = {.top_k = 3, .typical_p = 0.2F};
+  ExpectNear(Frequencies(request, logits), {0, 1, 0, 0, 0});
+}
+
+TEST_F(SamplerTest, TypicalPOfOneIsGreedyWhereNothingElseDraws) {
+  Request request;
+  request.sampling.typical_p = 1.0F;
+  EXPECT_TRUE(MakeSamplingRule(request, 0, 0).greedy);
+}
+
 TEST_F(SamplerTest, TemperatureFlattens) {
   Request request;
   request.sampling.top_p = 1.0F;

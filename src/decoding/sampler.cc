@@ -52,6 +52,43 @@ bool Heavier(float distance_a, TokenId id_a, float distance_b, TokenId id_b) {
   return distance_a < distance_b || (distance_a == distance_b && id_a < id_b);
 }
 
+// The order of candidates, heaviest first.
+constexpr auto kHeavier = [](const auto& a, const auto& b) {
+  return Heavier(a.distance, a.id, b.distance, b.id);
+};
+
+template <typename Iterator>
+uint64_t SumOfWeights(Iterator begin, Iterator end) {
+  uint64_t sum = 0;
+  for (; begin != end; ++begin) sum += static_cast<uint64_t>(begin->weight);
+  return sum;
+}
+
+// The first in an order whose cumulative weight reaches `target`, at most the weight of all; in
+// front of it are then those before it. The order is never made: a selection partitions around
+// pivots and keeps the side in which the cumulative weight crosses the target, O(n) on average.
+template <typename Iterator, typename Order>
+Iterator Reach(Iterator begin, Iterator end, uint64_t target, Order is_before) {
+  while (end - begin > 1) {
+    const auto pivot = *(begin + (end - begin) / 2);
+    const Iterator middle =
+        std::partition(begin, end, [&](const auto& c) { return is_before(c, pivot); });
+    const uint64_t before = SumOfWeights(begin, middle);
+    if (target <= before) {
+      end = middle;
+      continue;
+    }
+    target -= before;
+    // The pivot is the first of the rest: bring it to the front of that side.
+    std::iter_swap(middle,
+                   std::find_if(middle, end, [&](const auto& c) { return c.id == pivot.id; }));
+    if (target <= static_cast<uint64_t>(pivot.weight)) return middle;
+    target -= static_cast<uint64_t>(pivot.weight);
+    begin = middle + 1;
+  }
+  return begin;
+}
+
 }  // namespace
 
 struct Sampler::Slot {
@@ -187,22 +224,19 @@ SampledToken Sampler::Sample(int slot_id, std::span<const TokenId> tokens, float
 SampledToken Sampler::SampleTopK(const SamplingRule& rule, double uniform, const float* logits,
                                  float max, std::vector<Candidate>& candidates) const {
   // Candidates form a heap with the lightest in front; most logits fail the first comparison.
-  const auto heavier = [](const Candidate& a, const Candidate& b) {
-    return Heavier(a.distance, a.id, b.distance, b.id);
-  };
   candidates.clear();
   const auto k = static_cast<size_t>(std::min(rule.top_k, vocab_size_));
   for (TokenId id = 0; id < vocab_size_; ++id) {
     const float distance = Distance(max, logits[id]);
     if (candidates.size() == k) {
       if (distance >= candidates.front().distance) continue;
-      std::pop_heap(candidates.begin(), candidates.end(), heavier);
+      std::pop_heap(candidates.begin(), candidates.end(), kHeavier);
       candidates.pop_back();
     }
     candidates.push_back({.distance = distance, .id = id});
-    std::push_heap(candidates.begin(), candidates.end(), heavier);
+    std::push_heap(candidates.begin(), candidates.end(), kHeavier);
   }
-  std::sort(candidates.begin(), candidates.end(), heavier);
+  std::sort(candidates.begin(), candidates.end(), kHeavier);
   const int32_t min_weight = InUnits(rule.min_p);
   uint64_t sum = 0;
   size_t kept = 0;
@@ -212,23 +246,31 @@ SampledToken Sampler::SampleTopK(const SamplingRule& rule, double uniform, const
     sum += static_cast<uint64_t>(candidate.weight);
     ++kept;
   }
-  const uint64_t target = TargetWeight(uniform, rule.top_p, sum);
-  size_t chosen = 0;
-  for (uint64_t cumulative = static_cast<uint64_t>(candidates[0].weight); cumulative < target;)
-    cumulative += static_cast<uint64_t>(candidates[++chosen].weight);
-  return {.id = candidates[chosen].id,
-          .log_prob = LogProb(candidates[chosen].distance,
+  Candidate chosen;
+  if (rule.typical_p < 1.0F) {
+    candidates.resize(kept);
+    chosen = DrawTypical(rule.top_p, rule.typical_p, uniform, candidates);
+  } else {
+    const uint64_t target = TargetWeight(uniform, rule.top_p, sum);
+    auto reached = candidates.begin();
+    for (uint64_t cumulative = static_cast<uint64_t>(reached->weight); cumulative < target;)
+      cumulative += static_cast<uint64_t>((++reached)->weight);
+    chosen = *reached;
+  }
+  return {.id = chosen.id,
+          .log_prob = LogProb(chosen.distance,
                               static_cast<double>(sum) / static_cast<double>(kUnitWeight))};
 }
 
 // r = u p S over the whole vocabulary; the first in descending order whose cumulative weight
-// reaches r. The order is never made: a selection partitions around pivots and keeps the side in
-// which the cumulative weight crosses r, O(V) on average.
+// reaches r.
 SampledToken Sampler::SampleTopP(const Slot& slot, double uniform, const float* logits, float max,
                                  std::vector<Candidate>& candidates) const {
   const int32_t min_weight = std::max(1, InUnits(slot.rule.min_p));
   const Masses masses = SumWeights(logits, vocab_size_, max, min_weight);
-  uint64_t target = TargetWeight(uniform, slot.top_p, masses.all);
+  const bool is_typical = slot.rule.typical_p < 1.0F;
+  const uint64_t target = is_typical ? masses.all  // of all tokens
+                                     : TargetWeight(uniform, slot.top_p, masses.all);
   const float limit = target <= masses.near ? kNear : kWeightless;
   candidates.clear();
   std::array<float, kBlock> distances;
@@ -246,31 +288,37 @@ SampledToken Sampler::SampleTopP(const Slot& slot, double uniform, const float* 
       if (distances[i] < limit && weights[i] >= min_weight)
         candidates.push_back({distances[i], weights[i], block + i});
   }
-  auto begin = candidates.begin();
-  auto end = candidates.end();
-  while (end - begin > 1) {
-    const Candidate pivot = *(begin + (end - begin) / 2);
-    const auto middle = std::partition(begin, end, [&pivot](const Candidate& c) {
-      return Heavier(c.distance, c.id, pivot.distance, pivot.id);
-    });
-    uint64_t heavier_sum = 0;
-    for (auto it = begin; it != middle; ++it) heavier_sum += static_cast<uint64_t>(it->weight);
-    if (target <= heavier_sum) {
-      end = middle;
-      continue;
-    }
-    target -= heavier_sum;
-    // The pivot is the heaviest of the rest: bring it to the front of that side.
-    std::iter_swap(middle, std::find_if(middle, end,
-                                        [&pivot](const Candidate& c) { return c.id == pivot.id; }));
-    if (target <= static_cast<uint64_t>(pivot.weight)) {
-      begin = middle;
-      break;
-    }
-    target -= static_cast<uint64_t>(pivot.weight);
-    begin = middle + 1;
+  if (is_typical) {
+    return {.id = DrawTypical(slot.top_p, slot.rule.typical_p, uniform, candidates).id};
   }
-  return {.id = begin->id};
+  return {.id = Reach(candidates.begin(), candidates.end(), target, kHeavier)->id};
+}
+
+// Top-p and typical-p each keep the whole tokens that reach their sum, as transformers' warpers do
+// (generation/logits_process.py, in the order of generation/utils.py).
+Sampler::Candidate Sampler::DrawTypical(float top_p, float typical_p, double uniform,
+                                        std::vector<Candidate>& candidates) {
+  const auto begin = candidates.begin();
+  auto end = candidates.end();
+  uint64_t sum = SumOfWeights(begin, end);
+  if (top_p < 1.0F) {
+    end = Reach(begin, end, TargetWeight(1.0, top_p, sum), kHeavier) + 1;
+    sum = SumOfWeights(begin, end);
+  }
+  uint64_t weighed_distances = 0;
+  for (auto it = begin; it != end; ++it) {
+    weighed_distances += WeighedDistance(it->weight, it->distance);
+  }
+  const float mean = MeanDistance(weighed_distances, sum);
+  const auto more_typical = [mean](const Candidate& a, const Candidate& b) {
+    return Heavier(Atypicality(a.distance, mean), a.id, Atypicality(b.distance, mean), b.id);
+  };
+  const auto last = Reach(begin, end, TargetWeight(1.0, typical_p, sum), more_typical);
+  const float bound = Atypicality(last->distance, mean);
+  end = std::partition(begin, end, [mean, bound](const Candidate& c) {
+    return Atypicality(c.distance, mean) <= bound;
+  });
+  return *Reach(begin, end, TargetWeight(uniform, 1.0F, SumOfWeights(begin, end)), kHeavier);
 }
 
 }  // namespace inflight::decoding

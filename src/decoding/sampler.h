@@ -4,8 +4,8 @@
 //
 // Order, on the row in place: embedding bias; temperature l / (T + 1e-6) unless T = 1; repetition
 // (l < 0 ? l r : l / r), then presence (- p) and frequency (- f count) for every distinct token of
-// prompt and output; bans (bans.h); min-p; top-k or top-p, which may decay; draw. Rows that ask for
-// nothing pay for an arg-max only. NaN counts as -inf.
+// prompt and output; bans (bans.h); min-p; top-k or top-p, which may decay; typical-p; draw. Rows
+// that ask for nothing pay for an arg-max only. NaN counts as -inf.
 //
 // cuda/device_sampler.h gives the same ids: weights are integers, and what leads to them is the
 // arithmetic of weights.h.
@@ -74,6 +74,8 @@ class Sampler {
                           std::vector<Candidate>& candidates) const;
   SampledToken SampleTopP(const Slot& slot, double uniform, const float* logits, float max,
                           std::vector<Candidate>& candidates) const;
+  static Candidate DrawTypical(float top_p, float typical_p, double uniform,
+                               std::vector<Candidate>& candidates);
 
   const int vocab_size_;
   std::vector<Slot> slots_;

@@ -15,6 +15,7 @@ void SetDraw(const SamplingParams& params, SamplingRule* rule) {
   rule->top_k = std::min(params.top_k.value_or(0), kMaxTopK);
   rule->top_p = params.top_p.value_or(0.0F);
   rule->min_p = params.min_p.value_or(0.0F);
+  rule->typical_p = params.typical_p.value_or(1.0F);
   rule->greedy = !parameters::IsDrawn(params);
   if (rule->temperature == 0.0F) rule->temperature = 1.0F;
   if (rule->top_p <= 0.0F) rule->top_p = 1.0F;

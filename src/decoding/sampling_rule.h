@@ -27,6 +27,7 @@ struct SamplingRule {
   float top_p_min = 0.0F;
   TokenId top_p_reset_id = -1;
   float min_p = 0.0F;
+  float typical_p = 1.0F;  // 1 = off
   float repetition_penalty = 1.0F;
   float presence_penalty = 0.0F;
   float frequency_penalty = 0.0F;

@@ -75,6 +75,23 @@ constexpr int32_t InUnits(float share) {
 constexpr int32_t Weight(float distance) { return InUnits(ExpOfMinus(distance)); }
 constexpr float kWeightless = 21.5F;  // from this distance on weights are 0
 
+// Locally typical sampling (arXiv:2202.00666) keeps the tokens whose information is nearest to the
+// entropy of all. Both hold the logarithm of the weights' sum, which leaves
+//   -log P(t) - H = d(t) - sum_i P(i) d(i)
+// the distance of a token's d from the mean one: what is kept is an interval of distances. The sum
+// is taken in whole units of 2^-46, so that it depends on no order; 2^19 tokens do not overflow it.
+constexpr float kDistanceUnits = 65536.0F;
+constexpr uint64_t WeighedDistance(int32_t weight, float distance) {
+  return static_cast<uint64_t>(weight) * static_cast<uint64_t>(distance * kDistanceUnits + 0.5F);
+}
+constexpr float MeanDistance(uint64_t weighed_distances, uint64_t weights) {
+  return static_cast<float>(static_cast<double>(weighed_distances) /
+                            (static_cast<double>(weights) * static_cast<double>(kDistanceUnits)));
+}
+constexpr float Atypicality(float distance, float mean) {
+  return distance < mean ? mean - distance : distance - mean;
+}
+
 // What a draw u in (0, 1] of a total weight `sum` > 0 reaches for: the token is the first in order
 // whose cumulative weight is not below it.
 constexpr uint64_t TargetWeight(double uniform, float top_p, uint64_t sum) {

@@ -111,6 +111,17 @@ constexpr auto kTable = std::to_array<Parameter>({
      .meaning = "tokens less likely than this share of the likeliest are left out, before "
                 "top-k and top-p: [Min-p](decoding.md#min-p), arXiv:2407.01082"},
 
+    {.field = "typical_p",
+     .llm_name = "typical_p",
+     .text_name = "typical_p",
+     .member = &S::typical_p,
+     .domain = kShare,
+     .draw = Draw{.above = 0, .below = 1},
+     .unsent = "1",
+     .meaning = "draws among the tokens whose information is nearest to the entropy, of this "
+                "mass together: of what top-k, top-p and min-p leave (arXiv:2202.00666); 1 is "
+                "off: [Typical-p](decoding.md#typical-p)"},
+
     {.field = "length_penalty",
      .llm_name = "len_penalty",
      .text_name = "length_penalty",

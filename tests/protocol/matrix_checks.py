@@ -154,6 +154,18 @@ def follows_its_penalties(request, answer, reference):
         assert ids != penalised(logits, request, ids, 0)
 
 
+def is_most_typical(request, answer, reference):
+    """So little mass is asked for that one token is left each time: the one whose information is nearest to the entropy."""
+    ids = reference.ids(request, answer)
+    logits = answer.floats("generation_logits").reshape(len(ids), VOCAB_SIZE).astype(np.float64) / request["temperature"]
+    log_p = logits - logits.max(1, keepdims=True)
+    log_p -= np.log(np.exp(log_p).sum(1, keepdims=True))
+    entropy = -(np.exp(log_p) * log_p).sum(1, keepdims=True)
+    shifts = np.abs(-log_p - entropy)
+    assert shifts[np.arange(len(ids)), ids] == pytest.approx(shifts.min(1), abs=1e-4)
+    assert ids != logits.argmax(1).tolist()
+
+
 def falls_to_greedy(request, answer, reference):
     ids = reference.ids(request, answer)
     best = answer.floats("generation_logits").reshape(len(ids), VOCAB_SIZE).argmax(1).tolist()

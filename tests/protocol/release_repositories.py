@@ -14,7 +14,7 @@ ALWAYS = 99
 
 # Ours under one name at the LLM and at the text models.
 OUR_INPUTS = {
-    "min_p": "FP32", "prompt_ignore_length": "INT32", "no_repeat_ngram_size": "INT32",
+    "min_p": "FP32", "typical_p": "FP32", "prompt_ignore_length": "INT32", "no_repeat_ngram_size": "INT32",
     "num_top_log_probs": "INT32", "return_num_input_tokens": "BOOL", "return_num_output_tokens": "BOOL",
     "return_num_cached_tokens": "BOOL", "return_finish_reason": "BOOL",
 }  # fmt: skip

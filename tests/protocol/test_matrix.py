@@ -155,6 +155,10 @@ PARAMETERS = {
     ),
     "min_p": ({"temperature": 5.0, "min_p": 1.0, "random_seed": 3}, means.is_greedy),
     "small_min_p": ({"temperature": 20.0, "min_p": 1e-6, "random_seed": by_prompt(1, 2, 3)}, means.repeats_with_its_seed),
+    "typical_p": (
+        {"temperature": 3.0, "typical_p": 1e-6, "random_seed": 3, "return_generation_logits": True}, means.is_most_typical,
+    ),
+    "typical_p_of_one": ({"typical_p": 1.0}, means.is_greedy),
     "top_p_decay": ({**FALLING, "return_generation_logits": True}, means.falls_to_greedy),
     "top_p_min": ({**FALLING, "top_p_min": 1.0}, means.falls_not),
     "top_p_reset_ids": ({**FALLING, "top_p_reset_ids": second_id_of_fallen}, means.rises_after_its_reset_id),

@@ -9,6 +9,8 @@
 //   Send or fetch keys: CTA 0 takes the listed tokens of all, the others end
 //   Sort, Pick: in the registers of as many warps as it takes
 //
+// A row with typical-p takes another way behind Load: draw_typical.cuh.
+//
 // The order of tokens is that of weights.h; a key holds both parts of it, distance and id, and is
 // unique. Weights are integers, so that nothing here depends on the order in which threads come.
 #pragma once
@@ -56,7 +58,9 @@ class RowSampler : public RowChunk<kResident, SampleShared> {
     max_ = Chunk::LogitOf(best);
     if (is_greedy || !IsFinite(max_)) return FinishGreedy(Chunk::IdOf(best));
     if constexpr (kSampled) {
-      if (rule().kind == DrawKind::kTopK)
+      if (rule().typical_p < 1.0F)
+        DrawTypical();
+      else if (rule().kind == DrawKind::kTopK)
         Draw<true>(thread_best);
       else
         Draw<false>(thread_best);
@@ -284,11 +288,17 @@ class RowSampler : public RowChunk<kResident, SampleShared> {
     });
   }
 
+  // Every token, in the order of distances.
+  struct All {
+    __device__ bool operator()(float& /*distance*/, int /*id*/) const { return true; }
+  };
+
   // The interval of keys in which the count (top-k) or the weight (top-p) of the tokens before
-  // `limit` reaches the target, with at most kMaxInBin tokens. Where they do not reach it, which
-  // only counts can fail to, all keys.
-  template <bool kTopK>
-  __device__ Interval Narrow(uint64_t target, float limit) {
+  // `limit` reaches the target, with at most kMaxInBin tokens; or the one key that reaches it
+  // (kExact). Where they do not reach it, which only counts can fail to, all keys. `view` says
+  // which tokens count, and may put another distance in place of theirs, to have them in its order.
+  template <bool kTopK, bool kExact = false, typename View = All>
+  __device__ Interval Narrow(uint64_t target, float limit, View view = {}) {
     Interval interval = {0, ~uint64_t{0}, 0};
     uint64_t before = 0;
     for (int shift = -1;;) {  // -1: bins of distance, later of keys >> shift
@@ -299,6 +309,7 @@ class RowSampler : public RowChunk<kResident, SampleShared> {
       }
       __syncthreads();
       ForEachWithin<kTopK>(limit, [&](float distance, int32_t weight, int i) {
+        if (!view(distance, begin_ + i)) return;
         int bin = static_cast<int>(distance * kBinsPerDistance);
         if (shift >= 0) {
           const uint64_t key = Key(distance, begin_ + i);
@@ -332,13 +343,18 @@ class RowSampler : public RowChunk<kResident, SampleShared> {
         interval.end = min(interval.end, interval.begin + (uint64_t{1} << shift));
       }
       interval.mass_before = before;
-      if (found.count <= kMaxInBin) return interval;
+      if (kExact ? interval.end - interval.begin == 1 : found.count <= kMaxInBin) return interval;
       const int width_bits =
           64 - __clzll(static_cast<long long>(interval.end - interval.begin - 1));
       shift = max(0, width_bits - 8);
       static_assert(kNumBins == 1 << 8);
     }
   }
+
+  // Defined in draw_typical.cuh.
+  template <typename View, typename F>
+  __device__ uint64_t RowTotal(View view, F f);
+  __device__ void DrawTypical();
 
   // From every CTA's histogram the row's, to every CTA.
   __device__ void SumHistograms() {
@@ -548,3 +564,5 @@ class RowSampler : public RowChunk<kResident, SampleShared> {
 };
 
 }  // namespace inflight::decoding
+
+#include "decoding/cuda/draw_typical.cuh"

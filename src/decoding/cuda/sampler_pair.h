@@ -206,6 +206,7 @@ inline Request RandomRequest(Random& random, int vocab_size, std::span<const Tok
       sampling.min_p = one_of({0.01F, 0.3F, 1.0F});
   }
   if (random.Below(3) == 0) sampling.min_p = one_of({1e-5F, 0.02F, 0.3F, 1.0F});
+  if (random.Below(4) == 0) sampling.typical_p = one_of({1e-6F, 0.2F, 0.5F, 0.95F, 1.0F});
   if (random.Below(2) == 0) sampling.temperature = one_of({0.0F, 0.05F, 0.7F, 0.9F, 1.3F, 50.0F});
   if (random.Below(3) == 0) sampling.repetition_penalty = one_of({1.2F, 0.7F, 3.0F});
   if (random.Below(4) == 0) sampling.presence_penalty = one_of({0.6F, -0.5F, 7.0F});
@@ -353,7 +354,8 @@ class Samplers {
   static std::string Describe(const SamplingRule& rule, size_t position) {
     return "greedy " + std::to_string(rule.greedy) + " top_k " + std::to_string(rule.top_k) +
            " top_p " + std::to_string(rule.top_p) + " min_p " + std::to_string(rule.min_p) +
-           " temperature " + std::to_string(rule.temperature) + " repetition " +
+           " typical_p " + std::to_string(rule.typical_p) + " temperature " +
+           std::to_string(rule.temperature) + " repetition " +
            std::to_string(rule.repetition_penalty) + " presence " +
            std::to_string(rule.presence_penalty) + " frequency " +
            std::to_string(rule.frequency_penalty) + " position " + std::to_string(position);

@@ -27,6 +27,7 @@ struct SlotRule {
   int32_t top_p_reset_id = -1;
   int32_t has_top_p_decay = 0;
   int32_t min_weight = 1;  // tokens that weigh less are dropped
+  float typical_p = 1.0F;  // 1 = off
   float repetition_penalty = 1.0F;
   float presence_penalty = 0.0F;
   float frequency_penalty = 0.0F;
@@ -75,6 +76,7 @@ inline SlotRule MakeSlotRule(const SamplingRule& rule, std::span<const TokenId> 
           .top_p_reset_id = rule.top_p_reset_id,
           .has_top_p_decay = rule.has_top_p_decay() ? 1 : 0,
           .min_weight = std::max(1, InUnits(rule.min_p)),
+          .typical_p = rule.typical_p,
           .repetition_penalty = rule.repetition_penalty,
           .presence_penalty = rule.presence_penalty,
           .frequency_penalty = rule.frequency_penalty,

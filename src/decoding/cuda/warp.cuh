@@ -23,6 +23,13 @@ __device__ inline uint64_t WarpSum(uint64_t value) {
          __reduce_add_sync(0xffffffff, low);
 }
 
+// Of values of any size.
+__device__ inline uint64_t WarpTotal(uint64_t value) {
+  for (int offset = 16; offset > 0; offset /= 2)
+    value += __shfl_xor_sync(0xffffffff, value, offset);
+  return value;
+}
+
 __device__ inline float WarpSum(float value) {
   for (int offset = 16; offset > 0; offset /= 2)
     value += __shfl_xor_sync(0xffffffff, value, offset);
