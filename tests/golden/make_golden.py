@@ -141,6 +141,7 @@ MODELS = {
         2, 1, 64, family="Mistral", vocab=112, inner=48, form="old", sliding_window=37, prompts=(1, 36, 130)
     ),
     "mistral_full": lambda: llama(4, 1, 16, family="Mistral", vocab=101, sliding_window=None),
+    "qwen3_gqa2": lambda: llama(4, 2, 24, family="Qwen3", hidden=40, vocab=113, form="old"),
 }
 
 

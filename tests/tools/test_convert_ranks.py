@@ -11,8 +11,9 @@ from command import ROOT, run
 GOLDEN = ROOT / "tests/golden/data"
 RANKS = [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (4, 2)]
 
-# Four heads each. llama_gqa2: two kv heads, vocabulary 211, tied; llama_bias: two, 193, biases; gpt2_tied: 257.
-MODELS = ["llama_gqa2", "llama_bias", "gpt2_tied"]
+# Four heads each. llama_gqa2: two kv heads, vocabulary 211, tied; llama_bias: two, 193, biases; gpt2_tied: 257;
+# qwen2_tied: biases of q, k and v; qwen3_gqa2: norms of heads, a head size of its own.
+MODELS = ["llama_gqa2", "llama_bias", "gpt2_tied", "qwen2_tied", "qwen3_gqa2"]
 
 
 class Model:
@@ -121,8 +122,11 @@ def upstream_config(model, tp, pp, embedding, shared):
             "apply_query_key_layer_scaling": False,
         }
     rope = c.get("rope_parameters", c)
+    is_qwen2 = c["model_type"] == "qwen2"
+    qwen = {"qwen_type": c["model_type"], "use_logn_attn": False, "qk_layernorm": False, "seq_length": 8192}
     return common | {
-        "architecture": "LlamaForCausalLM",
+        **(qwen if c["model_type"].startswith("qwen") else {}),
+        "architecture": c["architectures"][0],
         "hidden_size": c["hidden_size"],
         "intermediate_size": c["intermediate_size"],
         "head_size": c["head_dim"],
@@ -132,7 +136,7 @@ def upstream_config(model, tp, pp, embedding, shared):
         "hidden_act": "silu",
         "rotary_base": rope["rope_theta"],
         "rotary_scaling": None,
-        "attn_bias": c.get("attention_bias", False),
+        "attn_bias": c.get("attention_bias", is_qwen2),
         "mlp_bias": c.get("mlp_bias", False),
         "residual_mlp": False,
         "disable_weight_only_quant_plugin": False,
@@ -174,7 +178,7 @@ def test_a_sharded_checkpoint_is_built_and_inspected(model, tmp_path):
     checkpoint = write_checkpoint(tmp_path / "ckpt", model, 4, 2)
     run("build", "--checkpoint_dir", checkpoint, "--output_dir", tmp_path / "engine", "--workers", 8)
     assert answers(tmp_path / "engine", tmp_path) == answers(model.dir, tmp_path)
-    architecture = "GPT2LMHeadModel" if model.is_gpt2 else "LlamaForCausalLM"
+    architecture = model.config["architectures"][0]
     for directory in (checkpoint, tmp_path / "engine"):
         assert f"{architecture}, float32" in run("inspect", directory).stdout
 

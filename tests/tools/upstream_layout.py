@@ -56,6 +56,8 @@ def whole_llama(hf, config):
         "self_attn.q_proj": "q",
         "self_attn.k_proj": "k",
         "self_attn.v_proj": "v",
+        "self_attn.q_norm": "attention.q_layernorm",
+        "self_attn.k_norm": "attention.k_layernorm",
         "self_attn.o_proj": "attention.dense",
         "mlp.gate_proj": "mlp.fc",
         "mlp.up_proj": "mlp.gate",

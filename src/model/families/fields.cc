@@ -305,6 +305,12 @@ Field Constant(std::string_view name, const json& value) {
   return field;
 }
 
+Field Written(std::string_view name, const json& value) {
+  Field field = Ignored(name);
+  field.write = [=](const ModelConfig&, json& out) { out[name] = value; };
+  return field;
+}
+
 Field Unsupported(std::string_view name, std::string_view why) {
   return {.name = name,
           .read =

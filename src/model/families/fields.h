@@ -57,6 +57,8 @@ Field Derived(int ModelConfig::*to, DefaultOf value);
 Field Only(std::string_view name, const nlohmann::json& value);
 // The same, and checkpoints say it.
 Field Constant(std::string_view name, const nlohmann::json& value);
+// What checkpoints say for those who read them, and nothing here reads.
+Field Written(std::string_view name, const nlohmann::json& value);
 // A field whose presence is refused: "NAME: got VALUE, WHY".
 Field Unsupported(std::string_view name, std::string_view why);
 

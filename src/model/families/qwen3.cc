@@ -18,8 +18,9 @@ Family Qwen3() {
       Replaced(family.hugging_face,
                {NumberOr("head_dim", &ModelConfig::head_dim, 128), Ignored("mlp_bias")});
   family.hugging_face = Replaced(family.hugging_face, HuggingFaceLayerWindows(4096));
+  // Upstream's checkpoints say false, and its graph goes by qwen_type.
   family.checkpoint =
-      Replaced(family.checkpoint, {Constant("qk_layernorm", true), Constant("qwen_type", "qwen3"),
+      Replaced(family.checkpoint, {Written("qk_layernorm", true), Constant("qwen_type", "qwen3"),
                                    Only("use_logn_attn", false)});
   family.checkpoint = Replaced(family.checkpoint, CheckpointWindows());
   family.tensors.layer_rows =
