@@ -202,6 +202,12 @@ def test_inspect_shows_model_and_memory_plan(engine):
     assert "KV cache" in text and "sequences at full length (256 tokens)" in text
 
 
+def test_inspect_says_which_layers_have_a_window():
+    text = run("inspect", ROOT / "tests/golden/data/qwen2_head64").stdout
+    assert "Qwen2ForCausalLM, float32" in text
+    assert "window        40 tokens, of 1 of 2 layers" in text
+
+
 def damaged_engine(engine, tmp_path, damage):
     """A copy of the engine whose packed file went through `damage`; returns the error of running it."""
     broken = tmp_path / "broken"

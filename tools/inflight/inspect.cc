@@ -2,6 +2,7 @@
 // inflight inspect: what is in a model, checkpoint, engine or repository, and its memory plan.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -104,6 +105,12 @@ void PrintModel(const fs::path& dir, const builder::Description& description) {
       c.vocab_size);
   fmt::print("positions     {}, up to {}; embeddings {}\n", DescribeRope(c),
              c.max_position_embeddings, c.tied_embeddings ? "tied" : "untied");
+  if (c.sliding_window > 0) {
+    const auto num_sliding =
+        c.sliding_layers.empty() ? c.num_layers : std::ranges::count(c.sliding_layers, true);
+    fmt::print("window        {} tokens, of {} of {} layers\n", c.sliding_window, num_sliding,
+               c.num_layers);
+  }
   if (c.quantize_lm_head) fmt::print("lm_head       {}\n", DTypeName(LinearDType(c)));
   if (c.fp8_kv_cache) fmt::print("KV cache      {}\n", DTypeName(KvDType(c)));
   fmt::print("end ids       {}\n", fmt::join(c.end_ids, " "));
