@@ -26,7 +26,8 @@ Status CheckRunnable(const ShapeClass& shape, const inflight::cuda::DeviceProper
   if (!IsBuilt(shape))
     return Unimplemented(fmt::format(
         "cuda:{}: no kernels for {} weights, a model of dtype {}, a KV cache of {} and head_dim {} "
-        "(docs/cuda.md lists what is built; --dtype bfloat16 and head sizes 64, 80, 96, 128 and "
+        "(docs/cuda.md lists what is supported; --dtype bfloat16 and head sizes 64, 80, 96, 128 "
+        "and "
         "256 are)",
         gpu.index, DTypeName(shape.weight_dtype), DTypeName(shape.dtype), DTypeName(shape.kv_dtype),
         shape.head_dim));
