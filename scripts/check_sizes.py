@@ -40,25 +40,28 @@ def cpp_functions(text: str) -> list[tuple[str, int, int]]:
     """Name, first line and number of lines of each function that is in no other."""
     code = OPAQUE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
     code = re.sub(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", lambda m: re.sub(r"[^\n]", " ", m[0]), code, flags=re.MULTILINE)
-    found, begin, depth, head = [], 0, 0, None  # head: of the function we are in, with its depth
-    for mark in re.finditer(r"[{};]", code):
-        before = code[begin:mark.start()]
-        is_argument = before.count("(") > before.count(")")  # "f(X x = {})", "to_array({...})"
+    found, depth, head = [], 0, None  # head: of the function we are in, with its depth
+    begin, parens, has_parens = 0, 0, False  # of what stands before the next brace
+    for mark in re.finditer(r"[{}();]", code):
+        if mark[0] in "()":
+            parens, has_parens = parens + (1 if mark[0] == "(" else -1), True
+            continue
         if mark[0] == "{":
-            is_value = is_argument or before.rstrip().endswith("=")
-            if head is None and "(" in before and not is_value and not SCOPE.search(before):
-                start = begin + len(before) - len(before.lstrip())
-                name = NAME.search(before)
-                head = (name[1] if name else "?", code.count("\n", 0, start) + 1, depth)
+            if head is None and parens == 0 and has_parens:  # else of a value: "f(X x = {})", "to_array({...})"
+                before = code[begin:mark.start()]
+                if not before.rstrip().endswith("=") and not SCOPE.search(before):
+                    start = begin + len(before) - len(before.lstrip())
+                    name = NAME.search(before)
+                    head = (name[1] if name else "?", code.count("\n", 0, start) + 1, depth)
             depth += 1
         elif mark[0] == "}":
             depth -= 1
             # The brace of an initialiser is followed by the next one, or by the body.
-            if head is not None and depth == head[2] and not re.match(r"\s*[,{]", code[mark.end():]):
+            if head is not None and depth == head[2] and not re.match(r"\s*[,{]", code[mark.end():mark.end() + 200]):
                 found.append((head[0], head[1], code.count("\n", 0, mark.end()) + 2 - head[1]))
-                head = None
-        if head is None and not is_argument:
-            begin = mark.end()
+                head, parens = None, 0
+        if head is None and parens <= 0:
+            begin, parens, has_parens = mark.end(), 0, False
     return found
 
 
