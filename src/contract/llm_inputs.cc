@@ -21,7 +21,7 @@ using parameters::Type;
 Status NotSupported(const Tensor& tensor, std::string_view what = {}) {
   std::string message = tensor.name;
   if (!what.empty()) message += " " + std::string(what);
-  return Unimplemented(message + " is not supported yet").WithField(tensor.name);
+  return Unimplemented(message + " is not supported; leave it out").WithField(tensor.name);
 }
 
 Status OutOfRange(const Tensor& tensor, int32_t value, std::string_view bound) {

@@ -31,7 +31,7 @@ struct LlmParameters {
   std::vector<std::string> warnings;  // accepted, but worth a line in the log
 };
 
-// kInvalidArgument for a value that no release knows, kUnimplemented for one that is not built;
+// kInvalidArgument for a value that no release knows, kUnimplemented for one that is not supported;
 // both name the key and the value, and are the first of several. `report` gets a line for each key
 // of the file and for each key that means something here, also when one is refused.
 Result<LlmParameters> ParseLlmParameters(const std::map<std::string, std::string>& parameters,

@@ -92,7 +92,7 @@ TEST(LlmParameters, SchedulingReachesTheExecutor) {
   EXPECT_EQ(chunking->executor.chunking_policy, ChunkingPolicy::kEqualProgress);
 }
 
-TEST(LlmParameters, WhatIsNotBuiltIsRefusedByName) {
+TEST(LlmParameters, WhatIsNotSupportedIsRefusedByName) {
   const std::vector<Map> refused = {{{"decoding_mode", "medusa"}},
                                     {{"gpu_weights_percent", "0.5"}},
                                     {{"encoder_model_path", "/enc"}},
@@ -203,8 +203,8 @@ TEST(LlmParameters, TheReportHasEachKeyWithSourceAndEffect) {
   expect("enable_trt_overlap", "True", kFile, kIgnored, "overlap");
   expect("max_beam_width", "the engine's", kDefault, kHonoured, "left unfilled");
   expect("batch_scheduler_policy", "best", kFile, kIgnored, "not understood");
-  expect("gpu_weights_percent", "0.5", kFile, kRefused, "not supported yet");
-  expect("medusa_choices", "{0}", kFile, kRefused, "not supported yet");
+  expect("gpu_weights_percent", "0.5", kFile, kRefused, "not supported; leave it out");
+  expect("medusa_choices", "{0}", kFile, kRefused, "not supported; leave it out");
   expect("no_such_key", "1", kFile, kIgnored, "not known");
   expect("enable_kv_cache_reuse", "false", kOption, kHonoured, "");
   expect("kv_cache_free_gpu_mem_fraction", "0.9", kDefault, kHonoured, "");

@@ -60,7 +60,7 @@ Result<LlmRequest> ParseLlmRequest(std::span<const NamedInput> inputs,
     const LlmInput* known = FindLlmInput(input.name);
     if (known == nullptr) {
       const std::string& name = input.tensor->name;
-      return Unimplemented(name + " is not supported yet").WithField(name);
+      return Unimplemented(name + " is not supported; leave it out").WithField(name);
     }
     RETURN_IF_ERROR(known->read(*input.tensor, *known, parse));
   }

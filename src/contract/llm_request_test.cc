@@ -274,7 +274,7 @@ TEST(LlmRequest, BeamTensorsReachTheirFields) {
             "Requested beam width 5 is larger than configured max beam width 4 (beam_width)");
 }
 
-TEST(LlmRequest, WhatIsNotBuiltIsRefusedByName) {
+TEST(LlmRequest, WhatIsNotSupportedIsRefusedByName) {
   const std::vector<Inputs> cases = [] {
     std::vector<Inputs> list;
     list.push_back(Minimal().Add<uint64_t>("lora_task_id", DataType::kUint64, {1, 1}, {7}));
@@ -286,7 +286,7 @@ TEST(LlmRequest, WhatIsNotBuiltIsRefusedByName) {
   for (const Inputs& inputs : cases) {
     const Status status = inputs.Error();
     EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << status.ToString();
-    EXPECT_THAT(status.message(), HasSubstr("is not supported yet"));
+    EXPECT_THAT(status.message(), HasSubstr("is not supported; leave it out"));
   }
 }
 

@@ -39,8 +39,8 @@ struct ParameterEntry {
 template <typename Out>
 Status NotSupported(const std::string& value, const ParameterContext<Out>& context,
                     std::string_view remedy = {}) {
-  std::string message = std::string(context.key) + " '" + value + "' is not supported yet";
-  if (!remedy.empty()) message += " (" + std::string(remedy) + ")";
+  std::string message = std::string(context.key) + " '" + value + "' is not supported; ";
+  message += remedy.empty() ? "leave it out" : remedy;
   return Unimplemented(std::move(message));
 }
 

@@ -82,7 +82,7 @@ TEST(BlsParameters, AccumulateTokensHasItsOwnSpellings) {
   EXPECT_EQ(unknown->warnings.size(), 1U);
 }
 
-TEST(BlsParameters, WhatIsNotBuiltIsRefusedByName) {
+TEST(BlsParameters, WhatIsNotSupportedIsRefusedByName) {
   const std::vector<ParameterMap> refused = {{{"tensorrt_llm_draft_model_name", "draft"}},
                                              {{"multimodal_encoders_name", "vision"}}};
   for (const ParameterMap& parameters : refused) {

@@ -179,7 +179,7 @@ def test_bls_is_refused_by_the_key_and_the_ensemble_is_served(tmp_path, key, val
             {"max_attention_window_size": 16, "sink_token_length": 16},
             "sink_token_length: got 16, must be below max_attention_window_size, which is 16",
         ),
-        ({"encoder_engine_dir": "/enc"}, "encoder_model_path '/enc' is not supported yet"),
+        ({"encoder_engine_dir": "/enc"}, "encoder_model_path '/enc' is not supported; leave it out"),
         ({"engine_dir": "/no/such/engine"}, "gpt_model_path: '/no/such/engine' does not exist"),
         ({"tokenizer_dir": "/no/such/tokenizer"}, "tokenizer_dir '/no/such/tokenizer'"),
     ],

@@ -160,7 +160,8 @@ TEST(Bls, AnInputThatNoReleaseHasIsRefusedWhenItIsSent) {
   ASSERT_TRUE(bls.ok());
   Collector got;
   (*bls)->Infer(MakeRequest(Inputs(1, {Int("my_own", 1)})), got.Handler());
-  EXPECT_EQ(got.status(), Unimplemented("my_own is not supported yet").WithField("my_own"));
+  EXPECT_EQ(got.status(),
+            Unimplemented("my_own is not supported; leave it out").WithField("my_own"));
 
   auto& output = *config.add_output();
   output.set_name("my_output");
