@@ -191,7 +191,8 @@ Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions
                      .target = options.target,
                      .config = source->config,
                      .limits = limits,
-                     .weight_bytes = EngineBytes(source->config, options.target)};
+                     .weight_bytes = EngineBytes(source->config, options.target),
+                     .tokenizer_dir = TokenizerDir(dir)};
 }
 
 }  // namespace inflight::builder

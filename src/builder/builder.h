@@ -83,7 +83,8 @@ struct Description {
   DeviceKind target;  // whose layouts `weight_bytes` counts: an engine's own, else the options'
   model::ModelConfig config;
   model::EngineLimits limits;
-  uint64_t weight_bytes = 0;  // as they will be in memory
+  uint64_t weight_bytes = 0;            // as they will be in memory
+  std::filesystem::path tokenizer_dir;  // as of model::Engine
 };
 Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions& options = {});
 

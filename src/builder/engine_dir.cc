@@ -222,7 +222,8 @@ Result<Description> DescribeEngine(const std::filesystem::path& dir, const OpenO
                      .target = target,
                      .config = std::move(config.model),
                      .limits = config.limits,
-                     .weight_bytes = table.file_bytes - table.data_offset};
+                     .weight_bytes = table.file_bytes - table.data_offset,
+                     .tokenizer_dir = TokenizerDir(dir)};
 }
 
 }  // namespace inflight::builder

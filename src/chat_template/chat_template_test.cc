@@ -1,112 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a template may not do, and what errors say. That texts equal Jinja's is shown by
-// tests/chat_template against the package.
-#include "chat_template/chat_template.h"
+#include "inflight/chat_template.h"
 
 #include <gmock/gmock.h>
 
 #include "base/file.h"
 
-namespace inflight::chat_template {
+namespace inflight {
 namespace {
 
 using testing::HasSubstr;
 
-std::string ParseError(const std::string& source) {
-  const auto parsed = ChatTemplate::Parse(source);
-  return parsed.ok() ? "parsed" : parsed.status().message();
-}
-
-std::string Rendered(const std::string& source, const Variables& variables = {}) {
-  const auto parsed = ChatTemplate::Parse(source);
-  if (!parsed.ok()) return "parse: " + parsed.status().message();
-  const auto text = parsed->Render(variables, 0);
-  return text.ok() ? *text : "error: " + text.status().message();
-}
-
-TEST(ChatTemplateTest, RendersTheTurnsOfAConversation) {
-  const auto messages = Value::FromJson(
-      R"([{"role": "user", "content": " Hi "}, {"role": "assistant", "content": "Yes?"}])");
-  ASSERT_TRUE(messages.ok());
-  EXPECT_EQ(Rendered("{% for m in messages %}\n  <{{ m.role }}>{{ m['content'] | trim }}\n"
-                     "{% endfor %}\n{{ '<assistant>' if add_generation_prompt }}",
-                     {{"messages", *messages}, {"add_generation_prompt", Value(true)}}),
-            "  <user>Hi\n  <assistant>Yes?\n<assistant>");
-}
-
-TEST(ChatTemplateTest, RefusesByNameAndLineWhatIsNotBuilt) {
-  EXPECT_EQ(ParseError("a\n{% include 'x' %}"), "line 2: the statement 'include' is not built");
-  EXPECT_EQ(ParseError("\n\n{{ x | xmlattr }}"), "line 3: the filter 'xmlattr' is not built");
-  EXPECT_EQ(ParseError("{{ x is escaped }}"), "line 1: the test 'escaped' is not built");
-  EXPECT_EQ(ParseError("{% for x in y recursive %}{% endfor %}"),
-            "line 1: a recursive loop is not built");
-  EXPECT_EQ(ChatTemplate::Parse("{{ 2 ** 3 }}").status().code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(Rendered("\n{{ 'a'.encode() }}"),
-            "error: line 2: the method 'encode' of a text is not built");
-  EXPECT_EQ(Rendered("{{ [1].append(2) }}"),
-            "error: line 1: the method 'append' of a value of type list is not built");
-}
-
-TEST(ChatTemplateTest, NamesTheLineOfFaultySyntax) {
-  EXPECT_EQ(ParseError("\n{% if x %}y"), "line 2: '{% endif %}' is missing");
-  EXPECT_EQ(ParseError("{% endif %}"), "line 1: '{% endif %}' closes nothing");
-  EXPECT_EQ(ParseError("{{ x"), "line 1: '}}' is missing");
-  EXPECT_EQ(ParseError("{{ (x }}"), "line 1: '}' closes nothing");
-  EXPECT_EQ(ParseError("\n\n{{ }}"), "line 3: expected an expression, found '}}'");
-  EXPECT_EQ(ParseError("{% frobnicate %}"), "line 1: unknown statement 'frobnicate'");
-  EXPECT_EQ(ParseError("{% break %}"), "line 1: 'break' stands outside of a loop");
-  EXPECT_EQ(ParseError("{{ 'x }}"), "line 1: a text has no closing quote");
-  EXPECT_EQ(ParseError("{{ 99999999999999999999 }}"), "line 1: 99999999999999999999 is too large");
-}
-
-TEST(ChatTemplateTest, TellsWhatIsWrongWithAValue) {
-  EXPECT_EQ(Rendered("{{ x.y }}"), "error: line 1: 'x' is undefined, so it has no 'y'");
-  EXPECT_EQ(Rendered("{{ 'a' + 1 }}"), "error: line 1: '+' does not join str and int");
-  EXPECT_EQ(Rendered("{{ 1 // 0 }}"), "error: line 1: division by 0");
-  EXPECT_EQ(Rendered("{{ 9223372036854775807 + 1 }}"), "error: line 1: '+' exceeds 64 bits");
-  EXPECT_EQ(Rendered("{% for x in 5 %}{% endfor %}"),
-            "error: line 1: a value of type int is not iterable");
-}
-
-TEST(ChatTemplateTest, RaisedExceptionIsTheTemplatesOwnWords) {
-  EXPECT_EQ(Rendered("{{ raise_exception('roles must alternate') }}"),
-            "error: roles must alternate");
-}
-
-TEST(ChatTemplateTest, EndlessWorkEnds) {
-  EXPECT_THAT(Rendered("{% set n = namespace(s='xxxxxxxxxxxxxxxx') %}{% for i in range(1000) %}"
-                       "{% set n.s = n.s + n.s %}{% endfor %}"),
-              HasSubstr("too much work"));
-  EXPECT_THAT(Rendered("{% set n = namespace(s=[1]) %}{% for i in range(1000) %}"
-                       "{% set n.s = n.s + n.s %}{% endfor %}"),
-              HasSubstr("too much work"));
-  EXPECT_THAT(Rendered("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"),
-              HasSubstr("nests too deep"));
-  EXPECT_THAT(Rendered("{% set n = namespace(s=[]) %}{% for i in range(1000) %}"
-                       "{% set n.s = [n.s] %}{% endfor %}"),
-              HasSubstr("nest deeper than 100"));
-  EXPECT_THAT(Rendered("{{ 'x' * 9223372036854775807 }}"), HasSubstr("too long"));
-}
-
-TEST(ChatTemplateTest, NamespaceCannotHoldItself) {
-  EXPECT_THAT(Rendered("{% set n = namespace() %}{% set n.n = n %}"), HasSubstr("namespace"));
-  EXPECT_THAT(Rendered("{% set n = namespace() %}{% set n.n = [n] %}"), HasSubstr("namespace"));
-}
-
-TEST(ChatTemplateTest, DeepSourcesAreRefusedNotOverflowing) {
-  EXPECT_THAT(ParseError("{{ " + std::string(100000, '(')), HasSubstr("missing"));
-  std::string parentheses = "{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}";
-  EXPECT_THAT(ParseError(parentheses), HasSubstr("deeper than 100"));
-  std::string members = "{{ x";
-  for (int i = 0; i < 100000; ++i) members += ".a";
-  EXPECT_THAT(ParseError(members + " }}"), HasSubstr("more than 200 levels"));
-  std::string blocks;
-  for (int i = 0; i < 5000; ++i) blocks += "{% if x %}";
-  EXPECT_THAT(ParseError(blocks), HasSubstr("deeper than 100"));
-  EXPECT_FALSE(Value::FromJson(std::string(100000, '[')).ok());
-}
-
-class LoadTest : public testing::Test {
+class ChatTemplateTest : public testing::Test {
  protected:
   void SetUp() override {
     dir_ = std::filesystem::path(testing::TempDir()) / "chat_template_load";
@@ -117,15 +21,15 @@ class LoadTest : public testing::Test {
     ASSERT_TRUE(WriteFile(dir_ / name, content).ok());
   }
   std::string Loaded() {
-    const auto loaded = LoadModelTemplate(dir_);
+    const auto loaded = ChatTemplate::Load(dir_);
     if (!loaded.ok()) return loaded.status().message();
-    const auto text = loaded->chat_template.Render(loaded->special_tokens);
+    const auto text = loaded->RenderJson("{}");
     return text.ok() ? *text : text.status().message();
   }
   std::filesystem::path dir_;
 };
 
-TEST_F(LoadTest, FileOfItsOwnComesBeforeTheConfiguration) {
+TEST_F(ChatTemplateTest, FileOfItsOwnComesBeforeTheConfiguration) {
   Write("tokenizer_config.json",
         R"({"chat_template": "config {{ bos_token }}{{ eos_token }}", "bos_token": "<s>",
             "eos_token": {"content": "</s>", "lstrip": false}})");
@@ -134,7 +38,7 @@ TEST_F(LoadTest, FileOfItsOwnComesBeforeTheConfiguration) {
   EXPECT_EQ(Loaded(), "file <s>");
 }
 
-TEST_F(LoadTest, ListHoldsADefault) {
+TEST_F(ChatTemplateTest, ListHoldsADefault) {
   Write("tokenizer_config.json",
         R"({"chat_template": [{"name": "tool_use", "template": "a"},
                               {"name": "default", "template": "b"}]})");
@@ -143,14 +47,32 @@ TEST_F(LoadTest, ListHoldsADefault) {
   EXPECT_THAT(Loaded(), HasSubstr("named \"default\""));
 }
 
-TEST_F(LoadTest, SaysWhatIsMissingOrFaulty) {
+TEST_F(ChatTemplateTest, SaysWhatIsMissingOrFaulty) {
   EXPECT_THAT(Loaded(), HasSubstr("no chat template"));
-  EXPECT_EQ(LoadModelTemplate(dir_).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(ChatTemplate::Load(dir_).status().code(), StatusCode::kNotFound);
   Write("tokenizer_config.json", R"({"chat_template": "{% if %}"})");
   EXPECT_THAT(Loaded(), HasSubstr("tokenizer_config.json: chat template: line 1"));
   Write("tokenizer_config.json", "[");
   EXPECT_THAT(Loaded(), HasSubstr("not valid JSON"));
 }
 
+// transformers gives templates these variables, and one of the caller's replaces any of them.
+TEST_F(ChatTemplateTest, MessagesBeginTheModelsTurn) {
+  Write("tokenizer_config.json", R"({"bos_token": "<s>"})");
+  Write(
+      "chat_template.jinja",
+      "{{ bos_token }}{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}"
+      "{% if tools is none %}no tools;{% endif %}{% if add_generation_prompt %}answer:{% endif %}");
+  const auto loaded = ChatTemplate::Load(dir_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  const ChatMessage turns[] = {{"system", "Be brief."}, {"user", "Hi"}};
+  EXPECT_EQ(*loaded->Render(turns), "<s>system=Be brief.;user=Hi;no tools;answer:");
+  EXPECT_EQ(
+      *loaded->RenderJson(
+          R"({"bos_token": "^", "messages": [{"role": "user", "content": "Hi"}], "tools": 1})"),
+      "^user=Hi;");
+  EXPECT_THAT(loaded->RenderJson("[]").status().message(), HasSubstr("JSON object"));
+}
+
 }  // namespace
-}  // namespace inflight::chat_template
+}  // namespace inflight

@@ -21,16 +21,13 @@ class CpuBackend : public Backend {
         stream_(device),
         rows_(plan.max_batch_size, engine_->config.vocab_size, /*device_draws=*/false,
               device.cpu_pool().num_threads()) {
-    info_ = BackendInfoOf(plan, *engine_);
-    info_.cpu_memory_bytes = static_cast<int64_t>(plan.total_bytes());
+    info_ = BackendInfoOf(plan, engine_->config.vocab_size, engine_->limits.max_beam_width);
     slots_.resize(static_cast<size_t>(info_.max_slots));
     logit_tokens_.resize(static_cast<size_t>(info_.max_batch_size));
     result_.Reserve(info_.max_batch_size);
   }
 
-  Status Load(const ops::OpTable& ops, const MemoryPlan& plan, Device& device,
-              uint64_t mapped_bytes) {
-    ASSIGN_OR_RETURN(mapped_weights_, device.ledger().Take("weights (mapped)", mapped_bytes));
+  Status Load(const ops::OpTable& ops, const MemoryPlan& plan, Device& device) {
     ASSIGN_OR_RETURN(decoder_, model::Decoder::Create(engine_, ops, device, plan.max_num_tokens,
                                                       plan.max_batch_size, plan.windows));
     ASSIGN_OR_RETURN(inputs_, StepInputs::Create(plan, info_.max_slots, device));
@@ -160,7 +157,6 @@ class CpuBackend : public Backend {
   }
 
   std::shared_ptr<const model::Engine> engine_;
-  MemoryShare mapped_weights_;
   Stream stream_;
   BackendInfo info_;
   std::unique_ptr<model::Decoder> decoder_;
@@ -181,9 +177,9 @@ class CpuBackend : public Backend {
 
 Result<std::unique_ptr<Backend>> CreateCpuBackend(std::shared_ptr<const model::Engine> engine,
                                                   Device& device, const MemoryPlan& plan,
-                                                  const ops::OpTable& ops, uint64_t mapped_bytes) {
+                                                  const ops::OpTable& ops) {
   auto backend = std::make_unique<CpuBackend>(std::move(engine), device, plan);
-  RETURN_IF_ERROR(backend->Load(ops, plan, device, mapped_bytes));
+  RETURN_IF_ERROR(backend->Load(ops, plan, device));
   return std::unique_ptr<Backend>(std::move(backend));
 }
 

@@ -13,9 +13,9 @@
 
 namespace inflight::executor {
 
-// Takes what `plan` lists from the device's ledger, and `mapped_bytes` of weights.
+// Takes what `plan` lists, but for the weights, from the device's ledger.
 Result<std::unique_ptr<Backend>> CreateCpuBackend(std::shared_ptr<const model::Engine> engine,
                                                   Device& device, const MemoryPlan& plan,
-                                                  const ops::OpTable& ops, uint64_t mapped_bytes);
+                                                  const ops::OpTable& ops);
 
 }  // namespace inflight::executor

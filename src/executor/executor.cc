@@ -92,6 +92,8 @@ int64_t FullLengthBlocks(const BackendInfo& info, const KvGroup& group,
                                                        max_ahead));
 }
 
+}  // namespace
+
 Result<ExecutorLimits> MakeLimits(const BackendInfo& info, const ExecutorOptions& options) {
   RETURN_IF_ERROR(ValidateBackend(info));
   ExecutorLimits limits = LimitsOf(info);
@@ -122,6 +124,8 @@ Result<ExecutorLimits> MakeLimits(const BackendInfo& info, const ExecutorOptions
   }
   return limits;
 }
+
+namespace {
 
 class ExecutorImpl : public Executor {
  public:

@@ -11,6 +11,10 @@
 
 namespace inflight::executor {
 
+// What requests of an executor are validated by, over a backend of that description:
+// kInvalidArgument where an option is beyond what the backend allows.
+Result<ExecutorLimits> MakeLimits(const BackendInfo& info, const ExecutorOptions& options);
+
 Result<std::unique_ptr<Executor>> CreateExecutor(std::unique_ptr<Backend> backend,
                                                  const ExecutorOptions& options,
                                                  Clock& clock = Clock::System());

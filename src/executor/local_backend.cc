@@ -10,19 +10,14 @@
 
 namespace inflight::executor {
 
-Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model::Engine> engine,
-                                                    Device& device, const ExecutorOptions& options,
-                                                    const std::string& force_ops) {
+Result<LocalBackend> CreateLocalBackend(std::shared_ptr<const model::Engine> engine, Device& device,
+                                        const ExecutorOptions& options,
+                                        const std::string& force_ops) {
   const bool is_cuda = device.kind() == DeviceKind::kCuda;
-  uint64_t mapped_bytes = 0;  // of host memory
-  if (!is_cuda)
-    for (const MappedFile& mapping : engine->mappings) mapped_bytes += mapping.bytes().size();
   const auto sizing = device.ledger().LockSizing();
-  const uint64_t free = device.FreeBytes();
   ASSIGN_OR_RETURN(const MemoryPlan plan,
                    PlanMemory(engine->config, engine->limits, device.kind(), engine->weight_bytes,
-                              /*weights_are_taken=*/true, options,
-                              free > mapped_bytes ? free - mapped_bytes : 0));
+                              /*weights_are_taken=*/true, options, device.FreeBytes()));
   if (plan.engine_max_seq_len > 0) {
     logging::Warning(
         "KV cache holds less than one sequence of full length: max_seq_len lowered (free memory, "
@@ -48,7 +43,7 @@ Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model:
   if (is_cuda) {
     ASSIGN_OR_RETURN(backend, CreateCudaBackend(std::move(engine), device, plan, ops, choice));
   } else {
-    ASSIGN_OR_RETURN(backend, CreateCpuBackend(std::move(engine), device, plan, ops, mapped_bytes));
+    ASSIGN_OR_RETURN(backend, CreateCpuBackend(std::move(engine), device, plan, ops));
   }
   logging::Info("memory planned", {{"device", device.name()},
                                    {"weight_bytes", plan.weight_bytes},
@@ -64,7 +59,7 @@ Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model:
                                    {"kv_host_bytes", plan.host_pool_bytes()},
                                    {"attention_window", plan.window()},
                                    {"full_length_sequences", plan.full_length_sequences()}});
-  return backend;
+  return LocalBackend{.backend = std::move(backend), .plan = plan};
 }
 
 }  // namespace inflight::executor

@@ -7,16 +7,22 @@
 #include <string>
 
 #include "executor/backend.h"
+#include "executor/memory_plan.h"
 #include "inflight/executor.h"
 #include "model/engine.h"
 #include "tensor/device.h"
 
 namespace inflight::executor {
 
+struct LocalBackend {
+  std::unique_ptr<Backend> backend;
+  MemoryPlan plan;
+};
+
 // Takes workspace and KV cache from the device's ledger, sized by PlanMemory, and logs the plan.
 // `force_ops` names an operator table (ops/backend.h); empty = the best one.
-Result<std::unique_ptr<Backend>> CreateLocalBackend(std::shared_ptr<const model::Engine> engine,
-                                                    Device& device, const ExecutorOptions& options,
-                                                    const std::string& force_ops = {});
+Result<LocalBackend> CreateLocalBackend(std::shared_ptr<const model::Engine> engine, Device& device,
+                                        const ExecutorOptions& options,
+                                        const std::string& force_ops = {});
 
 }  // namespace inflight::executor

@@ -99,18 +99,20 @@ Result<int64_t> HostBlocks(const ExecutorOptions& options, uint64_t bytes_per_bl
   return static_cast<int64_t>(num_blocks);
 }
 
+// Steps that are launched and not yet collected, at most.
+int DepthOf(DeviceKind device) { return device == DeviceKind::kCuda ? kCudaDepth : 1; }
+
 // Blocks that a sequence of full length holds at most at once.
 int FullLengthBlocks(const MemoryPlan& plan, const ExecutorOptions& options) {
   const int window = plan.window();
   if (window == 0) return plan.max_blocks_per_seq();
-  const int depth = plan.device == DeviceKind::kCuda ? kCudaDepth : 1;
   const int max_chunk = scheduler::Scheduler::MaxChunkTokens(
       {.max_num_tokens = plan.max_num_tokens,
        .enable_chunked_prefill = options.enable_chunked_prefill},
       window, plan.block_size);
   const int64_t num_blocks = kv_cache::KvCache::WindowBlocks(
       {.block_size = plan.block_size, .window = window, .num_sinks = plan.windows.num_sinks},
-      depth * max_chunk);
+      DepthOf(plan.device) * max_chunk);
   return static_cast<int>(std::min<int64_t>(num_blocks, plan.max_blocks_per_seq()));
 }
 
@@ -251,20 +253,25 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   return plan;
 }
 
-BackendInfo BackendInfoOf(const MemoryPlan& plan, const model::Engine& engine) {
-  return {.max_slots = plan.max_slots,
+BackendInfo BackendInfoOf(const MemoryPlan& plan, int vocab_size, int max_beam_width) {
+  const bool is_cuda = plan.device == DeviceKind::kCuda;
+  const auto bytes = static_cast<int64_t>(plan.total_bytes());
+  return {.depth = DepthOf(plan.device),
+          .max_slots = plan.max_slots,
           .max_batch_size = plan.max_batch_size,
           .max_num_tokens = plan.max_num_tokens,
-          .max_beam_width = engine.limits.max_beam_width,
+          .max_beam_width = max_beam_width,
           .max_seq_len = plan.max_seq_len,
           .max_input_len = plan.max_input_len,
-          .vocab_size = engine.config.vocab_size,
+          .vocab_size = vocab_size,
           .returns_logits = true,
           .kv_groups = {{.block_size = plan.block_size,
                          .num_blocks = plan.num_blocks,
                          .window = plan.window(),
                          .num_sinks = plan.window() == 0 ? 0 : plan.windows.num_sinks,
-                         .num_host_blocks = plan.num_host_blocks}}};
+                         .num_host_blocks = plan.num_host_blocks}},
+          .cpu_memory_bytes = is_cuda ? 0 : bytes,
+          .gpu_memory_bytes = is_cuda ? bytes : 0};
 }
 
 }  // namespace inflight::executor

@@ -66,7 +66,8 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
                               DeviceKind device, uint64_t weight_bytes, bool weights_are_taken,
                               const ExecutorOptions& options, uint64_t free_bytes);
 
-// What a backend of that engine and plan is; its depth and bytes are the backend's to say.
-BackendInfo BackendInfoOf(const MemoryPlan& plan, const model::Engine& engine);
+// What a backend of that plan is, for a model of `vocab_size` tokens whose engine searches with up
+// to `max_beam_width` beams.
+BackendInfo BackendInfoOf(const MemoryPlan& plan, int vocab_size, int max_beam_width);
 
 }  // namespace inflight::executor

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "inflight/tokenizer.h"
 #include "tokenizer/test_files.h"
-#include "tokenizer/tokenizer.h"
 
 namespace inflight::tokenizer {
 namespace {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "tokenizer/tokenizer.h"
+#include "inflight/tokenizer.h"
 
 namespace inflight::tokenizer {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loading a tokenizer from a model directory: which files there are and what each has to say.
-#include "tokenizer/tokenizer.h"
+#include "inflight/tokenizer.h"
 
 #include "base/file.h"
 #include "tokenizer/config_files.h"
@@ -73,26 +73,32 @@ Result<Definition> LoadDefinition(const Path& dir, const ConfigFiles& files) {
 }
 
 }  // namespace
+}  // namespace inflight::tokenizer
 
-Result<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const Path& dir) {
-  ASSIGN_OR_RETURN(const ConfigFiles files, ReadConfigFiles(dir));
-  ASSIGN_OR_RETURN(Definition definition, LoadDefinition(dir, files));
+namespace inflight {
+
+using tokenizer::Definition;
+using tokenizer::TokenizerImpl;
+
+Result<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::filesystem::path& dir) {
+  ASSIGN_OR_RETURN(const tokenizer::ConfigFiles files, tokenizer::ReadConfigFiles(dir));
+  ASSIGN_OR_RETURN(Definition definition, tokenizer::LoadDefinition(dir, files));
   const Status status = [&]() -> Status {
-    RETURN_IF_ERROR(AddFromConfig(files, definition));
-    return ResolveSpecialIds(files, definition);
+    RETURN_IF_ERROR(tokenizer::AddFromConfig(files, definition));
+    return tokenizer::ResolveSpecialIds(files, definition);
   }();
   if (!status.ok()) return status.WithPrefix(dir.string());
   return std::shared_ptr<const Tokenizer>(std::make_shared<TokenizerImpl>(std::move(definition)));
 }
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromJson(std::string_view tokenizer_json) {
-  ASSIGN_OR_RETURN(Definition definition, ReadTokenizerJson(tokenizer_json));
+  ASSIGN_OR_RETURN(Definition definition, tokenizer::ReadTokenizerJson(tokenizer_json));
   return std::shared_ptr<const Tokenizer>(std::make_shared<TokenizerImpl>(std::move(definition)));
 }
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromSentencePiece(std::string_view model) {
-  ASSIGN_OR_RETURN(Definition definition, ReadSentencePiece(model));
+  ASSIGN_OR_RETURN(Definition definition, tokenizer::ReadSentencePiece(model));
   return std::shared_ptr<const Tokenizer>(std::make_shared<TokenizerImpl>(std::move(definition)));
 }
 
-}  // namespace inflight::tokenizer
+}  // namespace inflight

@@ -178,6 +178,13 @@ bool TokenizerImpl::IsSpecial(TokenId id) const {
   return id >= 0 && id < vocab_size_ && is_special_[static_cast<size_t>(id)];
 }
 
+}  // namespace inflight::tokenizer
+
+namespace inflight {
+
+using tokenizer::DecodeStream;
+using tokenizer::TokenizerImpl;
+
 struct Detokenizer::Impl {
   std::shared_ptr<const TokenizerImpl> tokenizer;
   bool skip_special_tokens;
@@ -205,4 +212,4 @@ std::string Detokenizer::Finish() {
   return impl_->stream.Take();
 }
 
-}  // namespace inflight::tokenizer
+}  // namespace inflight

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "inflight/tokenizer.h"
 #include "tokenizer/definition.h"
-#include "tokenizer/tokenizer.h"
 
 namespace inflight::tokenizer {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tokenizer/tokenizer.h"
+#include "inflight/tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "chat_template/chat_template.h"
+#include "chat_template/template.h"
 
 namespace inflight::chat_template {
 namespace {
@@ -14,8 +14,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Result<std::string> Answer(const Json& request) {
-  ASSIGN_OR_RETURN(const ChatTemplate parsed,
-                   ChatTemplate::Parse(request.at("template").get<std::string>()));
+  ASSIGN_OR_RETURN(const Template parsed,
+                   Template::Parse(request.at("template").get<std::string>()));
   Variables variables;
   for (const auto& [name, json] : request.at("variables").items()) {
     ASSIGN_OR_RETURN(Value value, Value::FromJson(json.dump()));

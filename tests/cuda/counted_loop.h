@@ -22,7 +22,7 @@ namespace inflight::gpu {
 class CountedLoop {
  public:
   explicit CountedLoop(const std::shared_ptr<const model::Engine>& engine, Device& device)
-      : backend_(Must(executor::CreateLocalBackend(engine, device, Options()))),
+      : backend_(Must(executor::CreateLocalBackend(engine, device, Options())).backend),
         limits_(executor::LimitsOf(backend_->info())),
         inbox_(64),
         streams_(/*num_threads=*/0),

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "tokenizer/tokenizer.h"
+#include "inflight/tokenizer.h"
 
 namespace inflight::tokenizer {
 

@@ -14,11 +14,11 @@
 #include "artifact/safetensors.h"
 #include "builder/accuracy.h"
 #include "golden_reference.h"
+#include "inflight/tokenizer.h"
 #include "paged_model.h"
 #include "run_requests.h"
 #include "tensor/element.h"
 #include "tensor/test_gpu.h"
-#include "tokenizer/tokenizer.h"
 
 namespace inflight::golden {
 namespace {
@@ -101,7 +101,7 @@ struct Text {
 };
 
 std::vector<Text> ReadTexts() {
-  const auto tokenizer = tokenizer::Tokenizer::Load(DemoDir());
+  const auto tokenizer = Tokenizer::Load(DemoDir());
   CHECK(tokenizer.ok());
   std::vector<Text> texts;
   std::ifstream file(DemoDir() / "heldout_text.jsonl");

@@ -23,7 +23,7 @@ inline std::unique_ptr<Executor> MakeExecutor(const std::shared_ptr<const model:
   auto backend = executor::CreateLocalBackend(engine, device, options, force_ops);
   EXPECT_TRUE(backend.ok()) << backend.status().ToString();
   CHECK(backend.ok());
-  auto executor = executor::CreateExecutor(std::move(*backend), options);
+  auto executor = executor::CreateExecutor(std::move(backend->backend), options);
   EXPECT_TRUE(executor.ok()) << executor.status().ToString();
   CHECK(executor.ok());
   return std::move(*executor);

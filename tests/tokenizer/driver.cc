@@ -16,7 +16,7 @@
 #include <string>
 
 #include "base/file.h"
-#include "tokenizer/tokenizer.h"
+#include "inflight/tokenizer.h"
 
 namespace inflight::tokenizer {
 namespace {

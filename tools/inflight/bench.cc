@@ -15,9 +15,7 @@
 #include "bench_runs.h"
 #include "command_line.h"
 #include "commands.h"
-#include "executor/executor.h"
-#include "executor/local_backend.h"
-#include "local_model.h"
+#include "model_options.h"
 #include "random_model.h"
 
 namespace inflight::tool {
@@ -30,7 +28,7 @@ const Usage kUsage = {
     "computed from this machine's measured read bandwidth and arithmetic peak."};
 
 struct Options {
-  LocalModelOptions model{.executor = {.step_time_goal_ms = 60000}};  // whole prompts in one step
+  ModelOptions model{.executor = {.step_time_goal_ms = 60000}};  // whole prompts in one step
   std::string shape;
   std::string batch = "1,16,64";
   int input_len = 128;
@@ -91,7 +89,7 @@ struct Sample {
 
 struct Bench {
   const Options& options;
-  const LocalModel& model;
+  const loader::Loaded& model;
   const bench::MachineLimits& limits;
   StepLog& log;
   const ModelCost cost{model.engine->config};
@@ -213,7 +211,7 @@ std::string FormOf(const model::ModelConfig& config) {
   return fmt::format("{}{}{}", DTypeName(config.dtype), algo.empty() ? "" : " ", algo);
 }
 
-Result<LocalModel> OpenShape(const Options& options) {
+Result<loader::Loaded> OpenShape(const Options& options) {
   ASSIGN_OR_RETURN(auto device,
                    Device::ByName(options.model.device, options.model.num_threads.value_or(0)));
   ASSIGN_OR_RETURN(const model::ModelConfig config, RandomConfig(options.shape, options.model));
@@ -234,9 +232,9 @@ Status Run(Options& options, std::span<const std::string> positionals) {
   options.model.executor.step_observer = &log;
   options.model.executor.enable_prefix_reuse = false;
   auto opened =
-      options.shape.empty() ? OpenLocalModel(positionals[0], options.model) : OpenShape(options);
+      options.shape.empty() ? LoadModel(positionals[0], options.model) : OpenShape(options);
   if (!opened.ok()) return opened.status();
-  const LocalModel& model = *opened;
+  const loader::Loaded& model = *opened;
   log.Watch(model.executor.get());
   const bench::MachineLimits limits = bench::MeasureLimits(model.device->cpu_pool());
   fmt::print(

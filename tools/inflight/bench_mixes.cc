@@ -23,7 +23,7 @@ const Usage kUsage = {
     "log-probs of all rows, and beams\nagainst as many sampled rows; prints CSV."};
 
 struct Options {
-  LocalModelOptions model{.executor = {.step_time_goal_ms = 60000}};  // whole prompts in one step
+  ModelOptions model{.executor = {.step_time_goal_ms = 60000}};  // whole prompts in one step
   std::string shape;
   int batch = 16;
   int input_len = 128;
@@ -65,7 +65,7 @@ struct Mix {
 
 class Bench {
  public:
-  Bench(const Options& options, const LocalModel& model, StepLog& log)
+  Bench(const Options& options, const loader::Loaded& model, StepLog& log)
       : options_(options), model_(model), log_(log) {}
 
   std::vector<Mix> Mixes() const;
@@ -78,7 +78,7 @@ class Bench {
   Result<double> MedianStepMs(const Requests& requests, int num_rows) const;
 
   const Options& options_;
-  const LocalModel& model_;
+  const loader::Loaded& model_;
   StepLog& log_;
 };
 
@@ -178,7 +178,7 @@ Status Bench::RunMix(const Mix& mix) const {
   return Status::Ok();
 }
 
-Result<LocalModel> OpenShape(const Options& options) {
+Result<loader::Loaded> OpenShape(const Options& options) {
   ASSIGN_OR_RETURN(auto device,
                    Device::ByName(options.model.device, options.model.num_threads.value_or(0)));
   ASSIGN_OR_RETURN(const model::ModelConfig config, RandomConfig(options.shape, options.model));
@@ -199,7 +199,7 @@ Status Run(Options& options, std::span<const std::string> positionals) {
   options.model.executor.step_observer = &log;
   options.model.executor.enable_prefix_reuse = false;
   auto opened =
-      options.shape.empty() ? OpenLocalModel(positionals[0], options.model) : OpenShape(options);
+      options.shape.empty() ? LoadModel(positionals[0], options.model) : OpenShape(options);
   if (!opened.ok()) return opened.status();
   log.Watch(opened->executor.get());
   const model::ModelConfig& c = opened->engine->config;

@@ -16,12 +16,9 @@
 #include "bench_cost.h"
 #include "bench_runs.h"
 #include "builder/builder.h"
-#include "builder/devices.h"
 #include "command_line.h"
 #include "commands.h"
-#include "executor/executor.h"
-#include "executor/local_backend.h"
-#include "local_model.h"
+#include "model_options.h"
 #include "ops/profile.h"
 #include "random_model.h"
 
@@ -40,9 +37,9 @@ const Usage kLatencyUsage = {
     "beside the limits from this device's measured bandwidth and arithmetic."};
 
 struct Options {
-  LocalModelOptions model{.executor = {.enable_prefix_reuse = false,  // every prompt is computed
-                                       .scheduler_policy = SchedulerPolicy::kMaxUtilization,
-                                       .step_time_goal_ms = 60000}};
+  ModelOptions model{.executor = {.enable_prefix_reuse = false,  // every prompt is computed
+                                  .scheduler_policy = SchedulerPolicy::kMaxUtilization,
+                                  .step_time_goal_ms = 60000}};
   std::string shape;
   std::string scenarios;
   int repeats = 3;
@@ -127,7 +124,7 @@ struct Sample {
 
 struct Bench {
   const Options& options;
-  const LocalModel& model;
+  const loader::Loaded& model;
   const Limits& limits;
   StepLog& log;
   const ModelCost cost{model.engine->config};
@@ -259,8 +256,8 @@ Status Bench::Profile(const Scenario& s, const Sample& unprofiled) const {
   return Status::Ok();
 }
 
-Result<LocalModel> OpenShape(const Options& options, const std::vector<Scenario>& scenarios,
-                             Limits& limits) {
+Result<loader::Loaded> OpenShape(const Options& options, const std::vector<Scenario>& scenarios,
+                                 Limits& limits) {
   ASSIGN_OR_RETURN(auto device,
                    Device::ByName(options.model.device, options.model.num_threads.value_or(0)));
   ASSIGN_OR_RETURN(const model::ModelConfig config, RandomConfig(options.shape, options.model));
@@ -278,15 +275,14 @@ Result<LocalModel> OpenShape(const Options& options, const std::vector<Scenario>
   return OpenRandom(std::move(device), config, engine_limits, /*tune=*/true, options.model);
 }
 
-Result<LocalModel> OpenDirectory(const Options& options, const std::string& dir, Limits& limits) {
+Result<loader::Loaded> OpenDirectory(const Options& options, const std::string& dir,
+                                     Limits& limits) {
   {
-    ASSIGN_OR_RETURN(const auto devices, builder::DeviceChoice::ByName(options.model.device));
-    ASSIGN_OR_RETURN(const auto device, devices->For(dir));
-    ASSIGN_OR_RETURN(const builder::Description description,
-                     builder::Describe(dir, {.target = device->kind()}));
-    ASSIGN_OR_RETURN(limits, LimitsOf(*device, description.config));
+    ASSIGN_OR_RETURN(const OpenOptions open, options.model.ToOpenOptions());
+    ASSIGN_OR_RETURN(const loader::Plan plan, loader::MakePlan(dir, open));
+    ASSIGN_OR_RETURN(limits, LimitsOf(*plan.device, plan.description.config));
   }
-  return OpenLocalModel(dir, options.model);
+  return LoadModel(dir, options.model);
 }
 
 enum class Measure { kThroughput, kLatency };
@@ -315,7 +311,7 @@ Status Run(Options& options, std::span<const std::string> positionals, Measure m
   };
   std::vector<Sample> unprofiled;
   if (options.profile) {
-    ASSIGN_OR_RETURN(const LocalModel model, open());
+    ASSIGN_OR_RETURN(const loader::Loaded model, open());
     if (model.device->kind() != DeviceKind::kCuda)
       return InvalidArgument(
           "--profile: got device cpu, needs an NVIDIA GPU, whose operators are timed by its "
@@ -330,7 +326,7 @@ Status Run(Options& options, std::span<const std::string> positionals, Measure m
     }
     options.model.ops = "cuda/profiled";
   }
-  ASSIGN_OR_RETURN(const LocalModel model, open());
+  ASSIGN_OR_RETURN(const loader::Loaded model, open());
   log.Watch(model.executor.get());
   const model::ModelConfig& c = model.engine->config;
   const std::string_view algo = model::QuantAlgoName(c.quant_algo);

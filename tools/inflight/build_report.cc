@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "builder/accuracy.h"
-#include "tokenizer/tokenizer.h"
+#include "inflight/tokenizer.h"
 
 namespace inflight::tool {
 namespace {
@@ -55,8 +55,7 @@ Result<std::vector<Document>> ReadDocuments(const std::filesystem::path& path) {
 }
 
 // Scored from the first token on that is not the context's alone.
-Result<builder::ScoredText> Encode(const tokenizer::Tokenizer& tokenizer,
-                                   const Document& document) {
+Result<builder::ScoredText> Encode(const Tokenizer& tokenizer, const Document& document) {
   builder::ScoredText out;
   ASSIGN_OR_RETURN(out.ids, tokenizer.Encode(document.text, /*add_special_tokens=*/true));
   ASSIGN_OR_RETURN(const std::vector<TokenId> context,
@@ -76,7 +75,7 @@ Status PrintAccuracy(const builder::BuildOptions& build, const std::filesystem::
     return InvalidArgument(fmt::format("--report-text: is needed: {} holds no {}",
                                        build.checkpoint_dir.string(), kHeldOut));
   ASSIGN_OR_RETURN(const std::vector<Document> documents, ReadDocuments(path));
-  ASSIGN_OR_RETURN(const auto tokenizer, tokenizer::Tokenizer::Load(build.checkpoint_dir));
+  ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(build.checkpoint_dir));
   std::vector<builder::ScoredText> texts;
   for (const Document& document : documents) {
     ASSIGN_OR_RETURN(builder::ScoredText scored, Encode(*tokenizer, document));

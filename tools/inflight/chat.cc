@@ -11,7 +11,7 @@
 #include "commands.h"
 #include "conversation.h"
 #include "interrupt.h"
-#include "local_model.h"
+#include "model_options.h"
 #include "terminal_sink.h"
 
 namespace inflight::tool {
@@ -26,7 +26,7 @@ const Usage kUsage = {
     "line by line, an answer to each."};
 
 struct Options {
-  LocalModelOptions model;
+  ModelOptions model;
   std::string system;
   std::string template_file;
   bool no_template = false;
@@ -80,12 +80,12 @@ config::Schema<Options> MakeSchema() {
 
 class Chat {
  public:
-  Chat(const LocalModel& model, const Options& options, Conversation conversation)
+  Chat(const OpenedModel& model, const Options& options, Conversation conversation)
       : model_(model),
         options_(options),
         conversation_(std::move(conversation)),
         is_terminal_(isatty(STDIN_FILENO) == 1) {
-    end_ids_ = model.engine->config.end_ids;
+    end_ids_ = model.info.end_ids;
     const auto eos = model.tokenizer->eos_id();  // chat models often end turns by another id
     if (eos && std::find(end_ids_.begin(), end_ids_.end(), *eos) == end_ids_.end())
       end_ids_.push_back(*eos);
@@ -155,7 +155,7 @@ class Chat {
     return response.status;
   }
 
-  const LocalModel& model_;
+  const OpenedModel& model_;
   const Options& options_;
   Conversation conversation_;
   const bool is_terminal_;
@@ -163,11 +163,9 @@ class Chat {
   uint64_t num_turns_ = 0;
 };
 
-Result<std::optional<chat_template::ModelTemplate>> LoadTemplate(const LocalModel& model,
-                                                                 const Options& options) {
-  if (options.no_template) return std::optional<chat_template::ModelTemplate>();
-  auto loaded =
-      chat_template::LoadModelTemplate(model.engine->tokenizer_dir, options.template_file);
+Result<std::optional<ChatTemplate>> LoadTemplate(const OpenedModel& model, const Options& options) {
+  if (options.no_template) return std::optional<ChatTemplate>();
+  auto loaded = ChatTemplate::Load(model.info.tokenizer_dir, options.template_file);
   if (loaded.ok()) return std::optional(*std::move(loaded));
   if (loaded.status().code() != StatusCode::kNotFound || !options.template_file.empty())
     return loaded.status();
@@ -181,7 +179,7 @@ Status Run(const Options& options, std::span<const std::string> positionals) {
   if (options.no_template && (!options.system.empty() || !options.template_file.empty()))
     return InvalidArgument("--no-template has no use for --system and --chat-template");
   logging::SetLevel(options.verbose ? logging::Level::kVerbose : logging::Level::kWarning);
-  ASSIGN_OR_RETURN(const LocalModel model, OpenLocalModel(dir, options.model));
+  ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(dir, options.model));
   if (model.tokenizer == nullptr)
     return FailedPrecondition(dir + ": this model directory has no tokenizer, which chat needs");
   ASSIGN_OR_RETURN(auto model_template, LoadTemplate(model, options));

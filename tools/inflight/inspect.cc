@@ -8,12 +8,11 @@
 
 #include "artifact/hub_cache.h"
 #include "builder/builder.h"
-#include "builder/devices.h"
 #include "command_line.h"
 #include "commands.h"
-#include "executor/memory_plan.h"
 #include "inspect_repository.h"
-#include "local_model.h"
+#include "loader/loader.h"
+#include "model_options.h"
 #include "tensor/device.h"
 
 namespace inflight::tool {
@@ -26,12 +25,7 @@ const Usage kUsage = {"inflight inspect DIR",
                       "directory, and the memory that serving it takes;\nof a repository also what "
                       "becomes of each key of its configurations."};
 
-struct Options {
-  ExecutorOptions executor;
-  std::string device = "auto";
-  QuantizationOptions quantization;
-  std::optional<std::string> dtype;
-};
+using Options = ModelOptions;
 
 config::Schema<Options> MakeSchema() {
   config::Schema<Options> schema;
@@ -116,44 +110,30 @@ void PrintModel(const fs::path& dir, const builder::Description& description) {
   fmt::print("end ids       {}\n", fmt::join(c.end_ids, " "));
 }
 
-Result<builder::OpenOptions> OpenOptionsOf(const Options& options) {
-  builder::OpenOptions open;
-  if (options.dtype) open.dtype = DTypeFromName(*options.dtype);
-  ASSIGN_OR_RETURN(open.quant_algo, options.quantization.Algo());
-  open.fp8_kv_cache = options.quantization.Fp8KvCache();
-  open.quantize_lm_head = options.quantization.QuantizeLmHead();
-  return open;
-}
-
-Status InspectModel(const fs::path& dir, const Options& options) {
-  ASSIGN_OR_RETURN(builder::OpenOptions open, OpenOptionsOf(options));
-  ASSIGN_OR_RETURN(const auto devices, builder::DeviceChoice::ByName(options.device));
-  const Result<std::shared_ptr<Device>> chosen = devices->For(dir, open);
-  if (chosen.ok()) open.target = (*chosen)->kind();
+Status InspectModel(const fs::path& dir, OpenOptions options) {
+  ASSIGN_OR_RETURN(options.devices, FindDevices(options.device));
+  const Result<std::shared_ptr<Device>> device = loader::DeviceFor(dir, options);
+  ASSIGN_OR_RETURN(builder::OpenOptions open, loader::BuilderOptions(options));
+  if (device.ok()) open.target = (*device)->kind();
   ASSIGN_OR_RETURN(const builder::Description description, builder::Describe(dir, open));
   PrintModel(dir, description);
-  if (!chosen.ok()) {  // an engine for a device that this machine does not have
+  if (!device.ok()) {  // an engine for a device that this machine does not have
     fmt::print("\nweights       {} bytes; no memory plan: {}\n", description.weight_bytes,
-               chosen.status().message());
+               device.status().message());
     return Status::Ok();
   }
-  Device& device = **chosen;
-  const uint64_t free_bytes = device.FreeBytes();
-  ASSIGN_OR_RETURN(const executor::MemoryPlan plan,
-                   executor::PlanMemory(description.config, description.limits, device.kind(),
-                                        description.weight_bytes,
-                                        /*weights_are_taken=*/false, options.executor, free_bytes));
-  fmt::print("\nMemory plan on {} ({:.1f} GiB free):\n{}", NameOf(device),
-             static_cast<double>(free_bytes) / (1 << 30), plan.ToString());
+  ASSIGN_OR_RETURN(const loader::Plan plan, loader::MakePlan(dir, options));
+  fmt::print("\nMemory plan on {} ({:.1f} GiB free):\n{}", NameOf(**device),
+             static_cast<double>((*device)->FreeBytes()) / (1 << 30), plan.ToString());
   return Status::Ok();
 }
 
 Status Run(const Options& options, std::span<const std::string> positionals) {
   ASSIGN_OR_RETURN(const std::string argument, OnlyPositional(kUsage, positionals, "directory"));
   ASSIGN_OR_RETURN(const fs::path dir, artifact::ResolveModelDir(argument));
-  ASSIGN_OR_RETURN(const builder::OpenOptions open, OpenOptionsOf(options));
-  const auto repository = InspectRepository(dir, options.executor, options.device, open);
-  return repository ? *repository : InspectModel(dir, options);
+  ASSIGN_OR_RETURN(const OpenOptions open, options.ToOpenOptions());
+  const auto repository = InspectRepository(dir, open);
+  return repository ? *repository : InspectModel(dir, open);
 }
 
 }  // namespace

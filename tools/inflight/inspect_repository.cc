@@ -3,16 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
 #include "base/worker_pool.h"
-#include "builder/builder.h"
-#include "builder/devices.h"
-#include "executor/memory_plan.h"
+#include "loader/loader.h"
 #include "serving/repository/repository.h"
 #include "serving/repository/repository_layout.h"
 #include "tensor/device.h"
@@ -51,43 +48,22 @@ struct EnginePlan {
   std::string plan;
 };
 
-Result<serving::LoadedEngine> PlanEngine(const fs::path& dir, const std::string& owner,
-                                         const ExecutorOptions& options, std::optional<int> gpu,
-                                         builder::OpenOptions open, builder::DeviceChoice& devices,
+Result<serving::LoadedEngine> PlanEngine(const fs::path& dir, const OpenOptions& options,
                                          std::vector<EnginePlan>& plans) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<Device> device,
-                   serving::DeviceOf(devices, dir, open, gpu));
-  open.target = device->kind();
-  ASSIGN_OR_RETURN(const builder::Description description, builder::Describe(dir, open));
-  MemoryLedger& ledger = device->ledger();
-  ASSIGN_OR_RETURN(const executor::MemoryPlan plan,
-                   executor::PlanMemory(description.config, description.limits, device->kind(),
-                                        description.weight_bytes,
-                                        /*weights_are_taken=*/false, options, device->FreeBytes()));
-  plans.push_back({owner, dir, plan.ToString()});
-  const MemoryLedger::OwnerScope scope(ledger, owner);
+  ASSIGN_OR_RETURN(loader::Plan plan, loader::MakePlan(dir, options));
+  plans.push_back({options.owner, dir, plan.ToString()});
+  MemoryLedger& ledger = plan.device->ledger();
+  const MemoryLedger::OwnerScope scope(ledger, options.owner);
   std::vector<MemoryShare> shares;
-  for (const auto& [name, bytes] :
-       {std::pair{"weights", plan.weight_bytes}, std::pair{"workspace", plan.workspace_bytes},
-        std::pair{"kv cache", plan.kv_bytes()}}) {
+  for (const auto& [name, bytes] : {std::pair{"weights", plan.memory.weight_bytes},
+                                    std::pair{"workspace", plan.memory.workspace_bytes},
+                                    std::pair{"kv cache", plan.memory.kv_bytes()}}) {
     ASSIGN_OR_RETURN(MemoryShare share, ledger.Take(name, bytes));
     shares.push_back(std::move(share));
   }
-  const bool has_beams = device->kind() == DeviceKind::kCpu;
-  const int max_beam_width =
-      has_beams ? std::min(description.limits.max_beam_width, plan.max_batch_size) : 1;
   serving::LoadedEngine loaded;
-  loaded.backend.executor =
-      std::make_shared<PlannedExecutor>(ExecutorLimits{.vocab_size = description.config.vocab_size,
-                                                       .max_batch_size = plan.max_batch_size,
-                                                       .max_num_tokens = plan.max_num_tokens,
-                                                       .max_seq_len = plan.max_seq_len,
-                                                       .max_input_len = plan.max_input_len,
-                                                       .max_beam_width = max_beam_width,
-                                                       .block_size = plan.block_size,
-                                                       .num_blocks = plan.num_blocks},
-                                        std::move(shares));
-  loaded.device = device->name();
+  loaded.backend.executor = std::make_shared<PlannedExecutor>(plan.info.limits, std::move(shares));
+  loaded.device = plan.info.device;
   loaded.tokenizer_dir = dir;
   return loaded;
 }
@@ -115,20 +91,23 @@ bool PrintModel(const serving::ModelEntry& entry, const serving::Repository& rep
 
 }  // namespace
 
-std::optional<Status> InspectRepository(const fs::path& dir, const ExecutorOptions& options,
-                                        const std::string& device,
-                                        const builder::OpenOptions& open) {
+std::optional<Status> InspectRepository(const fs::path& dir, const OpenOptions& options) {
   if (!serving::FindRepository(dir)) return std::nullopt;
   logging::SetLevel(logging::Level::kError);  // the report goes to standard output
-  const auto devices = builder::DeviceChoice::ByName(device);
+  const auto devices = FindDevices(options.device);
   if (!devices.ok()) return devices.status();
+  OpenOptions base = options;
+  base.devices = *devices;
   std::vector<EnginePlan> plans;
   const auto load = [&](const fs::path& engine, const std::string& owner,
-                        const ExecutorOptions& executor, std::optional<int> gpu) {
-    return PlanEngine(engine, owner, executor, gpu, open, **devices, plans);
+                        const ExecutorOptions& executor,
+                        std::optional<int> gpu) -> Result<serving::LoadedEngine> {
+    ASSIGN_OR_RETURN(const OpenOptions open,
+                     serving::OptionsFor(base, engine, owner, executor, gpu));
+    return PlanEngine(engine, open, plans);
   };
   serving::ServerOptions server;
-  server.executor = options;
+  server.open = base;
   serving::Repository repository(server, load, std::make_shared<WorkerPool>(1, "text"));
   repository.LoadRepository(dir);
   fmt::print("{}: model repository\n", dir.string());

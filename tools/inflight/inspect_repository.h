@@ -5,17 +5,14 @@
 
 #include <filesystem>
 #include <optional>
-#include <string>
 
-#include "builder/builder.h"
-#include "inflight/executor.h"
+#include "inflight/open.h"
 #include "inflight/status.h"
 
 namespace inflight::tool {
 
 // None where `dir` is no repository. An error says that a model would end the start of `serve`.
 std::optional<Status> InspectRepository(const std::filesystem::path& dir,
-                                        const ExecutorOptions& options, const std::string& device,
-                                        const builder::OpenOptions& open);
+                                        const OpenOptions& options);
 
 }  // namespace inflight::tool

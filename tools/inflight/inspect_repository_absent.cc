@@ -4,8 +4,7 @@
 
 namespace inflight::tool {
 
-std::optional<Status> InspectRepository(const std::filesystem::path&, const ExecutorOptions&,
-                                        const std::string&, const builder::OpenOptions&) {
+std::optional<Status> InspectRepository(const std::filesystem::path&, const OpenOptions&) {
   return std::nullopt;
 }
 

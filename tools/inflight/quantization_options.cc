@@ -37,6 +37,14 @@ Result<std::optional<model::QuantAlgo>> QuantizationOptions::Algo() const {
   return algo;
 }
 
+Status QuantizationOptions::SetIn(OpenOptions& open) const {
+  ASSIGN_OR_RETURN(const std::optional<model::QuantAlgo> algo, Algo());
+  if (algo) open.quant_algo = *algo == model::QuantAlgo::kNone ? "none" : QuantAlgoName(*algo);
+  open.fp8_kv_cache = Fp8KvCache();
+  open.quantize_lm_head = QuantizeLmHead();
+  return Status::Ok();
+}
+
 std::optional<bool> QuantizationOptions::Fp8KvCache() const {
   if (fp8_kv_cache || kv_cache_dtype == "fp8") return true;
   return std::nullopt;

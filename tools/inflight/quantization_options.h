@@ -7,6 +7,7 @@
 #include <string>
 
 #include "config/schema.h"
+#include "inflight/open.h"
 #include "model/config.h"
 
 namespace inflight::tool {
@@ -26,6 +27,8 @@ struct QuantizationOptions {
   // Empty where quantisation was not asked for: the model's own then. kInvalidArgument where the
   // spellings contradict each other.
   Result<std::optional<model::QuantAlgo>> Algo() const;
+  // What was asked for; errors of Algo.
+  Status SetIn(OpenOptions& open) const;
   // Empty where they were not asked for.
   std::optional<bool> Fp8KvCache() const;
   std::optional<bool> QuantizeLmHead() const;

@@ -4,8 +4,6 @@
 #include <utility>
 
 #include "builder/builder.h"
-#include "executor/executor.h"
-#include "executor/local_backend.h"
 
 namespace inflight::tool {
 namespace {
@@ -35,8 +33,7 @@ model::ModelConfig ShapeByName(const std::string& name) {
 
 }  // namespace
 
-Result<model::ModelConfig> RandomConfig(const std::string& shape,
-                                        const LocalModelOptions& options) {
+Result<model::ModelConfig> RandomConfig(const std::string& shape, const ModelOptions& options) {
   model::ModelConfig config = ShapeByName(shape);
   config.dtype = *DTypeFromName(options.dtype.value_or("bfloat16"));
   ASSIGN_OR_RETURN(const auto algo, options.quantization.Algo());
@@ -46,16 +43,13 @@ Result<model::ModelConfig> RandomConfig(const std::string& shape,
   return config;
 }
 
-Result<LocalModel> OpenRandom(std::shared_ptr<Device> device, const model::ModelConfig& config,
-                              const model::EngineLimits& limits, bool tune,
-                              const LocalModelOptions& options) {
-  LocalModel model{.device = std::move(device)};
+Result<loader::Loaded> OpenRandom(std::shared_ptr<Device> device, const model::ModelConfig& config,
+                                  const model::EngineLimits& limits, bool tune,
+                                  const ModelOptions& options) {
   tune &= !options.executor.deterministic;  // it would not be looked at
-  ASSIGN_OR_RETURN(model.engine, builder::Random(config, limits, /*seed=*/1, *model.device, tune));
-  ASSIGN_OR_RETURN(auto backend, executor::CreateLocalBackend(model.engine, *model.device,
-                                                              options.executor, options.ops));
-  ASSIGN_OR_RETURN(model.executor, executor::CreateExecutor(std::move(backend), options.executor));
-  return model;
+  ASSIGN_OR_RETURN(auto engine, builder::Random(config, limits, /*seed=*/1, *device, tune));
+  ASSIGN_OR_RETURN(const OpenOptions open, options.ToOpenOptions());
+  return loader::Start(std::move(engine), std::move(device), open);
 }
 
 }  // namespace inflight::tool

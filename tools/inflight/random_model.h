@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "config/schema.h"
-#include "local_model.h"
 #include "model/config.h"
 #include "model/engine.h"
+#include "model_options.h"
 
 namespace inflight::tool {
 
@@ -23,7 +23,7 @@ void AddShape(config::Schema<Options>& schema) {
       "Random weights in this shape instead of a directory.", config::OneOf(kShapeNames));
 }
 
-// Declares those options of LocalModelOptions `model` that every kind of bench has.
+// Declares those options of ModelOptions `model` that every kind of bench has.
 template <typename Options>
 void AddModel(config::Schema<Options>& schema) {
   AddDevice(schema, [](Options& o) -> auto& { return o.model.device; });
@@ -41,11 +41,11 @@ void AddModel(config::Schema<Options>& schema) {
 }
 
 // The shape of that name (not ""), in the dtype and quantisation that `options` ask for.
-Result<model::ModelConfig> RandomConfig(const std::string& shape, const LocalModelOptions& options);
+Result<model::ModelConfig> RandomConfig(const std::string& shape, const ModelOptions& options);
 
 // `tune`: builder::Random.
-Result<LocalModel> OpenRandom(std::shared_ptr<Device> device, const model::ModelConfig& config,
-                              const model::EngineLimits& limits, bool tune,
-                              const LocalModelOptions& options);
+Result<loader::Loaded> OpenRandom(std::shared_ptr<Device> device, const model::ModelConfig& config,
+                                  const model::EngineLimits& limits, bool tune,
+                                  const ModelOptions& options);
 
 }  // namespace inflight::tool

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "command_line.h"
 #include "commands.h"
-#include "local_model.h"
+#include "model_options.h"
 #include "progress.h"
 #include "run_request.h"
 #include "terminal_sink.h"
@@ -31,7 +31,7 @@ const Usage kUsage = {
     "top_k, ...)."};
 
 struct Options {
-  LocalModelOptions model;
+  ModelOptions model;
   std::string prompt;
   std::string input;
   std::string output = "-";
@@ -78,7 +78,7 @@ config::Schema<Options> MakeSchema() {
   return schema;
 }
 
-Status RunPrompt(const LocalModel& model, const Options& options) {
+Status RunPrompt(const OpenedModel& model, const Options& options) {
   if (model.tokenizer == nullptr)
     return FailedPrecondition(
         "--prompt: this model directory has no tokenizer; use --input with input_ids");
@@ -87,7 +87,7 @@ Status RunPrompt(const LocalModel& model, const Options& options) {
                    model.tokenizer->Encode(options.prompt, /*add_special_tokens=*/true));
   request.max_tokens = options.max_tokens;
   request.streaming = true;
-  request.end_ids = model.engine->config.end_ids;
+  request.end_ids = model.info.end_ids;
   request.sampling = options.sampling;
   request.sampling.seed = options.seed;
   auto sink = std::make_shared<TerminalSink>(model.tokenizer);
@@ -97,7 +97,7 @@ Status RunPrompt(const LocalModel& model, const Options& options) {
   return status;
 }
 
-json ResultLine(const Beam& answer, const tokenizer::Tokenizer* tokenizer, bool with_log_probs) {
+json ResultLine(const Beam& answer, const Tokenizer* tokenizer, bool with_log_probs) {
   json line;
   if (tokenizer != nullptr)
     line["text_output"] = tokenizer->Decode(answer.output_ids, /*skip_special_tokens=*/true);
@@ -111,8 +111,7 @@ json ResultLine(const Beam& answer, const tokenizer::Tokenizer* tokenizer, bool 
 }
 
 // Of several sequences or beams every value is a list, the best beam first.
-json ResultLine(const std::vector<Beam>& answers, const tokenizer::Tokenizer* tokenizer,
-                bool with_log_probs) {
+json ResultLine(const std::vector<Beam>& answers, const Tokenizer* tokenizer, bool with_log_probs) {
   json lines = json::object();
   for (const Beam& answer : answers) {
     const json line = ResultLine(answer, tokenizer, with_log_probs);
@@ -176,8 +175,7 @@ class OrderedWriter {
 
 class LineSink : public ResponseSink {
  public:
-  LineSink(OrderedWriter& writer, size_t index, const tokenizer::Tokenizer* tokenizer,
-           const Request& request)
+  LineSink(OrderedWriter& writer, size_t index, const Tokenizer* tokenizer, const Request& request)
       : writer_(writer),
         index_(index),
         tokenizer_(tokenizer),
@@ -215,13 +213,13 @@ class LineSink : public ResponseSink {
 
   OrderedWriter& writer_;
   const size_t index_;
-  const tokenizer::Tokenizer* tokenizer_;
+  const Tokenizer* tokenizer_;
   const bool with_log_probs_;
   const bool has_beams_;
   std::vector<Beam> answers_;  // of each sequence, or of each beam
 };
 
-void StartLine(const LocalModel& model, const RunDefaults& defaults, const std::string& text,
+void StartLine(const OpenedModel& model, const RunDefaults& defaults, const std::string& text,
                size_t index, OrderedWriter& writer) {
   auto request = ParseRunRequest(text, model.tokenizer.get(), defaults);
   Status status = request.status();
@@ -232,7 +230,7 @@ void StartLine(const LocalModel& model, const RunDefaults& defaults, const std::
   if (!status.ok()) writer.Write(index, {{"error", status.message()}});
 }
 
-Status RunFile(const LocalModel& model, const Options& options) {
+Status RunFile(const OpenedModel& model, const Options& options) {
   std::ifstream input_file;
   if (options.input != "-") {
     input_file.open(options.input);
@@ -248,8 +246,7 @@ Status RunFile(const LocalModel& model, const Options& options) {
   for (std::string line; std::getline(in, line);)
     if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(std::move(line));
 
-  const RunDefaults defaults{.max_tokens = options.max_tokens,
-                             .end_ids = model.engine->config.end_ids};
+  const RunDefaults defaults{.max_tokens = options.max_tokens, .end_ids = model.info.end_ids};
   OrderedWriter writer(options.output == "-" ? std::cout : output_file,
                        2 * static_cast<size_t>(model.executor->limits().max_batch_size));
   const int64_t begin_ns = Clock::System().NowNs();
@@ -279,7 +276,7 @@ Status Run(const Options& options, std::span<const std::string> positionals) {
   if (options.prompt.empty() == options.input.empty())
     return UsageError(kUsage, "exactly one of --prompt and --input is needed");
   logging::SetLevel(options.verbose ? logging::Level::kVerbose : logging::Level::kWarning);
-  ASSIGN_OR_RETURN(const LocalModel model, OpenLocalModel(dir, options.model));
+  ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(dir, options.model));
   const Status status = options.input.empty() ? RunPrompt(model, options) : RunFile(model, options);
   model.executor->Shutdown(/*drain_ms=*/0);
   return status;

@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 struct Line {
-  const tokenizer::Tokenizer* tokenizer;
+  const Tokenizer* tokenizer;
   Request request;
 };
 
@@ -184,7 +184,7 @@ bool IsNotOffered(std::string_view key) {
 
 }  // namespace
 
-Result<Request> ParseRunRequest(std::string_view line, const tokenizer::Tokenizer* tokenizer,
+Result<Request> ParseRunRequest(std::string_view line, const Tokenizer* tokenizer,
                                 const RunDefaults& defaults) {
   const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return InvalidArgument("the line is not a JSON object");

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "inflight/request.h"
-#include "tokenizer/tokenizer.h"
+#include "inflight/tokenizer.h"
 
 namespace inflight::tool {
 
@@ -20,7 +20,7 @@ struct RunDefaults {
 // bad_words (text or list of texts); and the parameters of parameters/parameters.h by their names
 // at the ensemble. Other keys of the ensemble are refused by name unless their value asks for
 // nothing; unknown keys are errors.
-Result<Request> ParseRunRequest(std::string_view line, const tokenizer::Tokenizer* tokenizer,
+Result<Request> ParseRunRequest(std::string_view line, const Tokenizer* tokenizer,
                                 const RunDefaults& defaults);
 
 }  // namespace inflight::tool

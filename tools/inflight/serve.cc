@@ -271,9 +271,7 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   options.server.auto_complete =
       !options.disable_auto_complete_config && !options.strict_model_config.value_or(false);
   RETURN_IF_ERROR(SetControlMode(options));
-  ASSIGN_OR_RETURN(options.server.quant_algo, options.quantization.Algo());
-  options.server.fp8_kv_cache = options.quantization.Fp8KvCache();
-  options.server.quantize_lm_head = options.quantization.QuantizeLmHead();
+  RETURN_IF_ERROR(options.quantization.SetIn(options.server.open));
   return Serve(options);
 }
 

@@ -2,7 +2,7 @@
 #include "serve_options.h"
 
 #include "commands.h"
-#include "local_model.h"
+#include "model_options.h"
 #include "serve_upstream_flags.h"
 
 namespace inflight::tool {
@@ -67,59 +67,66 @@ void AddModels(Schema& schema) {
 
 void AddEngine(Schema& schema) {
   schema.Section("Engine");
-  AddDevice(schema, [](ServeOptions& o) -> auto& { return o.server.device; });
+  AddDevice(schema, [](ServeOptions& o) -> auto& { return o.server.open.device; });
   schema.Add(
-      "dtype", [](ServeOptions& o) -> auto& { return o.server.dtype; },
-      "Compute in this dtype; for Hugging Face and checkpoint directories. A GPU has no float32: "
+      "dtype", [](ServeOptions& o) -> auto& { return o.server.open.dtype; },
+      "Compute in this dtype; for Hugging Face and checkpoint directories; auto is the model's "
+      "own. "
+      "A GPU has no float32: "
       "it computes float32 models in bfloat16.",
-      OneOf({"float32", "bfloat16", "float16"}));
+      OneOf({"auto", "float32", "bfloat16", "float16"}));
   AddQuantization(schema, [](ServeOptions& o) -> auto& { return o.quantization; });
   schema.Add(
-      "max_batch_size", [](ServeOptions& o) -> auto& { return o.server.executor.max_batch_size; },
+      "max_batch_size",
+      [](ServeOptions& o) -> auto& { return o.server.open.executor.max_batch_size; },
       "Sequences in one step; may only lower the engine's.", AtLeast(1));
   schema.Add(
-      "max_num_tokens", [](ServeOptions& o) -> auto& { return o.server.executor.max_num_tokens; },
+      "max_num_tokens",
+      [](ServeOptions& o) -> auto& { return o.server.open.executor.max_num_tokens; },
       "Packed tokens in one step; may only lower the engine's.", AtLeast(1));
   schema.Add(
-      "max_kv_tokens", [](ServeOptions& o) -> auto& { return o.server.executor.max_kv_tokens; },
+      "max_kv_tokens",
+      [](ServeOptions& o) -> auto& { return o.server.open.executor.max_kv_tokens; },
       "Cap on tokens in the KV cache.", AtLeast(1));
   schema.Add(
       "kv_cache_free_memory_fraction",
-      [](ServeOptions& o) -> auto& { return o.server.executor.kv_cache_free_memory_fraction; },
+      [](ServeOptions& o) -> auto& { return o.server.open.executor.kv_cache_free_memory_fraction; },
       "Share of free memory for the KV cache.", Range(0.001, 0.999));
   schema.Add(
-      "kv_block_size", [](ServeOptions& o) -> auto& { return o.server.executor.block_size; },
+      "kv_block_size", [](ServeOptions& o) -> auto& { return o.server.open.executor.block_size; },
       "Tokens per KV block: 16, 32, 64 or 128.", Range(16, 128));
   schema.Add(
       "enable_prefix_reuse",
-      [](ServeOptions& o) -> auto& { return o.server.executor.enable_prefix_reuse; },
+      [](ServeOptions& o) -> auto& { return o.server.open.executor.enable_prefix_reuse; },
       "Share KV blocks of equal prompt beginnings.");
   schema.Add(
       "enable_chunked_prefill",
-      [](ServeOptions& o) -> auto& { return o.server.executor.enable_chunked_prefill; },
+      [](ServeOptions& o) -> auto& { return o.server.open.executor.enable_chunked_prefill; },
       "Spread long prompts over steps.");
   schema.Add(
       "scheduler_policy",
-      [](ServeOptions& o) -> auto& { return o.server.executor.scheduler_policy; },
+      [](ServeOptions& o) -> auto& { return o.server.open.executor.scheduler_policy; },
       "Who may hold KV blocks: as many requests as run now, pausing the last when memory runs out; "
       "only those that fit at full length; batches that nobody joins.",
       OneOf({"max_utilization", "guaranteed_no_evict", "static_batch"}));
   schema.Add(
-      "chunking_policy", [](ServeOptions& o) -> auto& { return o.server.executor.chunking_policy; },
+      "chunking_policy",
+      [](ServeOptions& o) -> auto& { return o.server.open.executor.chunking_policy; },
       "Who gets the prompt tokens of a step: the first all it can take, or each a block in turn.",
       OneOf({"first_come_first_served", "equal_progress"}));
   schema.Add(
       "step_time_goal_ms",
-      [](ServeOptions& o) -> auto& { return o.server.executor.step_time_goal_ms; },
+      [](ServeOptions& o) -> auto& { return o.server.open.executor.step_time_goal_ms; },
       "The prompt share of a step is sized to meet this.", Range(1, 60000));
   schema.Add(
-      "max_queue_size", [](ServeOptions& o) -> auto& { return o.server.executor.max_queue_size; },
+      "max_queue_size",
+      [](ServeOptions& o) -> auto& { return o.server.open.executor.max_queue_size; },
       "Waiting requests before new ones are refused; 0 is the queue's own size, 4096.", AtLeast(0));
   schema.Add(
       "max_queue_delay_us",
-      [](ServeOptions& o) -> auto& { return o.server.executor.max_queue_delay_us; },
+      [](ServeOptions& o) -> auto& { return o.server.open.executor.max_queue_delay_us; },
       "Microseconds that a request may wait for others to start with it.", Range(0, 3.6e9));
-  AddDeterministic(schema, [](ServeOptions& o) -> auto& { return o.server.executor; });
+  AddDeterministic(schema, [](ServeOptions& o) -> auto& { return o.server.open.executor; });
 }
 
 void AddHttp(Schema& schema) {

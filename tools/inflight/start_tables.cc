@@ -80,7 +80,7 @@ void LogOptions(const ServeOptions& options, const serving::ServerMetadata& meta
       rows.push_back({fmt::format("{}[{}]", name, i), (*values)[i]});
   }
   rows.push_back({"model_control_mode", NameOf(server.control_mode)});
-  rows.push_back({"device", server.device});
+  rows.push_back({"device", server.open.device});
   rows.push_back({"strict_readiness", server.strict_readiness ? "1" : "0"});
   rows.push_back({"exit_timeout", std::to_string(options.exit_timeout_secs)});
   rows.push_back({"cache_enabled", server.response_cache ? "1" : "0"});

@@ -5,7 +5,7 @@
 
 namespace inflight::tool {
 
-TerminalSink::TerminalSink(std::shared_ptr<const tokenizer::Tokenizer> tokenizer)
+TerminalSink::TerminalSink(std::shared_ptr<const Tokenizer> tokenizer)
     : detokenizer_(std::move(tokenizer), /*skip_special_tokens=*/true) {}
 
 void TerminalSink::OnResponse(Response response) {

@@ -13,13 +13,13 @@
 #include <utility>
 
 #include "inflight/executor.h"
-#include "tokenizer/tokenizer.h"
+#include "inflight/tokenizer.h"
 
 namespace inflight::tool {
 
 class TerminalSink : public ResponseSink {
  public:
-  explicit TerminalSink(std::shared_ptr<const tokenizer::Tokenizer> tokenizer);
+  explicit TerminalSink(std::shared_ptr<const Tokenizer> tokenizer);
 
   void OnResponse(Response response) override;
 
@@ -31,7 +31,7 @@ class TerminalSink : public ResponseSink {
   std::string TakeText() { return std::move(text_); }  // after the final response
 
  private:
-  tokenizer::Detokenizer detokenizer_;
+  Detokenizer detokenizer_;
   std::string text_;
   std::mutex mutex_;
   std::condition_variable wake_;

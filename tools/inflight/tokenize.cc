@@ -7,7 +7,7 @@
 #include "artifact/hub_cache.h"
 #include "command_line.h"
 #include "commands.h"
-#include "tokenizer/tokenizer.h"
+#include "inflight/tokenizer.h"
 
 namespace inflight::tool {
 namespace {
@@ -59,8 +59,7 @@ Result<std::vector<TokenId>> ParseIds(std::string_view line) {
   return ids;
 }
 
-Status ProcessLine(const tokenizer::Tokenizer& tokenizer, const Options& options,
-                   const std::string& line) {
+Status ProcessLine(const Tokenizer& tokenizer, const Options& options, const std::string& line) {
   if (options.decode) {
     ASSIGN_OR_RETURN(const std::vector<TokenId> ids, ParseIds(line));
     std::cout << tokenizer.Decode(ids, options.skip_special_tokens) << '\n';
@@ -76,7 +75,7 @@ Status ProcessLine(const tokenizer::Tokenizer& tokenizer, const Options& options
 Status Run(const Options& options, std::span<const std::string> positionals) {
   ASSIGN_OR_RETURN(const std::string dir, OnlyPositional(kUsage, positionals, "model directory"));
   ASSIGN_OR_RETURN(const std::filesystem::path model_dir, artifact::ResolveModelDir(dir));
-  ASSIGN_OR_RETURN(const auto tokenizer, tokenizer::Tokenizer::Load(model_dir));
+  ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(model_dir));
   std::ifstream file;
   if (options.input != "-") {
     file.open(options.input);

@@ -84,9 +84,7 @@ class CudaBackend : public Backend {
       : device_index_(device.cuda().index),
         debug_(cuda::DebugOptions::FromEnvironment()),
         times_(debug_.log_times) {
-    info_ = BackendInfoOf(plan, *engine);
-    info_.depth = kDepth;
-    info_.gpu_memory_bytes = static_cast<int64_t>(plan.total_bytes());
+    info_ = BackendInfoOf(plan, engine->config.vocab_size, engine->limits.max_beam_width);
     held_->engine = std::move(engine);
     slots_.resize(static_cast<size_t>(info_.max_slots));
     for (StepInFlight& step : in_flight_)

@@ -18,7 +18,7 @@ Result<bool> IncludesStopWords(const Parameters& parameters) {
 AnswerText::AnswerText(AnswerTextOptions options) : options_(std::move(options)) {
   for (int i = 0; i < options_.num_sequences; ++i) {
     sequences_.push_back(
-        {.detokenizer = tokenizer::Detokenizer(options_.tokenizer, options_.skip_special_tokens),
+        {.detokenizer = Detokenizer(options_.tokenizer, options_.skip_special_tokens),
          .stop = StopText(options_.stop_words, options_.trims_stop_words),
          .text = {}});
   }
@@ -55,7 +55,7 @@ std::string AnswerText::OfBeam(const Beam& beam, bool is_last) {
   if (!options_.prompt.empty()) {
     text = WithPrompt(beam.output_ids, stop);
   } else {
-    tokenizer::Detokenizer detokenizer(options_.tokenizer, options_.skip_special_tokens);
+    Detokenizer detokenizer(options_.tokenizer, options_.skip_special_tokens);
     text = stop.Feed(detokenizer.Append(beam.output_ids));
     if (is_last || beam.finish_reason != FinishReason::kNotFinished) {
       text += stop.Feed(detokenizer.Finish());

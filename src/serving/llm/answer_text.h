@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "inflight/request.h"
+#include "inflight/tokenizer.h"
 #include "serving/core/request.h"
 #include "serving/llm/stop_text.h"
-#include "tokenizer/tokenizer.h"
 
 namespace inflight::serving {
 
@@ -24,7 +24,7 @@ inline constexpr std::string_view kIncludeStopWords = "include_stop_str_in_outpu
 Result<bool> IncludesStopWords(const Parameters& parameters);
 
 struct AnswerTextOptions {
-  std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
+  std::shared_ptr<const Tokenizer> tokenizer;
   bool skip_special_tokens = true;
   std::vector<TokenId> prompt;  // stands before the text of an answer that does not stream
   int num_sequences = 1;
@@ -51,7 +51,7 @@ class AnswerText {
 
  private:
   struct Sequence {
-    tokenizer::Detokenizer detokenizer;
+    Detokenizer detokenizer;
     StopText stop;
     std::string text;  // so far, of one that accumulates
   };

@@ -7,7 +7,7 @@
 
 namespace inflight::serving {
 
-BadTextCache::BadTextCache(std::shared_ptr<const tokenizer::Tokenizer> tokenizer)
+BadTextCache::BadTextCache(std::shared_ptr<const Tokenizer> tokenizer)
     : tokenizer_(std::move(tokenizer)) {}
 
 Result<std::shared_ptr<const BadTexts>> BadTextCache::Get(std::span<const std::string> texts) {

@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "inflight/bad_texts.h"
-#include "tokenizer/tokenizer.h"
+#include "inflight/tokenizer.h"
 
 namespace inflight::serving {
 
 class BadTextCache {
  public:
   // `tokenizer` is that which decodes.
-  explicit BadTextCache(std::shared_ptr<const tokenizer::Tokenizer> tokenizer);
+  explicit BadTextCache(std::shared_ptr<const Tokenizer> tokenizer);
 
   // Null where all are empty. kInvalidArgument beyond the bounds of bad_texts.h.
   Result<std::shared_ptr<const BadTexts>> Get(std::span<const std::string> texts);
@@ -35,7 +35,7 @@ class BadTextCache {
   std::shared_ptr<const BadTexts> Find(std::span<const std::string> texts);
   const std::shared_ptr<const TokenTexts>& Tokens();  // made by the first call
 
-  const std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
+  const std::shared_ptr<const Tokenizer> tokenizer_;
   std::once_flag tokens_made_;
   std::shared_ptr<const TokenTexts> tokens_;
   std::mutex mutex_;

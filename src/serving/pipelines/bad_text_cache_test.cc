@@ -18,7 +18,7 @@ class BadTextCacheTest : public ::testing::Test {
     return *std::move(made);
   }
 
-  BadTextCache cache_{*tokenizer::Tokenizer::FromJson(ByteTokenizerJson())};
+  BadTextCache cache_{*Tokenizer::FromJson(ByteTokenizerJson())};
 };
 
 TEST_F(BadTextCacheTest, EmptyTextsAreNone) {

@@ -9,14 +9,14 @@
 
 #include "base/clock.h"
 #include "base/worker_pool.h"
+#include "inflight/tokenizer.h"
 #include "serving/core/model.h"
 #include "serving/pipelines/bad_text_cache.h"
-#include "tokenizer/tokenizer.h"
 
 namespace inflight::serving {
 
 struct PostprocessingOptions {
-  std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
+  std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<WorkerPool> text_pool;
   bool skip_special_tokens = true;
 };
@@ -28,9 +28,7 @@ class PostprocessingModel : public Model {
 
   void Infer(Request request, ResponseHandler handler) override;
 
-  const std::shared_ptr<const tokenizer::Tokenizer>& tokenizer() const {
-    return options_.tokenizer;
-  }
+  const std::shared_ptr<const Tokenizer>& tokenizer() const { return options_.tokenizer; }
   bool skip_special_tokens() const { return options_.skip_special_tokens; }
   BadTextCache& bad_texts() { return bad_texts_; }
 

@@ -12,13 +12,13 @@
 #include "base/clock.h"
 #include "base/worker_pool.h"
 #include "contract/word_list.h"
+#include "inflight/tokenizer.h"
 #include "serving/core/model.h"
-#include "tokenizer/tokenizer.h"
 
 namespace inflight::serving {
 
 struct PreprocessingOptions {
-  std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
+  std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<WorkerPool> text_pool;
   bool add_special_tokens = true;
   bool pad_is_eos = false;  // up to 0.10 the pad token is always the end token
@@ -48,7 +48,7 @@ class PreprocessingModel : public Model {
   // Refuses what is not supported: any decoder prompt.
   Status CheckUnsupportedText(const Tensor& tensor) const;
 
-  const tokenizer::Tokenizer& tokenizer() const { return *options_.tokenizer; }
+  const Tokenizer& tokenizer() const { return *options_.tokenizer; }
   WorkerPool& text_pool() const { return *options_.text_pool; }
 
  private:

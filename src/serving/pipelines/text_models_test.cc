@@ -101,7 +101,7 @@ TEST(Preprocessing, WrongBiasesAreNamed) {
 
 // A tokenizer without bytes to fall back to, and an engine with fewer tokens than it.
 TEST(Preprocessing, BiasWordThatIsNotInTheVocabularyIsRefused) {
-  const auto tokenizer = tokenizer::Tokenizer::FromJson(R"({"model": {"type": "BPE",
+  const auto tokenizer = Tokenizer::FromJson(R"({"model": {"type": "BPE",
       "unk_token": "<unk>", "vocab": {"<unk>": 0, "a": 1, "b": 2}, "merges": []}})");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
   PreprocessingModel model(PreprocessingConfig({.max_batch_size = 8}), "1",

@@ -9,16 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "inflight/open.h"
 #include "serving/llm/llm_model.h"
-#include "serving/repository/server_options.h"
-
-namespace inflight {
-class Device;
-namespace builder {
-class DeviceChoice;
-struct OpenOptions;
-}  // namespace builder
-}  // namespace inflight
 
 namespace inflight::serving {
 
@@ -36,13 +28,12 @@ using EngineLoader =
     std::function<Result<LoadedEngine>(const std::filesystem::path& dir, const std::string& owner,
                                        const ExecutorOptions& options, std::optional<int> gpu)>;
 
-// The device that such a loader opens a model on.
-Result<std::shared_ptr<Device>> DeviceOf(builder::DeviceChoice& devices,
-                                         const std::filesystem::path& dir,
-                                         const builder::OpenOptions& open, std::optional<int> gpu);
+// Opens models as `options` say, on the device that they name or on the devices given there.
+Result<EngineLoader> LocalEngineLoader(OpenOptions options);
 
-// Builds where needed and runs on the device that the options name, or on the one given.
-Result<EngineLoader> LocalEngineLoader(const ServerOptions& options,
-                                       std::shared_ptr<Device> device = nullptr);
+// `options` for the model of one EngineLoader call, on a GPU that can be had.
+Result<OpenOptions> OptionsFor(OpenOptions options, const std::filesystem::path& dir,
+                               const std::string& owner, const ExecutorOptions& executor,
+                               std::optional<int> gpu);
 
 }  // namespace inflight::serving

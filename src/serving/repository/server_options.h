@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "inflight/executor.h"
-#include "model/config.h"
+#include "inflight/open.h"
 #include "serving/statistics/statistics.h"
 #include "serving/trace/tracer.h"
 
@@ -40,13 +39,8 @@ struct ServerOptions {
   std::shared_ptr<ResponseCache> response_cache;  // of the models that ask for it; null = none
   std::shared_ptr<RateLimiter> rate_limiter;      // of models on instances; null = off
   bool strict_readiness = true;
-  bool exit_on_error = true;    // a model that fails to load ends the start
-  std::string device = "auto";  // builder/devices.h
-  std::optional<std::string> dtype;
-  std::optional<model::QuantAlgo> quant_algo;
-  std::optional<bool> fp8_kv_cache;
-  std::optional<bool> quantize_lm_head;
-  ExecutorOptions executor;
+  bool exit_on_error = true;  // a model that fails to load ends the start
+  OpenOptions open;           // of every LLM; config.pbtxt changes the executor's
   // Of model_dirs only; a repository says both in its files.
   bool decoupled = true;                 // requests may stream
   bool include_input_in_output = false;  // non-streaming answers begin with the prompt

@@ -51,7 +51,8 @@ void VersionLoader::FindPartners(std::vector<Candidate>& candidates) {
     const ModelConfig& config = candidate.parsed.config;
     candidate.open_shares = open_shares;
     if (candidate.kind == ModelKind::kLlm) {
-      const auto parsed = contract::ParseLlmParameters(AllParameters(config), options_.executor);
+      const auto parsed =
+          contract::ParseLlmParameters(AllParameters(config), options_.open.executor);
       if (parsed.ok() && !parsed->has_memory_share) {
         *open_shares += static_cast<int>(candidate.versions.size());
       }
@@ -89,7 +90,7 @@ void VersionLoader::ReportParameters(const Candidate& candidate, contract::KeyRe
   const auto parameters = AllParameters(candidate.parsed.config);
   switch (candidate.kind) {
     case ModelKind::kLlm:
-      (void)contract::ParseLlmParameters(parameters, options_.executor, &keys);
+      (void)contract::ParseLlmParameters(parameters, options_.open.executor, &keys);
       break;
     case ModelKind::kPreprocessing:
       (void)contract::ParsePreprocessingParameters(
@@ -169,7 +170,7 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadLlm(const Candidate& candidate
                                                       const std::string& version,
                                                       contract::KeyReport& keys) {
   ModelConfig config = candidate.parsed.config;
-  ExecutorOptions base = options_.executor;
+  ExecutorOptions base = options_.open.executor;
   const auto max_queue = config.dynamic_batching().default_queue_policy().max_queue_size();
   if (max_queue > 0) base.max_queue_size = static_cast<int>(std::min(max_queue, 1U << 20));
   const auto max_delay = config.dynamic_batching().max_queue_delay_microseconds();

@@ -18,11 +18,11 @@
 #include "base/worker_pool.h"
 #include "contract/key_report.h"
 #include "contract/llm_parameters.h"
+#include "inflight/tokenizer.h"
 #include "serving/core/model.h"
 #include "serving/repository/candidate.h"
 #include "serving/repository/engine_loader.h"
 #include "serving/repository/server_options.h"
-#include "tokenizer/tokenizer.h"
 
 namespace inflight::serving {
 
@@ -79,8 +79,8 @@ class VersionLoader {
                                               const std::string& version) const;
   Result<std::shared_ptr<Model>> LoadBls(const Candidate& candidate, const std::string& version,
                                          contract::KeyReport& keys) const;
-  Result<std::shared_ptr<const tokenizer::Tokenizer>> LoadTokenizer(const Candidate& candidate,
-                                                                    const std::string& named);
+  Result<std::shared_ptr<const Tokenizer>> LoadTokenizer(const Candidate& candidate,
+                                                         const std::string& named);
   ::inference::ModelConfig Complete(const Candidate& candidate) const;
 
   const ServerOptions& options_;
@@ -91,7 +91,7 @@ class VersionLoader {
   const FindModel find_;
   std::map<std::string, LoadedLlm> loaded_llms_;  // by name; the latest version
   std::map<std::string, std::string> llm_names_;  // of text models and pipelines: their LLM's
-  std::map<std::string, std::shared_ptr<const tokenizer::Tokenizer>> tokenizers_;  // by directory
+  std::map<std::string, std::shared_ptr<const Tokenizer>> tokenizers_;  // by directory
 };
 
 }  // namespace inflight::serving

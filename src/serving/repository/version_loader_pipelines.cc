@@ -47,8 +47,8 @@ ModelConfig VersionLoader::Complete(const Candidate& candidate) const {
   return config;
 }
 
-Result<std::shared_ptr<const tokenizer::Tokenizer>> VersionLoader::LoadTokenizer(
-    const Candidate& candidate, const std::string& named) {
+Result<std::shared_ptr<const Tokenizer>> VersionLoader::LoadTokenizer(const Candidate& candidate,
+                                                                      const std::string& named) {
   const std::string& model = candidate.parsed.config.name();
   fs::path dir;
   if (!named.empty()) {
@@ -75,7 +75,7 @@ Result<std::shared_ptr<const tokenizer::Tokenizer>> VersionLoader::LoadTokenizer
   std::error_code error;
   const std::string key = fs::weakly_canonical(dir, error).string();
   if (const auto found = tokenizers_.find(key); found != tokenizers_.end()) return found->second;
-  auto tokenizer = tokenizer::Tokenizer::Load(dir);
+  auto tokenizer = Tokenizer::Load(dir);
   if (!tokenizer.ok()) return tokenizer.status().WithPrefix("tokenizer_dir '" + dir.string() + "'");
   tokenizers_[key] = *tokenizer;
   return tokenizer;

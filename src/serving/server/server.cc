@@ -374,7 +374,7 @@ Result<std::unique_ptr<Server>> CreateServerWith(const ServerOptions& options, E
 }
 
 Result<std::unique_ptr<Server>> CreateServer(const ServerOptions& options) {
-  ASSIGN_OR_RETURN(EngineLoader load, LocalEngineLoader(options));
+  ASSIGN_OR_RETURN(EngineLoader load, LocalEngineLoader(options.open));
   return CreateServerWith(options, std::move(load));
 }
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "inflight/executor.h"
-#include "tokenizer/tokenizer.h"
+#include "inflight/tokenizer.h"
 
 namespace inflight::serving {
 

@@ -7,7 +7,7 @@ namespace inflight::serving {
 
 TestModels::TestModels(const GeneratedConfigOptions& options, bool threaded, ExecutorLimits limits)
     : executor(std::make_shared<FakeExecutor>(limits, threaded)) {
-  const auto tokenizer = tokenizer::Tokenizer::FromJson(ByteTokenizerJson());
+  const auto tokenizer = Tokenizer::FromJson(ByteTokenizerJson());
   CHECK(tokenizer.ok());
   preprocessing = std::make_shared<PreprocessingModel>(
       PreprocessingConfig(options), "1",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chat templates: a conversation -> the text that a model was trained to continue.
+// The language of chat templates: a source and variables -> a text.
 //
 // The language is the part of Jinja that published templates of language models use, set up as
 // transformers' apply_chat_template does: blocks trim the newline behind them and the spaces before
@@ -13,7 +13,6 @@
 // Threads: immutable after Parse; Render may run on any thread.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,14 +26,14 @@ namespace inflight::chat_template {
 
 using Variables = std::vector<std::pair<std::string, Value>>;
 
-class ChatTemplate {
+class Template {
  public:
   // kInvalidArgument for faulty syntax, kUnimplemented for what is not built: "line N: ...".
-  static Result<ChatTemplate> Parse(std::string_view source);
+  static Result<Template> Parse(std::string_view source);
 
-  ChatTemplate(ChatTemplate&&) noexcept;
-  ChatTemplate& operator=(ChatTemplate&&) noexcept;
-  ~ChatTemplate();
+  Template(Template&&) noexcept;
+  Template& operator=(Template&&) noexcept;
+  ~Template();
 
   // `now_s` is the time that strftime_now sees, in seconds since 1970; by default the system's.
   // kInvalidArgument: the template's own words where it raises, else "line N: ...".
@@ -43,21 +42,8 @@ class ChatTemplate {
 
  private:
   struct Tree;
-  explicit ChatTemplate(std::unique_ptr<const Tree> tree);
+  explicit Template(std::unique_ptr<const Tree> tree);
   std::unique_ptr<const Tree> tree_;
 };
-
-// A model directory's template, and the special tokens that templates see as variables (bos_token,
-// eos_token, ...).
-struct ModelTemplate {
-  ChatTemplate chat_template;
-  Variables special_tokens;
-};
-
-// From chat_template.jinja, else from "chat_template" of tokenizer_config.json (a text, or a list
-// of {name, template} of which "default" counts). `file`, where not empty, is read instead.
-// kNotFound where there is none; errors name the file.
-Result<ModelTemplate> LoadModelTemplate(const std::filesystem::path& model_dir,
-                                        const std::filesystem::path& file = {});
 
 }  // namespace inflight::chat_template

@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model opened in this process for `run`, `chat` and `bench`: device, engine, tokenizer,
-// executor.
+// The options of commands that open a model in this process: `run`, `chat`, `bench`, `inspect`.
 #pragma once
 
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 
-#include "builder/builder.h"
 #include "config/schema.h"
-#include "inflight/executor.h"
+#include "inflight/open.h"
+#include "loader/loader.h"
 #include "quantization_options.h"
-#include "tensor/device.h"
-#include "tokenizer/tokenizer.h"
 
 namespace inflight::tool {
 
-struct LocalModelOptions {
-  std::string device = "auto";       // builder/devices.h
+struct ModelOptions {
+  std::string device = "auto";
   std::optional<std::string> dtype;  // float32, bfloat16, float16
   QuantizationOptions quantization;
-  std::optional<int> num_threads;  // of CPU kernels
-  std::string ops;                 // operator table by name; empty = the best one
+  std::optional<int> num_threads;
+  std::string ops;
   ExecutorOptions executor;
+
+  // kInvalidArgument where the spellings of quantisation contradict each other.
+  Result<OpenOptions> ToOpenOptions() const;
 };
 
 // Declares --device in `schema`, for every command that runs models; `field` gives the text.
@@ -69,16 +68,8 @@ void AddEngineOptions(config::Schema<Options>& schema, const Field& field) {
       "Share of free memory for the KV cache.", config::Range(0.001, 0.999));
 }
 
-// Members are destroyed in reverse order: the executor first, the device last.
-struct LocalModel {
-  std::shared_ptr<Device> device;
-  std::shared_ptr<const model::Engine> engine;
-  std::shared_ptr<const tokenizer::Tokenizer> tokenizer;  // null where the directory has none
-  std::unique_ptr<Executor> executor;
-};
-
-// `dir` is a directory, or a hub id (artifact/hub_cache.h).
-Result<LocalModel> OpenLocalModel(const std::filesystem::path& dir,
-                                  const LocalModelOptions& options);
+// Open, and loader::Load, with a bar that shows their progress.
+Result<OpenedModel> OpenModel(const std::filesystem::path& dir, const ModelOptions& options);
+Result<loader::Loaded> LoadModel(const std::filesystem::path& dir, const ModelOptions& options);
 
 }  // namespace inflight::tool

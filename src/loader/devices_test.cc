@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "builder/devices.h"
+#include "loader/devices.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "builder/test_models.h"
 
-namespace inflight::builder {
+namespace inflight {
 namespace {
 
 using ::testing::HasSubstr;
@@ -19,7 +19,7 @@ class DevicesTest : public ::testing::Test {
   void SetUp() override {
     root_ =
         std::filesystem::temp_directory_path() / ("inflight_devices_" + std::to_string(::getpid()));
-    TinyLlama().Write(hf());
+    builder::TinyLlama().Write(hf());
     has_gpu_ = cuda::Probe(0).ok();
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
@@ -27,8 +27,8 @@ class DevicesTest : public ::testing::Test {
   std::filesystem::path hf() const { return root_ / "hf"; }
   std::filesystem::path engine() const { return root_ / "engine"; }
   void BuildEngine(DeviceKind target) {
-    const Status built =
-        Build({.checkpoint_dir = hf(), .output_dir = engine(), .limits = {}, .target = target});
+    const Status built = builder::Build(
+        {.checkpoint_dir = hf(), .output_dir = engine(), .limits = {}, .target = target});
     ASSERT_TRUE(built.ok()) << built.ToString();
   }
 
@@ -38,7 +38,7 @@ class DevicesTest : public ::testing::Test {
 
 TEST_F(DevicesTest, AutoRunsAnEngineForTheCpuThere) {
   BuildEngine(DeviceKind::kCpu);
-  const auto devices = DeviceChoice::ByName("auto", 1);
+  const auto devices = Devices::ByName("auto", 1);
   ASSERT_TRUE(devices.ok());
   const auto device = (*devices)->For(engine());
   ASSERT_TRUE(device.ok()) << device.status().ToString();
@@ -46,7 +46,7 @@ TEST_F(DevicesTest, AutoRunsAnEngineForTheCpuThere) {
 }
 
 TEST_F(DevicesTest, AutoTakesTheCpuForModelsThatTheGpuCannotRun) {
-  const auto devices = DeviceChoice::ByName("auto", 1);
+  const auto devices = Devices::ByName("auto", 1);
   ASSERT_TRUE(devices.ok());
   const auto device = (*devices)->For(hf());  // heads of 8
   ASSERT_TRUE(device.ok()) << device.status().ToString();
@@ -54,7 +54,7 @@ TEST_F(DevicesTest, AutoTakesTheCpuForModelsThatTheGpuCannotRun) {
 }
 
 TEST_F(DevicesTest, ModelsOfOneProcessShareADevice) {
-  const auto devices = DeviceChoice::ByName("auto", 1);
+  const auto devices = Devices::ByName("auto", 1);
   ASSERT_TRUE(devices.ok());
   EXPECT_EQ((*devices)->For(hf())->get(), (*devices)->For(hf())->get());
 }
@@ -62,7 +62,7 @@ TEST_F(DevicesTest, ModelsOfOneProcessShareADevice) {
 TEST_F(DevicesTest, AnEngineForCudaNeedsAGpu) {
   if (has_gpu_) GTEST_SKIP() << "shows a machine without a GPU; CI's have none and run it";
   BuildEngine(DeviceKind::kCuda);
-  const auto devices = DeviceChoice::ByName("auto", 1);
+  const auto devices = Devices::ByName("auto", 1);
   ASSERT_TRUE(devices.ok());
   const Status status = (*devices)->For(engine()).status();
   EXPECT_EQ(status.code(), cuda::Probe(0).status().code());
@@ -70,7 +70,7 @@ TEST_F(DevicesTest, AnEngineForCudaNeedsAGpu) {
 }
 
 TEST_F(DevicesTest, AGpuThatAModelAsksForIsThatOneOrAnError) {
-  const auto devices = DeviceChoice::ByName("auto", 1);
+  const auto devices = Devices::ByName("auto", 1);
   ASSERT_TRUE(devices.ok());
   const auto first = (*devices)->ForGpu(hf(), 0);
   EXPECT_EQ(first.ok(), has_gpu_);
@@ -85,22 +85,22 @@ TEST_F(DevicesTest, AGpuThatAModelAsksForIsThatOneOrAnError) {
   EXPECT_THAT((*devices)->ForGpu(engine(), 0).status().message(),
               HasSubstr("was built for the CPU (build it with --target cuda"));
   // An option that names a device goes before the files.
-  const auto named = DeviceChoice::ByName("cpu", 1);
+  const auto named = Devices::ByName("cpu", 1);
   EXPECT_EQ((*(*named)->ForGpu(hf(), 0))->kind(), DeviceKind::kCpu);
 }
 
 TEST_F(DevicesTest, ANamedDeviceThatIsNotThereIsAnErrorAtOnce) {
   if (!has_gpu_) {
-    EXPECT_EQ(DeviceChoice::ByName("cuda").status().message(), cuda::Probe(0).status().message());
+    EXPECT_EQ(Devices::ByName("cuda").status().message(), cuda::Probe(0).status().message());
   }
-  EXPECT_THAT(DeviceChoice::ByName("tpu").status().message(),
+  EXPECT_THAT(Devices::ByName("tpu").status().message(),
               HasSubstr("device: got 'tpu', must be auto, cpu, cuda or cuda:N"));
 }
 
 TEST_F(DevicesTest, AnEngineOpensOnlyOnItsKindOfDevice) {
   BuildEngine(DeviceKind::kCuda);
   const auto cpu = Device::Cpu(1);
-  const Status status = Open(engine(), *cpu).status();
+  const Status status = builder::Open(engine(), *cpu).status();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("built for target 'cuda', the device is 'cpu'"));
   EXPECT_THAT(status.message(), HasSubstr("--target cpu"));
@@ -108,18 +108,18 @@ TEST_F(DevicesTest, AnEngineOpensOnlyOnItsKindOfDevice) {
 
 TEST_F(DevicesTest, Float32BecomesBfloat16ForCudaUnlessItIsNamed) {
   BuildEngine(DeviceKind::kCuda);
-  const auto description = Describe(engine());
+  const auto description = builder::Describe(engine());
   ASSERT_TRUE(description.ok()) << description.status().ToString();
   EXPECT_EQ(description->config.dtype, DType::kBF16);
   EXPECT_EQ(description->target, DeviceKind::kCuda);
-  const Status named = Build({.checkpoint_dir = hf(),
-                              .output_dir = engine(),
-                              .dtype = DType::kF32,
-                              .limits = {},
-                              .target = DeviceKind::kCuda});
+  const Status named = builder::Build({.checkpoint_dir = hf(),
+                                       .output_dir = engine(),
+                                       .dtype = DType::kF32,
+                                       .limits = {},
+                                       .target = DeviceKind::kCuda});
   EXPECT_EQ(named.code(), StatusCode::kUnimplemented);
   EXPECT_THAT(named.message(), HasSubstr("dtype: got float32 for target cuda"));
 }
 
 }  // namespace
-}  // namespace inflight::builder
+}  // namespace inflight

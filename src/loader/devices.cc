@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "builder/devices.h"
+#include "loader/devices.h"
 
 #include <fmt/format.h>
 
@@ -10,11 +10,13 @@
 #include "model/decoder.h"
 #include "ops/backend.h"
 
-namespace inflight::builder {
+namespace inflight {
 
-Result<std::shared_ptr<DeviceChoice>> DeviceChoice::ByName(const std::string& name,
-                                                           int num_threads) {
-  std::shared_ptr<DeviceChoice> choice(new DeviceChoice());
+using builder::Description;
+using builder::SourceKind;
+
+Result<std::shared_ptr<Devices>> Devices::ByName(const std::string& name, int num_threads) {
+  std::shared_ptr<Devices> choice(new Devices());
   choice->num_threads_ = num_threads;
   if (name == "auto") {
     Result<std::unique_ptr<Device>> gpu = Device::Cuda(0, num_threads);
@@ -28,19 +30,19 @@ Result<std::shared_ptr<DeviceChoice>> DeviceChoice::ByName(const std::string& na
   return choice;
 }
 
-std::shared_ptr<DeviceChoice> DeviceChoice::Only(std::shared_ptr<Device> device) {
-  std::shared_ptr<DeviceChoice> choice(new DeviceChoice());
+std::shared_ptr<Devices> Devices::Only(std::shared_ptr<Device> device) {
+  std::shared_ptr<Devices> choice(new Devices());
   choice->only_ = std::move(device);
   return choice;
 }
 
-const std::shared_ptr<Device>& DeviceChoice::Cpu() {
+const std::shared_ptr<Device>& Devices::Cpu() {
   if (cpu_ == nullptr) cpu_ = Device::Cpu(num_threads_);
   return cpu_;
 }
 
-Result<std::shared_ptr<Device>> DeviceChoice::ForEngine(const std::filesystem::path& dir) {
-  ASSIGN_OR_RETURN(const DeviceKind target, EngineTarget(dir));
+Result<std::shared_ptr<Device>> Devices::ForEngine(const std::filesystem::path& dir) {
+  ASSIGN_OR_RETURN(const DeviceKind target, builder::EngineTarget(dir));
   if (target == DeviceKind::kCpu) {
     if (gpu_ != nullptr)
       logging::Info(
@@ -50,20 +52,20 @@ Result<std::shared_ptr<Device>> DeviceChoice::ForEngine(const std::filesystem::p
     return Cpu();
   }
   if (gpu_ != nullptr) return gpu_;
-  return no_gpu_.WithPrefix(
-      fmt::format("{}: built for target '{}'", dir.string(), TargetName(DeviceKind::kCuda)));
+  return no_gpu_.WithPrefix(fmt::format("{}: built for target '{}'", dir.string(),
+                                        builder::TargetName(DeviceKind::kCuda)));
 }
 
-Result<std::shared_ptr<Device>> DeviceChoice::For(const std::filesystem::path& dir,
-                                                  OpenOptions options) {
+Result<std::shared_ptr<Device>> Devices::For(const std::filesystem::path& dir,
+                                             builder::OpenOptions options) {
   const std::lock_guard lock(mutex_);
   if (only_ != nullptr) return only_;
-  ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
+  ASSIGN_OR_RETURN(const SourceKind kind, builder::Detect(dir));
   if (kind == SourceKind::kEngine) return ForEngine(dir);
   if (gpu_ == nullptr) return Cpu();
   options.target = DeviceKind::kCuda;
   // What is wrong with the directory itself is said by whoever opens it.
-  const Result<Description> on_gpu = Describe(dir, options);
+  const Result<Description> on_gpu = builder::Describe(dir, options);
   if (!on_gpu.ok()) return gpu_;
   const Status runnable = ops::CheckRunnable(*gpu_, model::KernelShape(on_gpu->config));
   if (runnable.ok()) return gpu_;
@@ -72,12 +74,12 @@ Result<std::shared_ptr<Device>> DeviceChoice::For(const std::filesystem::path& d
   return Cpu();
 }
 
-Result<std::shared_ptr<Device>> DeviceChoice::ForGpu(const std::filesystem::path& dir, int index) {
+Result<std::shared_ptr<Device>> Devices::ForGpu(const std::filesystem::path& dir, int index) {
   const std::lock_guard lock(mutex_);
   if (only_ != nullptr) return only_;
-  ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
+  ASSIGN_OR_RETURN(const SourceKind kind, builder::Detect(dir));
   if (kind == SourceKind::kEngine) {
-    ASSIGN_OR_RETURN(const DeviceKind target, EngineTarget(dir));
+    ASSIGN_OR_RETURN(const DeviceKind target, builder::EngineTarget(dir));
     if (target == DeviceKind::kCpu) {
       return InvalidArgument(fmt::format(
           "{} was built for the CPU (build it with --target cuda, or leave the key open)",
@@ -95,4 +97,4 @@ Result<std::shared_ptr<Device>> DeviceChoice::ForGpu(const std::filesystem::path
   return gpu;
 }
 
-}  // namespace inflight::builder
+}  // namespace inflight

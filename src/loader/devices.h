@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which device a model is opened on: the one that an option names or, for "auto", one that suits
-// the model.
+// the model. The class that include/inflight/open.h declares.
 #pragma once
 
 #include <filesystem>
@@ -11,30 +11,31 @@
 
 #include "builder/builder.h"
 
-namespace inflight::builder {
+namespace inflight {
 
 // The devices of this process that models may be opened on, each made when it is first needed.
 // Threads: For is thread-safe.
-class DeviceChoice {
+class Devices {
  public:
   // `name` and errors as of Device::ByName; "auto" has none. `num_threads` of the host pools: 0 =
   // the usable cores.
-  static Result<std::shared_ptr<DeviceChoice>> ByName(const std::string& name, int num_threads = 0);
+  static Result<std::shared_ptr<Devices>> ByName(const std::string& name, int num_threads = 0);
 
   // That one device for every model.
-  static std::shared_ptr<DeviceChoice> Only(std::shared_ptr<Device> device);
+  static std::shared_ptr<Devices> Only(std::shared_ptr<Device> device);
 
   // What opens `dir` with `options`. "auto" is the kind of device that an engine was built for; for
   // other directories the first GPU where there is one that has kernels for the model, else the
   // CPU. Logs what a user of "auto" may not expect.
-  Result<std::shared_ptr<Device>> For(const std::filesystem::path& dir, OpenOptions options = {});
+  Result<std::shared_ptr<Device>> For(const std::filesystem::path& dir,
+                                      builder::OpenOptions options = {});
   // The GPU of that index under "auto"; where an option names a device, that one. An engine that
   // was built for the CPU is kInvalidArgument, a GPU that is not there kUnavailable or
   // kInvalidArgument.
   Result<std::shared_ptr<Device>> ForGpu(const std::filesystem::path& dir, int index);
 
  private:
-  DeviceChoice() = default;
+  Devices() = default;
   const std::shared_ptr<Device>& Cpu();
   Result<std::shared_ptr<Device>> ForEngine(const std::filesystem::path& dir);
 
@@ -47,4 +48,4 @@ class DeviceChoice {
   Status no_gpu_;                                      // why there is none
 };
 
-}  // namespace inflight::builder
+}  // namespace inflight

@@ -22,7 +22,7 @@
 #include "inflight/request.h"
 #include "inflight/status.h"
 
-namespace inflight::tokenizer {
+namespace inflight {
 
 class Tokenizer {
  public:
@@ -76,4 +76,4 @@ class Detokenizer {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace inflight::tokenizer
+}  // namespace inflight

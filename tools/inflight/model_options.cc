@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model_options.h"
+
+#include "progress.h"
+
+namespace inflight::tool {
+
+Result<OpenOptions> ModelOptions::ToOpenOptions() const {
+  OpenOptions open{.device = device,
+                   .num_threads = num_threads.value_or(0),
+                   .dtype = dtype.value_or("auto"),
+                   .ops = ops,
+                   .executor = executor};
+  RETURN_IF_ERROR(quantization.SetIn(open));
+  return open;
+}
+
+Result<OpenedModel> OpenModel(const std::filesystem::path& dir, const ModelOptions& options) {
+  ASSIGN_OR_RETURN(OpenOptions open, options.ToOpenOptions());
+  ProgressBar bar("load");
+  open.progress = [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); };
+  return Open(dir, open);
+}
+
+Result<loader::Loaded> LoadModel(const std::filesystem::path& dir, const ModelOptions& options) {
+  ASSIGN_OR_RETURN(OpenOptions open, options.ToOpenOptions());
+  ProgressBar bar("load");
+  open.progress = [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); };
+  return loader::Load(dir, open);
+}
+
+}  // namespace inflight::tool
