@@ -1,0 +1,45 @@
+# What `cmake --install` puts below a prefix: the program, the public headers, libinflight.so with its CMake package and
+# pkg-config file, documents and licence (docs/embedding.md).
+#
+# The library is shared: what it links (fmt, spdlog, PCRE2, ...) stays its own affair, so that a consumer needs the
+# public headers and one file. It is made of the objects that the program links, and exports the functions of
+# include/inflight alone (cmake/inflight.map).
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+install(TARGETS inflight RUNTIME)
+install(FILES LICENSE README.md TYPE DOC)
+install(DIRECTORY docs TYPE DOC)
+install(DIRECTORY examples TYPE DOC)
+
+if(NOT INFLIGHT_LIBRARY)
+  return()
+endif()
+
+# These define what the public headers declare; what they need themselves is linked from their archives.
+set(public_folders base decoding executor tokenizer chat_template loader)
+list(TRANSFORM public_folders REPLACE "(.+)" "$<TARGET_OBJECTS:inflight_\\1>" OUTPUT_VARIABLE public_objects)
+add_library(libinflight SHARED ${public_objects})
+set(exports "${CMAKE_SOURCE_DIR}/cmake/inflight.map")
+set_target_properties(libinflight PROPERTIES
+  OUTPUT_NAME inflight
+  EXPORT_NAME inflight
+  VERSION ${PROJECT_VERSION}
+  SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}  # before 1.0 a minor version may change the interface
+  LINK_DEPENDS "${exports}")
+target_link_libraries(libinflight PRIVATE inflight_loader)
+target_link_options(libinflight PRIVATE "LINKER:--version-script=${exports}" LINKER:--no-undefined)
+target_compile_features(libinflight INTERFACE cxx_std_20)
+target_include_directories(libinflight INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Inflight")
+set(version_file "${CMAKE_CURRENT_BINARY_DIR}/InflightConfigVersion.cmake")
+write_basic_package_version_file("${version_file}" COMPATIBILITY SameMinorVersion)
+install(DIRECTORY include/inflight TYPE INCLUDE)
+install(TARGETS libinflight EXPORT inflight LIBRARY)
+install(EXPORT inflight NAMESPACE Inflight:: FILE InflightConfig.cmake DESTINATION "${package_dir}")
+install(FILES "${version_file}" DESTINATION "${package_dir}")
+
+file(RELATIVE_PATH prefix_from_pc "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
+configure_file(cmake/inflight.pc.in inflight.pc @ONLY)
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/inflight.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cmake --install`: a stranger builds examples/embed against the prefix, by find_package and by pkg-config, and runs it."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+from command import DEMO, INFLIGHT, NO_GPU, ROOT, run
+
+BUILD = INFLIGHT.parent.parent
+PROMPT = "Once upon a time"
+HAS_LIBRARY = "INFLIGHT_LIBRARY:BOOL=ON" in (BUILD / "CMakeCache.txt").read_text()
+
+pytestmark = pytest.mark.skipif(not HAS_LIBRARY, reason="the build has no libinflight.so (INFLIGHT_LIBRARY=OFF)")
+
+
+def call(*command, **kwargs):
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300, check=False, **kwargs)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory):
+    """Installed elsewhere than configured, so that no path of the build can be relied on."""
+    path = tmp_path_factory.mktemp("install") / "prefix"
+    call("cmake", "--install", BUILD, "--prefix", path)
+    return path
+
+
+def pkg_config(prefix, *options):
+    """What pkg-config says of inflight, by the prefix alone."""
+    env = dict(os.environ, PKG_CONFIG_PATH=str(next(prefix.rglob("inflight.pc")).parent))
+    return call("pkg-config", *options, "inflight", env=env).split()
+
+
+def built_plainly(prefix, source, program):
+    """`program` from `source` by one call of g++."""
+    library_dir = next(prefix.rglob("libinflight.so")).parent
+    flags = pkg_config(prefix, "--cflags", "--libs")
+    call("g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", source, "-o", program, *flags, f"-Wl,-rpath,{library_dir}")
+    return program
+
+
+def test_the_example_is_built_by_find_package_and_answers_as_run_does(prefix, tmp_path):
+    source = shutil.copytree(ROOT / "examples/embed", tmp_path / "embed")
+    call("cmake", "-S", source, "-B", tmp_path / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
+    call("cmake", "--build", tmp_path / "build")
+    answer = call(tmp_path / "build/embed", DEMO, PROMPT, env=NO_GPU)
+    assert len(answer.split()) > 10
+    assert answer == run("run", DEMO, "--prompt", PROMPT, "--max-tokens", "64", env=NO_GPU).stdout
+
+
+def test_the_example_is_built_by_pkg_config(prefix, tmp_path):
+    embed = built_plainly(prefix, ROOT / "examples/embed/main.cc", tmp_path / "embed")
+    answer = call(embed, DEMO, PROMPT, env=NO_GPU)
+    assert answer == run("run", DEMO, "--prompt", PROMPT, "--max-tokens", "64", env=NO_GPU).stdout
+    failed = subprocess.run([embed, tmp_path / "none", PROMPT], capture_output=True, text=True, timeout=60, check=False)
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("NOT_FOUND: ")
+
+
+def test_every_public_function_is_exported(prefix, tmp_path):
+    program = built_plainly(prefix, ROOT / "tests/tools/public_functions.cc", tmp_path / "public_functions")
+    version = call(program, DEMO, env=NO_GPU).strip()
+    assert pkg_config(prefix, "--modversion") == [version]
+
+
+def test_nothing_but_the_public_interface_is_exported(prefix):
+    symbols = call("nm", "--dynamic", "--defined-only", "--demangle", next(prefix.rglob("libinflight.so"))).splitlines()
+    names = [line.split(maxsplit=2)[2] for line in symbols]
+    assert len(names) > 20
+    inner = [name for name in names if not re.match(r"inflight::[A-Zo]", name)]
+    assert not inner
+
+
+def test_headers_include_nothing_but_the_standard_library_and_each_other(prefix):
+    headers = sorted((prefix / "include/inflight").iterdir())
+    assert {"open.h", "executor.h", "tokenizer.h", "chat_template.h"} <= {header.name for header in headers}
+    for header in headers:
+        for name in re.findall(r'#\s*include\s+[<"]([^>"]+)', header.read_text()):
+            assert name.startswith("inflight/") or re.fullmatch("[a-z_]+", name), f"{header.name}: {name}"
+
+
+def test_the_program_documents_and_licence_are_installed(prefix):
+    assert call(prefix / "bin/inflight", "--version").strip()
+    documents = prefix / "share/doc/inflight"
+    assert (documents / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+    assert (documents / "docs/embedding.md").exists()
