@@ -32,7 +32,7 @@ Result<RankMapping> ReadMapping(const nlohmann::json& config, const std::string&
   RETURN_IF_ERROR(ranks.status());
   if (cp_size != 1)
     return Unimplemented(
-        fmt::format("{}: cp_size: got {}, context parallelism is not built; convert with cp_size 1",
+        fmt::format("{}: cp_size: got {}, only 1 is supported; convert without context parallelism",
                     ranks.where(), cp_size));
   if (world_size != mapping.num_ranks())
     return InvalidArgument(fmt::format("{}: world_size: got {}, tp_size {} * pp_size {} is needed",

@@ -89,7 +89,7 @@ Value Arithmetic(Runtime& runtime, std::string_view op, const Value& a, const Va
   if (op == "*" && IsSequence(a) && b.integer()) return Repeated(runtime, a, *b.integer());
   if (op == "*" && IsSequence(b) && a.integer()) return Repeated(runtime, b, *a.integer());
   if (op == "%" && a.string() != nullptr)
-    return runtime.Fail("formatting a text with '%' is not built");
+    return runtime.Fail("formatting a text with '%' is not supported; join texts with ~");
   return runtime.Fail(fmt::format("'{}' does not join {} and {}", op, a.TypeName(), b.TypeName()));
 }
 

@@ -3,6 +3,7 @@
 // Python's; those not listed are refused by name.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "chat_template/runtime.h"
@@ -11,11 +12,13 @@ namespace inflight::chat_template {
 
 // filters.cc
 bool HasFilter(std::string_view name);
+std::string FilterNames();  // "capitalize, count, ...", for messages
 Value ApplyFilter(Runtime& runtime, std::string_view name, const Value& operand,
                   const CallArguments& arguments);
 
 // predicates.cc
 bool HasTest(std::string_view name);
+std::string TestNames();
 bool TestTakesArgument(std::string_view name);
 bool ApplyTest(Runtime& runtime, std::string_view name, const Value& operand,
                const CallArguments& arguments);

@@ -9,6 +9,7 @@ namespace inflight {
 namespace {
 
 using testing::HasSubstr;
+using testing::StartsWith;
 
 class ChatTemplateTest : public testing::Test {
  protected:

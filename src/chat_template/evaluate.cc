@@ -78,7 +78,8 @@ Value Interpreter::EvaluateOperands(const Expr& expr) {
 }
 
 Value Interpreter::Name(const Expr& expr) {
-  if (IsLoop(expr) && loop_ != nullptr) return runtime_.Fail("'loop' is built only as loop.NAME");
+  if (IsLoop(expr) && loop_ != nullptr)
+    return runtime_.Fail("'loop' is supported only as loop.NAME");
   if (const Value* value = scope_->Find(expr.text)) return *value;
   if (const MacroNode* function = FindFunction(expr.text)) return Value(function);
   return Value(Undefined{expr.text});
@@ -97,7 +98,8 @@ Value Interpreter::DictLiteral(const Expr& expr) {
     Value value = Evaluate(*expr.operands[i + 1]);
     if (runtime_.failed()) return {};
     if (key.string() == nullptr)
-      return runtime_.Fail(fmt::format("a key of type {} is not built", key.TypeName()));
+      return runtime_.Fail(
+          fmt::format("a key of type {} is not supported; keys are texts", key.TypeName()));
     const auto found = std::find_if(items.begin(), items.end(),
                                     [&](const auto& item) { return item.first == *key.string(); });
     if (found != items.end())
@@ -145,10 +147,10 @@ Value Interpreter::Member(const Expr& expr) {
   const Value object = Evaluate(*expr.operands[0]);
   if (runtime_.failed()) return {};
   if (object.dict() != nullptr && IsDictMethod(expr.text))
-    return runtime_.Fail(fmt::format(
-        "'.{0}' of a dict is Python's method, which is built only as a call; write ['{0}'] for the "
-        "member",
-        expr.text));
+    return runtime_.Fail(
+        fmt::format("'.{0}' of a dict is Python's method, which is supported only as a call; write "
+                    "['{0}'] for the member",
+                    expr.text));
   return MemberOf(runtime_, object, expr.text);
 }
 
@@ -171,7 +173,10 @@ Value Interpreter::LoopMember(const Expr& expr) {
   if (name == "nextitem")
     return index + 1 == size ? Value(Undefined{"loop.nextitem"})
                              : (*loop_->items)[loop_->index + 1];
-  return runtime_.Fail(fmt::format("loop.{} is not built", name));
+  return runtime_.Fail(
+      fmt::format("loop.{} is not supported; supported are index, index0, revindex, revindex0, "
+                  "first, last, length, depth, depth0, previtem, nextitem and cycle()",
+                  name));
 }
 
 // The index counted from the end where negative; nothing outside of [0, size).
@@ -253,7 +258,8 @@ Value Interpreter::Call(const Expr& expr) {
     if (IsLoop(*callee.operands[0]) && loop_ != nullptr) {
       const CallArguments arguments = EvaluateArguments(expr.arguments);
       if (callee.text != "cycle" || arguments.positional.empty())
-        return runtime_.Fail(fmt::format("loop.{}() is not built", callee.text));
+        return runtime_.Fail(fmt::format(
+            "loop.{}() is not supported; loop.cycle() with a value or more is", callee.text));
       return arguments.positional[loop_->index % arguments.positional.size()];
     }
     const Value object = Evaluate(*callee.operands[0]);

@@ -61,7 +61,7 @@ ExprPtr ExpressionParser::Expression() {
 
 ExprPtr ExpressionParser::WithoutIf() {
   ExprPtr first = Or();
-  if (IsOperator(",")) Refuse("a `for` over values without brackets");
+  if (IsOperator(",")) Refuse("a `for` over values without brackets", "put them in brackets");
   return first;
 }
 
@@ -157,7 +157,7 @@ ExprPtr ExpressionParser::Product() {
 
 ExprPtr ExpressionParser::Power() {
   ExprPtr expr = Unary(/*with_filter=*/true);
-  if (IsOperator("**")) Refuse("the operator '**'");
+  if (IsOperator("**")) Refuse("the operator '**'", "multiply with '*'");
   return expr;
 }
 
@@ -295,7 +295,7 @@ ExprPtr ExpressionParser::Subscript(ExprPtr object) {
   Advance();
   const auto at_bound_end = [this] { return IsOperator(":") || IsOperator("]"); };
   ExprPtr begin = at_bound_end() ? nullptr : Expression();
-  if (IsOperator(",")) Refuse("a subscript of several values");
+  if (IsOperator(",")) Refuse("a subscript of several values", "give one value or a slice");
   if (!IsOperator(":")) {
     if (begin == nullptr) Fail("expected a subscript, found ']'");
     Add(*item, std::move(begin));
@@ -315,7 +315,8 @@ ExprPtr ExpressionParser::Subscript(ExprPtr object) {
 void ExpressionParser::ReadArguments(Expr& call) {
   Expect("(");
   while (!failed() && !IsOperator(")")) {
-    if (IsOperator("*") || IsOperator("**")) return Refuse("unpacking arguments with * or **");
+    if (IsOperator("*") || IsOperator("**"))
+      return Refuse("unpacking arguments with * or **", "write each argument");
     const bool is_named = Is(Kind::kName) && NextIs(Kind::kOperator, "=");
     std::string name;
     if (is_named) {
@@ -345,7 +346,8 @@ ExprPtr ExpressionParser::Call(ExprPtr callee) {
 ExprPtr ExpressionParser::Filter(ExprPtr operand) {
   ExprPtr filter = Make(ExprKind::kFilter);
   filter->text = ExpectName("a filter's name");
-  if (!failed() && !HasFilter(filter->text)) Refuse(fmt::format("the filter '{}'", filter->text));
+  if (!failed() && !HasFilter(filter->text))
+    Refuse(fmt::format("the filter '{}'", filter->text), "supported are " + FilterNames());
   Add(*filter, std::move(operand));
   if (IsOperator("(")) ReadArguments(*filter);
   return filter;
@@ -355,7 +357,8 @@ ExprPtr ExpressionParser::Test(ExprPtr operand) {
   const bool negated = SkipName("not");
   ExprPtr test = Make(ExprKind::kTest);
   test->text = ExpectName("a test's name");
-  if (!failed() && !HasTest(test->text)) Refuse(fmt::format("the test '{}'", test->text));
+  if (!failed() && !HasTest(test->text))
+    Refuse(fmt::format("the test '{}'", test->text), "supported are " + TestNames());
   Add(*test, std::move(operand));
   if (!failed() && IsOperator("(")) {
     ReadArguments(*test);

@@ -210,7 +210,9 @@ Value Map(Runtime& runtime, const Value& value, const CallArguments& arguments) 
     return runtime.NewList(std::move(out));
   }
   const std::string name = arguments.positional[0].ToText();
-  if (!HasFilter(name)) return runtime.Fail(fmt::format("the filter '{}' is not built", name));
+  if (!HasFilter(name))
+    return runtime.Fail(
+        fmt::format("the filter '{}' is not supported; supported are {}", name, FilterNames()));
   CallArguments rest = arguments;
   rest.positional.erase(rest.positional.begin());
   for (const Value& item : Iterate(runtime, value)) {
@@ -287,12 +289,20 @@ const Named* FindFilter(std::string_view name) {
 
 bool HasFilter(std::string_view name) { return FindFilter(name) != nullptr; }
 
+std::string FilterNames() {
+  std::string names;
+  for (const Named& filter : kFilters) names.append(names.empty() ? "" : ", ").append(filter.name);
+  return names;
+}
+
 Value ApplyFilter(Runtime& runtime, std::string_view name, const Value& operand,
                   const CallArguments& arguments) {
   const Runtime::Recursion recursion(runtime);
   if (!runtime.Charge(1)) return {};
   const Named* filter = FindFilter(name);
-  if (filter == nullptr) return runtime.Fail(fmt::format("the filter '{}' is not built", name));
+  if (filter == nullptr)
+    return runtime.Fail(
+        fmt::format("the filter '{}' is not supported; supported are {}", name, FilterNames()));
   return filter->apply(runtime, operand, arguments);
 }
 

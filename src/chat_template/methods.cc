@@ -103,6 +103,10 @@ Value WithoutAffix(Runtime& runtime, const std::string& text, std::string_view m
   return runtime.NewText(std::string(result));
 }
 
+constexpr std::string_view kTextMethods =
+    "capitalize, endswith, find, join, lower, lstrip, removeprefix, removesuffix, replace, rstrip, "
+    "split, splitlines, startswith, strip, title and upper";
+
 Value TextMethod(Runtime& runtime, const std::string& text, std::string_view name,
                  const CallArguments& arguments) {
   if (!runtime.Charge(text.size())) return {};
@@ -126,7 +130,8 @@ Value TextMethod(Runtime& runtime, const std::string& text, std::string_view nam
                         : name == "capitalize" ? Capitalize
                                                : Change{nullptr};
   if (change == nullptr)
-    return runtime.Fail(fmt::format("the method '{}' of a text is not built", name));
+    return runtime.Fail(fmt::format("the method '{}' of a text is not supported; supported are {}",
+                                    name, kTextMethods));
   Bind(runtime, name, arguments, {});
   return runtime.NewText(change(text));
 }
@@ -142,7 +147,9 @@ Value DictMethod(Runtime& runtime, const Value& object, std::string_view name,
     return values[1] == nullptr ? Value(None{}) : *values[1];
   }
   if (name != "items" && name != "keys" && name != "values")
-    return runtime.Fail(fmt::format("the method '{}' of a dict is not built", name));
+    return runtime.Fail(fmt::format(
+        "the method '{}' of a dict is not supported; supported are get, items, keys and values",
+        name));
   Bind(runtime, name, arguments, {});
   if (!runtime.ChargeItems(dict.items.size())) return {};
   std::vector<Value> items;
@@ -171,8 +178,9 @@ Value CallMethod(Runtime& runtime, const Value& object, std::string_view name,
                                     std::get<Undefined>(object.storage()).name, name));
   if (const std::string* text = object.string()) return TextMethod(runtime, *text, name, arguments);
   if (object.dict() != nullptr) return DictMethod(runtime, object, name, arguments);
-  return runtime.Fail(
-      fmt::format("the method '{}' of a value of type {} is not built", name, object.TypeName()));
+  return runtime.Fail(fmt::format(
+      "the method '{}' of a value of type {} is not supported; texts and dicts have methods", name,
+      object.TypeName()));
 }
 
 }  // namespace inflight::chat_template

@@ -13,9 +13,9 @@ namespace {
 using Kind = Token::Kind;
 
 // Statements of Jinja and its usual extensions that chat templates have no use for.
-constexpr std::string_view kNotBuilt[] = {"block",  "extends", "include",    "import",
-                                          "from",   "with",    "autoescape", "call",
-                                          "filter", "raw",     "do",         "trans"};
+constexpr std::string_view kUnsupported[] = {"block",  "extends", "include",    "import",
+                                             "from",   "with",    "autoescape", "call",
+                                             "filter", "raw",     "do",         "trans"};
 
 class TemplateParser : public ExpressionParser {
  public:
@@ -89,8 +89,9 @@ class TemplateParser : public ExpressionParser {
       ExpectBlockEnd();
       return statement;
     }
-    if (std::find(std::begin(kNotBuilt), std::end(kNotBuilt), name) != std::end(kNotBuilt))
-      Refuse(fmt::format("the statement '{}'", name));
+    if (std::find(std::begin(kUnsupported), std::end(kUnsupported), name) != std::end(kUnsupported))
+      Refuse(fmt::format("the statement '{}'", name),
+             "supported are if, for, break, continue, set, macro and generation");
     else
       Fail(fmt::format("unknown statement '{}'", name));
     return Make(StatementKind::kText);
@@ -120,7 +121,7 @@ class TemplateParser : public ExpressionParser {
     if (!failed() && !SkipName("in")) Fail("expected 'in'");
     statement.expr = WithoutIf();
     if (SkipName("if")) statement.condition = Expression();
-    if (IsName("recursive")) Refuse("a recursive loop");
+    if (IsName("recursive")) Refuse("a recursive loop", "nest loops");
     ExpectBlockEnd();
     ++num_loops_;
     statement.body = Statements({"else", "endfor"});
@@ -150,7 +151,7 @@ class TemplateParser : public ExpressionParser {
       ExpectBlockEnd();
       return statement;
     }
-    if (IsOperator("|")) Refuse("a filter of a `set` block");
+    if (IsOperator("|")) Refuse("a filter of a `set` block", "apply it where the variable is used");
     if (statement.targets.size() > 1 || !statement.member.empty()) Fail("expected '='");
     ExpectBlockEnd();
     statement.kind = StatementKind::kSetBlock;
@@ -163,7 +164,8 @@ class TemplateParser : public ExpressionParser {
   Statement Macro() {
     Statement statement = Make(StatementKind::kMacro);
     // Its body is walked while its own template is, and its variables are the template's.
-    if (num_loops_ > 0 || in_macro_) Refuse("a macro inside of a loop or of a macro");
+    if (num_loops_ > 0 || in_macro_)
+      Refuse("a macro inside of a loop or of a macro", "define it outside");
     in_macro_ = true;
     statement.macro = std::make_unique<MacroNode>();
     MacroNode& macro = *statement.macro;

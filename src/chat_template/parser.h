@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Template text -> tree. What is not built is refused here, by name and line, not while rendering.
+// Template text -> tree. What is not supported is refused here, by name and line, not while
+// rendering.
 #pragma once
 
 #include <string_view>

@@ -105,6 +105,13 @@ const Test* Find(std::string_view name) {
 }  // namespace
 
 bool HasTest(std::string_view name) { return Find(name) != nullptr; }
+
+std::string TestNames() {
+  std::string names;
+  for (const Test& test : kTests) names.append(names.empty() ? "" : ", ").append(test.name);
+  return names;
+}
+
 bool TestTakesArgument(std::string_view name) {
   const Test* test = Find(name);
   return test != nullptr && test->takes_argument;
@@ -114,7 +121,8 @@ bool ApplyTest(Runtime& runtime, std::string_view name, const Value& operand,
                const CallArguments& arguments) {
   const Test* test = Find(name);
   if (test == nullptr) {
-    runtime.Fail(fmt::format("the test '{}' is not built", name));
+    runtime.Fail(
+        fmt::format("the test '{}' is not supported; supported are {}", name, TestNames()));
     return false;
   }
   const size_t expected = test->takes_argument ? 1 : 0;

@@ -5,7 +5,8 @@
 // transformers' apply_chat_template does: blocks trim the newline behind them and the spaces before
 // them, `tojson` escapes nothing for HTML, `raise_exception`, `strftime_now`, `{% generation %}`,
 // `{% break %}` and `{% continue %}` are known. Texts equal those of the Python packages
-// (tests/chat_template). What is not built is refused by name and line when a template is parsed.
+// (tests/chat_template). What is not supported is refused by name and line when a template is
+// parsed.
 //
 // A template is somebody else's program. It sees nothing but its variables and the time, changes
 // none of them, and its work, depth and output are bounded.

@@ -17,9 +17,10 @@ void TokenReader::Fail(std::string_view message) {
   at_ = tokens_.size() - 1;
 }
 
-void TokenReader::Refuse(std::string_view what) {
+void TokenReader::Refuse(std::string_view what, std::string_view instead) {
   if (failed()) return;
-  status_ = Unimplemented(fmt::format("line {}: {} is not built", current().line, what));
+  status_ =
+      Unimplemented(fmt::format("line {}: {} is not supported; {}", current().line, what, instead));
   at_ = tokens_.size() - 1;
 }
 

@@ -39,7 +39,8 @@ class TokenReader {
   std::string Found() const;  // the current token, for messages
   bool failed() const { return !status_.ok(); }
   void Fail(std::string_view message);
-  void Refuse(std::string_view what);  // Jinja has it, this has not
+  // Of what Jinja has and this has not; `instead` says what to write.
+  void Refuse(std::string_view what, std::string_view instead);
 
   // Counts nesting of what the parser reads by recursion.
   class Nested {

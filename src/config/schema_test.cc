@@ -38,7 +38,7 @@ Schema<Options> MakeSchema() {
   schema.Add(
       "model_repository", [](Options& o) -> auto& { return o.dirs; }, "Folders.");
   schema.Alias("model_store", "model_repository");
-  schema.Refuse("model_control_mode", "only mode none is built", "none");
+  schema.Refuse("model_control_mode", "only mode none is supported", "none");
   return schema;
 }
 
@@ -89,7 +89,7 @@ TEST(SchemaTest, RefusedOptionSaysWhyUnlessItAsksForNothing) {
   EXPECT_TRUE(MakeSchema().Set(options, "model-control-mode", "none").ok());
   const Status status = MakeSchema().Set(options, "model-control-mode", "poll");
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(status.message(), "--model-control-mode: got 'poll'; only mode none is built");
+  EXPECT_EQ(status.message(), "--model-control-mode: got 'poll'; only mode none is supported");
 }
 
 TEST(SchemaTest, SwitchPositionsHaveSeveralWords) {
@@ -99,7 +99,7 @@ TEST(SchemaTest, SwitchPositionsHaveSeveralWords) {
   EXPECT_FALSE(options.metrics);
   EXPECT_TRUE(schema.Set(options, "allow_metrics", "enable").ok());
   EXPECT_TRUE(options.metrics);
-  schema.Refuse("sharding", "is not built", "disable");
+  schema.Refuse("sharding", "is not supported", "disable");
   EXPECT_TRUE(schema.Set(options, "sharding", "false").ok());
   EXPECT_FALSE(schema.Set(options, "sharding", "enable").ok());
   EXPECT_FALSE(schema.Set(options, "sharding", "disabled").ok());
@@ -151,7 +151,7 @@ TEST(SchemaTest, HelpAndDocumentsComeFromTheDeclarations) {
   const std::string markdown = ToMarkdown(MakeSchema().options());
   EXPECT_NE(markdown.find("| `--policy` | `policy` | text | default fair; fair, fast | Policy. |"),
             std::string::npos);
-  EXPECT_NE(markdown.find("Refused: only mode none is built"), std::string::npos);
+  EXPECT_NE(markdown.find("Refused: only mode none is supported"), std::string::npos);
 }
 
 TEST(OptionFileTest, GivesEntriesForTheSchema) {

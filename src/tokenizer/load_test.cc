@@ -37,7 +37,7 @@ Status With(const std::string& pointer, const Json& value) {
   return FromJson(json).status();
 }
 
-TEST(FromJson, KindsThatAreNotBuiltAreRefusedByName) {
+TEST(FromJson, KindsThatAreNotSupportedAreRefusedByName) {
   for (const char* model : {"Unigram", "WordPiece", "WordLevel"}) {
     const Status status = With("/model/type", model);
     EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
@@ -52,7 +52,7 @@ TEST(FromJson, KindsThatAreNotBuiltAreRefusedByName) {
   EXPECT_THAT(With("/post_processor", {{"type", "Other"}}).message(), HasSubstr("\"Other\""));
 }
 
-TEST(FromJson, OptionsThatAreNotBuiltAreRefusedByName) {
+TEST(FromJson, OptionsThatAreNotSupportedAreRefusedByName) {
   EXPECT_EQ(With("/model/dropout", 0.1).code(), StatusCode::kUnimplemented);
   EXPECT_EQ(With("/model/end_of_word_suffix", "</w>").code(), StatusCode::kUnimplemented);
   EXPECT_EQ(With("/model/continuing_subword_prefix", "##").code(), StatusCode::kUnimplemented);

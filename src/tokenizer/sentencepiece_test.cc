@@ -51,7 +51,7 @@ auto MustLoad(const std::string& file) {
   return *std::move(tokenizer);
 }
 
-TEST(SentencePiece, KindsThatAreNotBuiltAreRefusedByName) {
+TEST(SentencePiece, KindsThatAreNotSupportedAreRefusedByName) {
   EXPECT_THAT(Refusal(kUnk + Trainer(3)).message(), HasSubstr("model_type: WORD"));
   EXPECT_THAT(Refusal(kUnk + Trainer(4)).message(), HasSubstr("model_type: CHAR"));
   EXPECT_EQ(Refusal(kUnk + Trainer(4)).code(), StatusCode::kUnimplemented);

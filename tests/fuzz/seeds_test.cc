@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The committed seeds of one fuzzer, each once through its target: what a fuzzer found stays found,
-// also where none is built.
+// also where there are no fuzzers.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -138,7 +138,7 @@ void AddTensorLoad(config::Schema<Options>& schema) {
       "latency_report_file", [](Options& o) -> auto& { return o.tensors.csv; },
       "CSV with a row per load, by rising throughput.");
   schema.Alias("-f", "latency_report_file");
-  schema.Section("Options of perf_analyzer that are not built");
+  schema.Section("Options of perf_analyzer that are not supported");
   schema.Refuse("binary_search", "give a range; every load of it is measured", "false",
                 config::Switch());
   schema.Refuse("request_intervals", "use --request-rate with --request-distribution");

@@ -56,8 +56,8 @@ int PrintConfigurationPage() {
       "# Configuration\n\nMade by `inflight options` from the schemas that parse them; do not "
       "edit.\n\n"
       "A flag is `--name value` or `--name=value`. With `--config FILE` the same options are read "
-      "from a JSON object under their\n"
-      "file keys; flags win over the file.\n");
+      "from a JSON object under\n"
+      "their file keys; flags win over the file.\n");
   for (const Command& command : kCommands)
     std::printf("\n## inflight %s\n%s", command.name,
                 config::ToMarkdown(command.options()).c_str());

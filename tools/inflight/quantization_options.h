@@ -51,7 +51,7 @@ void AddQuantization(config::Schema<Options>& schema, const Field& field) {
   schema.Add(
       "weight_only_precision",
       [field](Options& o) -> auto& { return field(o).weight_only_precision; },
-      "Of use_weight_only; int8 where it is not given. int4_gptq is not built.",
+      "Of use_weight_only; int8 where it is not given. int4_gptq is not supported.",
       config::OneOf({"int8", "int4"}));
   schema.Add(
       "use_fp8_rowwise", [field](Options& o) -> auto& { return field(o).use_fp8_rowwise; },

@@ -14,12 +14,14 @@ using enum UpstreamFlag::Kind;
 constexpr char kThreads[] = "all cores work on each tensor";
 constexpr char kMapped[] = "files are mapped and written tensor by tensor";
 constexpr char kCalibration[] =
-    "calibration is not built; convert without it, the weights keep their dtype";
-constexpr char kCalibrationData[] = "only calibration reads it, which is not built; leave it out";
-constexpr char kGroupwise[] = "group-wise quantised weights are not built; leave it out";
+    "calibration is not supported; convert without it, the weights keep their dtype";
+constexpr char kCalibrationData[] =
+    "only calibration reads it, which is not supported; leave it out";
+constexpr char kGroupwise[] =
+    "group-wise quantised weights are not supported; --use-weight-only has a scale per channel";
 constexpr char kSkeleton[] =
     "the model's own config.json says it; leave it out, or change that file";
-constexpr char kExperts[] = "models with experts are not built; leave it out";
+constexpr char kExperts[] = "models with experts are not supported; leave it out";
 constexpr char kMeta[] =
     "Meta's and NeMo's formats are not read; give the model in the Hugging Face format with "
     "--model-dir";
@@ -28,29 +30,29 @@ constexpr char kTensorRt[] = "steers TensorRT, which is not used";
 constexpr char kAlwaysOn[] = "is always on";
 constexpr char kAttention[] =
     "attention is always tiled, paged and accumulated in float32, prompts in chunks";
-constexpr char kLora[] = "adapters (LoRA) are not built; leave it out";
+constexpr char kLora[] = "adapters (LoRA) are not supported; leave it out";
 constexpr char kFp8Path[] =
     "calibrated scales are not read: FP8 scales are made with the weights; give --use-fp8-rowwise";
 constexpr char kLogits[] = "logits are returned to each request that asks for them";
-constexpr char kSpeculative[] = "speculative decoding is not built; leave it out";
+constexpr char kSpeculative[] = "speculative decoding is not supported; leave it out";
 constexpr char kPlainWeights[] = "weights are always stored as [out, in]";
 constexpr char kVerbose[] = "say --log-level verbose";
 constexpr char kVariants[] =
-    "only gpt2 is built; the architecture is read from the model's config.json";
+    "of the GPT variants gpt2 is supported; the architecture is read from the model's config.json";
 constexpr char kOneRank[] = "an engine has one rank";
 constexpr char kPaged[] =
     "the KV cache is always paged and batches are always packed; leave it out";
 constexpr char kBlocks[] = "blocks are sized when serving: inflight serve --kv-block-size";
 constexpr char kLogitsDType[] = "logits are always float32; leave it out";
-constexpr char kPromptTuning[] = "prompt tuning is not built; leave it out";
-constexpr char kEncoder[] = "encoder-decoder models are not built; leave it out";
+constexpr char kPromptTuning[] = "prompt tuning is not supported; leave it out";
+constexpr char kEncoder[] = "encoder-decoder models are not supported; leave it out";
 constexpr char kStreaming[] = "weights stay in memory; leave it out";
 constexpr char kSink[] =
     "sinks and windows are said when serving: sink_token_length and max_attention_window_size";
 constexpr char kModelConfig[] = "the checkpoint's own config.json is read; put the changes there";
 constexpr char kBuildConfig[] = "give limits as flags, or as a JSON object of them with --config";
 constexpr char kModelClass[] =
-    "code of models cannot be loaded; docs/models.md lists what is built";
+    "code of models cannot be loaded; docs/models.md lists what is supported";
 constexpr char kConverters[] =
     "belongs to conversion: give it to inflight convert; an engine has one rank";
 

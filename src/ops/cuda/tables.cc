@@ -11,7 +11,7 @@
 namespace inflight::ops::cuda {
 namespace {
 
-bool IsBuilt(const ShapeClass& shape) {
+bool IsSupported(const ShapeClass& shape) {
   constexpr std::array kHeadDims = {64, 80, 96, 128, 256};
   const bool has_dtype = shape.dtype == DType::kF16 || shape.dtype == DType::kBF16;
   const bool has_weights = shape.weight_dtype == shape.dtype || IsInteger(shape.weight_dtype) ||
@@ -23,7 +23,7 @@ bool IsBuilt(const ShapeClass& shape) {
 }  // namespace
 
 Status CheckRunnable(const ShapeClass& shape, const inflight::cuda::DeviceProperties& gpu) {
-  if (!IsBuilt(shape))
+  if (!IsSupported(shape))
     return Unimplemented(fmt::format(
         "cuda:{}: no kernels for {} weights, a model of dtype {}, a KV cache of {} and head_dim {} "
         "(docs/cuda.md lists what is supported; --dtype bfloat16 and head sizes 64, 80, 96, 128 "
