@@ -10,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace inflight::tokenizer;  // NOLINT(google-build-using-namespace)
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const size_t split = std::min(input.find('\xFF'), input.size());
-  const auto tokenizer = Tokenizer::FromJson(input.substr(0, split));
+  const auto tokenizer = inflight::Tokenizer::FromJson(input.substr(0, split));
   if (tokenizer.ok())
     CheckRoundTrip(*tokenizer, split < input.size() ? input.substr(split + 1) : kSampleText);
   return 0;

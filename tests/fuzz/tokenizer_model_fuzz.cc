@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const size_t text_size = size == 0 ? 0 : std::min<size_t>(data[size - 1], size - 1);
   const size_t model_size = size - std::min<size_t>(size, 1) - text_size;
-  const auto tokenizer = Tokenizer::FromSentencePiece(input.substr(0, model_size));
+  const auto tokenizer = inflight::Tokenizer::FromSentencePiece(input.substr(0, model_size));
   if (tokenizer.ok())
     CheckRoundTrip(*tokenizer, text_size > 0 ? input.substr(model_size, text_size) : kSampleText);
   return 0;
