@@ -29,7 +29,7 @@ using Variables = std::vector<std::pair<std::string, Value>>;
 
 class Template {
  public:
-  // kInvalidArgument for faulty syntax, kUnimplemented for what is not built: "line N: ...".
+  // kInvalidArgument for faulty syntax, kUnimplemented for what is not supported: "line N: ...".
   static Result<Template> Parse(std::string_view source);
 
   Template(Template&&) noexcept;

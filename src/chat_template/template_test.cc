@@ -9,6 +9,7 @@ namespace inflight::chat_template {
 namespace {
 
 using testing::HasSubstr;
+using testing::StartsWith;
 
 std::string ParseError(const std::string& source) {
   const auto parsed = Template::Parse(source);
@@ -32,17 +33,26 @@ TEST(TemplateTest, RendersTheTurnsOfAConversation) {
             "  <user>Hi\n  <assistant>Yes?\n<assistant>");
 }
 
-TEST(TemplateTest, RefusesByNameAndLineWhatIsNotBuilt) {
-  EXPECT_EQ(ParseError("a\n{% include 'x' %}"), "line 2: the statement 'include' is not built");
-  EXPECT_EQ(ParseError("\n\n{{ x | xmlattr }}"), "line 3: the filter 'xmlattr' is not built");
-  EXPECT_EQ(ParseError("{{ x is escaped }}"), "line 1: the test 'escaped' is not built");
+TEST(TemplateTest, RefusesByNameAndLineWhatIsNotSupported) {
+  EXPECT_EQ(ParseError("a\n{% include 'x' %}"),
+            "line 2: the statement 'include' is not supported; supported are if, for, break, "
+            "continue, set, macro and generation");
+  EXPECT_THAT(
+      ParseError("\n\n{{ x | xmlattr }}"),
+      StartsWith(
+          "line 3: the filter 'xmlattr' is not supported; supported are capitalize, count, d, "));
+  EXPECT_THAT(ParseError("{{ x is escaped }}"),
+              StartsWith("line 1: the test 'escaped' is not supported; supported are "));
+  EXPECT_THAT(ParseError("{{ x is escaped }}"), HasSubstr(", divisibleby, in, "));
   EXPECT_EQ(ParseError("{% for x in y recursive %}{% endfor %}"),
-            "line 1: a recursive loop is not built");
+            "line 1: a recursive loop is not supported; nest loops");
   EXPECT_EQ(Template::Parse("{{ 2 ** 3 }}").status().code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(Rendered("\n{{ 'a'.encode() }}"),
-            "error: line 2: the method 'encode' of a text is not built");
+  EXPECT_THAT(Rendered("\n{{ 'a'.encode() }}"),
+              StartsWith("error: line 2: the method 'encode' of a text is not supported; supported "
+                         "are capitalize, "));
   EXPECT_EQ(Rendered("{{ [1].append(2) }}"),
-            "error: line 1: the method 'append' of a value of type list is not built");
+            "error: line 1: the method 'append' of a value of type list is not supported; texts "
+            "and dicts have methods");
 }
 
 TEST(TemplateTest, NamesTheLineOfFaultySyntax) {
