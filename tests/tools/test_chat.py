@@ -110,7 +110,8 @@ def test_template_file_is_used_and_what_it_raises_is_the_error(without_template,
     assert done.returncode == 1
     assert "no talking here" in done.stderr
     path.write_text("{% include 'x' %}")
-    assert "line 1: the statement 'include' is not supported; supported are if, for," in chat(without_template, "Hi\n", "--chat-template", path).stderr
+    error = chat(without_template, "Hi\n", "--chat-template", path).stderr
+    assert "line 1: the statement 'include' is not supported; supported are if, for," in error
 
 
 def test_conversation_longer_than_the_model_is_an_error_that_says_so(tmp_path):
