@@ -1,48 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Oniguruma's Ruby syntax in PCRE2's words. Both read most patterns alike; here are the places
 // where they do not (PCRE2's \s takes U+180E, its \w neither marks nor connectors, \h is a blank
-// there and a hexadecimal digit here, ...).
-#include <initializer_list>
+// there and a hexadecimal digit here, ...). Classes are written out by a table that is made from
+// what the `tokenizers` package matches (pcre2_sets.h).
+#include <algorithm>
 #include <string>
 
+#include "tokenizer/pcre2_sets.h"
 #include "tokenizer/split_pattern.h"
 
 namespace inflight::tokenizer {
 namespace {
 
-constexpr std::string_view kBlanks =
-    R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-// Sets are what stands between [ and ]. To PCRE2's own (10.42 knows Unicode 14) they add what
-// Unicode 15 and 16 assigned, as Oniguruma has it.
-constexpr std::string_view kNewUppercase =
-    R"(\x{1c89}\x{a7cb}-\x{a7cc}\x{a7da}\x{a7dc}\x{10d50}-\x{10d65})";
-constexpr std::string_view kNewLowercase =
-    R"(\x{1c8a}\x{a7cd}\x{a7db}\x{10d70}-\x{10d85}\x{1df25}-\x{1df2a})";
-constexpr std::string_view kNewModifierLetters =
-    R"(\x{10d4e}\x{10d6f}\x{16d40}-\x{16d42}\x{16d6b}-\x{16d6c}\x{1e030}-\x{1e06d}\x{1e4eb})";
-constexpr std::string_view kNewOtherLetters =
-    R"(\x{105c0}-\x{105f3}\x{10d4a}-\x{10d4d}\x{10d4f}\x{10ec2}-\x{10ec4}\x{1123f}-\x{11240})"
-    R"(\x{11380}-\x{11389}\x{1138b}\x{1138e}\x{11390}-\x{113b5}\x{113b7}\x{113d1}\x{113d3})"
-    R"(\x{11bc0}-\x{11be0}\x{11f02}\x{11f04}-\x{11f10}\x{11f12}-\x{11f33}\x{1342f})"
-    R"(\x{13441}-\x{13446}\x{13460}-\x{143fa}\x{16100}-\x{1611d}\x{16d43}-\x{16d6a}\x{18cff})"
-    R"(\x{1b132}\x{1b155}\x{1e4d0}-\x{1e4ea}\x{1e5d0}-\x{1e5ed}\x{1e5f0}\x{2b739})"
-    R"(\x{2ebf0}-\x{2ee5d}\x{31350}-\x{323af})";
-constexpr std::string_view kMarks =
-    R"(\p{M})"
-    R"(\x{897}\x{cf3}\x{ece}\x{10d69}-\x{10d6d}\x{10efc}-\x{10eff}\x{11241})"
-    R"(\x{113b8}-\x{113c0}\x{113c2}\x{113c5}\x{113c7}-\x{113ca}\x{113cc}-\x{113d0}\x{113d2})"
-    R"(\x{113e1}-\x{113e2}\x{11f00}-\x{11f01}\x{11f03}\x{11f34}-\x{11f3a}\x{11f3e}-\x{11f42})"
-    R"(\x{11f5a}\x{13440}\x{13447}-\x{13455}\x{1611e}-\x{1612f}\x{1e08f}\x{1e4ec}-\x{1e4ef})"
-    R"(\x{1e5ee}-\x{1e5ef})";
-constexpr std::string_view kDigits =
-    R"(\p{Nd})"
-    R"(\x{10d40}-\x{10d49}\x{116d0}-\x{116e3}\x{11bf0}-\x{11bf9}\x{11f50}-\x{11f59})"
-    R"(\x{16130}-\x{16139}\x{16d70}-\x{16d79}\x{1ccf0}-\x{1ccf9}\x{1e4f0}-\x{1e4f9})"
-    R"(\x{1e5f1}-\x{1e5fa})";
-constexpr std::string_view kOtherNumbers = R"(\p{N}\x{1d2c0}-\x{1d2d3})";
-constexpr std::string_view kOtherWordChars =
-    R"(\p{Nl}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149})"
-    R"(\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
 constexpr std::string_view kPlainEscapes = "DtnrfvaexAZz";
 constexpr std::string_view kPlainGroups[] = {
     "(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i)", "(?i:"};
@@ -83,7 +52,7 @@ class Translator {
     const char kind = static_cast<char>(c | 0x20);
     if (kind == 's' || kind == 'w' || kind == 'd') {
       if (c == kind || !in_class_) {
-        EmitSet(SetOf({&kind, 1}), /*negated=*/c != kind);
+        EmitSet(SetOf(SetName(kind)), /*negated=*/c != kind);
       } else if (c == 'S') {
         out_ += "\\S";  // differs for U+180E alone
       } else {
@@ -109,7 +78,7 @@ class Translator {
       name = Rest().substr(3, end - 3);
       size = end + 1;
     }
-    const std::string set = SetOf(name);
+    const std::string_view set = SetOf(name);
     if (!set.empty() && !(negated && in_class_)) {
       EmitSet(set, negated);
       pos_ += size;
@@ -119,29 +88,20 @@ class Translator {
     return Status::Ok();
   }
 
-  // Members of \p{name}, \s, \w or \d; empty where PCRE2's own set serves.
-  static std::string SetOf(std::string_view name) {
-    const auto join = [](std::initializer_list<std::string_view> parts) {
-      std::string set;
-      for (const std::string_view part : parts) set += part;
-      return set;
-    };
-    if (name == "s") return std::string(kBlanks);
-    if (name == "d" || name == "Nd") return std::string(kDigits);
-    if (name == "N") return join({kDigits, kOtherNumbers});
-    if (name == "M") return std::string(kMarks);
-    if (name == "Lu") return join({"\\p{Lu}", kNewUppercase});
-    if (name == "Ll") return join({"\\p{Ll}", kNewLowercase});
-    if (name == "Lm") return join({"\\p{Lm}", kNewModifierLetters});
-    if (name == "Lo") return join({"\\p{Lo}", kNewOtherLetters});
-    if (name == "L") {
-      return join({"\\p{L}", kNewUppercase, kNewLowercase, kNewModifierLetters, kNewOtherLetters});
-    }
-    if (name == "w") return join({SetOf("L"), kMarks, kDigits, kOtherWordChars});
-    return {};
+  // Oniguruma's \w has six numbers (U+00B2 ...) that it has not within a class.
+  std::string_view SetName(char kind) const {
+    if (kind == 'w') return in_class_ ? "[\\w]" : "\\w";
+    return kind == 's' ? "\\s" : "\\d";
   }
 
-  void EmitSet(const std::string& set, bool negated) {
+  // Members of \p{name} or of an escape; empty where PCRE2's own set serves.
+  static std::string_view SetOf(std::string_view name) {
+    const auto* const set = std::find_if(std::begin(kPcre2Sets), std::end(kPcre2Sets),
+                                         [name](const Pcre2Set& s) { return s.name == name; });
+    return set == std::end(kPcre2Sets) ? std::string_view() : set->members;
+  }
+
+  void EmitSet(std::string_view set, bool negated) {
     if (in_class_) {
       out_ += set;
     } else {

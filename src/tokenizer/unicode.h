@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // UTF-8 and the character classes that tokenizers split by.
 //
-// Classes follow Unicode 16, as the `tokenizers` package does: utf8proc's tables (15.0 in Debian
-// 12) plus the characters assigned since.
+// Classes are those of the `tokenizers` package (Unicode 16), by a table that is made from it
+// (char_ranges.h).
 #pragma once
 
 #include <array>
@@ -57,7 +57,7 @@ enum CharFlag : uint8_t {
 
 class CharTable {
  public:
-  static const CharTable& Get();  // built on first use (milliseconds)
+  static const CharTable& Get();  // built on first use
 
   uint8_t Flags(char32_t code) const { return blocks_[block_of_[code >> 8]][code & 0xFF]; }
   uint8_t FlagsAt(const char* p, uint32_t* size) const {

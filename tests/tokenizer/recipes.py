@@ -200,6 +200,13 @@ RECIPES = {
     "digits": lambda: _pre_tokenized(pre_tokenizers.Digits(individual_digits=True)),
     "digit runs": lambda: _pre_tokenized(pre_tokenizers.Digits(individual_digits=False)),
     "whitespace": lambda: _pre_tokenized(pre_tokenizers.Whitespace()),
+    "classes": lambda: _pre_tokenized(
+        pre_tokenizers.Split(
+            Regex(r"\p{Han}+|\p{Lu}|\p{Ll}+|\p{Lm}|\p{Lo}+|\p{Mn}|\p{M}+|\p{Nd}|\p{N}+|\p{P}+|\p{S}+|\s+"), "isolated"
+        )
+    ),
+    "words": lambda: _pre_tokenized(pre_tokenizers.Split(Regex(r"\w+"), "isolated")),
+    "words in a class": lambda: _pre_tokenized(pre_tokenizers.Split(Regex(r"[\w]+|[^\w\s]"), "isolated")),
     "whitespace split": lambda: _pre_tokenized(pre_tokenizers.WhitespaceSplit()),
     "byte level before split": lambda: _edited(
         _byte_level(),
