@@ -29,6 +29,7 @@ class Inbox {
   void Wake();
   int num_queued() const { return num_queued_.load(std::memory_order_relaxed); }
   int max_queue_size() const { return max_queue_size_; }
+  bool is_sleeping() const { return is_sleeping_.load(std::memory_order_seq_cst); }
 
   // Step loop's thread.
   std::unique_ptr<ActiveRequest> Pop();                   // null when there is none

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
+#include <functional>
+#include <future>
 #include <thread>
 
 #include "executor/inbox.h"
@@ -124,19 +127,45 @@ TEST(InboxTest, RefusesMoreThanItsLimitUntilSomeLeftTheQueue) {
   EXPECT_EQ(inbox.Pop(), nullptr);
 }
 
+constexpr int64_t kTooLongNs = 60'000'000'000;
+constexpr std::chrono::seconds kPatience{20};
+
+// Whether a loop that sleeps in `inbox` goes on when `news` comes.
+bool IsWokenBy(Inbox& inbox, const std::function<void()>& news) {
+  std::future<void> awake = std::async(std::launch::async, [&] { inbox.WaitForNews(kTooLongNs); });
+  while (!inbox.is_sleeping()) std::this_thread::yield();
+  news();
+  return awake.wait_for(kPatience) == std::future_status::ready;
+}
+
 TEST(InboxTest, SleeperIsWokenByARequestAndByACancel) {
   Inbox inbox(8);
-  constexpr int64_t kAnHour = 3'600'000'000'000;
-  inbox.Cancel(7);
-  inbox.WaitForNews(kAnHour);  // returns at once
+  EXPECT_TRUE(IsWokenBy(inbox, [&] { inbox.Push(SmallRequest(1)); }));
+  const auto request = inbox.Pop();
+  ASSERT_NE(request, nullptr);
+  EXPECT_EQ(request->id, 1u);
+  EXPECT_TRUE(IsWokenBy(inbox, [&] { inbox.Cancel(7); }));
   std::vector<RequestId> cancels;
   inbox.TakeCancels(&cancels);
   EXPECT_THAT(cancels, ::testing::ElementsAre(7));
-  std::thread other([&] { inbox.Push(SmallRequest(1)); });
-  std::unique_ptr<ActiveRequest> request;
-  while ((request = inbox.Pop()) == nullptr) inbox.WaitForNews(kAnHour);
-  other.join();
-  EXPECT_EQ(request->id, 1u);
+  EXPECT_TRUE(IsWokenBy(inbox, [&] { inbox.CancelAllAt(5); }));
+  EXPECT_EQ(inbox.cancel_all_ns(), 5);
+}
+
+TEST(InboxTest, NobodySleepsOverWhatIsThere) {
+  for (const bool is_cancel : {false, true}) {
+    Inbox inbox(8);
+    if (is_cancel) {
+      inbox.Cancel(7);
+    } else {
+      inbox.Push(SmallRequest(1));
+    }
+    std::future<void> awake =
+        std::async(std::launch::async, [&] { inbox.WaitForNews(kTooLongNs); });
+    EXPECT_EQ(awake.wait_for(kPatience), std::future_status::ready);
+    awake.wait();
+    inbox.Pop();
+  }
 }
 
 // Counts, and remembers what a request got.

@@ -341,8 +341,13 @@ TEST_F(DeviceSamplerTest, FullSlotGetsNoMoreTokens) {
 
 TEST_F(DeviceSamplerTest, NoRowsAreNoLaunch) {
   Samplers samplers(device(), stream(), 1, 100, 4);
+  samplers.Setup(0, {}, {9});
+  samplers.params().ids[0] = kUntouched;
   samplers.params().num_rows = 0;
   samplers.Launch();
+  MustCuda(cudaDeviceSynchronize());
+  EXPECT_EQ(samplers.params().ids[0], kUntouched);
+  samplers.ExpectSameTokens();
 }
 
 TEST_F(DeviceSamplerTest, TopKDrawsFollowTheFormula) {
