@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/worker_pool.h"
 
-#include <pthread.h>
-
 #include "base/check.h"
 #include "base/idle_memory.h"
+#include "base/thread_name.h"
 
 namespace inflight {
 
@@ -12,7 +11,7 @@ WorkerPool::WorkerPool(int num_threads, const std::string& thread_name) {
   CHECK_GT(num_threads, 0);
   for (int i = 0; i < num_threads; ++i) {
     threads_.emplace_back([this, thread_name] {
-      pthread_setname_np(pthread_self(), thread_name.substr(0, 15).c_str());
+      NameThisThread(thread_name);
       Run();
     });
   }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/streams.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <exception>
 #include <utility>
 
 #include "base/log.h"
+#include "base/thread_name.h"
 #include "executor/sequence.h"
 
 namespace inflight::executor {
@@ -122,7 +121,7 @@ bool StreamHub::has_backlog() const {
 }
 
 void StreamHub::Run(Lane& lane) {
-  pthread_setname_np(pthread_self(), "inflight-stream");
+  NameThisThread("inflight-stream");
   StreamEvent event;
   while (true) {
     while (lane.ring.Pop(&event)) Deliver(event);

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/thread_name.h"
 
 namespace inflight {
 namespace {
@@ -114,6 +115,7 @@ void CpuPool::Impl::WaitForEpochAfter(uint32_t seen) {
 }
 
 void CpuPool::Impl::WorkerLoop(int worker) {
+  NameThisThread("cpu-pool");
   uint32_t seen = 0;
   for (;;) {
     WaitForEpochAfter(seen);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/http_listener/http_listener.h"
 
-#include <pthread.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/thread_name.h"
 #include "protocol/http_listener/connection.h"
 #include "protocol/http_listener/make_room.h"
 
@@ -122,8 +122,8 @@ void Listener::Run() {
   for (const auto& thread : threads_) {
     work_.push_back(asio::make_work_guard(thread->io));
     asio::post(thread->io, [thread] { thread->Sweep(); });
-    running_.emplace_back([thread, name = (options_.name + " I/O").substr(0, 15)] {
-      pthread_setname_np(pthread_self(), name.c_str());
+    running_.emplace_back([thread, name = options_.name + " I/O"] {
+      NameThisThread(name);
       while (true) {
         try {
           thread->io.run();

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/thread_name.h"
 
 namespace inflight::metrics {
 namespace {
@@ -118,6 +119,7 @@ MachineMonitor::MachineMonitor(const MachineOptions& options) : options_(options
   Read();
   if (!options.with_cpu && nvml_ == nullptr) return;  // nothing changes
   thread_ = std::jthread([this](const std::stop_token& stop) {
+    NameThisThread("machine");
     std::mutex mutex;
     std::condition_variable_any stopped;
     std::unique_lock lock(mutex);

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/otlp/otlp_exporter.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <chrono>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread_name.h"
 #include "protocol/otlp/span_json.h"
 
 namespace inflight::otlp {
@@ -33,7 +32,7 @@ OtlpExporter::OtlpExporter(serving::OpenTelemetryOptions options, Url url)
       url_(std::move(url)),
       random_(std::random_device()()),
       sender_([this] {
-        pthread_setname_np(pthread_self(), "otlp");
+        NameThisThread("otlp");
         Run();
       }) {}
 

@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/thread_name.h"
+
 namespace inflight::serving {
 
 struct Background::Piece {
@@ -28,6 +30,7 @@ void Background::Run(std::function<void()> work) {
   pieces_.remove_if([](const auto& piece) { return piece->is_done->load(); });
   auto piece = std::make_unique<Piece>();
   piece->thread = std::thread([work = std::move(work), is_done = piece->is_done]() mutable {
+    NameThisThread("background");
     work();
     work = nullptr;  // what it held may be the last use of a model
     is_done->store(true);

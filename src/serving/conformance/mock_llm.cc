@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/conformance/mock_llm.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -16,6 +14,7 @@
 #include <vector>
 
 #include "base/idle_memory.h"
+#include "base/thread_name.h"
 #include "serving/core/input_values.h"
 
 namespace inflight::serving {
@@ -185,7 +184,7 @@ class MockLlm final : public Executable {
  public:
   explicit MockLlm(bool is_decoupled) : is_decoupled_(is_decoupled) {
     thread_ = std::thread([rounds = rounds_] {
-      pthread_setname_np(pthread_self(), "mock_llm");
+      NameThisThread("mock_llm");
       rounds->Run();
     });
   }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/instances/instance_pool.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <string>
 #include <utility>
 
+#include "base/thread_name.h"
 #include "serving/core/validate.h"
 #include "serving/sequences/sequence_table.h"
 
@@ -55,8 +54,8 @@ std::chrono::microseconds TickPeriod(const ModelConfig& config) {
 template <typename Kept>
 std::thread StartThread(const std::string& model, std::shared_ptr<Kept> keeps,
                         void (*work)(Kept&)) {
-  return std::thread([name = ("i:" + model).substr(0, 15), keeps = std::move(keeps), work] {
-    pthread_setname_np(pthread_self(), name.c_str());
+  return std::thread([name = "i:" + model, keeps = std::move(keeps), work] {
+    NameThisThread(name);
     work(*keeps);
   });
 }

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/log_table.h"
+#include "base/thread_name.h"
 #include "serving/configuration/generated_config.h"
 #include "serving/repository/auto_complete.h"
 #include "serving/repository/repository_layout.h"
@@ -202,7 +203,12 @@ void Repository::LoadSideBySide(const std::vector<Candidate*>& candidates) {
     const size_t num_threads =
         std::min(candidates.size(), static_cast<size_t>(options_.model_load_threads));
     std::vector<std::jthread> threads;
-    for (size_t i = 1; i < num_threads; ++i) threads.emplace_back(load);
+    for (size_t i = 1; i < num_threads; ++i) {
+      threads.emplace_back([&load] {
+        NameThisThread("load");
+        load();
+      });
+    }
     load();
   }
   for (size_t i = 0; i < candidates.size(); ++i) {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/statistics/iteration_reporter.h"
 
-#include <pthread.h>
-
 #include <chrono>
 #include <utility>
 
 #include "base/log.h"
+#include "base/thread_name.h"
 #include "serving/statistics/iteration_stats_json.h"
 #include "serving/statistics/request_stats_json.h"
 
@@ -53,7 +52,7 @@ IterationReporter::~IterationReporter() {
 }
 
 void IterationReporter::Run(int period_ms) {
-  pthread_setname_np(pthread_self(), "inflight-stats");
+  NameThisThread("inflight-stats");
   std::unique_lock lock(mutex_);
   while (!is_stopping_) {
     stop_.wait_for(lock, std::chrono::milliseconds(period_ms));

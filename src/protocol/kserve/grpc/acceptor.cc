@@ -5,7 +5,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@
 #include "base/clock.h"
 #include "base/idle_memory.h"
 #include "base/log.h"
+#include "base/thread_name.h"
 
 namespace inflight::kserve_grpc {
 namespace {
@@ -189,7 +189,7 @@ void Acceptor::Start(HandOver hand_over) {
   Watch(wake_, EPOLLIN);
   for (const int listener : listeners_) Watch(listener, EPOLLIN);
   thread_ = std::thread([this] {
-    pthread_setname_np(pthread_self(), "grpc-accept");
+    NameThisThread("grpc-accept");
     Run();
   });
 }

@@ -2,7 +2,6 @@
 #include "protocol/kserve/grpc/thread_memory.h"
 
 #include <grpc/support/cpu.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "base/idle_memory.h"
+#include "base/thread_name.h"
 
 namespace inflight::kserve_grpc {
 namespace {
@@ -72,7 +72,7 @@ struct Call {
 
 ThreadMemory::ThreadMemory(::grpc::Server& server)
     : health_(::grpc::health::v1::Health::NewStub(server.InProcessChannel({}))), thread_([this] {
-        pthread_setname_np(pthread_self(), "grpc-memory");
+        NameThisThread("grpc-memory");
         Run();
       }) {}
 
