@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "inflight/status.h"
+
 namespace inflight::http_listener {
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
@@ -47,6 +49,7 @@ struct HttpResponse {
   std::string body;
   std::vector<Segment> segments;  // follow `body`
   bool close = false;             // close the connection after it
+  Reason reason = Reason::kNone;  // of an error; not sent, for front ends that have codes for it
 };
 
 // Where the answer to one request goes: either one Send, or StartStream, WriteChunk..., Finish.

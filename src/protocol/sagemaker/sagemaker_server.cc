@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/sagemaker/sagemaker_server.h"
 
-#include <algorithm>
-#include <iterator>
-#include <optional>
+#include <initializer_list>
+#include <span>
 #include <stop_token>
 #include <string_view>
 #include <utility>
 
 #include "base/worker_pool.h"
+#include "protocol/http_listener/router.h"
 #include "protocol/kserve/http/only_ready_model.h"
 #include "protocol/kserve/http/response.h"
 #include "protocol/sagemaker/hosted_models.h"
@@ -20,67 +20,15 @@ using http_listener::Headers;
 using http_listener::HttpRequest;
 using http_listener::HttpResponder;
 using http_listener::HttpResponse;
+using http_listener::kDelete;
+using http_listener::kGet;
+using http_listener::kPost;
 using kserve_http::Endpoint;
 using kserve_http::Error;
 using kserve_http::kText;
-using kserve_http::Route;
 
 constexpr char kBinaryType[] = "application/vnd.sagemaker-triton.binary+json;json-header-size=";
-constexpr std::string_view kModels = "/models";
-
-// What a request asks for, by method and path.
-enum class Action : uint8_t {
-  kUnknown,
-  kPing,
-  kInvocations,
-  kList,
-  kDescribe,
-  kLoad,
-  kInvoke,
-  kUnload
-};
-
-struct Call {
-  Action action = Action::kUnknown;
-  std::string model;  // of the last four but kLoad: the platform's name
-};
-
-// Below "/models/": H or H/invoke.
-Call ModelCall(std::string_view method, std::string_view rest) {
-  constexpr std::string_view kInvoke = "/invoke";
-  const bool is_invoke = rest.ends_with(kInvoke);
-  if (is_invoke) rest.remove_suffix(kInvoke.size());
-  if (rest.empty() || rest.find('/') != rest.npos) return {};
-  Action action = Action::kUnknown;
-  if (is_invoke && method == "POST") action = Action::kInvoke;
-  if (!is_invoke && method == "GET") action = Action::kDescribe;
-  if (!is_invoke && method == "DELETE") action = Action::kUnload;
-  return {action, std::string(rest)};
-}
-
-Call CallOf(const HttpRequest& request) {
-  const std::string_view method = request.method;
-  const std::string_view path = request.path();
-  if (path == "/ping" && method == "GET") return {Action::kPing, {}};
-  if (path == "/invocations" && method == "POST") return {Action::kInvocations, {}};
-  if (path == kModels && method == "GET") return {Action::kList, {}};
-  if (path == kModels && method == "POST") return {Action::kLoad, {}};
-  if (!path.starts_with(kModels) || path.size() == kModels.size()) return {};
-  if (path[kModels.size()] != '/') return {};
-  return ModelCall(method, path.substr(kModels.size() + 1));
-}
-
-// Whether memory ran out in words of ours: of Buffer, of the devices' ledgers or of the executor.
-// Their class answers 503, as a full queue's does.
-bool IsOwnMemoryError(const HttpResponse& response) {
-  static constexpr std::string_view kPhrases[] = {"bytes of memory", "are free",
-                                                  "more KV cache memory"};
-  return response.status == 503 &&
-         std::any_of(std::begin(kPhrases), std::end(kPhrases), [&](std::string_view phrase) {
-           return response.body.find(phrase) != std::string::npos;
-         });
-}
-
+constexpr std::string_view kInferPath = "/v2/models/{model}[/versions/{version}]/infer";
 // Turns an answer that says that memory ran out into 507.
 class InvokeResponder : public HttpResponder {
  public:
@@ -88,8 +36,7 @@ class InvokeResponder : public HttpResponder {
       : responder_(std::move(responder)) {}
 
   void Send(HttpResponse response) override {
-    const bool lacks_memory = IsOutOfMemory(response.body) || IsOwnMemoryError(response);
-    if (response.status >= 400 && lacks_memory) response.status = 507;
+    if (response.reason == Reason::kOutOfMemory) response.status = 507;
     responder_->Send(std::move(response));
   }
   void StartStream(int status, const Headers& headers) override {
@@ -107,8 +54,8 @@ class InvokeResponder : public HttpResponder {
 };
 
 struct Modes {
-  Endpoint ping = Endpoint::kReady;
-  Endpoint inference = Endpoint::kInfer;
+  const Endpoint* ping;
+  const Endpoint* inference;
 };
 
 class Handler : public kserve_http::EndpointHandler {
@@ -121,54 +68,58 @@ class Handler : public kserve_http::EndpointHandler {
   ~Handler() override { stop_.request_stop(); }
 
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
-    Call call = CallOf(request);
-    if (call.action == Action::kUnknown) {
+    const auto match = router_.Find(request.method, request.path());
+    if (!match || !match->allows_method) {
       return responder->Send(Error(InvalidArgument("unknown route '" + request.method + " " +
                                                    std::string(request.path()) + "'"),
                                    kText));
     }
-    if (auto refusal = Refusal(ApiOf(call.action), request)) return responder->Send(*refusal);
-    switch (call.action) {
-      case Action::kPing:
-        return Run({.endpoint = modes_.ping}, std::move(request), std::move(responder));
-      case Action::kInvocations:
-        return Invocations(std::move(request), std::move(responder));
-      case Action::kInvoke:
-        return Invoke(call.model, std::move(request), std::move(responder));
-      case Action::kList:
-        return responder->Send(hosted_.List());
-      case Action::kDescribe:
-        return responder->Send(hosted_.Describe(call.model));
-      default:
-        return Control(std::move(call), std::move(request), std::move(responder));
-    }
+    const Row& row = Rows()[match->row];
+    if (auto refusal = Refusal(row.api, request)) return responder->Send(*refusal);
+    (this->*row.answer)(std::string(match->values.Of("model")), std::move(request),
+                        std::move(responder));
   }
 
  private:
-  static kserve::Api ApiOf(Action action) {
-    switch (action) {
-      case Action::kPing:
-        return kserve::Api::kHealth;
-      case Action::kInvocations:
-      case Action::kInvoke:
-        return kserve::Api::kInference;
-      default:
-        return kserve::Api::kModelRepository;
-    }
+  using Answer = void(const std::string& model, HttpRequest request,
+                      std::shared_ptr<HttpResponder> responder);
+
+  struct Row {
+    std::string_view path;
+    http_listener::Methods methods;
+    kserve::Api api;
+    Answer Handler::*answer;
+  };
+
+  // {model} is the platform's name of it. docs/reference/protocol/sagemaker.md lists the rows.
+  static std::span<const Row> Rows() {
+    using enum kserve::Api;
+    static constexpr Row kRows[] = {
+        {"/ping", kGet, kHealth, &Handler::Ping},
+        {"/invocations", kPost, kInference, &Handler::Invocations},
+        {"/models", kGet, kModelRepository, &Handler::List},
+        {"/models", kPost, kModelRepository, &Handler::Load},
+        {"/models/{model}", kGet, kModelRepository, &Handler::Describe},
+        {"/models/{model}", kDelete, kModelRepository, &Handler::Unload},
+        {"/models/{model}/invoke", kPost, kInference, &Handler::Invoke},
+    };
+    return kRows;
   }
 
-  std::optional<Route> FindEndpoint(const HttpRequest& head) const override {
-    switch (CallOf(head).action) {
-      case Action::kInvocations:
-        return Route{.endpoint = modes_.inference};
-      case Action::kInvoke:
-        return Route{.endpoint = Endpoint::kInfer};
-      default:
-        return std::nullopt;
-    }
+  const Endpoint* EndpointOf(const HttpRequest& head) const override {
+    const auto match = router_.Find(head.method, head.path());
+    if (!match || !match->allows_method) return nullptr;
+    const auto answer = Rows()[match->row].answer;
+    if (answer == &Handler::Invocations) return modes_.inference;
+    return answer == &Handler::Invoke ? &infer_ : nullptr;
   }
 
-  void Invocations(HttpRequest request, std::shared_ptr<HttpResponder> responder) {
+  void Ping(const std::string&, HttpRequest request, std::shared_ptr<HttpResponder> responder) {
+    Run({.endpoint = modes_.ping}, std::move(request), std::move(responder));
+  }
+
+  void Invocations(const std::string&, HttpRequest request,
+                   std::shared_ptr<HttpResponder> responder) {
     std::string model = default_model_;
     if (model.empty()) {
       auto only = kserve_http::OnlyReadyModel(server());
@@ -188,24 +139,41 @@ class Handler : public kserve_http::EndpointHandler {
     if (!served) {
       return responder->Send(Error(NotFound("model '" + name + "' is not loaded"), kText));
     }
-    Run({.endpoint = Endpoint::kInfer, .model = *std::move(served)}, std::move(request),
+    Run({.endpoint = &infer_, .model = *std::move(served)}, std::move(request),
         std::make_shared<InvokeResponder>(std::move(responder)));
   }
 
+  void List(const std::string&, HttpRequest, std::shared_ptr<HttpResponder> responder) {
+    responder->Send(hosted_.List());
+  }
+
+  void Describe(const std::string& name, HttpRequest, std::shared_ptr<HttpResponder> responder) {
+    responder->Send(hosted_.Describe(name));
+  }
+
+  void Load(const std::string&, HttpRequest request, std::shared_ptr<HttpResponder> responder) {
+    Control(std::move(responder),
+            [this, request = std::move(request)] { return hosted_.Load(request); });
+  }
+
+  void Unload(const std::string& name, HttpRequest, std::shared_ptr<HttpResponder> responder) {
+    Control(std::move(responder), [this, name] { return hosted_.Unload(name, stop_.get_token()); });
+  }
+
   // Loads and unloads take their time, and their turn.
-  void Control(Call call, HttpRequest request, std::shared_ptr<HttpResponder> responder) {
-    control_.Post([this, call = std::move(call), request = std::move(request),
-                   responder = std::move(responder)] {
+  template <typename Act>
+  void Control(std::shared_ptr<HttpResponder> responder, Act act) {
+    control_.Post([responder = std::move(responder), act = std::move(act)] {
       try {
-        responder->Send(call.action == Action::kLoad
-                            ? hosted_.Load(request)
-                            : hosted_.Unload(call.model, stop_.get_token()));
+        responder->Send(act());
       } catch (const std::exception& e) {  // such as bad_alloc
-        responder->Send(Error(Internal(std::string("request failed: ") + e.what())));
+        responder->Send(Error(Caught("request failed", e)));
       }
     });
   }
 
+  const http_listener::Router router_ = http_listener::Router::Of(Rows());
+  const Endpoint& infer_ = kserve_http::EndpointAt(kInferPath);
   const Modes modes_;
   const std::string default_model_;
   HostedModels hosted_;
@@ -213,12 +181,14 @@ class Handler : public kserve_http::EndpointHandler {
   WorkerPool control_{1, "sagemaker"};  // last: its tasks use the members above
 };
 
-Result<Endpoint> OneOf(const char* variable, const std::string& value,
-                       std::initializer_list<std::pair<const char*, Endpoint>> known) {
-  if (value.empty()) return known.begin()->second;
+// The endpoint of the template that stands beside the value; the first where it is empty.
+Result<const Endpoint*> OneOf(
+    const char* variable, const std::string& value,
+    std::initializer_list<std::pair<const char*, std::string_view>> known) {
+  if (value.empty()) return &kserve_http::EndpointAt(known.begin()->second);
   std::string names;
-  for (const auto& [name, endpoint] : known) {
-    if (value == name) return endpoint;
+  for (const auto& [name, path] : known) {
+    if (value == name) return &kserve_http::EndpointAt(path);
     names += std::string(names.empty() ? "" : ", ") + name;
   }
   return InvalidArgument(std::string(variable) + ": got '" + value + "', known are " + names);
@@ -228,13 +198,15 @@ Result<Endpoint> OneOf(const char* variable, const std::string& value,
 
 Result<std::unique_ptr<SageMakerServer>> SageMakerServer::Start(serving::Server& server,
                                                                 SageMakerOptions options) {
-  Modes modes;
+  Modes modes{};
   ASSIGN_OR_RETURN(modes.ping, OneOf("SAGEMAKER_TRITON_PING_MODE", options.ping_mode,
-                                     {{"ready", Endpoint::kReady}, {"live", Endpoint::kLive}}));
-  ASSIGN_OR_RETURN(modes.inference, OneOf("SAGEMAKER_TRITON_INFERENCE_TYPE", options.inference_type,
-                                          {{"infer", Endpoint::kInfer},
-                                           {"generate", Endpoint::kGenerate},
-                                           {"generate_stream", Endpoint::kGenerateStream}}));
+                                     {{"ready", "/v2/health/ready"}, {"live", "/v2/health/live"}}));
+  ASSIGN_OR_RETURN(
+      modes.inference,
+      OneOf("SAGEMAKER_TRITON_INFERENCE_TYPE", options.inference_type,
+            {{"infer", kInferPath},
+             {"generate", "/v2/models/{model}[/versions/{version}]/generate"},
+             {"generate_stream", "/v2/models/{model}[/versions/{version}]/generate_stream"}}));
   options.endpoints.framing = kserve_http::BinaryFraming(kBinaryType);
   options.endpoints.with_compression = false;
   std::unique_ptr<SageMakerServer> sagemaker(

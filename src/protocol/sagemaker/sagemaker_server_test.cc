@@ -164,7 +164,8 @@ TEST_F(SageMakerServerTest, MemoryThatRanOutIs507) {
   fake_.Add(R"(name: "t" input { name: "INPUT0" data_type: TYPE_INT32 dims: -1 }
                output { name: "OUTPUT0" data_type: TYPE_INT32 dims: -1 })",
             [](const serving::Request& request, const serving::ResponseHandler& handler) {
-              handler(kserve_http::Fail(request, Internal("CUDA out of memory")));
+              const Status failure = Internal("CUDA out of memory");
+              handler(kserve_http::Fail(request, failure.WithReason(Reason::kOutOfMemory)));
             });
   Start();
   ASSERT_EQ(Request(Post("/models", LoadBody("h1"), "X-Amzn-SageMaker-Target-Model: t\r\n")).status,
@@ -187,12 +188,13 @@ TEST_F(SageMakerServerTest, MemoryThatWeRanOutOfIs507AndAFullQueueIsNot) {
                            "cuda:0: logits: needs 10 bytes, 3 of 8 are free",
                            "KV cache: 90 tokens of 2 beams do not fit into 4 blocks (load the "
                            "model with more KV cache memory)"}) {
-    failure = ResourceExhausted(text);
+    failure = OutOfMemory(text);
     EXPECT_EQ(Invoke("/models/h1/invoke").status, 507) << text;
     failure = InvalidArgument(text);
     EXPECT_EQ(Invoke("/models/h1/invoke").status, 400) << text;
   }
-  failure = Unavailable("Maximum queue size of 4 has been reached, please try again later");
+  failure = ResourceExhausted("Maximum queue size of 4 has been reached, please try again later")
+                .WithReason(Reason::kQueueFull);
   EXPECT_EQ(Invoke("/models/h1/invoke").status, 503);
 }
 

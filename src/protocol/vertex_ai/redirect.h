@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "protocol/kserve/http/route.h"
+#include "protocol/kserve/http/endpoint_table.h"
 
 namespace inflight::vertex_ai {
 

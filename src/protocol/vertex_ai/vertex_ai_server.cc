@@ -33,11 +33,9 @@ class Handler : public kserve_http::EndpointHandler {
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
     const bool is_predict = request.path() == predict_route_;
     if (is_predict && IsToMetrics(request)) return responder->Send(Metrics(request));
-    auto route = FindEndpoint(request);
+    auto route = FindRoute(request);
     if (!route) return responder->Send(Unknown(request, is_predict));
-    if (auto refusal = Refusal(kserve_http::ApiOf(route->endpoint), request)) {
-      return responder->Send(*refusal);
-    }
+    if (auto refusal = Refusal(route->endpoint->api, request)) return responder->Send(*refusal);
     if (request.method != (is_predict ? "POST" : "GET")) {
       return responder->Send(kserve_http::MethodNotAllowed(kText));
     }
@@ -45,13 +43,18 @@ class Handler : public kserve_http::EndpointHandler {
   }
 
  private:
-  std::optional<Route> FindEndpoint(const HttpRequest& head) const override {
+  const Endpoint* EndpointOf(const HttpRequest& head) const override {
+    const auto route = FindRoute(head);
+    return route ? route->endpoint : nullptr;
+  }
+
+  std::optional<Route> FindRoute(const HttpRequest& head) const {
     if (head.path() == predict_route_) {
       const std::string* redirect = head.FindHeader(kRedirectHeader);
       if (redirect != nullptr) return FindRedirect(*redirect);
-      return Route{.endpoint = Endpoint::kInfer, .model = default_model_};
+      return Route{.endpoint = &infer_, .model = default_model_};
     }
-    if (head.path() == health_route_) return Route{.endpoint = Endpoint::kReady};
+    if (head.path() == health_route_) return Route{.endpoint = &ready_};
     return std::nullopt;
   }
 
@@ -78,6 +81,8 @@ class Handler : public kserve_http::EndpointHandler {
         kText);
   }
 
+  const Endpoint& ready_ = kserve_http::EndpointAt("/v2/health/ready");
+  const Endpoint& infer_ = kserve_http::EndpointAt("/v2/models/{model}[/versions/{version}]/infer");
   const std::string health_route_;
   const std::string predict_route_;
   const std::string default_model_;

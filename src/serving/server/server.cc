@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread_name.h"
 #include "serving/core/apply_output_rules.h"
 #include "serving/core/run_model.h"
 #include "serving/core/validate.h"
@@ -193,7 +194,8 @@ class ServerImpl final : public Server {
     return table->models();
   }
   std::vector<ExecutorGauges> executor_gauges() const override;
-  void Infer(Request request, ResponseHandler handler) override;
+  using Server::Infer;
+  void Infer(std::shared_ptr<Model> model, Request request, ResponseHandler handler) override;
   Status LoadModel(const std::string& name, const LoadOverride& override) override;
   Status UnloadModel(const std::string& name, bool with_steps) override;
   int model_load_threads() const override { return options_.model_load_threads; }
@@ -206,7 +208,6 @@ class ServerImpl final : public Server {
   void Shutdown(int64_t drain_ms) override;
 
  private:
-  void RejectRequest(const Request& request, const ResponseHandler& handler, Status status) const;
   Status CheckControl() const;
   bool WaitForRequests(int64_t deadline_ns);
   void StartPolling();
@@ -263,6 +264,7 @@ Status ServerImpl::AddRepository(const AddedRepository& added) {
 
 void ServerImpl::StartPolling() {
   polling_ = std::jthread([this](const std::stop_token& stop) {
+    NameThisThread("poll");
     std::unique_lock lock(polling_mutex_);
     while (!stop_polling_.wait_for(lock, stop, std::chrono::seconds(options_.poll_secs), [] {
       return false;
@@ -272,8 +274,7 @@ void ServerImpl::StartPolling() {
   });
 }
 
-void ServerImpl::RejectRequest(const Request& request, const ResponseHandler& handler,
-                               Status status) const {
+void RejectRequest(const Request& request, const ResponseHandler& handler, Status status) {
   Response response;
   response.model_name = request.model_name;
   response.model_version = request.model_version;
@@ -284,33 +285,41 @@ void ServerImpl::RejectRequest(const Request& request, const ResponseHandler& ha
   handler(std::move(response));
 }
 
-void ServerImpl::Infer(Request request, ResponseHandler handler) {
-  const auto model = FindModel(request.model_name, request.model_version);
+}  // namespace
+
+void Server::Infer(Request request, ResponseHandler handler) {
+  auto model = FindModel(request.model_name, request.model_version);
   if (!model.ok()) return RejectRequest(request, handler, model.status());
-  if (const Status valid = ValidateRequest((*model)->config(), request); !valid.ok()) {
+  Infer(*std::move(model), std::move(request), std::move(handler));
+}
+
+namespace {
+
+void ServerImpl::Infer(std::shared_ptr<Model> model, Request request, ResponseHandler handler) {
+  if (const Status valid = ValidateRequest(model->config(), request); !valid.ok()) {
     return RejectRequest(request, handler, valid);
   }
-  const auto ticket = in_flight_.Enter(request.cancel, *model);
+  const auto ticket = in_flight_.Enter(request.cancel, model);
   if (!ticket) {
     return RejectRequest(request, handler,
                          Unavailable("Server is stopping, cannot accept new requests"));
   }
   if (request.received_ns == 0) request.received_ns = Clock::System().NowNs();
   Response failed;  // for the case that a library throws
-  failed.model_name = (*model)->name();
-  failed.model_version = (*model)->version();
+  failed.model_name = model->name();
+  failed.model_version = model->version();
   failed.id = request.id;
   failed.is_final = true;
   if (!request.output_rules.empty()) {
-    handler = WithRules(std::move(handler), *model, std::move(request.output_rules));
+    handler = WithRules(std::move(handler), model, std::move(request.output_rules));
   }
-  const auto once = std::make_shared<Once>(std::move(handler), *model, in_flight_, *ticket);
+  const auto once = std::make_shared<Once>(std::move(handler), model, in_flight_, *ticket);
   try {
-    RunModel(**model, std::move(request),
+    RunModel(*model, std::move(request),
              [once](Response response) { (*once)(std::move(response)); });
   } catch (const std::exception& e) {
     logging::Error("inference threw", {{"model", failed.model_name}, {"what", e.what()}});
-    failed.status = Internal(std::string("unexpected error: ") + e.what());
+    failed.status = Caught("unexpected error", e);
     if (!once->ended()) (*once)(std::move(failed));
   }
 }

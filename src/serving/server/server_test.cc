@@ -231,6 +231,21 @@ TEST_F(ServerTest, ShutdownCancelsWhatOutlivesTheDrain) {
   EXPECT_EQ(got.status().code(), StatusCode::kCancelled);  // no part of a text as if it were whole
 }
 
+TEST_F(ServerTest, ARequestRunsOnTheModelThatItWasParsedFor) {
+  const auto server = Serve({.model_dirs = {ModelDir()}, .control_mode = ControlMode::kExplicit});
+  ASSERT_NE(server, nullptr);
+  const auto parsed_for = server->FindModel("ensemble", "");
+  ASSERT_TRUE(parsed_for.ok());
+  ASSERT_TRUE(server->UnloadModel("ensemble", /*with_steps=*/false).ok());
+  Collector by_name;
+  server->Infer(TextRequest("ab", 3), by_name.Handler());
+  EXPECT_FALSE(by_name.status().ok());
+  Collector got;
+  server->Infer(*parsed_for, TextRequest("ab", 3), got.Handler());
+  executor_->Run();
+  EXPECT_EQ(got.Joined(), "ab");
+}
+
 TEST_F(ServerTest, ModelsAreNotLoadedIntoAServerThatStops) {
   const auto server = Serve({.model_dirs = {ModelDir()}, .control_mode = ControlMode::kExplicit});
   ASSERT_NE(server, nullptr);

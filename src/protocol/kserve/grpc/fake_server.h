@@ -124,12 +124,10 @@ class FakeServer final : public serving::Server {
   std::vector<std::shared_ptr<serving::Model>> models() const override { return models_; }
   std::vector<serving::ExecutorGauges> executor_gauges() const override { return {}; }
 
-  void Infer(serving::Request request, serving::ResponseHandler handler) override {
-    const auto model = FindModel(request.model_name, request.model_version);
-    if (!model.ok()) {
-      return handler({.status = model.status(), .is_final = true, .rejected = true});
-    }
-    (*model)->Infer(std::move(request), std::move(handler));
+  using Server::Infer;
+  void Infer(std::shared_ptr<serving::Model> model, serving::Request request,
+             serving::ResponseHandler handler) override {
+    model->Infer(std::move(request), std::move(handler));
   }
   Status LoadModel(const std::string&, const serving::LoadOverride&) override {
     return Status::Ok();

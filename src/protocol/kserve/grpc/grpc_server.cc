@@ -111,8 +111,7 @@ class GrpcServer::Impl {
                  {.max_message_bytes = options.max_message_bytes,
                   .max_pending_responses = options.max_pending_responses,
                   .max_pending_bytes = static_cast<size_t>(options.max_pending_response_bytes)},
-                 access_, compression),
-        health_(server, access_, options.max_message_bytes) {}
+                 access_, compression) {}
 
   Status Listen(const GrpcOptions& options) {
     gpr_set_log_function(LogToVerbose);
@@ -138,7 +137,6 @@ class GrpcServer::Impl {
     connections_ = builder.experimental().AddExternalConnectionAcceptor(
         ::grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
     builder.RegisterService(&service_);
-    builder.RegisterService(&health_);
     grpc_ = builder.BuildAndStart();
     if (grpc_ == nullptr) {
       return Unavailable("grpc: the server does not start (--log-verbose=1 tells why)");
@@ -172,7 +170,6 @@ class GrpcServer::Impl {
   const Access access_;
   ActiveCalls calls_;
   InferenceService service_;
-  HealthService health_;
   std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<Acceptor> acceptor_;  // ends after gRPC has
   std::unique_ptr<::grpc::Server> grpc_;

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Health, metadata, ModelInfer, stop and options of a real gRPC server.
 #include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
 #include <grpcpp/generic/generic_stub.h>
+
+#include <fstream>
+#include <set>
+#include <string>
 
 #include "health.grpc.pb.h"
 #include "protocol/kserve/grpc/grpc_test_fixture.h"
+#include "protocol/kserve/grpc/inference_service.h"
 
 namespace inflight::kserve_grpc {
 namespace {
@@ -133,6 +139,41 @@ TEST_F(GrpcServerTest, MemoryOfAGpuIsRegisteredAndForgotten) {
   ::inference::CudaSharedMemoryUnregisterResponse response;
   EXPECT_TRUE(stub_->CudaSharedMemoryUnregister(&context, request, &response).ok());
   EXPECT_TRUE(regions().empty());
+}
+
+// --- the table of methods ---
+
+TEST(GrpcMethodsTest, AllOfTheServiceAndTheHealthCheckAreAnswered) {
+  std::set<std::string> expected = {"/grpc.health.v1.Health/Check"};
+  const auto* file = ::inference::ServerLiveRequest::descriptor()->file();
+  const auto* service = file->FindServiceByName("GRPCInferenceService");
+  ASSERT_NE(service, nullptr);
+  for (int i = 0; i < service->method_count(); ++i) {
+    expected.insert("/" + service->full_name() + "/" + service->method(i)->name());
+  }
+  const auto paths = InferenceService::Paths();
+  EXPECT_EQ(std::set<std::string>(paths.begin(), paths.end()), expected);
+  EXPECT_EQ(paths.size(), expected.size());
+}
+
+TEST(GrpcMethodsTest, TheDocumentListsTheSame) {
+  std::set<std::string> documented;
+  std::ifstream page(INFLIGHT_GRPC_PAGE);
+  for (std::string line; std::getline(page, line) && !line.starts_with("## ");) {
+    if (!line.starts_with("| `")) continue;
+    const std::string cell = line.substr(0, line.find(" | "));
+    for (size_t at = cell.find('`'); at != cell.npos; at = cell.find('`', at + 1)) {
+      const size_t end = cell.find('`', at + 1);
+      const std::string name = cell.substr(at + 1, end - at - 1);
+      if (name.find('.') == name.npos) documented.insert(name);
+      at = end;
+    }
+  }
+  std::set<std::string> methods;
+  for (const std::string_view path : InferenceService::Paths()) {
+    methods.emplace(path.substr(path.rfind('/') + 1));
+  }
+  EXPECT_EQ(documented, methods);
 }
 
 // A call with bytes of our own, to a method that may not exist.

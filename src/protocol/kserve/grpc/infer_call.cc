@@ -33,7 +33,7 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
     Result<InferRequest> parsed = Parse(server, std::move(message));
     if (!parsed.ok()) return Finish(ToGrpcStatus(parsed.status()));
     trace_ = parsed->request.trace;
-    server.Infer(std::move(parsed->request),
+    server.Infer(std::move(model_), std::move(parsed->request),
                  [this](serving::Response response) { OnResponse(std::move(response)); });
   }
 
@@ -48,10 +48,9 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
  private:
   Result<InferRequest> Parse(serving::Server& server,
                              std::shared_ptr<const ModelInferRequest> message) {
-    ASSIGN_OR_RETURN(const auto model,
-                     server.FindModel(message->model_name(), message->model_version()));
-    if (!model->allows_single_response_calls()) return DecoupledModel();
-    is_decoupled_ = model->decoupled();
+    ASSIGN_OR_RETURN(model_, server.FindModel(message->model_name(), message->model_version()));
+    if (!model_->allows_single_response_calls()) return DecoupledModel();
+    is_decoupled_ = model_->decoupled();
     const int64_t received_ns = Clock::System().NowNs();
     ASSIGN_OR_RETURN(InferRequest parsed,
                      ParseInferRequest(std::move(message), server.shared_memory(), received_ns));
@@ -60,7 +59,7 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
     for (auto& [name, value] : metadata_.parameters) {
       parsed.request.parameters[name] = std::move(value);
     }
-    parsed.request.trace = server.tracer().Sample(model->name(), metadata_.trace);
+    parsed.request.trace = server.tracer().Sample(model_->name(), metadata_.trace);
     // A call comes to us read: nobody here waited for it.
     parsed.request.trace.Mark("GRPC_WAITREAD_START", received_ns);
     parsed.request.trace.Mark("GRPC_WAITREAD_END", received_ns);
@@ -96,6 +95,7 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
   serving::Trace trace_;
   // Made here, not by the parser: OnCancel may come before there is a request.
   const std::shared_ptr<serving::CancelToken> cancel_ = std::make_shared<serving::CancelToken>();
+  std::shared_ptr<serving::Model> model_;  // until the request runs on it
   bool is_decoupled_ = false;
   SingleResponse single_;
 };

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/grpc/inference_service.h"
 
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "grpc_service.pb.h"
+#include "health.pb.h"
 #include "protocol/kserve/grpc/grpc_status.h"
 #include "protocol/kserve/grpc/infer_call.h"
 #include "protocol/kserve/grpc/log_settings.h"
@@ -16,12 +21,14 @@
 namespace inflight::kserve_grpc {
 namespace {
 
-using Bytes = InferenceService::Bytes;
-using Context = InferenceService::Context;
-using Reactor = InferenceService::Reactor;
+using Reactor = RawService::Reactor;
+using StreamReactor = RawService::StreamReactor;
+using Context = RawService::Context;
 using ::grpc::health::v1::HealthCheckRequest;
 using ::grpc::health::v1::HealthCheckResponse;
 using kserve::Api;
+using serving::RegionKind;
+using serving::Server;
 namespace pb = ::inference;
 
 // Of one version of a model, or of all that answer where the request named none.
@@ -55,240 +62,281 @@ serving::TraceContext TraceContextOf(serving::Server& server, const Context& con
   return {.traceparent = value_of("traceparent"), .tracestate = value_of("tracestate")};
 }
 
-}  // namespace
-
 // --- health ---
 
-Reactor* InferenceService::ServerLive(Context* context, const Bytes* in, Bytes* out) {
-  return unary_.Answer<pb::ServerLiveRequest, pb::ServerLiveResponse>(
-      {context, in, out}, Api::kHealth, [this](const auto&, auto& response) {
-        response.set_live(server_.live());
-        return Status::Ok();
-      });
+Status ServerLive(Server& server, const pb::ServerLiveRequest&, pb::ServerLiveResponse& response) {
+  response.set_live(server.live());
+  return Status::Ok();
 }
 
-Reactor* InferenceService::ServerReady(Context* context, const Bytes* in, Bytes* out) {
-  return unary_.Answer<pb::ServerReadyRequest, pb::ServerReadyResponse>(
-      {context, in, out}, Api::kHealth, [this](const auto&, auto& response) {
-        if (server_.exiting()) return Unavailable("Server exiting");
-        response.set_ready(server_.ready());
-        return Status::Ok();
-      });
+Status ServerReady(Server& server, const pb::ServerReadyRequest&,
+                   pb::ServerReadyResponse& response) {
+  if (server.exiting()) return Unavailable("Server exiting");
+  response.set_ready(server.ready());
+  return Status::Ok();
 }
 
-Reactor* InferenceService::ModelReady(Context* context, const Bytes* in, Bytes* out) {
-  return unary_.Answer<pb::ModelReadyRequest, pb::ModelReadyResponse>(
-      {context, in, out}, Api::kHealth, [this](const auto& request, auto& response) {
-        const auto model = server_.FindModel(request.name(), request.version());
-        if (model.ok()) response.set_ready((*model)->ready());
-        return model.status();
-      });
+Status ModelReady(Server& server, const pb::ModelReadyRequest& request,
+                  pb::ModelReadyResponse& response) {
+  const auto model = server.FindModel(request.name(), request.version());
+  if (model.ok()) response.set_ready((*model)->ready());
+  return model.status();
 }
 
-Reactor* HealthService::Check(Context* context, const Bytes* in, Bytes* out) {
-  return unary_.Answer<HealthCheckRequest, HealthCheckResponse>(
-      {context, in, out}, Api::kHealth, [this](const auto&, auto& response) {
-        response.set_status(server_.ready() ? HealthCheckResponse::SERVING
-                                            : HealthCheckResponse::NOT_SERVING);
-        return Status::Ok();
-      });
+// For the whole server, whatever service is named.
+Status Check(Server& server, const HealthCheckRequest&, HealthCheckResponse& response) {
+  response.set_status(server.ready() ? HealthCheckResponse::SERVING
+                                     : HealthCheckResponse::NOT_SERVING);
+  return Status::Ok();
 }
 
 // --- metadata, configuration, statistics, index ---
 
-Reactor* InferenceService::ServerMetadata(Context* context, const Bytes* in, Bytes* out) {
-  return unary_.Answer<pb::ServerMetadataRequest, pb::ServerMetadataResponse>(
-      {context, in, out}, Api::kMetadata, [this](const auto&, auto& response) {
-        WriteServerMetadata(server_.metadata(), response);
-        return Status::Ok();
-      });
+Status ServerMetadata(Server& server, const pb::ServerMetadataRequest&,
+                      pb::ServerMetadataResponse& response) {
+  WriteServerMetadata(server.metadata(), response);
+  return Status::Ok();
 }
 
-Reactor* InferenceService::ModelMetadata(Context* context, const Bytes* in, Bytes* out) {
-  return unary_.Answer<pb::ModelMetadataRequest, pb::ModelMetadataResponse>(
-      {context, in, out}, Api::kMetadata, [this](const auto& request, auto& response) {
-        const auto model = server_.FindModel(request.name(), request.version());
-        if (model.ok()) {
-          WriteModelMetadata(**model, VersionsFor(server_, **model, request.version()), response);
-        }
-        return model.status();
-      });
+Status ModelMetadata(Server& server, const pb::ModelMetadataRequest& request,
+                     pb::ModelMetadataResponse& response) {
+  const auto model = server.FindModel(request.name(), request.version());
+  if (model.ok()) {
+    WriteModelMetadata(**model, VersionsFor(server, **model, request.version()), response);
+  }
+  return model.status();
 }
 
-Reactor* InferenceService::ModelConfig(Context* context, const Bytes* in, Bytes* out) {
-  return unary_.Answer<pb::ModelConfigRequest, pb::ModelConfigResponse>(
-      {context, in, out}, Api::kModelConfig, [this](const auto& request, auto& response) {
-        const auto model = server_.FindModel(request.name(), request.version());
-        if (model.ok()) *response.mutable_config() = (*model)->complete_config();
-        return model.status();
-      });
+Status ModelConfig(Server& server, const pb::ModelConfigRequest& request,
+                   pb::ModelConfigResponse& response) {
+  const auto model = server.FindModel(request.name(), request.version());
+  if (model.ok()) *response.mutable_config() = (*model)->complete_config();
+  return model.status();
 }
 
-Reactor* InferenceService::ModelStatistics(Context* context, const Bytes* in, Bytes* out) {
-  return unary_.Answer<pb::ModelStatisticsRequest, pb::ModelStatisticsResponse>(
-      {context, in, out}, Api::kStatistics, [this](const auto& request, auto& response) {
-        return WriteStatistics(server_, request.name(), request.version(), response);
-      });
+Status ModelStatistics(Server& server, const pb::ModelStatisticsRequest& request,
+                       pb::ModelStatisticsResponse& response) {
+  return WriteStatistics(server, request.name(), request.version(), response);
 }
 
-Reactor* InferenceService::RepositoryIndex(Context* context, const Bytes* in, Bytes* out) {
-  return unary_.Answer<pb::RepositoryIndexRequest, pb::RepositoryIndexResponse>(
-      {context, in, out}, Api::kModelRepository, [this](const auto& request, auto& response) {
-        WriteIndex(server_.Index(request.ready()), response);
-        return Status::Ok();
-      });
+Status RepositoryIndex(Server& server, const pb::RepositoryIndexRequest& request,
+                       pb::RepositoryIndexResponse& response) {
+  WriteIndex(server.Index(request.ready()), response);
+  return Status::Ok();
 }
 
 // --- inference ---
 
-Reactor* InferenceService::ModelInfer(Context* context, const Bytes* in, Bytes* out) {
-  const UnaryCall call = {context, in, out};
-  if (Reactor* refused = unary_.Refuse(call, Api::kInference)) return refused;
-  Compress(context, compression_);
-  auto forwarded = ForwardedParameters(access_, *context);
+Reactor* ModelInfer(ServiceContext& service, const UnaryCall& call) {
+  Compress(call.context, service.compression);
+  auto forwarded = ForwardedParameters(service.access, *call.context);
   if (!forwarded.ok()) return call.Finish(ToGrpcStatus(forwarded.status()));
   return StartInferCall(
-      server_, calls_,
-      {.parameters = *std::move(forwarded), .trace = TraceContextOf(server_, *context)},
-      limits_.max_message_bytes, call.TakeRequest(), *out);
+      service.server, service.calls,
+      {.parameters = *std::move(forwarded), .trace = TraceContextOf(service.server, *call.context)},
+      service.limits.max_message_bytes, call.TakeRequest(), *call.response);
 }
 
-::grpc::ServerBidiReactor<Bytes, Bytes>* InferenceService::ModelStreamInfer(Context* context) {
-  Compress(context, compression_);
-  Status refusal = CheckAccess(access_, Api::kInference, *context);
-  auto forwarded = ForwardedParameters(access_, *context);
+StreamReactor* ModelStreamInfer(ServiceContext& service, Context* context, Status refusal) {
+  Compress(context, service.compression);
+  auto forwarded = ForwardedParameters(service.access, *context);
   if (refusal.ok()) refusal = forwarded.status();
   return StreamCall::Start(
-      server_, calls_, writer_, limits_,
+      service.server, service.calls, service.writer, service.limits,
       {.is_strict = HasMetadata(*context, "triton_grpc_error", "true"),
        .refusal = std::move(refusal),
        .parameters = forwarded.ok() ? *std::move(forwarded) : serving::Parameters{},
-       .trace = TraceContextOf(server_, *context)});
+       .trace = TraceContextOf(service.server, *context)});
 }
 
 // --- model control ---
 
-// Answers once `act` is done, on a thread of its own.
-template <typename Request, typename Response, typename Act>
-Reactor* InferenceService::Control(const UnaryCall& call, Act act) {
-  auto request = std::make_shared<Request>();
-  if (Reactor* refused = unary_.Open(call, Api::kModelRepository, *request)) return refused;
-  Reactor* reactor = call.context->DefaultReactor();
-  model_control_.Post([call, act, request, reactor] {
-    const Status status = act(*request);
-    reactor->Finish(status.ok() ? WriteMessage(Response(), *call.response) : ToGrpcStatus(status));
-  });
-  return reactor;
+Status RepositoryModelLoad(Server& server, const pb::RepositoryModelLoadRequest& request,
+                           pb::RepositoryModelLoadResponse&) {
+  ASSIGN_OR_RETURN(const auto override, ParseLoad(request));
+  return serving::AsContractLoadStatus(server.LoadModel(request.model_name(), override));
 }
 
-Reactor* InferenceService::RepositoryModelLoad(Context* context, const Bytes* in, Bytes* out) {
-  return Control<pb::RepositoryModelLoadRequest, pb::RepositoryModelLoadResponse>(
-      {context, in, out}, [this](const auto& request) -> Status {
-        ASSIGN_OR_RETURN(const auto override, ParseLoad(request));
-        return serving::AsContractLoadStatus(server_.LoadModel(request.model_name(), override));
-      });
-}
-
-Reactor* InferenceService::RepositoryModelUnload(Context* context, const Bytes* in, Bytes* out) {
-  return Control<pb::RepositoryModelUnloadRequest, pb::RepositoryModelUnloadResponse>(
-      {context, in, out}, [this](const auto& request) -> Status {
-        ASSIGN_OR_RETURN(const bool with_steps, ParseUnload(request));
-        return server_.UnloadModel(request.model_name(), with_steps);
-      });
+Status RepositoryModelUnload(Server& server, const pb::RepositoryModelUnloadRequest& request,
+                             pb::RepositoryModelUnloadResponse&) {
+  ASSIGN_OR_RETURN(const bool with_steps, ParseUnload(request));
+  return server.UnloadModel(request.model_name(), with_steps);
 }
 
 // --- shared memory ---
 
-Reactor* InferenceService::SystemSharedMemoryStatus(Context* context, const Bytes* in, Bytes* out) {
-  return unary_.Answer<pb::SystemSharedMemoryStatusRequest, pb::SystemSharedMemoryStatusResponse>(
-      {context, in, out}, Api::kSharedMemory,
-      [this](const auto& request, auto& response) -> Status {
-        ASSIGN_OR_RETURN(const auto regions, server_.shared_memory().Find(
-                                                 serving::RegionKind::kSystem, request.name()));
-        for (const serving::SharedRegion& region : regions) {
-          auto& written = (*response.mutable_regions())[region.name];
-          written.set_name(region.name);
-          written.set_key(region.key);
-          written.set_offset(region.offset);
-          written.set_byte_size(region.byte_size);
-        }
-        return Status::Ok();
-      });
+Status SystemSharedMemoryStatus(Server& server, const pb::SystemSharedMemoryStatusRequest& request,
+                                pb::SystemSharedMemoryStatusResponse& response) {
+  ASSIGN_OR_RETURN(const auto regions,
+                   server.shared_memory().Find(RegionKind::kSystem, request.name()));
+  for (const serving::SharedRegion& region : regions) {
+    auto& written = (*response.mutable_regions())[region.name];
+    written.set_name(region.name);
+    written.set_key(region.key);
+    written.set_offset(region.offset);
+    written.set_byte_size(region.byte_size);
+  }
+  return Status::Ok();
 }
 
-Reactor* InferenceService::SystemSharedMemoryRegister(Context* context, const Bytes* in,
-                                                      Bytes* out) {
-  return unary_
-      .Answer<pb::SystemSharedMemoryRegisterRequest, pb::SystemSharedMemoryRegisterResponse>(
-          {context, in, out}, Api::kSharedMemory, [this](const auto& request, auto&) {
-            return server_.shared_memory().Register({.name = request.name(),
-                                                     .key = request.key(),
-                                                     .offset = request.offset(),
-                                                     .byte_size = request.byte_size()});
-          });
+Status SystemSharedMemoryRegister(Server& server,
+                                  const pb::SystemSharedMemoryRegisterRequest& request,
+                                  pb::SystemSharedMemoryRegisterResponse&) {
+  return server.shared_memory().Register({.name = request.name(),
+                                          .key = request.key(),
+                                          .offset = request.offset(),
+                                          .byte_size = request.byte_size()});
 }
 
-Reactor* InferenceService::SystemSharedMemoryUnregister(Context* context, const Bytes* in,
-                                                        Bytes* out) {
-  return unary_
-      .Answer<pb::SystemSharedMemoryUnregisterRequest, pb::SystemSharedMemoryUnregisterResponse>(
-          {context, in, out}, Api::kSharedMemory, [this](const auto& request, auto&) {
-            return server_.shared_memory().Unregister(serving::RegionKind::kSystem, request.name());
-          });
+Status SystemSharedMemoryUnregister(Server& server,
+                                    const pb::SystemSharedMemoryUnregisterRequest& request,
+                                    pb::SystemSharedMemoryUnregisterResponse&) {
+  return server.shared_memory().Unregister(RegionKind::kSystem, request.name());
 }
 
-Reactor* InferenceService::CudaSharedMemoryStatus(Context* context, const Bytes* in, Bytes* out) {
-  return unary_.Answer<pb::CudaSharedMemoryStatusRequest, pb::CudaSharedMemoryStatusResponse>(
-      {context, in, out}, Api::kSharedMemory,
-      [this](const auto& request, auto& response) -> Status {
-        ASSIGN_OR_RETURN(const auto regions,
-                         server_.shared_memory().Find(serving::RegionKind::kCuda, request.name()));
-        for (const serving::SharedRegion& region : regions) {
-          auto& written = (*response.mutable_regions())[region.name];
-          written.set_name(region.name);
-          written.set_device_id(static_cast<uint64_t>(region.device_id.value_or(0)));
-          written.set_byte_size(region.byte_size);
-        }
-        return Status::Ok();
-      });
+Status CudaSharedMemoryStatus(Server& server, const pb::CudaSharedMemoryStatusRequest& request,
+                              pb::CudaSharedMemoryStatusResponse& response) {
+  ASSIGN_OR_RETURN(const auto regions,
+                   server.shared_memory().Find(RegionKind::kCuda, request.name()));
+  for (const serving::SharedRegion& region : regions) {
+    auto& written = (*response.mutable_regions())[region.name];
+    written.set_name(region.name);
+    written.set_device_id(static_cast<uint64_t>(region.device_id.value_or(0)));
+    written.set_byte_size(region.byte_size);
+  }
+  return Status::Ok();
 }
 
-Reactor* InferenceService::CudaSharedMemoryRegister(Context* context, const Bytes* in, Bytes* out) {
-  return unary_.Answer<pb::CudaSharedMemoryRegisterRequest, pb::CudaSharedMemoryRegisterResponse>(
-      {context, in, out}, Api::kSharedMemory, [this](const auto& request, auto&) {
-        return server_.shared_memory().RegisterCuda({.name = request.name(),
-                                                     .key = {},
-                                                     .byte_size = request.byte_size(),
-                                                     .device_id = request.device_id()},
-                                                    request.raw_handle());
-      });
+Status CudaSharedMemoryRegister(Server& server, const pb::CudaSharedMemoryRegisterRequest& request,
+                                pb::CudaSharedMemoryRegisterResponse&) {
+  return server.shared_memory().RegisterCuda({.name = request.name(),
+                                              .key = {},
+                                              .byte_size = request.byte_size(),
+                                              .device_id = request.device_id()},
+                                             request.raw_handle());
 }
 
-Reactor* InferenceService::CudaSharedMemoryUnregister(Context* context, const Bytes* in,
-                                                      Bytes* out) {
-  return unary_
-      .Answer<pb::CudaSharedMemoryUnregisterRequest, pb::CudaSharedMemoryUnregisterResponse>(
-          {context, in, out}, Api::kSharedMemory, [this](const auto& request, auto&) {
-            return server_.shared_memory().Unregister(serving::RegionKind::kCuda, request.name());
-          });
+Status CudaSharedMemoryUnregister(Server& server,
+                                  const pb::CudaSharedMemoryUnregisterRequest& request,
+                                  pb::CudaSharedMemoryUnregisterResponse&) {
+  return server.shared_memory().Unregister(RegionKind::kCuda, request.name());
 }
 
 // --- settings ---
 
-Reactor* InferenceService::TraceSetting(Context* context, const Bytes* in, Bytes* out) {
-  return unary_.Answer<pb::TraceSettingRequest, pb::TraceSettingResponse>(
-      {context, in, out}, Api::kTrace, [this](const auto& request, auto& response) {
-        return AnswerTraceSetting(request, server_, response);
-      });
+Status TraceSetting(Server& server, const pb::TraceSettingRequest& request,
+                    pb::TraceSettingResponse& response) {
+  return AnswerTraceSetting(request, server, response);
 }
 
-Reactor* InferenceService::LogSettings(Context* context, const Bytes* in, Bytes* out) {
-  return unary_.Answer<pb::LogSettingsRequest, pb::LogSettingsResponse>(
-      {context, in, out}, Api::kLogging, [](const auto& request, auto& response) {
-        const Status status = ApplyLogSettings(request);
-        if (status.ok()) WriteLogSettings(response);
-        return status;
+Status LogSettings(Server&, const pb::LogSettingsRequest& request,
+                   pb::LogSettingsResponse& response) {
+  RETURN_IF_ERROR(ApplyLogSettings(request));
+  WriteLogSettings(response);
+  return Status::Ok();
+}
+
+// --- the table ---
+
+using UnaryMethod = std::function<Reactor*(ServiceContext&, const UnaryCall&)>;
+// The status says whether the API is open to the client.
+using StreamMethod = StreamReactor*(ServiceContext&, Context*, Status);
+
+template <typename Request, typename Response>
+using Handle = Status(Server&, const Request&, Response&);
+
+// Answers at once.
+template <typename Request, typename Response>
+UnaryMethod Now(Handle<Request, Response>* handle) {
+  return [handle](ServiceContext& service, const UnaryCall& call) {
+    return Answer<Request, Response>(call, service.limits.max_message_bytes,
+                                     [&](const Request& request, Response& response) {
+                                       return handle(service.server, request, response);
+                                     });
+  };
+}
+
+// Waits for models that it loads, on a thread of its own.
+template <typename Request, typename Response>
+UnaryMethod Later(Handle<Request, Response>* handle) {
+  return [handle](ServiceContext& service, const UnaryCall& call) -> Reactor* {
+    auto request = std::make_shared<Request>();
+    if (Reactor* refused = Parse(call, service.limits.max_message_bytes, *request)) return refused;
+    Reactor* reactor = call.context->DefaultReactor();
+    service.model_control.Post([handle, &server = service.server, call, request, reactor] {
+      Response response;
+      const Status status = handle(server, *request, response);
+      reactor->Finish(status.ok() ? WriteMessage(response, *call.response) : ToGrpcStatus(status));
+    });
+    return reactor;
+  };
+}
+
+struct Row {
+  const char* path;
+  Api api;  // that --grpc-restricted-protocol may close to clients without its metadata
+  std::variant<UnaryMethod, StreamMethod*> answer;
+};
+
+// clang-format off
+#define INFERENCE(method) "/inference.GRPCInferenceService/" method
+std::span<const Row> Rows() {
+  static const Row rows[] = {
+      {INFERENCE("ServerLive"), Api::kHealth, Now(ServerLive)},
+      {INFERENCE("ServerReady"), Api::kHealth, Now(ServerReady)},
+      {INFERENCE("ModelReady"), Api::kHealth, Now(ModelReady)},
+      {"/grpc.health.v1.Health/Check", Api::kHealth, Now(Check)},
+      {INFERENCE("ServerMetadata"), Api::kMetadata, Now(ServerMetadata)},
+      {INFERENCE("ModelMetadata"), Api::kMetadata, Now(ModelMetadata)},
+      {INFERENCE("ModelConfig"), Api::kModelConfig, Now(ModelConfig)},
+      {INFERENCE("ModelStatistics"), Api::kStatistics, Now(ModelStatistics)},
+      {INFERENCE("ModelInfer"), Api::kInference, ModelInfer},
+      {INFERENCE("ModelStreamInfer"), Api::kInference, ModelStreamInfer},
+      {INFERENCE("RepositoryIndex"), Api::kModelRepository, Now(RepositoryIndex)},
+      {INFERENCE("RepositoryModelLoad"), Api::kModelRepository, Later(RepositoryModelLoad)},
+      {INFERENCE("RepositoryModelUnload"), Api::kModelRepository, Later(RepositoryModelUnload)},
+      {INFERENCE("SystemSharedMemoryStatus"), Api::kSharedMemory, Now(SystemSharedMemoryStatus)},
+      {INFERENCE("SystemSharedMemoryRegister"), Api::kSharedMemory, Now(SystemSharedMemoryRegister)},
+      {INFERENCE("SystemSharedMemoryUnregister"), Api::kSharedMemory, Now(SystemSharedMemoryUnregister)},
+      {INFERENCE("CudaSharedMemoryStatus"), Api::kSharedMemory, Now(CudaSharedMemoryStatus)},
+      {INFERENCE("CudaSharedMemoryRegister"), Api::kSharedMemory, Now(CudaSharedMemoryRegister)},
+      {INFERENCE("CudaSharedMemoryUnregister"), Api::kSharedMemory, Now(CudaSharedMemoryUnregister)},
+      {INFERENCE("TraceSetting"), Api::kTrace, Now(TraceSetting)},
+      {INFERENCE("LogSettings"), Api::kLogging, Now(LogSettings)},
+  };
+  return rows;
+}
+#undef INFERENCE
+// clang-format on
+
+}  // namespace
+
+InferenceService::InferenceService(Server& server, ActiveCalls& calls, StreamLimits limits,
+                                   const Access& access, grpc_compression_level compression)
+    : context_{.server = server,
+               .calls = calls,
+               .limits = limits,
+               .access = access,
+               .compression = compression} {
+  for (const Row& row : Rows()) {
+    if (const auto* unary = std::get_if<UnaryMethod>(&row.answer)) {
+      AddUnary(row.path, [this, api = row.api, unary](const UnaryCall& call) {
+        const Status access = CheckAccess(context_.access, api, *call.context);
+        return access.ok() ? (*unary)(context_, call) : call.Finish(ToGrpcStatus(access));
       });
+    } else {
+      AddStream(row.path,
+                [this, api = row.api, stream = std::get<StreamMethod*>(row.answer)](Context* call) {
+                  return stream(context_, call, CheckAccess(context_.access, api, *call));
+                });
+    }
+  }
+}
+
+std::vector<std::string_view> InferenceService::Paths() {
+  std::vector<std::string_view> paths;
+  for (const Row& row : Rows()) paths.emplace_back(row.path);
+  return paths;
 }
 
 }  // namespace inflight::kserve_grpc

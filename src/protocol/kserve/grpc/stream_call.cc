@@ -155,7 +155,7 @@ void StreamCall::Handle(std::shared_ptr<const ModelInferRequest> message) {
   request->trace.Mark("GRPC_WAITREAD_START", read_started_ns_);
   request->trace.Mark("GRPC_WAITREAD_END", received_ns);
   parsed->request.trace = request->trace;
-  server_.Infer(std::move(parsed->request),
+  server_.Infer(*model, std::move(parsed->request),
                 [self = shared_from_this(), request](serving::Response response) {
                   self->OnResponse(request, std::move(response));
                 });

@@ -15,18 +15,12 @@ namespace inflight::kserve_grpc {
   return reactor;
 }
 
-UnaryCalls::Reactor* UnaryCalls::Refuse(const UnaryCall& call, kserve::Api api) const {
-  const Status status = CheckAccess(access_, api, *call.context);
-  return status.ok() ? nullptr : call.Finish(ToGrpcStatus(status));
-}
-
-UnaryCalls::Reactor* UnaryCalls::Open(const UnaryCall& call, kserve::Api api,
-                                      google::protobuf::MessageLite& request) const {
-  if (Reactor* refused = Refuse(call, api)) return refused;
+::grpc::ServerUnaryReactor* Parse(const UnaryCall& call, int64_t max_message_bytes,
+                                  google::protobuf::MessageLite& request) {
   ::grpc::ByteBuffer bytes = call.TakeRequest();
-  const ParseFailure failure = ParseMessage(bytes, max_message_bytes_, request);
+  const ParseFailure failure = ParseMessage(bytes, max_message_bytes, request);
   if (failure == ParseFailure::kNone) return nullptr;
-  return call.Finish(ToGrpcStatus(failure, max_message_bytes_));
+  return call.Finish(ToGrpcStatus(failure, max_message_bytes));
 }
 
 }  // namespace inflight::kserve_grpc

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How unary RPCs are served, whatever their messages: is the API open to the client, parse, handle,
-// write.
+// How unary RPCs are served, whatever their messages: parse, handle, write.
 #pragma once
 
 #include <google/protobuf/message_lite.h>
@@ -8,7 +7,6 @@
 
 #include <cstdint>
 
-#include "protocol/kserve/grpc/access.h"
 #include "protocol/kserve/grpc/grpc_status.h"
 #include "protocol/kserve/grpc/message_bytes.h"
 
@@ -27,35 +25,19 @@ struct UnaryCall {
   ::grpc::ServerUnaryReactor* Finish(const ::grpc::Status& status) const;
 };
 
-// What the calls of a server have in common. Threads: constant.
-class UnaryCalls {
- public:
-  using Reactor = ::grpc::ServerUnaryReactor;
+// Parses the request. Null, or the answer to a client whose bytes are no such message.
+::grpc::ServerUnaryReactor* Parse(const UnaryCall& call, int64_t max_message_bytes,
+                                  google::protobuf::MessageLite& request);
 
-  // `access` outlives the calls.
-  UnaryCalls(const Access& access, int64_t max_message_bytes)
-      : access_(access), max_message_bytes_(max_message_bytes) {}
-
-  // Answers at once: `handle` fills the response and returns the status.
-  template <typename Request, typename Response, typename Handle>
-  Reactor* Answer(const UnaryCall& call, kserve::Api api, Handle handle) const {
-    Request request;
-    if (Reactor* refused = Open(call, api, request)) return refused;
-    Response response;
-    const Status status = handle(request, response);
-    return call.Finish(status.ok() ? WriteMessage(response, *call.response) : ToGrpcStatus(status));
-  }
-
-  // Parses the request. Null, or the answer to a client who may not use the API or sent no message.
-  Reactor* Open(const UnaryCall& call, kserve::Api api,
-                google::protobuf::MessageLite& request) const;
-
-  // The answer to a client who may not use the API; null for one who may.
-  Reactor* Refuse(const UnaryCall& call, kserve::Api api) const;
-
- private:
-  const Access& access_;
-  const int64_t max_message_bytes_;
-};
+// Answers at once: `handle` fills the response and returns the status.
+template <typename Request, typename Response, typename Handle>
+::grpc::ServerUnaryReactor* Answer(const UnaryCall& call, int64_t max_message_bytes,
+                                   Handle handle) {
+  Request request;
+  if (auto* refused = Parse(call, max_message_bytes, request)) return refused;
+  Response response;
+  const Status status = handle(request, response);
+  return call.Finish(status.ok() ? WriteMessage(response, *call.response) : ToGrpcStatus(status));
+}
 
 }  // namespace inflight::kserve_grpc

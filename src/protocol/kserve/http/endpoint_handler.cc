@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "base/log.h"
 #include "protocol/kserve/http/response.h"
@@ -29,9 +30,9 @@ EndpointHandler::EndpointHandler(serving::Server& server, EndpointOptions option
       model_control_(server.model_load_threads(), "http-control") {}
 
 size_t EndpointHandler::MaxBodyBytes(const HttpRequest& head) const {
-  const auto route = FindEndpoint(head);
+  const Endpoint* endpoint = EndpointOf(head);
   const bool has_binary_part =
-      route && route->endpoint == Endpoint::kInfer && options_.framing.HasBinaryPart(head);
+      endpoint != nullptr && endpoint->Has(kTakesBinary) && options_.framing.HasBinaryPart(head);
   return has_binary_part ? std::max(options_.max_binary_body_bytes, options_.max_input_bytes)
                          : options_.max_input_bytes;
 }
@@ -63,7 +64,7 @@ std::optional<HttpResponse> EndpointHandler::Refusal(kserve::Api api,
 
 void EndpointHandler::Run(Route route, HttpRequest request,
                           std::shared_ptr<HttpResponder> responder) {
-  const bool waits = route.endpoint == Endpoint::kLoad || route.endpoint == Endpoint::kUnload;
+  const bool waits = route.endpoint->Has(kWaits);
   const bool is_large = request.body->size() >= kLargeBodyBytes;
   if (!waits && !is_large) return Dispatch(route, request, responder);
   WorkerPool& pool = waits ? model_control_ : large_bodies_;
@@ -74,56 +75,14 @@ void EndpointHandler::Run(Route route, HttpRequest request,
 void EndpointHandler::Dispatch(const Route& route, const HttpRequest& request,
                                const std::shared_ptr<HttpResponder>& responder) {
   try {
-    switch (route.endpoint) {
-      case Endpoint::kInfer:
-        return HandleInfer(context_, route, request, responder);
-      case Endpoint::kGenerate:
-        return HandleGenerate(context_, route, /*is_stream=*/false, request, responder);
-      case Endpoint::kGenerateStream:
-        return HandleGenerate(context_, route, /*is_stream=*/true, request, responder);
-      default:
-        return responder->Send(Reply(route, request));
+    const auto& handle = route.endpoint->handle;
+    if (const auto* start = std::get_if<Start*>(&handle)) {
+      return (**start)(context_, route, request, responder);
     }
+    responder->Send(std::get<Reply*>(handle)(context_, route, request));
   } catch (const std::exception& e) {  // such as bad_alloc: that request's trouble alone
     logging::Error("HTTP request failed", {{"path", request.path()}, {"error", e.what()}});
-    responder->Send(Error(Internal(std::string("request failed: ") + e.what())));
-  }
-}
-
-HttpResponse EndpointHandler::Reply(const Route& route, const HttpRequest& request) const {
-  switch (route.endpoint) {
-    case Endpoint::kLive:
-      return HandleLive(context_);
-    case Endpoint::kReady:
-      return HandleReady(context_);
-    case Endpoint::kServerMetadata:
-      return HandleServerMetadata(context_);
-    case Endpoint::kModelMetadata:
-      return HandleModelMetadata(context_, route);
-    case Endpoint::kModelReady:
-      return HandleModelReady(context_, route);
-    case Endpoint::kModelConfig:
-      return HandleModelConfig(context_, route);
-    case Endpoint::kStatistics:
-      return HandleStatistics(context_, route);
-    case Endpoint::kIndex:
-      return HandleIndex(context_, request);
-    case Endpoint::kLoad:
-      return HandleLoad(context_, route, request);
-    case Endpoint::kUnload:
-      return HandleUnload(context_, route, request);
-    case Endpoint::kSharedMemoryStatus:
-      return HandleSharedMemoryStatus(context_, route);
-    case Endpoint::kSharedMemoryRegister:
-      return HandleSharedMemoryRegister(context_, route, request);
-    case Endpoint::kSharedMemoryUnregister:
-      return HandleSharedMemoryUnregister(context_, route);
-    case Endpoint::kTraceSetting:
-      return HandleTraceSetting(context_, route, request);
-    case Endpoint::kLogging:
-      return HandleLogging(request);
-    default:
-      return Error(Internal("endpoint without a handler"));
+    responder->Send(Error(Caught("request failed", e)));
   }
 }
 

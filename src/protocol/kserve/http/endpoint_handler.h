@@ -13,8 +13,8 @@
 #include "protocol/kserve/access/header_forward.h"
 #include "protocol/kserve/access/restriction.h"
 #include "protocol/kserve/http/binary_framing.h"
+#include "protocol/kserve/http/endpoint_table.h"
 #include "protocol/kserve/http/endpoints.h"
-#include "protocol/kserve/http/route.h"
 #include "serving/server/server.h"
 
 namespace inflight::kserve_http {
@@ -44,8 +44,9 @@ class EndpointHandler : public http_listener::HttpHandler {
   http_listener::HttpResponse BadRequest(std::string_view reason) const final;
 
  protected:
-  // The endpoint that a request with this head means; none where it means no endpoint of KServe.
-  virtual std::optional<Route> FindEndpoint(const http_listener::HttpRequest& head) const = 0;
+  // The endpoint that a request with this head means, whose body is limited accordingly; null where
+  // it means no endpoint of KServe.
+  virtual const Endpoint* EndpointOf(const http_listener::HttpRequest& head) const = 0;
 
   // The answer to a request that lacks the header which `api` needs.
   std::optional<http_listener::HttpResponse> Refusal(
@@ -61,8 +62,6 @@ class EndpointHandler : public http_listener::HttpHandler {
  private:
   void Dispatch(const Route& route, const http_listener::HttpRequest& request,
                 const std::shared_ptr<http_listener::HttpResponder>& responder);
-  http_listener::HttpResponse Reply(const Route& route,
-                                    const http_listener::HttpRequest& request) const;
 
   const EndpointOptions options_;
   const Context context_;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// One function per endpoint, in a file of its name: parse, handle, write.
+// One function per endpoint, in a file of its name: parse, handle, write. endpoint_table.cc says
+// which path leads to which.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "protocol/http_listener/http_message.h"
 #include "protocol/kserve/access/header_forward.h"
 #include "protocol/kserve/http/binary_framing.h"
-#include "protocol/kserve/http/route.h"
+#include "serving/memory/shared_memory.h"
 #include "serving/server/server.h"
 
 namespace inflight::kserve_http {
@@ -21,38 +23,48 @@ struct Context {
   bool with_compression;  // of infer's bodies, both ways
 };
 
+struct Endpoint;  // endpoint_table.h
+
+// An endpoint, and what the path says besides.
+struct Route {
+  const Endpoint* endpoint;
+  std::string model;       // empty = all models (statistics, trace setting)
+  std::string version;     // digits without leading zeros; empty = the latest
+  std::string repository;  // of load and unload; empty where the path has none
+  std::string region;      // of shared memory; empty = all
+};
+
+using Reply = http_listener::HttpResponse(const Context& context, const Route& route,
+                                          const http_listener::HttpRequest& request);
+using Start = void(const Context& context, const Route& route,
+                   const http_listener::HttpRequest& request,
+                   std::shared_ptr<http_listener::HttpResponder> responder);
+
 // Answered at once.
-http_listener::HttpResponse HandleLive(const Context& context);
-http_listener::HttpResponse HandleReady(const Context& context);
-http_listener::HttpResponse HandleModelReady(const Context& context, const Route& route);
-http_listener::HttpResponse HandleServerMetadata(const Context& context);
-http_listener::HttpResponse HandleModelMetadata(const Context& context, const Route& route);
-http_listener::HttpResponse HandleModelConfig(const Context& context, const Route& route);
-http_listener::HttpResponse HandleStatistics(const Context& context, const Route& route);
-http_listener::HttpResponse HandleIndex(const Context& context,
-                                        const http_listener::HttpRequest& request);
-http_listener::HttpResponse HandleSharedMemoryStatus(const Context& context, const Route& route);
-http_listener::HttpResponse HandleSharedMemoryRegister(const Context& context, const Route& route,
-                                                       const http_listener::HttpRequest& request);
-http_listener::HttpResponse HandleSharedMemoryUnregister(const Context& context,
-                                                         const Route& route);
-http_listener::HttpResponse HandleTraceSetting(const Context& context, const Route& route,
-                                               const http_listener::HttpRequest& request);
-http_listener::HttpResponse HandleLogging(const http_listener::HttpRequest& request);
+Reply HandleLive;
+Reply HandleReady;
+Reply HandleModelReady;
+Reply HandleServerMetadata;
+Reply HandleModelMetadata;
+Reply HandleModelConfig;
+Reply HandleStatistics;
+Reply HandleIndex;
+template <serving::RegionKind kKind>
+Reply HandleSharedMemoryStatus;
+template <serving::RegionKind kKind>
+Reply HandleSharedMemoryRegister;
+template <serving::RegionKind kKind>
+Reply HandleSharedMemoryUnregister;
+Reply HandleTraceSetting;
+Reply HandleLogging;
 
 // These wait for the models that they load.
-http_listener::HttpResponse HandleLoad(const Context& context, const Route& route,
-                                       const http_listener::HttpRequest& request);
-http_listener::HttpResponse HandleUnload(const Context& context, const Route& route,
-                                         const http_listener::HttpRequest& request);
+Reply HandleLoad;
+Reply HandleUnload;
 
 // Answered when the model responds; a client that disconnects cancels its request.
-void HandleInfer(const Context& context, const Route& route,
-                 const http_listener::HttpRequest& request,
-                 std::shared_ptr<http_listener::HttpResponder> responder);
-// generate (one response) and generate_stream (server-sent events).
-void HandleGenerate(const Context& context, const Route& route, bool is_stream,
-                    const http_listener::HttpRequest& request,
-                    std::shared_ptr<http_listener::HttpResponder> responder);
+Start HandleInfer;
+Start HandleGenerate;        // one response
+Start HandleGenerateStream;  // server-sent events
 
 }  // namespace inflight::kserve_http

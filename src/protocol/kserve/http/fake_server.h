@@ -70,11 +70,11 @@ class FakeServer : public serving::Server {
   }
   std::vector<std::shared_ptr<serving::Model>> models() const override { return models_; }
   std::vector<serving::ExecutorGauges> executor_gauges() const override { return gauges; }
-  void Infer(serving::Request request, serving::ResponseHandler handler) override {
-    const auto model = FindModel(request.model_name, request.model_version);
-    Status status = model.status();
-    if (status.ok()) status = serving::ValidateRequest((*model)->config(), request);
-    if (status.ok()) return (*model)->Infer(std::move(request), std::move(handler));
+  using Server::Infer;
+  void Infer(std::shared_ptr<serving::Model> model, serving::Request request,
+             serving::ResponseHandler handler) override {
+    Status status = serving::ValidateRequest(model->config(), request);
+    if (status.ok()) return model->Infer(std::move(request), std::move(handler));
     handler({.status = std::move(status), .is_final = true});
   }
   Status LoadModel(const std::string&, const serving::LoadOverride&) override {

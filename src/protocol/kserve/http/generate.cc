@@ -34,9 +34,10 @@ class GenerateCall {
       : server_(server), responder_(std::move(responder)), options_(options) {}
   virtual ~GenerateCall() = default;
 
-  void Run(serving::Request request, const std::shared_ptr<GenerateCall>& self) {
+  void Run(std::shared_ptr<serving::Model> model, serving::Request request,
+           const std::shared_ptr<GenerateCall>& self) {
     trace_ = request.trace;
-    server_.Infer(std::move(request),
+    server_.Infer(std::move(model), std::move(request),
                   [self](serving::Response response) { self->OnResponse(std::move(response)); });
   }
 
@@ -125,11 +126,8 @@ class StreamCall : public GenerateCall {
   std::string event_;  // kept, so that a chunk costs no allocation
 };
 
-}  // namespace
-
-void HandleGenerate(const Context& context, const Route& route, bool is_stream,
-                    const http_listener::HttpRequest& request,
-                    std::shared_ptr<HttpResponder> responder) {
+void Generate(const Context& context, const Route& route, bool is_stream,
+              const http_listener::HttpRequest& request, std::shared_ptr<HttpResponder> responder) {
   const int64_t received_ns = Clock::System().NowNs();
   const auto model = context.server.FindModel(route.model, route.version);
   if (!model.ok()) return responder->Send(Error(model.status()));
@@ -155,7 +153,21 @@ void HandleGenerate(const Context& context, const Route& route, bool is_stream,
   } else {
     call = std::make_shared<UnaryCall>(context.server, std::move(responder), options);
   }
-  call->Run(*std::move(parsed), call);
+  call->Run(*model, *std::move(parsed), call);
+}
+
+}  // namespace
+
+void HandleGenerate(const Context& context, const Route& route,
+                    const http_listener::HttpRequest& request,
+                    std::shared_ptr<HttpResponder> responder) {
+  Generate(context, route, /*is_stream=*/false, request, std::move(responder));
+}
+
+void HandleGenerateStream(const Context& context, const Route& route,
+                          const http_listener::HttpRequest& request,
+                          std::shared_ptr<HttpResponder> responder) {
+  Generate(context, route, /*is_stream=*/true, request, std::move(responder));
 }
 
 }  // namespace inflight::kserve_http

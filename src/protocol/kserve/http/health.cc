@@ -5,16 +5,19 @@
 
 namespace inflight::kserve_http {
 
-http_listener::HttpResponse HandleLive(const Context& context) {
+http_listener::HttpResponse HandleLive(const Context& context, const Route&,
+                                       const http_listener::HttpRequest&) {
   return Answer(context.server.live() ? 200 : 400, kText);
 }
 
-http_listener::HttpResponse HandleReady(const Context& context) {
+http_listener::HttpResponse HandleReady(const Context& context, const Route&,
+                                        const http_listener::HttpRequest&) {
   if (context.server.exiting()) return Error(Unavailable("Server exiting"));
   return Answer(context.server.ready() ? 200 : 400, kText);
 }
 
-http_listener::HttpResponse HandleModelReady(const Context& context, const Route& route) {
+http_listener::HttpResponse HandleModelReady(const Context& context, const Route& route,
+                                             const http_listener::HttpRequest&) {
   const auto model = context.server.FindModel(route.model, route.version);
   if (!model.ok()) return Error(model.status(), kText);
   if (!(*model)->ready()) return Error(InvalidArgument("Model version not ready"), kText);

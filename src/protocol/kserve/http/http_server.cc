@@ -1,44 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/http/http_server.h"
 
-#include <optional>
 #include <utility>
 
+#include "protocol/kserve/http/endpoint_table.h"
 #include "protocol/kserve/http/response.h"
-#include "protocol/kserve/http/route.h"
 
 namespace inflight::kserve_http {
 namespace {
 
 using http_listener::HttpRequest;
 using http_listener::HttpResponder;
-using http_listener::HttpResponse;
 
-std::string_view LabelOf405(const Route& route) {
-  const bool is_text = route.endpoint == Endpoint::kInfer || route.endpoint == Endpoint::kLive ||
-                       route.endpoint == Endpoint::kReady ||
-                       route.endpoint == Endpoint::kModelReady;
-  return is_text ? kText : kJson;
-}
-
-// An endpoint for each path.
+// Serves each endpoint at its path.
 class Handler : public EndpointHandler {
  public:
   using EndpointHandler::EndpointHandler;
 
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
-    auto route = FindEndpoint(request);
-    if (!route) return responder->Send(Error(NotFound("Not Found"), kText));
-    if (auto refusal = Refusal(ApiOf(route->endpoint), request)) return responder->Send(*refusal);
-    if (!AllowsMethod(route->endpoint, request.method)) {
-      return responder->Send(MethodNotAllowed(LabelOf405(*route)));
+    auto found = FindRoute(request.method, request.path());
+    if (!found) return responder->Send(Error(NotFound("Not Found"), kText));
+    const Endpoint& endpoint = *found->route.endpoint;
+    if (auto refusal = Refusal(endpoint.api, request)) return responder->Send(*refusal);
+    if (!found->allows_method) {
+      return responder->Send(MethodNotAllowed(endpoint.Has(kText405) ? kText : kJson));
     }
-    Run(*std::move(route), std::move(request), std::move(responder));
+    Run(std::move(found->route), std::move(request), std::move(responder));
   }
 
  private:
-  std::optional<Route> FindEndpoint(const HttpRequest& head) const override {
-    return FindRoute(head.path());
+  const Endpoint* EndpointOf(const HttpRequest& head) const override {
+    const auto found = FindRoute(head.method, head.path());
+    return found ? found->route.endpoint : nullptr;
   }
 };
 

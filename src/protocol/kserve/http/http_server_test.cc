@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <string>
 
@@ -206,6 +207,38 @@ TEST_F(HttpServerTest, StatisticsOfAnLlmHaveItsNewestRecords) {
   EXPECT_NE(body.find(R"(},"iter":7,)"), std::string::npos) << body;
   EXPECT_NE(body.find(R"("request_stats":{"iter":7,"requestStats":[{)"), std::string::npos);
   EXPECT_NE(body.find(R"("id":3,)"), std::string::npos);
+}
+
+// Another model has the name after the first look.
+class ReloadingServer : public FakeServer {
+ public:
+  Result<std::shared_ptr<serving::Model>> FindModel(std::string_view name,
+                                                    std::string_view version) const override {
+    if (num_looks_++ > 0) return NotFound("the model was reloaded");
+    return FakeServer::FindModel(name, version);
+  }
+
+ private:
+  mutable std::atomic<int> num_looks_{0};
+};
+
+TEST_F(HttpServerTest, ARequestRunsOnTheModelThatItWasParsedFor) {
+  for (const std::string path : {"infer", "generate", "generate_stream"}) {
+    ReloadingServer reloading;
+    reloading.Add(kParams, Elsewhere(EchoParameters));
+    HttpOptions options;
+    options.listener.address = "127.0.0.1";
+    options.listener.port = 0;
+    auto server = HttpServer::Start(reloading, options);
+    ASSERT_TRUE(server.ok()) << server.status().ToString();
+    const TestResponse answer = RoundTrip(
+        (*server)->port(),
+        Post("/v2/models/params/" + path,
+             path == "infer"
+                 ? R"({"inputs":[{"name":"INPUT0","datatype":"BYTES","shape":[1],"data":["x"]}]})"
+                 : R"({"INPUT0":"x"})"));
+    EXPECT_EQ(answer.status, 200) << path << " " << answer.body;
+  }
 }
 
 TEST_F(HttpServerTest, DisconnectCancelsWhateverRuns) {

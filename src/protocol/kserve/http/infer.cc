@@ -130,7 +130,7 @@ void HandleInfer(const Context& context, const Route& route,
   responder->OnDisconnect([cancel = parsed->request.cancel] { cancel->Cancel(); });
   auto call = std::make_shared<InferCall>(context, std::move(responder), std::move(parsed->form),
                                           AnswerCoding(context, request), parsed->request.trace);
-  context.server.Infer(std::move(parsed->request), [call](serving::Response response) {
+  context.server.Infer(*model, std::move(parsed->request), [call](serving::Response response) {
     call->OnResponse(std::move(response));
   });
 }

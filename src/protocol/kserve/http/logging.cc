@@ -48,7 +48,8 @@ Status Apply(const std::string& body) {
 
 }  // namespace
 
-http_listener::HttpResponse HandleLogging(const http_listener::HttpRequest& request) {
+http_listener::HttpResponse HandleLogging(const Context&, const Route&,
+                                          const http_listener::HttpRequest& request) {
   if (request.method == "POST") {
     if (const Status status = Apply(*request.body); !status.ok()) return Error(status);
   }

@@ -37,7 +37,8 @@ void WriteVersions(const Context& context, const Route& route, json::Writer& out
 
 }  // namespace
 
-http_listener::HttpResponse HandleServerMetadata(const Context& context) {
+http_listener::HttpResponse HandleServerMetadata(const Context& context, const Route&,
+                                                 const http_listener::HttpRequest&) {
   const serving::ServerMetadata& metadata = context.server.metadata();
   std::string body;
   json::Writer out(body);
@@ -50,7 +51,8 @@ http_listener::HttpResponse HandleServerMetadata(const Context& context) {
   return Answer(200, kJson, std::move(body));
 }
 
-http_listener::HttpResponse HandleModelMetadata(const Context& context, const Route& route) {
+http_listener::HttpResponse HandleModelMetadata(const Context& context, const Route& route,
+                                                const http_listener::HttpRequest&) {
   const auto model = context.server.FindModel(route.model, route.version);
   if (!model.ok()) return Error(model.status());
   const ::inference::ModelConfig& config = (*model)->config();

@@ -132,7 +132,8 @@ std::string ModelConfigJson(const ::inference::ModelConfig& config) {
   return body;
 }
 
-http_listener::HttpResponse HandleModelConfig(const Context& context, const Route& route) {
+http_listener::HttpResponse HandleModelConfig(const Context& context, const Route& route,
+                                              const http_listener::HttpRequest&) {
   const auto model = context.server.FindModel(route.model, route.version);
   if (!model.ok()) return Error(model.status());
   return Answer(200, kJson, ModelConfigJson((*model)->complete_config()));

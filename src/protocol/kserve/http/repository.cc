@@ -20,7 +20,7 @@ Result<bool> ParseReadyOnly(const std::string& body) {
 
 }  // namespace
 
-http_listener::HttpResponse HandleIndex(const Context& context,
+http_listener::HttpResponse HandleIndex(const Context& context, const Route&,
                                         const http_listener::HttpRequest& request) {
   const auto ready_only = ParseReadyOnly(*request.body);
   if (!ready_only.ok()) return Error(ready_only.status());

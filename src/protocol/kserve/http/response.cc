@@ -45,7 +45,10 @@ http_listener::HttpResponse Answer(int status, std::string_view content_type, st
 }
 
 http_listener::HttpResponse Error(const Status& status, std::string_view content_type) {
-  return Answer(HttpStatus(status.code()), content_type, json::ErrorBody(status.message()));
+  auto response =
+      Answer(HttpStatus(status.code()), content_type, json::ErrorBody(status.message()));
+  response.reason = status.reason();
+  return response;
 }
 
 http_listener::HttpResponse MethodNotAllowed(std::string_view content_type) {

@@ -16,6 +16,7 @@ namespace {
 
 using http_listener::HttpResponse;
 using json::Value;
+using serving::RegionKind;
 
 Status NoField(std::string_view field) {
   return InvalidArgument("Shared memory register request has no '" + std::string(field) +
@@ -55,14 +56,12 @@ Status RegisterCuda(serving::SharedMemory& memory, const std::string& name,
   return memory.RegisterCuda(std::move(region), *bytes);
 }
 
-serving::RegionKind KindOf(const Route& route) {
-  return route.is_cuda ? serving::RegionKind::kCuda : serving::RegionKind::kSystem;
-}
-
 }  // namespace
 
-HttpResponse HandleSharedMemoryStatus(const Context& context, const Route& route) {
-  const auto regions = context.server.shared_memory().Find(KindOf(route), route.region);
+template <RegionKind kKind>
+HttpResponse HandleSharedMemoryStatus(const Context& context, const Route& route,
+                                      const http_listener::HttpRequest&) {
+  const auto regions = context.server.shared_memory().Find(kKind, route.region);
   if (!regions.ok()) return Error(regions.status());
   std::string body;
   json::Writer out(body);
@@ -83,22 +82,33 @@ HttpResponse HandleSharedMemoryStatus(const Context& context, const Route& route
   return Answer(200, kJson, std::move(body));
 }
 
+template <RegionKind kKind>
 HttpResponse HandleSharedMemoryRegister(const Context& context, const Route& route,
                                         const http_listener::HttpRequest& request) {
   serving::SharedMemory& memory = context.server.shared_memory();
   if (const Status status = memory.CheckAllowed(); !status.ok()) return Error(status);
+  constexpr bool kIsCuda = kKind == RegionKind::kCuda;
   if (route.region.empty()) {
     return Error(InvalidArgument("'region name' is necessary to register " +
-                                 std::string(route.is_cuda ? "cuda" : "system") +
+                                 std::string(kIsCuda ? "cuda" : "system") +
                                  " shared memory region"));
   }
-  return Done(route.is_cuda ? RegisterCuda(memory, route.region, *request.body)
-                            : RegisterSystem(memory, route.region, *request.body));
+  return Done(kIsCuda ? RegisterCuda(memory, route.region, *request.body)
+                      : RegisterSystem(memory, route.region, *request.body));
 }
 
-HttpResponse HandleSharedMemoryUnregister(const Context& context, const Route& route) {
+template <RegionKind kKind>
+HttpResponse HandleSharedMemoryUnregister(const Context& context, const Route& route,
+                                          const http_listener::HttpRequest&) {
   serving::SharedMemory& memory = context.server.shared_memory();
-  return Done(memory.Unregister(KindOf(route), route.region));
+  return Done(memory.Unregister(kKind, route.region));
 }
+
+template Reply HandleSharedMemoryStatus<RegionKind::kSystem>;
+template Reply HandleSharedMemoryStatus<RegionKind::kCuda>;
+template Reply HandleSharedMemoryRegister<RegionKind::kSystem>;
+template Reply HandleSharedMemoryRegister<RegionKind::kCuda>;
+template Reply HandleSharedMemoryUnregister<RegionKind::kSystem>;
+template Reply HandleSharedMemoryUnregister<RegionKind::kCuda>;
 
 }  // namespace inflight::kserve_http

@@ -90,7 +90,8 @@ Status FindError(const Context& context, const Route& route) {
 
 }  // namespace
 
-http_listener::HttpResponse HandleStatistics(const Context& context, const Route& route) {
+http_listener::HttpResponse HandleStatistics(const Context& context, const Route& route,
+                                             const http_listener::HttpRequest&) {
   std::string body;
   json::Writer out(body);
   out.BeginObject().Key("model_stats").BeginArray();
