@@ -33,7 +33,7 @@ constexpr std::string_view kRemedy =
 Status WithRemedy(const Status& status, std::string_view file) {
   const Status named = status.WithPrefix(file);
   if (named.code() != StatusCode::kUnimplemented) return named;
-  return {named.code(), named.message() + std::string(kRemedy)};
+  return named.WithMessage(named.message() + std::string(kRemedy));
 }
 
 std::string_view AsText(Bytes bytes) {

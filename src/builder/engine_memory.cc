@@ -19,9 +19,9 @@ uint64_t EngineBytes(const model::ModelConfig& config, DeviceKind device) {
 
 Result<Buffer> AllocateWeights(Device& device, uint64_t num_bytes) {
   Result<Buffer> buffer = Buffer::Allocate(device, "weights", num_bytes);
-  if (buffer.ok() || buffer.status().code() != StatusCode::kResourceExhausted) return buffer;
+  if (buffer.ok() || buffer.status().reason() != Reason::kOutOfMemory) return buffer;
   const bool is_cuda = device.kind() == DeviceKind::kCuda;
-  return ResourceExhausted(
+  return OutOfMemory(
       fmt::format("{}{}: the weights take {:.2f} GiB, {:.2f} GiB are free; free memory{}, or store "
                   "the model in "
                   "fewer bits (--use-weight-only{})",

@@ -379,9 +379,10 @@ Result<LlmParameters> ParseLlmParameters(const std::map<std::string, std::string
   RETURN_IF_ERROR(ParseParameters<LlmParameters>(kEntries, parameters, out, report));
   if (out.executor.kv_cache_host_bytes > 0 && !out.onboards_blocks) {
     const Status status = Unimplemented(
-        "kv_cache_onboard_blocks: got false with a kv_cache_host_memory_bytes of " +
-        std::to_string(out.executor.kv_cache_host_bytes) +
-        "; blocks of the host pool are only used once they are back (set it to true)");
+        "kv_cache_onboard_blocks",
+        "got false with a kv_cache_host_memory_bytes of " +
+            std::to_string(out.executor.kv_cache_host_bytes) +
+            "; blocks of the host pool are only used once they are back (set it to true)");
     NoteRefusal(status, report);
     return status;
   }
@@ -391,13 +392,12 @@ Result<LlmParameters> ParseLlmParameters(const std::map<std::string, std::string
 void NoteRefusal(const Status& status, KeyReport* report) {
   if (report == nullptr || status.ok()) return;
   static const std::string kWindowKey = "max_attention_window_size";
-  const std::string& message = status.message();
   for (KeyLine& line : *report) {
     const bool is_old_name = line.key == "max_kv_cache_length" && line.source == KeySource::kFile;
     const std::string& key = is_old_name ? kWindowKey : line.key;
-    if (!message.starts_with(key + ":")) continue;
+    if (status.field() != key) continue;
     line.effect = KeyEffect::kRefused;
-    line.reason = message;
+    line.reason = status.message();
   }
 }
 

@@ -153,7 +153,7 @@ TEST(LlmParameters, WhatTheEngineRefusesIsInTheReport) {
   KeyReport report;
   ASSERT_TRUE(ParseLlmParameters({{"max_attention_window_size", "64"}}, {}, &report).ok());
   EXPECT_EQ(LineOf(report, "max_attention_window_size").effect, KeyEffect::kHonoured);
-  NoteRefusal(Unimplemented("max_attention_window_size: got 64, not on this device"), &report);
+  NoteRefusal(Unimplemented("max_attention_window_size", "got 64, not on this device"), &report);
   EXPECT_EQ(LineOf(report, "max_attention_window_size").effect, KeyEffect::kRefused);
   EXPECT_THAT(LineOf(report, "max_attention_window_size").reason, HasSubstr("not on this device"));
   EXPECT_EQ(LineOf(report, "sink_token_length").effect, KeyEffect::kHonoured);

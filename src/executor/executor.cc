@@ -2,7 +2,6 @@
 #include "executor/executor.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/thread_name.h"
 #include "executor/inbox.h"
 #include "executor/step_loop.h"
 #include "executor/streams.h"
@@ -42,16 +42,16 @@ int StreamThreads(int wanted) {
 Result<int> AtMost(const char* name, const std::optional<int>& option, int engine) {
   if (!option) return engine;
   if (*option < 1 || *option > engine) {
-    return InvalidArgument(fmt::format(
-        "{}: got {}, must be in [1, {}] (rebuild the engine to raise it)", name, *option, engine));
+    return InvalidArgument(
+        name, fmt::format("got {}, must be in [1, {}] (rebuild the engine to raise it)", *option,
+                          engine));
   }
   return *option;
 }
 
 Status ValidateRecords(const char* name, int num_records) {
   if (num_records >= 0 && num_records <= kMaxRecords) return Status::Ok();
-  return InvalidArgument(
-      fmt::format("{}: got {}, must be in [0, {}]", name, num_records, kMaxRecords));
+  return InvalidArgument(name, fmt::format("got {}, must be in [0, {}]", num_records, kMaxRecords));
 }
 
 Status ValidateBackend(const BackendInfo& info) {
@@ -61,7 +61,7 @@ Status ValidateBackend(const BackendInfo& info) {
   }
   for (const KvGroup& group : info.kv_groups) {
     if (group.block_size < 1 || group.num_blocks < 1) {
-      return ResourceExhausted(fmt::format(
+      return OutOfMemory(fmt::format(
           "KV cache: {} blocks of {} tokens, at least one is needed (give it more memory)",
           group.num_blocks, group.block_size));
     }
@@ -210,8 +210,9 @@ Result<RequestId> ExecutorImpl::Enqueue(Request request, std::shared_ptr<Respons
   if (!has_room) {
     streams_.Close();
     return ResourceExhausted(
-        fmt::format("Maximum queue size of {} has been reached, please try again later",
-                    inbox_.max_queue_size()));
+               fmt::format("Maximum queue size of {} has been reached, please try again later",
+                           inbox_.max_queue_size()))
+        .WithReason(Reason::kQueueFull);
   }
   return id;
 }
@@ -233,7 +234,7 @@ void ExecutorImpl::Shutdown(int64_t drain_ms) {
 }
 
 void ExecutorImpl::Run() {
-  pthread_setname_np(pthread_self(), "inflight-step");
+  NameThisThread("inflight-step");
   while (true) {
     if (loop_.Step()) continue;
     if (is_stopping_.load()) return;  // idle: nothing is in flight
@@ -247,12 +248,14 @@ void ExecutorImpl::Run() {
 Result<std::unique_ptr<Executor>> CreateExecutor(std::unique_ptr<Backend> backend,
                                                  const ExecutorOptions& options, Clock& clock) {
   if (options.max_queue_size < 0 || options.max_queue_size > kMaxQueueSize) {
-    return InvalidArgument(fmt::format("max_queue_size: got {}, must be in [0, {}] (0 = {})",
-                                       options.max_queue_size, kMaxQueueSize, kDefaultQueueSize));
+    return InvalidArgument(
+        "max_queue_size", fmt::format("got {}, must be in [0, {}] (0 = {})", options.max_queue_size,
+                                      kMaxQueueSize, kDefaultQueueSize));
   }
   if (options.max_queue_delay_us < 0 || options.max_queue_delay_us > kMaxQueueDelayUs) {
-    return InvalidArgument(fmt::format("max_queue_delay_us: got {}, must be in [0, {}]",
-                                       options.max_queue_delay_us, kMaxQueueDelayUs));
+    return InvalidArgument(
+        "max_queue_delay_us",
+        fmt::format("got {}, must be in [0, {}]", options.max_queue_delay_us, kMaxQueueDelayUs));
   }
   RETURN_IF_ERROR(ValidateRecords("iter_stats_max_iterations", options.iter_stats_max_iterations));
   RETURN_IF_ERROR(

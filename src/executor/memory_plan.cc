@@ -31,28 +31,28 @@ Result<int> Lowered(std::string_view name, std::optional<int> value, int bound) 
   if (!value) return bound;
   if (*value < 1 || *value > bound)
     return InvalidArgument(
-        fmt::format("{}: got {}, the engine allows 1 to {} (rebuild with a larger {})", name,
-                    *value, bound, name));
+        name, fmt::format("got {}, the engine allows 1 to {} (rebuild with a larger {})", *value,
+                          bound, name));
   return *value;
 }
 
 Status CheckOptions(const ExecutorOptions& options) {
   const int block = options.block_size;
   if (block != 16 && block != 32 && block != 64 && block != 128)
-    return InvalidArgument(
-        fmt::format("block_size: got {}, allowed are 16, 32, 64 and 128 tokens", block));
+    return InvalidArgument("block_size",
+                           fmt::format("got {}, allowed are 16, 32, 64 and 128 tokens", block));
   const double fraction = options.kv_cache_free_memory_fraction;
   if (fraction >= 1.0)  // in upstream's words
-    return InvalidArgument(fmt::format(
-        "kv_cache_free_memory_fraction: Invalid freeMemFraction, freeMemFraction ({:f}) "
-        "must be smaller than 1.0f",
-        fraction));
+    return InvalidArgument("kv_cache_free_memory_fraction",
+                           fmt::format("Invalid freeMemFraction, freeMemFraction ({:f}) "
+                                       "must be smaller than 1.0f",
+                                       fraction));
   if (!(fraction > 0.0))
-    return InvalidArgument(
-        fmt::format("kv_cache_free_memory_fraction: got {}, must be above 0", fraction));
+    return InvalidArgument("kv_cache_free_memory_fraction",
+                           fmt::format("got {}, must be above 0", fraction));
   if (options.max_kv_tokens && *options.max_kv_tokens < 1)
-    return InvalidArgument(
-        fmt::format("max_kv_tokens: got {}, must be at least 1", *options.max_kv_tokens));
+    return InvalidArgument("max_kv_tokens",
+                           fmt::format("got {}, must be at least 1", *options.max_kv_tokens));
   return Status::Ok();
 }
 
@@ -61,8 +61,8 @@ Result<model::AttentionWindows> WindowsOf(const model::ModelConfig& config,
                                           const ExecutorOptions& options, int max_seq_len) {
   for (const int window : options.attention_windows)
     if (window < 0)
-      return InvalidArgument(
-          fmt::format("max_attention_window_size: got {}, must be at least 1 (0 is all)", window));
+      return InvalidArgument("max_attention_window_size",
+                             fmt::format("got {}, must be at least 1 (0 is all)", window));
   model::AttentionWindows out = model::LayerWindows(
       config, {.windows = options.attention_windows, .num_sinks = options.sink_tokens});
   bool hides = false;
@@ -71,13 +71,14 @@ Result<model::AttentionWindows> WindowsOf(const model::ModelConfig& config,
     hides |= window > 0;
   }
   if (out.num_sinks < 0)
-    return InvalidArgument(
-        fmt::format("sink_token_length: got {}, must be at least 0", out.num_sinks));
+    return InvalidArgument("sink_token_length",
+                           fmt::format("got {}, must be at least 0", out.num_sinks));
   if (!hides) return model::AttentionWindows{};
   for (const int window : out.windows) {
     if (window > 0 && out.num_sinks >= window)
       return InvalidArgument(
-          fmt::format("sink_token_length: got {}, must be below {}, which is {}", out.num_sinks,
+          "sink_token_length",
+          fmt::format("got {}, must be below {}, which is {}", out.num_sinks,
                       config.sliding_window == 0 ? "max_attention_window_size"
                                                  : "the window of every layer that has one",
                       window));
@@ -92,10 +93,10 @@ Result<int64_t> HostBlocks(const ExecutorOptions& options, uint64_t bytes_per_bl
   const uint64_t num_blocks = bytes / bytes_per_block;
   constexpr uint64_t kMany = uint64_t{1} << 30;  // ids have 31 bits
   if (num_blocks < 1 || num_blocks > kMany)
-    return InvalidArgument(fmt::format(
-        "kv_cache_host_memory_bytes: got {}, a block takes {}: needed are 1 to {} blocks (0 for "
-        "none)",
-        bytes, bytes_per_block, kMany));
+    return InvalidArgument("kv_cache_host_memory_bytes",
+                           fmt::format("got {}, a block takes {}: needed are 1 to {} blocks (0 for "
+                                       "none)",
+                                       bytes, bytes_per_block, kMany));
   return static_cast<int64_t>(num_blocks);
 }
 
@@ -147,7 +148,7 @@ Status NoRoom(const MemoryPlan& plan, bool weights_are_taken, const ExecutorOpti
         fmt::format(", kernels {}, graphs {}", Bytes(plan.kernel_bytes), Bytes(plan.graph_bytes));
   parts += fmt::format(", inputs {}, sampler {} (max_batch_size {})", Bytes(plan.step_input_bytes),
                        Bytes(plan.sampler_bytes), plan.max_batch_size);
-  return ResourceExhausted(fmt::format(
+  return OutOfMemory(fmt::format(
       "KV cache: not one block of {} tokens ({}) fits into {:.3g} of the {} left. Of {} free take: "
       "{}. Lower max_num_tokens, max_batch_size or block_size, raise "
       "kv_cache_free_memory_fraction, "

@@ -75,10 +75,10 @@ bool StepLoop::ExpireDeadlines(int64_t now_ns) {
 void StepLoop::FailHeadOfLine() {
   auto& sequence = static_cast<Sequence&>(*scheduler_.first_waiting());
   Fail(*sequence.request,
-       ResourceExhausted(fmt::format("KV cache: {} tokens of {} beams do not fit into {} blocks "
-                                     "(load the model with more KV cache memory)",
-                                     sequence.max_seq_len, sequence.num_beams,
-                                     kv_cache_.stats().blocks_max)));
+       OutOfMemory(fmt::format("KV cache: {} tokens of {} beams do not fit into {} blocks "
+                               "(load the model with more KV cache memory)",
+                               sequence.max_seq_len, sequence.num_beams,
+                               kv_cache_.stats().blocks_max)));
   Retire();
 }
 

@@ -18,8 +18,8 @@ BlockPool::BlockPool(int64_t num_blocks, std::function<void(BlockId)> on_evict)
 
 Status BlockPool::Allocate(std::span<BlockId> out) {
   if (num_free() < static_cast<int64_t>(out.size())) {
-    return ResourceExhausted("KV cache: " + std::to_string(out.size()) + " blocks wanted, " +
-                             std::to_string(num_free()) + " free");
+    return OutOfMemory("KV cache: " + std::to_string(out.size()) + " blocks wanted, " +
+                       std::to_string(num_free()) + " free");
   }
   for (BlockId& block : out) {
     if (!free_.empty()) {

@@ -30,7 +30,7 @@ Result<Buffer> Buffer::Allocate(Device& device, std::string name, size_t num_byt
   }
   void* data = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED)
-    return ResourceExhausted(fmt::format("{}: cannot map {} bytes of memory", name, num_bytes));
+    return OutOfMemory(fmt::format("{}: cannot map {} bytes of memory", name, num_bytes));
   if (num_bytes >= kHugePageBytes) madvise(data, num_bytes, MADV_HUGEPAGE);
   buffer.data_ = static_cast<std::byte*>(data);
   buffer.size_ = num_bytes;

@@ -20,7 +20,7 @@ Status ToStatus(cudaError_t error, std::string_view what) {
   if (error == cudaSuccess) return Status::Ok();
   const std::string message =
       fmt::format("{}: {} ({})", what, cudaGetErrorString(error), cudaGetErrorName(error));
-  if (error == cudaErrorMemoryAllocation) return ResourceExhausted(message);
+  if (error == cudaErrorMemoryAllocation) return OutOfMemory(message);
   return Internal(message);
 }
 
@@ -57,7 +57,7 @@ Result<DeviceProperties> Probe(int index) {
                                        index, count, count == 1 ? "" : "s", count - 1));
   const cudaError_t entered = cudaSetDevice(index);
   if (entered == cudaErrorMemoryAllocation)
-    return ResourceExhausted(fmt::format(
+    return OutOfMemory(fmt::format(
         "device: got cuda:{}, whose memory is full: a process takes half a GiB before its first "
         "model; free memory, choose another GPU (--device cuda:N), or use --device cpu",
         index));

@@ -61,7 +61,7 @@ Result<MemoryShare> MemoryLedger::Take(std::string name, uint64_t bytes) {
   name = NameOf(std::move(name));
   const uint64_t free = capacity_bytes_ - taken_bytes_;
   if (bytes > free)
-    return ResourceExhausted(
+    return OutOfMemory(
         fmt::format("{}: needs {} bytes, {} of {} are free", name, bytes, free, capacity_bytes_));
   const uint64_t id = next_id_++;
   taken_.push_back({id, {std::move(name), bytes}});

@@ -216,7 +216,11 @@ Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, const Me
 Status CudaBackend::MakeHostPool(const MemoryPlan& plan, Device& device) {
   if (plan.num_host_blocks == 0) return Status::Ok();
   Result<PinnedBuffer> memory = PinnedBuffer::Allocate(device, plan.host_pool_bytes());
-  if (!memory.ok()) return memory.status().WithPrefix("kv_cache_host_memory_bytes");
+  if (!memory.ok()) {
+    return memory.status()
+        .WithPrefix("kv_cache_host_memory_bytes")
+        .WithField("kv_cache_host_memory_bytes");
+  }
   held_->host_pool_memory = *std::move(memory);
   ops::KvCacheView host = held_->kv.view();
   host.data = held_->host_pool_memory.data();

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/sagemaker/hosted_models.h"
 
-#include <algorithm>
-#include <cctype>
 #include <condition_variable>
 #include <utility>
 
@@ -56,23 +54,10 @@ Result<LoadRequest> ParseLoad(const std::string& body) {
 
 HttpResponse LoadError(const Status& status) {
   if (status.code() == StatusCode::kAlreadyExists) return Refuse(409, status.message());
-  const bool lacks_memory =
-      status.code() == StatusCode::kResourceExhausted || IsOutOfMemory(status.message());
-  return Refuse(lacks_memory ? 507 : 400, status.message());
+  return Refuse(status.reason() == Reason::kOutOfMemory ? 507 : 400, status.message());
 }
 
 }  // namespace
-
-bool IsOutOfMemory(std::string_view error) {
-  static constexpr std::string_view kPhrases[] = {"out of memory", "cudamalloc",
-                                                  "cuda_error_out_of_memory", "bad_alloc"};
-  std::string lower(error);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return std::any_of(std::begin(kPhrases), std::end(kPhrases), [&](std::string_view phrase) {
-    return lower.find(phrase) != std::string::npos;
-  });
-}
 
 std::optional<HostedModels::Hosted> HostedModels::Find(const std::string& name) const {
   const std::lock_guard lock(mutex_);

@@ -18,10 +18,6 @@
 
 namespace inflight::sagemaker {
 
-// Whether the text of an error says that memory ran out, in the words of CUDA, of libraries or of
-// frameworks. The platform wants to know it (507): it unloads other models then.
-bool IsOutOfMemory(std::string_view error);
-
 class HostedModels {
  public:
   // `unload_timeout`: how long an unload waits for requests that run.

@@ -218,8 +218,8 @@ Status CheckOutputNames(const ModelConfig& config, const Request& request) {
 
 Status WithRequestId(const Status& status, const Request& request) {
   if (status.ok()) return status;
-  return {status.code(), "[request id: " + (request.id.empty() ? "<id_unknown>" : request.id) +
-                             "] " + status.message()};
+  return status.WithMessage("[request id: " + (request.id.empty() ? "<id_unknown>" : request.id) +
+                            "] " + status.message());
 }
 
 Status ValidateRequest(const ModelConfig& config, const Request& request) {

@@ -283,7 +283,7 @@ void EnsembleRun::EndLocked() {
 }
 
 Status EnsembleRun::FailLocked(const Status& status) const {
-  return {status.code(), "in ensemble '" + model_->name() + "', " + status.message()};
+  return status.WithMessage("in ensemble '" + model_->name() + "', " + status.message());
 }
 
 // Issues steps and delivers answers until there are neither.

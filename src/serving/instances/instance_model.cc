@@ -73,7 +73,7 @@ void InstanceModel::Work::Run(const ::inference::ModelConfig& config, QueuedRequ
   } catch (const std::exception& e) {  // no memory, or no thread: the others go on
     logging::Error("inference threw", {{"model", config.name()}, {"what", e.what()}});
     if (item.sender->ended()) return;
-    item.sender->Fail(Internal(std::string("unexpected error: ") + e.what()), /*is_final=*/true);
+    item.sender->Fail(Caught("unexpected error", e), /*is_final=*/true);
   }
 }
 

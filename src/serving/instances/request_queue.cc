@@ -46,7 +46,7 @@ Status RequestQueue::Add(QueuedRequest& item) {
     if (is_closed_) {
       status = Unavailable("the model is being unloaded and takes no more requests");
     } else if (max_size > 0 && level.in_time.size() + level.delayed.size() >= max_size) {
-      status = Unavailable("Exceeds maximum queue size");
+      status = Unavailable("Exceeds maximum queue size").WithReason(Reason::kQueueFull);
     } else {
       const int64_t deadline_ns = DeadlineOf(level, item.request);
       level.in_time.push_back({std::move(item), deadline_ns, clock_.NowNs()});

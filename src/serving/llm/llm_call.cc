@@ -10,9 +10,9 @@ namespace {
 
 // Failures of the executor after it accepted the request, in the words that clients know.
 Status ExecutorError(const inflight::Response& response) {
-  return {response.status.code(), "Executor failed process requestId " +
-                                      std::to_string(response.request_id) +
-                                      " due to the following error: " + response.status.message()};
+  return response.status.WithMessage("Executor failed process requestId " +
+                                     std::to_string(response.request_id) +
+                                     " due to the following error: " + response.status.message());
 }
 
 }  // namespace

@@ -200,8 +200,9 @@ Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>
   if (!id.ok()) {
     const Status& status = id.status();
     if (status.code() == StatusCode::kUnavailable) NoteExecutorError();
-    // What protocols know as a full queue.
-    if (status.code() == StatusCode::kResourceExhausted) return Unavailable(status.message());
+    if (status.reason() == Reason::kQueueFull) {  // as other models' full queues answer
+      return Unavailable(status.message()).WithReason(Reason::kQueueFull);
+    }
     return status;
   }
   active_.Add(*call, *id);

@@ -111,7 +111,8 @@ TEST(LlmModel, BadInputsFailWithoutReachingTheExecutor) {
 TEST(LlmModel, AFullQueueIsUnavailable) {
   TestModels models;
   models.executor->refuse_with =
-      ResourceExhausted("Maximum queue size of 4 has been reached, please try again later");
+      ResourceExhausted("Maximum queue size of 4 has been reached, please try again later")
+          .WithReason(Reason::kQueueFull);
   Collector got;
   models.llm->Infer(MakeRequest(Inputs({1}, 3)), got.Handler());
   EXPECT_EQ(got.status().code(), StatusCode::kUnavailable);

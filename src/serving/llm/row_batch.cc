@@ -188,7 +188,7 @@ class JoinedRows final : public RowBatch {
       if (!message.empty()) message += "; ";
       message += row.status.message();
     }
-    return {first->status.code(), std::move(message)};
+    return first->status.WithMessage(std::move(message));
   }
 
   bool have_all_started_ = false;

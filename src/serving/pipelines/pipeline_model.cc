@@ -79,7 +79,7 @@ class PipelineModel::Call final : public LlmCall {
   bool Fill(const inflight::Response& response, Response& out) override;
   Status Describe(const Status& status) const override {
     if (pipeline_.kind_ == Kind::kBls) return status;
-    return {status.code(), "in ensemble '" + pipeline_.name() + "', " + status.message()};
+    return status.WithMessage("in ensemble '" + pipeline_.name() + "', " + status.message());
   }
   void OnSuccess(const RequestSpan& llm) override;
   void OnFailure(const Status& status, int64_t finished_ns) override;

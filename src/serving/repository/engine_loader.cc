@@ -34,7 +34,10 @@ Result<OpenOptions> OptionsFor(OpenOptions options, const std::filesystem::path&
   options.gpu = gpu;
   if (gpu) {
     const Status found = loader::DeviceFor(dir, options).status();
-    if (!found.ok()) return found.WithPrefix("gpu_device_ids: got " + std::to_string(*gpu));
+    if (!found.ok()) {
+      return found.WithPrefix("gpu_device_ids: got " + std::to_string(*gpu))
+          .WithField("gpu_device_ids");
+    }
   }
   return options;
 }

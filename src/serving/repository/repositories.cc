@@ -159,7 +159,7 @@ Status Repositories::CheckAllLoaded() const {
       has_model |= entry.model != nullptr;
       if (entry.model != nullptr) continue;
       const std::string reason = "'" + entry.name + "': " + ReasonText(entry.status);
-      if (entry.required) return {entry.status.code(), "failed to load all models: " + reason};
+      if (entry.required) return entry.status.WithMessage("failed to load all models: " + reason);
       reasons += "; " + reason;
     }
   }
@@ -174,7 +174,7 @@ Status Repositories::LoadNamed() {
     if (status.ok()) continue;
     logging::Error("model not loaded", {{"model", name}, {"reason", status.message()}});
     if (options_.exit_on_error) {
-      return {status.code(), "failed to load all models: " + status.message()};
+      return status.WithPrefix("failed to load all models");
     }
   }
   return Status::Ok();

@@ -41,9 +41,9 @@ Status CannotPoll(const std::string& name, const Status& why) {
   return Internal("failed to load '" + name + "', failed to poll from model repository");
 }
 
-Status LoadFailed(const std::string& name, const std::string& why,
-                  StatusCode code = StatusCode::kInvalidArgument) {
-  return {code, "load failed for model '" + name + "': " + why + "\n"};
+Status LoadFailed(const std::string& name, const std::string& why, Reason reason = Reason::kNone) {
+  const std::string message = "load failed for model '" + name + "': " + why + "\n";
+  return reason == Reason::kOutOfMemory ? OutOfMemory(message) : InvalidArgument(message);
 }
 
 std::string VersionFailed(const std::string& version, const Status& why) {
@@ -51,9 +51,8 @@ std::string VersionFailed(const std::string& version, const Status& why) {
 }
 
 // What failed for the lack of memory stays that for those that it was loaded for.
-StatusCode LoadCode(StatusCode so_far, const Status& failure) {
-  const bool is_memory = failure.code() == StatusCode::kResourceExhausted;
-  return is_memory ? StatusCode::kResourceExhausted : so_far;
+Reason LoadReason(Reason so_far, const Status& failure) {
+  return failure.reason() == Reason::kOutOfMemory ? Reason::kOutOfMemory : so_far;
 }
 
 }  // namespace
@@ -80,7 +79,7 @@ Status Repository::LoadOne(const std::string& name, const LoadOverride& override
   try {
     status = TryLoad(name, override, loading);
   } catch (const std::bad_alloc& e) {
-    status = LoadFailed(name, e.what(), StatusCode::kResourceExhausted);
+    status = LoadFailed(name, e.what(), Reason::kOutOfMemory);
   } catch (const std::exception& e) {  // threads, files
     status = LoadFailed(name, e.what());
   }
@@ -117,7 +116,7 @@ Status Repository::TryLoad(const std::string& name, const LoadOverride& override
     RETURN_IF_ERROR(LoadCopy(*candidate, loading));
   } else if (const Status changed = ChangeInstances(*candidate); !changed.ok()) {
     return LoadFailed(name, VersionFailed(candidate->versions.front(), changed),
-                      LoadCode(StatusCode::kInvalidArgument, changed));
+                      LoadReason(Reason::kNone, changed));
   }
   Remember(*candidate);
   loaded_configs_.erase(name);
@@ -138,20 +137,20 @@ Status Repository::LoadSteps(const Candidate& candidate, Loading& loading) {
   if (candidate.kind != ModelKind::kEnsemble) return Status::Ok();
   const auto& config = candidate.parsed.config;
   std::string missing;
-  StatusCode code = StatusCode::kInvalidArgument;
+  Reason reason = Reason::kNone;
   for (const auto& step : config.ensemble_scheduling().step()) {
     const std::string& name = step.model_name();
     if (IsLoaded(name)) continue;
     const Status status = LoadOne(name, {}, loading);
     if (status.ok()) continue;
-    code = LoadCode(code, status);
+    reason = LoadReason(reason, status);
     if (missing.find(name) == std::string::npos) missing += (missing.empty() ? "" : ", ") + name;
   }
   if (!missing.empty()) {
     return LoadFailed(config.name(),
                       "ensemble " + config.name() +
                           " contains models that are not available or ambiguous: " + missing,
-                      code);
+                      reason);
   }
   const Status fits = CheckSteps(
       config, [this](const std::string& name, int64_t version) { return Find(name, version); });
@@ -161,17 +160,17 @@ Status Repository::LoadSteps(const Candidate& candidate, Loading& loading) {
 // Takes the place of what runs, unless it failed and something runs.
 Status Repository::Install(const std::string& name, std::vector<ModelEntry> entries) {
   std::string failures;
-  StatusCode code = StatusCode::kInvalidArgument;
+  Reason reason = Reason::kNone;
   for (const ModelEntry& entry : entries) {
     if (entry.model != nullptr) continue;
-    code = LoadCode(code, entry.status);
+    reason = LoadReason(reason, entry.status);
     if (entry.version.empty()) {
       failures += entry.status.message();
     } else {
       failures += VersionFailed(entry.version, entry.status);
     }
   }
-  if (!failures.empty() && IsLoaded(name)) return LoadFailed(name, failures, code);
+  if (!failures.empty() && IsLoaded(name)) return LoadFailed(name, failures, reason);
   // All versions or none.
   for (ModelEntry& entry : entries) {
     if (failures.empty() || entry.model == nullptr) continue;
@@ -189,7 +188,7 @@ Status Repository::Install(const std::string& name, std::vector<ModelEntry> entr
     return false;
   });
   for (ModelEntry& entry : entries) Add(std::move(entry));
-  return failures.empty() ? Status::Ok() : LoadFailed(name, failures, code);
+  return failures.empty() ? Status::Ok() : LoadFailed(name, failures, reason);
 }
 
 // Ensembles and BLS hold the models that they use.

@@ -207,7 +207,7 @@ TEST_F(RepositoryControlTest, MemoryThatIsMissingIsToldByTheCode) {
   const auto server = CreateServerWith(
       options,
       [](const fs::path&, const std::string&, const ExecutorOptions&,
-         std::optional<int>) -> Result<LoadedEngine> { return ResourceExhausted("no room"); });
+         std::optional<int>) -> Result<LoadedEngine> { return OutOfMemory("no room"); });
   ASSERT_TRUE(server.ok());
   for (const char* model : {"tensorrt_llm", "ensemble"}) {  // itself, and as a step
     EXPECT_EQ((*server)->LoadModel(model, {}).code(), StatusCode::kResourceExhausted) << model;

@@ -47,7 +47,7 @@ Status SetGroups(Model& model, const InstanceGroups& groups, const WarmUpInstanc
   try {
     return model.SetInstanceGroups(groups, warm_up);
   } catch (const std::bad_alloc& e) {
-    return ResourceExhausted(e.what());
+    return OutOfMemory(e.what());
   } catch (const std::exception& e) {  // threads
     return Internal(e.what());
   }

@@ -80,7 +80,8 @@ Status SequenceTable::PlaceOrHoldLocked(const Key& key, QueuedRequest& item) {
   const auto live = live_.find(key);
   const int instance = live != live_.end() ? live->second.instance : FreeInstanceLocked();
   const bool waits = live == live_.end() && (instance < 0 || IsWaitingLocked(key));
-  if (waits && waiting_.size() >= kMaxWaiting) return Unavailable("Exceeds maximum queue size");
+  if (waits && waiting_.size() >= kMaxWaiting)
+    return Unavailable("Exceeds maximum queue size").WithReason(Reason::kQueueFull);
   if (live != live_.end() && request.sequence_start) {
     logging::Warning("a live sequence starts anew; its earlier requests end here",
                      {{"model", config_.name()}, {"sequence", Word(request)}});

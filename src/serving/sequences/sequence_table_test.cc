@@ -188,7 +188,7 @@ TEST_F(SequenceTableTest, SoManyMayWait) {
     ASSERT_TRUE(Add("b", 2, /*start=*/i == 0).ok()) << i;
   }
   const Status status = Add("c", 3, true);
-  EXPECT_EQ(status, Unavailable("Exceeds maximum queue size"));
+  EXPECT_EQ(status, Unavailable("Exceeds maximum queue size").WithReason(Reason::kQueueFull));
   EXPECT_TRUE(Add("a2", 1).ok());  // its sequence has a slot
 }
 
