@@ -132,7 +132,8 @@ TEST(ExecutorTest, FullQueueHasTheWellKnownText) {
   ASSERT_TRUE(enqueue().ok());
   ASSERT_TRUE(enqueue().ok());
   EXPECT_EQ(enqueue(),
-            ResourceExhausted("Maximum queue size of 2 has been reached, please try again later"));
+            ResourceExhausted("Maximum queue size of 2 has been reached, please try again later")
+                .WithReason(Reason::kQueueFull));
   sinks.pop_back();
   gate.Open();
   for (const auto& sink : sinks) sink->WaitForFinal();
