@@ -65,6 +65,8 @@ inline constexpr Pcre2Set kPcre2Sets[] = {
      R"(\x{1e4f0}-\x{1e4f9}\x{1e5f1}-\x{1e5fa})"},
     {R"(No)",
      R"(\p{No}\x{1d2c0}-\x{1d2d3})"},
+    {R"(Cf)",
+     R"(\p{Cf}\x{13439}-\x{1343f})"},
     {R"(P)",
      R"(\p{P}\x{1b4e}-\x{1b4f}\x{1b7f}\x{10d6e}\x{113d4}-\x{113d5}\x{113d7}-\x{113d8})"
      R"(\x{11b00}-\x{11b09}\x{11be1}\x{11f43}-\x{11f4f}\x{16d6d}-\x{16d6f}\x{1e5ff})"},
@@ -90,8 +92,6 @@ inline constexpr Pcre2Set kPcre2Sets[] = {
      R"(\x{1fa75}-\x{1fa77}\x{1fa87}-\x{1fa89}\x{1fa8f}\x{1faad}-\x{1faaf})"
      R"(\x{1fabb}-\x{1fabf}\x{1fac6}\x{1face}-\x{1facf}\x{1fada}-\x{1fadc}\x{1fadf})"
      R"(\x{1fae8}-\x{1fae9}\x{1faf7}-\x{1faf8}\x{1fbcb}-\x{1fbef})"},
-    {R"(Cf)",
-     R"(\p{Cf}\x{13439}-\x{1343f})"},
     {R"(Arabic)",
      R"(\p{sc:Arabic}\x{897}\x{10ec2}-\x{10ec4}\x{10efc}-\x{10eff})"},
     {R"(Bengali)",

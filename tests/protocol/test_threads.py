@@ -55,7 +55,7 @@ def servers(tmp_path_factory):
         both.append(
             start_server(
                 *(second, None, "--model-repository", second / "models", "--model-control-mode=poll"),
-                *("--trace-config", "mode=opentelemetry", "--trace-config", "opentelemetry,url=127.0.0.1:9/v1/traces"),
+                *("--trace-config", "mode=opentelemetry", "--trace-config", "opentelemetry,url=http://127.0.0.1:9/v1/traces"),
                 *("--trace-config", "level=TIMESTAMPS"),
             )
         )
