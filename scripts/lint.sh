@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What a reviewer would otherwise say: layers, sizes, references, prose, formatting, spelling, Python style.
+# What a reviewer would otherwise say: layers, sizes, references, prose, decisions by words, formatting, spelling, Python style.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python3 scripts/check_layers.py
 python3 scripts/check_sizes.py
 python3 scripts/check_references.py
 python3 scripts/check_prose.py
+python3 scripts/check_messages.py
 git ls-files '*.h' '*.cc' '*.cu' | xargs clang-format-16 --dry-run --Werror
 echo "clang-format: clean"
 git ls-files '*.md' '*.h' '*.cc' '*.py' '*.sh' '*.txt' ':!models' ':!tests/golden/data' |
