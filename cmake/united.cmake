@@ -5,6 +5,7 @@
 # compiled apart; scripts/build.sh says which target a new one belongs to. Renaming is better where a name says too little.
 set(apart_targets
   inflight               # each subcommand has its Options, kUsage and MakeSchema
+  front_end_load         # the requests of each protocol under the same names
   inflight_contract      # tables of parameters, each with its Entry and kEntries
   inflight_kserve_stubs  # generated
   inflight_ops_cuda      # kAlignment, CudaStatus
