@@ -123,17 +123,19 @@ std::string Plan::ToString() const {
 Result<Loaded> Load(const fs::path& directory, const OpenOptions& options) {
   ASSIGN_OR_RETURN(const fs::path dir, artifact::ResolveModelDir(directory));
   ASSIGN_OR_RETURN(const builder::OpenOptions open, BuilderOptions(options));
-  ASSIGN_OR_RETURN(std::shared_ptr<Device> device, DeviceFor(dir, options));
+  // The engine goes before the device that its memory is of.
+  ASSIGN_OR_RETURN(const std::shared_ptr<Device> device, DeviceFor(dir, options));
   const MemoryLedger::OwnerScope scope(device->ledger(), options.owner);
-  ASSIGN_OR_RETURN(auto engine, builder::Open(dir, *device, open, options.progress));
-  ASSIGN_OR_RETURN(Loaded loaded, Start(std::move(engine), std::move(device), options));
+  ASSIGN_OR_RETURN(const std::shared_ptr<const model::Engine> engine,
+                   builder::Open(dir, *device, open, options.progress));
+  ASSIGN_OR_RETURN(Loaded loaded, Start(engine, device, options));
   loaded.info.directory = dir;
   LogShares(options.owner, *loaded.device);
   return loaded;
 }
 
-Result<Loaded> Start(std::shared_ptr<const model::Engine> engine, std::shared_ptr<Device> device,
-                     const OpenOptions& options) {
+Result<Loaded> Start(const std::shared_ptr<const model::Engine>& engine,
+                     const std::shared_ptr<Device>& device, const OpenOptions& options) {
   ASSIGN_OR_RETURN(executor::LocalBackend local,
                    executor::CreateLocalBackend(engine, *device, options.executor, options.ops));
   ASSIGN_OR_RETURN(auto executor,

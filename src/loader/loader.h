@@ -40,9 +40,9 @@ struct Loaded {
 // Open without the tokenizer.
 Result<Loaded> Load(const std::filesystem::path& directory, const OpenOptions& options);
 // The part behind the weights, for engines that come from no directory. Of `options` it reads `ops`
-// and `executor`.
-Result<Loaded> Start(std::shared_ptr<const model::Engine> engine, std::shared_ptr<Device> device,
-                     const OpenOptions& options);
+// and `executor`. Who calls it lets go of the engine before the device that its memory is of.
+Result<Loaded> Start(const std::shared_ptr<const model::Engine>& engine,
+                     const std::shared_ptr<Device>& device, const OpenOptions& options);
 
 // What a model for `device` validates requests by once its memory is planned; the same for a plan
 // as for an executor that runs.

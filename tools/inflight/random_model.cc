@@ -49,7 +49,7 @@ Result<loader::Loaded> OpenRandom(std::shared_ptr<Device> device, const model::M
   tune &= !options.executor.deterministic;  // it would not be looked at
   ASSIGN_OR_RETURN(auto engine, builder::Random(config, limits, /*seed=*/1, *device, tune));
   ASSIGN_OR_RETURN(const OpenOptions open, options.ToOpenOptions());
-  return loader::Start(std::move(engine), std::move(device), open);
+  return loader::Start(engine, device, open);
 }
 
 }  // namespace inflight::tool
