@@ -50,9 +50,10 @@ std::string VersionFailed(const std::string& version, const Status& why) {
   return "version " + version + " is at UNAVAILABLE state: " + ReasonText(why) + ";";
 }
 
-// What failed for the lack of memory stays that for those that it was loaded for.
+// What failed for the lack of memory, or of room for files, stays that for those that it was loaded
+// for.
 Reason LoadReason(Reason so_far, const Status& failure) {
-  return failure.reason() == Reason::kOutOfMemory ? Reason::kOutOfMemory : so_far;
+  return failure.code() == StatusCode::kResourceExhausted ? Reason::kOutOfMemory : so_far;
 }
 
 }  // namespace
