@@ -4,7 +4,7 @@
 
 usage: scripts/check_prose.py [ROOT]
 
-- A line of a document has at most 120 columns, outside tables and code.
+- A line of a page has at most 120 columns, outside tables and code.
 - A document names no commit: results of single commits stand in bench/results.
 - The product supports a thing or does not: "is built", "are built" and "not built" in documents, comments and texts are
   found unless the words around say how or when a thing was put together (built for a device, when an engine is built).
@@ -18,10 +18,11 @@ import subprocess
 import sys
 
 MAX_COLUMNS = 120
-DOCUMENTS = re.compile(r"(README|CONTRIBUTING)\.md|docs/.*\.md|bench/results/.*\.md")
+PAGES = re.compile(r".*\.md")
+DOCUMENTS = re.compile(r"(README|CONTRIBUTING)\.md|docs/.*\.md")  # that name no commit
 SOURCES = re.compile(r".*\.(h|cc|cu|cuh|md|py|sh|proto|cmake)|.*CMakeLists\.txt")
-# History, the check itself and its test, and words of other people.
-UNCHECKED = re.compile(r"(CHANGELOG|changelog/).*|scripts/check_prose\.py|tests/scripts/test_check_prose\.py|models/.*")
+# History, the check itself and its test, and words of other people: of these columns alone are counted.
+WORDS_UNCHECKED = re.compile(r"(CHANGELOG|changelog/).*|scripts/check_prose\.py|tests/scripts/test_check_prose\.py|models/.*")
 COMMIT = re.compile(r"(?<![\w.#/-])(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}(?![\w./-])")
 # Words behind "is built" that say how a thing was put together.
 HOW = "after|afterwards|at|before|beside|by|for|from|in|into|of|on|once|when|where|with"
@@ -42,15 +43,14 @@ def prose_lines(text: str):
             yield number, line
 
 
-def faults_of_document(path: str, text: str) -> list[tuple[int, str]]:
-    """Lines that are too long, and commits."""
-    faults = [(number, f"{len(line)} columns, {MAX_COLUMNS} are allowed outside tables and code")
-              for number, line in prose_lines(text) if len(line) > MAX_COLUMNS]
-    if not path.startswith("bench/results/"):
-        for number, line in enumerate(text.split("\n"), 1):
-            faults += [(number, f"'{match[0]}' looks like a commit; its results belong to bench/results")
-                       for match in COMMIT.finditer(line)]
-    return faults
+def faults_of_columns(text: str) -> list[tuple[int, str]]:
+    return [(number, f"{len(line)} columns, {MAX_COLUMNS} are allowed outside tables and code")
+            for number, line in prose_lines(text) if len(line) > MAX_COLUMNS]
+
+
+def faults_of_commits(text: str) -> list[tuple[int, str]]:
+    return [(number, f"'{match[0]}' looks like a commit; its results belong to bench/results")
+            for number, line in enumerate(text.split("\n"), 1) for match in COMMIT.finditer(line)]
 
 
 def faults_of_words(text: str) -> list[tuple[int, str]]:
@@ -76,11 +76,11 @@ def faults_of_words(text: str) -> list[tuple[int, str]]:
 def faults_of(path: str, text: str) -> list[str]:
     """All faults of one file, each as FILE:LINE: what."""
     faults = []
-    if UNCHECKED.fullmatch(path):
-        return []
+    if PAGES.fullmatch(path):
+        faults += faults_of_columns(text)
     if DOCUMENTS.fullmatch(path):
-        faults += faults_of_document(path, text)
-    if SOURCES.fullmatch(path):
+        faults += faults_of_commits(text)
+    if SOURCES.fullmatch(path) and not WORDS_UNCHECKED.fullmatch(path):
         faults += faults_of_words(text)
     return [f"{path}:{number}: {what}" for number, what in sorted(faults)]
 
@@ -88,7 +88,7 @@ def faults_of(path: str, text: str) -> list[str]:
 def main() -> int:
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
     listed = subprocess.run(["git", "ls-files"], cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()
-    paths = [path for path in listed if SOURCES.fullmatch(path) or DOCUMENTS.fullmatch(path)]
+    paths = [path for path in listed if SOURCES.fullmatch(path)]
     faults = []
     for path in paths:
         if (root / path).exists():

@@ -22,6 +22,7 @@ LONG = "word " * 30  # 150 columns
         ("README.md", f"# Title\n\n{LONG}\n", 3, "columns"),
         ("docs/reference/requests.md", f"- item\n  {LONG}\n", 2, "columns"),
         ("bench/results/cpu.md", f"{LONG}\n", 1, "columns"),
+        ("changelog/added/a-thing.md", f"{LONG}\n", 1, "columns"),
         ("docs/cuda.md", "As of 0fb292b the tests pass.\n", 1, "0fb292b"),
         ("README.md", "fast (4.1 ms, 358425d)\n", 1, "358425d"),
         ("CONTRIBUTING.md", "| since | ea0d39b |\n", 1, "ea0d39b"),
