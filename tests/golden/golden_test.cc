@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "builder/builder.h"
+#include "builder/hf_config.h"
 #include "golden_reference.h"
 #include "model/weight_slots.h"
 #include "paged_model.h"
@@ -39,6 +40,17 @@ std::vector<std::string> ModelNames() {
   for (const auto& entry : std::filesystem::directory_iterator(DataDir()))
     if (entry.is_directory()) names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Those of them whose configuration is such.
+std::vector<std::string> ModelsThat(bool (*are_such)(const model::ModelConfig&)) {
+  std::vector<std::string> names = ModelNames();
+  std::erase_if(names, [&](const std::string& name) {
+    const auto read = builder::ReadHfConfig(DataDir() / name);
+    CHECK(read.ok());
+    return !are_such(read->config);
+  });
   return names;
 }
 
@@ -183,12 +195,13 @@ TEST_P(GoldenTest, EveryRoadGivesTheSameWeights) {
   }
 }
 
+// Models that two ranks can share.
+class ShardedGoldenTest : public GoldenTest {};
+
 // The layout of a shard is checked in src/builder/sharding_test.cc and tests/tools; here every
 // family's tensors go to two ranks and back.
-TEST_P(GoldenTest, ShardsOfTwoRanksGiveTheSameWeights) {
+TEST_P(ShardedGoldenTest, ShardsOfTwoRanksGiveTheSameWeights) {
   const EnginePtr whole = Open(hf_dir());
-  if (whole->config.num_heads % 2 != 0 || whole->config.intermediate_size % 2 != 0)
-    GTEST_SKIP() << "cannot be split into two";
   const auto dir = work_dir_ / "shards";
   const Status converted = builder::Convert(
       {.model_dir = hf_dir(), .output_dir = dir, .dtype = "float32", .tp_size = 2});
@@ -287,10 +300,11 @@ void InterleaveCheckpoint(const std::filesystem::path& dir, const model::ModelCo
   ASSERT_TRUE(writer->Finish().ok());
 }
 
-TEST_P(GoldenTest, InterleavedRotaryHeadsGiveTheSameLogits) {
+// Models with rotary positions.
+class RotaryGoldenTest : public GoldenTest {};
+
+TEST_P(RotaryGoldenTest, InterleavedRotaryHeadsGiveTheSameLogits) {
   const EnginePtr half_split = Open(hf_dir());
-  if (half_split->config.position != model::PositionKind::kRopeNeox)
-    GTEST_SKIP() << "has no rotary heads";
   const auto dir = work_dir_ / "interleaved";
   ASSERT_TRUE(
       builder::Convert({.model_dir = hf_dir(), .output_dir = dir, .dtype = "float32"}).ok());
@@ -305,8 +319,22 @@ TEST_P(GoldenTest, InterleavedRotaryHeadsGiveTheSameLogits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, testing::ValuesIn(ModelNames()),
-                         [](const auto& info) { return info.param; });
+constexpr auto kName = [](const testing::TestParamInfo<std::string>& info) { return info.param; };
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, testing::ValuesIn(ModelNames()), kName);
+INSTANTIATE_TEST_SUITE_P(Models, ShardedGoldenTest,
+                         testing::ValuesIn(ModelsThat([](const model::ModelConfig& config) {
+                           return config.num_heads % 2 == 0 && config.intermediate_size % 2 == 0;
+                         })),
+                         kName);
+INSTANTIATE_TEST_SUITE_P(Models, RotaryGoldenTest,
+                         testing::ValuesIn(ModelsThat([](const model::ModelConfig& config) {
+                           return config.position == model::PositionKind::kRopeNeox;
+                         })),
+                         kName);
+// INFLIGHT_GOLDEN_MODELS may name models without such.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ShardedGoldenTest);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RotaryGoldenTest);
 
 }  // namespace
 }  // namespace inflight::golden
