@@ -73,7 +73,7 @@ def test_each_thread_is_in_the_table(servers):
 
 
 def test_threads_are_named_but_the_first(servers):
-    if is_sanitized():
+    if is_sanitized():  # names alone are compared then, by the two tests beside this one
         pytest.skip("sanitizers start threads of their own, which have the process's name; CI's release build runs it")
     for server in servers:
         assert names_of(server).count("inflight") == 1
