@@ -6,7 +6,7 @@
     headings   docs/page.md, "Heading" in comments and documents: the page has that heading
     paths      docs/..., src/..., tests/... and other folders of the repository; wildcards and {a,b} have to match
     sources    folder/name.h, and name.h or name.md where no repository is named: some file of that path is here
-    sections   are named by their headings, not by numbers behind a section sign
+    sections   are named by their headings, not by numbers behind a section sign or "spec"
 
 Files of other repositories are written with their owner: NVIDIA/TensorRT-LLM/cpp/..., so that none is taken for ours.
 
@@ -31,7 +31,7 @@ PATH = re.compile(BEFORE + r"(?:" + "|".join(FOLDERS) + r")/[\w./*{},+-]*")
 SOURCE = re.compile(BEFORE + r"(?:[\w-]+/)*[A-Za-z0-9][\w-]*\.(?:h|cc|cu|cuh|md)\b(?!/|\.\w)")
 HEADING = re.compile(BEFORE + r'(docs/[\w/.-]+\.md),\s+"([^"]+)"')
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
-SECTION_SIGN = re.compile("\u00a7")
+SECTION = re.compile("\u00a7|\\bspec \\d")
 INCLUDE = re.compile(r"(?m)^\s*#\s*include\s*<([^>]+)>")
 STANDING_FOR_ANY = {"foo.h", "foo.cc", "foo_test.cc"}
 # Owners of other repositories; folders of TensorRT-LLM and its backend, which pages of docs/reference/ name without it.
@@ -213,7 +213,7 @@ class Checker:
                 continue
             if name not in self.tails:
                 report(match, f"there is no {name}")
-        for match in SECTION_SIGN.finditer(text):
+        for match in SECTION.finditer(text):
             report(match, "name the heading, not the number of a section")
 
 

@@ -26,7 +26,7 @@
 namespace inflight::golden {
 namespace {
 
-constexpr float kTolerance = 1e-4F;  // of float32 logits; the promise
+constexpr float kTolerance = 1e-4F;  // of float32 logits
 constexpr int kBlockSize = 16;
 
 // All, or those that INFLIGHT_GOLDEN_MODELS names, separated by blanks (scripts/sanitize.sh: few).

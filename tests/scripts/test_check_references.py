@@ -75,6 +75,7 @@ def test_what_leads_somewhere_is_no_finding(tmp_path):
     ("src/other.h", "// book/gone.md 1.2\n", "src/other.h:1: there is no book/gone.md"),
     ("src/other.h", "// as gone.md says\n", "src/other.h:1: there is no gone.md"),
     ("docs/other.md", "See gone.md.\n", "docs/other.md:1: there is no gone.md"),
+    ("src/other.h", "// as Triton (spec 1.6)\n", "src/other.h:1: name the heading, not the number of a section"),
     ("src/other.h", "// \u00a74 of the page\n", "src/other.h:1: name the heading, not the number of a section"),
 ])
 def test_what_leads_nowhere_is_found(tmp_path, name, text, finding):

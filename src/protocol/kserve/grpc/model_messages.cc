@@ -9,7 +9,7 @@ namespace {
 using ::inference::ModelMetadataResponse;
 using ::inference::ModelStatisticsResponse;
 
-// The wire's word for a datatype of the configuration; both enums count alike (spec 0.3).
+// The wire's word for a datatype of the configuration; both enums count alike.
 std::string DataTypeWord(::inference::DataType type) {
   if (type < ::inference::TYPE_BOOL || type > ::inference::TYPE_BF16) return "<invalid>";
   return std::string(serving::DataTypeName(static_cast<serving::DataType>(type)));

@@ -24,7 +24,8 @@ void WriteModelMetadata(const serving::Model& model, const std::vector<std::stri
 std::vector<std::string> ReadyVersions(const serving::Server& server, std::string_view name);
 
 // Statistics of one version, of all versions of a model (empty version), or of everything loaded
-// (empty name). Unlike elsewhere an unknown model is kInvalidArgument (spec 1.14).
+// (empty name). Unlike elsewhere an unknown model is kInvalidArgument
+// (docs/reference/protocol/common.md, "Finding a model").
 Status WriteStatistics(const serving::Server& server, const std::string& name,
                        const std::string& version, ::inference::ModelStatisticsResponse& out);
 

@@ -23,7 +23,8 @@ struct EndpointOptions {
   // Bound of a body and of each tensor made from JSON; 400 beyond it. --http-max-input-size
   size_t max_input_bytes = 64 << 20;
   // Bound of a body that brings binary tensors behind its JSON, which max_input_bytes leaves alone
-  // (spec 1.6). Memory is taken as bytes arrive, never by what a client announces.
+  // (docs/reference/protocol/http.md, "Limits"). Memory is taken as bytes arrive, never by what a
+  // client announces.
   size_t max_binary_body_bytes = size_t{1} << 30;
 
   kserve::Restrictions restrictions;     // --http-restricted-api

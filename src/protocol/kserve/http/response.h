@@ -23,7 +23,8 @@ http_listener::HttpResponse Answer(int status, std::string_view content_type,
 // 200 with an empty body, or the error.
 http_listener::HttpResponse Done(const Status& status);
 
-// {"error":"<message>"}. Which errors are labelled text/plain is Triton's accident (spec 0.2).
+// {"error":"<message>"}. Which errors are labelled text/plain is as Triton has it
+// (docs/reference/protocol/http.md, "Errors").
 http_listener::HttpResponse Error(const Status& status, std::string_view content_type = kJson);
 
 // 405
