@@ -13,6 +13,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <concepts>
 #include <cstdint>
 #include <filesystem>
@@ -107,7 +108,7 @@ constexpr const char* TypeName() {
     return TypeName<typename IsOptional<T>::Inner>();
   else if constexpr (std::same_as<T, bool>)
     return "boolean";
-  else if constexpr (std::integral<T>)
+  else if constexpr (std::integral<T> || std::same_as<T, std::chrono::milliseconds>)
     return "integer";
   else if constexpr (std::floating_point<T>)
     return "number";
@@ -127,6 +128,8 @@ std::string DefaultText(const T& value) {
     return value.string();
   else if constexpr (std::same_as<T, bool>)
     return ToText(value);
+  else if constexpr (std::same_as<T, std::chrono::milliseconds>)
+    return ToText(static_cast<int64_t>(value.count()));
   else if constexpr (std::integral<T>)
     return ToText(static_cast<int64_t>(value));
   else if constexpr (std::floating_point<T>)
@@ -151,6 +154,11 @@ Status Parse(const OptionInfo& info, std::string_view text, T& out) {
     std::string value;
     RETURN_IF_ERROR(ParseValue(info, text, value));
     out = value;
+    return Status::Ok();
+  } else if constexpr (std::same_as<T, std::chrono::milliseconds>) {
+    int64_t value = 0;
+    RETURN_IF_ERROR(ParseValue(info, text, value));
+    out = T(value);
     return Status::Ok();
   } else if constexpr (std::is_enum_v<T>) {
     std::string value;

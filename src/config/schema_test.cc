@@ -15,6 +15,7 @@ struct Options {
   int port = 8000;
   bool metrics = true;
   double fraction = 0.9;
+  std::chrono::milliseconds timeout{30};
   std::optional<int> batch;
   std::string policy = "fair";
   std::vector<std::string> dirs;
@@ -28,6 +29,9 @@ Schema<Options> MakeSchema() {
       "http_port", [](Options& o) -> auto& { return o.port; }, "Port.", Range(0, 65535));
   schema.Add(
       "allow_metrics", [](Options& o) -> auto& { return o.metrics; }, "Metrics.");
+  schema.Add(
+      "timeout_ms", [](Options& o) -> auto& { return o.timeout; }, "Milliseconds.",
+      Range(1, 60000));
   schema.Section("Memory");
   schema.Add(
       "fraction", [](Options& o) -> auto& { return o.fraction; }, "Fraction.", Range(0, 1));
@@ -48,6 +52,7 @@ TEST(SchemaTest, SetsEveryTypeByFlagOrKey) {
   EXPECT_TRUE(schema.Set(options, "http-port", "0").ok());
   EXPECT_TRUE(schema.Set(options, "allow_metrics", "OFF").ok());
   EXPECT_TRUE(schema.Set(options, "fraction", "0.5").ok());
+  EXPECT_TRUE(schema.Set(options, "timeout-ms", "250").ok());
   EXPECT_TRUE(schema.Set(options, "max-batch-size", "7").ok());
   EXPECT_TRUE(schema.Set(options, "policy", "fast").ok());
   EXPECT_TRUE(schema.Set(options, "model-store", "a").ok());
@@ -55,6 +60,7 @@ TEST(SchemaTest, SetsEveryTypeByFlagOrKey) {
   EXPECT_EQ(options.port, 0);
   EXPECT_FALSE(options.metrics);
   EXPECT_EQ(options.fraction, 0.5);
+  EXPECT_EQ(options.timeout, std::chrono::milliseconds(250));
   EXPECT_EQ(options.batch, 7);
   EXPECT_EQ(options.policy, "fast");
   EXPECT_EQ(options.dirs, (std::vector<std::string>{"a", "b"}));
@@ -69,6 +75,8 @@ TEST(SchemaTest, ErrorsNameOptionValueAndBound) {
             "--http-port: got '80x', needs an integer 0 to 65535");
   EXPECT_EQ(schema.Set(options, "max-batch-size", "99999999999").message(),
             "--max-batch-size: got '99999999999', needs an integer 1 to 2147483647");
+  EXPECT_EQ(schema.Set(options, "timeout-ms", "0").message(),
+            "--timeout-ms: got '0', needs an integer 1 to 60000");
   EXPECT_EQ(schema.Set(options, "fraction", "nan").message(),
             "--fraction: got 'nan', needs a number");
   EXPECT_EQ(schema.Set(options, "policy", "slow").message(),
@@ -147,6 +155,7 @@ TEST(SchemaTest, HelpAndDocumentsComeFromTheDeclarations) {
   const std::string help = ToHelp(MakeSchema().options());
   EXPECT_NE(help.find("--http-port INT"), std::string::npos);
   EXPECT_NE(help.find("(default 8000; 0 to 65535)"), std::string::npos);
+  EXPECT_NE(help.find("(default 30; 1 to 60000)"), std::string::npos);
   EXPECT_EQ(help.find("model-control-mode"), std::string::npos);
   const std::string markdown = ToMarkdown(MakeSchema().options());
   EXPECT_NE(markdown.find("| `--policy` | `policy` | text | default fair; fair, fast | Policy. |"),

@@ -2,7 +2,6 @@
 #include "http_front_ends.h"
 
 #include <charconv>
-#include <chrono>
 #include <string>
 #include <string_view>
 
@@ -11,20 +10,16 @@
 namespace inflight::tool {
 namespace {
 
-using std::chrono::milliseconds;
-
-void SetListener(const ListenerOptions& from, int threads, const ServeOptions& options,
-                 http_listener::ListenerOptions& to) {
-  to.address = from.address;
-  to.port = from.port;
-  to.threads = threads;
-  to.max_connections = options.http_max_connections;
-  to.max_total_body_bytes = static_cast<size_t>(options.http_max_total_input_bytes);
-  to.max_stream_buffer_bytes = static_cast<size_t>(options.http_max_stream_buffer_bytes);
-  to.header_timeout = milliseconds(options.http_header_timeout_ms);
-  to.body_timeout = milliseconds(options.http_body_timeout_ms);
-  to.idle_timeout = milliseconds(options.http_idle_timeout_ms);
-  to.write_timeout = milliseconds(options.http_write_timeout_ms);
+// Where another front end listens, by the limits of the HTTP one.
+http_listener::ListenerOptions ListenAt(const http_listener::ListenerOptions& place,
+                                        const ServeOptions& options) {
+  http_listener::ListenerOptions listener = options.http;
+  listener.name = place.name;
+  listener.address = place.address;
+  listener.port = place.port;
+  listener.threads = place.threads;
+  listener.reuse_port = false;
+  return listener;
 }
 
 bool ParsePort(std::string_view text, int& port) {
@@ -52,8 +47,7 @@ Status CheckSafePort(const ServeOptions& options) {
 }
 
 Result<kserve_http::EndpointOptions> Endpoints(const ServeOptions& options) {
-  kserve_http::EndpointOptions endpoints;
-  endpoints.max_input_bytes = static_cast<size_t>(options.http_max_input_bytes);
+  kserve_http::EndpointOptions endpoints = options.endpoints;
   ASSIGN_OR_RETURN(endpoints.restrictions,
                    kserve::Restrictions::Parse(options.http_restricted_api));
   ASSIGN_OR_RETURN(endpoints.header_forward,
@@ -66,8 +60,7 @@ Result<kserve_http::EndpointOptions> Endpoints(const ServeOptions& options) {
 Result<std::unique_ptr<kserve_http::HttpServer>> StartHttp(serving::Server& server,
                                                            const ServeOptions& options) {
   kserve_http::HttpOptions http;
-  SetListener(options.http, options.http_threads, options, http.listener);
-  http.listener.reuse_port = options.http_reuse_port;
+  http.listener = options.http;
   ASSIGN_OR_RETURN(http.endpoints, Endpoints(options));
   return kserve_http::HttpServer::Start(server, http);
 }
@@ -76,7 +69,7 @@ Result<std::unique_ptr<sagemaker::SageMakerServer>> StartSageMaker(serving::Serv
                                                                    const ServeOptions& options) {
   RETURN_IF_ERROR(CheckSafePort(options));
   sagemaker::SageMakerOptions sagemaker;
-  SetListener(options.sagemaker, options.sagemaker_threads, options, sagemaker.listener);
+  sagemaker.listener = ListenAt(options.sagemaker, options);
   ASSIGN_OR_RETURN(sagemaker.endpoints, Endpoints(options));
   sagemaker.ping_mode = Environment("SAGEMAKER_TRITON_PING_MODE");
   sagemaker.inference_type = Environment("SAGEMAKER_TRITON_INFERENCE_TYPE");
@@ -87,7 +80,7 @@ Result<std::unique_ptr<sagemaker::SageMakerServer>> StartSageMaker(serving::Serv
 Result<std::unique_ptr<vertex_ai::VertexAiServer>> StartVertexAi(
     serving::Server& server, const ServeOptions& options, const metrics::MetricsServer* metrics) {
   vertex_ai::VertexAiOptions vertex_ai;
-  SetListener(options.vertex_ai, options.vertex_ai_threads, options, vertex_ai.listener);
+  vertex_ai.listener = ListenAt(options.vertex_ai, options);
   ASSIGN_OR_RETURN(vertex_ai.endpoints, Endpoints(options));
   vertex_ai.health_route = Environment("AIP_HEALTH_ROUTE");
   vertex_ai.predict_route = Environment("AIP_PREDICT_ROUTE");

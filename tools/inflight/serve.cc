@@ -57,33 +57,27 @@ void LogStarted(const char* service, const std::string& address, int port) {
 
 Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options) {
   FrontEnds fronts;
-  if (options.grpc.allow) {
+  if (options.allow_grpc) {
     ASSIGN_OR_RETURN(fronts.grpc, StartGrpc(server, options));
     LogStarted("GRPCInferenceService", options.grpc.address, fronts.grpc->port());
   }
-  if (options.http.allow) {
+  if (options.allow_http) {
     ASSIGN_OR_RETURN(fronts.http, StartHttp(server, options));
     LogStarted("HTTPService", options.http.address, fronts.http->port());
   }
-  if (options.metrics.allow) {
-    metrics::MetricsOptions metrics;
-    metrics.listener.address =
-        options.metrics.address.empty() ? options.http.address : options.metrics.address;
-    metrics.listener.port = options.metrics.port;
-    metrics.page.with_failure_reasons = options.metrics_failure_reasons;
+  if (options.allow_metrics) {
+    metrics::MetricsOptions metrics = options.metrics;
+    if (metrics.listener.address.empty()) metrics.listener.address = options.http.address;
     ASSIGN_OR_RETURN(const auto config, metrics::ParseMetricsConfig(options.metrics_config));
     metrics.page.with_latency_counters = config.counter_latencies;
-    metrics.machine = {.with_cpu = options.allow_cpu_metrics,
-                       .with_gpus = options.allow_gpu_metrics,
-                       .interval = milliseconds(options.metrics_interval_ms)};
     ASSIGN_OR_RETURN(fronts.metrics, metrics::MetricsServer::Start(server, metrics));
     LogStarted("Metrics Service", metrics.listener.address, fronts.metrics->port());
   }
-  if (options.sagemaker.allow) {
+  if (options.allow_sagemaker) {
     ASSIGN_OR_RETURN(fronts.sagemaker, StartSageMaker(server, options));
     LogStarted("Sagemaker HTTPService", options.sagemaker.address, fronts.sagemaker->port());
   }
-  if (options.vertex_ai.allow) {
+  if (options.allow_vertex_ai) {
     ASSIGN_OR_RETURN(fronts.vertex_ai, StartVertexAi(server, options, fronts.metrics.get()));
     LogStarted("Vertex AI HTTPService", options.vertex_ai.address, fronts.vertex_ai->port());
   }
@@ -166,8 +160,8 @@ void FitToFileLimit(ServeOptions& options) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   const auto count = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, rlim_t{1} << 30));
-  LowerTo(count * 9 / 16, "--http-max-connections", options.http_max_connections);
-  LowerTo(count * 3 / 8, "--grpc-max-connections", options.grpc_max_connections);
+  LowerTo(count * 9 / 16, "--http-max-connections", options.http.max_connections);
+  LowerTo(count * 3 / 8, "--grpc-max-connections", options.grpc.max_connections);
 }
 
 // What is kept of requests: traces, latencies, responses.
@@ -263,7 +257,7 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   if (options.server.model_dirs.empty() && options.server.model_repositories.empty())
     return UsageError(kUsage, "a model directory or --model-repository is needed");
   for (const std::string& repository : options.server.model_repositories)
-    RETURN_IF_ERROR(CheckIsLocal(repository, options.vertex_ai.allow));
+    RETURN_IF_ERROR(CheckIsLocal(repository, options.allow_vertex_ai));
   for (const config::WithoutEffect& option : options.without_effect) config::Warn(option);
   if (options.strict_model_config) {
     logging::Warning("--strict-model-config is deprecated, say --disable-auto-complete-config");

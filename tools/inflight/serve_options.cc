@@ -132,7 +132,7 @@ void AddEngine(Schema& schema) {
 void AddHttp(Schema& schema) {
   schema.Section("HTTP");
   schema.Add(
-      "allow_http", [](ServeOptions& o) -> auto& { return o.http.allow; }, "Serve HTTP.");
+      "allow_http", [](ServeOptions& o) -> auto& { return o.allow_http; }, "Serve HTTP.");
   schema.Add(
       "http_address", [](ServeOptions& o) -> auto& { return o.http.address; },
       "Address to listen on.");
@@ -140,44 +140,44 @@ void AddHttp(Schema& schema) {
       "http_port", [](ServeOptions& o) -> auto& { return o.http.port; },
       "Port; 0 picks a free one.", Range(0, 65535));
   schema.Add(
-      "http_thread_count", [](ServeOptions& o) -> auto& { return o.http_threads; },
+      "http_thread_count", [](ServeOptions& o) -> auto& { return o.http.threads; },
       "I/O threads; 0 is 1 to 4 by cores.", Range(0, 128));
   schema.Add(
-      "http_max_input_size", [](ServeOptions& o) -> auto& { return o.http_max_input_bytes; },
+      "http_max_input_size", [](ServeOptions& o) -> auto& { return o.endpoints.max_input_bytes; },
       "Largest request body, in bytes.", AtLeast(1));
   schema.Add(
       "http_max_total_input_size",
-      [](ServeOptions& o) -> auto& { return o.http_max_total_input_bytes; },
+      [](ServeOptions& o) -> auto& { return o.http.max_total_body_bytes; },
       "Bytes of the request bodies of all connections together; a request beyond gets 503.",
       AtLeast(1));
   schema.Add(
-      "http_max_connections", [](ServeOptions& o) -> auto& { return o.http_max_connections; },
+      "http_max_connections", [](ServeOptions& o) -> auto& { return o.http.max_connections; },
       "Connections at a time; a further one takes the place of one that waits for its client, of "
       "the "
       "client that has most, or gets 503.",
       Range(1, 1 << 20));
   schema.Add(
       "http_max_stream_buffer_size",
-      [](ServeOptions& o) -> auto& { return o.http_max_stream_buffer_bytes; },
+      [](ServeOptions& o) -> auto& { return o.http.max_stream_buffer_bytes; },
       "Bytes of a stream that may wait for a client that reads slowly; with more it is "
       "disconnected.",
       AtLeast(1));
   schema.Add(
-      "http_header_timeout_ms", [](ServeOptions& o) -> auto& { return o.http_header_timeout_ms; },
+      "http_header_timeout_ms", [](ServeOptions& o) -> auto& { return o.http.header_timeout; },
       "Milliseconds from a request's first byte to the end of its head.", Range(1, 86400000));
   schema.Add(
-      "http_body_timeout_ms", [](ServeOptions& o) -> auto& { return o.http_body_timeout_ms; },
+      "http_body_timeout_ms", [](ServeOptions& o) -> auto& { return o.http.body_timeout; },
       "Milliseconds for a request's body, and a second more for each 64 KiB that came.",
       Range(1, 86400000));
   schema.Add(
-      "http_idle_timeout_ms", [](ServeOptions& o) -> auto& { return o.http_idle_timeout_ms; },
+      "http_idle_timeout_ms", [](ServeOptions& o) -> auto& { return o.http.idle_timeout; },
       "Milliseconds that a connection may be without a request; 0 is for ever.",
       Range(0, 86400000));
   schema.Add(
-      "http_write_timeout_ms", [](ServeOptions& o) -> auto& { return o.http_write_timeout_ms; },
+      "http_write_timeout_ms", [](ServeOptions& o) -> auto& { return o.http.write_timeout; },
       "Milliseconds that a client may take none of what is written to it.", Range(1, 86400000));
   schema.Add(
-      "reuse_http_port", [](ServeOptions& o) -> auto& { return o.http_reuse_port; },
+      "reuse_http_port", [](ServeOptions& o) -> auto& { return o.http.reuse_port; },
       "Share the port with other servers.");
   schema.Add(
       "http_restricted_api", [](ServeOptions& o) -> auto& { return o.http_restricted_api; },
@@ -192,7 +192,7 @@ void AddHttp(Schema& schema) {
 void AddGrpc(Schema& schema) {
   schema.Section("gRPC");
   schema.Add(
-      "allow_grpc", [](ServeOptions& o) -> auto& { return o.grpc.allow; }, "Serve gRPC.");
+      "allow_grpc", [](ServeOptions& o) -> auto& { return o.allow_grpc; }, "Serve gRPC.");
   schema.Add(
       "grpc_address", [](ServeOptions& o) -> auto& { return o.grpc.address; },
       "Address to listen on.");
@@ -200,84 +200,83 @@ void AddGrpc(Schema& schema) {
       "grpc_port", [](ServeOptions& o) -> auto& { return o.grpc.port; },
       "Port; 0 picks a free one.", Range(0, 65535));
   schema.Add(
-      "reuse_grpc_port", [](ServeOptions& o) -> auto& { return o.grpc_reuse_port; },
+      "reuse_grpc_port", [](ServeOptions& o) -> auto& { return o.grpc.reuse_port; },
       "Share the port with other servers.");
   schema.Add(
-      "grpc_keepalive_time", [](ServeOptions& o) -> auto& { return o.grpc_keepalive_time_ms; },
+      "grpc_keepalive_time", [](ServeOptions& o) -> auto& { return o.grpc.keepalive_time_ms; },
       "Milliseconds without traffic before a keepalive ping.", AtLeast(1));
   schema.Add(
       "grpc_keepalive_timeout",
-      [](ServeOptions& o) -> auto& { return o.grpc_keepalive_timeout_ms; },
+      [](ServeOptions& o) -> auto& { return o.grpc.keepalive_timeout_ms; },
       "Milliseconds to wait for its answer.", AtLeast(1));
   schema.Add(
       "grpc_keepalive_permit_without_calls",
-      [](ServeOptions& o) -> auto& { return o.grpc_keepalive_permit_without_calls; },
+      [](ServeOptions& o) -> auto& { return o.grpc.keepalive_permit_without_calls; },
       "Ping idle connections too.");
   schema.Add(
       "grpc_http2_max_pings_without_data",
-      [](ServeOptions& o) -> auto& { return o.grpc_http2_max_pings_without_data; },
+      [](ServeOptions& o) -> auto& { return o.grpc.http2_max_pings_without_data; },
       "Pings without data in between; 0 is no limit.", AtLeast(0));
   schema.Add(
       "grpc_http2_min_recv_ping_interval_without_data",
-      [](ServeOptions& o) -> auto& { return o.grpc_http2_min_recv_ping_interval_without_data_ms; },
+      [](ServeOptions& o) -> auto& { return o.grpc.http2_min_recv_ping_interval_without_data_ms; },
       "Milliseconds that clients must leave between pings.", AtLeast(0));
   schema.Add(
       "grpc_http2_max_ping_strikes",
-      [](ServeOptions& o) -> auto& { return o.grpc_http2_max_ping_strikes; },
+      [](ServeOptions& o) -> auto& { return o.grpc.http2_max_ping_strikes; },
       "Bad pings before a connection is closed; 0 is no limit.", AtLeast(0));
   schema.Add(
       "grpc_max_connection_age",
-      [](ServeOptions& o) -> auto& { return o.grpc_max_connection_age_ms; },
+      [](ServeOptions& o) -> auto& { return o.grpc.max_connection_age_ms; },
       "Milliseconds a connection may live.", AtLeast(1));
   schema.Add(
       "grpc_max_connection_age_grace",
-      [](ServeOptions& o) -> auto& { return o.grpc_max_connection_age_grace_ms; },
+      [](ServeOptions& o) -> auto& { return o.grpc.max_connection_age_grace_ms; },
       "Milliseconds after that for its calls to end.", AtLeast(0));
   schema.Add(
-      "grpc_max_input_size", [](ServeOptions& o) -> auto& { return o.grpc_max_input_bytes; },
+      "grpc_max_input_size", [](ServeOptions& o) -> auto& { return o.grpc.max_message_bytes; },
       "Largest request message, in bytes, unpacked.", AtLeast(1));
   schema.Add(
-      "grpc_max_total_input_size",
-      [](ServeOptions& o) -> auto& { return o.grpc_max_total_input_bytes; },
+      "grpc_max_total_input_size", [](ServeOptions& o) -> auto& { return o.grpc.max_total_bytes; },
       "Bytes that gRPC may hold of all messages on their way together, about: near it clients are "
       "read more slowly, beyond it calls end with RESOURCE_EXHAUSTED.",
       AtLeast(65536));
   schema.Add(
-      "grpc_max_connections", [](ServeOptions& o) -> auto& { return o.grpc_max_connections; },
+      "grpc_max_connections", [](ServeOptions& o) -> auto& { return o.grpc.max_connections; },
       "Connections at a time; a further one takes the place of one of the client that has most, "
       "where that has more than its own, or is closed.",
       Range(1, 1 << 20));
   schema.Add(
-      "grpc_max_calls", [](ServeOptions& o) -> auto& { return o.grpc_max_calls; },
+      "grpc_max_calls", [](ServeOptions& o) -> auto& { return o.grpc.max_calls; },
       "Inference calls, streams among them, at a time; further ones are UNAVAILABLE.", AtLeast(1));
   schema.Add(
       "grpc_max_concurrent_streams",
-      [](ServeOptions& o) -> auto& { return o.grpc_max_concurrent_streams; },
+      [](ServeOptions& o) -> auto& { return o.grpc.max_concurrent_streams; },
       "Calls of one connection at a time; clients keep further ones waiting.", AtLeast(1));
   schema.Add(
       "grpc_max_response_pool_size",
-      [](ServeOptions& o) -> auto& { return o.grpc_max_response_pool_size; },
+      [](ServeOptions& o) -> auto& { return o.grpc.max_pending_responses; },
       "Responses of a stream that may wait for a client that reads slowly; with more its requests "
       "are cancelled and the stream ends.",
       AtLeast(1));
   schema.Add(
       "grpc_infer_response_compression_level",
-      [](ServeOptions& o) -> auto& { return o.grpc_response_compression; },
+      [](ServeOptions& o) -> auto& { return o.grpc.response_compression; },
       "How far responses to inference are compressed, by an algorithm that the client takes.",
       OneOf({"none", "low", "medium", "high"}));
   schema.Add(
-      "grpc_use_ssl", [](ServeOptions& o) -> auto& { return o.grpc_use_ssl; }, "TLS.");
+      "grpc_use_ssl", [](ServeOptions& o) -> auto& { return o.grpc.tls.is_enabled; }, "TLS.");
   schema.Add(
-      "grpc_use_ssl_mutual", [](ServeOptions& o) -> auto& { return o.grpc_use_ssl_mutual; },
+      "grpc_use_ssl_mutual", [](ServeOptions& o) -> auto& { return o.grpc.tls.wants_client_cert; },
       "TLS, and clients need a certificate too.");
   schema.Add(
-      "grpc_server_cert", [](ServeOptions& o) -> auto& { return o.grpc_server_cert; },
+      "grpc_server_cert", [](ServeOptions& o) -> auto& { return o.grpc.tls.server_cert; },
       "PEM file of the server's certificate, with those between it and its root.");
   schema.Add(
-      "grpc_server_key", [](ServeOptions& o) -> auto& { return o.grpc_server_key; },
+      "grpc_server_key", [](ServeOptions& o) -> auto& { return o.grpc.tls.server_key; },
       "PEM file of its private key.");
   schema.Add(
-      "grpc_root_cert", [](ServeOptions& o) -> auto& { return o.grpc_root_cert; },
+      "grpc_root_cert", [](ServeOptions& o) -> auto& { return o.grpc.tls.root_cert; },
       "PEM file of the roots that sign the clients' certificates.");
   schema.Add(
       "grpc_restricted_protocol",
@@ -294,36 +293,37 @@ void AddGrpc(Schema& schema) {
 void AddMetrics(Schema& schema) {
   schema.Section("Metrics");
   schema.Add(
-      "allow_metrics", [](ServeOptions& o) -> auto& { return o.metrics.allow; },
+      "allow_metrics", [](ServeOptions& o) -> auto& { return o.allow_metrics; },
       "Serve the metrics page.");
   schema.Add(
-      "metrics_address", [](ServeOptions& o) -> auto& { return o.metrics.address; },
+      "metrics_address", [](ServeOptions& o) -> auto& { return o.metrics.listener.address; },
       "Address; empty is the HTTP one.");
   schema.Add(
-      "metrics_port", [](ServeOptions& o) -> auto& { return o.metrics.port; },
+      "metrics_port", [](ServeOptions& o) -> auto& { return o.metrics.listener.port; },
       "Port; 0 picks a free one.", Range(0, 65535));
   schema.Add(
-      "metrics_failure_reasons", [](ServeOptions& o) -> auto& { return o.metrics_failure_reasons; },
+      "metrics_failure_reasons",
+      [](ServeOptions& o) -> auto& { return o.metrics.page.with_failure_reasons; },
       "Count failed requests by reason; false gives one series a model, as before 24.07.");
   schema.Add(
       "metrics_config", [](ServeOptions& o) -> auto& { return o.metrics_config; },
       "counter_latencies, histogram_latencies, summary_latencies=<true or false>; "
       "summary_quantiles=<quantile>:<error>,...");
   schema.Add(
-      "metrics_interval_ms", [](ServeOptions& o) -> auto& { return o.metrics_interval_ms; },
+      "metrics_interval_ms", [](ServeOptions& o) -> auto& { return o.metrics.machine.interval; },
       "Milliseconds between readings of the machine's CPU and GPU gauges.", Range(1, 86400000));
   schema.Add(
-      "allow_gpu_metrics", [](ServeOptions& o) -> auto& { return o.allow_gpu_metrics; },
+      "allow_gpu_metrics", [](ServeOptions& o) -> auto& { return o.metrics.machine.with_gpus; },
       "Gauges of the GPUs, where there are any: nv_gpu_*, nv_energy_consumption.");
   schema.Add(
-      "allow_cpu_metrics", [](ServeOptions& o) -> auto& { return o.allow_cpu_metrics; },
+      "allow_cpu_metrics", [](ServeOptions& o) -> auto& { return o.metrics.machine.with_cpu; },
       "Gauges of the machine: nv_cpu_*.");
 }
 
 void AddSageMaker(Schema& schema) {
   schema.Section("SageMaker");
   schema.Add(
-      "allow_sagemaker", [](ServeOptions& o) -> auto& { return o.sagemaker.allow; },
+      "allow_sagemaker", [](ServeOptions& o) -> auto& { return o.allow_sagemaker; },
       "Serve the routes of SageMaker's containers.");
   schema.Add(
       "sagemaker_port", [](ServeOptions& o) -> auto& { return o.sagemaker.port; },
@@ -333,21 +333,21 @@ void AddSageMaker(Schema& schema) {
       [](ServeOptions& o) -> auto& { return o.sagemaker_safe_port_range; },
       "<low>-<high>: the port must lie inside.");
   schema.Add(
-      "sagemaker_thread_count", [](ServeOptions& o) -> auto& { return o.sagemaker_threads; },
+      "sagemaker_thread_count", [](ServeOptions& o) -> auto& { return o.sagemaker.threads; },
       "I/O threads; 0 is 1 to 4 by cores.", Range(0, 128));
 }
 
 void AddVertexAi(Schema& schema) {
   schema.Section("Vertex AI");
   schema.Add(
-      "allow_vertex_ai", [](ServeOptions& o) -> auto& { return o.vertex_ai.allow; },
+      "allow_vertex_ai", [](ServeOptions& o) -> auto& { return o.allow_vertex_ai; },
       "Serve the routes AIP_HEALTH_ROUTE and AIP_PREDICT_ROUTE; true where the environment has "
       "AIP_MODE=PREDICTION, which makes the defaults of --allow-http and --allow-grpc false.");
   schema.Add(
       "vertex_ai_port", [](ServeOptions& o) -> auto& { return o.vertex_ai.port; },
       "Port; AIP_HTTP_PORT where the environment has it; 0 picks a free one.", Range(0, 65535));
   schema.Add(
-      "vertex_ai_thread_count", [](ServeOptions& o) -> auto& { return o.vertex_ai_threads; },
+      "vertex_ai_thread_count", [](ServeOptions& o) -> auto& { return o.vertex_ai.threads; },
       "I/O threads; 0 is 1 to 4 by cores.", Range(0, 128));
   schema.Add(
       "vertex_ai_default_model", [](ServeOptions& o) -> auto& { return o.vertex_ai_default_model; },

@@ -9,9 +9,9 @@ namespace inflight::tool {
 
 Status SetFromVertexAi(ServeOptions& options) {
   if (Environment("AIP_MODE") == "PREDICTION") {
-    options.vertex_ai.allow = true;
-    options.http.allow = false;
-    options.grpc.allow = false;
+    options.allow_vertex_ai = true;
+    options.allow_http = false;
+    options.allow_grpc = false;
   }
   const std::string port = Environment("AIP_HTTP_PORT");
   if (port.empty()) return Status::Ok();
@@ -24,7 +24,7 @@ Status SetFromVertexAi(ServeOptions& options) {
 }
 
 void AddVertexAiStorage(ServeOptions& options) {
-  if (!options.vertex_ai.allow || !options.server.model_dirs.empty() ||
+  if (!options.allow_vertex_ai || !options.server.model_dirs.empty() ||
       !options.server.model_repositories.empty()) {
     return;
   }

@@ -15,6 +15,7 @@
 #include "protocol/kserve/grpc/acceptor.h"
 #include "protocol/kserve/grpc/inference_service.h"
 #include "protocol/kserve/grpc/thread_memory.h"
+#include "protocol/kserve/grpc/tls.h"
 
 namespace inflight::kserve_grpc {
 namespace {

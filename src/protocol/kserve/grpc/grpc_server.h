@@ -7,56 +7,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
 
 #include "inflight/status.h"
-#include "protocol/kserve/access/header_forward.h"
-#include "protocol/kserve/access/restriction.h"
-#include "protocol/kserve/grpc/tls.h"
+#include "protocol/kserve/grpc/grpc_options.h"
 #include "serving/server/server.h"
 
 namespace inflight::kserve_grpc {
-
-// Defaults: docs/reference/protocol/grpc.md, "Channel".
-struct GrpcOptions {
-  std::string address = "0.0.0.0";  // a host, an IPv6 address, or gRPC's `ipv6:[::1]`
-  int port = 8001;                  // 0 = one is picked
-  bool reuse_port = false;          // share the port with other processes (SO_REUSEPORT)
-
-  // A further one takes the place of one of the client that has most, where that has more than its
-  // own, or is closed.
-  int max_connections = 16384;
-
-  int max_message_bytes = 2147483647;          // of a request, unpacked; responses have no bound
-  int64_t max_total_bytes = int64_t{8} << 30;  // what gRPC holds of messages on their way, about
-
-  int64_t keepalive_time_ms = 7200000;
-  int64_t keepalive_timeout_ms = 20000;
-  bool keepalive_permit_without_calls = false;
-  int http2_max_pings_without_data = 2;
-  int64_t http2_min_recv_ping_interval_without_data_ms = 300000;
-  int http2_max_ping_strikes = 2;
-  std::optional<int64_t> max_connection_age_ms;
-  std::optional<int64_t> max_connection_age_grace_ms;
-
-  TlsOptions tls;
-  // Of responses to inference, by an algorithm that the client takes: none, low, medium or high.
-  // --grpc-infer-response-compression-level
-  std::string response_compression = "none";
-
-  int max_calls = 16384;  // of inference at a time; further ones are UNAVAILABLE
-  // Calls of one connection at a time, of any kind; clients keep further ones waiting. None: as
-  // many as they like.
-  std::optional<int> max_concurrent_streams;
-
-  // Of one stream, before its requests are cancelled because the client does not read.
-  int max_pending_responses = 16384;
-  int64_t max_pending_response_bytes = int64_t{256} << 20;
-
-  kserve::Restrictions restrictions;     // --grpc-restricted-protocol
-  kserve::HeaderForward header_forward;  // --grpc-header-forward-pattern
-};
 
 class GrpcServer {
  public:

@@ -9,17 +9,9 @@
 #include <string>
 
 #include "inflight/status.h"
+#include "protocol/kserve/grpc/grpc_options.h"
 
 namespace inflight::kserve_grpc {
-
-// PEM files.
-struct TlsOptions {
-  bool is_enabled = false;         // --grpc-use-ssl
-  bool wants_client_cert = false;  // --grpc-use-ssl-mutual, which enables TLS too
-  std::string server_cert;         // --grpc-server-cert
-  std::string server_key;          // --grpc-server-key
-  std::string root_cert;           // --grpc-root-cert: who signs the clients' certificates
-};
 
 // Reads the files. Errors name the flag; a key or a certificate without TLS is one, since a port
 // that its operator takes for encrypted must not open in plain text.
