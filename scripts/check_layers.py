@@ -93,6 +93,12 @@ TEST = re.compile(r"(fake_.*|.*_fixture|.*_test)\.(h|cc)")
 # The one file that joins the backends behind ops/backend.h.
 EXCEPTIONS = {("src/ops/backend.cc", "ops/reference"), ("src/ops/backend.cc", "ops/cpu"),
               ("src/ops/backend.cc", "ops/cuda")}
+# The oracle computes by itself: of others' code it calls the checks of shapes and the conversions of single elements, and
+# the headers of operators and of weights give it shapes, names and layouts.
+ORACLE = "ops/reference"
+ORACLE_HEADERS = {"ops/validate.h", "tensor/element.h", "ops/add_norm.h", "ops/attention.h", "ops/backend.h", "ops/embed.h",
+                  "ops/linear.h", "ops/qkv_rope_kv.h", "ops/quantize.h", "ops/weight.h"}
+NOT_FOR_ORACLE = re.compile(r"\b(?:UnpackWeightRow|AddWeightRow|PackWeight)\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 
 
@@ -126,10 +132,14 @@ def forbidden_includes() -> tuple[list[str], int, set[tuple[str, str]]]:
         checked += 1
         allowed = ARROWS[layer] + (TEST_ARROWS.get(layer, []) if TEST.fullmatch(path.name) else [])
         for number, line in enumerate(path.read_text().splitlines(), 1):
+            if layer == ORACLE and (match := NOT_FOR_ORACLE.search(line)):
+                problems.append(f"{name}:{number}: the oracle may not call {match[0]}, which kernels are tested by")
             match = INCLUDE.match(line)
             if not match or match[1].startswith("inflight/"):
                 continue
             target = layer_of(match[1])
+            if layer == ORACLE and target not in {ORACLE, "base"} and match[1] not in ORACLE_HEADERS:
+                problems.append(f"{name}:{number}: the oracle may not include {match[1]}")
             used.add((layer, target))
             if target is not None and target not in {layer, "base", *allowed} and (name, target) not in EXCEPTIONS:
                 problems.append(f"{name}:{number}: {layer} may not include {target} ({match[1]})")

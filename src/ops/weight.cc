@@ -276,11 +276,6 @@ void UnpackWeightRow(const Weight& weight, int64_t row, float* out) {
   ForEachOfRow(weight, row, [out](int64_t k, float value) { out[k] = value; });
 }
 
-void UnpackIntegerRow(const Weight& weight, int64_t row, int8_t* out) {
-  CHECK(IsInteger(weight.dtype));
-  ForEachInteger(weight, row, [out](int64_t k, int8_t value) { out[k] = value; });
-}
-
 void AddWeightRow(const Weight& weight, int64_t row, float* out) {
   ForEachOfRow(weight, row, [out](int64_t k, float value) { out[k] += value; });
 }

@@ -67,12 +67,9 @@ WeightLayout CpuWeightLayout(DType dtype);
 void PackWeight(const TensorView& source, DType dtype, WeightLayout layout, void* target,
                 CpuPool* pool = nullptr);
 
-// The inverse, to float32 row-major, of integer weights with their scale applied; for the
-// reference, for tests and for reading rows of a packed tied embedding.
+// The inverse, to float32 row-major, of integer weights with their scale applied; for tests and for
+// reading rows of a packed tied embedding. (ops/reference reads weights by itself.)
 void UnpackWeightRow(const Weight& weight, int64_t row, float* out /* [in_features] */);
-
-// The elements of one row of int8 or int4 weights, without their scale.
-void UnpackIntegerRow(const Weight& weight, int64_t row, int8_t* out /* [in_features] */);
 
 // out += row; for learned positions.
 void AddWeightRow(const Weight& weight, int64_t row, float* out /* [in_features] */);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "compare.h"
+#include "ops/reference/weight_element.h"
 
 namespace inflight::ops {
 namespace {
@@ -72,12 +73,10 @@ TEST(WeightTest, HandCheckedPlacesOfInt8) {
                          .in_features = 6,
                          .scales = scales.data()};
   for (int n = 0; n < 66; ++n) {
-    int8_t row[6];
     float values[6];
-    UnpackIntegerRow(weight, n, row);
     UnpackWeightRow(weight, n, values);
     for (int k = 0; k < 6; ++k) {
-      EXPECT_EQ(row[k], n - k);
+      EXPECT_EQ(reference::IntegerAt(weight, n, k), n - k);
       EXPECT_EQ(values[k], static_cast<float>(n - k) / 2);
     }
   }
@@ -115,12 +114,10 @@ TEST(WeightTest, HandCheckedPlacesOfInt4) {
         .in_features = kColumns,
         .scales = scales.data()};
     for (int n = 0; n < kRows; ++n) {
-      int8_t row[kColumns];
       float values[kColumns];
-      UnpackIntegerRow(weight, n, row);
       UnpackWeightRow(weight, n, values);
       for (int k = 0; k < kColumns; ++k) {
-        EXPECT_EQ(row[k], element(n, k));
+        EXPECT_EQ(reference::IntegerAt(weight, n, k), element(n, k));
         EXPECT_EQ(values[k], static_cast<float>(element(n, k)) / 2);
       }
     }

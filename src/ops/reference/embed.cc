@@ -2,6 +2,7 @@
 #include "ops/embed.h"
 
 #include "ops/reference/reference.h"
+#include "ops/reference/weight_element.h"
 #include "ops/validate.h"
 #include "tensor/element.h"
 
@@ -12,7 +13,8 @@ Status Embed(const EmbedParams& p, Stream& stream) {
   const int64_t hidden_size = p.table.in_features;
   stream.cpu_pool().ParallelFor(p.ids.num_elements(), [&](int64_t t) {
     float* y = p.y.as<float>() + t * hidden_size;
-    UnpackWeightRow(p.table, p.ids.as<const int32_t>()[t], y);
+    const int64_t id = p.ids.as<const int32_t>()[t];
+    for (int64_t i = 0; i < hidden_size; ++i) y[i] = ElementAt(p.table, id, i);
     if (p.position_table.empty()) return;
     const int64_t position = p.positions.as<const int32_t>()[t];
     for (int64_t i = 0; i < hidden_size; ++i)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/reference/reference.h"
+#include "ops/reference/weight_element.h"
 #include "ops/validate.h"
 #include "tensor/element.h"
 
@@ -66,14 +67,14 @@ class Sums {
     const auto size = static_cast<size_t>(weight_.in_features);
     if (IsInteger(weight_.dtype)) {
       std::vector<int8_t> w(size);
-      UnpackIntegerRow(weight_, n, w.data());
+      for (size_t k = 0; k < size; ++k) w[k] = IntegerAt(weight_, n, static_cast<int64_t>(k));
       use([&](int64_t t) {
         return IntDot(rounded_[static_cast<size_t>(t)], w, weight_.scales[n]);
       });
       return;
     }
     std::vector<float> w(size);
-    UnpackWeightRow(weight_, n, w.data());
+    for (size_t k = 0; k < size; ++k) w[k] = ElementAt(weight_, n, static_cast<int64_t>(k));
     use([&](int64_t t) { return Dot(x_, t, w); });
   }
 

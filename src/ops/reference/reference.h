@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every operator in plain C++: one file each, written to be read. The oracle of tests/ops, and what
 // runs on a CPU without AVX2. Formulas, shapes and errors are in the operators' headers; any weight
-// layout is read, sums are float32 in ascending order.
+// layout is read (weight_element.h), sums are float32 in ascending order. Of the code of others it
+// calls what checks shapes and what converts single elements: scripts/check_layers.py lists it.
 #pragma once
 
 #include "ops/backend.h"
