@@ -29,6 +29,9 @@ set_target_properties(libinflight PROPERTIES
   LINK_DEPENDS "${exports}")
 target_link_libraries(libinflight PRIVATE inflight_loader)
 target_link_options(libinflight PRIVATE "LINKER:--version-script=${exports}" LINKER:--no-undefined)
+if(MOLD)  # GNU ld takes fewer forms of patterns in the map, and is what a machine without mold has
+  target_link_options(libinflight PRIVATE -fuse-ld=bfd)
+endif()
 target_compile_features(libinflight INTERFACE cxx_std_20)
 target_include_directories(libinflight INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
