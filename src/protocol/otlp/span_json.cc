@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "json/json_writer.h"
+#include "json/valid_text.h"
 
 namespace inflight::otlp {
 namespace {
@@ -53,6 +54,8 @@ Events Select(const Events& events, Wanted wanted) {
   return selected;
 }
 
+// What clients, flags and files say goes out as ValidText: a collector drops a whole batch for one
+// byte that is no UTF-8.
 class Writer {
  public:
   Writer(const FinishedTrace& trace, const SpanOptions& options)
@@ -70,9 +73,11 @@ class Writer {
     out.BeginObject();
     out.Key("traceId").String(trace_id_);
     out.Key("spanId").String(id);
-    if (!context_.tracestate.empty()) out.Key("traceState").String(context_.tracestate);
+    if (!context_.tracestate.empty()) {
+      out.Key("traceState").String(json::ValidText(context_.tracestate));
+    }
     if (!parent.empty()) out.Key("parentSpanId").String(parent);
-    out.Key("name").String(name);
+    out.Key("name").String(json::ValidText(name));
     out.Key("kind").Int(1);  // internal
     out.Key("startTimeUnixNano").String(Time(events.front().ns));
     out.Key("endTimeUnixNano").String(Time(events.back().ns));
@@ -110,8 +115,8 @@ class Writer {
 
 void AddText(json::Writer& out, std::string_view key, std::string_view value) {
   out.BeginObject();
-  out.Key("key").String(key);
-  out.Key("value").BeginObject().Key("stringValue").String(value);
+  out.Key("key").String(json::ValidText(key));
+  out.Key("value").BeginObject().Key("stringValue").String(json::ValidText(value));
   out.EndObject();
   out.EndObject();
 }

@@ -117,6 +117,26 @@ TEST(SpanJsonTest, AContextThatIsNoneBeginsATraceOfItsOwn) {
   }
 }
 
+// U+FFFD, as in a file of traces.
+TEST(SpanJsonTest, ABodyIsJsonWhateverBytesTextsHave) {
+  Finished finished;
+  {
+    const Trace trace = finished.Begin({.tracestate = "vendor=\xFF"});
+    trace.Mark("HTTP_RECV_START", 1);
+    trace.SetModel("m\xFE", "1", "caf\xE9");
+    trace.Mark("REQUEST_START", 2);
+  }
+  const std::vector<json> spans = finished.spans();
+  ASSERT_EQ(spans.size(), 2u);
+  EXPECT_EQ(spans[0]["traceState"], "vendor=\xEF\xBF\xBD");
+  EXPECT_EQ(spans[1]["name"], "m\xEF\xBF\xBD");
+  EXPECT_EQ(spans[1]["attributes"].back()["value"]["stringValue"], "caf\xEF\xBF\xBD");
+  const json body = json::parse(ExportBody({{"key\x80", "\xC0value"}}, {}));
+  EXPECT_EQ(body["resourceSpans"][0]["resource"]["attributes"][0],
+            json::parse("{\"key\":\"key\xEF\xBF\xBD\",\"value\":"
+                        "{\"stringValue\":\"\xEF\xBF\xBDvalue\"}}"));
+}
+
 TEST(SpanJsonTest, TheBodyOfAnExport) {
   EXPECT_EQ(json::parse(ExportBody({{"service.name", "a"}, {"service.name", "b"}},
                                    {R"({"name":"x"})", R"({"name":"y"})"})),
