@@ -7,43 +7,36 @@
 #include <future>
 
 // Called on a thread of the executor, once per token and at the end.
-class Printer : public inflight::ResponseSink {
- public:
-  explicit Printer(std::shared_ptr<const inflight::Tokenizer> tokenizer)
-      : text_(std::move(tokenizer), /*skip_special_tokens=*/true) {}
-
+struct Printer : inflight::ResponseSink {
+  explicit Printer(const inflight::OpenedModel& model) : text(model.tokenizer, true) {}
   void OnResponse(inflight::Response response) override {
-    std::string piece = text_.Append(response.output_ids);
-    if (response.is_final) piece += text_.Finish();
-    std::fputs(piece.c_str(), stdout);
+    std::fputs(text.Append(response.output_ids).c_str(), stdout);
     std::fflush(stdout);
-    if (response.is_final) done.set_value(response.status);
+    if (!response.is_final) return;
+    std::puts(text.Finish().c_str());
+    done.set_value(response.status);
   }
-
+  inflight::Detokenizer text;
   std::promise<inflight::Status> done;
-
- private:
-  inflight::Detokenizer text_;
 };
 
 inflight::Status Answer(const char* directory, const char* prompt) {
-  ASSIGN_OR_RETURN(const inflight::OpenedModel model, inflight::Open(directory));
-  if (model.tokenizer == nullptr) return inflight::NotFound("the model has no tokenizer");
-  inflight::Request request;
-  request.max_tokens = 64;
-  request.streaming = true;
-  request.end_ids = model.info.end_ids;
-  ASSIGN_OR_RETURN(request.input_ids, model.tokenizer->Encode(prompt, /*add_special_tokens=*/true));
-  auto printer = std::make_shared<Printer>(model.tokenizer);
-  RETURN_IF_ERROR(model.executor->Enqueue(std::move(request), printer).status());
-  return printer->done.get_future().get();
+  const auto model = inflight::Open(directory);
+  if (!model.ok()) return model.status();
+  if (model->tokenizer == nullptr) return inflight::NotFound("the model has no tokenizer");
+  const auto ids = model->tokenizer->Encode(prompt, /*add_special_tokens=*/true);
+  if (!ids.ok()) return ids.status();
+  auto printer = std::make_shared<Printer>(*model);
+  const auto& end_ids = model->info.end_ids;
+  const auto id = model->executor->Enqueue(
+      {.input_ids = *ids, .max_tokens = 64, .streaming = true, .end_ids = end_ids}, printer);
+  return id.ok() ? printer->done.get_future().get() : id.status();
 }
 
 int main(int argc, char** argv) {
-  if (argc != 3) return std::fprintf(stderr, "usage: embed DIRECTORY PROMPT\n"), 2;
+  if (argc != 3) return std::fputs("usage: embed DIRECTORY PROMPT\n", stderr), 2;
   inflight::SetLogLevel(inflight::LogLevel::kWarning);
   const inflight::Status status = Answer(argv[1], argv[2]);
-  std::puts("");
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

@@ -112,15 +112,15 @@ class StepObserver {
 };
 
 struct ExecutorOptions {
-  std::optional<int> max_batch_size;     // default and upper bound: the engine's
-  std::optional<int> max_num_tokens;     // default and upper bound: the engine's
-  std::optional<int64_t> max_kv_tokens;  // cap on KV cache tokens
+  std::optional<int> max_batch_size = {};     // default and upper bound: the engine's
+  std::optional<int> max_num_tokens = {};     // default and upper bound: the engine's
+  std::optional<int64_t> max_kv_tokens = {};  // cap on KV cache tokens
   double kv_cache_free_memory_fraction =
       0.9;              // of memory free after weights and workspace; 0 < f < 1
   int block_size = 64;  // 16, 32, 64 or 128 tokens
   // Tokens that each layer attends to, repeated over the layers; 0, or as many as a sequence has,
   // is all. The first sink_tokens of a sequence are always among them (arXiv:2309.17453).
-  std::vector<int> attention_windows;
+  std::vector<int> attention_windows = {};
   int sink_tokens = 0;
   // Host memory where reusable blocks are kept that the KV cache has no room for.
   uint64_t kv_cache_host_bytes = 0;

@@ -26,26 +26,27 @@ struct SamplingParams {
   // below it; otherwise num_return_sequences independent ones, drawn with seed + index.
   int beam_width = 1;  // [1, max_beam_width of the executor]
   // >= 1; unset: one, or all beams. With beams at most beam_width: the best ones.
-  std::optional<int> num_return_sequences;
+  std::optional<int> num_return_sequences = {};
   float length_penalty = 0.0F;              // finite; a score is divided by length ^ length_penalty
   int early_stopping = 1;                   // 1, 0, anything else = "never"
   float beam_search_diversity_rate = 0.0F;  // >= 0
 
-  std::optional<float> temperature;  // >= 0; 0 means greedy
-  std::optional<int> top_k;          // >= 0; 0 = off; unset or 0 with top_p unset or 0 = greedy
-  std::optional<float> top_p;        // [0, 1]; 0 = off
-  std::optional<float> min_p;  // [0, 1]; drop tokens with P < min_p * P_max before top-k and top-p
+  std::optional<float> temperature = {};  // >= 0; 0 means greedy
+  std::optional<int> top_k = {};    // >= 0; 0 = off; unset or 0 with top_p unset or 0 = greedy
+  std::optional<float> top_p = {};  // [0, 1]; 0 = off
+  // [0, 1]; drop tokens with P < min_p * P_max before top-k and top-p
+  std::optional<float> min_p = {};
   // (0, 1]; of what top-k, top-p and min-p leave, the most typical tokens of this mass; 1 = off
-  std::optional<float> typical_p;
+  std::optional<float> typical_p = {};
   // After each token drawn by top-p alone: p = max(p * decay, min), or the first p again when that
   // token is the reset id (docs/reference/decoding.md, "Top-p and its decay").
-  std::optional<float> top_p_decay;         // (0, 1]; default 1
-  std::optional<float> top_p_min;           // (0, 1]; default 1e-6
-  std::optional<TokenId> top_p_reset_id;    // -1 = none
-  std::optional<uint64_t> seed;             // default 0
-  std::optional<float> repetition_penalty;  // > 0; once per distinct token of prompt and output
-  std::optional<float> presence_penalty;    // added once per distinct token
-  std::optional<float> frequency_penalty;   // added per occurrence
+  std::optional<float> top_p_decay = {};         // (0, 1]; default 1
+  std::optional<float> top_p_min = {};           // (0, 1]; default 1e-6
+  std::optional<TokenId> top_p_reset_id = {};    // -1 = none
+  std::optional<uint64_t> seed = {};             // default 0
+  std::optional<float> repetition_penalty = {};  // > 0; once per distinct token, prompt included
+  std::optional<float> presence_penalty = {};    // subtracted once per distinct token
+  std::optional<float> frequency_penalty = {};   // subtracted per occurrence
   int prompt_ignore_length = 0;  // >= 0; so many first prompt tokens do not count for the penalties
   int min_tokens = 0;            // >= 0; no end id before so many tokens were generated
   int no_repeat_ngram_size = 0;  // >= 0; 0 = off
@@ -64,26 +65,26 @@ struct OutputOptions {
 };
 
 struct Request {
-  std::vector<TokenId> input_ids;  // [prompt_len] non-empty, ids below the vocabulary size
+  std::vector<TokenId> input_ids = {};  // [prompt_len] non-empty, ids below the vocabulary size
   // > 0. Shortened to what the engine's max_seq_len leaves after the prompt, as upstream does; the
   // sequence then ends with kLength. A prompt that leaves no room for one token is refused.
   int max_tokens = 0;
-  bool streaming = false;        // one response per step with new tokens; otherwise a single one
-  std::vector<TokenId> end_ids;  // any of these ends the sequence and is not returned; empty or
-                                 // -1 = never stop
+  bool streaming = false;  // one response per step with new tokens; otherwise a single one
+  // Any of these ends the sequence and is not returned; empty or -1 = never stop.
+  std::vector<TokenId> end_ids = {};
   // A tail equal to one of these ends the sequence; matched ids are returned.
-  std::vector<std::vector<TokenId>> stop_words;
+  std::vector<std::vector<TokenId>> stop_words = {};
   // Never generated: the last id of a word is banned where those before it stand.
-  std::vector<std::vector<TokenId>> bad_words;
+  std::vector<std::vector<TokenId>> bad_words = {};
   // Never completed in the text of prompt and output, whatever tokens spell them; null = none.
-  std::shared_ptr<const BadTexts> bad_texts;
-  std::shared_ptr<const std::vector<float>> embedding_bias;  // [vocab_size] added to the logits
-                                                             // first; null = none
-  SamplingParams sampling;
-  OutputOptions output;
-  float priority = 0.5F;                    // [0, 1]; larger first, ties by arrival
-  std::optional<int64_t> timeout_ms;        // deadline from Enqueue; finish reason kTimedOut
-  std::optional<int64_t> queue_timeout_us;  // the same while no step has begun with the request
+  std::shared_ptr<const BadTexts> bad_texts = {};
+  // [vocab_size] added to the logits first; null = none
+  std::shared_ptr<const std::vector<float>> embedding_bias = {};
+  SamplingParams sampling = {};
+  OutputOptions output = {};
+  float priority = 0.5F;                         // [0, 1]; larger first, ties by arrival
+  std::optional<int64_t> timeout_ms = {};        // deadline from Enqueue; finish reason kTimedOut
+  std::optional<int64_t> queue_timeout_us = {};  // the same until the request's first step
   // Part of the prefix-reuse key: equal prompts with other salts never share blocks.
   uint64_t cache_salt = 0;
 };
