@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "bench/limits/gpu_limits.h"
 #include "ops/backend.h"
 #include "ops/cuda/cuda_stream.h"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/status_macros.h"
 #include "bench/load/arrivals.h"
 
 namespace inflight::bench {

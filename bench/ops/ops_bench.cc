@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "base/status_macros.h"
 #include "bench/limits/limits.h"
 #include "cases.h"
 #include "support.h"

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/base64.h"
+#include "base/status_macros.h"
 #include "bench/tensors/element_bytes.h"
 
 namespace inflight::bench {

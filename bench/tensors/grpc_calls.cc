@@ -2,6 +2,7 @@
 #include <google/protobuf/util/json_util.h>
 #include <grpcpp/grpcpp.h>
 
+#include "base/status_macros.h"
 #include "bench/tensors/server_calls.h"
 #include "grpc_service.grpc.pb.h"
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/status_macros.h"
 #include "bench/load/http_answer.h"
 #include "bench/load/requests.h"
 #include "bench/tensors/server_calls.h"

@@ -9,6 +9,7 @@
 #include <random>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "bench/tensors/sequences.h"
 
 namespace inflight::bench {

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "base/status_macros.h"
+
 namespace inflight::bench {
 namespace {
 

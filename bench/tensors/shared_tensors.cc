@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/status_macros.h"
+
 namespace inflight::bench {
 
 Result<std::unique_ptr<SharedTensors>> SharedTensors::Create(ServerCalls& calls,

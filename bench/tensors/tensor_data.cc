@@ -9,6 +9,7 @@
 #include <random>
 
 #include "base/file.h"
+#include "base/status_macros.h"
 #include "bench/tensors/data_file.h"
 #include "bench/tensors/element_bytes.h"
 

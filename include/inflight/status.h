@@ -146,21 +146,4 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
-#define INFLIGHT_CONCAT_(a, b) a##b
-#define INFLIGHT_CONCAT(a, b) INFLIGHT_CONCAT_(a, b)
-
-// Return the status of `expr` from the enclosing function unless it is OK.
-#define RETURN_IF_ERROR(expr)                                               \
-  do {                                                                      \
-    if (::inflight::Status status_ = (expr); !status_.ok()) return status_; \
-  } while (false)
-
-// ASSIGN_OR_RETURN(auto x, MakeX()): bind the value or return the status.
-#define ASSIGN_OR_RETURN(lhs, expr) \
-  ASSIGN_OR_RETURN_IMPL_(INFLIGHT_CONCAT(result_, __LINE__), lhs, expr)
-#define ASSIGN_OR_RETURN_IMPL_(result, lhs, expr) \
-  auto result = (expr);                           \
-  if (!result.ok()) return result.status();       \
-  lhs = *std::move(result)
-
 }  // namespace inflight

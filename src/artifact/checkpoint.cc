@@ -8,6 +8,7 @@
 
 #include "artifact/json_file.h"
 #include "base/file.h"
+#include "base/status_macros.h"
 
 namespace inflight::artifact {
 namespace {

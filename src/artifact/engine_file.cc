@@ -15,6 +15,7 @@
 #include "artifact/sizes.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "base/status_macros.h"
 
 namespace inflight::artifact {
 namespace {

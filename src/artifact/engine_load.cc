@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "base/file.h"
+#include "base/status_macros.h"
 #include "tensor/upload_lane.h"
 
 namespace inflight::artifact {

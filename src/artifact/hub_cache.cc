@@ -12,6 +12,7 @@
 
 #include "artifact/printable.h"
 #include "base/file.h"
+#include "base/status_macros.h"
 
 namespace inflight::artifact {
 namespace {

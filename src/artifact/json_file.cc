@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/status_macros.h"
 
 namespace inflight::artifact {
 namespace {

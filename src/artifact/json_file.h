@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/status_macros.h"
 #include "inflight/status.h"
 
 namespace inflight::artifact {

@@ -11,6 +11,7 @@
 #include "artifact/pickle_opcode.h"
 #include "artifact/pickle_stack.h"
 #include "artifact/printable.h"
+#include "base/status_macros.h"
 
 namespace inflight::artifact {
 namespace {

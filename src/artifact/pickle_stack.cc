@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "base/status_macros.h"
+
 namespace inflight::artifact {
 namespace {
 

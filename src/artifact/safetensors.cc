@@ -14,6 +14,7 @@
 #include "artifact/json_file.h"
 #include "artifact/sizes.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 
 namespace inflight::artifact {
 namespace {

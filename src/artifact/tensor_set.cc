@@ -10,6 +10,7 @@
 #include "artifact/json_file.h"
 #include "artifact/safetensors.h"
 #include "artifact/torch_file.h"
+#include "base/status_macros.h"
 
 namespace inflight::artifact {
 

@@ -12,6 +12,7 @@
 #include "artifact/sizes.h"
 #include "artifact/torch_state_dict.h"
 #include "artifact/zip_file.h"
+#include "base/status_macros.h"
 
 namespace inflight::artifact {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "artifact/printable.h"
 #include "artifact/sizes.h"
+#include "base/status_macros.h"
 
 namespace inflight::artifact {
 namespace {

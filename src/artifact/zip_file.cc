@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "artifact/printable.h"
+#include "base/status_macros.h"
 
 namespace inflight::artifact {
 namespace {

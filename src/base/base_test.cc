@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/log_settings.h"
 #include "base/log_table.h"
+#include "base/status_macros.h"
 #include "base/text_table.h"
 #include "base/worker_pool.h"
 #include "inflight/status.h"

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "model/decoder.h"
 #include "ops/backend.h"
 

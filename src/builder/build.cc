@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "builder/builder.h"
 #include "builder/engine_memory.h"
 #include "builder/engine_writer.h"

@@ -8,6 +8,7 @@
 #include "artifact/checkpoint.h"
 #include "artifact/safetensors.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "builder/builder.h"
 #include "builder/hf_config.h"
 #include "builder/model_files.h"

@@ -6,6 +6,7 @@
 #include "artifact/checkpoint.h"
 #include "artifact/json_file.h"
 #include "base/file.h"
+#include "base/status_macros.h"
 #include "builder/builder.h"
 
 namespace inflight::builder {

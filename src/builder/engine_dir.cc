@@ -13,6 +13,7 @@
 #include "artifact/engine_load.h"
 #include "artifact/json_file.h"
 #include "base/file.h"
+#include "base/status_macros.h"
 #include "builder/engine_memory.h"
 #include "builder/model_files.h"
 #include "model/config_json.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "artifact/engine_file.h"
+#include "base/status_macros.h"
 
 namespace inflight::builder {
 uint64_t EngineBytes(const model::ModelConfig& config, DeviceKind device) {

@@ -9,6 +9,7 @@
 #include "artifact/engine_file.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "builder/engine_memory.h"
 #include "builder/pack.h"
 #include "builder/slot_runs.h"

@@ -9,6 +9,7 @@
 #include "artifact/checkpoint.h"
 #include "artifact/json_file.h"
 #include "base/file.h"
+#include "base/status_macros.h"
 #include "model/config_json.h"
 #include "model/families/families.h"
 

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/file.h"
+#include "base/status_macros.h"
 
 namespace inflight::builder {
 namespace {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "builder/builder.h"
 #include "builder/engine_memory.h"
 #include "builder/pack.h"

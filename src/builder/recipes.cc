@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "builder/quantize.h"
 #include "model/families/families.h"
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "artifact/json_file.h"
+#include "base/status_macros.h"
 
 namespace inflight::builder {
 namespace {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "builder/pack.h"
 #include "builder/quantize.h"
 #include "ops/convert_rows.h"

@@ -12,6 +12,7 @@
 #include "artifact/checkpoint.h"
 #include "artifact/json_file.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "builder/builder.h"
 #include "builder/hf_config.h"
 #include "builder/merge.h"

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/file.h"
+#include "base/status_macros.h"
 #include "chat_template/parser.h"
 #include "chat_template/template.h"
 

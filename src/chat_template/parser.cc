@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/status_macros.h"
 #include "chat_template/expression_parser.h"
 
 namespace inflight::chat_template {

@@ -3,6 +3,7 @@
 
 #include <ctime>
 
+#include "base/status_macros.h"
 #include "chat_template/interpreter.h"
 #include "chat_template/parser.h"
 

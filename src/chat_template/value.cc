@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/status_macros.h"
 #include "chat_template/text.h"
 
 namespace inflight::chat_template {

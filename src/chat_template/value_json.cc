@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/status_macros.h"
 #include "chat_template/text.h"
 #include "chat_template/value.h"
 

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 
 namespace inflight::config {
 namespace {

@@ -24,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "inflight/status.h"
 
 namespace inflight::config {

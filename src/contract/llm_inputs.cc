@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "contract/tensor_values.h"
 #include "contract/word_list.h"
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "contract/parameter_table.h"
 #include "contract/parameter_values.h"
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "contract/llm_inputs.h"
 #include "contract/tensor_values.h"
 

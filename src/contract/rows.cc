@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/status_macros.h"
+
 namespace inflight::contract {
 namespace {
 

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "base/status_macros.h"
+
 namespace inflight::contract {
 namespace {
 

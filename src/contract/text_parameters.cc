@@ -5,6 +5,7 @@
 #include <array>
 #include <cctype>
 
+#include "base/status_macros.h"
 #include "contract/parameter_table.h"
 #include "contract/parameter_values.h"
 

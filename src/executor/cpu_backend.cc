@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "decoding/stop.h"
 #include "executor/host_rows.h"
 #include "executor/kv_storage.h"

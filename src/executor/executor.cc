@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "base/thread_name.h"
 #include "executor/inbox.h"
 #include "executor/step_loop.h"

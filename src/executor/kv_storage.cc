@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "base/status_macros.h"
+
 namespace inflight::executor {
 
 ops::KvCacheView KvShape(const model::ModelConfig& config, int block_size) {

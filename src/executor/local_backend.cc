@@ -2,6 +2,7 @@
 #include "executor/local_backend.h"
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "executor/cpu_backend.h"
 #include "executor/cuda_backend.h"
 #include "executor/memory_plan.h"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/status_macros.h"
 #include "decoding/cuda/device_sampler.h"
 #include "decoding/sampler.h"
 #include "executor/cuda_backend.h"

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/status_macros.h"
+
 namespace inflight::executor {
 namespace {
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <string_view>
 
+#include "base/status_macros.h"
 #include "decoding/sampling_rule.h"
 #include "decoding/top_log_probs.h"
 #include "kv_cache/kv_cache.h"

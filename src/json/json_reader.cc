@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "base/status_macros.h"
 #include "json/json_validator.h"
 
 // Everything here walks text that Validate has accepted.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "builder/engine_memory.h"
 #include "model/decoder.h"
 #include "ops/backend.h"

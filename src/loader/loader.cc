@@ -7,6 +7,7 @@
 
 #include "artifact/hub_cache.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "executor/executor.h"
 #include "executor/local_backend.h"
 #include "loader/devices.h"

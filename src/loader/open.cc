@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "inflight/log.h"
 #include "loader/devices.h"
 #include "loader/loader.h"

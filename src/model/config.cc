@@ -8,6 +8,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/status_macros.h"
+
 namespace inflight::model {
 namespace {
 

@@ -10,6 +10,7 @@
 #include "artifact/json_file.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "model/families/families.h"
 
 namespace inflight::model {

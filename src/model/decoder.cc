@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "model/rope.h"
 
 namespace inflight::model {

@@ -8,6 +8,7 @@
 
 #include "artifact/json_file.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 
 namespace inflight::model {
 namespace {

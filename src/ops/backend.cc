@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "ops/cpu/cpu.h"
 #include "ops/cuda/cuda.h"
 #include "ops/reference/reference.h"

@@ -5,6 +5,8 @@
 
 #include <initializer_list>
 
+#include "base/status_macros.h"
+
 namespace inflight::ops {
 namespace {
 

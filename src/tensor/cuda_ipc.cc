@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/status_macros.h"
 #include "tensor/cuda_driver.h"
 
 namespace inflight::cuda {

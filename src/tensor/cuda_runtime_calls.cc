@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
+#include "base/status_macros.h"
 #include "tensor/cuda_status.h"
 #include "tensor/kernel_code.h"
 

@@ -9,6 +9,8 @@
 #include <fstream>
 #include <utility>
 
+#include "base/status_macros.h"
+
 namespace inflight {
 namespace {
 

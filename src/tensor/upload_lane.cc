@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "tensor/buffer.h"
 #include "tensor/cuda_status.h"
 

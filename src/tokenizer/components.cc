@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "tokenizer/unicode.h"
 
 namespace inflight::tokenizer {

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/file.h"
+#include "base/status_macros.h"
 
 namespace inflight::tokenizer {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/status_macros.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/components.h"
 #include "tokenizer/json.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tokenizer/json.h"
 
+#include "base/status_macros.h"
+
 namespace inflight::tokenizer {
 
 namespace dom = simdjson::dom;

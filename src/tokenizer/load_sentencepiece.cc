@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "base/status_macros.h"
 #include "tokenizer/sentencepiece_bpe.h"
 #include "tokenizer/sentencepiece_normalizer.h"
 #include "tokenizer/sentencepiece_proto.h"

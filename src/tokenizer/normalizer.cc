@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/status_macros.h"
 #include "tokenizer/sentencepiece_normalizer.h"
 #include "tokenizer/unicode.h"
 

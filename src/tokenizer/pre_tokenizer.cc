@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/status_macros.h"
 #include "tokenizer/unicode.h"
 
 namespace inflight::tokenizer {

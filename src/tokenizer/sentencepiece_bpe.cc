@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 
+#include "base/status_macros.h"
 #include "tokenizer/unicode.h"
 
 namespace inflight::tokenizer {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tokenizer/sentencepiece_normalizer.h"
 
+#include "base/status_macros.h"
 #include "tokenizer/unicode.h"
 
 namespace inflight::tokenizer {

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/vocab.h"
 #include "tokenizer/wire_reader.h"

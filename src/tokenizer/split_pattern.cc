@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/status_macros.h"
 #include "tokenizer/pcre2_pattern.h"
 #include "tokenizer/unicode.h"
 

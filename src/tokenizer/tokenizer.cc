@@ -3,6 +3,7 @@
 #include "inflight/tokenizer.h"
 
 #include "base/file.h"
+#include "base/status_macros.h"
 #include "tokenizer/config_files.h"
 #include "tokenizer/load_sentencepiece.h"
 #include "tokenizer/tokenizer_impl.h"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/status_macros.h"
 #include "tokenizer/pcre2_sets.h"
 #include "tokenizer/split_pattern.h"
 

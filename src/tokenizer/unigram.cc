@@ -5,6 +5,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "base/status_macros.h"
 #include "tokenizer/unicode.h"
 
 namespace inflight::tokenizer {

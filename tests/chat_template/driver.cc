@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/status_macros.h"
 #include "chat_template/template.h"
 
 namespace inflight::chat_template {

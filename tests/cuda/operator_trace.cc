@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/status_macros.h"
 #include "tensor/element.h"
 
 namespace inflight::gpu {

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <numeric>
 
+#include "base/status_macros.h"
 #include "executor/cuda/step_graphs.h"
 #include "gpu_test.h"
 

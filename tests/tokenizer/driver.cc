@@ -16,6 +16,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "base/status_macros.h"
 #include "inflight/tokenizer.h"
 
 namespace inflight::tokenizer {

@@ -89,6 +89,11 @@ def test_headers_include_nothing_but_the_standard_library_and_each_other(prefix)
             assert name.startswith("inflight/") or re.fullmatch("[a-z_]+", name), f"{header.name}: {name}"
 
 
+def test_headers_define_no_macros(prefix):
+    for header in sorted((prefix / "include/inflight").iterdir()):
+        assert "#define" not in header.read_text(), header.name
+
+
 def test_the_program_documents_and_licence_are_installed(prefix):
     assert call(prefix / "bin/inflight", "--version").strip()
     documents = prefix / "share/doc/inflight"

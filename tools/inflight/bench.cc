@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "bench/limits/limits.h"
 #include "bench_cost.h"
 #include "bench_runs.h"

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/file.h"
+#include "base/status_macros.h"
 #include "bench/load/load.h"
 #include "bench/tensors/served_model.h"
 #include "bench_load_tensors.h"

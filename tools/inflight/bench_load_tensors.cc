@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/file.h"
+#include "base/status_macros.h"
 #include "bench/tensors/infer_requests.h"
 #include "bench/tensors/measure.h"
 #include "bench/tensors/measure_report.h"

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "bench/limits/limits.h"
 #include "bench_runs.h"
 #include "command_line.h"

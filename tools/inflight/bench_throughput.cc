@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "bench/limits/gpu_limits.h"
 #include "bench/limits/limits.h"
 #include "bench_cost.h"

@@ -3,6 +3,7 @@
 // trtllm-build and of the older per-model build.py, too (upstream_flags.h).
 #include "artifact/hub_cache.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "build_report.h"
 #include "builder/builder.h"
 #include "command_line.h"

@@ -11,6 +11,7 @@
 #include "artifact/json_file.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "builder/accuracy.h"
 #include "inflight/tokenizer.h"
 

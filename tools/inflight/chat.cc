@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "command_line.h"
 #include "commands.h"
 #include "conversation.h"

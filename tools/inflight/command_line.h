@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "config/schema.h"
 
 namespace inflight::tool {

@@ -2,6 +2,7 @@
 // inflight convert: Hugging Face directory -> checkpoint. Takes the flags of upstream's converters,
 // convert_checkpoint.py and the older hf_*_convert.py, too (upstream_flags.h).
 #include "artifact/hub_cache.h"
+#include "base/status_macros.h"
 #include "builder/builder.h"
 #include "command_line.h"
 #include "commands.h"

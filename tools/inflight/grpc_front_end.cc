@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/status_macros.h"
 #include "protocol/kserve/grpc/grpc_server.h"
 
 namespace inflight::tool {

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/status_macros.h"
 #include "environment.h"
 
 namespace inflight::tool {

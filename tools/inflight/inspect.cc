@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "artifact/hub_cache.h"
+#include "base/status_macros.h"
 #include "builder/builder.h"
 #include "command_line.h"
 #include "commands.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "base/worker_pool.h"
 #include "loader/loader.h"
 #include "serving/repository/repository.h"

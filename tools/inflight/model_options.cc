@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model_options.h"
 
+#include "base/status_macros.h"
 #include "progress.h"
 
 namespace inflight::tool {

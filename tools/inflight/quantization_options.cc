@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 
 namespace inflight::tool {
 

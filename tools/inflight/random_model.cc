@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
 #include "builder/builder.h"
 
 namespace inflight::tool {

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "command_line.h"
 #include "commands.h"
 #include "model_options.h"

@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/status_macros.h"
 #include "config/schema.h"
 #include "parameters/parameters.h"
 

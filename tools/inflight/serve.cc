@@ -16,6 +16,7 @@
 #include "base/idle_memory.h"
 #include "base/log.h"
 #include "base/log_settings.h"
+#include "base/status_macros.h"
 #include "command_line.h"
 #include "commands.h"
 #include "crash_trace.h"

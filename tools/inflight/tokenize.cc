@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "artifact/hub_cache.h"
+#include "base/status_macros.h"
 #include "command_line.h"
 #include "commands.h"
 #include "inflight/tokenizer.h"

@@ -2,6 +2,7 @@
 #include "trace_options.h"
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "environment.h"
 #include "protocol/otlp/otlp_exporter.h"
 #include "serving/trace/trace_config.h"

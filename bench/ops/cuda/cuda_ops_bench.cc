@@ -7,6 +7,7 @@
 
 #include <cstdio>
 
+#include "base/status_macros.h"
 #include "cases.h"
 #include "llama_3_8b.h"
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "ops/cuda/cuda_stream.h"
 #include "tensor/cuda_status.h"
 

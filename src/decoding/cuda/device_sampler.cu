@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "decoding/cuda/best_of_row.cuh"
 #include "decoding/cuda/device_sampler.h"
 #include "decoding/cuda/sample_row.cuh"

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "decoding/cuda/device_sampler.h"
 #include "decoding/stop.h"
 #include "executor/cuda/debug_options.h"

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "executor/cuda/kv_copies.h"
 #include "tensor/cuda_status.h"
 

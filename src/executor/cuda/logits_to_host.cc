@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "executor/cuda/step_kernels.h"
 #include "ops/cuda/cuda_stream.h"
 

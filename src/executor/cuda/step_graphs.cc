@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "tensor/cuda_status.h"
 
 namespace inflight::executor::cuda {

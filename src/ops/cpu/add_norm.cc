@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/add_norm.h"
 
+#include "base/status_macros.h"
 #include "ops/cpu/cpu.h"
 #include "ops/cpu/launch.h"
 #include "ops/validate.h"

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "base/status_macros.h"
 #include "ops/cpu/cpu.h"
 #include "ops/cpu/launch.h"
 #include "ops/validate.h"

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/status_macros.h"
 #include "ops/attention.h"
 #include "ops/cpu/cpu.h"
 #include "ops/cpu/launch.h"

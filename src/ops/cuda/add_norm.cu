@@ -4,6 +4,7 @@
 //
 // How a row is cut over threads depends on hidden_size alone, so a token's result does not depend
 // on its batch.
+#include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/overlap.cuh"

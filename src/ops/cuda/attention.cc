@@ -7,6 +7,7 @@
 #include <array>
 #include <numbers>
 
+#include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/attention_kernels.h"
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/status_macros.h"
 #include "ops/cuda/attention_kernels.h"
 #include "ops/cuda/overlap.cuh"
 

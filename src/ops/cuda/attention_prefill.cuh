@@ -24,6 +24,7 @@
 
 #include <cuda_runtime.h>
 
+#include "base/status_macros.h"
 #include "ops/cuda/attention_kernels.h"
 #include "ops/cuda/attention_mma.cuh"
 #include "ops/cuda/overlap.cuh"

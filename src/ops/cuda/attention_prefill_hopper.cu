@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/status_macros.h"
 #include "ops/cuda/attention_kernels.h"
 #include "ops/cuda/attention_prefill_hopper.cuh"
 

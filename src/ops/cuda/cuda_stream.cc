@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/status_macros.h"
 #include "ops/cuda/cuda.h"
 #include "ops/cuda/gemm_plans.h"
 #include "ops/cuda/kernels.h"

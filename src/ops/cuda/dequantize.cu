@@ -3,6 +3,7 @@
 // element.
 #include <algorithm>
 
+#include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/vector.cuh"

@@ -2,6 +2,7 @@
 // One CTA per token; 2 * hidden_size * 2 bytes per token, so a matter of latency.
 #include <algorithm>
 
+#include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/overlap.cuh"

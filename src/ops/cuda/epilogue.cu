@@ -2,6 +2,7 @@
 // In place over the output of a product: 2 * n elements moved per row.
 #include <algorithm>
 
+#include "base/status_macros.h"
 #include "ops/cuda/activate.cuh"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"

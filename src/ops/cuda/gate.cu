@@ -6,6 +6,7 @@
 // no order.
 #include <algorithm>
 
+#include "base/status_macros.h"
 #include "ops/cuda/activate.cuh"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"

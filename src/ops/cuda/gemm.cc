@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/skinny.h"

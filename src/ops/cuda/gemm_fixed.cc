@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "ops/cuda/gemm_plans.h"
 #include "ops/cuda/gemm_problem.h"
 

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "ops/cuda/cuda.h"
 #include "ops/cuda/gemm_problem.h"
 

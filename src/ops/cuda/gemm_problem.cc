@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "base/status_macros.h"
+
 namespace inflight::ops::cuda {
 namespace {
 

@@ -9,6 +9,7 @@
 // finds as among suggestions.
 #include <algorithm>
 
+#include "base/status_macros.h"
 #include "ops/cuda/gemm_plans.h"
 #include "ops/cuda/gemm_problem.h"
 

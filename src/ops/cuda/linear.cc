@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // FP8 rounding of rows, a scale per token: one CTA per row, held in registers up to 32,768
 // elements. Moves 3 * width bytes per token.
+#include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/overlap.cuh"

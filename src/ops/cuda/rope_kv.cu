@@ -8,6 +8,7 @@
 //           comes behind, two neighbouring vectors a unit
 //   kGptj   (2j, 2j + 1): neighbouring vectors, each of which rotates by itself; also without
 //           rotation, then rotary_dim = 0
+#include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/overlap.cuh"

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/status_macros.h"
 #include "ops/cuda/cuda_stream.h"
 #include "tensor/cuda_status.h"
 

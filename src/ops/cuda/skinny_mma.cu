@@ -18,6 +18,7 @@
 
 #include <algorithm>
 
+#include "base/status_macros.h"
 #include "ops/cuda/activate.cuh"
 #include "ops/cuda/cache_policy.cuh"
 #include "ops/cuda/fp8_halves.cuh"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/shared_memory_limit.h"
 #include "ops/cuda/streamed.cuh"

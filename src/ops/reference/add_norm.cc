@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "base/status_macros.h"
 #include "ops/reference/reference.h"
 #include "ops/validate.h"
 #include "tensor/element.h"

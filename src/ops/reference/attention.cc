@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "ops/reference/reference.h"
 #include "ops/validate.h"
 #include "tensor/element.h"

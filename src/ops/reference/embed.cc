@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/embed.h"
 
+#include "base/status_macros.h"
 #include "ops/reference/reference.h"
 #include "ops/reference/weight_element.h"
 #include "ops/validate.h"

@@ -7,6 +7,7 @@
 #include <numbers>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "ops/reference/reference.h"
 #include "ops/reference/weight_element.h"
 #include "ops/validate.h"

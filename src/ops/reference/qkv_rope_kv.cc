@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "ops/attention.h"
 #include "ops/reference/reference.h"
 #include "ops/validate.h"

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/status_macros.h"
 #include "ops/reference/reference.h"
 #include "ops/validate.h"
 #include "tensor/element.h"

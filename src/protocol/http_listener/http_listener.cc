@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "base/thread_name.h"
 #include "protocol/http_listener/connection.h"
 #include "protocol/http_listener/make_room.h"

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "protocol/http_listener/http_listener.h"
 
 namespace inflight::http_listener {

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string_view>
 
+#include "base/status_macros.h"
+
 namespace inflight::metrics {
 namespace {
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "protocol/metrics/metrics_page.h"
 
 namespace inflight::metrics {

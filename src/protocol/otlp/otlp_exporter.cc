@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "base/thread_name.h"
 #include "protocol/otlp/span_json.h"
 

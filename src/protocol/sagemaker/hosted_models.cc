@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "json/json_reader.h"
 #include "json/json_writer.h"
 #include "protocol/kserve/http/response.h"

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "base/worker_pool.h"
 #include "protocol/http_listener/router.h"
 #include "protocol/kserve/http/only_ready_model.h"

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "protocol/kserve/http/only_ready_model.h"
 #include "protocol/kserve/http/response.h"
 #include "protocol/vertex_ai/redirect.h"

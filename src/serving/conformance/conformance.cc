@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "serving/configuration/model_config.h"
 #include "serving/conformance/mock_llm.h"
 #include "serving/core/input_values.h"

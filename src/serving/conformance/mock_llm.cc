@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/idle_memory.h"
+#include "base/status_macros.h"
 #include "base/thread_name.h"
 #include "serving/core/input_values.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/core/apply_output_rules.h"
 
+#include "base/status_macros.h"
 #include "serving/tensors/tensor_values.h"
 
 namespace inflight::serving {

@@ -6,6 +6,7 @@
 #include <ranges>
 #include <string>
 
+#include "base/status_macros.h"
 #include "serving/tensors/data_types.h"
 
 namespace inflight::serving {

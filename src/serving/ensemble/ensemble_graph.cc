@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/status_macros.h"
+
 namespace inflight::serving {
 namespace {
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "serving/ensemble/ensemble_run.h"
 
 namespace inflight::serving {

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "serving/sequences/sequence_controls.h"
 #include "serving/tensors/reshape.h"
 

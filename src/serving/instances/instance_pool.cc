@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "base/thread_name.h"
 #include "serving/core/validate.h"
 #include "serving/sequences/sequence_table.h"

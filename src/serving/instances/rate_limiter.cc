@@ -8,6 +8,8 @@
 #include <set>
 #include <utility>
 
+#include "base/status_macros.h"
+
 namespace inflight::serving {
 namespace {
 

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "serving/configuration/model_config.h"
 #include "serving/core/validate.h"
 #include "serving/tensors/data_types.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "contract/llm_response.h"
 #include "contract/rows.h"
 #include "contract/tensor_values.h"

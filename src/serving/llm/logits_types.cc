@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/status_macros.h"
 #include "contract/llm_response.h"
 #include "serving/tensors/data_types.h"
 

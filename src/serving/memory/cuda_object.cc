@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "serving/memory/shared_object.h"
 #include "tensor/cuda_ipc.h"
 #include "tensor/cuda_runtime_calls.h"

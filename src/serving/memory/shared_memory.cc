@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status_macros.h"
+
 namespace inflight::serving {
 namespace {
 

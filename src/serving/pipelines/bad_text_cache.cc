@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
+
 namespace inflight::serving {
 
 BadTextCache::BadTextCache(std::shared_ptr<const Tokenizer> tokenizer)

@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/status_macros.h"
 #include "contract/outputs.h"
 #include "contract/text_inputs.h"
 #include "serving/configuration/model_config.h"

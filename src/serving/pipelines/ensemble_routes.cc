@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "contract/outputs.h"
 #include "contract/text_inputs.h"
 #include "serving/configuration/model_config.h"

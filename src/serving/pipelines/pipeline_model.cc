@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "contract/llm_response.h"
 #include "contract/tensor_values.h"
 #include "serving/core/run_model.h"

@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "contract/llm_response.h"
 #include "contract/tensor_values.h"
 #include "serving/configuration/model_config.h"

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "contract/rows.h"
 #include "contract/tensor_values.h"
 #include "serving/pipelines/text_call.h"

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
 #include "loader/loader.h"
 
 namespace inflight::serving {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "serving/llm/llm_model.h"
 
 namespace inflight::serving {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/status_macros.h"
 
 namespace inflight::serving {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "serving/configuration/model_config.h"
 #include "serving/core/response_cache.h"
 #include "serving/instances/warm_up.h"

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/log_table.h"
+#include "base/status_macros.h"
 #include "base/text_table.h"
 #include "serving/repository/repository_layout.h"
 

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/log_table.h"
+#include "base/status_macros.h"
 #include "base/thread_name.h"
 #include "serving/configuration/generated_config.h"
 #include "serving/repository/auto_complete.h"

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "serving/repository/repository.h"
 #include "serving/repository/repository_layout.h"
 

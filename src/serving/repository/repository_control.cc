@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "serving/ensemble/ensemble_graph.h"
 #include "serving/pipelines/pipeline_model.h"
 #include "serving/repository/repository.h"

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "serving/configuration/model_config.h"
 #include "serving/instances/warm_up.h"
 #include "serving/repository/repository.h"

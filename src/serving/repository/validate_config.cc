@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/status_macros.h"
 #include "serving/ensemble/ensemble_graph.h"
 #include "serving/instances/request_queue.h"
 #include "serving/sequences/sequence_controls.h"

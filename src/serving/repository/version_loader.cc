@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "contract/llm_parameters.h"
 #include "contract/parameter_values.h"
 #include "contract/text_parameters.h"

@@ -5,6 +5,7 @@
 
 #include "artifact/hub_cache.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "contract/text_parameters.h"
 #include "serving/ensemble/ensemble_model.h"
 #include "serving/pipelines/pipeline_model.h"

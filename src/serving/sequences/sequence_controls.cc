@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "serving/tensors/data_types.h"
 
 namespace inflight::serving {

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "serving/tensors/data_types.h"
 #include "serving/tensors/tensor_file.h"
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "serving/conformance/conformance.h"
 #include "serving/instances/instance_model.h"
 #include "serving/tensors/tensor_values.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "serving/sequences/sequence_controls.h"
 
 namespace inflight::serving {

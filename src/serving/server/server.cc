@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "base/thread_name.h"
 #include "serving/core/apply_output_rules.h"
 #include "serving/core/run_model.h"

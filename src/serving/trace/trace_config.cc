@@ -6,6 +6,8 @@
 #include <limits>
 #include <string_view>
 
+#include "base/status_macros.h"
+
 namespace inflight::serving {
 namespace {
 

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <limits>
 
+#include "base/status_macros.h"
+
 namespace inflight::serving {
 namespace {
 

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/idle_memory.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "base/thread_name.h"
 
 namespace inflight::kserve_grpc {

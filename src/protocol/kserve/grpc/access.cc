@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string>
 
+#include "base/status_macros.h"
+
 namespace inflight::kserve_grpc {
 namespace {
 

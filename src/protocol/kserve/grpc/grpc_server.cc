@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "protocol/kserve/grpc/acceptor.h"
 #include "protocol/kserve/grpc/inference_service.h"
 #include "protocol/kserve/grpc/thread_memory.h"

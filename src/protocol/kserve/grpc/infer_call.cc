@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/status_macros.h"
 #include "protocol/kserve/grpc/grpc_status.h"
 #include "protocol/kserve/grpc/infer_request.h"
 #include "protocol/kserve/grpc/infer_response.h"

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "protocol/kserve/grpc/parameters.h"
 #include "protocol/kserve/grpc/tensor_contents.h"
 

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "grpc_service.pb.h"
 #include "health.pb.h"
 #include "protocol/kserve/grpc/grpc_status.h"

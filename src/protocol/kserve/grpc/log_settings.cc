@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/log_settings.h"
+#include "base/status_macros.h"
 
 namespace inflight::kserve_grpc {
 namespace {

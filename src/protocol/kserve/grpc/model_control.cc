@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/status_macros.h"
+
 namespace inflight::kserve_grpc {
 namespace {
 

@@ -5,6 +5,8 @@
 #include <type_traits>
 #include <variant>
 
+#include "base/status_macros.h"
+
 namespace inflight::kserve_grpc {
 namespace {
 

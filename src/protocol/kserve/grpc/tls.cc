@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/status_macros.h"
 
 namespace inflight::kserve_grpc {
 namespace {

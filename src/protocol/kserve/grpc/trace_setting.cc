@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/grpc/trace_setting.h"
 
+#include "base/status_macros.h"
+
 namespace inflight::kserve_grpc {
 
 Status AnswerTraceSetting(const ::inference::TraceSettingRequest& request, serving::Server& server,

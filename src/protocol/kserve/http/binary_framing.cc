@@ -8,6 +8,7 @@
 #include <limits>
 #include <system_error>
 
+#include "base/status_macros.h"
 #include "protocol/kserve/http/response.h"
 
 namespace inflight::kserve_http {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "json/json_reader.h"
 #include "protocol/kserve/http/infer_response.h"
 #include "protocol/kserve/http/model_tensors.h"

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
 #include "protocol/kserve/http/endpoint_table.h"
 #include "protocol/kserve/http/response.h"
 

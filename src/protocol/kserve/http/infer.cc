@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/status_macros.h"
 #include "protocol/kserve/http/compression.h"
 #include "protocol/kserve/http/endpoints.h"
 #include "protocol/kserve/http/infer_request.h"

@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "json/json_reader.h"
 #include "protocol/kserve/http/parameters.h"
 #include "protocol/kserve/http/raw_request.h"

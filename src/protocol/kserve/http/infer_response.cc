@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/status_macros.h"
 #include "protocol/kserve/http/response.h"
 #include "protocol/kserve/http/tensor_json.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is logged, read and changed (docs/reference/protocol/http.md, "logging").
 #include "base/log_settings.h"
+#include "base/status_macros.h"
 #include "json/json_reader.h"
 #include "json/json_writer.h"
 #include "protocol/kserve/http/endpoints.h"

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/base64.h"
+#include "base/status_macros.h"
 #include "json/json_reader.h"
 #include "protocol/kserve/http/endpoints.h"
 #include "protocol/kserve/http/response.h"

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "base/status_macros.h"
+
 namespace inflight::kserve_http {
 namespace {
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "protocol/kserve/http/tensor_json.h"
 #include "serving/tensors/data_types.h"
 

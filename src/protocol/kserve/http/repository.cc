@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The list of models (docs/reference/protocol/http.md, "Index").
+#include "base/status_macros.h"
 #include "json/json_reader.h"
 #include "json/json_writer.h"
 #include "protocol/kserve/http/endpoints.h"

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/base64.h"
+#include "base/status_macros.h"
 #include "json/json_reader.h"
 #include "json/json_writer.h"
 #include "protocol/kserve/http/endpoints.h"

@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/status_macros.h"
+
 namespace inflight::kserve_http {
 namespace {
 

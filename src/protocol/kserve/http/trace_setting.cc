@@ -2,6 +2,7 @@
 // What is traced, read and changed (docs/reference/protocol/http.md, "Trace settings").
 #include <array>
 
+#include "base/status_macros.h"
 #include "json/json_reader.h"
 #include "json/json_writer.h"
 #include "protocol/kserve/http/endpoints.h"
