@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "contract/llm_request.h"
 
-#include <algorithm>
 #include <string>
 
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "contract/llm_inputs.h"
 #include "contract/tensor_values.h"
+#include "parameters/engine_limits.h"
 
 namespace inflight::contract {
 namespace {
@@ -87,29 +87,25 @@ Status FitToEngine(Request& request, const ExecutorLimits& limits) {
   if (request.max_tokens == 0) {
     return InvalidArgument("request_output_len is not present in the request");
   }
-  const auto prompt_len = static_cast<int64_t>(request.input_ids.size());
-  const int64_t max_prompt = std::min(limits.max_input_len, limits.max_seq_len - 1);
-  if (prompt_len > max_prompt) {
-    return InvalidArgument("Prompt length (" + std::to_string(prompt_len) +
-                           ") exceeds maximum input length (" + std::to_string(max_prompt) + ").");
+  if (parameters::IsPromptTooLong(limits, request)) {
+    return InvalidArgument("Prompt length (" + std::to_string(request.input_ids.size()) +
+                           ") exceeds maximum input length (" +
+                           std::to_string(limits.max_input_len) + ").");
   }
-  for (const TokenId id : request.input_ids) {
-    if (id < 0 || id >= limits.vocab_size) {
-      return InvalidArgument("input_ids: got token id " + std::to_string(id) + ", must be in [0, " +
-                             std::to_string(limits.vocab_size) + ")");
-    }
+  if (const auto bad = parameters::FindOutsideVocabulary(limits, request.input_ids)) {
+    return InvalidArgument("input_ids", "got token id " + std::to_string(request.input_ids[*bad]) +
+                                            ", must be in [0, " +
+                                            std::to_string(limits.vocab_size) + ")");
   }
-  for (const TokenId id : request.end_ids) {
-    if (id >= limits.vocab_size) {
-      return InvalidArgument("EndId (" + std::to_string(id) +
-                             ") is not within vocabulary range [0, " +
-                             std::to_string(limits.vocab_size) + ").");
-    }
+  if (const auto bad = parameters::FindOutsideVocabulary(limits, request.end_ids)) {
+    return InvalidArgument("EndId (" + std::to_string(request.end_ids[*bad]) +
+                           ") is not within vocabulary range [0, " +
+                           std::to_string(limits.vocab_size) + ").");
   }
-  if (const int64_t room = limits.max_seq_len - prompt_len; request.max_tokens > room) {
+  const int asked = request.max_tokens;
+  if (parameters::ShortenToSequence(limits, request)) {
     logging::Verbose("max_tokens shortened to the engine's max_seq_len",
-                     {{"asked", request.max_tokens}, {"given", room}});
-    request.max_tokens = static_cast<int>(room);
+                     {{"asked", asked}, {"given", request.max_tokens}});
   }
   return Status::Ok();
 }

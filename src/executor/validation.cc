@@ -11,10 +11,13 @@
 #include "decoding/sampling_rule.h"
 #include "decoding/top_log_probs.h"
 #include "kv_cache/kv_cache.h"
+#include "parameters/engine_limits.h"
 #include "parameters/parameters.h"
 
 namespace inflight::executor {
 namespace {
+
+constexpr TokenId kNoEndId = -1;
 
 template <typename... Args>
 Status Invalid(fmt::format_string<Args...> format, Args&&... args) {
@@ -31,7 +34,7 @@ Status ValidatePrompt(const ExecutorLimits& limits, const Request& request) {
   if (request.input_ids.empty()) {
     return Invalid("input_ids: got no tokens, the prompt needs at least one");
   }
-  if (request.input_ids.size() > static_cast<size_t>(limits.max_input_len)) {
+  if (parameters::IsPromptTooLong(limits, request)) {
     // The pool may hold less than a sequence of the engine's length; then that is the bound.
     const int64_t kv_tokens = limits.num_blocks * limits.block_size;
     if (kv_tokens > 0 && kv_tokens <= limits.max_seq_len) {
@@ -45,12 +48,9 @@ Status ValidatePrompt(const ExecutorLimits& limits, const Request& request) {
         "engine with a larger max_input_len and max_seq_len",
         request.input_ids.size(), limits.max_input_len);
   }
-  for (size_t i = 0; i < request.input_ids.size(); ++i) {
-    const TokenId id = request.input_ids[i];
-    if (id < 0 || id >= limits.vocab_size) {
-      return Invalid("input_ids[{}]: got {}, the engine's vocabulary is [0, {})", i, id,
-                     limits.vocab_size);
-    }
+  if (const auto bad = parameters::FindOutsideVocabulary(limits, request.input_ids)) {
+    return Invalid("input_ids[{}]: got {}, the engine's vocabulary is [0, {})", *bad,
+                   request.input_ids[*bad], limits.vocab_size);
   }
   return Status::Ok();
 }
@@ -67,11 +67,9 @@ Status ValidateWords(const ExecutorLimits& limits, std::string_view field,
     if (words[i].empty()) {
       return Invalid("{}[{}]: got an empty word, a word needs at least one id", field, i);
     }
-    for (const TokenId id : words[i]) {
-      if (id < 0 || id >= limits.vocab_size) {
-        return Invalid("{}[{}]: got id {}, the engine's vocabulary is [0, {})", field, i, id,
-                       limits.vocab_size);
-      }
+    if (const auto bad = parameters::FindOutsideVocabulary(limits, words[i])) {
+      return Invalid("{}[{}]: got id {}, the engine's vocabulary is [0, {})", field, i,
+                     words[i][*bad], limits.vocab_size);
     }
     num_tokens += words[i].size();
   }
@@ -87,10 +85,9 @@ Status ValidateWordsAndEnds(const ExecutorLimits& limits, const Request& request
     return Invalid("end_ids: got {} ids, at most {} are allowed", request.end_ids.size(),
                    decoding::kMaxEndIds);
   }
-  for (const TokenId id : request.end_ids) {
-    if (id < -1 || id >= limits.vocab_size) {
-      return Invalid("EndId ({}) is not within acceptable range [-1, {}).", id, limits.vocab_size);
-    }
+  if (const auto bad = parameters::FindOutsideVocabulary(limits, request.end_ids, kNoEndId)) {
+    return Invalid("EndId ({}) is not within acceptable range [{}, {}).", request.end_ids[*bad],
+                   kNoEndId, limits.vocab_size);
   }
   RETURN_IF_ERROR(ValidateWords(limits, "stop_words", request.stop_words));
   return ValidateWords(limits, "bad_words", request.bad_words);
@@ -235,12 +232,8 @@ Status ValidateRequest(const ExecutorLimits& limits, Request* request, bool* was
     return Invalid("queue_timeout_us: got {}, must be greater than 0 (leave it out for no limit)",
                    *request->queue_timeout_us);
   }
-  std::erase(request->end_ids, -1);
-  const int room = limits.max_seq_len - static_cast<int>(request->input_ids.size());
-  if (request->max_tokens > room) {
-    request->max_tokens = room;
-    *was_shortened = true;
-  }
+  std::erase(request->end_ids, kNoEndId);
+  *was_shortened = parameters::ShortenToSequence(limits, *request);
   RETURN_IF_ERROR(ValidateMemory(limits, *request));
   return ValidateLogits(limits, *request);
 }
