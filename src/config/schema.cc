@@ -32,8 +32,10 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 
 std::string Bounds(const Constraint& constraint) {
   if (constraint.min && constraint.max)
-    return fmt::format("{} to {}", *constraint.min, *constraint.max);
-  if (constraint.min) return fmt::format("at least {}", *constraint.min);
+    return fmt::format("{}{} to {}", constraint.excludes_min ? "above " : "", *constraint.min,
+                       *constraint.max);
+  if (constraint.min)
+    return fmt::format("{} {}", constraint.excludes_min ? "above" : "at least", *constraint.min);
   if (constraint.max) return fmt::format("at most {}", *constraint.max);
   return {};
 }
@@ -50,7 +52,8 @@ Status Bad(const OptionInfo& info, std::string_view text, std::string_view neede
 
 Status CheckBounds(const OptionInfo& info, std::string_view text, double value) {
   const Constraint& c = info.constraint;
-  if ((c.min && !(value >= *c.min)) || (c.max && !(value <= *c.max)))
+  const bool is_low = c.min && !(c.excludes_min ? value > *c.min : value >= *c.min);
+  if (is_low || (c.max && !(value <= *c.max)))
     return Bad(info, text,
                fmt::format("{} {}", info.type == "integer" ? "an integer" : "a number", Bounds(c)));
   return Status::Ok();

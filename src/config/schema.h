@@ -29,7 +29,7 @@
 
 namespace inflight::config {
 
-// What an option accepts beyond its type. Bounds are inclusive.
+// What an option accepts beyond its type. Bounds are inclusive unless it says otherwise.
 struct Constraint {
   std::optional<double> min;
   std::optional<double> max;
@@ -37,6 +37,7 @@ struct Constraint {
   bool is_switch = false;          // boolean flags: may stand without a value and mean true then
   bool is_value_optional = false;  // the same for flags that often have one ("--x", "--x enable");
                                    // only in commands without positional arguments
+  bool excludes_min = false;
 };
 inline Constraint Range(double min, double max) { return {.min = min, .max = max, .choices = {}}; }
 inline Constraint AtLeast(double min) { return {.min = min, .max = {}, .choices = {}}; }

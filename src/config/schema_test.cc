@@ -15,6 +15,7 @@ struct Options {
   int port = 8000;
   bool metrics = true;
   double fraction = 0.9;
+  float penalty = 1;
   std::chrono::milliseconds timeout{30};
   std::optional<int> batch;
   std::string policy = "fair";
@@ -35,6 +36,8 @@ Schema<Options> MakeSchema() {
   schema.Section("Memory");
   schema.Add(
       "fraction", [](Options& o) -> auto& { return o.fraction; }, "Fraction.", Range(0, 1));
+  schema.Add("penalty", [](Options& o) -> auto& { return o.penalty; }, "Penalty.",
+             {.min = 0, .excludes_min = true});
   schema.Add(
       "max_batch_size", [](Options& o) -> auto& { return o.batch; }, "Batch.", AtLeast(1));
   schema.Add(
@@ -79,6 +82,9 @@ TEST(SchemaTest, ErrorsNameOptionValueAndBound) {
             "--timeout-ms: got '0', needs an integer 1 to 60000");
   EXPECT_EQ(schema.Set(options, "fraction", "nan").message(),
             "--fraction: got 'nan', needs a number");
+  EXPECT_EQ(schema.Set(options, "penalty", "0").message(),
+            "--penalty: got '0', needs a number above 0");
+  EXPECT_TRUE(schema.Set(options, "penalty", "0.1").ok());
   EXPECT_EQ(schema.Set(options, "policy", "slow").message(),
             "--policy: got 'slow', needs one of fair, fast");
   EXPECT_EQ(schema.Set(options, "allow-metrics", "yes").message(),

@@ -2,15 +2,16 @@
 // The one table of what a request may say about how its tokens are chosen and what its answer
 // holds. A row is all that a new parameter needs besides its formula (decoding/): from it come
 //
-//   contract/llm_request.cc      the tensor of `tensorrt_llm`: reading it, judging its value
+//   contract/llm_inputs.cc       the tensor of `tensorrt_llm`: reading it, judging its value
+//   contract/text_inputs.cc      its name at the ensemble and at `tensorrt_llm_bls`
 //   contract/model_tables.cc     the lists of tensors, and the links of the ensemble
-//   serving/ pipeline routes     names at the ensemble and at `tensorrt_llm_bls`
 //   executor/validation.cc       the same judgement of what a caller of the executor sets
 //   tools/inflight/run_request.cc  members of a line of `inflight run --input`
+//   tools/inflight/parameter_flags.cc  bounds of the flags of `chat` and of `run --prompt`
 //   docs/reference/parameters.md   printed by `inflight parameters`
 //
 // Inputs that are no plain value of one field (prompts, word lists, ends) are in
-// contract/llm_request.cc.
+// contract/llm_inputs.cc and contract/text_inputs.cc.
 #pragma once
 
 #include <optional>

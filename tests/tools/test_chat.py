@@ -74,6 +74,21 @@ def test_seed_repeats_an_answer():
     assert chat(DEMO, "Tell a story.\n", *options).stdout == chat(DEMO, "Tell a story.\n", *options).stdout
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "bounds"),
+    [
+        ("--repetition-penalty", "0", "a number above 0"),
+        ("--temperature", "-0.5", "a number at least 0"),
+        ("--top-p", "1.5", "a number 0 to 1"),
+        ("--top-k", "-1", "an integer 0 to 2147483647"),
+    ],
+)
+def test_flags_have_the_bounds_of_the_requests_fields(flag, value, bounds):
+    done = chat(DEMO, "Hello\n", f"{flag}={value}")
+    assert done.returncode != 0
+    assert f"{flag}: got '{value}', needs {bounds}" in done.stderr
+
+
 @pytest.fixture
 def without_template(tmp_path):
     directory = tmp_path / "model"

@@ -13,6 +13,7 @@
 #include "conversation.h"
 #include "interrupt.h"
 #include "model_options.h"
+#include "parameter_flags.h"
 #include "terminal_sink.h"
 
 namespace inflight::tool {
@@ -55,19 +56,19 @@ config::Schema<Options> MakeSchema() {
       config::AtLeast(1));
   schema.Add(
       "temperature", [](Options& o) -> auto& { return o.sampling.temperature; },
-      "Randomness; takes effect with top_k or top_p.", config::AtLeast(0));
+      "Randomness; takes effect with top_k or top_p.", BoundsOf("temperature"));
   schema.Add(
       "top_k", [](Options& o) -> auto& { return o.sampling.top_k; },
-      "Sample among so many; 0 is off.", config::AtLeast(0));
+      "Sample among so many; 0 is off.", BoundsOf("top_k"));
   schema.Add(
       "top_p", [](Options& o) -> auto& { return o.sampling.top_p; },
-      "Sample among the likeliest of this sum; 0 is off.", config::Range(0, 1));
+      "Sample among the likeliest of this sum; 0 is off.", BoundsOf("top_p"));
   schema.Add(
       "min_p", [](Options& o) -> auto& { return o.sampling.min_p; },
-      "Leave out tokens below this share of the likeliest.", config::Range(0, 1));
+      "Leave out tokens below this share of the likeliest.", BoundsOf("min_p"));
   schema.Add(
       "repetition_penalty", [](Options& o) -> auto& { return o.sampling.repetition_penalty; },
-      "Above 1 discourages tokens that occurred.", config::AtLeast(0));
+      "Above 1 discourages tokens that occurred.", BoundsOf("repetition_penalty"));
   schema.Add(
       "seed", [](Options& o) -> auto& { return o.seed; },
       "Of the random numbers; each turn adds its number.", config::AtLeast(0));

@@ -15,6 +15,7 @@
 #include "command_line.h"
 #include "commands.h"
 #include "model_options.h"
+#include "parameter_flags.h"
 #include "progress.h"
 #include "run_request.h"
 #include "terminal_sink.h"
@@ -59,13 +60,13 @@ config::Schema<Options> MakeSchema() {
       "Tokens to generate where a request does not say.", config::AtLeast(1));
   schema.Add(
       "temperature", [](Options& o) -> auto& { return o.sampling.temperature; }, "For --prompt.",
-      config::AtLeast(0));
+      BoundsOf("temperature"));
   schema.Add(
       "top_k", [](Options& o) -> auto& { return o.sampling.top_k; }, "For --prompt; 0 is off.",
-      config::AtLeast(0));
+      BoundsOf("top_k"));
   schema.Add(
       "top_p", [](Options& o) -> auto& { return o.sampling.top_p; }, "For --prompt; 0 is off.",
-      config::Range(0, 1));
+      BoundsOf("top_p"));
   schema.Add(
       "seed", [](Options& o) -> auto& { return o.seed; }, "For --prompt.", config::AtLeast(0));
   schema.Add(
