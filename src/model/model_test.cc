@@ -113,6 +113,11 @@ TEST(CheckSupported, RefusesByName) {
               HasSubstr("rope_local_base_freq: got 5000"));
   EXPECT_THAT(error([](auto& c) { c.dtype = DType::kF32; }, DeviceKind::kCuda),
               HasSubstr("dtype: got float32 for target cuda, which supports bfloat16 and float16"));
+  EXPECT_THAT(error([](auto& c) { c.quant_algo = QuantAlgo::kFp8PerChannelPerToken; }),
+              HasSubstr("quant_algo: got FP8_PER_CHANNEL_PER_TOKEN for target cpu, which supports "
+                        "weights in float32"));
+  EXPECT_THAT(error([](auto& c) { c.norm_placement = NormPlacement::kPost; }),
+              HasSubstr("norm_placement: got post"));
   EXPECT_THAT(error([](auto& c) { c.fp8_kv_cache = true; }),
               HasSubstr("kv_cache_quant_algo: got FP8 for target cpu"));
 }
