@@ -35,7 +35,10 @@ constexpr IterationGauge kIterationGauges[] = {
      [](const Iteration& it) { return static_cast<double>(it.stats.kv_blocks_alloc_new); }},
     {"missed_blocks",
      [](const Iteration& it) { return static_cast<double>(it.stats.kv_blocks_missed); }},
-    {"cache_hit_rate", [](const Iteration& it) { return serving::CacheHitRate(it.stats); }},
+    {"cache_hit_rate",
+     [](const Iteration& it) {
+       return serving::CacheHitRate(it.stats.kv_blocks_reused, it.stats.kv_blocks_missed);
+     }},
     {"avg_decoded_tokens_per_iter", serving::TokensPerRow},
     {"max_batch_size", [](const Iteration& it) { return static_cast<double>(it.max_batch_size); }},
     {"max_num_tokens", [](const Iteration& it) { return static_cast<double>(it.max_num_tokens); }},

@@ -15,7 +15,7 @@ void WriteKvCache(const Iteration& iteration, json::Writer& writer) {
   writer.BeginObject();
   writer.Key("allocNewBlocks").Int(s.kv_blocks_alloc_new);
   writer.Key("allocTotalBlocks").Int(s.kv_blocks_alloc_total);
-  writer.Key("cacheHitRate").Double(CacheHitRate(s));
+  writer.Key("cacheHitRate").Double(CacheHitRate(s.kv_blocks_reused, s.kv_blocks_missed));
   writer.Key("freeNumBlocks").Int(s.kv_blocks_free);
   writer.Key("maxNumBlocks").Int(s.kv_blocks_max);
   writer.Key("missedBlocks").Int(s.kv_blocks_missed);
@@ -51,10 +51,9 @@ void WriteStatic(const Iteration& iteration, json::Writer& writer) {
 
 }  // namespace
 
-double CacheHitRate(const ExecutorStats& stats) {
-  if (stats.kv_blocks_reused == 0) return 0;
-  return static_cast<double>(stats.kv_blocks_reused) /
-         static_cast<double>(stats.kv_blocks_reused + stats.kv_blocks_missed);
+double CacheHitRate(int64_t blocks_reused, int64_t blocks_missed) {
+  if (blocks_reused == 0) return 0;
+  return static_cast<double>(blocks_reused) / static_cast<double>(blocks_reused + blocks_missed);
 }
 
 double TokensPerRow(const Iteration& iteration) {

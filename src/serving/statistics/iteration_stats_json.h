@@ -4,6 +4,7 @@
 // alphabetical order, null for what does not apply (docs/metrics.md, "Iterations in the log").
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "serving/statistics/iteration_metrics.h"
@@ -14,7 +15,7 @@ namespace inflight::serving {
 std::string IterationStatsJson(const Iteration& iteration, const IterationProfile& profile);
 
 // Of the blocks of prompts that might have been reused, the share that was. 0 without any.
-double CacheHitRate(const ExecutorStats& stats);
+double CacheHitRate(int64_t blocks_reused, int64_t blocks_missed);
 // Tokens of the iteration by rows that yielded any. 0 without such a row.
 double TokensPerRow(const Iteration& iteration);
 

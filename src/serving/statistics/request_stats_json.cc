@@ -2,15 +2,14 @@
 #include "serving/statistics/request_stats_json.h"
 
 #include "json/json_writer.h"
+#include "serving/statistics/iteration_stats_json.h"
 
 namespace inflight::serving {
 namespace {
 
-// Of the blocks that might have been reused, the share that was.
+// In single precision, as upstream has it.
 float HitRate(const RequestStats& stats) {
-  if (stats.kv_blocks_reused == 0) return 0.0F;
-  return static_cast<float>(stats.kv_blocks_reused) /
-         static_cast<float>(stats.kv_blocks_reused + stats.kv_blocks_missed);
+  return static_cast<float>(CacheHitRate(stats.kv_blocks_reused, stats.kv_blocks_missed));
 }
 
 void Write(const RequestStats& stats, json::Writer& writer) {
