@@ -7,11 +7,10 @@ Prints each forbidden include as FILE:LINE and exits 1 if there is anything to m
 """
 
 import graphlib
-import pathlib
 import re
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from checks import CPP, ROOT, files_in, verdict
 
 # folder -> folders it may include, besides itself, `base` and include/inflight.
 ARROWS = {
@@ -121,10 +120,10 @@ def layer_of(path: str) -> str | None:
 def forbidden_includes() -> tuple[list[str], int, set[tuple[str, str]]]:
     """What is wrong in files, how many were read, and the arrows that sources other than tests need."""
     problems, checked, used = [], 0, set()
-    for path in sorted((ROOT / "src").rglob("*")):
-        if path.suffix not in {".h", ".cc", ".cu", ".cuh"}:
+    for name in files_in(ROOT, "src"):
+        if not name.endswith(CPP):
             continue
-        name = str(path.relative_to(ROOT))
+        path = ROOT / name
         layer = layer_of(name.removeprefix("src/"))
         if layer is None:
             problems.append(f"{name}: lies in no declared layer")
@@ -172,8 +171,7 @@ def wrong_rows() -> list[str]:
 def main() -> int:
     problems, checked, used = forbidden_includes()
     problems += wrong_arrows(used) + wrong_rows()
-    print("\n".join(problems) if problems else f"layers: {checked} files, no forbidden include")
-    return 1 if problems else 0
+    return verdict(problems, f"layers: {checked} files, no forbidden include")
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ import pathlib
 import re
 import sys
 
+from checks import CPP, ROOT, files_in, verdict
+
 SEARCH = r"\s*\.\s*(?:find|rfind|find_first_of|starts_with|ends_with|contains|compare|substr)\s*\("
 HELD = re.compile(r"\b(\w+)\s*(?:=|\(|\{)\s*[\w.:*>()-]*?(?:\.|->)message\(\)\s*[;)}]")
 COMPARED = re.compile(r"message\(\)\s*(?:==|!=)|(?:==|!=)\s*[\w.:*>()-]*?(?:\.|->)message\(\)")
 ASKED = re.compile(r"\b(?:Is|Has|Contains)\w*\(\s*[\w.:*>()-]*?(?:\.|->)message\(\)")  # a predicate of the text
-SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 
 
 def faults(text: str) -> list[int]:
@@ -29,20 +30,12 @@ def faults(text: str) -> list[int]:
 
 
 def main() -> int:
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent)
-    files = [
-        path
-        for folder in ("include", "src", "tools")
-        for path in sorted((root / folder).rglob("*"))
-        if path.suffix in SUFFIXES and not path.stem.endswith("_test")
-    ]
-    problems = [
-        f"{path.relative_to(root)}:{line}: searches the text of a status"
-        for path in files
-        for line in faults(path.read_text())
-    ]
-    print("\n".join(problems) if problems else f"messages: {len(files)} files, none decides by words")
-    return 1 if problems else 0
+    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT
+    files = [path for path in files_in(root, "include", "src", "tools")
+             if path.endswith(CPP) and not pathlib.PurePath(path).stem.endswith("_test")]
+    problems = [f"{path}:{line}: searches the text of a status"
+                for path in files for line in faults((root / path).read_text())]
+    return verdict(problems, f"messages: {len(files)} files, none decides by words")
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ Prints each fault as FILE:LINE and exits 1 if there is any.
 
 import pathlib
 import re
-import subprocess
 import sys
+
+from checks import ROOT, files_in, verdict
 
 MAX_COLUMNS = 120
 PAGES = re.compile(r".*\.md")
@@ -86,15 +87,12 @@ def faults_of(path: str, text: str) -> list[str]:
 
 
 def main() -> int:
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
-    listed = subprocess.run(["git", "ls-files"], cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()
-    paths = [path for path in listed if SOURCES.fullmatch(path)]
-    faults = []
-    for path in paths:
-        if (root / path).exists():
-            faults += faults_of(path, (root / path).read_text())
-    print(*faults, f"check_prose: {len(paths)} files, {len(faults)} faults", sep="\n")
-    return 1 if faults or not paths else 0
+    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT
+    paths = [path for path in files_in(root) if SOURCES.fullmatch(path)]
+    problems = [fault for path in paths for fault in faults_of(path, (root / path).read_text())]
+    if not paths:
+        problems.append(f"{root}: has no file to check")
+    return verdict(problems, f"prose: {len(paths)} files, as CONTRIBUTING.md says")
 
 
 if __name__ == "__main__":

@@ -17,8 +17,9 @@ import ast
 import dataclasses
 import pathlib
 import re
-import subprocess
 import sys
+
+from checks import OPAQUE, ROOT, files_in, verdict
 
 FOLDERS = ("docs", "src", "tests", "scripts", "bench", "tools", "include", "deploy", "cmake", "changelog", "examples")
 SLASH_COMMENTS = {".h", ".cc", ".cu", ".cuh", ".proto", ".cpp"}
@@ -48,11 +49,9 @@ class Piece:
 
 def slash_comments(source: str) -> list[Piece]:
     """Comments of a C++ file; lines of // that follow one another are one piece."""
-    token = re.compile(r'R"([^()\\ ]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![\w])\'(?:\\.|[^\'\\\n])+\'|//[^\n]*|/\*.*?\*/',
-                       re.DOTALL)
     pieces: list[Piece] = []
     last = -1
-    for match in token.finditer(source):
+    for match in OPAQUE.finditer(source):
         text = match.group()
         if not text.startswith(("//", "/*")):
             continue
@@ -218,16 +217,13 @@ class Checker:
 
 
 def main(arguments: list[str]) -> int:
-    root = pathlib.Path(arguments[0]) if arguments else pathlib.Path(__file__).resolve().parent.parent
-    known = subprocess.run(["git", "-C", str(root), "ls-files", "--cached", "--others", "--exclude-standard"],
-                           check=True, capture_output=True, text=True).stdout.split("\n")
-    files = [file for file in known if file and (root / file).is_file()]
+    root = pathlib.Path(arguments[0]) if arguments else ROOT
+    files = files_in(root)
     checker = Checker(root, files)
     for file in arguments[1:] or files:
         if not file.startswith(LEFT_OUT):
             checker.check(file)
-    print("\n".join(checker.problems) if checker.problems else f"references: {len(files)} files, all there")
-    return 1 if checker.problems else 0
+    return verdict(checker.problems, f"references: {len(files)} files, all there")
 
 
 if __name__ == "__main__":

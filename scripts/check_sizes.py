@@ -12,7 +12,8 @@ import pathlib
 import re
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from checks import CPP, OPAQUE, ROOT, files_in, verdict
+
 FOLDERS = ("include", "src", "tools", "tests", "bench", "scripts", "examples")
 MAX_FILE, MAX_FUNCTION = 600, 80
 
@@ -28,10 +29,6 @@ LONGER = {
     "tools/inflight/serve_options.cc AddGrpc": "a schema of options",
 }
 
-# Comments, raw strings, strings and characters; the quote of 1'000 is none.
-OPAQUE = re.compile(
-    r'//[^\n]*|/\*.*?\*/|R"(?P<d>[^(\s]*)\(.*?\)(?P=d)"|"(?:[^"\\\n]|\\.)*"|(?<![0-9A-Fa-f])\'(?:[^\'\\\n]|\\.)+\'',
-    re.DOTALL)
 SCOPE = re.compile(r"\b(namespace|class|struct|union|enum)\b(?![^{]*\)\s*(const|noexcept|override|final)?\s*$)|extern\s*$")
 NAME = re.compile(r"([~\w:]+|operator\s*\S+?)\s*\(")
 
@@ -89,15 +86,13 @@ def too_long(path: pathlib.Path, name: str) -> dict[str, str]:
 
 def main() -> int:
     found, checked = {}, 0
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in {".h", ".cc", ".cu", ".cuh", ".py"}:
-                checked += 1
-                found |= too_long(path, str(path.relative_to(ROOT)))
+    for name in files_in(ROOT, *FOLDERS):
+        if name.endswith((*CPP, ".py")):
+            checked += 1
+            found |= too_long(ROOT / name, name)
     problems = [problem for key, problem in found.items() if key not in LONGER]
     problems += [f"check_sizes.py: {key} is not too long any more" for key in LONGER.keys() - found.keys()]
-    print("\n".join(problems) if problems else f"sizes: {checked} files, none too long")
-    return 1 if problems else 0
+    return verdict(problems, f"sizes: {checked} files, none too long")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ def tree(root, path, code):
     file = root / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(code)
+    subprocess.run(["git", "init", "-q", root], check=True)
     return root
 
 
