@@ -34,7 +34,7 @@ ARROWS = {
     "executor": ["parameters", "scheduler", "kv_cache", "decoding", "decoding/cuda", "model", "ops", "tensor"],
     "executor/cuda": ["executor", "scheduler", "kv_cache", "decoding", "decoding/cuda", "model", "ops", "ops/cuda",
                       "tensor"],
-    "loader": ["executor", "builder", "model", "artifact", "ops", "tensor"],
+    "loader": ["executor", "builder", "model", "artifact", "tensor"],
     "contract": ["parameters", "tensor"],
     "json": [],
     "proto": [],

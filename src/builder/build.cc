@@ -21,10 +21,8 @@
 #include "builder/weight_source.h"
 #include "inflight/version.h"
 #include "model/config_json.h"
-#include "model/decoder.h"
 #include "model/limits.h"
 #include "model/supported.h"
-#include "ops/backend.h"
 
 namespace inflight::builder {
 namespace {
@@ -94,8 +92,7 @@ Result<std::shared_ptr<const model::Engine>> OpenSource(const std::filesystem::p
                                           .fp8_kv_cache = options.fp8_kv_cache,
                                           .quantize_lm_head = options.quantize_lm_head,
                                           .target = device.kind()}));
-  RETURN_IF_ERROR(ops::CheckRunnable(device, model::KernelShape(source->config)));
-  RETURN_IF_ERROR(model::CheckSupported(source->config, model::FactsOf(device.kind())));
+  RETURN_IF_ERROR(model::CheckRuns(source->config, device));
   NoteDType(*source);
   ASSIGN_OR_RETURN(
       const model::EngineLimits limits,

@@ -17,10 +17,8 @@
 #include "builder/engine_memory.h"
 #include "builder/model_files.h"
 #include "model/config_json.h"
-#include "model/decoder.h"
 #include "model/limits.h"
 #include "model/supported.h"
-#include "ops/backend.h"
 
 namespace inflight::builder {
 namespace {
@@ -128,13 +126,17 @@ Status BindAll(const EngineTable& table, DeviceKind device, const std::byte* dat
   return Status::Ok();
 }
 
+Status CheckTarget(const std::filesystem::path& path, std::string_view target, DeviceKind device) {
+  if (target == TargetName(device)) return Status::Ok();
+  return FailedPrecondition(fmt::format(
+      "{}: built for target '{}', the device is '{}'; open it there, or rebuild it with "
+      "`inflight build --target {} --checkpoint-dir CHECKPOINT --output-dir ENGINE`",
+      path.string(), target, TargetName(device), TargetName(device)));
+}
+
 Result<EngineTable> ReadTable(const std::filesystem::path& path, DeviceKind device) {
   ASSIGN_OR_RETURN(EngineTable table, artifact::ReadEngineTable(path));
-  if (table.target != TargetName(device))
-    return FailedPrecondition(fmt::format(
-        "{}: built for target '{}', the device is '{}'; open it there, or rebuild it with "
-        "`inflight build --target {} --checkpoint-dir CHECKPOINT --output-dir ENGINE`",
-        path.string(), table.target, TargetName(device), TargetName(device)));
+  RETURN_IF_ERROR(CheckTarget(path, table.target, device));
   return table;
 }
 
@@ -179,8 +181,7 @@ Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::p
   config.model.fp8_kv_cache = options.fp8_kv_cache.value_or(config.model.fp8_kv_cache);
   const std::filesystem::path path = dir / artifact::kEngineFile;
   ASSIGN_OR_RETURN(const EngineTable table, ReadTable(path, device.kind()));
-  RETURN_IF_ERROR(ops::CheckRunnable(device, model::KernelShape(config.model)));
-  RETURN_IF_ERROR(model::CheckSupported(config.model, model::FactsOf(device.kind())));
+  RETURN_IF_ERROR(model::CheckRuns(config.model, device));
 
   auto engine = std::make_shared<model::Engine>();
   engine->config = config.model;
@@ -201,6 +202,12 @@ Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::p
   RETURN_IF_ERROR(BindAll(table, device.kind(), data, *engine));
   if (progress) progress(1.0, "ready");
   return std::shared_ptr<const model::Engine>(std::move(engine));
+}
+
+Status CheckOpensOn(DeviceKind device, const std::filesystem::path& dir,
+                    const Description& description) {
+  if (description.kind != SourceKind::kEngine) return Status::Ok();
+  return CheckTarget(dir / artifact::kEngineFile, TargetName(description.target), device);
 }
 
 Result<DeviceKind> EngineTarget(const std::filesystem::path& dir) {

@@ -49,6 +49,10 @@ Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::p
                                                         const Progress& progress);
 // The kind of device whose layouts an engine directory has.
 Result<DeviceKind> EngineTarget(const std::filesystem::path& dir);
+
+// kFailedPrecondition where `dir` is an engine for another kind of device.
+Status CheckOpensOn(DeviceKind device, const std::filesystem::path& dir,
+                    const Description& description);
 Result<Description> DescribeEngine(const std::filesystem::path& dir, const OpenOptions& options);
 
 }  // namespace inflight::builder

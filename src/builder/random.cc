@@ -13,10 +13,8 @@
 #include "builder/engine_memory.h"
 #include "builder/pack.h"
 #include "builder/tune.h"
-#include "model/decoder.h"
 #include "model/limits.h"
 #include "model/supported.h"
-#include "ops/backend.h"
 #include "tensor/element.h"
 
 namespace inflight::builder {
@@ -138,8 +136,7 @@ Result<std::shared_ptr<const model::Engine>> Random(const model::ModelConfig& co
                                                     const model::EngineLimits& limits,
                                                     uint64_t seed, Device& device, bool tune) {
   RETURN_IF_ERROR(model::Validate(config));
-  RETURN_IF_ERROR(ops::CheckRunnable(device, model::KernelShape(config)));
-  RETURN_IF_ERROR(model::CheckSupported(config, model::FactsOf(device.kind())));
+  RETURN_IF_ERROR(model::CheckRuns(config, device));
   ASSIGN_OR_RETURN(const model::EngineLimits resolved, model::ResolveLimits(config, limits));
   const auto fill = [&](std::span<const PlacedSlot> slots) {
     RandomWeights weights(config, seed, device);

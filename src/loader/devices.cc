@@ -8,8 +8,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "builder/engine_memory.h"
-#include "model/decoder.h"
-#include "ops/backend.h"
+#include "model/supported.h"
 
 namespace inflight {
 
@@ -68,7 +67,7 @@ Result<std::shared_ptr<Device>> Devices::For(const std::filesystem::path& dir,
   // What is wrong with the directory itself is said by whoever opens it.
   const Result<Description> on_gpu = builder::Describe(dir, options);
   if (!on_gpu.ok()) return gpu_;
-  const Status runnable = ops::CheckRunnable(*gpu_, model::KernelShape(on_gpu->config));
+  const Status runnable = model::CheckRuns(on_gpu->config, *gpu_);
   if (runnable.ok()) return gpu_;
   logging::Warning("the GPU cannot run this model, the CPU does",
                    {{"path", dir.string()}, {"reason", runnable.message()}});

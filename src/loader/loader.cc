@@ -8,9 +8,11 @@
 #include "artifact/hub_cache.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "builder/engine_memory.h"
 #include "executor/executor.h"
 #include "executor/local_backend.h"
 #include "loader/devices.h"
+#include "model/supported.h"
 
 namespace inflight::loader {
 namespace {
@@ -99,6 +101,8 @@ Result<Plan> MakePlan(const fs::path& directory, const OpenOptions& options) {
   open.target = plan.device->kind();
   ASSIGN_OR_RETURN(plan.description, builder::Describe(dir, open));
   const builder::Description& model = plan.description;
+  RETURN_IF_ERROR(builder::CheckOpensOn(open.target, dir, model));
+  RETURN_IF_ERROR(model::CheckRuns(model.config, *plan.device));
   ASSIGN_OR_RETURN(plan.memory,
                    executor::PlanMemory(model.config, model.limits, open.target, model.weight_bytes,
                                         /*weights_are_taken=*/false, options.executor,

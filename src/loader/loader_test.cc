@@ -99,6 +99,23 @@ TEST_F(LoaderTest, InspectSaysWhatOpenGivesWhereMemoryIsShort) {
   }
 }
 
+TEST_F(LoaderTest, InspectRefusesWhatOpenCannotRun) {
+  OpenOptions options = OnCpuOf(kRoomy);
+  options.fp8_kv_cache = true;
+  const auto opened = Open(hf(), options);
+  EXPECT_EQ(opened.status().code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(Inspect(hf(), options).status(), opened.status());
+}
+
+TEST_F(LoaderTest, InspectRefusesAnEngineForAnotherDevice) {
+  const Status built =
+      builder::Build({.checkpoint_dir = hf(), .output_dir = engine(), .target = DeviceKind::kCuda});
+  ASSERT_TRUE(built.ok()) << built.ToString();
+  const auto opened = Open(engine(), OnCpuOf(kRoomy));
+  EXPECT_EQ(opened.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Inspect(engine(), OnCpuOf(kRoomy)).status(), opened.status());
+}
+
 TEST_F(LoaderTest, InspectTakesNothing) {
   const OpenOptions options = OnCpuOf(kRoomy);
   ASSERT_TRUE(Inspect(hf(), options).ok());

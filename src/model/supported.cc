@@ -5,6 +5,10 @@
 
 #include <string>
 
+#include "base/status_macros.h"
+#include "model/decoder.h"
+#include "ops/backend.h"
+
 namespace inflight::model {
 namespace {
 
@@ -64,6 +68,11 @@ Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
       return Unimplemented(fmt::format("{}: got {} for target {}, which supports {}; {}", row.field,
                                        row.value, backend.name, row.supported, row.remedy));
   return Status::Ok();
+}
+
+Status CheckRuns(const ModelConfig& config, const Device& device) {
+  RETURN_IF_ERROR(ops::CheckRunnable(device, KernelShape(config)));
+  return CheckSupported(config, FactsOf(device.kind()));
 }
 
 }  // namespace inflight::model

@@ -23,4 +23,7 @@ BackendFacts FactsOf(DeviceKind device);
 // `config` has passed Validate.
 Status CheckSupported(const ModelConfig& config, const BackendFacts& backend);
 
+// Whether a model runs on this very device: that its kernels can (ops/backend.h), and its backend.
+Status CheckRuns(const ModelConfig& config, const Device& device);
+
 }  // namespace inflight::model

@@ -78,6 +78,8 @@ def test_an_engine_for_cuda_can_be_inspected_anywhere(engines):
     text = run("inspect", engines / "cuda").stdout
     assert "engine, built for cuda" in text
     assert "no memory plan: " in text
+    text = run("inspect", engines / "cuda", "--device", "cpu").stdout
+    assert "built for target 'cuda', the device is 'cpu'" in text
 
 
 def test_float32_is_not_built_for_cuda(tmp_path):

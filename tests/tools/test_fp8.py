@@ -89,6 +89,12 @@ def test_float16_models_keep_their_dtype_beside_fp8(work):
     assert "FP8_PER_CHANNEL_PER_TOKEN" in text
 
 
+def test_inspect_shows_a_model_that_the_cpu_cannot_run_without_a_plan(work):
+    text = run("inspect", work / "ckpt", "--device", "cpu").stdout
+    assert "KV cache      float8_e4m3fn" in text
+    assert "no memory plan: cpu: a model in FP8 needs an NVIDIA GPU" in text
+
+
 @pytest.mark.parametrize("options", [["--use-fp8-rowwise"], ["--quant-algo", "FP8_PER_CHANNEL_PER_TOKEN"]], ids=str)
 @pytest.mark.parametrize(
     "command",

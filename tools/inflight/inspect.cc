@@ -118,14 +118,20 @@ Status InspectModel(const fs::path& dir, OpenOptions options) {
   if (device.ok()) open.target = (*device)->kind();
   ASSIGN_OR_RETURN(const builder::Description description, builder::Describe(dir, open));
   PrintModel(dir, description);
-  if (!device.ok()) {  // an engine for a device that this machine does not have
+  const Result<loader::Plan> plan =
+      device.ok() ? loader::MakePlan(dir, options) : Result<loader::Plan>(device.status());
+  // An engine for a device that this machine does not have, or for another than the one that is
+  // asked for, or a model that the device cannot run.
+  const StatusCode code = plan.status().code();
+  if (!device.ok() || code == StatusCode::kFailedPrecondition ||
+      code == StatusCode::kUnimplemented) {
     fmt::print("\nweights       {} bytes; no memory plan: {}\n", description.weight_bytes,
-               device.status().message());
+               plan.status().message());
     return Status::Ok();
   }
-  ASSIGN_OR_RETURN(const loader::Plan plan, loader::MakePlan(dir, options));
+  RETURN_IF_ERROR(plan.status());
   fmt::print("\nMemory plan on {} ({:.1f} GiB free):\n{}", NameOf(**device),
-             static_cast<double>((*device)->FreeBytes()) / (1 << 30), plan.ToString());
+             static_cast<double>((*device)->FreeBytes()) / (1 << 30), plan->ToString());
   return Status::Ok();
 }
 
