@@ -13,10 +13,10 @@ namespace inflight::builder {
 // The end of names of scales of a KV cache, which no recipe has.
 inline constexpr std::string_view kKvScale = ".kv_cache_scaling_factor";
 
-// Fill `source.recipes` from `source.files`. Errors: all missing
-// tensors in one message; a wrong shape with the expected and the found one. Unexpected tensors are
-// logged as one warning. With several files messages name the file as well, and a tensor that they
-// store in different dtypes is kDataLoss.
+// Fill `source.recipes` from `source.files`. Errors: all missing tensors in one message; a wrong
+// shape with the expected and the found one. Unexpected tensors are logged as one warning. With
+// several files messages name the file as well, and a tensor that they store in different dtypes is
+// kDataLoss.
 Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source);
 Status MakeHuggingFaceRecipes(WeightSource& source);
 

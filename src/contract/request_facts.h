@@ -53,11 +53,10 @@ std::span<const FactOutput> FactOutputs();
 
 bool IsFact(std::string_view output);  // whether one of these outputs has the name
 
-// The output `fact` under the name given. None where it was not asked for. Blocks and times are
-// known at the end: only the final response has them. The last response of each sequence says why
-// that one ended.
-// Whether it was asked for, and is due with this response.
+// Whether it was asked for, and is due with this response. Blocks and times are known at the end:
+// only the final response has them. The last response of each sequence says why that one ended.
 bool IsIn(const FactOutput& fact, const RequestFacts& facts, const Response& response);
+// The output `fact` under the name given; none where it is not in this response.
 std::optional<Tensor> Fact(std::string_view fact, std::string name, const RequestFacts& facts,
                            const Response& response);
 

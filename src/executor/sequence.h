@@ -4,9 +4,8 @@
 //   Enqueue (caller's thread) makes it -> Inbox -> step loop owns it until every step in flight
 //   that holds one of its sequences was collected.
 //
-// A Sequence is enough to set its slot up again as of the last Collect: tokens,
-// seed, cum_log_prob and the request's parameters. A beam search, which is one sequence of several
-// slots, begins again.
+// A Sequence is enough to set its slot up again as of the last Collect: tokens, seed, cum_log_prob
+// and the request's parameters. A beam search, one sequence of several slots, begins again.
 #pragma once
 
 #include <algorithm>

@@ -34,8 +34,8 @@
 
 namespace inflight::executor {
 
-// Makes late inputs on the host: grammar masks, logits processors. The
-// server has none; the tests have one.
+// Makes late inputs on the host: grammar masks, logits processors. The server has none; the tests
+// have one.
 class LateInputSource {
  public:
   virtual ~LateInputSource() = default;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the step loop's tokens to the clients' responses: the loop pushes small
-// events into a ring per stream thread and wakes a sleeping thread once per step; the thread builds
-// each Response and calls the sink. A request is hashed to one thread, so its responses stay in
-// order.
+// From the step loop's tokens to the clients' responses: the loop pushes small events into a ring
+// per stream thread and wakes a sleeping thread once per step; the thread builds each Response and
+// calls the sink. A request is hashed to one thread, so its responses stay in order.
 //
 // The step loop never waits here: events that find a ring full go to a backlog, which is tried
 // again at each Flush.
