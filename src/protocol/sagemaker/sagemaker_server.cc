@@ -30,6 +30,7 @@ using kserve_http::kText;
 
 constexpr char kBinaryType[] = "application/vnd.sagemaker-triton.binary+json;json-header-size=";
 constexpr std::string_view kInferPath = "/v2/models/{model}[/versions/{version}]/infer";
+
 // Turns an answer that says that memory ran out into 507.
 class InvokeResponder : public HttpResponder {
  public:

@@ -16,8 +16,8 @@ InputRoute RouteOf(const std::string& name) {
   if (const contract::TextInput* input = contract::FindTextInput(name)) {
     return {name, input->role, std::string(input->llm_name)};
   }
-  return {name, InputRole::kLlm,
-          name};  // one that the LLM does not know is refused when it is sent
+  // One that the LLM does not know is refused when it is sent.
+  return {name, InputRole::kLlm, name};
 }
 
 }  // namespace

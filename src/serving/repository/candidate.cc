@@ -14,7 +14,6 @@ ModelConfig WithAnyBatchSize(const ParsedModelConfig& parsed) {
   return filled;
 }
 
-// The models that an ensemble's steps name, or the parameters of a BLS.
 std::vector<std::string> MembersOf(const ModelConfig& config) {
   std::vector<std::string> members;
   for (const auto& step : config.ensemble_scheduling().step()) {
