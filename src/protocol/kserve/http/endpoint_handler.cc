@@ -30,11 +30,11 @@ EndpointHandler::EndpointHandler(serving::Server& server, EndpointOptions option
       model_control_(server.model_load_threads(), "http-control") {}
 
 size_t EndpointHandler::MaxBodyBytes(const HttpRequest& head) const {
+  // Most requests have none, and their endpoint is looked for once, when they are handled.
+  if (!options_.framing.HasBinaryPart(head)) return options_.max_input_bytes;
   const Endpoint* endpoint = EndpointOf(head);
-  const bool has_binary_part =
-      endpoint != nullptr && endpoint->Has(kTakesBinary) && options_.framing.HasBinaryPart(head);
-  return has_binary_part ? std::max(options_.max_binary_body_bytes, options_.max_input_bytes)
-                         : options_.max_input_bytes;
+  if (endpoint == nullptr || !endpoint->Has(kTakesBinary)) return options_.max_input_bytes;
+  return std::max(options_.max_binary_body_bytes, options_.max_input_bytes);
 }
 
 HttpResponse EndpointHandler::BodyTooLarge(const HttpRequest& head,
