@@ -1,11 +1,12 @@
+# Sanitizers double the time that optimizing takes: in their builds only what computes is worth it.
+set(computing_libraries base decoding executor fake_backend kv_cache model ops ops_backends ops_cpu ops_reference scheduler tensor tokenizer)
+
 # One folder of src/ is one library `inflight_<name>`, with its unit tests in one binary `<name>_test`.
 #
 #   inflight_library(kv_cache SOURCES block_pool.cc DEPS base TESTS kv_cache_test.cc)
 #
 # DEPS names our own folders (they become inflight_<dep>); LIBS names imported libraries. Headers need not be listed.
 # TEST_DEPS and TEST_LIBS are linked by the test binary alone.
-# Sanitizers double the time that optimizing takes: in their builds only what computes is worth it.
-set(computing_libraries base decoding executor fake_backend kv_cache model ops ops_backends ops_cpu ops_reference scheduler tensor tokenizer)
 function(inflight_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBS;TESTS;TEST_DEPS;TEST_LIBS" ${ARGN})
   set(target inflight_${name})
