@@ -14,7 +14,6 @@ import argparse
 import os
 import pathlib
 import re
-import subprocess
 import sys
 
 DOCUMENT = pathlib.Path(__file__).resolve().parent.parent / "docs/testing.md"
@@ -74,10 +73,9 @@ def main() -> int:
     if warnings and where != machine():
         print(f"The minutes of docs/testing.md were measured on other hardware: {where}.")
     if chosen.write:
-        commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip()
         text = DOCUMENT.read_text()
         head, tail = text.split(BEGIN)[0], text.split(END)[1]
-        lead = f"On {machine()}, with an empty compiler cache, at {commit}:\n\n"
+        lead = f"On {machine()}, with an empty compiler cache:\n\n"
         DOCUMENT.write_text(head + BEGIN + lead + table(parts) + END + tail)
     return 0
 
