@@ -66,7 +66,7 @@ class RepositoriesTest : public ServerTest {
     Request request = MakeRequest({value("A", 5), value("B", 3)});
     request.model_name = model;
     Collector got;
-    server.Infer(std::move(request), got.Handler());
+    Infer(server, std::move(request), got.Handler());
     got.WaitFinal();
     const Tensor* out = Collector::Find(got.last(), "OUT");
     return out == nullptr ? std::vector<int32_t>() : ValuesOf<int32_t>(*out);

@@ -68,13 +68,13 @@ TEST_F(RepositoryControlTest, RequestsOfAnUnloadedModelEndAsTheyWouldHave) {
     ASSERT_NE(server, nullptr);
     Collector streamed;
     Collector whole;
-    server->Infer(TextRequest("ab", 5, {Bool("stream", true)}), streamed.Handler());
-    server->Infer(TextRequest("ab", 5), whole.Handler());
+    Infer(*server, TextRequest("ab", 5, {Bool("stream", true)}), streamed.Handler());
+    Infer(*server, TextRequest("ab", 5), whole.Handler());
     executor_->Step();
     ASSERT_TRUE(server->UnloadModel(unloaded, /*with_steps=*/false).ok());
     EXPECT_EQ(StateOf(*server, unloaded), "UNLOADING");
     Collector late;
-    server->Infer(TextRequest("ab", 5), late.Handler());
+    Infer(*server, TextRequest("ab", 5), late.Handler());
     EXPECT_FALSE(late.status().ok());
     executor_->Run();
     ASSERT_EQ(whole.num_final(), 1);
@@ -94,7 +94,7 @@ TEST_F(RepositoryControlTest, ATokenRequestKeepsItsUnloadedModel) {
       {Ids("input_ids", {1, 2}), Int("input_lengths", 2), Int("request_output_len", 3)});
   request.model_name = "tensorrt_llm";
   request.inputs[1].shape = {1, 1};
-  server->Infer(std::move(request), got.Handler());
+  Infer(*server, std::move(request), got.Handler());
   executor_->Step();
   ASSERT_TRUE(server->UnloadModel("tensorrt_llm", /*with_steps=*/false).ok());
   executor_->Run();
@@ -111,7 +111,7 @@ TEST_F(RepositoryControlTest, ShutdownReachesRequestsOfModelsThatWereUnloaded) {
   Collector got;
   Request request = TextRequest("ab", 40);
   const auto cancel = request.cancel;
-  server->Infer(std::move(request), got.Handler());
+  Infer(*server, std::move(request), got.Handler());
   ASSERT_TRUE(server->UnloadModel("tensorrt_llm", /*with_steps=*/false).ok());
   std::atomic<bool> is_down = false;
   std::thread shutdown([&] {
@@ -160,7 +160,7 @@ TEST_F(RepositoryControlTest, ABlsAnswersFromTheNewCopyOfAMember) {
     Request request = TextRequest("ab", 3);
     request.model_name = model;
     Collector got;
-    server->Infer(std::move(request), got.Handler());
+    Infer(*server, std::move(request), got.Handler());
     EXPECT_EQ(before->num_active(), 0U) << model;
     EXPECT_EQ(executor_->num_active(), 1U) << model;
     executor_->Run();
@@ -184,7 +184,7 @@ TEST_F(RepositoryControlTest, EnsemblesOfEnsemblesFollowANewCopyOfAStep) {
   Request request = MakeRequest({Tensor::FromValues<int32_t>("IN", DataType::kInt32, {1}, seven)});
   request.model_name = "a_outer";
   Collector got;
-  server->Infer(std::move(request), got.Handler());
+  Infer(*server, std::move(request), got.Handler());
   got.WaitFinal();
   EXPECT_TRUE(got.status().ok()) << got.status().ToString();
 }

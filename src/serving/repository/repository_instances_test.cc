@@ -73,7 +73,7 @@ class RepositoryInstancesTest : public ServerTest {
       request.inputs.push_back(Tensor::FromValues<int32_t>(name, DataType::kInt32, {1}, seven));
     }
     Collector got;
-    server.Infer(std::move(request), got.Handler());
+    serving::Infer(server, std::move(request), got.Handler());
     got.WaitFinal();
     EXPECT_TRUE(got.status().ok()) << got.status().ToString();
   }

@@ -44,7 +44,7 @@ class RepositoryTest : public ServerTest {
     Collector got;
     Request request = TextRequest("ab", 3, std::move(more));
     request.model_name = model;
-    server.Infer(std::move(request), got.Handler());
+    Infer(server, std::move(request), got.Handler());
     executor_->Run();
     EXPECT_TRUE(got.status().ok()) << got.status().ToString();
     return got.Joined();
@@ -76,7 +76,7 @@ TEST_F(RepositoryTest, BlsAnswersLikeTheEnsembleWithoutSequenceParameters) {
   Collector got;
   Request request = TextRequest("ab", 3, {Float("temperature", 0.5F)});
   request.model_name = "tensorrt_llm_bls";
-  server->Infer(std::move(request), got.Handler());
+  Infer(*server, std::move(request), got.Handler());
   EXPECT_EQ(executor_->last_request.sampling.temperature, 0.5F);
   EXPECT_THAT(executor_->last_request.end_ids, ElementsAre(257));
   executor_->Run();
@@ -96,7 +96,7 @@ TEST_F(RepositoryTest, BlsStreamsOneResponsePerStepThenTheEnd) {
   Collector got;
   Request request = TextRequest("ab", 3, {Bool("stream", true)});
   request.model_name = "tensorrt_llm_bls";
-  server->Infer(std::move(request), got.Handler());
+  Infer(*server, std::move(request), got.Handler());
   executor_->Run();
   EXPECT_EQ(got.responses().size(), 4U);
   EXPECT_EQ(got.num_final(), 1);
@@ -111,14 +111,14 @@ TEST_F(RepositoryTest, BlsThatIsNotDecoupledAnswersOnceAndDoesNotStream) {
   Collector got;
   Request request = TextRequest("ab", 2);
   request.model_name = "tensorrt_llm_bls";
-  server->Infer(request, got.Handler());
+  Infer(*server, request, got.Handler());
   executor_->Run();
   ASSERT_EQ(got.responses().size(), 1U);
   EXPECT_TRUE(got.last().is_final);
   EXPECT_EQ(got.Joined(), "abab");  // with the prompt: it is not excluded
   Collector refused;
   request.inputs.push_back(Bool("stream", true));
-  server->Infer(request, refused.Handler());
+  Infer(*server, request, refused.Handler());
   EXPECT_THAT(refused.status().message(), HasSubstr("Streaming is only supported if model is"));
 }
 
@@ -131,7 +131,7 @@ TEST_F(RepositoryTest, BlsChecksItsRequestInUpstreamsWords) {
     Collector got;
     Request request = TextRequest(text, max_tokens, std::move(more));
     request.model_name = "tensorrt_llm_bls";
-    server->Infer(std::move(request), got.Handler());
+    Infer(*server, std::move(request), got.Handler());
     EXPECT_EQ(got.num_final(), 1);
     return got.status().message();
   };

@@ -195,7 +195,6 @@ class ServerImpl final : public Server {
     return table->models();
   }
   std::vector<ExecutorGauges> executor_gauges() const override;
-  using Server::Infer;
   void Infer(std::shared_ptr<Model> model, Request request, ResponseHandler handler) override;
   Status LoadModel(const std::string& name, const LoadOverride& override) override;
   Status UnloadModel(const std::string& name, bool with_steps) override;
@@ -285,16 +284,6 @@ void RejectRequest(const Request& request, const ResponseHandler& handler, Statu
   response.rejected = true;
   handler(std::move(response));
 }
-
-}  // namespace
-
-void Server::Infer(Request request, ResponseHandler handler) {
-  auto model = FindModel(request.model_name, request.model_version);
-  if (!model.ok()) return RejectRequest(request, handler, model.status());
-  Infer(*std::move(model), std::move(request), std::move(handler));
-}
-
-namespace {
 
 void ServerImpl::Infer(std::shared_ptr<Model> model, Request request, ResponseHandler handler) {
   if (const Status valid = ValidateRequest(model->config(), request); !valid.ok()) {

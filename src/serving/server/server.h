@@ -59,8 +59,6 @@ class Server {
   // response, also for errors. `model` is what FindModel gave for the request's names: a request
   // runs on the model that it was parsed for, also where another has these names by now.
   virtual void Infer(std::shared_ptr<Model> model, Request request, ResponseHandler handler) = 0;
-  // On the model that FindModel gives now.
-  void Infer(Request request, ResponseHandler handler);
 
   // --- model control, in mode explicit; kUnavailable in the others (repository.h) ---
   // Returns when the model runs or failed to; kResourceExhausted where memory for it is missing.

@@ -54,7 +54,7 @@ TEST_F(ServerTest, ADirectoryIsServedUnderTheFourNames) {
   EXPECT_EQ(server->executor_gauges()[0].model, "tensorrt_llm");
 
   Collector got;
-  server->Infer(TextRequest("ab", 3), got.Handler());
+  Infer(*server, TextRequest("ab", 3), got.Handler());
   executor_->Run();
   EXPECT_EQ(got.Joined(), "ab");  // <s>, a, b
 }
@@ -64,7 +64,7 @@ TEST_F(ServerTest, WithoutDecouplingThereIsNoStreaming) {
   ASSERT_NE(server, nullptr);
   EXPECT_FALSE((*server->FindModel("ensemble", ""))->decoupled());
   Collector got;
-  server->Infer(TextRequest("ab", 3, {Bool("stream", true)}), got.Handler());
+  Infer(*server, TextRequest("ab", 3, {Bool("stream", true)}), got.Handler());
   EXPECT_THAT(got.status().message(), HasSubstr("Streaming is only supported if model is"));
 }
 
@@ -87,7 +87,7 @@ TEST_F(ServerTest, BadRequestsAreAnsweredOnceAndOthersGoOn) {
   const auto server = Serve({.model_dirs = {ModelDir()}});
   ASSERT_NE(server, nullptr);
   Collector good;
-  server->Infer(TextRequest("ab", 3), good.Handler());
+  Infer(*server, TextRequest("ab", 3), good.Handler());
   Request unknown = TextRequest("x", 1);
   unknown.model_name = "nosuch";
   Request missing = TextRequest("x", 1);
@@ -103,7 +103,7 @@ TEST_F(ServerTest, BadRequestsAreAnsweredOnceAndOthersGoOn) {
                                                     {TextRequest("a\xff", 1), "text_input"},
                                                     {TextRequest("x", 0), "max_tokens: got 0"}}) {
     Collector got;
-    server->Infer(request, got.Handler());
+    Infer(*server, request, got.Handler());
     EXPECT_EQ(got.num_final(), 1) << message;
     EXPECT_EQ(got.responses().size(), 1U) << message;
     EXPECT_THAT(got.status().message(), HasSubstr(message));
@@ -135,7 +135,7 @@ TEST_F(ServerTest, ARepositoryOfTemplatesIsServed) {
   EXPECT_TRUE((*server->FindModel("ensemble", ""))->decoupled());
 
   Collector got;
-  server->Infer(TextRequest("ab", 3, {Text("stop_words", {"zz"})}), got.Handler());
+  Infer(*server, TextRequest("ab", 3, {Text("stop_words", {"zz"})}), got.Handler());
   EXPECT_EQ(executor_->last_request.input_ids, ByteIds("ab"));  // no <s>: the default of 0.10
   EXPECT_THAT(executor_->last_request.stop_words, ElementsAre(ByteIds("zz")));
   EXPECT_THAT(executor_->last_request.end_ids, ElementsAre(257));
@@ -152,7 +152,7 @@ TEST_F(ServerTest, AnEngineOneLevelDeeperAndModelsOneLevelDeeperAreFound) {
   ASSERT_NE(server, nullptr);
   EXPECT_THAT(loaded_dirs_, ElementsAre(Path("outer/repo/tensorrt_llm/1/only-engine")));
   Collector got;
-  server->Infer(TextRequest("ab", 2), got.Handler());
+  Infer(*server, TextRequest("ab", 2), got.Handler());
   executor_->Run();
   EXPECT_EQ(got.Joined(), "abab");  // the prompt is part of the answer unless it is excluded
 }
@@ -210,14 +210,14 @@ TEST_F(ServerTest, ShutdownLetsRunningRequestsFinish) {
   const auto server = Serve({.model_dirs = {ModelDir()}}, /*threaded=*/true);
   ASSERT_NE(server, nullptr);
   Collector got;
-  server->Infer(TextRequest("ab", 40, {Bool("stream", true)}), got.Handler());
+  Infer(*server, TextRequest("ab", 40, {Bool("stream", true)}), got.Handler());
   server->Shutdown(/*drain_ms=*/60'000);
   EXPECT_EQ(got.num_final(), 1);
   EXPECT_TRUE(got.status().ok());
   EXPECT_EQ(got.responses().size(), 40U);
   EXPECT_FALSE(server->ready());
   Collector late;
-  server->Infer(TextRequest("ab", 4), late.Handler());
+  Infer(*server, TextRequest("ab", 4), late.Handler());
   EXPECT_EQ(late.status().code(), StatusCode::kUnavailable);
 }
 
@@ -225,7 +225,7 @@ TEST_F(ServerTest, ShutdownCancelsWhatOutlivesTheDrain) {
   const auto server = Serve({.model_dirs = {ModelDir()}});  // nothing advances by itself
   ASSERT_NE(server, nullptr);
   Collector got;
-  server->Infer(TextRequest("ab", 40), got.Handler());
+  Infer(*server, TextRequest("ab", 40), got.Handler());
   server->Shutdown(/*drain_ms=*/0);
   ASSERT_EQ(got.num_final(), 1);
   EXPECT_EQ(got.status().code(), StatusCode::kCancelled);  // no part of a text as if it were whole
@@ -238,7 +238,7 @@ TEST_F(ServerTest, ARequestRunsOnTheModelThatItWasParsedFor) {
   ASSERT_TRUE(parsed_for.ok());
   ASSERT_TRUE(server->UnloadModel("ensemble", /*with_steps=*/false).ok());
   Collector by_name;
-  server->Infer(TextRequest("ab", 3), by_name.Handler());
+  Infer(*server, TextRequest("ab", 3), by_name.Handler());
   EXPECT_FALSE(by_name.status().ok());
   Collector got;
   server->Infer(*parsed_for, TextRequest("ab", 3), got.Handler());
@@ -275,7 +275,7 @@ TEST_F(ServerTest, ManyConcurrentRequestsGetTheTextsThatEachGetsAlone) {
                                     1 + client % 30, {Bool("stream", client % 2 == 0)});
       request.id = std::to_string(client % 7);
       const auto cancel = request.cancel;
-      server->Infer(std::move(request), collectors[static_cast<size_t>(client)].Handler());
+      Infer(*server, std::move(request), collectors[static_cast<size_t>(client)].Handler());
       if (client % 5 == 0) cancel->Cancel();
     });
   }
@@ -287,8 +287,8 @@ TEST_F(ServerTest, ManyConcurrentRequestsGetTheTextsThatEachGetsAlone) {
     if (client % 5 == 0) continue;  // finished or cancelled, as it fell
     ASSERT_TRUE(got.status().ok()) << got.status().ToString();
     Collector alone;
-    server->Infer(TextRequest("client " + std::to_string(client) + " \u00e9 ", 1 + client % 30),
-                  alone.Handler());
+    Infer(*server, TextRequest("client " + std::to_string(client) + " \u00e9 ", 1 + client % 30),
+          alone.Handler());
     alone.WaitFinal();
     EXPECT_EQ(got.Joined(), alone.Joined()) << client;
   }

@@ -167,6 +167,12 @@ Request TextRequest(const std::string& text, int max_tokens, std::vector<Tensor>
   return request;
 }
 
+void Infer(Server& server, Request request, ResponseHandler handler) {
+  auto model = server.FindModel(request.model_name, request.model_version);
+  if (!model.ok()) return handler({.status = model.status(), .is_final = true, .rejected = true});
+  server.Infer(*std::move(model), std::move(request), std::move(handler));
+}
+
 std::vector<std::string> Lines(const std::vector<IndexEntry>& index) {
   std::vector<std::string> lines;
   for (const IndexEntry& entry : index) {

@@ -53,6 +53,9 @@ class ServerTest : public ::testing::Test {
 // To the ensemble.
 Request TextRequest(const std::string& text, int max_tokens, std::vector<Tensor> more = {});
 
+// On the model that the request's names have now, as front ends find it before they parse.
+void Infer(Server& server, Request request, ResponseHandler handler);
+
 // "<model> <version> <state>" of each.
 std::vector<std::string> Lines(const std::vector<IndexEntry>& index);
 

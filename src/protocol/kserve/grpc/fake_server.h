@@ -124,7 +124,6 @@ class FakeServer final : public serving::Server {
   std::vector<std::shared_ptr<serving::Model>> models() const override { return models_; }
   std::vector<serving::ExecutorGauges> executor_gauges() const override { return {}; }
 
-  using Server::Infer;
   void Infer(std::shared_ptr<serving::Model> model, serving::Request request,
              serving::ResponseHandler handler) override {
     model->Infer(std::move(request), std::move(handler));

@@ -70,7 +70,6 @@ class FakeServer : public serving::Server {
   }
   std::vector<std::shared_ptr<serving::Model>> models() const override { return models_; }
   std::vector<serving::ExecutorGauges> executor_gauges() const override { return gauges; }
-  using Server::Infer;
   void Infer(std::shared_ptr<serving::Model> model, serving::Request request,
              serving::ResponseHandler handler) override {
     Status status = serving::ValidateRequest(model->config(), request);
