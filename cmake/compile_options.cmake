@@ -43,6 +43,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options("$<${host_only}:-Wno-restrict;-Wno-maybe-uninitialized>")
   if(CMAKE_UNITY_BUILD)  # takes each source of a unit for a header, where an anonymous namespace is a fault
     add_compile_options("$<${host_only}:-Wno-subobject-linkage>")
+    # The compiler collects its garbage from half a gigabyte on: a tenth of its time.
+    add_compile_options("$<${host_only}:--param=ggc-min-heapsize=524288>")
   endif()
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

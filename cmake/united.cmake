@@ -1,21 +1,22 @@
-# With CMAKE_UNITY_BUILD (presets united, asan, tsan and fuzz) a target's sources are compiled a dozen to a unit, so that
+# With CMAKE_UNITY_BUILD (presets united, asan, tsan and fuzz) a target's sources are compiled two dozen to a unit, so that
 # headers are parsed once for all of them: half the time of a build from nothing. Included last, when all targets are known.
 #
 # What sources keep in anonymous namespaces meets in a unit. Where two of them use one name, one stands in this list, and is
 # compiled apart; scripts/build.sh says which target a new one belongs to. Renaming is better where a name says too little.
 set(apart_targets
-  inflight               # each subcommand has its Options, kUsage and MakeSchema
   front_end_load         # the requests of each protocol under the same names
   inflight_contract      # tables of parameters, each with its Entry and kEntries
   inflight_kserve_stubs  # generated
   inflight_ops_cuda      # kAlignment, CudaStatus
   inflight_proto         # generated
-  golden_test            # each file has its tolerances and cases under the same names
-  cuda_golden_test       # the same
+  cuda_golden_test       # each file has its cases under the same names
   cuda_ops_test          # each file has the sizes of its cases
   cuda_ops_bench         # the same
 )
-set(apart_sources
+foreach(source bench bench_cost bench_load bench_mixes bench_throughput build chat convert inspect run serve tokenize)
+  list(APPEND apart_sources inflight tools/inflight/${source}.cc)  # each subcommand has its Options, kUsage and MakeSchema
+endforeach()
+list(APPEND apart_sources
   decoding_test               src/decoding/beam_search_test.cc                     # Ids, Probabilities, kVocab
   decoding_test               src/decoding/top_log_probs_test.cc                   # Ids
   executor_test               src/executor/validation_test.cc                      # kLimits

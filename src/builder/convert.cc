@@ -20,7 +20,7 @@
 namespace inflight::builder {
 namespace {
 
-constexpr int64_t kPieceBytes = int64_t{16} << 20;  // written at once; bounds the memory taken
+constexpr int64_t kWrittenAtOnce = int64_t{16} << 20;  // bytes; bounds the memory taken
 
 // As upstream has it, auto is the model's own 16-bit dtype; float32 and none become float16. Beside
 // FP8 weights they become bfloat16, which has float32's range.
@@ -83,7 +83,7 @@ Status WriteRows(const WeightSource& source, const RankTensor& tensor, const Row
   const Shard& shard = tensor.shard;
   const auto row_bytes =
       static_cast<int64_t>(BytesOf(CheckpointDType(source.config, tensor.slot), shard.num_columns));
-  const int64_t rows_per_piece = std::max<int64_t>(1, kPieceBytes / row_bytes);
+  const int64_t rows_per_piece = std::max<int64_t>(1, kWrittenAtOnce / row_bytes);
   for (int64_t done = 0; done < range.num_rows; done += rows_per_piece) {
     const int64_t first = range.row + done;
     const int64_t num_rows = std::min(rows_per_piece, range.num_rows - done);

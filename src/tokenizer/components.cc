@@ -10,7 +10,7 @@
 namespace inflight::tokenizer {
 namespace {
 
-constexpr int kMaxDepth = 16;  // of Sequence within Sequence
+constexpr int kMaxNesting = 16;  // of Sequence within Sequence
 constexpr size_t kMaxTemplateParts = 64;
 
 Status UnknownKind(const JsonObject& json, std::string_view what, std::string_view type) {
@@ -22,7 +22,7 @@ Status UnknownKind(const JsonObject& json, std::string_view what, std::string_vi
 template <typename Step, typename ReadOne>
 Status ReadSteps(const JsonObject& json, std::string_view list_key, const ReadOne& read_one,
                  std::vector<Step>& steps, int depth = 0) {
-  if (depth > kMaxDepth) return InvalidArgument(json.path() + ": nested too deeply");
+  if (depth > kMaxNesting) return InvalidArgument(json.path() + ": nested too deeply");
   ASSIGN_OR_RETURN(const std::string_view type, json.String("type"));
   if (type != "Sequence") return read_one(json, type, steps);
   ASSIGN_OR_RETURN(const auto parts, json.Objects(list_key));

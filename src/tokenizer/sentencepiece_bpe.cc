@@ -14,7 +14,7 @@ namespace {
 using Proto = SentencePieceProto;
 using Type = Proto::Type;
 
-constexpr int kMaxDepth = 100;  // of unused pieces within unused pieces, as in the package
+constexpr int kMaxUnusedDepth = 100;  // of unused pieces within unused pieces, as in the package
 
 bool IsOneCharacter(std::string_view text) { return CharAt(text.data()).size == text.size(); }
 
@@ -237,7 +237,7 @@ void SentencePieceBpe::TakeApart(TokenId symbol, std::string_view text, int dept
   const auto num_pieces = static_cast<TokenId>(is_unused_.size());
   const bool is_piece = symbol >= 0 && symbol < num_pieces;
   const bool is_unused = is_piece && is_unused_[static_cast<size_t>(symbol)];
-  if (is_piece && (!is_unused || depth > kMaxDepth)) {
+  if (is_piece && (!is_unused || depth > kMaxUnusedDepth)) {
     out.push_back(symbol);
     scratch.after_unknown = false;
     return;

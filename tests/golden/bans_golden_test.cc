@@ -13,9 +13,7 @@
 namespace inflight::golden {
 namespace {
 
-constexpr float kTolerance = 1e-4F;  // of scores, which are means of log-probabilities
-
-struct Case {
+struct BansCase {
   std::string rules;
   Request request;
   std::vector<std::vector<TokenId>> sequences;
@@ -38,13 +36,13 @@ void Apply(const nlohmann::json& rules, int vocab_size, Request* request) {
   request->embedding_bias = std::move(bias);
 }
 
-std::vector<Case> ReadCases(const std::string& model, int vocab_size) {
+std::vector<BansCase> ReadCases(const std::string& model, int vocab_size) {
   std::ifstream file(DataDir().parent_path() / "bans.json");
   const auto json = nlohmann::json::parse(file);
-  std::vector<Case> cases;
+  std::vector<BansCase> cases;
   for (const auto& entry : json.at("cases")) {
     if (entry.at("model") != model) continue;
-    Case& c = cases.emplace_back();
+    BansCase& c = cases.emplace_back();
     c.rules = entry.at("rules").dump();
     c.request.input_ids = entry.at("prompt").get<std::vector<TokenId>>();
     c.request.max_tokens = json.at("about").at("max_new_tokens");
@@ -68,17 +66,17 @@ TEST_P(BansGoldenTest, IdsAndBeamsEqualTransformers) {
   auto engine =
       builder::Open(DataDir() / GetParam(), *device, {.dtype = DType::kF32, .limits = {}});
   ASSERT_TRUE(engine.ok()) << engine.status().ToString();
-  const std::vector<Case> cases = ReadCases(GetParam(), (*engine)->config.vocab_size);
+  const std::vector<BansCase> cases = ReadCases(GetParam(), (*engine)->config.vocab_size);
   ASSERT_GE(cases.size(), 30U);
   ExecutorOptions options;
   options.block_size = 16;
   options.max_kv_tokens = 8192;
   const auto executor = MakeExecutor(*engine, *device, options);
   std::vector<Request> requests;
-  for (const Case& c : cases) requests.push_back(c.request);
+  for (const BansCase& c : cases) requests.push_back(c.request);
   const auto sinks = RunAll(*executor, requests);
   for (size_t i = 0; i < cases.size(); ++i) {
-    const Case& c = cases[i];
+    const BansCase& c = cases[i];
     const Response& response = sinks[i]->last;
     ASSERT_TRUE(response.status.ok()) << response.status.ToString();
     if (c.scores.empty()) {

@@ -14,8 +14,6 @@
 namespace inflight::golden {
 namespace {
 
-constexpr float kTolerance = 1e-4F;  // of scores, which are means of log-probabilities
-
 Request Greedy(const Expected& expected) {
   Request request;
   request.input_ids = expected.prompt;

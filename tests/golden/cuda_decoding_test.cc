@@ -21,7 +21,6 @@
 namespace inflight::golden {
 namespace {
 
-constexpr int kBlockSize = 16;
 constexpr char kModel[] = "llama_head64";  // whose heads the kernels have, and beams were searched
 // Between log-probs that the device and the CPU make of the same logits.
 constexpr double kSameLogits = 1e-4;

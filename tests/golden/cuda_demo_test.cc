@@ -26,7 +26,6 @@ namespace {
 using EnginePtr = std::shared_ptr<const model::Engine>;
 using Logits = std::vector<std::vector<float>>;
 
-constexpr int kBlockSize = 16;
 constexpr int kNumTexts = 24;
 constexpr int kNumNoiseDraws = 4;
 constexpr float kNoise = 1e-3F;

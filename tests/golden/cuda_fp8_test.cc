@@ -14,8 +14,6 @@
 namespace inflight::golden {
 namespace {
 
-constexpr int kBlockSize = 16;
-
 // make_fp8_golden.py measured how far rounding to 16 bits moves the logits; a GPU also rounds what
 // joins the residual, rotated heads and weights of softmax.
 constexpr double kMargin = 1.5;

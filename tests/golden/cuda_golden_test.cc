@@ -14,8 +14,6 @@
 namespace inflight::golden {
 namespace {
 
-constexpr int kBlockSize = 16;
-
 // Those whose head sizes and widths the CUDA kernels have (docs/cuda.md).
 constexpr const char* kModels[] = {
     "gpt2_gelu",     "gpt2_head64",   "llama_head64",   "llama_head80", "llama_head96",

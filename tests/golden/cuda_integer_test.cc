@@ -19,7 +19,6 @@ namespace {
 using artifact::StoredTensor;
 using model::QuantAlgo;
 
-constexpr int kBlockSize = 16;
 constexpr char kScale[] = "per_channel_scale";
 
 // Of a checkpoint's matrix: code times scale, rounded to the dtype of the scales.

@@ -14,8 +14,6 @@
 namespace inflight::golden {
 namespace {
 
-constexpr int kBlockSize = 16;
-
 // The logits of the case's positions, its tokens fed in pieces of the sizes in `chunks`, repeated.
 std::vector<std::vector<float>> LogitsOf(PagedModel& model, const WindowCase& c,
                                          std::span<const size_t> chunks) {

@@ -7,15 +7,14 @@
 #include <bit>
 #include <random>
 
+#include "paged_model.h"
 #include "run_requests.h"
 
 namespace inflight::golden {
 namespace {
 
-constexpr int kBlockSize = 16;
-
 // All numbers of a request's responses.
-struct Answer : CollectingSink {
+struct BitsAnswer : CollectingSink {
   void OnResponse(Response response) override {
     EXPECT_TRUE(response.status.ok()) << response.status.ToString();
     Add(response.context_logits.values);
@@ -96,8 +95,8 @@ struct Run {
       const ExecutorOptions& options, const std::string& ops)
       : executor(MakeExecutor(engine, device, options, ops)) {}
 
-  std::vector<std::shared_ptr<Answer>> Enqueue(const std::vector<Request>& requests) const {
-    return EnqueueAll<Answer>(*executor, requests);
+  std::vector<std::shared_ptr<BitsAnswer>> Enqueue(const std::vector<Request>& requests) const {
+    return EnqueueAll<BitsAnswer>(*executor, requests);
   }
 
   // Of a step so far.
@@ -146,7 +145,7 @@ void ExpectSameAnswersInEveryWay(const std::shared_ptr<const model::Engine>& eng
     EXPECT_EQ(run.MostRows(), 3) << "the three beams";
     EXPECT_EQ(run.executor->stats().kv_blocks_reused, 0);
   }
-  const auto expect_same = [&](const std::vector<std::shared_ptr<Answer>>& answers,
+  const auto expect_same = [&](const std::vector<std::shared_ptr<BitsAnswer>>& answers,
                                const char* what) {
     for (size_t i = 0; i < answers.size(); ++i) {
       EXPECT_TRUE(answers[i]->All() == alone[i]) << "request " << i << ", " << what;

@@ -26,9 +26,6 @@
 namespace inflight::golden {
 namespace {
 
-constexpr float kTolerance = 1e-4F;  // of float32 logits
-constexpr int kBlockSize = 16;
-
 // All, or those that INFLIGHT_GOLDEN_MODELS names, separated by blanks (scripts/sanitize.sh: few).
 std::vector<std::string> ModelNames() {
   std::vector<std::string> names;

@@ -12,14 +12,13 @@
 
 #include "artifact/tensor_set.h"
 #include "builder/builder.h"
+#include "golden_reference.h"
 #include "paged_model.h"
 
 namespace inflight::golden {
 namespace {
 
 // That of float32 logits: integer sums are exact, and the prompts keep clear of rounding ties.
-constexpr float kTolerance = 1e-4F;
-constexpr int kBlockSize = 16;
 
 using EnginePtr = std::shared_ptr<const model::Engine>;
 
@@ -27,7 +26,7 @@ std::filesystem::path ModelDir(const std::string& name) {
   return std::filesystem::path(INFLIGHT_GOLDEN_DATA) / name;
 }
 
-struct Case {
+struct IntegerCase {
   model::QuantAlgo algo = model::QuantAlgo::kW8A16;
   std::string model;
   std::string name() const { return std::string(QuantAlgoName(algo)) + "_" + model; }
@@ -38,14 +37,14 @@ struct Case {
   }
 };
 
-std::vector<Case> Cases() {
-  std::vector<Case> cases;
+std::vector<IntegerCase> IntegerCases() {
+  std::vector<IntegerCase> cases;
   for (const auto algo : {model::QuantAlgo::kW8A16, model::QuantAlgo::kW4A16})
     for (const auto& entry :
-         std::filesystem::directory_iterator(Case{algo, ""}.data().parent_path()))
+         std::filesystem::directory_iterator(IntegerCase{algo, ""}.data().parent_path()))
       if (entry.path().extension() == ".safetensors")
         cases.push_back({algo, entry.path().stem().string()});
-  std::ranges::sort(cases, {}, &Case::name);
+  std::ranges::sort(cases, {}, &IntegerCase::name);
   return cases;
 }
 
@@ -56,7 +55,7 @@ std::vector<T> Values(const artifact::StoredTensor& tensor) {
   return values;
 }
 
-class IntegerGoldenTest : public testing::TestWithParam<Case> {
+class IntegerGoldenTest : public testing::TestWithParam<IntegerCase> {
  protected:
   void SetUp() override {
     work_dir_ = std::filesystem::path(testing::TempDir()) /
@@ -133,7 +132,7 @@ TEST_P(IntegerGoldenTest, LogitsEqualTheSecondImplementation) {
   for (size_t i = 1; i < tables.size(); ++i) ExpectLogits(engines.back(), tables[i]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, IntegerGoldenTest, testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Models, IntegerGoldenTest, testing::ValuesIn(IntegerCases()),
                          [](const auto& info) { return info.param.name(); });
 
 }  // namespace

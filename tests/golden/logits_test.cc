@@ -13,9 +13,7 @@
 namespace inflight::golden {
 namespace {
 
-constexpr float kTolerance = 1e-4F;  // of float32 logits, as in golden_test.cc
-
-struct Answer : CollectingSink {
+struct LogitsAnswer : CollectingSink {
   void OnResponse(Response response) override {
     const std::vector<TopLogProb>& likeliest = response.top_log_probs;
     top.insert(top.end(), likeliest.begin(), likeliest.end());
@@ -56,10 +54,12 @@ class LogitsTest : public testing::TestWithParam<const char*> {
   }
 
   // Of all requests at once.
-  std::vector<std::shared_ptr<Answer>> Run(const std::vector<Request>& requests) {
-    return RunAll<Answer>(*executor_, requests);
+  std::vector<std::shared_ptr<LogitsAnswer>> Run(const std::vector<Request>& requests) {
+    return RunAll<LogitsAnswer>(*executor_, requests);
   }
-  std::shared_ptr<Answer> Run(const Request& request) { return Run(std::vector{request}).front(); }
+  std::shared_ptr<LogitsAnswer> Run(const Request& request) {
+    return Run(std::vector{request}).front();
+  }
 
   // `rows` are of positions [first, ...). The largest difference to transformers, and how many of
   // its positions were compared.

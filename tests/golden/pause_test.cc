@@ -12,7 +12,7 @@ namespace inflight::golden {
 namespace {
 
 // Greedy and sampled, with and without penalties.
-std::vector<Request> MakeRequests(int vocab_size) {
+std::vector<Request> RequestsToPause(int vocab_size) {
   std::mt19937 random(3);
   std::vector<Request> requests;
   for (int i = 0; i < 6; ++i) {
@@ -42,7 +42,7 @@ std::vector<std::shared_ptr<CollectingSink>> RunMade(
   options.block_size = 16;
   options.max_batch_size = 6;
   const auto executor = MakeExecutor(engine, device, options);
-  auto sinks = RunAll(*executor, MakeRequests(engine->config.vocab_size));
+  auto sinks = RunAll(*executor, RequestsToPause(engine->config.vocab_size));
   executor->Shutdown(0);
   *stats = executor->stats();
   return sinks;

@@ -9,16 +9,14 @@
 
 #include "builder/builder.h"
 #include "golden_reference.h"
+#include "paged_model.h"
 #include "run_requests.h"
 #include "window_cases.h"
 
 namespace inflight::golden {
 namespace {
 
-constexpr float kTolerance = 1e-4F;  // of float32 logits, as in golden_test.cc
-constexpr int kBlockSize = 16;
-
-struct Answer : CollectingSink {
+struct WindowAnswer : CollectingSink {
   void OnResponse(Response response) override {
     for (const LogitsRows* rows : {&response.context_logits, &response.generation_logits}) {
       logits.insert(logits.end(), rows->values.begin(), rows->values.end());
@@ -38,8 +36,8 @@ class WindowGoldenTest : public testing::Test {
     return MakeExecutor(*engine, *device_, options);
   }
 
-  static std::shared_ptr<Answer> Run(Executor& executor, const Request& request) {
-    return RunAll<Answer>(executor, {request}).front();
+  static std::shared_ptr<WindowAnswer> Run(Executor& executor, const Request& request) {
+    return RunAll<WindowAnswer>(executor, {request}).front();
   }
 
   std::unique_ptr<Device> device_ = Device::Cpu(2);
@@ -125,9 +123,9 @@ TEST_F(WindowGoldenTest, SeveralSequencesShareASmallPool) {
        {SchedulerPolicy::kGuaranteedNoEvict, SchedulerPolicy::kMaxUtilization}) {
     options.scheduler_policy = policy;
     const auto executor = Start(c.model, options);
-    std::vector<std::shared_ptr<Answer>> answers;
+    std::vector<std::shared_ptr<WindowAnswer>> answers;
     for (int i = 0; i < 6; ++i) {
-      answers.push_back(std::make_shared<Answer>());
+      answers.push_back(std::make_shared<WindowAnswer>());
       ASSERT_TRUE(executor->Enqueue(RequestOf(c), answers.back()).ok());
     }
     for (const auto& answer : answers) {
