@@ -53,7 +53,4 @@ endif()
 if(INFLIGHT_SANITIZERS)
   add_compile_options(-fsanitize=${INFLIGHT_SANITIZERS} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${INFLIGHT_SANITIZERS})
-  if(INFLIGHT_SANITIZERS STREQUAL "thread")
-    add_compile_options(-Wno-return-type)  # g++ then misses that CHECK(false) does not return
-  endif()
 endif()
