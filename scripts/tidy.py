@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs clang-tidy-16 (.clang-tidy) over changed C++ sources of the folders in HELD, and fails on any finding.
+"""Runs clang-tidy-16 (.clang-tidy) over changed C++ sources of the folders in HELD, and fails on any finding. Of tests
+those of TESTS_HELD are among them.
 
 usage: scripts/tidy.py [--since REVISION | --all | FILE...] [--seconds 120]
 
@@ -23,7 +24,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/tidy"
 COMMITS = 20
-HELD = ("src/base/", "src/decoding/", "src/executor/", "src/json/", "src/kv_cache/", "src/scheduler/")  # clean, and kept so
+HELD = ("bench/", "src/", "tools/")  # clean, and kept so
+TESTS_HELD = ("src/base/", "src/decoding/", "src/executor/", "src/json/", "src/kv_cache/", "src/scheduler/")
 
 
 def run(*command: str) -> str:
@@ -71,7 +73,7 @@ def main() -> int:
     arguments.add_argument("--seconds", type=float, default=120)
     chosen = arguments.parse_args()
     sources = compiled_sources()
-    held = [name for name in sources if name.startswith(HELD)]
+    held = [name for name in sources if name.startswith(TESTS_HELD if name.endswith("_test.cc") else HELD)]
     if chosen.all:
         sources = held
     else:

@@ -92,26 +92,26 @@ Result<ServedModel> DescribeModel(ServerCalls& calls, const std::string& name,
   return model;
 }
 
-ModelCounters ModelCounters::operator-(const ModelCounters& b) const {
-  return {num_inferences - b.num_inferences,
-          num_executions - b.num_executions,
-          num_successes - b.num_successes,
-          success_ns - b.success_ns,
-          queue_ns - b.queue_ns,
-          input_ns - b.input_ns,
-          infer_ns - b.infer_ns,
-          output_ns - b.output_ns};
+ModelCounters ModelCounters::operator-(const ModelCounters& before) const {
+  return {num_inferences - before.num_inferences,
+          num_executions - before.num_executions,
+          num_successes - before.num_successes,
+          success_ns - before.success_ns,
+          queue_ns - before.queue_ns,
+          input_ns - before.input_ns,
+          infer_ns - before.infer_ns,
+          output_ns - before.output_ns};
 }
 
-ModelCounters ModelCounters::operator+(const ModelCounters& b) const {
-  return {num_inferences + b.num_inferences,
-          num_executions + b.num_executions,
-          num_successes + b.num_successes,
-          success_ns + b.success_ns,
-          queue_ns + b.queue_ns,
-          input_ns + b.input_ns,
-          infer_ns + b.infer_ns,
-          output_ns + b.output_ns};
+ModelCounters ModelCounters::operator+(const ModelCounters& other) const {
+  return {num_inferences + other.num_inferences,
+          num_executions + other.num_executions,
+          num_successes + other.num_successes,
+          success_ns + other.success_ns,
+          queue_ns + other.queue_ns,
+          input_ns + other.input_ns,
+          infer_ns + other.infer_ns,
+          output_ns + other.output_ns};
 }
 
 Result<ServerCounters> ReadCounters(ServerCalls& calls, const ServedModel& model) {

@@ -38,7 +38,7 @@ Result<std::vector<int64_t>> FixedShape(const ServedTensor& input, const DataOpt
 }
 
 TensorValue Repeated(const ServedModel& model, const ServedTensor& input,
-                     const std::vector<int64_t>& shape, std::string item, int batch_size) {
+                     const std::vector<int64_t>& shape, const std::string& item, int batch_size) {
   TensorValue value{.name = input.name, .datatype = input.datatype, .shape = shape, .bytes = {}};
   if (model.max_batch_size > 0) value.shape.insert(value.shape.begin(), batch_size);
   for (int i = 0; i < batch_size; ++i) value.bytes += item;
@@ -60,7 +60,7 @@ Result<std::vector<Payload>> Generated(const ServedModel& model, const DataOptio
       else
         RETURN_IF_ERROR(AppendRandom(input.datatype, options.string_length, random, item));
     }
-    payload.push_back(Repeated(model, input, shape, std::move(item), options.batch_size));
+    payload.push_back(Repeated(model, input, shape, item, options.batch_size));
   }
   return std::vector<Payload>{std::move(payload)};
 }
@@ -93,7 +93,7 @@ Result<std::vector<Payload>> FromDirectory(const ServedModel& model, const DataO
                                            path.string(), item.size(), input.name,
                                            fmt::join(shape, ","), count * size));
     }
-    payload.push_back(Repeated(model, input, shape, std::move(item), options.batch_size));
+    payload.push_back(Repeated(model, input, shape, item, options.batch_size));
   }
   return std::vector<Payload>{std::move(payload)};
 }

@@ -32,7 +32,7 @@ constexpr std::string_view kRemedy =
 
 // Every refusal of what torch could read says what to do.
 Status WithRemedy(const Status& status, std::string_view file) {
-  const Status named = status.WithPrefix(file);
+  Status named = status.WithPrefix(file);
   if (named.code() != StatusCode::kUnimplemented) return named;
   return named.WithMessage(named.message() + std::string(kRemedy));
 }

@@ -114,8 +114,10 @@ std::vector<std::vector<RankTensor>> TensorsOfRanks(const WeightSource& source,
     model::WeightSlot from = slot;
     if (slot.name == "lm_head.weight" && source.config.tied_embeddings)
       from.name = "transformer.vocab_embedding.weight";  // the table once more
-    for (Shard& shard : ShardsOf(layout.config, layout.sharding, slot))
-      ranks[static_cast<size_t>(shard.rank)].push_back({std::move(shard), from});
+    for (Shard& shard : ShardsOf(layout.config, layout.sharding, slot)) {
+      std::vector<RankTensor>& tensors = ranks[static_cast<size_t>(shard.rank)];
+      tensors.push_back({std::move(shard), from});
+    }
   }
   return ranks;
 }

@@ -20,7 +20,7 @@ struct HfConfig {
 
 // Errors name file, field and value. What is described and not supported (experts, quantised
 // weights, other rope types and architectures) is kUnimplemented by name.
-Result<HfConfig> ParseHfConfig(const nlohmann::json& config, const std::string& where);
+Result<HfConfig> ParseHfConfig(const nlohmann::json& object, const std::string& where);
 
 // config.json of `dir`; end, begin and pad ids of generation_config.json where it has them.
 Result<HfConfig> ReadHfConfig(const std::filesystem::path& dir);

@@ -123,16 +123,14 @@ constexpr const char* TypeName() {
 template <typename T>
 std::string DefaultText(const T& value) {
   if constexpr (IsOptional<T>::value)
-    return value ? DefaultText(*value) : "";
+    return value ? DefaultText(*value) : std::string();
   else if constexpr (std::same_as<T, std::vector<std::string>> || std::is_enum_v<T>)
-    return "";
+    return {};
   else if constexpr (std::same_as<T, std::filesystem::path>)
     return value.string();
-  else if constexpr (std::same_as<T, bool>)
-    return ToText(value);
   else if constexpr (std::same_as<T, std::chrono::milliseconds>)
     return ToText(static_cast<int64_t>(value.count()));
-  else if constexpr (std::integral<T>)
+  else if constexpr (std::integral<T> && !std::same_as<T, bool>)
     return ToText(static_cast<int64_t>(value));
   else if constexpr (std::floating_point<T>)
     return ToText(static_cast<double>(value));
@@ -201,16 +199,17 @@ class Schema {
   // std::optional of these, a vector of strings (repeatable), or an enum whose values 0, 1, ... the
   // constraint's choices name in order.
   template <typename Access>
-  void Add(std::string name, Access access, std::string help, Constraint constraint = {}) {
+  void Add(const std::string& name, Access access, const std::string& help,
+           const Constraint& constraint = {}) {
     Options defaults{};
     using T = std::remove_cvref_t<decltype(access(defaults))>;
     Entry entry;
-    entry.info = {.name = std::move(name),
+    entry.info = {.name = name,
                   .section = section_,
                   .type = internal::TypeName<T>(),
                   .default_text = internal::DefaultText(access(defaults)),
-                  .help = std::move(help),
-                  .constraint = std::move(constraint),
+                  .help = help,
+                  .constraint = constraint,
                   .repeatable = std::same_as<T, std::vector<std::string>>,
                   .supported = true,
                   .accepted_only = {}};
@@ -226,18 +225,18 @@ class Schema {
 
   // An option that upstream has and that is not supported: refused with the reason, unless its
   // value is `accepted_only`.
-  void Refuse(std::string name, std::string reason, std::string accepted_only = {},
-              Constraint constraint = {}) {
+  void Refuse(const std::string& name, const std::string& reason,
+              const std::string& accepted_only = {}, const Constraint& constraint = {}) {
     Entry entry;
-    entry.info = {.name = std::move(name),
+    entry.info = {.name = name,
                   .section = section_,
                   .type = "text",
                   .default_text = accepted_only,
-                  .help = std::move(reason),
-                  .constraint = std::move(constraint),
+                  .help = reason,
+                  .constraint = constraint,
                   .repeatable = false,
                   .supported = false,
-                  .accepted_only = std::move(accepted_only)};
+                  .accepted_only = accepted_only};
     entry.set = [info = entry.info](Options&, std::string_view text) -> Status {
       if (internal::AsksForNothing(info, text)) return Status::Ok();
       return Unimplemented(info.flag() + ": got '" + std::string(text) + "'; " + info.help);
@@ -249,15 +248,16 @@ class Schema {
   // exist. Its values have to be of type T and within `constraint` all the same. Each that is given
   // is said as a warning with the reason: at once, or by whoever reads `kept`.
   template <typename T = std::string>
-  void Note(std::string name, std::string reason, Constraint constraint = OptionalValue(),
+  void Note(const std::string& name, const std::string& reason,
+            const Constraint& constraint = OptionalValue(),
             std::vector<WithoutEffect> Options::*kept = nullptr) {
     Entry entry;
-    entry.info = {.name = std::move(name),
+    entry.info = {.name = name,
                   .section = section_,
                   .type = internal::TypeName<T>(),
                   .default_text = {},
-                  .help = std::move(reason),
-                  .constraint = std::move(constraint),
+                  .help = reason,
+                  .constraint = constraint,
                   .repeatable = std::same_as<T, std::vector<std::string>>,
                   .supported = true,
                   .accepted_only = {},

@@ -54,12 +54,14 @@ struct Tensor {
                           std::string bytes);
   static Tensor FromStrings(std::string name, std::vector<int64_t> shape,
                             std::span<const std::string> strings);
+  // NOLINTBEGIN(performance-unnecessary-value-param): it does not look into templates
   template <typename T>
   static Tensor FromValues(std::string name, DataType type, std::vector<int64_t> shape,
                            std::span<const T> values) {
     return FromBytes(std::move(name), type, std::move(shape),
                      {reinterpret_cast<const char*>(values.data()), values.size_bytes()});
   }
+  // NOLINTEND(performance-unnecessary-value-param)
 
   // Elements of a BYTES tensor; kInvalidArgument when lengths and size disagree.
   Result<std::vector<std::string_view>> Strings() const;

@@ -15,7 +15,7 @@ namespace inflight::model {
 // Fields are rows of the family's table (families/family.h). Errors name `where` (a file) and the
 // field; what is described and not supported (quantisation, other position kinds) is kUnimplemented
 // by name. How the weights are sharded is builder/sharding.h's.
-Result<ModelConfig> ConfigFromCheckpoint(const nlohmann::json& json, const std::string& where);
+Result<ModelConfig> ConfigFromCheckpoint(const nlohmann::json& object, const std::string& where);
 nlohmann::json ConfigToCheckpoint(const ModelConfig& config);
 
 // Whether this is a known key of a checkpoint's config.json. Others are extensions of
@@ -23,10 +23,10 @@ nlohmann::json ConfigToCheckpoint(const ModelConfig& config);
 bool IsCheckpointField(std::string_view key);
 
 // A token id, or none where it is absent or negative (-1 is common for "no such token").
-std::optional<TokenId> OptionalTokenId(const nlohmann::json& json, const std::string& where,
+std::optional<TokenId> OptionalTokenId(const nlohmann::json& object, const std::string& where,
                                        std::string_view name, Status& status);
 // Ids given as a number or as a list of numbers; negative ones are left out.
-std::vector<TokenId> TokenIds(const nlohmann::json& json, const std::string& where,
+std::vector<TokenId> TokenIds(const nlohmann::json& object, const std::string& where,
                               std::string_view name, Status& status);
 
 }  // namespace inflight::model

@@ -407,7 +407,7 @@ std::string ValueText(const Parameter& parameter, const SamplingParams& sampling
 
 Status CheckDomains(const Request& request) {
   for (const Parameter& parameter : kTable) {
-    const Status status = std::visit(
+    Status status = std::visit(
         [&]<typename F, typename Holder>(F Holder::*member) {
           using Value = typename ValueOf<F>::type;
           if constexpr (kHasDomain<Value>) {

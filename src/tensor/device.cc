@@ -60,7 +60,7 @@ uint64_t MemoryLedger::free_bytes() const {
 
 Result<MemoryShare> MemoryLedger::Take(std::string name, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  name = NameOf(std::move(name));
+  name = NameOf(name);
   const uint64_t free = capacity_bytes_ - taken_bytes_;
   if (bytes > free)
     return OutOfMemory(
@@ -84,7 +84,7 @@ std::string MemoryLedger::SetOwner(std::string owner) {
   return before;
 }
 
-std::string MemoryLedger::NameOf(std::string name) const {
+std::string MemoryLedger::NameOf(const std::string& name) const {
   const auto owner = owners_.find(std::this_thread::get_id());
   return owner == owners_.end() ? name : owner->second + ": " + name;
 }

@@ -79,8 +79,8 @@ class MemoryLedger {
  private:
   friend class MemoryShare;
   void Return(uint64_t id);
-  std::string NameOf(std::string name) const;  // with its owner; under the lock
-  std::string SetOwner(std::string owner);     // returns the one before
+  std::string NameOf(const std::string& name) const;  // with its owner; under the lock
+  std::string SetOwner(std::string owner);            // returns the one before
 
   struct Taken {
     uint64_t id;

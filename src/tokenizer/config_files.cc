@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tokenizer/config_files.h"
 
+#include <fmt/format.h>
+
 #include <map>
 
 #include "base/file.h"
@@ -64,7 +66,8 @@ Result<std::optional<AddedToken>> SpecialToken(const ConfigFiles& files, const s
     if (value == nullptr) continue;
     const Json* content = value->is_object() ? Find(*value, "content") : value;
     if (content == nullptr || !content->is_string()) {
-      return InvalidArgument(name + ": " + key + ": must be a string or an object with content");
+      return InvalidArgument(
+          fmt::format("{}: {}: must be a string or an object with content", name, key));
     }
     AddedToken token = FromConfig(content->get<std::string>(), *value);
     token.special = true;

@@ -21,8 +21,8 @@ Result<SentencePieceNormalizer> SentencePieceNormalizer::Create(const SentencePi
   normalizer.add_dummy_prefix_ = spec.add_dummy_prefix;
   normalizer.remove_extra_blanks_ = spec.remove_extra_whitespaces;
   normalizer.blank_as_suffix_ = proto.treat_whitespace_as_suffix;
-  for (char c = 0x21; c < 0x7F; ++c) {
-    normalizer.plain_[static_cast<size_t>(c)] = normalizer.IsPlain(c);
+  for (size_t c = 0x21; c < 0x7F; ++c) {
+    normalizer.plain_[c] = normalizer.IsPlain(static_cast<char>(c));
   }
   return normalizer;
 }

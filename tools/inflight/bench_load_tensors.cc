@@ -241,7 +241,7 @@ Status RunTensorLoad(const TensorLoad& common, const TensorLoadOptions& options)
   const bench::ReportOptions report = {.is_grpc = is_grpc, .is_streaming = is_streaming};
   if (prints_table) std::fputs(bench::SettingsText(measurement).c_str(), stdout);
   std::vector<bench::LevelResult> results;
-  const Status measured =
+  Status measured =
       bench::Measure(measurement, model, *calls, *transport, [&](const bench::LevelResult& result) {
         results.push_back(result);
         if (prints_table)

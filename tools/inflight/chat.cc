@@ -186,7 +186,7 @@ Status Run(const Options& options, std::span<const std::string> positionals) {
     return FailedPrecondition(dir + ": this model directory has no tokenizer, which chat needs");
   ASSIGN_OR_RETURN(auto model_template, LoadTemplate(model, options));
   Chat chat(model, options, Conversation(std::move(model_template), options.system));
-  const Status status = chat.Run();
+  Status status = chat.Run();
   model.executor->Shutdown(/*drain_ms=*/0);
   return status;
 }

@@ -34,7 +34,7 @@ Status CheckSafePort(const ServeOptions& options) {
   const size_t dash = range.find('-');
   int low = 0;
   int high = 0;
-  const bool is_range = dash != range.npos &&
+  const bool is_range = dash != std::string::npos &&
                         ParsePort(std::string_view(range).substr(0, dash), low) &&
                         ParsePort(std::string_view(range).substr(dash + 1), high) && low <= high;
   if (!is_range) {

@@ -77,11 +77,10 @@ std::string ParametersPage() {
   for (const Parameter& parameter : parameters::All()) {
     const std::string text_release = Release(parameter.text_release);
     const std::string llm_release = Release(parameter.llm_release);
-    page +=
-        fmt::format("| `{}` | {} | {} | {} | {} | {} | {} |\n", parameter.text_name,
-                    LlmNames(parameter), DataType(parameter), Values(parameter), parameter.unsent,
-                    text_release == llm_release ? llm_release : text_release + "; " + llm_release,
-                    parameter.meaning);
+    const std::string since = text_release == llm_release ? "" : fmt::format("{}; ", text_release);
+    page += fmt::format("| `{}` | {} | {} | {} | {} | {}{} | {} |\n", parameter.text_name,
+                        LlmNames(parameter), DataType(parameter), Values(parameter),
+                        parameter.unsent, since, llm_release, parameter.meaning);
   }
   page +=
       "\nA value outside its bounds ends the request with INVALID_ARGUMENT: `top_k: got -1, must "

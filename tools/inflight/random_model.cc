@@ -44,7 +44,8 @@ Result<model::ModelConfig> RandomConfig(const std::string& shape, const ModelOpt
   return config;
 }
 
-Result<loader::Loaded> OpenRandom(std::shared_ptr<Device> device, const model::ModelConfig& config,
+Result<loader::Loaded> OpenRandom(const std::shared_ptr<Device>& device,
+                                  const model::ModelConfig& config,
                                   const model::EngineLimits& limits, bool tune,
                                   const ModelOptions& options) {
   tune &= !options.executor.deterministic;  // it would not be looked at

@@ -44,7 +44,8 @@ void AddModel(config::Schema<Options>& schema) {
 Result<model::ModelConfig> RandomConfig(const std::string& shape, const ModelOptions& options);
 
 // `tune`: builder::Random.
-Result<loader::Loaded> OpenRandom(std::shared_ptr<Device> device, const model::ModelConfig& config,
+Result<loader::Loaded> OpenRandom(const std::shared_ptr<Device>& device,
+                                  const model::ModelConfig& config,
                                   const model::EngineLimits& limits, bool tune,
                                   const ModelOptions& options);
 

@@ -94,7 +94,7 @@ Status RunPrompt(const OpenedModel& model, const Options& options) {
   request.sampling.seed = options.seed;
   auto sink = std::make_shared<TerminalSink>(model.tokenizer);
   RETURN_IF_ERROR(model.executor->Enqueue(std::move(request), sink).status());
-  const Status status = sink->Wait().status;
+  Status status = sink->Wait().status;
   std::fputc('\n', stdout);
   return status;
 }
@@ -279,7 +279,7 @@ Status Run(const Options& options, std::span<const std::string> positionals) {
     return UsageError(kUsage, "exactly one of --prompt and --input is needed");
   logging::SetLevel(options.verbose ? logging::Level::kVerbose : logging::Level::kWarning);
   ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(dir, options.model));
-  const Status status = options.input.empty() ? RunPrompt(model, options) : RunFile(model, options);
+  Status status = options.input.empty() ? RunPrompt(model, options) : RunFile(model, options);
   model.executor->Shutdown(/*drain_ms=*/0);
   return status;
 }

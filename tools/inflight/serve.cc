@@ -206,12 +206,12 @@ Status Serve(ServeOptions& options) {
   LogOptions(options, server->metadata());
   ASSIGN_OR_RETURN(FrontEnds fronts, OpenPorts(*server, options));
   RETURN_IF_ERROR(WritePortFile(options.port_file, fronts));
-  const Status stopped = WaitForStop(signals, *server);
+  Status stopped = WaitForStop(signals, *server);
   const bool in_time =
       Drain(fronts, *server, stopped.ok() ? int64_t{options.exit_timeout_secs} * 1000 : 0);
   if (!stopped.ok()) return stopped;
   if (!in_time && options.exit_timeout_secs > 0) {
-    const Status expired = DeadlineExceeded("Exit timeout expired. Exiting immediately.");
+    Status expired = DeadlineExceeded("Exit timeout expired. Exiting immediately.");
     logging::Error(expired.message());
     return expired;
   }

@@ -179,7 +179,8 @@ void Listener::MakeRoom(const std::shared_ptr<Connection>& newcomer, size_t plac
       MakeRoom(newcomer, place, num_asked + 1, std::move(best));
     });
   } else if (best.IsFound()) {
-    asio::post(threads_[best.place]->io, [this, newcomer, place, best = std::move(best)] {
+    const size_t asked = best.place;
+    asio::post(threads_[asked]->io, [this, newcomer, place, best = std::move(best)] {
       TakeRoom(newcomer, place, best);
     });
   } else {
@@ -247,7 +248,7 @@ void Listener::Stop(std::chrono::milliseconds drain) {
 }  // namespace
 
 Result<std::unique_ptr<HttpListener>> HttpListener::Start(HttpHandler& handler,
-                                                          ListenerOptions options) {
+                                                          const ListenerOptions& options) {
   try {
     auto listener = std::make_unique<Listener>(handler, options);
     RETURN_IF_ERROR(listener->Listen());

@@ -48,7 +48,8 @@ class HttpListener {
  public:
   // Binds, listens and starts its threads. kUnavailable names address, port and the system's
   // reason. The handler must outlive Stop.
-  static Result<std::unique_ptr<HttpListener>> Start(HttpHandler& handler, ListenerOptions options);
+  static Result<std::unique_ptr<HttpListener>> Start(HttpHandler& handler,
+                                                     const ListenerOptions& options);
 
   virtual ~HttpListener() = default;  // Stop(0)
 

@@ -11,14 +11,16 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "base/check.h"
+
 namespace inflight::http_listener {
 
 std::string TestResponse::Header(std::string_view name) const {
   size_t line = head.find("\r\n");
-  while (line != head.npos) {
+  while (line != std::string::npos) {
     line += 2;
     const size_t colon = head.find(": ", line);
-    if (colon == head.npos) break;
+    if (colon == std::string::npos) break;
     const size_t end = head.find("\r\n", colon);
     if (colon - line == name.size() &&
         strncasecmp(head.data() + line, name.data(), name.size()) == 0) {
@@ -33,7 +35,7 @@ TestClient::TestClient(int port, const char* from) : fd_(socket(AF_INET, SOCK_ST
   sockaddr_in own{};
   own.sin_family = AF_INET;
   inet_pton(AF_INET, from, &own.sin_addr);
-  bind(fd_, reinterpret_cast<sockaddr*>(&own), sizeof(own));
+  CHECK(bind(fd_, reinterpret_cast<sockaddr*>(&own), sizeof(own)) == 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
@@ -76,7 +78,7 @@ bool TestClient::Fill() {
 
 std::string TestClient::TakeLine() {
   size_t end = 0;
-  while ((end = received_.find("\r\n")) == received_.npos) {
+  while ((end = received_.find("\r\n")) == std::string::npos) {
     if (!Fill()) return "";
   }
   std::string line = received_.substr(0, end);
@@ -95,7 +97,7 @@ std::string TestClient::Take(size_t num_bytes) {
 TestResponse TestClient::Receive(bool to_head) {
   TestResponse response;
   size_t end = 0;
-  while ((end = received_.find("\r\n\r\n")) == received_.npos) {
+  while ((end = received_.find("\r\n\r\n")) == std::string::npos) {
     if (!Fill()) return response;
   }
   response.head = received_.substr(0, end + 2);

@@ -67,7 +67,7 @@ MetricsServer::MetricsServer(std::unique_ptr<Handler> handler, const Handler& sa
 std::string MetricsServer::Page() const { return handler_.Page(); }
 
 Result<std::unique_ptr<MetricsServer>> MetricsServer::Start(const serving::Server& server,
-                                                            MetricsOptions options) {
+                                                            const MetricsOptions& options) {
   auto handler = std::make_unique<Handler>(server, options);
   const Handler& same = *handler;
   std::unique_ptr<MetricsServer> metrics_server(new MetricsServer(std::move(handler), same));

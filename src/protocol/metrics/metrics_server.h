@@ -23,7 +23,7 @@ class MetricsServer : public http_listener::ListeningServer {
  public:
   // Listens and serves at once. `server` must outlive the MetricsServer.
   static Result<std::unique_ptr<MetricsServer>> Start(const serving::Server& server,
-                                                      MetricsOptions options);
+                                                      const MetricsOptions& options);
 
   // What a GET of the page would answer now. Any thread.
   std::string Page() const;

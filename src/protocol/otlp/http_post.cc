@@ -84,14 +84,14 @@ Result<Url> ParseUrl(const std::string& text) {
   Url url{.host = authority, .port = "80", .path = text.substr(slash)};
   const size_t colon = authority.rfind(':');
   const bool is_ipv6 = authority.starts_with('[');
-  if (colon != authority.npos && (!is_ipv6 || colon > authority.rfind(']'))) {
+  if (colon != std::string::npos && (!is_ipv6 || colon > authority.rfind(']'))) {
     url.host = authority.substr(0, colon);
     url.port = authority.substr(colon + 1);
   }
   if (is_ipv6 && url.host.ends_with(']')) url.host = url.host.substr(1, url.host.size() - 2);
   if (url.path.empty()) url.path = "/";
   const bool has_digits =
-      !url.port.empty() && url.port.find_first_not_of("0123456789") == url.port.npos;
+      !url.port.empty() && url.port.find_first_not_of("0123456789") == std::string::npos;
   if (!url.host.empty() && has_digits) return url;
   return InvalidArgument("'" + text + "' is no url of the form http://host:port/path");
 }

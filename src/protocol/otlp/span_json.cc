@@ -26,8 +26,8 @@ struct Parent {
 };
 
 bool IsHex(std::string_view text) {
-  return text.find_first_not_of("0123456789abcdef") == text.npos &&
-         text.find_first_not_of('0') != text.npos;
+  return text.find_first_not_of("0123456789abcdef") == std::string_view::npos &&
+         text.find_first_not_of('0') != std::string_view::npos;
 }
 
 Parent ParentOf(const std::string& header) {

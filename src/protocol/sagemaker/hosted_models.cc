@@ -132,7 +132,7 @@ HttpResponse HostedModels::Load(const HttpRequest& request) {
 Status HostedModels::Serve(const Hosted& hosted, const std::string& directory) {
   RETURN_IF_ERROR(server_.AddRepository(
       {.root = hosted.repository, .model = hosted.served_name, .directory = directory}));
-  const Status status = server_.LoadModel(hosted.served_name, {});
+  Status status = server_.LoadModel(hosted.served_name, {});
   if (!status.ok()) server_.RemoveRepository(hosted.repository);
   return status;
 }

@@ -145,6 +145,7 @@ class Handler : public kserve_http::EndpointHandler {
         std::make_shared<InvokeResponder>(std::move(responder)));
   }
 
+  // Handlers of rows have one signature.  NOLINTBEGIN(performance-unnecessary-value-param)
   void List(const std::string&, HttpRequest, std::shared_ptr<HttpResponder> responder) {
     responder->Send(hosted_.List());
   }
@@ -161,6 +162,7 @@ class Handler : public kserve_http::EndpointHandler {
   void Unload(const std::string& name, HttpRequest, std::shared_ptr<HttpResponder> responder) {
     Control(std::move(responder), [this, name] { return hosted_.Unload(name, stop_.get_token()); });
   }
+  // NOLINTEND(performance-unnecessary-value-param)
 
   // Loads and unloads take their time, and their turn.
   template <typename Act>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/ensemble/ensemble_graph.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -92,23 +94,24 @@ Status CheckStep(const ModelConfig& config, const ModelEnsembling::Step& step,
   for (const auto& [input, tensor] : step.input_map()) {
     const auto io = FindIo(model.input(), input);
     if (io == model.input().end()) {
-      return InvalidArgument(where + "ensemble tensor " + tensor +
-                             " is mapping to non-existing input " + input + " in model " +
-                             model.name());
+      return InvalidArgument(
+          fmt::format("{}ensemble tensor {} is mapping to non-existing input {} in model {}", where,
+                      tensor, input, model.name()));
     }
     RETURN_IF_ERROR(checker.Add(tensor, *io, model));
   }
   for (const auto& io : model.input()) {
     if (io.optional() || step.input_map().contains(io.name())) continue;
-    return InvalidArgument(where + "input " + io.name() + " in model " + model.name() +
-                           " is not mapped to any ensemble tensors");
+    return InvalidArgument(
+        fmt::format("{}input {} in model {} is not mapped to any ensemble tensors", where,
+                    io.name(), model.name()));
   }
   for (const auto& [output, tensor] : step.output_map()) {
     const auto io = FindIo(model.output(), output);
     if (io == model.output().end()) {
-      return InvalidArgument(where + "ensemble tensor " + tensor +
-                             " is mapped from non-existing output " + output + " in model " +
-                             model.name());
+      return InvalidArgument(
+          fmt::format("{}ensemble tensor {} is mapped from non-existing output {} in model {}",
+                      where, tensor, output, model.name()));
     }
     RETURN_IF_ERROR(checker.Add(tensor, *io, model));
   }

@@ -52,11 +52,11 @@ class EnsembleRun : public std::enable_shared_from_this<EnsembleRun> {
   void WaitForRoomLocked(std::unique_lock<std::mutex>& lock, size_t step);
   bool HasRoomLocked(size_t step) const;
   // The rounds that a response changes; none where it brings nothing.
-  std::set<Round> StoreLocked(size_t step, Round round, Response& response);
+  std::set<Round> StoreLocked(size_t index, Round round, Response& response);
   void CollectLocked(const std::set<Round>& changed);  // what can be issued and answered now
   void TryIssueLocked(size_t step, Round round);
   void IssueHeldLocked(size_t step);
-  void IssueLocked(size_t step, Round round);
+  void IssueLocked(size_t index, Round round);
   void AnswerLocked();
   bool MakeAnswerLocked(Round round);
   void EndLocked();

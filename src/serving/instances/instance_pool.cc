@@ -32,11 +32,11 @@ std::vector<ModelRateLimiter> LimitsOf(const InstanceGroups& groups, bool has_li
   return limits;
 }
 
-void Expire(QueuedRequest item) {
+void Expire(const QueuedRequest& item) {
   item.sender->Reject(Unavailable("Request timeout expired"), FailureReason::kRejected);
 }
 
-void GiveUp(QueuedRequest item, const Status& status) {
+void GiveUp(const QueuedRequest& item, const Status& status) {
   const bool is_cancelled = status.code() == StatusCode::kCancelled;
   item.sender->Reject(status, is_cancelled ? FailureReason::kCanceled : FailureReason::kRejected);
 }
@@ -244,7 +244,7 @@ std::vector<InstancePool::Running> InstancePool::Start(
   for (const auto& instance : added) {
     instance->number = sequences_->table.AddInstance([queue = instance->queue](QueuedRequest item) {
       // It has neither a size nor a time-out, and is open while its slots are taken.
-      if (const Status status = queue->Add(item); !status.ok()) GiveUp(std::move(item), status);
+      if (const Status status = queue->Add(item); !status.ok()) GiveUp(item, status);
     });
   }
   return started;

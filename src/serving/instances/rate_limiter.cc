@@ -28,7 +28,7 @@ Result<std::pair<std::string, uint32_t>> ParseLimit(const std::string& setting) 
     return InvalidArgument("--rate-limit-resource: got '" + setting + "', " + why);
   };
   const size_t colon = setting.find(':');
-  if (colon == 0 || colon == setting.npos) return wrong("needs <name>:<count>[:<device>]");
+  if (colon == 0 || colon == std::string::npos) return wrong("needs <name>:<count>[:<device>]");
   const size_t device = std::min(setting.find(':', colon + 1), setting.size());
   if (device != setting.size() && setting.substr(device) != ":0") {
     return wrong("instances run on the CPU, which is device 0: leave the device out");

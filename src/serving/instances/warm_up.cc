@@ -98,7 +98,7 @@ Status Run(Request request, const InferOne& infer) {
   const auto ended = std::make_shared<std::promise<Status>>();
   std::future<Status> status = ended->get_future();
   request.received_ns = Clock::System().NowNs();
-  infer(std::move(request), [ended, first_error = Status()](Response response) mutable {
+  infer(std::move(request), [ended, first_error = Status()](const Response& response) mutable {
     if (first_error.ok()) first_error = response.status;
     if (response.is_final) ended->set_value(first_error);
   });

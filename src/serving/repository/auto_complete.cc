@@ -37,7 +37,7 @@ std::string BackendOfFile(const std::filesystem::path& dir, const std::string& n
 // What follows the first dot.
 std::string BackendIn(const std::string& name) {
   const size_t dot = name.find('.');
-  return dot == name.npos || dot == 0 ? "" : name.substr(dot + 1);
+  return dot == std::string::npos || dot == 0 ? "" : name.substr(dot + 1);
 }
 
 void AddLlmTensors(ParsedModelConfig& parsed) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/repository/override_dir.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <system_error>
@@ -41,8 +43,8 @@ Result<std::shared_ptr<const OverrideDir>> OverrideDir::Write(
   std::shared_ptr<const OverrideDir> dir(new OverrideDir(root, model));
   for (const auto& [name, content] : files) {
     if (!StaysInside(name)) {
-      return InvalidArgument("file:" + name + " of model '" + model +
-                             "' must be a path below the model's directory");
+      return InvalidArgument(fmt::format(
+          "file:{} of model '{}' must be a path below the model's directory", name, model));
     }
     const fs::path path = dir->path() / name;
     fs::create_directories(path.parent_path(), error);

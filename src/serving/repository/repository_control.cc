@@ -66,7 +66,7 @@ Status Repository::Load(const std::string& name, const LoadOverride& override) {
                                  [&] { return ConnectedWith(name, override); });
   loader_.ForgetTokenizers();  // their files may have changed; models of one load share them
   Loading loading;
-  const Status status = LoadOne(name, override, loading);
+  Status status = LoadOne(name, override, loading);
   Publish();
   return status;
 }

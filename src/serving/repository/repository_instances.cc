@@ -99,7 +99,7 @@ Status Repository::ChangeInstances(const Candidate& candidate) {
                      [&](const auto& infer) { return WarmUpOne(model, candidate.dir, infer); });
   };
   for (size_t i = 0; i < models.size(); ++i) {
-    const Status status = set(*models[i], config.instance_group());
+    Status status = set(*models[i], config.instance_group());
     if (status.ok()) {
       logging::Info("instance groups of the model changed",
                     {{"model", config.name()},

@@ -93,7 +93,8 @@ Status SetTriton(const Word& word, TraceConfig& config) {
 // "k=v"
 Status AddAttribute(const Word& word, std::string_view text, OpenTelemetryOptions& options) {
   const size_t equals = text.find('=');
-  if (equals == text.npos || equals == 0) return Unknown(word, "resource=<key>=<value>");
+  if (equals == std::string_view::npos || equals == 0)
+    return Unknown(word, "resource=<key>=<value>");
   options.resource.emplace_back(text.substr(0, equals), text.substr(equals + 1));
   return Status::Ok();
 }

@@ -21,8 +21,8 @@ Result<Restrictions> Restrictions::Parse(const std::vector<std::string>& rules) 
   Restrictions parsed;
   for (const std::string& rule : rules) {
     const size_t colon = rule.find(':');
-    const size_t equals = rule.find('=', colon == rule.npos ? 0 : colon);
-    if (colon == rule.npos || equals == rule.npos || equals == colon + 1) {
+    const size_t equals = rule.find('=', colon == std::string::npos ? 0 : colon);
+    if (colon == std::string::npos || equals == std::string::npos || equals == colon + 1) {
       return Bad(rule, "it names no header and value");
     }
     const RequiredHeader header{rule.substr(colon + 1, equals - colon - 1),

@@ -176,7 +176,7 @@ Status Acceptor::ListenOn(sockaddr_storage address, socklen_t size, bool reuse_p
                        bind(listener, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
                        listen(listener, kBacklog) == 0;
   if (!is_open) {
-    const Status status = SystemError("bind");
+    Status status = SystemError("bind");
     close(listener);
     return status;
   }

@@ -105,10 +105,10 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
 
 ::grpc::ServerUnaryReactor* StartInferCall(serving::Server& server, ActiveCalls& calls,
                                            CallMetadata metadata, int64_t max_message_bytes,
-                                           ::grpc::ByteBuffer request,
+                                           const ::grpc::ByteBuffer& request,
                                            ::grpc::ByteBuffer& response) {
   auto* call = new InferCall(calls, std::move(metadata), response);
-  call->Start(server, max_message_bytes, std::move(request));
+  call->Start(server, max_message_bytes, request);
   return call;
 }
 

@@ -43,7 +43,8 @@ void Compress(Context* context, grpc_compression_level level) {
   if (level != GRPC_COMPRESS_LEVEL_NONE) context->set_compression_level(level);
 }
 
-bool HasMetadata(const Context& context, ::grpc::string_ref key, ::grpc::string_ref value) {
+bool HasMetadata(const Context& context, const ::grpc::string_ref& key,
+                 const ::grpc::string_ref& value) {
   const auto range = context.client_metadata().equal_range(key);
   for (auto it = range.first; it != range.second; ++it) {
     if (it->second == value) return true;

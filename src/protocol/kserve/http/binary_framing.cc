@@ -25,7 +25,7 @@ Result<std::optional<std::string_view>> BinaryFraming::LengthText(
   if (value == nullptr) return Text();
   if (prefix_.empty()) return Text(*value);
   const size_t place = value->find(prefix_);
-  if (place == value->npos) return Text();
+  if (place == std::string::npos) return Text();
   if (place > 0) {
     return InvalidArgument("expect MIME type for binary data starts with '" + prefix_ +
                            "', got: " + *value);

@@ -68,7 +68,7 @@ Result<std::shared_ptr<const std::string>> Inflate(const std::string& body, size
 // "gzip" or "gzip;q=0.5"; the weight is 0 for what is to be left out.
 std::pair<std::string_view, double> ParseAccepted(std::string_view item) {
   const size_t semicolon = item.find(';');
-  if (semicolon == item.npos) return {item, 1.0};
+  if (semicolon == std::string_view::npos) return {item, 1.0};
   const std::string_view weight_text = item.substr(semicolon + 1);
   double weight = 0;
   if (!weight_text.starts_with("q=")) return {item, 0};

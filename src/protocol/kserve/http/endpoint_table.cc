@@ -56,7 +56,7 @@ const Router& TheRouter() {
 
 // Digits without leading zeros; none for anything else.
 std::optional<std::string> ParseVersion(std::string_view text) {
-  if (text.find_first_not_of("0123456789") != text.npos) return std::nullopt;
+  if (text.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
   if (text.empty()) return std::string();
   return std::string(text.substr(std::min(text.find_first_not_of('0'), text.size() - 1)));
 }

@@ -38,7 +38,7 @@ class GenerateCall {
            const std::shared_ptr<GenerateCall>& self) {
     trace_ = request.trace;
     server_.Infer(std::move(model), std::move(request),
-                  [self](serving::Response response) { self->OnResponse(std::move(response)); });
+                  [self](const serving::Response& response) { self->OnResponse(response); });
   }
 
  protected:
@@ -64,7 +64,7 @@ class GenerateCall {
   int num_responses_ = 0;
 
  private:
-  void OnResponse(serving::Response response) {
+  void OnResponse(const serving::Response& response) {
     if (response.rejected) return responder_->Send(Error(response.status));
     const bool is_bare_end = options_.is_decoupled && response.is_final && response.status.ok() &&
                              response.outputs.empty() && !response.has_answer;

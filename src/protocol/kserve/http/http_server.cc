@@ -39,7 +39,7 @@ class Handler : public EndpointHandler {
 }  // namespace
 
 Result<std::unique_ptr<HttpServer>> HttpServer::Start(serving::Server& server,
-                                                      HttpOptions options) {
+                                                      const HttpOptions& options) {
   if (options.endpoints.max_input_bytes == 0) {
     return InvalidArgument("--http-max-input-size: got 0, should be at least 1 byte");
   }

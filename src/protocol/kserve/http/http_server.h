@@ -20,7 +20,8 @@ class HttpServer : public http_listener::ListeningServer {
  public:
   // Listens and serves at once. `server` must outlive the HttpServer. Stop cancels the requests
   // that outlast its time.
-  static Result<std::unique_ptr<HttpServer>> Start(serving::Server& server, HttpOptions options);
+  static Result<std::unique_ptr<HttpServer>> Start(serving::Server& server,
+                                                   const HttpOptions& options);
 
  private:
   using ListeningServer::ListeningServer;

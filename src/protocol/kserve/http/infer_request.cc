@@ -75,7 +75,7 @@ class Parser {
 
  private:
   Status ParseParameters(const Value& parameters) {
-    const Status status = parameters.ForEachMember(
+    Status status = parameters.ForEachMember(
         [this](std::string_view name, Value value) { return ParseParameter(name, value); });
     if (parameters.kind() == Value::Kind::kObject) return status;
     return status.WithPrefix("failed to get request params.");
@@ -302,13 +302,13 @@ class Parser {
 
 Result<ParsedInfer> ParseInfer(const ::inference::ModelConfig& config,
                                const serving::SharedMemory& shared_memory,
-                               std::shared_ptr<const std::string> body,
+                               const std::shared_ptr<const std::string>& body,
                                std::optional<size_t> json_length, size_t max_input_bytes) {
   const size_t length = json_length.value_or(body->size());
   if (length == 0) {
     RETURN_IF_ERROR(CheckInputSize("raw binary request", body->size(), max_input_bytes));
     ParsedInfer parsed{.form = {.is_binary_by_default = true}};
-    ASSIGN_OR_RETURN(Tensor input, RawInput(config, std::move(body)));
+    ASSIGN_OR_RETURN(Tensor input, RawInput(config, body));
     parsed.request.inputs.push_back(std::move(input));
     return parsed;
   }

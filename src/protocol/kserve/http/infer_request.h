@@ -25,7 +25,7 @@ struct ParsedInfer {
 // texts.
 Result<ParsedInfer> ParseInfer(const ::inference::ModelConfig& config,
                                const serving::SharedMemory& shared_memory,
-                               std::shared_ptr<const std::string> body,
+                               const std::shared_ptr<const std::string>& body,
                                std::optional<size_t> json_length, size_t max_input_bytes);
 
 }  // namespace inflight::kserve_http

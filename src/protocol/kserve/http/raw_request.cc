@@ -45,7 +45,7 @@ Result<std::vector<int64_t>> DeduceShape(const std::string& name, DataType type,
 }  // namespace
 
 Result<Tensor> RawInput(const ::inference::ModelConfig& config,
-                        std::shared_ptr<const std::string> body) {
+                        const std::shared_ptr<const std::string>& body) {
   if (config.input_size() != 1) {
     return Invalid("Raw request must only have 1 input (found 1) to be deduced but got " +
                    std::to_string(config.input_size()) + " inputs in '" + config.name() +

@@ -14,6 +14,6 @@ namespace inflight::kserve_http {
 // Name and type from the configuration; the shape from it and the body's size. kInvalidArgument
 // when the model has several inputs or the shape cannot be deduced.
 Result<serving::Tensor> RawInput(const ::inference::ModelConfig& config,
-                                 std::shared_ptr<const std::string> body);
+                                 const std::shared_ptr<const std::string>& body);
 
 }  // namespace inflight::kserve_http

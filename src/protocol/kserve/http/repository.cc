@@ -14,7 +14,7 @@ Result<bool> ParseReadyOnly(const std::string& body) {
   ASSIGN_OR_RETURN(const json::Value root, json::Value::Parse(body));
   const auto [ready] = root.Pick<1>({"ready"});
   if (!ready) return false;
-  const auto value = ready->AsBool();
+  auto value = ready->AsBool();
   if (!value.ok()) return InvalidArgument("Invalid value for 'ready': expected a boolean");
   return value;
 }
