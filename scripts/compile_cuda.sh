@@ -12,9 +12,9 @@ fi
 ./scripts/install_deps.sh test
 started=$SECONDS
 # Compiled as test.sh did, so that ccache remembers what has nothing to do with CUDA.
-united=ON
-[ ! -e build/release/build.ninja ] || united=OFF
-cmake --preset cuda -DINFLIGHT_SERVER=OFF -DCMAKE_UNITY_BUILD=$united -DCMAKE_UNITY_BUILD_BATCH_SIZE=12
+preset=united
+[ ! -e build/release/build.ninja ] || preset=release
+cmake --preset "$preset" -B build/cuda -DINFLIGHT_CUDA=ON -DINFLIGHT_SERVER=OFF
 scripts/build.sh build/cuda cuda_tests inflight
 echo "== built in $((SECONDS - started)) s; testing =="
 build/cuda/bin/inflight --version
