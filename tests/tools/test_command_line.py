@@ -44,6 +44,14 @@ def test_help_lists_options_of_each_command(command):
     assert "--" in text
 
 
+def test_every_command_that_opens_models_takes_the_models_own_dtype_by_name():
+    dtypes = re.findall(r"^\| `--dtype` \| `dtype` \| text \| ([^|]*) \|", run("options").stdout, re.MULTILINE)
+    assert len(dtypes) >= 6
+    for values in dtypes:
+        assert values.startswith("default auto; auto, float32, bfloat16, float16")
+    assert run("inspect", DEMO, "--device", "cpu", "--dtype", "auto").stdout == run("inspect", DEMO, "--device", "cpu").stdout
+
+
 def test_unknown_option_suggests_the_nearest_one():
     done = run("build", "--checkpont-dir", "x", check=False)
     assert done.returncode == 1

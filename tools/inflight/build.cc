@@ -8,6 +8,7 @@
 #include "builder/builder.h"
 #include "command_line.h"
 #include "commands.h"
+#include "model_options.h"
 #include "progress.h"
 #include "quantization_options.h"
 #include "scheduler/step_plan.h"
@@ -42,10 +43,9 @@ config::Schema<Options> MakeSchema() {
   schema.Add(
       "output_dir", [](Options& o) -> auto& { return o.build.output_dir; },
       "Directory of the engine; engine_outputs where it is not given.");
-  schema.Add(
-      "dtype", [](Options& o) -> auto& { return o.dtype; },
-      "Weights and KV cache; auto keeps the checkpoint's.",
-      config::OneOf({"auto", "float32", "bfloat16", "float16"}));
+  AddDType(
+      schema, [](Options& o) -> auto& { return o.dtype; },
+      "Weights and KV cache; auto keeps the checkpoint's.");
   schema.Add(
       "target", [](Options& o) -> auto& { return o.target; },
       "Kind of device whose kernels will read the engine; no GPU is needed to build for cuda. "

@@ -32,10 +32,9 @@ config::Schema<Options> MakeSchema() {
   config::Schema<Options> schema;
   schema.Section("Inspect");
   AddDevice(schema, [](Options& o) -> auto& { return o.device; });
-  schema.Add(
-      "dtype", [](Options& o) -> auto& { return o.dtype; },
-      "Plan for this dtype; not for engine directories.",
-      config::OneOf({"float32", "bfloat16", "float16"}));
+  AddDType(
+      schema, [](Options& o) -> auto& { return o.dtype; },
+      "Plan for this dtype; for Hugging Face and checkpoint directories; auto is the model's own.");
   AddQuantization(schema, [](Options& o) -> auto& { return o.quantization; });
   schema.Add(
       "max_batch_size", [](Options& o) -> auto& { return o.executor.max_batch_size; },

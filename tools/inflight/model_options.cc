@@ -9,7 +9,7 @@ namespace inflight::tool {
 Result<OpenOptions> ModelOptions::ToOpenOptions() const {
   OpenOptions open{.device = device,
                    .num_threads = num_threads.value_or(0),
-                   .dtype = dtype.value_or("auto"),
+                   .dtype = dtype,
                    .ops = ops,
                    .executor = executor};
   RETURN_IF_ERROR(quantization.SetIn(open));

@@ -15,7 +15,7 @@ namespace inflight::tool {
 
 struct ModelOptions {
   std::string device = "auto";
-  std::optional<std::string> dtype;  // float32, bfloat16, float16
+  std::string dtype = "auto";  // as of OpenOptions
   QuantizationOptions quantization;
   std::optional<int> num_threads;
   std::string ops;
@@ -35,6 +35,16 @@ void AddDevice(config::Schema<Options>& schema, const Field& field) {
       "was built for.");
 }
 
+// Declares --dtype in `schema`, for every command that opens models; `field` gives the text.
+template <typename Options, typename Field>
+void AddDType(config::Schema<Options>& schema, const Field& field, const std::string& help) {
+  schema.Add("dtype", field, help, config::OneOf({"auto", "float32", "bfloat16", "float16"}));
+}
+
+constexpr char kComputedIn[] =
+    "Compute in this dtype; for Hugging Face and checkpoint directories; auto is the model's own. "
+    "A GPU has no float32: it computes float32 models in bfloat16.";
+
 // Declares --deterministic in `schema`; `field` gives the ExecutorOptions.
 template <typename Options, typename Field>
 void AddDeterministic(config::Schema<Options>& schema, const Field& field) {
@@ -49,11 +59,8 @@ void AddDeterministic(config::Schema<Options>& schema, const Field& field) {
 template <typename Options, typename Field>
 void AddEngineOptions(config::Schema<Options>& schema, const Field& field) {
   AddDevice(schema, [field](Options& o) -> auto& { return field(o).device; });
-  schema.Add(
-      "dtype", [field](Options& o) -> auto& { return field(o).dtype; },
-      "Compute in this dtype; not for engine directories. A GPU has no float32: it computes "
-      "float32 models in bfloat16.",
-      config::OneOf({"float32", "bfloat16", "float16"}));
+  AddDType(
+      schema, [field](Options& o) -> auto& { return field(o).dtype; }, kComputedIn);
   AddQuantization(schema, [field](Options& o) -> auto& { return field(o).quantization; });
   schema.Add(
       "threads", [field](Options& o) -> auto& { return field(o).num_threads; },

@@ -36,7 +36,7 @@ model::ModelConfig ShapeByName(const std::string& name) {
 
 Result<model::ModelConfig> RandomConfig(const std::string& shape, const ModelOptions& options) {
   model::ModelConfig config = ShapeByName(shape);
-  config.dtype = *DTypeFromName(options.dtype.value_or("bfloat16"));
+  config.dtype = options.dtype == "auto" ? DType::kBF16 : *DTypeFromName(options.dtype);
   ASSIGN_OR_RETURN(const auto algo, options.quantization.Algo());
   config.quant_algo = algo.value_or(model::QuantAlgo::kNone);
   config.fp8_kv_cache = options.quantization.Fp8KvCache().value_or(false);

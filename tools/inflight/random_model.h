@@ -27,10 +27,9 @@ void AddShape(config::Schema<Options>& schema) {
 template <typename Options>
 void AddModel(config::Schema<Options>& schema) {
   AddDevice(schema, [](Options& o) -> auto& { return o.model.device; });
-  schema.Add(
-      "dtype", [](Options& o) -> auto& { return o.model.dtype; },
-      "bfloat16 where --shape is given and this is not.",
-      config::OneOf({"float32", "bfloat16", "float16"}));
+  AddDType(
+      schema, [](Options& o) -> auto& { return o.model.dtype; },
+      "Compute in this dtype; auto is the model's own, and bfloat16 with --shape.");
   AddQuantization(schema, [](Options& o) -> auto& { return o.model.quantization; });
   schema.Add(
       "threads", [](Options& o) -> auto& { return o.model.num_threads; },

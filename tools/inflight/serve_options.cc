@@ -68,13 +68,8 @@ void AddModels(Schema& schema) {
 void AddEngine(Schema& schema) {
   schema.Section("Engine");
   AddDevice(schema, [](ServeOptions& o) -> auto& { return o.server.open.device; });
-  schema.Add(
-      "dtype", [](ServeOptions& o) -> auto& { return o.server.open.dtype; },
-      "Compute in this dtype; for Hugging Face and checkpoint directories; auto is the model's "
-      "own. "
-      "A GPU has no float32: "
-      "it computes float32 models in bfloat16.",
-      OneOf({"auto", "float32", "bfloat16", "float16"}));
+  AddDType(
+      schema, [](ServeOptions& o) -> auto& { return o.server.open.dtype; }, kComputedIn);
   AddQuantization(schema, [](ServeOptions& o) -> auto& { return o.quantization; });
   schema.Add(
       "max_batch_size",
