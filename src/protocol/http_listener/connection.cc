@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "protocol/http_listener/exchange.h"
+#include "protocol/http_listener/framing.h"
 
 namespace inflight::http_listener {
 namespace {
@@ -65,7 +66,10 @@ HttpResponse Overloaded(const std::string& reason) {
 
 Connection::Connection(std::shared_ptr<IoThread> thread, asio::ip::tcp::socket socket,
                        asio::ip::address client)
-    : thread_(std::move(thread)), socket_(std::move(socket)), client_(std::move(client)) {
+    : thread_(std::move(thread)),
+      socket_(std::move(socket)),
+      client_(std::move(client)),
+      buffer_(kMaxPipelinedBytes + kReadBytes + thread_->options.max_header_bytes) {
   on_chunk_ = [this](uint64_t size, beast::string_view, ErrorCode& ec) {
     if (size > 0 && ++num_chunks_ > thread_->options.max_chunks) ec = http::error::bad_chunk;
   };
@@ -138,6 +142,11 @@ void Connection::OnHead(ErrorCode ec) {
     request_.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
   }
   is_head_ = head.method() == http::verb::head;
+  if (const auto fault = FindFramingFault(head)) {
+    HttpResponse refusal = thread_->handler.BadRequest(fault->reason);
+    refusal.status = fault->status;
+    return Reject(std::move(refusal));
+  }
   is_http10_ = head.version() < 11;
   keep_alive_ = parser_->keep_alive();
 
@@ -198,6 +207,9 @@ void Connection::FailRequest(ErrorCode ec) {
              std::to_string(thread_->options.max_chunks) + " chunks";
   } else if (ec == http::error::header_limit) {
     reason = "request head exceeds maximum of " +
+             std::to_string(thread_->options.max_header_bytes) + " bytes";
+  } else if (ec == http::error::buffer_overflow) {
+    reason = "the head or the trailer of a chunk exceeds maximum of " +
              std::to_string(thread_->options.max_header_bytes) + " bytes";
   }
   Reject(thread_->handler.BadRequest(reason));

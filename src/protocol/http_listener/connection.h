@@ -117,6 +117,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const boost::asio::ip::address client_;
   Deadline read_deadline_ = Deadline::max();
   Deadline write_deadline_ = Deadline::max();
+  // What was read ahead, and a head or a chunk's head whole: more than that is a malformed request.
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   std::function<void(uint64_t, boost::beast::string_view, ErrorCode&)> on_chunk_;

@@ -8,6 +8,7 @@
 #include <future>
 #include <mutex>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "protocol/http_listener/test_client.h"
@@ -55,7 +56,7 @@ class EchoHandler : public HttpHandler {
 
 // The answer tells that the server has read it.
 constexpr char kHeadAlone[] =
-    "POST /echo HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
+    "POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
 
 class HttpListenerTest : public testing::Test {
  protected:
@@ -212,11 +213,11 @@ TEST_F(HttpListenerTest, GarbageIsRefusedAndTheConnectionClosed) {
       "\x16\x03\x01\x02\x01\x01",  // a TLS hello
       "GET\r\n\r\n",
       "GET /echo HTTP/1.1\r\nHost: x\r\nnonsense\r\n\r\n",
-      "POST /echo HTTP/1.1\r\nContent-Length: -5\r\n\r\n{}",
-      "POST /echo HTTP/1.1\r\nContent-Length: 1.5\r\n\r\n{}",
-      "POST /echo HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n{}",
-      "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
-      "GET /echo HTTP/1.1\r\nX: " + std::string(1000, 'x') + "\r\n\r\n",
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n{}",
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1.5\r\n\r\n{}",
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n{}",
+      "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+      "GET /echo HTTP/1.1\r\nHost: x\r\nX: " + std::string(1000, 'x') + "\r\n\r\n",
       std::string(4096, '\0'),
       "GET /echo HTTP/9.9\r\n\r\n",
   };
@@ -228,6 +229,56 @@ TEST_F(HttpListenerTest, GarbageIsRefusedAndTheConnectionClosed) {
     EXPECT_TRUE(client.IsClosedByServer()) << garbage;
   }
   EXPECT_EQ(RoundTrip(port(), Get("/echo")).body, "GET ");
+}
+
+// What a proxy could take for the body of this request, and we for the next one, is not answered.
+TEST_F(HttpListenerTest, ABodyOfUncertainLengthIsRefusedAndTheConnectionClosed) {
+  Start();
+  const std::string next = Get("/smuggled");
+  const std::string chunks = "0\r\n\r\n";
+  const std::tuple<std::string, int, std::string> cases[] = {
+      {"HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n" + next, 400, "'gzip', must end"},
+      {"HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: identity\r\n\r\n" + next, 400, "must end"},
+      {"HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n" + next, 400, "must end"},
+      {"HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, x\r\n\r\n" + next, 400, "must end"},
+      {"HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n\r\n" + next, 400, "must end"},
+      {"HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n" + chunks, 501, "alone"},
+      {"HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n" +
+           chunks,
+       501, "'gzip, chunked', chunked alone"},
+      {"HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: x\r\nContent-Length: 3\r\n\r\nabc", 400,
+       "Content-Length besides"},
+      {"HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks,
+       400, ""},
+      {"HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 400, ""},
+      {"HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks, 400, "send Content-Length"},
+      {"HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", 400, "Host: got 0"},
+      {"HTTP/1.1\r\nHost: x\r\nHost: y\r\nContent-Length: 3\r\n\r\nabc", 400, "Host: got 2"},
+  };
+  for (const auto& [rest, status, reason] : cases) {
+    TestClient client(port());
+    client.Send("POST /echo " + rest);
+    const TestResponse response = client.Receive();
+    EXPECT_EQ(response.status, status) << rest << response.body;
+    EXPECT_NE(response.body.find(reason), std::string::npos) << rest << response.body;
+    EXPECT_EQ(response.Header("Connection"), "close") << rest;
+    EXPECT_EQ(client.Receive().status, 0) << rest;  // nothing is made of what follows
+  }
+}
+
+TEST_F(HttpListenerTest, WhatFramesChunksIsBounded) {
+  Start({.max_header_bytes = 500});
+  const std::string head = "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string megabytes(4 << 20, '0');
+  for (const std::string& part :
+       {megabytes, "3;" + megabytes, "3\r\nabc\r\n0\r\nX: " + megabytes}) {
+    TestClient client(port());
+    client.Send(head + part);
+    const TestResponse response = client.Receive();
+    EXPECT_EQ(response.status, 400) << part.substr(0, 20);
+    EXPECT_NE(response.body.find("exceeds maximum of 500 bytes"), std::string::npos)
+        << response.body;
+  }
 }
 
 TEST_F(HttpListenerTest, StreamIsChunkedAndTheConnectionStaysUsable) {
@@ -337,7 +388,8 @@ TEST_F(HttpListenerTest, BrokenOffStreamDoesNotLookComplete) {
 
 TEST_F(HttpListenerTest, StalledHeadAndBodyTimeOut) {
   Start({.header_timeout = milliseconds(50), .body_timeout = milliseconds(50)});
-  for (const char* part : {"GET /ec", "POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc"}) {
+  for (const char* part :
+       {"GET /ec", "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc"}) {
     TestClient client(port());
     client.Send(part);
     EXPECT_TRUE(client.IsClosedByServer());

@@ -26,7 +26,7 @@ TEST_F(HttpServerTest, UnknownPathsAndWrongMethods) {
         std::pair(Get("/v2/models/simple/infer"), "text/plain"),
         std::pair(Get("/v2/repository/index"), "application/json"),
         std::pair(Post("/v2/health/live", ""), "text/plain"),
-        std::pair(std::string("BREW /v2/health/live HTTP/1.1\r\n\r\n"), "text/plain")}) {
+        std::pair(std::string("BREW /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"), "text/plain")}) {
     const TestResponse response = Request(request);
     EXPECT_EQ(response.status, 405) << request;
     EXPECT_TRUE(response.head.starts_with("HTTP/1.1 405 Not Allowed\r\n")) << response.head;
