@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models that come, change and go while the server runs, and ensembles of models without weights."""
 
+import base64
 import json
 import shutil
 import time
@@ -156,6 +157,31 @@ def test_star_loads_all_and_names_cannot_leave_the_repository(tmp_path, reposito
         assert (gone.status_code, gone.json()["error"]) == (
             503, "Request for unknown model: 'a' version 1 is not at ready state"
         )  # fmt: skip
+    finally:
+        assert server.stop() == 0
+
+
+def test_a_load_reads_no_file_outside_of_the_model(tmp_path, repository):
+    write_identity(repository, "m")
+    (tmp_path / "secret").write_text("secret\n")
+    (repository / "m" / "link").symlink_to(tmp_path / "secret")
+    server = serve(tmp_path, repository, "--model-control-mode=explicit", "--load-model=m")
+    try:
+        config = requests.get(f"http://{server.http}/v2/models/m/config", timeout=30).json()
+        for file in (str(tmp_path / "secret"), "../../secret", "1/../../../secret", "link", "..\0", "../m\0"):
+            config["output"][0]["label_filename"] = file
+            load = {"parameters": {"config": json.dumps(config)}}
+            answer = requests.post(f"http://{server.http}/v2/repository/models/m/load", json=load, timeout=30)
+            assert answer.status_code == 400, (file, answer.text)
+            assert "label_filename: " in answer.text and "lies outside of the model's directory" in answer.text, answer.text
+        for name in ("file:../m\0", "file:1/..\0/..\0/secret", "file:1/../../secret"):
+            content = base64.b64encode(b"x").decode()
+            load = {"parameters": {"config": json.dumps(config), name: content}}
+            answer = requests.post(f"http://{server.http}/v2/repository/models/m/load", json=load, timeout=30)
+            assert answer.status_code == 400, (name, answer.text)
+        url = f"http://{server.http}/v2/repository/models/..%00/load"
+        assert requests.post(url, timeout=30).status_code == 400
+        assert values(infer(server, "m", INPUT0=5)) == {"OUTPUT0": 5}
     finally:
         assert server.stop() == 0
 

@@ -3,25 +3,17 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <system_error>
 #include <utility>
 
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "serving/tensors/model_file.h"
 
 namespace inflight::serving {
-namespace {
 
 namespace fs = std::filesystem;
-
-bool StaysInside(const fs::path& path) {
-  return !path.empty() && path.is_relative() &&
-         std::none_of(path.begin(), path.end(), [](const fs::path& part) { return part == ".."; });
-}
-
-}  // namespace
 
 OverrideDir::OverrideDir(fs::path root, const std::string& model)
     : root_(std::move(root)), path_(root_ / model) {}
@@ -42,7 +34,7 @@ Result<std::shared_ptr<const OverrideDir>> OverrideDir::Write(
   }
   std::shared_ptr<const OverrideDir> dir(new OverrideDir(root, model));
   for (const auto& [name, content] : files) {
-    if (!StaysInside(name)) {
+    if (!StaysBelow(name)) {
       return InvalidArgument(fmt::format(
           "file:{} of model '{}' must be a path below the model's directory", name, model));
     }

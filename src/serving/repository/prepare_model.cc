@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "serving/configuration/model_config.h"
 #include "serving/core/response_cache.h"
 #include "serving/instances/warm_up.h"
 #include "serving/repository/validate_config.h"
+#include "serving/tensors/model_file.h"
 
 namespace inflight::serving {
 namespace {
@@ -27,7 +27,9 @@ Result<std::map<std::string, std::vector<std::string>>> ReadLabels(
   std::map<std::string, std::vector<std::string>> labels;
   for (const auto& output : config.output()) {
     if (output.label_filename().empty()) continue;
-    ASSIGN_OR_RETURN(const std::string text, ReadFile(dir / output.label_filename(), kMaxBytes));
+    ASSIGN_OR_RETURN(
+        const std::string text,
+        ReadModelFile(dir, "directory", output.label_filename(), "label_filename", kMaxBytes));
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) labels[output.name()].push_back(line);
   }

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "builder/model_files.h"
+#include "serving/tensors/model_file.h"
 
 namespace inflight::serving {
 namespace {
@@ -45,7 +46,7 @@ Status CheckModelName(const std::string& name) {
     return InvalidArgument("Model name cannot be empty");
   }
   if (name.find('/') != std::string::npos || name.find('\\') != std::string::npos || name == "." ||
-      name == "..") {
+      name == ".." || HasControlBytes(name)) {
     return InvalidArgument("model name must not contain path traversal characters, got '" + name +
                            "'");
   }

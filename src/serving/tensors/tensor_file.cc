@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "base/file.h"
 #include "base/status_macros.h"
+#include "serving/tensors/model_file.h"
 
 namespace inflight::serving {
 namespace {
@@ -51,12 +51,8 @@ Status FillWithZeros(Tensor& tensor) {
 Status FillFromFile(const fs::path& folder, const std::string& file, std::string_view field,
                     Tensor& tensor) {
   ASSIGN_OR_RETURN(const size_t count, CountElements(tensor));
-  const fs::path path = fs::path(file).lexically_normal();
-  if (path.is_absolute() || path.string().starts_with("..")) {
-    return InvalidArgument(std::string(field) + ": '" + file + "' lies outside of the model's " +
-                           folder.filename().string());
-  }
-  ASSIGN_OR_RETURN(std::string bytes, ReadFile(folder / path, kMaxInputBytes));
+  ASSIGN_OR_RETURN(std::string bytes,
+                   ReadModelFile(folder, folder.filename().native(), file, field, kMaxInputBytes));
   tensor = Tensor::FromBytes(tensor.name, tensor.datatype, tensor.shape, std::move(bytes));
   return CheckSize(tensor, count);
 }

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that a model's configuration or a load request names. Both may come over the network, so
+// that a name must not lead out of the model's directory.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "inflight/status.h"
+
+namespace inflight::serving {
+
+// A NUL, at which the system ends a name, among them.
+bool HasControlBytes(std::string_view name);
+
+// Whether `name` leads below the folder that it is added to, links aside.
+bool StaysBelow(const std::filesystem::path& name);
+
+// The content of `file` below `folder`. kInvalidArgument where it lies elsewhere, also behind a
+// link:
+// "<field>: '<file>' lies outside of the model's <place>".
+Result<std::string> ReadModelFile(const std::filesystem::path& folder, std::string_view place,
+                                  const std::string& file, std::string_view field,
+                                  uint64_t max_bytes);
+
+}  // namespace inflight::serving
