@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/pipelines/preprocessing_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -15,6 +17,7 @@ namespace {
 
 constexpr TokenId kNoToken = -1;
 constexpr size_t kMaxQuotedBytes = 64;  // of a client's word in an error
+constexpr size_t kMaxPaddedBytes = size_t{256} << 20;
 
 Tensor Ids(std::string name, std::vector<int64_t> shape, std::span<const int32_t> ids) {
   return Tensor::FromValues<int32_t>(std::move(name), DataType::kInt32, std::move(shape), ids);
@@ -25,10 +28,25 @@ Tensor IdPerRow(std::string name, const std::vector<int32_t>& ids) {
   return Ids(std::move(name), {static_cast<int64_t>(ids.size()), 1}, ids);
 }
 
+// Rows of a tensor are as wide as the widest: one long text among many short ones is little to send
+// and much to hold.
+Status CheckPadded(std::string_view name, size_t num_rows, size_t width) {
+  static_assert(sizeof(TokenId) == 4 && sizeof(float) == 4);
+  const size_t num_bytes = num_rows * width * 4;
+  if (num_bytes <= kMaxPaddedBytes) return Status::Ok();
+  return InvalidArgument(std::string(name),
+                         fmt::format("{} rows padded to the longest, of {} values, take {} bytes, "
+                                     "at most {} are allowed; send long rows by "
+                                     "themselves",
+                                     num_rows, width, num_bytes, kMaxPaddedBytes));
+}
+
 // [B, longest], the shorter rows padded at their end.
-Tensor PaddedRows(std::string name, const std::vector<std::vector<TokenId>>& rows, TokenId pad_id) {
+Result<Tensor> PaddedRows(std::string name, const std::vector<std::vector<TokenId>>& rows,
+                          TokenId pad_id) {
   size_t longest = 0;
   for (const auto& row : rows) longest = std::max(longest, row.size());
+  RETURN_IF_ERROR(CheckPadded(name, rows.size(), longest));
   std::vector<int32_t> padded;
   padded.reserve(rows.size() * longest);
   for (const auto& row : rows) {
@@ -40,9 +58,10 @@ Tensor PaddedRows(std::string name, const std::vector<std::vector<TokenId>>& row
 }
 
 // [B, 2, widest]
-Tensor WordLists(std::string name, const std::vector<contract::Words>& rows) {
+Result<Tensor> WordLists(std::string name, const std::vector<contract::Words>& rows) {
   size_t width = 1;
   for (const contract::Words& words : rows) width = std::max(width, contract::NumIds(words));
+  RETURN_IF_ERROR(CheckPadded(name, rows.size(), 2 * width));
   std::vector<int32_t> lists;
   for (const contract::Words& words : rows) {
     const std::vector<int32_t> list = contract::EncodeWordList(words, width);
@@ -53,9 +72,10 @@ Tensor WordLists(std::string name, const std::vector<contract::Words>& rows) {
 }
 
 // [B, vocab_size], or [B, 0] where no row has any; a row without a bias has zeros.
-Tensor PaddedBiases(std::string name, const std::vector<std::vector<float>>& rows) {
+Result<Tensor> PaddedBiases(std::string name, const std::vector<std::vector<float>>& rows) {
   size_t width = 0;
   for (const auto& row : rows) width = std::max(width, row.size());
+  RETURN_IF_ERROR(CheckPadded(name, rows.size(), width));
   std::vector<float> biases;
   for (const auto& row : rows) {
     biases.insert(biases.end(), row.begin(), row.end());
@@ -222,17 +242,22 @@ Result<std::vector<Tensor>> PreprocessingModel::Run(const Request& request) cons
   const std::vector<int32_t> ones(rows.size(), 1);
   std::vector<Tensor> all;
   // Nobody reads the padding; 0 where the tokenizer has no token for it, as every engine has that.
-  all.push_back(PaddedRows("INPUT_ID", batch.ids, std::max(default_pad_id(), 0)));
+  ASSIGN_OR_RETURN(all.emplace_back(),
+                   PaddedRows("INPUT_ID", batch.ids, std::max(default_pad_id(), 0)));
   all.push_back(IdPerRow("REQUEST_INPUT_LEN", batch.lengths));
   all.push_back(IdPerRow("DECODER_INPUT_ID", batch.pad_ids));
   all.push_back(IdPerRow("REQUEST_DECODER_INPUT_LEN", ones));
   for (const auto& [name, words] : {std::pair("BAD_WORDS_IDS", &batch.bad_words),
                                     std::pair("STOP_WORDS_IDS", &batch.stop_words)}) {
     // None when the client sent no list at all.
-    all.push_back(words->empty() ? Ids(name, {num_rows, 2, 0}, {}) : WordLists(name, *words));
+    if (words->empty()) {
+      all.push_back(Ids(name, {num_rows, 2, 0}, {}));
+    } else {
+      ASSIGN_OR_RETURN(all.emplace_back(), WordLists(name, *words));
+    }
   }
   all.push_back(*output_len);
-  all.push_back(PaddedBiases("EMBEDDING_BIAS", batch.biases));
+  ASSIGN_OR_RETURN(all.emplace_back(), PaddedBiases("EMBEDDING_BIAS", batch.biases));
   all.push_back(IdPerRow("OUT_END_ID", batch.end_ids));
   all.push_back(IdPerRow("OUT_PAD_ID", batch.pad_ids));
   std::vector<Tensor> outputs;  // what this release's configuration declares, and the client wants

@@ -99,6 +99,38 @@ TEST(Preprocessing, WrongBiasesAreNamed) {
   EXPECT_THAT(got.status().message(), HasSubstr("EMBEDDING_BIAS_WORDS[0]: "));
 }
 
+// One long text, or word, among many short ones would be held as often as there are rows.
+TEST(Preprocessing, PaddingIsBounded) {
+  constexpr int64_t kRows = 4096;
+  const auto tokenizer = Tokenizer::FromJson(ByteTokenizerJson());
+  ASSERT_TRUE(tokenizer.ok());
+  PreprocessingModel model(PreprocessingConfig({.max_batch_size = kRows}), "1",
+                           {.tokenizer = *tokenizer, .vocab_size = 300});
+  const auto column = [](const char* name, const std::vector<std::string>& texts) {
+    return Tensor::FromStrings(name, {kRows, 1}, texts);
+  };
+  const std::vector<std::string> shorts(kRows, "x");
+  std::vector<std::string> one_long = shorts;
+  one_long[7] = std::string(17'000, 'x');
+  const std::vector<int32_t> lengths(kRows, 1);
+  const auto error = [&](Tensor query, Tensor words) {
+    Collector got;
+    model.Infer(MakeRequest({std::move(query), std::move(words),
+                             Tensor::FromValues<int32_t>("REQUEST_OUTPUT_LEN", DataType::kInt32,
+                                                         {kRows, 1}, lengths)}),
+                got.Handler());
+    return got.status();
+  };
+  EXPECT_TRUE(error(column("QUERY", shorts), column("STOP_WORDS_DICT", shorts)).ok());
+  const Status prompts = error(column("QUERY", one_long), column("STOP_WORDS_DICT", shorts));
+  EXPECT_EQ(prompts.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(prompts.message(),
+            "INPUT_ID: 4096 rows padded to the longest, of 17001 values, take 278544384 bytes, at "
+            "most 268435456 are allowed; send long rows by themselves");
+  const Status words = error(column("QUERY", shorts), column("STOP_WORDS_DICT", one_long));
+  EXPECT_THAT(words.message(), HasSubstr("STOP_WORDS_IDS: 4096 rows padded to the longest"));
+}
+
 // A tokenizer without bytes to fall back to, and an engine with fewer tokens than it.
 TEST(Preprocessing, BiasWordThatIsNotInTheVocabularyIsRefused) {
   const auto tokenizer = Tokenizer::FromJson(R"({"model": {"type": "BPE",
