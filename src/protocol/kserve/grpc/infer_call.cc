@@ -24,7 +24,7 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
   InferCall(ActiveCalls& calls, CallMetadata metadata, ::grpc::ByteBuffer& response)
       : calls_(calls), metadata_(std::move(metadata)), response_(response) {}
 
-  void Start(serving::Server& server, int64_t max_message_bytes, ::grpc::ByteBuffer bytes) {
+  void Start(serving::Server& server, int64_t max_message_bytes, ::grpc::ByteBuffer& bytes) {
     const auto entered = calls_.Enter();
     if (!entered.ok()) return Finish(ToGrpcStatus(entered.status()));
     call_id_ = *entered;
@@ -105,7 +105,7 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
 
 ::grpc::ServerUnaryReactor* StartInferCall(serving::Server& server, ActiveCalls& calls,
                                            CallMetadata metadata, int64_t max_message_bytes,
-                                           const ::grpc::ByteBuffer& request,
+                                           ::grpc::ByteBuffer request,
                                            ::grpc::ByteBuffer& response) {
   auto* call = new InferCall(calls, std::move(metadata), response);
   call->Start(server, max_message_bytes, request);

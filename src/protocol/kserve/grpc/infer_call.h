@@ -19,7 +19,7 @@ struct CallMetadata {
 // call cancels the request; the RPC itself ends with the model's final response in any case.
 ::grpc::ServerUnaryReactor* StartInferCall(serving::Server& server, ActiveCalls& calls,
                                            CallMetadata metadata, int64_t max_message_bytes,
-                                           const ::grpc::ByteBuffer& request,
+                                           ::grpc::ByteBuffer request,
                                            ::grpc::ByteBuffer& response);
 
 }  // namespace inflight::kserve_grpc

@@ -6,11 +6,12 @@
 #include <string>
 
 #include "protocol/kserve/grpc/inflate_stream.h"
+#include "protocol/kserve/grpc/part_count.h"
 
 namespace inflight::kserve_grpc {
 namespace {
 
-using google::protobuf::MessageLite;
+using google::protobuf::Message;
 
 // gRPC's C++ classes do not tell how a buffer's bytes are compressed; the reader's C structure, a
 // public one, does.
@@ -22,9 +23,18 @@ class MessageReader final : public ::grpc::ProtoBufferReader {
   grpc_compression_algorithm compression() { return reader()->buffer_in->data.raw.compression; }
 };
 
-ParseFailure ParsePacked(MessageReader& packed, InflateStream::Wrapper wrapper, int64_t max_bytes,
-                         MessageLite& out) {
-  InflateStream unpacked(packed, wrapper, max_bytes);
+bool HasFewParts(google::protobuf::io::ZeroCopyInputStream& bytes, const Message& message) {
+  return HasFewParts(bytes, *message.GetDescriptor());
+}
+
+ParseFailure ParsePacked(::grpc::ByteBuffer& bytes, InflateStream::Wrapper wrapper,
+                         int64_t max_bytes, Message& out) {
+  MessageReader packed(&bytes);
+  InflateStream looked_through(packed, wrapper, max_bytes);
+  if (!HasFewParts(looked_through, out)) return ParseFailure::kManyParts;
+  if (looked_through.end() == InflateStream::End::kTooLarge) return ParseFailure::kTooLarge;
+  MessageReader again(&bytes);
+  InflateStream unpacked(again, wrapper, max_bytes);
   const bool is_message = out.ParseFromZeroCopyStream(&unpacked);
   switch (unpacked.end()) {
     case InflateStream::End::kBroken:
@@ -39,22 +49,25 @@ ParseFailure ParsePacked(MessageReader& packed, InflateStream::Wrapper wrapper, 
   return ParseFailure::kNoMessage;
 }
 
-ParseFailure Parse(::grpc::ByteBuffer& bytes, int64_t max_bytes, MessageLite& out) {
+ParseFailure Parse(::grpc::ByteBuffer& bytes, int64_t max_bytes, Message& out) {
   MessageReader reader(&bytes);
   if (!reader.status().ok()) return ParseFailure::kNoMessage;  // the call ended without one
   switch (reader.compression()) {
     case GRPC_COMPRESS_GZIP:
-      return ParsePacked(reader, InflateStream::Wrapper::kGzip, max_bytes, out);
+      return ParsePacked(bytes, InflateStream::Wrapper::kGzip, max_bytes, out);
     case GRPC_COMPRESS_DEFLATE:
-      return ParsePacked(reader, InflateStream::Wrapper::kZlib, max_bytes, out);
-    default:
-      return out.ParseFromZeroCopyStream(&reader) ? ParseFailure::kNone : ParseFailure::kNoMessage;
+      return ParsePacked(bytes, InflateStream::Wrapper::kZlib, max_bytes, out);
+    default: {
+      if (!HasFewParts(reader, out)) return ParseFailure::kManyParts;
+      MessageReader again(&bytes);
+      return out.ParseFromZeroCopyStream(&again) ? ParseFailure::kNone : ParseFailure::kNoMessage;
+    }
   }
 }
 
 }  // namespace
 
-ParseFailure ParseMessage(::grpc::ByteBuffer& bytes, int64_t max_bytes, MessageLite& out) {
+ParseFailure ParseMessage(::grpc::ByteBuffer& bytes, int64_t max_bytes, Message& out) {
   const ParseFailure failure = Parse(bytes, max_bytes, out);
   bytes.Clear();
   return failure;
@@ -71,6 +84,11 @@ ParseFailure ParseMessage(::grpc::ByteBuffer& bytes, int64_t max_bytes, MessageL
       return {StatusCode::INTERNAL,
               "Unable to decompress request: the data is no complete stream of the kind that "
               "grpc-encoding names (gzip, or deflate with zlib's header)"};
+    case ParseFailure::kManyParts:
+      return {StatusCode::INVALID_ARGUMENT,
+              "request has more than " + std::to_string(kMaxSubmessages) +
+                  " tensors and parameters, or " + std::to_string(kMaxTexts) +
+                  " elements in bytes_contents; send elements in raw_input_contents"};
     case ParseFailure::kTooLarge: {
       const std::string limit = std::to_string(max_bytes);
       return {StatusCode::RESOURCE_EXHAUSTED,

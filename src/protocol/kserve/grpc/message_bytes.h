@@ -6,7 +6,7 @@
 #pragma once
 
 #include <google/protobuf/arena.h>
-#include <google/protobuf/message_lite.h>
+#include <google/protobuf/message.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 
@@ -20,15 +20,17 @@ enum class ParseFailure {
   kNoMessage,  // not such a message
   kBroken,     // compressed, and the data cannot be unpacked
   kTooLarge,   // compressed, and unpacks to more than the limit
+  kManyParts,  // more than part_count.h lets it have
 };
 
 // Parses what was sent as it is, or compressed by gzip or deflate and at most `max_bytes` unpacked;
-// for what was sent as it is gRPC keeps the limit. Empties `bytes`.
+// for what was sent as it is gRPC keeps the limit. Objects are made once their number is known.
+// Empties `bytes`.
 ParseFailure ParseMessage(::grpc::ByteBuffer& bytes, int64_t max_bytes,
-                          google::protobuf::MessageLite& out);
+                          google::protobuf::Message& out);
 
 // What the client is told: INTERNAL `Unable to parse request` or that its data is broken,
-// RESOURCE_EXHAUSTED.
+// RESOURCE_EXHAUSTED; INVALID_ARGUMENT for too many parts.
 ::grpc::Status ToGrpcStatus(ParseFailure failure, int64_t max_bytes);
 
 // An error where the message is over the 2 GiB that fit in one.

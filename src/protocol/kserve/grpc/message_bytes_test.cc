@@ -243,6 +243,20 @@ TEST_F(MessageBytesTest, BombsAreRefused) {
   }
 }
 
+// Two bytes each, some hundred as objects.
+TEST_F(MessageBytesTest, ManyEmptyTensorsAreRefused) {
+  std::string inputs;
+  for (int i = 0; i < 1'000'000; ++i) inputs += std::string("\x2a\0", 2);
+  const std::string error = "3: request has more than 65536 tensors and parameters";
+  std::vector<Packed> all = PackedBoth(inputs);
+  all.push_back({inputs, GRPC_COMPRESS_NONE});
+  for (const Packed& packed : all) {
+    for (const char* path : {kInfer, kStream}) {
+      EXPECT_EQ(Error(path, packed).substr(0, error.size()), error) << path;
+    }
+  }
+}
+
 TEST_F(MessageBytesTest, BrokenDataIsAnErrorOfItsCall) {
   const std::string message = FieldOne("single");
   const std::string gzip = Pack(message, Wrapper::kGzip), zlib = Pack(message, Wrapper::kZlib);

@@ -61,7 +61,8 @@ void StreamCall::OnReadDone(bool ok) {
   auto message = std::make_shared<ModelInferRequest>();
   const ParseFailure failure =
       ok ? ParseMessage(incoming_, limits_.max_message_bytes, *message) : ParseFailure::kNone;
-  if (failure == ParseFailure::kBroken || failure == ParseFailure::kTooLarge) {
+  if (failure == ParseFailure::kBroken || failure == ParseFailure::kTooLarge ||
+      failure == ParseFailure::kManyParts) {
     return EndWith(ToGrpcStatus(failure, limits_.max_message_bytes), /*drop_queue=*/true);
   }
   if (!ok || failure != ParseFailure::kNone) {

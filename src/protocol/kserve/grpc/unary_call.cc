@@ -16,7 +16,7 @@ namespace inflight::kserve_grpc {
 }
 
 ::grpc::ServerUnaryReactor* Parse(const UnaryCall& call, int64_t max_message_bytes,
-                                  google::protobuf::MessageLite& request) {
+                                  google::protobuf::Message& request) {
   ::grpc::ByteBuffer bytes = call.TakeRequest();
   const ParseFailure failure = ParseMessage(bytes, max_message_bytes, request);
   if (failure == ParseFailure::kNone) return nullptr;

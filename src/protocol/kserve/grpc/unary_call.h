@@ -2,7 +2,7 @@
 // How unary RPCs are served, whatever their messages: parse, handle, write.
 #pragma once
 
-#include <google/protobuf/message_lite.h>
+#include <google/protobuf/message.h>
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct UnaryCall {
 
 // Parses the request. Null, or the answer to a client whose bytes are no such message.
 ::grpc::ServerUnaryReactor* Parse(const UnaryCall& call, int64_t max_message_bytes,
-                                  google::protobuf::MessageLite& request);
+                                  google::protobuf::Message& request);
 
 // Answers at once: `handle` fills the response and returns the status.
 template <typename Request, typename Response, typename Handle>
