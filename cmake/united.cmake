@@ -34,6 +34,15 @@ list(APPEND apart_sources
   serving_statistics_test     src/serving/statistics/iteration_stats_json_test.cc  # SomeIteration
 )
 
+# Code that runs once, of programs that are not what a build with these presets is for, is not optimized at all.
+if(CMAKE_UNITY_BUILD)
+  foreach(target inflight inflight_bench_load inflight_bench_tensors inflight_kserve_stubs inflight_proto)
+    if(TARGET ${target})
+      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+    endif()
+  endforeach()
+endif()
+
 # Set by scripts/build.sh when a unit does not compile, so that the build goes on.
 set(INFLIGHT_ALSO_APART "" CACHE STRING "Targets compiled apart besides those that cmake/united.cmake lists")
 if(CMAKE_UNITY_BUILD AND INFLIGHT_ALSO_APART)

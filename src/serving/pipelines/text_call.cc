@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/pipelines/text_call.h"
 
+#include <exception>
 #include <utility>
 
 #include "serving/llm/llm_call.h"
@@ -8,13 +9,22 @@
 namespace inflight::serving {
 namespace {
 
+// On the text pool nobody else would catch what is thrown.
+Result<std::vector<Tensor>> Try(const TextWork& work, const Request& request) {
+  try {
+    return work(request);
+  } catch (const std::exception& e) {  // such as bad_alloc: that request's trouble alone
+    return Caught("unexpected error", e);
+  }
+}
+
 void Run(Model& model, Clock& clock, const Request& request, const ResponseHandler& handler,
          const TextWork& work) {
   const int64_t started_ns = clock.NowNs();
   model.statistics().RequestStarted();
   request.trace.AddTensors("TENSOR_BACKEND_INPUT", request.inputs);
   Result<std::vector<Tensor>> outputs =
-      request.cancel->cancelled() ? Cancelled("request was cancelled") : work(request);
+      request.cancel->cancelled() ? Cancelled("request was cancelled") : Try(work, request);
   const int64_t finished_ns = clock.NowNs();
   if (!outputs.ok()) {
     if (outputs.status().code() == StatusCode::kCancelled) {
