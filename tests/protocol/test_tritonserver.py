@@ -93,6 +93,30 @@ def test_the_command_line_of_the_launcher_works_under_the_name_it_calls(tmp_path
     assert re.fullmatch(r"Timeout \d+: Found 2 live models and 0 in-flight non-inference requests", left[at + 1])
 
 
+@pytest.mark.parametrize("name", ["inflight", "tritonserver"])
+def test_under_its_own_name_it_listens_for_this_machine_alone(tmp_path, repository, name):
+    link, ports = tmp_path / name, tmp_path / "ports.json"
+    link.symlink_to(INFLIGHT)
+    command = [link, *(["serve"] if name == "inflight" else []), "--model-repository", repository, "--http-port=0", "--grpc-port=0",
+               "--metrics-port=0", "--port-file", ports]  # fmt: skip
+    if os.environ.get("INFLIGHT_BUILD_HAS_GRPC") != "1":
+        command.append("--allow-grpc=false")
+    with open(tmp_path / "out", "w+") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+        wait_until(lambda: process.poll() is not None or ports.exists())
+        reached = {}
+        for service, port in json.loads(ports.read_text()).items():
+            with socket.socket() as s:
+                if port:  # 127.0.0.2 is this machine too, but not the address
+                    reached[service] = s.connect_ex(("127.0.0.2", port)) == 0
+        process.terminate()
+        assert process.wait(60) == 0
+    assert {"http", "metrics"} <= set(reached)
+    assert set(reached.values()) == {name == "tritonserver"}
+    reach = "from other machines" if name == "tritonserver" else "from this machine alone"
+    assert reach in (tmp_path / "out").read_text()
+
+
 def streams(tmp_path, repository, *flags, **environment):
     """What a server that starts and is stopped writes to its standard output and error."""
     ports = tmp_path / "ports.json"

@@ -14,6 +14,7 @@ namespace inflight::tool {
 using Args = std::span<char* const>;
 
 int ServeMain(Args args);
+int TritonserverMain(Args args);  // the same, where it is called so
 int RunMain(Args args);
 int ChatMain(Args args);
 int TokenizeMain(Args args);

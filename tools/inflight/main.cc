@@ -86,7 +86,7 @@ bool IsCalledTritonserver(const char* program) {
 int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   if (argc > 0 && IsCalledTritonserver(argv[0]))
-    return ServeMain(Args(argv + 1, static_cast<size_t>(argc - 1)));
+    return TritonserverMain(Args(argv + 1, static_cast<size_t>(argc - 1)));
   if (argc < 2) {
     PrintUsage(stderr);
     return 1;

@@ -56,6 +56,31 @@ void LogStarted(const char* service, const std::string& address, int port) {
   logging::Info(fmt::format("Started {} at {}:{}", service, address, port));
 }
 
+// Of the forms that the listeners take: 127.0.0.1, localhost, ::1, [::1], ipv4:127.0.0.1,
+// ipv6:[::1].
+bool IsThisMachine(std::string_view address) {
+  for (const std::string_view scheme : {"ipv4:", "ipv6:"}) {
+    if (address.starts_with(scheme)) address.remove_prefix(scheme.size());
+  }
+  return address.starts_with("127.") || address == "localhost" || address == "::1" ||
+         address == "[::1]";
+}
+
+void LogReach(const ServeOptions& options) {
+  const bool is_open = (options.allow_http && !IsThisMachine(options.http.address)) ||
+                       (options.allow_grpc && !IsThisMachine(options.grpc.address));
+  if (is_open) {
+    logging::Info(
+        "HTTP or gRPC can be reached from other machines: whoever reaches it may infer, load "
+        "models and change settings, "
+        "but for what --http-restricted-api and --grpc-restricted-protocol ask a key for");
+  } else if (options.allow_http || options.allow_grpc) {
+    logging::Info(
+        "HTTP and gRPC can be reached from this machine alone; --http-address 0.0.0.0 and "
+        "--grpc-address 0.0.0.0 open them");
+  }
+}
+
 Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options) {
   FrontEnds fronts;
   if (options.allow_grpc) {
@@ -205,6 +230,7 @@ Status Serve(ServeOptions& options) {
   ASSIGN_OR_RETURN(const auto server, serving::CreateServer(options.server));
   LogOptions(options, server->metadata());
   ASSIGN_OR_RETURN(FrontEnds fronts, OpenPorts(*server, options));
+  LogReach(options);
   RETURN_IF_ERROR(WritePortFile(options.port_file, fronts));
   Status stopped = WaitForStop(signals, *server);
   const bool in_time =
@@ -296,14 +322,21 @@ Status SetUpLog(Args args) {
   return logging::SetFile(options.log_file).WithPrefix("--log-file");
 }
 
-}  // namespace
-
-int ServeMain(Args args) {
+int Main(Args args, ServeOptions options) {
   InstallCrashTrace();
   if (const Status log = SetUpLog(args); !log.ok()) return Fail(log);
-  ServeOptions options;
   if (const Status status = SetFromVertexAi(options); !status.ok()) return Fail(status);
   return RunCommand(args, kUsage, ServeSchema(), Run, std::move(options));
+}
+
+}  // namespace
+
+int ServeMain(Args args) { return Main(args, {}); }
+
+int TritonserverMain(Args args) {
+  ServeOptions options;
+  options.http.address = options.grpc.address = kEveryInterface;
+  return Main(args, std::move(options));
 }
 
 }  // namespace inflight::tool

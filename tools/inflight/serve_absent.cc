@@ -9,6 +9,8 @@ int ServeMain(Args) {
   return Fail(Unimplemented("this build has no server; configure with -DINFLIGHT_SERVER=ON"));
 }
 
+int TritonserverMain(Args args) { return ServeMain(args); }
+
 std::vector<config::OptionInfo> ServeOptionInfos() { return {}; }
 
 }  // namespace inflight::tool

@@ -130,7 +130,7 @@ void AddHttp(Schema& schema) {
       "allow_http", [](ServeOptions& o) -> auto& { return o.allow_http; }, "Serve HTTP.");
   schema.Add(
       "http_address", [](ServeOptions& o) -> auto& { return o.http.address; },
-      "Address to listen on.");
+      "Address to listen on; 0.0.0.0 by default where the program is called tritonserver.");
   schema.Add(
       "http_port", [](ServeOptions& o) -> auto& { return o.http.port; },
       "Port; 0 picks a free one.", Range(0, 65535));
@@ -190,7 +190,7 @@ void AddGrpc(Schema& schema) {
       "allow_grpc", [](ServeOptions& o) -> auto& { return o.allow_grpc; }, "Serve gRPC.");
   schema.Add(
       "grpc_address", [](ServeOptions& o) -> auto& { return o.grpc.address; },
-      "Address to listen on.");
+      "Address to listen on; 0.0.0.0 by default where the program is called tritonserver.");
   schema.Add(
       "grpc_port", [](ServeOptions& o) -> auto& { return o.grpc.port; },
       "Port; 0 picks a free one.", Range(0, 65535));

@@ -20,6 +20,11 @@
 
 namespace inflight::tool {
 
+// Where HTTP and gRPC listen unless an option says otherwise; started as tritonserver, as that
+// does.
+constexpr char kThisMachine[] = "127.0.0.1";
+constexpr char kEveryInterface[] = "0.0.0.0";
+
 struct ServeOptions {
   serving::ServerOptions server;
   QuantizationOptions quantization;
@@ -29,12 +34,16 @@ struct ServeOptions {
 
   // --- front ends: what their servers read, with its defaults ---
   bool allow_http = true;
-  http_listener::ListenerOptions http = kserve_http::HttpOptions().listener;
+  http_listener::ListenerOptions http = [] {
+    http_listener::ListenerOptions listener = kserve_http::HttpOptions().listener;
+    listener.address = kThisMachine;
+    return listener;
+  }();
   kserve_http::EndpointOptions endpoints;  // of all that speak HTTP
   std::vector<std::string> http_restricted_api;
   std::string http_header_forward_pattern;
   bool allow_grpc = true;
-  kserve_grpc::GrpcOptions grpc;
+  kserve_grpc::GrpcOptions grpc = {.address = kThisMachine};
   std::vector<std::string> grpc_restricted_protocol;
   std::string grpc_header_forward_pattern;
   bool allow_metrics = true;
