@@ -18,6 +18,12 @@ Status Refuse(const std::string& name, const std::string& why) {
   return InvalidArgument("failed to register shared memory region '" + name + "': " + why);
 }
 
+// The object's name, whatever slashes stand before it: shm_open takes them all for one.
+std::string_view ObjectName(std::string_view key) {
+  key.remove_prefix(std::min(key.find_first_not_of('/'), key.size()));
+  return key;
+}
+
 // Whether bytes [offset, offset + byte_size) are in an object of this size.
 bool Fits(const SharedRegion& region, uint64_t size) {
   return region.offset <= size && region.byte_size <= size - region.offset;
@@ -55,23 +61,30 @@ Status SharedMemory::CheckAllowed() const {
 }
 
 Status SharedMemory::CheckNewLocked(const std::string& name) const {
-  if (!regions_.contains(name)) return Status::Ok();
-  return AlreadyExists("shared memory region '" + name + "' already in manager");
+  if (regions_.contains(name))
+    return AlreadyExists("shared memory region '" + name + "' already in manager");
+  if (regions_.size() >= kMaxRegions) {
+    return ResourceExhausted("failed to register shared memory region '" + name + "': there are " +
+                             std::to_string(kMaxRegions) + ", as many as may be; unregister some");
+  }
+  return Status::Ok();
 }
 
 Status SharedMemory::Register(SharedRegion region) {
   RETURN_IF_ERROR(CheckAllowed());
   std::lock_guard lock(mutex_);
   RETURN_IF_ERROR(CheckNewLocked(region.name));
-  const std::string_view bare_key =
-      std::string_view(region.key).substr(region.key.starts_with('/') ? 1 : 0);
-  if (bare_key.starts_with(kReservedPrefix)) {
+  const std::string_view object_name = ObjectName(region.key);
+  if (region.key.find('\0') != std::string::npos) {
+    return Refuse(region.name, "the key has a NUL, at which its name would end");
+  }
+  if (object_name.starts_with(kReservedPrefix)) {
     return Refuse(region.name,
                   "keys that start with '" + std::string(kReservedPrefix) + "' are reserved");
   }
   if (std::any_of(regions_.begin(), regions_.end(), [&](const auto& known) {
         const SharedRegion& other = known.second.region;
-        return other.kind() == RegionKind::kSystem && other.key == region.key;
+        return other.kind() == RegionKind::kSystem && ObjectName(other.key) == object_name;
       })) {
     return Internal("Invalid shared memory region: '" + region.key + "'");
   }

@@ -26,6 +26,9 @@ namespace inflight::serving {
 // What the inputs of one request may copy from regions, all together.
 inline constexpr uint64_t kMaxSharedInputBytes = uint64_t{2} << 30;
 
+// Each keeps an object open.
+inline constexpr size_t kMaxRegions = 1024;
+
 // Bytes [offset, offset + byte_size) of an open object, inside one region.
 class SharedWindow {
  public:

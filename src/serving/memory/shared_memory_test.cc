@@ -4,11 +4,14 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "serving/testing/fake_shared_gpu.h"
 
@@ -119,6 +122,38 @@ TEST_F(SharedMemoryTest, AWindowOutlivesItsRegionAndItsName) {
   shm_unlink(object.key().c_str());
   EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "r").ok());
   EXPECT_EQ(*Read(*window), "abcd");
+}
+
+TEST_F(SharedMemoryTest, AnObjectHasOneRegionHoweverItsKeyIsSpelt) {
+  const Object object("slashes", 64);
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 32}).ok());
+  for (const std::string& key :
+       {"/" + object.key(), "///" + object.key(), object.key().substr(1)}) {
+    EXPECT_EQ(memory_.Register({"other", key, 0, 32}).ToString(),
+              "INTERNAL: Invalid shared memory region: '" + key + "'");
+  }
+  EXPECT_EQ(memory_.Register({"other", "//triton_python_backend_shm_region_x", 0, 32}).code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(memory_.Register({"other", object.key() + std::string("\0x", 2), 0, 32}).code(),
+            StatusCode::kInvalidArgument);
+}
+
+TEST_F(SharedMemoryTest, RegionsAreCounted) {
+  rlimit files{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+  files.rlim_cur = files.rlim_max;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+  ASSERT_GT(files.rlim_max, kMaxRegions + 100);
+  std::vector<std::unique_ptr<Object>> objects;
+  for (size_t i = 0; i < kMaxRegions; ++i) {
+    objects.push_back(std::make_unique<Object>("many" + std::to_string(i), 16));
+    ASSERT_TRUE(memory_.Register({std::to_string(i), objects.back()->key(), 0, 16}).ok());
+    objects.back().reset();  // its region keeps it
+  }
+  const Object more("more", 16);
+  EXPECT_EQ(memory_.Register({"more", more.key(), 0, 16}).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "7").ok());
+  EXPECT_TRUE(memory_.Register({"more", more.key(), 0, 16}).ok());
 }
 
 TEST_F(SharedMemoryTest, RegistrationsThatCannotBeAreRefused) {
