@@ -97,8 +97,9 @@ def test_the_command_line_of_the_launcher_works_under_the_name_it_calls(tmp_path
 def test_under_its_own_name_it_listens_for_this_machine_alone(tmp_path, repository, name):
     link, ports = tmp_path / name, tmp_path / "ports.json"
     link.symlink_to(INFLIGHT)
-    command = [link, *(["serve"] if name == "inflight" else []), "--model-repository", repository, "--http-port=0", "--grpc-port=0",
-               "--metrics-port=0", "--port-file", ports]  # fmt: skip
+    command = [link, "--model-repository", repository, "--http-port=0", "--grpc-port=0", "--metrics-port=0", "--port-file", ports]
+    if name == "inflight":
+        command.insert(1, "serve")
     if os.environ.get("INFLIGHT_BUILD_HAS_GRPC") != "1":
         command.append("--allow-grpc=false")
     with open(tmp_path / "out", "w+") as out:

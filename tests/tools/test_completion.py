@@ -46,7 +46,7 @@ def test_refused_flags_are_not_offered(script):
 
 
 def test_values_that_are_known(script):
-    assert complete(script, "inflight", "run", "DIR", "--dtype", "") == ["float32", "bfloat16", "float16"]
+    assert complete(script, "inflight", "run", "DIR", "--dtype", "") == ["auto", "float32", "bfloat16", "float16"]
     assert complete(script, "inflight", "run", "DIR", "--dtype", "bf") == ["bfloat16"]
     assert complete(script, "inflight", "serve", "--allow-http", "") == ["true", "false"]
 

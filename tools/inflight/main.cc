@@ -2,7 +2,6 @@
 // inflight: one binary, a subcommand per file of this folder.
 #include <csignal>
 #include <cstdio>
-#include <new>
 #include <string>
 #include <string_view>
 
@@ -116,9 +115,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace inflight::tool
 
-int main(int argc, char** argv) {
-  // mimalloc is C, whose operator new ends the process where memory is missing and no handler is
-  // there to throw.
-  std::set_new_handler([] { throw std::bad_alloc(); });
-  return inflight::tool::Main(argc, argv);
-}
+int main(int argc, char** argv) { return inflight::tool::Main(argc, argv); }

@@ -345,7 +345,9 @@ void Connection::Linger() {
   if (ec || exchange_) return Close();
   ExpireAfter(read_deadline_, kLinger);
   lingering_ = true;
-  if (!reading_ahead_) ReadAhead();
+  if (reading_ahead_) return;
+  buffer_.consume(buffer_.size());  // it may be full, and nobody reads it any more
+  ReadAhead();
 }
 
 void Connection::ExpireAfter(Deadline& deadline, std::chrono::milliseconds duration) {

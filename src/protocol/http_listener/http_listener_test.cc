@@ -4,78 +4,20 @@
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <future>
-#include <mutex>
 #include <thread>
-#include <tuple>
 #include <vector>
 
-#include "protocol/http_listener/test_client.h"
+#include "protocol/http_listener/listener_fixture.h"
 
 namespace inflight::http_listener {
 namespace {
 
 using std::chrono::milliseconds;
 
-// "/echo" answers with method and body; "/hold" keeps the responder for the test; "/drop" drops it.
-class EchoHandler : public HttpHandler {
- public:
-  size_t MaxBodyBytes(const HttpRequest&) const override { return 1000; }
-  HttpResponse BodyTooLarge(const HttpRequest&, std::optional<uint64_t> size) const override {
-    return {.status = 400, .body = "too large: " + (size ? std::to_string(*size) : "unknown")};
-  }
-  HttpResponse BadRequest(std::string_view reason) const override {
-    return {.status = 400, .body = std::string(reason)};
-  }
-  void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
-    if (request.path() == "/drop") return;
-    if (request.path() == "/throw") throw std::runtime_error("from the handler");
-    if (request.path() != "/hold") {
-      return responder->Send({.body = request.method + " " + *request.body});
-    }
-    const std::lock_guard lock(mutex_);
-    held_.push_back(std::move(responder));
-    changed_.notify_all();
-  }
-
-  std::shared_ptr<HttpResponder> TakeHeld() {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, std::chrono::seconds(10), [this] { return !held_.empty(); });
-    if (held_.empty()) return nullptr;
-    auto responder = std::move(held_.front());
-    held_.erase(held_.begin());
-    return responder;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::shared_ptr<HttpResponder>> held_;
-};
-
 // The answer tells that the server has read it.
 constexpr char kHeadAlone[] =
     "POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
-
-class HttpListenerTest : public testing::Test {
- protected:
-  void Start(ListenerOptions options = {}) {
-    options.address = "127.0.0.1";
-    auto listener = HttpListener::Start(handler_, options);
-    ASSERT_TRUE(listener.ok()) << listener.status().ToString();
-    listener_ = *std::move(listener);
-  }
-  int port() const { return listener_->port(); }
-  // A request that runs until the test answers it.
-  std::shared_ptr<HttpResponder> Hold(TestClient& client) {
-    client.Send(Get("/hold"));
-    return handler_.TakeHeld();
-  }
-
-  EchoHandler handler_;
-  std::unique_ptr<HttpListener> listener_;
-};
 
 TEST_F(HttpListenerTest, AnswersOnOneConnectionOneAfterTheOther) {
   Start();
@@ -229,56 +171,6 @@ TEST_F(HttpListenerTest, GarbageIsRefusedAndTheConnectionClosed) {
     EXPECT_TRUE(client.IsClosedByServer()) << garbage;
   }
   EXPECT_EQ(RoundTrip(port(), Get("/echo")).body, "GET ");
-}
-
-// What a proxy could take for the body of this request, and we for the next one, is not answered.
-TEST_F(HttpListenerTest, ABodyOfUncertainLengthIsRefusedAndTheConnectionClosed) {
-  Start();
-  const std::string next = Get("/smuggled");
-  const std::string chunks = "0\r\n\r\n";
-  const std::tuple<std::string, int, std::string> cases[] = {
-      {"HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n" + next, 400, "'gzip', must end"},
-      {"HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: identity\r\n\r\n" + next, 400, "must end"},
-      {"HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n" + next, 400, "must end"},
-      {"HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, x\r\n\r\n" + next, 400, "must end"},
-      {"HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n\r\n" + next, 400, "must end"},
-      {"HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n" + chunks, 501, "alone"},
-      {"HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n" +
-           chunks,
-       501, "'gzip, chunked', chunked alone"},
-      {"HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: x\r\nContent-Length: 3\r\n\r\nabc", 400,
-       "Content-Length besides"},
-      {"HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks,
-       400, ""},
-      {"HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 400, ""},
-      {"HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks, 400, "send Content-Length"},
-      {"HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", 400, "Host: got 0"},
-      {"HTTP/1.1\r\nHost: x\r\nHost: y\r\nContent-Length: 3\r\n\r\nabc", 400, "Host: got 2"},
-  };
-  for (const auto& [rest, status, reason] : cases) {
-    TestClient client(port());
-    client.Send("POST /echo " + rest);
-    const TestResponse response = client.Receive();
-    EXPECT_EQ(response.status, status) << rest << response.body;
-    EXPECT_NE(response.body.find(reason), std::string::npos) << rest << response.body;
-    EXPECT_EQ(response.Header("Connection"), "close") << rest;
-    EXPECT_EQ(client.Receive().status, 0) << rest;  // nothing is made of what follows
-  }
-}
-
-TEST_F(HttpListenerTest, WhatFramesChunksIsBounded) {
-  Start({.max_header_bytes = 500});
-  const std::string head = "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
-  const std::string megabytes(4 << 20, '0');
-  for (const std::string& part :
-       {megabytes, "3;" + megabytes, "3\r\nabc\r\n0\r\nX: " + megabytes}) {
-    TestClient client(port());
-    client.Send(head + part);
-    const TestResponse response = client.Receive();
-    EXPECT_EQ(response.status, 400) << part.substr(0, 20);
-    EXPECT_NE(response.body.find("exceeds maximum of 500 bytes"), std::string::npos)
-        << response.body;
-  }
 }
 
 TEST_F(HttpListenerTest, StreamIsChunkedAndTheConnectionStaysUsable) {

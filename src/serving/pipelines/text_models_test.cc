@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <new>
 
 #include "contract/tensor_values.h"
 #include "serving/pipelines/text_call.h"
@@ -129,6 +130,19 @@ TEST(Preprocessing, PaddingIsBounded) {
             "most 268435456 are allowed; send long rows by themselves");
   const Status words = error(column("QUERY", shorts), column("STOP_WORDS_DICT", one_long));
   EXPECT_THAT(words.message(), HasSubstr("STOP_WORDS_IDS: 4096 rows padded to the longest"));
+}
+
+TEST(RunTextCall, WhatIsThrownOnThePoolIsTheRequestsError) {
+  TestModels models;
+  WorkerPool pool(1, "texts");
+  for (WorkerPool* const where : {&pool, static_cast<WorkerPool*>(nullptr)}) {
+    Collector got;
+    RunTextCall(*models.preprocessing, where, Clock::System(), MakeRequest({}), got.Handler(),
+                [](const Request&) -> Result<std::vector<Tensor>> { throw std::bad_alloc(); });
+    got.WaitFinal();
+    EXPECT_EQ(got.status().reason(), Reason::kOutOfMemory);
+    EXPECT_TRUE(got.last().is_final);
+  }
 }
 
 // A tokenizer without bytes to fall back to, and an engine with fewer tokens than it.

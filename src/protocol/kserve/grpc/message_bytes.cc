@@ -24,7 +24,7 @@ class MessageReader final : public ::grpc::ProtoBufferReader {
 };
 
 bool HasFewParts(google::protobuf::io::ZeroCopyInputStream& bytes, const Message& message) {
-  return HasFewParts(bytes, *message.GetDescriptor());
+  return kserve_grpc::HasFewParts(bytes, *message.GetDescriptor());
 }
 
 ParseFailure ParsePacked(::grpc::ByteBuffer& bytes, InflateStream::Wrapper wrapper,
