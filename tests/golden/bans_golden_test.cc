@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "builder/builder.h"
+#include "constants.h"
 #include "golden_reference.h"
 #include "run_requests.h"
 
@@ -69,7 +70,7 @@ TEST_P(BansGoldenTest, IdsAndBeamsEqualTransformers) {
   const std::vector<BansCase> cases = ReadCases(GetParam(), (*engine)->config.vocab_size);
   ASSERT_GE(cases.size(), 30U);
   ExecutorOptions options;
-  options.block_size = 16;
+  options.block_size = kBlockSize;
   options.max_kv_tokens = 8192;
   const auto executor = MakeExecutor(*engine, *device, options);
   std::vector<Request> requests;

@@ -8,6 +8,7 @@
 
 #include "beam_cases.h"
 #include "builder/builder.h"
+#include "constants.h"
 #include "golden_reference.h"
 #include "run_requests.h"
 
@@ -99,7 +100,7 @@ TEST_P(BeamGoldenTest, SequencesAndScoresEqualTransformers) {
   for (const bool reuse : {true, false}) {
     const ExecutorOptions options{.max_batch_size = 48,
                                   .max_kv_tokens = 16384,
-                                  .block_size = reuse ? 16 : 32,
+                                  .block_size = reuse ? kBlockSize : 32,
                                   .enable_prefix_reuse = reuse};
     const ExecutorStats stats = RunAll(options);
     EXPECT_EQ(stats.num_pauses, 0);
@@ -110,7 +111,7 @@ TEST_P(BeamGoldenTest, SequencesAndScoresEqualTransformers) {
 TEST_P(BeamGoldenTest, PausedSearchesBeginAgainAndFindTheSame) {
   const ExecutorOptions options{.max_batch_size = 48,
                                 .max_kv_tokens = 1024,
-                                .block_size = 16,
+                                .block_size = kBlockSize,
                                 .scheduler_policy = SchedulerPolicy::kMaxUtilization};
   const ExecutorStats stats = RunAll(options);
   EXPECT_GT(stats.num_pauses, 0);

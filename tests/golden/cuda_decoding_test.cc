@@ -12,6 +12,7 @@
 
 #include "beam_cases.h"
 #include "builder/builder.h"
+#include "constants.h"
 #include "decoding/sampler.h"
 #include "golden_reference.h"
 #include "paged_model.h"

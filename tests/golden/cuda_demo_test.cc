@@ -13,6 +13,7 @@
 
 #include "artifact/safetensors.h"
 #include "builder/accuracy.h"
+#include "constants.h"
 #include "golden_reference.h"
 #include "inflight/tokenizer.h"
 #include "paged_model.h"

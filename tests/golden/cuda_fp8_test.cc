@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "constants.h"
 #include "golden_reference.h"
 #include "paged_model.h"
 #include "tensor/element.h"

@@ -8,6 +8,7 @@
 
 #include "artifact/safetensors.h"
 #include "base/file.h"
+#include "constants.h"
 #include "golden_reference.h"
 #include "paged_model.h"
 #include "tensor/element.h"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "constants.h"
 #include "golden_reference.h"
 #include "paged_model.h"
 #include "tensor/test_gpu.h"

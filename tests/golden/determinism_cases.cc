@@ -7,7 +7,7 @@
 #include <bit>
 #include <random>
 
-#include "paged_model.h"
+#include "constants.h"
 #include "run_requests.h"
 
 namespace inflight::golden {

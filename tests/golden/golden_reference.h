@@ -14,9 +14,6 @@
 
 namespace inflight::golden {
 
-// What float32 logits, and scores of beams, which are means of log-probabilities, may differ by.
-constexpr float kTolerance = 1e-4F;
-
 // What transformers said about one prompt.
 struct Expected {
   std::vector<TokenId> prompt;

@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "builder/builder.h"
 #include "builder/hf_config.h"
+#include "constants.h"
 #include "golden_reference.h"
 #include "model/weight_slots.h"
 #include "paged_model.h"

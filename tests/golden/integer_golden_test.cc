@@ -12,13 +12,11 @@
 
 #include "artifact/tensor_set.h"
 #include "builder/builder.h"
-#include "golden_reference.h"
+#include "constants.h"
 #include "paged_model.h"
 
 namespace inflight::golden {
 namespace {
-
-// That of float32 logits: integer sums are exact, and the prompts keep clear of rounding ties.
 
 using EnginePtr = std::shared_ptr<const model::Engine>;
 
@@ -111,6 +109,7 @@ class IntegerGoldenTest : public testing::TestWithParam<IntegerCase> {
       for (size_t t = 0; t < ids.size(); ++t)
         for (size_t v = 0; v < logits[t].size(); ++v)
           worst = std::fmax(worst, std::fabs(logits[t][v] - want[t * logits[t].size() + v]));
+      // Integer sums are exact, and the prompts keep clear of rounding ties.
       EXPECT_LE(worst, kTolerance) << table.name << ", prompt " << p;
     }
   }

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "builder/builder.h"
+#include "constants.h"
 #include "golden_reference.h"
 #include "run_requests.h"
 
@@ -46,7 +47,7 @@ class LogitsTest : public testing::TestWithParam<const char*> {
 
   void Start(ExecutorOptions options) {
     executor_.reset();
-    options.block_size = 16;
+    options.block_size = kBlockSize;
     options.max_batch_size = 4;
     options.max_num_tokens = 32;  // prompts come in chunks
     if (!options.max_kv_tokens) options.max_kv_tokens = 4096;

@@ -13,8 +13,6 @@
 
 namespace inflight::golden {
 
-constexpr int kBlockSize = 16;  // tokens, in all tests of this folder
-
 // Tokens that one sequence adds in a step.
 struct Piece {
   size_t sequence = 0;

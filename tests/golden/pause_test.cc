@@ -6,6 +6,7 @@
 #include <random>
 
 #include "builder/builder.h"
+#include "constants.h"
 #include "run_requests.h"
 
 namespace inflight::golden {
@@ -39,7 +40,7 @@ std::vector<Request> RequestsToPause(int vocab_size) {
 std::vector<std::shared_ptr<CollectingSink>> RunMade(
     const std::shared_ptr<const model::Engine>& engine, Device& device, ExecutorOptions options,
     ExecutorStats* stats) {
-  options.block_size = 16;
+  options.block_size = kBlockSize;
   options.max_batch_size = 6;
   const auto executor = MakeExecutor(engine, device, options);
   auto sinks = RunAll(*executor, RequestsToPause(engine->config.vocab_size));

@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "builder/builder.h"
+#include "constants.h"
 #include "golden_reference.h"
-#include "paged_model.h"
 #include "run_requests.h"
 #include "window_cases.h"
 
