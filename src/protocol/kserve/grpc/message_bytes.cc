@@ -57,11 +57,12 @@ ParseFailure Parse(::grpc::ByteBuffer& bytes, int64_t max_bytes, Message& out) {
       return ParsePacked(bytes, InflateStream::Wrapper::kGzip, max_bytes, out);
     case GRPC_COMPRESS_DEFLATE:
       return ParsePacked(bytes, InflateStream::Wrapper::kZlib, max_bytes, out);
-    default: {
-      if (!HasFewParts(reader, out)) return ParseFailure::kManyParts;
-      MessageReader again(&bytes);
-      return out.ParseFromZeroCopyStream(&again) ? ParseFailure::kNone : ParseFailure::kNoMessage;
-    }
+    default:
+      if (bytes.Length() > kBytesOfFewParts) {
+        MessageReader looked_through(&bytes);
+        if (!HasFewParts(looked_through, out)) return ParseFailure::kManyParts;
+      }
+      return out.ParseFromZeroCopyStream(&reader) ? ParseFailure::kNone : ParseFailure::kNoMessage;
   }
 }
 

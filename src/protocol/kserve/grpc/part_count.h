@@ -7,12 +7,16 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/zero_copy_stream.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace inflight::kserve_grpc {
 
 constexpr int64_t kMaxSubmessages = 65'536;  // tensors, parameters: requests have a few dozen
 constexpr int64_t kMaxTexts = 1 << 20;  // elements of BYTES tensors in `contents`, unknown fields
+
+// A part takes two bytes at least, so that a message of so many bytes needs no look.
+constexpr size_t kBytesOfFewParts = 2 * kMaxSubmessages;
 
 // Whether a message of that type has at most so many. True for bytes that are no such message: the
 // parser says so.
