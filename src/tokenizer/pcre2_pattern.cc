@@ -55,9 +55,9 @@ class Pcre2Pattern final : public SplitPattern {
         start += CharAt(text.data() + start).size;
         continue;
       }
-      if (covered < begin)
-        spans.push_back(
-            MakeSpan(covered, begin, false));  // NOLINT(readability-suspicious-call-argument)
+      if (covered < begin) {  // NOLINTNEXTLINE(readability-suspicious-call-argument)
+        spans.push_back(MakeSpan(covered, begin, false));
+      }
       spans.push_back(MakeSpan(begin, end, true));
       start = covered = end;
       matched = true;

@@ -209,8 +209,8 @@ void Connection::FailRequest(ErrorCode ec) {
     reason = "request head exceeds maximum of " +
              std::to_string(thread_->options.max_header_bytes) + " bytes";
   } else if (ec == http::error::buffer_overflow) {
-    reason = "the head or the trailer of a chunk exceeds maximum of " +
-             std::to_string(thread_->options.max_header_bytes) + " bytes";
+    reason = "the head of a chunk, or the trailers, exceed the maximum of " +
+             std::to_string(buffer_.max_size()) + " bytes";
   }
   Reject(thread_->handler.BadRequest(reason));
 }

@@ -57,7 +57,7 @@ TEST_F(FramingTest, WhatFramesChunksIsBounded) {
     client.Send(head + part);
     const TestResponse response = client.Receive();
     EXPECT_EQ(response.status, 400) << part.substr(0, 20);
-    EXPECT_NE(response.body.find("exceeds maximum of 500 bytes"), std::string::npos)
+    EXPECT_NE(response.body.find("exceed the maximum of 70132 bytes"), std::string::npos)
         << response.body;
   }
 }

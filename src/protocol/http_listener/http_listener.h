@@ -29,9 +29,8 @@ struct ListenerOptions {
   // Further ones take the place of one that waits for its client (make_room.h), or are answered 503
   // and closed.
   int max_connections = 16384;
-  size_t max_header_bytes =
-      64 * 1024;           // of a request's head; about as much of a chunk's, and of trailers
-  int max_chunks = 65536;  // non-empty chunks of a request body
+  size_t max_header_bytes = 64 * 1024;  // of a request
+  int max_chunks = 65536;               // non-empty chunks of a request body
   // Of the requests of all connections; one that would take more is answered 503.
   size_t max_total_body_bytes = size_t{8} << 30;
   size_t max_stream_buffer_bytes = 4 << 20;  // waiting for a slow reader of a stream

@@ -18,9 +18,8 @@ bool HasControlBytes(std::string_view name);
 // Whether `name` leads below the folder that it is added to, links aside.
 bool StaysBelow(const std::filesystem::path& name);
 
-// The content of `file` below `folder`. kInvalidArgument where it lies elsewhere, also behind a
-// link:
-// "<field>: '<file>' lies outside of the model's <place>".
+// The content of `file` below `folder`. Where it lies elsewhere, also behind a link,
+// kInvalidArgument: "<field>: '<file>' lies outside of the model's <place>".
 Result<std::string> ReadModelFile(const std::filesystem::path& folder, std::string_view place,
                                   const std::string& file, std::string_view field,
                                   uint64_t max_bytes);
