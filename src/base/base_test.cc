@@ -191,6 +191,16 @@ TEST(FileTest, WrittenContentIsReadAndMappedBack) {
   EXPECT_EQ(ReadFile("/").status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST(WorkerPoolTest, ATaskThatThrowsEndsNothingElse) {
+  std::atomic<bool> ran = false;
+  {
+    WorkerPool pool(1, "test");
+    pool.Post([] { throw std::bad_alloc(); });
+    pool.Post([&ran] { ran = true; });
+  }
+  EXPECT_TRUE(ran);
+}
+
 TEST(WorkerPoolTest, RunsEveryPostedTaskBeforeItEnds) {
   std::atomic<int> count{0};
   {

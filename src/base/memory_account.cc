@@ -17,19 +17,20 @@ MemoryLimits MemoryLimits::Of(size_t hard_bytes) {
           .connection_bytes = hard_bytes / 2};
 }
 
-// --- MemoryShare ---------------------------------------------------------------------------------
+// --- AccountShare
+// ---------------------------------------------------------------------------------
 
-MemoryShare::MemoryShare(std::shared_ptr<MemoryAccount> account,
-                         std::shared_ptr<MemoryShare> client, size_t limit,
-                         std::function<void()> end)
+AccountShare::AccountShare(std::shared_ptr<MemoryAccount> account,
+                           std::shared_ptr<AccountShare> client, size_t limit,
+                           std::function<void()> end)
     : account_(std::move(account)),
       client_(std::move(client)),
       limit_(limit),
       end_(std::move(end)) {}
 
-MemoryShare::~MemoryShare() { account_->Forget(*this); }
+AccountShare::~AccountShare() { account_->Forget(*this); }
 
-Status MemoryShare::Add(size_t bytes) {
+Status AccountShare::Add(size_t bytes) {
   const size_t own = used_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   const size_t clients = client_->used_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   const size_t total = account_->used_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
@@ -51,7 +52,7 @@ Status MemoryShare::Add(size_t bytes) {
   return status;
 }
 
-void MemoryShare::Remove(size_t bytes) {
+void AccountShare::Remove(size_t bytes) {
   used_.fetch_sub(bytes, std::memory_order_relaxed);
   client_->used_.fetch_sub(bytes, std::memory_order_relaxed);
   account_->used_.fetch_sub(bytes, std::memory_order_relaxed);
@@ -63,32 +64,32 @@ std::shared_ptr<MemoryAccount> MemoryAccount::Make(const MemoryLimits& limits) {
   return std::shared_ptr<MemoryAccount>(new MemoryAccount(limits));
 }
 
-std::shared_ptr<MemoryShare> MemoryAccount::NewConnection(const std::string& client,
-                                                          std::function<void()> end) {
-  std::shared_ptr<MemoryShare> owner;
+std::shared_ptr<AccountShare> MemoryAccount::NewConnection(const std::string& client,
+                                                           std::function<void()> end) {
+  std::shared_ptr<AccountShare> owner;
   {
     const std::lock_guard lock(mutex_);
     auto& place = clients_[client];
     owner = place.lock();
     if (owner == nullptr) {
-      owner.reset(new MemoryShare(shared_from_this(), nullptr, limits_.client_bytes, nullptr));
+      owner.reset(new AccountShare(shared_from_this(), nullptr, limits_.client_bytes, nullptr));
       owner->name_ = client;
       place = owner;
     }
   }
-  return std::shared_ptr<MemoryShare>(new MemoryShare(shared_from_this(), std::move(owner),
-                                                      limits_.connection_bytes, std::move(end)));
+  return std::shared_ptr<AccountShare>(new AccountShare(shared_from_this(), std::move(owner),
+                                                        limits_.connection_bytes, std::move(end)));
 }
 
 // Tells the largest that waits to end, of one client or of all, unless those that were told make
 // room enough. False where the one that asks has to be refused.
-bool MemoryAccount::MakeRoom(MemoryShare& asks, MemoryShare* client, size_t used, size_t mark) {
+bool MemoryAccount::MakeRoom(AccountShare& asks, AccountShare* client, size_t used, size_t mark) {
   const std::lock_guard lock(mutex_);
   const size_t ending = client != nullptr ? client->ending_ : ending_;
   if (used <= mark + ending) return true;
-  MemoryShare* largest = nullptr;
+  AccountShare* largest = nullptr;
   size_t most = asks.used_bytes();
-  for (MemoryShare* share : large_) {
+  for (AccountShare* share : large_) {
     if (client != nullptr && share->client_.get() != client) continue;
     const bool may_end = share->waits_.load(std::memory_order_relaxed) && share->ending_ == 0;
     if (!may_end || share->used_bytes() <= most) continue;
@@ -104,13 +105,13 @@ bool MemoryAccount::MakeRoom(MemoryShare& asks, MemoryShare* client, size_t used
   return true;
 }
 
-void MemoryAccount::List(MemoryShare& share) {
+void MemoryAccount::List(AccountShare& share) {
   const std::lock_guard lock(mutex_);
   share.is_listed_.store(true, std::memory_order_relaxed);
   large_.insert(&share);
 }
 
-void MemoryAccount::Forget(MemoryShare& share) {
+void MemoryAccount::Forget(AccountShare& share) {
   if (share.client_ != nullptr && !share.is_listed_.load(std::memory_order_relaxed)) return;
   const std::lock_guard lock(mutex_);
   if (share.client_ != nullptr) {

@@ -48,11 +48,11 @@ struct MemoryLimits {
 class MemoryAccount;
 
 // Of a client, or of one connection of it.
-class MemoryShare {
+class AccountShare {
  public:
-  ~MemoryShare();
-  MemoryShare(const MemoryShare&) = delete;
-  MemoryShare& operator=(const MemoryShare&) = delete;
+  ~AccountShare();
+  AccountShare(const AccountShare&) = delete;
+  AccountShare& operator=(const AccountShare&) = delete;
 
   size_t used_bytes() const { return used_.load(std::memory_order_relaxed); }
 
@@ -64,15 +64,15 @@ class MemoryShare {
   friend class MemoryAccount;
   friend class MemoryCharge;
 
-  MemoryShare(std::shared_ptr<MemoryAccount> account, std::shared_ptr<MemoryShare> client,
-              size_t limit, std::function<void()> end);
+  AccountShare(std::shared_ptr<MemoryAccount> account, std::shared_ptr<AccountShare> client,
+               size_t limit, std::function<void()> end);
 
   // kResourceExhausted says which bound is in the way; nothing is charged then.
   Status Add(size_t bytes);
   void Remove(size_t bytes);
 
   const std::shared_ptr<MemoryAccount> account_;
-  const std::shared_ptr<MemoryShare> client_;  // null: this is one
+  const std::shared_ptr<AccountShare> client_;  // null: this is one
   const size_t limit_;
   const std::function<void()> end_;
   std::string name_;  // of a client
@@ -90,7 +90,7 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
 
   // Of a new connection of the client with this name. `end` is called once from any thread where
   // the connection is to end, and must neither block nor charge.
-  std::shared_ptr<MemoryShare> NewConnection(const std::string& client, std::function<void()> end);
+  std::shared_ptr<AccountShare> NewConnection(const std::string& client, std::function<void()> end);
 
   // For gauges.
   const MemoryLimits& limits() const { return limits_; }
@@ -99,13 +99,13 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
   uint64_t num_ended() const { return num_ended_.load(std::memory_order_relaxed); }
 
  private:
-  friend class MemoryShare;
+  friend class AccountShare;
 
   explicit MemoryAccount(const MemoryLimits& limits) : limits_(limits) {}
 
-  bool MakeRoom(MemoryShare& asks, MemoryShare* client, size_t used, size_t mark);
-  void List(MemoryShare& share);
-  void Forget(MemoryShare& share);
+  bool MakeRoom(AccountShare& asks, AccountShare* client, size_t used, size_t mark);
+  void List(AccountShare& share);
+  void Forget(AccountShare& share);
   Status Refuse(const std::string& what, size_t limit);
 
   const MemoryLimits limits_;
@@ -114,9 +114,9 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
   std::atomic<uint64_t> num_ended_{0};
 
   std::mutex mutex_;
-  std::unordered_map<std::string, std::weak_ptr<MemoryShare>> clients_;
-  std::unordered_set<MemoryShare*> large_;  // connections that held more than a small share
-  size_t ending_ = 0;                       // bytes of those that were told to end and still exist
+  std::unordered_map<std::string, std::weak_ptr<AccountShare>> clients_;
+  std::unordered_set<AccountShare*> large_;  // connections that held more than a small share
+  size_t ending_ = 0;                        // bytes of those that were told to end and still exist
 };
 
 // Bytes of a share, given back when it ends. Without a share it counts for nobody: what the process
@@ -124,7 +124,7 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
 class MemoryCharge {
  public:
   MemoryCharge() = default;
-  explicit MemoryCharge(std::shared_ptr<MemoryShare> share) : share_(std::move(share)) {}
+  explicit MemoryCharge(std::shared_ptr<AccountShare> share) : share_(std::move(share)) {}
   MemoryCharge(MemoryCharge&& other) noexcept;
   MemoryCharge& operator=(MemoryCharge&& other) noexcept;
   ~MemoryCharge() { Release(); }
@@ -136,10 +136,10 @@ class MemoryCharge {
   Status Reserve(size_t bytes);
   void Release();
   size_t bytes() const { return bytes_; }
-  const std::shared_ptr<MemoryShare>& share() const { return share_; }
+  const std::shared_ptr<AccountShare>& share() const { return share_; }
 
  private:
-  std::shared_ptr<MemoryShare> share_;
+  std::shared_ptr<AccountShare> share_;
   size_t bytes_ = 0;
 };
 

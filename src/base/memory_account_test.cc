@@ -17,12 +17,12 @@ constexpr size_t kMib = size_t{1} << 20;
 // Hard 100 MiB, soft 80, a client 75, a connection 50.
 class MemoryAccountTest : public testing::Test {
  protected:
-  std::shared_ptr<MemoryShare> Connection(const std::string& client) {
+  std::shared_ptr<AccountShare> Connection(const std::string& client) {
     auto ended = std::make_shared<bool>(false);
     ends_.push_back(ended);
     return account_->NewConnection(client, [ended] { *ended = true; });
   }
-  static MemoryCharge Charge(const std::shared_ptr<MemoryShare>& share, size_t bytes) {
+  static MemoryCharge Charge(const std::shared_ptr<AccountShare>& share, size_t bytes) {
     MemoryCharge charge(share);
     EXPECT_TRUE(charge.Resize(bytes).ok());
     return charge;

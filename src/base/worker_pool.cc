@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/worker_pool.h"
 
+#include <exception>
+
 #include "base/check.h"
 #include "base/idle_memory.h"
+#include "base/log.h"
 #include "base/thread_name.h"
 
 namespace inflight {
@@ -42,7 +45,11 @@ void WorkerPool::Run() {
     std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();
-    task();
+    try {
+      task();
+    } catch (const std::exception& e) {  // such as bad_alloc; who posted it has to say so to others
+      logging::Error("a task ended by an exception", {{"error", e.what()}});
+    }
     task = nullptr;
     lock.lock();
   }

@@ -3,8 +3,8 @@
 // responses).
 //
 // Threads: Post is thread-safe. Tasks of one pool run in any order and in parallel. Destruction
-// runs what was posted, then joins. Not for kernels: those run on tensor/cpu_pool.h, whose regions
-// are fork-join.
+// runs what was posted, then joins. What a task throws is logged, and the thread goes on. Not for
+// kernels: those run on tensor/cpu_pool.h, whose regions are fork-join.
 #pragma once
 
 #include <condition_variable>

@@ -12,9 +12,7 @@
 #include "base/status_macros.h"
 
 namespace inflight {
-namespace {
 
-// Memory this process can still use: MemAvailable, cut by the cgroup v2 or v1 limit.
 uint64_t AvailableHostBytes() {
   uint64_t available = uint64_t{1} << 30;
   std::ifstream meminfo("/proc/meminfo");
@@ -34,8 +32,6 @@ uint64_t AvailableHostBytes() {
   }
   return available;
 }
-
-}  // namespace
 
 MemoryShare::MemoryShare(MemoryShare&& other) noexcept
     : ledger_(std::exchange(other.ledger_, nullptr)),

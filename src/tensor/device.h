@@ -95,6 +95,9 @@ class MemoryLedger {
   std::map<std::thread::id, std::string> owners_;  // of threads that load
 };
 
+// Memory this process can still use: MemAvailable, cut by the cgroup v2 or v1 limit.
+uint64_t AvailableHostBytes();
+
 // One device of the process. The CPU's capacity is the memory available to this process at creation
 // (cgroup limit included); a GPU's is what is free on it then, which another process may have cut.
 class Device {

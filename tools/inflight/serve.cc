@@ -16,6 +16,7 @@
 #include "base/idle_memory.h"
 #include "base/log.h"
 #include "base/log_settings.h"
+#include "base/memory_account.h"
 #include "base/status_macros.h"
 #include "command_line.h"
 #include "commands.h"
@@ -30,6 +31,7 @@
 #include "serving/instances/rate_limiter.h"
 #include "serving/server/create_server.h"
 #include "start_tables.h"
+#include "tensor/device.h"
 #include "trace_options.h"
 #include "vertex_ai_environment.h"
 
@@ -215,8 +217,23 @@ Status SetRateLimiter(ServeOptions& options) {
   return Status::Ok();
 }
 
+// One account for what the clients of all front ends make us hold.
+void SetRequestMemory(ServeOptions& options) {
+  constexpr uint64_t kLeast = uint64_t{256} << 20;
+  constexpr uint64_t kMost = uint64_t{8} << 30;
+  const uint64_t bytes = options.request_memory_byte_size > 0
+                             ? static_cast<uint64_t>(options.request_memory_byte_size)
+                             : std::clamp(AvailableHostBytes() / 4, kLeast, kMost);
+  const auto memory = MemoryAccount::Make(MemoryLimits::Of(bytes));
+  options.http.memory = memory;
+  options.grpc.memory = memory;
+  options.metrics.listener.memory = memory;
+  options.metrics.page.memory = memory;
+}
+
 Status Serve(ServeOptions& options) {
   RaiseFileLimit();
+  SetRequestMemory(options);
   const sigset_t signals = BlockStopSignals();
   if (const Status kept = SetKept(options); !kept.ok()) return UsageError(kUsage, kept.message());
   if (const Status limited = SetRateLimiter(options); !limited.ok()) {

@@ -141,11 +141,6 @@ void AddHttp(Schema& schema) {
       "http_max_input_size", [](ServeOptions& o) -> auto& { return o.endpoints.max_input_bytes; },
       "Largest request body, in bytes.", AtLeast(1));
   schema.Add(
-      "http_max_total_input_size",
-      [](ServeOptions& o) -> auto& { return o.http.max_total_body_bytes; },
-      "Bytes of the request bodies of all connections together; a request beyond gets 503.",
-      AtLeast(1));
-  schema.Add(
       "http_max_connections", [](ServeOptions& o) -> auto& { return o.http.max_connections; },
       "Connections at a time; a further one takes the place of one that waits for its client, of "
       "the "
@@ -162,7 +157,8 @@ void AddHttp(Schema& schema) {
       "Milliseconds from a request's first byte to the end of its head.", Range(1, 86400000));
   schema.Add(
       "http_body_timeout_ms", [](ServeOptions& o) -> auto& { return o.http.body_timeout; },
-      "Milliseconds for a request's body, and a second more for each 64 KiB that came.",
+      "Milliseconds: a body comes at 64 KiB a second over any time of this length, or the "
+      "connection is closed.",
       Range(1, 86400000));
   schema.Add(
       "http_idle_timeout_ms", [](ServeOptions& o) -> auto& { return o.http.idle_timeout; },
@@ -405,6 +401,14 @@ void AddOperation(Schema& schema) {
       "response_cache_byte_size",
       [](ServeOptions& o) -> auto& { return o.response_cache_byte_size; },
       "Deprecated: --cache-config local,size=<bytes>.", AtLeast(0));
+  schema.Add(
+      "request_memory_byte_size",
+      [](ServeOptions& o) -> auto& { return o.request_memory_byte_size; },
+      "Bytes that clients may make the server hold: bodies, what they unpack to, answers that wait "
+      "for their reader. Beyond four fifths the largest connection that waits for its client is "
+      "closed and large requests get 503 or RESOURCE_EXHAUSTED; 0 is a quarter of the memory, 256 "
+      "MiB to 8 GiB.",
+      AtLeast(0));
   schema.Add(
       "rate_limit", [](ServeOptions& o) -> auto& { return o.rate_limit; },
       "Whether instances wait for the resources that rate_limiter of their group names; it is of "

@@ -22,7 +22,8 @@ namespace http = boost::beast::http;
 
 constexpr size_t kReadBytes = 4 * 1024;  // of the first read of a request; idle connections hold it
 constexpr size_t kMaxPipelinedBytes = 64 * 1024;  // read ahead of the running request
-constexpr uint64_t kMinBodyBytesPerSecond = 64 * 1024;
+constexpr size_t kMaxReadBytes = 64 * 1024;       // that one read adds to a body, about
+constexpr int64_t kNsPerBodyByte = 1'000'000'000 / (64 * 1024);
 constexpr std::chrono::seconds kLinger{2};  // for a client that still sends after its last answer
 
 std::string_view Reason(int status) {
@@ -95,7 +96,7 @@ void Connection::Close() {
   ++thread_->num_done;
   ErrorCode ignored;
   socket_.close(ignored);
-  CountBody(0);
+  body_charge_.Release();
   thread_->connections.erase(this);
   if (const auto exchange = std::move(exchange_)) exchange->MarkGone();
   thread_->on_closed();
@@ -155,7 +156,9 @@ void Connection::OnHead(ErrorCode ec) {
     return Reject(thread_->handler.BodyTooLarge(request_, *length));
   }
   parser_->body_limit(limit);
-  body_started_ = std::chrono::steady_clock::now();
+  body_charge_ = MemoryCharge(share());
+  num_body_bytes_ = 0;
+  ExpireAfter(read_deadline_, thread_->options.body_timeout);
   if (!parser_->is_done() && !is_http10_ &&
       beast::iequals(head[http::field::expect], "100-continue")) {
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -171,8 +174,16 @@ void Connection::OnHead(ErrorCode ec) {
 void Connection::ReadBody() {
   if (closed_) return;
   if (parser_->is_done()) return Dispatch();
-  read_deadline_ = body_started_ + thread_->options.body_timeout +
-                   std::chrono::seconds(parser_->get().body().size() / kMinBodyBytesPerSecond);
+  // What came extends the deadline, which is never further away than body_timeout.
+  const size_t size = parser_->get().body().size();
+  read_deadline_ = std::min(
+      read_deadline_ +
+          std::chrono::nanoseconds((size - std::exchange(num_body_bytes_, size)) * kNsPerBodyByte),
+      std::chrono::steady_clock::now() + thread_->options.body_timeout);
+  if (const Status status = ChargeBody(); !status.ok()) {
+    return Reject(Overloaded(status.message()));
+  }
+  share_->SetWaiting(true);
   http::async_read_some(socket_, buffer_, *parser_,
                         [self = shared_from_this()](ErrorCode ec, size_t) { self->OnBody(ec); });
 }
@@ -183,20 +194,27 @@ void Connection::OnBody(ErrorCode ec) {
     return Reject(thread_->handler.BodyTooLarge(request_, std::nullopt));
   }
   if (ec) return FailRequest(ec);
-  if (!CountBody(parser_->get().body().size())) {
-    return Reject(Overloaded("the requests under way have too many bytes: the limit is " +
-                             std::to_string(thread_->options.max_total_body_bytes)));
-  }
   ReadBody();
 }
 
-// False where that is too much together with the others.
-bool Connection::CountBody(size_t num_bytes) {
-  if (num_bytes == num_counted_bytes_) return true;
-  const size_t change = num_bytes - num_counted_bytes_;  // modulo 2^64 where it shrinks
-  num_counted_bytes_ = num_bytes;
-  return thread_->total_body_bytes.fetch_add(change, std::memory_order_relaxed) + change <=
-         thread_->options.max_total_body_bytes;
+// Before the next read, for what the body takes after it.
+Status Connection::ChargeBody() {
+  std::optional<size_t> length;
+  if (const auto announced = parser_->content_length()) length = *announced;
+  const size_t capacity = GrowingBody::CapacityFor(parser_->get().body(), kMaxReadBytes, length);
+  return body_charge_.Reserve(capacity);
+}
+
+const std::shared_ptr<AccountShare>& Connection::share() {
+  if (share_ == nullptr) {
+    share_ = thread_->options.memory->NewConnection(
+        client_.to_string(), [thread = thread_, connection = weak_from_this()] {
+          asio::post(thread->io, [connection] {
+            if (const auto found = connection.lock()) found->Close();
+          });
+        });
+  }
+  return share_;
 }
 
 void Connection::FailRequest(ErrorCode ec) {
@@ -218,7 +236,12 @@ void Connection::FailRequest(ErrorCode ec) {
 void Connection::Dispatch() {
   reading_head_or_body_ = false;
   read_deadline_ = Deadline::max();
-  request_.body = std::make_shared<const std::string>(std::move(parser_->get().body()));
+  share()->SetWaiting(false);
+  auto& body = parser_->get().body();
+  if (!body.empty()) {
+    request_.body = Charged(std::move(body), std::move(body_charge_));
+  }
+  request_.memory = share();
   request_.receive_started_ns = head_started_ns_;
   request_.received_ns = Clock::System().NowNs();
   parser_.reset();
@@ -253,15 +276,14 @@ void Connection::OnReadAhead(ErrorCode ec, size_t bytes) {
 
 // --- Writing -------------------------------------------------------------------------------------
 
-void Connection::SendWhole(HttpResponse response) {
+void Connection::SendWhole(HttpResponse response, MemoryCharge charge) {
   if (closed_) return;
   response_ = std::move(response);
+  response_charge_ = std::move(charge);
   if (response_.close || thread_->draining) keep_alive_ = false;
-  size_t content_length = response_.body.size();
-  for (const Segment& segment : response_.segments) content_length += segment.data.size();
 
   head_ = FormatHead(response_.status, response_.headers);
-  head_.append("Content-Length: ").append(std::to_string(content_length)).append("\r\n");
+  head_.append("Content-Length: ").append(std::to_string(response_.num_bytes())).append("\r\n");
   if (!keep_alive_) {
     head_.append("Connection: close\r\n");
   } else if (is_http10_) {
@@ -302,6 +324,7 @@ void Connection::FlushStream() {
 
 void Connection::WriteSome() {
   writing_ = true;
+  share()->SetWaiting(true);
   ExpireAfter(write_deadline_, thread_->options.write_timeout);
   socket_.async_write_some(write_buffers_, [self = shared_from_this()](ErrorCode ec, size_t bytes) {
     self->OnWritten(ec, bytes);
@@ -319,6 +342,7 @@ void Connection::OnWritten(ErrorCode ec, size_t bytes) {
     return WriteSome();
   }
   writing_ = false;
+  share_->SetWaiting(false);
   write_deadline_ = Deadline::max();
   if (last_write_) return FinishExchange();
   FlushStream();
@@ -326,9 +350,9 @@ void Connection::OnWritten(ErrorCode ec, size_t bytes) {
 
 void Connection::FinishExchange() {
   if (exchange_) std::exchange(exchange_, nullptr)->MarkDone();
-  CountBody(0);
   ++thread_->num_done;
   response_ = {};
+  response_charge_.Release();
   if (!keep_alive_ || thread_->draining) return Linger();
   if (!reading_ahead_) return ReadRequest();
   if (buffer_.size() == 0) return ExpireAfter(read_deadline_, thread_->options.idle_timeout);

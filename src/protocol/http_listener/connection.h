@@ -12,7 +12,6 @@
 // under its mutex. Everything else belongs to the I/O thread.
 #pragma once
 
-#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -29,6 +28,7 @@
 #include <vector>
 
 #include "base/idle_memory.h"
+#include "base/memory_account.h"
 #include "protocol/http_listener/growing_body.h"
 #include "protocol/http_listener/http_listener.h"
 
@@ -46,15 +46,13 @@ using Deadline = std::chrono::steady_clock::time_point;
 // Deadlines are looked at by a sweep over all connections a few times a second: a timer for each
 // would cost every request more than its parsing.
 struct IoThread {
-  IoThread(HttpHandler& h, const ListenerOptions& o, std::atomic<size_t>& bytes)
-      : handler(h), options(o), total_body_bytes(bytes) {}
+  IoThread(HttpHandler& h, const ListenerOptions& o) : handler(h), options(o) {}
 
   void Sweep();  // from now on now and then, until StopSweep
   void StopSweep();
 
   HttpHandler& handler;
   const ListenerOptions options;
-  std::atomic<size_t>& total_body_bytes;  // of all threads' requests under way
   boost::asio::io_context io{1};
   boost::asio::steady_timer sweep_timer{io};
   std::unordered_set<Connection*> connections;
@@ -100,9 +98,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void ReadAhead();
   void OnReadAhead(ErrorCode ec, size_t bytes);
   void FailRequest(ErrorCode ec);
-  bool CountBody(size_t num_bytes);
+  Status ChargeBody();
+  const std::shared_ptr<AccountShare>& share();
 
-  void SendWhole(HttpResponse response);
+  void SendWhole(HttpResponse response, MemoryCharge charge = {});
   void FlushStream();
   void WriteSome();
   void OnWritten(ErrorCode ec, size_t bytes);
@@ -123,9 +122,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::function<void(uint64_t, boost::beast::string_view, ErrorCode&)> on_chunk_;
   int num_chunks_ = 0;
   int64_t head_started_ns_ = 0;
-  std::chrono::steady_clock::time_point body_started_;
+  size_t num_body_bytes_ = 0;  // that read_deadline_ knows of
 
-  size_t num_counted_bytes_ = 0;  // of the running request's body, in total_body_bytes
+  std::shared_ptr<AccountShare> share_;  // share()
+  MemoryCharge body_charge_;             // of the body that is being read
+  MemoryCharge response_charge_;         // of response_
 
   HttpRequest request_;   // head while its body is read
   bool is_head_ = false;  // HEAD: answers carry no body

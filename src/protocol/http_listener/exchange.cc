@@ -35,6 +35,7 @@ void Exchange::WriteChunk(std::string_view bytes) {
   if (pending_.size() + bytes.size() > connection_->thread_->options.max_stream_buffer_bytes) {
     return BreakStream();
   }
+  if (!pending_charge_.Reserve(2 * (pending_.size() + bytes.size())).ok()) return BreakStream();
   if (connection_->is_http10_) {
     pending_.append(bytes);
   } else {
@@ -80,12 +81,16 @@ void Exchange::Abandon() {
 // the io_context can end.
 void Exchange::PostResponse(HttpResponse response) {
   state_ = State::kAnswered;
-  boost::asio::post(connection_->thread_->io,
-                    [self = shared_from_this(), r = std::move(response)]() mutable {
-                      if (self->connection_->exchange_ == self) {
-                        self->connection_->SendWhole(std::move(r));
-                      }
-                    });
+  MemoryCharge charge(connection_->share());
+  if (const Status status = charge.Resize(response.num_bytes()); !status.ok()) {
+    response = Overloaded(status.message());
+  }
+  boost::asio::post(connection_->thread_->io, [self = shared_from_this(), r = std::move(response),
+                                               c = std::move(charge)]() mutable {
+    if (self->connection_->exchange_ == self) {
+      self->connection_->SendWhole(std::move(r), std::move(c));
+    }
+  });
 }
 
 void Exchange::BreakStream() {

@@ -18,7 +18,8 @@ namespace inflight::http_listener {
 
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
-  explicit Exchange(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
+  explicit Exchange(std::shared_ptr<Connection> connection)
+      : connection_(std::move(connection)), pending_charge_(connection_->share()) {}
 
   // Any thread.
   void Send(HttpResponse response);
@@ -47,6 +48,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   std::mutex mutex_;
   State state_ = State::kOpen;
   std::string pending_;
+  MemoryCharge pending_charge_;  // for twice as much: what was taken is being written meanwhile
   bool flush_scheduled_ = false;
   std::function<void()> on_disconnect_;
   std::function<void()> on_sent_;

@@ -9,6 +9,7 @@
 #include <boost/beast/http/message.hpp>
 #include <boost/optional.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>  // before Boost 1.74 under C++20
 
@@ -25,8 +26,8 @@ struct GrowingBody {
     reader(boost::beast::http::header<is_request, Fields>&, value_type& body) : body_(body) {}
 
     void init(const boost::optional<uint64_t>& length, boost::system::error_code& ec) {
-      constexpr uint64_t kMaxReserve = 256 * 1024;
-      body_.reserve(static_cast<size_t>(std::min(length.value_or(0), kMaxReserve)));
+      if (length) length_ = static_cast<size_t>(*length);
+      body_.reserve(std::min(length.value_or(0), kMaxFirstBytes));
       ec = {};
     }
 
@@ -36,6 +37,9 @@ struct GrowingBody {
       for (auto it = boost::asio::buffer_sequence_begin(buffers);
            it != boost::asio::buffer_sequence_end(buffers); ++it) {
         const boost::asio::const_buffer part = *it;
+        if (body_.size() + part.size() > body_.capacity()) {
+          Grow(CapacityFor(body_, part.size(), length_));
+        }
         body_.append(static_cast<const char*>(part.data()), part.size());
         num_bytes += part.size();
       }
@@ -46,8 +50,28 @@ struct GrowingBody {
     void finish(boost::system::error_code& ec) { ec = {}; }
 
    private:
+    // reserve() of a string that has something takes twice its capacity, if less is asked for.
+    void Grow(size_t capacity) {
+      value_type grown;
+      grown.reserve(capacity);
+      grown.append(body_);
+      body_.swap(grown);
+    }
+
     value_type& body_;
+    std::optional<size_t> length_;
   };
+
+  static constexpr uint64_t kMaxFirstBytes = 256 * 1024;
+
+  // What `body` takes once at most `more` bytes follow, of `length` in all where that is known:
+  // twice what it takes now when it has to grow, but not more than its length.
+  static size_t CapacityFor(const value_type& body, size_t more, std::optional<size_t> length) {
+    const size_t size = body.size() + more;
+    if (size <= body.capacity()) return body.capacity();
+    const size_t doubled = std::max(size, 2 * body.capacity());
+    return length ? std::max(std::min(doubled, *length), body.capacity()) : doubled;
+  }
 };
 
 }  // namespace inflight::http_listener

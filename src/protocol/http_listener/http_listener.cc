@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
@@ -49,9 +48,10 @@ asio::ip::address ParseAddress(std::string_view text, ErrorCode& ec) {
 class Listener : public HttpListener {
  public:
   Listener(HttpHandler& handler, const ListenerOptions& options) : options_(options) {
+    if (options_.memory == nullptr) options_.memory = MemoryAccount::Make({});
     const int num_threads = options.threads > 0 ? options.threads : ThreadsByCores();
     for (int i = 0; i < num_threads; ++i) {
-      threads_.push_back(std::make_shared<IoThread>(handler, options, total_body_bytes_));
+      threads_.push_back(std::make_shared<IoThread>(handler, options_));
       threads_.back()->on_closed = [this] { OnClosed(); };
     }
     acceptor_.emplace(threads_[0]->io);
@@ -77,8 +77,7 @@ class Listener : public HttpListener {
   void OnClosed();
   void ForEachConnection(void (Connection::*action)());
 
-  const ListenerOptions options_;
-  std::atomic<size_t> total_body_bytes_{0};
+  ListenerOptions options_;
   std::vector<std::shared_ptr<IoThread>> threads_;
   std::vector<asio::executor_work_guard<asio::io_context::executor_type>> work_;
   std::vector<std::thread> running_;

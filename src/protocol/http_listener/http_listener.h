@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "base/memory_account.h"
 #include "inflight/status.h"
 #include "protocol/http_listener/http_message.h"
 
@@ -31,13 +32,14 @@ struct ListenerOptions {
   int max_connections = 16384;
   size_t max_header_bytes = 64 * 1024;  // of a request
   int max_chunks = 65536;               // non-empty chunks of a request body
-  // Of the requests of all connections; one that would take more is answered 503.
-  size_t max_total_body_bytes = size_t{8} << 30;
+  // Charged with what connections hold; a request that it has no room for is answered 503. Null:
+  // one of the listener's own, with the default limits.
+  std::shared_ptr<MemoryAccount> memory;
   size_t max_stream_buffer_bytes = 4 << 20;  // waiting for a slow reader of a stream
 
   // From a request's first byte to its head's end.
   std::chrono::milliseconds header_timeout{30'000};
-  // For the body: this long, and a second more per 64 KiB that arrived.
+  // A body arrives at 64 KiB a second over any time of this length, or its connection is closed.
   std::chrono::milliseconds body_timeout{60'000};
   // Between requests of a connection; 0 = for ever, as Triton does.
   std::chrono::milliseconds idle_timeout{0};

@@ -32,4 +32,10 @@ const std::string* HttpRequest::FindHeader(std::string_view name) const {
   return nullptr;
 }
 
+size_t HttpResponse::num_bytes() const {
+  size_t bytes = body.size();
+  for (const Segment& segment : segments) bytes += segment.data.size();
+  return bytes;
+}
+
 }  // namespace inflight::http_listener

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory_account.h"
 #include "inflight/status.h"
 
 namespace inflight::http_listener {
@@ -25,6 +26,8 @@ struct HttpRequest {
   Headers headers;     // in order, names as sent
   // Without transfer coding, with content coding. Shared, so that tensors may point into it.
   std::shared_ptr<const std::string> body = std::make_shared<const std::string>();
+  // Of its connection: what handling the request takes is charged to it. Null: counts for nobody.
+  std::shared_ptr<AccountShare> memory;
   // The first bytes of its head, and the last of its body; monotonic clock.
   int64_t receive_started_ns = 0;
   int64_t received_ns = 0;
@@ -50,6 +53,8 @@ struct HttpResponse {
   std::vector<Segment> segments;  // follow `body`
   bool close = false;             // close the connection after it
   Reason reason = Reason::kNone;  // of an error; not sent, for front ends that have codes for it
+
+  size_t num_bytes() const;  // of body and segments
 };
 
 // Where the answer to one request goes: either one Send, or StartStream, WriteChunk..., Finish.

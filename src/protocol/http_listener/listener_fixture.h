@@ -17,10 +17,11 @@
 
 namespace inflight::http_listener {
 
-// "/echo" answers with method and body; "/hold" keeps the responder for the test; "/drop" drops it.
+// "/echo" answers with method and body, "/length" with the body's length; "/hold" keeps the
+// responder for the test; "/drop" drops it.
 class EchoHandler : public HttpHandler {
  public:
-  size_t MaxBodyBytes(const HttpRequest&) const override { return 1000; }
+  size_t MaxBodyBytes(const HttpRequest&) const override { return max_body_bytes; }
   HttpResponse BodyTooLarge(const HttpRequest&, std::optional<uint64_t> size) const override {
     return {.status = 400, .body = "too large: " + (size ? std::to_string(*size) : "unknown")};
   }
@@ -29,6 +30,9 @@ class EchoHandler : public HttpHandler {
   }
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
     if (request.path() == "/drop") return;
+    if (request.path() == "/length") {
+      return responder->Send({.body = std::to_string(request.body->size())});
+    }
     if (request.path() == "/throw") throw std::runtime_error("from the handler");
     if (request.path() != "/hold") {
       return responder->Send({.body = request.method + " " + *request.body});
@@ -37,6 +41,8 @@ class EchoHandler : public HttpHandler {
     held_.push_back(std::move(responder));
     changed_.notify_all();
   }
+
+  size_t max_body_bytes = 1000;
 
   std::shared_ptr<HttpResponder> TakeHeld() {
     std::unique_lock lock(mutex_);

@@ -343,6 +343,19 @@ void WriteCounters(const std::vector<ExecutorGauges>& executors, TextWriter& out
   }
 }
 
+void WriteRequestMemory(const MemoryAccount& memory, TextWriter& out) {
+  out.Family("inflight_request_memory_bytes", "Bytes that clients make the server hold", "gauge");
+  out.Sample({}, uint64_t{memory.used_bytes()});
+  out.Family("inflight_request_memory_limit_bytes", "The most that it holds for them", "gauge");
+  out.Sample({}, uint64_t{memory.limits().hard_bytes});
+  out.Family("inflight_request_memory_refused_total",
+             "Requests and answers that there was no room for", "counter");
+  out.Sample({}, memory.num_refused());
+  out.Family("inflight_request_memory_ended_total",
+             "Connections that were closed to make room for others", "counter");
+  out.Sample({}, memory.num_ended());
+}
+
 }  // namespace
 
 std::string MetricsPage(const serving::Server& server, const PageOptions& options) {
@@ -366,6 +379,7 @@ std::string MetricsPage(const serving::Server& server, const PageOptions& option
     WriteHistograms(models, out);
   }
   WritePinnedMemory(loaded, out);
+  if (options.memory != nullptr) WriteRequestMemory(*options.memory, out);
   const std::vector<ExecutorGauges> executors = server.executor_gauges();
   WriteGauges(executors, out);
   WriteLengths(executors, models, out);

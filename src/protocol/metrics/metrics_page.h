@@ -3,9 +3,11 @@
 // gauges (docs/metrics.md) and our own inflight_* latencies and token counts.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "base/memory_account.h"
 #include "serving/server/server.h"
 
 namespace inflight::metrics {
@@ -18,6 +20,8 @@ struct PageOptions {
   bool with_latency_counters = true;
   // By index, of the label `gpu_uuid` of models on a GPU; empty where they are not read.
   std::vector<std::string> gpu_uuids;
+  // Whose gauges it shows; null where front ends hold nothing.
+  std::shared_ptr<const MemoryAccount> memory;
 };
 
 std::string MetricsPage(const serving::Server& server, const PageOptions& options = {});

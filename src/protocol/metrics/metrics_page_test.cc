@@ -77,6 +77,20 @@ TEST(MetricsPageTest, WithoutLatencyCountersTheirFamiliesAreMissing) {
   EXPECT_NE(MetricsPage(server).find("nv_inference_queue_duration_us{"), page.npos);
 }
 
+TEST(MetricsPageTest, RequestMemoryIsThatOfItsAccount) {
+  FakeServer server;
+  EXPECT_EQ(MetricsPage(server).find("inflight_request_memory"), std::string::npos);
+  const auto memory = MemoryAccount::Make(MemoryLimits::Of(1000));
+  MemoryCharge charge(memory->NewConnection("a", [] {}));
+  ASSERT_TRUE(charge.Resize(300).ok());
+  EXPECT_FALSE(charge.Resize(600).ok());
+  const std::string page = MetricsPage(server, {.memory = memory});
+  for (const char* line :
+       {"inflight_request_memory_bytes 300", "inflight_request_memory_limit_bytes 1000",
+        "inflight_request_memory_refused_total 1", "inflight_request_memory_ended_total 0"})
+    EXPECT_TRUE(HasLine(page, line)) << line << "\n" << page;
+}
+
 TEST(MetricsPageTest, TagsOfAModelAreLabelsOfItsSeries) {
   FakeServer server;
   auto& model = server.Add(R"(

@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/memory_account.h"
 #include "serving/core/output_rule.h"
 #include "serving/tensors/tensor.h"
 #include "serving/trace/trace.h"
@@ -72,8 +73,12 @@ struct Request {
   bool is_warm_up = false;          // before its instance is ready: no batch waits for more
   std::optional<BatchRow> row;      // none = the request is a whole
   std::shared_ptr<CancelToken> cancel = std::make_shared<CancelToken>();  // never null
-  int64_t received_ns = 0;                                                // monotonic clock
-  Trace trace;                                                            // empty = not traced
+  // Of the connection that it came on: what is made of it is charged to it. Null: counts for
+  // nobody.
+  std::shared_ptr<AccountShare> memory;
+  std::shared_ptr<const MemoryCharge> charge;  // of what inputs take beside the request's body
+  int64_t received_ns = 0;                     // monotonic clock
+  Trace trace;                                 // empty = not traced
 
   const Tensor* FindInput(std::string_view name) const;
   bool WantsOutput(std::string_view name) const;

@@ -208,6 +208,7 @@ void EnsembleRun::IssueLocked(size_t index, Round round) {
   request.sequence_name = request_.sequence_name;
   request.sequence_start = request_.sequence_start;
   request.sequence_end = request_.sequence_end;
+  request.memory = request_.memory;
   request.received_ns = model_->clock_.NowNs();
   request.trace = request_.trace.Child();
   for (const auto& [input, tensor] : step.inputs) {

@@ -29,11 +29,11 @@ Tensor IdPerRow(std::string name, const std::vector<int32_t>& ids) {
 }
 
 // Rows of a tensor are as wide as the widest: one long text among many short ones is little to send
-// and much to hold.
-Status CheckPadded(std::string_view name, size_t num_rows, size_t width) {
+// and much to hold. `charge` is for the outputs, and grows before they are made.
+Status ChargePadded(std::string_view name, size_t num_rows, size_t width, MemoryCharge& charge) {
   static_assert(sizeof(TokenId) == 4 && sizeof(float) == 4);
   const size_t num_bytes = num_rows * width * 4;
-  if (num_bytes <= kMaxPaddedBytes) return Status::Ok();
+  if (num_bytes <= kMaxPaddedBytes) return charge.Resize(charge.bytes() + num_bytes);
   return InvalidArgument(std::string(name),
                          fmt::format("{} rows padded to the longest, of {} values, take {} bytes, "
                                      "at most {} are allowed; send long rows by "
@@ -43,10 +43,10 @@ Status CheckPadded(std::string_view name, size_t num_rows, size_t width) {
 
 // [B, longest], the shorter rows padded at their end.
 Result<Tensor> PaddedRows(std::string name, const std::vector<std::vector<TokenId>>& rows,
-                          TokenId pad_id) {
+                          TokenId pad_id, MemoryCharge& charge) {
   size_t longest = 0;
   for (const auto& row : rows) longest = std::max(longest, row.size());
-  RETURN_IF_ERROR(CheckPadded(name, rows.size(), longest));
+  RETURN_IF_ERROR(ChargePadded(name, rows.size(), longest, charge));
   std::vector<int32_t> padded;
   padded.reserve(rows.size() * longest);
   for (const auto& row : rows) {
@@ -58,10 +58,11 @@ Result<Tensor> PaddedRows(std::string name, const std::vector<std::vector<TokenI
 }
 
 // [B, 2, widest]
-Result<Tensor> WordLists(std::string name, const std::vector<contract::Words>& rows) {
+Result<Tensor> WordLists(std::string name, const std::vector<contract::Words>& rows,
+                         MemoryCharge& charge) {
   size_t width = 1;
   for (const contract::Words& words : rows) width = std::max(width, contract::NumIds(words));
-  RETURN_IF_ERROR(CheckPadded(name, rows.size(), 2 * width));
+  RETURN_IF_ERROR(ChargePadded(name, rows.size(), 2 * width, charge));
   std::vector<int32_t> lists;
   for (const contract::Words& words : rows) {
     const std::vector<int32_t> list = contract::EncodeWordList(words, width);
@@ -72,10 +73,11 @@ Result<Tensor> WordLists(std::string name, const std::vector<contract::Words>& r
 }
 
 // [B, vocab_size], or [B, 0] where no row has any; a row without a bias has zeros.
-Result<Tensor> PaddedBiases(std::string name, const std::vector<std::vector<float>>& rows) {
+Result<Tensor> PaddedBiases(std::string name, const std::vector<std::vector<float>>& rows,
+                            MemoryCharge& charge) {
   size_t width = 0;
   for (const auto& row : rows) width = std::max(width, row.size());
-  RETURN_IF_ERROR(CheckPadded(name, rows.size(), width));
+  RETURN_IF_ERROR(ChargePadded(name, rows.size(), width, charge));
   std::vector<float> biases;
   for (const auto& row : rows) {
     biases.insert(biases.end(), row.begin(), row.end());
@@ -84,6 +86,17 @@ Result<Tensor> PaddedBiases(std::string name, const std::vector<std::vector<floa
   return Tensor::FromValues<float>(std::move(name), DataType::kFp32,
                                    {static_cast<int64_t>(rows.size()), static_cast<int64_t>(width)},
                                    biases);
+}
+
+// For as long as any of `tensors` is there.
+void KeepCharge(MemoryCharge charge, std::vector<Tensor>& tensors) {
+  if (charge.share() == nullptr) return;
+  const auto kept = std::make_shared<const MemoryCharge>(std::move(charge));
+  for (Tensor& tensor : tensors) {
+    tensor.owner = std::make_shared<
+        const std::pair<std::shared_ptr<const void>, std::shared_ptr<const MemoryCharge>>>(
+        std::move(tensor.owner), kept);
+  }
 }
 
 size_t TextBytes(const Request& request) {
@@ -232,6 +245,7 @@ Result<std::vector<Tensor>> PreprocessingModel::Run(const Request& request) cons
   const auto num_rows = query->shape.empty() ? 1 : query->shape.front();
   ASSIGN_OR_RETURN(const auto rows,
                    contract::SplitRows(request.inputs, static_cast<int>(num_rows)));
+  ASSIGN_OR_RETURN(const MemoryCharge tokenizing, ChargeTokenizing(request, TextBytes(request)));
   Batch batch;
   for (size_t i = 0; i < rows.size(); ++i) {
     const Status status = EncodeRow(rows[i], batch);
@@ -241,9 +255,10 @@ Result<std::vector<Tensor>> PreprocessingModel::Run(const Request& request) cons
 
   const std::vector<int32_t> ones(rows.size(), 1);
   std::vector<Tensor> all;
+  MemoryCharge charge(request.memory);
   // Nobody reads the padding; 0 where the tokenizer has no token for it, as every engine has that.
   ASSIGN_OR_RETURN(all.emplace_back(),
-                   PaddedRows("INPUT_ID", batch.ids, std::max(default_pad_id(), 0)));
+                   PaddedRows("INPUT_ID", batch.ids, std::max(default_pad_id(), 0), charge));
   all.push_back(IdPerRow("REQUEST_INPUT_LEN", batch.lengths));
   all.push_back(IdPerRow("DECODER_INPUT_ID", batch.pad_ids));
   all.push_back(IdPerRow("REQUEST_DECODER_INPUT_LEN", ones));
@@ -253,11 +268,11 @@ Result<std::vector<Tensor>> PreprocessingModel::Run(const Request& request) cons
     if (words->empty()) {
       all.push_back(Ids(name, {num_rows, 2, 0}, {}));
     } else {
-      ASSIGN_OR_RETURN(all.emplace_back(), WordLists(name, *words));
+      ASSIGN_OR_RETURN(all.emplace_back(), WordLists(name, *words, charge));
     }
   }
   all.push_back(*output_len);
-  ASSIGN_OR_RETURN(all.emplace_back(), PaddedBiases("EMBEDDING_BIAS", batch.biases));
+  ASSIGN_OR_RETURN(all.emplace_back(), PaddedBiases("EMBEDDING_BIAS", batch.biases, charge));
   all.push_back(IdPerRow("OUT_END_ID", batch.end_ids));
   all.push_back(IdPerRow("OUT_PAD_ID", batch.pad_ids));
   std::vector<Tensor> outputs;  // what this release's configuration declares, and the client wants
@@ -267,6 +282,7 @@ Result<std::vector<Tensor>> PreprocessingModel::Run(const Request& request) cons
       if (tensor.name == declared.name()) outputs.push_back(std::move(tensor));
     }
   }
+  KeepCharge(std::move(charge), outputs);
   return outputs;
 }
 

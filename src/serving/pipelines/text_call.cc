@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "serving/llm/llm_call.h"
 
 namespace inflight::serving {
@@ -52,6 +53,13 @@ void Run(Model& model, Clock& clock, const Request& request, const ResponseHandl
 }
 
 }  // namespace
+
+Result<MemoryCharge> ChargeTokenizing(const Request& request, size_t text_bytes) {
+  MemoryCharge charge(request.memory);
+  if (text_bytes <= kInlineTextBytes) return charge;
+  RETURN_IF_ERROR(charge.Resize(text_bytes * kTokenizingBytesPerByte));
+  return charge;
+}
 
 void RunTextCall(Model& model, WorkerPool* pool, Clock& clock, Request request,
                  ResponseHandler handler, TextWork work) {

@@ -16,6 +16,13 @@ namespace inflight::serving {
 // ones on the text pool.
 inline constexpr size_t kInlineTextBytes = 4096;
 
+// What tokenizing holds for a while, for each byte of its text: pieces, their ids and their merges.
+inline constexpr size_t kTokenizingBytesPerByte = 40;
+
+// For the time that texts of so many bytes in all are tokenized; texts that are short count for
+// nothing beside the body that brought them. kResourceExhausted where there is no room.
+Result<MemoryCharge> ChargeTokenizing(const Request& request, size_t text_bytes);
+
 // Calls `work` with the request; its tensors become the response. `pool` null = inline.
 using TextWork = std::function<Result<std::vector<Tensor>>(const Request&)>;
 void RunTextCall(Model& model, WorkerPool* pool, Clock& clock, Request request,

@@ -100,6 +100,33 @@ TEST(Preprocessing, WrongBiasesAreNamed) {
   EXPECT_THAT(got.status().message(), HasSubstr("EMBEDDING_BIAS_WORDS[0]: "));
 }
 
+// Tokenizing, and what comes of it, are charged to the connection that the text came on.
+TEST(Preprocessing, IsChargedToItsConnection) {
+  TestModels models;
+  const auto account = MemoryAccount::Make(MemoryLimits::Of(4 << 20));
+  const auto share = account->NewConnection("a", [] {});
+  const auto ask = [&](size_t num_bytes) {
+    Request request =
+        MakeRequest({Text("QUERY", {std::string(num_bytes, 'a')}), Int("REQUEST_OUTPUT_LEN", 9)});
+    request.memory = share;
+    return request;
+  };
+  {
+    Collector got;
+    models.preprocessing->Infer(ask(10'000), got.Handler());
+    got.WaitFinal();
+    ASSERT_TRUE(got.status().ok()) << got.status().ToString();
+    EXPECT_GE(account->used_bytes(), 40'000U);  // four a token
+    EXPECT_LT(account->used_bytes(), 60'000U);
+  }
+  EXPECT_EQ(account->used_bytes(), 0U);
+  Collector got;
+  models.preprocessing->Infer(ask(100'000), got.Handler());
+  got.WaitFinal();
+  EXPECT_EQ(got.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(account->used_bytes(), 0U);
+}
+
 // One long text, or word, among many short ones would be held as often as there are rows.
 TEST(Preprocessing, PaddingIsBounded) {
   constexpr int64_t kRows = 4096;

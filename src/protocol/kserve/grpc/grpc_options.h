@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "base/memory_account.h"
 #include "protocol/kserve/access/header_forward.h"
 #include "protocol/kserve/access/restriction.h"
 
@@ -33,6 +35,9 @@ struct GrpcOptions {
 
   int max_message_bytes = 2147483647;          // of a request, unpacked; responses have no bound
   int64_t max_total_bytes = int64_t{8} << 30;  // what gRPC holds of messages on their way, about
+
+  // Charged with what connections hold. Null: one of the server's own, with the default limits.
+  std::shared_ptr<MemoryAccount> memory;
 
   int64_t keepalive_time_ms = 7200000;
   int64_t keepalive_timeout_ms = 20000;

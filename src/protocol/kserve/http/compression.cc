@@ -7,6 +7,8 @@
 #include <charconv>
 #include <utility>
 
+#include "base/status_macros.h"
+
 namespace inflight::kserve_http {
 namespace {
 
@@ -18,16 +20,20 @@ constexpr size_t kMaxZlibBytes = size_t{1} << 30;  // of one call; its counters 
 
 using Codec = int (*)(z_streamp stream, int flush);  // inflate or deflate
 
-// Feeds `input` to deflate or inflate and appends what comes out. False on broken or ended data, or
-// when `out` would exceed `max_bytes`.
+// Feeds `input` to deflate or inflate and appends what comes out, which `charge` is for. False on
+// broken or ended data, when `out` would exceed `max_bytes`, and where there is no room for it.
 bool Feed(z_stream& stream, Codec codec, std::string_view input, int flush, std::string& out,
-          size_t max_bytes, bool& ended) {
+          size_t max_bytes, MemoryCharge& charge, Status& room, bool& ended) {
   while (true) {
     const size_t part = std::min(input.size(), kMaxZlibBytes);
     stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(input.data()));
     stream.avail_in = static_cast<uInt>(part);
     const size_t old_size = out.size();
-    out.resize(old_size + kStepBytes);
+    const size_t needed = old_size + kStepBytes;
+    room = charge.Reserve(needed <= out.capacity() ? out.capacity()
+                                                   : std::max(needed, 2 * out.capacity()));
+    if (!room.ok()) return false;
+    out.resize(needed);
     stream.next_out = reinterpret_cast<Bytef*>(out.data() + old_size);
     stream.avail_out = kStepBytes;
     const int result = codec(&stream, part == input.size() ? flush : Z_NO_FLUSH);
@@ -43,16 +49,19 @@ bool Feed(z_stream& stream, Codec codec, std::string_view input, int flush, std:
   }
 }
 
-Result<std::shared_ptr<const std::string>> Inflate(const std::string& body, size_t max_bytes) {
+Result<std::shared_ptr<const std::string>> Inflate(const std::string& body, size_t max_bytes,
+                                                   MemoryCharge charge) {
   z_stream stream{};
   if (inflateInit2(&stream, kWindowBits + kDetectWrapper) != Z_OK) {
     return Internal("zlib refused to start");
   }
-  auto out = std::make_shared<std::string>();
+  std::string out;
   bool ended = false;
-  const bool is_good = Feed(stream, inflate, body, Z_NO_FLUSH, *out, max_bytes, ended);
+  Status room;
+  const bool is_good = Feed(stream, inflate, body, Z_NO_FLUSH, out, max_bytes, charge, room, ended);
   inflateEnd(&stream);
-  if (out->size() > max_bytes) {
+  RETURN_IF_ERROR(room);
+  if (out.size() > max_bytes) {
     return InvalidArgument("decompressed request body exceeds the maximum allowed input size of " +
                            std::to_string(max_bytes) +
                            " bytes. Use --http-max-input-size to increase the limit.");
@@ -62,7 +71,7 @@ Result<std::shared_ptr<const std::string>> Inflate(const std::string& body, size
         "failed to decompress the request body: the data is no complete gzip or "
         "zlib stream");
   }
-  return std::shared_ptr<const std::string>(std::move(out));
+  return std::shared_ptr<const std::string>(Charged(std::move(out), std::move(charge)));
 }
 
 // "gzip" or "gzip;q=0.5"; the weight is 0 for what is to be left out.
@@ -87,7 +96,7 @@ Result<std::shared_ptr<const std::string>> DecodedBody(const http_listener::Http
   if (*coding != "gzip" && *coding != "deflate") {
     return Unimplemented("Unsupported compression type");
   }
-  return Inflate(*request.body, max_bytes);
+  return Inflate(*request.body, max_bytes, MemoryCharge(request.memory));
 }
 
 Coding AcceptedCoding(std::string_view accept_encoding) {
@@ -122,12 +131,17 @@ Status Compress(Coding coding, http_listener::HttpResponse& response) {
   }
   std::string out;
   bool ended = false;
-  bool is_good = Feed(stream, deflate, response.body, Z_NO_FLUSH, out, out.max_size(), ended);
+  const auto feed = [&](std::string_view bytes, int flush) {
+    MemoryCharge uncounted;  // the listener charges the answer
+    Status room;
+    return Feed(stream, deflate, bytes, flush, out, out.max_size(), uncounted, room, ended);
+  };
+  bool is_good = feed(response.body, Z_NO_FLUSH);
   for (const auto& [data, owner] : response.segments) {
     const std::string_view bytes(reinterpret_cast<const char*>(data.data()), data.size());
-    is_good = is_good && Feed(stream, deflate, bytes, Z_NO_FLUSH, out, out.max_size(), ended);
+    is_good = is_good && feed(bytes, Z_NO_FLUSH);
   }
-  is_good = is_good && Feed(stream, deflate, {}, Z_FINISH, out, out.max_size(), ended);
+  is_good = is_good && feed({}, Z_FINISH);
   deflateEnd(&stream);
   if (!is_good || !ended) return Internal("failed to compress the response");
   response.body = std::move(out);

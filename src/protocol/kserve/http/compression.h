@@ -17,6 +17,7 @@ enum class Coding { kIdentity, kGzip, kDeflate };
 // The body without its Content-Encoding; the body itself when it has none. The wrapper is detected
 // from the data. kUnimplemented for other codings; kInvalidArgument for broken data and beyond
 // `max_bytes`.
+// What it unpacks to is charged to the request's connection, for as long as the body is kept.
 Result<std::shared_ptr<const std::string>> DecodedBody(const http_listener::HttpRequest& request,
                                                        size_t max_bytes);
 

@@ -20,6 +20,17 @@ namespace {
 // Bodies from here on are parsed on a thread of their own: a second of JSON must not hold up the
 // streams of an I/O thread.
 constexpr size_t kLargeBodyBytes = 512 * 1024;
+// So that one body of tens of megabytes does not hold up the others.
+constexpr int kBodyThreads = 2;
+
+// As they are sent; a compressed one may unpack to a thousand times as much.
+bool IsLarge(const HttpRequest& request) {
+  constexpr size_t kMostExpansion = 1024;  // of deflate, about
+  const size_t size = request.body->size();
+  if (size >= kLargeBodyBytes) return true;
+  return size * kMostExpansion >= kLargeBodyBytes &&
+         request.FindHeader("Content-Encoding") != nullptr;
+}
 
 }  // namespace
 
@@ -27,6 +38,7 @@ EndpointHandler::EndpointHandler(serving::Server& server, EndpointOptions option
     : options_(std::move(options)),
       context_{server, options_.max_input_bytes, options_.header_forward, options_.framing,
                options_.with_compression},
+      large_bodies_(kBodyThreads, "http-body"),
       model_control_(server.model_load_threads(), "http-control") {}
 
 size_t EndpointHandler::MaxBodyBytes(const HttpRequest& head) const {
@@ -65,7 +77,7 @@ std::optional<HttpResponse> EndpointHandler::Refusal(kserve::Api api,
 void EndpointHandler::Run(Route route, HttpRequest request,
                           std::shared_ptr<HttpResponder> responder) {
   const bool waits = route.endpoint->Has(kWaits);
-  const bool is_large = request.body->size() >= kLargeBodyBytes;
+  const bool is_large = IsLarge(request);
   if (!waits && !is_large) return Dispatch(route, request, responder);
   WorkerPool& pool = waits ? model_control_ : large_bodies_;
   pool.Post([this, route = std::move(route), request = std::move(request),

@@ -67,7 +67,7 @@ class EndpointHandler : public http_listener::HttpHandler {
   const EndpointOptions options_;
   const Context context_;
   // Last: their tasks use the members above.
-  WorkerPool large_bodies_{1, "http-body"};
+  WorkerPool large_bodies_;
   WorkerPool model_control_;
 };
 

@@ -10,6 +10,7 @@
 #include "protocol/kserve/http/generate_json.h"
 #include "protocol/kserve/http/load_report.h"
 #include "protocol/kserve/http/response.h"
+#include "protocol/kserve/http/tensor_json.h"
 #include "protocol/kserve/http/traced.h"
 
 namespace inflight::kserve_http {
@@ -136,11 +137,16 @@ void Generate(const Context& context, const Route& route, bool is_stream,
     return responder->Send(
         Error(InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")));
   }
+  MemoryCharge charge(request.memory);
+  const Status room = charge.Resize(request.body->size() * kTensorBytesPerJsonByte);
+  if (!room.ok()) return responder->Send(Error(room));
   auto parsed = ParseGenerate((*model)->config(), *request.body, context.max_input_bytes);
   if (!parsed.ok()) return responder->Send(Error(parsed.status()));
   parsed->model_name = route.model;
   parsed->model_version = route.version;
   parsed->received_ns = received_ns;
+  parsed->memory = request.memory;
+  parsed->charge = std::make_shared<const MemoryCharge>(std::move(charge));
   parsed->wants_one_response = !is_stream;
   parsed->trace = SampleTrace(context.server, route.model, request);
 

@@ -118,11 +118,12 @@ void HandleInfer(const Context& context, const Route& route,
   if (!json_length.ok()) return responder->Send(Error(json_length.status(), kText));
 
   auto parsed = ParseInfer((*model)->config(), context.server.shared_memory(), *std::move(body),
-                           *json_length, context.max_input_bytes);
+                           *json_length, context.max_input_bytes, request.memory);
   if (!parsed.ok()) return responder->Send(Error(parsed.status()));
   parsed->request.model_name = route.model;
   parsed->request.model_version = route.version;
   parsed->request.received_ns = received_ns;
+  parsed->request.memory = request.memory;
   parsed->request.wants_one_response = true;
   const Status forwarded = ForwardHeaders(context.header_forward, request, parsed->request);
   if (!forwarded.ok()) return responder->Send(Error(forwarded));

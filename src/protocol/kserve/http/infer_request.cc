@@ -49,11 +49,13 @@ Result<std::string> RequiredString(std::string_view field, const std::optional<V
 class Parser {
  public:
   Parser(const ::inference::ModelConfig& config, const serving::SharedMemory& shared_memory,
-         std::shared_ptr<const std::string> body, size_t json_length, size_t max_input_bytes)
+         std::shared_ptr<const std::string> body, size_t json_length, size_t max_input_bytes,
+         MemoryCharge& charge)
       : config_(config),
         shared_memory_(shared_memory),
         body_(std::move(body)),
         max_input_bytes_(max_input_bytes),
+        charge_(charge),
         binary_(std::as_bytes(std::span(*body_)).subspan(json_length)) {}
 
   Result<ParsedInfer> Parse(std::string_view json_text) {
@@ -150,6 +152,7 @@ class Parser {
 
     if (region) {
       ASSIGN_OR_RETURN(const serving::SharedWindow window, Window(*parameters, *region));
+      RETURN_IF_ERROR(charge_.Resize(charge_.bytes() + window.byte_size()));
       ASSIGN_OR_RETURN(std::string bytes, window.Read(shared_left_));
       parsed_.request.inputs.push_back(
           Tensor::FromBytes(std::move(name_text), *type, std::move(dims), std::move(bytes)));
@@ -292,18 +295,32 @@ class Parser {
   const serving::SharedMemory& shared_memory_;
   const std::shared_ptr<const std::string> body_;
   const size_t max_input_bytes_;
+  MemoryCharge& charge_;
   uint64_t shared_left_ = serving::kMaxSharedInputBytes;
   std::span<const std::byte> binary_;  // not yet taken by an input
   std::unordered_set<std::string> input_names_, output_names_;
   ParsedInfer parsed_;
 };
 
+size_t BytesBeside(const std::string& body, const std::vector<Tensor>& inputs) {
+  const auto in_body = std::as_bytes(std::span(body));
+  size_t bytes = 0;
+  for (const Tensor& input : inputs) {
+    const bool is_within = !input.data.empty() && !in_body.empty() &&
+                           input.data.data() >= in_body.data() &&
+                           input.data.data() < in_body.data() + in_body.size();
+    if (!is_within) bytes += input.data.size();
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Result<ParsedInfer> ParseInfer(const ::inference::ModelConfig& config,
                                const serving::SharedMemory& shared_memory,
                                const std::shared_ptr<const std::string>& body,
-                               std::optional<size_t> json_length, size_t max_input_bytes) {
+                               std::optional<size_t> json_length, size_t max_input_bytes,
+                               const std::shared_ptr<AccountShare>& memory) {
   const size_t length = json_length.value_or(body->size());
   if (length == 0) {
     RETURN_IF_ERROR(CheckInputSize("raw binary request", body->size(), max_input_bytes));
@@ -313,7 +330,16 @@ Result<ParsedInfer> ParseInfer(const ::inference::ModelConfig& config,
     return parsed;
   }
   const std::string_view json_text = std::string_view(*body).substr(0, length);
-  return Parser(config, shared_memory, body, length, max_input_bytes).Parse(json_text);
+  MemoryCharge charge(memory);
+  RETURN_IF_ERROR(charge.Resize(length * kTensorBytesPerJsonByte));
+  ASSIGN_OR_RETURN(
+      ParsedInfer parsed,
+      Parser(config, shared_memory, body, length, max_input_bytes, charge).Parse(json_text));
+  if (memory != nullptr) {
+    (void)charge.Resize(BytesBeside(*body, parsed.request.inputs));  // less than it was
+    parsed.request.charge = std::make_shared<const MemoryCharge>(std::move(charge));
+  }
+  return parsed;
 }
 
 }  // namespace inflight::kserve_http

@@ -22,10 +22,12 @@ struct ParsedInfer {
 
 // Tensors of the binary part point into `body`, which they keep alive. A body without JSON is the
 // data of the model's only input. Tensors in shared memory are read here. Errors carry Triton's
-// texts.
+// texts. What is made beside `body` is charged to `memory` before it is, and stays so with the
+// request.
 Result<ParsedInfer> ParseInfer(const ::inference::ModelConfig& config,
                                const serving::SharedMemory& shared_memory,
                                const std::shared_ptr<const std::string>& body,
-                               std::optional<size_t> json_length, size_t max_input_bytes);
+                               std::optional<size_t> json_length, size_t max_input_bytes,
+                               const std::shared_ptr<AccountShare>& memory = nullptr);
 
 }  // namespace inflight::kserve_http

@@ -2,6 +2,7 @@
 // Tensors as JSON data (docs/reference/protocol/http.md, "JSON").
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -13,6 +14,9 @@
 #include "serving/tensors/tensor.h"
 
 namespace inflight::kserve_http {
+
+// The most that a tensor takes for each byte of its JSON: an FP64 of "0,".
+inline constexpr size_t kTensorBytesPerJsonByte = 4;
 
 // Elements of a shape, all of whose dimensions are >= 0. kInvalidArgument on overflow, of elements
 // or of their bytes.

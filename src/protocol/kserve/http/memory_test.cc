@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// What requests unpack and parse to is charged to their connection.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "protocol/kserve/http/compression.h"
+#include "protocol/kserve/http/http_server_fixture.h"
+
+namespace inflight::kserve_http {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr size_t kMib = size_t{1} << 20;
+
+class HttpMemoryTest : public HttpServerTest {
+ protected:
+  void StartWith(size_t bytes) {
+    memory_ = MemoryAccount::Make(MemoryLimits::Of(bytes));
+    HttpOptions options;
+    options.listener.memory = memory_;
+    Start(options);
+  }
+  void ExpectAllReturned() {
+    for (int i = 0; i < 10'000 && memory_->used_bytes() > 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(memory_->used_bytes(), 0U);
+  }
+
+  std::shared_ptr<MemoryAccount> memory_;
+};
+
+std::string Gzip(std::string text) {
+  http_listener::HttpResponse packed{.body = std::move(text)};
+  EXPECT_TRUE(Compress(Coding::kGzip, packed).ok());
+  return packed.body;
+}
+
+std::string Ids(size_t count) {
+  std::string data = R"({"inputs":[{"name":"INPUT0","datatype":"FP64","shape":[1,)" +
+                     std::to_string(count) + R"(],"data":[0)";
+  for (size_t i = 1; i < count; ++i) data += ",0";
+  return data + "]}]}";
+}
+
+TEST_F(HttpMemoryTest, WhatABodyUnpacksToIsChargedAsItComes) {
+  StartWith(16 * kMib);
+  const std::string bomb = Gzip(std::string(60 * kMib, ' '));
+  const TestResponse response =
+      Request(Post("/v2/models/simple/infer", bomb, "Content-Encoding: gzip\r\n"));
+  EXPECT_EQ(response.status, 503);
+  EXPECT_THAT(response.body, HasSubstr("limit of 8388608 bytes"));
+  ExpectAllReturned();
+}
+
+TEST_F(HttpMemoryTest, WhatJsonIsParsedToIsChargedBefore) {
+  StartWith(16 * kMib);
+  EXPECT_EQ(Request(Post("/v2/models/id_fp64/infer", Ids(100'000))).status, 200);
+  const TestResponse response = Request(Post("/v2/models/id_fp64/infer", Ids(1'200'000)));
+  EXPECT_EQ(response.status, 503);
+  EXPECT_THAT(response.body, HasSubstr("limit of 8388608 bytes"));
+  ExpectAllReturned();
+}
+
+// The body that they came in is gone.
+TEST_F(HttpMemoryTest, ARunningRequestHoldsItsTensors) {
+  StartWith(16 * kMib);
+  TestClient client(server_->port());
+  client.Send(Post("/v2/models/held/infer",
+                   R"({"inputs":[{"name":"INPUT0","datatype":"BYTES","shape":[1],"data":[")" +
+                       std::string(kMib, 'x') + R"("]}]})"));
+  {
+    const Held held = TakeHeld();
+    EXPECT_GE(memory_->used_bytes(), kMib);
+    EXPECT_LE(memory_->used_bytes(), kMib + 1024);
+    serving::Response response;
+    response.is_final = true;
+    response.status = InvalidArgument("enough");
+    held.handler(std::move(response));
+  }
+  EXPECT_EQ(client.Receive().status, 400);
+  ExpectAllReturned();
+}
+
+}  // namespace
+}  // namespace inflight::kserve_http
