@@ -313,17 +313,27 @@ def test_the_metrics_page_has_the_time_of_each_load(odd_models):
     assert all(0 < float(seconds) < START_TIMEOUT_S for seconds in times.values())
 
 
-def test_bodies_of_all_connections_together_have_a_bound(tmp_path, repository):
-    server = start_server(
-        tmp_path, None, "--model-repository", repository, "--http-max-total-input-size=4096", max_kv_tokens=None
-    )
+def test_what_clients_make_the_server_hold_has_a_bound(tmp_path, repository):
+    memory = "--request-memory-byte-size=4194304"
+    server = start_server(tmp_path, None, "--model-repository", repository, memory, max_kv_tokens=None)
     url = f"http://{server.http}/v2/models/plain/infer"
-    assert requests.post(url, json=infer_body([1, 2]), timeout=30).ok
-    # What is announced counts before it has come.
+
+    def gauge(name):
+        page = requests.get(f"http://{server.metrics}/metrics", timeout=30).text
+        return int(re.search(rf"^inflight_request_memory_{name} (\d+)$", page, re.MULTILINE)[1])
+
+    refused = requests.post(url, data=b" " * 2_200_000, timeout=30)  # a connection may have a half
+    assert refused.status_code == 503 and "--request-memory-byte-size" in refused.text
+    assert gauge("refused_total") == 1 and gauge("limit_bytes") == 4194304
+    # The larger one that waits for its client gives way to a smaller one.
     with socket.create_connection(server.http.split(":")) as half:
-        half.sendall(b"POST /v2/models/plain/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n" + b" " * 3000)
-        wait_until(lambda: requests.post(url, data=b" " * 2000, timeout=30).status_code == 503)
-    wait_until(lambda: requests.post(url, json=infer_body([1, 2]), timeout=30).ok)
+        half.settimeout(30)
+        half.sendall(b"POST /v2/models/plain/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n" + b" " * 1_900_000)
+        wait_until(lambda: gauge("bytes") >= 1_900_000)
+        assert requests.post(url, data=b" " * 300_000, timeout=30).status_code == 400
+        assert half.recv(1) == b"" and gauge("ended_total") == 1
+    wait_until(lambda: gauge("bytes") < 65536)
+    assert requests.post(url, json=infer_body([1, 2]), timeout=30).ok
     assert server.stop() == 0
 
 
