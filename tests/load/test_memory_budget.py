@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attacks on memory: what the server holds stays within its budget, and others are answered meanwhile.
+
+A well-formed request goes out each 100 ms. How long the slowest takes is printed; INFLIGHT_SURVIVAL=full asks for twice its
+time alone and 50 ms, which two cores that also run the attack cannot promise.
+"""
+
+import concurrent.futures
+import contextlib
+import gzip
+import json
+import os
+import pathlib
+import statistics
+import sys
+import threading
+import time
+
+import pytest
+import requests
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "protocol"))
+
+import attacks
+from live_server import is_sanitized, start_server
+from server_counts import forget_peak, peak_rss_bytes, rss_bytes
+
+IS_FULL = os.environ.get("INFLIGHT_SURVIVAL") == "full"
+MIB = 1 << 20
+BUDGET = 128 * MIB
+SLACK = 100 * MIB
+PULSE_S = 0.1
+NUM_ALONE = 30
+IN_TIME_S = 20 if is_sanitized() else 5
+PREPROCESSING = "/v2/models/preprocessing/infer"
+GENERATE = "/v2/models/ensemble/generate"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    running = start_server(tmp_path_factory.mktemp("budget"), attacks_model(), f"--request-memory-byte-size={BUDGET}")
+    try:
+        running.alone_s = statistics.median(short_prompt(running) for _ in range(NUM_ALONE))
+        yield running
+        assert running.process.poll() is None, f"the server ended by itself:\n{running.log.read_text()[-4000:]}"
+        deadline = time.monotonic() + attacks.PATIENCE_S
+        while used_bytes(running) > 0:
+            assert time.monotonic() < deadline, f"{used_bytes(running)} bytes are held for nobody"
+            time.sleep(0.05)
+    finally:
+        running.stop()
+
+
+def attacks_model():
+    return pathlib.Path(__file__).resolve().parents[2] / "models/demo"
+
+
+def short_prompt(server, session=requests):
+    start = time.monotonic()
+    answer = session.post(f"http://{server.http}{GENERATE}", json={"text_input": "2 + 3 =", "max_tokens": 4}, timeout=60)
+    assert answer.ok, answer.text
+    return time.monotonic() - start
+
+
+def used_bytes(server):
+    page = requests.get(f"http://{server.metrics}/metrics", timeout=60).text
+    return next(int(line.split()[1]) for line in page.splitlines() if line.startswith("inflight_request_memory_bytes "))
+
+
+@contextlib.contextmanager
+def others_are_answered(server):
+    """While the body runs, and what it makes the server take is within the budget."""
+    took, stop = [], threading.Event()
+    forget_peak(server.process.pid)
+    before = rss_bytes(server.process.pid)
+
+    def beat():
+        with concurrent.futures.ThreadPoolExecutor(32) as pool:
+            while not stop.wait(PULSE_S):
+                took.append(pool.submit(short_prompt, server))
+
+    pulse = threading.Thread(target=beat)
+    pulse.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        pulse.join()
+    slowest = max(one.result() for one in took)
+    grown = peak_rss_bytes(server.process.pid) - before
+    print(
+        f"{len(took)} requests meanwhile, the slowest in {slowest * 1000:.0f} ms, alone {server.alone_s * 1000:.0f}; "
+        f"{grown / MIB:.0f} MiB more than the {before / MIB:.0f} before, of a budget of {BUDGET / MIB:.0f}"
+    )
+    assert server.process.poll() is None
+    assert slowest <= (2 * server.alone_s + 0.05 if IS_FULL else IN_TIME_S)
+    if not is_sanitized():
+        assert grown <= BUDGET + SLACK
+
+
+def stalled_uploads(server):
+    """Bodies of 64 MiB that stop before their last byte: they wait, and give way to one another."""
+    head = f"POST {PREPROCESSING} HTTP/1.1\r\nHost: a\r\nContent-Length: {60 * MIB}\r\n\r\n".encode()
+    with attacks.connections(server.http, 12) as uploads:
+        for upload in uploads:
+            attacks.send(upload, head + bytes(60 * MIB - 1))
+        time.sleep(1)
+
+
+def texts(rows):
+    count = len(rows)
+    lengths = {"name": "REQUEST_OUTPUT_LEN", "datatype": "INT32", "shape": [count, 1], "data": [1] * count}
+    return json.dumps({"inputs": [{"name": "QUERY", "datatype": "BYTES", "shape": [count, 1], "data": rows}, lengths]}).encode()
+
+
+def padded_rows(server):
+    """One long text among many short ones, which padding makes as long; a few kilobytes when it is packed."""
+    body = gzip.compress(texts(["a" * 100_000] + ["a"] * 63))
+    for _ in range(3):
+        with attacks.connect(server.http) as connection:
+            connection.sendall(attacks.http_request(PREPROCESSING, body, "Content-Encoding: gzip"))
+            assert attacks.read_answer(connection)[0] in (200, 400, 503)
+
+
+def packed_spaces(server):
+    """Bodies that unpack to 60 MiB, on many connections at a time."""
+    body = gzip.compress(b" " * (60 * MIB))
+    for _ in range(3):
+        with attacks.connections(server.http, 24) as senders:
+            for sender in senders:
+                sender.sendall(attacks.http_request(PREPROCESSING, body, "Content-Encoding: gzip"))
+            for sender in senders:
+                assert attacks.read_answer(sender)[0] in (400, 500, 503)
+
+
+def long_prompts(server):
+    """Texts of megabytes, several at a time."""
+    body = {"text_input": "a word " * 100_000, "max_tokens": 1}
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        posts = [pool.submit(requests.post, f"http://{server.http}{GENERATE}", json=body, timeout=60) for _ in range(16)]
+        assert {post.result().status_code for post in posts} <= {400, 503}
+
+
+def unread_answers(server):
+    """Answers of a megabyte each that nobody reads."""
+    body = texts(["a" * 250_000])
+    with attacks.connections(server.http, 64) as senders:
+        for sender in senders:
+            attacks.send(sender, attacks.http_request(PREPROCESSING, body))
+        time.sleep(1)
+
+
+@pytest.mark.parametrize("attack", [stalled_uploads, padded_rows, packed_spaces, long_prompts, unread_answers])
+def test_what_is_held_stays_within_the_budget(server, attack):
+    with others_are_answered(server):
+        attack(server)
