@@ -218,11 +218,11 @@ def test_messages_have_a_bound_also_when_they_are_compressed(tmp_path, repositor
 
 
 def test_all_messages_together_have_a_bound(tmp_path, repository):
-    with serving(tmp_path, repository, "--grpc-max-total-input-size=2000000") as server:
+    with serving(tmp_path, repository, "--request-memory-byte-size=2000000") as server:
         with pytest.raises(InferenceServerException) as refused:
             infer_text(server, 3_000_000)
         assert refused.value.status() in ("StatusCode.RESOURCE_EXHAUSTED", "StatusCode.UNAVAILABLE")
-        assert len(infer_text(server, 400_000)) == 400_000
+        assert len(infer_text(server, 300_000)) == 300_000
 
 
 def test_calls_beyond_the_limit_are_refused_until_others_end(tmp_path, repository):

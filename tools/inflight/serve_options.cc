@@ -228,11 +228,6 @@ void AddGrpc(Schema& schema) {
       "grpc_max_input_size", [](ServeOptions& o) -> auto& { return o.grpc.max_message_bytes; },
       "Largest request message, in bytes, unpacked.", AtLeast(1));
   schema.Add(
-      "grpc_max_total_input_size", [](ServeOptions& o) -> auto& { return o.grpc.max_total_bytes; },
-      "Bytes that gRPC may hold of all messages on their way together, about: near it clients are "
-      "read more slowly, beyond it calls end with RESOURCE_EXHAUSTED.",
-      AtLeast(65536));
-  schema.Add(
       "grpc_max_connections", [](ServeOptions& o) -> auto& { return o.grpc.max_connections; },
       "Connections at a time; a further one takes the place of one of the client that has most, "
       "where that has more than its own, or is closed.",

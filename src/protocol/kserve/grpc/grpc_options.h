@@ -33,7 +33,7 @@ struct GrpcOptions {
   // own, or is closed.
   int max_connections = 16384;
 
-  int max_message_bytes = 2147483647;          // of a request, unpacked; responses have no bound
+  int max_message_bytes = 64 << 20;            // of a request, unpacked; responses have no bound
   int64_t max_total_bytes = int64_t{8} << 30;  // what gRPC holds of messages on their way, about
 
   // Charged with what connections hold. Null: one of the server's own, with the default limits.

@@ -113,7 +113,8 @@ class GrpcServer::Impl {
                  {.max_message_bytes = options.max_message_bytes,
                   .max_pending_responses = options.max_pending_responses,
                   .max_pending_bytes = static_cast<size_t>(options.max_pending_response_bytes)},
-                 access_, compression) {}
+                 access_, options.memory != nullptr ? options.memory : MemoryAccount::Make({}),
+                 compression) {}
 
   Status Listen(const GrpcOptions& options) {
     gpr_set_log_function(LogToVerbose);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "protocol/kserve/grpc/grpc_status.h"
+#include "protocol/kserve/grpc/infer_message.h"
 #include "protocol/kserve/grpc/infer_request.h"
 #include "protocol/kserve/grpc/infer_response.h"
 #include "protocol/kserve/grpc/message_bytes.h"
@@ -29,9 +30,11 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
     if (!entered.ok()) return Finish(ToGrpcStatus(entered.status()));
     call_id_ = *entered;
     auto message = std::make_shared<ModelInferRequest>();
-    const ParseFailure failure = ParseMessage(bytes, max_message_bytes, *message);
+    MemoryCharge charge(metadata_.share);
+    const ParseFailure failure =
+        ParseInferMessage(server, bytes, max_message_bytes, charge, *message);
     if (failure != ParseFailure::kNone) return Finish(ToGrpcStatus(failure, max_message_bytes));
-    Result<InferRequest> parsed = Parse(server, std::move(message));
+    Result<InferRequest> parsed = Parse(server, std::move(message), std::move(charge));
     if (!parsed.ok()) return Finish(ToGrpcStatus(parsed.status()));
     trace_ = parsed->request.trace;
     server.Infer(std::move(model_), std::move(parsed->request),
@@ -48,13 +51,15 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
 
  private:
   Result<InferRequest> Parse(serving::Server& server,
-                             std::shared_ptr<const ModelInferRequest> message) {
+                             std::shared_ptr<const ModelInferRequest> message,
+                             MemoryCharge charge) {
     ASSIGN_OR_RETURN(model_, server.FindModel(message->model_name(), message->model_version()));
     if (!model_->allows_single_response_calls()) return DecoupledModel();
     is_decoupled_ = model_->decoupled();
     const int64_t received_ns = Clock::System().NowNs();
     ASSIGN_OR_RETURN(InferRequest parsed,
-                     ParseInferRequest(std::move(message), server.shared_memory(), received_ns));
+                     ParseInferRequest(std::move(message), server.shared_memory(), received_ns,
+                                       std::move(charge)));
     parsed.request.cancel = cancel_;
     parsed.request.wants_one_response = true;
     for (auto& [name, value] : metadata_.parameters) {

@@ -4,6 +4,9 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <memory>
+
+#include "base/memory_account.h"
 #include "protocol/kserve/grpc/active_calls.h"
 #include "serving/server/server.h"
 
@@ -13,6 +16,7 @@ namespace inflight::kserve_grpc {
 struct CallMetadata {
   serving::Parameters parameters;  // go to the model before those of the request with their names
   serving::TraceContext trace;
+  std::shared_ptr<AccountShare> share;  // of the client; null: counts for nobody
 };
 
 // Starts the RPC; gRPC owns what is returned, and `response` until then. A cancelled or expired

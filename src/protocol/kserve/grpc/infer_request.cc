@@ -85,11 +85,22 @@ Status ParseOutput(const ModelInferRequest::InferRequestedOutputTensor& output,
 }
 
 // `raw_index`: the next entry of raw_input_contents; advanced when it is taken.
-// `shared_left`: serving::SharedWindow::Read.
+// The most that typed contents are packed to.
+size_t PackedBytes(const ::inference::InferTensorContents& contents) {
+  const int num_numbers = contents.bool_contents_size() + contents.int_contents_size() +
+                          contents.int64_contents_size() + contents.uint_contents_size() +
+                          contents.uint64_contents_size() + contents.fp32_contents_size() +
+                          contents.fp64_contents_size();
+  size_t bytes = sizeof(uint64_t) * static_cast<size_t>(num_numbers);
+  for (const std::string& text : contents.bytes_contents()) bytes += sizeof(uint32_t) + text.size();
+  return bytes;
+}
+
+// `shared_left`: serving::SharedWindow::Read. `charge` grows by what is made beside the message.
 Status ParseInput(const std::shared_ptr<const ModelInferRequest>& message,
                   const ModelInferRequest::InferInputTensor& input,
                   const serving::SharedMemory& memory, int& raw_index, uint64_t& shared_left,
-                  serving::Request& request) {
+                  MemoryCharge& charge, serving::Request& request) {
   const ParameterMap& parameters = input.parameters();
   if (parameters.contains(kRegion) && input.has_contents()) {
     return InvalidArgument(
@@ -105,6 +116,7 @@ Status ParseInput(const std::shared_ptr<const ModelInferRequest>& message,
       serving::DataTypeFromName(input.datatype()).value_or(serving::DataType::kInvalid);
   tensor.shape.assign(input.shape().begin(), input.shape().end());
   if (window) {
+    RETURN_IF_ERROR(charge.Resize(charge.bytes() + window->byte_size()));
     ASSIGN_OR_RETURN(std::string bytes, window->Read(shared_left));
     tensor = Tensor::FromBytes(std::move(tensor.name), tensor.datatype, std::move(tensor.shape),
                                std::move(bytes));
@@ -122,6 +134,7 @@ Status ParseInput(const std::shared_ptr<const ModelInferRequest>& message,
     tensor.owner = message;
   } else {
     if (!input.has_contents()) return MissingData(input.name(), message->model_name());
+    RETURN_IF_ERROR(charge.Resize(charge.bytes() + PackedBytes(input.contents())));
     ASSIGN_OR_RETURN(std::string bytes, TensorBytes(input.contents(), tensor.datatype, input.name(),
                                                     message->model_name()));
     tensor = Tensor::FromBytes(std::move(tensor.name), tensor.datatype, std::move(tensor.shape),
@@ -134,7 +147,8 @@ Status ParseInput(const std::shared_ptr<const ModelInferRequest>& message,
 }  // namespace
 
 Result<InferRequest> ParseInferRequest(std::shared_ptr<const ModelInferRequest> message,
-                                       const serving::SharedMemory& memory, int64_t received_ns) {
+                                       const serving::SharedMemory& memory, int64_t received_ns,
+                                       MemoryCharge charge) {
   InferRequest parsed;
   serving::Request& request = parsed.request;
   request.model_name = message->model_name();
@@ -148,8 +162,10 @@ Result<InferRequest> ParseInferRequest(std::shared_ptr<const ModelInferRequest> 
   int raw_index = 0;
   uint64_t shared_left = serving::kMaxSharedInputBytes;
   for (const auto& input : message->inputs()) {
-    RETURN_IF_ERROR(ParseInput(message, input, memory, raw_index, shared_left, request));
+    RETURN_IF_ERROR(ParseInput(message, input, memory, raw_index, shared_left, charge, request));
   }
+  request.memory = charge.share();
+  if (charge.bytes() > 0) request.charge = std::make_shared<const MemoryCharge>(std::move(charge));
   return parsed;
 }
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "base/memory_account.h"
 #include "grpc_service.pb.h"
 #include "inflight/status.h"
 #include "serving/core/request.h"
@@ -21,8 +22,9 @@ struct InferRequest {
 // configuration can tell (names, types, shapes, sizes) is left to serving::Server::Infer. An error
 // is what the client is told; rules and texts: docs/reference/protocol/grpc.md. `received_ns`:
 // monotonic.
+// What is packed anew or copied from shared memory is added to `charge` before it is.
 Result<InferRequest> ParseInferRequest(
     std::shared_ptr<const ::inference::ModelInferRequest> message,
-    const serving::SharedMemory& memory, int64_t received_ns);
+    const serving::SharedMemory& memory, int64_t received_ns, MemoryCharge charge = {});
 
 }  // namespace inflight::kserve_grpc

@@ -129,14 +129,21 @@ Status RepositoryIndex(Server& server, const pb::RepositoryIndexRequest& request
 
 // --- inference ---
 
+// The address without its port: "ipv4:127.0.0.1".
+std::string ClientOf(const Context& context) {
+  const std::string peer = context.peer();
+  return peer.substr(0, peer.rfind(':'));
+}
+
 Reactor* ModelInfer(ServiceContext& service, const UnaryCall& call) {
   Compress(call.context, service.compression);
   auto forwarded = ForwardedParameters(service.access, *call.context);
   if (!forwarded.ok()) return call.Finish(ToGrpcStatus(forwarded.status()));
-  return StartInferCall(
-      service.server, service.calls,
-      {.parameters = *std::move(forwarded), .trace = TraceContextOf(service.server, *call.context)},
-      service.limits.max_message_bytes, call.TakeRequest(), *call.response);
+  return StartInferCall(service.server, service.calls,
+                        {.parameters = *std::move(forwarded),
+                         .trace = TraceContextOf(service.server, *call.context),
+                         .share = call.share},
+                        service.limits.max_message_bytes, call.TakeRequest(), *call.response);
 }
 
 StreamReactor* ModelStreamInfer(ServiceContext& service, Context* context, Status refusal) {
@@ -148,7 +155,9 @@ StreamReactor* ModelStreamInfer(ServiceContext& service, Context* context, Statu
       {.is_strict = HasMetadata(*context, "triton_grpc_error", "true"),
        .refusal = std::move(refusal),
        .parameters = forwarded.ok() ? *std::move(forwarded) : serving::Parameters{},
-       .trace = TraceContextOf(service.server, *context)});
+       .trace = TraceContextOf(service.server, *context),
+       .client = ClientOf(*context),
+       .memory = service.memory});
 }
 
 // --- model control ---
@@ -314,17 +323,23 @@ std::span<const Row> Rows() {
 }  // namespace
 
 InferenceService::InferenceService(Server& server, ActiveCalls& calls, StreamLimits limits,
-                                   const Access& access, grpc_compression_level compression)
+                                   const Access& access, std::shared_ptr<MemoryAccount> memory,
+                                   grpc_compression_level compression)
     : context_{.server = server,
                .calls = calls,
                .limits = limits,
                .access = access,
+               .memory = std::move(memory),
                .compression = compression} {
   for (const Row& row : Rows()) {
     if (const auto* unary = std::get_if<UnaryMethod>(&row.answer)) {
       AddUnary(row.path, [this, api = row.api, unary](const UnaryCall& call) {
         const Status access = CheckAccess(context_.access, api, *call.context);
-        return access.ok() ? (*unary)(context_, call) : call.Finish(ToGrpcStatus(access));
+        if (!access.ok()) return call.Finish(ToGrpcStatus(access));
+        if (api == Api::kHealth) return (*unary)(context_, call);
+        UnaryCall charged = call;
+        charged.share = context_.memory->NewConnection(ClientOf(*call.context), [] {});
+        return (*unary)(context_, charged);
       });
     } else {
       AddStream(row.path,

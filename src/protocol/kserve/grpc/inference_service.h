@@ -6,9 +6,11 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <memory>
 #include <string_view>
 #include <vector>
 
+#include "base/memory_account.h"
 #include "base/worker_pool.h"
 #include "protocol/kserve/grpc/access.h"
 #include "protocol/kserve/grpc/active_calls.h"
@@ -25,8 +27,9 @@ struct ServiceContext {
   ActiveCalls& calls;
   const StreamLimits limits;
   const Access& access;
-  const grpc_compression_level compression;  // of responses to inference
-  WorkerPool writer{1, "grpc-writer"};       // of streams
+  const std::shared_ptr<MemoryAccount> memory;  // charged with what calls take
+  const grpc_compression_level compression;     // of responses to inference
+  WorkerPool writer{1, "grpc-writer"};          // of streams
   // Loads take their time. Last, as its tasks use the above.
   WorkerPool model_control{server.model_load_threads(), "grpc-control"};
 };
@@ -35,7 +38,8 @@ struct ServiceContext {
 class InferenceService final : public RawService {
  public:
   InferenceService(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
-                   const Access& access, grpc_compression_level compression);
+                   const Access& access, std::shared_ptr<MemoryAccount> memory,
+                   grpc_compression_level compression);
 
   // "/inference.GRPCInferenceService/ServerLive", ...: all methods that are answered.
   static std::vector<std::string_view> Paths();

@@ -12,6 +12,10 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+
+#include "base/memory_account.h"
+#include "protocol/kserve/grpc/part_count.h"
 
 namespace inflight::kserve_grpc {
 
@@ -21,13 +25,17 @@ enum class ParseFailure {
   kBroken,     // compressed, and the data cannot be unpacked
   kTooLarge,   // compressed, and unpacks to more than the limit
   kManyParts,  // more than part_count.h lets it have
+  kNoRoom,     // the account of memory has none for it
 };
 
+// Whether a message with these parts is to be parsed; may fill what else is needed of it.
+using IsWanted = std::function<bool(const PartCount&)>;
+
 // Parses what was sent as it is, or compressed by gzip or deflate and at most `max_bytes` unpacked;
-// for what was sent as it is gRPC keeps the limit. Objects are made once their number is known.
-// Empties `bytes`.
-ParseFailure ParseMessage(::grpc::ByteBuffer& bytes, int64_t max_bytes,
-                          google::protobuf::Message& out);
+// for what was sent as it is gRPC keeps the limit. Objects are made once their number is known and
+// charged to `charge`. A message that is not wanted is left as it is, with kNone. Empties `bytes`.
+ParseFailure ParseMessage(::grpc::ByteBuffer& bytes, int64_t max_bytes, MemoryCharge& charge,
+                          google::protobuf::Message& out, const IsWanted& is_wanted = {});
 
 // What the client is told: INTERNAL `Unable to parse request` or that its data is broken,
 // RESOURCE_EXHAUSTED; INVALID_ARGUMENT for too many parts.

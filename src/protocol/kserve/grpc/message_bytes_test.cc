@@ -92,7 +92,8 @@ class MessageBytesTest : public GrpcServerTest {
                    [&done](::grpc::Status status) { done.set_value(std::move(status)); });
     const ::grpc::Status status = done.get_future().get();
     if (status.ok()) {
-      EXPECT_EQ(ParseMessage(bytes, 1 << 20, response), ParseFailure::kNone);
+      MemoryCharge uncounted;
+      EXPECT_EQ(ParseMessage(bytes, 1 << 20, uncounted, response), ParseFailure::kNone);
     }
     return status;
   }
@@ -133,7 +134,8 @@ class MessageBytesTest : public GrpcServerTest {
       ByteBuffer bytes;
       stream_->Read(&bytes, nullptr);
       if (!Wait()) return false;
-      EXPECT_EQ(ParseMessage(bytes, 1 << 20, response), ParseFailure::kNone);
+      MemoryCharge uncounted;
+      EXPECT_EQ(ParseMessage(bytes, 1 << 20, uncounted, response), ParseFailure::kNone);
       return true;
     }
     // Once there are no more responses.

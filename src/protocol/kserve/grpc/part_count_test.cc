@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/grpc/part_count.h"
 
+#include <gmock/gmock.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +16,7 @@ using ::inference::ModelInferRequest;
 
 bool HasFew(const std::string& bytes) {
   google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
-  return HasFewParts(stream, *ModelInferRequest::descriptor());
+  return !CountParts(stream, *ModelInferRequest::descriptor()).IsTooLarge();
 }
 
 TEST(PartCount, EverySubmessageCounts) {
@@ -39,6 +40,20 @@ TEST(PartCount, TextsAndUnknownFieldsCount) {
   EXPECT_FALSE(HasFew(message.SerializeAsString() + "\xa8\x06\x01"));  // field 101, a number
   contents.add_bytes_contents();
   EXPECT_FALSE(HasFew(message.SerializeAsString()));
+}
+
+TEST(PartCount, TellsWhichModelIsMeant) {
+  ModelInferRequest message;
+  message.set_model_name("m");
+  message.set_model_version("3");
+  message.set_id("request");
+  message.add_inputs()->set_name("not the model's");
+  message.add_raw_input_contents("raw");
+  const std::string bytes = message.SerializeAsString() + "\x0a\x03two";  // model_name again
+  google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
+  const PartCount count = CountParts(stream, *ModelInferRequest::descriptor());
+  EXPECT_THAT(count.first_texts, testing::ElementsAre("two", "3", "request"));
+  EXPECT_EQ(count.num_submessages, 1);
 }
 
 TEST(PartCount, NumbersAndBytesDoNot) {

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "protocol/kserve/grpc/grpc_status.h"
+#include "protocol/kserve/grpc/infer_message.h"
 #include "protocol/kserve/grpc/infer_request.h"
 #include "protocol/kserve/grpc/message_bytes.h"
 
@@ -18,6 +19,12 @@ using ::inference::ModelStreamInferResponse;
 
 // Reading goes on below this: enough to keep a fast client's pipe full.
 constexpr int kReadBelowPending = 64;
+
+::grpc::Status ReadsSlowly() {
+  return {::grpc::StatusCode::RESOURCE_EXHAUSTED,
+          "the client reads too slowly, and what waits for it takes the memory that others need "
+          "(--request-memory-byte-size)"};
+}
 
 void CancelAll(const std::vector<std::shared_ptr<serving::CancelToken>>& tokens) {
   for (const auto& token : tokens) token->Cancel();
@@ -38,6 +45,16 @@ StreamCall* StreamCall::Start(serving::Server& server, ActiveCalls& calls, Worke
   std::shared_ptr<StreamCall> call(
       new StreamCall(server, calls, writer, limits, std::move(metadata)));
   call->self_ = call;
+  if (const auto& memory = call->metadata_.memory) {
+    call->share_ = memory->NewConnection(call->metadata_.client,
+                                         [&writer, ended = std::weak_ptr<StreamCall>(call)] {
+                                           writer.Post([ended] {
+                                             if (const auto found = ended.lock())
+                                               found->EndWith(ReadsSlowly(), true);
+                                           });
+                                         });
+    call->pending_charge_ = MemoryCharge(call->share_);
+  }
   const auto entered = calls.Enter(call);
   if (entered.ok()) call->call_id_ = *entered;
   if (!call->metadata_.refusal.ok()) {
@@ -59,10 +76,11 @@ void StreamCall::ReadNext() {
 
 void StreamCall::OnReadDone(bool ok) {
   auto message = std::make_shared<ModelInferRequest>();
+  MemoryCharge charge(share_);
   const ParseFailure failure =
-      ok ? ParseMessage(incoming_, limits_.max_message_bytes, *message) : ParseFailure::kNone;
-  if (failure == ParseFailure::kBroken || failure == ParseFailure::kTooLarge ||
-      failure == ParseFailure::kManyParts) {
+      ok ? ParseInferMessage(server_, incoming_, limits_.max_message_bytes, charge, *message)
+         : ParseFailure::kNone;
+  if (failure != ParseFailure::kNone && failure != ParseFailure::kNoMessage) {
     return EndWith(ToGrpcStatus(failure, limits_.max_message_bytes), /*drop_queue=*/true);
   }
   if (!ok || failure != ParseFailure::kNone) {
@@ -74,7 +92,7 @@ void StreamCall::OnReadDone(bool ok) {
     }
     return Do(std::move(next));
   }
-  Handle(std::move(message));
+  Handle(std::move(message), std::move(charge));
   {
     std::lock_guard lock(mutex_);
     if (is_finished_ || end_) return;
@@ -94,6 +112,7 @@ void StreamCall::OnWriteDone(bool ok) {
     std::lock_guard lock(mutex_);
     if (ok) writing_.trace.Mark("GRPC_SEND_END");
     written = std::exchange(writing_, {});
+    if (share_ != nullptr) share_->SetWaiting(false);
     if (!ok && !end_) end_ = ::grpc::Status::CANCELLED;  // the client is gone; OnCancel follows
     if (!ok) queue_.clear();
     resume_reads = reads_paused_ && !end_ && MayReadLocked();
@@ -107,6 +126,7 @@ void StreamCall::OnWriteDone(bool ok) {
 void StreamCall::OnCancel() { EndWith(::grpc::Status::CANCELLED, /*drop_queue=*/true); }
 
 void StreamCall::OnDone() {
+  if (share_ != nullptr) share_->SetWaiting(false);  // nobody ends it any more
   if (call_id_ != 0) calls_.Leave(call_id_);
   self_.reset();  // may delete this
 }
@@ -123,7 +143,7 @@ void StreamCall::Drain() {
 
 // --- requests ---
 
-void StreamCall::Handle(std::shared_ptr<const ModelInferRequest> message) {
+void StreamCall::Handle(std::shared_ptr<const ModelInferRequest> message, MemoryCharge charge) {
   auto request = std::make_shared<InProgress>();
   request->request_id = message->id();
   request->model_name = message->model_name();
@@ -146,8 +166,8 @@ void StreamCall::Handle(std::shared_ptr<const ModelInferRequest> message) {
   if (is_refused) return reject(Unavailable(ShuttingDown().error_message()));
   if (!model.ok()) return reject(model.status());
   const int64_t received_ns = Clock::System().NowNs();
-  Result<InferRequest> parsed =
-      ParseInferRequest(std::move(message), server_.shared_memory(), received_ns);
+  Result<InferRequest> parsed = ParseInferRequest(std::move(message), server_.shared_memory(),
+                                                  received_ns, std::move(charge));
   if (!parsed.ok()) return reject(parsed.status());
   request->enable_empty_final = parsed->enable_empty_final;
   parsed->request.cancel = request->cancel;
@@ -218,16 +238,19 @@ void StreamCall::Deliver(const InProgress& request, std::unique_ptr<::grpc::Byte
                          bool is_final) {
   bool posts = false;
   bool is_overflow = false;
+  bool has_room = true;
   {
     std::lock_guard lock(mutex_);
     if (is_final) in_progress_.erase(request.id);
     if (!end_) {
       QueueLocked(request, std::move(message), is_final);
       is_overflow = TooManyPendingLocked();
+      has_room = pending_charge_.Reserve(pending_bytes_).ok();
     }
     posts = !writing_ && !is_finished_ && !std::exchange(is_posted_, true);
   }
   if (posts) writer_.Post([self = shared_from_this()] { self->Advance(); });
+  if (!has_room) return EndWith(ReadsSlowly(), /*drop_queue=*/true);
   if (is_overflow) {
     EndWith({::grpc::StatusCode::RESOURCE_EXHAUSTED,
              "the client reads too slowly: more than " +
@@ -309,6 +332,7 @@ StreamCall::Action StreamCall::NextLocked() {
     --num_pending_;
     pending_bytes_ -= writing_.message->Length();
     writing_.trace.Mark("GRPC_SEND_START");
+    if (share_ != nullptr) share_->SetWaiting(true);
     const bool may_wait = std::exchange(has_written_, true) && !queue_.empty();
     return {.write = writing_.message.get(), .may_wait = may_wait, .finish = {}};
   }

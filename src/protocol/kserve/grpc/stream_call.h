@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/memory_account.h"
 #include "base/worker_pool.h"
 #include "grpc_service.pb.h"
 #include "protocol/kserve/grpc/active_calls.h"
@@ -25,7 +26,7 @@ namespace inflight::kserve_grpc {
 
 // What a client may have of the server; beyond a limit the RPC ends with RESOURCE_EXHAUSTED.
 struct StreamLimits {
-  int64_t max_message_bytes = 2147483647;  // of a request, unpacked
+  int64_t max_message_bytes = 64 << 20;  // of a request, unpacked
   // Responses that wait for the client to read them. Reading of further requests pauses far below;
   // running requests that still exceed a limit are cancelled.
   int max_pending_responses = 16384;
@@ -38,6 +39,8 @@ struct StreamMetadata {
   Status refusal;          // not OK: the client may not infer
   serving::Parameters parameters;  // go with every request
   serving::TraceContext trace;
+  std::string client;                     // its address
+  std::shared_ptr<MemoryAccount> memory;  // null: nothing is counted
 };
 
 // Order:   responses of models that are not decoupled go out in the order of their requests, each
@@ -100,7 +103,7 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::grpc::ByteBuffer, ::
              StreamMetadata metadata);
 
   void ReadNext();
-  void Handle(std::shared_ptr<const ::inference::ModelInferRequest> message);
+  void Handle(std::shared_ptr<const ::inference::ModelInferRequest> message, MemoryCharge charge);
   void OnResponse(const std::shared_ptr<InProgress>& request, serving::Response response);
   std::unique_ptr<::grpc::ByteBuffer> MakeMessage(const InProgress& request,
                                                   const serving::Response& response) const;
@@ -132,7 +135,10 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::grpc::ByteBuffer, ::
   ::grpc::ByteBuffer incoming_;       // being read
   int64_t read_started_ns_ = 0;       // of incoming_
 
+  std::shared_ptr<AccountShare> share_;
+
   std::mutex mutex_;
+  MemoryCharge pending_charge_;  // of what waits to be read
   uint64_t next_id_ = 1;
   std::unordered_map<uint64_t, std::shared_ptr<serving::CancelToken>> in_progress_;
   std::deque<Place> order_;

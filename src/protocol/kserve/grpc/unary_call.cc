@@ -18,7 +18,8 @@ namespace inflight::kserve_grpc {
 ::grpc::ServerUnaryReactor* Parse(const UnaryCall& call, int64_t max_message_bytes,
                                   google::protobuf::Message& request) {
   ::grpc::ByteBuffer bytes = call.TakeRequest();
-  const ParseFailure failure = ParseMessage(bytes, max_message_bytes, request);
+  MemoryCharge charge(call.share);
+  const ParseFailure failure = ParseMessage(bytes, max_message_bytes, charge, request);
   if (failure == ParseFailure::kNone) return nullptr;
   return call.Finish(ToGrpcStatus(failure, max_message_bytes));
 }

@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
+#include <memory>
 
 #include "protocol/kserve/grpc/grpc_status.h"
 #include "protocol/kserve/grpc/message_bytes.h"
@@ -20,6 +21,9 @@ struct UnaryCall {
 
   // The request's bytes, which are then freed with the result. gRPC does not look at them again.
   ::grpc::ByteBuffer TakeRequest() const;
+
+  // Of the client: what handling the call takes is charged to it.
+  std::shared_ptr<AccountShare> share;
 
   // Ends the RPC; `response` is sent with an OK status alone, and must be written then.
   ::grpc::ServerUnaryReactor* Finish(const ::grpc::Status& status) const;

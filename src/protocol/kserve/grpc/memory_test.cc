@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// What calls take is charged to the account of memory, and a request for no model takes nothing.
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "protocol/kserve/grpc/grpc_test_fixture.h"
+
+namespace inflight::kserve_grpc {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kMib = size_t{1} << 20;
+
+class GrpcMemoryTest : public GrpcServerTest {
+ protected:
+  void SetUp() override { Start({.memory = memory_}); }
+  void ExpectAllReturned() const {
+    for (int i = 0; i < 10'000 && memory_->used_bytes() > 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(memory_->used_bytes(), 0U);
+  }
+  static ::inference::ModelInferRequest LargeRequest(const std::string& model, size_t num_bytes) {
+    auto request = Request(model, "large");
+    request.set_raw_input_contents(0, std::string(num_bytes, 'x'));
+    return request;
+  }
+
+  const std::shared_ptr<MemoryAccount> memory_ = MemoryAccount::Make(MemoryLimits::Of(16 * kMib));
+};
+
+TEST_F(GrpcMemoryTest, ARunningRequestHoldsItsMessage) {
+  ::grpc::ClientContext context;
+  ::inference::ModelInferResponse response;
+  auto status = Infer(context, LargeRequest("single", 3 * kMib), response);
+  {
+    const ReceivedRequest received = *single_->Take();
+    EXPECT_GE(memory_->used_bytes(), 3 * kMib);
+    EXPECT_LE(memory_->used_bytes(), 4 * kMib);
+    context.TryCancel();
+    received.Respond({.status = Cancelled("enough"), .is_final = true});
+  }
+  EXPECT_FALSE(status.get().ok());
+  ExpectAllReturned();
+}
+
+TEST_F(GrpcMemoryTest, AMessageThatHasNoRoomIsRefused) {
+  const std::string error = InferError(LargeRequest("single", 9 * kMib));
+  EXPECT_THAT(error, HasSubstr("8: the requests under way leave no room"));
+  EXPECT_EQ(memory_->num_refused(), 1U);
+  ExpectAllReturned();
+  Stream stream(*stub_);
+  stream.Write(LargeRequest("many", 9 * kMib));
+  EXPECT_EQ(stream.Read(), "end");
+  EXPECT_EQ(stream.Finish().error_code(), ::grpc::StatusCode::RESOURCE_EXHAUSTED);
+  ExpectAllReturned();
+}
+
+// It is told so by its name, before room is asked for the rest.
+TEST_F(GrpcMemoryTest, AMessageForNoModelIsNotParsed) {
+  const std::string error = InferError(LargeRequest("none", 9 * kMib));
+  EXPECT_EQ(error, InferError(Request("none", "small")));
+  EXPECT_THAT(error, HasSubstr("none"));
+  Stream stream(*stub_);
+  stream.Write(LargeRequest("none", 9 * kMib));
+  EXPECT_THAT(stream.Read(), ::testing::StartsWith("large!"));
+  stream.HalfClose();
+  EXPECT_EQ(stream.Read(), "end");
+  EXPECT_EQ(memory_->num_refused(), 0U);
+  ExpectAllReturned();
+}
+
+TEST_F(GrpcMemoryTest, WhatAStreamsReaderLeavesIsCharged) {
+  Stream stream(*stub_);
+  stream.Write(Request("many", "r"));
+  {
+    const ReceivedRequest received = *many_->Take();
+    const std::string text(kMib, 'x');
+    for (int i = 0; i < 40; ++i) received.RespondText(text, /*is_final=*/false);
+    EXPECT_TRUE(IsCancelled(received));
+    received.Respond({.status = Cancelled("enough"), .is_final = true});
+  }
+  while (stream.Read() != "end") {
+  }
+  EXPECT_EQ(stream.Finish().error_code(), ::grpc::StatusCode::RESOURCE_EXHAUSTED);
+  ExpectAllReturned();
+}
+
+}  // namespace
+}  // namespace inflight::kserve_grpc
