@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <new>
 #include <stdexcept>
 #include <thread>
@@ -189,6 +190,39 @@ TEST(FileTest, WrittenContentIsReadAndMappedBack) {
   std::filesystem::remove(path);
   EXPECT_EQ(ReadFile(path).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(ReadFile("/").status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(WorkerPoolTest, ShortTasksDoNotWaitForLongOnes) {
+  WorkerPool pool(3, "test");
+  std::promise<void> opened;
+  const std::shared_future<void> gate(opened.get_future());
+  std::atomic<int> num_long = 0;
+  for (int i = 0; i < 5; ++i) {
+    pool.Post(
+        [&num_long, gate] {
+          ++num_long;
+          gate.wait();
+        },
+        WorkerPool::Length::kLong);
+  }
+  for (int i = 0; i < 100; ++i) {
+    std::promise<void> ran;
+    pool.Post([&ran] { ran.set_value(); });
+    ASSERT_EQ(ran.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  }
+  EXPECT_LE(num_long, 2);
+  opened.set_value();
+}
+
+TEST(WorkerPoolTest, EveryLongTaskRunsBeforeItEnds) {
+  for (const int num_threads : {1, 2, 4}) {
+    std::atomic<int> num_ran = 0;
+    {
+      WorkerPool pool(num_threads, "test");
+      for (int i = 0; i < 50; ++i) pool.Post([&] { ++num_ran; }, WorkerPool::Length::kLong);
+    }
+    EXPECT_EQ(num_ran, 50) << num_threads;
+  }
 }
 
 TEST(WorkerPoolTest, ATaskThatThrowsEndsNothingElse) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/worker_pool.h"
 
+#include <algorithm>
 #include <exception>
 
 #include "base/check.h"
@@ -10,7 +11,8 @@
 
 namespace inflight {
 
-WorkerPool::WorkerPool(int num_threads, const std::string& thread_name) {
+WorkerPool::WorkerPool(int num_threads, const std::string& thread_name)
+    : max_long_running_(std::max(1, num_threads - 1)) {
   CHECK_GT(num_threads, 0);
   for (int i = 0; i < num_threads; ++i) {
     threads_.emplace_back([this, thread_name] {
@@ -29,10 +31,10 @@ WorkerPool::~WorkerPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void WorkerPool::Post(std::function<void()> task) {
+void WorkerPool::Post(std::function<void()> task, Length length) {
   {
     const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
+    (length == Length::kShort ? tasks_ : long_tasks_).push_back(std::move(task));
   }
   wake_.notify_one();
 }
@@ -40,10 +42,13 @@ void WorkerPool::Post(std::function<void()> task) {
 void WorkerPool::Run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    WaitForTask(wake_, lock, [this] { return stopping_ || !tasks_.empty(); });
-    if (tasks_.empty()) return;
-    std::function<void()> task = std::move(tasks_.front());
-    tasks_.pop_front();
+    WaitForTask(wake_, lock, [this] { return stopping_ || !tasks_.empty() || MayTakeLong(); });
+    const bool is_long = tasks_.empty();
+    if (is_long && !MayTakeLong()) return;  // whoever runs a long one takes what is left of them
+    auto& tasks = is_long ? long_tasks_ : tasks_;
+    std::function<void()> task = std::move(tasks.front());
+    tasks.pop_front();
+    if (is_long) ++num_long_running_;
     lock.unlock();
     try {
       task();
@@ -52,6 +57,7 @@ void WorkerPool::Run() {
     }
     task = nullptr;
     lock.lock();
+    if (is_long) --num_long_running_;
   }
 }
 

@@ -258,14 +258,15 @@ void PipelineModel::Infer(Request request, ResponseHandler handler) {
   }
   auto call = std::make_shared<Call>(*this, std::move(request), std::move(handler));
   if (text_bytes <= kInlineTextBytes) return Run(call);
-  members_.preprocessing->text_pool().Post([this, call = std::move(call), text_bytes] {
+  auto task = [this, call = std::move(call), text_bytes] {
     try {
       const auto tokenizing = ChargeTokenizing(call->request(), text_bytes);
       tokenizing.ok() ? Run(call) : call->Fail(tokenizing.status());
     } catch (const std::exception& e) {  // such as bad_alloc: that request's trouble alone
       call->Fail(Caught("unexpected error", e));
     }
-  });
+  };
+  members_.preprocessing->text_pool().Post(std::move(task), LengthOf(text_bytes));
 }
 
 void PipelineModel::Run(const std::shared_ptr<Call>& call) {

@@ -114,14 +114,23 @@ PreprocessingModel::PreprocessingModel(::inference::ModelConfig config, std::str
     : Model(std::move(config), std::move(version)), options_(std::move(options)), clock_(clock) {}
 
 void PreprocessingModel::Infer(Request request, ResponseHandler handler) {
-  WorkerPool* pool = TextBytes(request) > kInlineTextBytes ? options_.text_pool.get() : nullptr;
-  RunTextCall(*this, pool, clock_, std::move(request), std::move(handler),
-              [this](const Request& r) { return Run(r); });
+  const size_t text_bytes = TextBytes(request);
+  WorkerPool* pool = text_bytes > kInlineTextBytes ? options_.text_pool.get() : nullptr;
+  RunTextCall(
+      *this, pool, clock_, std::move(request), std::move(handler),
+      [this](const Request& r) { return Run(r); }, LengthOf(text_bytes));
 }
 
 Result<std::vector<TokenId>> PreprocessingModel::EncodePrompt(const Tensor& query) const {
   ASSIGN_OR_RETURN(const auto strings, query.Strings());
   if (strings.empty()) return InvalidArgument(query.name + ": got no text, expected one string");
+  if (options_.max_prompt_bytes > 0 && strings.front().size() > options_.max_prompt_bytes) {
+    return InvalidArgument(
+        query.name,
+        fmt::format("got a text of {} bytes, and no prompt that the engine takes has more than {}; "
+                    "shorten it, or rebuild the engine with a larger max_input_len and max_seq_len",
+                    strings.front().size(), options_.max_prompt_bytes));
+  }
   auto ids = options_.tokenizer->Encode(strings.front(), options_.add_special_tokens);
   if (!ids.ok()) return ids.status().WithPrefix(query.name);
   return ids;

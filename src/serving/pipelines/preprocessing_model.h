@@ -23,6 +23,9 @@ struct PreprocessingOptions {
   bool add_special_tokens = true;
   bool pad_is_eos = false;  // up to 0.10 the pad token is always the end token
   int vocab_size = 0;       // of the engine that gets the ids
+  // Longer texts have more tokens than the engine takes, whatever they are, and are refused before
+  // they are tokenized. 0 = no such engine.
+  size_t max_prompt_bytes = 0;
 };
 
 class PreprocessingModel : public Model {

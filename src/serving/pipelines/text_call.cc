@@ -62,12 +62,13 @@ Result<MemoryCharge> ChargeTokenizing(const Request& request, size_t text_bytes)
 }
 
 void RunTextCall(Model& model, WorkerPool* pool, Clock& clock, Request request,
-                 ResponseHandler handler, TextWork work) {
+                 ResponseHandler handler, TextWork work, WorkerPool::Length length) {
   if (request.received_ns == 0) request.received_ns = clock.NowNs();
   model.statistics().RequestPending();
   if (pool == nullptr) return Run(model, clock, request, handler, work);
   pool->Post([&model, &clock, request = std::move(request), handler = std::move(handler),
-              work = std::move(work)] { Run(model, clock, request, handler, work); });
+              work = std::move(work)] { Run(model, clock, request, handler, work); },
+             length);
 }
 
 }  // namespace inflight::serving

@@ -16,6 +16,13 @@ namespace inflight::serving {
 // ones on the text pool.
 inline constexpr size_t kInlineTextBytes = 4096;
 
+// Longer ones keep a thread of the pool free for others.
+inline constexpr size_t kLongTextBytes = 64 * 1024;
+
+inline WorkerPool::Length LengthOf(size_t text_bytes) {
+  return text_bytes > kLongTextBytes ? WorkerPool::Length::kLong : WorkerPool::Length::kShort;
+}
+
 // What tokenizing holds for a while, for each byte of its text: pieces, their ids and their merges.
 inline constexpr size_t kTokenizingBytesPerByte = 40;
 
@@ -23,9 +30,11 @@ inline constexpr size_t kTokenizingBytesPerByte = 40;
 // nothing beside the body that brought them. kResourceExhausted where there is no room.
 Result<MemoryCharge> ChargeTokenizing(const Request& request, size_t text_bytes);
 
-// Calls `work` with the request; its tensors become the response. `pool` null = inline.
+// Calls `work` with the request; its tensors become the response. `pool` null = inline, else a task
+// of this length.
 using TextWork = std::function<Result<std::vector<Tensor>>(const Request&)>;
 void RunTextCall(Model& model, WorkerPool* pool, Clock& clock, Request request,
-                 ResponseHandler handler, TextWork work);
+                 ResponseHandler handler, TextWork work,
+                 WorkerPool::Length length = WorkerPool::Length::kShort);
 
 }  // namespace inflight::serving

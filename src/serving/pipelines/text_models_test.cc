@@ -100,6 +100,25 @@ TEST(Preprocessing, WrongBiasesAreNamed) {
   EXPECT_THAT(got.status().message(), HasSubstr("EMBEDDING_BIAS_WORDS[0]: "));
 }
 
+TEST(Preprocessing, ATextThatNoPromptIsAsLongAsIsNotTokenized) {
+  const auto tokenizer = Tokenizer::FromJson(ByteTokenizerJson());
+  ASSERT_TRUE(tokenizer.ok());
+  PreprocessingModel model(PreprocessingConfig({.max_batch_size = 4}), "1",
+                           {.tokenizer = *tokenizer, .vocab_size = 300, .max_prompt_bytes = 10});
+  const auto ask = [&](const std::string& text) {
+    Collector got;
+    model.Infer(MakeRequest({Text("QUERY", {text}), Int("REQUEST_OUTPUT_LEN", 9)}), got.Handler());
+    return got.status();
+  };
+  EXPECT_TRUE(ask(std::string(10, 'a')).ok());
+  // What is no UTF-8 would be told so by the tokenizer.
+  const Status refused = ask(std::string(11, '\xff'));
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.field(), "QUERY");
+  EXPECT_THAT(refused.message(), HasSubstr("got a text of 11 bytes"));
+  EXPECT_THAT(refused.message(), HasSubstr("more than 10; shorten it"));
+}
+
 // Tokenizing, and what comes of it, are charged to the connection that the text came on.
 TEST(Preprocessing, IsChargedToItsConnection) {
   TestModels models;

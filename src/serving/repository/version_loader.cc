@@ -225,6 +225,7 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadLlm(const Candidate& candidate
                                           defaults, logits_types);
   loaded_llms_[model->name()] = {.max_batch_size = model->config().max_batch_size(),
                                  .vocab_size = model->executor().limits().vocab_size,
+                                 .max_input_len = model->executor().limits().max_input_len,
                                  .tokenizer_dir = tokenizer_dir};
   return std::shared_ptr<Model>(std::move(model));
 }

@@ -30,6 +30,7 @@ namespace inflight::serving {
 struct LoadedLlm {
   int max_batch_size = 1;
   int vocab_size = 0;
+  int max_input_len = 0;
   std::filesystem::path tokenizer_dir;  // beside its engine
 };
 

@@ -82,6 +82,21 @@ Result<std::shared_ptr<const Tokenizer>> VersionLoader::LoadTokenizer(const Cand
   return tokenizer;
 }
 
+namespace {
+
+// No prompt of so many tokens has more bytes. Normalisation makes a text shorter, of composed
+// characters by less than four times; white space that it drops beyond that is not a prompt's.
+size_t MaxPromptBytes(const Tokenizer& tokenizer, int max_tokens) {
+  constexpr size_t kMostShrinking = 4;
+  size_t longest = 1;
+  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
+    longest = std::max(longest, tokenizer.IdToToken(id).size());
+  }
+  return static_cast<size_t>(max_tokens) * longest * kMostShrinking;
+}
+
+}  // namespace
+
 Result<std::shared_ptr<Model>> VersionLoader::LoadPreprocessing(const Candidate& candidate,
                                                                 const std::string& version,
                                                                 contract::KeyReport& keys) {
@@ -94,11 +109,14 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadPreprocessing(const Candidate&
   ASSIGN_OR_RETURN(auto tokenizer, LoadTokenizer(candidate, parameters.tokenizer_dir));
   const LoadedLlm* llm = LlmOf(config.name());
   const int vocab_size = llm != nullptr ? llm->vocab_size : tokenizer->vocab_size();
+  const size_t max_prompt_bytes =
+      llm != nullptr ? MaxPromptBytes(*tokenizer, llm->max_input_len) : 0;
   PreprocessingOptions options = {.tokenizer = std::move(tokenizer),
                                   .text_pool = text_pool_,
                                   .add_special_tokens = parameters.special_tokens,
                                   .pad_is_eos = !since_0_11,
-                                  .vocab_size = vocab_size};
+                                  .vocab_size = vocab_size,
+                                  .max_prompt_bytes = max_prompt_bytes};
   return std::shared_ptr<Model>(
       std::make_shared<PreprocessingModel>(Complete(candidate), version, std::move(options)));
 }

@@ -33,7 +33,7 @@ constexpr std::chrono::seconds kCancelTimeout{30};
 
 int NumTextThreads() {
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(cores / 2, 1, kMaxTextThreads);
+  return std::clamp(cores / 2, 2, kMaxTextThreads);  // one is for short texts alone
 }
 
 // Requests between acceptance and their final response.
