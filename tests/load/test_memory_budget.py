@@ -33,6 +33,7 @@ SLACK = 100 * MIB
 PULSE_S = 0.1
 NUM_ALONE = 30
 IN_TIME_S = 20 if is_sanitized() else 5
+LONG = 4000  # bytes of a text that is tokenized
 PREPROCESSING = "/v2/models/preprocessing/infer"
 GENERATE = "/v2/models/ensemble/generate"
 
@@ -77,7 +78,7 @@ def others_are_answered(server):
 
     def beat():
         with concurrent.futures.ThreadPoolExecutor(32) as pool:
-            while not stop.wait(PULSE_S):
+            while not took or not stop.wait(PULSE_S):
                 took.append(pool.submit(short_prompt, server))
 
     pulse = threading.Thread(target=beat)
@@ -116,8 +117,8 @@ def texts(rows):
 
 def padded_rows(server):
     """One long text among many short ones, which padding makes as long; a few kilobytes when it is packed."""
-    body = gzip.compress(texts(["a" * 100_000] + ["a"] * 63))
-    for _ in range(3):
+    body = gzip.compress(texts(["a" * LONG] + ["a"] * 63))
+    for _ in range(30):
         with attacks.connect(server.http) as connection:
             connection.sendall(attacks.http_request(PREPROCESSING, body, "Content-Encoding: gzip"))
             assert attacks.read_answer(connection)[0] in (200, 400, 503)
@@ -135,16 +136,16 @@ def packed_spaces(server):
 
 
 def long_prompts(server):
-    """Texts of megabytes, several at a time."""
+    """Texts that no prompt is as long as, several at a time: refused before they are tokenized."""
     body = {"text_input": "a word " * 100_000, "max_tokens": 1}
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        posts = [pool.submit(requests.post, f"http://{server.http}{GENERATE}", json=body, timeout=60) for _ in range(16)]
+        posts = [pool.submit(requests.post, f"http://{server.http}{GENERATE}", json=body, timeout=60) for _ in range(32)]
         assert {post.result().status_code for post in posts} <= {400, 503}
 
 
 def unread_answers(server):
     """Answers of a megabyte each that nobody reads."""
-    body = texts(["a" * 250_000])
+    body = texts(["a" * LONG] * 64)
     with attacks.connections(server.http, 64) as senders:
         for sender in senders:
             attacks.send(sender, attacks.http_request(PREPROCESSING, body))
