@@ -14,7 +14,7 @@ mode=${1:-build}
 packages=(build-essential cmake ninja-build ccache pkg-config git ca-certificates
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
   libboost-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libspdlog-dev libfmt-dev
-  libpcre2-dev libutf8proc-dev libmimalloc-dev zlib1g-dev libxxhash-dev
+  libpcre2-dev libutf8proc-dev libmimalloc-dev zlib1g-dev libxxhash-dev libssl-dev
   libgtest-dev libgmock-dev)
 [ "$mode" = build ] || packages+=(python3 python3-venv curl openssl)
 [ "$mode" = ci ] && packages+=(clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev llvm-16 mold codespell)

@@ -15,6 +15,7 @@ using Args = std::span<char* const>;
 
 int ServeMain(Args args);
 int TritonserverMain(Args args);  // the same, where it is called so
+int KeyMain(Args args);
 int RunMain(Args args);
 int ChatMain(Args args);
 int TokenizeMain(Args args);

@@ -24,6 +24,7 @@ class FrontEnd : public GrpcFrontEnd {
 Result<std::unique_ptr<GrpcFrontEnd>> StartGrpc(serving::Server& server,
                                                 const ServeOptions& options) {
   kserve_grpc::GrpcOptions grpc = options.grpc;
+  grpc.policy = options.policy;
   ASSIGN_OR_RETURN(grpc.restrictions,
                    kserve::Restrictions::Parse(options.grpc_restricted_protocol));
   ASSIGN_OR_RETURN(grpc.header_forward,

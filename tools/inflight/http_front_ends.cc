@@ -49,6 +49,7 @@ Status CheckSafePort(const ServeOptions& options) {
 
 Result<kserve_http::EndpointOptions> Endpoints(const ServeOptions& options) {
   kserve_http::EndpointOptions endpoints = options.endpoints;
+  endpoints.policy = options.policy;
   ASSIGN_OR_RETURN(endpoints.restrictions,
                    kserve::Restrictions::Parse(options.http_restricted_api));
   ASSIGN_OR_RETURN(endpoints.header_forward,

@@ -47,7 +47,7 @@ void PrintUsage(FILE* out) {
   std::fprintf(
       out,
       "\n`inflight COMMAND --help` lists a command's options; `inflight completion bash` prints "
-      "completion for bash.\n");
+      "completion for bash;\n`inflight key` makes a key for clients of a server.\n");
 }
 
 // The page docs/configuration.md; a test keeps the file equal to it.
@@ -104,6 +104,7 @@ int Main(int argc, char** argv) {
     std::fputs(ParametersPage().c_str(), stdout);
     return 0;
   }
+  if (name == "key") return KeyMain(Args(argv + 2, static_cast<size_t>(argc - 2)));
   if (name == "completion") return PrintCompletion(Args(argv + 2, static_cast<size_t>(argc - 2)));
   for (const Command& command : kCommands)
     if (name == command.name) return command.main(Args(argv + 2, static_cast<size_t>(argc - 2)));

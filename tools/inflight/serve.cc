@@ -71,10 +71,19 @@ bool IsThisMachine(std::string_view address) {
 void LogReach(const ServeOptions& options) {
   const bool is_open = (options.allow_http && !IsThisMachine(options.http.address)) ||
                        (options.allow_grpc && !IsThisMachine(options.grpc.address));
-  if (is_open) {
+  if (options.policy != nullptr) {
+    logging::Info(
+        "HTTP, gRPC and metrics serve by keys: --access and --api-key-file say who may what");
+    if (is_open && !options.grpc.tls.is_enabled) {
+      logging::Warning(
+          "keys go over the network as they are: put a proxy with TLS before the ports, or listen "
+          "on "
+          "127.0.0.1");
+    }
+  } else if (is_open) {
     logging::Info(
         "HTTP or gRPC can be reached from other machines: whoever reaches it may infer, load "
-        "models and change settings, "
+        "models and change settings (--api-key-file and --access ask for keys), "
         "but for what --http-restricted-api and --grpc-restricted-protocol ask a key for");
   } else if (options.allow_http || options.allow_grpc) {
     logging::Info(
@@ -137,7 +146,8 @@ sigset_t BlockStopSignals() {
 
 // Waits for a stop signal, or for a device fault: then the process ends with an error, for its
 // supervisor to restart it.
-Status WaitForStop(const sigset_t& signals, const serving::Server& server) {
+Status WaitForStop(const sigset_t& signals, const serving::Server& server,
+                   kserve::AccessPolicy* policy) {
   while (true) {
     const timespec second{.tv_sec = 1, .tv_nsec = 0};
     const int signal = sigtimedwait(&signals, nullptr, &second);
@@ -145,6 +155,11 @@ Status WaitForStop(const sigset_t& signals, const serving::Server& server) {
     if (signal > 0) {
       logging::Info(fmt::format("Signal ({}) received.", signal));
       return Status::Ok();
+    }
+    if (policy != nullptr) {
+      if (const Status status = policy->ReloadIfChanged(); !status.ok())
+        logging::Error("the access files are wrong, and those from before stay in force",
+                       {{"error", status.message()}});
     }
     if (!server.live()) return Internal("a device fault ended an executor; see the log above");
   }
@@ -245,12 +260,18 @@ Status Serve(ServeOptions& options) {
   LogBanner();
   LogBackends(*settings);
   FitToFileLimit(options);
+  if (!options.access.empty()) {
+    ASSIGN_OR_RETURN(options.policy, kserve::AccessPolicy::Load(options.access));
+    options.metrics.admit = [policy = options.policy](std::string_view authorization) {
+      return policy->Admit(authorization, kserve::Role::kMetrics);
+    };
+  }
   ASSIGN_OR_RETURN(const auto server, serving::CreateServer(options.server));
   LogOptions(options, server->metadata());
   ASSIGN_OR_RETURN(FrontEnds fronts, OpenPorts(*server, options));
   LogReach(options);
   RETURN_IF_ERROR(WritePortFile(options.port_file, fronts));
-  Status stopped = WaitForStop(signals, *server);
+  Status stopped = WaitForStop(signals, *server, options.policy.get());
   const bool in_time =
       Drain(fronts, *server, stopped.ok() ? int64_t{options.exit_timeout_secs} * 1000 : 0);
   if (!stopped.ok()) return stopped;

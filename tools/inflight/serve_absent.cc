@@ -11,6 +11,8 @@ int ServeMain(Args) {
 
 int TritonserverMain(Args args) { return ServeMain(args); }
 
+int KeyMain(Args args) { return ServeMain(args); }
+
 std::vector<config::OptionInfo> ServeOptionInfos() { return {}; }
 
 }  // namespace inflight::tool

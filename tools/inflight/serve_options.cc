@@ -124,6 +124,18 @@ void AddEngine(Schema& schema) {
   AddDeterministic(schema, [](ServeOptions& o) -> auto& { return o.server.open.executor; });
 }
 
+void AddAccess(Schema& schema) {
+  schema.Section("Access");
+  schema.Add(
+      "access", [](ServeOptions& o) -> auto& { return o.access.access; },
+      "JSON file of keys with their roles and rates, for every front end; read again when it "
+      "changes.");
+  schema.Add(
+      "api_key_file", [](ServeOptions& o) -> auto& { return o.access.api_keys; },
+      "File of keys that may infer and read metrics, a line each: the key, or sha256:<hex>. "
+      "`inflight key` makes one.");
+}
+
 void AddHttp(Schema& schema) {
   schema.Section("HTTP");
   schema.Add(
@@ -428,6 +440,7 @@ Schema ServeSchema() {
   Schema schema;
   AddModels(schema);
   AddEngine(schema);
+  AddAccess(schema);
   AddHttp(schema);
   AddGrpc(schema);
   AddMetrics(schema);

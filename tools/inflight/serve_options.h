@@ -10,6 +10,7 @@
 
 #include "config/schema.h"
 #include "protocol/http_listener/http_listener.h"
+#include "protocol/kserve/access/access_policy.h"
 #include "protocol/kserve/grpc/grpc_options.h"
 #include "protocol/kserve/http/http_server.h"
 #include "protocol/metrics/metrics_server.h"
@@ -33,6 +34,8 @@ struct ServeOptions {
   std::optional<bool> strict_model_config;  // former flag of the same
 
   // --- front ends: what their servers read, with its defaults ---
+  kserve::AccessFiles access;
+  std::shared_ptr<kserve::AccessPolicy> policy;  // of these files
   bool allow_http = true;
   http_listener::ListenerOptions http = [] {
     http_listener::ListenerOptions listener = kserve_http::HttpOptions().listener;

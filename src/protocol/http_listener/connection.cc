@@ -151,6 +151,11 @@ void Connection::OnHead(ErrorCode ec) {
   is_http10_ = head.version() < 11;
   keep_alive_ = parser_->keep_alive();
 
+  const bool brings_much = parser_->content_length().value_or(
+                               parser_->is_done() ? 0 : kUnreadBodyBytes + 1) > kUnreadBodyBytes;
+  if (brings_much) {
+    if (auto refusal = thread_->handler.RefuseHead(request_)) return Reject(*std::move(refusal));
+  }
   const uint64_t limit = thread_->handler.MaxBodyBytes(request_);
   if (const auto length = parser_->content_length(); length && *length > limit) {
     return Reject(thread_->handler.BodyTooLarge(request_, *length));

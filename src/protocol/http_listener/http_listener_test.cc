@@ -278,6 +278,24 @@ TEST_F(HttpListenerTest, BrokenOffStreamDoesNotLookComplete) {
   EXPECT_TRUE(client.IsClosedByServer());
 }
 
+TEST_F(HttpListenerTest, WhatItsHeadRefusesIsNotRead) {
+  handler_.max_body_bytes = 1 << 20;
+  Start();
+  for (const char* framing : {"Content-Length: 100000", "Transfer-Encoding: chunked",
+                              "Expect: 100-continue\r\nContent-Length: 100000"}) {
+    TestClient client(port());
+    client.Send("POST /forbidden HTTP/1.1\r\nHost: x\r\n" + std::string(framing) + "\r\n\r\n");
+    const TestResponse response = client.Receive();
+    EXPECT_EQ(response.status, 403) << framing;
+    EXPECT_EQ(response.body, "by its head");
+    EXPECT_TRUE(client.IsClosedByServer());
+  }
+  // A short one is read, and its connection goes on.
+  TestClient client(port());
+  EXPECT_EQ(client.Ask(Post("/forbidden", "short")).body, "POST short");
+  EXPECT_EQ(client.Ask(Post("/echo", "next")).body, "POST next");
+}
+
 TEST_F(HttpListenerTest, StalledHeadAndBodyTimeOut) {
   Start({.header_timeout = milliseconds(50), .body_timeout = milliseconds(50)});
   for (const char* part :

@@ -83,6 +83,9 @@ class HttpResponder {
   virtual void OnSent(std::function<void()> callback) = 0;
 };
 
+// A body of at most so many bytes is read whatever its head says, so that the connection may go on.
+inline constexpr size_t kUnreadBodyBytes = 64 * 1024;
+
 // The endpoints behind one listener. Threads: called from any I/O thread, concurrently.
 class HttpHandler {
  public:
@@ -90,6 +93,10 @@ class HttpHandler {
 
   // Called with the head alone, before any byte of the body is read.
   virtual size_t MaxBodyBytes(const HttpRequest& head) const = 0;
+  // The answer to a request that no body changes, so that it is not read: nobody serves it, or the
+  // client may not ask it. Called where more of a body is to come than kUnreadBodyBytes or than can
+  // be told; the connection closes after it.
+  virtual std::optional<HttpResponse> RefuseHead(const HttpRequest&) const { return std::nullopt; }
   // The answer when the body is or grows longer. `size` is the announced Content-Length; unset for
   // a chunked body.
   virtual HttpResponse BodyTooLarge(const HttpRequest& head,

@@ -28,6 +28,10 @@ class EchoHandler : public HttpHandler {
   HttpResponse BadRequest(std::string_view reason) const override {
     return {.status = 400, .body = std::string(reason)};
   }
+  std::optional<HttpResponse> RefuseHead(const HttpRequest& head) const override {
+    if (head.path() != "/forbidden") return std::nullopt;
+    return HttpResponse{.status = 403, .body = "by its head"};
+  }
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
     if (request.path() == "/drop") return;
     if (request.path() == "/length") {

@@ -2,8 +2,10 @@
 // GET /metrics on a port of its own (docs/metrics.md).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "protocol/http_listener/listening_server.h"
 #include "protocol/metrics/machine.h"
@@ -17,6 +19,8 @@ struct MetricsOptions {
       .name = "metrics", .port = 8002, .threads = 1, .max_connections = 256};
   PageOptions page;
   MachineOptions machine;
+  // Whether a request with this Authorization header ("" = none) may read the page; null: any.
+  std::function<Status(std::string_view authorization)> admit;
 };
 
 class MetricsServer : public http_listener::ListeningServer {

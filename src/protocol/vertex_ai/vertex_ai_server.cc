@@ -33,7 +33,10 @@ class Handler : public kserve_http::EndpointHandler {
 
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
     const bool is_predict = request.path() == predict_route_;
-    if (is_predict && IsToMetrics(request)) return responder->Send(Metrics(request));
+    if (is_predict && IsToMetrics(request)) {
+      auto refusal = Refusal(kserve::Role::kMetrics, request);
+      return responder->Send(refusal ? *std::move(refusal) : Metrics(request));
+    }
     auto route = FindRoute(request);
     if (!route) return responder->Send(Unknown(request, is_predict));
     if (auto refusal = Refusal(route->endpoint->api, request)) return responder->Send(*refusal);

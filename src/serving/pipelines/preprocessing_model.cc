@@ -126,10 +126,11 @@ Result<std::vector<TokenId>> PreprocessingModel::EncodePrompt(const Tensor& quer
   if (strings.empty()) return InvalidArgument(query.name + ": got no text, expected one string");
   if (options_.max_prompt_bytes > 0 && strings.front().size() > options_.max_prompt_bytes) {
     return InvalidArgument(
-        query.name,
-        fmt::format("got a text of {} bytes, and no prompt that the engine takes has more than {}; "
-                    "shorten it, or rebuild the engine with a larger max_input_len and max_seq_len",
-                    strings.front().size(), options_.max_prompt_bytes));
+               fmt::format(
+                   "Prompt length ({} bytes) exceeds maximum input length (at most {} bytes). "
+                   "Shorten {}, or rebuild the engine with a larger max_input_len and max_seq_len",
+                   strings.front().size(), options_.max_prompt_bytes, query.name))
+        .WithField(query.name);
   }
   auto ids = options_.tokenizer->Encode(strings.front(), options_.add_special_tokens);
   if (!ids.ok()) return ids.status().WithPrefix(query.name);

@@ -115,8 +115,9 @@ TEST(Preprocessing, ATextThatNoPromptIsAsLongAsIsNotTokenized) {
   const Status refused = ask(std::string(11, '\xff'));
   EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(refused.field(), "QUERY");
-  EXPECT_THAT(refused.message(), HasSubstr("got a text of 11 bytes"));
-  EXPECT_THAT(refused.message(), HasSubstr("more than 10; shorten it"));
+  EXPECT_THAT(refused.message(),
+              HasSubstr("Prompt length (11 bytes) exceeds maximum input length (at most 10 bytes). "
+                        "Shorten QUERY"));
 }
 
 // Tokenizing, and what comes of it, are charged to the connection that the text came on.

@@ -19,6 +19,13 @@ std::string Text(const ::grpc::string_ref& text) { return {text.data(), text.siz
 
 Status CheckAccess(const Access& access, kserve::Api api,
                    const ::grpc::ServerContextBase& context) {
+  if (access.policy != nullptr) {
+    const auto found = context.client_metadata().find("authorization");
+    const bool has_key = found != context.client_metadata().end();
+    RETURN_IF_ERROR(access.policy->Admit(
+        has_key ? std::string_view(found->second.data(), found->second.size()) : std::string_view(),
+        kserve::RoleOf(api)));
+  }
   const kserve::RequiredHeader* required = access.restrictions.Of(api);
   if (required == nullptr) return Status::Ok();
   std::string key = kPrefix + required->name;

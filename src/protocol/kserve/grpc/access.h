@@ -5,7 +5,10 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <memory>
+
 #include "inflight/status.h"
+#include "protocol/kserve/access/access_policy.h"
 #include "protocol/kserve/access/header_forward.h"
 #include "protocol/kserve/access/restriction.h"
 #include "serving/core/request.h"
@@ -13,11 +16,12 @@
 namespace inflight::kserve_grpc {
 
 struct Access {
+  std::shared_ptr<kserve::AccessPolicy> policy;  // by keys; null: all are open
   kserve::Restrictions restrictions;
   kserve::HeaderForward header_forward;
 };
 
-// kUnavailable where the call lacks the header that opens `api`.
+// What the policy says of the call's key; kUnavailable where it lacks the header that opens `api`.
 Status CheckAccess(const Access& access, kserve::Api api, const ::grpc::ServerContextBase& context);
 
 // Metadata that goes to the model as parameters. kInvalidArgument for a reserved name.

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/memory_account.h"
+#include "protocol/kserve/access/access_policy.h"
 #include "protocol/kserve/access/header_forward.h"
 #include "protocol/kserve/access/restriction.h"
 
@@ -62,8 +63,9 @@ struct GrpcOptions {
   int max_pending_responses = 16384;
   int64_t max_pending_response_bytes = int64_t{256} << 20;
 
-  kserve::Restrictions restrictions;     // --grpc-restricted-protocol
-  kserve::HeaderForward header_forward;  // --grpc-header-forward-pattern
+  std::shared_ptr<kserve::AccessPolicy> policy;  // by keys; null: all are open
+  kserve::Restrictions restrictions;             // --grpc-restricted-protocol
+  kserve::HeaderForward header_forward;          // --grpc-header-forward-pattern
 };
 
 }  // namespace inflight::kserve_grpc

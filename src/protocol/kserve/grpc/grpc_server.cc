@@ -107,7 +107,7 @@ void LogToVerbose(gpr_log_func_args* args) {
 class GrpcServer::Impl {
  public:
   Impl(serving::Server& server, const GrpcOptions& options, grpc_compression_level compression)
-      : access_{options.restrictions, options.header_forward},
+      : access_{options.policy, options.restrictions, options.header_forward},
         calls_(static_cast<size_t>(options.max_calls)),
         service_(server, calls_,
                  {.max_message_bytes = options.max_message_bytes,

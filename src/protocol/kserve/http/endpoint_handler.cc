@@ -63,8 +63,26 @@ HttpResponse EndpointHandler::BadRequest(std::string_view reason) const {
   return Error(InvalidArgument(std::string(reason)), kText);
 }
 
+std::optional<HttpResponse> EndpointHandler::Refusal(kserve::Role role,
+                                                     const HttpRequest& request) const {
+  if (options_.policy == nullptr) return std::nullopt;
+  const std::string* authorization = request.FindHeader("Authorization");
+  const Status status =
+      options_.policy->Admit(authorization != nullptr ? *authorization : std::string_view(), role);
+  if (status.ok()) return std::nullopt;
+  HttpResponse response = Error(status);
+  if (status.code() == StatusCode::kUnauthenticated) {
+    response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  } else if (status.code() == StatusCode::kResourceExhausted) {
+    response.status = 429;
+    response.headers.emplace_back("Retry-After", "1");
+  }
+  return response;
+}
+
 std::optional<HttpResponse> EndpointHandler::Refusal(kserve::Api api,
                                                      const HttpRequest& request) const {
+  if (auto refusal = Refusal(kserve::RoleOf(api), request)) return refusal;
   const kserve::RequiredHeader* required = options_.restrictions.Of(api);
   if (required == nullptr) return std::nullopt;
   const std::string* value = request.FindHeader(required->name);

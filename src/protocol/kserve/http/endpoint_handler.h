@@ -10,6 +10,7 @@
 
 #include "base/worker_pool.h"
 #include "protocol/http_listener/http_message.h"
+#include "protocol/kserve/access/access_policy.h"
 #include "protocol/kserve/access/header_forward.h"
 #include "protocol/kserve/access/restriction.h"
 #include "protocol/kserve/http/binary_framing.h"
@@ -27,8 +28,9 @@ struct EndpointOptions {
   // client announces.
   size_t max_binary_body_bytes = size_t{1} << 30;
 
-  kserve::Restrictions restrictions;     // --http-restricted-api
-  kserve::HeaderForward header_forward;  // --http-header-forward-pattern
+  std::shared_ptr<kserve::AccessPolicy> policy;  // by keys; null: all are open
+  kserve::Restrictions restrictions;             // --http-restricted-api
+  kserve::HeaderForward header_forward;          // --http-header-forward-pattern
 
   BinaryFraming framing;
   bool with_compression = true;
@@ -49,7 +51,10 @@ class EndpointHandler : public http_listener::HttpHandler {
   // it means no endpoint of KServe.
   virtual const Endpoint* EndpointOf(const http_listener::HttpRequest& head) const = 0;
 
-  // The answer to a request that lacks the header which `api` needs.
+  // The answer to a request whose key may not do that, or has none.
+  std::optional<http_listener::HttpResponse> Refusal(
+      kserve::Role role, const http_listener::HttpRequest& request) const;
+  // The same, also where it lacks the header that `api` needs.
   std::optional<http_listener::HttpResponse> Refusal(
       kserve::Api api, const http_listener::HttpRequest& request) const;
 

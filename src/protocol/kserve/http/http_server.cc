@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/http/http_server.h"
 
+#include <optional>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -12,11 +13,24 @@ namespace {
 
 using http_listener::HttpRequest;
 using http_listener::HttpResponder;
+using http_listener::HttpResponse;
 
 // Serves each endpoint at its path.
 class Handler : public EndpointHandler {
  public:
   using EndpointHandler::EndpointHandler;
+
+  std::optional<HttpResponse> RefuseHead(const HttpRequest& head) const override {
+    const auto found = FindRoute(head.method, head.path());
+    if (!found) return Error(NotFound("Not Found"), kText);
+    const Endpoint& endpoint = *found->route.endpoint;
+    if (auto refusal = Refusal(endpoint.api, head)) return refusal;
+    if (!found->allows_method) return MethodNotAllowed(endpoint.Has(kText405) ? kText : kJson);
+    if (endpoint.api != kserve::Api::kInference) return std::nullopt;
+    const auto model = server().FindModel(found->route.model, found->route.version);
+    if (model.ok()) return std::nullopt;
+    return Error(model.status(), endpoint.Has(kTakesBinary) ? kText : kJson);
+  }
 
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
     auto found = FindRoute(request.method, request.path());

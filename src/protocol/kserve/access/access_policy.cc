@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/kserve/access/access_policy.h"
+
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+
+namespace inflight::kserve {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array<std::string_view, kNumRoles> kRoleNames = {
+    "health", "inference", "metrics", "control", "settings", "shared_memory"};
+constexpr char kHashPrefix[] = "sha256:";
+constexpr char kBearer[] = "Bearer ";
+constexpr double kMostPerSecond = 1e6;
+
+std::optional<KeyHash> HashFromHex(std::string_view hex) {
+  KeyHash hash{};
+  if (hex.size() != 2 * hash.size()) return std::nullopt;
+  const auto value = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+  };
+  for (size_t i = 0; i < hash.size(); ++i) {
+    const int high = value(hex[2 * i]);
+    const int low = value(hex[2 * i + 1]);
+    if (high < 0 || low < 0) return std::nullopt;
+    hash[i] = static_cast<uint8_t>(high * 16 + low);
+  }
+  return hash;
+}
+
+bool IsBearer(std::string_view authorization) {
+  constexpr size_t kLength = sizeof(kBearer) - 1;
+  return authorization.size() > kLength &&
+         std::equal(kBearer, kBearer + kLength, authorization.begin(),
+                    [](char a, char b) { return (a | 0x20) == (b | 0x20); });
+}
+
+Status Wrong(const std::string& where, const std::string& what) {
+  return InvalidArgument(where + ": " + what);
+}
+
+Status CheckMembers(const json& object, const std::string& where,
+                    std::initializer_list<std::string_view> known) {
+  if (!object.is_object()) return Wrong(where, "an object is needed");
+  for (const auto& [name, value] : object.items()) {
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      return Wrong(where, "'" + name + "' is not known");
+  }
+  return Status::Ok();
+}
+
+Result<Roles> ReadRoles(const json& names, const std::string& where) {
+  Roles roles;
+  if (!names.is_array()) return Wrong(where, "an array of roles is needed");
+  for (const json& name : names) {
+    const auto found = name.is_string() ? std::find(kRoleNames.begin(), kRoleNames.end(),
+                                                    name.get_ref<const std::string&>())
+                                        : kRoleNames.end();
+    if (found == kRoleNames.end()) {
+      return Wrong(where, "got " + name.dump() +
+                              ", roles are health, inference, metrics, control, settings and "
+                              "shared_memory");
+    }
+    roles.set(static_cast<size_t>(found - kRoleNames.begin()));
+  }
+  return roles;
+}
+
+Result<double> ReadRate(const json& object, const char* name, double absent,
+                        const std::string& where) {
+  const auto found = object.find(name);
+  if (found == object.end()) return absent;
+  if (found->is_number() && found->get<double>() > 0 && found->get<double>() <= kMostPerSecond)
+    return found->get<double>();
+  return Wrong(where + "." + name, "got " + found->dump() + ", a number above 0 to 1e6 is needed");
+}
+
+}  // namespace
+
+// Requests are taken from a bucket that fills with time.
+struct AccessPolicy::Key {
+  KeyHash hash;
+  std::string name;
+  Roles roles;
+  double per_second = 0;  // 0 = as many as it likes
+  double burst = 0;
+  double left = 0;
+  int64_t filled_ns = 0;
+
+  bool Take(int64_t now_ns) {
+    if (per_second == 0) return true;
+    left = std::min(burst, left + static_cast<double>(now_ns - filled_ns) * 1e-9 * per_second);
+    filled_ns = now_ns;
+    if (left < 1) return false;
+    left -= 1;
+    return true;
+  }
+};
+
+struct AccessPolicy::Table {
+  std::vector<Key> keys;
+  Roles anonymous = Roles().set(static_cast<size_t>(Role::kHealth));
+
+  // All are looked at, whichever matches.
+  Key* Find(const KeyHash& hash) {
+    Key* found = nullptr;
+    for (Key& key : keys) {
+      if (CRYPTO_memcmp(key.hash.data(), hash.data(), hash.size()) == 0) found = &key;
+    }
+    return found;
+  }
+
+  Status Add(Key key, const std::string& where) {
+    if (Find(key.hash) != nullptr) return Wrong(where, "the key is there already");
+    keys.push_back(std::move(key));
+    return Status::Ok();
+  }
+
+  Status ReadKey(const json& object, const std::string& where, int64_t now_ns) {
+    RETURN_IF_ERROR(
+        CheckMembers(object, where, {"name", "sha256", "roles", "requests_per_second", "burst"}));
+    for (const char* needed : {"name", "sha256"}) {
+      if (!object.contains(needed) || !object[needed].is_string())
+        return Wrong(where + "." + needed, "a string is needed");
+    }
+    Key key;
+    key.name = object["name"].get<std::string>();
+    const auto hash = HashFromHex(object["sha256"].get<std::string>());
+    if (!hash) return Wrong(where + ".sha256", "64 lower-case hexadecimal digits are needed");
+    key.hash = *hash;
+    if (!object.contains("roles")) return Wrong(where + ".roles", "an array of roles is needed");
+    ASSIGN_OR_RETURN(key.roles, ReadRoles(object["roles"], where + ".roles"));
+    ASSIGN_OR_RETURN(key.per_second, ReadRate(object, "requests_per_second", 0, where));
+    ASSIGN_OR_RETURN(key.burst, ReadRate(object, "burst", std::max(1.0, key.per_second), where));
+    if (key.burst < 1) return Wrong(where + ".burst", "at least 1 is needed");
+    key.left = key.burst;
+    key.filled_ns = now_ns;
+    return Add(std::move(key), where);
+  }
+
+  Status ReadAccess(const std::string& path, int64_t now_ns) {
+    ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+    const json root = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (root.is_discarded()) return Wrong(path, "it is no JSON");
+    RETURN_IF_ERROR(CheckMembers(root, path, {"keys", "anonymous"}));
+    if (root.contains("anonymous")) {
+      ASSIGN_OR_RETURN(anonymous, ReadRoles(root["anonymous"], path + ": anonymous"));
+    }
+    if (!root.contains("keys") || !root["keys"].is_array())
+      return Wrong(path, "'keys', an array, is needed");
+    for (size_t i = 0; i < root["keys"].size(); ++i) {
+      RETURN_IF_ERROR(ReadKey(root["keys"][i], path + ": keys[" + std::to_string(i) + "]", now_ns));
+    }
+    return Status::Ok();
+  }
+
+  Status ReadKeys(const std::string& path) {
+    ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+    size_t number = 0;
+    for (size_t start = 0; start < text.size();) {
+      const size_t end = std::min(text.find('\n', start), text.size());
+      std::string_view line = std::string_view(text).substr(start, end - start);
+      start = end + 1;
+      ++number;
+      while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
+      if (line.empty() || line.front() == '#') continue;
+      const std::string where = path + ": line " + std::to_string(number);
+      Key key;
+      key.name = where;
+      key.roles.set(static_cast<size_t>(Role::kInference));
+      key.roles.set(static_cast<size_t>(Role::kMetrics));
+      if (line.starts_with(kHashPrefix)) {
+        const auto hash = HashFromHex(line.substr(sizeof(kHashPrefix) - 1));
+        if (!hash) return Wrong(where, "64 lower-case hexadecimal digits are needed after sha256:");
+        key.hash = *hash;
+      } else {
+        key.hash = HashKey(line);
+      }
+      RETURN_IF_ERROR(Add(std::move(key), where));
+    }
+    return keys.empty() ? Wrong(path, "it has no key; `inflight key` makes one") : Status::Ok();
+  }
+};
+
+Role RoleOf(Api api) {
+  switch (api) {
+    case Api::kHealth:
+      return Role::kHealth;
+    case Api::kMetadata:
+    case Api::kInference:
+    case Api::kModelConfig:
+      return Role::kInference;
+    case Api::kStatistics:
+      return Role::kMetrics;
+    case Api::kModelRepository:
+      return Role::kControl;
+    case Api::kTrace:
+    case Api::kLogging:
+      return Role::kSettings;
+    case Api::kSharedMemory:
+      return Role::kSharedMemory;
+  }
+  return Role::kControl;
+}
+
+KeyHash HashKey(std::string_view key) {
+  KeyHash hash;
+  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), hash.data());
+  return hash;
+}
+
+std::string ToHex(const KeyHash& hash) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  for (const uint8_t byte : hash) hex.append({kDigits[byte / 16], kDigits[byte % 16]});
+  return hex;
+}
+
+std::string NewKey() {
+  static constexpr char kLetters[] =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+  std::array<unsigned char, 43> random;  // six bits of each: 258
+  CHECK_EQ(RAND_bytes(random.data(), static_cast<int>(random.size())), 1);
+  std::string key = "if-";
+  for (const unsigned char byte : random) key += kLetters[byte % 64];
+  return key;
+}
+
+AccessPolicy::AccessPolicy(AccessFiles files, Clock& clock)
+    : files_(std::move(files)), clock_(clock) {}
+
+AccessPolicy::~AccessPolicy() = default;
+
+AccessPolicy::Times AccessPolicy::ReadTimes() const {
+  Times times;
+  std::error_code ec;
+  if (!files_.access.empty()) times[0] = std::filesystem::last_write_time(files_.access, ec);
+  if (!files_.api_keys.empty()) times[1] = std::filesystem::last_write_time(files_.api_keys, ec);
+  return times;
+}
+
+Result<std::shared_ptr<AccessPolicy::Table>> AccessPolicy::Read(const AccessFiles& files,
+                                                                int64_t now_ns) {
+  auto table = std::make_shared<Table>();
+  if (!files.access.empty()) RETURN_IF_ERROR(table->ReadAccess(files.access, now_ns));
+  if (!files.api_keys.empty()) RETURN_IF_ERROR(table->ReadKeys(files.api_keys));
+  return table;
+}
+
+Result<std::shared_ptr<AccessPolicy>> AccessPolicy::Load(const AccessFiles& files, Clock& clock) {
+  std::shared_ptr<AccessPolicy> policy(new AccessPolicy(files, clock));
+  policy->times_ = policy->ReadTimes();
+  ASSIGN_OR_RETURN(policy->table_, Read(files, clock.NowNs()));
+  return policy;
+}
+
+Status AccessPolicy::Admit(std::string_view authorization, Role role) {
+  const auto place = static_cast<size_t>(role);
+  const bool has_key = IsBearer(authorization);
+  const KeyHash hash = has_key ? HashKey(authorization.substr(sizeof(kBearer) - 1)) : KeyHash{};
+  const std::lock_guard lock(mutex_);
+  if (table_->anonymous[place]) return Status::Ok();
+  if (!has_key) {
+    return {StatusCode::kUnauthenticated,
+            "this request needs a key: send it as 'Authorization: Bearer <key>'"};
+  }
+  Key* key = table_->Find(hash);
+  if (key == nullptr) return {StatusCode::kUnauthenticated, "the key is not known"};
+  if (!key->roles[place]) {
+    return {StatusCode::kPermissionDenied,
+            "the key does not have the role '" + std::string(kRoleNames[place]) + "'"};
+  }
+  if (!key->Take(clock_.NowNs())) {
+    return ResourceExhausted("the key has had its requests of this second; try again later");
+  }
+  return Status::Ok();
+}
+
+Status AccessPolicy::ReloadIfChanged() {
+  const Times times = ReadTimes();
+  {
+    const std::lock_guard lock(mutex_);
+    if (times == times_) return Status::Ok();
+    times_ = times;
+  }
+  ASSIGN_OR_RETURN(auto table, Read(files_, clock_.NowNs()));
+  const std::lock_guard lock(mutex_);
+  table_ = std::move(table);
+  return Status::Ok();
+}
+
+}  // namespace inflight::kserve

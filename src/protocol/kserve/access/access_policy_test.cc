@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/kserve/access/access_policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace inflight::kserve {
+namespace {
+
+using testing::HasSubstr;
+
+class AccessPolicyTest : public testing::Test {
+ protected:
+  std::string Write(const std::string& name, const std::string& text) {
+    const auto path = std::filesystem::path(testing::TempDir()) /
+                      ("access_policy_" + std::to_string(getpid()) + "_" + name);
+    std::ofstream(path) << text;
+    return path;
+  }
+  std::shared_ptr<AccessPolicy> Load(const AccessFiles& files) {
+    auto policy = AccessPolicy::Load(files, clock_);
+    EXPECT_TRUE(policy.ok()) << policy.status().ToString();
+    return policy.ok() ? *policy : nullptr;
+  }
+  std::string Error(const std::string& json) {
+    const auto policy = AccessPolicy::Load({.access = Write("bad", json)}, clock_);
+    return policy.ok() ? "" : policy.status().message();
+  }
+
+  ManualClock clock_;
+};
+
+// As sha256sum says.
+TEST_F(AccessPolicyTest, HashesAreSha256) {
+  EXPECT_EQ(ToHex(HashKey("abc")),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST_F(AccessPolicyTest, NewKeysDiffer) {
+  EXPECT_EQ(NewKey().size(), 46U);
+  EXPECT_NE(NewKey(), NewKey());
+}
+
+TEST_F(AccessPolicyTest, AKeyHasTheRolesThatItsFileGives) {
+  const auto policy =
+      Load({.access = Write("roles", R"({"keys": [
+      {"name": "a", "sha256": ")" + ToHex(HashKey("one")) +
+                                         R"(", "roles": ["inference"]},
+      {"name": "b", "sha256": ")" + ToHex(HashKey("two")) +
+                                         R"(", "roles": ["control", "settings"]}]})")});
+  ASSERT_NE(policy, nullptr);
+  EXPECT_TRUE(policy->Admit("Bearer one", Role::kInference).ok());
+  EXPECT_TRUE(policy->Admit("bearer two", Role::kControl).ok());
+  EXPECT_EQ(policy->Admit("Bearer one", Role::kControl).code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(policy->Admit("Bearer two", Role::kInference).code(), StatusCode::kPermissionDenied);
+  for (const char* none : {"", "Bearer ", "Bearer three", "Basic one", "one", "Bearer one "}) {
+    EXPECT_EQ(policy->Admit(none, Role::kInference).code(), StatusCode::kUnauthenticated) << none;
+    EXPECT_TRUE(policy->Admit(none, Role::kHealth).ok()) << none;
+  }
+}
+
+TEST_F(AccessPolicyTest, AnonymousRolesAreThoseOfTheFile) {
+  const auto policy =
+      Load({.access = Write("anonymous", R"({"keys": [], "anonymous": ["metrics"]})")});
+  ASSERT_NE(policy, nullptr);
+  EXPECT_TRUE(policy->Admit("", Role::kMetrics).ok());
+  EXPECT_EQ(policy->Admit("", Role::kHealth).code(), StatusCode::kUnauthenticated);
+}
+
+TEST_F(AccessPolicyTest, LinesAreKeysOrTheirHashes) {
+  const auto policy = Load(
+      {.api_keys = Write("lines", "# clients\none\n\nsha256:" + ToHex(HashKey("two")) + "\r\n")});
+  ASSERT_NE(policy, nullptr);
+  for (const char* key : {"Bearer one", "Bearer two"}) {
+    EXPECT_TRUE(policy->Admit(key, Role::kInference).ok());
+    EXPECT_TRUE(policy->Admit(key, Role::kMetrics).ok());
+    EXPECT_EQ(policy->Admit(key, Role::kSettings).code(), StatusCode::kPermissionDenied);
+  }
+  EXPECT_EQ(policy->Admit("Bearer # clients", Role::kInference).code(),
+            StatusCode::kUnauthenticated);
+}
+
+TEST_F(AccessPolicyTest, AKeysRequestsASecondAreBounded) {
+  const auto policy = Load(
+      {.access = Write("rate", R"({"keys": [{"name": "a", "sha256": ")" + ToHex(HashKey("one")) +
+                                   R"(", "roles": ["inference"],
+      "requests_per_second": 2, "burst": 3}]})")});
+  ASSERT_NE(policy, nullptr);
+  const auto admitted = [&] {
+    int count = 0;
+    while (policy->Admit("Bearer one", Role::kInference).ok()) ++count;
+    return count;
+  };
+  EXPECT_EQ(admitted(), 3);
+  EXPECT_EQ(policy->Admit("Bearer one", Role::kInference).code(), StatusCode::kResourceExhausted);
+  clock_.AdvanceNs(1'000'000'000);
+  EXPECT_EQ(admitted(), 2);
+  clock_.AdvanceNs(60'000'000'000);
+  EXPECT_EQ(admitted(), 3);
+}
+
+TEST_F(AccessPolicyTest, ChangedFilesAreReadAnewAndBrokenOnesLeaveTheFormer) {
+  const std::string path = Write("reload", "one\n");
+  const auto policy = Load({.api_keys = path});
+  ASSERT_NE(policy, nullptr);
+  const auto change = [&](const std::string& text) {
+    const auto before = std::filesystem::last_write_time(path);
+    std::ofstream(path) << text;
+    std::filesystem::last_write_time(path, before + std::chrono::seconds(1));
+    return policy->ReloadIfChanged();
+  };
+  EXPECT_TRUE(change("two\n").ok());
+  EXPECT_EQ(policy->Admit("Bearer one", Role::kInference).code(), StatusCode::kUnauthenticated);
+  EXPECT_TRUE(policy->Admit("Bearer two", Role::kInference).ok());
+  EXPECT_THAT(change("sha256:12\n").message(), HasSubstr("line 1: 64 lower-case"));
+  EXPECT_TRUE(policy->Admit("Bearer two", Role::kInference).ok());
+  EXPECT_TRUE(policy->ReloadIfChanged().ok());  // told once
+}
+
+TEST_F(AccessPolicyTest, WrongFilesAreToldByWhatIsWrong) {
+  const std::string hash = ToHex(HashKey("one"));
+  const auto key = [&](const std::string& more) {
+    return R"({"keys": [{"name": "a", "sha256": ")" + hash + "\"" + more + "}]}";
+  };
+  EXPECT_THAT(Error("{"), HasSubstr("it is no JSON"));
+  EXPECT_THAT(Error("{}"), HasSubstr("'keys', an array, is needed"));
+  EXPECT_THAT(Error(R"({"keys": [], "key": 1})"), HasSubstr("'key' is not known"));
+  EXPECT_THAT(Error(key("")), HasSubstr("keys[0].roles: an array of roles is needed"));
+  EXPECT_THAT(Error(key(R"(, "roles": ["admin"])")), HasSubstr("got \"admin\", roles are health"));
+  EXPECT_THAT(Error(key(R"(, "roles": [], "rate": 1)")), HasSubstr("keys[0]: 'rate' is not known"));
+  EXPECT_THAT(Error(key(R"(, "roles": [], "requests_per_second": 0)")),
+              HasSubstr("keys[0].requests_per_second: got 0, a number above 0"));
+  EXPECT_THAT(Error(R"({"keys": [{"name": "a", "sha256": "12", "roles": []}]})"),
+              HasSubstr("keys[0].sha256: 64 lower-case hexadecimal digits"));
+  const auto missing = AccessPolicy::Load({.access = "/nonexistent/file"}, clock_);
+  EXPECT_FALSE(missing.ok());
+  const auto empty = AccessPolicy::Load({.api_keys = Write("empty", "# none\n")}, clock_);
+  EXPECT_THAT(empty.status().message(), HasSubstr("it has no key; `inflight key` makes one"));
+}
+
+}  // namespace
+}  // namespace inflight::kserve
