@@ -41,6 +41,7 @@ def server(tmp_path_factory):
     repository = write_light_repository(path / "repository")
     keys = [{"name": name, "sha256": sha256(name), "roles": roles} for name, roles in ROLES.items()]
     keys.append({"name": "slow", "sha256": sha256("slow"), "roles": ["inference"], "requests_per_second": 0.001, "burst": 2})
+    keys.append({**keys[-1], "name": "large", "sha256": sha256("large")})
     (path / "access.json").write_text(json.dumps({"keys": keys}))
     (path / "keys").write_text(f"plain-key\nsha256:{sha256('hashed-key')}\n")
     running = start_server(
@@ -97,6 +98,10 @@ def test_metrics_have_a_role(server):
 def test_requests_of_a_key_are_bounded(server):
     assert [infer(server, "slow").status_code for _ in range(3)] == [200, 200, 429]
     assert infer(server, "slow").headers["Retry-After"] == "1"
+    # A body that is looked at by its head first counts once.
+    large = {"inputs": [{**ECHO["inputs"][0], "data": ["x" * 100_000]}]}
+    url = f"http://{server.http}/v2/models/identity/infer"
+    assert [requests.post(url, json=large, headers=bearer("large"), timeout=30).status_code for _ in range(3)] == [200, 200, 429]
     assert infer(server, "user").ok
 
 

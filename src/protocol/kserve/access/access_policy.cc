@@ -265,7 +265,7 @@ Result<std::shared_ptr<AccessPolicy>> AccessPolicy::Load(const AccessFiles& file
   return policy;
 }
 
-Status AccessPolicy::Admit(std::string_view authorization, Role role) {
+Status AccessPolicy::Look(std::string_view authorization, Role role, bool counts) {
   const auto place = static_cast<size_t>(role);
   const bool has_key = IsBearer(authorization);
   const KeyHash hash = has_key ? HashKey(authorization.substr(sizeof(kBearer) - 1)) : KeyHash{};
@@ -281,7 +281,7 @@ Status AccessPolicy::Admit(std::string_view authorization, Role role) {
     return {StatusCode::kPermissionDenied,
             "the key does not have the role '" + std::string(kRoleNames[place]) + "'"};
   }
-  if (!key->Take(clock_.NowNs())) {
+  if (counts && !key->Take(clock_.NowNs())) {
     return ResourceExhausted("the key has had its requests of this second; try again later");
   }
   return Status::Ok();

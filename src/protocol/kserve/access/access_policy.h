@@ -60,7 +60,13 @@ class AccessPolicy {
   // Whether a request with this Authorization header ("" = none) may do what the role says.
   // kUnauthenticated: it needs a key, or has none that is known; kPermissionDenied: its key has
   // other roles; kResourceExhausted: its key had too many requests.
-  Status Admit(std::string_view authorization, Role role);
+  Status Admit(std::string_view authorization, Role role) {
+    return Look(authorization, role, /*counts=*/true);
+  }
+  // The same of a request that is admitted once more when it is whole: it counts for no rate yet.
+  Status Check(std::string_view authorization, Role role) {
+    return Look(authorization, role, /*counts=*/false);
+  }
 
   // Reads files that have changed since. Where they are wrong, the error, and the former stays.
   Status ReloadIfChanged();
@@ -73,6 +79,7 @@ class AccessPolicy {
   AccessPolicy(AccessFiles files, Clock& clock);
   static Result<std::shared_ptr<Table>> Read(const AccessFiles& files, int64_t now_ns);
   Times ReadTimes() const;
+  Status Look(std::string_view authorization, Role role, bool counts);
 
   const AccessFiles files_;
   Clock& clock_;

@@ -63,12 +63,13 @@ HttpResponse EndpointHandler::BadRequest(std::string_view reason) const {
   return Error(InvalidArgument(std::string(reason)), kText);
 }
 
-std::optional<HttpResponse> EndpointHandler::Refusal(kserve::Role role,
-                                                     const HttpRequest& request) const {
+std::optional<HttpResponse> EndpointHandler::Refusal(kserve::Role role, const HttpRequest& request,
+                                                     bool is_whole) const {
   if (options_.policy == nullptr) return std::nullopt;
   const std::string* authorization = request.FindHeader("Authorization");
+  const std::string_view key = authorization != nullptr ? *authorization : std::string_view();
   const Status status =
-      options_.policy->Admit(authorization != nullptr ? *authorization : std::string_view(), role);
+      is_whole ? options_.policy->Admit(key, role) : options_.policy->Check(key, role);
   if (status.ok()) return std::nullopt;
   HttpResponse response = Error(status);
   if (status.code() == StatusCode::kUnauthenticated) {
@@ -80,9 +81,9 @@ std::optional<HttpResponse> EndpointHandler::Refusal(kserve::Role role,
   return response;
 }
 
-std::optional<HttpResponse> EndpointHandler::Refusal(kserve::Api api,
-                                                     const HttpRequest& request) const {
-  if (auto refusal = Refusal(kserve::RoleOf(api), request)) return refusal;
+std::optional<HttpResponse> EndpointHandler::Refusal(kserve::Api api, const HttpRequest& request,
+                                                     bool is_whole) const {
+  if (auto refusal = Refusal(kserve::RoleOf(api), request, is_whole)) return refusal;
   const kserve::RequiredHeader* required = options_.restrictions.Of(api);
   if (required == nullptr) return std::nullopt;
   const std::string* value = request.FindHeader(required->name);

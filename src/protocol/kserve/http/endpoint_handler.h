@@ -51,12 +51,15 @@ class EndpointHandler : public http_listener::HttpHandler {
   // it means no endpoint of KServe.
   virtual const Endpoint* EndpointOf(const http_listener::HttpRequest& head) const = 0;
 
-  // The answer to a request whose key may not do that, or has none.
-  std::optional<http_listener::HttpResponse> Refusal(
-      kserve::Role role, const http_listener::HttpRequest& request) const;
+  // The answer to a request whose key may not do that, or has none. Of one that is not whole, the
+  // head alone is there, and it counts for no rate.
+  std::optional<http_listener::HttpResponse> Refusal(kserve::Role role,
+                                                     const http_listener::HttpRequest& request,
+                                                     bool is_whole = true) const;
   // The same, also where it lacks the header that `api` needs.
-  std::optional<http_listener::HttpResponse> Refusal(
-      kserve::Api api, const http_listener::HttpRequest& request) const;
+  std::optional<http_listener::HttpResponse> Refusal(kserve::Api api,
+                                                     const http_listener::HttpRequest& request,
+                                                     bool is_whole = true) const;
 
   // Answers as the endpoint does, whatever the method; it must not be refused. What waits or has a
   // large body does so on another thread.

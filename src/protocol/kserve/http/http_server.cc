@@ -24,7 +24,7 @@ class Handler : public EndpointHandler {
     const auto found = FindRoute(head.method, head.path());
     if (!found) return Error(NotFound("Not Found"), kText);
     const Endpoint& endpoint = *found->route.endpoint;
-    if (auto refusal = Refusal(endpoint.api, head)) return refusal;
+    if (auto refusal = Refusal(endpoint.api, head, /*is_whole=*/false)) return refusal;
     if (!found->allows_method) return MethodNotAllowed(endpoint.Has(kText405) ? kText : kJson);
     if (endpoint.api != kserve::Api::kInference) return std::nullopt;
     const auto model = server().FindModel(found->route.model, found->route.version);
