@@ -41,16 +41,6 @@ std::string FormatHead(int status, const Headers& headers) {
   return head;
 }
 
-// A fraction of the shortest time-out.
-std::chrono::milliseconds SweepInterval(const ListenerOptions& options) {
-  std::chrono::milliseconds interval(250);
-  for (const auto timeout : {options.header_timeout, options.body_timeout, options.idle_timeout,
-                             options.write_timeout}) {
-    if (timeout.count() > 0) interval = std::min(interval, timeout / 4);
-  }
-  return std::max(interval, std::chrono::milliseconds(10));
-}
-
 bool IsDisconnect(const boost::system::error_code& ec) {
   return ec == http::error::end_of_stream || ec == http::error::partial_message ||
          ec.category() == asio::error::get_system_category() ||
@@ -65,24 +55,35 @@ HttpResponse Overloaded(const std::string& reason) {
           .body = R"({"error":")" + reason + "\"}"};
 }
 
-Connection::Connection(std::shared_ptr<IoThread> thread, asio::ip::tcp::socket socket,
+Connection::Connection(std::shared_ptr<const ListenerContext> context,
+                       std::shared_ptr<IoThread> thread, asio::ip::tcp::socket socket,
                        asio::ip::address client)
-    : thread_(std::move(thread)),
+    : tcp_listener::Connection(std::move(client)),
+      context_(std::move(context)),
+      thread_(std::move(thread)),
       socket_(std::move(socket)),
-      client_(std::move(client)),
-      buffer_(kMaxPipelinedBytes + kReadBytes + thread_->options.max_header_bytes) {
+      buffer_(kMaxPipelinedBytes + kReadBytes + context_->options.max_header_bytes) {
   on_chunk_ = [this](uint64_t size, beast::string_view, ErrorCode& ec) {
-    if (size > 0 && ++num_chunks_ > thread_->options.max_chunks) ec = http::error::bad_chunk;
+    if (size > 0 && ++num_chunks_ > context_->options.max_chunks) ec = http::error::bad_chunk;
   };
 }
 
-void Connection::Start() {
+void Connection::Begin() {
   thread_->connections.insert(this);
-  if (thread_->draining) return Close();
   head_started_ns_ = Clock::System().NowNs();
+}
+
+void Connection::Start() {
+  Begin();
+  if (thread_->draining) return Close();
   ErrorCode ignored;
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   ReadRequest();
+}
+
+void Connection::Refuse(const std::string& reason) {
+  Begin();
+  Reject(Overloaded(reason));
 }
 
 void Connection::Drain() {
@@ -103,7 +104,6 @@ void Connection::Close() {
 }
 
 void Connection::Reject(HttpResponse response) {
-  thread_->connections.insert(this);
   response.close = true;
   SendWhole(std::move(response));
 }
@@ -113,7 +113,7 @@ void Connection::Reject(HttpResponse response) {
 void Connection::ReadRequest() {
   if (thread_->draining) return Close();
   if (buffer_.size() > 0) return ReadHead();
-  ExpireAfter(read_deadline_, thread_->options.idle_timeout);
+  ExpireAfter(read_deadline_, context_->options.idle_timeout);
   ReadAhead();
 }
 
@@ -124,12 +124,12 @@ void Connection::ReadHead() {
   ++thread_->num_done;
   num_chunks_ = 0;
   parser_.emplace();
-  parser_->header_limit(static_cast<uint32_t>(thread_->options.max_header_bytes));
+  parser_->header_limit(static_cast<uint32_t>(context_->options.max_header_bytes));
   parser_->body_limit(std::numeric_limits<uint64_t>::max());  // OnHead sets it
   parser_->on_chunk_header(on_chunk_);
-  ExpireAfter(read_deadline_, thread_->options.header_timeout);
+  ExpireAfter(read_deadline_, context_->options.header_timeout);
   http::async_read_header(socket_, buffer_, *parser_,
-                          [self = shared_from_this()](ErrorCode ec, size_t) { self->OnHead(ec); });
+                          [self = self()](ErrorCode ec, size_t) { self->OnHead(ec); });
 }
 
 void Connection::OnHead(ErrorCode ec) {
@@ -144,7 +144,7 @@ void Connection::OnHead(ErrorCode ec) {
   }
   is_head_ = head.method() == http::verb::head;
   if (const auto fault = FindFramingFault(head)) {
-    HttpResponse refusal = thread_->handler.BadRequest(fault->reason);
+    HttpResponse refusal = context_->handler.BadRequest(fault->reason);
     refusal.status = fault->status;
     return Reject(std::move(refusal));
   }
@@ -154,21 +154,21 @@ void Connection::OnHead(ErrorCode ec) {
   const bool brings_much = parser_->content_length().value_or(
                                parser_->is_done() ? 0 : kUnreadBodyBytes + 1) > kUnreadBodyBytes;
   if (brings_much) {
-    if (auto refusal = thread_->handler.RefuseHead(request_)) return Reject(*std::move(refusal));
+    if (auto refusal = context_->handler.RefuseHead(request_)) return Reject(*std::move(refusal));
   }
-  const uint64_t limit = thread_->handler.MaxBodyBytes(request_);
+  const uint64_t limit = context_->handler.MaxBodyBytes(request_);
   if (const auto length = parser_->content_length(); length && *length > limit) {
-    return Reject(thread_->handler.BodyTooLarge(request_, *length));
+    return Reject(context_->handler.BodyTooLarge(request_, *length));
   }
   parser_->body_limit(limit);
   body_charge_ = MemoryCharge(share());
   num_body_bytes_ = 0;
-  ExpireAfter(read_deadline_, thread_->options.body_timeout);
+  ExpireAfter(read_deadline_, context_->options.body_timeout);
   if (!parser_->is_done() && !is_http10_ &&
       beast::iequals(head[http::field::expect], "100-continue")) {
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     asio::async_write(socket_, asio::buffer(kContinue),
-                      [self = shared_from_this()](ErrorCode write_ec, size_t) {
+                      [self = self()](ErrorCode write_ec, size_t) {
                         write_ec ? self->Close() : self->ReadBody();
                       });
     return;
@@ -184,19 +184,19 @@ void Connection::ReadBody() {
   read_deadline_ = std::min(
       read_deadline_ +
           std::chrono::nanoseconds((size - std::exchange(num_body_bytes_, size)) * kNsPerBodyByte),
-      std::chrono::steady_clock::now() + thread_->options.body_timeout);
+      std::chrono::steady_clock::now() + context_->options.body_timeout);
   if (const Status status = ChargeBody(); !status.ok()) {
     return Reject(Overloaded(status.message()));
   }
   share_->SetWaiting(true);
   http::async_read_some(socket_, buffer_, *parser_,
-                        [self = shared_from_this()](ErrorCode ec, size_t) { self->OnBody(ec); });
+                        [self = self()](ErrorCode ec, size_t) { self->OnBody(ec); });
 }
 
 void Connection::OnBody(ErrorCode ec) {
   if (closed_) return;
   if (ec == http::error::body_limit) {
-    return Reject(thread_->handler.BodyTooLarge(request_, std::nullopt));
+    return Reject(context_->handler.BodyTooLarge(request_, std::nullopt));
   }
   if (ec) return FailRequest(ec);
   ReadBody();
@@ -212,8 +212,8 @@ Status Connection::ChargeBody() {
 
 const std::shared_ptr<AccountShare>& Connection::share() {
   if (share_ == nullptr) {
-    share_ = thread_->options.memory->NewConnection(
-        client_.to_string(), [thread = thread_, connection = weak_from_this()] {
+    share_ = context_->options.memory->NewConnection(
+        client().to_string(), [thread = thread_, connection = weak_from_this()] {
           asio::post(thread->io, [connection] {
             if (const auto found = connection.lock()) found->Close();
           });
@@ -225,17 +225,17 @@ const std::shared_ptr<AccountShare>& Connection::share() {
 void Connection::FailRequest(ErrorCode ec) {
   if (IsDisconnect(ec)) return Close();
   std::string reason = "malformed HTTP request: " + ec.message();
-  if (num_chunks_ > thread_->options.max_chunks) {
+  if (num_chunks_ > context_->options.max_chunks) {
     reason = "Chunked request body exceeds maximum of " +
-             std::to_string(thread_->options.max_chunks) + " chunks";
+             std::to_string(context_->options.max_chunks) + " chunks";
   } else if (ec == http::error::header_limit) {
     reason = "request head exceeds maximum of " +
-             std::to_string(thread_->options.max_header_bytes) + " bytes";
+             std::to_string(context_->options.max_header_bytes) + " bytes";
   } else if (ec == http::error::buffer_overflow) {
     reason = "the head of a chunk, or the trailers, exceed the maximum of " +
              std::to_string(buffer_.max_size()) + " bytes";
   }
-  Reject(thread_->handler.BadRequest(reason));
+  Reject(context_->handler.BadRequest(reason));
 }
 
 void Connection::Dispatch() {
@@ -250,11 +250,11 @@ void Connection::Dispatch() {
   request_.receive_started_ns = head_started_ns_;
   request_.received_ns = Clock::System().NowNs();
   parser_.reset();
-  exchange_ = std::make_shared<Exchange>(shared_from_this());
+  exchange_ = std::make_shared<Exchange>(self());
   const auto exchange = exchange_;
   ReadAhead();
   try {
-    thread_->handler.Handle(std::move(request_), std::make_shared<Responder>(exchange));
+    context_->handler.Handle(std::move(request_), std::make_shared<Responder>(exchange));
   } catch (const std::exception& e) {  // the dropped responder has answered
     logging::Error("request handler failed", {{"error", e.what()}});
   }
@@ -263,9 +263,9 @@ void Connection::Dispatch() {
 // The pending read of an idle or running connection: the next request's first bytes, or the end.
 void Connection::ReadAhead() {
   reading_ahead_ = true;
-  socket_.async_read_some(
-      buffer_.prepare(kReadBytes),
-      [self = shared_from_this()](ErrorCode ec, size_t bytes) { self->OnReadAhead(ec, bytes); });
+  socket_.async_read_some(buffer_.prepare(kReadBytes), [self = self()](ErrorCode ec, size_t bytes) {
+    self->OnReadAhead(ec, bytes);
+  });
 }
 
 void Connection::OnReadAhead(ErrorCode ec, size_t bytes) {
@@ -330,10 +330,9 @@ void Connection::FlushStream() {
 void Connection::WriteSome() {
   writing_ = true;
   share()->SetWaiting(true);
-  ExpireAfter(write_deadline_, thread_->options.write_timeout);
-  socket_.async_write_some(write_buffers_, [self = shared_from_this()](ErrorCode ec, size_t bytes) {
-    self->OnWritten(ec, bytes);
-  });
+  ExpireAfter(write_deadline_, context_->options.write_timeout);
+  socket_.async_write_some(
+      write_buffers_, [self = self()](ErrorCode ec, size_t bytes) { self->OnWritten(ec, bytes); });
 }
 
 void Connection::OnWritten(ErrorCode ec, size_t bytes) {
@@ -360,7 +359,7 @@ void Connection::FinishExchange() {
   response_charge_.Release();
   if (!keep_alive_ || thread_->draining) return Linger();
   if (!reading_ahead_) return ReadRequest();
-  if (buffer_.size() == 0) return ExpireAfter(read_deadline_, thread_->options.idle_timeout);
+  if (buffer_.size() == 0) return ExpireAfter(read_deadline_, context_->options.idle_timeout);
   // A pipelined request lies in the buffer, and perhaps its rest will never come: stop waiting for
   // more, and OnReadAhead goes on with what is there.
   ErrorCode ignored;
@@ -381,26 +380,6 @@ void Connection::Linger() {
 
 void Connection::ExpireAfter(Deadline& deadline, std::chrono::milliseconds duration) {
   deadline = duration.count() == 0 ? Deadline::max() : std::chrono::steady_clock::now() + duration;
-}
-
-void IoThread::Sweep() {
-  if (is_stopping) return;
-  sweep_timer.expires_after(SweepInterval(options));
-  sweep_timer.async_wait([this](boost::system::error_code ec) {
-    if (!ec) Sweep();
-  });
-  const auto now = std::chrono::steady_clock::now();
-  std::vector<std::shared_ptr<Connection>> overdue;
-  for (Connection* connection : connections) {
-    if (connection->IsOverdue(now)) overdue.push_back(connection->shared_from_this());
-  }
-  for (const auto& connection : overdue) connection->Close();
-  memory_look.Look(num_done);
-}
-
-void IoThread::StopSweep() {
-  is_stopping = true;
-  sweep_timer.cancel();
 }
 
 }  // namespace inflight::http_listener

@@ -12,10 +12,8 @@
 // under its mutex. Everything else belongs to the I/O thread.
 #pragma once
 
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <chrono>
@@ -23,72 +21,58 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_set>
 #include <utility>  // before Boost 1.74 under C++20
 #include <vector>
 
-#include "base/idle_memory.h"
 #include "base/memory_account.h"
 #include "protocol/http_listener/growing_body.h"
 #include "protocol/http_listener/http_listener.h"
+#include "protocol/tcp_listener/connection.h"
 
 namespace inflight::http_listener {
 
-class Connection;
 class Exchange;
 
-// A point of the steady clock; max() = never.
-using Deadline = std::chrono::steady_clock::time_point;
-
-// An io_context, the connections that live on it, and the options they share. Only its own thread
-// touches what stands below them.
-//
-// Deadlines are looked at by a sweep over all connections a few times a second: a timer for each
-// would cost every request more than its parsing.
-struct IoThread {
-  IoThread(HttpHandler& h, const ListenerOptions& o) : handler(h), options(o) {}
-
-  void Sweep();  // from now on now and then, until StopSweep
-  void StopSweep();
-
+// What the connections of a listener share.
+struct ListenerContext {
   HttpHandler& handler;
   const ListenerOptions options;
-  boost::asio::io_context io{1};
-  boost::asio::steady_timer sweep_timer{io};
-  std::unordered_set<Connection*> connections;
-  size_t next_bucket = 0;  // of them, for FindRoom
-  uint64_t num_done = 0;   // requests begun, answers and connections ended
-  MemoryLook memory_look;
-  bool draining = false;
-  bool is_stopping = false;
-  std::function<void()> on_closed;  // a connection of this thread has closed
 };
+
+using tcp_listener::Deadline;
+using tcp_listener::IoThread;
 
 // 503 with a reason that needs no escapes in JSON.
 HttpResponse Overloaded(const std::string& reason);
 
-class Connection : public std::enable_shared_from_this<Connection> {
+class Connection final : public tcp_listener::Connection {
  public:
-  Connection(std::shared_ptr<IoThread> thread, boost::asio::ip::tcp::socket socket,
-             boost::asio::ip::address client);
+  Connection(std::shared_ptr<const ListenerContext> context, std::shared_ptr<IoThread> thread,
+             boost::asio::ip::tcp::socket socket, boost::asio::ip::address client);
 
-  void Start();
-  void Drain();                        // close now if idle, else after the answer
-  void Close();                        // at once; idempotent
-  void Reject(HttpResponse response);  // answer without reading further, close
-  bool IsLingering() const { return lingering_; }
-  // For its client: idle, or within a head or a body.
-  bool IsWaiting() const { return !closed_ && !exchange_ && !writing_ && !lingering_; }
-  bool IsIdle() const { return IsWaiting() && !reading_head_or_body_; }
-  const boost::asio::ip::address& client() const { return client_; }
-  int64_t last_request_ns() const { return head_started_ns_; }  // without one, when it began
-  bool IsOverdue(Deadline now) const { return read_deadline_ <= now || write_deadline_ <= now; }
+  void Start() override;
+  void Refuse(const std::string& reason) override;
+  void Drain() override;
+  void Close() override;
+  bool IsDue(Deadline now) const override {
+    return read_deadline_ <= now || write_deadline_ <= now;
+  }
+  void OnDue(Deadline) override { Close(); }
+  bool IsWaiting() const override { return !closed_ && !exchange_ && !writing_ && !lingering_; }
+  bool IsIdle() const override { return IsWaiting() && !reading_head_or_body_; }
+  bool IsLingering() const override { return lingering_; }
+  int64_t last_request_ns() const override { return head_started_ns_; }
 
  private:
   friend class Exchange;
   using ErrorCode = boost::system::error_code;
   using Parser = boost::beast::http::request_parser<GrowingBody>;
 
+  std::shared_ptr<Connection> self() {
+    return std::static_pointer_cast<Connection>(shared_from_this());
+  }
+  void Begin();                        // to be one of the thread's
+  void Reject(HttpResponse response);  // answer without reading further, close
   void ReadRequest();
   void ReadHead();
   void OnHead(ErrorCode ec);
@@ -111,9 +95,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   static void ExpireAfter(Deadline& deadline, std::chrono::milliseconds duration);  // 0 = never
   std::string StreamHead(int status, const Headers& headers) const;
 
-  std::shared_ptr<IoThread> thread_;
+  const std::shared_ptr<const ListenerContext> context_;
+  const std::shared_ptr<IoThread> thread_;
   boost::asio::ip::tcp::socket socket_;
-  const boost::asio::ip::address client_;
   Deadline read_deadline_ = Deadline::max();
   Deadline write_deadline_ = Deadline::max();
   // What was read ahead, and a head or a chunk's head whole: more than that is a malformed request.

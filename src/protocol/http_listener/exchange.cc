@@ -32,7 +32,7 @@ void Exchange::StartStream(int status, const Headers& headers) {
 void Exchange::WriteChunk(std::string_view bytes) {
   const std::lock_guard lock(mutex_);
   if (state_ != State::kStreaming || bytes.empty()) return;
-  if (pending_.size() + bytes.size() > connection_->thread_->options.max_stream_buffer_bytes) {
+  if (pending_.size() + bytes.size() > connection_->context_->options.max_stream_buffer_bytes) {
     return BreakStream();
   }
   if (!pending_charge_.Reserve(2 * (pending_.size() + bytes.size())).ok()) return BreakStream();

@@ -6,9 +6,9 @@
 #include <memory>
 #include <tuple>
 
-#include "protocol/http_listener/connection.h"
+#include "protocol/tcp_listener/connection.h"
 
-namespace inflight::http_listener {
+namespace inflight::tcp_listener {
 
 // A connection that waits for its client, and how well it fits: the greater, the better.
 struct Room {
@@ -31,4 +31,4 @@ void FindRoom(IoThread& thread, size_t place, const boost::asio::ip::address& ne
 
 inline constexpr size_t kMaxLooked = 256;
 
-}  // namespace inflight::http_listener
+}  // namespace inflight::tcp_listener

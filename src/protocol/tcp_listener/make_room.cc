@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "protocol/http_listener/make_room.h"
+#include "protocol/tcp_listener/make_room.h"
 
 #include <map>
 #include <vector>
 
-namespace inflight::http_listener {
+namespace inflight::tcp_listener {
 namespace {
 
 // How little is lost with it, from 0 for a request that is on its way.
@@ -52,4 +52,4 @@ void FindRoom(IoThread& thread, size_t place, const boost::asio::ip::address& ne
   }
 }
 
-}  // namespace inflight::http_listener
+}  // namespace inflight::tcp_listener

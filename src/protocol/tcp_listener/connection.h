@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// A client's connection as its listener sees it, and the thread that it lives on. What is spoken
+// over it is the business of http_listener/ and grpc_listener/.
+//
+// Threads: a connection belongs to the thread that it was given to; all methods are for that one.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+#include "base/idle_memory.h"
+
+namespace inflight::tcp_listener {
+
+class Connection;
+
+// A point of the steady clock; max() = never.
+using Deadline = std::chrono::steady_clock::time_point;
+
+// An io_context and the connections that live on it. Only its own thread touches what stands below
+// the context.
+//
+// Deadlines are looked at by a sweep over all connections a few times a second: a timer for each
+// would cost every request more than its parsing.
+struct IoThread {
+  explicit IoThread(std::chrono::milliseconds interval) : sweep_interval(interval) {}
+
+  void Sweep();  // from now on now and then, until StopSweep
+  void StopSweep();
+
+  const std::chrono::milliseconds sweep_interval;
+  boost::asio::io_context io{1};
+  boost::asio::steady_timer sweep_timer{io};
+  std::unordered_set<Connection*> connections;
+  size_t next_bucket = 0;  // of them, for FindRoom
+  uint64_t num_done = 0;   // requests begun, answers and connections ended
+  MemoryLook memory_look;
+  bool draining = false;
+  bool is_stopping = false;
+  std::function<void()> on_closed;  // a connection of this thread has closed
+};
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  virtual ~Connection() = default;
+
+  // The first call is one of these two, and puts the connection among its thread's.
+  virtual void Start() = 0;
+  // Says to the client why it is not served, without reading from it, and closes.
+  virtual void Refuse(const std::string& reason) = 0;
+
+  virtual void Drain() = 0;  // closes now if idle, else after what runs
+  virtual void Close() = 0;  // at once; idempotent
+
+  // A deadline has passed by `now`, and OnDue acts on it.
+  virtual bool IsDue(Deadline now) const = 0;
+  virtual void OnDue(Deadline now) = 0;
+
+  // What make_room.h chooses by: whether it waits for its client, and how little is lost with it.
+  virtual bool IsWaiting() const = 0;
+  virtual bool IsIdle() const = 0;                    // between requests
+  virtual bool IsLingering() const { return false; }  // had its last answer
+  // Monotonic clock, when its last request began; without one, when the connection did.
+  virtual int64_t last_request_ns() const = 0;
+
+  const boost::asio::ip::address& client() const { return client_; }
+
+ protected:
+  explicit Connection(boost::asio::ip::address client) : client_(std::move(client)) {}
+
+ private:
+  const boost::asio::ip::address client_;
+};
+
+}  // namespace inflight::tcp_listener
