@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds the libraries that Debian 12 has no archives of, from Debian's own sources, for binaries that link everything
-# but the C library and cuBLASLt statically (-DINFLIGHT_STATIC=ON, preset cuda-release).
+# but the C library and cuBLASLt statically (-DINFLIGHT_STATIC=ON, preset cuda-release). Debian's patches are applied.
 #
 # usage: scripts/static_deps.sh [PREFIX]     default: build/static-deps
 set -euo pipefail
@@ -23,17 +23,22 @@ done
 apt=(-qq -o Dir::Etc::sourcelist=/dev/null -o "Dir::Etc::sourceparts=$work/parts" -o "Dir::State::lists=$work/lists"
   -o APT::Get::List-Cleanup=0 -o APT::Sandbox::User=root)
 apt-get "${apt[@]}" update
-(cd "$work/source" && apt-get "${apt[@]}" source --download-only "${packages[@]}")
+# apt-get compares each file with the signed index; dpkg-source unpacks it and applies Debian's patches.
+(cd "$work/source" && apt-get "${apt[@]}" source "${packages[@]}" >"$work/unpack.log")
+scripts/check_patched.py "$work"/source/*/
+
+# Hardened as Debian hardens its packages.
+export DEB_CFLAGS_STRIP=-g DEB_CXXFLAGS_STRIP=-g
+checks=$(dpkg-buildflags --get CPPFLAGS)
+export CFLAGS="$(dpkg-buildflags --get CFLAGS) $checks" CXXFLAGS="$(dpkg-buildflags --get CXXFLAGS) $checks"
 
 build() { # NAME OPTION...
   local name=$1
   shift
-  mkdir "$work/$name"
-  tar -xf "$work"/source/"$name"_*.orig.tar.* -C "$work/$name" --strip-components=1
-  cmake -S "$work/$name" -B "$work/$name/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF \
+  cmake -S "$work"/source/"$name"-*/ -B "$work/$name" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF \
     -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_INSTALL_PREFIX="$prefix" -DCMAKE_INSTALL_LIBDIR=lib \
     -DCMAKE_PREFIX_PATH="$prefix" "$@" >"$work/$name.log"
-  cmake --build "$work/$name/build" --target install >>"$work/$name.log" || { tail -30 "$work/$name.log" >&2; exit 1; }
+  cmake --build "$work/$name" --target install >>"$work/$name.log" || { tail -30 "$work/$name.log" >&2; exit 1; }
   echo "built $name"
 }
 build fmtlib -DFMT_TEST=OFF -DFMT_DOC=OFF
