@@ -14,25 +14,12 @@
 #include <utility>
 
 namespace inflight {
-namespace {
 
 Status SystemError(const std::filesystem::path& path, std::string_view what, int error) {
   const StatusCode code =
       error == ENOENT || error == ENOTDIR ? StatusCode::kNotFound : StatusCode::kInternal;
   return {code, fmt::format("{}: cannot {}: {}", path.string(), what, std::strerror(error))};
 }
-
-struct Descriptor {
-  explicit Descriptor(int value) : fd(value) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd >= 0) close(fd);
-  }
-  int fd;
-};
-
-}  // namespace
 
 bool FileExists(const std::filesystem::path& path) {
   std::error_code error;
@@ -41,16 +28,21 @@ bool FileExists(const std::filesystem::path& path) {
 
 Result<std::string> ReadFile(const std::filesystem::path& path, uint64_t max_bytes) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.fd < 0) return SystemError(path, "open", errno);
+  if (!file.ok()) return SystemError(path, "open", errno);
+  return ReadOpenFile(file, path, max_bytes);
+}
+
+Result<std::string> ReadOpenFile(const Descriptor& file, const std::filesystem::path& path,
+                                 uint64_t max_bytes) {
   struct stat info {};
-  if (fstat(file.fd, &info) != 0) return SystemError(path, "stat", errno);
+  if (fstat(file.get(), &info) != 0) return SystemError(path, "stat", errno);
   if (S_ISDIR(info.st_mode))
     return InvalidArgument(path.string() + ": is a directory, a file is needed");
   std::string content;
   content.reserve(static_cast<size_t>(info.st_size));
   char buffer[1 << 16];
   while (true) {
-    const ssize_t n = read(file.fd, buffer, sizeof(buffer));
+    const ssize_t n = read(file.get(), buffer, sizeof(buffer));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return SystemError(path, "read", errno);
     if (n == 0) return content;

@@ -10,15 +10,22 @@
 #include <string>
 #include <string_view>
 
+#include "base/descriptor.h"
 #include "inflight/status.h"
 
 namespace inflight {
 
 bool FileExists(const std::filesystem::path& path);  // false where that cannot be told
 
+// "<path>: cannot <what>: <the system's reason>"; kNotFound where `error` (errno) says so.
+Status SystemError(const std::filesystem::path& path, std::string_view what, int error);
+
 // kNotFound when there is none; kInvalidArgument when larger than `max_bytes`.
 Result<std::string> ReadFile(const std::filesystem::path& path,
                              uint64_t max_bytes = uint64_t{1} << 30);
+// Of a file that is open; `path` is for errors.
+Result<std::string> ReadOpenFile(const Descriptor& file, const std::filesystem::path& path,
+                                 uint64_t max_bytes);
 
 // Writes beside `path` and renames over it, so that readers see the old or the new content.
 Status WriteFile(const std::filesystem::path& path, std::string_view content);

@@ -2,6 +2,7 @@
 #include "serving/repository/candidate.h"
 
 #include "contract/text_parameters.h"
+#include "serving/tensors/model_file.h"
 
 namespace inflight::serving {
 
@@ -12,6 +13,14 @@ ModelConfig WithAnyBatchSize(const ParsedModelConfig& parsed) {
   ModelConfig filled = parsed.config;
   if (parsed.IsUnfilled("max_batch_size")) filled.set_max_batch_size(kAnyBatchSize);
   return filled;
+}
+
+Result<std::filesystem::path> ResolveNamed(const Candidate& candidate, std::string_view field,
+                                           const std::string& named) {
+  if (!candidate.is_from_request || candidate.own_values.contains(named)) {
+    return ResolvePath(named, candidate.dir);
+  }
+  return FindBeneath(candidate.dir, "directory", named, field);
 }
 
 std::vector<std::string> MembersOf(const ModelConfig& config) {

@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "serving/configuration/config_fields.h"
@@ -22,6 +24,8 @@ struct Candidate {
   ModelKind kind = ModelKind::kUnknown;
   std::vector<std::string> versions;
   bool is_generated = false;                 // has no file that a report could be about
+  bool is_from_request = false;              // the configuration came with a load
+  std::set<std::string> own_values;          // of parameters in the model's own file, then
   FileTime changed;                          // the newest of its files
   FileTimes data_files;                      // of its directory
   std::shared_ptr<const OverrideDir> files;  // where they came with a request
@@ -32,6 +36,12 @@ struct Candidate {
 // With any number where a template left the batch size open: it is the engine's, which is not known
 // yet.
 ::inference::ModelConfig WithAnyBatchSize(const ParsedModelConfig& parsed);
+
+// Where `named`, a path that the configuration names as `field`, leads. One that came with a
+// request leads below the model's directory, unless the model's own file names the same; else
+// kInvalidArgument, and nothing is told of what lies there.
+Result<std::filesystem::path> ResolveNamed(const Candidate& candidate, std::string_view field,
+                                           const std::string& named);
 
 // The models that an ensemble's steps name, or the parameters of a BLS.
 std::vector<std::string> MembersOf(const ::inference::ModelConfig& config);

@@ -96,6 +96,10 @@ Result<Candidate> Repository::Poll(const std::string& name, const fs::path& dir,
                            "': " + parsed.status().message());
   }
   candidate.parsed = std::move(*parsed);
+  if (override.config_json) {
+    candidate.is_from_request = true;
+    candidate.own_values = ValuesInFile(name);
+  }
   candidate.changed = NewestChange(dir);
   candidate.data_files = DataFiles(dir);
   ModelConfig& config = candidate.parsed.config;
@@ -235,6 +239,17 @@ std::vector<Candidate*> Repository::InStepOrder(std::vector<Candidate>& candidat
   };
   for (Candidate& candidate : candidates) add(candidate);
   return ordered;
+}
+
+std::set<std::string> Repository::ValuesInFile(const std::string& name) const {
+  std::set<std::string> values;
+  const auto dir = places_.Find(name);
+  if (!dir) return values;
+  const auto parsed = ReadConfig(ConfigFile(*dir, options_.model_config_name), {},
+                                 /*may_be_absent=*/true);
+  if (!parsed.ok()) return values;
+  for (const auto& [key, value] : AllParameters(parsed->config)) values.insert(value);
+  return values;
 }
 
 std::vector<std::string> Repository::MembersInFile(const std::string& name,

@@ -102,6 +102,8 @@ class Repository {
   // `name` is the directory's own, unless it was added by another.
   Result<Candidate> Poll(const std::string& name, const std::filesystem::path& dir,
                          const LoadOverride& override) const;
+  // Of the parameters of the model's own configuration.
+  std::set<std::string> ValuesInFile(const std::string& name) const;
   bool IsModel(const std::filesystem::path& dir) const { return places_.IsModel(dir); }
   static std::vector<Candidate*> InStepOrder(std::vector<Candidate>& candidates, ModelKind kind);
   void LoadCandidates(std::vector<Candidate> candidates);

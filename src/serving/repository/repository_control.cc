@@ -172,7 +172,10 @@ Status Repository::Install(const std::string& name, std::vector<ModelEntry> entr
       failures += VersionFailed(entry.version, entry.status);
     }
   }
-  if (!failures.empty() && IsLoaded(name)) return LoadFailed(name, failures, reason);
+  if (!failures.empty() && IsLoaded(name)) {
+    logging::Error("model goes on with the old copy", {{"model", name}, {"reason", failures}});
+    return LoadFailed(name, failures, reason);
+  }
   // All versions or none.
   for (ModelEntry& entry : entries) {
     if (failures.empty() || entry.model == nullptr) continue;

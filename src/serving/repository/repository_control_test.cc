@@ -24,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string Identity(int max_batch_size, const std::string& more = "") {
   return "backend: 'conformance' max_batch_size: " + std::to_string(max_batch_size) +
@@ -196,7 +197,7 @@ TEST_F(RepositoryControlTest, AReloadReadsTheTokenizerAnew) {
   Write("repo/tensorrt_llm/1/tokenizer.json", "{\"version\": ");
   Touch("repo/preprocessing/config.pbtxt");
   const Status status = server->LoadModel("preprocessing", {});
-  EXPECT_THAT(status.message(), HasSubstr("tokenizer_dir '" + Path("repo/tensorrt_llm/1") + "'"));
+  EXPECT_THAT(status.message(), HasSubstr("tokenizer_dir '1': tokenizer.json"));
   EXPECT_EQ(StateOf(*server, "preprocessing"), "READY");  // the old copy goes on
 }
 
@@ -253,6 +254,94 @@ TEST_F(RepositoryControlTest, AConfigurationThatCameWithALoadHoldsUntilAFileChan
   Touch("repo/m/config.pbtxt");
   ASSERT_TRUE(server->LoadModel("m", {}).ok());
   EXPECT_EQ(max_batch_size(), 0);
+}
+
+// A configuration of an LLM as a client may send it.
+std::string LlmJson(const std::string& name, const std::string& engine) {
+  return R"({"name": ")" + name + R"(", "backend": "tensorrtllm", "max_batch_size": 4,
+    "input": [{"name": "input_ids", "data_type": "TYPE_INT32", "dims": [-1]},
+              {"name": "input_lengths", "data_type": "TYPE_INT32", "dims": [1]},
+              {"name": "request_output_len", "data_type": "TYPE_INT32", "dims": [1]}],
+    "output": [{"name": "output_ids", "data_type": "TYPE_INT32", "dims": [-1, -1]},
+               {"name": "sequence_length", "data_type": "TYPE_INT32", "dims": [-1]}],
+    "parameters": {"gpt_model_path": {"string_value": ")" +
+         engine + R"("}}})";
+}
+
+std::string EngineAt(const std::string& path) {
+  return "parameters { key: 'gpt_model_path' value: { string_value: '" + path + "' } }";
+}
+
+std::string PreprocessingJson(const std::string& tokenizer) {
+  return R"({"name": "preprocessing", "backend": "python", "max_batch_size": 4,
+    "input": [{"name": "QUERY", "data_type": "TYPE_STRING", "dims": [-1]},
+              {"name": "REQUEST_OUTPUT_LEN", "data_type": "TYPE_INT32", "dims": [-1]}],
+    "output": [{"name": "INPUT_ID", "data_type": "TYPE_INT32", "dims": [-1]},
+               {"name": "REQUEST_INPUT_LEN", "data_type": "TYPE_INT32", "dims": [1]}],
+    "parameters": {"tokenizer_dir": {"string_value": ")" +
+         tokenizer + R"("}}})";
+}
+
+TEST_F(RepositoryControlTest, PathsOfALoadLeadBelowTheModelAlone) {
+  WriteServable("repo");
+  WriteEngine("elsewhere");
+  WriteEngine("repo/other");
+  WriteEngine("repo/preprocessing/files");
+  fs::create_directory_symlink(root_ / "elsewhere", root_ / "repo/tensorrt_llm/link");
+  fs::create_directory_symlink("..", root_ / "repo/preprocessing/up");
+  const auto server = ServeExplicit("repo");
+  ASSERT_NE(server, nullptr);
+  const auto load = [&](const std::string& model, const std::string& path) {
+    const std::string json =
+        model == "tensorrt_llm" ? LlmJson(model, path) : PreprocessingJson(path);
+    return server->LoadModel(model, {.config_json = json, .files = {}});
+  };
+  const size_t num_loads = loaded_dirs_.size();
+  for (const std::string& path :
+       {Path("elsewhere"), Path("no_such"), std::string("../other"), std::string("other"),
+        std::string("/proc/self/cwd"), std::string("link"), std::string("up/other"),
+        std::string("1/../../other")}) {
+    for (const std::string model : {"tensorrt_llm", "preprocessing"}) {
+      const Status status = load(model, path);
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << model << " " << path;
+      const bool is_below = path == "other" || (path == "link" && model == "preprocessing") ||
+                            (path == "up/other" && model == "tensorrt_llm");
+      EXPECT_THAT(status.message(), HasSubstr(is_below ? "does not exist" : "lies outside of the"))
+          << model << " " << path;
+      EXPECT_THAT(status.message(), Not(HasSubstr(root_.string()))) << path;
+    }
+  }
+  EXPECT_EQ(loaded_dirs_.size(), num_loads);
+  for (const std::string& path : {std::string("1"), Path("repo/tensorrt_llm/1")}) {
+    EXPECT_TRUE(load("tensorrt_llm", path).ok()) << path;
+    EXPECT_EQ(loaded_dirs_.back(), fs::canonical(Path("repo/tensorrt_llm/1")));
+  }
+  EXPECT_TRUE(load("preprocessing", "files").ok());
+}
+
+TEST_F(RepositoryControlTest, WhatAFileNamesIsFreeAlsoInALoad) {
+  WriteServable("repo", EngineAt(Path("elsewhere")));
+  WriteEngine("elsewhere");
+  const auto server = ServeExplicit("repo");
+  ASSERT_NE(server, nullptr);
+  EXPECT_EQ(loaded_dirs_.back(), Path("elsewhere"));
+  const Status again = server->LoadModel(
+      "tensorrt_llm", {.config_json = LlmJson("tensorrt_llm", Path("elsewhere")), .files = {}});
+  EXPECT_TRUE(again.ok()) << again.ToString();
+}
+
+TEST_F(RepositoryControlTest, TheIndexTellsNoFolders) {
+  WriteServable("repo", EngineAt(Path("absent")));
+  const auto server = Serve({.model_repositories = {Path("repo")},
+                             .control_mode = ControlMode::kExplicit,
+                             .load_models = {"*"},
+                             .exit_on_error = false});
+  ASSERT_NE(server, nullptr);
+  for (const IndexEntry& entry : server->Index(/*ready_only=*/false)) {
+    EXPECT_THAT(entry.reason, Not(HasSubstr(root_.string()))) << entry.name;
+    if (entry.name != "tensorrt_llm") continue;
+    EXPECT_EQ(entry.reason, "Not found: gpt_model_path: 'absent' does not exist");
+  }
 }
 
 // --- several repositories ---

@@ -155,16 +155,14 @@ fs::path ResolvePath(const fs::path& path, const fs::path& model_dir) {
   return path;
 }
 
-Result<fs::path> FindEngine(const std::string& named, const fs::path& model_dir,
-                            const std::string& version) {
+Result<fs::path> FindEngine(const fs::path& dir, bool is_named) {
   const auto has_engine = [](const fs::path& place) { return Exists(place / "config.json"); };
-  const fs::path dir = named.empty() ? model_dir / version : ResolvePath(named, model_dir);
   if (!Exists(dir)) return NotFound("gpt_model_path: '" + dir.string() + "' does not exist");
   const fs::path found = OnlyPlace(dir, has_engine);
   if (found != dir) {
     logging::Warning("engine taken from the only sub-directory that has one",
                      {{"path", dir.string()}, {"engine", found.string()}});
-  } else if (named.empty() && !has_engine(dir)) {
+  } else if (!is_named && !has_engine(dir)) {
     return NotFound(
         "Both encoder and decoder model paths are empty: gpt_model_path is not set, and '" +
         dir.string() + "' holds no engine");

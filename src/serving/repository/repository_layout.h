@@ -44,11 +44,9 @@ std::optional<std::filesystem::path> FirstVersion(const std::filesystem::path& m
 std::filesystem::path ResolvePath(const std::filesystem::path& path,
                                   const std::filesystem::path& model_dir);
 
-// The directory of an engine: the path named, or the version directory when none is; or the only
-// sub-directory of it that holds one. kNotFound names what was looked at.
-Result<std::filesystem::path> FindEngine(const std::string& named,
-                                         const std::filesystem::path& model_dir,
-                                         const std::string& version);
+// The directory of an engine: `dir`, which the configuration names or which is the version's; or
+// the only sub-directory of it that holds one. kNotFound names what was looked at.
+Result<std::filesystem::path> FindEngine(const std::filesystem::path& dir, bool is_named);
 
 // `dir`, or the only sub-directory that has tokenizer files when it has none itself.
 std::filesystem::path FindTokenizer(const std::filesystem::path& dir);

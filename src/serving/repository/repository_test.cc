@@ -198,11 +198,10 @@ TEST_F(RepositoryTest, AnEnginesDirectoryWithoutATokenizerIsServedToo) {
   ASSERT_NE(server, nullptr);
   EXPECT_TRUE(server->ready());
   EXPECT_THAT(Lines(server->Index(true)), ElementsAre("tensorrt_llm 1 READY"));
-  EXPECT_THAT(
-      StateOf(*server, "preprocessing"),
-      HasSubstr("tokenizer_dir of model 'preprocessing' is not set, and '" + Path("engine") +
-                "', the engine's, has no tokenizer files; copy them there, or set " +
-                "tokenizer_dir in the model's config.pbtxt to where they are"));
+  EXPECT_THAT(StateOf(*server, "preprocessing"),
+              HasSubstr("tokenizer_dir of model 'preprocessing' is not set, and "
+                        "'engine', the engine's, has no tokenizer files; copy them there, or set "
+                        "tokenizer_dir in the model's config.pbtxt to where they are"));
 }
 
 TEST_F(RepositoryTest, WithoutAnEngineATokenizerMustBeNamed) {

@@ -182,8 +182,12 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadLlm(const Candidate& candidate
   for (const std::string& warning : parameters.warnings) {
     logging::Warning(warning, {{"model", config.name()}});
   }
-  ASSIGN_OR_RETURN(const fs::path engine_dir,
-                   FindEngine(parameters.engine_dir, candidate.dir, version));
+  fs::path dir = candidate.dir / version;
+  const std::string& named = parameters.engine_dir;
+  if (!named.empty()) {
+    ASSIGN_OR_RETURN(dir, ResolveNamed(candidate, "gpt_model_path", named));
+  }
+  ASSIGN_OR_RETURN(const fs::path engine_dir, FindEngine(dir, !named.empty()));
   ShareMemory(candidate, parameters, keys);
   auto loaded = [&] {
     const Unlocked unlocked(mutex_);

@@ -53,7 +53,8 @@ Result<std::shared_ptr<const Tokenizer>> VersionLoader::LoadTokenizer(const Cand
   const std::string& model = candidate.parsed.config.name();
   fs::path dir;
   if (!named.empty()) {
-    auto place = artifact::ResolveModelDir(ResolvePath(named, candidate.dir));
+    ASSIGN_OR_RETURN(const fs::path path, ResolveNamed(candidate, "tokenizer_dir", named));
+    auto place = artifact::ResolveModelDir(path);
     if (!place.ok()) return place.status().WithPrefix("tokenizer_dir");
     dir = FindTokenizer(*place);
   } else {

@@ -22,6 +22,7 @@
 #include "serving/llm/llm_call.h"
 #include "serving/repository/repositories.h"
 #include "serving/server/create_server.h"
+#include "serving/server/local_paths.h"
 
 namespace inflight::serving {
 namespace {
@@ -187,9 +188,7 @@ class ServerImpl final : public Server {
     const HeldTable table = repositories_->table();
     return table->Find(name, version);
   }
-  std::vector<IndexEntry> Index(bool ready_only) const override {
-    return repositories_->Index(ready_only);
-  }
+  std::vector<IndexEntry> Index(bool ready_only) const override;
   std::vector<std::shared_ptr<Model>> models() const override {
     const HeldTable table = repositories_->table();
     return table->models();
@@ -241,6 +240,12 @@ std::vector<ExecutorGauges> ServerImpl::executor_gauges() const {
   return gauges;
 }
 
+std::vector<IndexEntry> ServerImpl::Index(bool ready_only) const {
+  std::vector<IndexEntry> index = repositories_->Index(ready_only);
+  for (IndexEntry& entry : index) entry.reason = WithoutFolders(entry.reason);
+  return index;
+}
+
 Status ServerImpl::CheckControl() const {
   if (exiting()) return Unavailable("Server is stopping, cannot load or unload models");
   if (options_.control_mode == ControlMode::kExplicit) return Status::Ok();
@@ -249,7 +254,8 @@ Status ServerImpl::CheckControl() const {
 
 Status ServerImpl::LoadModel(const std::string& name, const LoadOverride& override) {
   RETURN_IF_ERROR(CheckControl());
-  return repositories_->Load(name, override);
+  const Status status = repositories_->Load(name, override);
+  return status.WithMessage(WithoutFolders(status.message()));
 }
 
 Status ServerImpl::UnloadModel(const std::string& name, bool with_steps) {

@@ -49,6 +49,8 @@ class Server {
   // docs/reference/protocol/common.md; empty version = latest available.
   virtual Result<std::shared_ptr<Model>> FindModel(std::string_view name,
                                                    std::string_view version) const = 0;
+  // Here and of LoadModel, files are told without the folders that they lie in: those stand in the
+  // log.
   virtual std::vector<IndexEntry> Index(bool ready_only) const = 0;
   // Loaded ones, by name and version.
   virtual std::vector<std::shared_ptr<Model>> models() const = 0;

@@ -1,16 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/tensors/model_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <system_error>
 
 #include "base/file.h"
+#include "base/open_beneath.h"
+#include "base/status_macros.h"
 
 namespace inflight::serving {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+// `name`, which the error is to show, is opened as `file`.
+Result<Descriptor> Open(const fs::path& folder, std::string_view place, const fs::path& file,
+                        std::string_view name, std::string_view field, int flags) {
+  auto opened = StaysBelow(file) ? OpenBeneath(folder, file, flags)
+                                 : Status(StatusCode::kPermissionDenied, "");
+  if (opened.status().code() != StatusCode::kPermissionDenied) return opened;
+  return InvalidArgument(
+      fmt::format("{}: '{}' lies outside of the model's {}", field, name, place));
+}
+
+}  // namespace
 
 bool HasControlBytes(std::string_view name) {
   return std::ranges::any_of(name, [](char c) { return (c >= 0 && c < ' ') || c == 0x7f; });
@@ -24,17 +41,22 @@ bool StaysBelow(const fs::path& name) {
 Result<std::string> ReadModelFile(const fs::path& folder, std::string_view place,
                                   const std::string& file, std::string_view field,
                                   uint64_t max_bytes) {
-  const auto outside = [&] {
-    return InvalidArgument(
-        fmt::format("{}: '{}' lies outside of the model's {}", field, file, place));
-  };
-  if (!StaysBelow(file)) return outside();
+  ASSIGN_OR_RETURN(const Descriptor opened, Open(folder, place, file, file, field, O_RDONLY));
+  return ReadOpenFile(opened, folder / file, max_bytes);
+}
+
+Result<fs::path> FindBeneath(const fs::path& folder, std::string_view place,
+                             const std::string& name, std::string_view field) {
+  const fs::path file =
+      fs::path(name).is_absolute() ? fs::path(name).lexically_relative(folder) : fs::path(name);
+  auto opened = Open(folder, place, file, name, field, O_PATH);
+  if (opened.status().code() == StatusCode::kNotFound) {
+    return NotFound(fmt::format("{}: '{}' does not exist", field, name));
+  }
+  RETURN_IF_ERROR(opened.status());
   std::error_code error;
-  const fs::path real = fs::canonical(folder / file, error);
-  if (error) return ReadFile(folder / file, max_bytes);  // which says why it cannot
-  const fs::path root = fs::canonical(folder, error);
-  if (error || std::ranges::mismatch(root, real).in1 != root.end()) return outside();
-  return ReadFile(real, max_bytes);
+  const fs::path real = fs::read_symlink(fmt::format("/proc/self/fd/{}", opened->get()), error);
+  return error ? folder / file : real;  // where there is no /proc
 }
 
 }  // namespace inflight::serving

@@ -19,9 +19,16 @@ bool HasControlBytes(std::string_view name);
 bool StaysBelow(const std::filesystem::path& name);
 
 // The content of `file` below `folder`. Where it lies elsewhere, also behind a link,
-// kInvalidArgument: "<field>: '<file>' lies outside of the model's <place>".
+// kInvalidArgument: "<field>: '<file>' lies outside of the model's <place>", which does not tell
+// what lies there (base/open_beneath.h).
 Result<std::string> ReadModelFile(const std::filesystem::path& folder, std::string_view place,
                                   const std::string& file, std::string_view field,
                                   uint64_t max_bytes);
+
+// Where `name`, a file or a folder, lies below `folder`: a path without links. `name` may be an
+// absolute path below `folder`. Errors as of ReadModelFile, and "<field>: '<name>' does not exist".
+Result<std::filesystem::path> FindBeneath(const std::filesystem::path& folder,
+                                          std::string_view place, const std::string& name,
+                                          std::string_view field);
 
 }  // namespace inflight::serving

@@ -52,5 +52,19 @@ TEST_F(ModelFileTest, NothingElseIs) {
   }
 }
 
+TEST_F(ModelFileTest, APlaceBelowIsFoundByItsNameOrByItsWholePath) {
+  const auto find = [&](const std::string& name) {
+    return FindBeneath(root_ / "model", "directory", name, "gpt_model_path");
+  };
+  const fs::path real = fs::canonical(root_ / "model" / "warmup");
+  EXPECT_EQ(*find("warmup"), real);
+  EXPECT_EQ(*find(root_ / "model" / "warmup"), real);
+  EXPECT_EQ(find("absent").status(), NotFound("gpt_model_path: 'absent' does not exist"));
+  for (const char* outside : {"..", "../secret", "../absent", "/", "/etc", "/absent"}) {
+    EXPECT_EQ(find(outside).status(), InvalidArgument(std::string("gpt_model_path: '") + outside +
+                                                      "' lies outside of the model's directory"));
+  }
+}
+
 }  // namespace
 }  // namespace inflight::serving
