@@ -7,6 +7,9 @@
 
 #include "base/status_macros.h"
 #include "environment.h"
+#include "protocol/kserve/http/refusal.h"
+#include "protocol/metrics/metrics_config.h"
+#include "reach.h"
 
 namespace inflight::tool {
 namespace {
@@ -58,6 +61,20 @@ Result<kserve_http::EndpointOptions> Endpoints(const ServeOptions& options) {
 }
 
 }  // namespace
+
+Result<std::unique_ptr<metrics::MetricsServer>> StartMetrics(serving::Server& server,
+                                                             const ServeOptions& options) {
+  metrics::MetricsOptions metrics = options.metrics;
+  metrics.listener.address = MetricsAddress(options);
+  ASSIGN_OR_RETURN(const auto config, metrics::ParseMetricsConfig(options.metrics_config));
+  metrics.page.with_latency_counters = config.counter_latencies;
+  if (options.policy != nullptr) {
+    metrics.refuse = [policy = options.policy](const http_listener::HttpRequest& request) {
+      return kserve_http::RefuseByKey(*policy, kserve::Role::kMetrics, request, /*is_whole=*/true);
+    };
+  }
+  return metrics::MetricsServer::Start(server, metrics);
+}
 
 Result<std::unique_ptr<kserve_http::HttpServer>> StartHttp(serving::Server& server,
                                                            const ServeOptions& options) {

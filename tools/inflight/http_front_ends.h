@@ -14,6 +14,9 @@
 
 namespace inflight::tool {
 
+Result<std::unique_ptr<metrics::MetricsServer>> StartMetrics(serving::Server& server,
+                                                             const ServeOptions& options);
+
 Result<std::unique_ptr<kserve_http::HttpServer>> StartHttp(serving::Server& server,
                                                            const ServeOptions& options);
 

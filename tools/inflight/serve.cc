@@ -25,6 +25,7 @@
 #include "http_front_ends.h"
 #include "protocol/metrics/metrics_config.h"
 #include "protocol/metrics/metrics_server.h"
+#include "reach.h"
 #include "serve_options.h"
 #include "serve_upstream_flags.h"
 #include "serving/core/response_cache.h"
@@ -58,40 +59,6 @@ void LogStarted(const char* service, const std::string& address, int port) {
   logging::Info(fmt::format("Started {} at {}:{}", service, address, port));
 }
 
-// Of the forms that the listeners take: 127.0.0.1, localhost, ::1, [::1], ipv4:127.0.0.1,
-// ipv6:[::1].
-bool IsThisMachine(std::string_view address) {
-  for (const std::string_view scheme : {"ipv4:", "ipv6:"}) {
-    if (address.starts_with(scheme)) address.remove_prefix(scheme.size());
-  }
-  return address.starts_with("127.") || address == "localhost" || address == "::1" ||
-         address == "[::1]";
-}
-
-void LogReach(const ServeOptions& options) {
-  const bool is_open = (options.allow_http && !IsThisMachine(options.http.address)) ||
-                       (options.allow_grpc && !IsThisMachine(options.grpc.address));
-  if (options.policy != nullptr) {
-    logging::Info(
-        "HTTP, gRPC and metrics serve by keys: --access and --api-key-file say who may what");
-    if (is_open && !options.grpc.tls.is_enabled) {
-      logging::Warning(
-          "keys go over the network as they are: put a proxy with TLS before the ports, or listen "
-          "on "
-          "127.0.0.1");
-    }
-  } else if (is_open) {
-    logging::Info(
-        "HTTP or gRPC can be reached from other machines: whoever reaches it may infer, load "
-        "models and change settings (--api-key-file and --access ask for keys), "
-        "but for what --http-restricted-api and --grpc-restricted-protocol ask a key for");
-  } else if (options.allow_http || options.allow_grpc) {
-    logging::Info(
-        "HTTP and gRPC can be reached from this machine alone; --http-address 0.0.0.0 and "
-        "--grpc-address 0.0.0.0 open them");
-  }
-}
-
 Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options) {
   FrontEnds fronts;
   if (options.allow_grpc) {
@@ -103,12 +70,8 @@ Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options
     LogStarted("HTTPService", options.http.address, fronts.http->port());
   }
   if (options.allow_metrics) {
-    metrics::MetricsOptions metrics = options.metrics;
-    if (metrics.listener.address.empty()) metrics.listener.address = options.http.address;
-    ASSIGN_OR_RETURN(const auto config, metrics::ParseMetricsConfig(options.metrics_config));
-    metrics.page.with_latency_counters = config.counter_latencies;
-    ASSIGN_OR_RETURN(fronts.metrics, metrics::MetricsServer::Start(server, metrics));
-    LogStarted("Metrics Service", metrics.listener.address, fronts.metrics->port());
+    ASSIGN_OR_RETURN(fronts.metrics, StartMetrics(server, options));
+    LogStarted("Metrics Service", MetricsAddress(options), fronts.metrics->port());
   }
   if (options.allow_sagemaker) {
     ASSIGN_OR_RETURN(fronts.sagemaker, StartSageMaker(server, options));
@@ -262,9 +225,6 @@ Status Serve(ServeOptions& options) {
   FitToFileLimit(options);
   if (!options.access.empty()) {
     ASSIGN_OR_RETURN(options.policy, kserve::AccessPolicy::Load(options.access));
-    options.metrics.admit = [policy = options.policy](std::string_view authorization) {
-      return policy->Admit(authorization, kserve::Role::kMetrics);
-    };
   }
   ASSIGN_OR_RETURN(const auto server, serving::CreateServer(options.server));
   LogOptions(options, server->metadata());

@@ -27,7 +27,7 @@ HttpResponse TextError(int status, std::string_view message) {
 class MetricsServer::Handler : public http_listener::HttpHandler {
  public:
   Handler(const serving::Server& server, const MetricsOptions& options)
-      : server_(server), page_(options.page), machine_(options.machine), admit_(options.admit) {}
+      : server_(server), page_(options.page), machine_(options.machine), refuse_(options.refuse) {}
 
   size_t MaxBodyBytes(const HttpRequest&) const override { return kMaxBodyBytes; }
   HttpResponse BodyTooLarge(const HttpRequest&, std::optional<uint64_t>) const override {
@@ -39,13 +39,8 @@ class MetricsServer::Handler : public http_listener::HttpHandler {
 
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
     if (request.method != "GET") return responder->Send(TextError(405, "Method Not Allowed"));
-    if (const Status status = Admit(request); !status.ok()) {
-      const bool needs_key = status.code() == StatusCode::kUnauthenticated;
-      const bool has_enough = status.code() == StatusCode::kResourceExhausted;
-      HttpResponse refusal = TextError(needs_key ? 401 : has_enough ? 429 : 403, status.message());
-      if (needs_key) refusal.headers.emplace_back("WWW-Authenticate", "Bearer");
-      if (has_enough) refusal.headers.emplace_back("Retry-After", "1");
-      return responder->Send(std::move(refusal));
+    if (refuse_) {
+      if (auto refusal = refuse_(request)) return responder->Send(*std::move(refusal));
     }
     HttpResponse response{.headers = {{"Content-Type", "text/plain; charset=utf-8"}}};
     const std::string_view path = request.path();
@@ -64,16 +59,10 @@ class MetricsServer::Handler : public http_listener::HttpHandler {
   }
 
  private:
-  Status Admit(const HttpRequest& request) const {
-    if (!admit_) return Status::Ok();
-    const std::string* authorization = request.FindHeader("Authorization");
-    return admit_(authorization != nullptr ? *authorization : std::string_view());
-  }
-
   const serving::Server& server_;
   const PageOptions page_;
   const MachineMonitor machine_;
-  const std::function<Status(std::string_view)> admit_;
+  const decltype(MetricsOptions::refuse) refuse_;
 };
 
 MetricsServer::MetricsServer(std::unique_ptr<Handler> handler, const Handler& same)

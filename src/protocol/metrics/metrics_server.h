@@ -19,8 +19,9 @@ struct MetricsOptions {
       .name = "metrics", .port = 8002, .threads = 1, .max_connections = 256};
   PageOptions page;
   MachineOptions machine;
-  // Whether a request with this Authorization header ("" = none) may read the page; null: any.
-  std::function<Status(std::string_view authorization)> admit;
+  // The answer to a request that may not read the page; null: any may.
+  std::function<std::optional<http_listener::HttpResponse>(const http_listener::HttpRequest&)>
+      refuse;
 };
 
 class MetricsServer : public http_listener::ListeningServer {

@@ -2,6 +2,7 @@
 #include "protocol/sagemaker/sagemaker_server.h"
 
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string_view>
@@ -69,13 +70,15 @@ class Handler : public kserve_http::EndpointHandler {
         hosted_(server, options.unload_timeout) {}
   ~Handler() override { stop_.request_stop(); }
 
+  std::optional<HttpResponse> RefuseHead(const HttpRequest& head) const override {
+    const auto match = router_.Find(head.method, head.path());
+    if (!match || !match->allows_method) return UnknownRoute(head);
+    return Refusal(Rows()[match->row].api, head, /*is_whole=*/false);
+  }
+
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
     const auto match = router_.Find(request.method, request.path());
-    if (!match || !match->allows_method) {
-      return responder->Send(Error(InvalidArgument("unknown route '" + request.method + " " +
-                                                   std::string(request.path()) + "'"),
-                                   kText));
-    }
+    if (!match || !match->allows_method) return responder->Send(UnknownRoute(request));
     const Row& row = Rows()[match->row];
     if (auto refusal = Refusal(row.api, request)) return responder->Send(*refusal);
     (this->*row.answer)(std::string(match->values.Of("model")), std::move(request),
@@ -106,6 +109,12 @@ class Handler : public kserve_http::EndpointHandler {
         {"/models/{model}/invoke", kPost, kInference, &Handler::Invoke},
     };
     return kRows;
+  }
+
+  static HttpResponse UnknownRoute(const HttpRequest& request) {
+    return Error(InvalidArgument("unknown route '" + request.method + " " +
+                                 std::string(request.path()) + "'"),
+                 kText);
   }
 
   const Endpoint* EndpointOf(const HttpRequest& head) const override {

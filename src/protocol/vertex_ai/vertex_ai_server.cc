@@ -31,6 +31,16 @@ class Handler : public kserve_http::EndpointHandler {
         default_model_(std::move(options.default_model)),
         metrics_page_(std::move(options.metrics_page)) {}
 
+  std::optional<HttpResponse> RefuseHead(const HttpRequest& head) const override {
+    const bool is_predict = head.path() == predict_route_;
+    if (is_predict && IsToMetrics(head)) {
+      return Refusal(kserve::Role::kMetrics, head, /*is_whole=*/false);
+    }
+    const auto route = FindRoute(head);
+    return route ? Refusal(route->endpoint->api, head, /*is_whole=*/false)
+                 : Unknown(head, is_predict);
+  }
+
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
     const bool is_predict = request.path() == predict_route_;
     if (is_predict && IsToMetrics(request)) {

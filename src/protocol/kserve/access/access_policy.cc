@@ -6,12 +6,15 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
+#include <charconv>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/check.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "protocol/kserve/access/request_bucket.h"
 
 namespace inflight::kserve {
 namespace {
@@ -86,26 +89,19 @@ Result<double> ReadRate(const json& object, const char* name, double absent,
   return Wrong(where + "." + name, "got " + found->dump() + ", a number above 0 to 1e6 is needed");
 }
 
+std::string Number(double value) {  // 20, 0.001
+  std::array<char, 32> text;
+  const auto end = std::to_chars(text.begin(), text.end(), value).ptr;
+  return {text.begin(), end};
+}
+
 }  // namespace
 
-// Requests are taken from a bucket that fills with time.
 struct AccessPolicy::Key {
   KeyHash hash;
   std::string name;
   Roles roles;
-  double per_second = 0;  // 0 = as many as it likes
-  double burst = 0;
-  double left = 0;
-  int64_t filled_ns = 0;
-
-  bool Take(int64_t now_ns) {
-    if (per_second == 0) return true;
-    left = std::min(burst, left + static_cast<double>(now_ns - filled_ns) * 1e-9 * per_second);
-    filled_ns = now_ns;
-    if (left < 1) return false;
-    left -= 1;
-    return true;
-  }
+  RequestBucket requests;
 };
 
 struct AccessPolicy::Table {
@@ -141,12 +137,22 @@ struct AccessPolicy::Table {
     key.hash = *hash;
     if (!object.contains("roles")) return Wrong(where + ".roles", "an array of roles is needed");
     ASSIGN_OR_RETURN(key.roles, ReadRoles(object["roles"], where + ".roles"));
-    ASSIGN_OR_RETURN(key.per_second, ReadRate(object, "requests_per_second", 0, where));
-    ASSIGN_OR_RETURN(key.burst, ReadRate(object, "burst", std::max(1.0, key.per_second), where));
-    if (key.burst < 1) return Wrong(where + ".burst", "at least 1 is needed");
-    key.left = key.burst;
-    key.filled_ns = now_ns;
+    ASSIGN_OR_RETURN(const double per_second, ReadRate(object, "requests_per_second", 0, where));
+    ASSIGN_OR_RETURN(const double burst,
+                     ReadRate(object, "burst", std::max(1.0, per_second), where));
+    if (burst < 1) return Wrong(where + ".burst", "at least 1 is needed");
+    key.requests = RequestBucket(per_second, burst, now_ns);
     return Add(std::move(key), where);
+  }
+
+  // What the keys have used stays used when their files are read anew.
+  void ContinueFrom(const Table& former, int64_t now_ns) {
+    std::map<KeyHash, const Key*> before;
+    for (const Key& key : former.keys) before.emplace(key.hash, &key);
+    for (Key& key : keys) {
+      const auto found = before.find(key.hash);
+      if (found != before.end()) key.requests.ContinueFrom(found->second->requests, now_ns);
+    }
   }
 
   Status ReadAccess(const std::string& path, int64_t now_ns) {
@@ -192,6 +198,18 @@ struct AccessPolicy::Table {
     return keys.empty() ? Wrong(path, "it has no key; `inflight key` makes one") : Status::Ok();
   }
 };
+
+// Names the key by its name, which is no secret.
+Admission AccessPolicy::TooMany(const Key& key) {
+  const RequestBucket& requests = key.requests;
+  const int64_t wait_s = requests.WaitSeconds();
+  return {ResourceExhausted(
+              "key '" + key.name + "' has sent more than its requests_per_second of " +
+              Number(requests.per_second()) + " with a burst of " + Number(requests.burst()) +
+              " allow; try again in " + std::to_string(wait_s) + " s")
+              .WithReason(Reason::kOverLimit),
+          wait_s};
+}
 
 Role RoleOf(Api api) {
   switch (api) {
@@ -265,26 +283,24 @@ Result<std::shared_ptr<AccessPolicy>> AccessPolicy::Load(const AccessFiles& file
   return policy;
 }
 
-Status AccessPolicy::Look(std::string_view authorization, Role role, bool counts) {
+Admission AccessPolicy::Look(std::string_view authorization, Role role, bool counts) {
   const auto place = static_cast<size_t>(role);
   const bool has_key = IsBearer(authorization);
   const KeyHash hash = has_key ? HashKey(authorization.substr(sizeof(kBearer) - 1)) : KeyHash{};
   const std::lock_guard lock(mutex_);
-  if (table_->anonymous[place]) return Status::Ok();
+  if (table_->anonymous[place]) return {};
   if (!has_key) {
-    return {StatusCode::kUnauthenticated,
-            "this request needs a key: send it as 'Authorization: Bearer <key>'"};
+    return {Status(StatusCode::kUnauthenticated,
+                   "this request needs a key: send it as 'Authorization: Bearer <key>'")};
   }
   Key* key = table_->Find(hash);
-  if (key == nullptr) return {StatusCode::kUnauthenticated, "the key is not known"};
+  if (key == nullptr) return {Status(StatusCode::kUnauthenticated, "the key is not known")};
   if (!key->roles[place]) {
-    return {StatusCode::kPermissionDenied,
-            "the key does not have the role '" + std::string(kRoleNames[place]) + "'"};
+    return {Status(StatusCode::kPermissionDenied,
+                   "the key does not have the role '" + std::string(kRoleNames[place]) + "'")};
   }
-  if (counts && !key->Take(clock_.NowNs())) {
-    return ResourceExhausted("the key has had its requests of this second; try again later");
-  }
-  return Status::Ok();
+  if (counts && !key->requests.Take(clock_.NowNs())) return TooMany(*key);
+  return {};
 }
 
 Status AccessPolicy::ReloadIfChanged() {
@@ -296,6 +312,7 @@ Status AccessPolicy::ReloadIfChanged() {
   }
   ASSIGN_OR_RETURN(auto table, Read(files_, clock_.NowNs()));
   const std::lock_guard lock(mutex_);
+  table->ContinueFrom(*table_, clock_.NowNs());
   table_ = std::move(table);
   return Status::Ok();
 }

@@ -49,6 +49,14 @@ struct AccessFiles {
   bool empty() const { return access.empty() && api_keys.empty(); }
 };
 
+// What the policy says of one request.
+struct Admission {
+  Status status;              // OK, or why it may not
+  int64_t retry_after_s = 0;  // of kResourceExhausted: when it may again
+
+  bool ok() const { return status.ok(); }
+};
+
 // Threads: all methods are thread-safe.
 class AccessPolicy {
  public:
@@ -60,15 +68,16 @@ class AccessPolicy {
   // Whether a request with this Authorization header ("" = none) may do what the role says.
   // kUnauthenticated: it needs a key, or has none that is known; kPermissionDenied: its key has
   // other roles; kResourceExhausted: its key had too many requests.
-  Status Admit(std::string_view authorization, Role role) {
+  Admission Admit(std::string_view authorization, Role role) {
     return Look(authorization, role, /*counts=*/true);
   }
   // The same of a request that is admitted once more when it is whole: it counts for no rate yet.
-  Status Check(std::string_view authorization, Role role) {
+  Admission Check(std::string_view authorization, Role role) {
     return Look(authorization, role, /*counts=*/false);
   }
 
-  // Reads files that have changed since. Where they are wrong, the error, and the former stays.
+  // Reads files that have changed since; what keys have used of their bounds stays used. Where the
+  // files are wrong, the error, and the former stays.
   Status ReloadIfChanged();
 
  private:
@@ -79,7 +88,8 @@ class AccessPolicy {
   AccessPolicy(AccessFiles files, Clock& clock);
   static Result<std::shared_ptr<Table>> Read(const AccessFiles& files, int64_t now_ns);
   Times ReadTimes() const;
-  Status Look(std::string_view authorization, Role role, bool counts);
+  static Admission TooMany(const Key& key);
+  Admission Look(std::string_view authorization, Role role, bool counts);
 
   const AccessFiles files_;
   Clock& clock_;

@@ -54,10 +54,13 @@ TEST_F(AccessPolicyTest, AKeyHasTheRolesThatItsFileGives) {
   ASSERT_NE(policy, nullptr);
   EXPECT_TRUE(policy->Admit("Bearer one", Role::kInference).ok());
   EXPECT_TRUE(policy->Admit("bearer two", Role::kControl).ok());
-  EXPECT_EQ(policy->Admit("Bearer one", Role::kControl).code(), StatusCode::kPermissionDenied);
-  EXPECT_EQ(policy->Admit("Bearer two", Role::kInference).code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(policy->Admit("Bearer one", Role::kControl).status.code(),
+            StatusCode::kPermissionDenied);
+  EXPECT_EQ(policy->Admit("Bearer two", Role::kInference).status.code(),
+            StatusCode::kPermissionDenied);
   for (const char* none : {"", "Bearer ", "Bearer three", "Basic one", "one", "Bearer one "}) {
-    EXPECT_EQ(policy->Admit(none, Role::kInference).code(), StatusCode::kUnauthenticated) << none;
+    EXPECT_EQ(policy->Admit(none, Role::kInference).status.code(), StatusCode::kUnauthenticated)
+        << none;
     EXPECT_TRUE(policy->Admit(none, Role::kHealth).ok()) << none;
   }
 }
@@ -67,7 +70,7 @@ TEST_F(AccessPolicyTest, AnonymousRolesAreThoseOfTheFile) {
       Load({.access = Write("anonymous", R"({"keys": [], "anonymous": ["metrics"]})")});
   ASSERT_NE(policy, nullptr);
   EXPECT_TRUE(policy->Admit("", Role::kMetrics).ok());
-  EXPECT_EQ(policy->Admit("", Role::kHealth).code(), StatusCode::kUnauthenticated);
+  EXPECT_EQ(policy->Admit("", Role::kHealth).status.code(), StatusCode::kUnauthenticated);
 }
 
 TEST_F(AccessPolicyTest, LinesAreKeysOrTheirHashes) {
@@ -77,9 +80,9 @@ TEST_F(AccessPolicyTest, LinesAreKeysOrTheirHashes) {
   for (const char* key : {"Bearer one", "Bearer two"}) {
     EXPECT_TRUE(policy->Admit(key, Role::kInference).ok());
     EXPECT_TRUE(policy->Admit(key, Role::kMetrics).ok());
-    EXPECT_EQ(policy->Admit(key, Role::kSettings).code(), StatusCode::kPermissionDenied);
+    EXPECT_EQ(policy->Admit(key, Role::kSettings).status.code(), StatusCode::kPermissionDenied);
   }
-  EXPECT_EQ(policy->Admit("Bearer # clients", Role::kInference).code(),
+  EXPECT_EQ(policy->Admit("Bearer # clients", Role::kInference).status.code(),
             StatusCode::kUnauthenticated);
 }
 
@@ -95,11 +98,66 @@ TEST_F(AccessPolicyTest, AKeysRequestsASecondAreBounded) {
     return count;
   };
   EXPECT_EQ(admitted(), 3);
-  EXPECT_EQ(policy->Admit("Bearer one", Role::kInference).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(policy->Admit("Bearer one", Role::kInference).status.code(),
+            StatusCode::kResourceExhausted);
   clock_.AdvanceNs(1'000'000'000);
   EXPECT_EQ(admitted(), 2);
   clock_.AdvanceNs(60'000'000'000);
   EXPECT_EQ(admitted(), 3);
+}
+
+TEST_F(AccessPolicyTest, ARefusalNamesTheKeyItsBoundAndWhenToComeBack) {
+  const auto policy =
+      Load({.access = Write("wait", R"({"keys": [{"name": "team-a", "sha256": ")" +
+                                        ToHex(HashKey("one")) + R"(", "roles": ["inference"],
+      "requests_per_second": 0.25, "burst": 2}]})")});
+  ASSERT_NE(policy, nullptr);
+  const auto admit = [&] { return policy->Admit("Bearer one", Role::kInference); };
+  EXPECT_TRUE(admit().ok() && admit().ok());
+  const Admission refused = admit();
+  EXPECT_EQ(refused.status.reason(), Reason::kOverLimit);
+  EXPECT_EQ(refused.retry_after_s, 4);  // 1 request / 0.25 a second
+  EXPECT_EQ(refused.status.message(),
+            "key 'team-a' has sent more than its requests_per_second of 0.25 with a burst of 2 "
+            "allow; try again in 4 s");
+  EXPECT_EQ(refused.status.message().find("one"), std::string::npos);
+  clock_.AdvanceNs(1'500'000'000);
+  EXPECT_EQ(admit().retry_after_s, 3);  // of 2.5
+  clock_.AdvanceNs(2'500'000'000);
+  EXPECT_TRUE(admit().ok());
+  EXPECT_EQ(policy->Admit("Bearer two", Role::kInference).retry_after_s, 0);
+}
+
+TEST_F(AccessPolicyTest, WhatAKeyHasUsedStaysUsedWhenFilesAreReadAnew) {
+  const auto keys = [](double per_second, int burst) {
+    return R"({"keys": [{"name": "new", "sha256": ")" + ToHex(HashKey("two")) +
+           R"(", "roles": ["inference"]}, {"name": "a", "sha256": ")" + ToHex(HashKey("one")) +
+           R"(", "roles": ["inference"], "requests_per_second": )" + std::to_string(per_second) +
+           R"(, "burst": )" + std::to_string(burst) + "}]}";
+  };
+  const std::string path = Write("carried", keys(1, 4));
+  const auto policy = Load({.access = path});
+  ASSERT_NE(policy, nullptr);
+  const auto change = [&](const std::string& text) {
+    const auto before = std::filesystem::last_write_time(path);
+    std::ofstream(path) << text;
+    std::filesystem::last_write_time(path, before + std::chrono::seconds(1));
+    EXPECT_TRUE(policy->ReloadIfChanged().ok());
+  };
+  const auto admitted = [&] {
+    int count = 0;
+    while (policy->Admit("Bearer one", Role::kInference).ok()) ++count;
+    return count;
+  };
+  EXPECT_EQ(admitted(), 4);
+  change(keys(1, 100));  // a larger burst is no gift
+  EXPECT_EQ(admitted(), 0);
+  clock_.AdvanceNs(3'000'000'000);
+  change(keys(10, 100));  // the seconds before counted at the former rate
+  EXPECT_EQ(admitted(), 3);
+  clock_.AdvanceNs(1'000'000'000);
+  change(keys(1, 2));  // a smaller one holds at once
+  EXPECT_EQ(admitted(), 2);
 }
 
 TEST_F(AccessPolicyTest, ChangedFilesAreReadAnewAndBrokenOnesLeaveTheFormer) {
@@ -113,7 +171,8 @@ TEST_F(AccessPolicyTest, ChangedFilesAreReadAnewAndBrokenOnesLeaveTheFormer) {
     return policy->ReloadIfChanged();
   };
   EXPECT_TRUE(change("two\n").ok());
-  EXPECT_EQ(policy->Admit("Bearer one", Role::kInference).code(), StatusCode::kUnauthenticated);
+  EXPECT_EQ(policy->Admit("Bearer one", Role::kInference).status.code(),
+            StatusCode::kUnauthenticated);
   EXPECT_TRUE(policy->Admit("Bearer two", Role::kInference).ok());
   EXPECT_THAT(change("sha256:12\n").message(), HasSubstr("line 1: 64 lower-case"));
   EXPECT_TRUE(policy->Admit("Bearer two", Role::kInference).ok());

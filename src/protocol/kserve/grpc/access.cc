@@ -22,9 +22,10 @@ Status CheckAccess(const Access& access, kserve::Api api,
   if (access.policy != nullptr) {
     const auto found = context.client_metadata().find("authorization");
     const bool has_key = found != context.client_metadata().end();
-    RETURN_IF_ERROR(access.policy->Admit(
+    const kserve::Admission admission = access.policy->Admit(
         has_key ? std::string_view(found->second.data(), found->second.size()) : std::string_view(),
-        kserve::RoleOf(api)));
+        kserve::RoleOf(api));
+    RETURN_IF_ERROR(admission.status);
   }
   const kserve::RequiredHeader* required = access.restrictions.Of(api);
   if (required == nullptr) return Status::Ok();

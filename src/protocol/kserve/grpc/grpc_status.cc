@@ -43,7 +43,9 @@ namespace {
 }  // namespace
 
 ::grpc::Status ToGrpcStatus(const Status& status) {
-  return {ToGrpcCode(status.code()), status.message()};
+  const bool is_over_limit = status.reason() == Reason::kOverLimit;
+  return {is_over_limit ? ::grpc::StatusCode::RESOURCE_EXHAUSTED : ToGrpcCode(status.code()),
+          status.message()};
 }
 
 Status Stopping() {

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "base/log.h"
+#include "protocol/kserve/http/refusal.h"
 #include "protocol/kserve/http/response.h"
 
 namespace inflight::kserve_http {
@@ -66,19 +67,7 @@ HttpResponse EndpointHandler::BadRequest(std::string_view reason) const {
 std::optional<HttpResponse> EndpointHandler::Refusal(kserve::Role role, const HttpRequest& request,
                                                      bool is_whole) const {
   if (options_.policy == nullptr) return std::nullopt;
-  const std::string* authorization = request.FindHeader("Authorization");
-  const std::string_view key = authorization != nullptr ? *authorization : std::string_view();
-  const Status status =
-      is_whole ? options_.policy->Admit(key, role) : options_.policy->Check(key, role);
-  if (status.ok()) return std::nullopt;
-  HttpResponse response = Error(status);
-  if (status.code() == StatusCode::kUnauthenticated) {
-    response.headers.emplace_back("WWW-Authenticate", "Bearer");
-  } else if (status.code() == StatusCode::kResourceExhausted) {
-    response.status = 429;
-    response.headers.emplace_back("Retry-After", "1");
-  }
-  return response;
+  return RefuseByKey(*options_.policy, role, request, is_whole);
 }
 
 std::optional<HttpResponse> EndpointHandler::Refusal(kserve::Api api, const HttpRequest& request,

@@ -7,6 +7,8 @@
 
 namespace inflight::kserve_http {
 
+constexpr int kTooManyRequests = 429;
+
 int HttpStatus(StatusCode code) {
   switch (code) {
     case StatusCode::kOk:
@@ -45,8 +47,9 @@ http_listener::HttpResponse Answer(int status, std::string_view content_type, st
 }
 
 http_listener::HttpResponse Error(const Status& status, std::string_view content_type) {
-  auto response =
-      Answer(HttpStatus(status.code()), content_type, json::ErrorBody(status.message()));
+  const int code =
+      status.reason() == Reason::kOverLimit ? kTooManyRequests : HttpStatus(status.code());
+  auto response = Answer(code, content_type, json::ErrorBody(status.message()));
   response.reason = status.reason();
   return response;
 }

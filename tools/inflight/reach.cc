@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reach.h"
+
+#include "base/log.h"
+
+namespace inflight::tool {
+namespace {
+
+// The ports without TLS that other machines reach: "HTTP, metrics".
+std::string OpenPlainPorts(const ServeOptions& options) {
+  struct Port {
+    const char* name;
+    const std::string& address;
+    bool is_plain;  // and served
+  };
+  const Port ports[] = {
+      {"HTTP", options.http.address, options.allow_http},
+      {"gRPC", options.grpc.address, options.allow_grpc && !options.grpc.tls.is_enabled},
+      {"metrics", MetricsAddress(options), options.allow_metrics},
+      {"SageMaker", options.sagemaker.address, options.allow_sagemaker},
+      {"Vertex AI", options.vertex_ai.address, options.allow_vertex_ai},
+  };
+  std::string names;
+  for (const Port& port : ports) {
+    if (!port.is_plain || IsThisMachine(port.address)) continue;
+    names += (names.empty() ? "" : ", ") + std::string(port.name);
+  }
+  return names;
+}
+
+}  // namespace
+
+bool IsThisMachine(std::string_view address) {
+  for (const std::string_view scheme : {"ipv4:", "ipv6:"}) {
+    if (address.starts_with(scheme)) address.remove_prefix(scheme.size());
+  }
+  return address.starts_with("127.") || address == "localhost" || address == "::1" ||
+         address == "[::1]";
+}
+
+const std::string& MetricsAddress(const ServeOptions& options) {
+  const std::string& own = options.metrics.listener.address;
+  return own.empty() ? options.http.address : own;
+}
+
+void LogReach(const ServeOptions& options) {
+  const bool is_open = (options.allow_http && !IsThisMachine(options.http.address)) ||
+                       (options.allow_grpc && !IsThisMachine(options.grpc.address));
+  if (options.policy != nullptr) {
+    logging::Info(
+        "HTTP, gRPC and metrics serve by keys: --access and --api-key-file say who may what");
+    if (const std::string plain = OpenPlainPorts(options); !plain.empty()) {
+      logging::Warning(
+          "keys go over the network as they are: put a proxy with TLS before the ports, or listen "
+          "on 127.0.0.1",
+          {{"ports", plain}});
+    }
+  } else if (is_open) {
+    logging::Info(
+        "HTTP or gRPC can be reached from other machines: whoever reaches it may infer, load "
+        "models and change settings (--api-key-file and --access ask for keys), "
+        "but for what --http-restricted-api and --grpc-restricted-protocol ask a key for");
+  } else if (options.allow_http || options.allow_grpc) {
+    logging::Info(
+        "HTTP and gRPC can be reached from this machine alone; --http-address 0.0.0.0 and "
+        "--grpc-address 0.0.0.0 open them");
+  }
+}
+
+}  // namespace inflight::tool
