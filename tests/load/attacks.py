@@ -25,7 +25,7 @@ ECHO = {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "BYTES", "data":
 
 def http_request(path, body, *headers):
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
-    head = [f"POST {path} HTTP/1.1", "Host: a", *headers, f"Content-Length: {len(body)}"]
+    head = [f"POST {path} HTTP/1.1", "Host: localhost", *headers, f"Content-Length: {len(body)}"]
     return "\r\n".join([*head, "", ""]).encode() + body
 
 
@@ -215,9 +215,9 @@ def bodies_over_the_limit(server, count):
     """Announced, sent in chunks, and packed: refused, whatever is still on its way."""
     limit = 1 << 20
     chunk = b"10000\r\n" + bytes(0x10000) + b"\r\n"
-    announced = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: {limit + 1}\r\n\r\n".encode()
-    chunked = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + chunk * 20
-    huge = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999\r\n\r\n".encode()
+    announced = f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {limit + 1}\r\n\r\n".encode()
+    chunked = f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + chunk * 20
+    huge = f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999\r\n\r\n".encode()
     for _ in range(count):
         for request in (announced, chunked, huge):
             with connect(server.http) as connection:
@@ -269,7 +269,7 @@ def whole_requests():
         {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": 8}}]}
     ).encode()
     body = json.dumps(ECHO).encode()
-    chunked = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{len(body):x}\r\n".encode()
+    chunked = f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n{len(body):x}\r\n".encode()
     return {
         "json": (http_request(INFER, ECHO), b'["echo"]'),
         "binary": (

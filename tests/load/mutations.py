@@ -26,9 +26,9 @@ SEEDS_HTTP = [
     attacks.http_request("/v2/models/mock_llm/generate", {"PROMPT": ["a"], "STREAM": False, "id": "1", "parameters": {"x": 1}}),
     attacks.http_request("/v2/repository/index", {"ready": True}),
     attacks.http_request("/v2/logging", {"log_verbose_level": 0}),
-    b"GET /v2/models/identity/versions/1/config HTTP/1.1\r\nHost: a\r\n\r\n",
-    b"GET /v2/models/stats HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
-    f"POST {attacks.INFER} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    b"GET /v2/models/identity/versions/1/config HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /v2/models/stats HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    f"POST {attacks.INFER} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     + b'5\r\n{"a":\r\n3\r\n"1"\r\n1\r\n}\r\n0\r\n\r\n',
 ]  # fmt: skip
 MAX_FRAME_BYTES = 16384  # until a server allows more

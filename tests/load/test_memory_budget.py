@@ -102,7 +102,7 @@ def others_are_answered(server):
 
 def stalled_uploads(server):
     """Bodies of 64 MiB that stop before their last byte: they wait, and give way to one another."""
-    head = f"POST {PREPROCESSING} HTTP/1.1\r\nHost: a\r\nContent-Length: {60 * MIB}\r\n\r\n".encode()
+    head = f"POST {PREPROCESSING} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {60 * MIB}\r\n\r\n".encode()
     with attacks.connections(server.http, 12) as uploads:
         for upload in uploads:
             attacks.send(upload, head + bytes(60 * MIB - 1))

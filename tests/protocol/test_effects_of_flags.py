@@ -50,7 +50,7 @@ def small(tmp_path_factory):
 
 def request_bytes(path, body):
     body = json.dumps(body).encode()
-    return f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 class Connection:

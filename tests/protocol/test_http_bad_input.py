@@ -164,7 +164,7 @@ def test_lone_surrogates_are_refused(server):
 
 @pytest.mark.parametrize("path", ["ensemble/generate", "ensemble/generate_stream", "preprocessing/infer"])
 def test_a_gigabyte_is_refused_before_it_comes(server, path):
-    request = f"POST /v2/models/{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {1 << 30}\r\n\r\n".encode()
+    request = f"POST /v2/models/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {1 << 30}\r\n\r\n".encode()
     answer = raw(server, request)
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"1073741824" in answer and b"67108864" in answer and b"--http-max-input-size" in answer

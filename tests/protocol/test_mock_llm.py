@@ -88,7 +88,7 @@ def test_a_stream_that_waits_holds_up_no_other(light):
     body = json.dumps({"PROMPT": "slow", "STREAM": True, "REPETITION": 9, "DELAY": 3600})
     host, port = light.http.split(":")
     with socket.create_connection((host, int(port)), timeout=20) as waiting:
-        head = f"POST /v2/models/mock_llm/generate_stream HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST /v2/models/mock_llm/generate_stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         waiting.sendall((head + body).encode())
         answer = post(light, "mock_llm/generate_stream", PROMPT=TEXT, STREAM=True, REPETITION=3, DELAY=0.01)
         assert len(events(answer)) == 3

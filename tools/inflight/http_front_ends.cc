@@ -8,11 +8,15 @@
 #include "base/status_macros.h"
 #include "environment.h"
 #include "protocol/kserve/http/refusal.h"
+#include "protocol/kserve/http/response.h"
 #include "protocol/metrics/metrics_config.h"
 #include "reach.h"
 
 namespace inflight::tool {
 namespace {
+
+using http_listener::HttpRequest;
+using http_listener::HttpResponse;
 
 // Where another front end listens, by the limits of the HTTP one.
 http_listener::ListenerOptions ListenAt(const http_listener::ListenerOptions& place,
@@ -50,8 +54,18 @@ Status CheckSafePort(const ServeOptions& options) {
                          ", --sagemaker-safe-port-range allows " + range);
 }
 
-Result<kserve_http::EndpointOptions> Endpoints(const ServeOptions& options) {
+Result<kserve_http::WebPageRule> WebPages(const ServeOptions& options, const std::string& address) {
+  for (const std::string& name : options.http_allowed_host)
+    RETURN_IF_ERROR(kserve_http::CheckHostName(name));
+  return kserve_http::WebPageRule{
+      .allowed_hosts = options.http_allowed_host,
+      .knows_its_names = IsThisMachine(address) || !options.http_allowed_host.empty()};
+}
+
+Result<kserve_http::EndpointOptions> Endpoints(const ServeOptions& options,
+                                               const std::string& address) {
   kserve_http::EndpointOptions endpoints = options.endpoints;
+  ASSIGN_OR_RETURN(endpoints.web_pages, WebPages(options, address));
   endpoints.policy = options.policy;
   ASSIGN_OR_RETURN(endpoints.restrictions,
                    kserve::Restrictions::Parse(options.http_restricted_api));
@@ -68,11 +82,15 @@ Result<std::unique_ptr<metrics::MetricsServer>> StartMetrics(serving::Server& se
   metrics.listener.address = MetricsAddress(options);
   ASSIGN_OR_RETURN(const auto config, metrics::ParseMetricsConfig(options.metrics_config));
   metrics.page.with_latency_counters = config.counter_latencies;
-  if (options.policy != nullptr) {
-    metrics.refuse = [policy = options.policy](const http_listener::HttpRequest& request) {
-      return kserve_http::RefuseByKey(*policy, kserve::Role::kMetrics, request, /*is_whole=*/true);
-    };
-  }
+  ASSIGN_OR_RETURN(const auto web_pages, WebPages(options, metrics.listener.address));
+  metrics.refuse = [web_pages, policy = options.policy](
+                       const HttpRequest& request) -> std::optional<HttpResponse> {
+    constexpr auto kRole = kserve::Role::kMetrics;
+    if (const Status status = web_pages.Check(request, kRole); !status.ok())
+      return kserve_http::Error(status);
+    if (policy == nullptr) return std::nullopt;
+    return kserve_http::RefuseByKey(*policy, kRole, request, /*is_whole=*/true);
+  };
   return metrics::MetricsServer::Start(server, metrics);
 }
 
@@ -80,7 +98,7 @@ Result<std::unique_ptr<kserve_http::HttpServer>> StartHttp(serving::Server& serv
                                                            const ServeOptions& options) {
   kserve_http::HttpOptions http;
   http.listener = options.http;
-  ASSIGN_OR_RETURN(http.endpoints, Endpoints(options));
+  ASSIGN_OR_RETURN(http.endpoints, Endpoints(options, http.listener.address));
   return kserve_http::HttpServer::Start(server, http);
 }
 
@@ -89,7 +107,7 @@ Result<std::unique_ptr<sagemaker::SageMakerServer>> StartSageMaker(serving::Serv
   RETURN_IF_ERROR(CheckSafePort(options));
   sagemaker::SageMakerOptions sagemaker;
   sagemaker.listener = ListenAt(options.sagemaker, options);
-  ASSIGN_OR_RETURN(sagemaker.endpoints, Endpoints(options));
+  ASSIGN_OR_RETURN(sagemaker.endpoints, Endpoints(options, sagemaker.listener.address));
   sagemaker.ping_mode = Environment("SAGEMAKER_TRITON_PING_MODE");
   sagemaker.inference_type = Environment("SAGEMAKER_TRITON_INFERENCE_TYPE");
   sagemaker.default_model = Environment("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME");
@@ -100,7 +118,7 @@ Result<std::unique_ptr<vertex_ai::VertexAiServer>> StartVertexAi(
     serving::Server& server, const ServeOptions& options, const metrics::MetricsServer* metrics) {
   vertex_ai::VertexAiOptions vertex_ai;
   vertex_ai.listener = ListenAt(options.vertex_ai, options);
-  ASSIGN_OR_RETURN(vertex_ai.endpoints, Endpoints(options));
+  ASSIGN_OR_RETURN(vertex_ai.endpoints, Endpoints(options, vertex_ai.listener.address));
   vertex_ai.health_route = Environment("AIP_HEALTH_ROUTE");
   vertex_ai.predict_route = Environment("AIP_PREDICT_ROUTE");
   vertex_ai.default_model = options.vertex_ai_default_model;

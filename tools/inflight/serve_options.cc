@@ -183,6 +183,10 @@ void AddHttp(Schema& schema) {
       "reuse_http_port", [](ServeOptions& o) -> auto& { return o.http.reuse_port; },
       "Share the port with other servers.");
   schema.Add(
+      "http_allowed_host", [](ServeOptions& o) -> auto& { return o.http_allowed_host; },
+      "Name by which clients call the server, and whose web pages may; of ports of 127.0.0.1, and "
+      "where it is given, other names than localhost are refused.");
+  schema.Add(
       "http_restricted_api", [](ServeOptions& o) -> auto& { return o.http_restricted_api; },
       "APIs that need a header: <api>[,<api>...]:<header>=<value>.");
   schema.Add(

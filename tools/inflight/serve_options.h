@@ -43,6 +43,7 @@ struct ServeOptions {
     return listener;
   }();
   kserve_http::EndpointOptions endpoints;  // of all that speak HTTP
+  std::vector<std::string> http_allowed_host;
   std::vector<std::string> http_restricted_api;
   std::string http_header_forward_pattern;
   bool allow_grpc = true;

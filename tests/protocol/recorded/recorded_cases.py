@@ -86,6 +86,7 @@ def flags(profile, models):
     at_start = [m.name for m in sorted(models.iterdir()) if not m.name.startswith(NOT_AT_START)]
     return [
         *control, *(f"--load-model={name}" for name in at_start), "--allow-client-shm=true",
+        "--http-allowed-host=x",  # as some cases call it
         "--cache-config=local,size=1048576", f"--trace-config=triton,file={models.parent / 'trace.json'}",
     ]  # fmt: skip
 

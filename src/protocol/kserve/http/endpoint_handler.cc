@@ -66,6 +66,8 @@ HttpResponse EndpointHandler::BadRequest(std::string_view reason) const {
 
 std::optional<HttpResponse> EndpointHandler::Refusal(kserve::Role role, const HttpRequest& request,
                                                      bool is_whole) const {
+  if (const Status status = options_.web_pages.Check(request, role); !status.ok())
+    return Error(status);
   if (options_.policy == nullptr) return std::nullopt;
   return RefuseByKey(*options_.policy, role, request, is_whole);
 }

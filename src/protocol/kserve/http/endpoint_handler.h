@@ -16,6 +16,7 @@
 #include "protocol/kserve/http/binary_framing.h"
 #include "protocol/kserve/http/endpoint_table.h"
 #include "protocol/kserve/http/endpoints.h"
+#include "protocol/kserve/http/web_pages.h"
 #include "serving/server/server.h"
 
 namespace inflight::kserve_http {
@@ -28,6 +29,7 @@ struct EndpointOptions {
   // client announces.
   size_t max_binary_body_bytes = size_t{1} << 30;
 
+  WebPageRule web_pages;                         // --http-allowed-host
   std::shared_ptr<kserve::AccessPolicy> policy;  // by keys; null: all are open
   kserve::Restrictions restrictions;             // --http-restricted-api
   kserve::HeaderForward header_forward;          // --http-header-forward-pattern
@@ -51,8 +53,8 @@ class EndpointHandler : public http_listener::HttpHandler {
   // it means no endpoint of KServe.
   virtual const Endpoint* EndpointOf(const http_listener::HttpRequest& head) const = 0;
 
-  // The answer to a request whose key may not do that, or has none. Of one that is not whole, the
-  // head alone is there, and it counts for no rate.
+  // The answer to a request that a web page of somebody else sends, or whose key may not do that,
+  // or that has none. Of one that is not whole, the head alone is there, and it counts for no rate.
   std::optional<http_listener::HttpResponse> Refusal(kserve::Role role,
                                                      const http_listener::HttpRequest& request,
                                                      bool is_whole = true) const;
