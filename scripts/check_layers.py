@@ -52,7 +52,7 @@ ARROWS = {
                     "proto"],
     "serving/pipelines": ["serving/llm", "serving/core", "serving/configuration", "contract"],
     "serving/ensemble": ["serving/core", "serving/tensors", "proto"],
-    "serving/repository": ["serving/ensemble", "serving/pipelines", "serving/llm", "serving/conformance",
+    "serving/repository": ["serving/memory", "serving/ensemble", "serving/pipelines", "serving/llm", "serving/conformance",
                            "serving/instances", "serving/sequences", "serving/core", "serving/trace",
                            "serving/statistics", "serving/configuration", "serving/tensors", "contract", "loader", "builder",
                            "artifact", "proto"],

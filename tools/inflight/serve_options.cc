@@ -434,8 +434,31 @@ void AddOperation(Schema& schema) {
       "backend_config", [](ServeOptions& o) -> auto& { return o.backend_config; },
       "<back-end>,<setting>=<value>: shown in the table of back-ends; nothing here reads one.");
   schema.Add(
-      "allow_client_shm", [](ServeOptions& o) -> auto& { return o.server.allow_client_shm; },
+      "allow_client_shm",
+      [](ServeOptions& o) -> auto& { return o.server.shared_memory.clients_may_register; },
       "Clients may register shared memory and pass tensors in it.");
+  schema.Add(
+      "shared_memory_prefix",
+      [](ServeOptions& o) -> auto& { return o.server.shared_memory.prefixes; },
+      "What names of POSIX objects that clients register begin with; repeatable. Without it they "
+      "may have any name.");
+  schema.Add(
+      "shared_memory_foreign_objects",
+      [](ServeOptions& o) -> auto& { return o.server.shared_memory.foreign_objects; },
+      "Clients may register objects of other users than the server runs as.");
+  schema.Add(
+      "shared_memory_remote_peers",
+      [](ServeOptions& o) -> auto& { return o.server.shared_memory.remote_peers; },
+      "Clients whose address is not a loopback one may register shared memory, too.");
+  schema.Add(
+      "shared_memory_client_regions",
+      [](ServeOptions& o) -> auto& { return o.server.shared_memory.max_client_regions; },
+      "Regions that one client, by its address, may have registered; all together have 1024.",
+      AtLeast(1));
+  schema.Add(
+      "shared_memory_client_bytes",
+      [](ServeOptions& o) -> auto& { return o.server.shared_memory.max_client_bytes; },
+      "Bytes of the objects behind the regions of one client, by its address.", AtLeast(1));
 }
 
 }  // namespace

@@ -62,6 +62,7 @@ Connection::Connection(std::shared_ptr<const ListenerContext> context,
       context_(std::move(context)),
       thread_(std::move(thread)),
       socket_(std::move(socket)),
+      client_name_(tcp_listener::Connection::client().to_string()),
       buffer_(kMaxPipelinedBytes + kReadBytes + context_->options.max_header_bytes) {
   on_chunk_ = [this](uint64_t size, beast::string_view, ErrorCode& ec) {
     if (size > 0 && ++num_chunks_ > context_->options.max_chunks) ec = http::error::bad_chunk;
@@ -246,6 +247,7 @@ void Connection::Dispatch() {
   if (!body.empty()) {
     request_.body = Charged(std::move(body), std::move(body_charge_));
   }
+  request_.client = client_name_;
   request_.memory = share();
   request_.receive_started_ns = head_started_ns_;
   request_.received_ns = Clock::System().NowNs();

@@ -98,6 +98,7 @@ class Connection final : public tcp_listener::Connection {
   const std::shared_ptr<const ListenerContext> context_;
   const std::shared_ptr<IoThread> thread_;
   boost::asio::ip::tcp::socket socket_;
+  const std::string client_name_;
   Deadline read_deadline_ = Deadline::max();
   Deadline write_deadline_ = Deadline::max();
   // What was read ahead, and a head or a chunk's head whole: more than that is a malformed request.

@@ -26,6 +26,7 @@ struct HttpRequest {
   Headers headers;     // in order, names as sent
   // Without transfer coding, with content coding. Shared, so that tensors may point into it.
   std::shared_ptr<const std::string> body = std::make_shared<const std::string>();
+  std::string client;  // its address without a port
   // Of its connection: what handling the request takes is charged to it. Null: counts for nobody.
   std::shared_ptr<AccountShare> memory;
   // The first bytes of its head, and the last of its body; monotonic clock.

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
+#include "base/descriptor.h"
 #include "serving/memory/shared_object.h"
 
 namespace inflight::serving {
@@ -15,21 +17,18 @@ Status IsSmaller() { return Internal("is smaller than when it was registered"); 
 
 class PosixObject final : public SharedObject {
  public:
-  explicit PosixObject(int fd) : fd_(fd) {}
-  ~PosixObject() override { close(fd_); }
-  PosixObject(const PosixObject&) = delete;
-  PosixObject& operator=(const PosixObject&) = delete;
+  explicit PosixObject(Descriptor opened) : opened_(std::move(opened)) {}
 
   uint64_t byte_size() const override {
     struct stat info {};
-    return fstat(fd_, &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
+    return fstat(opened_.get(), &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
   }
 
   Status Read(uint64_t offset, std::span<std::byte> bytes) const override {
     size_t done = 0;
     while (done < bytes.size()) {
-      const ssize_t got =
-          pread(fd_, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
+      const ssize_t got = pread(opened_.get(), bytes.data() + done, bytes.size() - done,
+                                static_cast<off_t>(offset + done));
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) return IsSmaller();
       done += static_cast<size_t>(got);
@@ -42,8 +41,8 @@ class PosixObject final : public SharedObject {
     if (byte_size() < offset + bytes.size()) return IsSmaller();
     size_t done = 0;
     while (done < bytes.size()) {
-      const ssize_t put =
-          pwrite(fd_, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
+      const ssize_t put = pwrite(opened_.get(), bytes.data() + done, bytes.size() - done,
+                                 static_cast<off_t>(offset + done));
       if (put < 0 && errno == EINTR) continue;
       if (put <= 0) return IsSmaller();
       done += static_cast<size_t>(put);
@@ -52,15 +51,22 @@ class PosixObject final : public SharedObject {
   }
 
  private:
-  const int fd_;
+  const Descriptor opened_;
 };
 
 }  // namespace
 
-OpenedObject OpenPosixObject(const std::string& key) {
-  const int fd = shm_open(key.c_str(), O_RDWR | O_CLOEXEC, 0);
-  if (fd < 0) return Internal("Unable to open shared memory region: '" + key + "'");
-  return std::shared_ptr<const SharedObject>(std::make_shared<PosixObject>(fd));
+OpenedObject OpenPosixObject(const std::string& key, bool may_be_foreign) {
+  Descriptor opened(shm_open(key.c_str(), O_RDWR | O_CLOEXEC, 0));
+  struct stat info {};
+  if (!opened.ok() || fstat(opened.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    return Internal("Unable to open shared memory region: '" + key + "'");
+  }
+  if (!may_be_foreign && info.st_uid != geteuid()) {
+    return {{StatusCode::kPermissionDenied,
+             "the object '" + key + "' belongs to another user than the server runs as"}};
+  }
+  return std::shared_ptr<const SharedObject>(std::make_shared<PosixObject>(std::move(opened)));
 }
 
 }  // namespace inflight::serving

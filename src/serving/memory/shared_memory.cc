@@ -53,11 +53,17 @@ Status SharedWindow::Write(std::span<const std::byte> data) const {
   return OfRegion(object_->Write(offset_, data));
 }
 
-Status SharedMemory::CheckAllowed() const {
-  if (is_allowed_) return Status::Ok();
-  return Unimplemented(
-      "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to "
-      "enable.");
+Status SharedMemory::CheckAllowed(const Registrant& from) const {
+  if (!options_.clients_may_register) {
+    return Unimplemented(
+        "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to "
+        "enable.");
+  }
+  if (options_.remote_peers || from.is_local) return Status::Ok();
+  return {StatusCode::kPermissionDenied,
+          "shared memory is for clients of the server's machine, and '" + from.client +
+              "' is not a loopback address; start the server with "
+              "'--shared-memory-remote-peers=true' to let others register regions"};
 }
 
 Status SharedMemory::CheckNewLocked(const std::string& name) const {
@@ -70,10 +76,34 @@ Status SharedMemory::CheckNewLocked(const std::string& name) const {
   return Status::Ok();
 }
 
-Status SharedMemory::Register(SharedRegion region) {
-  RETURN_IF_ERROR(CheckAllowed());
-  std::lock_guard lock(mutex_);
-  RETURN_IF_ERROR(CheckNewLocked(region.name));
+Status SharedMemory::CheckShareLocked(const std::string& name, const std::string& client,
+                                      uint64_t object_bytes) const {
+  int num_regions = 1;
+  uint64_t num_bytes = object_bytes;
+  for (const auto& [known, open] : regions_) {
+    if (open.client != client) continue;
+    ++num_regions;
+    num_bytes += open.object_bytes;
+  }
+  const auto refuse = [&](const std::string& has, const std::string& option) {
+    return ResourceExhausted("failed to register shared memory region '" + name +
+                             "': with it the client would have " + has + " (" + option +
+                             "); unregister some");
+  };
+  if (num_regions > options_.max_client_regions) {
+    return refuse(std::to_string(num_regions) + " regions, and may have " +
+                      std::to_string(options_.max_client_regions),
+                  "--shared-memory-client-regions");
+  }
+  if (num_bytes > static_cast<uint64_t>(options_.max_client_bytes)) {
+    return refuse(std::to_string(num_bytes) + " bytes of objects, and may have " +
+                      std::to_string(options_.max_client_bytes),
+                  "--shared-memory-client-bytes");
+  }
+  return Status::Ok();
+}
+
+Status SharedMemory::CheckKey(const SharedRegion& region) const {
   const std::string_view object_name = ObjectName(region.key);
   if (region.key.find('\0') != std::string::npos) {
     return Refuse(region.name, "the key has a NUL, at which its name would end");
@@ -82,25 +112,51 @@ Status SharedMemory::Register(SharedRegion region) {
     return Refuse(region.name,
                   "keys that start with '" + std::string(kReservedPrefix) + "' are reserved");
   }
+  const auto& prefixes = options_.prefixes;
+  const bool is_allowed =
+      prefixes.empty() || std::ranges::any_of(prefixes, [&](const std::string& prefix) {
+        return object_name.starts_with(ObjectName(prefix));
+      });
+  if (is_allowed) return Status::Ok();
+  return Refuse(region.name, "the key '" + region.key +
+                                 "' begins with none of the prefixes that the server allows "
+                                 "(--shared-memory-prefix)");
+}
+
+Status SharedMemory::Register(SharedRegion region, const Registrant& from) {
+  RETURN_IF_ERROR(CheckAllowed(from));
+  std::lock_guard lock(mutex_);
+  RETURN_IF_ERROR(CheckNewLocked(region.name));
+  RETURN_IF_ERROR(CheckKey(region));
+  const std::string_view object_name = ObjectName(region.key);
   if (std::any_of(regions_.begin(), regions_.end(), [&](const auto& known) {
         const SharedRegion& other = known.second.region;
         return other.kind() == RegionKind::kSystem && ObjectName(other.key) == object_name;
       })) {
     return Internal("Invalid shared memory region: '" + region.key + "'");
   }
-  ASSIGN_OR_RETURN(auto object, OpenPosixObject(region.key));
-  if (!Fits(region, object->byte_size())) return Refuse(region.name, "invalid args");
+  auto opened = OpenPosixObject(region.key, options_.foreign_objects);
+  if (opened.status().code() == StatusCode::kPermissionDenied) {
+    return opened.status().WithMessage("failed to register shared memory region '" + region.name +
+                                       "': " + opened.status().message() +
+                                       " (--shared-memory-foreign-objects)");
+  }
+  ASSIGN_OR_RETURN(auto object, std::move(opened));
+  const uint64_t object_bytes = object->byte_size();
+  if (!Fits(region, object_bytes)) return Refuse(region.name, "invalid args");
   const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   if (region.byte_size == 0 || region.offset % page_bytes != 0) {
     return Refuse(region.name, "unable to process address spaceInvalid argument");
   }
+  RETURN_IF_ERROR(CheckShareLocked(region.name, from.client, object_bytes));
   const std::string name = region.name;
-  regions_.emplace(name, Open{std::move(region), std::move(object)});
+  regions_.emplace(name, Open{std::move(region), std::move(object), from.client, object_bytes});
   return Status::Ok();
 }
 
-Status SharedMemory::RegisterCuda(SharedRegion region, std::string_view handle) {
-  RETURN_IF_ERROR(CheckAllowed());
+Status SharedMemory::RegisterCuda(SharedRegion region, std::string_view handle,
+                                  const Registrant& from) {
+  RETURN_IF_ERROR(CheckAllowed(from));
   if (open_cuda_ == nullptr) {
     return Refuse(region.name, "regions of GPUs are not supported by this server");
   }
@@ -114,15 +170,17 @@ Status SharedMemory::RegisterCuda(SharedRegion region, std::string_view handle) 
   if (region.byte_size == 0 || !Fits(region, (*object)->byte_size())) {
     return Refuse(region.name, "invalid args");
   }
+  const uint64_t object_bytes = (*object)->byte_size();
   std::lock_guard lock(mutex_);
   RETURN_IF_ERROR(CheckNewLocked(region.name));
+  RETURN_IF_ERROR(CheckShareLocked(region.name, from.client, object_bytes));
   const std::string name = region.name;
-  regions_.emplace(name, Open{std::move(region), *std::move(object)});
+  regions_.emplace(name, Open{std::move(region), *std::move(object), from.client, object_bytes});
   return Status::Ok();
 }
 
-Status SharedMemory::Unregister(RegionKind kind, std::string_view name) {
-  RETURN_IF_ERROR(CheckAllowed());
+Status SharedMemory::Unregister(RegionKind kind, std::string_view name, const Registrant& from) {
+  RETURN_IF_ERROR(CheckAllowed(from));
   std::vector<Open> dropped;  // closed without the lock: a GPU may take its time
   std::lock_guard lock(mutex_);
   for (auto known = regions_.begin(); known != regions_.end();) {

@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "inflight/status.h"
+#include "serving/memory/registrant.h"
+#include "serving/memory/shared_memory_options.h"
 #include "serving/memory/shared_object.h"
 
 namespace inflight::serving {
@@ -64,31 +66,38 @@ struct SharedRegion {
 class SharedMemory {
  public:
   // `open_cuda` null: no region of a GPU can be registered.
-  explicit SharedMemory(bool clients_may_register, OpenCudaObject open_cuda = nullptr)
-      : is_allowed_(clients_may_register), open_cuda_(std::move(open_cuda)) {}
+  explicit SharedMemory(SharedMemoryOptions options, OpenCudaObject open_cuda = nullptr)
+      : options_(std::move(options)), open_cuda_(std::move(open_cuda)) {}
 
-  Status Register(SharedRegion region);
+  // kPermissionDenied for clients, and objects, that the options do not allow.
+  Status Register(SharedRegion region, const Registrant& from);
   // `region` has a device; `handle` is a cudaIpcMemHandle_t.
-  Status RegisterCuda(SharedRegion region, std::string_view handle);
+  Status RegisterCuda(SharedRegion region, std::string_view handle, const Registrant& from);
   // "" = all of this kind; of an unknown one nothing happens.
-  Status Unregister(RegionKind kind, std::string_view name);
+  Status Unregister(RegionKind kind, std::string_view name, const Registrant& from);
   // One region, or all of this kind by name when `name` is empty.
   Result<std::vector<SharedRegion>> Find(RegionKind kind, std::string_view name) const;
 
   Result<SharedWindow> Window(std::string_view region, uint64_t offset, uint64_t byte_size) const;
 
-  // What register and unregister answer where they are switched off.
-  Status CheckAllowed() const;
+  // What register and unregister answer where they are switched off, or to a client that may not.
+  Status CheckAllowed(const Registrant& from) const;
 
  private:
   struct Open {
     SharedRegion region;
     std::shared_ptr<const SharedObject> object;
+    std::string client;
+    uint64_t object_bytes = 0;  // when it was registered
   };
 
   Status CheckNewLocked(const std::string& name) const;
+  Status CheckKey(const SharedRegion& region) const;
+  // Whether the client may have another, with an object of this size.
+  Status CheckShareLocked(const std::string& name, const std::string& client,
+                          uint64_t object_bytes) const;
 
-  const bool is_allowed_;
+  const SharedMemoryOptions options_;
   const OpenCudaObject open_cuda_;
   mutable std::mutex mutex_;
   std::map<std::string, Open, std::less<>> regions_;

@@ -48,6 +48,10 @@ class Object {
   const int fd_;
 };
 
+const SharedMemoryOptions kAllowed{.clients_may_register = true, .prefixes = {}};
+const Registrant kHere{.client = "127.0.0.1", .is_local = true};
+const Registrant kElsewhere{.client = "192.0.2.7", .is_local = false};
+
 std::span<const std::byte> Bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 class SharedMemoryTest : public ::testing::Test {
@@ -55,7 +59,7 @@ class SharedMemoryTest : public ::testing::Test {
   std::string Refusal(const std::string& region, uint64_t offset, uint64_t size) const {
     return memory_.Window(region, offset, size).status().message();
   }
-  SharedMemory memory_{/*clients_may_register=*/true};
+  SharedMemory memory_{kAllowed};
 };
 
 Result<std::string> Read(const SharedWindow& window, uint64_t left = kMaxSharedInputBytes) {
@@ -65,7 +69,7 @@ Result<std::string> Read(const SharedWindow& window, uint64_t left = kMaxSharedI
 TEST_F(SharedMemoryTest, WindowsReadAndWriteTheirBytesAlone) {
   const Object object("rw", 64);
   object.Put(0, "0123456789");
-  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 32}).ok());
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 32}, kHere).ok());
   const auto window = memory_.Window("r", 2, 4);
   ASSERT_TRUE(window.ok());
   EXPECT_EQ(*Read(*window), "2345");
@@ -75,7 +79,7 @@ TEST_F(SharedMemoryTest, WindowsReadAndWriteTheirBytesAlone) {
 
 TEST_F(SharedMemoryTest, NothingOutsideTheRegionCanBeNamed) {
   const Object object("bounds", 64);
-  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 32}).ok());
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 32}, kHere).ok());
   constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
   EXPECT_EQ(Refusal("r", 32, 1), "Invalid offset for shared memory region: 'r'");
   EXPECT_EQ(Refusal("r", kHuge, 2), "Invalid offset for shared memory region: 'r'");
@@ -89,7 +93,7 @@ TEST_F(SharedMemoryTest, NothingOutsideTheRegionCanBeNamed) {
 
 TEST_F(SharedMemoryTest, ARequestCopiesOnlySoMuch) {
   const Object object("left", 64);
-  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 64}).ok());
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 64}, kHere).ok());
   const auto window = memory_.Window("r", 0, 40);
   uint64_t left = 64;
   EXPECT_TRUE(window->Read(left).ok());
@@ -106,7 +110,7 @@ TEST_F(SharedMemoryTest, ARequestCopiesOnlySoMuch) {
 // A mapping would end the process here.
 TEST_F(SharedMemoryTest, AnObjectThatShrankGivesAnError) {
   const Object object("shrink", 4096);
-  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 4096}).ok());
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 4096}, kHere).ok());
   const auto window = memory_.Window("r", 0, 4096);
   object.Resize(16);
   EXPECT_EQ(Read(*window).status().code(), StatusCode::kInternal);
@@ -117,24 +121,25 @@ TEST_F(SharedMemoryTest, AnObjectThatShrankGivesAnError) {
 TEST_F(SharedMemoryTest, AWindowOutlivesItsRegionAndItsName) {
   const Object object("outlive", 16);
   object.Put(0, "abcd");
-  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 16}).ok());
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 16}, kHere).ok());
   const auto window = memory_.Window("r", 0, 4);
   shm_unlink(object.key().c_str());
-  EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "r").ok());
+  EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "r", kHere).ok());
   EXPECT_EQ(*Read(*window), "abcd");
 }
 
 TEST_F(SharedMemoryTest, AnObjectHasOneRegionHoweverItsKeyIsSpelt) {
   const Object object("slashes", 64);
-  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 32}).ok());
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 32}, kHere).ok());
   for (const std::string& key :
        {"/" + object.key(), "///" + object.key(), object.key().substr(1)}) {
-    EXPECT_EQ(memory_.Register({"other", key, 0, 32}).ToString(),
+    EXPECT_EQ(memory_.Register({"other", key, 0, 32}, kHere).ToString(),
               "INTERNAL: Invalid shared memory region: '" + key + "'");
   }
-  EXPECT_EQ(memory_.Register({"other", "//triton_python_backend_shm_region_x", 0, 32}).code(),
-            StatusCode::kInvalidArgument);
-  EXPECT_EQ(memory_.Register({"other", object.key() + std::string("\0x", 2), 0, 32}).code(),
+  EXPECT_EQ(
+      memory_.Register({"other", "//triton_python_backend_shm_region_x", 0, 32}, kHere).code(),
+      StatusCode::kInvalidArgument);
+  EXPECT_EQ(memory_.Register({"other", object.key() + std::string("\0x", 2), 0, 32}, kHere).code(),
             StatusCode::kInvalidArgument);
 }
 
@@ -147,19 +152,21 @@ TEST_F(SharedMemoryTest, RegionsAreCounted) {
   std::vector<std::unique_ptr<Object>> objects;
   for (size_t i = 0; i < kMaxRegions; ++i) {
     objects.push_back(std::make_unique<Object>("many" + std::to_string(i), 16));
-    ASSERT_TRUE(memory_.Register({std::to_string(i), objects.back()->key(), 0, 16}).ok());
+    const Registrant from{.client = std::to_string(i % 2), .is_local = true};
+    ASSERT_TRUE(memory_.Register({std::to_string(i), objects.back()->key(), 0, 16}, from).ok());
     objects.back().reset();  // its region keeps it
   }
   const Object more("more", 16);
-  EXPECT_EQ(memory_.Register({"more", more.key(), 0, 16}).code(), StatusCode::kResourceExhausted);
-  EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "7").ok());
-  EXPECT_TRUE(memory_.Register({"more", more.key(), 0, 16}).ok());
+  EXPECT_EQ(memory_.Register({"more", more.key(), 0, 16}, kHere).code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "7", kHere).ok());
+  EXPECT_TRUE(memory_.Register({"more", more.key(), 0, 16}, kHere).ok());
 }
 
 TEST_F(SharedMemoryTest, RegistrationsThatCannotBeAreRefused) {
   const Object object("refuse", 8192);
   const auto register_as = [&](SharedRegion region) {
-    return memory_.Register(std::move(region)).ToString();
+    return memory_.Register(std::move(region), kHere).ToString();
   };
   EXPECT_EQ(register_as({"r", "/inflight_no_such", 0, 1}),
             "INTERNAL: Unable to open shared memory region: '/inflight_no_such'");
@@ -172,10 +179,10 @@ TEST_F(SharedMemoryTest, RegistrationsThatCannotBeAreRefused) {
               "INVALID_ARGUMENT: failed to register shared memory region 'r': unable to process "
               "address spaceInvalid argument");
   }
-  EXPECT_TRUE(memory_.Register({"r", object.key(), 4096, 16}).ok());
+  EXPECT_TRUE(memory_.Register({"r", object.key(), 4096, 16}, kHere).ok());
   EXPECT_EQ(register_as({"r", object.key(), 0, 16}),
             "ALREADY_EXISTS: shared memory region 'r' already in manager");
-  EXPECT_EQ(memory_.Register({"p", "/triton_python_backend_shm_region_1", 0, 1}).code(),
+  EXPECT_EQ(memory_.Register({"p", "/triton_python_backend_shm_region_1", 0, 1}, kHere).code(),
             StatusCode::kInvalidArgument);
 }
 
@@ -186,11 +193,11 @@ SharedRegion CudaRegion(const std::string& name, uint64_t byte_size, int64_t dev
 class CudaSharedMemoryTest : public ::testing::Test {
  protected:
   FakeSharedGpu gpu_;
-  SharedMemory memory_{/*clients_may_register=*/true, gpu_.Opener()};
+  SharedMemory memory_{kAllowed, gpu_.Opener()};
 };
 
 TEST_F(CudaSharedMemoryTest, WindowsCopyFromTheDeviceAndToIt) {
-  ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 6, 3), "h").ok());
+  ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 6, 3), "h", kHere).ok());
   EXPECT_EQ(gpu_.device(), 3);
   const auto window = memory_.Window("g", 2, 4);
   ASSERT_TRUE(window.ok());
@@ -205,7 +212,7 @@ TEST_F(CudaSharedMemoryTest, WindowsCopyFromTheDeviceAndToIt) {
 }
 
 TEST_F(CudaSharedMemoryTest, NothingOutsideTheRegionCanBeNamed) {
-  ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 6), "h").ok());
+  ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 6), "h", kHere).ok());
   constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
   EXPECT_EQ(memory_.Window("g", 6, 1).status().message(),
             "Invalid offset for shared memory region: 'g'");
@@ -218,7 +225,7 @@ TEST_F(CudaSharedMemoryTest, NothingOutsideTheRegionCanBeNamed) {
 
 TEST_F(CudaSharedMemoryTest, RegistrationsThatCannotBeAreRefused) {
   const auto refusal = [&](const SharedRegion& region, const std::string& handle) {
-    return memory_.RegisterCuda(region, handle).ToString();
+    return memory_.RegisterCuda(region, handle, kHere).ToString();
   };
   EXPECT_EQ(refusal(CudaRegion("g", 4), "x"),
             "INVALID_ARGUMENT: failed to register shared memory region 'g': failed to open CUDA "
@@ -228,21 +235,21 @@ TEST_F(CudaSharedMemoryTest, RegistrationsThatCannotBeAreRefused) {
               "INVALID_ARGUMENT: failed to register shared memory region 'g': invalid args");
   }
   EXPECT_EQ(gpu_.num_open(), 0);
-  SharedMemory without_gpus(/*clients_may_register=*/true);
-  EXPECT_EQ(without_gpus.RegisterCuda(CudaRegion("g", 4), "h").ToString(),
+  SharedMemory without_gpus(kAllowed);
+  EXPECT_EQ(without_gpus.RegisterCuda(CudaRegion("g", 4), "h", kHere).ToString(),
             "INVALID_ARGUMENT: failed to register shared memory region 'g': regions of GPUs are "
             "not supported by this server");
-  SharedMemory off(/*clients_may_register=*/false, gpu_.Opener());
-  EXPECT_EQ(off.RegisterCuda(CudaRegion("g", 4), "h").code(), StatusCode::kUnimplemented);
+  SharedMemory off(SharedMemoryOptions{}, gpu_.Opener());
+  EXPECT_EQ(off.RegisterCuda(CudaRegion("g", 4), "h", kHere).code(), StatusCode::kUnimplemented);
 }
 
 TEST_F(CudaSharedMemoryTest, BothKindsShareNamesAndAreDroppedApart) {
   const Object object("kinds", 16);
-  ASSERT_TRUE(memory_.Register({"s", object.key(), 0, 16}).ok());
-  ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 8, 1), "h").ok());
-  EXPECT_EQ(memory_.RegisterCuda(CudaRegion("s", 8), "h").message(),
+  ASSERT_TRUE(memory_.Register({"s", object.key(), 0, 16}, kHere).ok());
+  ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 8, 1), "h", kHere).ok());
+  EXPECT_EQ(memory_.RegisterCuda(CudaRegion("s", 8), "h", kHere).message(),
             "shared memory region 's' already in manager");
-  EXPECT_EQ(memory_.Register({"g", object.key(), 0, 16}).code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(memory_.Register({"g", object.key(), 0, 16}, kHere).code(), StatusCode::kAlreadyExists);
   const auto found = memory_.Find(RegionKind::kCuda, "");
   ASSERT_EQ(found->size(), 1U);
   EXPECT_EQ(found->front().name, "g");
@@ -251,10 +258,10 @@ TEST_F(CudaSharedMemoryTest, BothKindsShareNamesAndAreDroppedApart) {
             "Unable to find cuda shared memory region: 's'");
   EXPECT_EQ(memory_.Find(RegionKind::kSystem, "g").status().code(), StatusCode::kNotFound);
 
-  EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "g").ok());
-  EXPECT_TRUE(memory_.Unregister(RegionKind::kCuda, "s").ok());
+  EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "g", kHere).ok());
+  EXPECT_TRUE(memory_.Unregister(RegionKind::kCuda, "s", kHere).ok());
   EXPECT_TRUE(memory_.Window("g", 0, 8).ok() && memory_.Window("s", 0, 16).ok());
-  EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "").ok());
+  EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "", kHere).ok());
   EXPECT_FALSE(memory_.Window("s", 0, 16).ok());
   EXPECT_EQ(gpu_.num_open(), 1);
 }
@@ -262,21 +269,21 @@ TEST_F(CudaSharedMemoryTest, BothKindsShareNamesAndAreDroppedApart) {
 TEST_F(CudaSharedMemoryTest, RegionsAreFoundWhileAHandleIsOpened) {
   const Object object("meanwhile", 16);
   SharedMemory* found = nullptr;
-  SharedMemory memory(/*clients_may_register=*/true, [&](int64_t device, std::string_view handle) {
-    EXPECT_TRUE(found->Register({"g", object.key(), 0, 16}).ok());
+  SharedMemory memory(kAllowed, [&](int64_t device, std::string_view handle) {
+    EXPECT_TRUE(found->Register({"g", object.key(), 0, 16}, kHere).ok());
     EXPECT_TRUE(found->Window("g", 0, 16).ok());
     return gpu_.Opener()(device, handle);
   });
   found = &memory;
-  EXPECT_EQ(memory.RegisterCuda(CudaRegion("g", 8), "h").code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(memory.RegisterCuda(CudaRegion("g", 8), "h", kHere).code(), StatusCode::kAlreadyExists);
   EXPECT_EQ(gpu_.num_open(), 0);
 }
 
 TEST_F(CudaSharedMemoryTest, AHandleStaysOpenWhileAWindowOfItsRegionIsInUse) {
-  ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 8), "h").ok());
+  ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 8), "h", kHere).ok());
   {
     const auto window = memory_.Window("g", 0, 2);
-    EXPECT_TRUE(memory_.Unregister(RegionKind::kCuda, "g").ok());
+    EXPECT_TRUE(memory_.Unregister(RegionKind::kCuda, "g", kHere).ok());
     EXPECT_EQ(memory_.Window("g", 0, 2).status().code(), StatusCode::kNotFound);
     EXPECT_EQ(*Read(*window), "01");
     EXPECT_EQ(gpu_.num_open(), 1);
@@ -285,11 +292,88 @@ TEST_F(CudaSharedMemoryTest, AHandleStaysOpenWhileAWindowOfItsRegionIsInUse) {
 }
 
 TEST_F(SharedMemoryTest, SwitchedOffNothingIsRegistered) {
-  SharedMemory off(/*clients_may_register=*/false);
-  EXPECT_EQ(off.Register({"r", "/x", 0, 1}).code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(off.Unregister(RegionKind::kSystem, "r").code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(off.Unregister(RegionKind::kSystem, "").code(), StatusCode::kUnimplemented);
+  SharedMemory off(SharedMemoryOptions{});
+  EXPECT_EQ(off.Register({"r", "/x", 0, 1}, kHere).code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(off.Unregister(RegionKind::kSystem, "r", kHere).code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(off.Unregister(RegionKind::kSystem, "", kHere).code(), StatusCode::kUnimplemented);
   EXPECT_TRUE(off.Find(RegionKind::kSystem, "")->empty());
+}
+
+// --- who may register what ---
+
+TEST_F(CudaSharedMemoryTest, RegionsAreForClientsOfThisMachine) {
+  const Object object("peers", 16);
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 16}, kHere).ok());
+  for (const Status& status : {memory_.Register({"other", object.key(), 0, 16}, kElsewhere),
+                               memory_.RegisterCuda(CudaRegion("g", 8), "h", kElsewhere),
+                               memory_.Unregister(RegionKind::kSystem, "r", kElsewhere),
+                               memory_.Unregister(RegionKind::kCuda, "", kElsewhere)}) {
+    EXPECT_EQ(status.ToString(),
+              "PERMISSION_DENIED: shared memory is for clients of the server's machine, and "
+              "'192.0.2.7' is not a loopback address; start the server with "
+              "'--shared-memory-remote-peers=true' to let others register regions");
+  }
+  EXPECT_TRUE(memory_.Window("r", 0, 16).ok());
+  SharedMemory open({.clients_may_register = true, .prefixes = {}, .remote_peers = true},
+                    gpu_.Opener());
+  EXPECT_TRUE(open.Register({"r", object.key(), 0, 16}, kElsewhere).ok());
+  EXPECT_TRUE(open.RegisterCuda(CudaRegion("g", 8), "h", kElsewhere).ok());
+  EXPECT_TRUE(open.Unregister(RegionKind::kSystem, "r", kElsewhere).ok());
+}
+
+TEST_F(SharedMemoryTest, NamesBeginAsTheServerAllows) {
+  const Object object("prefix", 16);
+  const auto registered = [&](std::vector<std::string> prefixes) {
+    SharedMemory memory({.clients_may_register = true, .prefixes = std::move(prefixes)});
+    return memory.Register({"r", object.key(), 0, 16}, kHere);
+  };
+  EXPECT_TRUE(registered({}).ok());
+  EXPECT_TRUE(registered({"inflight_pre"}).ok());
+  EXPECT_TRUE(registered({"app_", "/inflight_"}).ok());
+  EXPECT_EQ(registered({"app_", "nflight_"}).ToString(),
+            "INVALID_ARGUMENT: failed to register shared memory region 'r': the key '" +
+                object.key() +
+                "' begins with none of the prefixes that the server allows "
+                "(--shared-memory-prefix)");
+}
+
+TEST_F(SharedMemoryTest, ObjectsOfOtherUsersAreNotOpened) {
+  if (geteuid() != 0) GTEST_SKIP() << "root alone can give an object away";
+  const Object object("owner", 16);
+  ASSERT_EQ(chown(("/dev/shm" + object.key()).c_str(), 65534, 65534), 0);
+  EXPECT_EQ(memory_.Register({"r", object.key(), 0, 16}, kHere).ToString(),
+            "PERMISSION_DENIED: failed to register shared memory region 'r': the object '" +
+                object.key() +
+                "' belongs to another user than the server runs as "
+                "(--shared-memory-foreign-objects)");
+  SharedMemory open({.clients_may_register = true, .prefixes = {}, .foreign_objects = true});
+  EXPECT_TRUE(open.Register({"r", object.key(), 0, 16}, kHere).ok());
+}
+
+TEST_F(CudaSharedMemoryTest, OneClientHasItsShareOfRegionsAndBytes) {
+  const Object one("one", 16);
+  const Object two("two", 16);
+  const auto limited = [&](int regions, int64_t bytes) {
+    return std::make_unique<SharedMemory>(SharedMemoryOptions{.clients_may_register = true,
+                                                              .prefixes = {},
+                                                              .max_client_regions = regions,
+                                                              .max_client_bytes = bytes},
+                                          gpu_.Opener());
+  };
+  const Registrant other{.client = "::1", .is_local = true};
+  for (const auto& memory : {limited(1, 1000), limited(100, 16)}) {
+    const int num_open = gpu_.num_open();
+    // Of an object that is registered in part all bytes stay with it.
+    ASSERT_TRUE(memory->Register({"1", one.key(), 0, 4}, kHere).ok());
+    for (const Status& status : {memory->Register({"2", two.key(), 0, 4}, kHere),
+                                 memory->RegisterCuda(CudaRegion("2", 4), "h", kHere)}) {
+      EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.ToString();
+    }
+    EXPECT_EQ(gpu_.num_open(), num_open);
+    EXPECT_TRUE(memory->Register({"2", two.key(), 0, 4}, other).ok());
+    EXPECT_TRUE(memory->Unregister(RegionKind::kSystem, "1", kHere).ok());
+    EXPECT_TRUE(memory->RegisterCuda(CudaRegion("1", 4), "h", kHere).ok());
+  }
 }
 
 }  // namespace

@@ -31,8 +31,9 @@ class SharedObject {
 
 using OpenedObject = Result<std::shared_ptr<const SharedObject>>;
 
-// kInternal: there is none of this key.
-OpenedObject OpenPosixObject(const std::string& key);
+// kInternal: there is none of this key. kPermissionDenied: it belongs to another user than this
+// process runs as, unless `may_be_foreign`.
+OpenedObject OpenPosixObject(const std::string& key, bool may_be_foreign);
 
 // A device's number and a handle, as the client sent it. kInvalidArgument: why it cannot be opened.
 using OpenCudaObject = std::function<OpenedObject(int64_t device, std::string_view handle)>;

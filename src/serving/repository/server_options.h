@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "inflight/open.h"
+#include "serving/memory/shared_memory_options.h"
 #include "serving/statistics/statistics.h"
 #include "serving/trace/tracer.h"
 
@@ -32,7 +33,7 @@ struct ServerOptions {
   int model_load_retries = 0;     // of each version
   int model_load_threads = 4;     // loads that run at a time, of models that do not touch
   bool auto_complete = true;      // configurations (auto_complete.h)
-  bool allow_client_shm = false;  // clients may register shared memory
+  SharedMemoryOptions shared_memory;
   std::string server_id = "triton";
   TraceOptions trace;
   StatisticsOptions statistics;                   // of each model

@@ -146,7 +146,7 @@ class ServerImpl final : public Server {
  public:
   ServerImpl(const ServerOptions& options, std::unique_ptr<Repositories> repositories)
       : options_(options),
-        shared_memory_(options.allow_client_shm, CudaObjects()),
+        shared_memory_(options.shared_memory, CudaObjects()),
         tracer_(options.trace),
         repositories_(std::move(repositories)) {
     metadata_.name = options_.server_id;

@@ -142,7 +142,8 @@ class FakeServer final : public serving::Server {
 
  private:
   serving::FakeSharedGpu gpu_;
-  serving::SharedMemory shared_memory_{/*clients_may_register=*/true, gpu_.Opener()};
+  serving::SharedMemory shared_memory_{{.clients_may_register = true, .prefixes = {}},
+                                       gpu_.Opener()};
   serving::Tracer tracer_;
   serving::ServerMetadata metadata_;
   std::vector<std::shared_ptr<serving::Model>> models_;

@@ -192,17 +192,20 @@ Status SystemSharedMemoryStatus(Server& server, const pb::SystemSharedMemoryStat
 
 Status SystemSharedMemoryRegister(Server& server,
                                   const pb::SystemSharedMemoryRegisterRequest& request,
-                                  pb::SystemSharedMemoryRegisterResponse&) {
+                                  pb::SystemSharedMemoryRegisterResponse&,
+                                  const serving::Registrant& from) {
   return server.shared_memory().Register({.name = request.name(),
                                           .key = request.key(),
                                           .offset = request.offset(),
-                                          .byte_size = request.byte_size()});
+                                          .byte_size = request.byte_size()},
+                                         from);
 }
 
 Status SystemSharedMemoryUnregister(Server& server,
                                     const pb::SystemSharedMemoryUnregisterRequest& request,
-                                    pb::SystemSharedMemoryUnregisterResponse&) {
-  return server.shared_memory().Unregister(RegionKind::kSystem, request.name());
+                                    pb::SystemSharedMemoryUnregisterResponse&,
+                                    const serving::Registrant& from) {
+  return server.shared_memory().Unregister(RegionKind::kSystem, request.name(), from);
 }
 
 Status CudaSharedMemoryStatus(Server& server, const pb::CudaSharedMemoryStatusRequest& request,
@@ -219,18 +222,20 @@ Status CudaSharedMemoryStatus(Server& server, const pb::CudaSharedMemoryStatusRe
 }
 
 Status CudaSharedMemoryRegister(Server& server, const pb::CudaSharedMemoryRegisterRequest& request,
-                                pb::CudaSharedMemoryRegisterResponse&) {
+                                pb::CudaSharedMemoryRegisterResponse&,
+                                const serving::Registrant& from) {
   return server.shared_memory().RegisterCuda({.name = request.name(),
                                               .key = {},
                                               .byte_size = request.byte_size(),
                                               .device_id = request.device_id()},
-                                             request.raw_handle());
+                                             request.raw_handle(), from);
 }
 
 Status CudaSharedMemoryUnregister(Server& server,
                                   const pb::CudaSharedMemoryUnregisterRequest& request,
-                                  pb::CudaSharedMemoryUnregisterResponse&) {
-  return server.shared_memory().Unregister(RegionKind::kCuda, request.name());
+                                  pb::CudaSharedMemoryUnregisterResponse&,
+                                  const serving::Registrant& from) {
+  return server.shared_memory().Unregister(RegionKind::kCuda, request.name(), from);
 }
 
 // --- settings ---
@@ -264,6 +269,19 @@ UnaryMethod Now(Handle<Request, Response>* handle) {
                                      [&](const Request& request, Response& response) {
                                        return handle(service.server, request, response);
                                      });
+  };
+}
+
+// Answers at once, as the client's address allows.
+template <typename Request, typename Response>
+UnaryMethod FromPeer(Status (*handle)(Server&, const Request&, Response&,
+                                      const serving::Registrant&)) {
+  return [handle](ServiceContext& service, const UnaryCall& call) {
+    return Answer<Request, Response>(
+        call, service.limits.max_message_bytes, [&](const Request& request, Response& response) {
+          return handle(service.server, request, response,
+                        serving::RegistrantAt(ClientOf(*call.context)));
+        });
   };
 }
 
@@ -307,11 +325,11 @@ std::span<const Row> Rows() {
       {INFERENCE("RepositoryModelLoad"), Api::kModelRepository, Later(RepositoryModelLoad)},
       {INFERENCE("RepositoryModelUnload"), Api::kModelRepository, Later(RepositoryModelUnload)},
       {INFERENCE("SystemSharedMemoryStatus"), Api::kSharedMemory, Now(SystemSharedMemoryStatus)},
-      {INFERENCE("SystemSharedMemoryRegister"), Api::kSharedMemory, Now(SystemSharedMemoryRegister)},
-      {INFERENCE("SystemSharedMemoryUnregister"), Api::kSharedMemory, Now(SystemSharedMemoryUnregister)},
+      {INFERENCE("SystemSharedMemoryRegister"), Api::kSharedMemory, FromPeer(SystemSharedMemoryRegister)},
+      {INFERENCE("SystemSharedMemoryUnregister"), Api::kSharedMemory, FromPeer(SystemSharedMemoryUnregister)},
       {INFERENCE("CudaSharedMemoryStatus"), Api::kSharedMemory, Now(CudaSharedMemoryStatus)},
-      {INFERENCE("CudaSharedMemoryRegister"), Api::kSharedMemory, Now(CudaSharedMemoryRegister)},
-      {INFERENCE("CudaSharedMemoryUnregister"), Api::kSharedMemory, Now(CudaSharedMemoryUnregister)},
+      {INFERENCE("CudaSharedMemoryRegister"), Api::kSharedMemory, FromPeer(CudaSharedMemoryRegister)},
+      {INFERENCE("CudaSharedMemoryUnregister"), Api::kSharedMemory, FromPeer(CudaSharedMemoryUnregister)},
       {INFERENCE("TraceSetting"), Api::kTrace, Now(TraceSetting)},
       {INFERENCE("LogSettings"), Api::kLogging, Now(LogSettings)},
   };

@@ -14,7 +14,7 @@
 namespace inflight::kserve_grpc {
 namespace {
 
-const serving::SharedMemory kNoRegions(/*clients_may_register=*/true);
+const serving::SharedMemory kNoRegions({.clients_may_register = true, .prefixes = {}});
 
 using ::inference::InferTensorContents;
 using ::inference::ModelInferRequest;

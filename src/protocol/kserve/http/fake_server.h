@@ -94,7 +94,8 @@ class FakeServer : public serving::Server {
  private:
   bool is_exiting_ = false;
   serving::FakeSharedGpu gpu_;
-  serving::SharedMemory shared_memory_{/*clients_may_register=*/true, gpu_.Opener()};
+  serving::SharedMemory shared_memory_{{.clients_may_register = true, .prefixes = {}},
+                                       gpu_.Opener()};
   serving::Tracer tracer_;
   serving::ServerMetadata metadata_{
       .name = "triton", .version = "2.73.0", .extensions = {"parameters", "statistics"}};

@@ -14,7 +14,7 @@ namespace inflight::kserve_http {
 namespace {
 
 constexpr size_t kLimit = 1 << 20;
-const serving::SharedMemory kNoRegions(/*clients_may_register=*/true);
+const serving::SharedMemory kNoRegions({.clients_may_register = true, .prefixes = {}});
 
 ::inference::ModelConfig Config() {
   return ConfigFromText(R"(name: "m" input { name: "A" data_type: TYPE_INT32 dims: -1 })");

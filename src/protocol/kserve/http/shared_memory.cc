@@ -19,14 +19,18 @@ using http_listener::HttpResponse;
 using json::Value;
 using serving::RegionKind;
 
+serving::Registrant RegistrantOf(const http_listener::HttpRequest& request) {
+  return serving::RegistrantAt(request.client);
+}
+
 Status NoField(std::string_view field) {
   return InvalidArgument("Shared memory register request has no '" + std::string(field) +
                          "' field");
 }
 
 Status RegisterSystem(serving::SharedMemory& memory, const std::string& name,
-                      const std::string& body) {
-  ASSIGN_OR_RETURN(const Value root, Value::Parse(body));
+                      const http_listener::HttpRequest& request) {
+  ASSIGN_OR_RETURN(const Value root, Value::Parse(*request.body));
   const auto [key, offset, byte_size] = root.Pick<3>({"key", "offset", "byte_size"});
   serving::SharedRegion region{.name = name, .key = {}};
   if (!key) return NoField("key");
@@ -36,12 +40,12 @@ Status RegisterSystem(serving::SharedMemory& memory, const std::string& name,
   }
   if (!byte_size) return NoField("byte_size");
   ASSIGN_OR_RETURN(region.byte_size, byte_size->AsUint());
-  return memory.Register(std::move(region));
+  return memory.Register(std::move(region), RegistrantOf(request));
 }
 
 Status RegisterCuda(serving::SharedMemory& memory, const std::string& name,
-                    const std::string& body) {
-  ASSIGN_OR_RETURN(const Value root, Value::Parse(body));
+                    const http_listener::HttpRequest& request) {
+  ASSIGN_OR_RETURN(const Value root, Value::Parse(*request.body));
   const auto [handle, device, byte_size] = root.Pick<3>({"raw_handle", "device_id", "byte_size"});
   serving::SharedRegion region{.name = name, .key = {}};
   if (!handle) return NoField("raw_handle");
@@ -54,7 +58,7 @@ Status RegisterCuda(serving::SharedMemory& memory, const std::string& name,
   ASSIGN_OR_RETURN(region.byte_size, byte_size->AsUint());
   if (!device) return NoField("device_id");
   ASSIGN_OR_RETURN(region.device_id, device->AsInt());
-  return memory.RegisterCuda(std::move(region), *bytes);
+  return memory.RegisterCuda(std::move(region), *bytes, RegistrantOf(request));
 }
 
 }  // namespace
@@ -87,22 +91,23 @@ template <RegionKind kKind>
 HttpResponse HandleSharedMemoryRegister(const Context& context, const Route& route,
                                         const http_listener::HttpRequest& request) {
   serving::SharedMemory& memory = context.server.shared_memory();
-  if (const Status status = memory.CheckAllowed(); !status.ok()) return Error(status);
+  if (const Status status = memory.CheckAllowed(RegistrantOf(request)); !status.ok())
+    return Error(status);
   constexpr bool kIsCuda = kKind == RegionKind::kCuda;
   if (route.region.empty()) {
     return Error(InvalidArgument("'region name' is necessary to register " +
                                  std::string(kIsCuda ? "cuda" : "system") +
                                  " shared memory region"));
   }
-  return Done(kIsCuda ? RegisterCuda(memory, route.region, *request.body)
-                      : RegisterSystem(memory, route.region, *request.body));
+  return Done(kIsCuda ? RegisterCuda(memory, route.region, request)
+                      : RegisterSystem(memory, route.region, request));
 }
 
 template <RegionKind kKind>
 HttpResponse HandleSharedMemoryUnregister(const Context& context, const Route& route,
-                                          const http_listener::HttpRequest&) {
+                                          const http_listener::HttpRequest& request) {
   serving::SharedMemory& memory = context.server.shared_memory();
-  return Done(memory.Unregister(kKind, route.region));
+  return Done(memory.Unregister(kKind, route.region, RegistrantOf(request)));
 }
 
 template Reply HandleSharedMemoryStatus<RegionKind::kSystem>;

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who registers regions of shared memory.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace inflight::serving {
+
+struct Registrant {
+  std::string client;     // its address, without a port: what regions are counted by
+  bool is_local = false;  // of this machine
+};
+
+// `address` as a front end knows it: "127.0.0.1", "::1", "ipv4:127.0.0.1", "ipv6:[::1]",
+// "ipv6:%5B::1%5D"; "unix" and "" for peers without one, of Unix sockets. Loopback alone is local:
+// 127.0.0.0/8, also as ::ffff:127.0.0.1, and ::1.
+Registrant RegistrantAt(std::string_view address);
+
+}  // namespace inflight::serving
