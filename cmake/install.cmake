@@ -1,5 +1,5 @@
 # What `cmake --install` puts below a prefix: the program, the public headers, libinflight.so with its CMake package and
-# pkg-config file, documents and licence (docs/embedding.md).
+# pkg-config file, documents and licence (docs/embedding.md), and the program's bill of materials (scripts/sbom.py).
 #
 # The library is shared: what it links (fmt, spdlog, PCRE2, ...) stays its own affair, so that a consumer needs the
 # public headers and one file. It is made of the objects that the program links, and exports the functions of
@@ -11,6 +11,17 @@ install(TARGETS inflight RUNTIME)
 install(FILES LICENSE README.md TYPE DOC)
 install(DIRECTORY docs TYPE DOC)
 install(DIRECTORY examples TYPE DOC)
+
+# Made of the program as it was installed, since that has other bytes than the one in the build folder.
+find_program(PYTHON3 python3)
+find_program(DPKG_QUERY dpkg-query)
+if(PYTHON3 AND DPKG_QUERY AND CMAKE_GENERATOR STREQUAL "Ninja")
+  install(CODE "
+    set(prefix \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\")
+    execute_process(COMMAND_ERROR_IS_FATAL ANY COMMAND \"${PYTHON3}\" \"${CMAKE_SOURCE_DIR}/scripts/sbom.py\" \"${CMAKE_BINARY_DIR}\"
+      --program \"\${prefix}/${CMAKE_INSTALL_BINDIR}/inflight\"
+      --output \"\${prefix}/${CMAKE_INSTALL_DOCDIR}/inflight.spdx.json\")")
+endif()
 
 if(NOT INFLIGHT_LIBRARY)
   return()

@@ -13,6 +13,7 @@ packages=(fmtlib spdlog simdjson mimalloc)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/lists/partial" "$work/source" "$work/parts" "$prefix"
+: >"$prefix/archives.tsv"  # archive, source package, version; scripts/sbom.py reads it
 # The same mirrors as the packages come from, asked for their sources.
 for file in /etc/apt/sources.list /etc/apt/sources.list.d/*; do
   case $file in
@@ -39,6 +40,10 @@ build() { # NAME OPTION...
     -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_INSTALL_PREFIX="$prefix" -DCMAKE_INSTALL_LIBDIR=lib \
     -DCMAKE_PREFIX_PATH="$prefix" "$@" >"$work/$name.log"
   cmake --build "$work/$name" --target install >>"$work/$name.log" || { tail -30 "$work/$name.log" >&2; exit 1; }
+  local version
+  version=$(dpkg-parsechangelog -l "$work"/source/"$name"-*/debian/changelog -S Version)
+  sed -n 's#.*/\([^/]*\.a\)$#\1#p' "$work/$name/install_manifest.txt" |
+    awk -v source="$name" -v version="$version" '{print $0 "\t" source "\t" version}' >>"$prefix/archives.tsv"
   echo "built $name"
 }
 build fmtlib -DFMT_TEST=OFF -DFMT_DOC=OFF

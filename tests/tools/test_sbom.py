@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/sbom.py: what SPDX 2.3 requires of a document, and that every library which the program needs is in it."""
+
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from command import INFLIGHT, ROOT
+
+sys.path.insert(0, str(ROOT / "scripts"))
+import sbom
+
+BUILD = INFLIGHT.parent.parent
+ID = re.compile(r"SPDXRef-[A-Za-z0-9.-]+")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+pytestmark = pytest.mark.skipif(not shutil.which("dpkg-query"), reason="packages are asked of dpkg-query; CI's machine has it")
+
+
+def call(*command, **kwargs):
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300, check=True, **kwargs).stdout
+
+
+@pytest.fixture(scope="module")
+def document():
+    return json.loads(call(sys.executable, ROOT / "scripts/sbom.py", BUILD))
+
+
+def related(document, kind):
+    """Packages that stand in this relationship to the program."""
+    packages = {package["SPDXID"]: package for package in document["packages"]}
+    ends = ("spdxElementId", "relatedSpdxElement")
+    ids = [relation[end] for relation in document["relationships"] if relation["relationshipType"] == kind for end in ends]
+    return {packages[name]["name"]: packages[name] for name in ids if name in packages and name != "SPDXRef-inflight"}
+
+
+def test_the_document_has_what_spdx_2_3_requires(document):
+    """Clauses 6, 7, 8 and 11 of the specification, with the cardinality "mandatory, one"."""
+    assert document["spdxVersion"] == "SPDX-2.3"
+    assert document["dataLicense"] == "CC0-1.0"
+    assert document["SPDXID"] == "SPDXRef-DOCUMENT"
+    assert document["name"]
+    assert re.fullmatch(r"https?://[^\s#]+", document["documentNamespace"])
+    datetime.datetime.strptime(document["creationInfo"]["created"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=datetime.UTC)
+    assert all(re.match(r"(Person|Organization|Tool): .", creator) for creator in document["creationInfo"]["creators"])
+    ids = [package["SPDXID"] for package in document["packages"]]
+    assert len(ids) == len(set(ids))
+    for package in document["packages"]:
+        assert ID.fullmatch(package["SPDXID"])
+        assert package["name"]
+        assert package["downloadLocation"]
+        assert package["filesAnalyzed"] is False
+        assert re.match(r"(NOASSERTION$|(Person|Organization): .)", package.get("supplier", "NOASSERTION"))
+        for checksum in package.get("checksums", []):
+            assert checksum["algorithm"] == "SHA256"
+            assert SHA256.fullmatch(checksum["checksumValue"])
+        for reference in package.get("externalRefs", []):
+            assert reference["referenceCategory"] == "PACKAGE-MANAGER"
+            assert re.fullmatch(r"pkg:deb/[a-z]+/[a-z0-9.+-]+@[^\s+:/]+\?arch=\w+", reference["referenceLocator"])
+    for relation in document["relationships"]:
+        assert {relation["spdxElementId"], relation["relatedSpdxElement"]} <= {*ids, "SPDXRef-DOCUMENT"}
+
+
+def test_it_describes_this_program(document):
+    (described,) = [r for r in document["relationships"] if r["relationshipType"] == "DESCRIBES"]
+    (ours,) = [package for package in document["packages"] if package["SPDXID"] == described["relatedSpdxElement"]]
+    assert ours["name"] == "inflight"
+    assert f"inflight {ours['versionInfo']}" == call(INFLIGHT, "--version").strip()
+    assert ours["checksums"][0]["checksumValue"] == hashlib.sha256(INFLIGHT.read_bytes()).hexdigest()
+    assert ours["licenseDeclared"] == "Apache-2.0"
+    assert "Apache License\n" in (ROOT / "LICENSE").read_text()
+
+
+def test_every_library_that_the_program_names_is_a_file_of_a_listed_package(document):
+    packages = related(document, "DYNAMIC_LINK")
+    files = {os.path.basename(file) for name in packages for file in call("dpkg-query", "--listfiles", name).splitlines()}
+    needed = set(re.findall(r"\(NEEDED\) +Shared library: \[(.+)\]", call("readelf", "--dynamic", INFLIGHT)))
+    assert {"libc.so.6"} <= needed
+    assert needed <= files | set(packages)
+    for name, package in packages.items():
+        if "versionInfo" in package:
+            assert package["versionInfo"] == call("dpkg-query", "--show", "--showformat=${Version}", name)
+            assert re.fullmatch(r"built from source package \S+ \S+", package["sourceInfo"])
+    assert packages["libstdc++6"]["sourceInfo"].split()[-2].startswith("gcc-")
+
+
+def test_header_only_libraries_are_listed(document):
+    packages = related(document, "BUILD_DEPENDENCY_OF")
+    assert {"nlohmann-json3-dev", "libcli11-dev"} <= set(packages)
+    assert any(re.fullmatch(r"libboost[\d.]*-dev", name) for name in packages)
+
+
+def test_archives_in_the_program_are_listed(tmp_path, document):
+    """By a link command as INFLIGHT_STATIC makes it: one archive of a package, one that scripts/static_deps.sh built."""
+    (tmp_path / "deps/lib").mkdir(parents=True)
+    (tmp_path / "deps/archives.tsv").write_text("libthing.a\tthing\t1:2.0+ds-1\n")
+    (tmp_path / "deps/lib/libthing.a").touch()
+    (zlib,) = pathlib.Path("/usr/lib").glob("*-linux-gnu/libz.a")
+    words = f"c++ src/ours.a {tmp_path}/deps/lib/libthing.a -static-libstdc++ -static-libgcc {zlib} -o bin/inflight"
+    ninja = tmp_path / "ninja"
+    ninja.write_text(f'#!/bin/sh\n[ "$4" != commands ] || echo "{words}"\n')
+    ninja.chmod(0o755)
+    (tmp_path / "CMakeCache.txt").write_text(f"CMAKE_MAKE_PROGRAM:FILEPATH={ninja}\n")
+    packages = related(sbom.document(tmp_path, INFLIGHT), "STATIC_LINK")
+    assert packages["zlib1g-dev"]["versionInfo"] == call("dpkg-query", "--show", "--showformat=${Version}", "zlib1g-dev")
+    assert packages["thing"]["externalRefs"][0]["referenceLocator"].endswith("/thing@1%3A2.0%2Bds-1?arch=source")
+    assert any(re.fullmatch(r"libstdc\+\+-\d+-dev", name) for name in packages)
+    if "INFLIGHT_STATIC:BOOL=ON" not in (BUILD / "CMakeCache.txt").read_text():
+        assert related(document, "STATIC_LINK") == {}
+
+
+def test_a_library_of_no_package_is_listed_by_its_bytes(tmp_path):
+    path = tmp_path / "libcublasLt.so.12"
+    path.write_bytes(b"of the vendor")
+    ((package, kind),) = sbom.linked({path}, "DYNAMIC_LINK")
+    assert (package["name"], kind) == ("libcublasLt.so.12", "DYNAMIC_LINK")
+    assert package["checksums"][0]["checksumValue"] == hashlib.sha256(b"of the vendor").hexdigest()
+
+
+def test_the_same_program_at_the_same_time_gives_the_same_document():
+    environment = dict(os.environ, SOURCE_DATE_EPOCH="1700000000")
+    first, second = (call(sys.executable, ROOT / "scripts/sbom.py", BUILD, env=environment) for _ in range(2))
+    assert first == second
+    assert json.loads(first)["creationInfo"]["created"] == "2023-11-14T22:13:20Z"
+
+
+def test_an_installed_program_comes_with_its_own(tmp_path):
+    call("cmake", "--install", BUILD, "--prefix", tmp_path)
+    (path,) = tmp_path.rglob("inflight.spdx.json")
+    ours = next(p for p in json.loads(path.read_text())["packages"] if p["name"] == "inflight")
+    assert path.parent.name == "inflight"
+    assert ours["checksums"][0]["checksumValue"] == hashlib.sha256((tmp_path / "bin/inflight").read_bytes()).hexdigest()
