@@ -54,3 +54,6 @@ if(INFLIGHT_SANITIZERS)
   add_compile_options(-fsanitize=${INFLIGHT_SANITIZERS} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${INFLIGHT_SANITIZERS})
 endif()
+
+# For code that runs once, of builds that are made to be tested. The C library's checks (hardening.cmake) need an optimizer.
+set(unoptimized "$<${host_only}:-O0;-U_FORTIFY_SOURCE>")

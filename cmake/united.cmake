@@ -38,7 +38,7 @@ list(APPEND apart_sources
 if(CMAKE_UNITY_BUILD)
   foreach(target inflight inflight_bench_load inflight_bench_tensors inflight_kserve_stubs inflight_proto)
     if(TARGET ${target})
-      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+      target_compile_options(${target} PRIVATE "${unoptimized}")
     endif()
   endforeach()
 endif()
