@@ -36,6 +36,7 @@ ARROWS = {
                       "tensor"],
     "loader": ["executor", "builder", "model", "artifact", "tensor"],
     "contract": ["parameters", "tensor"],
+    "sandbox": [],
     "json": [],
     "proto": [],
     # serving's rooms, from the bottom up; a folder without a row is no layer.
@@ -62,13 +63,11 @@ ARROWS = {
                         "serving/memory", "serving/configuration"],
     "protocol/tcp_listener": [],
     "protocol/http_listener": ["protocol/tcp_listener"],
-    "protocol/tls": [],
-    "protocol/grpc_listener": ["protocol/tcp_listener", "protocol/tls"],
     "protocol/kserve/access": [],
     "protocol/kserve/http": ["protocol/http_listener", "protocol/kserve/access", "serving/server", "serving/core",
                              "serving/statistics", "serving/memory", "serving/tensors", "json", "proto"],
-    "protocol/kserve/grpc": ["protocol/grpc_listener", "protocol/kserve/access", "serving/server", "serving/repository",
-                             "serving/core", "serving/memory", "serving/tensors", "proto"],
+    "protocol/kserve/grpc": ["protocol/kserve/access", "serving/server", "serving/repository", "serving/core",
+                             "serving/memory", "serving/tensors", "proto"],
     "protocol/metrics": ["protocol/http_listener", "serving/server", "serving/statistics"],
     "protocol/otlp": ["serving/trace", "json"],
     "protocol/sagemaker": ["protocol/kserve/http", "protocol/http_listener", "serving/server", "serving/repository",
@@ -88,7 +87,7 @@ TEST_ARROWS = {
     "serving/repository": ["serving/testing", "tensor", "executor"],
     "serving/server": ["serving/testing"],
     "protocol/kserve/http": ["serving/testing"],
-    "protocol/kserve/grpc": ["serving/testing"],
+    "protocol/kserve/grpc": ["protocol/http_listener", "serving/testing"],
     "protocol/metrics": ["protocol/kserve/http"],
 }
 TEST = re.compile(r"(fake_.*|.*_fixture|.*_test)\.(h|cc)")

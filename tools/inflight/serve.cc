@@ -27,6 +27,7 @@
 #include "protocol/metrics/metrics_server.h"
 #include "reach.h"
 #include "serve_options.h"
+#include "serve_sandbox.h"
 #include "serve_upstream_flags.h"
 #include "serving/core/response_cache.h"
 #include "serving/instances/rate_limiter.h"
@@ -205,6 +206,7 @@ void SetRequestMemory(ServeOptions& options) {
   const auto memory = MemoryAccount::Make(MemoryLimits::Of(bytes));
   options.http.memory = memory;
   options.grpc.memory = memory;
+  options.grpc.max_total_bytes = static_cast<int64_t>(bytes);
   options.metrics.listener.memory = memory;
   options.metrics.page.memory = memory;
 }
@@ -213,6 +215,7 @@ Status Serve(ServeOptions& options) {
   RaiseFileLimit();
   SetRequestMemory(options);
   const sigset_t signals = BlockStopSignals();
+  RETURN_IF_ERROR(EnterSandbox(options));  // before what follows starts threads
   if (const Status kept = SetKept(options); !kept.ok()) return UsageError(kUsage, kept.message());
   if (const Status limited = SetRateLimiter(options); !limited.ok()) {
     return UsageError(kUsage, limited.message());

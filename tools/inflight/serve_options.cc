@@ -136,6 +136,20 @@ void AddAccess(Schema& schema) {
       "`inflight key` makes one.");
 }
 
+void AddSandbox(Schema& schema) {
+  schema.Section("Sandbox");
+  schema.Add(
+      "sandbox", [](ServeOptions& o) -> auto& { return o.sandbox; },
+      "The process keeps to the files that its options name, and to the system calls of a server "
+      "(docs/production.md); `on` refuses to start where the kernel cannot, `best-effort` takes "
+      "what it has.",
+      OneOf({"off", "on", "best-effort"}));
+  schema.Add(
+      "sandbox_read", [](ServeOptions& o) -> auto& { return o.sandbox_read; },
+      "File or directory that the sandbox leaves readable besides models: engines and tokenizers "
+      "that a configuration names elsewhere.");
+}
+
 void AddHttp(Schema& schema) {
   schema.Section("HTTP");
   schema.Add(
@@ -468,6 +482,7 @@ Schema ServeSchema() {
   AddModels(schema);
   AddEngine(schema);
   AddAccess(schema);
+  AddSandbox(schema);
   AddHttp(schema);
   AddGrpc(schema);
   AddMetrics(schema);

@@ -26,6 +26,8 @@ namespace inflight::tool {
 constexpr char kThisMachine[] = "127.0.0.1";
 constexpr char kEveryInterface[] = "0.0.0.0";
 
+enum class SandboxMode { kOff, kOn, kBestEffort };
+
 struct ServeOptions {
   serving::ServerOptions server;
   QuantizationOptions quantization;
@@ -36,6 +38,8 @@ struct ServeOptions {
   // --- front ends: what their servers read, with its defaults ---
   kserve::AccessFiles access;
   std::shared_ptr<kserve::AccessPolicy> policy;  // of these files
+  SandboxMode sandbox = SandboxMode::kOff;
+  std::vector<std::string> sandbox_read;
   bool allow_http = true;
   http_listener::ListenerOptions http = [] {
     http_listener::ListenerOptions listener = kserve_http::HttpOptions().listener;

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each test's child enters a sandbox and says by its exit status how a call of the system ended.
+#include "sandbox/sandbox.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+namespace inflight::sandbox {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kNotEntered = 200;  // larger than the error numbers that the tests expect
+
+// The exit status of a child that does this, or minus the signal that ended it.
+int InChild(const std::function<int()>& work) {
+  const pid_t child = fork();
+  if (child == 0) _exit(work());
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+// 0, or the error number of a call that gives -1.
+int ErrorOf(int64_t result) { return result < 0 ? errno : 0; }
+
+int ErrorOfOpening(const fs::path& path, int flags) {
+  return ErrorOf(open(path.c_str(), flags, 0600));
+}
+
+// What the kernel itself says, without our code.
+int KernelsLandlock() {
+  return static_cast<int>(syscall(SYS_landlock_create_ruleset, nullptr, 0, 1));
+}
+
+class SandboxTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (KernelsLandlock() <= 0)
+      GTEST_SKIP() << "this kernel has no Landlock: nothing is shown about the sandbox's files";
+    std::string name = (fs::temp_directory_path() / "sandbox_test_XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    root_ = name;
+    for (const char* folder : {"read", "write", "object", "other"}) {
+      fs::create_directories(root_ / folder);
+      std::ofstream(root_ / folder / "file") << "content";
+    }
+    fs::create_symlink(root_ / "other/file", root_ / "read/link");
+    rules_.files = {.read = {root_ / "read", root_ / "absent"},
+                    .write = {root_ / "write"},
+                    .objects = {root_ / "object"},
+                    .devices = {"/dev/null"}};
+  }
+
+  void TearDown() override {
+    if (!root_.empty()) fs::remove_all(root_);
+  }
+
+  // How `call` ends in the sandbox.
+  int Inside(const std::function<int()>& call) const {
+    return InChild([&] { return Enter(rules_).ok() ? call() : kNotEntered; });
+  }
+
+  int Opening(const fs::path& path, int flags) const {
+    return Inside([&] { return ErrorOfOpening(path, flags); });
+  }
+
+  fs::path root_;
+  Rules rules_;
+};
+
+TEST_F(SandboxTest, FilesToReadAreReadAndNotWritten) {
+  EXPECT_EQ(Opening(root_ / "read/file", O_RDONLY), 0);
+  EXPECT_EQ(Opening(root_ / "read", O_RDONLY | O_DIRECTORY), 0);
+  EXPECT_EQ(Opening(root_ / "read/file", O_WRONLY), EACCES);
+  EXPECT_EQ(Opening(root_ / "read/new", O_WRONLY | O_CREAT), EACCES);
+}
+
+TEST_F(SandboxTest, OtherFilesAreNotOpenedByNameNorByLink) {
+  EXPECT_EQ(Opening("/etc/passwd", O_RDONLY), EACCES);
+  EXPECT_EQ(Opening(root_ / "read/../../../../../etc/passwd", O_RDONLY), EACCES);
+  EXPECT_EQ(Opening(root_ / "other/file", O_RDONLY), EACCES);
+  EXPECT_EQ(Opening(root_ / "read/link", O_RDONLY), EACCES);
+  EXPECT_EQ(Opening("/", O_RDONLY | O_DIRECTORY), EACCES);
+}
+
+TEST_F(SandboxTest, FoldersToWriteTakeFilesAndRenames) {
+  EXPECT_EQ(Opening(root_ / "write/new", O_RDWR | O_CREAT), 0);
+  EXPECT_EQ(
+      Inside([&] {
+        return ErrorOf(rename((root_ / "write/new").c_str(), (root_ / "write/newer").c_str()));
+      }),
+      0);
+  EXPECT_EQ(Inside([&] { return ErrorOf(mkdir((root_ / "write/folder").c_str(), 0700)); }), 0);
+  EXPECT_EQ(Inside([&] { return ErrorOf(unlink((root_ / "write/newer").c_str())); }), 0);
+  EXPECT_EQ(Inside([&] { return ErrorOf(symlink("/etc/passwd", (root_ / "write/link").c_str())); }),
+            EACCES);
+}
+
+TEST_F(SandboxTest, ObjectsAreWrittenAndNotMade) {
+  EXPECT_EQ(Opening(root_ / "object/file", O_RDWR), 0);
+  EXPECT_EQ(Opening(root_ / "object/new", O_RDWR | O_CREAT), EACCES);
+  EXPECT_EQ(Opening("/dev/null", O_RDWR), 0);
+}
+
+TEST_F(SandboxTest, ThreadsThatStartLaterAreInIt) {
+  EXPECT_EQ(Inside([&] {
+              int error = 0;
+              std::thread([&] { error = ErrorOfOpening("/etc/passwd", O_RDONLY); }).join();
+              return error;
+            }),
+            EACCES);
+}
+
+TEST_F(SandboxTest, NoProgramAndNoProcessIsStarted) {
+  EXPECT_EQ(Inside([] { return ErrorOf(execl("/bin/true", "true", nullptr)); }), EPERM);
+  EXPECT_EQ(Inside([] { return ErrorOf(fork()); }), EPERM);
+  EXPECT_EQ(Inside([] { return ErrorOf(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)); }), EPERM);
+  EXPECT_EQ(Inside([] { return ErrorOf(syscall(SYS_clone3, nullptr, 0)); }), ENOSYS);
+}
+
+TEST_F(SandboxTest, WhatIsOfNoUseToAServerIsRefused) {
+  const std::vector<int64_t> numbers = {SYS_ptrace,        SYS_mount,      SYS_bpf,
+                                        SYS_keyctl,        SYS_kexec_load, SYS_io_uring_setup,
+                                        SYS_init_module,   SYS_unshare,    SYS_perf_event_open,
+                                        SYS_finit_module,  SYS_setuid,     SYS_process_vm_readv,
+                                        SYS_delete_module, SYS_setns,      SYS_userfaultfd};
+  for (const int64_t number : numbers) {
+    EXPECT_EQ(Inside([&] { return ErrorOf(syscall(number, 0, 0, 0, 0, 0, 0)); }), EPERM)
+        << "system call " << number;
+  }
+}
+
+TEST_F(SandboxTest, SocketsAreOfTheNetworkOrUnix) {
+  const auto opening = [&](int family) {
+    return Inside([=] { return ErrorOf(socket(family, SOCK_DGRAM, 0)); });
+  };
+  for (const int family : {AF_UNIX, AF_INET, AF_NETLINK}) EXPECT_EQ(opening(family), 0) << family;
+  for (const int family : {AF_PACKET, AF_ALG, AF_VSOCK})
+    EXPECT_EQ(opening(family), EAFNOSUPPORT) << family;
+}
+
+TEST_F(SandboxTest, ConnectionsAreRefusedWhereNoneIsNeeded) {
+  if (KernelsLandlock() < 4) GTEST_SKIP() << "Landlock before its fourth version knows no network";
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{
+      .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 2), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const auto connecting = [&] {
+    return Inside([&] {
+      return ErrorOf(connect(socket(AF_INET, SOCK_STREAM, 0),
+                             reinterpret_cast<const sockaddr*>(&address), size));
+    });
+  };
+  EXPECT_EQ(connecting(), 0);
+  rules_.may_connect = false;
+  EXPECT_EQ(connecting(), EACCES);
+  close(listener);
+}
+
+TEST_F(SandboxTest, AProcessOutsideGetsNoSignal) {
+  if (KernelsLandlock() < 6) GTEST_SKIP() << "Landlock before its sixth version knows no signals";
+  EXPECT_EQ(Inside([] { return ErrorOf(kill(getppid(), 0)); }), EPERM);
+}
+
+TEST_F(SandboxTest, TheKernelSaysWhatIsInForce) {
+  const fs::path report = root_ / "write/status";
+  EXPECT_EQ(Inside([&] {
+              std::ifstream source("/proc/self/status");
+              std::ofstream(report) << source.rdbuf();
+              return 0;
+            }),
+            0);
+  EXPECT_TRUE(fs::is_empty(report)) << "/proc is not among the files to read";
+  rules_.files.read.emplace_back("/proc/self");
+  EXPECT_EQ(Inside([&] {
+              std::ifstream source("/proc/self/status");
+              std::ofstream(report) << source.rdbuf();
+              return 0;
+            }),
+            0);
+  std::ifstream status(report);
+  const std::string text(std::istreambuf_iterator<char>(status), {});
+  EXPECT_THAT(text, testing::HasSubstr("\nNoNewPrivs:\t1\n"));
+  EXPECT_THAT(text, testing::HasSubstr("\nSeccomp:\t2\n"));
+}
+
+TEST_F(SandboxTest, AProcessThatHasThreadsIsNotTaken) {
+  EXPECT_EQ(InChild([&] {
+              std::thread sleeper([] { pause(); });
+              const auto entered = Enter(rules_);
+              if (entered.ok()) return 1;
+              const bool says = entered.status().message().find("2 threads run already") == 0;
+              _exit(says ? 0 : 2);
+            }),
+            0);
+}
+
+// In a child: system call `number` fails as on a kernel that does not have it.
+void TakeAway(uint32_t number) {
+  sock_filter program[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog filter{.len = std::size(program), .filter = program};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
+}
+
+TEST_F(SandboxTest, AKernelWithoutLandlockIsRefusedUnlessLessWillDo) {
+  EXPECT_EQ(InChild([&] {
+              TakeAway(SYS_landlock_create_ruleset);
+              const auto whole = Enter(rules_);
+              if (whole.ok() || whole.status().message().find("no Landlock") == std::string::npos)
+                return 1;
+              rules_.must_be_whole = false;
+              const auto part = Enter(rules_);
+              if (!part.ok() || part->landlock != 0 || part->lacks.size() != 1) return 2;
+              if (ErrorOfOpening(root_ / "other/file", O_RDONLY) != 0) return 3;
+              return ErrorOf(execl("/bin/true", "true", nullptr)) == EPERM ? 0 : 4;
+            }),
+            0);
+}
+
+TEST_F(SandboxTest, AKernelWithoutFiltersIsRefusedUnlessLessWillDo) {
+  EXPECT_EQ(InChild([&] {
+              TakeAway(SYS_seccomp);
+              const auto whole = Enter(rules_);
+              if (whole.ok() ||
+                  whole.status().message().find("filters of system calls") == std::string::npos)
+                return 1;
+              rules_.must_be_whole = false;
+              const auto part = Enter(rules_);
+              if (!part.ok() || part->has_filter || part->lacks.size() != 1) return 2;
+              return ErrorOfOpening(root_ / "other/file", O_RDONLY) == EACCES ? 0 : 3;
+            }),
+            0);
+}
+
+}  // namespace
+}  // namespace inflight::sandbox

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`--sandbox on`: the real server serves, loads, traces and shares memory, and reaches nothing that its options do not name."""
+
+import contextlib
+import ctypes
+import json
+import os
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+import time
+import uuid
+
+import pytest
+import requests
+import tritonclient.http as triton
+from light_models import write_light_repository
+from live_server import DEMO, is_sanitized, start_error, start_server
+from tritonclient.utils import shared_memory
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+LANDLOCK_CREATE_RULESET = 444  # on every architecture
+PATIENCE_S = 30
+ECHO = {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "BYTES", "data": ["echo"]}]}
+
+pytestmark = [
+    pytest.mark.skipif(
+        LIBC.syscall(LANDLOCK_CREATE_RULESET, None, 0, 1) <= 0,
+        reason="this kernel has no Landlock, so that nothing is shown of --sandbox; Linux 5.13 and later have it",
+    ),
+    pytest.mark.skipif(is_sanitized(), reason="sanitizers read and map what a sandbox refuses; CI's release build runs it"),
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Models to serve, and a tokenizer elsewhere."""
+    path = tmp_path_factory.mktemp("sandbox")
+    repository = write_light_repository(path / "repository")
+    (repository / "words/1").mkdir(parents=True)
+    (repository / "words/1/model.py").touch()
+    for folder in (path / "elsewhere", path / "allowed", repository / "linked"):
+        folder.mkdir()
+        for name in ("tokenizer.json", "tokenizer_config.json", "config.json"):
+            shutil.copy(DEMO / name, folder / name)
+    (repository / "linked/tokenizer.json").unlink()
+    (repository / "linked/tokenizer.json").symlink_to("/etc/passwd")
+    return path
+
+
+def serve(place, name, *options):
+    """A server with a folder of its own: for temporary files too, since /tmp is where this test keeps what is refused."""
+    folder = place / name
+    (folder / "temporary").mkdir(parents=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder / "temporary"))
+        return start_server(
+            folder, DEMO, "--model-repository", place / "repository", "--model-control-mode=explicit", "--load-model=identity",
+            "--sandbox-read", place / "allowed", "--allow-client-shm=true", "--trace-config", f"triton,file={folder}/trace.json",
+            "--trace-config", "level=TIMESTAMPS", "--trace-config", "rate=1",
+            "--trace-config", "triton,log-frequency=1", *options,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server(place):
+    running = serve(place, "on", "--sandbox", "on")
+    yield running
+    assert running.stop() == 0
+
+
+def post(server, path, body=None):
+    return requests.post(f"http://{server.http}/v2/{path}", json=body, timeout=60)
+
+
+def load_words(server, repository, tokenizer_dir):
+    """The answer to a load of model `words`, whose file says where its tokenizer is."""
+    config = requests.get(f"http://{server.http}/v2/models/preprocessing/config", timeout=30).json()
+    lines = ['backend: "python"', "max_batch_size: 8"]
+    for kind in ("input", "output"):
+        for tensor in config[kind]:
+            optional = "optional: true" if tensor.get("optional") else ""
+            fields = f'name: "{tensor["name"]}" data_type: {tensor["data_type"]} dims: {tensor["dims"]}'
+            lines.append(f"{kind} {{ {fields} {optional} }}")
+    lines.append(f'parameters {{ key: "tokenizer_dir" value {{ string_value: "{tokenizer_dir}" }} }}')
+    (repository / "words/config.pbtxt").write_text("\n".join(lines))
+    return post(server, "repository/models/words/load")
+
+
+def test_the_kernel_says_that_it_is_in_force(server):
+    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+    assert re.search(r"^NoNewPrivs:\t1$", status, re.MULTILINE)
+    threads = list(pathlib.Path(f"/proc/{server.process.pid}/task").iterdir())
+    assert len(threads) > 2
+    for thread in threads:
+        assert re.search(r"^Seccomp:\t2$", (thread / "status").read_text(), re.MULTILINE)
+    assert "the sandbox is in force" in server.log.read_text()
+
+
+def test_it_infers_loads_unloads_and_traces(place, server):
+    answer = post(server, "models/ensemble/generate", {"text_input": "What is 12 + 30?", "max_tokens": 4})
+    assert answer.ok, answer.text
+    for _ in range(2):
+        assert post(server, "repository/models/identity/unload").ok
+        assert post(server, "repository/models/identity/load").ok
+        assert post(server, "models/identity/infer", ECHO).json()["outputs"][0]["data"] == ["echo"]
+    page = requests.get(f"http://{server.metrics}/metrics", timeout=30).text
+    assert "nv_cpu_memory_total_bytes" in page
+    deadline = time.monotonic() + PATIENCE_S
+    while not list((place / "on").glob("trace.json*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    config = requests.get(f"http://{server.http}/v2/models/identity/config", timeout=30).json()
+    files = {"config": json.dumps(config), "file:1/model.bin": "AAAA"}  # kept in the folder for temporary files
+    answer = post(server, "repository/models/identity/load", {"parameters": files})
+    assert answer.ok, answer.text
+
+
+def test_clients_share_memory_that_is_theirs(server):
+    name, data = f"sandbox_{uuid.uuid4().hex}", b"shared"
+    size = 4 + len(data)
+    region = shared_memory.create_shared_memory_region(name, f"/{name}", size)
+    try:
+        pathlib.Path(f"/dev/shm/{name}").write_bytes(struct.pack("<I", len(data)) + data)
+        with triton.InferenceServerClient(server.http) as client:
+            client.register_system_shared_memory(name, f"/{name}", size)
+            tensor = triton.InferInput("INPUT0", [1], "BYTES")
+            tensor.set_shared_memory(name, size)
+            assert client.infer("identity", [tensor]).as_numpy("OUTPUT0").tolist() == [data]
+            client.unregister_system_shared_memory(name)
+    finally:
+        shared_memory.destroy_shared_memory_region(region)
+
+
+def test_a_load_reaches_what_the_options_name_and_nothing_else(place, server):
+    answer = load_words(server, place / "repository", place / "allowed")
+    assert answer.ok, answer.text
+    for folder in (place / "elsewhere", place / "repository/linked", "/etc", "/root"):
+        answer = load_words(server, place / "repository", folder)
+        assert not answer.ok, folder
+        assert "root:x:" not in answer.text
+    assert "Permission denied" in server.log.read_text()
+    assert post(server, "models/identity/infer", ECHO).ok
+
+
+def test_without_it_the_same_loads_succeed(place):
+    """So that the refusals above are the sandbox's."""
+    running = serve(place, "off")
+    try:
+        assert load_words(running, place / "repository", place / "elsewhere").ok
+        status = pathlib.Path(f"/proc/{running.process.pid}/status").read_text()
+        assert re.search(r"^Seccomp:\t0$", status, re.MULTILINE) or "Seccomp:\t2" in pathlib.Path("/proc/self/status").read_text()
+    finally:
+        assert running.stop() == 0
+
+
+# --- kernels that have less ---
+
+
+def without_landlock():
+    """In a child: the system call fails as on a kernel that does not have it."""
+    code = [
+        (0x20, 0, 0, 0),  # load the number
+        (0x15, 0, 1, LANDLOCK_CREATE_RULESET),
+        (0x06, 0, 0, 0x00050000 | 38),  # refuse with ENOSYS
+        (0x06, 0, 0, 0x7FFF0000),  # allow
+    ]
+    program = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *line) for line in code))
+    filters = struct.pack("<HxxxxxxQ", len(code), ctypes.addressof(program))
+    assert LIBC.prctl(38, 1, 0, 0, 0) == 0  # no_new_privs
+    assert LIBC.prctl(22, 2, filters, 0, 0) == 0  # a filter of system calls
+
+
+def test_a_kernel_without_landlock_is_refused(tmp_path, monkeypatch):
+    program = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: run(*args, preexec_fn=without_landlock, **kwargs))
+    error = start_error([program, "serve", DEMO, "--sandbox", "on"])
+    assert "--sandbox on: this kernel has no Landlock" in error
+    assert "--sandbox best-effort" in error
+
+
+def test_best_effort_takes_what_there_is_and_says_what_is_not(place, monkeypatch):
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **kwargs: popen(*args, preexec_fn=without_landlock, **kwargs))
+    running = serve(place, "less", "--sandbox", "best-effort")
+    with contextlib.ExitStack() as stack:
+        stack.callback(running.stop)
+        assert "the sandbox is not whole" in running.log.read_text()
+        assert post(running, "models/identity/infer", ECHO).ok
+        assert load_words(running, place / "repository", place / "elsewhere").ok  # nothing keeps it from files

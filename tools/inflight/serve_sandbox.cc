@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve_sandbox.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <sstream>
+#include <system_error>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "environment.h"
+#include "sandbox/sandbox.h"
+#include "serving/trace/trace_config.h"
+
+namespace inflight::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What the C library, the loader of libraries, look-ups of names, OpenSSL, the metrics page and the
+// drivers of GPUs read.
+constexpr const char* kSystemFiles[] = {"/usr",
+                                        "/lib",
+                                        "/lib64",
+                                        "/etc/ld.so.cache",
+                                        "/etc/ssl",
+                                        "/etc/localtime",
+                                        "/etc/resolv.conf",
+                                        "/etc/hosts",
+                                        "/etc/host.conf",
+                                        "/etc/nsswitch.conf",
+                                        "/etc/gai.conf",
+                                        "/etc/services",
+                                        "/proc/self",
+                                        "/proc/stat",
+                                        "/proc/meminfo",
+                                        "/proc/cpuinfo",
+                                        "/proc/devices",
+                                        "/proc/modules",
+                                        "/proc/driver",
+                                        "/proc/sys/vm",
+                                        "/sys"};
+constexpr const char* kDevices[] = {"/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"};
+
+// The directory of a file, also of one that is named without any.
+fs::path FolderOf(const fs::path& file) {
+  const fs::path folder = file.parent_path();
+  return folder.empty() ? fs::path(".") : folder;
+}
+
+// A snapshot in the hub's cache is made of links into the folder `blobs` beside `snapshots`.
+void AddModelDir(const fs::path& dir, std::vector<fs::path>& read) {
+  read.push_back(dir);
+  std::error_code error;
+  const fs::path snapshots = fs::canonical(dir, error).parent_path();
+  if (!error && snapshots.filename() == "snapshots")
+    read.push_back(snapshots.parent_path() / "blobs");
+}
+
+// Access files are replaced by others of the same name, so that their folder is what is read.
+std::vector<fs::path> FilesToRead(const ServeOptions& options) {
+  std::vector<fs::path> read(std::begin(kSystemFiles), std::end(kSystemFiles));
+  std::error_code error;
+  read.push_back(FolderOf(fs::read_symlink("/proc/self/exe", error)));  // libraries beside it
+  std::istringstream folders(Environment("LD_LIBRARY_PATH"));
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (!folder.empty()) read.emplace_back(folder);
+  for (const std::string& dir : options.server.model_dirs) AddModelDir(dir, read);
+  for (const std::string& dir : options.server.model_repositories) read.emplace_back(dir);
+  for (const std::string& path : options.sandbox_read) read.emplace_back(path);
+  for (const std::string& file : {options.access.access, options.access.api_keys})
+    if (!file.empty()) read.push_back(FolderOf(file));
+  const auto& tls = options.grpc.tls;
+  for (const std::string& file : {tls.server_cert, tls.server_key, tls.root_cert})
+    if (!file.empty()) read.emplace_back(file);
+  return read;
+}
+
+std::vector<fs::path> FoldersToWrite(const ServeOptions& options,
+                                     const serving::TraceConfig& trace) {
+  std::vector<fs::path> write;
+  for (const std::string& file :
+       {trace.file, options.trace_file, options.log_file, options.port_file})
+    if (!file.empty()) write.push_back(FolderOf(file));
+  std::error_code error;  // loads may bring files, which are kept there
+  if (options.model_control_mode == "explicit") write.push_back(fs::temp_directory_path(error));
+  return write;
+}
+
+// /dev/nvidia0, /dev/nvidiactl, /dev/nvidia-uvm, /dev/nvidia-caps/...
+std::vector<fs::path> GpuDevices(const ServeOptions& options) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  if (options.server.open.device == "cpu") return found;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/dev", error))
+    if (entry.path().filename().string().starts_with("nvidia")) found.push_back(entry.path());
+  return found;
+}
+
+}  // namespace
+
+Status EnterSandbox(const ServeOptions& options) {
+  if (options.sandbox == SandboxMode::kOff) return Status::Ok();
+  ASSIGN_OR_RETURN(const serving::TraceConfig trace,
+                   serving::ParseTraceConfig(options.trace_config, Environment));
+  sandbox::Rules rules;
+  rules.files.read = FilesToRead(options);
+  rules.files.write = FoldersToWrite(options, trace);
+  if (options.server.shared_memory.clients_may_register) rules.files.objects = {"/dev/shm"};
+  rules.files.devices = GpuDevices(options);
+  rules.may_connect = trace.is_opentelemetry;
+  rules.may_meet_by_abstract =
+      !rules.files.devices.empty();  // memory that CUDA shares goes by them
+  rules.files.devices.insert(rules.files.devices.end(), std::begin(kDevices), std::end(kDevices));
+  rules.must_be_whole = options.sandbox == SandboxMode::kOn;
+  auto entered = sandbox::Enter(rules);
+  if (!entered.ok()) {
+    return entered.status().WithMessage("--sandbox on: " + entered.status().message() +
+                                        "; --sandbox best-effort starts with what there is");
+  }
+  for (const std::string& what : entered->lacks)
+    logging::Warning("the sandbox is not whole", {{"reason", what}});
+  logging::Info("the sandbox is in force",
+                {{"landlock", std::to_string(entered->landlock)},
+                 {"system_call_filter", entered->has_filter ? "true" : "false"}});
+  return Status::Ok();
+}
+
+}  // namespace inflight::tool
