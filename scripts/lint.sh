@@ -7,6 +7,7 @@ python3 scripts/check_layers.py
 python3 scripts/check_sizes.py
 python3 scripts/check_references.py
 python3 scripts/check_prose.py
+python3 scripts/check_promises.py
 python3 scripts/check_messages.py
 git ls-files '*.h' '*.cc' '*.cu' | xargs clang-format-16 --dry-run --Werror
 echo "clang-format: clean"

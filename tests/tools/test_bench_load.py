@@ -17,8 +17,7 @@ import requests
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/protocol"))
 
-from command import require_grpc_client  # noqa: E402
-from live_server import start_server  # noqa: E402
+from live_server import require_grpc, start_server  # noqa: E402
 
 INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
 
@@ -47,7 +46,7 @@ def counted(server, model):
 @pytest.mark.parametrize("protocol", ["generate-stream", "generate", "infer", "grpc"])
 def test_every_request_is_answered_with_all_its_tokens(server, protocol, model):
     if protocol == "grpc":
-        require_grpc_client()
+        require_grpc(server)
     before = counted(server, model)
     report, _ = load(
         server.grpc if protocol == "grpc" else server.http,

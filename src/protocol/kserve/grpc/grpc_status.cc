@@ -6,45 +6,45 @@ namespace {
 
 // Codes outside the eight error classes of the protocol become the class that tells the client
 // the same: what to do now.
-RpcCode ToGrpcCode(StatusCode code) {
+::grpc::StatusCode ToGrpcCode(StatusCode code) {
   switch (code) {
     case StatusCode::kOk:
-      return RpcCode::kOk;
+      return ::grpc::StatusCode::OK;
     case StatusCode::kCancelled:
-      return RpcCode::kCancelled;
+      return ::grpc::StatusCode::CANCELLED;
     case StatusCode::kInvalidArgument:
     case StatusCode::kOutOfRange:
-      return RpcCode::kInvalidArgument;
+      return ::grpc::StatusCode::INVALID_ARGUMENT;
     case StatusCode::kNotFound:
-      return RpcCode::kNotFound;
+      return ::grpc::StatusCode::NOT_FOUND;
     case StatusCode::kAlreadyExists:
-      return RpcCode::kAlreadyExists;
+      return ::grpc::StatusCode::ALREADY_EXISTS;
     case StatusCode::kUnimplemented:
-      return RpcCode::kUnimplemented;
+      return ::grpc::StatusCode::UNIMPLEMENTED;
     case StatusCode::kUnavailable:
     case StatusCode::kResourceExhausted:  // queue full: try again later
     case StatusCode::kDeadlineExceeded:   // waited too long in a queue
     case StatusCode::kFailedPrecondition:
     case StatusCode::kAborted:
-      return RpcCode::kUnavailable;
+      return ::grpc::StatusCode::UNAVAILABLE;
     case StatusCode::kInternal:
     case StatusCode::kDataLoss:
-      return RpcCode::kInternal;
+      return ::grpc::StatusCode::INTERNAL;
     case StatusCode::kUnknown:
-      return RpcCode::kUnknown;
+      return ::grpc::StatusCode::UNKNOWN;
     case StatusCode::kPermissionDenied:
-      return RpcCode::kPermissionDenied;
+      return ::grpc::StatusCode::PERMISSION_DENIED;
     case StatusCode::kUnauthenticated:
-      return RpcCode::kUnauthenticated;
+      return ::grpc::StatusCode::UNAUTHENTICATED;
   }
-  return RpcCode::kUnknown;
+  return ::grpc::StatusCode::UNKNOWN;
 }
 
 }  // namespace
 
-RpcStatus ToGrpcStatus(const Status& status) {
+::grpc::Status ToGrpcStatus(const Status& status) {
   const bool is_over_limit = status.reason() == Reason::kOverLimit;
-  return {is_over_limit ? RpcCode::kResourceExhausted : ToGrpcCode(status.code()),
+  return {is_over_limit ? ::grpc::StatusCode::RESOURCE_EXHAUSTED : ToGrpcCode(status.code()),
           status.message()};
 }
 
@@ -52,6 +52,6 @@ Status Stopping() {
   return Unavailable("GRPC server is shutting down and has stopped accepting new requests.");
 }
 
-RpcStatus ShuttingDown() { return ToGrpcStatus(Stopping()); }
+::grpc::Status ShuttingDown() { return ToGrpcStatus(Stopping()); }
 
 }  // namespace inflight::kserve_grpc

@@ -20,8 +20,8 @@ using ::inference::ModelStreamInferResponse;
 // Reading goes on below this: enough to keep a fast client's pipe full.
 constexpr int kReadBelowPending = 64;
 
-RpcStatus ReadsSlowly() {
-  return {RpcCode::kResourceExhausted,
+::grpc::Status ReadsSlowly() {
+  return {::grpc::StatusCode::RESOURCE_EXHAUSTED,
           "the client reads too slowly, and what waits for it takes the memory that others need "
           "(--request-memory-byte-size)"};
 }
@@ -32,22 +32,29 @@ void CancelAll(const std::vector<std::shared_ptr<serving::CancelToken>>& tokens)
 
 }  // namespace
 
-StreamCall::StreamCall(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
-                       StreamMetadata metadata, std::shared_ptr<grpc_listener::Rpc> rpc)
+StreamCall::StreamCall(serving::Server& server, ActiveCalls& calls, WorkerPool& writer,
+                       StreamLimits limits, StreamMetadata metadata)
     : server_(server),
       calls_(calls),
+      writer_(writer),
       limits_(limits),
-      metadata_(std::move(metadata)),
-      rpc_(std::move(rpc)),
-      pending_charge_(rpc_->share()) {}
+      metadata_(std::move(metadata)) {}
 
-std::shared_ptr<StreamCall> StreamCall::Start(serving::Server& server, ActiveCalls& calls,
-                                              StreamLimits limits, StreamMetadata metadata,
-                                              std::shared_ptr<grpc_listener::Rpc> rpc) {
+StreamCall* StreamCall::Start(serving::Server& server, ActiveCalls& calls, WorkerPool& writer,
+                              StreamLimits limits, StreamMetadata metadata) {
   std::shared_ptr<StreamCall> call(
-      new StreamCall(server, calls, limits, std::move(metadata), std::move(rpc)));
-  const Coding coding = call->metadata_.coding;
-  if (coding != Coding::kIdentity) call->rpc_->SetResponseCoding(coding);
+      new StreamCall(server, calls, writer, limits, std::move(metadata)));
+  call->self_ = call;
+  if (const auto& memory = call->metadata_.memory) {
+    call->share_ = memory->NewConnection(call->metadata_.client,
+                                         [&writer, ended = std::weak_ptr<StreamCall>(call)] {
+                                           writer.Post([ended] {
+                                             if (const auto found = ended.lock())
+                                               found->EndWith(ReadsSlowly(), true);
+                                           });
+                                         });
+    call->pending_charge_ = MemoryCharge(call->share_);
+  }
   const auto entered = calls.Enter(call);
   if (entered.ok()) call->call_id_ = *entered;
   if (!call->metadata_.refusal.ok()) {
@@ -55,71 +62,73 @@ std::shared_ptr<StreamCall> StreamCall::Start(serving::Server& server, ActiveCal
   } else if (!entered.ok()) {
     call->EndWith(ToGrpcStatus(entered.status()), /*drop_queue=*/true);
   } else {
-    call->rpc_->Read();
+    call->ReadNext();
   }
-  return call;
+  return call.get();
+}
+
+void StreamCall::ReadNext() {
+  read_started_ns_ = Clock::System().NowNs();
+  StartRead(&incoming_);
 }
 
 // --- reactions ---
 
-void StreamCall::OnMessage(grpc_listener::RpcMessage bytes) {
+void StreamCall::OnReadDone(bool ok) {
   auto message = std::make_shared<ModelInferRequest>();
-  MemoryCharge charge(rpc_->share());
+  MemoryCharge charge(share_);
   const ParseFailure failure =
-      ParseInferMessage(server_, bytes, limits_.max_message_bytes, charge, *message);
-  bytes = {};
-  if (failure == ParseFailure::kNoMessage) return OnHalfClose();
-  if (failure != ParseFailure::kNone) {
+      ok ? ParseInferMessage(server_, incoming_, limits_.max_message_bytes, charge, *message)
+         : ParseFailure::kNone;
+  if (failure != ParseFailure::kNone && failure != ParseFailure::kNoMessage) {
     return EndWith(ToGrpcStatus(failure, limits_.max_message_bytes), /*drop_queue=*/true);
+  }
+  if (!ok || failure != ParseFailure::kNone) {
+    Action next;
+    {
+      std::lock_guard lock(mutex_);
+      reads_done_ = true;
+      next = NextLocked();
+    }
+    return Do(std::move(next));
   }
   Handle(std::move(message), std::move(charge));
   {
     std::lock_guard lock(mutex_);
     if (is_finished_ || end_) return;
     if (!MayReadLocked()) {
-      reads_paused_ = true;  // OnWritten resumes: something is pending, so a write will end
+      reads_paused_ = true;  // OnWriteDone resumes: something is pending, so a write will end
       return;
     }
   }
-  rpc_->Read();
+  ReadNext();
 }
 
-void StreamCall::OnHalfClose() {
+void StreamCall::OnWriteDone(bool ok) {
   Action next;
-  {
-    std::lock_guard lock(mutex_);
-    reads_done_ = true;
-    next = NextLocked();
-  }
-  Do(std::move(next));
-}
-
-void StreamCall::OnWritten() {
-  Action next;
+  Outgoing written;  // destroyed without the lock
   bool resume_reads = false;
   {
     std::lock_guard lock(mutex_);
-    written_.Mark("GRPC_SEND_END");
-    is_writing_ = false;
+    if (ok) writing_.trace.Mark("GRPC_SEND_END");
+    written = std::exchange(writing_, {});
+    if (share_ != nullptr) share_->SetWaiting(false);
+    if (!ok && !end_) end_ = ::grpc::Status::CANCELLED;  // the client is gone; OnCancel follows
+    if (!ok) queue_.clear();
     resume_reads = reads_paused_ && !end_ && MayReadLocked();
     if (resume_reads) reads_paused_ = false;
     next = NextLocked();
   }
-  if (resume_reads) rpc_->Read();
+  if (resume_reads) ReadNext();
   Do(std::move(next));
 }
 
-// What is being written goes nowhere any more.
-void StreamCall::OnCancel() {
-  {
-    std::lock_guard lock(mutex_);
-    is_writing_ = false;
-  }
-  EndWith({RpcCode::kCancelled, "the client is gone"}, /*drop_queue=*/true);
-}
+void StreamCall::OnCancel() { EndWith(::grpc::Status::CANCELLED, /*drop_queue=*/true); }
 
 void StreamCall::OnDone() {
+  if (share_ != nullptr) share_->SetWaiting(false);  // nobody ends it any more
   if (call_id_ != 0) calls_.Leave(call_id_);
+  self_.reset();  // may delete this
 }
 
 void StreamCall::Drain() {
@@ -154,7 +163,7 @@ void StreamCall::Handle(std::shared_ptr<const ModelInferRequest> message, Memory
   const auto reject = [&](Status status) {
     OnResponse(request, {.status = std::move(status), .is_final = true, .rejected = true});
   };
-  if (is_refused) return reject(Unavailable(ShuttingDown().message));
+  if (is_refused) return reject(Unavailable(ShuttingDown().error_message()));
   if (!model.ok()) return reject(model.status());
   const int64_t received_ns = Clock::System().NowNs();
   Result<InferRequest> parsed = ParseInferRequest(std::move(message), server_.shared_memory(),
@@ -164,7 +173,7 @@ void StreamCall::Handle(std::shared_ptr<const ModelInferRequest> message, Memory
   parsed->request.cancel = request->cancel;
   for (const auto& [name, value] : metadata_.parameters) parsed->request.parameters[name] = value;
   request->trace = server_.tracer().Sample((*model)->name(), metadata_.trace);
-  request->trace.Mark("GRPC_WAITREAD_START", rpc_->read_started_ns());
+  request->trace.Mark("GRPC_WAITREAD_START", read_started_ns_);
   request->trace.Mark("GRPC_WAITREAD_END", received_ns);
   parsed->request.trace = request->trace;
   server_.Infer(*model, std::move(parsed->request),
@@ -183,26 +192,25 @@ void StreamCall::OnResponse(const std::shared_ptr<InProgress>& request,
   request->trace.Mark("INFER_RESPONSE_COMPLETE");
   if (metadata_.is_strict && !response.status.ok() && !response.rejected) {
     EndWith(ToGrpcStatus(response.status), /*drop_queue=*/false);
-    return Deliver(*request, {}, is_final);
+    return Deliver(*request, nullptr, is_final);
   }
   const bool is_silent =
       request->is_decoupled && IsBareCompletion(response) && !request->enable_empty_final;
-  Deliver(*request, is_silent ? std::string() : MakeMessage(*request, response), is_final);
+  Deliver(*request, is_silent ? nullptr : MakeMessage(*request, response), is_final);
 }
 
 // Names and version of what ran come from the response; what did not produce outputs is told
 // apart by the words of its request.
-std::string StreamCall::MakeMessage(const InProgress& request,
-                                    const serving::Response& response) const {
-  std::string bytes;
-  const RpcStatus written = FillAndWrite<ModelStreamInferResponse>(
-      [&](ModelStreamInferResponse& message) { FillMessage(request, response, message); },
-      metadata_.coding, bytes);
+std::unique_ptr<::grpc::ByteBuffer> StreamCall::MakeMessage(
+    const InProgress& request, const serving::Response& response) const {
+  auto bytes = std::make_unique<::grpc::ByteBuffer>();
+  const ::grpc::Status written = FillAndWrite<ModelStreamInferResponse>(
+      [&](ModelStreamInferResponse& message) { FillMessage(request, response, message); }, *bytes);
   if (written.ok()) return bytes;
   ModelStreamInferResponse message;
   message.mutable_infer_response()->set_id(request.request_id);
-  message.set_error_message(written.message);
-  CHECK(WriteMessage(message, metadata_.coding, bytes).ok());
+  message.set_error_message("the response is over the 2 GiB that one message holds");
+  CHECK(WriteMessage(message, *bytes).ok());
   return bytes;
 }
 
@@ -226,7 +234,8 @@ void StreamCall::FillMessage(const InProgress& request, const serving::Response&
 
 // --- writing and ending ---
 
-void StreamCall::Deliver(const InProgress& request, std::string message, bool is_final) {
+void StreamCall::Deliver(const InProgress& request, std::unique_ptr<::grpc::ByteBuffer> message,
+                         bool is_final) {
   bool posts = false;
   bool is_overflow = false;
   bool has_room = true;
@@ -238,12 +247,12 @@ void StreamCall::Deliver(const InProgress& request, std::string message, bool is
       is_overflow = TooManyPendingLocked();
       has_room = pending_charge_.Reserve(pending_bytes_).ok();
     }
-    posts = !is_writing_ && !is_finished_ && !std::exchange(is_posted_, true);
+    posts = !writing_ && !is_finished_ && !std::exchange(is_posted_, true);
   }
-  if (posts) rpc_->Post([self = shared_from_this()] { self->Advance(); });
+  if (posts) writer_.Post([self = shared_from_this()] { self->Advance(); });
   if (!has_room) return EndWith(ReadsSlowly(), /*drop_queue=*/true);
   if (is_overflow) {
-    EndWith({RpcCode::kResourceExhausted,
+    EndWith({::grpc::StatusCode::RESOURCE_EXHAUSTED,
              "the client reads too slowly: more than " +
                  std::to_string(limits_.max_pending_responses) + " responses or " +
                  std::to_string(limits_.max_pending_bytes) + " bytes wait to be read"},
@@ -251,7 +260,7 @@ void StreamCall::Deliver(const InProgress& request, std::string message, bool is
   }
 }
 
-// On the I/O thread.
+// On the writer's thread.
 void StreamCall::Advance() {
   Action next;
   {
@@ -263,7 +272,7 @@ void StreamCall::Advance() {
 }
 
 // Decides how the RPC ends and cancels what is in progress. The first decision stands.
-void StreamCall::EndWith(RpcStatus status, bool drop_queue) {
+void StreamCall::EndWith(::grpc::Status status, bool drop_queue) {
   Action next;
   std::vector<std::shared_ptr<serving::CancelToken>> tokens;
   {
@@ -278,11 +287,12 @@ void StreamCall::EndWith(RpcStatus status, bool drop_queue) {
   CancelAll(tokens);
 }
 
-void StreamCall::QueueLocked(const InProgress& request, std::string message, bool is_final) {
-  const bool has_message = !message.empty();
+void StreamCall::QueueLocked(const InProgress& request, std::unique_ptr<::grpc::ByteBuffer> message,
+                             bool is_final) {
+  const bool has_message = message != nullptr;
   if (has_message) {
     ++num_pending_;
-    pending_bytes_ += message.size();
+    pending_bytes_ += message->Length();
   }
   Outgoing out = {.message = std::move(message), .trace = request.trace};
   if (request.is_decoupled) {
@@ -306,7 +316,7 @@ void StreamCall::ReleaseOrderedLocked() {
 }
 
 bool StreamCall::TooManyPendingLocked() const {
-  if (!is_writing_) return false;  // what waits for the writer does not wait for the client
+  if (!writing_) return false;  // what waits for the writer does not wait for the client
   return num_pending_ > limits_.max_pending_responses ||
          // A single large response is the model's size, not the client's slowness.
          (num_pending_ > 1 && pending_bytes_ > limits_.max_pending_bytes);
@@ -315,33 +325,38 @@ bool StreamCall::TooManyPendingLocked() const {
 bool StreamCall::MayReadLocked() const { return num_pending_ < kReadBelowPending; }
 
 StreamCall::Action StreamCall::NextLocked() {
-  if (is_writing_ || is_finished_) return {};
+  if (writing_ || is_finished_) return {};
   if (!queue_.empty()) {
-    Outgoing next = std::move(queue_.front());
+    writing_ = std::move(queue_.front());
     queue_.pop_front();
     --num_pending_;
-    pending_bytes_ -= next.message.size();
-    is_writing_ = true;
-    written_ = std::move(next.trace);
-    written_.Mark("GRPC_SEND_START");
-    return {.write = std::move(next.message), .finish = {}};
+    pending_bytes_ -= writing_.message->Length();
+    writing_.trace.Mark("GRPC_SEND_START");
+    if (share_ != nullptr) share_->SetWaiting(true);
+    const bool may_wait = std::exchange(has_written_, true) && !queue_.empty();
+    return {.write = writing_.message.get(), .may_wait = may_wait, .finish = {}};
   }
   if (!end_ && in_progress_.empty()) {
     if (reads_done_) {
-      end_.emplace();
+      end_ = ::grpc::Status::OK;
     } else if (is_draining_) {
       end_ = ShuttingDown();
     }
   }
   if (!end_) return {};
   is_finished_ = true;
-  return {.write = {}, .finish = end_};
+  return {.finish = end_};
 }
 
-// A write cannot race with Finish: while one is under way NextLocked gives neither.
+// A write cannot race with Finish: while `writing_` is set NextLocked gives neither. While more is
+// queued, gRPC need not send at once: what gathers leaves together.
 void StreamCall::Do(Action action) {
-  if (!action.write.empty()) rpc_->Write(std::move(action.write));
-  if (action.finish) rpc_->Finish(*std::move(action.finish), {});
+  if (action.write != nullptr) {
+    ::grpc::WriteOptions options;
+    if (action.may_wait) options.set_buffer_hint();
+    StartWrite(action.write, options);
+  }
+  if (action.finish) Finish(*action.finish);
 }
 
 std::vector<std::shared_ptr<serving::CancelToken>> StreamCall::TakeTokensLocked() {
