@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 mode=${1:-build}
 
 packages=(build-essential cmake ninja-build ccache pkg-config git ca-certificates
-  libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
+  libgrpc++-dev libnghttp2-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
   libboost-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libspdlog-dev libfmt-dev
   libpcre2-dev libutf8proc-dev libmimalloc-dev zlib1g-dev libxxhash-dev libssl-dev
   libgtest-dev libgmock-dev)

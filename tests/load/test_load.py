@@ -36,14 +36,12 @@ def server(tmp_path_factory):
     assert running.stop() == 0, running.log.read_text()[-4000:]
 
 
-def has_all_ends(tally, with_grpc):
+def has_all_ends(tally):
     ends = {end for _, end in tally.ends}
     canceled = {kind for kind, end in tally.kinds if end == "canceled"}
-    wanted = {"drop_http"}
-    if with_grpc:
-        wanted |= {"cancel_running", "cancel_anywhere"}
-        if tally.kinds["deadline", "canceled"] + tally.kinds["deadline", "unknown"] == 0:
-            return False
+    wanted = {"drop_http", "cancel_running", "cancel_anywhere"}
+    if tally.kinds["deadline", "canceled"] + tally.kinds["deadline", "unknown"] == 0:
+        return False
     return ends >= {"success", "canceled", "rejected", "backend", "not counted"} and canceled >= wanted
 
 
@@ -55,8 +53,7 @@ def load(server):
     async def run():
         clients = load_clients.Clients(server.http, server.grpc, server.model_dir / "tokenizer.json", SEED)
         try:
-            with_grpc = server.grpc is not None
-            tally = await clients.run(NUM_CLIENTS, DURATION_S, MAX_DURATION_S, lambda tally: has_all_ends(tally, with_grpc))
+            tally = await clients.run(NUM_CLIENTS, DURATION_S, MAX_DURATION_S, has_all_ends)
             return tally, clients.num_started
         finally:
             await clients.close()
@@ -73,7 +70,7 @@ def test_every_request_ends_exactly_once(load):
 
 def test_every_way_to_end_occurs(load, server):
     _, _, tally, _ = load
-    assert has_all_ends(tally, server.grpc is not None), tally.kinds
+    assert has_all_ends(tally), tally.kinds
 
 
 def test_counters_equal_what_the_clients_saw(load):

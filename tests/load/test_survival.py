@@ -26,7 +26,7 @@ import attacks
 import grpc_attacks
 import mutations
 from light_models import write_light_repository
-from live_server import is_sanitized, require_grpc, start_server
+from live_server import is_sanitized, start_server
 from server_counts import forget_peak, peak_rss_bytes, rss_bytes
 
 IS_FULL = os.environ.get("INFLIGHT_SURVIVAL") == "full"
@@ -217,7 +217,6 @@ def test_the_server_endures(server, name):
 
 @pytest.mark.parametrize("name", GRPC_ATTACKS)
 def test_the_grpc_port_endures(server, name):
-    require_grpc(server)
     attack, ci, full = GRPC_ATTACKS[name]
     attack(server, full if IS_FULL else ci)
     settle(server)
@@ -228,7 +227,6 @@ def test_grpc_bombs_take_no_more_than_the_limit_while_they_are_unpacked(server):
 
     Skipped under sanitizers alone, as below.
     """
-    require_grpc(server)
     if is_sanitized():
         pytest.skip("a sanitizer holds back freed memory; CI runs this with its release build")
     pid = server.process.pid

@@ -11,7 +11,7 @@ from tritonclient.utils import shared_memory
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
-from live_server import require_grpc, start_server
+from live_server import start_server
 
 
 @pytest.fixture(scope="session")
@@ -23,13 +23,8 @@ def server(tmp_path_factory):
     assert running.stop() == 0, running.log.read_text()[-4000:]
 
 
-@pytest.fixture(scope="module")
-def needs_grpc(server):
-    require_grpc(server)
-
-
 @pytest.fixture
-def client(server, needs_grpc):
+def client(server):
     """The published client of gRPC."""
     with triton.InferenceServerClient(server.grpc) as c:
         yield c

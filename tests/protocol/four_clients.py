@@ -8,7 +8,6 @@ import tritonclient.grpc
 import tritonclient.grpc.aio
 import tritonclient.http
 import tritonclient.http.aio
-from live_server import require_grpc
 
 MODULES = {
     "http": tritonclient.http, "grpc": tritonclient.grpc, "http-aio": tritonclient.http.aio, "grpc-aio": tritonclient.grpc.aio,
@@ -25,8 +24,6 @@ class Caller:
 
     def __init__(self, kind, server, **options):
         self.is_grpc, self.is_aio = kind.startswith("grpc"), kind.endswith("aio")
-        if self.is_grpc:
-            require_grpc(server)
         self.module = MODULES[kind]
         self.loop = asyncio.new_event_loop()
         self.client = self.finish(self._make(server.grpc if self.is_grpc else server.http, options))

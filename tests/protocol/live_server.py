@@ -54,17 +54,6 @@ def is_sanitized():
     )
 
 
-def require_grpc(server):
-    """Skips a test of gRPC alone where the build has none.
-
-    In CI that is the tsan build: Debian's gRPC is not instrumented, and ThreadSanitizer would report hundreds of false races
-    in it. CI's release and asan builds have gRPC and run the test; run_tests.py tells, so that it is not skipped there.
-    """
-    if server.grpc is None:
-        assert os.environ.get("INFLIGHT_BUILD_HAS_GRPC") != "1", "the build has gRPC, but the server does not offer it"
-        pytest.skip("the build has no gRPC; CI runs this with its release and asan builds")
-
-
 def start_server(work_dir, model_dir=DEMO, *options, max_kv_tokens=32768):
     """Serves `model_dir` (or a repository, by options) once it answers; its log is `work_dir`/log."""
     inflight = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"

@@ -15,7 +15,7 @@ import requests
 import tritonclient.grpc as triton
 from certificates import make_certificates
 from light_models import write_light_repository
-from live_server import require_grpc, start_server
+from live_server import start_server
 from tritonclient.utils import InferenceServerException
 
 PATIENCE_S = 30
@@ -109,7 +109,6 @@ def test_requests_of_a_key_are_bounded(server):
 
 
 def test_grpc_asks_for_the_same_keys(server):
-    require_grpc(server)
     with triton.InferenceServerClient(server.grpc) as client:
         assert client.is_server_live()
 
@@ -132,7 +131,6 @@ def test_grpc_asks_for_the_same_keys(server):
 
 
 def test_grpc_requests_of_a_key_are_bounded(server):
-    require_grpc(server)
     with triton.InferenceServerClient(server.grpc) as client:
         for _ in range(2):
             client.get_model_metadata("identity", headers={"authorization": "Bearer slow-grpc"})
@@ -243,7 +241,6 @@ def test_keys_on_open_ports_without_tls_are_warned_of(tmp_path):
             tmp_path / name, None, "--model-repository", repository, "--model-control-mode=explicit",
             "--api-key-file", tmp_path / "keys", *options, max_kv_tokens=None,
         )  # fmt: skip
-        require_grpc(running)
         assert running.stop() == 0
         return re.findall(r"keys go over the network as they are: .*", running.log.read_text())
 

@@ -9,7 +9,7 @@ import pytest
 import requests
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
-from live_server import DEMO, require_grpc, start_server
+from live_server import DEMO, start_server
 from llm_client import Stream, events
 from release_repositories import write_repository
 from tokenizers import Tokenizer
@@ -56,8 +56,6 @@ def tensors(library, types, values):
 
 def results(server, way, model, **values):
     """What came back, response by response: a client's result each."""
-    if way.startswith("grpc"):
-        require_grpc(server)
     library = grpc_client if way.startswith("grpc") else http_client
     with library.InferenceServerClient(server.grpc if library is grpc_client else server.http) as client:
         metadata = client.get_model_metadata(model, as_json=True) if library is grpc_client else client.get_model_metadata(model)

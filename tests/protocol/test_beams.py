@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as triton
-from live_server import SAME_AMONG_OTHERS, require_grpc
+from live_server import SAME_AMONG_OTHERS
 from llm_client import Stream, wait_until_idle
 from release_repositories import write_repository
 from test_repositories import (
@@ -95,7 +95,6 @@ def test_a_stream_has_all_beams_whole_each_time_and_ends_with_the_answer(beams, 
 
 
 def test_the_token_model_has_a_row_for_each_beam(beams):
-    require_grpc(beams)
     texts = generate(beams, "ensemble", **SEARCH, end_id=END_ID)["text_output"]
     with triton.InferenceServerClient(beams.grpc) as client:
         result = client.infer("tensorrt_llm", llm_inputs(client, pad_id=5))
@@ -127,7 +126,6 @@ def lengths_and_scores(client, end_id, penalty, **values):
 
 def test_length_penalty(beams):
     """Sums of log-probs are divided by the length to its power: the higher, the better are long ones."""
-    require_grpc(beams)
     with triton.InferenceServerClient(beams.grpc) as client:
         found = [lengths_and_scores(client, end_id=11, penalty=penalty) for penalty in (-2.0, 0.0, 1.0, 3.0)]
     for _, scores in found:
@@ -139,7 +137,6 @@ def test_length_penalty(beams):
 
 def test_early_stopping_never(beams):
     """A search that ends only when nothing can be better: long penalties find what is given up otherwise."""
-    require_grpc(beams)
     with triton.InferenceServerClient(beams.grpc) as client:
         by_rule = [lengths_and_scores(client, end_id=256, penalty=3.0, early_stopping=rule) for rule in (0, 1, 2)]
         with pytest.raises(InferenceServerException, match="Invalid size for tensor early_stopping: got 2") as raised:
@@ -153,7 +150,6 @@ def test_early_stopping_never(beams):
 
 def test_one_token_of_each_beam_is_the_likeliest_of_all(beams):
     """Of one step a search is a sorting of the vocabulary: any two widths agree on what they share."""
-    require_grpc(beams)
     with triton.InferenceServerClient(beams.grpc) as client:
         by_width = {k: rows_of(client.infer("tensorrt_llm", llm_inputs(client, max_tokens=1, beam_width=k))) for k in (2, 8)}
         greedy = client.infer("tensorrt_llm", llm_inputs(client, max_tokens=1, beam_width=1))
@@ -179,7 +175,6 @@ def test_searches_and_others_in_one_step_do_not_disturb_each_other(beams):
 
 
 def test_a_stopped_search_answers_with_its_beams_and_leaves_nothing(beams):
-    require_grpc(beams)
     with triton.InferenceServerClient(beams.grpc) as client, Stream(client) as stream:
         endless = llm_inputs(client, max_tokens=800, end_id=-1, beam_width=8)
         stream.send("to stop", endless, model="tensorrt_llm", enable_empty_final_response=True)
@@ -219,7 +214,6 @@ def test_what_cannot_be_is_refused_and_nobody_is_disturbed(beams, values, messag
 
 
 def test_length_penalties_that_are_no_number_are_refused(beams):
-    require_grpc(beams)
     with triton.InferenceServerClient(beams.grpc) as client:
         for name in ("len_penalty", "beam_search_diversity_rate"):
             with pytest.raises(InferenceServerException, match=f"{name}: got nan"):

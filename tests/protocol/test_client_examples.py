@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from client_models import write_client_models
 from four_clients import MODULES, Caller
-from live_server import require_grpc, start_server
+from live_server import start_server
 from llm_client import Stream, is_final
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor, shared_memory
 
@@ -157,7 +157,6 @@ def test_the_server_keeps_the_state_of_sequences(examples_server, kind):
 
 
 def test_sequences_on_a_stream(examples_server):
-    require_grpc(examples_server)
     with Caller("grpc", examples_server) as c, Stream(c.client) as stream:
         for i, value in enumerate(VALUES):
             for sequence, sign in ((2001, 1), ("named", -1)):
@@ -183,7 +182,6 @@ def test_a_sequence_begins_with_its_start(examples_server):
 
 @pytest.mark.parametrize("values", [[1, 2, 4, 8], []], ids=["four", "none"])
 def test_repeat(examples_server, values):
-    require_grpc(examples_server)
     with Caller("grpc", examples_server) as c, Stream(c.client) as stream:
         inputs = [
             c.input("IN", np.array(values, np.int32), "INT32"), c.input("DELAY", np.full(len(values), 2, np.uint32), "UINT32"),

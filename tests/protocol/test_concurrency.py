@@ -48,7 +48,7 @@ def request_values(rng, index):
 
 
 def run_one(server, use_grpc, values):
-    if not use_grpc or server.grpc is None:
+    if not use_grpc:
         return "".join(stream_http(server, **values))
     with triton.InferenceServerClient(server.grpc) as client:
         return "".join(stream_grpc(client, **values))
@@ -63,9 +63,7 @@ class Disturber(threading.Thread):
         self.num_left, self.failures = 0, []
 
     def run(self):
-        kinds = [self.drop_http]
-        if self.server.grpc is not None:
-            kinds += [self.cancel_grpc, self.miss_deadline, self.close_channel]
+        kinds = [self.drop_http, self.cancel_grpc, self.miss_deadline, self.close_channel]
         while not self.stop.is_set():
             try:
                 self.rng.choice(kinds)({"text_input": f"{self.rng.random()} once upon a time", "max_tokens": 300, "end_id": -1})
@@ -186,7 +184,7 @@ def test_requests_beside_a_crowd_of_broken_ones(server, clients, texts_alone):
                     call(rng.randbytes(rng.randint(1, 200)), timeout=30)
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        by_second = misbehave_by_http if server.grpc is None else misbehave_by_grpc
+        by_second = misbehave_by_grpc
         bad = [pool.submit(misbehave_by_http), pool.submit(by_second)]
         try:
             got = run_crowd(server, clients[:16])

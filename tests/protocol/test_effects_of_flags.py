@@ -14,7 +14,7 @@ import pytest
 import requests
 from conformance_models import add_model, io
 from light_models import write_light_repository
-from live_server import DEMO, require_grpc, start_server
+from live_server import DEMO, start_server
 from llm_client import wait_until
 from server_log import messages
 from tritonclient.grpc import service_pb2
@@ -151,7 +151,6 @@ def test_metrics_failure_reasons(small):
 
 
 def test_grpc_max_response_pool_size(small):
-    require_grpc(small)
     message = service_pb2.ModelInferRequest(model_name="mock_llm")
     prompt = b"x" * 10_000
     for name, datatype, content in (("PROMPT", "BYTES", struct.pack("<I", len(prompt)) + prompt), ("STREAM", "BOOL", b"\1")):

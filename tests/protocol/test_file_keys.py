@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.http
-from live_server import DEMO, require_grpc, start_server
+from live_server import DEMO, start_server
 from llm_client import wait_until
 from matrix_client import TOKENIZER, VOCAB_SIZE, Road, ask, ids_of
 from release_repositories import OURS, write_repository
@@ -67,8 +67,6 @@ def test_skip_special_tokens(serve, skips, stream, model):
 @pytest.mark.parametrize("accumulates", [True, False])
 def test_accumulate_tokens(serve, accumulates, transport):
     server = serve(skip_special_tokens="True", accumulate_tokens=str(accumulates))
-    if transport == "grpc":
-        require_grpc(server)
     whole = ask(server, Road(transport, "tensorrt_llm_bls", stream=False, num_rows=1), [STORY])[0].text
     texts = ask(server, Road(transport, "tensorrt_llm_bls", stream=True, num_rows=1), [STORY])[0].strings("text_output")
     assert len(texts) == STORY["max_tokens"]

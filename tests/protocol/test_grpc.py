@@ -15,7 +15,6 @@ from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
 PROMPT = "The little robot walked to the river"
-pytestmark = pytest.mark.usefixtures("needs_grpc")
 
 
 # --- health, metadata ---

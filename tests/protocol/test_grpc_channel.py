@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 from light_models import write_light_repository
-from live_server import is_sanitized, require_grpc, start_server
+from live_server import is_sanitized, start_server
 from tritonclient.utils import InferenceServerException
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -32,7 +32,6 @@ def repository(tmp_path_factory):
 def serving(path, repository, *options):
     server = start_server(path, None, "--model-repository", repository, *options, max_kv_tokens=None)
     try:
-        require_grpc(server)
         yield server
     finally:
         assert server.stop() == 0, server.log.read_text()[-4000:]

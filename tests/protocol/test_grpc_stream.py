@@ -18,7 +18,6 @@ from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
 PROMPT = "The little robot walked to the river"
-pytestmark = pytest.mark.usefixtures("needs_grpc")
 
 
 def test_streamed_chunks_concatenate_to_the_whole_text(client):

@@ -11,7 +11,7 @@ import requests
 import tritonclient.grpc as triton
 from certificates import make_certificates
 from light_models import write_light_repository
-from live_server import require_grpc, start_server
+from live_server import start_server
 from tritonclient.utils import InferenceServerException
 
 
@@ -26,11 +26,7 @@ def repository(tmp_path_factory):
 
 
 def serve(path, repository, *options):
-    running = start_server(path, None, "--model-repository", repository, *options, max_kv_tokens=None)
-    if running.grpc is None:
-        running.stop()
-    require_grpc(running)
-    return running
+    return start_server(path, None, "--model-repository", repository, *options, max_kv_tokens=None)
 
 
 def server_flags(certificates):

@@ -8,7 +8,7 @@ import pytest
 import requests
 import tritonclient.grpc as triton
 from google.protobuf import json_format
-from live_server import DEMO, require_grpc, start_server
+from live_server import DEMO, start_server
 from llm_client import wait_until
 from server_log import DEFAULT, ISO8601, messages, records
 from tritonclient.grpc import service_pb2
@@ -155,7 +155,6 @@ def test_flags_of_serve_are_the_first_settings(tmp_path):
 
 @pytest.fixture
 def client(server):
-    require_grpc(server)
     with triton.InferenceServerClient(server.grpc) as c:
         yield c
 

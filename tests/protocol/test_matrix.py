@@ -9,7 +9,7 @@ import json
 
 import matrix_checks as means
 import pytest
-from live_server import DEMO, SAME_AMONG_OTHERS, require_grpc, start_server
+from live_server import DEMO, SAME_AMONG_OTHERS, start_server
 from matrix_checks import FALLING, PLAIN
 from matrix_client import MODELS, TOKENIZER, Road, ask, text_of_token
 from release_repositories import OURS, write_repository
@@ -204,8 +204,6 @@ def cases():
 
 @pytest.mark.parametrize(("road", "name"), list(cases()))
 def test_parameter(matrix_server, reference, road, name):
-    if road.transport == "grpc":
-        require_grpc(matrix_server)
     added, check = PARAMETERS[name]
     rows = []
     for prompt in PROMPTS[: road.num_rows]:

@@ -10,7 +10,7 @@ import pytest
 import requests
 import tritonclient.grpc as triton
 from light_models import write_light_repository
-from live_server import require_grpc, start_server
+from live_server import start_server
 
 TEXT = "hello in-flight world"
 
@@ -95,7 +95,6 @@ def test_a_stream_that_waits_holds_up_no_other(light):
 
 
 def test_grpc_streams_are_answered_in_full(light):
-    require_grpc(light)
     num_requests, count = 8, 50
     results = queue.Queue()
     with triton.InferenceServerClient(light.grpc) as client:

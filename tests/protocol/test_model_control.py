@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as triton
-import tritonclient.http as triton_http
 from live_server import start_server
 from tritonclient.utils import InferenceServerException
 
@@ -138,8 +137,6 @@ def test_star_loads_all_and_names_cannot_leave_the_repository(tmp_path, reposito
             order.url = f"http://{server.http}/v2/repository/models/../{call}"
             answer = requests.Session().send(order, timeout=30)
             assert (answer.status_code, answer.json()) == (400, {"error": elsewhere.format("..")}), call
-            if server.grpc is None:
-                continue
             with triton.InferenceServerClient(server.grpc) as client:
                 for name, error in [("", blank), (" ", blank), ("a/b", elsewhere)]:
                     with pytest.raises(InferenceServerException) as refused:
@@ -312,7 +309,7 @@ def test_instances_come_and_go_under_requests_that_run_and_wait(tmp_path, reposi
 def test_a_stream_of_requests_sees_no_change_of_instances(tmp_path, repository):
     write_slow(repository, "m", "{ count: 1 }", "dynamic_batching { }\n")
     server = serve(tmp_path, repository, "--model-control-mode=explicit", "--load-model=m")
-    module, address = (triton_http, server.http) if server.grpc is None else (triton, server.grpc)
+    module, address = triton, server.grpc
     stops = []
 
     def infer_all_the_time():

@@ -14,7 +14,7 @@ import time
 import pytest
 import requests
 import tritonclient.grpc as triton
-from live_server import DEMO, require_grpc, start_server
+from live_server import DEMO, start_server
 from llm_client import Stream, tensors, wait_until_idle
 from release_repositories import write_repository
 from tritonclient.utils import InferenceServerException
@@ -92,7 +92,6 @@ def test_a_request_with_a_shorter_timeout_is_unavailable_and_the_others_finish(o
 
 
 def test_grpc_says_the_same(overriding):
-    require_grpc(overriding)
     inputs = tensors(text_input="The fox", max_tokens=3)
     with triton.InferenceServerClient(overriding.grpc) as client:
         with pytest.raises(InferenceServerException) as error:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as triton
-from live_server import DEMO, DEVICE, require_grpc, start_server, without_gpu
+from live_server import DEMO, DEVICE, start_server, without_gpu
 from llm_client import Stream, events, kv_blocks, text_of
 from release_repositories import LLM_OUTPUTS, RELEASES, TEXT_OUTPUTS, names, write_repository
 from server_log import messages
@@ -92,8 +92,7 @@ def test_a_release_is_served_as_it_is(tmp_path, release):
             chunks = generate_stream(server, model, **question(release))
             assert len(chunks) > 3
             assert "".join(c["text_output"] for c in chunks).strip() == ANSWER
-        if server.grpc is not None:
-            check_over_grpc(server, release, has_zeros)
+        check_over_grpc(server, release, has_zeros)
 
 
 def check_over_grpc(server, release, has_zeros):
@@ -241,7 +240,6 @@ def test_bls_checks_requests_in_upstreams_words(bls):
 
 
 def test_bls_ends_a_stream_apart(bls):
-    require_grpc(bls)
     with triton.InferenceServerClient(bls.grpc) as client, Stream(client) as stream:
         inputs = typed_inputs(client, "tensorrt_llm_bls", **question(stream=True))
         stream.send("b-1", inputs, model="tensorrt_llm_bls", enable_empty_final_response=True)

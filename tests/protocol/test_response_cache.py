@@ -10,7 +10,7 @@ import pytest
 import requests
 import tritonclient.grpc as triton
 from conformance_models import add_ensemble, add_identity, add_model, infer_body, io
-from live_server import require_grpc, start_server
+from live_server import start_server
 
 CACHED = "response_cache { enable: true }"
 
@@ -88,7 +88,6 @@ def test_the_same_inputs_are_answered_without_running_the_model(server):
 
 
 def test_over_grpc(server):
-    require_grpc(server)
     tensor = triton.InferInput("INPUT0", [2], "INT32")
     tensor.set_data_from_numpy(numpy.array([5, 6], dtype=numpy.int32))
     with triton.InferenceServerClient(server.grpc) as client:

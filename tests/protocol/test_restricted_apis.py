@@ -5,7 +5,7 @@ import grpc
 import pytest
 import requests
 from client_models import write_client_models
-from live_server import require_grpc, start_server
+from live_server import start_server
 from tritonclient.grpc import service_pb2 as pb
 
 GROUPS = (
@@ -141,7 +141,6 @@ def call(channel, name, message, headers):
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_grpc(restricted, group):
-    require_grpc(restricted)
     with grpc.insecure_channel(restricted.grpc) as channel:
         for name, message, code in GRPC[group]:
             for headers in closed_doors(group):
@@ -151,7 +150,6 @@ def test_grpc(restricted, group):
 
 
 def test_the_standard_health_check_is_of_the_health_group(restricted):
-    require_grpc(restricted)
     with grpc.insecure_channel(restricted.grpc) as channel:
         check = channel.unary_unary("/grpc.health.v1.Health/Check")
         with pytest.raises(grpc.RpcError, match="This protocol is restricted"):

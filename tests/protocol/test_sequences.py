@@ -6,7 +6,7 @@ import collections
 import pytest
 import requests
 import tritonclient.grpc as triton
-from live_server import SAME_AMONG_OTHERS, require_grpc
+from live_server import SAME_AMONG_OTHERS
 from llm_client import Stream
 from release_repositories import write_repository
 from test_repositories import DEMO, END_ID, FILLED, PROMPT, generate_stream, serving, typed_inputs, url
@@ -65,7 +65,6 @@ def answers_of(client, **values):
 
 
 def test_the_token_model_answers_each_sequence_by_its_index(release):
-    require_grpc(release)
     sampling = {"runtime_top_k": 40, "temperature": 8.0, "return_log_probs": True}
     with triton.InferenceServerClient(release.grpc) as client:
         together = answers_of(client, **sampling, random_seed=3, num_return_sequences=2)

@@ -6,7 +6,7 @@ import concurrent.futures
 import pytest
 import tritonclient.grpc
 import tritonclient.http
-from live_server import DEMO, require_grpc, start_server
+from live_server import DEMO, start_server
 from llm_client import kv_blocks, wait_until, wait_until_idle
 from matrix_client import Road, datatype_of, to_columns
 from release_repositories import OURS, write_repository
@@ -39,8 +39,6 @@ def infer(server, transport, rows, request_id):
 @pytest.mark.parametrize("transport", list(CLIENTS))
 @pytest.mark.parametrize("num_rows", [1, 3])
 def test_stop_ends_all_rows_of_its_id(stoppable, transport, num_rows):
-    if transport == "grpc":
-        require_grpc(stoppable)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         running = pool.submit(infer, stoppable, transport, [LONG] * num_rows, "to be stopped")
         wait_until(lambda: kv_blocks(stoppable) > 0)

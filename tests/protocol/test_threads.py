@@ -11,8 +11,8 @@ from test_vertex_ai import ENVIRONMENT
 
 # Names that no thread bears while these servers wait: they end with a load or belong to models that are not served here.
 PASSING = {"load", "background", "mock_llm"}
-# What gRPC starts is its version's affair, and the driver's threads need a GPU.
-OTHERS_OWN = {"I/O over gRPC, gRPC's own", "the GPU driver's"}
+# They need a GPU.
+OTHERS_OWN = {"the GPU driver's"}
 
 
 def table():
@@ -82,7 +82,7 @@ def test_threads_are_named_but_the_first(servers):
 def test_each_name_of_the_table_is_a_thread_s(servers):
     threads = {thread for server in servers for thread in names_of(server)}
     for row, names in table().items():
-        if row in OTHERS_OWN or (row.startswith("gRPC") and servers[0].grpc is None):
+        if row in OTHERS_OWN:
             continue
-        for name in names - PASSING - ({"grpc-control"} if servers[0].grpc is None else set()):
+        for name in names - PASSING:
             assert any(is_name(thread, name) for thread in threads), f"{row}: no thread is called {name}"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as triton
-from live_server import DEMO, SAME_AMONG_OTHERS, require_grpc, start_server
+from live_server import DEMO, SAME_AMONG_OTHERS, start_server
 from llm_client import Stream
 from release_repositories import write_repository
 from test_repositories import END_ID, FILLED, PROMPT, generate, generate_stream, serving, typed_inputs, url
@@ -48,7 +48,6 @@ def llm_inputs(client, max_tokens=6, **values):
 
 
 def test_they_are_the_largest_of_the_logits(server):
-    require_grpc(server)
     with triton.InferenceServerClient(server.grpc) as client:
         logits = {"return_generation_logits": True, "return_context_logits": True}
         result = client.infer("tensorrt_llm", llm_inputs(client, num_top_log_probs=K, return_log_probs=True, **logits))
@@ -100,7 +99,6 @@ def test_http_and_the_ensemble_have_the_same(server):
 
 
 def test_those_of_beams_follow_each_beam(server):
-    require_grpc(server)
     with triton.InferenceServerClient(server.grpc) as client:
         asked = {"beam_width": 2, "num_top_log_probs": K, "return_generation_logits": True, "return_log_probs": True}
         result = client.infer("tensorrt_llm", llm_inputs(client, **asked))
@@ -122,7 +120,6 @@ def typed(request, tmp_path_factory):
 
 
 def test_logits_have_the_type_that_the_file_declares(typed):
-    require_grpc(typed)
     asked = {"return_log_probs": True, "return_generation_logits": True, "return_context_logits": True}
     with triton.InferenceServerClient(typed.grpc) as client:
         for model, inputs in (
@@ -145,7 +142,6 @@ def test_logits_have_the_type_that_the_file_declares(typed):
 
 
 def test_beams_have_logits_too(typed):
-    require_grpc(typed)
     with triton.InferenceServerClient(typed.grpc) as client:
         inputs = llm_inputs(client, beam_width=2, return_log_probs=True, return_generation_logits=True)
         result = client.infer("tensorrt_llm", inputs)

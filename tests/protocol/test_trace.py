@@ -80,21 +80,18 @@ def records_of(elements):
 def test_timestamps_over_http_and_grpc(repository, tmp_path):
     traced = Traced(tmp_path, repository, "level=TIMESTAMPS", "rate=1")
     traced.infer(id="over http")
-    with_grpc = traced.server.grpc is not None
-    if with_grpc:
-        tensor = triton.InferInput("INPUT0", [2], "INT32")
-        tensor.set_data_from_numpy(numpy.array([3, 4], dtype=numpy.int32))
-        with triton.InferenceServerClient(traced.server.grpc) as client:
-            client.infer("identity", [tensor], request_id="over grpc")
-            done = threading.Event()
-            client.start_stream(lambda result, error: done.set())
-            client.async_stream_infer("identity", [tensor], request_id="on a stream")
-            assert done.wait(30)
-            client.stop_stream()
+    tensor = triton.InferInput("INPUT0", [2], "INT32")
+    tensor.set_data_from_numpy(numpy.array([3, 4], dtype=numpy.int32))
+    with triton.InferenceServerClient(traced.server.grpc) as client:
+        client.infer("identity", [tensor], request_id="over grpc")
+        done = threading.Event()
+        client.start_stream(lambda result, error: done.set())
+        client.async_stream_infer("identity", [tensor], request_id="on a stream")
+        assert done.wait(30)
+        client.stop_stream()
     records = {record["request_id"]: record for record in records_of(traced.stop()).values()}
     ends = {"over http": ("HTTP_RECV", "HTTP_SEND")}
-    if with_grpc:
-        ends |= dict.fromkeys(("over grpc", "on a stream"), ("GRPC_WAITREAD", "GRPC_SEND"))
+    ends |= dict.fromkeys(("over grpc", "on a stream"), ("GRPC_WAITREAD", "GRPC_SEND"))
     assert records.keys() == ends.keys()
     for request, (received, sent) in ends.items():
         record = records[request]
@@ -249,15 +246,14 @@ def test_a_clients_context_is_traced_whatever_the_rate(repository, tmp_path, col
     url = f"http://{server.http}/v2/models/identity/infer"
     assert requests.post(url, json=infer_body([1, 2]), timeout=30).ok
     assert requests.post(url, json=infer_body([1, 2]), headers=headers, timeout=30).ok
-    if server.grpc is not None:
-        tensor = triton.InferInput("INPUT0", [2], "INT32")
-        tensor.set_data_from_numpy(numpy.array([3, 4], dtype=numpy.int32))
-        with triton.InferenceServerClient(server.grpc) as client:
-            client.infer("identity", [tensor], headers=headers)
+    tensor = triton.InferInput("INPUT0", [2], "INT32")
+    tensor.set_data_from_numpy(numpy.array([3, 4], dtype=numpy.int32))
+    with triton.InferenceServerClient(server.grpc) as client:
+        client.infer("identity", [tensor], headers=headers)
     assert server.stop() == 0, "what waited for the collector has left at the end"
     roots = [span for span in collector.spans() if span["name"] == "InferRequest"]
     assert [(root["traceId"], root["parentSpanId"]) for root in roots] == [(trace_id, "b7ad6b7169203331")] * len(roots)
-    assert len(roots) == (1 if server.grpc is None else 2)
+    assert len(roots) == 2
 
 
 def test_a_collector_that_is_not_there_disturbs_nobody(repository, tmp_path):

@@ -51,8 +51,6 @@ def test_the_command_line_of_the_launcher_works_under_the_name_it_calls(tmp_path
         f"--http-port={http_port}", f"--metrics-port={metrics_port}", "--disable-auto-complete-config",
         "--backend-config=python,shm-region-prefix-name=prefix0_",
     ]  # fmt: skip
-    if os.environ.get("INFLIGHT_BUILD_HAS_GRPC") != "1":
-        command.append("--allow-grpc=false")
     with open(tmp_path / "out", "wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
     metrics_line = f"Started Metrics Service at 0.0.0.0:{metrics_port}"
@@ -100,8 +98,6 @@ def test_under_its_own_name_it_listens_for_this_machine_alone(tmp_path, reposito
     command = [link, "--model-repository", repository, "--http-port=0", "--grpc-port=0", "--metrics-port=0", "--port-file", ports]
     if name == "inflight":
         command.insert(1, "serve")
-    if os.environ.get("INFLIGHT_BUILD_HAS_GRPC") != "1":
-        command.append("--allow-grpc=false")
     with open(tmp_path / "out", "w+") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
         wait_until(lambda: process.poll() is not None or ports.exists())

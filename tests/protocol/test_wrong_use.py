@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
-from live_server import DEMO, require_grpc, start_server
+from live_server import DEMO, start_server
 from llm_client import Stream, is_final, wait_until_idle
 from release_repositories import write_repository
 from test_repositories import generate_stream
@@ -135,8 +135,6 @@ def victim(server):
 
 @pytest.mark.parametrize("transport", ["http", "grpc"])
 def test_status_and_text_and_nobody_else_is_disturbed(server, types, transport):
-    if transport == "grpc":
-        require_grpc(server)
     library = {"http": http_client, "grpc": grpc_client}[transport]
     alone = victim(server)
     with (
@@ -158,8 +156,6 @@ def test_status_and_text_and_nobody_else_is_disturbed(server, types, transport):
 
 @pytest.mark.parametrize("transport", ["http", "grpc"])
 def test_a_bias_of_a_word_that_the_tokenizer_does_not_know(server, transport):
-    if transport == "grpc":
-        require_grpc(server)
     library = {"http": http_client, "grpc": grpc_client}[transport]
     types = {"QUERY": "BYTES", "REQUEST_OUTPUT_LEN": "INT32", "EMBEDDING_BIAS_WORDS": "BYTES", "EMBEDDING_BIAS_WEIGHTS": "FP32"}
     with library.InferenceServerClient(getattr(server, transport)) as client:
@@ -178,7 +174,6 @@ def test_a_bias_of_a_word_that_the_tokenizer_does_not_know(server, transport):
 
 def test_two_requests_of_one_id_both_run(server, types):
     """From 0.10 on; a stop reaches them."""
-    require_grpc(server)
     with grpc_client.InferenceServerClient(server.grpc) as client, Stream(client) as stream:
         for n in (3, 5):
             values = {"input_ids": [IDS], "input_lengths": len(IDS), "request_output_len": n}
@@ -194,7 +189,6 @@ def test_two_requests_of_one_id_both_run(server, types):
 
 def test_a_stop_of_an_unknown_id_is_acknowledged(server, types):
     """From 0.10 on it is no error: the request may have ended meanwhile."""
-    require_grpc(server)
     with grpc_client.InferenceServerClient(server.grpc) as client:
         result = ask(grpc_client, client, types, request_id="never seen", stop=True)
         assert list(result.get_response().outputs) == []

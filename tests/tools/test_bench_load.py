@@ -17,7 +17,8 @@ import requests
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/protocol"))
 
-from live_server import require_grpc, start_server  # noqa: E402
+from command import require_grpc_client  # noqa: E402
+from live_server import start_server  # noqa: E402
 
 INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
 
@@ -46,7 +47,7 @@ def counted(server, model):
 @pytest.mark.parametrize("protocol", ["generate-stream", "generate", "infer", "grpc"])
 def test_every_request_is_answered_with_all_its_tokens(server, protocol, model):
     if protocol == "grpc":
-        require_grpc(server)
+        require_grpc_client()
     before = counted(server, model)
     report, _ = load(
         server.grpc if protocol == "grpc" else server.http,

@@ -15,8 +15,9 @@ import requests
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/protocol"))
 
+from command import require_grpc_client  # noqa: E402
 from conformance_models import add_ensemble, add_identity, add_model, io  # noqa: E402
-from live_server import require_grpc, start_server  # noqa: E402
+from live_server import start_server  # noqa: E402
 
 INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
 
@@ -48,7 +49,7 @@ def server(tmp_path_factory):
 
 def bench(server, protocol, model, *options):
     if protocol == "grpc":
-        require_grpc(server)
+        require_grpc_client()
     address = server.grpc if protocol == "grpc" else server.http
     command = [INFLIGHT, "bench", "load", "-u", address, "-i", protocol, "-m", model, *options]
     return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=120, check=False)

@@ -11,7 +11,7 @@ import pytest
 from command import DEMO, run
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "bench/load/served_and_offline.py"
-PROTOCOLS = ["generate-stream", "grpc"][: 1 if os.environ.get("INFLIGHT_BUILD_HAS_GRPC") == "0" else 2]
+PROTOCOLS = ["generate-stream", "grpc"][: 1 if os.environ.get("INFLIGHT_BUILD_HAS_GRPC_CLIENT") == "0" else 2]
 
 
 def test_a_line_for_each_protocol_and_their_median(tmp_path):

@@ -5,7 +5,6 @@ Those of SageMaker and Vertex AI are asked for where these front ends are tested
 """
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -78,10 +77,6 @@ def error_of(repository, *flags):
     return done.stderr.strip().splitlines()[-1]
 
 
-def has_grpc():
-    return os.environ.get("INFLIGHT_BUILD_HAS_GRPC") == "1"
-
-
 def test_the_page_of_options_knows_every_flag():
     page = subprocess.run([INFLIGHT, "options"], capture_output=True, text=True, timeout=60, check=True).stdout
     rows = {}
@@ -100,7 +95,7 @@ def test_the_page_of_options_knows_every_flag():
 
 
 def test_all_flags_at_once_start_a_server_that_says_which_have_no_effect(tmp_path, repository):
-    values = {"REPOSITORY": str(repository), "GRPC": "true" if has_grpc() else "false"}
+    values = {"REPOSITORY": str(repository), "GRPC": "true"}
     flags = []
     for flag in HONOURED.split():
         name, value = flag.split("=", 1)

@@ -206,7 +206,6 @@ void SetRequestMemory(ServeOptions& options) {
   const auto memory = MemoryAccount::Make(MemoryLimits::Of(bytes));
   options.http.memory = memory;
   options.grpc.memory = memory;
-  options.grpc.max_total_bytes = static_cast<int64_t>(bytes);
   options.metrics.listener.memory = memory;
   options.metrics.page.memory = memory;
 }

@@ -31,6 +31,13 @@ int ThreadsByCores() {
   return cores <= 2 ? 1 : cores <= 8 ? 2 : 4;
 }
 
+// A client of IPv4 is the same one on a port that serves both families.
+asio::ip::address ClientOf(const tcp::endpoint& peer) {
+  const asio::ip::address address = peer.address();
+  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address;
+  return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+}
+
 }  // namespace
 
 TcpListener::TcpListener(const TcpOptions& options, Factory make)
@@ -113,7 +120,7 @@ void TcpListener::OnAccept(Port& port, ErrorCode ec, size_t place, tcp::socket s
     is_full = ++num_connections_ > options_.max_connections;
   }
   const auto& thread = threads_[place];
-  auto connection = make_(thread, std::move(socket), port.peer.address());
+  auto connection = make_(thread, std::move(socket), ClientOf(port.peer));
   if (is_full) {
     MakeRoom(connection, place, 0, {});
   } else {
@@ -210,24 +217,24 @@ void TcpListener::ForEachConnection(void (Connection::*action)()) {
   }
 }
 
-void TcpListener::Drain() {
-  if (running_.empty() || std::exchange(drains_, true)) return;
+void TcpListener::Disconnect(std::chrono::milliseconds drain) {
+  if (running_.empty() || std::exchange(is_disconnected_, true)) return;
   asio::post(threads_[0]->io, [this] {
     ErrorCode ignored;
     for (Port& port : ports_) port.acceptor.close(ignored);
     accept_retry_->cancel();
   });
   ForEachConnection(&Connection::Drain);
-}
-
-void TcpListener::Stop(std::chrono::milliseconds drain) {
-  if (running_.empty() || std::exchange(stopped_, true)) return;
-  Drain();
   {
     std::unique_lock lock(mutex_);
     none_left_.wait_for(lock, drain, [this] { return num_connections_ == 0; });
   }
   ForEachConnection(&Connection::Close);
+}
+
+void TcpListener::Stop(std::chrono::milliseconds drain) {
+  if (running_.empty() || std::exchange(stopped_, true)) return;
+  Disconnect(drain);
   for (const auto& thread : threads_) {
     asio::post(thread->io, [thread] { thread->StopSweep(); });
   }

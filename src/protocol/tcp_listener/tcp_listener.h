@@ -57,8 +57,8 @@ class TcpListener {
   // Stops accepting and closes idle connections; lets what runs finish for `drain`, then
   // disconnects. Blocks until no thread of the listener runs. Later calls do nothing.
   void Stop(std::chrono::milliseconds drain);
-  // The first half of it: idle connections are told to go, nobody is waited for.
-  void Drain();
+  // The same, but for the threads.
+  void Disconnect(std::chrono::milliseconds drain);
 
  private:
   using ErrorCode = boost::system::error_code;
@@ -96,7 +96,7 @@ class TcpListener {
   std::mutex mutex_;
   std::condition_variable none_left_;
   int num_connections_ = 0;
-  bool drains_ = false;
+  bool is_disconnected_ = false;
   bool stopped_ = false;
 };
 

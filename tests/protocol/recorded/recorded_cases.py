@@ -11,7 +11,7 @@ import tomllib
 
 import pytest
 from compare import compare
-from live_server import require_grpc, start_server
+from live_server import start_server
 from steps import Peer, perform
 
 HERE = pathlib.Path(__file__).parent
@@ -110,10 +110,6 @@ class Servers:
             server = start_server(work, None, *flags(profile, self._folder / "models"))
             self._running[profile] = (server, Peer(server.http, server.grpc, server.metrics))
         return self._running[profile][1]
-
-    def require_grpc(self, profile):
-        self.peer(profile)
-        require_grpc(self._running[profile][0])
 
     def _stop(self, profile):
         if profile not in self._running:

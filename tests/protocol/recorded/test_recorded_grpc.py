@@ -7,5 +7,4 @@ from recorded_cases import parameters, replay
 
 @pytest.mark.parametrize("case", parameters("grpc"))
 def test_case(servers, case):
-    servers.require_grpc(case["profile"])
     replay(case, servers.peer(case["profile"]))

@@ -3,11 +3,10 @@
 // the model sees.
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
 #include <memory>
 
 #include "inflight/status.h"
+#include "protocol/grpc_listener/rpc.h"
 #include "protocol/kserve/access/access_policy.h"
 #include "protocol/kserve/access/header_forward.h"
 #include "protocol/kserve/access/restriction.h"
@@ -22,10 +21,10 @@ struct Access {
 };
 
 // What the policy says of the call's key; kUnavailable where it lacks the header that opens `api`.
-Status CheckAccess(const Access& access, kserve::Api api, const ::grpc::ServerContextBase& context);
+Status CheckAccess(const Access& access, kserve::Api api, const grpc_listener::Rpc& rpc);
 
 // Metadata that goes to the model as parameters. kInvalidArgument for a reserved name.
 Result<serving::Parameters> ForwardedParameters(const Access& access,
-                                                const ::grpc::ServerContextBase& context);
+                                                const grpc_listener::Rpc& rpc);
 
 }  // namespace inflight::kserve_grpc

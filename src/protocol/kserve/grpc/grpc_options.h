@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a gRPC server is told; includes nothing of gRPC, so that a program without it has the same
-// flags.
+// What a gRPC server is told.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +29,11 @@ struct GrpcOptions {
   int port = 8001;                  // 0 = one is picked
   bool reuse_port = false;          // share the port with other processes (SO_REUSEPORT)
 
-  // A further one takes the place of one of the client that has most, where that has more than its
-  // own, or is closed.
+  // A further one takes the place of one of the client that has most: one without calls, or where
+  // that has more than its own, the one whose last bytes came longest ago; else it is closed.
   int max_connections = 16384;
 
-  int max_message_bytes = 64 << 20;            // of a request, unpacked; responses have no bound
-  int64_t max_total_bytes = int64_t{8} << 30;  // what gRPC holds of messages on their way, about
+  int max_message_bytes = 64 << 20;  // of a request, unpacked; responses have no bound
 
   // Charged with what connections hold. Null: one of the server's own, with the default limits.
   std::shared_ptr<MemoryAccount> memory;

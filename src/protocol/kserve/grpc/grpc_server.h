@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gRPC listener: KServe v2 over a serving::Server.
 //
-// Runs on the threads of gRPC's callback API (2 to 16, by cores). They parse and write messages;
-// they never wait for a model. The generated code stays behind this header.
+// Runs on the I/O threads of grpc_listener/ (1 to 4, by cores). They parse messages; they never
+// wait for a model.
 #pragma once
 
 #include <cstdint>

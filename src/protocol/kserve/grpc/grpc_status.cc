@@ -6,45 +6,45 @@ namespace {
 
 // Codes outside the eight error classes of the protocol become the class that tells the client
 // the same: what to do now.
-::grpc::StatusCode ToGrpcCode(StatusCode code) {
+RpcCode ToGrpcCode(StatusCode code) {
   switch (code) {
     case StatusCode::kOk:
-      return ::grpc::StatusCode::OK;
+      return RpcCode::kOk;
     case StatusCode::kCancelled:
-      return ::grpc::StatusCode::CANCELLED;
+      return RpcCode::kCancelled;
     case StatusCode::kInvalidArgument:
     case StatusCode::kOutOfRange:
-      return ::grpc::StatusCode::INVALID_ARGUMENT;
+      return RpcCode::kInvalidArgument;
     case StatusCode::kNotFound:
-      return ::grpc::StatusCode::NOT_FOUND;
+      return RpcCode::kNotFound;
     case StatusCode::kAlreadyExists:
-      return ::grpc::StatusCode::ALREADY_EXISTS;
+      return RpcCode::kAlreadyExists;
     case StatusCode::kUnimplemented:
-      return ::grpc::StatusCode::UNIMPLEMENTED;
+      return RpcCode::kUnimplemented;
     case StatusCode::kUnavailable:
     case StatusCode::kResourceExhausted:  // queue full: try again later
     case StatusCode::kDeadlineExceeded:   // waited too long in a queue
     case StatusCode::kFailedPrecondition:
     case StatusCode::kAborted:
-      return ::grpc::StatusCode::UNAVAILABLE;
+      return RpcCode::kUnavailable;
     case StatusCode::kInternal:
     case StatusCode::kDataLoss:
-      return ::grpc::StatusCode::INTERNAL;
+      return RpcCode::kInternal;
     case StatusCode::kUnknown:
-      return ::grpc::StatusCode::UNKNOWN;
+      return RpcCode::kUnknown;
     case StatusCode::kPermissionDenied:
-      return ::grpc::StatusCode::PERMISSION_DENIED;
+      return RpcCode::kPermissionDenied;
     case StatusCode::kUnauthenticated:
-      return ::grpc::StatusCode::UNAUTHENTICATED;
+      return RpcCode::kUnauthenticated;
   }
-  return ::grpc::StatusCode::UNKNOWN;
+  return RpcCode::kUnknown;
 }
 
 }  // namespace
 
-::grpc::Status ToGrpcStatus(const Status& status) {
+RpcStatus ToGrpcStatus(const Status& status) {
   const bool is_over_limit = status.reason() == Reason::kOverLimit;
-  return {is_over_limit ? ::grpc::StatusCode::RESOURCE_EXHAUSTED : ToGrpcCode(status.code()),
+  return {is_over_limit ? RpcCode::kResourceExhausted : ToGrpcCode(status.code()),
           status.message()};
 }
 
@@ -52,6 +52,6 @@ Status Stopping() {
   return Unavailable("GRPC server is shutting down and has stopped accepting new requests.");
 }
 
-::grpc::Status ShuttingDown() { return ToGrpcStatus(Stopping()); }
+RpcStatus ShuttingDown() { return ToGrpcStatus(Stopping()); }
 
 }  // namespace inflight::kserve_grpc

@@ -2,16 +2,18 @@
 // Our status as a gRPC status: the same text, and the codes of docs/reference/protocol/common.md.
 #pragma once
 
-#include <grpcpp/support/status.h>
-
 #include "inflight/status.h"
+#include "protocol/grpc_listener/rpc.h"
 
 namespace inflight::kserve_grpc {
 
-::grpc::Status ToGrpcStatus(const Status& status);
+using grpc_listener::RpcCode;
+using grpc_listener::RpcStatus;
+
+RpcStatus ToGrpcStatus(const Status& status);
 
 // What new calls get from Stop on.
 Status Stopping();
-::grpc::Status ShuttingDown();  // the same
+RpcStatus ShuttingDown();  // the same
 
 }  // namespace inflight::kserve_grpc

@@ -11,6 +11,7 @@
 #include "protocol/kserve/grpc/infer_request.h"
 #include "protocol/kserve/grpc/infer_response.h"
 #include "protocol/kserve/grpc/message_bytes.h"
+#include "protocol/kserve/grpc/unary_call.h"
 
 namespace inflight::kserve_grpc {
 namespace {
@@ -18,56 +19,65 @@ namespace {
 using ::inference::ModelInferRequest;
 using ::inference::ModelInferResponse;
 
-// Lives until gRPC reports OnDone, which follows Finish, which follows the final response: the
-// handler may therefore point to it.
-class InferCall final : public ::grpc::ServerUnaryReactor {
+// The response handler holds it, and so does the listener until OnDone.
+class InferCall final : public UnaryReactor, public std::enable_shared_from_this<InferCall> {
  public:
-  InferCall(ActiveCalls& calls, CallMetadata metadata, ::grpc::ByteBuffer& response)
-      : calls_(calls), metadata_(std::move(metadata)), response_(response) {}
+  InferCall(serving::Server& server, ActiveCalls& calls, CallMetadata metadata,
+            int64_t max_message_bytes, std::shared_ptr<Rpc> rpc)
+      : UnaryReactor(std::move(rpc)),
+        server_(server),
+        calls_(calls),
+        metadata_(std::move(metadata)),
+        max_message_bytes_(max_message_bytes) {}
 
-  void Start(serving::Server& server, int64_t max_message_bytes, ::grpc::ByteBuffer& bytes) {
-    const auto entered = calls_.Enter();
-    if (!entered.ok()) return Finish(ToGrpcStatus(entered.status()));
-    call_id_ = *entered;
-    auto message = std::make_shared<ModelInferRequest>();
-    MemoryCharge charge(metadata_.share);
-    const ParseFailure failure =
-        ParseInferMessage(server, bytes, max_message_bytes, charge, *message);
-    if (failure != ParseFailure::kNone) return Finish(ToGrpcStatus(failure, max_message_bytes));
-    Result<InferRequest> parsed = Parse(server, std::move(message), std::move(charge));
-    if (!parsed.ok()) return Finish(ToGrpcStatus(parsed.status()));
-    trace_ = parsed->request.trace;
-    server.Infer(std::move(model_), std::move(parsed->request),
-                 [this](serving::Response response) { OnResponse(std::move(response)); });
+  void OnCancel() override {
+    cancel_->Cancel();
+    UnaryReactor::OnCancel();
   }
-
-  void OnCancel() override { cancel_->Cancel(); }
 
   void OnDone() override {
     trace_.Mark("GRPC_SEND_END");
     if (call_id_ != 0) calls_.Leave(call_id_);
-    delete this;
   }
 
  private:
-  Result<InferRequest> Parse(serving::Server& server,
-                             std::shared_ptr<const ModelInferRequest> message,
+  void Handle(grpc_listener::RpcMessage bytes) override {
+    const auto entered = calls_.Enter();
+    if (!entered.ok()) return rpc_->Finish(ToGrpcStatus(entered.status()));
+    call_id_ = *entered;
+    auto message = std::make_shared<ModelInferRequest>();
+    MemoryCharge charge(rpc_->share());
+    const ParseFailure failure =
+        ParseInferMessage(server_, bytes, max_message_bytes_, charge, *message);
+    bytes = {};
+    if (failure != ParseFailure::kNone) {
+      return rpc_->Finish(ToGrpcStatus(failure, max_message_bytes_));
+    }
+    Result<InferRequest> parsed = Parse(std::move(message), std::move(charge));
+    if (!parsed.ok()) return rpc_->Finish(ToGrpcStatus(parsed.status()));
+    trace_ = parsed->request.trace;
+    server_.Infer(std::move(model_), std::move(parsed->request),
+                  [self = shared_from_this()](serving::Response response) {
+                    self->OnResponse(std::move(response));
+                  });
+  }
+
+  Result<InferRequest> Parse(std::shared_ptr<const ModelInferRequest> message,
                              MemoryCharge charge) {
-    ASSIGN_OR_RETURN(model_, server.FindModel(message->model_name(), message->model_version()));
+    ASSIGN_OR_RETURN(model_, server_.FindModel(message->model_name(), message->model_version()));
     if (!model_->allows_single_response_calls()) return DecoupledModel();
     is_decoupled_ = model_->decoupled();
     const int64_t received_ns = Clock::System().NowNs();
     ASSIGN_OR_RETURN(InferRequest parsed,
-                     ParseInferRequest(std::move(message), server.shared_memory(), received_ns,
+                     ParseInferRequest(std::move(message), server_.shared_memory(), received_ns,
                                        std::move(charge)));
     parsed.request.cancel = cancel_;
     parsed.request.wants_one_response = true;
     for (auto& [name, value] : metadata_.parameters) {
       parsed.request.parameters[name] = std::move(value);
     }
-    parsed.request.trace = server.tracer().Sample(model_->name(), metadata_.trace);
-    // A call comes to us read: nobody here waited for it.
-    parsed.request.trace.Mark("GRPC_WAITREAD_START", received_ns);
+    parsed.request.trace = server_.tracer().Sample(model_->name(), metadata_.trace);
+    parsed.request.trace.Mark("GRPC_WAITREAD_START", rpc_->read_started_ns());
     parsed.request.trace.Mark("GRPC_WAITREAD_END", received_ns);
     return parsed;
   }
@@ -84,20 +94,22 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
     if (!is_final) return;
     trace_.Mark("INFER_RESPONSE_COMPLETE");
     trace_.Mark("GRPC_SEND_START");
-    if (is_stream) return Finish(ToGrpcStatus(DecoupledModel()));
-    serving::Response& result = single_.result();
-    Finish(result.status.ok() ? Write(result) : ToGrpcStatus(result.status));
+    if (is_stream) return rpc_->Finish(ToGrpcStatus(DecoupledModel()));
+    const serving::Response result = std::move(single_.result());
+    if (!result.status.ok()) return rpc_->Finish(ToGrpcStatus(result.status));
+    std::string bytes;
+    RpcStatus written = FillAndWrite<ModelInferResponse>(
+        [&](ModelInferResponse& message) { WriteInferResponse(result, message); }, metadata_.coding,
+        bytes);
+    if (!written.ok()) bytes = {};
+    rpc_->Finish(std::move(written), std::move(bytes));
   }
 
-  ::grpc::Status Write(const serving::Response& result) {
-    return FillAndWrite<ModelInferResponse>(
-        [&](ModelInferResponse& message) { WriteInferResponse(result, message); }, response_);
-  }
-
+  serving::Server& server_;
   ActiveCalls& calls_;
   ActiveCalls::CallId call_id_ = 0;
   CallMetadata metadata_;
-  ::grpc::ByteBuffer& response_;
+  const int64_t max_message_bytes_;
   serving::Trace trace_;
   // Made here, not by the parser: OnCancel may come before there is a request.
   const std::shared_ptr<serving::CancelToken> cancel_ = std::make_shared<serving::CancelToken>();
@@ -108,13 +120,14 @@ class InferCall final : public ::grpc::ServerUnaryReactor {
 
 }  // namespace
 
-::grpc::ServerUnaryReactor* StartInferCall(serving::Server& server, ActiveCalls& calls,
-                                           CallMetadata metadata, int64_t max_message_bytes,
-                                           ::grpc::ByteBuffer request,
-                                           ::grpc::ByteBuffer& response) {
-  auto* call = new InferCall(calls, std::move(metadata), response);
-  call->Start(server, max_message_bytes, request);
-  return call;
+std::shared_ptr<grpc_listener::RpcReactor> StartInferCall(serving::Server& server,
+                                                          ActiveCalls& calls, CallMetadata metadata,
+                                                          int64_t max_message_bytes,
+                                                          std::shared_ptr<Rpc> rpc) {
+  if (metadata.coding != Coding::kIdentity) rpc->SetResponseCoding(metadata.coding);
+  rpc->Read();
+  return std::make_shared<InferCall>(server, calls, std::move(metadata), max_message_bytes,
+                                     std::move(rpc));
 }
 
 }  // namespace inflight::kserve_grpc

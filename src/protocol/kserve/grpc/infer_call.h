@@ -2,28 +2,27 @@
 // One ModelInfer RPC.
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
+#include <cstdint>
 #include <memory>
 
-#include "base/memory_account.h"
+#include "protocol/grpc_listener/rpc.h"
 #include "protocol/kserve/grpc/active_calls.h"
 #include "serving/server/server.h"
 
 namespace inflight::kserve_grpc {
 
-// What the metadata of a call says.
+// What the head of a call says.
 struct CallMetadata {
   serving::Parameters parameters;  // go to the model before those of the request with their names
   serving::TraceContext trace;
-  std::shared_ptr<AccountShare> share;  // of the client; null: counts for nobody
+  grpc_listener::Coding coding = grpc_listener::Coding::kIdentity;  // of the response
 };
 
-// Starts the RPC; gRPC owns what is returned, and `response` until then. A cancelled or expired
-// call cancels the request; the RPC itself ends with the model's final response in any case.
-::grpc::ServerUnaryReactor* StartInferCall(serving::Server& server, ActiveCalls& calls,
-                                           CallMetadata metadata, int64_t max_message_bytes,
-                                           ::grpc::ByteBuffer request,
-                                           ::grpc::ByteBuffer& response);
+// Starts the RPC. The referred objects outlive it. A cancelled or expired call cancels the request;
+// the RPC itself ends with the model's final response in any case.
+std::shared_ptr<grpc_listener::RpcReactor> StartInferCall(serving::Server& server,
+                                                          ActiveCalls& calls, CallMetadata metadata,
+                                                          int64_t max_message_bytes,
+                                                          std::shared_ptr<grpc_listener::Rpc> rpc);
 
 }  // namespace inflight::kserve_grpc

@@ -3,9 +3,9 @@
 
 namespace inflight::kserve_grpc {
 
-ParseFailure ParseInferMessage(const serving::Server& server, ::grpc::ByteBuffer& bytes,
-                               int64_t max_bytes, MemoryCharge& charge,
-                               ::inference::ModelInferRequest& message) {
+ParseFailure ParseInferMessage(const serving::Server& server,
+                               const grpc_listener::RpcMessage& bytes, int64_t max_bytes,
+                               MemoryCharge& charge, ::inference::ModelInferRequest& message) {
   return ParseMessage(bytes, max_bytes, charge, message, [&](const PartCount& parts) {
     const auto& [name, version, id] = parts.first_texts;
     // Without a name, it may be no such message at all.

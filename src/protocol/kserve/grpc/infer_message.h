@@ -2,8 +2,6 @@
 // The bytes of an inference request, for a model that there is.
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
 #include <cstdint>
 
 #include "base/memory_account.h"
@@ -15,8 +13,8 @@ namespace inflight::kserve_grpc {
 
 // As ParseMessage. A message for a model that there is not gets the names by which that is told,
 // and no more.
-ParseFailure ParseInferMessage(const serving::Server& server, ::grpc::ByteBuffer& bytes,
-                               int64_t max_bytes, MemoryCharge& charge,
-                               ::inference::ModelInferRequest& message);
+ParseFailure ParseInferMessage(const serving::Server& server,
+                               const grpc_listener::RpcMessage& bytes, int64_t max_bytes,
+                               MemoryCharge& charge, ::inference::ModelInferRequest& message);
 
 }  // namespace inflight::kserve_grpc

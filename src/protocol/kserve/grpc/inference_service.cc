@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/grpc/inference_service.h"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -22,11 +24,10 @@
 namespace inflight::kserve_grpc {
 namespace {
 
-using Reactor = RawService::Reactor;
-using StreamReactor = RawService::StreamReactor;
-using Context = RawService::Context;
 using ::grpc::health::v1::HealthCheckRequest;
 using ::grpc::health::v1::HealthCheckResponse;
+using grpc_listener::RpcMessage;
+using grpc_listener::RpcReactor;
 using kserve::Api;
 using serving::RegionKind;
 using serving::Server;
@@ -39,27 +40,26 @@ std::vector<std::string> VersionsFor(const serving::Server& server, const servin
   return {model.version()};
 }
 
-void Compress(Context* context, grpc_compression_level level) {
-  if (level != GRPC_COMPRESS_LEVEL_NONE) context->set_compression_level(level);
+// As gRPC's levels choose: the first, the middle or the last of those that the client takes.
+Coding ResponseCoding(CompressionLevel level, const Rpc& rpc) {
+  const auto& accepted = rpc.accepted_codings();
+  if (level == CompressionLevel::kNone || accepted.empty()) return Coding::kIdentity;
+  if (level == CompressionLevel::kLow) return accepted.front();
+  return level == CompressionLevel::kMedium ? accepted[accepted.size() / 2] : accepted.back();
 }
 
-bool HasMetadata(const Context& context, const ::grpc::string_ref& key,
-                 const ::grpc::string_ref& value) {
-  const auto range = context.client_metadata().equal_range(key);
-  for (auto it = range.first; it != range.second; ++it) {
-    if (it->second == value) return true;
-  }
-  return false;
+bool HasMetadata(const Rpc& rpc, std::string_view key, std::string_view value) {
+  const auto& metadata = rpc.metadata();
+  return std::any_of(metadata.begin(), metadata.end(), [&](const auto& entry) {
+    return entry.first == key && entry.second == value;
+  });
 }
 
-// Of a call that may be traced: looking at metadata costs a map of them.
-serving::TraceContext TraceContextOf(serving::Server& server, const Context& context) {
+serving::TraceContext TraceContextOf(serving::Server& server, const Rpc& rpc) {
   if (!server.tracer().is_on()) return {};
-  const auto value_of = [&](const char* key) {
-    const auto found = context.client_metadata().find(key);
-    return found == context.client_metadata().end()
-               ? std::string()
-               : std::string(found->second.data(), found->second.size());
+  const auto value_of = [&](std::string_view key) {
+    const std::string* found = rpc.FindMetadata(key);
+    return found == nullptr ? std::string() : *found;
   };
   return {.traceparent = value_of("traceparent"), .tracestate = value_of("tracestate")};
 }
@@ -129,35 +129,41 @@ Status RepositoryIndex(Server& server, const pb::RepositoryIndexRequest& request
 
 // --- inference ---
 
-// The address without its port: "ipv4:127.0.0.1".
-std::string ClientOf(const Context& context) {
-  const std::string peer = context.peer();
-  return peer.substr(0, peer.rfind(':'));
+// A call that has ended before its service saw it.
+class EndedCall final : public RpcReactor {
+ public:
+  void OnMessage(RpcMessage) override {}
+  void OnHalfClose() override {}
+};
+
+std::shared_ptr<RpcReactor> End(Rpc& rpc, RpcStatus status) {
+  rpc.Finish(std::move(status));
+  return std::make_shared<EndedCall>();
 }
 
-Reactor* ModelInfer(ServiceContext& service, const UnaryCall& call) {
-  Compress(call.context, service.compression);
-  auto forwarded = ForwardedParameters(service.access, *call.context);
-  if (!forwarded.ok()) return call.Finish(ToGrpcStatus(forwarded.status()));
-  return StartInferCall(service.server, service.calls,
-                        {.parameters = *std::move(forwarded),
-                         .trace = TraceContextOf(service.server, *call.context),
-                         .share = call.share},
-                        service.limits.max_message_bytes, call.TakeRequest(), *call.response);
+std::shared_ptr<RpcReactor> ModelInfer(ServiceContext& service, std::shared_ptr<Rpc> rpc,
+                                       const Status& refusal) {
+  auto forwarded = ForwardedParameters(service.access, *rpc);
+  const Status& status = refusal.ok() ? forwarded.status() : refusal;
+  if (!status.ok()) return End(*rpc, ToGrpcStatus(status));
+  CallMetadata metadata = {.parameters = *std::move(forwarded),
+                           .trace = TraceContextOf(service.server, *rpc),
+                           .coding = ResponseCoding(service.compression, *rpc)};
+  return StartInferCall(service.server, service.calls, std::move(metadata),
+                        service.limits.max_message_bytes, std::move(rpc));
 }
 
-StreamReactor* ModelStreamInfer(ServiceContext& service, Context* context, Status refusal) {
-  Compress(context, service.compression);
-  auto forwarded = ForwardedParameters(service.access, *context);
-  if (refusal.ok()) refusal = forwarded.status();
-  return StreamCall::Start(
-      service.server, service.calls, service.writer, service.limits,
-      {.is_strict = HasMetadata(*context, "triton_grpc_error", "true"),
-       .refusal = std::move(refusal),
-       .parameters = forwarded.ok() ? *std::move(forwarded) : serving::Parameters{},
-       .trace = TraceContextOf(service.server, *context),
-       .client = ClientOf(*context),
-       .memory = service.memory});
+std::shared_ptr<RpcReactor> ModelStreamInfer(ServiceContext& service, std::shared_ptr<Rpc> rpc,
+                                             const Status& refusal) {
+  auto forwarded = ForwardedParameters(service.access, *rpc);
+  StreamMetadata metadata = {
+      .is_strict = HasMetadata(*rpc, "triton_grpc_error", "true"),
+      .refusal = refusal.ok() ? forwarded.status() : refusal,
+      .parameters = forwarded.ok() ? *std::move(forwarded) : serving::Parameters{},
+      .trace = TraceContextOf(service.server, *rpc),
+      .coding = ResponseCoding(service.compression, *rpc)};
+  return StreamCall::Start(service.server, service.calls, service.limits, std::move(metadata),
+                           std::move(rpc));
 }
 
 // --- model control ---
@@ -254,21 +260,35 @@ Status LogSettings(Server&, const pb::LogSettingsRequest& request,
 
 // --- the table ---
 
-using UnaryMethod = std::function<Reactor*(ServiceContext&, const UnaryCall&)>;
+using UnaryMethod = std::function<void(ServiceContext&, const std::shared_ptr<Rpc>&, RpcMessage)>;
 // The status says whether the API is open to the client.
-using StreamMethod = StreamReactor*(ServiceContext&, Context*, Status);
+using InferenceMethod = std::shared_ptr<RpcReactor>(ServiceContext&, std::shared_ptr<Rpc>,
+                                                    const Status&);
+
+class UnaryCall final : public UnaryReactor {
+ public:
+  UnaryCall(ServiceContext& service, const UnaryMethod& method, std::shared_ptr<Rpc> rpc)
+      : UnaryReactor(std::move(rpc)), service_(service), method_(method) {}
+
+ private:
+  void Handle(RpcMessage message) override { method_(service_, rpc_, std::move(message)); }
+
+  ServiceContext& service_;
+  const UnaryMethod& method_;
+};
 
 template <typename Request, typename Response>
-using Handle = Status(Server&, const Request&, Response&);
+using Handler = Status(Server&, const Request&, Response&);
 
 // Answers at once.
 template <typename Request, typename Response>
-UnaryMethod Now(Handle<Request, Response>* handle) {
-  return [handle](ServiceContext& service, const UnaryCall& call) {
-    return Answer<Request, Response>(call, service.limits.max_message_bytes,
-                                     [&](const Request& request, Response& response) {
-                                       return handle(service.server, request, response);
-                                     });
+UnaryMethod Now(Handler<Request, Response>* handle) {
+  return [handle](ServiceContext& service, const std::shared_ptr<Rpc>& rpc,
+                  const RpcMessage& message) {
+    Answer<Request, Response>(*rpc, message, service.limits.max_message_bytes,
+                              [&](const Request& request, Response& response) {
+                                return handle(service.server, request, response);
+                              });
   };
 }
 
@@ -276,35 +296,35 @@ UnaryMethod Now(Handle<Request, Response>* handle) {
 template <typename Request, typename Response>
 UnaryMethod FromPeer(Status (*handle)(Server&, const Request&, Response&,
                                       const serving::Registrant&)) {
-  return [handle](ServiceContext& service, const UnaryCall& call) {
-    return Answer<Request, Response>(
-        call, service.limits.max_message_bytes, [&](const Request& request, Response& response) {
-          return handle(service.server, request, response,
-                        serving::RegistrantAt(ClientOf(*call.context)));
-        });
+  return [handle](ServiceContext& service, const std::shared_ptr<Rpc>& rpc,
+                  const RpcMessage& message) {
+    Answer<Request, Response>(*rpc, message, service.limits.max_message_bytes,
+                              [&](const Request& request, Response& response) {
+                                return handle(service.server, request, response,
+                                              serving::RegistrantAt(rpc->client()));
+                              });
   };
 }
 
 // Waits for models that it loads, on a thread of its own.
 template <typename Request, typename Response>
-UnaryMethod Later(Handle<Request, Response>* handle) {
-  return [handle](ServiceContext& service, const UnaryCall& call) -> Reactor* {
+UnaryMethod Later(Handler<Request, Response>* handle) {
+  return [handle](ServiceContext& service, const std::shared_ptr<Rpc>& rpc,
+                  const RpcMessage& message) {
     auto request = std::make_shared<Request>();
-    if (Reactor* refused = Parse(call, service.limits.max_message_bytes, *request)) return refused;
-    Reactor* reactor = call.context->DefaultReactor();
-    service.model_control.Post([handle, &server = service.server, call, request, reactor] {
+    if (!Parse(*rpc, message, service.limits.max_message_bytes, *request)) return;
+    service.model_control.Post([handle, &server = service.server, rpc, request] {
       Response response;
       const Status status = handle(server, *request, response);
-      reactor->Finish(status.ok() ? WriteMessage(response, *call.response) : ToGrpcStatus(status));
+      Finish(*rpc, status, response);
     });
-    return reactor;
   };
 }
 
 struct Row {
   const char* path;
   Api api;  // that --grpc-restricted-protocol may close to clients without its metadata
-  std::variant<UnaryMethod, StreamMethod*> answer;
+  std::variant<UnaryMethod, InferenceMethod*> answer;
 };
 
 // clang-format off
@@ -319,8 +339,8 @@ std::span<const Row> Rows() {
       {INFERENCE("ModelMetadata"), Api::kMetadata, Now(ModelMetadata)},
       {INFERENCE("ModelConfig"), Api::kModelConfig, Now(ModelConfig)},
       {INFERENCE("ModelStatistics"), Api::kStatistics, Now(ModelStatistics)},
-      {INFERENCE("ModelInfer"), Api::kInference, ModelInfer},
-      {INFERENCE("ModelStreamInfer"), Api::kInference, ModelStreamInfer},
+      {INFERENCE("ModelInfer"), Api::kInference, &ModelInfer},
+      {INFERENCE("ModelStreamInfer"), Api::kInference, &ModelStreamInfer},
       {INFERENCE("RepositoryIndex"), Api::kModelRepository, Now(RepositoryIndex)},
       {INFERENCE("RepositoryModelLoad"), Api::kModelRepository, Later(RepositoryModelLoad)},
       {INFERENCE("RepositoryModelUnload"), Api::kModelRepository, Later(RepositoryModelUnload)},
@@ -338,34 +358,37 @@ std::span<const Row> Rows() {
 #undef INFERENCE
 // clang-format on
 
+const Row* FindRow(std::string_view path) {
+  static const auto by_path = [] {
+    std::unordered_map<std::string_view, const Row*> rows;
+    for (const Row& row : Rows()) rows.emplace(row.path, &row);
+    return rows;
+  }();
+  const auto found = by_path.find(path);
+  return found == by_path.end() ? nullptr : found->second;
+}
+
 }  // namespace
 
 InferenceService::InferenceService(Server& server, ActiveCalls& calls, StreamLimits limits,
-                                   const Access& access, std::shared_ptr<MemoryAccount> memory,
-                                   grpc_compression_level compression)
+                                   const Access& access, CompressionLevel compression)
     : context_{.server = server,
                .calls = calls,
                .limits = limits,
                .access = access,
-               .memory = std::move(memory),
-               .compression = compression} {
-  for (const Row& row : Rows()) {
-    if (const auto* unary = std::get_if<UnaryMethod>(&row.answer)) {
-      AddUnary(row.path, [this, api = row.api, unary](const UnaryCall& call) {
-        const Status access = CheckAccess(context_.access, api, *call.context);
-        if (!access.ok()) return call.Finish(ToGrpcStatus(access));
-        if (api == Api::kHealth) return (*unary)(context_, call);
-        UnaryCall charged = call;
-        charged.share = context_.memory->NewConnection(ClientOf(*call.context), [] {});
-        return (*unary)(context_, charged);
-      });
-    } else {
-      AddStream(row.path,
-                [this, api = row.api, stream = std::get<StreamMethod*>(row.answer)](Context* call) {
-                  return stream(context_, call, CheckAccess(context_.access, api, *call));
-                });
-    }
+               .compression = compression} {}
+
+std::shared_ptr<RpcReactor> InferenceService::Start(std::shared_ptr<Rpc> rpc) {
+  const Row* row = FindRow(rpc->path());
+  if (row == nullptr)
+    return End(*rpc, {RpcCode::kUnimplemented, ""});  // as gRPC's own servers say it
+  const Status access = CheckAccess(context_.access, row->api, *rpc);
+  if (const auto* inference = std::get_if<InferenceMethod*>(&row->answer)) {
+    return (*inference)(context_, std::move(rpc), access);
   }
+  if (!access.ok()) return End(*rpc, ToGrpcStatus(access));
+  rpc->Read();
+  return std::make_shared<UnaryCall>(context_, std::get<UnaryMethod>(row->answer), std::move(rpc));
 }
 
 std::vector<std::string_view> InferenceService::Paths() {

@@ -46,25 +46,30 @@ TEST_F(GrpcMemoryTest, ARunningRequestHoldsItsMessage) {
   ExpectAllReturned();
 }
 
+// A connection may have 8 MiB: one message does not fit as it comes, one with what it is parsed to.
 TEST_F(GrpcMemoryTest, AMessageThatHasNoRoomIsRefused) {
-  const std::string error = InferError(LargeRequest("single", 9 * kMib));
-  EXPECT_THAT(error, HasSubstr("8: the requests under way leave no room"));
-  EXPECT_EQ(memory_->num_refused(), 1U);
-  ExpectAllReturned();
-  Stream stream(*stub_);
-  stream.Write(LargeRequest("many", 9 * kMib));
-  EXPECT_EQ(stream.Read(), "end");
-  EXPECT_EQ(stream.Finish().error_code(), ::grpc::StatusCode::RESOURCE_EXHAUSTED);
-  ExpectAllReturned();
+  for (const auto& [num_bytes, words] :
+       {std::pair(9 * kMib, "8: the requests under way of this connection would take more than"),
+        std::pair(5 * kMib, "8: the requests under way leave no room")}) {
+    const uint64_t num_refused = memory_->num_refused();
+    EXPECT_THAT(InferError(LargeRequest("single", num_bytes)), HasSubstr(words));
+    EXPECT_EQ(memory_->num_refused(), num_refused + 1);
+    ExpectAllReturned();
+    Stream stream(*stub_);
+    stream.Write(LargeRequest("many", num_bytes));
+    EXPECT_EQ(stream.Read(), "end");
+    EXPECT_EQ(stream.Finish().error_code(), ::grpc::StatusCode::RESOURCE_EXHAUSTED);
+    ExpectAllReturned();
+  }
 }
 
-// It is told so by its name, before room is asked for the rest.
+// It is told so by its name, before room is asked for what it would be parsed to.
 TEST_F(GrpcMemoryTest, AMessageForNoModelIsNotParsed) {
-  const std::string error = InferError(LargeRequest("none", 9 * kMib));
+  const std::string error = InferError(LargeRequest("none", 5 * kMib));
   EXPECT_EQ(error, InferError(Request("none", "small")));
   EXPECT_THAT(error, HasSubstr("none"));
   Stream stream(*stub_);
-  stream.Write(LargeRequest("none", 9 * kMib));
+  stream.Write(LargeRequest("none", 5 * kMib));
   EXPECT_THAT(stream.Read(), ::testing::StartsWith("large!"));
   stream.HalfClose();
   EXPECT_EQ(stream.Read(), "end");

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/grpc/message_bytes.h"
 
-#include <grpcpp/support/proto_buffer_reader.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <zlib.h>
 
+#include <cstring>
+#include <limits>
 #include <string>
 
+#include "base/check.h"
+#include "protocol/grpc_listener/wire.h"
 #include "protocol/kserve/grpc/inflate_stream.h"
 #include "protocol/kserve/grpc/part_count.h"
 
@@ -12,55 +17,55 @@ namespace inflight::kserve_grpc {
 namespace {
 
 using google::protobuf::Message;
-
-// gRPC's C++ classes do not tell how a buffer's bytes are compressed; the reader's C structure, a
-// public one, does.
-class MessageReader final : public ::grpc::ProtoBufferReader {
- public:
-  using ProtoBufferReader::ProtoBufferReader;
-
-  // The buffer is there: status() is OK.
-  grpc_compression_algorithm compression() { return reader()->buffer_in->data.raw.compression; }
-};
+using google::protobuf::io::ArrayInputStream;
+using grpc_listener::kPrefixBytes;
 
 class Parser {
  public:
-  Parser(::grpc::ByteBuffer& bytes, int64_t max_bytes, MemoryCharge& charge, Message& out,
-         const IsWanted& is_wanted)
-      : bytes_(bytes), max_bytes_(max_bytes), charge_(charge), out_(out), is_wanted_(is_wanted) {}
+  Parser(const grpc_listener::RpcMessage& message, int64_t max_bytes, MemoryCharge& charge,
+         Message& out, const IsWanted& is_wanted)
+      : bytes_(message.bytes),
+        coding_(message.coding),
+        max_bytes_(max_bytes),
+        charge_(charge),
+        out_(out),
+        is_wanted_(is_wanted) {}
 
   ParseFailure Parse() {
-    MessageReader reader(&bytes_);
-    if (!reader.status().ok()) return ParseFailure::kNoMessage;  // the call ended without one
-    switch (reader.compression()) {
-      case GRPC_COMPRESS_GZIP:
+    switch (coding_) {
+      case Coding::kGzip:
         return ParsePacked(InflateStream::Wrapper::kGzip);
-      case GRPC_COMPRESS_DEFLATE:
+      case Coding::kDeflate:
         return ParsePacked(InflateStream::Wrapper::kZlib);
-      default:
-        return ParsePlain(reader);
+      case Coding::kIdentity:
+        return ParsePlain();
     }
+    return ParseFailure::kNoMessage;
   }
 
  private:
-  ParseFailure ParsePlain(MessageReader& reader) {
-    const size_t num_bytes = bytes_.Length();
-    if (num_bytes > kBytesOfFewParts) {
-      MessageReader looked_through(&bytes_);
-      const ParseFailure failure = Look(looked_through, num_bytes);
+  // As they were sent: a message has at most as many bytes as fit in an int.
+  ArrayInputStream Sent() const { return {bytes_.data(), static_cast<int>(bytes_.size())}; }
+
+  ParseFailure ParsePlain() {
+    if (bytes_.size() > kBytesOfFewParts) {
+      ArrayInputStream looked_through = Sent();
+      const ParseFailure failure = Look(looked_through, bytes_.size());
       if (failure != ParseFailure::kNone || !wants_) return failure;
     }
-    return out_.ParseFromZeroCopyStream(&reader) ? ParseFailure::kNone : ParseFailure::kNoMessage;
+    return out_.ParseFromArray(bytes_.data(), static_cast<int>(bytes_.size()))
+               ? ParseFailure::kNone
+               : ParseFailure::kNoMessage;
   }
 
   ParseFailure ParsePacked(InflateStream::Wrapper wrapper) {
-    MessageReader packed(&bytes_);
+    ArrayInputStream packed = Sent();
     InflateStream looked_through(packed, wrapper, max_bytes_);
     const ParseFailure failure = Look(looked_through, 0);
     if (looked_through.end() == InflateStream::End::kTooLarge) return ParseFailure::kTooLarge;
     if (looked_through.end() == InflateStream::End::kBroken) return ParseFailure::kBroken;
     if (failure != ParseFailure::kNone || !wants_) return failure;
-    MessageReader again(&bytes_);
+    ArrayInputStream again = Sent();
     InflateStream unpacked(again, wrapper, max_bytes_);
     const bool is_message = out_.ParseFromZeroCopyStream(&unpacked);
     switch (unpacked.end()) {
@@ -87,7 +92,8 @@ class Parser {
     return room.ok() ? ParseFailure::kNone : ParseFailure::kNoRoom;
   }
 
-  ::grpc::ByteBuffer& bytes_;
+  const std::string& bytes_;
+  const Coding coding_;
   const int64_t max_bytes_;
   MemoryCharge& charge_;
   Message& out_;
@@ -95,43 +101,73 @@ class Parser {
   bool wants_ = true;
 };
 
-}  // namespace
-
-ParseFailure ParseMessage(::grpc::ByteBuffer& bytes, int64_t max_bytes, MemoryCharge& charge,
-                          Message& out, const IsWanted& is_wanted) {
-  const ParseFailure failure = Parser(bytes, max_bytes, charge, out, is_wanted).Parse();
-  bytes.Clear();
-  return failure;
+// Replaces what follows the prefix by the same compressed; false: it is not smaller.
+bool Compress(Coding coding, std::string& framed) {
+  const size_t num_bytes = framed.size() - kPrefixBytes;
+  z_stream zlib{};
+  const int window_bits = coding == Coding::kGzip ? 15 + 16 : 15;
+  CHECK(deflateInit2(&zlib, Z_DEFAULT_COMPRESSION, Z_DEFLATED, window_bits, 8,
+                     Z_DEFAULT_STRATEGY) == Z_OK);
+  std::string packed(framed.size(), '\0');  // one that does not fit is not smaller
+  zlib.next_in = reinterpret_cast<Bytef*>(framed.data() + kPrefixBytes);
+  zlib.avail_in = static_cast<uInt>(num_bytes);
+  zlib.next_out = reinterpret_cast<Bytef*>(packed.data() + kPrefixBytes);
+  zlib.avail_out = static_cast<uInt>(num_bytes);
+  const bool is_smaller = deflate(&zlib, Z_FINISH) == Z_STREAM_END && zlib.total_out < num_bytes;
+  packed.resize(kPrefixBytes + zlib.total_out);
+  deflateEnd(&zlib);
+  if (is_smaller) framed = std::move(packed);
+  return is_smaller;
 }
 
-::grpc::Status ToGrpcStatus(ParseFailure failure, int64_t max_bytes) {
-  using ::grpc::StatusCode;
+}  // namespace
+
+ParseFailure ParseMessage(const grpc_listener::RpcMessage& message, int64_t max_bytes,
+                          MemoryCharge& charge, Message& out, const IsWanted& is_wanted) {
+  return Parser(message, max_bytes, charge, out, is_wanted).Parse();
+}
+
+RpcStatus WriteMessage(const Message& message, Coding coding, std::string& out) {
+  const size_t num_bytes = message.ByteSizeLong();
+  if (num_bytes > static_cast<size_t>(std::numeric_limits<int>::max())) {
+    return {RpcCode::kInternal, "the response is over the 2 GiB that one message holds"};
+  }
+  out.resize(kPrefixBytes + num_bytes);
+  message.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(out.data() + kPrefixBytes));
+  const bool is_compressed = coding != Coding::kIdentity && Compress(coding, out);
+  const auto prefix =
+      grpc_listener::MakePrefix(is_compressed, static_cast<uint32_t>(out.size() - kPrefixBytes));
+  std::memcpy(out.data(), prefix.data(), prefix.size());
+  return {};
+}
+
+RpcStatus ToGrpcStatus(ParseFailure failure, int64_t max_bytes) {
   switch (failure) {
     case ParseFailure::kNone:
-      return ::grpc::Status::OK;
+      return {};
     case ParseFailure::kNoMessage:
-      return {StatusCode::INTERNAL, "Unable to parse request"};
+      return {RpcCode::kInternal, "Unable to parse request"};
     case ParseFailure::kBroken:
-      return {StatusCode::INTERNAL,
+      return {RpcCode::kInternal,
               "Unable to decompress request: the data is no complete stream of the kind that "
               "grpc-encoding names (gzip, or deflate with zlib's header)"};
     case ParseFailure::kManyParts:
-      return {StatusCode::INVALID_ARGUMENT,
+      return {RpcCode::kInvalidArgument,
               "request has more than " + std::to_string(kMaxSubmessages) +
                   " tensors and parameters, or " + std::to_string(kMaxTexts) +
                   " elements in bytes_contents; send elements in raw_input_contents"};
     case ParseFailure::kNoRoom:
-      return {StatusCode::RESOURCE_EXHAUSTED,
+      return {RpcCode::kResourceExhausted,
               "the requests under way leave no room for this one; try again later, or raise "
               "--request-memory-byte-size"};
     case ParseFailure::kTooLarge: {
       const std::string limit = std::to_string(max_bytes);
-      return {StatusCode::RESOURCE_EXHAUSTED,
+      return {RpcCode::kResourceExhausted,
               "Received message larger than max (more than " + limit + " unpacked vs. " + limit +
                   "); send less at a time, or raise --grpc-max-input-size"};
     }
   }
-  return {StatusCode::INTERNAL, "Unable to parse request"};
+  return {RpcCode::kInternal, "Unable to parse request"};
 }
 
 }  // namespace inflight::kserve_grpc

@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages <-> the bytes that gRPC carries. All RPCs are served raw: gRPC does not unpack what
-// clients compress, as it would do so before it looks at the limit; what cannot be parsed is told
-// to the client in the words of the contract; and a response is written once, by the thread that
-// made it.
+// Messages <-> the bytes that gRPC carries. What clients compress is unpacked while it is parsed,
+// within the limit; what cannot be parsed is told to the client in the words of the contract; and a
+// response is written once, by the thread that made it.
 #pragma once
 
 #include <google/protobuf/arena.h>
 #include <google/protobuf/message.h>
-#include <grpcpp/grpcpp.h>
-#include <grpcpp/impl/codegen/proto_utils.h>
 
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "base/memory_account.h"
+#include "protocol/grpc_listener/rpc.h"
+#include "protocol/kserve/grpc/grpc_status.h"
 #include "protocol/kserve/grpc/part_count.h"
 
 namespace inflight::kserve_grpc {
+
+using grpc_listener::Coding;
 
 enum class ParseFailure {
   kNone,
@@ -31,32 +33,30 @@ enum class ParseFailure {
 // Whether a message with these parts is to be parsed; may fill what else is needed of it.
 using IsWanted = std::function<bool(const PartCount&)>;
 
-// Parses what was sent as it is, or compressed by gzip or deflate and at most `max_bytes` unpacked;
-// for what was sent as it is gRPC keeps the limit. Objects are made once their number is known and
-// charged to `charge`. A message that is not wanted is left as it is, with kNone. Empties `bytes`.
-ParseFailure ParseMessage(::grpc::ByteBuffer& bytes, int64_t max_bytes, MemoryCharge& charge,
-                          google::protobuf::Message& out, const IsWanted& is_wanted = {});
+// Parses what was sent as it is, or compressed and at most `max_bytes` unpacked; for what was sent
+// as it is the listener keeps the limit. Objects are made once their number is known and charged to
+// `charge`. A message that is not wanted is left as it is, with kNone.
+ParseFailure ParseMessage(const grpc_listener::RpcMessage& message, int64_t max_bytes,
+                          MemoryCharge& charge, google::protobuf::Message& out,
+                          const IsWanted& is_wanted = {});
 
 // What the client is told: INTERNAL `Unable to parse request` or that its data is broken,
 // RESOURCE_EXHAUSTED; INVALID_ARGUMENT for too many parts.
-::grpc::Status ToGrpcStatus(ParseFailure failure, int64_t max_bytes);
+RpcStatus ToGrpcStatus(ParseFailure failure, int64_t max_bytes);
 
-// An error where the message is over the 2 GiB that fit in one.
-template <typename Message>
-::grpc::Status WriteMessage(const Message& message, ::grpc::ByteBuffer& out) {
-  bool is_own = false;
-  return ::grpc::SerializationTraits<Message>::Serialize(message, &out, &is_own);
-}
+// The message with its prefix, compressed where that makes it smaller. An error where it is over
+// the 2 GiB that fit in one.
+RpcStatus WriteMessage(const google::protobuf::Message& message, Coding coding, std::string& out);
 
 // The message that `fill` makes, written. It lives in an arena on the stack, which holds a response
 // with a few outputs.
 template <typename Message, typename Fill>
-::grpc::Status FillAndWrite(Fill fill, ::grpc::ByteBuffer& out) {
+RpcStatus FillAndWrite(Fill fill, Coding coding, std::string& out) {
   std::array<char, 2048> block;
   google::protobuf::Arena arena(block.data(), block.size());
   auto& message = *google::protobuf::Arena::CreateMessage<Message>(&arena);
   fill(message);
-  return WriteMessage(message, out);
+  return WriteMessage(message, coding, out);
 }
 
 }  // namespace inflight::kserve_grpc

@@ -20,8 +20,8 @@ using ::inference::ModelStreamInferResponse;
 // Reading goes on below this: enough to keep a fast client's pipe full.
 constexpr int kReadBelowPending = 64;
 
-::grpc::Status ReadsSlowly() {
-  return {::grpc::StatusCode::RESOURCE_EXHAUSTED,
+RpcStatus ReadsSlowly() {
+  return {RpcCode::kResourceExhausted,
           "the client reads too slowly, and what waits for it takes the memory that others need "
           "(--request-memory-byte-size)"};
 }
@@ -32,29 +32,22 @@ void CancelAll(const std::vector<std::shared_ptr<serving::CancelToken>>& tokens)
 
 }  // namespace
 
-StreamCall::StreamCall(serving::Server& server, ActiveCalls& calls, WorkerPool& writer,
-                       StreamLimits limits, StreamMetadata metadata)
+StreamCall::StreamCall(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
+                       StreamMetadata metadata, std::shared_ptr<grpc_listener::Rpc> rpc)
     : server_(server),
       calls_(calls),
-      writer_(writer),
       limits_(limits),
-      metadata_(std::move(metadata)) {}
+      metadata_(std::move(metadata)),
+      rpc_(std::move(rpc)),
+      pending_charge_(rpc_->share()) {}
 
-StreamCall* StreamCall::Start(serving::Server& server, ActiveCalls& calls, WorkerPool& writer,
-                              StreamLimits limits, StreamMetadata metadata) {
+std::shared_ptr<StreamCall> StreamCall::Start(serving::Server& server, ActiveCalls& calls,
+                                              StreamLimits limits, StreamMetadata metadata,
+                                              std::shared_ptr<grpc_listener::Rpc> rpc) {
   std::shared_ptr<StreamCall> call(
-      new StreamCall(server, calls, writer, limits, std::move(metadata)));
-  call->self_ = call;
-  if (const auto& memory = call->metadata_.memory) {
-    call->share_ = memory->NewConnection(call->metadata_.client,
-                                         [&writer, ended = std::weak_ptr<StreamCall>(call)] {
-                                           writer.Post([ended] {
-                                             if (const auto found = ended.lock())
-                                               found->EndWith(ReadsSlowly(), true);
-                                           });
-                                         });
-    call->pending_charge_ = MemoryCharge(call->share_);
-  }
+      new StreamCall(server, calls, limits, std::move(metadata), std::move(rpc)));
+  const Coding coding = call->metadata_.coding;
+  if (coding != Coding::kIdentity) call->rpc_->SetResponseCoding(coding);
   const auto entered = calls.Enter(call);
   if (entered.ok()) call->call_id_ = *entered;
   if (!call->metadata_.refusal.ok()) {
@@ -62,73 +55,71 @@ StreamCall* StreamCall::Start(serving::Server& server, ActiveCalls& calls, Worke
   } else if (!entered.ok()) {
     call->EndWith(ToGrpcStatus(entered.status()), /*drop_queue=*/true);
   } else {
-    call->ReadNext();
+    call->rpc_->Read();
   }
-  return call.get();
-}
-
-void StreamCall::ReadNext() {
-  read_started_ns_ = Clock::System().NowNs();
-  StartRead(&incoming_);
+  return call;
 }
 
 // --- reactions ---
 
-void StreamCall::OnReadDone(bool ok) {
+void StreamCall::OnMessage(grpc_listener::RpcMessage bytes) {
   auto message = std::make_shared<ModelInferRequest>();
-  MemoryCharge charge(share_);
+  MemoryCharge charge(rpc_->share());
   const ParseFailure failure =
-      ok ? ParseInferMessage(server_, incoming_, limits_.max_message_bytes, charge, *message)
-         : ParseFailure::kNone;
-  if (failure != ParseFailure::kNone && failure != ParseFailure::kNoMessage) {
+      ParseInferMessage(server_, bytes, limits_.max_message_bytes, charge, *message);
+  bytes = {};
+  if (failure == ParseFailure::kNoMessage) return OnHalfClose();
+  if (failure != ParseFailure::kNone) {
     return EndWith(ToGrpcStatus(failure, limits_.max_message_bytes), /*drop_queue=*/true);
-  }
-  if (!ok || failure != ParseFailure::kNone) {
-    Action next;
-    {
-      std::lock_guard lock(mutex_);
-      reads_done_ = true;
-      next = NextLocked();
-    }
-    return Do(std::move(next));
   }
   Handle(std::move(message), std::move(charge));
   {
     std::lock_guard lock(mutex_);
     if (is_finished_ || end_) return;
     if (!MayReadLocked()) {
-      reads_paused_ = true;  // OnWriteDone resumes: something is pending, so a write will end
+      reads_paused_ = true;  // OnWritten resumes: something is pending, so a write will end
       return;
     }
   }
-  ReadNext();
+  rpc_->Read();
 }
 
-void StreamCall::OnWriteDone(bool ok) {
+void StreamCall::OnHalfClose() {
   Action next;
-  Outgoing written;  // destroyed without the lock
+  {
+    std::lock_guard lock(mutex_);
+    reads_done_ = true;
+    next = NextLocked();
+  }
+  Do(std::move(next));
+}
+
+void StreamCall::OnWritten() {
+  Action next;
   bool resume_reads = false;
   {
     std::lock_guard lock(mutex_);
-    if (ok) writing_.trace.Mark("GRPC_SEND_END");
-    written = std::exchange(writing_, {});
-    if (share_ != nullptr) share_->SetWaiting(false);
-    if (!ok && !end_) end_ = ::grpc::Status::CANCELLED;  // the client is gone; OnCancel follows
-    if (!ok) queue_.clear();
+    written_.Mark("GRPC_SEND_END");
+    is_writing_ = false;
     resume_reads = reads_paused_ && !end_ && MayReadLocked();
     if (resume_reads) reads_paused_ = false;
     next = NextLocked();
   }
-  if (resume_reads) ReadNext();
+  if (resume_reads) rpc_->Read();
   Do(std::move(next));
 }
 
-void StreamCall::OnCancel() { EndWith(::grpc::Status::CANCELLED, /*drop_queue=*/true); }
+// What is being written goes nowhere any more.
+void StreamCall::OnCancel() {
+  {
+    std::lock_guard lock(mutex_);
+    is_writing_ = false;
+  }
+  EndWith({RpcCode::kCancelled, "the client is gone"}, /*drop_queue=*/true);
+}
 
 void StreamCall::OnDone() {
-  if (share_ != nullptr) share_->SetWaiting(false);  // nobody ends it any more
   if (call_id_ != 0) calls_.Leave(call_id_);
-  self_.reset();  // may delete this
 }
 
 void StreamCall::Drain() {
@@ -163,7 +154,7 @@ void StreamCall::Handle(std::shared_ptr<const ModelInferRequest> message, Memory
   const auto reject = [&](Status status) {
     OnResponse(request, {.status = std::move(status), .is_final = true, .rejected = true});
   };
-  if (is_refused) return reject(Unavailable(ShuttingDown().error_message()));
+  if (is_refused) return reject(Unavailable(ShuttingDown().message));
   if (!model.ok()) return reject(model.status());
   const int64_t received_ns = Clock::System().NowNs();
   Result<InferRequest> parsed = ParseInferRequest(std::move(message), server_.shared_memory(),
@@ -173,7 +164,7 @@ void StreamCall::Handle(std::shared_ptr<const ModelInferRequest> message, Memory
   parsed->request.cancel = request->cancel;
   for (const auto& [name, value] : metadata_.parameters) parsed->request.parameters[name] = value;
   request->trace = server_.tracer().Sample((*model)->name(), metadata_.trace);
-  request->trace.Mark("GRPC_WAITREAD_START", read_started_ns_);
+  request->trace.Mark("GRPC_WAITREAD_START", rpc_->read_started_ns());
   request->trace.Mark("GRPC_WAITREAD_END", received_ns);
   parsed->request.trace = request->trace;
   server_.Infer(*model, std::move(parsed->request),
@@ -192,25 +183,26 @@ void StreamCall::OnResponse(const std::shared_ptr<InProgress>& request,
   request->trace.Mark("INFER_RESPONSE_COMPLETE");
   if (metadata_.is_strict && !response.status.ok() && !response.rejected) {
     EndWith(ToGrpcStatus(response.status), /*drop_queue=*/false);
-    return Deliver(*request, nullptr, is_final);
+    return Deliver(*request, {}, is_final);
   }
   const bool is_silent =
       request->is_decoupled && IsBareCompletion(response) && !request->enable_empty_final;
-  Deliver(*request, is_silent ? nullptr : MakeMessage(*request, response), is_final);
+  Deliver(*request, is_silent ? std::string() : MakeMessage(*request, response), is_final);
 }
 
 // Names and version of what ran come from the response; what did not produce outputs is told
 // apart by the words of its request.
-std::unique_ptr<::grpc::ByteBuffer> StreamCall::MakeMessage(
-    const InProgress& request, const serving::Response& response) const {
-  auto bytes = std::make_unique<::grpc::ByteBuffer>();
-  const ::grpc::Status written = FillAndWrite<ModelStreamInferResponse>(
-      [&](ModelStreamInferResponse& message) { FillMessage(request, response, message); }, *bytes);
+std::string StreamCall::MakeMessage(const InProgress& request,
+                                    const serving::Response& response) const {
+  std::string bytes;
+  const RpcStatus written = FillAndWrite<ModelStreamInferResponse>(
+      [&](ModelStreamInferResponse& message) { FillMessage(request, response, message); },
+      metadata_.coding, bytes);
   if (written.ok()) return bytes;
   ModelStreamInferResponse message;
   message.mutable_infer_response()->set_id(request.request_id);
-  message.set_error_message("the response is over the 2 GiB that one message holds");
-  CHECK(WriteMessage(message, *bytes).ok());
+  message.set_error_message(written.message);
+  CHECK(WriteMessage(message, metadata_.coding, bytes).ok());
   return bytes;
 }
 
@@ -234,8 +226,7 @@ void StreamCall::FillMessage(const InProgress& request, const serving::Response&
 
 // --- writing and ending ---
 
-void StreamCall::Deliver(const InProgress& request, std::unique_ptr<::grpc::ByteBuffer> message,
-                         bool is_final) {
+void StreamCall::Deliver(const InProgress& request, std::string message, bool is_final) {
   bool posts = false;
   bool is_overflow = false;
   bool has_room = true;
@@ -247,12 +238,12 @@ void StreamCall::Deliver(const InProgress& request, std::unique_ptr<::grpc::Byte
       is_overflow = TooManyPendingLocked();
       has_room = pending_charge_.Reserve(pending_bytes_).ok();
     }
-    posts = !writing_ && !is_finished_ && !std::exchange(is_posted_, true);
+    posts = !is_writing_ && !is_finished_ && !std::exchange(is_posted_, true);
   }
-  if (posts) writer_.Post([self = shared_from_this()] { self->Advance(); });
+  if (posts) rpc_->Post([self = shared_from_this()] { self->Advance(); });
   if (!has_room) return EndWith(ReadsSlowly(), /*drop_queue=*/true);
   if (is_overflow) {
-    EndWith({::grpc::StatusCode::RESOURCE_EXHAUSTED,
+    EndWith({RpcCode::kResourceExhausted,
              "the client reads too slowly: more than " +
                  std::to_string(limits_.max_pending_responses) + " responses or " +
                  std::to_string(limits_.max_pending_bytes) + " bytes wait to be read"},
@@ -260,7 +251,7 @@ void StreamCall::Deliver(const InProgress& request, std::unique_ptr<::grpc::Byte
   }
 }
 
-// On the writer's thread.
+// On the I/O thread.
 void StreamCall::Advance() {
   Action next;
   {
@@ -272,7 +263,7 @@ void StreamCall::Advance() {
 }
 
 // Decides how the RPC ends and cancels what is in progress. The first decision stands.
-void StreamCall::EndWith(::grpc::Status status, bool drop_queue) {
+void StreamCall::EndWith(RpcStatus status, bool drop_queue) {
   Action next;
   std::vector<std::shared_ptr<serving::CancelToken>> tokens;
   {
@@ -287,12 +278,11 @@ void StreamCall::EndWith(::grpc::Status status, bool drop_queue) {
   CancelAll(tokens);
 }
 
-void StreamCall::QueueLocked(const InProgress& request, std::unique_ptr<::grpc::ByteBuffer> message,
-                             bool is_final) {
-  const bool has_message = message != nullptr;
+void StreamCall::QueueLocked(const InProgress& request, std::string message, bool is_final) {
+  const bool has_message = !message.empty();
   if (has_message) {
     ++num_pending_;
-    pending_bytes_ += message->Length();
+    pending_bytes_ += message.size();
   }
   Outgoing out = {.message = std::move(message), .trace = request.trace};
   if (request.is_decoupled) {
@@ -316,7 +306,7 @@ void StreamCall::ReleaseOrderedLocked() {
 }
 
 bool StreamCall::TooManyPendingLocked() const {
-  if (!writing_) return false;  // what waits for the writer does not wait for the client
+  if (!is_writing_) return false;  // what waits for the writer does not wait for the client
   return num_pending_ > limits_.max_pending_responses ||
          // A single large response is the model's size, not the client's slowness.
          (num_pending_ > 1 && pending_bytes_ > limits_.max_pending_bytes);
@@ -325,38 +315,33 @@ bool StreamCall::TooManyPendingLocked() const {
 bool StreamCall::MayReadLocked() const { return num_pending_ < kReadBelowPending; }
 
 StreamCall::Action StreamCall::NextLocked() {
-  if (writing_ || is_finished_) return {};
+  if (is_writing_ || is_finished_) return {};
   if (!queue_.empty()) {
-    writing_ = std::move(queue_.front());
+    Outgoing next = std::move(queue_.front());
     queue_.pop_front();
     --num_pending_;
-    pending_bytes_ -= writing_.message->Length();
-    writing_.trace.Mark("GRPC_SEND_START");
-    if (share_ != nullptr) share_->SetWaiting(true);
-    const bool may_wait = std::exchange(has_written_, true) && !queue_.empty();
-    return {.write = writing_.message.get(), .may_wait = may_wait, .finish = {}};
+    pending_bytes_ -= next.message.size();
+    is_writing_ = true;
+    written_ = std::move(next.trace);
+    written_.Mark("GRPC_SEND_START");
+    return {.write = std::move(next.message), .finish = {}};
   }
   if (!end_ && in_progress_.empty()) {
     if (reads_done_) {
-      end_ = ::grpc::Status::OK;
+      end_.emplace();
     } else if (is_draining_) {
       end_ = ShuttingDown();
     }
   }
   if (!end_) return {};
   is_finished_ = true;
-  return {.finish = end_};
+  return {.write = {}, .finish = end_};
 }
 
-// A write cannot race with Finish: while `writing_` is set NextLocked gives neither. While more is
-// queued, gRPC need not send at once: what gathers leaves together.
+// A write cannot race with Finish: while one is under way NextLocked gives neither.
 void StreamCall::Do(Action action) {
-  if (action.write != nullptr) {
-    ::grpc::WriteOptions options;
-    if (action.may_wait) options.set_buffer_hint();
-    StartWrite(action.write, options);
-  }
-  if (action.finish) Finish(*action.finish);
+  if (!action.write.empty()) rpc_->Write(std::move(action.write));
+  if (action.finish) rpc_->Finish(*std::move(action.finish), {});
 }
 
 std::vector<std::shared_ptr<serving::CancelToken>> StreamCall::TakeTokensLocked() {

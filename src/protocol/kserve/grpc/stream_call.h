@@ -3,8 +3,6 @@
 // (docs/reference/protocol/grpc.md, "Streams").
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -16,9 +14,10 @@
 #include <vector>
 
 #include "base/memory_account.h"
-#include "base/worker_pool.h"
 #include "grpc_service.pb.h"
+#include "protocol/grpc_listener/rpc.h"
 #include "protocol/kserve/grpc/active_calls.h"
+#include "protocol/kserve/grpc/grpc_status.h"
 #include "protocol/kserve/grpc/infer_response.h"
 #include "serving/server/server.h"
 
@@ -39,27 +38,28 @@ struct StreamMetadata {
   Status refusal;          // not OK: the client may not infer
   serving::Parameters parameters;  // go with every request
   serving::TraceContext trace;
-  std::string client;                     // its address
-  std::shared_ptr<MemoryAccount> memory;  // null: nothing is counted
+  grpc_listener::Coding coding = grpc_listener::Coding::kIdentity;  // of responses
 };
 
 // Order:   responses of models that are not decoupled go out in the order of their requests, each
 //          held back until those before it are out; responses of decoupled models as they come.
-// Threads: reactions come from gRPC's threads, responses from the models', which leave writing to
-//          `writer`: a model does not wait for the network, and what gathers meanwhile leaves
-//          together. One lock guards the state; no gRPC operation and no call of another folder is
-//          made under it.
-// Life:    gRPC (until OnDone) and every request in progress hold a reference.
-class StreamCall final : public ::grpc::ServerBidiReactor<::grpc::ByteBuffer, ::grpc::ByteBuffer>,
+// Threads: reactions come from the listener's threads, responses from the models', which leave
+//          writing to the call's I/O thread: a model does not wait for the network, and what
+//          gathers meanwhile leaves together. One lock guards the state; no operation of the RPC
+//          and no call of another folder is made under it.
+// Life:    the listener (until OnDone) and every request in progress hold a reference.
+class StreamCall final : public grpc_listener::RpcReactor,
                          public Drainable,
                          public std::enable_shared_from_this<StreamCall> {
  public:
-  // Starts the RPC; gRPC owns what is returned. The referred objects outlive the call.
-  static StreamCall* Start(serving::Server& server, ActiveCalls& calls, WorkerPool& writer,
-                           StreamLimits limits, StreamMetadata metadata);
+  // Starts the RPC. The referred objects outlive the call.
+  static std::shared_ptr<StreamCall> Start(serving::Server& server, ActiveCalls& calls,
+                                           StreamLimits limits, StreamMetadata metadata,
+                                           std::shared_ptr<grpc_listener::Rpc> rpc);
 
-  void OnReadDone(bool ok) override;
-  void OnWriteDone(bool ok) override;
+  void OnMessage(grpc_listener::RpcMessage bytes) override;
+  void OnHalfClose() override;
+  void OnWritten() override;
   void OnCancel() override;
   void OnDone() override;
   void Drain() override;  // ends with UNAVAILABLE as soon as no request is in progress
@@ -78,10 +78,10 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::grpc::ByteBuffer, ::
 
   // A response on its way, with the trace of its request.
   struct Outgoing {
-    std::unique_ptr<::grpc::ByteBuffer> message;
+    std::string message;  // with its prefix; empty: there is none
     serving::Trace trace;
 
-    explicit operator bool() const { return message != nullptr; }
+    explicit operator bool() const { return !message.empty(); }
   };
 
   // A place in the order of responses; taken by requests for models that are not decoupled.
@@ -90,34 +90,27 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::grpc::ByteBuffer, ::
     Outgoing message;  // empty until it is known
   };
 
-  // What to ask of gRPC next; decided under the lock, done after it.
+  // What to ask of the RPC next; decided under the lock, done after it.
   struct Action {
-    const ::grpc::ByteBuffer* write = nullptr;
-    // More follows it. Not so the first, which goes with the head of the answer: gRPC 1.51 reports
-    // a write as done once its head is sent, and what may wait does not have it sent.
-    bool may_wait = false;
-    std::optional<::grpc::Status> finish;
+    std::string write;  // empty: nothing
+    std::optional<RpcStatus> finish;
   };
 
-  StreamCall(serving::Server& server, ActiveCalls& calls, WorkerPool& writer, StreamLimits limits,
-             StreamMetadata metadata);
+  StreamCall(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
+             StreamMetadata metadata, std::shared_ptr<grpc_listener::Rpc> rpc);
 
-  void ReadNext();
   void Handle(std::shared_ptr<const ::inference::ModelInferRequest> message, MemoryCharge charge);
   void OnResponse(const std::shared_ptr<InProgress>& request, serving::Response response);
-  std::unique_ptr<::grpc::ByteBuffer> MakeMessage(const InProgress& request,
-                                                  const serving::Response& response) const;
+  std::string MakeMessage(const InProgress& request, const serving::Response& response) const;
   static void FillMessage(const InProgress& request, const serving::Response& response,
                           ::inference::ModelStreamInferResponse& message);
 
-  // Queues `message` (may be null), ends the request if `is_final`, and wakes the writer.
-  void Deliver(const InProgress& request, std::unique_ptr<::grpc::ByteBuffer> message,
-               bool is_final);
+  // Queues `message` (may be empty), ends the request if `is_final`, and wakes the writer.
+  void Deliver(const InProgress& request, std::string message, bool is_final);
   void Advance();
-  void EndWith(::grpc::Status status, bool drop_queue);
+  void EndWith(RpcStatus status, bool drop_queue);
 
-  void QueueLocked(const InProgress& request, std::unique_ptr<::grpc::ByteBuffer> message,
-                   bool is_final);
+  void QueueLocked(const InProgress& request, std::string message, bool is_final);
   void ReleaseOrderedLocked();
   bool TooManyPendingLocked() const;
   bool MayReadLocked() const;
@@ -127,15 +120,10 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::grpc::ByteBuffer, ::
 
   serving::Server& server_;
   ActiveCalls& calls_;
-  WorkerPool& writer_;
   const StreamLimits limits_;
   const StreamMetadata metadata_;
   ActiveCalls::CallId call_id_ = 0;
-  std::shared_ptr<StreamCall> self_;  // gRPC's reference
-  ::grpc::ByteBuffer incoming_;       // being read
-  int64_t read_started_ns_ = 0;       // of incoming_
-
-  std::shared_ptr<AccountShare> share_;
+  const std::shared_ptr<grpc_listener::Rpc> rpc_;
 
   std::mutex mutex_;
   MemoryCharge pending_charge_;  // of what waits to be read
@@ -143,16 +131,16 @@ class StreamCall final : public ::grpc::ServerBidiReactor<::grpc::ByteBuffer, ::
   std::unordered_map<uint64_t, std::shared_ptr<serving::CancelToken>> in_progress_;
   std::deque<Place> order_;
   std::deque<Outgoing> queue_;  // ready to be written
-  Outgoing writing_;            // given to gRPC
+  bool is_writing_ = false;     // one is given to the RPC
+  serving::Trace written_;      // of that
   int num_pending_ = 0;         // in order_ and queue_
   size_t pending_bytes_ = 0;
   bool reads_paused_ = false;
   bool reads_done_ = false;  // half-closed by the client
   bool is_draining_ = false;
-  bool is_posted_ = false;             // Advance is on its way
-  bool has_written_ = false;           // a response was given to gRPC
-  bool is_finished_ = false;           // Finish was called
-  std::optional<::grpc::Status> end_;  // decided; follows what is in queue_
+  bool is_posted_ = false;        // Advance is on its way
+  bool is_finished_ = false;      // Finish was called
+  std::optional<RpcStatus> end_;  // decided; follows what is in queue_
 };
 
 }  // namespace inflight::kserve_grpc

@@ -3,25 +3,20 @@
 
 namespace inflight::kserve_grpc {
 
-::grpc::ByteBuffer UnaryCall::TakeRequest() const {
-  ::grpc::ByteBuffer taken;
-  const_cast<::grpc::ByteBuffer*>(request)->Swap(&taken);  // gRPC's own object is not constant
-  return taken;
+bool Parse(Rpc& rpc, const grpc_listener::RpcMessage& message, int64_t max_message_bytes,
+           google::protobuf::Message& request) {
+  MemoryCharge charge(rpc.share());
+  const ParseFailure failure = ParseMessage(message, max_message_bytes, charge, request);
+  if (failure != ParseFailure::kNone) rpc.Finish(ToGrpcStatus(failure, max_message_bytes));
+  return failure == ParseFailure::kNone;
 }
 
-::grpc::ServerUnaryReactor* UnaryCall::Finish(const ::grpc::Status& status) const {
-  auto* reactor = context->DefaultReactor();
-  reactor->Finish(status);
-  return reactor;
-}
-
-::grpc::ServerUnaryReactor* Parse(const UnaryCall& call, int64_t max_message_bytes,
-                                  google::protobuf::Message& request) {
-  ::grpc::ByteBuffer bytes = call.TakeRequest();
-  MemoryCharge charge(call.share);
-  const ParseFailure failure = ParseMessage(bytes, max_message_bytes, charge, request);
-  if (failure == ParseFailure::kNone) return nullptr;
-  return call.Finish(ToGrpcStatus(failure, max_message_bytes));
+void Finish(Rpc& rpc, const Status& status, const google::protobuf::Message& response) {
+  if (!status.ok()) return rpc.Finish(ToGrpcStatus(status));
+  std::string bytes;
+  RpcStatus written = WriteMessage(response, Coding::kIdentity, bytes);
+  if (!written.ok()) bytes = {};
+  rpc.Finish(std::move(written), std::move(bytes));
 }
 
 }  // namespace inflight::kserve_grpc

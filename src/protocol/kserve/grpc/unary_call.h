@@ -3,45 +3,63 @@
 #pragma once
 
 #include <google/protobuf/message.h>
-#include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 
+#include "protocol/grpc_listener/rpc.h"
 #include "protocol/kserve/grpc/grpc_status.h"
 #include "protocol/kserve/grpc/message_bytes.h"
 
 namespace inflight::kserve_grpc {
 
-// An RPC as gRPC hands it over: it owns all three until the RPC has ended.
-struct UnaryCall {
-  ::grpc::CallbackServerContext* context;
-  const ::grpc::ByteBuffer* request;
-  ::grpc::ByteBuffer* response;
+using grpc_listener::Rpc;
 
-  // The request's bytes, which are then freed with the result. gRPC does not look at them again.
-  ::grpc::ByteBuffer TakeRequest() const;
+// What a client gets that ends a call before it has sent a message.
+inline RpcStatus NoMessage() { return ToGrpcStatus(ParseFailure::kNoMessage, 0); }
 
-  // Of the client: what handling the call takes is charged to it.
-  std::shared_ptr<AccountShare> share;
+// Waits for the one message of a call, and ends a call that is over before it has come.
+class UnaryReactor : public grpc_listener::RpcReactor {
+ public:
+  explicit UnaryReactor(std::shared_ptr<Rpc> rpc) : rpc_(std::move(rpc)) {}
 
-  // Ends the RPC; `response` is sent with an OK status alone, and must be written then.
-  ::grpc::ServerUnaryReactor* Finish(const ::grpc::Status& status) const;
+  void OnMessage(grpc_listener::RpcMessage message) final {
+    if (!has_message_.exchange(true)) Handle(std::move(message));
+  }
+  void OnHalfClose() final { rpc_->Finish(NoMessage()); }
+  void OnCancel() override {
+    if (!has_message_.exchange(true)) rpc_->Finish({RpcCode::kCancelled, "the client is gone"});
+  }
+
+ protected:
+  // Sees to it that the call is finished.
+  virtual void Handle(grpc_listener::RpcMessage message) = 0;
+
+  const std::shared_ptr<Rpc> rpc_;
+
+ private:
+  std::atomic<bool> has_message_{false};  // or none is awaited any more
 };
 
-// Parses the request. Null, or the answer to a client whose bytes are no such message.
-::grpc::ServerUnaryReactor* Parse(const UnaryCall& call, int64_t max_message_bytes,
-                                  google::protobuf::Message& request);
+// Parses the request. False: the call has ended with what its client is told.
+bool Parse(Rpc& rpc, const grpc_listener::RpcMessage& message, int64_t max_message_bytes,
+           google::protobuf::Message& request);
+
+// Ends the call with `response` where `status` is OK.
+void Finish(Rpc& rpc, const Status& status, const google::protobuf::Message& response);
 
 // Answers at once: `handle` fills the response and returns the status.
 template <typename Request, typename Response, typename Handle>
-::grpc::ServerUnaryReactor* Answer(const UnaryCall& call, int64_t max_message_bytes,
-                                   Handle handle) {
+void Answer(Rpc& rpc, const grpc_listener::RpcMessage& message, int64_t max_message_bytes,
+            Handle handle) {
   Request request;
-  if (auto* refused = Parse(call, max_message_bytes, request)) return refused;
+  if (!Parse(rpc, message, max_message_bytes, request)) return;
   Response response;
   const Status status = handle(request, response);
-  return call.Finish(status.ok() ? WriteMessage(response, *call.response) : ToGrpcStatus(status));
+  Finish(rpc, status, response);
 }
 
 }  // namespace inflight::kserve_grpc
