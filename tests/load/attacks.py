@@ -85,6 +85,14 @@ def send(connection, data):
         connection.sendall(data)
 
 
+def send_some(connection, data):
+    """As much as the server takes within a moment: it need not take all."""
+    connection.settimeout(0.5)
+    with contextlib.suppress(ConnectionResetError, BrokenPipeError, TimeoutError):
+        connection.sendall(data)
+    connection.settimeout(PATIENCE_S)
+
+
 def num_descriptors(server):
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 

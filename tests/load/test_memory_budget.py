@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import statistics
+import struct
 import sys
 import threading
 import time
@@ -23,7 +24,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "protocol"))
 
 import attacks
+import grpc_attacks
 from live_server import is_sanitized, start_server
+from mutations import MAX_FRAME_BYTES, PREFACE, call_frames, call_head, frame, literal
 from server_counts import forget_peak, peak_rss_bytes, rss_bytes
 
 IS_FULL = os.environ.get("INFLIGHT_SURVIVAL") == "full"
@@ -152,7 +155,48 @@ def unread_answers(server):
         time.sleep(1)
 
 
-@pytest.mark.parametrize("attack", [stalled_uploads, padded_rows, packed_spaces, long_prompts, unread_answers])
+def stalled_messages(server):
+    """Messages over gRPC of 60 MiB that stop before their last byte."""
+    start = struct.pack(">BI", 0, 60 * MIB)
+    data = [start + bytes(MAX_FRAME_BYTES - len(start)), *[bytes(MAX_FRAME_BYTES)] * (60 * MIB // MAX_FRAME_BYTES - 1)]
+    frames = b"".join([frame(4, 0, 0, b""), frame(1, 4, 1, call_head()), *(frame(0, 0, 1, part) for part in data)])
+    with attacks.connections(server.grpc, 12) as uploads:
+        for upload in uploads:
+            attacks.send_some(upload, PREFACE + frames)
+        time.sleep(1)
+
+
+def many_heads(server):
+    """Calls that bring a head of 15 KiB and nothing more, thousands on a connection."""
+    path = b"/inference.GRPCInferenceService/ModelInfer"
+    head = call_head(path=path) + b"".join(literal(b"x-%d" % i, b"v" * 120) for i in range(100))
+    calls = b"".join(frame(1, 4, 2 * i + 1, head) for i in range(2000))
+    with attacks.connections(server.grpc, 16) as clients:
+        for client in clients:
+            attacks.send_some(client, PREFACE + frame(4, 0, 0, b"") + calls)
+        time.sleep(1)
+
+
+def rapid_resets(server):
+    grpc_attacks.rapid_resets(server, 100_000)
+
+
+def many_empty_tensors(server):
+    """A message for a model that is not there, of a million empty tensors, packed to a kilobyte."""
+    packed = gzip.compress(b"\x2a\0" * 1_000_000 + b"\x0a\x04none")
+    frames = PREFACE + b"".join(call_frames(packed, "gzip"))
+    with attacks.connections(server.grpc, 64) as clients:
+        for client in clients:
+            attacks.send(client, frames)
+        for client in clients:
+            grpc_attacks.read_to_trailers(client)
+
+
+HTTP = [stalled_uploads, padded_rows, packed_spaces, long_prompts, unread_answers]
+GRPC = [stalled_messages, many_heads, rapid_resets, many_empty_tensors]
+
+
+@pytest.mark.parametrize("attack", HTTP + GRPC)
 def test_what_is_held_stays_within_the_budget(server, attack):
     with others_are_answered(server):
         attack(server)

@@ -160,6 +160,7 @@ GRPC_ATTACKS = {
     "grpc_messages_over_the_limit": (grpc_attacks.messages_over_the_limit, 2, 50),
     "grpc_bombs": (grpc_attacks.bombs, 16, 200),
     "stalled_prefaces": (grpc_attacks.stalled_prefaces, 100, 1000),
+    "rapid_resets": (grpc_attacks.rapid_resets, 20_000, 100_000),
     "grpc_prefixes": (grpc_attacks.prefixes, 30, 1000),
     "mutated_grpc_messages": (lambda s, n: mutations.grpc_messages(s, n, SEED), 2, 100),
     "mutated_grpc_frames": (lambda s, n: mutations.grpc_frames(s, n, SEED), 2, 100),

@@ -16,7 +16,10 @@ constexpr int kUnpackers = 2;
 GrpcListener::GrpcListener(RpcHandler& handler, const GrpcListenerOptions& options)
     : unpackers_(kUnpackers, "grpc-unpack"),
       context_(new ConnectionContext{
-          .session = {.handler = handler, .options = options.session, .unpackers = unpackers_},
+          .session = {.handler = handler,
+                      .options = options.session,
+                      .run_elsewhere =
+                          [this](std::function<void()> task) { unpackers_.Post(std::move(task)); }},
           .memory = options.memory != nullptr ? options.memory : MemoryAccount::Make({}),
           .tls = options.tls}),
       listener_({.name = "gRPC",

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/memory_account.h"
+#include "base/worker_pool.h"
 #include "inflight/status.h"
 #include "protocol/grpc_listener/connection.h"
 #include "protocol/tcp_listener/tcp_listener.h"

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,7 +17,6 @@
 #include <vector>
 
 #include "base/memory_account.h"
-#include "base/worker_pool.h"
 #include "protocol/grpc_listener/keepalive.h"
 #include "protocol/grpc_listener/rpc.h"
 #include "protocol/grpc_listener/stream.h"
@@ -33,7 +33,8 @@ struct SessionOptions {
 struct SessionContext {
   RpcHandler& handler;
   const SessionOptions options;
-  WorkerPool& unpackers;  // take messages that are large or compressed
+  // Runs a task on another thread: services take messages there that are large or compressed.
+  const std::function<void(std::function<void()>)> run_elsewhere;
 };
 
 class Session {

@@ -240,8 +240,8 @@ void Stream::GiveMessage(const std::shared_ptr<RpcReactor>& reactor) {
   if (message.coding == Coding::kIdentity && message.bytes.size() <= kLargeBytes) {
     reactor->OnMessage(std::move(message));
   } else {
-    session_->context_.unpackers.Post([self = shared_from_this(), reactor,
-                                       shared = std::make_shared<RpcMessage>(std::move(message))] {
+    session_->context_.run_elsewhere([self = shared_from_this(), reactor,
+                                      shared = std::make_shared<RpcMessage>(std::move(message))] {
       try {
         reactor->OnMessage(std::move(*shared));
       } catch (const std::exception& e) {
