@@ -75,7 +75,8 @@ def test_every_function_that_others_may_call_begins_with_endbr64():
     code = INFLIGHT.read_bytes()[offset : offset + size]
     form = re.compile(r"^ *\d+: (\w+) +\d+ FUNC +\w+ +\w+ +\d+ (_ZNK?8inflight\w+|main)$", re.MULTILINE)
     found = form.findall(readelf(INFLIGHT, "--symbols"))
-    starts = {name: int(start, 16) - address for start, name in found if "_GLOBAL__N_" not in name}
+    # What is of an anonymous namespace, or made for a lambda, is called from its own unit alone.
+    starts = {name: int(start, 16) - address for start, name in found if not re.search("_GLOBAL__N_|EUl", name)}
     assert len(starts) > 1000
     assert "main" in starts
     bare = [name for name, start in starts.items() if code[start : start + 4] != ENDBR64]
