@@ -145,6 +145,27 @@ def test_a_load_reaches_what_the_options_name_and_nothing_else(place, server):
     assert post(server, "models/identity/infer", ECHO).ok
 
 
+def test_keys_that_are_replaced_are_read(place):
+    keys = place / "keys"
+    keys.mkdir()
+    (keys / "file").write_text("first\n")
+    running = serve(place, "keyed", "--sandbox", "on", "--api-key-file", keys / "file")
+    url = f"http://{running.http}/v2/models/identity/infer"
+
+    def status(key):
+        return requests.post(url, json=ECHO, headers={"Authorization": f"Bearer {key}"}, timeout=30).status_code
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(running.stop)
+        assert (status("first"), status("second")) == (200, 401)
+        (keys / "new").write_text("second\n")
+        (keys / "new").rename(keys / "file")
+        deadline = time.monotonic() + PATIENCE_S
+        while status("second") != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
 def test_without_it_the_same_loads_succeed(place):
     """So that the refusals above are the sandbox's."""
     running = serve(place, "off")

@@ -24,7 +24,8 @@ constexpr const char* kSystemFiles[] = {"/usr",
                                         "/lib",
                                         "/lib64",
                                         "/etc/ld.so.cache",
-                                        "/etc/ssl",
+                                        "/etc/ssl/certs",
+                                        "/etc/ssl/openssl.cnf",
                                         "/etc/localtime",
                                         "/etc/resolv.conf",
                                         "/etc/hosts",
@@ -58,7 +59,7 @@ void AddModelDir(const fs::path& dir, std::vector<fs::path>& read) {
     read.push_back(snapshots.parent_path() / "blobs");
 }
 
-// Access files are replaced by others of the same name, so that their folder is what is read.
+// Files of keys and of TLS are replaced by others of the same name, so that their folders are read.
 std::vector<fs::path> FilesToRead(const ServeOptions& options) {
   std::vector<fs::path> read(std::begin(kSystemFiles), std::end(kSystemFiles));
   std::error_code error;
@@ -69,11 +70,10 @@ std::vector<fs::path> FilesToRead(const ServeOptions& options) {
   for (const std::string& dir : options.server.model_dirs) AddModelDir(dir, read);
   for (const std::string& dir : options.server.model_repositories) read.emplace_back(dir);
   for (const std::string& path : options.sandbox_read) read.emplace_back(path);
-  for (const std::string& file : {options.access.access, options.access.api_keys})
-    if (!file.empty()) read.push_back(FolderOf(file));
   const auto& tls = options.grpc.tls;
-  for (const std::string& file : {tls.server_cert, tls.server_key, tls.root_cert})
-    if (!file.empty()) read.emplace_back(file);
+  for (const std::string& file : {options.access.access, options.access.api_keys, tls.server_cert,
+                                  tls.server_key, tls.root_cert})
+    if (!file.empty()) read.push_back(FolderOf(file));
   return read;
 }
 
@@ -107,9 +107,12 @@ Status EnterSandbox(const ServeOptions& options) {
   sandbox::Rules rules;
   rules.files.read = FilesToRead(options);
   rules.files.write = FoldersToWrite(options, trace);
-  if (options.server.shared_memory.clients_may_register) rules.files.objects = {"/dev/shm"};
+  if (options.server.shared_memory.clients_may_register)
+    rules.files.objects.emplace_back("/dev/shm");
   rules.files.devices = GpuDevices(options);
   rules.may_connect = trace.is_opentelemetry;
+  // CUDA names its threads by /proc/self/task/<id>/comm, and does not start where it cannot.
+  if (!rules.files.devices.empty()) rules.files.objects.emplace_back("/proc/self/task");
   rules.may_meet_by_abstract =
       !rules.files.devices.empty();  // memory that CUDA shares goes by them
   rules.files.devices.insert(rules.files.devices.end(), std::begin(kDevices), std::end(kDevices));
