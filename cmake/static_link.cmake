@@ -11,18 +11,3 @@ set(Protobuf_USE_STATIC_LIBS ON)
 add_link_options(-static-libstdc++ -static-libgcc)
 # cuBLASLt beside the program, or where the toolkit and its container images have it.
 list(APPEND CMAKE_BUILD_RPATH "$ORIGIN" /usr/local/cuda/lib64 /usr/local/cuda/targets/x86_64-linux/lib)
-
-# gRPC and what it needs, as pkg-config lists it, in one group that the linker searches until nothing is missing.
-function(inflight_static_grpc target)
-  pkg_check_modules(GRPCPP REQUIRED grpc++)
-  set(archives)
-  foreach(name IN LISTS GRPCPP_STATIC_LIBRARIES)
-    find_library(archive_${name} NAMES "lib${name}.a" NO_CACHE)
-    if(archive_${name})
-      list(APPEND archives "${archive_${name}}")
-    endif()
-  endforeach()
-  list(REMOVE_DUPLICATES archives)
-  add_library(${target} INTERFACE IMPORTED GLOBAL)
-  target_link_libraries(${target} INTERFACE -Wl,--start-group ${archives} -Wl,--end-group Threads::Threads ${CMAKE_DL_LIBS})
-endfunction()

@@ -70,9 +70,7 @@ def run_pytest(build: pathlib.Path) -> tuple[int, int]:
     if not python.exists():  # a machine with the packages of tests/requirements.txt of its own
         python = sys.executable
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
-        # Without it, tests of loads over gRPC are skipped.
-        has_client = "INFLIGHT_GRPC_CLIENT:BOOL=ON" in (build / "CMakeCache.txt").read_text()
-        env = dict(os.environ, INFLIGHT_BIN_DIR=str(build / "bin"), INFLIGHT_BUILD_HAS_GRPC_CLIENT=str(int(has_client)))
+        env = dict(os.environ, INFLIGHT_BIN_DIR=str(build / "bin"))
         paths = os.environ.get("INFLIGHT_PYTHON_TESTS", "tests").split()
         code = subprocess.run(
             [python, "-m", "pytest", "-q", *FILES_AT_ONCE, "--durations=5", f"--junitxml={report.name}", *paths],

@@ -4,8 +4,8 @@
 #   asan  AddressSanitizer and UBSan: all but what takes minutes over code that others run too: tests of arithmetic (kernels
 #         are not instrumented here), the tables of tokenizers, templates and torch files (the fuzzers run that code), and most roads of
 #         the matrix: three of its 24 see every parameter
-#   tsan  ThreadSanitizer, without gRPC (Debian's is not instrumented): what has more than one thread, and the Python tests
-#         with crowds
+#   tsan  ThreadSanitizer, without the client of gRPC (Debian's is not instrumented): what has more than one thread, and the
+#         Python tests with crowds
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1
@@ -15,11 +15,11 @@ export INFLIGHT_SIMULATION_ARRIVALS=100000 INFLIGHT_GOLDEN_MODELS=gpt2_untied
 targets=(all)
 suites=(unit simulation golden python)
 if [ "$preset" = tsan ]; then
-  targets=(inflight base_test executor_test http_listener_test kserve_http_test otlp_test serving_tests
+  targets=(inflight base_test executor_test grpc_listener_test http_listener_test kserve_http_test otlp_test serving_tests
     tensor_test tokenizer_test)
   suites=(unit python)
   export INFLIGHT_PYTHON_TESTS="tests/load tests/protocol/test_batches.py tests/protocol/test_beams.py
-    tests/protocol/test_concurrency.py tests/protocol/test_http.py tests/protocol/test_logging.py
+    tests/protocol/test_concurrency.py tests/protocol/test_grpc_stream.py tests/protocol/test_http.py tests/protocol/test_logging.py
     tests/protocol/test_mock_llm.py tests/protocol/test_model_control.py tests/protocol/test_queue_policy.py
     tests/protocol/test_repositories.py tests/protocol/test_response_cache.py tests/protocol/test_sequences.py
     tests/protocol/test_stop.py tests/protocol/test_trace.py"

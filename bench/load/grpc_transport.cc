@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// ModelStreamInfer over gRPC: a stream for each request, all of one channel and one completion
-// queue.
-#include <grpcpp/grpcpp.h>
-
+// ModelStreamInfer over gRPC: a stream for each request, all of one connection.
+#include <memory>
+#include <unordered_map>
 #include <utility>
 
-#include "bench/load/grpc_events.h"
+#include "bench/grpc_client/grpc_client.h"
 #include "bench/load/load.h"
 #include "bench/load/requests.h"
-#include "grpc_service.grpc.pb.h"
+#include "grpc_service.pb.h"
 
 namespace inflight::bench {
 namespace {
@@ -57,85 +56,57 @@ ModelInferRequest MakeRequest(const LoadOptions& options, const LoadPrompt& prom
 class GrpcTransport : public LoadTransport {
  public:
   GrpcTransport(const LoadOptions& options, const std::vector<LoadPrompt>& prompts)
-      : options_(options), prompts_(prompts) {
-    const std::string target = options.host + ":" + std::to_string(options.port);
-    channel_ = grpc::CreateChannel(target, grpc::InsecureChannelCredentials());
-    stub_ = inference::GRPCInferenceService::NewStub(channel_);
-    for (const LoadPrompt& prompt : prompts) requests_.push_back(MakeRequest(options, prompt));
-  }
-
-  ~GrpcTransport() override {
-    queue_.Shutdown();
-    void* tag = nullptr;
-    for (bool ok = false; queue_.Next(&tag, &ok);) {
+      : options_(options), prompts_(prompts), client_(options.host, options.port) {
+    for (const LoadPrompt& prompt : prompts) {
+      requests_.push_back(MakeRequest(options, prompt).SerializeAsString());
     }
   }
 
   void Start(size_t index, RequestOutcome& outcome) override {
-    auto* call = new Call{};  // deleted when it ends
-    call->index = index;
-    call->outcome = &outcome;
-    call->context.set_deadline(std::chrono::system_clock::now() +
-                               std::chrono::milliseconds(options_.timeout_ms));
+    auto call = std::make_unique<Call>(*this, index, outcome);
     outcome.sent_ns = LoadNowNs();
-    call->stream = stub_->PrepareAsyncModelStreamInfer(&call->context, &queue_);
-    call->stream->StartCall(call);
+    client_.Start("/inference.GRPCInferenceService/ModelStreamInfer", requests_[index],
+                  /*is_only=*/true, *call, outcome.sent_ns + options_.timeout_ms * 1'000'000);
+    calls_.emplace(call.get(), std::move(call));
   }
 
   int Poll(int64_t until_ns) override {
-    return PollEvents(queue_, until_ns, [this](void* tag, bool ok) {
-      return Advance(static_cast<Call*>(tag), ok) ? 1 : 0;
-    });
+    while (num_ended_ == 0 && LoadNowNs() < until_ns) client_.Poll(until_ns);
+    ended_.clear();
+    return std::exchange(num_ended_, 0);
   }
 
  private:
-  enum class Phase { kStart, kWrite, kRead, kFinish };
+  struct Call : GrpcListener {
+    Call(GrpcTransport& transport_of, size_t index_of, RequestOutcome& outcome_of)
+        : transport(transport_of), index(index_of), outcome(&outcome_of) {}
 
-  // One operation is under way at a time, and the call is its tag.
-  struct Call {
-    grpc::ClientContext context;
-    std::unique_ptr<grpc::ClientAsyncReaderWriter<ModelInferRequest, ModelStreamInferResponse>>
-        stream;
+    void OnMessage(std::string_view bytes) override {
+      if (!response.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+        error = "answer: no ModelStreamInferResponse";
+        return;
+      }
+      transport.TakeResponse(*this);
+    }
+    void OnEnd(const GrpcEnd& end) override { transport.End(*this, end); }
+
+    GrpcTransport& transport;
+    const size_t index;
+    RequestOutcome* const outcome;
     ModelStreamInferResponse response;
-    grpc::Status status;
-    Phase phase = Phase::kStart;
-    size_t index = 0;
-    RequestOutcome* outcome = nullptr;
     int64_t last_ns = 0;
     std::string error;
   };
 
-  // Whether the call ended.
-  bool Advance(Call* call, bool ok) {
-    switch (call->phase) {
-      case Phase::kStart:
-        if (!ok) break;
-        call->phase = Phase::kWrite;
-        call->stream->WriteLast(requests_[call->index], grpc::WriteOptions(), call);
-        return false;
-      case Phase::kWrite:
-        if (!ok) break;
-        call->phase = Phase::kRead;
-        call->stream->Read(&call->response, call);
-        return false;
-      case Phase::kRead:
-        if (!ok) break;
-        TakeResponse(*call);
-        call->stream->Read(&call->response, call);
-        return false;
-      case Phase::kFinish: {
-        const std::unique_ptr<Call> ended(call);
-        call->outcome->end_ns = LoadNowNs();
-        if (call->error.empty() && !call->status.ok())
-          call->error = ErrorKind("gRPC " + std::to_string(call->status.error_code()),
-                                  call->status.error_message());
-        call->outcome->error = std::move(call->error);
-        return true;
-      }
+  // The client is within a method of the call.
+  void End(Call& call, const GrpcEnd& end) {
+    call.outcome->end_ns = LoadNowNs();
+    if (call.error.empty() && end.code != 0) {
+      call.error = ErrorKind("gRPC " + std::to_string(end.code), end.message);
     }
-    call->phase = Phase::kFinish;
-    call->stream->Finish(&call->status, call);
-    return false;
+    call.outcome->error = std::move(call.error);
+    ++num_ended_;
+    ended_.push_back(std::move(calls_.extract(&call).mapped()));
   }
 
   void TakeResponse(Call& call) {
@@ -169,10 +140,11 @@ class GrpcTransport : public LoadTransport {
 
   const LoadOptions& options_;
   const std::vector<LoadPrompt>& prompts_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
-  std::vector<ModelInferRequest> requests_;
-  grpc::CompletionQueue queue_;
+  std::vector<std::string> requests_;
+  std::unordered_map<Call*, std::unique_ptr<Call>> calls_;
+  std::vector<std::unique_ptr<Call>> ended_;
+  int num_ended_ = 0;
+  GrpcClient client_;  // tells the calls nothing when it goes
 };
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace inflight::bench {
 Result<std::unique_ptr<LoadTransport>> CreateGrpcTransport(const LoadOptions&,
                                                            const std::vector<LoadPrompt>&) {
   return Unimplemented(
-      "--protocol grpc: this build has no gRPC; configure with -DINFLIGHT_GRPC=ON");
+      "--protocol grpc: this build has no gRPC; configure with -DINFLIGHT_SERVER=ON");
 }
 
 }  // namespace inflight::bench

@@ -8,7 +8,7 @@ namespace {
 
 Status NoGrpc() {
   return Unimplemented(
-      "--protocol grpc: this build has no gRPC; configure with -DINFLIGHT_GRPC=ON");
+      "--protocol grpc: this build has no gRPC; configure with -DINFLIGHT_SERVER=ON");
 }
 
 }  // namespace

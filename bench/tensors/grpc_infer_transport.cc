@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// ModelInfer and ModelStreamInfer with any tensors, on one channel and one completion queue.
-//
-// Messages are made and read here rather than by the generated stubs, so that what they cost the
-// client is in its report.
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/grpcpp.h>
-#include <grpcpp/impl/codegen/proto_utils.h>
-
+// ModelInfer and ModelStreamInfer with any tensors, on one connection. What making and reading
+// messages costs the client is in its report.
 #include <algorithm>
+#include <memory>
 #include <utility>
 
-#include "bench/load/grpc_events.h"
+#include "bench/grpc_client/grpc_client.h"
 #include "bench/load/requests.h"
 #include "bench/tensors/infer_requests.h"
 #include "grpc_service.pb.h"
@@ -55,20 +50,13 @@ ModelInferRequest MakeRequest(const ServedModel& model, const Payload& payload,
   return request;
 }
 
-grpc::ByteBuffer Bytes(const ModelInferRequest& request) {
-  grpc::ByteBuffer bytes;
-  bool is_owned = false;
-  (void)grpc::SerializationTraits<ModelInferRequest>::Serialize(request, &bytes, &is_owned);
-  return bytes;
-}
-
 template <typename Message>
-bool Parse(grpc::ByteBuffer& bytes, Message& message) {
-  return grpc::SerializationTraits<Message>::Deserialize(&bytes, &message).ok();
+bool Parse(std::string_view bytes, Message& message) {
+  return message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
 }
 
-std::string KindOf(const grpc::Status& status) {
-  return ErrorKind("gRPC " + std::to_string(status.error_code()), status.error_message());
+std::string KindOf(const GrpcEnd& end) {
+  return ErrorKind("gRPC " + std::to_string(end.code), end.message);
 }
 
 // What both ways of calling share.
@@ -76,32 +64,17 @@ class InferTransport : public LoadTransport {
  public:
   InferTransport(const LoadOptions& options, const ServedModel& model,
                  const std::vector<Payload>& payloads, const Placement* placement)
-      : options_(options),
-        stub_(grpc::CreateChannel(options.host + ":" + std::to_string(options.port),
-                                  grpc::InsecureChannelCredentials())) {
+      : options_(options), client_(options.host, options.port) {
     for (size_t i = 0; i < payloads.size(); ++i)
       requests_.push_back(MakeRequest(model, payloads[i], placement, i));
   }
 
   int Poll(int64_t until_ns) override {
-    if (num_ended_ > 0) return std::exchange(num_ended_, 0);  // where they were begun
-    return PollEvents(queue_, until_ns, [this](void* tag, bool ok) {
-      Handle(tag, ok);
-      return std::exchange(num_ended_, 0);
-    });
+    while (num_ended_ == 0 && LoadNowNs() < until_ns) client_.Poll(until_ns);
+    return std::exchange(num_ended_, 0);
   }
 
  protected:
-  virtual void Handle(void* tag, bool ok) = 0;
-
-  // No operation may be begun afterwards.
-  void Drain() {
-    queue_.Shutdown();
-    void* tag = nullptr;
-    for (bool ok = false; queue_.Next(&tag, &ok);) {
-    }
-  }
-
   ModelInferRequest& RequestOf(size_t index, const SequenceStep& step) {
     ModelInferRequest& request = requests_[index % requests_.size()];
     if (step.id == 0) return request;
@@ -119,8 +92,7 @@ class InferTransport : public LoadTransport {
   }
 
   const LoadOptions& options_;
-  grpc::GenericStub stub_;
-  grpc::CompletionQueue queue_;
+  GrpcClient client_;  // tells calls nothing when it goes
 
  private:
   std::vector<ModelInferRequest> requests_;
@@ -130,51 +102,44 @@ class InferTransport : public LoadTransport {
 class UnaryTransport : public InferTransport {
  public:
   using InferTransport::InferTransport;
-  ~UnaryTransport() override {
-    for (const auto& call : calls_)
-      if (call->outcome != nullptr) call->context->TryCancel();
-    Drain();
-  }
 
   void Start(size_t index, RequestOutcome& outcome) override {
     Call& call = IdleCall();
     call.outcome = &outcome;
-    call.context = std::make_unique<grpc::ClientContext>();
-    call.context->set_deadline(std::chrono::system_clock::now() +
-                               std::chrono::milliseconds(options_.timeout_ms));
-    call.answer.Clear();
+    call.is_right = false;
     outcome.sent_ns = LoadNowNs();
-    const grpc::ByteBuffer bytes = Bytes(RequestOf(index, outcome.sequence));
+    const std::string bytes = RequestOf(index, outcome.sequence).SerializeAsString();
     outcome.written_ns = LoadNowNs();
-    call.reader = stub_.PrepareUnaryCall(
-        call.context.get(), "/inference.GRPCInferenceService/ModelInfer", bytes, &queue_);
-    call.reader->StartCall();
-    call.reader->Finish(&call.answer, &call.status, &call);
+    client_.Start("/inference.GRPCInferenceService/ModelInfer", bytes, /*is_only=*/true, call,
+                  outcome.sent_ns + options_.timeout_ms * 1'000'000);
   }
 
  private:
-  struct Call {
-    std::unique_ptr<grpc::ClientContext> context;
-    std::unique_ptr<grpc::ClientAsyncResponseReader<grpc::ByteBuffer>> reader;
-    grpc::ByteBuffer answer;
-    grpc::Status status;
+  struct Call : GrpcListener {
+    explicit Call(UnaryTransport& transport_of) : transport(transport_of) {}
+
+    void OnMessage(std::string_view bytes) override {
+      outcome->answer_ns = LoadNowNs();
+      is_right = Parse(bytes, transport.response_);
+    }
+    void OnEnd(const GrpcEnd& end) override { transport.Take(*this, end); }
+
+    UnaryTransport& transport;
+    bool is_right = false;
     RequestOutcome* outcome = nullptr;  // null: idle
   };
 
   Call& IdleCall() {
     for (const auto& call : calls_)
       if (call->outcome == nullptr) return *call;
-    return *calls_.emplace_back(std::make_unique<Call>());
+    return *calls_.emplace_back(std::make_unique<Call>(*this));
   }
 
-  void Handle(void* tag, bool /*ok*/) override {
-    Call& call = *static_cast<Call*>(tag);
+  void Take(Call& call, const GrpcEnd& end) {
     RequestOutcome& outcome = *std::exchange(call.outcome, nullptr);
-    if (!call.status.ok()) return End(outcome, KindOf(call.status));
-    outcome.answer_ns = LoadNowNs();
-    const bool is_right = Parse(call.answer, response_);
+    if (end.code != 0) return End(outcome, KindOf(end));
     outcome.num_chunks = 1;
-    End(outcome, is_right ? "" : "answer: no ModelInferResponse");
+    End(outcome, call.is_right ? "" : "answer: no ModelInferResponse");
   }
 
   std::vector<std::unique_ptr<Call>> calls_;
@@ -184,10 +149,6 @@ class UnaryTransport : public InferTransport {
 class StreamTransport : public InferTransport {
  public:
   using InferTransport::InferTransport;
-  ~StreamTransport() override {
-    for (const auto& stream : streams_) stream->context.TryCancel();
-    Drain();
-  }
 
   void Start(size_t index, RequestOutcome& outcome) override {
     Stream& stream = IdleStream();
@@ -197,12 +158,11 @@ class StreamTransport : public InferTransport {
     request.set_id(stream.id);
     (*request.mutable_parameters())["triton_enable_empty_final_response"].set_bool_param(true);
     outcome.sent_ns = LoadNowNs();
-    stream.request = Bytes(request);
+    const std::string bytes = request.SerializeAsString();
     outcome.written_ns = LoadNowNs();
-    if (stream.is_open)
-      stream.call->Write(stream.request, &stream.written);
-    else if (stream.call == nullptr)
-      Open(stream);
+    if (stream.call != 0) return client_.Write(stream.call, bytes);
+    stream.call = client_.Start("/inference.GRPCInferenceService/ModelStreamInfer", bytes,
+                                /*is_only=*/false, stream, /*deadline_ns=*/0);
   }
 
   int Poll(int64_t until_ns) override {
@@ -210,81 +170,43 @@ class StreamTransport : public InferTransport {
     const int64_t now = LoadNowNs();
     if (now < next_check_ns_) return num_ended;
     next_check_ns_ = now + 100'000'000;
-    for (const auto& stream : streams_)  // ends as a failed read
+    for (const auto& stream : streams_)
       if (stream->outcome != nullptr &&
           now - stream->outcome->sent_ns > options_.timeout_ms * 1'000'000)
-        stream->context.TryCancel();
+        client_.Cancel(stream->call);
     return num_ended;
   }
 
  private:
-  enum class Operation { kOpen, kWrite, kRead, kFinish };
-  struct Stream;
-  struct Tag {
-    Stream* stream;
-    Operation operation;
-  };
-  struct Stream {
-    grpc::ClientContext context;
-    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call;
-    grpc::ByteBuffer request, answer;
-    grpc::Status status;
-    bool is_open = false;
+  struct Stream : GrpcListener {
+    explicit Stream(StreamTransport& transport_of) : transport(transport_of) {}
+
+    void OnMessage(std::string_view bytes) override { transport.Take(*this, bytes); }
+    void OnEnd(const GrpcEnd& end) override {
+      is_lost = true;
+      if (outcome != nullptr)
+        transport.End(*std::exchange(outcome, nullptr),
+                      end.code == 0 ? "stream: ended by the server" : KindOf(end));
+    }
+
+    StreamTransport& transport;
+    GrpcClient::CallId call = 0;        // 0: not begun
     bool is_lost = false;               // it ended, and is not used again
     std::string error;                  // the first of the request under way
     std::string id;                     // of the request under way
     RequestOutcome* outcome = nullptr;  // null: idle
     int64_t last_ns = 0;                // of its last response
-    Tag opened{this, Operation::kOpen}, written{this, Operation::kWrite},
-        read{this, Operation::kRead}, finished{this, Operation::kFinish};
   };
 
   Stream& IdleStream() {
     for (const auto& stream : streams_)
       if (stream->outcome == nullptr && !stream->is_lost) return *stream;
-    return *streams_.emplace_back(std::make_unique<Stream>());
+    return *streams_.emplace_back(std::make_unique<Stream>(*this));
   }
 
-  void Open(Stream& stream) {
-    stream.call = stub_.PrepareCall(&stream.context,
-                                    "/inference.GRPCInferenceService/ModelStreamInfer", &queue_);
-    stream.call->StartCall(&stream.opened);
-  }
-
-  void Handle(void* tag, bool ok) override {
-    const Tag& done = *static_cast<Tag*>(tag);
-    Stream& stream = *done.stream;
-    switch (done.operation) {
-      case Operation::kOpen:
-        if (ok) {
-          stream.is_open = true;
-          stream.call->Write(stream.request, &stream.written);
-          stream.call->Read(&stream.answer, &stream.read);
-        } else {
-          stream.call->Finish(&stream.status, &stream.finished);
-        }
-        return;
-      case Operation::kWrite:
-        return;  // what was lost shows as a failed read
-      case Operation::kRead:
-        if (ok) {
-          Take(stream);
-          stream.call->Read(&stream.answer, &stream.read);
-        } else {
-          stream.call->Finish(&stream.status, &stream.finished);
-        }
-        return;
-      case Operation::kFinish:
-        stream.is_lost = true;
-        if (stream.outcome != nullptr)
-          End(*std::exchange(stream.outcome, nullptr),
-              stream.status.ok() ? "stream: ended by the server" : KindOf(stream.status));
-    }
-  }
-
-  void Take(Stream& stream) {
+  void Take(Stream& stream, std::string_view bytes) {
     const int64_t now = LoadNowNs();
-    const bool is_right = Parse(stream.answer, response_);
+    const bool is_right = Parse(bytes, response_);
     if (stream.outcome == nullptr || response_.infer_response().id() != stream.id) return;
     RequestOutcome& outcome = *stream.outcome;
     outcome.answer_ns = now;

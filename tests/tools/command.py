@@ -45,13 +45,3 @@ def error(*args, **kwargs):
     done = run(*args, check=False, **kwargs)
     assert done.returncode == 1
     return done.stderr.strip().splitlines()[-1]
-
-
-def require_grpc_client():
-    """Skips a load over gRPC where the build has no client for it.
-
-    In CI that is the tsan build: Debian's gRPC is not instrumented, and ThreadSanitizer would report hundreds of false races
-    in it. CI's release and asan builds have it and run the test.
-    """
-    if os.environ.get("INFLIGHT_BUILD_HAS_GRPC_CLIENT") == "0":
-        pytest.skip("the build has no gRPC client; CI runs this with its release and asan builds")

@@ -17,7 +17,6 @@ import requests
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/protocol"))
 
-from command import require_grpc_client  # noqa: E402
 from live_server import start_server  # noqa: E402
 
 INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
@@ -46,8 +45,6 @@ def counted(server, model):
 @pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm"])
 @pytest.mark.parametrize("protocol", ["generate-stream", "generate", "infer", "grpc"])
 def test_every_request_is_answered_with_all_its_tokens(server, protocol, model):
-    if protocol == "grpc":
-        require_grpc_client()
     before = counted(server, model)
     report, _ = load(
         server.grpc if protocol == "grpc" else server.http,

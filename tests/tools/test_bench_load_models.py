@@ -15,7 +15,6 @@ import requests
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/protocol"))
 
-from command import require_grpc_client  # noqa: E402
 from conformance_models import add_ensemble, add_identity, add_model, io  # noqa: E402
 from live_server import start_server  # noqa: E402
 
@@ -48,8 +47,6 @@ def server(tmp_path_factory):
 
 
 def bench(server, protocol, model, *options):
-    if protocol == "grpc":
-        require_grpc_client()
     address = server.grpc if protocol == "grpc" else server.http
     command = [INFLIGHT, "bench", "load", "-u", address, "-i", protocol, "-m", model, *options]
     return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=120, check=False)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """bench/load/served_and_offline.py: that it runs, with an engine without a tokenizer too, and what it prints."""
 
-import os
 import pathlib
 import shutil
 import subprocess
@@ -11,7 +10,7 @@ import pytest
 from command import DEMO, run
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "bench/load/served_and_offline.py"
-PROTOCOLS = ["generate-stream", "grpc"][: 1 if os.environ.get("INFLIGHT_BUILD_HAS_GRPC_CLIENT") == "0" else 2]
+PROTOCOLS = ["generate-stream", "grpc"]
 
 
 def test_a_line_for_each_protocol_and_their_median(tmp_path):

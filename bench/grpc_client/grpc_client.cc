@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/grpc_client/grpc_client.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <optional>
+
+namespace inflight::bench {
+namespace {
+
+constexpr size_t kPrefixBytes = 5;           // of a message: compressed or not, length
+constexpr int32_t kWindowBytes = 256 << 20;  // that the server may send ahead
+constexpr size_t kMaxOutBytes = 256 * 1024;
+constexpr int64_t kExpiryNs = 100'000'000;  // between two looks at deadlines
+constexpr int kCancelled = 1, kUnknown = 2, kDeadlineExceeded = 4, kUnavailable = 14;
+
+int64_t NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+nghttp2_nv Field(std::string_view name, std::string_view value) {
+  return {reinterpret_cast<uint8_t*>(const_cast<char*>(name.data())),
+          reinterpret_cast<uint8_t*>(const_cast<char*>(value.data())), name.size(), value.size(),
+          NGHTTP2_NV_FLAG_NONE};
+}
+
+void AppendFramed(std::string& out, std::string_view message) {
+  const auto size = static_cast<uint32_t>(message.size());
+  out += '\0';
+  for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(size >> shift);
+  out += message;
+}
+
+// "%C3%A9" -> "é"
+std::string PercentDecode(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size()) {
+      out += static_cast<char>(std::stoi(std::string(text.substr(i + 1, 2)), nullptr, 16));
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+struct GrpcClient::Call {
+  CallId id;
+  int32_t stream_id;
+  GrpcListener* listener;
+  int64_t deadline_ns;
+  std::string out;  // messages that are to be sent
+  size_t num_sent = 0;
+  bool has_ended = false;  // no further messages are sent
+  bool is_deferred = false;
+  std::string in;
+  std::optional<int> code;
+  std::string message, http_status;
+};
+
+struct GrpcClient::Callbacks {
+  static Call* Of(nghttp2_session* session, int32_t stream_id) {
+    return static_cast<Call*>(nghttp2_session_get_stream_user_data(session, stream_id));
+  }
+
+  static int OnHeader(nghttp2_session* session, const nghttp2_frame* frame, const uint8_t* name,
+                      size_t name_size, const uint8_t* value, size_t value_size, uint8_t, void*) {
+    Call* call = Of(session, frame->hd.stream_id);
+    if (call == nullptr) return 0;
+    const std::string_view key(reinterpret_cast<const char*>(name), name_size);
+    const std::string text(reinterpret_cast<const char*>(value), value_size);
+    if (key == "grpc-status") call->code = std::atoi(text.c_str());
+    if (key == "grpc-message") call->message = PercentDecode(text);
+    if (key == ":status") call->http_status = text;
+    return 0;
+  }
+
+  static int OnData(nghttp2_session* session, uint8_t, int32_t stream_id, const uint8_t* data,
+                    size_t size, void* user) {
+    if (Call* call = Of(session, stream_id)) {
+      static_cast<GrpcClient*>(user)->Receive(*call, {reinterpret_cast<const char*>(data), size});
+    }
+    return 0;
+  }
+
+  static int OnStreamClose(nghttp2_session* session, int32_t stream_id, uint32_t error,
+                           void* user) {
+    const Call* call = Of(session, stream_id);
+    if (call == nullptr) return 0;
+    GrpcEnd end = {call->code.value_or(kUnknown), call->message};
+    if (!call->code) {
+      end.message = "HTTP " + call->http_status + ", " + nghttp2_http2_strerror(error);
+    }
+    static_cast<GrpcClient*>(user)->ended_.emplace_back(call->id, std::move(end));
+    return 0;
+  }
+
+  static ssize_t Fill(nghttp2_session* session, int32_t stream_id, uint8_t* out, size_t size,
+                      uint32_t* flags, nghttp2_data_source*, void*) {
+    if (Of(session, stream_id) == nullptr) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;  // ended
+    Call& call = *Of(session, stream_id);
+    const size_t count = std::min(size, call.out.size() - call.num_sent);
+    std::memcpy(out, call.out.data() + call.num_sent, count);
+    call.num_sent += count;
+    if (call.num_sent < call.out.size()) return static_cast<ssize_t>(count);
+    call.out.clear();
+    call.num_sent = 0;
+    if (call.has_ended) {
+      *flags |= NGHTTP2_DATA_FLAG_EOF;
+    } else if (count == 0) {
+      call.is_deferred = true;
+      return NGHTTP2_ERR_DEFERRED;
+    }
+    return static_cast<ssize_t>(count);
+  }
+};
+
+GrpcClient::GrpcClient(std::string host, int port) : host_(std::move(host)), port_(port) {}
+
+GrpcClient::~GrpcClient() {
+  nghttp2_session_del(session_);
+  if (socket_ >= 0) close(socket_);
+}
+
+bool GrpcClient::Connect() {
+  if (session_ != nullptr) return true;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host_.c_str(), std::to_string(port_).c_str(), &hints, &found) != 0) return false;
+  for (const addrinfo* at = found; at != nullptr && socket_ < 0; at = at->ai_next) {
+    socket_ = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (socket_ >= 0 && connect(socket_, at->ai_addr, at->ai_addrlen) != 0) {
+      close(std::exchange(socket_, -1));
+    }
+  }
+  freeaddrinfo(found);
+  if (socket_ < 0) return false;
+  const int on = 1;
+  setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  nghttp2_session_callbacks* callbacks = nullptr;
+  nghttp2_session_callbacks_new(&callbacks);
+  nghttp2_session_callbacks_set_on_header_callback(callbacks, Callbacks::OnHeader);
+  nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, Callbacks::OnData);
+  nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, Callbacks::OnStreamClose);
+  nghttp2_session_client_new(&session_, callbacks, this);
+  nghttp2_session_callbacks_del(callbacks);
+  const nghttp2_settings_entry window = {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, kWindowBytes};
+  nghttp2_submit_settings(session_, NGHTTP2_FLAG_NONE, &window, 1);
+  nghttp2_session_set_local_window_size(session_, NGHTTP2_FLAG_NONE, 0, kWindowBytes);
+  return true;
+}
+
+void GrpcClient::Disconnect(const std::string& why) {
+  nghttp2_session_del(std::exchange(session_, nullptr));
+  close(std::exchange(socket_, -1));
+  out_.clear();
+  for (const auto& [id, call] : calls_) ended_.emplace_back(id, GrpcEnd{kUnavailable, why});
+}
+
+GrpcClient::CallId GrpcClient::Start(const std::string& path, std::string_view message,
+                                     bool is_only, GrpcListener& listener, int64_t deadline_ns) {
+  const CallId id = ++last_id_;
+  auto& call = *calls_.emplace(id, std::make_unique<Call>()).first->second;
+  call = {.id = id,
+          .stream_id = 0,
+          .listener = &listener,
+          .deadline_ns = deadline_ns,
+          .out = {},
+          .has_ended = is_only};
+  if (!Connect()) {
+    ended_.emplace_back(id, GrpcEnd{kUnavailable, "cannot connect to " + host_});
+    return id;
+  }
+  AppendFramed(call.out, message);
+  const std::string authority = host_ + ":" + std::to_string(port_);
+  const std::array fields = {Field(":method", "POST"),
+                             Field(":scheme", "http"),
+                             Field(":path", path),
+                             Field(":authority", authority),
+                             Field("te", "trailers"),
+                             Field("content-type", "application/grpc"),
+                             Field("user-agent", "inflight-bench")};
+  const nghttp2_data_provider data = {.source = {.ptr = nullptr}, .read_callback = Callbacks::Fill};
+  call.stream_id =
+      nghttp2_submit_request(session_, nullptr, fields.data(), fields.size(), &data, &call);
+  if (call.stream_id < 0) ended_.emplace_back(id, GrpcEnd{kUnavailable, "no stream is left"});
+  return id;
+}
+
+void GrpcClient::Write(CallId id, std::string_view message) {
+  Call* call = Find(id);
+  if (call == nullptr || session_ == nullptr) return;
+  AppendFramed(call->out, message);
+  if (std::exchange(call->is_deferred, false)) {
+    nghttp2_session_resume_data(session_, call->stream_id);
+  }
+}
+
+void GrpcClient::Cancel(CallId id) {
+  if (Find(id) != nullptr) ended_.emplace_back(id, GrpcEnd{kCancelled, "cancelled"});
+}
+
+bool GrpcClient::Poll(int64_t until_ns) {
+  has_told_ = false;
+  while (true) {
+    for (const auto& [id, end] : std::exchange(ended_, {})) End(id, end);
+    const int64_t now_ns = NowNs();
+    if (now_ns >= next_expiry_ns_) Expire(now_ns);
+    if (session_ != nullptr && !Send()) Disconnect("the connection was lost");
+    if (!ended_.empty()) continue;
+    if (has_told_ || now_ns >= until_ns) return has_told_;
+    const int64_t timeout_ns = std::min(until_ns, next_expiry_ns_) - now_ns;
+    if (!Receive(std::max<int64_t>(timeout_ns, 0))) Disconnect("the connection was lost");
+  }
+}
+
+bool GrpcClient::Send() {
+  while (true) {
+    while (out_.size() < kMaxOutBytes) {
+      const uint8_t* data = nullptr;
+      const ssize_t count = nghttp2_session_mem_send(session_, &data);
+      if (count < 0) return false;
+      if (count == 0) break;
+      out_.append(reinterpret_cast<const char*>(data), static_cast<size_t>(count));
+    }
+    if (out_.empty()) return true;
+    const ssize_t taken = send(socket_, out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (taken < 0) return errno == EAGAIN || errno == EINTR;
+    out_.erase(0, static_cast<size_t>(taken));
+  }
+}
+
+bool GrpcClient::Receive(int64_t timeout_ns) {
+  pollfd ready{.fd = socket_, .events = POLLIN, .revents = 0};
+  if (!out_.empty()) ready.events |= POLLOUT;
+  const timespec timeout = {.tv_sec = timeout_ns / 1'000'000'000,
+                            .tv_nsec = timeout_ns % 1'000'000'000};
+  ppoll(&ready, socket_ >= 0 ? 1 : 0, &timeout, nullptr);
+  if (socket_ < 0 || (ready.revents & ~POLLOUT) == 0) return true;
+  static thread_local std::array<char, 256 * 1024> buffer;
+  const ssize_t count = recv(socket_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+  if (count < 0) return errno == EAGAIN || errno == EINTR;
+  return count > 0 &&
+         nghttp2_session_mem_recv(session_, reinterpret_cast<const uint8_t*>(buffer.data()),
+                                  static_cast<size_t>(count)) >= 0;
+}
+
+void GrpcClient::Receive(Call& call, std::string_view bytes) {
+  const auto length_of = [](std::string_view prefix) {
+    size_t length = 0;
+    for (size_t i = 1; i < kPrefixBytes; ++i) {
+      length = length << 8 | static_cast<uint8_t>(prefix[i]);
+    }
+    return length;
+  };
+  if (!call.in.empty()) bytes = call.in.append(bytes);
+  while (bytes.size() >= kPrefixBytes && bytes.size() >= kPrefixBytes + length_of(bytes)) {
+    const size_t length = length_of(bytes);
+    call.listener->OnMessage(bytes.substr(kPrefixBytes, length));
+    has_told_ = true;
+    bytes.remove_prefix(kPrefixBytes + length);
+  }
+  call.in = std::string(bytes);
+}
+
+void GrpcClient::End(CallId id, GrpcEnd end) {
+  const auto found = calls_.find(id);
+  if (found == calls_.end()) return;
+  const std::unique_ptr<Call> call = std::move(found->second);
+  calls_.erase(found);
+  if (session_ != nullptr && call->stream_id > 0 &&
+      nghttp2_session_get_stream_user_data(session_, call->stream_id) != nullptr) {
+    nghttp2_session_set_stream_user_data(session_, call->stream_id, nullptr);
+    nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, call->stream_id, NGHTTP2_CANCEL);
+  }
+  has_told_ = true;
+  call->listener->OnEnd(end);
+}
+
+void GrpcClient::Expire(int64_t now_ns) {
+  next_expiry_ns_ = now_ns + kExpiryNs;
+  for (const auto& [id, call] : calls_) {
+    if (call->deadline_ns != 0 && now_ns >= call->deadline_ns) {
+      ended_.emplace_back(id, GrpcEnd{kDeadlineExceeded, "Deadline Exceeded"});
+    }
+  }
+}
+
+GrpcClient::Call* GrpcClient::Find(CallId id) {
+  const auto found = calls_.find(id);
+  return found == calls_.end() ? nullptr : found->second.get();
+}
+
+GrpcAnswer CallOnce(GrpcClient& client, const std::string& path, std::string_view message,
+                    int64_t timeout_ms) {
+  struct Waiter : GrpcListener {
+    void OnMessage(std::string_view bytes) override { answer.message = bytes; }
+    void OnEnd(const GrpcEnd& end) override {
+      answer.end = end;
+      is_done = true;
+    }
+    GrpcAnswer answer;
+    bool is_done = false;
+  } waiter;
+  const int64_t deadline_ns = NowNs() + timeout_ms * 1'000'000;
+  client.Start(path, message, /*is_only=*/true, waiter, deadline_ns);
+  while (!waiter.is_done) client.Poll(NowNs() + 1'000'000'000);
+  return std::move(waiter.answer);
+}
+
+}  // namespace inflight::bench
