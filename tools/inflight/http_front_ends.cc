@@ -89,7 +89,7 @@ Result<std::unique_ptr<metrics::MetricsServer>> StartMetrics(serving::Server& se
     if (const Status status = web_pages.Check(request, kRole); !status.ok())
       return kserve_http::Error(status);
     if (policy == nullptr) return std::nullopt;
-    return kserve_http::RefuseByKey(*policy, kRole, request, /*is_whole=*/true);
+    return kserve_http::RefusalOf(policy->Admit(kserve_http::AuthorizationOf(request), kRole));
   };
   return metrics::MetricsServer::Start(server, metrics);
 }

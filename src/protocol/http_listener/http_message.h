@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/client.h"
 #include "base/memory_account.h"
 #include "inflight/status.h"
 
@@ -29,6 +30,8 @@ struct HttpRequest {
   std::string client;  // its address without a port
   // Of its connection: what handling the request takes is charged to it. Null: counts for nobody.
   std::shared_ptr<AccountShare> memory;
+  // Whose key it came with, set by a handler that asks for keys. Null: nobody's.
+  std::shared_ptr<const Client> caller;
   // The first bytes of its head, and the last of its body; monotonic clock.
   int64_t receive_started_ns = 0;
   int64_t received_ns = 0;

@@ -34,22 +34,21 @@ class Handler : public kserve_http::EndpointHandler {
   std::optional<HttpResponse> RefuseHead(const HttpRequest& head) const override {
     const bool is_predict = head.path() == predict_route_;
     if (is_predict && IsToMetrics(head)) {
-      return Refusal(kserve::Role::kMetrics, head, /*is_whole=*/false);
+      return RefusalOfHead(kserve::Role::kMetrics, head);
     }
     const auto route = FindRoute(head);
-    return route ? Refusal(route->endpoint->api, head, /*is_whole=*/false)
-                 : Unknown(head, is_predict);
+    return route ? RefusalOfHead(route->endpoint->api, head) : Unknown(head, is_predict);
   }
 
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
     const bool is_predict = request.path() == predict_route_;
     if (is_predict && IsToMetrics(request)) {
-      auto refusal = Refusal(kserve::Role::kMetrics, request);
+      auto refusal = Admit(kserve::Role::kMetrics, request);
       return responder->Send(refusal ? *std::move(refusal) : Metrics(request));
     }
     auto route = FindRoute(request);
     if (!route) return responder->Send(Unknown(request, is_predict));
-    if (auto refusal = Refusal(route->endpoint->api, request)) return responder->Send(*refusal);
+    if (auto refusal = Admit(route->endpoint->api, request)) return responder->Send(*refusal);
     if (request.method != (is_predict ? "POST" : "GET")) {
       return responder->Send(kserve_http::MethodNotAllowed(kText));
     }

@@ -212,7 +212,7 @@ class Accumulate final : public Executable {
  private:
   uint32_t Add(const Request& request, const std::vector<uint32_t>& values) {
     std::lock_guard lock(mutex_);
-    const std::pair key{request.sequence_id, request.sequence_name};
+    const SequenceKey key = request.sequence_key();
     uint32_t& sum = sums_[key];
     if (FirstOr<int32_t>(request, "START", 0) != 0) sum = 0;
     for (const uint32_t value : values) sum += value;
@@ -222,7 +222,7 @@ class Accumulate final : public Executable {
   }
 
   std::mutex mutex_;
-  std::map<std::pair<uint64_t, std::string>, uint32_t> sums_;
+  std::map<SequenceKey, uint32_t> sums_;
 };
 
 Status LoadError(const ::inference::ModelConfig& config) {

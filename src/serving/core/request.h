@@ -12,9 +12,11 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <variant>
 #include <vector>
 
+#include "base/client.h"
 #include "base/memory_account.h"
 #include "serving/core/output_rule.h"
 #include "serving/tensors/tensor.h"
@@ -45,6 +47,9 @@ class CancelToken {
   std::thread::id running_in_;  // the thread in a listener; default = none
 };
 
+// Whose sequence it is, its number and its name; one of the two is set.
+using SequenceKey = std::tuple<Identity, uint64_t, std::string>;
+
 class RowCounts;
 
 // One row of a batched request, which runs as a request of its own.
@@ -73,6 +78,7 @@ struct Request {
   bool is_warm_up = false;          // before its instance is ready: no batch waits for more
   std::optional<BatchRow> row;      // none = the request is a whole
   std::shared_ptr<CancelToken> cancel = std::make_shared<CancelToken>();  // never null
+  std::shared_ptr<const Client> client;  // null: nobody who is told from others
   // Of the connection that it came on: what is made of it is charged to it. Null: counts for
   // nobody.
   std::shared_ptr<AccountShare> memory;
@@ -80,6 +86,8 @@ struct Request {
   int64_t received_ns = 0;                     // monotonic clock
   Trace trace;                                 // empty = not traced
 
+  Identity identity() const { return IdentityOf(client); }
+  SequenceKey sequence_key() const { return {identity(), sequence_id, sequence_name}; }
   const Tensor* FindInput(std::string_view name) const;
   bool WantsOutput(std::string_view name) const;
   int64_t batch_size(int max_batch_size) const;  // 1 for models that do not batch

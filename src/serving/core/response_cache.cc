@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "serving/core/cache_salt.h"
 
 namespace inflight::serving {
 namespace {
@@ -57,6 +58,9 @@ std::string ResponseCache::KeyOf(const std::string& prefix, const Request& reque
   std::vector<std::string> outputs = request.requested_outputs;
   std::sort(outputs.begin(), outputs.end());
   std::string key = prefix;
+  const Identity identity = request.identity();
+  key.append(identity.begin(), identity.end());
+  AppendSized(SaltText(request), key);
   key.append(std::to_string(inputs.size())).append(";");
   for (const Tensor* input : inputs) AppendInput(*input, key);
   for (const std::string& output : outputs) AppendSized(output, key);

@@ -75,7 +75,7 @@ Request Asking(std::vector<Tensor> inputs) {
   return request;
 }
 
-TEST(ResponseCacheTest, KeysFollowTheInputsAlone) {
+TEST(ResponseCacheTest, KeysFollowInputsAndWhoeverAsks) {
   const auto key = [](const Request& request) { return ResponseCache::KeyOf("p", request); };
   const Request request = Asking({Texts("A", {"x"}), Texts("B", {"y"})});
   Request same = Asking({Texts("B", {"y"}), Texts("A", {"x"})});
@@ -84,6 +84,12 @@ TEST(ResponseCacheTest, KeysFollowTheInputsAlone) {
   EXPECT_EQ(key(same), key(request));
   EXPECT_NE(key(Asking({Texts("A", {"x"})})), key(request));
   EXPECT_NE(key(Asking({Texts("A", {"y"}), Texts("B", {"x"})})), key(request));
+  Request salted = request;
+  salted.parameters["cache_salt"] = std::string("s");
+  EXPECT_NE(key(salted), key(request));
+  Request of_another = request;
+  of_another.client = std::make_shared<Client>(Client{.identity = {1}, .name = "a"});
+  EXPECT_NE(key(of_another), key(request));
   Request fewer = request;
   fewer.requested_outputs = {"OUT"};
   EXPECT_NE(key(fewer), key(request));

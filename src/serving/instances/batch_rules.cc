@@ -49,7 +49,7 @@ BatchRules BatchRulesOf(const ::inference::ModelConfig& config) {
 
 BatchBuilder::Answer BatchBuilder::Offer(const Request& request, int64_t queued_ns) {
   if (!can_grow_) return Answer::kFull;
-  const std::pair sequence{request.sequence_id, request.sequence_name};
+  const SequenceKey sequence = request.sequence_key();
   if (rules_.has_sequences && sequences_.contains(sequence)) return Answer::kSkipped;
   const int64_t size = request.batch_size(rules_.max_batch_size);
   if (first_ != nullptr && (size_ + size > rules_.max_size || !Joins(request))) {

@@ -58,7 +58,7 @@ class BatchBuilder {
 
   const BatchRules& rules_;
   const Request* first_ = nullptr;
-  std::set<std::pair<uint64_t, std::string>> sequences_;
+  std::set<SequenceKey> sequences_;
   size_t num_taken_ = 0;
   size_t num_preferred_ = 0;  // requests up to the largest preferred size; 0: none is reached
   int64_t size_ = 0;

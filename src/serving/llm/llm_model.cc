@@ -9,6 +9,7 @@
 #include "contract/rows.h"
 #include "contract/tensor_values.h"
 #include "serving/configuration/model_config.h"
+#include "serving/core/cache_salt.h"
 #include "serving/llm/answer_text.h"
 #include "serving/llm/llm_call.h"
 #include "serving/llm/row_batch.h"
@@ -98,11 +99,14 @@ void ActiveRequests::Remove(const LlmCall& call) {
   }
 }
 
-std::vector<RequestId> ActiveRequests::Find(const std::string& client_id) const {
+std::vector<RequestId> ActiveRequests::Find(const std::string& client_id,
+                                            const Identity& identity) const {
   std::lock_guard lock(mutex_);
   std::vector<RequestId> ids;
   auto [begin, end] = entries_.equal_range(client_id);
-  for (auto it = begin; it != end; ++it) ids.push_back(it->second.id);
+  for (auto it = begin; it != end; ++it) {
+    if (it->second.call->request().identity() == identity) ids.push_back(it->second.id);
+  }
   return ids;
 }
 
@@ -194,6 +198,7 @@ Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>
   if (cancel->cancelled()) return Cancelled("request was cancelled");
   request.priority = PriorityOf(call->request().priority);
   request.queue_timeout_us = QueueTimeoutOf(call->request().timeout_us);
+  ASSIGN_OR_RETURN(request.cache_salt, CacheSaltOf(call->request()));
   call->num_prompt_tokens = static_cast<int64_t>(request.input_ids.size());
   call->ExpectSequences(request.sampling);
   call->enqueued_ns = clock_.NowNs();
@@ -263,7 +268,7 @@ void LlmModel::Stop(const Request& request, const ResponseHandler& handler) {
   acknowledgement.id = request.id;
   acknowledgement.is_final = true;
   acknowledgement.has_answer = true;
-  const std::vector<RequestId> ids = active_.Find(request.id);
+  const std::vector<RequestId> ids = active_.Find(request.id, request.identity());
   handler(std::move(acknowledgement));  // before the last response of what is stopped
   for (const RequestId id : ids) backend_.executor->Cancel(id);
 }

@@ -44,12 +44,12 @@ struct LlmBackend {
 };
 
 // Executor requests by the client's request id, for the `stop` tensor. Several requests may share
-// an id; a stop cancels all of them.
+// an id; a stop cancels all of them that its own client sent.
 class ActiveRequests {
  public:
   void Add(const LlmCall& call, RequestId id);
   void Remove(const LlmCall& call);
-  std::vector<RequestId> Find(const std::string& client_id) const;
+  std::vector<RequestId> Find(const std::string& client_id, const Identity& identity) const;
 
  private:
   struct Entry {

@@ -108,6 +108,28 @@ TEST(LlmModel, BadInputsFailWithoutReachingTheExecutor) {
   EXPECT_EQ(statistics.failures.at(FailureReason::kBackend), 4U);
 }
 
+TEST(LlmModel, TheCacheSaltIsThatOfTextAndIdentity) {
+  TestModels models;
+  const auto salt_of = [&](const ParameterValue& text, uint8_t identity) {
+    Request request = MakeRequest(Inputs({1, 2}, 3));
+    request.parameters["cache_salt"] = text;
+    request.client = std::make_shared<Client>(Client{.identity = {identity}, .name = {}});
+    Collector got;
+    models.llm->Infer(std::move(request), got.Handler());
+    models.executor->Run();
+    return got.status().ok() ? models.executor->last_request.cache_salt : 0;
+  };
+  EXPECT_EQ(salt_of(std::string(), 0), 0U);
+  EXPECT_NE(salt_of(std::string("a"), 0), 0U);
+  EXPECT_NE(salt_of(std::string("a"), 0), salt_of(std::string("a"), 1));
+  EXPECT_NE(salt_of(std::string(), 1), salt_of(std::string(), 2));
+  Collector got;
+  Request request = MakeRequest(Inputs({1, 2}, 3));
+  request.parameters["cache_salt"] = int64_t{1};
+  models.llm->Infer(std::move(request), got.Handler());
+  EXPECT_EQ(got.status().message(), "cache_salt: the parameter has another type, must be a string");
+}
+
 TEST(LlmModel, AFullQueueIsUnavailable) {
   TestModels models;
   models.executor->refuse_with =
@@ -230,7 +252,29 @@ TEST(LlmModel, StopReachesEveryRequestOfAnId) {
   models.llm->Infer(MakeRequest(Inputs({0}, 0, {Bool("stop", true)}), "a"), stop.Handler());
   EXPECT_THAT(models.executor->cancelled_ids, testing::UnorderedElementsAre(1, 2));
   models.executor->Run();
-  EXPECT_TRUE(models.llm->active().Find("a").empty());
+  EXPECT_TRUE(models.llm->active().Find("a", {}).empty());
+}
+
+TEST(LlmModel, StopReachesNoRequestOfAnotherIdentity) {
+  TestModels models;
+  const auto send = [&](std::vector<Tensor> inputs, uint8_t identity, Collector& got) {
+    Request request = MakeRequest(std::move(inputs), "a");
+    request.client = std::make_shared<Client>(Client{.identity = {identity}, .name = {}});
+    models.llm->Infer(std::move(request), got.Handler());
+  };
+  const auto stop = [&] { return Inputs({0}, 0, {Bool("stop", true)}); };
+  Collector one, two, nobody, stops;
+  send(Inputs({1}, 20), 1, one);
+  send(Inputs({2}, 20), 2, two);
+  send(Inputs({3}, 20), 0, nobody);
+  send(stop(), 3, stops);
+  EXPECT_TRUE(models.executor->cancelled_ids.empty());
+  send(stop(), 2, stops);
+  EXPECT_THAT(models.executor->cancelled_ids, ElementsAre(2));
+  send(stop(), 0, stops);
+  EXPECT_THAT(models.executor->cancelled_ids, ElementsAre(2, 3));
+  EXPECT_TRUE(stops.status().ok());  // acknowledged whether it ended any or not
+  models.executor->Run();
 }
 
 TEST(LlmModel, CancelTokenReachesTheExecutorAndEndsAsCancelled) {

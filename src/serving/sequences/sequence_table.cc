@@ -55,7 +55,7 @@ void SequenceTable::RemoveInstance(int instance, std::function<void()> when_empt
 
 Status SequenceTable::Add(QueuedRequest& item) {
   const Request& request = item.request;
-  const Key key{request.sequence_id, request.sequence_name};
+  const Key key = request.sequence_key();
   std::lock_guard lock(mutex_);
   DropIdleLocked();
   AdmitWaitingLocked();  // those that came earlier

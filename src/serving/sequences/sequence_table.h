@@ -60,7 +60,7 @@ class SequenceTable {
   static constexpr size_t kMaxWaiting = 4096;
 
  private:
-  using Key = std::pair<uint64_t, std::string>;  // number and name; one of them is set
+  using Key = SequenceKey;
   struct Slots {
     Run run;
     int num_used = 0;

@@ -55,6 +55,7 @@ class SequenceTableTest : public ::testing::Test {
     item.request.sequence_id = sequence;
     item.request.sequence_start = start;
     item.request.sequence_end = end;
+    item.request.client = client_;
     item.request.timeout_us = timeout_us_;
     cancels_[id] = item.request.cancel;
     const int32_t zero = 0;
@@ -69,6 +70,7 @@ class SequenceTableTest : public ::testing::Test {
   std::vector<std::string> ran_, given_up_;
   std::map<std::string, std::shared_ptr<CancelToken>> cancels_;  // by request id
   int64_t timeout_us_ = 0;                                       // of what is added next
+  std::shared_ptr<const Client> client_;                         // of it too
   Request last_;
 };
 
@@ -84,6 +86,18 @@ TEST_F(SequenceTableTest, ASequenceBeginsWithStart) {
   EXPECT_TRUE(Add("d", 7, false, /*end=*/true).ok());
   EXPECT_FALSE(Add("e", 7).ok());
   EXPECT_THAT(ran_, ElementsAre("b@0", "c@0", "d@0"));
+}
+
+TEST_F(SequenceTableTest, EachIdentityHasSequencesOfItsOwn) {
+  Make("");
+  EXPECT_TRUE(Add("a1", 7, true).ok());
+  client_ = std::make_shared<Client>(Client{.identity = {1}, .name = "b"});
+  EXPECT_THAT(Add("b0", 7, false, /*end=*/true).message(), HasSubstr("must specify the START"));
+  EXPECT_TRUE(Add("b1", 7, true).ok());
+  EXPECT_TRUE(Add("b2", 7, false, /*end=*/true).ok());
+  client_ = nullptr;
+  EXPECT_TRUE(Add("a2", 7, false, /*end=*/true).ok());
+  EXPECT_THAT(ran_, ElementsAre("a1@0", "b1@0", "b2@0", "a2@0"));
 }
 
 TEST_F(SequenceTableTest, ARequestNeedsASequence) {

@@ -98,8 +98,7 @@ std::string Number(double value) {  // 20, 0.001
 }  // namespace
 
 struct AccessPolicy::Key {
-  KeyHash hash;
-  std::string name;
+  std::shared_ptr<const Client> client;
   Roles roles;
   RequestBucket requests;
 };
@@ -112,13 +111,13 @@ struct AccessPolicy::Table {
   Key* Find(const KeyHash& hash) {
     Key* found = nullptr;
     for (Key& key : keys) {
-      if (CRYPTO_memcmp(key.hash.data(), hash.data(), hash.size()) == 0) found = &key;
+      if (CRYPTO_memcmp(key.client->identity.data(), hash.data(), hash.size()) == 0) found = &key;
     }
     return found;
   }
 
   Status Add(Key key, const std::string& where) {
-    if (Find(key.hash) != nullptr) return Wrong(where, "the key is there already");
+    if (Find(key.client->identity) != nullptr) return Wrong(where, "the key is there already");
     keys.push_back(std::move(key));
     return Status::Ok();
   }
@@ -131,10 +130,10 @@ struct AccessPolicy::Table {
         return Wrong(where + "." + needed, "a string is needed");
     }
     Key key;
-    key.name = object["name"].get<std::string>();
     const auto hash = HashFromHex(object["sha256"].get<std::string>());
     if (!hash) return Wrong(where + ".sha256", "64 lower-case hexadecimal digits are needed");
-    key.hash = *hash;
+    key.client = std::make_shared<Client>(
+        Client{.identity = *hash, .name = object["name"].get<std::string>()});
     if (!object.contains("roles")) return Wrong(where + ".roles", "an array of roles is needed");
     ASSIGN_OR_RETURN(key.roles, ReadRoles(object["roles"], where + ".roles"));
     ASSIGN_OR_RETURN(const double per_second, ReadRate(object, "requests_per_second", 0, where));
@@ -148,9 +147,9 @@ struct AccessPolicy::Table {
   // What the keys have used stays used when their files are read anew.
   void ContinueFrom(const Table& former, int64_t now_ns) {
     std::map<KeyHash, const Key*> before;
-    for (const Key& key : former.keys) before.emplace(key.hash, &key);
+    for (const Key& key : former.keys) before.emplace(key.client->identity, &key);
     for (Key& key : keys) {
-      const auto found = before.find(key.hash);
+      const auto found = before.find(key.client->identity);
       if (found != before.end()) key.requests.ContinueFrom(found->second->requests, now_ns);
     }
   }
@@ -183,16 +182,17 @@ struct AccessPolicy::Table {
       if (line.empty() || line.front() == '#') continue;
       const std::string where = path + ": line " + std::to_string(number);
       Key key;
-      key.name = where;
+      Client client{.name = where};
       key.roles.set(static_cast<size_t>(Role::kInference));
       key.roles.set(static_cast<size_t>(Role::kMetrics));
       if (line.starts_with(kHashPrefix)) {
         const auto hash = HashFromHex(line.substr(sizeof(kHashPrefix) - 1));
         if (!hash) return Wrong(where, "64 lower-case hexadecimal digits are needed after sha256:");
-        key.hash = *hash;
+        client.identity = *hash;
       } else {
-        key.hash = HashKey(line);
+        client.identity = HashKey(line);
       }
+      key.client = std::make_shared<Client>(std::move(client));
       RETURN_IF_ERROR(Add(std::move(key), where));
     }
     return keys.empty() ? Wrong(path, "it has no key; `inflight key` makes one") : Status::Ok();
@@ -204,7 +204,7 @@ Admission AccessPolicy::TooMany(const Key& key) {
   const RequestBucket& requests = key.requests;
   const int64_t wait_s = requests.WaitSeconds();
   return {ResourceExhausted(
-              "key '" + key.name + "' has sent more than its requests_per_second of " +
+              "key '" + key.client->name + "' has sent more than its requests_per_second of " +
               Number(requests.per_second()) + " with a burst of " + Number(requests.burst()) +
               " allow; try again in " + std::to_string(wait_s) + " s")
               .WithReason(Reason::kOverLimit),
@@ -288,19 +288,19 @@ Admission AccessPolicy::Look(std::string_view authorization, Role role, bool cou
   const bool has_key = IsBearer(authorization);
   const KeyHash hash = has_key ? HashKey(authorization.substr(sizeof(kBearer) - 1)) : KeyHash{};
   const std::lock_guard lock(mutex_);
-  if (table_->anonymous[place]) return {};
+  Key* key = has_key ? table_->Find(hash) : nullptr;
+  if (table_->anonymous[place]) return {.client = key != nullptr ? key->client : nullptr};
   if (!has_key) {
     return {Status(StatusCode::kUnauthenticated,
                    "this request needs a key: send it as 'Authorization: Bearer <key>'")};
   }
-  Key* key = table_->Find(hash);
   if (key == nullptr) return {Status(StatusCode::kUnauthenticated, "the key is not known")};
   if (!key->roles[place]) {
     return {Status(StatusCode::kPermissionDenied,
                    "the key does not have the role '" + std::string(kRoleNames[place]) + "'")};
   }
   if (counts && !key->requests.Take(clock_.NowNs())) return TooMany(*key);
-  return {};
+  return {.client = key->client};
 }
 
 Status AccessPolicy::ReloadIfChanged() {

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/client.h"
 #include "base/clock.h"
 #include "inflight/status.h"
 #include "protocol/kserve/access/restriction.h"
@@ -36,7 +37,7 @@ using Roles = std::bitset<kNumRoles>;
 
 Role RoleOf(Api api);
 
-using KeyHash = std::array<uint8_t, 32>;  // SHA-256
+using KeyHash = Identity;  // SHA-256
 KeyHash HashKey(std::string_view key);
 std::string ToHex(const KeyHash& hash);
 std::string NewKey();  // 256 random bits, in URL-safe letters
@@ -51,8 +52,9 @@ struct AccessFiles {
 
 // What the policy says of one request.
 struct Admission {
-  Status status;              // OK, or why it may not
-  int64_t retry_after_s = 0;  // of kResourceExhausted: when it may again
+  Status status = {};                         // OK, or why it may not
+  int64_t retry_after_s = 0;                  // of kResourceExhausted: when it may again
+  std::shared_ptr<const Client> client = {};  // of its key; null: it has none that is known
 
   bool ok() const { return status.ok(); }
 };

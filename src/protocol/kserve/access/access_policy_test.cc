@@ -73,6 +73,21 @@ TEST_F(AccessPolicyTest, AnonymousRolesAreThoseOfTheFile) {
   EXPECT_EQ(policy->Admit("", Role::kHealth).status.code(), StatusCode::kUnauthenticated);
 }
 
+TEST_F(AccessPolicyTest, AnAdmissionSaysWhichKeyItCameWith) {
+  const std::string one = R"({"keys": [{"name": "a", "sha256": ")" + ToHex(HashKey("one")) +
+                          R"(", "roles": ["inference"]}])";
+  const auto closed = Load({.access = Write("closed", one + "}")});
+  const auto open =
+      Load({.access = Write("open", one + R"(, "anonymous": ["health", "inference"]})")});
+  ASSERT_TRUE(closed != nullptr && open != nullptr);
+  for (const auto& policy : {closed, open}) {
+    EXPECT_EQ(IdentityOf(policy->Admit("Bearer one", Role::kInference).client), HashKey("one"));
+    EXPECT_EQ(IdentityOf(policy->Check("Bearer one", Role::kHealth).client), HashKey("one"));
+    for (const char* none : {"", "Bearer two", "one"})
+      EXPECT_EQ(policy->Admit(none, Role::kInference).client, nullptr) << none;
+  }
+}
+
 TEST_F(AccessPolicyTest, LinesAreKeysOrTheirHashes) {
   const auto policy = Load(
       {.api_keys = Write("lines", "# clients\none\n\nsha256:" + ToHex(HashKey("two")) + "\r\n")});

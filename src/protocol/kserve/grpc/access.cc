@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "base/status_macros.h"
 
@@ -13,14 +14,16 @@ constexpr char kPrefix[] = "triton-grpc-protocol-";
 
 char AsciiLower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
+std::string_view AuthorizationOf(const grpc_listener::Rpc& rpc) {
+  const std::string* authorization = rpc.FindMetadata("authorization");
+  return authorization != nullptr ? std::string_view(*authorization) : std::string_view();
+}
+
 }  // namespace
 
 Status CheckAccess(const Access& access, kserve::Api api, const grpc_listener::Rpc& rpc) {
   if (access.policy != nullptr) {
-    const std::string* key = rpc.FindMetadata("authorization");
-    const kserve::Admission admission =
-        access.policy->Admit(key == nullptr ? std::string_view() : *key, kserve::RoleOf(api));
-    RETURN_IF_ERROR(admission.status);
+    RETURN_IF_ERROR(access.policy->Admit(AuthorizationOf(rpc), kserve::RoleOf(api)).status);
   }
   const kserve::RequiredHeader* required = access.restrictions.Of(api);
   if (required == nullptr) return Status::Ok();
@@ -33,6 +36,11 @@ Status CheckAccess(const Access& access, kserve::Api api, const grpc_listener::R
     return Status::Ok();
   }
   return Unavailable("This protocol is restricted, expecting header '" + key + "'");
+}
+
+std::shared_ptr<const Client> ClientOf(const Access& access, const grpc_listener::Rpc& rpc) {
+  if (access.policy == nullptr) return {};
+  return access.policy->Check(AuthorizationOf(rpc), kserve::Role::kInference).client;
 }
 
 Result<serving::Parameters> ForwardedParameters(const Access& access,

@@ -23,6 +23,9 @@ struct Access {
 // What the policy says of the call's key; kUnavailable where it lacks the header that opens `api`.
 Status CheckAccess(const Access& access, kserve::Api api, const grpc_listener::Rpc& rpc);
 
+// That of the key that an admitted call came with; null: it has none that is known.
+std::shared_ptr<const Client> ClientOf(const Access& access, const grpc_listener::Rpc& rpc);
+
 // Metadata that goes to the model as parameters. kInvalidArgument for a reserved name.
 Result<serving::Parameters> ForwardedParameters(const Access& access,
                                                 const grpc_listener::Rpc& rpc);

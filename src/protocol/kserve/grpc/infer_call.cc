@@ -73,6 +73,7 @@ class InferCall final : public UnaryReactor, public std::enable_shared_from_this
                                        std::move(charge)));
     parsed.request.cancel = cancel_;
     parsed.request.wants_one_response = true;
+    parsed.request.client = metadata_.caller;
     for (auto& [name, value] : metadata_.parameters) {
       parsed.request.parameters[name] = std::move(value);
     }

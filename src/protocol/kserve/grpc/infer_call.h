@@ -16,6 +16,7 @@ struct CallMetadata {
   serving::Parameters parameters;  // go to the model before those of the request with their names
   serving::TraceContext trace;
   grpc_listener::Coding coding = grpc_listener::Coding::kIdentity;  // of the response
+  std::shared_ptr<const Client> caller;  // by its key; null: nobody who is told from others
 };
 
 // Starts the RPC. The referred objects outlive it. A cancelled or expired call cancels the request;

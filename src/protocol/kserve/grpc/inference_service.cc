@@ -148,7 +148,8 @@ std::shared_ptr<RpcReactor> ModelInfer(ServiceContext& service, std::shared_ptr<
   if (!status.ok()) return End(*rpc, ToGrpcStatus(status));
   CallMetadata metadata = {.parameters = *std::move(forwarded),
                            .trace = TraceContextOf(service.server, *rpc),
-                           .coding = ResponseCoding(service.compression, *rpc)};
+                           .coding = ResponseCoding(service.compression, *rpc),
+                           .caller = ClientOf(service.access, *rpc)};
   return StartInferCall(service.server, service.calls, std::move(metadata),
                         service.limits.max_message_bytes, std::move(rpc));
 }
@@ -161,7 +162,8 @@ std::shared_ptr<RpcReactor> ModelStreamInfer(ServiceContext& service, std::share
       .refusal = refusal.ok() ? forwarded.status() : refusal,
       .parameters = forwarded.ok() ? *std::move(forwarded) : serving::Parameters{},
       .trace = TraceContextOf(service.server, *rpc),
-      .coding = ResponseCoding(service.compression, *rpc)};
+      .coding = ResponseCoding(service.compression, *rpc),
+      .caller = ClientOf(service.access, *rpc)};
   return StreamCall::Start(service.server, service.calls, service.limits, std::move(metadata),
                            std::move(rpc));
 }

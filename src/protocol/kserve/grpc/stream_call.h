@@ -39,6 +39,7 @@ struct StreamMetadata {
   serving::Parameters parameters;  // go with every request
   serving::TraceContext trace;
   grpc_listener::Coding coding = grpc_listener::Coding::kIdentity;  // of responses
+  std::shared_ptr<const Client> caller;  // by its key; null: nobody who is told from others
 };
 
 // Order:   responses of models that are not decoupled go out in the order of their requests, each

@@ -64,24 +64,43 @@ HttpResponse EndpointHandler::BadRequest(std::string_view reason) const {
   return Error(InvalidArgument(std::string(reason)), kText);
 }
 
-std::optional<HttpResponse> EndpointHandler::Refusal(kserve::Role role, const HttpRequest& request,
-                                                     bool is_whole) const {
+std::optional<HttpResponse> EndpointHandler::Admit(kserve::Role role, HttpRequest& request) const {
   if (const Status status = options_.web_pages.Check(request, role); !status.ok())
     return Error(status);
   if (options_.policy == nullptr) return std::nullopt;
-  return RefuseByKey(*options_.policy, role, request, is_whole);
+  const kserve::Admission admission = options_.policy->Admit(AuthorizationOf(request), role);
+  request.caller = admission.client;
+  return RefusalOf(admission);
 }
 
-std::optional<HttpResponse> EndpointHandler::Refusal(kserve::Api api, const HttpRequest& request,
-                                                     bool is_whole) const {
-  if (auto refusal = Refusal(kserve::RoleOf(api), request, is_whole)) return refusal;
+std::optional<HttpResponse> EndpointHandler::RefusalOfHead(kserve::Role role,
+                                                           const HttpRequest& head) const {
+  if (const Status status = options_.web_pages.Check(head, role); !status.ok())
+    return Error(status);
+  if (options_.policy == nullptr) return std::nullopt;
+  return RefusalOf(options_.policy->Check(AuthorizationOf(head), role));
+}
+
+std::optional<HttpResponse> EndpointHandler::LacksHeader(kserve::Api api,
+                                                         const HttpRequest& head) const {
   const kserve::RequiredHeader* required = options_.restrictions.Of(api);
   if (required == nullptr) return std::nullopt;
-  const std::string* value = request.FindHeader(required->name);
+  const std::string* value = head.FindHeader(required->name);
   if (value != nullptr && *value == required->value) return std::nullopt;
   return Error({StatusCode::kPermissionDenied,
                 "This API is restricted, expecting header '" + required->name + "'"},
                kText);
+}
+
+std::optional<HttpResponse> EndpointHandler::Admit(kserve::Api api, HttpRequest& request) const {
+  if (auto refusal = Admit(kserve::RoleOf(api), request)) return refusal;
+  return LacksHeader(api, request);
+}
+
+std::optional<HttpResponse> EndpointHandler::RefusalOfHead(kserve::Api api,
+                                                           const HttpRequest& head) const {
+  if (auto refusal = RefusalOfHead(kserve::RoleOf(api), head)) return refusal;
+  return LacksHeader(api, head);
 }
 
 void EndpointHandler::Run(Route route, HttpRequest request,

@@ -54,14 +54,17 @@ class EndpointHandler : public http_listener::HttpHandler {
   virtual const Endpoint* EndpointOf(const http_listener::HttpRequest& head) const = 0;
 
   // The answer to a request that a web page of somebody else sends, or whose key may not do that,
-  // or that has none. Of one that is not whole, the head alone is there, and it counts for no rate.
-  std::optional<http_listener::HttpResponse> Refusal(kserve::Role role,
-                                                     const http_listener::HttpRequest& request,
-                                                     bool is_whole = true) const;
-  // The same, also where it lacks the header that `api` needs.
-  std::optional<http_listener::HttpResponse> Refusal(kserve::Api api,
-                                                     const http_listener::HttpRequest& request,
-                                                     bool is_whole = true) const;
+  // or that has none; of an API also where it lacks the header that opens it. None: its caller is
+  // set.
+  std::optional<http_listener::HttpResponse> Admit(kserve::Role role,
+                                                   http_listener::HttpRequest& request) const;
+  std::optional<http_listener::HttpResponse> Admit(kserve::Api api,
+                                                   http_listener::HttpRequest& request) const;
+  // The same of a request whose head alone is there: it counts for no rate.
+  std::optional<http_listener::HttpResponse> RefusalOfHead(
+      kserve::Role role, const http_listener::HttpRequest& head) const;
+  std::optional<http_listener::HttpResponse> RefusalOfHead(
+      kserve::Api api, const http_listener::HttpRequest& head) const;
 
   // Answers as the endpoint does, whatever the method; it must not be refused. What waits or has a
   // large body does so on another thread.
@@ -71,6 +74,8 @@ class EndpointHandler : public http_listener::HttpHandler {
   serving::Server& server() const { return context_.server; }
 
  private:
+  std::optional<http_listener::HttpResponse> LacksHeader(
+      kserve::Api api, const http_listener::HttpRequest& head) const;
   void Dispatch(const Route& route, const http_listener::HttpRequest& request,
                 const std::shared_ptr<http_listener::HttpResponder>& responder);
 

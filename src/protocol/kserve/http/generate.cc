@@ -146,6 +146,7 @@ void Generate(const Context& context, const Route& route, bool is_stream,
   parsed->model_version = route.version;
   parsed->received_ns = received_ns;
   parsed->memory = request.memory;
+  parsed->client = request.caller;
   parsed->charge = std::make_shared<const MemoryCharge>(std::move(charge));
   parsed->wants_one_response = !is_stream;
   parsed->trace = SampleTrace(context.server, route.model, request);

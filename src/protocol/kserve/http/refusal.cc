@@ -11,11 +11,12 @@ namespace inflight::kserve_http {
 using http_listener::HttpRequest;
 using http_listener::HttpResponse;
 
-std::optional<HttpResponse> RefuseByKey(kserve::AccessPolicy& policy, kserve::Role role,
-                                        const HttpRequest& request, bool is_whole) {
+std::string_view AuthorizationOf(const HttpRequest& request) {
   const std::string* authorization = request.FindHeader("Authorization");
-  const std::string_view key = authorization != nullptr ? *authorization : std::string_view();
-  const kserve::Admission admission = is_whole ? policy.Admit(key, role) : policy.Check(key, role);
+  return authorization != nullptr ? *authorization : std::string_view();
+}
+
+std::optional<HttpResponse> RefusalOf(const kserve::Admission& admission) {
   if (admission.ok()) return std::nullopt;
   HttpResponse response = Error(admission.status);
   if (admission.status.code() == StatusCode::kUnauthenticated) {

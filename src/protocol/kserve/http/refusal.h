@@ -3,17 +3,17 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "protocol/http_listener/http_message.h"
 #include "protocol/kserve/access/access_policy.h"
 
 namespace inflight::kserve_http {
 
-// None where the request may do what the role says. Of one that is not whole, the head alone is
-// there, and it counts for no rate.
-std::optional<http_listener::HttpResponse> RefuseByKey(kserve::AccessPolicy& policy,
-                                                       kserve::Role role,
-                                                       const http_listener::HttpRequest& request,
-                                                       bool is_whole);
+// "" where it names none.
+std::string_view AuthorizationOf(const http_listener::HttpRequest& request);
+
+// None where the request may do what it asks for.
+std::optional<http_listener::HttpResponse> RefusalOf(const kserve::Admission& admission);
 
 }  // namespace inflight::kserve_http

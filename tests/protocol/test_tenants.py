@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that share a server: no prompt of one tells what another asked, and none ends what another runs."""
+
+import concurrent.futures
+import hashlib
+import json
+import uuid
+
+import numpy as np
+import pytest
+import requests
+import tritonclient.grpc
+import tritonclient.http
+from live_server import DEMO, start_server
+from llm_client import kv_blocks, wait_until, wait_until_idle
+from matrix_client import Road, datatype_of, ids_of, to_columns
+from release_repositories import OURS, write_repository
+from tritonclient.utils import InferenceServerException
+
+CLIENTS = {"http": tritonclient.http, "grpc": tritonclient.grpc}
+TIMEOUTS = {"http": {"network_timeout": 120, "connection_timeout": 120}, "grpc": {}}
+BLOCK_TOKENS = 64
+ROADS = ("generate", "generate_stream", "http", "grpc")
+KEYS = ("alice", "bob")
+FILLED = {"engine_dir": DEMO, "tokenizer_dir": DEMO, "decoupled_mode": "False", "exclude_input_in_output": "True"}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A server with a key for each of KEYS, and for requests without any."""
+    path = tmp_path_factory.mktemp("tenants")
+    keys = [
+        {"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest(), "roles": ["inference"]} for name in KEYS
+    ]  # fmt: skip
+    (path / "access.json").write_text(json.dumps({"keys": keys, "anonymous": ["health", "inference", "metrics"]}))
+    repository = write_repository(path / "repository", OURS, **FILLED)
+    server = start_server(path, None, "--model-repository", repository, "--access", path / "access.json")
+    server.model_dir = DEMO
+    yield server
+    assert server.stop() == 0, server.log.read_text()[-4000:]
+
+
+def bearer(key):
+    return {"authorization": f"Bearer {key}"} if key else {}
+
+
+def new_prompt():
+    """Nobody has sent it; its first three blocks are full, and differ from all others from the first token on."""
+    prompt = f"{uuid.uuid4()} " + "Once upon a time there was a fox who told a story to a small bird. " * 20
+    assert len(ids_of(prompt)) > 3 * BLOCK_TOKENS
+    return prompt
+
+
+def ask(server, transport, text, parameters=None, key=None):
+    """num_cached_tokens of a request to the ensemble."""
+    if transport in ("generate", "generate_stream"):
+        body = {"text_input": text, "max_tokens": 1, "return_num_cached_tokens": True, "parameters": parameters or {}}
+        url = f"http://{server.http}/v2/models/ensemble/{transport}"
+        answer = requests.post(url, json=body, headers=bearer(key), timeout=120)
+        assert answer.status_code == 200, answer.text
+        return json.loads(answer.text.removeprefix("data: "))["num_cached_tokens"]
+    module = CLIENTS[transport]
+    columns = to_columns(
+        Road(transport, "ensemble", stream=False, num_rows=1), [{"text": text, "max_tokens": 1, "return_num_cached_tokens": True}]
+    )
+    with module.InferenceServerClient(getattr(server, transport), **TIMEOUTS[transport]) as client:
+        inputs = []
+        for name, array in columns.items():
+            inputs.append(module.InferInput(name, list(array.shape), datatype_of(array)))
+            inputs[-1].set_data_from_numpy(array)
+        result = client.infer("ensemble", inputs, parameters=parameters, headers=bearer(key))
+        return int(result.as_numpy("num_cached_tokens").reshape(-1)[0])
+
+
+def whole_blocks(text):
+    return (len(ids_of(text)) - 1) // BLOCK_TOKENS * BLOCK_TOKENS
+
+
+@pytest.mark.parametrize("transport", ROADS)
+def test_equal_prompts_share_blocks_under_one_salt_alone(shared, transport):
+    prompt = new_prompt()
+    cached = whole_blocks(prompt)
+    assert ask(shared, transport, prompt, {"cache_salt": "a"}) == 0
+    before = kv_blocks(shared, "reused")
+    assert ask(shared, transport, prompt, {"cache_salt": "b"}) == 0
+    assert ask(shared, transport, prompt) == 0
+    assert kv_blocks(shared, "reused") == before
+    for parameters in ({"cache_salt": "a"}, {"cache_salt": "b"}, None, {"cache_salt": ""}):
+        assert ask(shared, transport, prompt, parameters) == cached, parameters
+    assert kv_blocks(shared, "reused") == before + 4 * cached // BLOCK_TOKENS
+
+
+@pytest.mark.parametrize("transport", ROADS)
+def test_two_keys_share_no_blocks(shared, transport):
+    prompt = new_prompt()
+    for key in (*KEYS, None):
+        assert ask(shared, transport, prompt, key=key) == 0, key
+    for key in (*KEYS, None):
+        assert ask(shared, transport, prompt, key=key) == whole_blocks(prompt), key
+    for key in KEYS:
+        assert ask(shared, transport, prompt, {"cache_salt": "own"}, key) == 0, key
+    # Nobody who cannot send a key takes its identity by naming it.
+    guesses = [*KEYS, *(hashlib.sha256(key.encode()).hexdigest() for key in KEYS)]
+    assert [ask(shared, transport, prompt, {"cache_salt": guess}) for guess in guesses] == [0] * len(guesses)
+
+
+def test_a_salt_is_a_short_text(shared):
+    for salt in (1, True, 0.5, "x" * 1025):
+        body = {"text_input": "a", "max_tokens": 1, "cache_salt": salt}
+        answer = requests.post(f"http://{shared.http}/v2/models/ensemble/generate", json=body, timeout=60)
+        assert answer.status_code == 400 and "cache_salt: " in answer.json()["error"], answer.text
+    with pytest.raises(InferenceServerException, match="cache_salt: the parameter has another type, must be a string"):
+        ask(shared, "grpc", "a", {"cache_salt": 1})
+
+
+def send_ids(server, transport, row, request_id, key):
+    columns = to_columns(Road(transport, "tensorrt_llm", stream=False, num_rows=1), [row])
+    module = CLIENTS[transport]
+    with module.InferenceServerClient(getattr(server, transport), **TIMEOUTS[transport]) as client:
+        inputs = []
+        for name, array in columns.items():
+            inputs.append(module.InferInput(name, list(array.shape), datatype_of(array)))
+            inputs[-1].set_data_from_numpy(array)
+        return client.infer("tensorrt_llm", inputs, request_id=request_id, headers=bearer(key))
+
+
+@pytest.mark.parametrize("transport", list(CLIENTS))
+def test_a_stop_ends_requests_of_its_own_key(shared, transport):
+    long = {"text": "Tell me a story about a fox.", "max_tokens": 900, "end_id": -1, "return_finish_reason": True}
+    stop = {**long, "max_tokens": 1, "stop": True}
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        alice = pool.submit(send_ids, shared, transport, long, "1", "alice")
+        wait_until(lambda: kv_blocks(shared) > 0)
+        bob = pool.submit(send_ids, shared, transport, long, "1", "bob")
+        for key in ("bob", None):  # an answer to bob's own is waited for, so that it was stopped
+            assert send_ids(shared, transport, stop, "1", key).as_numpy("output_ids") is None
+        while not bob.done():  # it may have come to run after the stop
+            send_ids(shared, transport, stop, "1", "bob")
+        assert bob.result().as_numpy("finish_reason").tolist() == [[b"cancelled"]]
+        assert not alice.done()
+        send_ids(shared, transport, stop, "1", "alice")
+        stopped = alice.result()
+    assert stopped.as_numpy("finish_reason").tolist() == [[b"cancelled"]]
+    assert 0 < int(np.max(stopped.as_numpy("sequence_length"))) < long["max_tokens"]
+    wait_until_idle(shared)
