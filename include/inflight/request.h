@@ -82,7 +82,11 @@ struct Request {
   std::shared_ptr<const std::vector<float>> embedding_bias = {};
   SamplingParams sampling = {};
   OutputOptions output = {};
-  float priority = 0.5F;                         // [0, 1]; larger first, ties by arrival
+  float priority = 0.5F;  // [0, 1]; larger first, ties by turns of clients, then by arrival
+  // Of one priority, requests of each client take turns by tokens over its share, so that none
+  // keeps the others waiting by the number of its requests. All of one client: in order of arrival.
+  uint64_t client_id = 0;
+  float share = 1.0F;                            // [0.01, 100]
   std::optional<int64_t> timeout_ms = {};        // deadline from Enqueue; finish reason kTimedOut
   std::optional<int64_t> queue_timeout_us = {};  // the same until the request's first step
   // Part of the prefix-reuse key: equal prompts with other salts never share blocks.

@@ -128,6 +128,7 @@ void StepLoop::SetUp(Sequence& sequence) {
   if (sequence.is_finished) return;
   ActiveRequest& request = *sequence.request;
   if (request.is_queued) {
+    turns_.Begin(sequence.turn);
     LeaveQueue(request);
     // It may have come after the turn began.
     request.times.first_scheduled_ns = std::max(turn_start_ns_, request.times.enqueued_ns);

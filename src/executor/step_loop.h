@@ -29,6 +29,7 @@
 #include "executor/sequence.h"
 #include "executor/streams.h"
 #include "kv_cache/kv_cache.h"
+#include "scheduler/fair_turns.h"
 #include "scheduler/prefill_pace.h"
 #include "scheduler/scheduler.h"
 
@@ -149,6 +150,7 @@ class StepLoop {
 
   kv_cache::KvCache kv_cache_;
   scheduler::Scheduler scheduler_;
+  scheduler::FairTurns turns_;
   scheduler::PrefillPace pace_;
   QueueDelay queue_delay_;
   scheduler::PlannedStep step_;

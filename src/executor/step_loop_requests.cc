@@ -39,7 +39,15 @@ void StepLoop::TakeRequest(std::unique_ptr<ActiveRequest> request) {
   ActiveRequest& taken = *request;
   streams_.Open();  // until Retire
   requests_.emplace(taken.id, std::move(request));
-  for (Sequence& sequence : taken.sequences) scheduler_.Add(&sequence);
+  const Request& params = taken.params;
+  const auto num_tokens = static_cast<double>(params.input_ids.size()) + params.max_tokens;
+  const double turn = turns_.Take(params.client_id, params.share,
+                                  num_tokens * static_cast<double>(taken.sequences.size()) *
+                                      std::max(1, params.sampling.beam_width));
+  for (Sequence& sequence : taken.sequences) {
+    sequence.turn = turn;
+    scheduler_.Add(&sequence);
+  }
   queue_delay_.Arrived(taken.times.enqueued_ns);
   if (taken.next_deadline_ns() != kNever) deadlines_.emplace(taken.next_deadline_ns(), taken.id);
   if (has_fault()) Fail(taken, fault_);

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "executor/step_loop_fixture.h"
 
 namespace inflight::executor {
@@ -94,6 +96,38 @@ TEST_P(StepLoopTest, StreamThatEndsWithItsEndIdGetsAnEmptyFinalResponse) {
   EXPECT_TRUE(sink->last().is_final);
   EXPECT_TRUE(sink->last().output_ids.empty());
   EXPECT_EQ(sink->last().finish_reason, FinishReason::kEndId);
+}
+
+// Six of the one wait when the other's two come: these are served after those that run, by turns.
+TEST_P(StepLoopTest, ManyRequestsOfOneClientDoNotHoldUpAnother) {
+  HarnessOptions options = Small();
+  const int num_slots = options.backend.info.max_batch_size;
+  LoopHarness harness(std::move(options));
+  std::vector<std::pair<char, std::shared_ptr<RecordingSink>>> sinks;
+  const auto enqueue = [&](char name, uint64_t client) {
+    Request request = MakeRequest(5, 6, static_cast<int>(sinks.size()));
+    request.client_id = client;
+    sinks.emplace_back(name, std::make_shared<RecordingSink>());
+    harness.Enqueue(request, sinks.back().second);
+  };
+  for (int i = 0; i < num_slots; ++i) enqueue('r', 1);
+  harness.Step();
+  for (int i = 0; i < 2 * num_slots; ++i) enqueue('a', 1);
+  enqueue('b', 2);
+  enqueue('b', 2);
+  harness.RunUntilIdle();
+  std::vector<std::pair<int64_t, char>> started;
+  for (const auto& [name, sink] : sinks)
+    started.emplace_back(sink->last().times.first_scheduled_ns, name);
+  std::stable_sort(started.begin(), started.end(),
+                   [](const auto& x, const auto& y) { return x.first < y.first; });
+  int num_before = 0;  // of the waiting crowd, that began before the last of the other client
+  for (size_t i = 0, seen = 0; i < started.size() && seen < 2; ++i) {
+    num_before += started[i].second == 'a' ? 1 : 0;
+    seen += started[i].second == 'b' ? 1 : 0;
+  }
+  EXPECT_LE(num_before, num_slots);
+  EXPECT_EQ(harness.backend.violation(), "");
 }
 
 TEST_P(StepLoopTest, CancelledSequenceLeavesTheNextPlan) {

@@ -224,6 +224,9 @@ Status ValidateRequest(const ExecutorLimits& limits, Request* request, bool* was
   if (!(request->priority >= 0.0F && request->priority <= 1.0F)) {
     return Invalid("priority: got {}, must be in [0, 1]", request->priority);
   }
+  if (!(request->share >= 0.01F && request->share <= 100.0F)) {
+    return Invalid("share: got {}, must be in [0.01, 100]", request->share);
+  }
   if (request->timeout_ms && *request->timeout_ms <= 0) {
     return Invalid("timeout_ms: got {}, must be greater than 0 (leave it out for no deadline)",
                    *request->timeout_ms);

@@ -307,6 +307,9 @@ TEST(ValidationTest, PriorityAndDeadlineHaveBounds) {
   request.priority = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(Message(request), "priority: got nan, must be in [0, 1]");
   request = Good();
+  request.share = 0;
+  EXPECT_EQ(Message(request), "share: got 0, must be in [0.01, 100]");
+  request = Good();
   request.timeout_ms = 0;
   EXPECT_EQ(Message(request).find("timeout_ms: got 0, must be greater than 0"), 0u);
   request.timeout_ms.reset();

@@ -4,7 +4,7 @@
 // State in, plan out: no clock, no device, no threads. The executor reports what happened to
 // sequences and asks for the next plan; several plans may be under way (backend.h, depth).
 //
-// One order rules: priority, then arrival (docs/reference/scheduling.md).
+// One order rules: priority, then turns of clients, then arrival (docs/reference/scheduling.md).
 //
 //   capacity   who holds blocks, by policy (capacity.cc). The first in line that does not fit
 //              waits, and all behind it.
@@ -68,7 +68,7 @@ class Scheduler {
 
   Scheduler(const SchedulerOptions& options, kv_cache::KvCache* kv_cache);
 
-  // Queues by priority, then arrival. Not owned.
+  // Queues in that order. Not owned.
   void Add(SequenceState* sequence);
 
   // Fills `step` with the next step, all but its id; no rows when there is nothing to do. A

@@ -23,7 +23,8 @@ struct SequenceState {
   uint64_t cache_salt = 0;
   bool reuses_blocks = true;  // false: all of its prompt is computed
   float priority = 0.5F;
-  uint64_t arrival = 0;  // ties of priority: smaller first
+  double turn = 0;       // ties of priority: smaller first (fair_turns.h)
+  uint64_t arrival = 0;  // ties of turns: smaller first
   int max_seq_len = 0;   // prompt + max_tokens
   // Beams of a beam search are one sequence: admitted, planned and paused together. Their `tokens`
   // stay the prompt: one that was paused begins again.
@@ -58,9 +59,10 @@ inline SlotId SlotOf(const SequenceState& sequence, int beam) {
   return beam == 0 ? sequence.slot : sequence.beam_slots[static_cast<size_t>(beam)];
 }
 
-// The order of everything: priority, then arrival.
+// The order of everything: priority, then turns of clients, then arrival.
 inline bool ComesBefore(const SequenceState& a, const SequenceState& b) {
-  return a.priority != b.priority ? a.priority > b.priority : a.arrival < b.arrival;
+  if (a.priority != b.priority) return a.priority > b.priority;
+  return a.turn != b.turn ? a.turn < b.turn : a.arrival < b.arrival;
 }
 
 }  // namespace inflight::scheduler
