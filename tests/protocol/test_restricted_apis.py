@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each group of APIs behind a header of its own: every call of both protocols belongs to one group, which its header opens."""
 
+import re
+
 import grpc
 import pytest
 import requests
@@ -160,3 +162,22 @@ def test_the_standard_health_check_is_of_the_health_group(restricted):
 def test_every_call_of_the_service_belongs_to_a_group():
     assert sorted(name for calls in GRPC.values() for name, _, _ in calls) == sorted(SERVICE.methods_by_name)
     assert set(HTTP) == set(GRPC) == set(GROUPS)
+
+
+def test_what_is_closed_over_one_protocol_alone_is_warned_of(tmp_path):
+    (tmp_path / "models").mkdir()
+
+    def warnings(name, *options):
+        (tmp_path / name).mkdir()
+        running = start_server(
+            tmp_path / name, None, "--model-repository", tmp_path / "models", "--model-control-mode=explicit", *options,
+            max_kv_tokens=None,
+        )  # fmt: skip
+        assert running.stop() == 0
+        text = running.log.read_text()
+        return re.findall(r"what (\S+) asks a header for can be called without it .* to (\S+) apis=\W*([a-z, -]+)", text)
+
+    http, grpc_ = "--http-restricted-api", "--grpc-restricted-protocol"
+    assert warnings("http", f"{http}=inference,logging:a=b") == [(http, grpc_, "inference, logging")]
+    assert warnings("grpc", f"{grpc_}=trace:a=b") == [(grpc_, http, "trace")]
+    assert warnings("both", f"{http}=trace:a=b", f"{grpc_}=trace:c=d") == []

@@ -2,6 +2,7 @@
 #include "reach.h"
 
 #include "base/log.h"
+#include "protocol/kserve/access/restriction.h"
 
 namespace inflight::tool {
 namespace {
@@ -28,6 +29,29 @@ std::string OpenPlainPorts(const ServeOptions& options) {
   return names;
 }
 
+// A header that opens calls over one protocol keeps nobody from the same calls over another.
+void WarnOfOtherProtocol(const char* option, const kserve::Restrictions& closed, const char* other,
+                         const kserve::Restrictions& open, bool is_served) {
+  const std::string apis = closed.NotIn(open);
+  if (apis.empty() || !is_served) return;
+  logging::Warning(std::string("what ") + option +
+                       " asks a header for can be called without it over the other protocol: say "
+                       "the same to " +
+                       other,
+                   {{"apis", apis}});
+}
+
+void WarnOfRestrictions(const ServeOptions& options) {
+  const auto http = kserve::Restrictions::Parse(options.http_restricted_api);
+  const auto grpc = kserve::Restrictions::Parse(options.grpc_restricted_protocol);
+  if (!http.ok() || !grpc.ok()) return;  // those who serve by them have said so
+  constexpr char kHttp[] = "--http-restricted-api";
+  constexpr char kGrpc[] = "--grpc-restricted-protocol";
+  WarnOfOtherProtocol(kHttp, *http, kGrpc, *grpc, options.allow_grpc);
+  WarnOfOtherProtocol(kGrpc, *grpc, kHttp, *http,
+                      options.allow_http || options.allow_sagemaker || options.allow_vertex_ai);
+}
+
 }  // namespace
 
 bool IsThisMachine(std::string_view address) {
@@ -44,6 +68,7 @@ const std::string& MetricsAddress(const ServeOptions& options) {
 }
 
 void LogReach(const ServeOptions& options) {
+  WarnOfRestrictions(options);
   const bool is_open = (options.allow_http && !IsThisMachine(options.http.address)) ||
                        (options.allow_grpc && !IsThisMachine(options.grpc.address));
   if (options.policy != nullptr) {

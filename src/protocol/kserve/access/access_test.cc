@@ -20,6 +20,16 @@ TEST(Restrictions, EachApiOfARuleNeedsItsHeader) {
   EXPECT_EQ(parsed->Of(Api::kInference), nullptr);
 }
 
+TEST(Restrictions, WhatIsOpenElsewhereIsNamed) {
+  const auto one = Restrictions::Parse({"inference,logging:a=b", "health:c=d"});
+  const auto other = Restrictions::Parse({"logging,trace:x=y"});
+  ASSERT_TRUE(one.ok() && other.ok());
+  EXPECT_EQ(one->NotIn(*other), "health, inference");
+  EXPECT_EQ(other->NotIn(*one), "trace");
+  EXPECT_EQ(one->NotIn(*one), "");
+  EXPECT_EQ(Restrictions().NotIn(*one), "");
+}
+
 TEST(Restrictions, BadRulesAreRefusedByName) {
   for (const char* rule :
        {"health", "health:key", "health:=v", "nope:k=v", "health,:k=v", ":k=v"}) {

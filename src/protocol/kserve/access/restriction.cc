@@ -43,4 +43,13 @@ Result<Restrictions> Restrictions::Parse(const std::vector<std::string>& rules) 
   return parsed;
 }
 
+std::string Restrictions::NotIn(const Restrictions& other) const {
+  std::string names;
+  for (size_t i = 0; i < kNumApis; ++i) {
+    if (!headers_[i] || other.headers_[i]) continue;
+    names.append(names.empty() ? "" : ", ").append(kNames[i]);
+  }
+  return names;
+}
+
 }  // namespace inflight::kserve

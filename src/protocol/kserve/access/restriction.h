@@ -44,6 +44,9 @@ class Restrictions {
     return header ? &*header : nullptr;
   }
 
+  // Names of the APIs that are restricted here and open there: "inference, logging".
+  std::string NotIn(const Restrictions& other) const;
+
  private:
   std::array<std::optional<RequiredHeader>, kNumApis> headers_;
 };
