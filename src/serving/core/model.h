@@ -81,6 +81,10 @@ class Model {
   // decoupled ones, except those that answer once unless the request itself asks to stream.
   virtual bool allows_single_response_calls() const { return !decoupled(); }
 
+  // Whether the request ends others and asks for nothing itself: it needs no place among those of
+  // its client.
+  virtual bool OnlyStops(const Request&) const { return false; }
+
   virtual bool ready() const { return true; }
   virtual std::vector<MemoryUsage> memory_usage() const { return {}; }
 

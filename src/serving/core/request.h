@@ -73,6 +73,7 @@ struct Request {
   std::string sequence_name;
   bool sequence_start = false;
   bool sequence_end = false;
+  bool is_of_stream = false;        // that was let in before: it counts for its client's rate
   bool wants_one_response = false;  // the call carries exactly one
   bool is_step = false;             // of an ensemble, not of a client
   bool is_warm_up = false;          // before its instance is ready: no batch waits for more

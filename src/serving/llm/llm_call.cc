@@ -172,6 +172,9 @@ contract::RequestFacts LlmCall::Facts(std::span<const FinishReason> finish_reaso
           .finish_reasons = finish_reasons};
 }
 
-void LlmCall::Finish() { llm_.active().Remove(*this); }
+void LlmCall::Finish() {
+  tokens.Settle(num_prompt_tokens + num_output_tokens_);
+  llm_.active().Remove(*this);
+}
 
 }  // namespace inflight::serving

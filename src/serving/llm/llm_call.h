@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/client.h"
 #include "contract/llm_request.h"
 #include "inflight/executor.h"
 #include "serving/core/request.h"
@@ -48,6 +49,7 @@ class LlmCall : public ResponseSink {
   int64_t llm_started_ns = 0;  // the LLM's share of the request began
   int64_t enqueued_ns = 0;
   int64_t num_prompt_tokens = 0;
+  ClientTokens tokens;  // that its client may take; settled at the end
   void ExpectSequences(const SamplingParams& sampling);
   mutable bool finished = false;  // guarded by ActiveRequests
 

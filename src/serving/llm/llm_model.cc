@@ -55,6 +55,36 @@ class TokenCall final : public LlmCall {
   }
 };
 
+// Of prompt and answer.
+int64_t MostTokens(const inflight::Request& request) {
+  const SamplingParams& sampling = request.sampling;
+  const int64_t num_sequences =
+      std::max(sampling.beam_width, sampling.num_return_sequences.value_or(1));
+  return static_cast<int64_t>(request.input_ids.size()) + num_sequences * request.max_tokens;
+}
+
+// By its client's limits; none of a client that has none.
+std::optional<int64_t> TimeoutOf(const Request& request) {
+  if (request.client == nullptr) return std::nullopt;
+  const ClientLimits& limits = request.client->limits;
+  if (limits.default_timeout_ms == 0 && limits.max_timeout_ms == 0) return std::nullopt;
+  constexpr int64_t kUsPerMs = 1000;
+  int64_t timeout_ms = request.timeout_us > 0 ? std::max<int64_t>(1, request.timeout_us / kUsPerMs)
+                                              : limits.default_timeout_ms;
+  if (limits.max_timeout_ms > 0)
+    timeout_ms =
+        timeout_ms > 0 ? std::min(timeout_ms, limits.max_timeout_ms) : limits.max_timeout_ms;
+  return timeout_ms;
+}
+
+// Among other clients; those without a key are one together.
+void SetTurns(const std::shared_ptr<const Client>& client, inflight::Request& request) {
+  if (client == nullptr) return;
+  for (size_t i = 0; i < sizeof(request.client_id); ++i)
+    request.client_id = request.client_id << 8 | client->identity[i];
+  request.share = static_cast<float>(client->limits.share);
+}
+
 // Whether a batched request is a stop: all of its rows, or none.
 Result<bool> IsBatchStop(const Request& request, int num_rows) {
   const Tensor* stop = request.FindInput("stop");
@@ -136,6 +166,13 @@ LlmModel::~LlmModel() {
   if (backend_.steps) backend_.steps->Bind(nullptr);
 }
 
+bool LlmModel::OnlyStops(const Request& request) const {
+  const Tensor* stop = request.FindInput("stop");
+  return stop != nullptr && !stop->data.empty() &&
+         std::all_of(stop->data.begin(), stop->data.end(),
+                     [](std::byte b) { return b != std::byte{0}; });
+}
+
 void LlmModel::Infer(Request request, ResponseHandler handler) {
   const int64_t started_ns = clock_.NowNs();
   if (request.received_ns == 0) request.received_ns = started_ns;
@@ -198,12 +235,17 @@ Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>
   if (cancel->cancelled()) return Cancelled("request was cancelled");
   request.priority = PriorityOf(call->request().priority);
   request.queue_timeout_us = QueueTimeoutOf(call->request().timeout_us);
+  request.timeout_ms = TimeoutOf(call->request());
+  SetTurns(call->request().client, request);
   ASSIGN_OR_RETURN(request.cache_salt, CacheSaltOf(call->request()));
   call->num_prompt_tokens = static_cast<int64_t>(request.input_ids.size());
   call->ExpectSequences(request.sampling);
   call->enqueued_ns = clock_.NowNs();
+  ASSIGN_OR_RETURN(call->tokens, ClientTokens::Take(call->request().client, MostTokens(request),
+                                                    call->enqueued_ns));
   const Result<RequestId> id = backend_.executor->Enqueue(std::move(request), call);
   if (!id.ok()) {
+    call->tokens.Settle(0);
     const Status& status = id.status();
     if (status.code() == StatusCode::kUnavailable) NoteExecutorError();
     if (status.reason() == Reason::kQueueFull) {  // as other models' full queues answer

@@ -69,6 +69,7 @@ class LlmModel : public Model {
 
   bool ready() const override { return backend_.executor->healthy(); }
   bool allows_single_response_calls() const override { return true; }
+  bool OnlyStops(const Request& request) const override;
   void Infer(Request request, ResponseHandler handler) override;
 
   Executor& executor() { return *backend_.executor; }

@@ -130,6 +130,94 @@ TEST(LlmModel, TheCacheSaltIsThatOfTextAndIdentity) {
   EXPECT_EQ(got.status().message(), "cache_salt: the parameter has another type, must be a string");
 }
 
+std::shared_ptr<const Client> Limited(const ClientLimits& limits) {
+  return std::make_shared<Client>(Client{.identity = {1},
+                                         .name = "team-a",
+                                         .limits = limits,
+                                         .use = std::make_shared<ClientUse>(limits, 0)});
+}
+
+TEST(LlmModel, AClientsRequestsHaveItsDeadlines) {
+  TestModels models;
+  const auto timeout_of = [&](std::shared_ptr<const Client> client, int64_t timeout_us) {
+    Request request = MakeRequest(Inputs({1, 2}, 3));
+    request.client = std::move(client);
+    request.timeout_us = timeout_us;
+    Collector got;
+    models.llm->Infer(std::move(request), got.Handler());
+    models.executor->Run();
+    return models.executor->last_request.timeout_ms;
+  };
+  EXPECT_EQ(timeout_of(nullptr, 5'000), std::nullopt);
+  EXPECT_EQ(timeout_of(Limited({}), 5'000), std::nullopt);
+  const auto both = Limited({.default_timeout_ms = 100, .max_timeout_ms = 1000});
+  EXPECT_EQ(timeout_of(both, 0), 100);
+  EXPECT_EQ(timeout_of(both, 5'000), 5);
+  EXPECT_EQ(timeout_of(both, 200'000), 200);
+  EXPECT_EQ(timeout_of(both, 2'000'000), 1000);
+  EXPECT_EQ(timeout_of(both, 1), 1);
+  EXPECT_EQ(timeout_of(Limited({.max_timeout_ms = 1000}), 0), 1000);
+  EXPECT_EQ(timeout_of(Limited({.default_timeout_ms = 100}), 0), 100);
+  EXPECT_EQ(timeout_of(Limited({.default_timeout_ms = 100}), 2'000'000), 2000);
+}
+
+TEST(LlmModel, ClientsTakeTurnsByTheirShares) {
+  TestModels models;
+  const auto enqueued = [&](std::shared_ptr<const Client> client) {
+    Request request = MakeRequest(Inputs({1, 2}, 3));
+    request.client = std::move(client);
+    Collector got;
+    models.llm->Infer(std::move(request), got.Handler());
+    models.executor->Run();
+    return std::pair(models.executor->last_request.client_id, models.executor->last_request.share);
+  };
+  EXPECT_EQ(enqueued(nullptr), std::pair(uint64_t{0}, 1.0F));
+  EXPECT_EQ(enqueued(Limited({.share = 4})), std::pair(uint64_t{1} << 56, 4.0F));
+}
+
+TEST(LlmModel, AClientsTokensAreThoseOfPromptsAndAnswers) {
+  TestModels models;
+  const auto client = Limited({.tokens_per_period = 20, .period_s = 3600});
+  const auto send = [&](std::vector<TokenId> ids, int max_tokens, Collector& got) {
+    Request request = MakeRequest(Inputs(std::move(ids), max_tokens), "a");
+    request.client = client;
+    models.llm->Infer(std::move(request), got.Handler());
+  };
+  Collector first, refused, stopped, last, over;
+  send({1, 2}, 8, first);
+  send({1, 2}, 9, refused);  // 10 are taken, 11 wanted
+  EXPECT_EQ(refused.status().reason(), Reason::kOverLimit);
+  EXPECT_THAT(refused.status().message(), HasSubstr("key 'team-a' has 10 tokens left"));
+  models.executor->Run();
+  EXPECT_TRUE(first.status().ok());
+  models.executor->refuse_with = Unavailable("no");
+  send({1, 2}, 8, stopped);  // takes nothing where it does not start
+  models.executor->refuse_with = Status::Ok();
+  send({1}, 9, last);
+  models.executor->Run();
+  EXPECT_TRUE(last.status().ok());
+  send({1}, 1, over);
+  EXPECT_THAT(over.status().message(), HasSubstr("has 0 tokens left"));
+}
+
+// It took 2 and 3 of the 20 that it might have.
+TEST(LlmModel, WhatAnAnswerDidNotTakeIsGivenBack) {
+  TestModels models;
+  const auto client = Limited({.tokens_per_period = 20, .period_s = 3600});
+  models.executor->generate = [](const inflight::Request&, int position) {
+    return position < 3 ? TokenId{7} : TokenId{2};
+  };
+  Collector got, next;
+  Request request = MakeRequest(Inputs({1, 5}, 18, {Int("end_id", 2)}));
+  request.client = client;
+  models.llm->Infer(std::move(request), got.Handler());
+  models.executor->Run();
+  const auto num_tokens = static_cast<int64_t>(2 + OutputIds(got.last()).size());
+  ASSERT_LT(num_tokens, 20);
+  EXPECT_TRUE(ClientTokens::Take(client, 20 - num_tokens, 0).ok());
+  EXPECT_FALSE(ClientTokens::Take(client, 21 - num_tokens, 0).ok());
+}
+
 TEST(LlmModel, AFullQueueIsUnavailable) {
   TestModels models;
   models.executor->refuse_with =

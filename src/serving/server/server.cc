@@ -102,11 +102,12 @@ class InFlight {
 class Once {
  public:
   Once(ResponseHandler handler, std::shared_ptr<Model> model, InFlight& in_flight,
-       InFlight::Ticket ticket)
+       InFlight::Ticket ticket, ClientPlace place)
       : handler_(std::move(handler)),
         model_(std::move(model)),
         in_flight_(in_flight),
-        ticket_(ticket) {}
+        ticket_(ticket),
+        place_(std::move(place)) {}
 
   void operator()(Response response) {
     const bool is_final = response.is_final;
@@ -115,6 +116,7 @@ class Once {
       logging::Error("response after the final one was dropped", {{"id", response.id}});
       return;
     }
+    if (is_final) place_.Release();  // first: a client that is answered may ask again at once
     handler_(std::move(response));
     if (!is_final) return;
     handler_ = nullptr;
@@ -128,6 +130,7 @@ class Once {
   std::shared_ptr<Model> model_;
   InFlight& in_flight_;
   const InFlight::Ticket ticket_;
+  ClientPlace place_;
   std::atomic<bool> ended_{false};
 };
 
@@ -291,10 +294,22 @@ void RejectRequest(const Request& request, const ResponseHandler& handler, Statu
   handler(std::move(response));
 }
 
+// By the limits of its client.
+Result<ClientPlace> PlaceFor(const Model& model, const Request& request) {
+  if (request.client == nullptr) return ClientPlace();
+  if (request.is_of_stream && request.client->use != nullptr) {
+    RETURN_IF_ERROR(
+        request.client->use->TakeRequest(request.client->name, Clock::System().NowNs()).status);
+  }
+  return model.OnlyStops(request) ? ClientPlace() : ClientPlace::Take(request.client);
+}
+
 void ServerImpl::Infer(std::shared_ptr<Model> model, Request request, ResponseHandler handler) {
   if (const Status valid = ValidateRequest(model->config(), request); !valid.ok()) {
     return RejectRequest(request, handler, valid);
   }
+  auto place = PlaceFor(*model, request);
+  if (!place.ok()) return RejectRequest(request, handler, place.status());
   const auto ticket = in_flight_.Enter(request.cancel, model);
   if (!ticket) {
     return RejectRequest(request, handler,
@@ -309,7 +324,8 @@ void ServerImpl::Infer(std::shared_ptr<Model> model, Request request, ResponseHa
   if (!request.output_rules.empty()) {
     handler = WithRules(std::move(handler), model, std::move(request.output_rules));
   }
-  const auto once = std::make_shared<Once>(std::move(handler), model, in_flight_, *ticket);
+  const auto once =
+      std::make_shared<Once>(std::move(handler), model, in_flight_, *ticket, *std::move(place));
   try {
     RunModel(*model, std::move(request),
              [once](Response response) { (*once)(std::move(response)); });

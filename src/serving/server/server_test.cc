@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <thread>
 
+#include "base/client.h"
+#include "base/clock.h"
 #include "serving/server/create_server.h"
 #include "serving/testing/server_test_fixture.h"
 
@@ -66,6 +68,72 @@ TEST_F(ServerTest, WithoutDecouplingThereIsNoStreaming) {
   Collector got;
   Infer(*server, TextRequest("ab", 3, {Bool("stream", true)}), got.Handler());
   EXPECT_THAT(got.status().message(), HasSubstr("Streaming is only supported if model is"));
+}
+
+TEST_F(ServerTest, AClientsInferencesInProgressAreBounded) {
+  const auto server = Serve({.model_dirs = {ModelDir()}});
+  ASSERT_NE(server, nullptr);
+  const auto client = [](const ClientLimits& limits) {
+    return std::make_shared<Client>(Client{.identity = {1},
+                                           .name = "team-a",
+                                           .limits = limits,
+                                           .use = std::make_shared<ClientUse>(limits, 0)});
+  };
+  const auto limited = client({.max_concurrent = 1});
+  const auto text = [&](const std::shared_ptr<const Client>& of) {
+    Request request = TextRequest("ab", 3);
+    request.client = of;
+    return request;
+  };
+  Collector first, refused, other, stop, next;
+  Infer(*server, text(limited), [&](Response response) {
+    const bool is_final = response.is_final;
+    first.Handler()(std::move(response));
+    // Whoever is answered may ask again at once.
+    if (is_final) Infer(*server, text(limited), next.Handler());
+  });
+  Infer(*server, text(limited), refused.Handler());
+  EXPECT_EQ(refused.status().reason(), Reason::kOverLimit);
+  EXPECT_TRUE(refused.last().rejected);
+  Infer(*server, text(client({.max_concurrent = 1})), other.Handler());
+  EXPECT_EQ(other.num_final(), 0);
+  Request stopping;
+  stopping.model_name = "tensorrt_llm";
+  stopping.id = "none";
+  stopping.client = limited;
+  stopping.inputs = {Ids("input_ids", {1}), Int("input_lengths", 1), Int("request_output_len", 1),
+                     Bool("stop", true)};
+  Infer(*server, std::move(stopping), stop.Handler());
+  EXPECT_TRUE(stop.status().ok()) << stop.status().ToString();
+  executor_->Run();
+  EXPECT_EQ(first.num_final(), 1);
+  EXPECT_EQ(next.num_final(), 1);
+  EXPECT_TRUE(next.status().ok()) << next.status().ToString();
+}
+
+// Each request of a stream counts, though the stream was let in as one.
+TEST_F(ServerTest, RequestsOfAStreamCountForTheirClientsRate) {
+  const auto server = Serve({.model_dirs = {ModelDir()}});
+  ASSERT_NE(server, nullptr);
+  const ClientLimits limits = {.requests_per_second = 0.001, .burst = 2};
+  const auto client = std::make_shared<Client>(
+      Client{.identity = {1},
+             .name = "team-a",
+             .limits = limits,
+             .use = std::make_shared<ClientUse>(limits, Clock::System().NowNs())});
+  const auto ask = [&](bool is_of_stream) {
+    Request request = TextRequest("ab", 3);
+    request.client = client;
+    request.is_of_stream = is_of_stream;
+    Collector got;
+    Infer(*server, std::move(request), got.Handler());
+    executor_->Run();
+    return got.status().reason();
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(ask(false), Reason::kNone);  // their front end has counted
+  EXPECT_EQ(ask(true), Reason::kNone);
+  EXPECT_EQ(ask(true), Reason::kNone);
+  EXPECT_EQ(ask(true), Reason::kOverLimit);
 }
 
 TEST_F(ServerTest, UnknownModelsAndVersionsHaveTheKnownTexts) {

@@ -6,7 +6,6 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -14,7 +13,6 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "protocol/kserve/access/request_bucket.h"
 
 namespace inflight::kserve {
 namespace {
@@ -26,6 +24,9 @@ constexpr std::array<std::string_view, kNumRoles> kRoleNames = {
 constexpr char kHashPrefix[] = "sha256:";
 constexpr char kBearer[] = "Bearer ";
 constexpr double kMostPerSecond = 1e6;
+constexpr int64_t kMostPeriod = 366 * 86400;
+constexpr double kLeastShare = 0.01;
+constexpr double kMostShare = 100;
 
 std::optional<KeyHash> HashFromHex(std::string_view hex) {
   KeyHash hash{};
@@ -89,18 +90,47 @@ Result<double> ReadRate(const json& object, const char* name, double absent,
   return Wrong(where + "." + name, "got " + found->dump() + ", a number above 0 to 1e6 is needed");
 }
 
-std::string Number(double value) {  // 20, 0.001
-  std::array<char, 32> text;
-  const auto end = std::to_chars(text.begin(), text.end(), value).ptr;
-  return {text.begin(), end};
+Result<int64_t> ReadCount(const json& object, const char* name, const std::string& where) {
+  constexpr int64_t kMost = int64_t{1} << 50;
+  const auto found = object.find(name);
+  if (found == object.end()) return int64_t{0};
+  if (found->is_number_unsigned() && found->get<uint64_t>() >= 1 && found->get<uint64_t>() <= kMost)
+    return found->get<int64_t>();
+  return Wrong(where + "." + name, "got " + found->dump() + ", an integer from 1 to " +
+                                       std::to_string(kMost) +
+                                       " is needed (leave it out for no bound)");
+}
+
+Result<ClientLimits> ReadLimits(const json& object, const std::string& where) {
+  ClientLimits limits;
+  ASSIGN_OR_RETURN(limits.requests_per_second, ReadRate(object, "requests_per_second", 0, where));
+  ASSIGN_OR_RETURN(limits.burst,
+                   ReadRate(object, "burst", std::max(1.0, limits.requests_per_second), where));
+  if (limits.burst < 1) return Wrong(where + ".burst", "at least 1 is needed");
+  ASSIGN_OR_RETURN(limits.max_concurrent, ReadCount(object, "max_concurrent", where));
+  ASSIGN_OR_RETURN(limits.default_timeout_ms, ReadCount(object, "default_timeout_ms", where));
+  ASSIGN_OR_RETURN(limits.max_timeout_ms, ReadCount(object, "max_timeout_ms", where));
+  ASSIGN_OR_RETURN(limits.tokens_per_period, ReadCount(object, "tokens_per_period", where));
+  ASSIGN_OR_RETURN(limits.period_s, ReadCount(object, "period_s", where));
+  if ((limits.tokens_per_period > 0) != (limits.period_s > 0))
+    return Wrong(where, "tokens_per_period and period_s are needed together");
+  if (limits.period_s > kMostPeriod) {
+    return Wrong(where + ".period_s", "got " + std::to_string(limits.period_s) +
+                                          ", at most a year of seconds is needed");
+  }
+  if (limits.max_timeout_ms > 0 && limits.default_timeout_ms > limits.max_timeout_ms)
+    return Wrong(where, "default_timeout_ms is more than max_timeout_ms");
+  ASSIGN_OR_RETURN(limits.share, ReadRate(object, "share", 1, where));
+  if (limits.share < kLeastShare || limits.share > kMostShare)
+    return Wrong(where + ".share", "got " + object["share"].dump() + ", 0.01 to 100 is needed");
+  return limits;
 }
 
 }  // namespace
 
 struct AccessPolicy::Key {
-  std::shared_ptr<const Client> client;
+  std::shared_ptr<Client> client;
   Roles roles;
-  RequestBucket requests;
 };
 
 struct AccessPolicy::Table {
@@ -123,8 +153,10 @@ struct AccessPolicy::Table {
   }
 
   Status ReadKey(const json& object, const std::string& where, int64_t now_ns) {
-    RETURN_IF_ERROR(
-        CheckMembers(object, where, {"name", "sha256", "roles", "requests_per_second", "burst"}));
+    RETURN_IF_ERROR(CheckMembers(
+        object, where,
+        {"name", "sha256", "roles", "requests_per_second", "burst", "max_concurrent",
+         "default_timeout_ms", "max_timeout_ms", "tokens_per_period", "period_s", "share"}));
     for (const char* needed : {"name", "sha256"}) {
       if (!object.contains(needed) || !object[needed].is_string())
         return Wrong(where + "." + needed, "a string is needed");
@@ -136,11 +168,8 @@ struct AccessPolicy::Table {
         Client{.identity = *hash, .name = object["name"].get<std::string>()});
     if (!object.contains("roles")) return Wrong(where + ".roles", "an array of roles is needed");
     ASSIGN_OR_RETURN(key.roles, ReadRoles(object["roles"], where + ".roles"));
-    ASSIGN_OR_RETURN(const double per_second, ReadRate(object, "requests_per_second", 0, where));
-    ASSIGN_OR_RETURN(const double burst,
-                     ReadRate(object, "burst", std::max(1.0, per_second), where));
-    if (burst < 1) return Wrong(where + ".burst", "at least 1 is needed");
-    key.requests = RequestBucket(per_second, burst, now_ns);
+    ASSIGN_OR_RETURN(key.client->limits, ReadLimits(object, where));
+    key.client->use = std::make_shared<ClientUse>(key.client->limits, now_ns);
     return Add(std::move(key), where);
   }
 
@@ -150,7 +179,9 @@ struct AccessPolicy::Table {
     for (const Key& key : former.keys) before.emplace(key.client->identity, &key);
     for (Key& key : keys) {
       const auto found = before.find(key.client->identity);
-      if (found != before.end()) key.requests.ContinueFrom(found->second->requests, now_ns);
+      if (found == before.end()) continue;
+      key.client->use = found->second->client->use;
+      key.client->use->Change(key.client->limits, now_ns);
     }
   }
 
@@ -170,7 +201,7 @@ struct AccessPolicy::Table {
     return Status::Ok();
   }
 
-  Status ReadKeys(const std::string& path) {
+  Status ReadKeys(const std::string& path, int64_t now_ns) {
     ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
     size_t number = 0;
     for (size_t start = 0; start < text.size();) {
@@ -192,24 +223,13 @@ struct AccessPolicy::Table {
       } else {
         client.identity = HashKey(line);
       }
+      client.use = std::make_shared<ClientUse>(ClientLimits(), now_ns);
       key.client = std::make_shared<Client>(std::move(client));
       RETURN_IF_ERROR(Add(std::move(key), where));
     }
     return keys.empty() ? Wrong(path, "it has no key; `inflight key` makes one") : Status::Ok();
   }
 };
-
-// Names the key by its name, which is no secret.
-Admission AccessPolicy::TooMany(const Key& key) {
-  const RequestBucket& requests = key.requests;
-  const int64_t wait_s = requests.WaitSeconds();
-  return {ResourceExhausted(
-              "key '" + key.client->name + "' has sent more than its requests_per_second of " +
-              Number(requests.per_second()) + " with a burst of " + Number(requests.burst()) +
-              " allow; try again in " + std::to_string(wait_s) + " s")
-              .WithReason(Reason::kOverLimit),
-          wait_s};
-}
 
 Role RoleOf(Api api) {
   switch (api) {
@@ -272,7 +292,7 @@ Result<std::shared_ptr<AccessPolicy::Table>> AccessPolicy::Read(const AccessFile
                                                                 int64_t now_ns) {
   auto table = std::make_shared<Table>();
   if (!files.access.empty()) RETURN_IF_ERROR(table->ReadAccess(files.access, now_ns));
-  if (!files.api_keys.empty()) RETURN_IF_ERROR(table->ReadKeys(files.api_keys));
+  if (!files.api_keys.empty()) RETURN_IF_ERROR(table->ReadKeys(files.api_keys, now_ns));
   return table;
 }
 
@@ -299,7 +319,10 @@ Admission AccessPolicy::Look(std::string_view authorization, Role role, bool cou
     return {Status(StatusCode::kPermissionDenied,
                    "the key does not have the role '" + std::string(kRoleNames[place]) + "'")};
   }
-  if (counts && !key->requests.Take(clock_.NowNs())) return TooMany(*key);
+  if (counts) {
+    auto [status, wait_s] = key->client->use->TakeRequest(key->client->name, clock_.NowNs());
+    if (!status.ok()) return {std::move(status), wait_s};
+  }
   return {.client = key->client};
 }
 

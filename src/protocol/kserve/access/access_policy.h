@@ -90,7 +90,6 @@ class AccessPolicy {
   AccessPolicy(AccessFiles files, Clock& clock);
   static Result<std::shared_ptr<Table>> Read(const AccessFiles& files, int64_t now_ns);
   Times ReadTimes() const;
-  static Admission TooMany(const Key& key);
   Admission Look(std::string_view authorization, Role role, bool counts);
 
   const AccessFiles files_;

@@ -88,6 +88,24 @@ TEST_F(AccessPolicyTest, AnAdmissionSaysWhichKeyItCameWith) {
   }
 }
 
+TEST_F(AccessPolicyTest, AClientHasTheLimitsOfItsKey) {
+  const auto policy =
+      Load({.access = Write("limits", R"({"keys": [{"name": "team-a", "sha256": ")" +
+                                          ToHex(HashKey("one")) + R"(", "roles": ["inference"],
+      "max_concurrent": 3, "default_timeout_ms": 1000, "max_timeout_ms": 60000,
+      "tokens_per_period": 500, "period_s": 60, "share": 2.5}]})")});
+  ASSERT_NE(policy, nullptr);
+  const auto client = policy->Admit("Bearer one", Role::kInference).client;
+  ASSERT_NE(client, nullptr);
+  EXPECT_EQ(client->name, "team-a");
+  EXPECT_EQ(client->limits.max_concurrent, 3);
+  EXPECT_EQ(client->limits.default_timeout_ms, 1000);
+  EXPECT_EQ(client->limits.max_timeout_ms, 60000);
+  EXPECT_EQ(client->limits.tokens_per_period, 500);
+  EXPECT_EQ(client->limits.period_s, 60);
+  EXPECT_EQ(client->limits.share, 2.5);
+}
+
 TEST_F(AccessPolicyTest, LinesAreKeysOrTheirHashes) {
   const auto policy = Load(
       {.api_keys = Write("lines", "# clients\none\n\nsha256:" + ToHex(HashKey("two")) + "\r\n")});
@@ -207,6 +225,22 @@ TEST_F(AccessPolicyTest, WrongFilesAreToldByWhatIsWrong) {
   EXPECT_THAT(Error(key(R"(, "roles": [], "rate": 1)")), HasSubstr("keys[0]: 'rate' is not known"));
   EXPECT_THAT(Error(key(R"(, "roles": [], "requests_per_second": 0)")),
               HasSubstr("keys[0].requests_per_second: got 0, a number above 0"));
+  for (const char* limit : {"max_concurrent", "default_timeout_ms", "max_timeout_ms"}) {
+    for (const char* bad : {"0", "-1", "1.5", "\"1\"", "true", "1e30"}) {
+      EXPECT_THAT(Error(key(R"(, "roles": [], ")" + std::string(limit) + "\": " + bad)),
+                  HasSubstr(std::string(limit) + ": got "))
+          << bad;
+    }
+  }
+  for (const char* bad : {"0", "0.001", "101", "-1", "null"})
+    EXPECT_THAT(Error(key(std::string(R"(, "roles": [], "share": )") + bad)),
+                HasSubstr("share: got"));
+  EXPECT_THAT(Error(key(R"(, "roles": [], "tokens_per_period": 10)")),
+              HasSubstr("keys[0]: tokens_per_period and period_s are needed together"));
+  EXPECT_THAT(Error(key(R"(, "roles": [], "tokens_per_period": 10, "period_s": 99999999999)")),
+              HasSubstr("keys[0].period_s: got 99999999999, at most a year"));
+  EXPECT_THAT(Error(key(R"(, "roles": [], "default_timeout_ms": 2, "max_timeout_ms": 1)")),
+              HasSubstr("default_timeout_ms is more than max_timeout_ms"));
   EXPECT_THAT(Error(R"({"keys": [{"name": "a", "sha256": "12", "roles": []}]})"),
               HasSubstr("keys[0].sha256: 64 lower-case hexadecimal digits"));
   const auto missing = AccessPolicy::Load({.access = "/nonexistent/file"}, clock_);

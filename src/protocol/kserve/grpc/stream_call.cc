@@ -163,6 +163,7 @@ void StreamCall::Handle(std::shared_ptr<const ModelInferRequest> message, Memory
   request->enable_empty_final = parsed->enable_empty_final;
   parsed->request.cancel = request->cancel;
   parsed->request.client = metadata_.caller;
+  parsed->request.is_of_stream = true;
   for (const auto& [name, value] : metadata_.parameters) parsed->request.parameters[name] = value;
   request->trace = server_.tracer().Sample((*model)->name(), metadata_.trace);
   request->trace.Mark("GRPC_WAITREAD_START", rpc_->read_started_ns());

@@ -92,7 +92,7 @@ class UnaryCall : public GenerateCall {
  private:
   void OnResult(const serving::Response& response) override {
     if (num_responses_ > 1) return;
-    status_ = HttpStatus(Write(response, body_).code());
+    status_ = HttpStatus(Write(response, body_));
   }
 
   void OnEnd() override {
@@ -115,7 +115,7 @@ class StreamCall : public GenerateCall {
     event_.assign("data: ");
     const Status status = Write(response, event_);
     event_.append("\n\n");
-    if (num_responses_ == 1) StartStream(HttpStatus(status.code()), kEventStream);
+    if (num_responses_ == 1) StartStream(HttpStatus(status), kEventStream);
     responder_->WriteChunk(event_);
   }
 

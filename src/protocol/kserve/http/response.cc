@@ -7,10 +7,9 @@
 
 namespace inflight::kserve_http {
 
-constexpr int kTooManyRequests = 429;
-
-int HttpStatus(StatusCode code) {
-  switch (code) {
+int HttpStatus(const Status& status) {
+  if (status.reason() == Reason::kOverLimit) return 429;
+  switch (status.code()) {
     case StatusCode::kOk:
       return 200;
     case StatusCode::kNotFound:
@@ -47,9 +46,7 @@ http_listener::HttpResponse Answer(int status, std::string_view content_type, st
 }
 
 http_listener::HttpResponse Error(const Status& status, std::string_view content_type) {
-  const int code =
-      status.reason() == Reason::kOverLimit ? kTooManyRequests : HttpStatus(status.code());
-  auto response = Answer(code, content_type, json::ErrorBody(status.message()));
+  auto response = Answer(HttpStatus(status), content_type, json::ErrorBody(status.message()));
   response.reason = status.reason();
   return response;
 }

@@ -15,7 +15,7 @@ inline constexpr std::string_view kText = "text/plain";
 inline constexpr std::string_view kBinary = "application/octet-stream";
 inline constexpr std::string_view kEventStream = "text/event-stream; charset=utf-8";
 
-int HttpStatus(StatusCode code);  // docs/reference/protocol/common.md, "Errors"
+int HttpStatus(const Status& status);  // docs/reference/protocol/common.md, "Errors"
 
 http_listener::HttpResponse Answer(int status, std::string_view content_type,
                                    std::string body = {});

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace inflight::kserve {
+namespace inflight {
 
 class RequestBucket {
  public:
@@ -53,4 +53,4 @@ class RequestBucket {
   int64_t filled_ns_ = 0;
 };
 
-}  // namespace inflight::kserve
+}  // namespace inflight

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a key may have of an LLM: inferences in progress, deadlines, tokens of a period; over both protocols together."""
+
+import concurrent.futures
+import hashlib
+import json
+import re
+import time
+
+import pytest
+import requests
+import tritonclient.grpc as triton
+from live_server import DEMO, start_server
+from llm_client import Stream, tensors, wait_until
+from tritonclient.utils import InferenceServerException
+
+PATIENCE_S = 60
+LIMITS = {
+    "one": {"max_concurrent": 1},
+    "patient": {"default_timeout_ms": 600000},
+    "hasty": {"default_timeout_ms": 1},
+    "strict": {"max_timeout_ms": 1},
+    "frugal": {"tokens_per_period": 100, "period_s": 86400},
+    "small": {"tokens_per_period": 40, "period_s": 86400},
+    "streamer": {"requests_per_second": 0.001, "burst": 3},
+    "free": {},
+}
+LONG = 900
+
+
+def key_of(name, **limits):
+    return {"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest(), "roles": ["inference"], **limits}
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory):
+    path = tmp_path_factory.mktemp("limits")
+    access = {"keys": [key_of(name, **limits) for name, limits in LIMITS.items()], "anonymous": ["health", "metrics"]}
+    (path / "access.json").write_text(json.dumps(access))
+    server = start_server(path, DEMO, "--access", path / "access.json")
+    server.access = path / "access.json"
+    yield server
+    assert server.stop() == 0, server.log.read_text()[-4000:]
+
+
+def bearer(key):
+    return {"authorization": f"Bearer {key}"}
+
+
+def generate(server, key, max_tokens=1, path="generate", timeout=120, **parameters):
+    body = {"text_input": "Once upon a time", "max_tokens": max_tokens, "end_id": -1, "parameters": parameters}
+    url = f"http://{server.http}/v2/models/ensemble/{path}"
+    return requests.post(url, json=body, headers=bearer(key), timeout=timeout)
+
+
+def infer_grpc(server, key, max_tokens=1):
+    with triton.InferenceServerClient(server.grpc) as client:
+        inputs = tensors(text_input="Once upon a time", max_tokens=max_tokens, end_id=-1)
+        return client.infer("ensemble", inputs, headers=bearer(key))
+
+
+def running(server):
+    page = requests.get(f"http://{server.metrics}/metrics", timeout=30).text
+    gauges = re.findall(r'^nv_trt_llm_request_metrics\{.*request_type="active".*\} (\S+)$', page, re.MULTILINE)
+    return sum(map(float, gauges))
+
+
+def test_inferences_in_progress_are_bounded(limited):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        first = pool.submit(generate, limited, "one", LONG)
+        wait_until(lambda: running(limited) == 1)
+        for path in ("generate", "generate_stream"):
+            refused = generate(limited, "one", path=path)
+            assert refused.status_code == 429
+            assert "key 'one' has 1 requests in progress, of at most max_concurrent = 1" in refused.json()["error"]
+        with pytest.raises(InferenceServerException, match="max_concurrent = 1") as error:
+            infer_grpc(limited, "one")
+        assert error.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
+        assert generate(limited, "free").ok
+        assert not first.done()
+        assert first.result().ok
+    for _ in range(20):  # each begins as soon as the one before is answered
+        assert generate(limited, "one").ok
+
+
+def test_a_client_that_leaves_gives_its_place_back(limited):
+    with pytest.raises(requests.exceptions.Timeout):
+        generate(limited, "one", LONG, timeout=0.2)
+    deadline = time.monotonic() + PATIENCE_S
+    while generate(limited, "one").status_code == 429:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_requests_of_a_key_have_its_deadlines(limited):
+    assert generate(limited, "patient").ok
+    for key in ("hasty", "strict"):
+        expired = generate(limited, key, LONG)
+        assert expired.status_code == 503 and "Request timeout expired" in expired.text, expired.text
+    with pytest.raises(InferenceServerException, match="Request timeout expired"):
+        infer_grpc(limited, "hasty", LONG)
+
+
+def test_tokens_of_a_period_are_bounded(limited):
+    """The prompt has 5 tokens: what is asked for beside it is refused at 96 and served at 95, once."""
+    num_prompt = 5
+    refused = generate(limited, "frugal", 101 - num_prompt)
+    assert refused.status_code == 429
+    wanted = f"key 'frugal' has 100 tokens left of tokens_per_period = 100, the request may take {101} (prompt and max_tokens)"
+    assert wanted in refused.json()["error"]
+    assert generate(limited, "frugal", 100 - num_prompt).ok
+    again = generate(limited, "frugal")
+    assert again.status_code == 429 and "has 0 tokens left" in again.json()["error"]
+    with pytest.raises(InferenceServerException, match="has 0 tokens left") as error:
+        infer_grpc(limited, "frugal")
+    assert error.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
+
+
+def test_what_was_taken_outlives_a_change_of_the_file(limited):
+    assert generate(limited, "small", 30).ok
+    before = json.loads(limited.access.read_text())
+    keys = [{**key, **({"tokens_per_period": 41} if key["name"] == "small" else {})} for key in before["keys"]]
+    limited.access.write_text(json.dumps({**before, "keys": keys}))
+    wait_until(lambda: "tokens_per_period = 41" in generate(limited, "small", 500).text, PATIENCE_S)
+    error = generate(limited, "small", 500).json()["error"]
+    assert "has 6 tokens left of tokens_per_period = 41" in error  # 41 - 5 - 30
+
+
+def test_each_request_of_a_stream_counts(limited):
+    """The stream itself is one of the three, so the third request is one too many."""
+    with triton.InferenceServerClient(limited.grpc) as client, Stream(client, headers=bearer("streamer")) as stream:
+        outcomes = []
+        for i in range(3):
+            stream.send(str(i), tensors(text_input="a", max_tokens=1), enable_empty_final_response=True)
+            result, error = stream.receive()
+            outcomes.append(str(error) if error else "OK")
+            while error is None and not result.get_response().parameters["triton_final_response"].bool_param:
+                result, error = stream.receive()
+    assert outcomes[:2] == ["OK", "OK"]
+    assert "key 'streamer' has sent more than its requests_per_second of 0.001" in outcomes[2]
