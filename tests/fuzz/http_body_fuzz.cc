@@ -25,7 +25,7 @@ namespace {
 using namespace inflight;               // NOLINT: a fuzzer's main file
 using namespace inflight::kserve_http;  // NOLINT
 
-const serving::SharedMemory kNoRegions(/*clients_may_register=*/true);
+const serving::SharedMemory kNoRegions({.clients_may_register = true, .prefixes = {}});
 constexpr size_t kMaxBytes = 1 << 20;
 
 const ::inference::ModelConfig& Config() {
