@@ -10,7 +10,8 @@
 #include "protocol/kserve/grpc/infer_request.h"
 #include "protocol/kserve/grpc/infer_response.h"
 
-static const inflight::serving::SharedMemory kNoRegions({.clients_may_register = true, .prefixes = {}});
+static const inflight::serving::SharedMemory kNoRegions({.clients_may_register = true,
+                                                         .prefixes = {}});
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto message = std::make_shared<inference::ModelInferRequest>();

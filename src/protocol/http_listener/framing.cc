@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/http_listener/framing.h"
 
+#include <algorithm>
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/field.hpp>
 #include <string_view>
@@ -39,16 +40,34 @@ bool IsChunked(std::string_view coding) {
 
 std::optional<FramingFault> FindHostFault(const Head& head) {
   const auto count = head.count(http::field::host);
+  const beast::string_view host = head[http::field::host];
+  if (host.find_first_of(" \t") != beast::string_view::npos) {  // or a line that was folded into it
+    return FramingFault{.status = 400, .reason = "Host: a name has no white space"};
+  }
   if (count == 1 || (count == 0 && head.version() < 11)) return std::nullopt;
   return FramingFault{
       .status = 400,
       .reason = "Host: got " + std::to_string(count) + " of them, a request needs one"};
 }
 
+// Once and in digits alone: "5, 5" may be read as 5 or refused (RFC 9110, 8.6), and is refused.
+std::optional<FramingFault> FindLengthFault(const Head& head) {
+  const std::string lengths = Joined(head, http::field::content_length);
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto count = head.count(http::field::content_length);
+  if (count == 0 || (count == 1 && std::all_of(lengths.begin(), lengths.end(), is_digit))) {
+    return std::nullopt;
+  }
+  return FramingFault{.status = 400,
+                      .reason = "Content-Length: got '" + lengths.substr(0, kMaxQuoted) +
+                                "', a request has one, of digits"};
+}
+
 }  // namespace
 
 std::optional<FramingFault> FindFramingFault(const Head& head) {
   if (auto fault = FindHostFault(head)) return fault;
+  if (auto fault = FindLengthFault(head)) return fault;
   if (head.count(http::field::transfer_encoding) == 0) return std::nullopt;
   const std::string codings = Joined(head, http::field::transfer_encoding);
   const auto fault = [&](int status, const std::string& rule) {

@@ -17,9 +17,9 @@ struct FramingFault {
   std::string reason;
 };
 
-// By RFC 9112: Host (3.2) is given once, and always under HTTP/1.1; Transfer-Encoding (6.1, 6.3)
-// ends in chunked, stands without Content-Length and not under HTTP/1.0. Of codings chunked alone
-// is supported.
+// By RFC 9112: Host (3.2) is given once, and always under HTTP/1.1; Content-Length (6.2) once and
+// in digits; Transfer-Encoding (6.1, 6.3) ends in chunked, stands without Content-Length and not
+// under HTTP/1.0. Of codings chunked alone is supported.
 std::optional<FramingFault> FindFramingFault(
     const boost::beast::http::header<true, boost::beast::http::fields>& head);
 
