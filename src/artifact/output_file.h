@@ -7,11 +7,13 @@
 #include <filesystem>
 #include <span>
 
+#include "base/create_file.h"
 #include "inflight/status.h"
 
 namespace inflight::artifact {
 
-// Writes to `PATH.tmpPID` and renames in Commit; destroyed before that, it leaves nothing behind.
+// Writes to a temporary file beside PATH (base/create_file.h) and renames it in Commit; destroyed
+// before that, it leaves nothing behind.
 // Threads: one at a time.
 class OutputFile {
  public:
@@ -29,8 +31,7 @@ class OutputFile {
   Status Error(const char* what) const;  // of errno
 
   std::filesystem::path path_;
-  std::filesystem::path temporary_;
-  int fd_ = -1;
+  TemporaryFile temporary_;
 };
 
 }  // namespace inflight::artifact

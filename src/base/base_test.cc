@@ -86,6 +86,11 @@ TEST(LogTest, FieldsWithBlanksAreQuotedAndCannotForgeALine) {
                 {{"a", 1}, {"b", "x y"}, {"c", "p\nI1121 forged"}, {"d", true}, {"e", 0.5}}),
             R"(a=1 b="x y" c="p\nI1121 forged" d=true e=0.5)");
   EXPECT_EQ(logging::FormatFields({{"q", "say \"hi\"\\"}}), R"(q="say \"hi\"\\")");
+  // What UTF-8 writes in two bytes: the terminal's "begin a command" and "next line", and an
+  // umlaut.
+  EXPECT_EQ(logging::FormatFields({{"c", "a\u009b2J\u0085b\u00fc"}}), "c=\"a\\x9b2J\\x85b\u00fc\"");
+  EXPECT_EQ(logging::FormatFields({{"l", std::string(5000, 'x')}}),
+            "l=\"" + std::string(4096, 'x') + "... 904 more bytes\"");
 }
 
 TEST(LogTest, LevelsAreSwitchedOneByOne) {

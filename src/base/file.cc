@@ -9,9 +9,12 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <system_error>
 #include <utility>
+
+#include "base/create_file.h"
+#include "base/mapped_places.h"
+#include "base/status_macros.h"
 
 namespace inflight {
 
@@ -53,18 +56,11 @@ Result<std::string> ReadOpenFile(const Descriptor& file, const std::filesystem::
 }
 
 Status WriteFile(const std::filesystem::path& path, std::string_view content) {
-  std::filesystem::path temporary = path;
-  temporary += fmt::format(".tmp{}", getpid());
-  {
-    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-    if (!out) return SystemError(temporary, "create", errno);
-    out.write(content.data(), static_cast<std::streamsize>(content.size()));
-    out.flush();
-    if (!out) return SystemError(temporary, "write", errno);
-  }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0)
-    return SystemError(path, "rename onto", errno);
-  return Status::Ok();
+  ASSIGN_OR_RETURN(const TemporaryFile temporary, CreateTemporary(path));
+  Status status = WriteAll(temporary.file, temporary.path, content);
+  if (status.ok()) status = Publish(temporary, path);
+  if (!status.ok()) unlink(temporary.path.c_str());
+  return status;
 }
 
 Result<MappedFile> MappedFile::Open(const std::filesystem::path& path) {
@@ -81,6 +77,7 @@ Result<MappedFile> MappedFile::Open(const std::filesystem::path& path) {
   if (data == MAP_FAILED) return SystemError(path, "map", errno);
   mapped.data_ = static_cast<const std::byte*>(data);
   mapped.size_ = size;
+  RememberMapping(mapped.data_, size, path);
   return mapped;
 }
 
@@ -114,7 +111,10 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ != nullptr) {
+    ForgetMapping(data_);
+    munmap(const_cast<std::byte*>(data_), size_);
+  }
   if (fd_ >= 0) close(fd_);
 }
 

@@ -27,10 +27,12 @@ Result<std::string> ReadFile(const std::filesystem::path& path,
 Result<std::string> ReadOpenFile(const Descriptor& file, const std::filesystem::path& path,
                                  uint64_t max_bytes);
 
-// Writes beside `path` and renames over it, so that readers see the old or the new content.
+// Writes beside `path` and renames over it (create_file.h), so that readers see the old or the new
+// content.
 Status WriteFile(const std::filesystem::path& path, std::string_view content);
 
-// Read-only private mapping of a whole file; empty files map to an empty span.
+// Read-only private mapping of a whole file; empty files map to an empty span. What reads bytes
+// that were cut off the file since gets SIGBUS (mapped_places.h).
 class MappedFile {
  public:
   static Result<MappedFile> Open(const std::filesystem::path& path);

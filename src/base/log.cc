@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstdio>
 #include <memory>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/create_file.h"
+#include "base/file.h"
+#include "base/log_budget.h"
 #include "base/log_settings.h"
 #include "base/log_table.h"
 
@@ -32,6 +38,7 @@ constinit std::atomic<Format> line_format{Format::kDefault};
 constinit std::atomic<bool> is_escaping{true};
 
 using Logger = spdlog::logger;
+using FileSink = spdlog::sinks::stdout_sink_base<spdlog::details::console_mutex>;
 
 std::shared_ptr<Logger> MakeLogger(const spdlog::sink_ptr& sink) {
   auto made = std::make_shared<Logger>("inflight", sink);
@@ -81,16 +88,22 @@ spdlog::level::level_enum ToSpdlog(Level level) {
 bool NeedsQuotes(std::string_view value) {
   if (value.empty()) return true;
   for (unsigned char c : value)
-    if (c <= ' ' || c == '"' || c == '=' || c == '\\' || c == 0x7f) return true;
+    if (c <= ' ' || c == '"' || c == '=' || c == '\\' || c == 0x7f || c == 0xc2) return true;
   return false;
 }
 
-// Appends `text`, with control characters other than line feeds as `control` and two digits; quotes
-// and backslashes are escaped too where `quoted`.
+// Appends `text`, with control characters other than line feeds as `control` and two digits, also
+// those that UTF-8 writes in two bytes (U+0080 to U+009F), which terminals obey too; quotes and
+// backslashes are escaped too where `quoted`.
 void AppendEscaped(std::string& out, std::string_view text, bool quoted,
                    std::string_view control = "\\x") {
-  for (unsigned char c : text) {
-    if (quoted && (c == '"' || c == '\\')) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    if (c == 0xc2 && next >= 0x80 && next < 0xa0) {
+      fmt::format_to(std::back_inserter(out), "{}{:02x}", control, next);
+      ++i;
+    } else if (quoted && (c == '"' || c == '\\')) {
       out += '\\';
       out += static_cast<char>(c);
     } else if (c == '\n') {
@@ -110,6 +123,15 @@ std::string Quoted(std::string_view text) {
   return out += '"';
 }
 
+// What a client sends may be long.
+constexpr size_t kMaxValueBytes = 4096;
+
+// Never destroyed, as outputs are.
+LogBudget& Budget() {
+  static LogBudget& budget = *new LogBudget;
+  return budget;
+}
+
 // `load.cc:88] "message"`
 std::string Placed(const Where& where, std::string_view message) {
   std::string_view file = where.file_name();
@@ -123,6 +145,23 @@ void Print(Level level, std::string_view line) {
   const Outputs& outputs = *CurrentOutputs().load(std::memory_order_acquire);
   Logger& logger = level >= Level::kWarning ? *outputs.problems : *outputs.information;
   logger.log(ToSpdlog(level), spdlog::string_view_t(line.data(), line.size()));
+}
+
+// Whether the place may have another line. Tells first what was left out of others.
+bool HasRoom(const Where& where) {
+  const int64_t now_ns = Clock::System().NowNs();
+  for (const LogBudget::LeftOut& left_out : Budget().TakeLeftOut(now_ns)) {
+    if (!Enabled(Level::kWarning)) continue;
+    std::string_view file = left_out.file;
+    file.remove_prefix(file.find_last_of('/') + 1);
+    Print(Level::kWarning,
+          Placed(Where::current(),
+                 fmt::format("lines of the log were left out: {} of {}:{}, which may have {} at "
+                             "once and {} a second",
+                             left_out.count, file, left_out.line, LogBudget::kBurst,
+                             LogBudget::kPerSecond)));
+  }
+  return Budget().Take(where.file_name(), where.line(), now_ns);
 }
 
 }  // namespace
@@ -191,13 +230,13 @@ void SetConsole(Console console) {
 }
 
 Status SetFile(const std::string& path) {
-  try {
-    const auto logger = MakeLogger(std::make_shared<spdlog::sinks::basic_file_sink_mt>(path));
-    SetOutputs(logger, logger, path);
-    return Status::Ok();
-  } catch (const spdlog::spdlog_ex& e) {
-    return InvalidArgument(e.what());
-  }
+  const auto opened = CreateFile(path, Existing::kAppend);
+  if (!opened.ok()) return InvalidArgument(opened.status().message());
+  std::FILE* const file = fdopen(fcntl(opened->get(), F_DUPFD_CLOEXEC, 0), "a");  // is never closed
+  if (file == nullptr) return InvalidArgument(SystemError(path, "open", errno).message());
+  const auto logger = MakeLogger(std::make_shared<FileSink>(file));
+  SetOutputs(logger, logger, path);
+  return Status::Ok();
 }
 
 void SetEscaping(bool is_on) { is_escaping.store(is_on, std::memory_order_relaxed); }
@@ -212,9 +251,12 @@ std::string FormatFields(std::initializer_list<Field> fields) {
     if (!out.empty()) out += ' ';
     out += field.name;
     out += '=';
-    const bool quoted = NeedsQuotes(field.value);
+    const std::string_view value = std::string_view(field.value).substr(0, kMaxValueBytes);
+    const size_t cut_bytes = field.value.size() - value.size();
+    const bool quoted = cut_bytes > 0 || NeedsQuotes(value);
     if (quoted) out += '"';
-    AppendEscaped(out, field.value, quoted);
+    AppendEscaped(out, value, quoted);
+    if (cut_bytes > 0) fmt::format_to(std::back_inserter(out), "... {} more bytes", cut_bytes);
     if (quoted) out += '"';
   }
   return out;
@@ -222,13 +264,14 @@ std::string FormatFields(std::initializer_list<Field> fields) {
 
 void Log(Level level, std::string_view message, std::initializer_list<Field> fields, Where where) {
   if (!Enabled(level)) return;
+  if (level != Level::kVerbose && !HasRoom(where)) return;
   std::string text(message);
   if (fields.size() > 0) text += " " + FormatFields(fields);
   Print(level, Placed(where, text));
 }
 
 void Table(std::string_view message, std::string_view lines, Where where) {
-  if (!Enabled(Level::kInfo)) return;
+  if (!Enabled(Level::kInfo) || !HasRoom(where)) return;
   std::string line = Placed(where, message);
   while (!lines.empty()) {
     const size_t end = lines.find('\n');

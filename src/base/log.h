@@ -6,8 +6,9 @@
 // prints `I1121 10:02:03.123456 1234 load.cc:88] "engine loaded path=/m/engine ms=212"`, Triton's
 // default log format (docs/operations.md, "The log"): time in UTC, process, place, a JSON string.
 // Values with blanks or control characters are quoted and escaped before, so a client's text cannot
-// forge a line. Lines go to standard error unless log_settings.h says otherwise. Threads: all
-// functions are thread-safe.
+// forge a line; of long ones the first 4,096 bytes are shown. A place in the code has only so many
+// lines (log_budget.h), verbose ones aside; a line tells how many were left out. Lines go to
+// standard error unless log_settings.h says otherwise. Threads: all functions are thread-safe.
 #pragma once
 
 #include <concepts>

@@ -7,6 +7,8 @@
 
 #include <string_view>
 
+#include "base/mapped_places.h"
+
 namespace inflight::tool {
 namespace {
 
@@ -20,10 +22,23 @@ void Write(std::string_view text) {
 // is entered.
 void PrintTrace(int signal) {
   void* frames[kMaxFrames];
-  Write(signal == SIGSEGV ? "SIGSEGV" : "SIGABRT");
+  Write(signal == SIGSEGV ? "SIGSEGV" : signal == SIGBUS ? "SIGBUS" : "SIGABRT");
   Write(", stack trace:\n");
   backtrace_symbols_fd(frames, backtrace(frames, kMaxFrames), STDERR_FILENO);
   raise(signal);
+}
+
+// A mapping was read behind the end of its file. Other threads may read it as well: no work can be
+// ended in order.
+void TellWhichFile(int signal, siginfo_t* info, void*) {
+  const char* const path = MappedPathAt(info->si_addr);
+  if (path == nullptr) return PrintTrace(signal);
+  Write("inflight: ");
+  Write(path);
+  Write(
+      ": was cut short while its weights were in use, which ends the process; put new files in the "
+      "place of old ones by renaming, and start again\n");
+  _exit(1);
 }
 
 }  // namespace
@@ -31,12 +46,17 @@ void PrintTrace(int signal) {
 void InstallCrashTrace() {
   void* frame = nullptr;
   backtrace(&frame, 1);  // loads what it needs, which it could not do later
-  for (const int signal : {SIGSEGV, SIGABRT}) {
+  for (const int signal : {SIGSEGV, SIGABRT, SIGBUS}) {
     struct sigaction before {};
     if (sigaction(signal, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) continue;
     struct sigaction action {};
-    action.sa_handler = PrintTrace;
     action.sa_flags = SA_RESETHAND | SA_NODEFER;
+    if (signal == SIGBUS) {
+      action.sa_sigaction = TellWhichFile;
+      action.sa_flags |= SA_SIGINFO;
+    } else {
+      action.sa_handler = PrintTrace;
+    }
     sigaction(signal, &action, nullptr);
   }
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/trace/trace_file.h"
 
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
+#include "base/create_file.h"
 #include "base/log.h"
 
 namespace inflight::serving {
@@ -14,35 +13,33 @@ TraceFile::TraceFile(std::string path)
 
 TraceFile::~TraceFile() {
   writer_.reset();  // writes what was posted
-  if (file_.is_open()) file_ << "]";
+  if (file_.ok()) Note(WriteAll(file_, path_, "]"));
 }
 
 void TraceFile::Append(std::string elements) {
   writer_->Post([this, elements = std::move(elements)] {
-    if (file_.is_open()) {
-      file_ << ",";
-    } else {
-      file_.open(path_, std::ios::trunc);
-      file_ << "[";
+    const char* const before = file_.ok() ? "," : "[";
+    if (!file_.ok()) {
+      auto opened = CreateFile(path_, Existing::kTruncate);
+      if (!opened.ok()) return Note(opened.status());
+      file_ = *std::move(opened);
     }
-    file_ << elements << std::flush;
-    Check(file_, path_);
+    Note(WriteAll(file_, path_, before + elements));
   });
 }
 
 void TraceFile::WriteNumbered(std::string elements) {
   writer_->Post([this, elements = std::move(elements)] {
     const std::string path = path_ + "." + std::to_string(num_files_++);
-    std::ofstream file(path, std::ios::trunc);
-    file << "[" << elements << "]" << std::flush;
-    Check(file, path);
+    const auto file = CreateFile(path, Existing::kTruncate);
+    Note(file.ok() ? WriteAll(*file, path, "[" + elements + "]") : file.status());
   });
 }
 
-void TraceFile::Check(const std::ofstream& file, const std::string& path) const {
-  if (file.good()) return;
-  logging::Error("trace file cannot be written",
-                 {{"path", path}, {"reason", std::strerror(errno)}});
+void TraceFile::Note(const Status& written) {
+  if (!written.ok()) {
+    logging::Error("trace file cannot be written", {{"reason", written.message()}});
+  }
 }
 
 }  // namespace inflight::serving

@@ -7,11 +7,12 @@
 // Errors: are logged; what cannot be written is lost.
 #pragma once
 
-#include <fstream>
 #include <memory>
 #include <string>
 
+#include "base/descriptor.h"
 #include "base/worker_pool.h"
+#include "inflight/status.h"
 
 namespace inflight::serving {
 
@@ -27,10 +28,10 @@ class TraceFile {
   void WriteNumbered(std::string elements);
 
  private:
-  void Check(const std::ofstream& file, const std::string& path) const;
+  static void Note(const Status& written);
 
   const std::string path_;
-  std::ofstream file_;  // the writing thread's, as is num_files_
+  Descriptor file_;  // the writing thread's, as is num_files_
   int num_files_ = 0;
   std::unique_ptr<WorkerPool> writer_;
 };
