@@ -11,6 +11,7 @@
 // Threads: a loaded Tokenizer is immutable; all methods are thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -47,6 +48,10 @@ class Tokenizer {
   // The bytes that `id` adds to a text where other tokens stand around it, as they are: also such
   // as make no character alone. None for special tokens and ids without an entry.
   virtual std::string TokenBytes(TokenId id) const = 0;
+
+  // The most bytes of text that one of the ids of Encode stands for. None where that may be any
+  // number: unknown characters that are dropped or share an id, blanks or accents that are dropped.
+  virtual std::optional<size_t> MaxBytesPerToken() const = 0;
 
   virtual int vocab_size() const = 0;  // largest id + 1
   virtual std::optional<TokenId> TokenToId(std::string_view token) const = 0;

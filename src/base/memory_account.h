@@ -55,6 +55,8 @@ class AccountShare {
   AccountShare& operator=(const AccountShare&) = delete;
 
   size_t used_bytes() const { return used_.load(std::memory_order_relaxed); }
+  // Tells clients apart: the same for all connections of one, while one of them exists.
+  const void* client() const { return client_ == nullptr ? this : client_.get(); }
 
   // Waits for its client: to send the rest of what it began, or to read what was written. The
   // largest of those that wait ends first.

@@ -31,24 +31,48 @@ WorkerPool::~WorkerPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void WorkerPool::Post(std::function<void()> task, Length length) {
+void WorkerPool::Post(Task task, Length length, const void* owner) {
   {
     const std::lock_guard lock(mutex_);
-    (length == Length::kShort ? tasks_ : long_tasks_).push_back(std::move(task));
+    const auto line = std::ranges::find(long_lines_, owner, &Line::owner);
+    if (length == Length::kShort) {
+      tasks_.push_back(std::move(task));
+    } else if (line != long_lines_.end()) {
+      line->tasks.push_back(std::move(task));
+    } else {
+      long_lines_.push_back({.owner = owner, .tasks = {}});
+      long_lines_.back().tasks.push_back(std::move(task));
+    }
   }
   wake_.notify_one();
+}
+
+WorkerPool::Task WorkerPool::TakeShort() {
+  if (MayTakeLong()) ++short_in_a_row_;
+  Task task = std::move(tasks_.front());
+  tasks_.pop_front();
+  return task;
+}
+
+WorkerPool::Task WorkerPool::TakeLong() {
+  short_in_a_row_ = 0;
+  ++num_long_running_;
+  Line line = std::move(long_lines_.front());
+  long_lines_.pop_front();
+  Task task = std::move(line.tasks.front());
+  line.tasks.pop_front();
+  if (!line.tasks.empty()) long_lines_.push_back(std::move(line));
+  return task;
 }
 
 void WorkerPool::Run() {
   std::unique_lock lock(mutex_);
   while (true) {
     WaitForTask(wake_, lock, [this] { return stopping_ || !tasks_.empty() || MayTakeLong(); });
-    const bool is_long = tasks_.empty();
-    if (is_long && !MayTakeLong()) return;  // whoever runs a long one takes what is left of them
-    auto& tasks = is_long ? long_tasks_ : tasks_;
-    std::function<void()> task = std::move(tasks.front());
-    tasks.pop_front();
-    if (is_long) ++num_long_running_;
+    // Whoever runs a long one takes what is left of them.
+    if (tasks_.empty() && !MayTakeLong()) return;
+    const bool is_long = tasks_.empty() || (MayTakeLong() && short_in_a_row_ >= kShortInARow);
+    Task task = is_long ? TakeLong() : TakeShort();
     lock.unlock();
     try {
       task();

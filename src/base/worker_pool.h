@@ -2,10 +2,11 @@
 // Threads that run posted functions: the text pool of the server (tokenizing long prompts, building
 // responses).
 //
-// Tasks are short or long. Short ones go first, and where a pool has several threads one of them is
-// for short ones alone: they never wait for all the long ones that there are.
+// Tasks are short or long. Where a pool has several threads one of them is for short ones alone:
+// they never wait for all the long ones that there are. Short ones go first, but a long one that
+// may run waits for kShortInARow of them at most. Long ones of several owners go in turns.
 //
-// Threads: Post is thread-safe. Tasks of one pool run in any order and in parallel. Destruction
+// Threads: Post is thread-safe. Tasks of one pool run in parallel. Destruction
 // runs what was posted, then joins. What a task throws is logged, and the thread goes on. Not for
 // kernels: those run on tensor/cpu_pool.h, whose regions are fork-join.
 #pragma once
@@ -27,16 +28,30 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
+  static constexpr int kShortInARow = 16;
+
   enum class Length { kShort, kLong };
-  void Post(std::function<void()> task, Length length = Length::kShort);
+  // `owner` is compared alone: long tasks of one are in line behind each other.
+  void Post(std::function<void()> task, Length length = Length::kShort,
+            const void* owner = nullptr);
 
  private:
+  using Task = std::function<void()>;
+  struct Line {
+    const void* owner;
+    std::deque<Task> tasks;  // never empty
+  };
+
   void Run();
-  bool MayTakeLong() const { return !long_tasks_.empty() && num_long_running_ < max_long_running_; }
+  bool MayTakeLong() const { return !long_lines_.empty() && num_long_running_ < max_long_running_; }
+  Task TakeShort();
+  Task TakeLong();
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<std::function<void()>> tasks_, long_tasks_;
+  std::deque<Task> tasks_;
+  std::deque<Line> long_lines_;  // whose turn it is first
+  int short_in_a_row_ = 0;       // while a long one could have run
   const int max_long_running_;
   int num_long_running_ = 0;
   bool stopping_ = false;

@@ -59,6 +59,12 @@ Status AddedTokens::Add(AddedToken token, const Vocab& vocab, const Normalizer& 
   return Status::Ok();
 }
 
+bool AddedTokens::TakeBlanks() const {
+  return std::ranges::any_of(tokens_, [](const auto& entry) {
+    return entry.second.token.lstrip || entry.second.token.rstrip;
+  });
+}
+
 std::optional<TokenId> AddedTokens::Find(std::string_view content) const {
   const auto it = ids_.find(std::string(content));
   if (it == ids_.end()) return std::nullopt;

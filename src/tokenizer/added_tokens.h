@@ -51,6 +51,9 @@ class AddedTokens {
   bool has_raw() const { return !raw_.empty(); }
   bool has_normalized() const { return !normalized_.empty(); }
 
+  // Whether some take blanks along that stand around them.
+  bool TakeBlanks() const;
+
   std::optional<TokenId> Find(std::string_view content) const;
   const AddedToken* Get(TokenId id) const;
   // What decoders see of token `id`: its normal form, which they turn back.

@@ -203,6 +203,15 @@ void BpeModel::SplitCharacters(std::string_view word, BpeScratch& scratch) const
   if (unk_waits) ids.push_back(unk_id_);
 }
 
+bool BpeModel::CoversAll() const {
+  const auto has_all = [](const std::array<TokenId, 256>& ids) {
+    return std::ranges::none_of(ids, [](TokenId id) { return id < 0; });
+  };
+  if (config_.pieces_are_bytes && has_all(byte_ids_)) return true;
+  if (config_.byte_fallback && !config_.pieces_are_bytes && has_all(fallback_ids_)) return true;
+  return unk_id_ >= 0 && !config_.fuse_unk;
+}
+
 bool BpeModel::FallBackToBytes(std::string_view character, std::vector<TokenId>& ids) const {
   for (const char c : character) {
     if (fallback_ids_[static_cast<uint8_t>(c)] < 0) return false;

@@ -94,6 +94,7 @@ class BpeModel final : public Model {
   }
   void Encode(std::string_view piece, ModelScratch& scratch,
               std::vector<TokenId>& out) const override;
+  bool CoversAll() const override;
 
  private:
   void IndexBytes();

@@ -30,6 +30,10 @@ class Model {
   virtual void Encode(std::string_view piece, ModelScratch& scratch,
                       std::vector<TokenId>& out) const = 0;
 
+  // Whether each character of a piece has an id of its own or is part of a token: none is dropped,
+  // and unknown ones do not share an id.
+  virtual bool CoversAll() const = 0;
+
  protected:
   Vocab vocab_;
 };

@@ -158,7 +158,45 @@ Status ApplyStep(const NormalizerStep& step, std::string& text) {
   return Status::Ok();
 }
 
+// Of canonical and compatible forms 4: U+1D400, of four bytes, is "A"; composing shrinks less, for
+// each character that is composed has two bytes at least. Of small letters 3: U+212A is "k".
+std::optional<size_t> MaxShrinkingOf(const NormalizerStep& step) {
+  switch (step.kind) {
+    case NormalizerKind::kPrepend:
+      return 1;
+    case NormalizerKind::kReplace: {
+      const size_t bytes = step.pattern->match_bytes();
+      if (bytes == 0 || step.content.empty()) return std::nullopt;
+      return (bytes + step.content.size() - 1) / step.content.size();
+    }
+    case NormalizerKind::kNfc:
+    case NormalizerKind::kNfd:
+    case NormalizerKind::kNfkc:
+    case NormalizerKind::kNfkd:
+      return 4;
+    case NormalizerKind::kLowercase:
+      return 3;
+    case NormalizerKind::kSentencePiece:
+      if (step.sentencepiece->KeepsAll()) return 1;
+      return std::nullopt;
+    case NormalizerKind::kStripAccents:
+    case NormalizerKind::kStrip:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+std::optional<size_t> Normalizer::MaxShrinking() const {
+  size_t all = 1;
+  for (const NormalizerStep& step : steps_) {
+    const auto times = MaxShrinkingOf(step);
+    if (!times) return std::nullopt;
+    all *= *times;
+  }
+  return all;
+}
 
 Status Normalizer::Apply(std::string& text) const {
   for (const NormalizerStep& step : steps_) {

@@ -6,7 +6,9 @@
 // Threads: immutable after loading; all methods are thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +48,9 @@ class Normalizer {
   bool empty() const { return steps_.empty(); }
   // Replaces `text` (valid UTF-8) by its normal form, which may be empty.
   Status Apply(std::string& text) const;
+  // A text has at most so many times the bytes of its normal form. None where parts of any length
+  // may be dropped.
+  std::optional<size_t> MaxShrinking() const;
 
  private:
   std::vector<NormalizerStep> steps_;

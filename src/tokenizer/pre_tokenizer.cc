@@ -124,6 +124,12 @@ PreTokenizer::PreTokenizer(std::vector<PreTokenizerStep> steps)
     : steps_(std::move(steps)),
       pieces_are_bytes_(!steps_.empty() && steps_.back().kind == PreTokenizerKind::kByteLevel) {}
 
+bool PreTokenizer::KeepsAll() const {
+  return std::ranges::none_of(steps_, [](const PreTokenizerStep& step) {
+    return step.kind == PreTokenizerKind::kSplit && step.behavior == SplitBehavior::kRemoved;
+  });
+}
+
 Status PreTokenizer::Apply(Pieces& pieces) const {
   for (size_t i = 0; i < steps_.size(); ++i) {
     const PreTokenizerStep& step = steps_[i];

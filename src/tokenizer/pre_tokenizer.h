@@ -54,6 +54,9 @@ class PreTokenizer {
   // plain bytes and the model maps them itself.
   bool pieces_are_bytes() const { return pieces_are_bytes_; }
 
+  // Whether all of a text is in its pieces.
+  bool KeepsAll() const;
+
   // Splits pieces.list (one piece for a whole text) further; pieces.text may change.
   Status Apply(Pieces& pieces) const;
 

@@ -25,6 +25,8 @@ class SentencePieceNormalizer {
   void set_inside_text() { inside_text_ = true; }
 
   void Apply(std::string& text) const;
+  // Whether nothing of a text is dropped, but for a blank.
+  bool KeepsAll() const { return !charsmap_ && !remove_extra_blanks_; }
 
  private:
   struct Part {

@@ -172,6 +172,8 @@ class LiteralPattern final : public SplitPattern {
     return Status::Ok();
   }
 
+  size_t match_bytes() const override { return literal_.size(); }
+
  private:
   std::string literal_;
 };

@@ -7,6 +7,7 @@
 // Threads: immutable after Compile; all methods are thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -30,6 +31,9 @@ class SplitPattern {
   // Appends spans covering `text` (valid UTF-8, not empty).
   // kResourceExhausted: the pattern backtracks too much on this text.
   virtual Status FindAll(std::string_view text, std::vector<Span>& spans) const = 0;
+
+  // Of every match; 0 where they may differ.
+  virtual size_t match_bytes() const { return 0; }
 
   static Result<std::shared_ptr<const SplitPattern>> Regex(std::string_view pattern);
   static std::shared_ptr<const SplitPattern> Literal(std::string literal);  // not empty

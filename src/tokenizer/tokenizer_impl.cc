@@ -92,6 +92,19 @@ Result<std::vector<TokenId>> TokenizerImpl::Encode(std::string_view text,
   return ApplyTemplate(std::move(ids), add_special_tokens);
 }
 
+std::optional<size_t> TokenizerImpl::MaxBytesPerToken() const {
+  constexpr size_t kMaxCharacterBytes = 4;  // an unknown one has an id of its own
+  const bool has_text = std::ranges::any_of(definition_.post_processor, &TemplatePart::is_sequence);
+  const auto shrinking = definition_.normalizer.MaxShrinking();
+  if (!has_text || !shrinking || !definition_.model->CoversAll() ||
+      !definition_.pre_tokenizer.KeepsAll() || definition_.added.TakeBlanks()) {
+    return std::nullopt;
+  }
+  size_t longest = kMaxCharacterBytes;
+  for (TokenId id = 0; id < vocab_size_; ++id) longest = std::max(longest, IdToToken(id).size());
+  return longest * *shrinking;
+}
+
 Status TokenizerImpl::EncodeText(std::string_view text, bool starts_input, ModelScratch& scratch,
                                  std::vector<TokenId>& ids) const {
   std::string normalized(text);

@@ -20,6 +20,7 @@ class TokenizerImpl final : public Tokenizer {
                                       bool add_special_tokens) const override;
   std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const override;
   std::string TokenBytes(TokenId id) const override;
+  std::optional<size_t> MaxBytesPerToken() const override;
   int vocab_size() const override { return vocab_size_; }
   std::optional<TokenId> TokenToId(std::string_view token) const override;
   std::string_view IdToToken(TokenId id) const override;

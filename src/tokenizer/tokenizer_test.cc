@@ -98,6 +98,75 @@ TEST(Encode, UnknownCharactersBecomeBytesOrUnkOrNothing) {
   EXPECT_THAT(ids.status().message(), HasSubstr("unk_token"));
 }
 
+std::string Times(size_t count, const std::string& text) {
+  std::string all;
+  for (size_t i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+TEST(MaxBytesPerToken, HoldsForEveryTextWhereNothingIsDropped) {
+  const auto bound_of = [](const nlohmann::json& json) {
+    const auto tokenizer = MustLoad(json);
+    const auto bound = tokenizer->MaxBytesPerToken();
+    for (const char* text : {"hi", " hi", "\u00e9", "\u8a9e", "\U0001d400", "\u212a", "e\u0301",
+                             "\u1f82", "<s>", " ", "\n"}) {
+      const std::string all = Times(500, text);
+      EXPECT_GE(Encode(tokenizer, all).size() * bound.value_or(0), all.size()) << text;
+    }
+    return bound;
+  };
+  auto json = Llama2Json();
+  EXPECT_EQ(bound_of(json), 6);  // <0x00>
+  json["model"]["byte_fallback"] = false;
+  json["model"]["fuse_unk"] = false;
+  EXPECT_EQ(bound_of(json), 6);
+  json["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", "hi"}}}, {"content", "h"}};
+  EXPECT_EQ(bound_of(json), 12);
+  json = Llama2Json();
+  json["normalizer"] = {{"type", "NFKC"}};
+  EXPECT_EQ(bound_of(json), 24);
+}
+
+// Each text shows that there is none: it is long and has few tokens.
+TEST(MaxBytesPerToken, IsNoneWhereATokenMayStandForAnyNumber) {
+  const auto expect_none = [](const nlohmann::json& json, const std::string& text) {
+    const auto tokenizer = MustLoad(json);
+    EXPECT_EQ(tokenizer->MaxBytesPerToken(), std::nullopt) << json["normalizer"];
+    EXPECT_GE(text.size(), 2000U);
+    EXPECT_LE(Encode(tokenizer, text).size(), 8U) << json["normalizer"];
+  };
+  auto json = Llama2Json();
+  json["model"]["byte_fallback"] = false;
+  expect_none(json, Times(1000, "\u00e9"));  // fused
+  json["model"]["unk_token"] = nullptr;
+  expect_none(json, Times(1000, "\u00e9"));  // dropped
+  expect_none(ByteLevelJson(), Times(1000, "\u8a9e"));
+  const auto normalized = [](const char* normalizer) {
+    auto with = Llama2Json();
+    with["normalizer"] = nlohmann::json::parse(normalizer);
+    return with;
+  };
+  expect_none(normalized(R"({"type": "Strip", "strip_left": true, "strip_right": false})"),
+              Times(2000, " ") + "hi");
+  expect_none(normalized(R"({"type": "Replace", "pattern": {"String": " "}, "content": ""})"),
+              Times(2000, " ") + "hi");
+  expect_none(normalized(R"({"type": "Replace", "pattern": {"Regex": " +"}, "content": " "})"),
+              Times(2000, " ") + "hi");
+  expect_none(normalized(R"({"type": "Sequence", "normalizers":
+                             [{"type": "NFD"}, {"type": "StripAccents"}]})"),
+              "hi" + Times(1000, "\u0301"));
+  json = Llama2Json();
+  json["pre_tokenizer"] = {{"type", "WhitespaceSplit"}};
+  json["normalizer"] = nullptr;
+  expect_none(json, Times(2000, " ") + "hi");
+  for (const char* side : {"lstrip", "rstrip"}) {
+    json = Llama2Json();
+    json["added_tokens"][0][side] = true;
+    const std::string blanks = Times(2000, " ");
+    expect_none(json, side[0] == 'l' ? blanks + "<s>" : "<s>" + blanks);
+  }
+}
+
 TEST(Encode, InvalidUtf8IsRefusedWithItsOffset) {
   const auto ids = MustLoad(ByteLevelJson())->Encode("ab\xC3", false);
   EXPECT_EQ(ids.status().code(), StatusCode::kInvalidArgument);

@@ -36,6 +36,7 @@ class UnigramModel final : public Model {
   }
   void Encode(std::string_view piece, ModelScratch& scratch,
               std::vector<TokenId>& out) const override;
+  bool CoversAll() const override { return unknown_.has_bytes(); }
 
  private:
   void FindBestCut(std::string_view text, std::vector<UnigramScratch::Node>& nodes) const;

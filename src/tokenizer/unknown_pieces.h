@@ -18,6 +18,7 @@ class UnknownPieces {
   explicit UnknownPieces(const SentencePieceProto& proto);
 
   TokenId id() const { return unk_id_; }
+  bool has_bytes() const { return byte_fallback_; }
   // Appends for one character. `after_unknown`: the character before it had no piece either.
   void Append(std::string_view character, bool after_unknown, std::vector<TokenId>& out) const {
     if (!byte_fallback_) {

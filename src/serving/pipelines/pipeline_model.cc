@@ -258,6 +258,7 @@ void PipelineModel::Infer(Request request, ResponseHandler handler) {
   }
   auto call = std::make_shared<Call>(*this, std::move(request), std::move(handler));
   if (text_bytes <= kInlineTextBytes) return Run(call);
+  const void* const owner = OwnerOf(call->request());
   auto task = [this, call = std::move(call), text_bytes] {
     try {
       const auto tokenizing = ChargeTokenizing(call->request(), text_bytes);
@@ -266,7 +267,7 @@ void PipelineModel::Infer(Request request, ResponseHandler handler) {
       call->Fail(Caught("unexpected error", e));
     }
   };
-  members_.preprocessing->text_pool().Post(std::move(task), LengthOf(text_bytes));
+  members_.preprocessing->text_pool().Post(std::move(task), LengthOf(text_bytes), owner);
 }
 
 void PipelineModel::Run(const std::shared_ptr<Call>& call) {

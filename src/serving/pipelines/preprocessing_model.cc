@@ -121,6 +121,10 @@ void PreprocessingModel::Infer(Request request, ResponseHandler handler) {
       [this](const Request& r) { return Run(r); }, LengthOf(text_bytes));
 }
 
+size_t MaxPromptBytes(const Tokenizer& tokenizer, int max_tokens) {
+  return tokenizer.MaxBytesPerToken().value_or(0) * static_cast<size_t>(max_tokens);
+}
+
 Result<std::vector<TokenId>> PreprocessingModel::EncodePrompt(const Tensor& query) const {
   ASSIGN_OR_RETURN(const auto strings, query.Strings());
   if (strings.empty()) return InvalidArgument(query.name + ": got no text, expected one string");

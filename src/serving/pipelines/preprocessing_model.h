@@ -24,9 +24,12 @@ struct PreprocessingOptions {
   bool pad_is_eos = false;  // up to 0.10 the pad token is always the end token
   int vocab_size = 0;       // of the engine that gets the ids
   // Longer texts have more tokens than the engine takes, whatever they are, and are refused before
-  // they are tokenized. 0 = no such engine.
+  // they are tokenized. 0 = no such engine, or no such bound.
   size_t max_prompt_bytes = 0;
 };
+
+// No prompt of so many tokens has more bytes; 0 where it may have any number.
+size_t MaxPromptBytes(const Tokenizer& tokenizer, int max_tokens);
 
 class PreprocessingModel : public Model {
  public:

@@ -54,6 +54,10 @@ void Run(Model& model, Clock& clock, const Request& request, const ResponseHandl
 
 }  // namespace
 
+const void* OwnerOf(const Request& request) {
+  return request.memory == nullptr ? nullptr : request.memory->client();
+}
+
 Result<MemoryCharge> ChargeTokenizing(const Request& request, size_t text_bytes) {
   MemoryCharge charge(request.memory);
   if (text_bytes <= kInlineTextBytes) return charge;
@@ -66,9 +70,10 @@ void RunTextCall(Model& model, WorkerPool* pool, Clock& clock, Request request,
   if (request.received_ns == 0) request.received_ns = clock.NowNs();
   model.statistics().RequestPending();
   if (pool == nullptr) return Run(model, clock, request, handler, work);
+  const void* const owner = OwnerOf(request);
   pool->Post([&model, &clock, request = std::move(request), handler = std::move(handler),
               work = std::move(work)] { Run(model, clock, request, handler, work); },
-             length);
+             length, owner);
 }
 
 }  // namespace inflight::serving

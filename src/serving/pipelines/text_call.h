@@ -23,6 +23,9 @@ inline WorkerPool::Length LengthOf(size_t text_bytes) {
   return text_bytes > kLongTextBytes ? WorkerPool::Length::kLong : WorkerPool::Length::kShort;
 }
 
+// Whose long texts go in turns with those of others on the pool: the client's.
+const void* OwnerOf(const Request& request);
+
 // What tokenizing holds for a while, for each byte of its text: pieces, their ids and their merges.
 inline constexpr size_t kTokenizingBytesPerByte = 40;
 

@@ -120,6 +120,20 @@ TEST(Preprocessing, ATextThatNoPromptIsAsLongAsIsNotTokenized) {
                         "Shorten QUERY"));
 }
 
+TEST(Preprocessing, APromptHasNoBoundInBytesWhereATokenHasNone) {
+  const auto bound_of = [](const std::string& json) {
+    const auto tokenizer = Tokenizer::FromJson(json);
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+    return MaxPromptBytes(**tokenizer, 10);
+  };
+  const std::string words = R"({"version": "1.0", "added_tokens": [], "normalizer": null,
+    "pre_tokenizer": null, "post_processor": null, "decoder": null, "model": {"type": "BPE",
+    "unk_token": "<unk>", "vocab": {"<unk>": 0, "a": 1, "b": 2}, "merges": [], "fuse_unk": )";
+  EXPECT_EQ(bound_of(words + "false}}"), 50U);
+  EXPECT_EQ(bound_of(words + "true}}"), 0U);
+  EXPECT_GT(bound_of(ByteTokenizerJson()), 0U);
+}
+
 // Tokenizing, and what comes of it, are charged to the connection that the text came on.
 TEST(Preprocessing, IsChargedToItsConnection) {
   TestModels models;

@@ -83,21 +83,6 @@ Result<std::shared_ptr<const Tokenizer>> VersionLoader::LoadTokenizer(const Cand
   return tokenizer;
 }
 
-namespace {
-
-// No prompt of so many tokens has more bytes. Normalisation makes a text shorter, of composed
-// characters by less than four times; white space that it drops beyond that is not a prompt's.
-size_t MaxPromptBytes(const Tokenizer& tokenizer, int max_tokens) {
-  constexpr size_t kMostShrinking = 4;
-  size_t longest = 1;
-  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
-    longest = std::max(longest, tokenizer.IdToToken(id).size());
-  }
-  return static_cast<size_t>(max_tokens) * longest * kMostShrinking;
-}
-
-}  // namespace
-
 Result<std::shared_ptr<Model>> VersionLoader::LoadPreprocessing(const Candidate& candidate,
                                                                 const std::string& version,
                                                                 contract::KeyReport& keys) {
