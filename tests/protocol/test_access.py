@@ -242,7 +242,7 @@ def test_keys_on_open_ports_without_tls_are_warned_of(tmp_path):
             "--api-key-file", tmp_path / "keys", *options, max_kv_tokens=None,
         )  # fmt: skip
         assert running.stop() == 0
-        return re.findall(r"keys go over the network as they are: .*", running.log.read_text())
+        return re.findall(r"keys go over the network as they are: .* ports=(.*)", running.log.read_text())
 
     (warning,) = warnings("http", *tls, "--http-address=0.0.0.0")
     assert "HTTP, metrics" in warning and "gRPC" not in warning

@@ -27,6 +27,7 @@ http_listener::ListenerOptions ListenAt(const http_listener::ListenerOptions& pl
   listener.port = place.port;
   listener.threads = place.threads;
   listener.reuse_port = false;
+  listener.tls = {};  // the platform in front ends it
   return listener;
 }
 

@@ -15,8 +15,8 @@ std::string OpenPlainPorts(const ServeOptions& options) {
     bool is_plain;  // and served
   };
   const Port ports[] = {
-      {"HTTP", options.http.address, options.allow_http},
-      {"gRPC", options.grpc.address, options.allow_grpc && !options.grpc.tls.is_enabled},
+      {"HTTP", options.http.address, options.allow_http && !options.http.tls.is_on()},
+      {"gRPC", options.grpc.address, options.allow_grpc && !options.grpc.tls.is_on()},
       {"metrics", MetricsAddress(options), options.allow_metrics},
       {"SageMaker", options.sagemaker.address, options.allow_sagemaker},
       {"Vertex AI", options.vertex_ai.address, options.allow_vertex_ai},
@@ -76,8 +76,8 @@ void LogReach(const ServeOptions& options) {
         "HTTP, gRPC and metrics serve by keys: --access and --api-key-file say who may what");
     if (const std::string plain = OpenPlainPorts(options); !plain.empty()) {
       logging::Warning(
-          "keys go over the network as they are: put a proxy with TLS before the ports, or listen "
-          "on 127.0.0.1",
+          "keys go over the network as they are: give HTTP and gRPC TLS (--http-use-ssl, "
+          "--grpc-use-ssl), put a proxy with TLS before other ports, or listen on 127.0.0.1",
           {{"ports", plain}});
     }
   } else if (is_open) {

@@ -197,6 +197,21 @@ void AddHttp(Schema& schema) {
       "reuse_http_port", [](ServeOptions& o) -> auto& { return o.http.reuse_port; },
       "Share the port with other servers.");
   schema.Add(
+      "http_use_ssl", [](ServeOptions& o) -> auto& { return o.http.tls.is_enabled; },
+      "TLS, 1.2 and 1.3; files are read again when they change.");
+  schema.Add(
+      "http_use_ssl_mutual", [](ServeOptions& o) -> auto& { return o.http.tls.wants_client_cert; },
+      "TLS, and clients need a certificate too.");
+  schema.Add(
+      "http_server_cert", [](ServeOptions& o) -> auto& { return o.http.tls.server_cert; },
+      "PEM file of the server's certificate, with those between it and its root.");
+  schema.Add(
+      "http_server_key", [](ServeOptions& o) -> auto& { return o.http.tls.server_key; },
+      "PEM file of its private key.");
+  schema.Add(
+      "http_root_cert", [](ServeOptions& o) -> auto& { return o.http.tls.root_cert; },
+      "PEM file of the roots that sign the clients' certificates.");
+  schema.Add(
       "http_allowed_host", [](ServeOptions& o) -> auto& { return o.http_allowed_host; },
       "Name by which clients call the server, and whose web pages may; of ports of 127.0.0.1, and "
       "where it is given, other names than localhost are refused.");

@@ -2,6 +2,7 @@
 #include "protocol/http_listener/connection.h"
 
 #include <algorithm>
+#include <boost/asio/ssl/error.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/read.hpp>
@@ -23,8 +24,12 @@ namespace http = boost::beast::http;
 constexpr size_t kReadBytes = 4 * 1024;  // of the first read of a request; idle connections hold it
 constexpr size_t kMaxPipelinedBytes = 64 * 1024;  // read ahead of the running request
 constexpr size_t kMaxReadBytes = 64 * 1024;       // that one read adds to a body, about
+constexpr size_t kTlsBytes = 96 * 1024;        // of a connection, about: buffers of both directions
+constexpr size_t kMaxRecordBytes = 16 * 1024;  // of TLS
 constexpr int64_t kNsPerBodyByte = 1'000'000'000 / (64 * 1024);
 constexpr std::chrono::seconds kLinger{2};  // for a client that still sends after its last answer
+
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 std::string_view Reason(int status) {
   if (status == 405) return "Not Allowed";  // as Triton says it
@@ -41,10 +46,21 @@ std::string FormatHead(int status, const Headers& headers) {
   return head;
 }
 
+void JoinInto(HttpResponse& response, std::string& bytes) {
+  bytes.append(response.body);
+  for (const Segment& segment : response.segments) {
+    bytes.append(reinterpret_cast<const char*>(segment.data.data()), segment.data.size());
+  }
+  response.body.clear();
+  response.segments.clear();
+}
+
 bool IsDisconnect(const boost::system::error_code& ec) {
   return ec == http::error::end_of_stream || ec == http::error::partial_message ||
          ec.category() == asio::error::get_system_category() ||
-         ec.category() == asio::error::get_misc_category();
+         ec.category() == asio::error::get_misc_category() ||
+         ec.category() == asio::error::get_ssl_category() ||
+         ec.category() == asio::ssl::error::get_stream_category();
 }
 
 }  // namespace
@@ -79,11 +95,27 @@ void Connection::Start() {
   if (thread_->draining) return Close();
   ErrorCode ignored;
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  ReadRequest();
+  context_->tls != nullptr ? StartTls() : ReadRequest();
+}
+
+void Connection::StartTls() {
+  tls_charge_ = MemoryCharge(share());
+  if (!tls_charge_.Resize(kTlsBytes).ok()) return Close();  // nothing can be said without it
+  tls_context_ = context_->tls->current();
+  tls_ = std::make_unique<asio::ssl::stream<asio::ip::tcp::socket&>>(socket_, *tls_context_);
+  reading_head_or_body_ = true;
+  ExpireAfter(read_deadline_, context_->options.header_timeout);
+  tls_->async_handshake(asio::ssl::stream_base::server, [self = self()](ErrorCode ec) {
+    if (self->closed_) return;
+    if (ec) return self->Close();
+    self->reading_head_or_body_ = false;
+    self->ReadRequest();
+  });
 }
 
 void Connection::Refuse(const std::string& reason) {
   Begin();
+  if (context_->tls != nullptr) return Close();  // a handshake for it would cost more than it
   Reject(Overloaded(reason));
 }
 
@@ -129,8 +161,10 @@ void Connection::ReadHead() {
   parser_->body_limit(std::numeric_limits<uint64_t>::max());  // OnHead sets it
   parser_->on_chunk_header(on_chunk_);
   ExpireAfter(read_deadline_, context_->options.header_timeout);
-  http::async_read_header(socket_, buffer_, *parser_,
-                          [self = self()](ErrorCode ec, size_t) { self->OnHead(ec); });
+  OnStream([this](auto& stream) {
+    http::async_read_header(stream, buffer_, *parser_,
+                            [self = self()](ErrorCode ec, size_t) { self->OnHead(ec); });
+  });
 }
 
 void Connection::OnHead(ErrorCode ec) {
@@ -167,12 +201,12 @@ void Connection::OnHead(ErrorCode ec) {
   ExpireAfter(read_deadline_, context_->options.body_timeout);
   if (!parser_->is_done() && !is_http10_ &&
       beast::iequals(head[http::field::expect], "100-continue")) {
-    static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-    asio::async_write(socket_, asio::buffer(kContinue),
-                      [self = self()](ErrorCode write_ec, size_t) {
-                        write_ec ? self->Close() : self->ReadBody();
-                      });
-    return;
+    return OnStream([this](auto& stream) {
+      asio::async_write(stream, asio::buffer(kContinue),
+                        [self = self()](ErrorCode write_ec, size_t) {
+                          write_ec ? self->Close() : self->ReadBody();
+                        });
+    });
   }
   ReadBody();
 }
@@ -190,8 +224,10 @@ void Connection::ReadBody() {
     return Reject(Overloaded(status.message()));
   }
   share_->SetWaiting(true);
-  http::async_read_some(socket_, buffer_, *parser_,
-                        [self = self()](ErrorCode ec, size_t) { self->OnBody(ec); });
+  OnStream([this](auto& stream) {
+    http::async_read_some(stream, buffer_, *parser_,
+                          [self = self()](ErrorCode ec, size_t) { self->OnBody(ec); });
+  });
 }
 
 void Connection::OnBody(ErrorCode ec) {
@@ -265,8 +301,10 @@ void Connection::Dispatch() {
 // The pending read of an idle or running connection: the next request's first bytes, or the end.
 void Connection::ReadAhead() {
   reading_ahead_ = true;
-  socket_.async_read_some(buffer_.prepare(kReadBytes), [self = self()](ErrorCode ec, size_t bytes) {
-    self->OnReadAhead(ec, bytes);
+  OnStream([this](auto& stream) {
+    stream.async_read_some(
+        buffer_.prepare(kReadBytes),
+        [self = self()](ErrorCode ec, size_t bytes) { self->OnReadAhead(ec, bytes); });
   });
 }
 
@@ -298,6 +336,9 @@ void Connection::SendWhole(HttpResponse response, MemoryCharge charge) {
   }
   head_.append("\r\n");
 
+  if (tls_ != nullptr && !is_head_ && head_.size() + response_.num_bytes() <= kMaxRecordBytes) {
+    JoinInto(response_, head_);  // TLS writes a buffer at a time, each in a record of its own
+  }
   write_buffers_ = {asio::buffer(head_)};
   if (!is_head_) {
     write_buffers_.push_back(asio::buffer(response_.body));
@@ -333,8 +374,11 @@ void Connection::WriteSome() {
   writing_ = true;
   share()->SetWaiting(true);
   ExpireAfter(write_deadline_, context_->options.write_timeout);
-  socket_.async_write_some(
-      write_buffers_, [self = self()](ErrorCode ec, size_t bytes) { self->OnWritten(ec, bytes); });
+  OnStream([this](auto& stream) {
+    stream.async_write_some(write_buffers_, [self = self()](ErrorCode ec, size_t bytes) {
+      self->OnWritten(ec, bytes);
+    });
+  });
 }
 
 void Connection::OnWritten(ErrorCode ec, size_t bytes) {
@@ -368,8 +412,28 @@ void Connection::FinishExchange() {
   socket_.cancel(ignored);
 }
 
+// Says that no more comes, so that the end of an answer cannot be forged, and reads what the client
+// still sends as bytes: they are for nobody.
+void Connection::LingerOverTls() {
+  if (exchange_) return Close();
+  ExpireAfter(read_deadline_, kLinger);
+  lingering_ = true;
+  tls_->async_shutdown([self = self()](ErrorCode) {
+    if (!self->closed_) self->DiscardRest();
+  });
+}
+
+void Connection::DiscardRest() {
+  buffer_.consume(buffer_.size());
+  socket_.async_read_some(buffer_.prepare(kReadBytes), [self = self()](ErrorCode ec, size_t) {
+    if (self->closed_) return;
+    ec ? self->Close() : self->DiscardRest();
+  });
+}
+
 // Closing at once while the client still sends would make its system throw our answer away.
 void Connection::Linger() {
+  if (tls_ != nullptr) return LingerOverTls();
   ErrorCode ec;
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ec);
   if (ec || exchange_) return Close();

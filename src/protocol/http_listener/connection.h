@@ -2,6 +2,7 @@
 // One client's connection: reads requests, hands them to the handler, writes answers.
 //
 // Phases of a request, all on the connection's I/O thread:
+//   TLS      where the port has it, once: the handshake (header_timeout)
 //   idle     buffer empty, waiting for a first byte (idle_timeout)
 //   head     reading the head (header_timeout)
 //   body     reading the body (body_timeout)
@@ -14,6 +15,7 @@
 
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <chrono>
@@ -37,6 +39,7 @@ class Exchange;
 struct ListenerContext {
   HttpHandler& handler;
   const ListenerOptions options;
+  const std::shared_ptr<tls::ServerTls> tls;  // null: none
 };
 
 using tcp_listener::Deadline;
@@ -71,6 +74,12 @@ class Connection final : public tcp_listener::Connection {
   std::shared_ptr<Connection> self() {
     return std::static_pointer_cast<Connection>(shared_from_this());
   }
+  void StartTls();
+  // Calls `use` with what bytes are read from and written to: TLS, or the bare socket.
+  template <typename Use>
+  void OnStream(Use use) {
+    tls_ != nullptr ? use(*tls_) : use(socket_);
+  }
   void Begin();                        // to be one of the thread's
   void Reject(HttpResponse response);  // answer without reading further, close
   void ReadRequest();
@@ -91,6 +100,8 @@ class Connection final : public tcp_listener::Connection {
   void OnWritten(ErrorCode ec, size_t bytes);
   void FinishExchange();
   void Linger();
+  void LingerOverTls();
+  void DiscardRest();
 
   static void ExpireAfter(Deadline& deadline, std::chrono::milliseconds duration);  // 0 = never
   std::string StreamHead(int status, const Headers& headers) const;
@@ -98,6 +109,9 @@ class Connection final : public tcp_listener::Connection {
   const std::shared_ptr<const ListenerContext> context_;
   const std::shared_ptr<IoThread> thread_;
   boost::asio::ip::tcp::socket socket_;
+  std::shared_ptr<boost::asio::ssl::context> tls_context_;                        // of tls_
+  std::unique_ptr<boost::asio::ssl::stream<boost::asio::ip::tcp::socket&>> tls_;  // null: none
+  MemoryCharge tls_charge_;                                                       // of tls_
   const std::string client_name_;
   Deadline read_deadline_ = Deadline::max();
   Deadline write_deadline_ = Deadline::max();

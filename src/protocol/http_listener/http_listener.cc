@@ -31,8 +31,9 @@ ListenerOptions WithMemory(ListenerOptions options) {
 
 class Listener : public HttpListener {
  public:
-  Listener(HttpHandler& handler, const ListenerOptions& options)
-      : context_(new ListenerContext{handler, WithMemory(options)}),
+  Listener(HttpHandler& handler, const ListenerOptions& options,
+           std::shared_ptr<tls::ServerTls> tls)
+      : context_(new ListenerContext{handler, WithMemory(options), std::move(tls)}),
         listener_({.name = options.name,
                    .reuse_port = options.reuse_port,
                    .threads = options.threads,
@@ -73,7 +74,8 @@ Status Listener::Listen() {
 Result<std::unique_ptr<HttpListener>> HttpListener::Start(HttpHandler& handler,
                                                           const ListenerOptions& options) {
   try {
-    auto listener = std::make_unique<Listener>(handler, options);
+    ASSIGN_OR_RETURN(auto tls, tls::MakePortTls(options.tls, "http", "http/1.1"));
+    auto listener = std::make_unique<Listener>(handler, options, std::move(tls));
     RETURN_IF_ERROR(listener->Listen());
     listener->Run();
     return std::unique_ptr<HttpListener>(std::move(listener));

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // An HTTP/1.1 server: sockets, framing, limits and time-outs; what to answer is the handler's.
 //
-// Understands keep-alive, pipelining, chunked requests, Expect: 100-continue and HEAD. A read is
-// always pending while a request runs, so that a client's disconnect is noticed at once.
+// Over TCP, or TLS over it. Understands keep-alive, pipelining, chunked requests, Expect:
+// 100-continue and HEAD. A read is always pending while a request runs, so that a client's
+// disconnect is noticed at once.
 //
 // Threads: one io_context per I/O thread; a connection stays on the thread it was given to, in
 // turn. One acceptor serves all of them: SO_REUSEPORT, unless asked for, would let a second server
@@ -18,6 +19,7 @@
 #include "base/memory_account.h"
 #include "inflight/status.h"
 #include "protocol/http_listener/http_message.h"
+#include "protocol/tls/port_tls.h"
 
 namespace inflight::http_listener {
 
@@ -32,6 +34,7 @@ struct ListenerOptions {
   int max_connections = 16384;
   size_t max_header_bytes = 64 * 1024;  // of a request
   int max_chunks = 65536;               // non-empty chunks of a request body
+  tls::PortTlsOptions tls;              // its options begin with --http
   // Charged with what connections hold; a request that it has no room for is answered 503. Null:
   // one of the listener's own, with the default limits.
   std::shared_ptr<MemoryAccount> memory;
@@ -49,7 +52,7 @@ struct ListenerOptions {
 class HttpListener {
  public:
   // Binds, listens and starts its threads. kUnavailable names address, port and the system's
-  // reason. The handler must outlive Stop.
+  // reason; kInvalidArgument the flag of TLS that is wrong. The handler must outlive Stop.
   static Result<std::unique_ptr<HttpListener>> Start(HttpHandler& handler,
                                                      const ListenerOptions& options);
 

@@ -11,17 +11,9 @@
 #include "protocol/kserve/access/access_policy.h"
 #include "protocol/kserve/access/header_forward.h"
 #include "protocol/kserve/access/restriction.h"
+#include "protocol/tls/port_tls.h"
 
 namespace inflight::kserve_grpc {
-
-// PEM files.
-struct TlsOptions {
-  bool is_enabled = false;         // --grpc-use-ssl
-  bool wants_client_cert = false;  // --grpc-use-ssl-mutual, which enables TLS too
-  std::string server_cert;         // --grpc-server-cert
-  std::string server_key;          // --grpc-server-key
-  std::string root_cert;           // --grpc-root-cert: who signs the clients' certificates
-};
 
 // Defaults: docs/reference/protocol/grpc.md, "Channel".
 struct GrpcOptions {
@@ -47,7 +39,7 @@ struct GrpcOptions {
   std::optional<int64_t> max_connection_age_ms;
   std::optional<int64_t> max_connection_age_grace_ms;
 
-  TlsOptions tls;
+  tls::PortTlsOptions tls;
   // Of responses to inference, by an algorithm that the client takes: none, low, medium or high.
   // --grpc-infer-response-compression-level
   std::string response_compression = "none";

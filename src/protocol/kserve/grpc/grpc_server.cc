@@ -73,25 +73,6 @@ grpc_listener::KeepaliveOptions ToKeepalive(const GrpcOptions& o) {
           .max_age_grace = ToMs(o.max_connection_age_grace_ms)};
 }
 
-// Null: without TLS.
-Result<std::shared_ptr<tls::ServerTls>> MakeTls(const TlsOptions& options) {
-  if (options.is_enabled || options.wants_client_cert) {
-    return tls::ServerTls::Make({.cert = {options.server_cert, "--grpc-server-cert"},
-                                 .key = {options.server_key, "--grpc-server-key"},
-                                 .root = {options.root_cert, "--grpc-root-cert"},
-                                 .wants_client_cert = options.wants_client_cert,
-                                 .protocol = "h2"});
-  }
-  for (const auto& [flag, path] : {std::pair("--grpc-server-cert", &options.server_cert),
-                                   std::pair("--grpc-server-key", &options.server_key)}) {
-    if (!path->empty()) {
-      return InvalidArgument(std::string(flag) +
-                             ": the port would open without TLS; add --grpc-use-ssl=true");
-    }
-  }
-  return std::shared_ptr<tls::ServerTls>();
-}
-
 constexpr std::chrono::milliseconds kFlush{1000};  // for answers that are on their way
 
 }  // namespace
@@ -108,7 +89,7 @@ class GrpcServer::Impl {
                  access_, compression) {}
 
   Status Listen(const GrpcOptions& options) {
-    ASSIGN_OR_RETURN(auto tls, MakeTls(options.tls));
+    ASSIGN_OR_RETURN(auto tls, tls::MakePortTls(options.tls, "grpc", "h2"));
     auto listener = grpc_listener::GrpcListener::Listen(
         service_, {.address = options.address,
                    .port = options.port,

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a port asks of its clients before they may speak: nothing, TLS, or TLS with a certificate of
+// theirs. The options of a port begin with its name: --http-use-ssl, --grpc-use-ssl.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "inflight/status.h"
+#include "protocol/tls/server_tls.h"
+
+namespace inflight::tls {
+
+// PEM files.
+struct PortTlsOptions {
+  bool is_enabled = false;         // --<port>-use-ssl
+  bool wants_client_cert = false;  // --<port>-use-ssl-mutual, which enables TLS too
+  std::string server_cert;         // --<port>-server-cert
+  std::string server_key;          // --<port>-server-key
+  std::string root_cert;           // --<port>-root-cert: who signs the clients' certificates
+
+  bool is_on() const { return is_enabled || wants_client_cert; }
+};
+
+// Null: without TLS. A key or a certificate is an error then, since a port that its operator takes
+// for encrypted must not open in plain text. `protocol`: as of ServerTlsOptions.
+Result<std::shared_ptr<ServerTls>> MakePortTls(const PortTlsOptions& options,
+                                               const std::string& port,
+                                               const std::string& protocol);
+
+}  // namespace inflight::tls
