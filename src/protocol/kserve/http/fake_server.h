@@ -3,7 +3,6 @@
 #pragma once
 
 #include <google/protobuf/text_format.h>
-#include <gtest/gtest.h>
 
 #include <functional>
 #include <memory>
@@ -11,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "serving/core/validate.h"
 #include "serving/server/server.h"
 #include "serving/testing/fake_shared_gpu.h"
@@ -21,7 +21,7 @@ using Behaviour = std::function<void(serving::Request, serving::ResponseHandler)
 
 inline ::inference::ModelConfig ConfigFromText(const std::string& text) {
   ::inference::ModelConfig config;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
+  CHECK(google::protobuf::TextFormat::ParseFromString(text, &config));
   return config;
 }
 

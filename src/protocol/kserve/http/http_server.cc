@@ -52,13 +52,17 @@ class Handler : public EndpointHandler {
 
 }  // namespace
 
+std::unique_ptr<http_listener::HttpHandler> MakeHandler(serving::Server& server,
+                                                        const EndpointOptions& options) {
+  return std::make_unique<Handler>(server, options);
+}
+
 Result<std::unique_ptr<HttpServer>> HttpServer::Start(serving::Server& server,
                                                       const HttpOptions& options) {
   if (options.endpoints.max_input_bytes == 0) {
     return InvalidArgument("--http-max-input-size: got 0, should be at least 1 byte");
   }
-  std::unique_ptr<HttpServer> http_server(
-      new HttpServer(std::make_unique<Handler>(server, options.endpoints)));
+  std::unique_ptr<HttpServer> http_server(new HttpServer(MakeHandler(server, options.endpoints)));
   RETURN_IF_ERROR(http_server->Listen(options.listener));
   return http_server;
 }

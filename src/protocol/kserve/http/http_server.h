@@ -16,6 +16,10 @@ struct HttpOptions {
   EndpointOptions endpoints;
 };
 
+// What answers the requests, without a listener. `server` must outlive it.
+std::unique_ptr<http_listener::HttpHandler> MakeHandler(serving::Server& server,
+                                                        const EndpointOptions& options);
+
 class HttpServer : public http_listener::ListeningServer {
  public:
   // Listens and serves at once. `server` must outlive the HttpServer. Stop cancels the requests
