@@ -482,12 +482,14 @@ void AddOperation(Schema& schema) {
   schema.Add(
       "shared_memory_client_regions",
       [](ServeOptions& o) -> auto& { return o.server.shared_memory.max_client_regions; },
-      "Regions that one client, by its address, may have registered; all together have 1024.",
+      "Regions that one client, by its key or its address, may have registered; all together have "
+      "1024.",
       AtLeast(1));
   schema.Add(
       "shared_memory_client_bytes",
       [](ServeOptions& o) -> auto& { return o.server.shared_memory.max_client_bytes; },
-      "Bytes of the objects behind the regions of one client, by its address.", AtLeast(1));
+      "Bytes of the objects behind the regions of one client, by its key or its address.",
+      AtLeast(1));
 }
 
 }  // namespace

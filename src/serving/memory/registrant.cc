@@ -13,9 +13,7 @@ std::string_view Inside(std::string_view text, std::string_view begin, std::stri
   return text.substr(begin.size(), text.size() - begin.size() - end.size());
 }
 
-}  // namespace
-
-Registrant RegistrantAt(std::string_view address) {
+Registrant AtAddress(std::string_view address) {
   if (address.empty() || address == "unix") return {.client = "unix", .is_local = true};
   address = Inside(Inside(address, "ipv4:", ""), "ipv6:", "");
   std::string text(Inside(Inside(address, "[", "]"), "%5B", "%5D"));
@@ -28,6 +26,14 @@ Registrant RegistrantAt(std::string_view address) {
   in6_addr v6{};
   const bool is_v6 = inet_pton(AF_INET6, text.c_str(), &v6) == 1;
   return {.client = std::move(text), .is_local = is_v6 && IN6_IS_ADDR_LOOPBACK(&v6)};
+}
+
+}  // namespace
+
+Registrant RegistrantAt(std::string_view address, const Client* key) {
+  Registrant from = AtAddress(address);
+  if (key != nullptr) from.client = "key " + key->name;
+  return from;
 }
 
 }  // namespace inflight::serving

@@ -55,6 +55,7 @@ void Run(Model& model, Clock& clock, const Request& request, const ResponseHandl
 }  // namespace
 
 const void* OwnerOf(const Request& request) {
+  if (request.client != nullptr) return request.client.get();
   return request.memory == nullptr ? nullptr : request.memory->client();
 }
 

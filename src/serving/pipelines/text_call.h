@@ -23,7 +23,8 @@ inline WorkerPool::Length LengthOf(size_t text_bytes) {
   return text_bytes > kLongTextBytes ? WorkerPool::Length::kLong : WorkerPool::Length::kShort;
 }
 
-// Whose long texts go in turns with those of others on the pool: the client's.
+// Whose long texts go in turns with those of others on the pool: the client's, by its key or its
+// address.
 const void* OwnerOf(const Request& request);
 
 // What tokenizing holds for a while, for each byte of its text: pieces, their ids and their merges.

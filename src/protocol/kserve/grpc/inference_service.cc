@@ -294,16 +294,17 @@ UnaryMethod Now(Handler<Request, Response>* handle) {
   };
 }
 
-// Answers at once, as the client's address allows.
+// Answers at once, as the client's address and key allow.
 template <typename Request, typename Response>
 UnaryMethod FromPeer(Status (*handle)(Server&, const Request&, Response&,
                                       const serving::Registrant&)) {
   return [handle](ServiceContext& service, const std::shared_ptr<Rpc>& rpc,
                   const RpcMessage& message) {
+    const auto caller = ClientOf(service.access, *rpc);
+    const auto from = serving::RegistrantAt(rpc->client(), caller.get());
     Answer<Request, Response>(*rpc, message, service.limits.max_message_bytes,
                               [&](const Request& request, Response& response) {
-                                return handle(service.server, request, response,
-                                              serving::RegistrantAt(rpc->client()));
+                                return handle(service.server, request, response, from);
                               });
   };
 }

@@ -20,7 +20,7 @@ using json::Value;
 using serving::RegionKind;
 
 serving::Registrant RegistrantOf(const http_listener::HttpRequest& request) {
-  return serving::RegistrantAt(request.client);
+  return serving::RegistrantAt(request.client, request.caller.get());
 }
 
 Status NoField(std::string_view field) {
