@@ -120,7 +120,8 @@ Status OutOfMemory(std::string message);
 // "`field`: `what`", about that field, option or key: InvalidArgument("top_k", "got -1, must ...").
 Status InvalidArgument(std::string_view field, std::string_view what);
 Status Unimplemented(std::string_view field, std::string_view what);
-// kInternal with what `error` says after "`what`: "; a bad_alloc has the reason kOutOfMemory.
+// kInternal with what `error` says after "`what`: "; of a bad_alloc kResourceExhausted, with the
+// reason kOutOfMemory.
 Status Caught(std::string_view what, const std::exception& error);
 
 // A value or the status that says why there is none. Converts from both; `status()` of a value is

@@ -75,7 +75,8 @@ TEST(StatusTest, CopiesAreTheirOwnAndTheCodeOfAMovedFromErrorStays) {
 }
 
 TEST(StatusTest, AnExceptionForWantOfMemoryIsKnownByItsReason) {
-  EXPECT_EQ(Caught("request failed", std::bad_alloc()).reason(), Reason::kOutOfMemory);
+  EXPECT_EQ(Caught("request failed", std::bad_alloc()),
+            OutOfMemory("request failed: the server has no memory left for it; try again later"));
   const Status other = Caught("request failed", std::runtime_error("out of memory"));
   EXPECT_EQ(other.reason(), Reason::kNone);
   EXPECT_EQ(other.ToString(), "INTERNAL: request failed: out of memory");

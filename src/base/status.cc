@@ -123,9 +123,10 @@ Status Unimplemented(std::string_view field, std::string_view what) {
 }
 
 Status Caught(std::string_view what, const std::exception& error) {
-  const bool lacks_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-  return Internal(AboutField(what, error.what()))
-      .WithReason(lacks_memory ? Reason::kOutOfMemory : Reason::kNone);
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
+    return OutOfMemory(AboutField(what, "the server has no memory left for it; try again later"));
+  }
+  return Internal(AboutField(what, error.what()));
 }
 
 }  // namespace inflight

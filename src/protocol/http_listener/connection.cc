@@ -235,6 +235,10 @@ void Connection::OnBody(ErrorCode ec) {
   if (ec == http::error::body_limit) {
     return Reject(context_->handler.BodyTooLarge(request_, std::nullopt));
   }
+  if (ec == boost::system::errc::not_enough_memory) {
+    parser_->get().body() = {};
+    return Reject(Overloaded("the server has no memory left for the body; try again later"));
+  }
   if (ec) return FailRequest(ec);
   ReadBody();
 }

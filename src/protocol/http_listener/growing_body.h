@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A request body for Boost.Beast that grows with the bytes that arrive: a large Content-Length
-// alone allocates nothing, unlike with http::string_body.
+// alone allocates nothing, unlike with http::string_body. not_enough_memory where it cannot grow.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <boost/beast/http/message.hpp>
 #include <boost/optional.hpp>
 #include <cstdint>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>  // before Boost 1.74 under C++20
@@ -27,8 +28,9 @@ struct GrowingBody {
 
     void init(const boost::optional<uint64_t>& length, boost::system::error_code& ec) {
       if (length) length_ = static_cast<size_t>(*length);
-      body_.reserve(std::min(length.value_or(0), kMaxFirstBytes));
-      ec = {};
+      const bool has_room = Reserve(std::min(length.value_or(0), kMaxFirstBytes));
+      ec = has_room ? boost::system::error_code()
+                    : make_error_code(boost::system::errc::not_enough_memory);
     }
 
     template <class ConstBufferSequence>
@@ -37,8 +39,10 @@ struct GrowingBody {
       for (auto it = boost::asio::buffer_sequence_begin(buffers);
            it != boost::asio::buffer_sequence_end(buffers); ++it) {
         const boost::asio::const_buffer part = *it;
-        if (body_.size() + part.size() > body_.capacity()) {
-          Grow(CapacityFor(body_, part.size(), length_));
+        if (body_.size() + part.size() > body_.capacity() &&
+            !Reserve(CapacityFor(body_, part.size(), length_))) {
+          ec = make_error_code(boost::system::errc::not_enough_memory);
+          return num_bytes;
         }
         body_.append(static_cast<const char*>(part.data()), part.size());
         num_bytes += part.size();
@@ -51,11 +55,15 @@ struct GrowingBody {
 
    private:
     // reserve() of a string that has something takes twice its capacity, if less is asked for.
-    void Grow(size_t capacity) {
+    // False where there is no memory.
+    bool Reserve(size_t capacity) try {
       value_type grown;
       grown.reserve(capacity);
       grown.append(body_);
       body_.swap(grown);
+      return true;
+    } catch (const std::bad_alloc&) {
+      return false;
     }
 
     value_type& body_;
