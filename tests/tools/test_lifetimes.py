@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the compiler refuses: code that reads what its owner has left. The build's own compiler and options are asked."""
+
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+
+import pytest
+
+BUILD = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]).parent
+TABLE = '#include "serving/repository/model_table.h"\nusing namespace inflight::serving;\n'
+TABLE_OF = "HeldTable Current();\n"
+
+
+def compiler():
+    """The command that compiles sources of the repository's room, without its files."""
+    commands = json.loads((BUILD / "compile_commands.json").read_text())
+    command = next(c for c in commands if "serving_repository.dir" in c["command"])
+    words = shlex.split(command["command"])
+    end = words.index("-o")
+    return words[:end], command["directory"]
+
+
+def errors(source):
+    words, directory = compiler()
+    done = subprocess.run(
+        [*words, "-fsyntax-only", "-x", "c++", "-"], input=source, cwd=directory, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode == 0) == ("error:" not in done.stderr), done.stderr
+    return done.stderr
+
+
+def test_a_table_that_nobody_holds_is_not_looked_into():
+    count = "size_t n = 0; for (auto& m : TABLE->MODELS()) n += sizeof m; return n; }"
+    held = "size_t Count() { const HeldTable table = Current(); " + count.replace("TABLE", "table")
+    loose = "size_t Count() { " + count.replace("TABLE", "Current()")
+    for models in ("llms", "models", "entries"):
+        assert errors(TABLE + TABLE_OF + held.replace("MODELS", models)) == ""
+        refused = errors(TABLE + TABLE_OF + loose.replace("MODELS", models))
+        assert "deleted" in refused and "operator->" in refused, refused
+
+
+@pytest.mark.parametrize("body", [
+    "std::string_view F() { std::string_view v = std::string(100, 'a'); return v; }",
+    "const char* F() { char local[4] = {}; return local; }",
+    "struct S { const std::string& r; S() : r(std::string()) {} };",
+    "struct S { const int& r; S(int v) : r(v) {} };",
+])  # fmt: skip
+def test_what_outlives_its_owner_is_an_error(body):
+    words, _ = compiler()
+    if not any("clang" in pathlib.Path(word).name for word in words):
+        pytest.skip("clang warns of these; the asan and tsan builds have it")
+    refused = errors("#include <string>\n#include <string_view>\n" + body)
+    assert "dangling" in refused or "return-stack-address" in refused or "binds to a temporary" in refused, refused
