@@ -462,6 +462,9 @@ void AddOperation(Schema& schema) {
   schema.Add(
       "backend_config", [](ServeOptions& o) -> auto& { return o.backend_config; },
       "<back-end>,<setting>=<value>: shown in the table of back-ends; nothing here reads one.");
+}
+
+void AddSharedMemory(Schema& schema) {
   schema.Add(
       "allow_client_shm",
       [](ServeOptions& o) -> auto& { return o.server.shared_memory.clients_may_register; },
@@ -507,6 +510,7 @@ Schema ServeSchema() {
   AddVertexAi(schema);
   AddTracing(schema);
   AddOperation(schema);
+  AddSharedMemory(schema);
   AddUpstreamServeFlags(schema);
   return schema;
 }
