@@ -40,10 +40,11 @@ void StepLoop::TakeRequest(std::unique_ptr<ActiveRequest> request) {
   streams_.Open();  // until Retire
   requests_.emplace(taken.id, std::move(request));
   const Request& params = taken.params;
-  const auto num_tokens = static_cast<double>(params.input_ids.size()) + params.max_tokens;
-  const double turn = turns_.Take(params.client_id, params.share,
-                                  num_tokens * static_cast<double>(taken.sequences.size()) *
-                                      std::max(1, params.sampling.beam_width));
+  const double num_sequences =
+      static_cast<double>(taken.sequences.size()) * std::max(1, params.sampling.beam_width);
+  const double num_tokens =
+      static_cast<double>(params.input_ids.size()) + num_sequences * params.max_tokens;
+  const double turn = turns_.Take(params.client_id, params.share, num_tokens);
   for (Sequence& sequence : taken.sequences) {
     sequence.turn = turn;
     scheduler_.Add(&sequence);

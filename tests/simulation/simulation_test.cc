@@ -19,6 +19,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 
 #include "simulation/loop_harness.h"
@@ -81,12 +82,13 @@ class Simulation {
 
   struct Waiting {
     float priority;
+    double turn;
     RequestId id;
     int64_t deadline_ns;
     int64_t starts_at_arrival;
     int64_t num_ahead;
     bool operator<(const Waiting& other) const {
-      return priority != other.priority ? priority > other.priority : id < other.id;
+      return std::tuple(-priority, turn, id) < std::tuple(-other.priority, other.turn, other.id);
     }
   };
 
@@ -105,6 +107,7 @@ class Simulation {
             .max_queue_size = 40};
   }
 
+  bool IsFifo() const { return !world_.priorities && world_.num_clients == 1; }
   int Below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
   bool Chance(int one_in) { return Below(one_in) == 0; }
 
@@ -137,6 +140,10 @@ class Simulation {
     if (world_.priorities && Chance(10)) request.priority = Chance(2) ? 0.75F : 0.25F;
     if (Chance(16)) request.cache_salt = 7;
     if (world_.max_beam_width > 1 && Chance(3)) MakeBeamSearch(&request);
+    if (world_.num_clients > 1) {
+      request.client_id = static_cast<uint64_t>(Below(world_.num_clients));
+      request.share = request.client_id == 1 ? 0.5F : request.client_id == 2 ? 3.0F : 1.0F;
+    }
     request.output.return_log_probs = true;
     return request;
   }
@@ -162,6 +169,7 @@ class Simulation {
     live_.emplace(client->id, client);
     order_.push_back(client->id);
     const Waiting entry{.priority = client->request.priority,
+                        .turn = TurnOf(client->request),
                         .id = client->id,
                         .deadline_ns = DeadlineNs(client->request, now_ns),
                         .starts_at_arrival = num_starts_,
@@ -171,6 +179,16 @@ class Simulation {
     turns_of_live_ += TurnsAlone(client->request);
     client->last_turn = num_turns_ + turns_of_live_;
     return true;
+  }
+
+  // By the rule of start-time fair queueing, from what the simulation sees of arrivals and starts.
+  double TurnOf(const Request& request) {
+    double& end = turn_ends_[request.client_id];
+    const double turn = std::max(end, turn_now_);
+    const double num_tokens = static_cast<double>(request.input_ids.size()) +
+                              1.0 * request.max_tokens * request.sampling.beam_width;
+    end = turn + num_tokens / static_cast<double>(request.share);
+    return turn;
   }
 
   // When the request leaves the queue if nothing has begun with it.
@@ -237,10 +255,11 @@ class Simulation {
       return;
     }
     client.start_turn = num_turns_;
+    turn_now_ = std::max(turn_now_, entry.turn);
     if (world_.policy == kStaticBatch) CheckBatch(id);
     const int64_t waited = num_starts_ - entry.starts_at_arrival;
     longest_wait_ = std::max(longest_wait_, waited);
-    if (!world_.priorities && waited > entry.num_ahead) Bad("waited too long", id);
+    if (IsFifo() && waited > entry.num_ahead) Bad("waited too long", id);
     ++num_starts_;
   }
 
@@ -297,7 +316,7 @@ class Simulation {
     if (!response.is_final) return;
     if (++client.num_final != 1) Bad("two final responses", client.id);
     CheckOutput(client, response);
-    if (!world_.priorities && num_turns_ > client.last_turn) Bad("ended too late", client.id);
+    if (IsFifo() && num_turns_ > client.last_turn) Bad("ended too late", client.id);
     turns_of_live_ -= TurnsAlone(client.request);
     LeaveLine(client.id);
     entries_.erase(client.id);
@@ -397,6 +416,8 @@ class Simulation {
   std::unordered_map<scheduler::SlotId, RequestId> owners_;  // who got the slot last
   std::set<Waiting> line_;                                   // who is known to wait
   std::set<Waiting> paused_;                                 // of them, those that had started
+  std::unordered_map<uint64_t, double> turn_ends_;           // by client
+  double turn_now_ = 0;
   int64_t turns_of_live_ = 0;
   int64_t num_turns_ = 0, num_final_ = 0, num_cancelled_ = 0, num_timed_out_ = 0;
   int64_t num_starts_ = 0, num_resumes_ = 0, longest_wait_ = 0, num_cached_tokens_ = 0;

@@ -21,6 +21,7 @@ struct World {
   bool prefix_reuse = true;
   bool chunked = true;
   bool priorities = true;
+  int num_clients = 1;  // that take turns
   int64_t step_time_goal_ns = 0;
   std::vector<int> block_sizes = {8};  // one KV group each
   std::vector<int> windows = {0};      // of them, repeated
