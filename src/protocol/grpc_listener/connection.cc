@@ -32,7 +32,7 @@ Connection::Connection(std::shared_ptr<const ConnectionContext> context,
 
 void Connection::Begin() {
   thread_id_ = std::this_thread::get_id();
-  thread_->connections.insert(this);
+  thread_->connections.insert(shared_from_this());
   last_received_ns_ = Clock::System().NowNs();
 }
 
@@ -88,7 +88,7 @@ void Connection::Close() {
   deadline_timer_.cancel();
   if (!socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored)) socket_.close(ignored);
   socket_.close(ignored);
-  thread_->connections.erase(this);
+  thread_->connections.erase(self);
   std::vector<std::function<void()>> mail;
   {
     const std::lock_guard lock(mail_mutex_);

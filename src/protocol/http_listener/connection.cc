@@ -86,7 +86,7 @@ Connection::Connection(std::shared_ptr<const ListenerContext> context,
 }
 
 void Connection::Begin() {
-  thread_->connections.insert(this);
+  thread_->connections.insert(shared_from_this());
   head_started_ns_ = Clock::System().NowNs();
 }
 
@@ -131,7 +131,7 @@ void Connection::Close() {
   ErrorCode ignored;
   socket_.close(ignored);
   body_charge_.Release();
-  thread_->connections.erase(this);
+  thread_->connections.erase(self);
   if (const auto exchange = std::move(exchange_)) exchange->MarkGone();
   thread_->on_closed();
 }

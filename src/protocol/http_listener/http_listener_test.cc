@@ -306,6 +306,19 @@ TEST_F(HttpListenerTest, StalledHeadAndBodyTimeOut) {
   }
 }
 
+// What throws on the thread of a connection takes the work with it that would have gone on.
+TEST_F(HttpListenerTest, AConnectionThatIsLostToAnExceptionEndsAtItsDeadline) {
+  handler_.max_body_bytes = 1'000'000;
+  Start({.threads = 1, .max_connections = 2, .header_timeout = milliseconds(50)});
+  for (int i = 0; i < 5; ++i) {  // more than there may be at a time
+    TestClient client(port());
+    client.Send(Post("/throw_by_head", std::string(100'000, 'x')));
+    EXPECT_TRUE(client.IsClosedByServer());
+  }
+  TestClient client(port());
+  EXPECT_EQ(client.Ask(Post("/echo", "next")).body, "POST next");
+}
+
 TEST_F(HttpListenerTest, IdleConnectionTimesOutOnlyWhenAsked) {
   Start({.idle_timeout = milliseconds(50)});
   TestClient client(port());

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -29,6 +30,7 @@ class EchoHandler : public HttpHandler {
     return {.status = 400, .body = std::string(reason)};
   }
   std::optional<HttpResponse> RefuseHead(const HttpRequest& head) const override {
+    if (head.path() == "/throw_by_head") throw std::bad_alloc();
     if (head.path() != "/forbidden") return std::nullopt;
     return HttpResponse{.status = 403, .body = "by its head"};
   }

@@ -40,7 +40,9 @@ struct IoThread {
   const std::chrono::milliseconds sweep_interval;
   boost::asio::io_context io{1};
   boost::asio::steady_timer sweep_timer{io};
-  std::unordered_set<Connection*> connections;
+  // Until they close, also where an exception takes the work with it that would have gone on: then
+  // a deadline ends them.
+  std::unordered_set<std::shared_ptr<Connection>> connections;
   size_t next_bucket = 0;  // of them, for FindRoom
   uint64_t num_done = 0;   // requests begun, answers and connections ended
   MemoryLook memory_look;

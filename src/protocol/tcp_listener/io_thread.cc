@@ -13,8 +13,8 @@ void IoThread::Sweep() {
   });
   const auto now = std::chrono::steady_clock::now();
   std::vector<std::shared_ptr<Connection>> due;
-  for (Connection* connection : connections) {
-    if (connection->IsDue(now)) due.push_back(connection->shared_from_this());
+  for (const auto& connection : connections) {
+    if (connection->IsDue(now)) due.push_back(connection);
   }
   for (const auto& connection : due) connection->OnDue(now);
   memory_look.Look(num_done);

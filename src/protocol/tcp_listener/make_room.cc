@@ -23,7 +23,7 @@ std::vector<Connection*> LookAtSome(IoThread& thread) {
   for (size_t i = 0; i < all.bucket_count() && num_looked < kMaxLooked; ++i) {
     const size_t bucket = thread.next_bucket++ % all.bucket_count();
     for (auto it = all.begin(bucket); it != all.end(bucket); ++it, ++num_looked) {
-      if (IsWaiting(**it)) waiting.push_back(*it);
+      if (IsWaiting(**it)) waiting.push_back(it->get());
     }
   }
   return waiting;

@@ -95,7 +95,7 @@ void TcpListener::Run() {
         try {
           thread->io.run();
           return;
-        } catch (const std::exception& e) {  // such as bad_alloc; that connection is lost
+        } catch (const std::exception& e) {  // such as bad_alloc; what was to be done is lost
           logging::Error("I/O thread caught an exception", {{"error", e.what()}});
         }
       }
@@ -114,6 +114,16 @@ void TcpListener::Accept(Port& port) {
 void TcpListener::OnAccept(Port& port, ErrorCode ec, size_t place, tcp::socket socket) {
   if (!port.acceptor.is_open()) return;
   if (ec) return OnAcceptFailed(port, ec);
+  try {
+    Begin(port, place, std::move(socket));
+  } catch (const std::exception& e) {  // such as bad_alloc; others are accepted
+    logging::Error("a connection is lost to an exception", {{"error", e.what()}});
+    OnClosed();
+  }
+  Accept(port);
+}
+
+void TcpListener::Begin(const Port& port, size_t place, tcp::socket socket) {
   bool is_full = false;
   {
     const std::lock_guard lock(mutex_);
@@ -126,7 +136,6 @@ void TcpListener::OnAccept(Port& port, ErrorCode ec, size_t place, tcp::socket s
   } else {
     asio::post(thread->io, [connection] { connection->Start(); });
   }
-  Accept(port);
 }
 
 // Mostly for want of descriptors: some connections make room for newcomers.
@@ -208,10 +217,8 @@ void TcpListener::ForEachConnection(void (Connection::*action)()) {
   for (const auto& thread : threads_) {
     asio::post(thread->io, [thread, action] {
       thread->draining = true;
-      std::vector<std::shared_ptr<Connection>> connections;
-      for (Connection* connection : thread->connections) {
-        connections.push_back(connection->shared_from_this());
-      }
+      const std::vector<std::shared_ptr<Connection>> connections(thread->connections.begin(),
+                                                                 thread->connections.end());
       for (const auto& connection : connections) (connection.get()->*action)();
     });
   }

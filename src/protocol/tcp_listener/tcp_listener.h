@@ -72,6 +72,7 @@ class TcpListener {
   Status ListenOn(const boost::asio::ip::tcp::endpoint& endpoint);
   void Accept(Port& port);
   // `place`: of the connection's thread.
+  void Begin(const Port& port, size_t place, boost::asio::ip::tcp::socket socket);
   void OnAccept(Port& port, ErrorCode ec, size_t place, boost::asio::ip::tcp::socket socket);
   void OnAcceptFailed(Port& port, ErrorCode ec);
   void MakeRoom(const std::shared_ptr<Connection>& newcomer, size_t place, size_t num_asked,
