@@ -44,6 +44,18 @@ void ClientUse::Change(const ClientLimits& limits, int64_t now_ns) {
   requests_ = requests;
 }
 
+void ClientUse::SetMayInfer(bool may_infer) {
+  const std::lock_guard lock(mutex_);
+  may_infer_ = may_infer;
+}
+
+Status ClientUse::CheckMayInfer(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  if (may_infer_) return Status::Ok();
+  return {StatusCode::kUnauthenticated,
+          "key '" + name + "' may no longer infer: it, or its role 'inference', was taken away"};
+}
+
 ClientUse::Wait ClientUse::TakeRequest(const std::string& name, int64_t now_ns) {
   const std::lock_guard lock(mutex_);
   if (requests_.Take(now_ns)) return {};

@@ -40,6 +40,10 @@ class ClientUse {
   // From now on the limits are these; what was taken stays taken.
   void Change(const ClientLimits& limits, int64_t now_ns);
 
+  // Whether the client still may infer: what it began, such as a stream, outlives its key.
+  void SetMayInfer(bool may_infer);
+  Status CheckMayInfer(const std::string& name);  // kUnauthenticated
+
   struct Wait {
     Status status;
     int64_t seconds = 0;  // until the same may be asked again; of an error
@@ -59,6 +63,7 @@ class ClientUse {
   std::mutex mutex_;
   ClientLimits limits_;
   RequestBucket requests_;
+  bool may_infer_ = true;
   int64_t num_in_progress_ = 0;
   int64_t period_ = 0;  // counts them
   int64_t period_started_ns_ = 0;

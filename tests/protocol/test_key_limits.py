@@ -23,6 +23,7 @@ LIMITS = {
     "frugal": {"tokens_per_period": 100, "period_s": 86400},
     "small": {"tokens_per_period": 40, "period_s": 86400},
     "streamer": {"requests_per_second": 0.001, "burst": 3},
+    "leaver": {},
     "free": {},
 }
 LONG = 900
@@ -138,3 +139,20 @@ def test_each_request_of_a_stream_counts(limited):
                 result, error = stream.receive()
     assert outcomes[:2] == ["OK", "OK"]
     assert "key 'streamer' has sent more than its requests_per_second of 0.001" in outcomes[2]
+
+
+def test_a_stream_ends_with_its_key(limited):
+    with triton.InferenceServerClient(limited.grpc) as client, Stream(client, headers=bearer("leaver")) as stream:
+
+        def outcome():
+            stream.send("1", tensors(text_input="a", max_tokens=1), enable_empty_final_response=True)
+            result, error = stream.receive()
+            while error is None and not result.get_response().parameters["triton_final_response"].bool_param:
+                result, error = stream.receive()
+            return str(error) if error else "OK"
+
+        assert outcome() == "OK"
+        before = json.loads(limited.access.read_text())
+        limited.access.write_text(json.dumps({**before, "keys": [k for k in before["keys"] if k["name"] != "leaver"]}))
+        wait_until(lambda: "key 'leaver' may no longer infer" in outcome(), PATIENCE_S)
+    assert generate(limited, "leaver").status_code == 401

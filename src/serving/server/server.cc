@@ -298,8 +298,9 @@ void RejectRequest(const Request& request, const ResponseHandler& handler, Statu
 Result<ClientPlace> PlaceFor(const Model& model, const Request& request) {
   if (request.client == nullptr) return ClientPlace();
   if (request.is_of_stream && request.client->use != nullptr) {
-    RETURN_IF_ERROR(
-        request.client->use->TakeRequest(request.client->name, Clock::System().NowNs()).status);
+    const auto& [identity, name, limits, use] = *request.client;
+    RETURN_IF_ERROR(use->CheckMayInfer(name));
+    RETURN_IF_ERROR(use->TakeRequest(name, Clock::System().NowNs()).status);
   }
   return model.OnlyStops(request) ? ClientPlace() : ClientPlace::Take(request.client);
 }

@@ -136,6 +136,32 @@ TEST_F(ServerTest, RequestsOfAStreamCountForTheirClientsRate) {
   EXPECT_EQ(ask(true), Reason::kOverLimit);
 }
 
+// A stream that a key began ends with the key.
+TEST_F(ServerTest, RequestsOfAStreamWhoseKeyWasTakenAwayAreRefused) {
+  const auto server = Serve({.model_dirs = {ModelDir()}});
+  ASSERT_NE(server, nullptr);
+  const auto client =
+      std::make_shared<Client>(Client{.identity = {1},
+                                      .name = "team-a",
+                                      .limits = {},
+                                      .use = std::make_shared<ClientUse>(ClientLimits(), 0)});
+  const auto ask = [&] {
+    Request request = TextRequest("ab", 3);
+    request.client = client;
+    request.is_of_stream = true;
+    Collector got;
+    Infer(*server, std::move(request), got.Handler());
+    executor_->Run();
+    return got.status();
+  };
+  EXPECT_TRUE(ask().ok());
+  client->use->SetMayInfer(false);
+  EXPECT_EQ(ask().code(), StatusCode::kUnauthenticated);
+  EXPECT_THAT(ask().message(), HasSubstr("key 'team-a' may no longer infer"));
+  client->use->SetMayInfer(true);
+  EXPECT_TRUE(ask().ok());
+}
+
 TEST_F(ServerTest, UnknownModelsAndVersionsHaveTheKnownTexts) {
   const auto server = Serve({.model_dirs = {ModelDir()}});
   ASSERT_NE(server, nullptr);

@@ -173,16 +173,20 @@ struct AccessPolicy::Table {
     return Add(std::move(key), where);
   }
 
-  // What the keys have used stays used when their files are read anew.
+  // What the keys have used stays used when their files are read anew, and what those began that
+  // are gone goes no further.
   void ContinueFrom(const Table& former, int64_t now_ns) {
-    std::map<KeyHash, const Key*> before;
-    for (const Key& key : former.keys) before.emplace(key.client->identity, &key);
+    std::map<KeyHash, std::shared_ptr<ClientUse>> before;
+    for (const Key& key : former.keys) before.emplace(key.client->identity, key.client->use);
+    constexpr auto kInfer = static_cast<size_t>(Role::kInference);
     for (Key& key : keys) {
-      const auto found = before.find(key.client->identity);
-      if (found == before.end()) continue;
-      key.client->use = found->second->client->use;
+      auto found = before.extract(key.client->identity);
+      if (found.empty()) continue;
+      key.client->use = std::move(found.mapped());
       key.client->use->Change(key.client->limits, now_ns);
+      key.client->use->SetMayInfer(key.roles[kInfer] || anonymous[kInfer]);
     }
+    for (const auto& [identity, use] : before) use->SetMayInfer(false);
   }
 
   Status ReadAccess(const std::string& path, int64_t now_ns) {

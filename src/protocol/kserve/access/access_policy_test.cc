@@ -193,6 +193,29 @@ TEST_F(AccessPolicyTest, WhatAKeyHasUsedStaysUsedWhenFilesAreReadAnew) {
   EXPECT_EQ(admitted(), 2);
 }
 
+TEST_F(AccessPolicyTest, WhatAKeyBeganGoesNoFurtherWithoutIt) {
+  const auto keys = [](const std::string& name, const std::string& roles) {
+    return R"({"keys": [{"name": "a", "sha256": ")" + ToHex(HashKey(name)) + R"(", "roles": [)" +
+           roles + "]}]}";
+  };
+  const std::string path = Write("revoked", keys("one", R"("inference")"));
+  const auto policy = Load({.access = path});
+  ASSERT_NE(policy, nullptr);
+  const auto client = policy->Admit("Bearer one", Role::kInference).client;
+  ASSERT_NE(client, nullptr);
+  const auto may_infer_with = [&](const std::string& text) {
+    const auto before = std::filesystem::last_write_time(path);
+    std::ofstream(path) << text;
+    std::filesystem::last_write_time(path, before + std::chrono::seconds(1));
+    EXPECT_TRUE(policy->ReloadIfChanged().ok());
+    return client->use->CheckMayInfer(client->name).code();
+  };
+  EXPECT_EQ(may_infer_with(keys("one", R"("inference", "metrics")")), StatusCode::kOk);
+  EXPECT_EQ(may_infer_with(keys("one", R"("metrics")")), StatusCode::kUnauthenticated);
+  EXPECT_EQ(may_infer_with(keys("one", R"("inference")")), StatusCode::kOk);
+  EXPECT_EQ(may_infer_with(keys("two", R"("inference")")), StatusCode::kUnauthenticated);
+}
+
 TEST_F(AccessPolicyTest, ChangedFilesAreReadAnewAndBrokenOnesLeaveTheFormer) {
   const std::string path = Write("reload", "one\n");
   const auto policy = Load({.api_keys = path});
