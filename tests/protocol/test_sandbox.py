@@ -166,6 +166,22 @@ def test_keys_that_are_replaced_are_read(place):
             time.sleep(0.1)
 
 
+def test_a_model_of_the_hubs_cache_is_read_through_its_links(tmp_path, monkeypatch):
+    cached = tmp_path / "hub/models--org--demo"
+    for folder in ("blobs", "snapshots/c0ffee", "refs"):
+        (cached / folder).mkdir(parents=True)
+    (cached / "refs/main").write_text("c0ffee")
+    for file in DEMO.iterdir():
+        if file.is_file():
+            shutil.copy(file, cached / "blobs" / file.name)
+            (cached / "snapshots/c0ffee" / file.name).symlink_to(f"../../blobs/{file.name}")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    running = start_server(tmp_path, "org/demo", "--sandbox", "on")
+    answer = post(running, "models/ensemble/generate", {"text_input": "What is 12 + 30?", "max_tokens": 4})
+    assert running.stop() == 0
+    assert answer.ok, answer.text
+
+
 def test_without_it_the_same_loads_succeed(place):
     """So that the refusals above are the sandbox's."""
     running = serve(place, "off")
