@@ -156,7 +156,7 @@ def hold(pid, kind):
     hard = raise_file_limit()
     count = min(NUM_HELD, hard - 1000)
     if kind == "http":
-        port, first, answer = HTTP_PORT, b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n", b"\r\n\r\n"
+        port, first, answer = HTTP_PORT, b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\r\n\r\n"
         again = first
     else:
         port, answer = GRPC_PORT, bytes([0, 0, 0, 4, 1, 0, 0, 0, 0])  # SETTINGS, acknowledged
