@@ -33,7 +33,7 @@ int ThreadsByCores() {
 
 // A client of IPv4 is the same one on a port that serves both families.
 asio::ip::address ClientOf(const tcp::endpoint& peer) {
-  const asio::ip::address address = peer.address();
+  asio::ip::address address = peer.address();
   if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address;
   return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
 }
