@@ -123,7 +123,7 @@ def sources_built_here(files):
     """{archive: source package} of what scripts/static_deps.sh built, which lists its archives beside them."""
     system = platform.freedesktop_os_release()["ID"]
     found = {}
-    for file in files:
+    for file in sorted(files):
         listed = file.parents[1] / "archives.tsv"
         for line in listed.read_text().splitlines() if listed.exists() else []:
             name, source, version = line.split("\t")
@@ -138,7 +138,7 @@ def linked(files, relationship):
     owned = owners(files - built.keys())
     found = {item["SPDXID"]: item for item in built.values()}
     found |= {item["SPDXID"]: item for item in debian_packages(set(owned.values())).values()}
-    for file in files - built.keys() - owned.keys():
+    for file in sorted(files - built.keys() - owned.keys()):
         item = unknown(file.name) | {"checksums": [{"algorithm": "SHA256", "checksumValue": sha256(file)}]}
         found[item["SPDXID"]] = item
     return [(item, relationship) for item in found.values()]
