@@ -138,6 +138,8 @@ void Connection::Close() {
 
 void Connection::Reject(HttpResponse response) {
   response.close = true;
+  parser_.reset();  // with what came of the body, which nobody waits for any more
+  body_charge_.Release();
   SendWhole(std::move(response));
 }
 
