@@ -199,10 +199,10 @@ TEST(FileTest, WrittenContentIsReadAndMappedBack) {
 }
 
 TEST(WorkerPoolTest, ShortTasksDoNotWaitForLongOnes) {
-  WorkerPool pool(3, "test");
   std::promise<void> opened;
   const std::shared_future<void> gate(opened.get_future());
   std::atomic<int> num_long = 0;
+  WorkerPool pool(3, "test");  // ends first: its tasks use the above
   for (int i = 0; i < 5; ++i) {
     pool.Post(
         [&num_long, gate] {

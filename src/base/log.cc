@@ -264,10 +264,14 @@ std::string FormatFields(std::initializer_list<Field> fields) {
 
 void Log(Level level, std::string_view message, std::initializer_list<Field> fields, Where where) {
   if (!Enabled(level)) return;
-  if (level != Level::kVerbose && !HasRoom(where)) return;
-  std::string text(message);
-  if (fields.size() > 0) text += " " + FormatFields(fields);
-  Print(level, Placed(where, text));
+  try {
+    if (level != Level::kVerbose && !HasRoom(where)) return;
+    std::string text(message);
+    if (fields.size() > 0) text += " " + FormatFields(fields);
+    Print(level, Placed(where, text));
+  } catch (const std::bad_alloc&) {
+    return;  // handlers of exceptions log: one of theirs would end the process
+  }
 }
 
 void Table(std::string_view message, std::string_view lines, Where where) {

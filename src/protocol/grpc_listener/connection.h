@@ -63,6 +63,8 @@ class Connection final : public tcp_listener::Connection, public SessionThread {
     tls_ ? use(*tls_) : use(socket_);
   }
 
+  template <typename Do>
+  void Guarded(Do act);
   void Begin();
   void ReadSome();
   void OnRead(ErrorCode ec, size_t bytes);

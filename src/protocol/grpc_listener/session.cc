@@ -16,8 +16,9 @@ constexpr uint32_t kStreamWindow = 1 << 20;      // bytes that a client may send
 constexpr int32_t kConnectionWindow = 16 << 20;  // and of all
 constexpr uint32_t kMaxFrameBytes = 64 * 1024;
 constexpr uint32_t kMaxHeadBytes = 16 * 1024;
-constexpr size_t kBytesOfAField = 32;   // besides its texts, RFC 9113, section 6.5.2
-constexpr size_t kBytesOfACall = 1024;  // besides its head, about
+constexpr size_t kBytesOfAField = 32;             // besides its texts, RFC 9113, section 6.5.2
+constexpr size_t kBytesOfACall = 1024;            // besides its head, about
+constexpr size_t kMaxSentFrameBytes = 17 * 1024;  // 16 KiB of data, or a head, about
 constexpr int kResetsAtOnce = 1000;
 constexpr int kResetsPerSecond = 500;
 
@@ -40,6 +41,24 @@ RpcStatus StatusOfException(const std::exception& e) {
   return {RpcCode::kInternal, "the request failed"};
 }
 
+// Exceptions do not pass through nghttp2, which is C: the call that one concerns ends, or, where
+// there is none, the connection.
+template <typename Do>
+int Guarded(Stream* stream, Do act) {
+  try {
+    act();
+    return 0;
+  } catch (const std::exception& e) {
+    if (stream == nullptr) return NGHTTP2_ERR_CALLBACK_FAILURE;
+    try {
+      stream->Fail(StatusOfException(e));
+      return 0;
+    } catch (const std::exception&) {
+      return NGHTTP2_ERR_CALLBACK_FAILURE;
+    }
+  }
+}
+
 }  // namespace
 
 struct Session::Callbacks {
@@ -49,12 +68,13 @@ struct Session::Callbacks {
 
   static int OnBeginHeaders(nghttp2_session* session, const nghttp2_frame* frame, void* user) {
     if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
-    auto* self = static_cast<Session*>(user);
-    const int32_t id = frame->hd.stream_id;
-    const auto stream = std::make_shared<Stream>(*self, self->thread_.lock(), id);
-    self->streams_.emplace(id, stream);
-    nghttp2_session_set_stream_user_data(session, id, stream.get());
-    return 0;
+    return Guarded(nullptr, [&] {
+      auto* self = static_cast<Session*>(user);
+      const int32_t id = frame->hd.stream_id;
+      const auto stream = std::make_shared<Stream>(*self, self->thread_.lock(), id);
+      self->streams_.emplace(id, stream);
+      nghttp2_session_set_stream_user_data(session, id, stream.get());
+    });
   }
 
   // Trailers of clients say nothing.
@@ -68,9 +88,10 @@ struct Session::Callbacks {
     Head& head = stream->head();
     head.num_bytes += name_size + value_size + kBytesOfAField;
     if (head.num_bytes > kMaxHeadBytes) return 0;
-    head.Add({reinterpret_cast<const char*>(name), name_size},
-             {reinterpret_cast<const char*>(value), value_size});
-    return 0;
+    return Guarded(stream, [&] {
+      head.Add({reinterpret_cast<const char*>(name), name_size},
+               {reinterpret_cast<const char*>(value), value_size});
+    });
   }
 
   static int OnFrame(nghttp2_session* session, const nghttp2_frame* frame, void* user) {
@@ -81,20 +102,20 @@ struct Session::Callbacks {
     if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA) return 0;
     Stream* stream = Of(session, frame->hd.stream_id);
     if (stream == nullptr) return 0;
-    if (frame->hd.type == NGHTTP2_HEADERS && frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
-      self->OnHead(*stream);
-    }
-    if ((frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) stream->OnHalfClose();
-    return 0;
+    return Guarded(stream, [&] {
+      if (frame->hd.type == NGHTTP2_HEADERS && frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
+        self->OnHead(*stream);
+      }
+      if ((frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) stream->OnHalfClose();
+    });
   }
 
   static int OnData(nghttp2_session* session, uint8_t, int32_t id, const uint8_t* data, size_t size,
                     void*) {
     nghttp2_session_consume_connection(session, size);
-    if (Stream* stream = Of(session, id)) {
-      stream->OnData({reinterpret_cast<const char*>(data), size});
-    }
-    return 0;
+    Stream* stream = Of(session, id);
+    if (stream == nullptr) return 0;
+    return Guarded(stream, [&] { stream->OnData({reinterpret_cast<const char*>(data), size}); });
   }
 
   static int OnSent(nghttp2_session* session, const nghttp2_frame* frame, void* user) {
@@ -109,8 +130,7 @@ struct Session::Callbacks {
   }
 
   static int OnStreamClose(nghttp2_session*, int32_t id, uint32_t error, void* user) {
-    static_cast<Session*>(user)->OnStreamClosed(id, error);
-    return 0;
+    return Guarded(nullptr, [&] { static_cast<Session*>(user)->OnStreamClosed(id, error); });
   }
 
   static const nghttp2_session_callbacks* All() {
@@ -223,6 +243,7 @@ void Session::TellReactors() {
 
 bool Session::Send(std::string& out, size_t max_bytes) {
   while (out.size() < max_bytes) {
+    out.reserve(out.size() + kMaxSentFrameBytes);  // a frame that has no room is not taken
     const uint8_t* data = nullptr;
     const ssize_t count = nghttp2_session_mem_send(session_, &data);
     if (count < 0) return false;
@@ -268,6 +289,8 @@ bool Session::IsOver() const {
 bool Session::OnDue(Time now) {
   now_ = now;
   if (now >= next_deadline_) ExpireCalls(now);
+  if (const auto thread = thread_.lock(); thread && thread->num_lost.exchange(0) > 0)
+    EndLostCalls();
   if (now < keepalive_.due()) return true;
   switch (keepalive_.Next(now, HasCalls())) {
     case Keepalive::Action::kNone:
@@ -282,6 +305,15 @@ bool Session::OnDue(Time now) {
       return false;
   }
   return true;
+}
+
+void Session::EndLostCalls() {
+  for (const auto& [id, stream] : streams_) {
+    if (stream->is_lost()) {
+      stream->Abandon({RpcCode::kResourceExhausted,
+                       "the server has no memory left for the request; try again later"});
+    }
+  }
 }
 
 void Session::ExpireCalls(Time now) {

@@ -83,6 +83,7 @@ class Session {
   void OnPing();
   void AddDeadline(Time deadline) { next_deadline_ = std::min(next_deadline_, deadline); }
   void ExpireCalls(Time now);
+  void EndLostCalls();
 
   const SessionContext& context_;
   const std::weak_ptr<SessionThread> thread_;  // owns this

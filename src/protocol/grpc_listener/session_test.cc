@@ -116,6 +116,14 @@ class Client {
 
 class SessionTest : public testing::Test {
  protected:
+  // What the tests keep is finished, so that calls and their services let go of each other.
+  ~SessionTest() override {
+    if (session_) session_->Close();
+    for (const auto& call : service_.calls) {
+      if (call->rpc) call->rpc->Finish({});
+    }
+  }
+
   void Start(SessionOptions options = {.max_message_bytes = kMib}) {
     context_.emplace(SessionContext{service_, options, [this](std::function<void()> task) {
                                       elsewhere_.push_back(std::move(task));

@@ -22,16 +22,14 @@ nghttp2_nv Field(std::string_view name, std::string_view value) {
           NGHTTP2_NV_FLAG_NONE};
 }
 
-RpcStatus StatusOf(const std::exception& e) {
-  if (dynamic_cast<const std::bad_alloc*>(&e) != nullptr) {
-    return {RpcCode::kResourceExhausted, "no memory is left for the request; try again later"};
-  }
-  return {RpcCode::kInternal, e.what()};
-}
-
+// nghttp2 resets a stream that cannot be filled.
 ssize_t FillFrame(nghttp2_session*, int32_t, uint8_t* out, size_t size, uint32_t* flags,
                   nghttp2_data_source* source, void*) {
-  return static_cast<Stream*>(source->ptr)->Fill(out, size, flags);
+  try {
+    return static_cast<Stream*>(source->ptr)->Fill(out, size, flags);
+  } catch (const std::exception&) {
+    return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+  }
 }
 
 }  // namespace
@@ -64,7 +62,28 @@ Stream::Stream(Session& session, std::shared_ptr<SessionThread> thread, int32_t 
 
 // --- from any thread ---
 
-void Stream::Post(std::function<void()> task) { thread_->Post(std::move(task)); }
+void Stream::Post(std::function<void()> task) {
+  try {
+    thread_->Post(std::move(task));
+  } catch (const std::bad_alloc&) {
+    Lose();
+  }
+}
+
+// What was to happen cannot be told to the I/O thread, which ends the call when it looks
+// (Session::OnDue): that takes no memory.
+void Stream::Lose() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_finished_late_ = true;
+    if (!is_gone_) {
+      is_lost_ = true;
+      ++thread_->num_lost;
+      return;
+    }
+  }
+  TellDone();
+}
 
 void Stream::Read() {
   const auto read = [this] {
@@ -95,12 +114,16 @@ void Stream::Write(std::string message) {
 
 void Stream::Finish(RpcStatus status, std::string message) {
   if (thread_->IsThis()) return DoFinish(std::move(status), std::move(message));
-  const auto both =
-      std::make_shared<std::pair<RpcStatus, std::string>>(std::move(status), std::move(message));
-  if (thread_->Post([self = shared_from_this(), both] {
-        self->DoFinish(std::move(both->first), std::move(both->second));
-      })) {
-    return;
+  try {
+    const auto both =
+        std::make_shared<std::pair<RpcStatus, std::string>>(std::move(status), std::move(message));
+    if (thread_->Post([self = shared_from_this(), both] {
+          self->DoFinish(std::move(both->first), std::move(both->second));
+        })) {
+      return;
+    }
+  } catch (const std::bad_alloc&) {
+    return Lose();
   }
   {
     const std::lock_guard lock(mutex_);
@@ -244,8 +267,11 @@ void Stream::GiveMessage(const std::shared_ptr<RpcReactor>& reactor) {
                                       shared = std::make_shared<RpcMessage>(std::move(message))] {
       try {
         reactor->OnMessage(std::move(*shared));
+      } catch (const std::bad_alloc&) {
+        self->Lose();
       } catch (const std::exception& e) {
-        self->Post([self, status = StatusOf(e)] { self->Abandon(status); });
+        self->Post(
+            [self, status = RpcStatus{RpcCode::kInternal, e.what()}] { self->Abandon(status); });
       }
     });
   }

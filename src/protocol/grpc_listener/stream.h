@@ -11,6 +11,7 @@
 
 #include <nghttp2/nghttp2.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -34,6 +35,8 @@ class SessionThread {
   // `task` runs on it, and what it leaves to be sent is sent. False: it is gone, and so is the
   // task.
   virtual bool Post(std::function<void()> task) = 0;
+
+  std::atomic<int> num_lost{0};  // calls for which nothing could be posted, for want of memory
 };
 
 // What the head says.
@@ -70,6 +73,7 @@ class Stream final : public Rpc, public std::enable_shared_from_this<Stream> {
   Head& head() { return head_; }
   Time deadline() const { return deadline_; }
   bool is_half_closed() const { return is_half_closed_; }
+  bool is_lost() const { return is_lost_; }
 
   void OnHeadComplete();
   // By the listener itself; the reactor is told that the call is over.
@@ -88,6 +92,7 @@ class Stream final : public Rpc, public std::enable_shared_from_this<Stream> {
  private:
   void DoFinish(RpcStatus status, std::string message);
   void OnMessageSent();
+  void Lose();
   void GiveMessage(const std::shared_ptr<RpcReactor>& reactor);
   void SetGone();
   void CountWaiting();
@@ -130,6 +135,8 @@ class Stream final : public Rpc, public std::enable_shared_from_this<Stream> {
   bool is_sent_ = false;      // all that was to be sent has left
 
   std::shared_ptr<RpcReactor> reactor_;  // until OnDone
+
+  std::atomic<bool> is_lost_{false};
 
   std::mutex mutex_;  // guards what follows, of the end without a thread
   bool is_gone_ = false;

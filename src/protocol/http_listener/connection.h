@@ -13,6 +13,7 @@
 // under its mutex. Everything else belongs to the I/O thread.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/stream.hpp>
@@ -58,7 +59,7 @@ class Connection final : public tcp_listener::Connection {
   void Drain() override;
   void Close() override;
   bool IsDue(Deadline now) const override {
-    return read_deadline_ <= now || write_deadline_ <= now;
+    return read_deadline_ <= now || write_deadline_ <= now || is_lost_;
   }
   void OnDue(Deadline) override { Close(); }
   bool IsWaiting() const override { return !closed_ && !exchange_ && !writing_ && !lingering_; }
@@ -136,6 +137,7 @@ class Connection final : public tcp_listener::Connection {
   bool reading_head_or_body_ = false;
   bool lingering_ = false;  // answered for the last time; waiting for the client to stop sending
   bool closed_ = false;
+  std::atomic<bool> is_lost_{false};  // its answer could not be posted, for want of memory
 
   // What is being written: `head_`, then the response's body and segments, or one batch of chunks.
   std::string head_;

@@ -3,6 +3,7 @@
 
 #include <boost/asio/post.hpp>
 #include <charconv>
+#include <new>
 
 namespace inflight::http_listener {
 namespace {
@@ -68,19 +69,25 @@ void Exchange::OnSent(std::function<void()> callback) {
   if (state_ == State::kOpen || state_ == State::kStreaming) on_sent_ = std::move(callback);
 }
 
+// Called by a destructor: where no memory is left to post anything, the connection closes when its
+// thread looks at it.
 void Exchange::Abandon() {
   const std::lock_guard lock(mutex_);
-  if (state_ == State::kOpen) {
-    PostResponse({.status = 500, .body = R"({"error":"the request was dropped"})", .close = true});
-  } else if (state_ == State::kStreaming) {
-    BreakStream();
+  try {
+    if (state_ == State::kOpen) {
+      PostResponse(
+          {.status = 500, .body = R"({"error":"the request was dropped"})", .close = true});
+    } else if (state_ == State::kStreaming) {
+      BreakStream();
+    }
+  } catch (const std::bad_alloc&) {
+    connection_->is_lost_ = true;
   }
 }
 
 // Tasks are posted with the mutex held: once the state is kGone nothing is posted any more, so that
 // the io_context can end.
 void Exchange::PostResponse(HttpResponse response) {
-  state_ = State::kAnswered;
   MemoryCharge charge(connection_->share());
   if (const Status status = charge.Resize(response.num_bytes()); !status.ok()) {
     response = Overloaded(status.message());
@@ -91,6 +98,7 @@ void Exchange::PostResponse(HttpResponse response) {
       self->connection_->SendWhole(std::move(r), std::move(c));
     }
   });
+  state_ = State::kAnswered;
 }
 
 void Exchange::BreakStream() {

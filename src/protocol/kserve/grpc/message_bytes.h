@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <new>
 #include <string>
 
 #include "base/memory_account.h"
@@ -52,11 +53,16 @@ RpcStatus WriteMessage(const google::protobuf::Message& message, Coding coding, 
 // with a few outputs.
 template <typename Message, typename Fill>
 RpcStatus FillAndWrite(Fill fill, Coding coding, std::string& out) {
-  std::array<char, 2048> block;
-  google::protobuf::Arena arena(block.data(), block.size());
-  auto& message = *google::protobuf::Arena::CreateMessage<Message>(&arena);
-  fill(message);
-  return WriteMessage(message, coding, out);
+  try {
+    std::array<char, 2048> block;
+    google::protobuf::Arena arena(block.data(), block.size());
+    auto& message = *google::protobuf::Arena::CreateMessage<Message>(&arena);
+    fill(message);
+    return WriteMessage(message, coding, out);
+  } catch (const std::bad_alloc&) {
+    return {RpcCode::kResourceExhausted,
+            "the server has no memory left for the response; try again later"};
+  }
 }
 
 }  // namespace inflight::kserve_grpc
