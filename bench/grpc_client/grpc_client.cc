@@ -12,7 +12,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <optional>
 
 namespace inflight::bench {
@@ -115,7 +114,7 @@ struct GrpcClient::Callbacks {
     if (Of(session, stream_id) == nullptr) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;  // ended
     Call& call = *Of(session, stream_id);
     const size_t count = std::min(size, call.out.size() - call.num_sent);
-    std::memcpy(out, call.out.data() + call.num_sent, count);
+    std::copy_n(call.out.data() + call.num_sent, count, out);
     call.num_sent += count;
     if (call.num_sent < call.out.size()) return static_cast<ssize_t>(count);
     call.out.clear();
@@ -279,7 +278,7 @@ void GrpcClient::Receive(Call& call, std::string_view bytes) {
   call.in = std::string(bytes);
 }
 
-void GrpcClient::End(CallId id, GrpcEnd end) {
+void GrpcClient::End(CallId id, const GrpcEnd& end) {
   const auto found = calls_.find(id);
   if (found == calls_.end()) return;
   const std::unique_ptr<Call> call = std::move(found->second);

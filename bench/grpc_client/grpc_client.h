@@ -63,7 +63,7 @@ class GrpcClient {
   bool Send();
   bool Receive(int64_t timeout_ns);
   void Receive(Call& call, std::string_view bytes);
-  void End(CallId id, GrpcEnd end);
+  void End(CallId id, const GrpcEnd& end);
   void Expire(int64_t now_ns);
   Call* Find(CallId id);
 

@@ -36,9 +36,9 @@ bool Keepalive::AllowsPing(Time now, bool has_calls) {
 
 Keepalive::Action Keepalive::Next(Time now, bool has_calls) {
   Action action = Action::kNone;
-  if (now >= end_of_grace_) {
-    action = Action::kClose;
-  } else if (is_ping_out_ && now >= pinged_at_ + options_.timeout && last_received_ < pinged_at_) {
+  const bool is_unanswered =
+      is_ping_out_ && now >= pinged_at_ + options_.timeout && last_received_ < pinged_at_;
+  if (now >= end_of_grace_ || is_unanswered) {
     action = Action::kClose;
   } else if (now >= end_of_age_) {
     end_of_age_ = Time::max();

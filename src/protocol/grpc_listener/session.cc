@@ -149,10 +149,10 @@ struct Session::Callbacks {
   }
 };
 
-Session::Session(const SessionContext& context, std::shared_ptr<SessionThread> thread,
+Session::Session(const SessionContext& context, const std::shared_ptr<SessionThread>& thread,
                  std::string client, std::shared_ptr<AccountShare> share, Time now)
     : context_(context),
-      thread_(std::move(thread)),
+      thread_(thread),
       client_(std::move(client)),
       share_(std::move(share)),
       head_charge_(share_),

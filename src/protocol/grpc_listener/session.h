@@ -41,8 +41,8 @@ class Session {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  Session(const SessionContext& context, std::shared_ptr<SessionThread> thread, std::string client,
-          std::shared_ptr<AccountShare> share, Time now);
+  Session(const SessionContext& context, const std::shared_ptr<SessionThread>& thread,
+          std::string client, std::shared_ptr<AccountShare> share, Time now);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

@@ -94,7 +94,7 @@ std::vector<Coding> ParseAcceptedCodings(std::string_view list) {
   while (!list.empty()) {
     const size_t comma = list.find(',');
     std::string_view name = list.substr(0, comma);
-    list = comma == list.npos ? std::string_view() : list.substr(comma + 1);
+    list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
     while (name.starts_with(' ')) name.remove_prefix(1);
     while (name.ends_with(' ')) name.remove_suffix(1);
     const auto coding = ParseCoding(name);
