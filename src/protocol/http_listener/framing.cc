@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/field.hpp>
+#include <iterator>
 #include <string_view>
 
 namespace inflight::http_listener {
@@ -39,25 +40,27 @@ bool IsChunked(std::string_view coding) {
 }
 
 std::optional<FramingFault> FindHostFault(const Head& head) {
-  const auto count = head.count(http::field::host);
-  const beast::string_view host = head[http::field::host];
-  if (host.find_first_of(" \t") != beast::string_view::npos) {  // or a line that was folded into it
-    return FramingFault{.status = 400, .reason = "Host: a name has no white space"};
+  const auto [begin, end] = head.equal_range(http::field::host);
+  if (begin == end && head.version() < 11) return std::nullopt;
+  if (begin == end || std::next(begin) != end) {
+    return FramingFault{.status = 400,
+                        .reason = "Host: got " + std::to_string(std::distance(begin, end)) +
+                                  " of them, a request needs one"};
   }
-  if (count == 1 || (count == 0 && head.version() < 11)) return std::nullopt;
-  return FramingFault{
-      .status = 400,
-      .reason = "Host: got " + std::to_string(count) + " of them, a request needs one"};
+  if (begin->value().find_first_of(" \t") == beast::string_view::npos) return std::nullopt;
+  return FramingFault{.status = 400, .reason = "Host: a name has no white space"};  // or was folded
 }
 
 // Once and in digits alone: "5, 5" may be read as 5 or refused (RFC 9110, 8.6), and is refused.
 std::optional<FramingFault> FindLengthFault(const Head& head) {
-  const std::string lengths = Joined(head, http::field::content_length);
+  const auto [begin, end] = head.equal_range(http::field::content_length);
+  if (begin == end) return std::nullopt;
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  const auto count = head.count(http::field::content_length);
-  if (count == 0 || (count == 1 && std::all_of(lengths.begin(), lengths.end(), is_digit))) {
+  const beast::string_view length = begin->value();
+  if (std::next(begin) == end && std::all_of(length.begin(), length.end(), is_digit)) {
     return std::nullopt;
   }
+  const std::string lengths = Joined(head, http::field::content_length);
   return FramingFault{.status = 400,
                       .reason = "Content-Length: got '" + lengths.substr(0, kMaxQuoted) +
                                 "', a request has one, of digits"};
