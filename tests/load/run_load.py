@@ -62,11 +62,11 @@ async def call(session, method, url, body=None):
         return text
 
 
-async def reload(server, region, counts):
+async def reload(server, region, counts, stop):
     """A model and a region of shared memory that come and go."""
     base = f"http://{server.http}/v2"
     async with aiohttp.ClientSession() as session:
-        while True:
+        while not stop.is_set():
             await call(session, "POST", f"{base}/repository/models/passing/load", {})
             await call(session, "POST", f"{base}/systemsharedmemory/region/r/register", {"key": region, "byte_size": 4096})
             assert '"data":[7,8]' in await call(session, "POST", f"{base}/models/passing/infer", infer_body([7, 8]))
@@ -84,11 +84,12 @@ async def run(server, args, readings):
     clients = load_clients.Clients(server.http, server.grpc, server.model_dir / "tokenizer.json", args.seed)
     watcher = asyncio.create_task(watch_rss(server.process.pid, time.monotonic(), readings))
     counts = {"reloads": 0}
-    reloader = asyncio.create_task(reload(server, args.region, counts))
+    stop = asyncio.Event()
+    reloader = asyncio.create_task(reload(server, args.region, counts, stop))
     try:
         tally = await clients.run(args.clients, args.minutes * 60)
-        reloader.cancel()
-        if (failure := (await asyncio.gather(reloader, return_exceptions=True))[0]) and not reloader.cancelled():
+        stop.set()
+        if failure := (await asyncio.gather(reloader, return_exceptions=True))[0]:
             tally.problems.append(f"reload: {failure!r}")
         return tally, clients.num_started, counts["reloads"]
     finally:
@@ -109,16 +110,17 @@ def grown(readings):
     if readings[-1][0] < MIN_RSS_S:
         print(f"memory is not judged: the run was shorter than {MIN_RSS_S} s")
         return []
-    warm = [rss for at, rss in readings if at >= WARM_UP_SHARE * readings[-1][0] - RSS_PERIOD_S / 2]
+    warm = [(at, rss) for at, rss in readings if at >= WARM_UP_SHARE * readings[-1][0] - RSS_PERIOD_S / 2]
     if len(warm) < 2:
         return []
     print(f"resident memory: {slope(warm):.0f} bytes a second after the warm-up, of {len(warm)} readings")
     if len(warm) > 10 and slope(warm) > MAX_SLOPE:
         return [f"resident memory grows by {slope(warm):.0f} bytes a second"]
-    limit = warm[0] * (1 + RSS_SLACK) + RSS_SLACK_BYTES
-    if max(warm) <= limit:
+    first, most = warm[0][1], max(rss for _, rss in warm)
+    limit = first * (1 + RSS_SLACK) + RSS_SLACK_BYTES
+    if most <= limit:
         return []
-    return [f"resident memory grew from {warm[0] / 2**20:.1f} to {max(warm) / 2**20:.1f} MiB after the warm-up"]
+    return [f"resident memory grew from {first / 2**20:.1f} to {most / 2**20:.1f} MiB after the warm-up"]
 
 
 def main():
