@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "base/machine_fixture.h"
 
 namespace inflight {
 namespace {
@@ -18,7 +19,7 @@ class OpenBeneathTest : public testing::TestWithParam<BeneathBy> {
  protected:
   void SetUp() override {
     if (GetParam() == BeneathBy::kKernel && BeneathByDefault() != BeneathBy::kKernel) {
-      GTEST_SKIP() << "this kernel has no openat2";
+      SKIP_FOR_LACK_OF("openat2 (Linux 5.6)");
     }
     root_ = fs::temp_directory_path() / ("inflight_open_beneath_" + std::to_string(getpid()));
     fs::create_directories(root_ / "folder" / "sub");

@@ -23,6 +23,8 @@
 #include <functional>
 #include <thread>
 
+#include "base/machine_fixture.h"
+
 namespace inflight::sandbox {
 namespace {
 
@@ -55,7 +57,7 @@ class SandboxTest : public testing::Test {
  protected:
   void SetUp() override {
     if (KernelsLandlock() <= 0)
-      GTEST_SKIP() << "this kernel has no Landlock: nothing is shown about the sandbox's files";
+      SKIP_FOR_LACK_OF("Landlock (Linux 5.13), so that files are not shown");
     std::string name = (fs::temp_directory_path() / "sandbox_test_XXXXXX").string();
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     root_ = name;
@@ -159,7 +161,8 @@ TEST_F(SandboxTest, SocketsAreOfTheNetworkOrUnix) {
 }
 
 TEST_F(SandboxTest, ConnectionsAreRefusedWhereNoneIsNeeded) {
-  if (KernelsLandlock() < 4) GTEST_SKIP() << "Landlock before its fourth version knows no network";
+  if (KernelsLandlock() < 4)
+    SKIP_FOR_LACK_OF("Landlock of version 4 (Linux 6.7), which knows ports");
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{
       .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
@@ -180,7 +183,8 @@ TEST_F(SandboxTest, ConnectionsAreRefusedWhereNoneIsNeeded) {
 }
 
 TEST_F(SandboxTest, AProcessOutsideGetsNoSignal) {
-  if (KernelsLandlock() < 6) GTEST_SKIP() << "Landlock before its sixth version knows no signals";
+  if (KernelsLandlock() < 6)
+    SKIP_FOR_LACK_OF("Landlock of version 6 (Linux 6.12), which knows signals");
   EXPECT_EQ(Inside([] { return ErrorOf(kill(getppid(), 0)); }), EPERM);
 }
 

@@ -24,7 +24,7 @@ ROOM = 48 * MIB  # that the server may take beyond what it has, with its caches 
 NO_MEMORY = "no memory left"
 
 pytestmark = pytest.mark.skipif(
-    is_sanitized(), reason="the sanitizers' shadow memory has no place under a limit; release builds run this"
+    is_sanitized(), reason="the sanitizers' shadow memory has no place under a limit; CI's release build runs it"
 )
 
 

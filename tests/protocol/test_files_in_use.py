@@ -56,7 +56,7 @@ def test_a_link_is_no_trace_file_and_new_files_are_the_owners(tmp_path, victim, 
     assert mode(log) == "0o600"
 
 
-@pytest.mark.skipif(is_sanitized(), reason="the sanitizers take the signal; release builds handle it")
+@pytest.mark.skipif(is_sanitized(), reason="the sanitizers take the signal themselves; CI's release build runs it")
 def test_an_engine_that_is_cut_short_ends_the_server_with_its_name(tmp_path):
     for command in (
         ("convert", "--model-dir", DEMO, "--output-dir", tmp_path / "checkpoint", "--dtype", "float32"),

@@ -28,7 +28,7 @@ ECHO = {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "BYTES", "data":
 pytestmark = [
     pytest.mark.skipif(
         LIBC.syscall(LANDLOCK_CREATE_RULESET, None, 0, 1) <= 0,
-        reason="this kernel has no Landlock, so that nothing is shown of --sandbox; Linux 5.13 and later have it",
+        reason="this machine has no Landlock (Linux 5.13), so that nothing is shown of --sandbox",
     ),
     pytest.mark.skipif(is_sanitized(), reason="sanitizers read and map what a sandbox refuses; CI's release build runs it"),
 ]

@@ -48,7 +48,7 @@ def register(url, region, key):
 def test_clients_of_other_machines_register_nothing(tmp_path, models, regions):
     address = own_address()
     if address is None:
-        pytest.skip("this machine has loopback addresses alone")
+        pytest.skip("this machine has loopback addresses alone, and a peer that is not local needs another")
     name, _ = regions(64)
     server = serve(tmp_path / "strict", models)
     try:

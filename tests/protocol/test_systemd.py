@@ -24,7 +24,8 @@ NUMBERS = pathlib.Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 pytestmark = pytest.mark.skipif(
-    not shutil.which("systemd-analyze"), reason="no systemd-analyze here, which judges the unit; machines with systemd have it"
+    not shutil.which("systemd-analyze"),
+    reason="this machine has no systemd-analyze, which judges the unit (scripts/install_deps.sh ci)",
 )
 
 
@@ -103,7 +104,9 @@ def filtered(numbers):
     return install
 
 
-@pytest.mark.skipif(not NUMBERS.exists() or platform.machine() != "x86_64", reason="numbers of system calls are those of x86-64")
+@pytest.mark.skipif(
+    not NUMBERS.exists() or platform.machine() != "x86_64", reason="this machine has not the numbers of x86-64's system calls"
+)
 @pytest.mark.skipif(is_sanitized(), reason="sanitizers call the system for more; CI's release build runs it")
 def test_the_server_runs_with_the_units_options_within_its_filter(tmp_path, monkeypatch):
     repository = write_light_repository(tmp_path / "models")

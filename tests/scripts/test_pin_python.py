@@ -31,7 +31,7 @@ def wheel(folder, content):
 @pytest.fixture
 def install(tmp_path):
     """What pip says when it installs `thing` from a folder by the text of a requirements file."""
-    pytest.importorskip("pip")
+    pytest.importorskip("pip", reason="this machine's Python has no pip, which refuses packages by hash")
 
     def get(text):
         (tmp_path / "requirements.txt").write_text(text)

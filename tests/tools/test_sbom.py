@@ -20,7 +20,9 @@ import sbom
 BUILD = INFLIGHT.parent.parent
 ID = re.compile(r"SPDXRef-[A-Za-z0-9.-]+")
 SHA256 = re.compile(r"[0-9a-f]{64}")
-pytestmark = pytest.mark.skipif(not shutil.which("dpkg-query"), reason="packages are asked of dpkg-query; CI's machine has it")
+pytestmark = pytest.mark.skipif(
+    not shutil.which("dpkg-query"), reason="this machine has no dpkg-query, which is asked for packages"
+)
 
 
 def call(*command, **kwargs):

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/machine_fixture.h"
 #include "serving/testing/fake_shared_gpu.h"
 
 namespace inflight::serving {
@@ -338,7 +339,7 @@ TEST_F(SharedMemoryTest, NamesBeginAsTheServerAllows) {
 }
 
 TEST_F(SharedMemoryTest, ObjectsOfOtherUsersAreNotOpened) {
-  if (geteuid() != 0) GTEST_SKIP() << "root alone can give an object away";
+  if (geteuid() != 0) SKIP_FOR_LACK_OF("root here, who alone gives objects away");
   const Object object("owner", 16);
   ASSERT_EQ(chown(("/dev/shm" + object.key()).c_str(), 65534, 65534), 0);
   EXPECT_EQ(memory_.Register({"r", object.key(), 0, 16}, kHere).ToString(),
