@@ -61,7 +61,7 @@ ARROWS = {
                        "serving/memory"],
     "serving/testing": ["serving/server", "serving/repository", "serving/pipelines", "serving/llm", "serving/core",
                         "serving/memory", "serving/configuration"],
-    "protocol/tcp_listener": [],
+    "protocol/tcp_listener": ["protocol/tls"],
     "protocol/http_listener": ["protocol/tcp_listener", "protocol/tls"],
     "protocol/tls": [],
     "protocol/grpc_listener": ["protocol/tcp_listener", "protocol/tls"],

@@ -22,84 +22,62 @@ constexpr std::chrono::seconds kHandshake{10};
 
 }  // namespace
 
-Connection::Connection(std::shared_ptr<const ConnectionContext> context,
+Connection::Connection(std::shared_ptr<const ListenerContext> context,
                        std::shared_ptr<tcp_listener::IoThread> thread, asio::ip::tcp::socket socket,
                        asio::ip::address client)
-    : tcp_listener::Connection(std::move(client)),
+    : tcp_listener::Connection(context->connection, std::move(thread), std::move(socket),
+                               std::move(client)),
       context_(std::move(context)),
-      thread_(std::move(thread)),
-      socket_(std::move(socket)),
       in_(kIdleReadBytes),
-      deadline_timer_(thread_->io) {}
-
-void Connection::Begin() {
-  thread_id_ = std::this_thread::get_id();
-  thread_->connections.insert(shared_from_this());
-  last_received_ns_ = Clock::System().NowNs();
-}
+      deadline_timer_(tcp_listener::Connection::thread().io) {}
 
 void Connection::Start() {
-  Begin();
-  if (thread_->draining) return Close();
-  ErrorCode ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  share_ = context_->memory->NewConnection(client().to_string(),
-                                           [thread = thread_, connection = std::weak_ptr(self())] {
-                                             asio::post(thread->io, [connection] {
-                                               if (const auto found = connection.lock())
-                                                 found->Close();
-                                             });
-                                           });
-  session_ = std::make_unique<Session>(context_->session, self(), client().to_string(), share_,
-                                       std::chrono::steady_clock::now());
-  if (context_->tls == nullptr) {
-    ReadSome();
-    return Flush();
-  }
-  tls_context_ = context_->tls->current();
-  tls_.emplace(socket_, *tls_context_);
-  handshake_deadline_ = std::chrono::steady_clock::now() + kHandshake;
-  tls_->async_handshake(asio::ssl::stream_base::server, [self = self()](ErrorCode ec) {
-    self->handshake_deadline_ = Deadline::max();
-    if (self->closed_) return;
-    if (ec) return self->Close();
-    self->ReadSome();
-    self->Flush();
+  thread_id_ = std::this_thread::get_id();
+  last_received_ns_ = Clock::System().NowNs();
+  if (!Join()) return;
+  Guarded([&] {
+    const auto now = std::chrono::steady_clock::now();
+    session_ = std::make_unique<Session>(context_->session, self(), client_name(), share(), now);
+    handshake_deadline_ = now + kHandshake;
+    Open();
   });
+}
+
+void Connection::OnOpen() {
+  handshake_deadline_ = Deadline::max();
+  ReadSome();
+  Flush();
 }
 
 // HTTP/2 has no words for it before the client has spoken.
 void Connection::Refuse(const std::string&) {
-  Begin();
-  Close();
+  if (Join()) Close();
 }
 
 void Connection::Drain() {
-  if (closed_) return;
+  if (is_closed()) return;
   if (session_ == nullptr) return Close();
   session_->GoAway();
   GoOn();
 }
 
-void Connection::Close() {
-  if (closed_) return;
-  const auto self = shared_from_this();
-  closed_ = true;
-  ++thread_->num_done;
-  ErrorCode ignored;
+// Tasks that are left see a session that is still there, and calls that end with it.
+void Connection::OnClosed() {
   deadline_timer_.cancel();
-  if (!socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored)) socket_.close(ignored);
-  socket_.close(ignored);
-  thread_->connections.erase(self);
   std::vector<std::function<void()>> mail;
   {
     const std::lock_guard lock(mail_mutex_);
     is_mail_closed_ = true;
     mail.swap(mail_);
   }
-  for (const auto& task : mail) task();
+  for (const auto& task : mail) {
+    try {
+      task();
+    } catch (const std::exception& e) {  // such as bad_alloc: that call ends all the same
+      logging::Error("a task of a gRPC call is lost", {{"error", e.what()}});
+    }
+  }
   if (session_ != nullptr) session_->Close();
-  thread_->on_closed();
 }
 
 bool Connection::IsThis() const { return std::this_thread::get_id() == thread_id_; }
@@ -109,7 +87,7 @@ bool Connection::Post(std::function<void()> task) {
   if (is_mail_closed_) return false;
   mail_.push_back(std::move(task));
   if (!std::exchange(is_mail_posted_, true)) {
-    asio::post(thread_->io, [self = self()] { self->OnMail(); });
+    asio::post(thread().io, [self = self()] { self->OnMail(); });
   }
   return true;
 }
@@ -121,7 +99,7 @@ void Connection::OnMail() {
     is_mail_posted_ = false;
     mail.swap(mail_);
   }
-  if (closed_) return;
+  if (is_closed()) return;
   Guarded([&] {
     for (const auto& task : mail) task();
     GoOn();
@@ -140,7 +118,7 @@ void Connection::Guarded(Do act) {
 }
 
 void Connection::ReadSome() {
-  WithStream([this](auto& stream) {
+  OnStream([this](auto& stream) {
     stream.async_read_some(asio::buffer(in_), [self = self()](ErrorCode ec, size_t bytes) {
       self->OnRead(ec, bytes);
     });
@@ -148,14 +126,14 @@ void Connection::ReadSome() {
 }
 
 void Connection::OnRead(ErrorCode ec, size_t bytes) {
-  if (closed_) return;
+  if (is_closed()) return;
   if (ec) return Close();
   const int64_t now_ns = Clock::System().NowNs();
   last_received_ns_ = now_ns;
   Guarded([&] {
     if (!session_->Receive({in_.data(), bytes}, std::chrono::steady_clock::now())) return Close();
     GoOn();
-    if (closed_) return;
+    if (is_closed()) return;
     if (bytes == in_.size() && bytes < kMaxReadBytes) {
       in_.resize(2 * bytes);
     } else if (!session_->HasCalls() && in_.size() > kIdleReadBytes) {
@@ -166,36 +144,36 @@ void Connection::OnRead(ErrorCode ec, size_t bytes) {
 }
 
 void Connection::GoOn() {
-  if (closed_) return;
+  if (is_closed()) return;
   session_->TellReactors();
   ArmDeadline();
   Flush();
 }
 
 void Connection::Flush() {
-  if (closed_ || writing_ || handshake_deadline_ != Deadline::max()) return;
+  if (is_closed() || writing_ || handshake_deadline_ != Deadline::max()) return;
   out_.clear();
   if (!session_->Send(out_, kMaxWriteBytes)) return Close();
   if (out_.empty()) {
     if (!session_->HasCalls()) out_ = {};
     session_->OnFlushed();
-    share_->SetWaiting(session_->IsWaiting());
+    share()->SetWaiting(session_->IsWaiting());
     if (session_->IsOver()) Close();
     return;
   }
   writing_ = true;
-  share_->SetWaiting(true);
-  WithStream([this](auto& stream) {
+  share()->SetWaiting(true);
+  OnStream([this](auto& stream) {
     asio::async_write(stream, asio::buffer(out_),
                       [self = self()](ErrorCode ec, size_t) { self->OnWritten(ec); });
   });
 }
 
 void Connection::OnWritten(ErrorCode ec) {
-  if (closed_) return;
+  if (is_closed()) return;
   if (ec) return Close();
   writing_ = false;
-  ++thread_->num_done;
+  ++thread().num_done;
   Guarded([&] {
     session_->OnFlushed();
     GoOn();
@@ -208,7 +186,7 @@ bool Connection::IsDue(Deadline now) const {
 }
 
 void Connection::OnDue(Deadline now) {
-  if (closed_) return;
+  if (is_closed()) return;
   Guarded([&] {
     if (handshake_deadline_ <= now || !session_->OnDue(now)) return Close();
     GoOn();
@@ -221,7 +199,7 @@ void Connection::ArmDeadline() {
   armed_for_ = session_->next_deadline();
   deadline_timer_.expires_at(armed_for_);
   deadline_timer_.async_wait([self = self()](ErrorCode ec) {
-    if (ec || self->closed_) return;
+    if (ec || self->is_closed()) return;
     self->armed_for_ = Deadline::max();
     self->OnDue(std::chrono::steady_clock::now());
   });

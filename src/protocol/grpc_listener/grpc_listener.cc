@@ -15,13 +15,14 @@ constexpr int kUnpackers = 2;
 
 GrpcListener::GrpcListener(RpcHandler& handler, const GrpcListenerOptions& options)
     : unpackers_(kUnpackers, "grpc-unpack"),
-      context_(new ConnectionContext{
+      context_(new ListenerContext{
           .session = {.handler = handler,
                       .options = options.session,
                       .run_elsewhere =
                           [this](std::function<void()> task) { unpackers_.Post(std::move(task)); }},
-          .memory = options.memory != nullptr ? options.memory : MemoryAccount::Make({}),
-          .tls = options.tls}),
+          .connection = {.memory =
+                             options.memory != nullptr ? options.memory : MemoryAccount::Make({}),
+                         .tls = options.tls}}),
       listener_({.name = "gRPC",
                  .reuse_port = options.reuse_port,
                  .threads = options.threads,

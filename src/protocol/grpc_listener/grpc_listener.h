@@ -16,6 +16,7 @@
 #include "inflight/status.h"
 #include "protocol/grpc_listener/connection.h"
 #include "protocol/tcp_listener/tcp_listener.h"
+#include "protocol/tls/server_tls.h"
 
 namespace inflight::grpc_listener {
 
@@ -50,7 +51,7 @@ class GrpcListener {
   GrpcListener(RpcHandler& handler, const GrpcListenerOptions& options);
 
   WorkerPool unpackers_;
-  const std::shared_ptr<const ConnectionContext> context_;
+  const std::shared_ptr<const ListenerContext> context_;
   tcp_listener::TcpListener listener_;
 };
 

@@ -24,8 +24,7 @@ namespace http = boost::beast::http;
 constexpr size_t kReadBytes = 4 * 1024;  // of the first read of a request; idle connections hold it
 constexpr size_t kMaxPipelinedBytes = 64 * 1024;  // read ahead of the running request
 constexpr size_t kMaxReadBytes = 64 * 1024;       // that one read adds to a body, about
-constexpr size_t kTlsBytes = 96 * 1024;        // of a connection, about: buffers of both directions
-constexpr size_t kMaxRecordBytes = 16 * 1024;  // of TLS
+constexpr size_t kMaxRecordBytes = 16 * 1024;     // of TLS
 constexpr int64_t kNsPerBodyByte = 1'000'000'000 / (64 * 1024);
 constexpr std::chrono::seconds kLinger{2};  // for a client that still sends after its last answer
 
@@ -74,48 +73,32 @@ HttpResponse Overloaded(const std::string& reason) {
 Connection::Connection(std::shared_ptr<const ListenerContext> context,
                        std::shared_ptr<IoThread> thread, asio::ip::tcp::socket socket,
                        asio::ip::address client)
-    : tcp_listener::Connection(std::move(client)),
+    : tcp_listener::Connection(context->connection, std::move(thread), std::move(socket),
+                               std::move(client)),
       context_(std::move(context)),
-      thread_(std::move(thread)),
-      socket_(std::move(socket)),
-      client_name_(tcp_listener::Connection::client().to_string()),
       buffer_(kMaxPipelinedBytes + kReadBytes + context_->options.max_header_bytes) {
   on_chunk_ = [this](uint64_t size, beast::string_view, ErrorCode& ec) {
     if (size > 0 && ++num_chunks_ > context_->options.max_chunks) ec = http::error::bad_chunk;
   };
 }
 
-void Connection::Begin() {
-  thread_->connections.insert(shared_from_this());
-  head_started_ns_ = Clock::System().NowNs();
-}
-
 void Connection::Start() {
-  Begin();
-  if (thread_->draining) return Close();
-  ErrorCode ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  context_->tls != nullptr ? StartTls() : ReadRequest();
+  head_started_ns_ = Clock::System().NowNs();
+  if (!Join()) return;
+  reading_head_or_body_ = true;  // or the handshake before it
+  ExpireAfter(read_deadline_, context_->options.header_timeout);
+  Open();
 }
 
-void Connection::StartTls() {
-  tls_charge_ = MemoryCharge(share());
-  if (!tls_charge_.Resize(kTlsBytes).ok()) return Close();  // nothing can be said without it
-  tls_context_ = context_->tls->current();
-  tls_ = std::make_unique<asio::ssl::stream<asio::ip::tcp::socket&>>(socket_, *tls_context_);
-  reading_head_or_body_ = true;
-  ExpireAfter(read_deadline_, context_->options.header_timeout);
-  tls_->async_handshake(asio::ssl::stream_base::server, [self = self()](ErrorCode ec) {
-    if (self->closed_) return;
-    if (ec) return self->Close();
-    self->reading_head_or_body_ = false;
-    self->ReadRequest();
-  });
+void Connection::OnOpen() {
+  reading_head_or_body_ = false;
+  ReadRequest();
 }
 
 void Connection::Refuse(const std::string& reason) {
-  Begin();
-  if (context_->tls != nullptr) return Close();  // a handshake for it would cost more than it
+  head_started_ns_ = Clock::System().NowNs();
+  if (!Join()) return;
+  if (context_->connection.tls != nullptr) return Close();  // a handshake would cost more than it
   Reject(Overloaded(reason));
 }
 
@@ -123,17 +106,9 @@ void Connection::Drain() {
   if (IsIdle()) Close();
 }
 
-void Connection::Close() {
-  if (closed_) return;
-  const auto self = shared_from_this();
-  closed_ = true;
-  ++thread_->num_done;
-  ErrorCode ignored;
-  socket_.close(ignored);
+void Connection::OnClosed() {
   body_charge_.Release();
-  thread_->connections.erase(self);
   if (const auto exchange = std::move(exchange_)) exchange->MarkGone();
-  thread_->on_closed();
 }
 
 void Connection::Reject(HttpResponse response) {
@@ -146,7 +121,7 @@ void Connection::Reject(HttpResponse response) {
 // --- Reading -------------------------------------------------------------------------------------
 
 void Connection::ReadRequest() {
-  if (thread_->draining) return Close();
+  if (thread().draining) return Close();
   if (buffer_.size() > 0) return ReadHead();
   ExpireAfter(read_deadline_, context_->options.idle_timeout);
   ReadAhead();
@@ -156,7 +131,7 @@ void Connection::ReadHead() {
   reading_head_or_body_ = true;
   is_head_ = false;
   head_started_ns_ = Clock::System().NowNs();
-  ++thread_->num_done;
+  ++thread().num_done;
   num_chunks_ = 0;
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(context_->options.max_header_bytes));
@@ -170,7 +145,7 @@ void Connection::ReadHead() {
 }
 
 void Connection::OnHead(ErrorCode ec) {
-  if (closed_) return;
+  if (is_closed()) return;
   if (ec) return FailRequest(ec);
   const auto& head = parser_->get();
   request_ = {};
@@ -214,7 +189,7 @@ void Connection::OnHead(ErrorCode ec) {
 }
 
 void Connection::ReadBody() {
-  if (closed_) return;
+  if (is_closed()) return;
   if (parser_->is_done()) return Dispatch();
   // What came extends the deadline, which is never further away than body_timeout.
   const size_t size = parser_->get().body().size();
@@ -225,7 +200,7 @@ void Connection::ReadBody() {
   if (const Status status = ChargeBody(); !status.ok()) {
     return Reject(Overloaded(status.message()));
   }
-  share_->SetWaiting(true);
+  share()->SetWaiting(true);
   OnStream([this](auto& stream) {
     http::async_read_some(stream, buffer_, *parser_,
                           [self = self()](ErrorCode ec, size_t) { self->OnBody(ec); });
@@ -233,7 +208,7 @@ void Connection::ReadBody() {
 }
 
 void Connection::OnBody(ErrorCode ec) {
-  if (closed_) return;
+  if (is_closed()) return;
   if (ec == http::error::body_limit) {
     return Reject(context_->handler.BodyTooLarge(request_, std::nullopt));
   }
@@ -251,18 +226,6 @@ Status Connection::ChargeBody() {
   if (const auto announced = parser_->content_length()) length = *announced;
   const size_t capacity = GrowingBody::CapacityFor(parser_->get().body(), kMaxReadBytes, length);
   return body_charge_.Reserve(capacity);
-}
-
-const std::shared_ptr<AccountShare>& Connection::share() {
-  if (share_ == nullptr) {
-    share_ = context_->options.memory->NewConnection(
-        client().to_string(), [thread = thread_, connection = weak_from_this()] {
-          asio::post(thread->io, [connection] {
-            if (const auto found = connection.lock()) found->Close();
-          });
-        });
-  }
-  return share_;
 }
 
 void Connection::FailRequest(ErrorCode ec) {
@@ -289,7 +252,7 @@ void Connection::Dispatch() {
   if (!body.empty()) {
     request_.body = Charged(std::move(body), std::move(body_charge_));
   }
-  request_.client = client_name_;
+  request_.client = client_name();
   request_.memory = share();
   request_.receive_started_ns = head_started_ns_;
   request_.received_ns = Clock::System().NowNs();
@@ -316,7 +279,7 @@ void Connection::ReadAhead() {
 
 void Connection::OnReadAhead(ErrorCode ec, size_t bytes) {
   reading_ahead_ = false;
-  if (closed_) return;
+  if (is_closed()) return;
   if (lingering_) return ec ? Close() : ReadAhead();  // into the same bytes, read by nobody
   buffer_.commit(bytes);
   const bool interrupted = ec == asio::error::operation_aborted;  // by FinishExchange
@@ -328,10 +291,10 @@ void Connection::OnReadAhead(ErrorCode ec, size_t bytes) {
 // --- Writing -------------------------------------------------------------------------------------
 
 void Connection::SendWhole(HttpResponse response, MemoryCharge charge) {
-  if (closed_) return;
+  if (is_closed()) return;
   response_ = std::move(response);
   response_charge_ = std::move(charge);
-  if (response_.close || thread_->draining) keep_alive_ = false;
+  if (response_.close || thread().draining) keep_alive_ = false;
 
   head_ = FormatHead(response_.status, response_.headers);
   head_.append("Content-Length: ").append(std::to_string(response_.num_bytes())).append("\r\n");
@@ -342,7 +305,7 @@ void Connection::SendWhole(HttpResponse response, MemoryCharge charge) {
   }
   head_.append("\r\n");
 
-  if (tls_ != nullptr && !is_head_ && head_.size() + response_.num_bytes() <= kMaxRecordBytes) {
+  if (tls() != nullptr && !is_head_ && head_.size() + response_.num_bytes() <= kMaxRecordBytes) {
     JoinInto(response_, head_);  // TLS writes a buffer at a time, each in a record of its own
   }
   write_buffers_ = {asio::buffer(head_)};
@@ -365,7 +328,7 @@ std::string Connection::StreamHead(int status, const Headers& headers) const {
 }
 
 void Connection::FlushStream() {
-  if (closed_ || writing_) return;
+  if (is_closed() || writing_) return;
   last_write_ = exchange_->TakePending(chunks_);
   if (is_http10_) keep_alive_ = false;
   if (chunks_.empty()) {
@@ -388,7 +351,7 @@ void Connection::WriteSome() {
 }
 
 void Connection::OnWritten(ErrorCode ec, size_t bytes) {
-  if (closed_) return;
+  if (is_closed()) return;
   if (ec) return Close();
   auto it = write_buffers_.begin();
   while (it != write_buffers_.end() && bytes >= it->size()) bytes -= (it++)->size();
@@ -398,7 +361,7 @@ void Connection::OnWritten(ErrorCode ec, size_t bytes) {
     return WriteSome();
   }
   writing_ = false;
-  share_->SetWaiting(false);
+  share()->SetWaiting(false);
   write_deadline_ = Deadline::max();
   if (last_write_) return FinishExchange();
   FlushStream();
@@ -406,16 +369,16 @@ void Connection::OnWritten(ErrorCode ec, size_t bytes) {
 
 void Connection::FinishExchange() {
   if (exchange_) std::exchange(exchange_, nullptr)->MarkDone();
-  ++thread_->num_done;
+  ++thread().num_done;
   response_ = {};
   response_charge_.Release();
-  if (!keep_alive_ || thread_->draining) return Linger();
+  if (!keep_alive_ || thread().draining) return Linger();
   if (!reading_ahead_) return ReadRequest();
   if (buffer_.size() == 0) return ExpireAfter(read_deadline_, context_->options.idle_timeout);
   // A pipelined request lies in the buffer, and perhaps its rest will never come: stop waiting for
   // more, and OnReadAhead goes on with what is there.
   ErrorCode ignored;
-  socket_.cancel(ignored);
+  socket().cancel(ignored);
 }
 
 // Says that no more comes, so that the end of an answer cannot be forged, and reads what the client
@@ -424,24 +387,24 @@ void Connection::LingerOverTls() {
   if (exchange_) return Close();
   ExpireAfter(read_deadline_, kLinger);
   lingering_ = true;
-  tls_->async_shutdown([self = self()](ErrorCode) {
-    if (!self->closed_) self->DiscardRest();
+  tls()->async_shutdown([self = self()](ErrorCode) {
+    if (!self->is_closed()) self->DiscardRest();
   });
 }
 
 void Connection::DiscardRest() {
   buffer_.consume(buffer_.size());
-  socket_.async_read_some(buffer_.prepare(kReadBytes), [self = self()](ErrorCode ec, size_t) {
-    if (self->closed_) return;
+  socket().async_read_some(buffer_.prepare(kReadBytes), [self = self()](ErrorCode ec, size_t) {
+    if (self->is_closed()) return;
     ec ? self->Close() : self->DiscardRest();
   });
 }
 
 // Closing at once while the client still sends would make its system throw our answer away.
 void Connection::Linger() {
-  if (tls_ != nullptr) return LingerOverTls();
+  if (tls() != nullptr) return LingerOverTls();
   ErrorCode ec;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ec);
+  socket().shutdown(asio::ip::tcp::socket::shutdown_send, ec);
   if (ec || exchange_) return Close();
   ExpireAfter(read_deadline_, kLinger);
   lingering_ = true;

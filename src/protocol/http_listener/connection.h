@@ -16,7 +16,6 @@
 #include <atomic>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <chrono>
@@ -40,7 +39,7 @@ class Exchange;
 struct ListenerContext {
   HttpHandler& handler;
   const ListenerOptions options;
-  const std::shared_ptr<tls::ServerTls> tls;  // null: none
+  const tcp_listener::ConnectionContext connection;
 };
 
 using tcp_listener::Deadline;
@@ -57,31 +56,24 @@ class Connection final : public tcp_listener::Connection {
   void Start() override;
   void Refuse(const std::string& reason) override;
   void Drain() override;
-  void Close() override;
   bool IsDue(Deadline now) const override {
     return read_deadline_ <= now || write_deadline_ <= now || is_lost_;
   }
   void OnDue(Deadline) override { Close(); }
-  bool IsWaiting() const override { return !closed_ && !exchange_ && !writing_ && !lingering_; }
+  bool IsWaiting() const override { return !is_closed() && !exchange_ && !writing_ && !lingering_; }
   bool IsIdle() const override { return IsWaiting() && !reading_head_or_body_; }
   bool IsLingering() const override { return lingering_; }
   int64_t last_request_ns() const override { return head_started_ns_; }
 
  private:
   friend class Exchange;
-  using ErrorCode = boost::system::error_code;
   using Parser = boost::beast::http::request_parser<GrowingBody>;
 
   std::shared_ptr<Connection> self() {
     return std::static_pointer_cast<Connection>(shared_from_this());
   }
-  void StartTls();
-  // Calls `use` with what bytes are read from and written to: TLS, or the bare socket.
-  template <typename Use>
-  void OnStream(Use use) {
-    tls_ != nullptr ? use(*tls_) : use(socket_);
-  }
-  void Begin();                        // to be one of the thread's
+  void OnOpen() override;
+  void OnClosed() override;
   void Reject(HttpResponse response);  // answer without reading further, close
   void ReadRequest();
   void ReadHead();
@@ -93,7 +85,6 @@ class Connection final : public tcp_listener::Connection {
   void OnReadAhead(ErrorCode ec, size_t bytes);
   void FailRequest(ErrorCode ec);
   Status ChargeBody();
-  const std::shared_ptr<AccountShare>& share();
 
   void SendWhole(HttpResponse response, MemoryCharge charge = {});
   void FlushStream();
@@ -108,12 +99,6 @@ class Connection final : public tcp_listener::Connection {
   std::string StreamHead(int status, const Headers& headers) const;
 
   const std::shared_ptr<const ListenerContext> context_;
-  const std::shared_ptr<IoThread> thread_;
-  boost::asio::ip::tcp::socket socket_;
-  std::shared_ptr<boost::asio::ssl::context> tls_context_;                        // of tls_
-  std::unique_ptr<boost::asio::ssl::stream<boost::asio::ip::tcp::socket&>> tls_;  // null: none
-  MemoryCharge tls_charge_;                                                       // of tls_
-  const std::string client_name_;
   Deadline read_deadline_ = Deadline::max();
   Deadline write_deadline_ = Deadline::max();
   // What was read ahead, and a head or a chunk's head whole: more than that is a malformed request.
@@ -124,9 +109,8 @@ class Connection final : public tcp_listener::Connection {
   int64_t head_started_ns_ = 0;
   size_t num_body_bytes_ = 0;  // that read_deadline_ knows of
 
-  std::shared_ptr<AccountShare> share_;  // share()
-  MemoryCharge body_charge_;             // of the body that is being read
-  MemoryCharge response_charge_;         // of response_
+  MemoryCharge body_charge_;      // of the body that is being read
+  MemoryCharge response_charge_;  // of response_
 
   HttpRequest request_;   // head while its body is read
   bool is_head_ = false;  // HEAD: answers carry no body
@@ -136,7 +120,6 @@ class Connection final : public tcp_listener::Connection {
   bool reading_ahead_ = false;
   bool reading_head_or_body_ = false;
   bool lingering_ = false;  // answered for the last time; waiting for the client to stop sending
-  bool closed_ = false;
   std::atomic<bool> is_lost_{false};  // its answer could not be posted, for want of memory
 
   // What is being written: `head_`, then the response's body and segments, or one batch of chunks.

@@ -92,7 +92,7 @@ void Exchange::PostResponse(HttpResponse response) {
   if (const Status status = charge.Resize(response.num_bytes()); !status.ok()) {
     response = Overloaded(status.message());
   }
-  boost::asio::post(connection_->thread_->io, [self = shared_from_this(), r = std::move(response),
+  boost::asio::post(connection_->thread().io, [self = shared_from_this(), r = std::move(response),
                                                c = std::move(charge)]() mutable {
     if (self->connection_->exchange_ == self) {
       self->connection_->SendWhole(std::move(r), std::move(c));
@@ -103,14 +103,14 @@ void Exchange::PostResponse(HttpResponse response) {
 
 void Exchange::BreakStream() {
   state_ = State::kBroken;
-  boost::asio::post(connection_->thread_->io, [connection = connection_] { connection->Close(); });
+  boost::asio::post(connection_->thread().io, [connection = connection_] { connection->Close(); });
 }
 
 // While a write runs the flag stays set: its completion takes what came meanwhile.
 void Exchange::ScheduleFlush() {
   if (flush_scheduled_) return;
   flush_scheduled_ = true;
-  boost::asio::post(connection_->thread_->io, [self = shared_from_this()] {
+  boost::asio::post(connection_->thread().io, [self = shared_from_this()] {
     if (self->connection_->exchange_ == self) self->connection_->FlushStream();
   });
 }

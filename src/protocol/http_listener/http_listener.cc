@@ -24,16 +24,16 @@ std::chrono::milliseconds SweepInterval(const ListenerOptions& options) {
   return std::max(interval, std::chrono::milliseconds(10));
 }
 
-ListenerOptions WithMemory(ListenerOptions options) {
-  if (options.memory == nullptr) options.memory = MemoryAccount::Make({});
-  return options;
-}
-
 class Listener : public HttpListener {
  public:
   Listener(HttpHandler& handler, const ListenerOptions& options,
            std::shared_ptr<tls::ServerTls> tls)
-      : context_(new ListenerContext{handler, WithMemory(options), std::move(tls)}),
+      : context_(new ListenerContext{
+            .handler = handler,
+            .options = options,
+            .connection = {.memory =
+                               options.memory != nullptr ? options.memory : MemoryAccount::Make({}),
+                           .tls = std::move(tls)}}),
         listener_({.name = options.name,
                    .reuse_port = options.reuse_port,
                    .threads = options.threads,

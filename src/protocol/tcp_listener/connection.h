@@ -7,6 +7,8 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/address.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstddef>
@@ -18,6 +20,8 @@
 #include <utility>
 
 #include "base/idle_memory.h"
+#include "base/memory_account.h"
+#include "protocol/tls/server_tls.h"
 
 namespace inflight::tcp_listener {
 
@@ -51,17 +55,25 @@ struct IoThread {
   std::function<void()> on_closed;  // a connection of this thread has closed
 };
 
+// What a listener is told of all its connections.
+struct ConnectionContext {
+  std::shared_ptr<MemoryAccount> memory;
+  std::shared_ptr<tls::ServerTls> tls;  // null: none
+};
+
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
+  using Socket = boost::asio::ip::tcp::socket;
+
   virtual ~Connection() = default;
 
-  // The first call is one of these two, and puts the connection among its thread's.
+  // The first call is one of these two, and joins the thread.
   virtual void Start() = 0;
   // Says to the client why it is not served, without reading from it, and closes.
   virtual void Refuse(const std::string& reason) = 0;
 
   virtual void Drain() = 0;  // closes now if idle, else after what runs
-  virtual void Close() = 0;  // at once; idempotent
+  void Close();              // at once; idempotent
 
   // A deadline has passed by `now`, and OnDue acts on it.
   virtual bool IsDue(Deadline now) const = 0;
@@ -77,10 +89,47 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const boost::asio::ip::address& client() const { return client_; }
 
  protected:
-  explicit Connection(boost::asio::ip::address client) : client_(std::move(client)) {}
+  using ErrorCode = boost::system::error_code;
+  using Tls = boost::asio::ssl::stream<Socket&>;
+
+  Connection(ConnectionContext context, std::shared_ptr<IoThread> thread, Socket socket,
+             boost::asio::ip::address client);
+
+  // What follows the socket's end.
+  virtual void OnClosed() = 0;
+
+  // To be one of the thread's. False: that drains, and the connection has closed.
+  bool Join();
+  // Bytes may be sent and received, encrypted where the context says so, once OnOpen is called. A
+  // handshake that fails, or for which there is no room, closes the connection.
+  void Open();
+  virtual void OnOpen() = 0;
+
+  // Calls `use` with what bytes are read from and written to: TLS, or the bare socket.
+  template <typename Use>
+  void OnStream(Use use) {
+    tls_ != nullptr ? use(*tls_) : use(socket_);
+  }
+
+  // Of the account, made when it is first asked for: closes the connection where that is to end.
+  const std::shared_ptr<AccountShare>& share();
+  const std::string& client_name() const { return client_name_; }  // its address as a text
+  IoThread& thread() const { return *thread_; }
+  bool is_closed() const { return is_closed_; }
+  Socket& socket() { return socket_; }
+  Tls* tls() { return tls_.get(); }  // null: none
 
  private:
+  const ConnectionContext context_;
+  const std::shared_ptr<IoThread> thread_;
+  Socket socket_;
   const boost::asio::ip::address client_;
+  const std::string client_name_;
+  std::shared_ptr<AccountShare> share_;
+  std::shared_ptr<boost::asio::ssl::context> tls_context_;  // of tls_
+  std::unique_ptr<Tls> tls_;
+  MemoryCharge tls_charge_;  // of tls_
+  bool is_closed_ = false;
 };
 
 }  // namespace inflight::tcp_listener
