@@ -65,7 +65,7 @@ class EchoService final : public RpcHandler {
     }
     void OnCancel() override {
       log_->is_cancelled = true;
-      if (!is_held_) rpc_->Finish({RpcCode::kCancelled, ""});
+      if (!is_held_) rpc_->Finish(Cancelled(""));
     }
     void OnDone() override { log_->is_done = true; }
 

@@ -21,11 +21,11 @@ class MessageReader {
       : share_(std::move(share)), coding_(coding), max_bytes_(max_bytes), backlog_charge_(share_) {}
 
   // Takes what came. An error ends the call, and nothing is added any more.
-  RpcStatus Add(std::string_view bytes);
+  Status Add(std::string_view bytes);
 
   bool HasMessage() const { return is_complete_; }
   // Once there is one. What waited is then looked at: its error ends the call.
-  RpcMessage Take(RpcStatus& status);
+  RpcMessage Take(Status& status);
 
   // Part of a message is there, and its rest is to come.
   bool IsWithinMessage() const { return !is_complete_ && num_prefix_bytes_ > 0; }
@@ -34,9 +34,9 @@ class MessageReader {
   int64_t started_ns() const { return started_ns_; }
 
  private:
-  RpcStatus AddSome(std::string_view& bytes);
-  RpcStatus BeginMessage();
-  RpcStatus Reserve(size_t num_bytes);
+  Status AddSome(std::string_view& bytes);
+  Status BeginMessage();
+  Status Reserve(size_t num_bytes);
 
   const std::shared_ptr<AccountShare> share_;
   const Coding coding_;

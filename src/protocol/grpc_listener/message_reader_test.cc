@@ -13,7 +13,7 @@ struct Reading {
   MessageReader reader{memory->NewConnection("c", [] {}), Coding::kGzip, 2 * kMib};
 
   std::string Take() {
-    RpcStatus status;
+    Status status;
     const RpcMessage message = reader.Take(status);
     EXPECT_TRUE(status.ok());
     return message.bytes;
@@ -46,7 +46,7 @@ TEST(MessageReaderTest, WhatFollowsAMessageWaits) {
 TEST(MessageReaderTest, AFlagWithoutACodingIsAnError) {
   const auto memory = MemoryAccount::Make({});
   MessageReader plain(memory->NewConnection("c", [] {}), Coding::kIdentity, kMib);
-  EXPECT_EQ(plain.Add(Framed("x", true)).code, RpcCode::kInternal);
+  EXPECT_EQ(plain.Add(Framed("x", true)).code(), StatusCode::kInternal);
 }
 
 TEST(MessageReaderTest, AMessageBeyondTheLimitIsRefusedByItsLength) {
@@ -54,9 +54,9 @@ TEST(MessageReaderTest, AMessageBeyondTheLimitIsRefusedByItsLength) {
   EXPECT_TRUE(reading.reader.Add(Framed(std::string(2 * kMib, 'x'))).ok());
   Reading refusing;
   const Prefix prefix = MakePrefix(false, 2 * kMib + 1);
-  const RpcStatus status = refusing.reader.Add({prefix.data(), prefix.size()});
-  EXPECT_EQ(status.code, RpcCode::kResourceExhausted);
-  EXPECT_EQ(status.message.substr(0, 56),
+  const Status status = refusing.reader.Add({prefix.data(), prefix.size()});
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message().substr(0, 56),
             "Received message larger than max (2097153 vs. 2097152); ");
 }
 
@@ -74,7 +74,7 @@ TEST(MessageReaderTest, WhatComesIsChargedAndNotWhatIsAnnounced) {
 TEST(MessageReaderTest, WithoutRoomItIsRefused) {
   const auto memory = MemoryAccount::Make(MemoryLimits::Of(kMib));
   MessageReader reader(memory->NewConnection("c", [] {}), Coding::kIdentity, 2 * kMib);
-  EXPECT_EQ(reader.Add(Framed(std::string(2 * kMib, 'x'))).code, RpcCode::kResourceExhausted);
+  EXPECT_EQ(reader.Add(Framed(std::string(2 * kMib, 'x'))).code(), StatusCode::kResourceExhausted);
 }
 
 }  // namespace

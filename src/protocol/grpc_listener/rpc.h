@@ -20,32 +20,9 @@
 #include <vector>
 
 #include "base/memory_account.h"
+#include "inflight/status.h"
 
 namespace inflight::grpc_listener {
-
-// The status codes of gRPC, with their numbers on the wire.
-enum class RpcCode {
-  kOk = 0,
-  kCancelled = 1,
-  kUnknown = 2,
-  kInvalidArgument = 3,
-  kDeadlineExceeded = 4,
-  kNotFound = 5,
-  kAlreadyExists = 6,
-  kPermissionDenied = 7,
-  kResourceExhausted = 8,
-  kUnimplemented = 12,
-  kInternal = 13,
-  kUnavailable = 14,
-  kUnauthenticated = 16,
-};
-
-struct RpcStatus {
-  RpcCode code = RpcCode::kOk;
-  std::string message;
-
-  bool ok() const { return code == RpcCode::kOk; }
-};
 
 // How the bytes of messages are compressed: `grpc-encoding`.
 enum class Coding { kIdentity, kGzip, kDeflate };
@@ -83,8 +60,9 @@ class Rpc {
   // Sends a message, with its prefix (message_bytes.h). OnWritten follows once its last byte is on
   // its way, unless the call ends before. One at a time.
   virtual void Write(std::string message) = 0;
-  // Ends the call: `message`, unless empty, then the status. Once; OnDone follows.
-  virtual void Finish(RpcStatus status, std::string message = {}) = 0;
+  // Ends the call: `message`, unless empty, then the status, whose code has gRPC's number. Once;
+  // OnDone follows.
+  virtual void Finish(Status status, std::string message = {}) = 0;
   // Runs `task` on the I/O thread; not at all, once the connection has closed.
   virtual void Post(std::function<void()> task) = 0;
 

@@ -33,12 +33,9 @@ struct Options {
   nghttp2_option* options = nullptr;
 };
 
-RpcStatus StatusOfException(const std::exception& e) {
+Status CaughtInCall(const std::exception& e) {
   logging::Error("a gRPC call failed", {{"error", e.what()}});
-  if (dynamic_cast<const std::bad_alloc*>(&e) != nullptr) {
-    return {RpcCode::kResourceExhausted, "no memory is left for the request; try again later"};
-  }
-  return {RpcCode::kInternal, "the request failed"};
+  return Caught("request failed", e);
 }
 
 // Exceptions do not pass through nghttp2, which is C: the call that one concerns ends, or, where
@@ -51,7 +48,7 @@ int Guarded(Stream* stream, Do act) {
   } catch (const std::exception& e) {
     if (stream == nullptr) return NGHTTP2_ERR_CALLBACK_FAILURE;
     try {
-      stream->Fail(StatusOfException(e));
+      stream->Fail(CaughtInCall(e));
       return 0;
     } catch (const std::exception&) {
       return NGHTTP2_ERR_CALLBACK_FAILURE;
@@ -188,13 +185,13 @@ bool Session::Receive(std::string_view bytes, Time now) {
 void Session::OnHead(Stream& stream) {
   const Head& head = stream.head();
   if (head.num_bytes > kMaxHeadBytes) {
-    return stream.Fail({RpcCode::kResourceExhausted,
-                        "the metadata of the call takes " + std::to_string(head.num_bytes) +
-                            " bytes, at most " + std::to_string(kMaxHeadBytes) + " are allowed"});
+    return stream.Fail(ResourceExhausted("the metadata of the call takes " +
+                                         std::to_string(head.num_bytes) + " bytes, at most " +
+                                         std::to_string(kMaxHeadBytes) + " are allowed"));
   }
   num_head_bytes_ += head.num_bytes + kBytesOfACall;
   if (const Status room = head_charge_.Reserve(num_head_bytes_); !room.ok()) {
-    return stream.Fail({RpcCode::kResourceExhausted, room.message()});
+    return stream.Fail(ResourceExhausted(room.message()));
   }
   stream.OnHeadComplete();
 }
@@ -236,7 +233,7 @@ void Session::TellReactors() {
       while (stream->TellReactor()) {
       }
     } catch (const std::exception& e) {
-      stream->Abandon(StatusOfException(e));
+      stream->Abandon(CaughtInCall(e));
     }
   }
 }
@@ -310,8 +307,8 @@ bool Session::OnDue(Time now) {
 void Session::EndLostCalls() {
   for (const auto& [id, stream] : streams_) {
     if (stream->is_lost()) {
-      stream->Abandon({RpcCode::kResourceExhausted,
-                       "the server has no memory left for the request; try again later"});
+      stream->Abandon(
+          ResourceExhausted("the server has no memory left for the request; try again later"));
     }
   }
 }

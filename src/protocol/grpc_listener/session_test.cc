@@ -204,7 +204,7 @@ TEST_F(SessionTest, AnErrorWithoutMessagesIsTrailersAlone) {
   Start();
   const int32_t id = client_.Call("/hold", Framed("x"));
   EXPECT_TRUE(Exchange());
-  service_.calls[0]->rpc->Finish({RpcCode::kNotFound, "no 'é'\n"});
+  service_.calls[0]->rpc->Finish(NotFound("no 'é'\n"));
   EXPECT_TRUE(Exchange());
   EXPECT_EQ(StatusOf(id), "5");
   EXPECT_EQ(AnswerOf(id).fields["grpc-message"], "no '%C3%A9'%0A");

@@ -101,7 +101,7 @@ void Stream::Write(std::string message) {
   }
   if (is_over_ || end_) return;
   if (const Status room = out_charge_.Resize(message.size()); !room.ok()) {
-    return Fail({RpcCode::kResourceExhausted, room.message()});
+    return Fail(ResourceExhausted(room.message()));
   }
   CHECK(!writes_);
   writes_ = true;
@@ -112,11 +112,11 @@ void Stream::Write(std::string message) {
   if (std::exchange(is_deferred_, false)) nghttp2_session_resume_data(session_->session_, id_);
 }
 
-void Stream::Finish(RpcStatus status, std::string message) {
+void Stream::Finish(Status status, std::string message) {
   if (thread_->IsThis()) return DoFinish(std::move(status), std::move(message));
   try {
     const auto both =
-        std::make_shared<std::pair<RpcStatus, std::string>>(std::move(status), std::move(message));
+        std::make_shared<std::pair<Status, std::string>>(std::move(status), std::move(message));
     if (thread_->Post([self = shared_from_this(), both] {
           self->DoFinish(std::move(both->first), std::move(both->second));
         })) {
@@ -156,16 +156,16 @@ void Stream::OnHeadComplete() {
   if (!head_.encoding.empty()) {
     const auto parsed = ParseCoding(head_.encoding);
     if (!parsed) {
-      return Fail({RpcCode::kUnimplemented, "grpc-encoding: got '" + head_.encoding +
-                                                "', supported are identity, gzip and deflate"});
+      return Fail(Unimplemented("grpc-encoding: got '" + head_.encoding +
+                                "', supported are identity, gzip and deflate"));
     }
     coding = *parsed;
   }
   if (!head_.timeout.empty()) {
     const auto timeout = ParseTimeout(head_.timeout);
     if (!timeout) {
-      return Fail({RpcCode::kInternal, "grpc-timeout: got '" + head_.timeout +
-                                           "', it has up to 8 digits and a unit of H M S m u n"});
+      return Fail(Internal("grpc-timeout: got '" + head_.timeout +
+                           "', it has up to 8 digits and a unit of H M S m u n"));
     }
     deadline_ = session_->now_ + std::chrono::duration_cast<Time::duration>(*timeout);
     session_->AddDeadline(deadline_);
@@ -177,7 +177,7 @@ void Stream::OnHeadComplete() {
 void Stream::OnData(std::string_view bytes) {
   num_unconsumed_ += bytes.size();
   if (!is_over_ && !end_ && reader_) {
-    if (RpcStatus status = reader_->Add(bytes); !status.ok()) Fail(std::move(status));
+    if (Status status = reader_->Add(bytes); !status.ok()) Fail(std::move(status));
   }
   // What waits behind a message holds the window, so that no more comes than fits into it.
   if (is_over_ || !reader_ || !reader_->HasBacklog()) {
@@ -194,7 +194,7 @@ void Stream::OnHalfClose() {
 
 void Stream::OnExpired() {
   deadline_ = Time::max();
-  if (!is_over_ && !end_) Fail({RpcCode::kDeadlineExceeded, "Deadline Exceeded"});
+  if (!is_over_ && !end_) Fail(DeadlineExceeded("Deadline Exceeded"));
 }
 
 void Stream::OnClosed() {
@@ -255,7 +255,7 @@ bool Stream::TellReactor() {
 void Stream::GiveMessage(const std::shared_ptr<RpcReactor>& reactor) {
   reads_ = false;
   read_started_ns_ = reader_->started_ns();
-  RpcStatus status;
+  Status status;
   RpcMessage message = reader_->Take(status);
   if (!reader_->HasBacklog() && num_unconsumed_ > 0) {
     nghttp2_session_consume_stream(session_->session_, id_, std::exchange(num_unconsumed_, 0));
@@ -270,8 +270,7 @@ void Stream::GiveMessage(const std::shared_ptr<RpcReactor>& reactor) {
       } catch (const std::bad_alloc&) {
         self->Lose();
       } catch (const std::exception& e) {
-        self->Post(
-            [self, status = RpcStatus{RpcCode::kInternal, e.what()}] { self->Abandon(status); });
+        self->Post([self, status = Internal(e.what())] { self->Abandon(status); });
       }
     });
   }
@@ -288,13 +287,13 @@ void Stream::SetGone() {
   if (is_finished_) TellDone();
 }
 
-void Stream::Abandon(RpcStatus status) {
+void Stream::Abandon(Status status) {
   Fail(std::move(status));
   is_finished_ = true;
   if (session_ == nullptr || is_sent_) TellDone();
 }
 
-void Stream::DoFinish(RpcStatus status, std::string message) {
+void Stream::DoFinish(Status status, std::string message) {
   is_finished_ = true;
   if (is_over_ || end_) {  // nothing is to be sent, or the listener's own end
     if (session_ == nullptr || is_sent_) TellDone();
@@ -303,7 +302,7 @@ void Stream::DoFinish(RpcStatus status, std::string message) {
   if (!message.empty()) {
     if (const Status room = out_charge_.Resize(message.size()); !room.ok()) {
       message = {};
-      status = {RpcCode::kResourceExhausted, room.message()};
+      status = ResourceExhausted(room.message());
     } else {
       out_ = std::move(message);
       num_sent_ = 0;
@@ -316,7 +315,7 @@ void Stream::DoFinish(RpcStatus status, std::string message) {
   if (std::exchange(is_deferred_, false)) nghttp2_session_resume_data(session_->session_, id_);
 }
 
-void Stream::Fail(RpcStatus status) {
+void Stream::Fail(Status status) {
   if (is_over_ || end_) return;
   is_cancelled_ = reactor_ != nullptr;
   end_ = std::move(status);
@@ -346,16 +345,16 @@ void Stream::SubmitHead() {
 
 void Stream::SubmitTrailers() {
   has_ended_ = true;
-  const std::string code = std::to_string(static_cast<int>(end_->code));
-  const std::string message = PercentEncode(end_->message);
+  const std::string code = std::to_string(static_cast<int>(end_->code()));
+  const std::string message = PercentEncode(end_->message());
   const nghttp2_nv fields[] = {Field("grpc-status", code), Field("grpc-message", message)};
   nghttp2_submit_trailer(session_->session_, id_, fields, message.empty() ? 1 : 2);
 }
 
 void Stream::SubmitOnlyTrailers() {
   has_head_ = has_ended_ = true;
-  const std::string code = std::to_string(static_cast<int>(end_->code));
-  const std::string message = PercentEncode(end_->message);
+  const std::string code = std::to_string(static_cast<int>(end_->code()));
+  const std::string message = PercentEncode(end_->message());
   const nghttp2_nv fields[] = {Field(":status", "200"), Field("content-type", "application/grpc"),
                                Field("grpc-accept-encoding", kAccepted), Field("grpc-status", code),
                                Field("grpc-message", message)};

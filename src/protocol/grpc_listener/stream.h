@@ -65,7 +65,7 @@ class Stream final : public Rpc, public std::enable_shared_from_this<Stream> {
   void SetResponseCoding(Coding coding) override { response_coding_ = coding; }
   void Read() override;
   void Write(std::string message) override;
-  void Finish(RpcStatus status, std::string message) override;
+  void Finish(Status status, std::string message) override;
   void Post(std::function<void()> task) override;
 
   // The I/O thread.
@@ -77,8 +77,8 @@ class Stream final : public Rpc, public std::enable_shared_from_this<Stream> {
 
   void OnHeadComplete();
   // By the listener itself; the reactor is told that the call is over.
-  void Fail(RpcStatus status);
-  void Abandon(RpcStatus status);  // its reactor has thrown
+  void Fail(Status status);
+  void Abandon(Status status);  // its reactor has thrown
   void OnData(std::string_view bytes);
   void OnHalfClose();
   void OnExpired();
@@ -90,7 +90,7 @@ class Stream final : public Rpc, public std::enable_shared_from_this<Stream> {
   ssize_t Fill(uint8_t* out, size_t size, uint32_t* flags);
 
  private:
-  void DoFinish(RpcStatus status, std::string message);
+  void DoFinish(Status status, std::string message);
   void OnMessageSent();
   void Lose();
   void GiveMessage(const std::shared_ptr<RpcReactor>& reactor);
@@ -120,13 +120,13 @@ class Stream final : public Rpc, public std::enable_shared_from_this<Stream> {
   std::string out_;  // a message, with its prefix
   size_t num_sent_ = 0;
   MemoryCharge out_charge_;
-  bool has_head_ = false;         // submitted
-  bool is_deferred_ = false;      // nghttp2 waits to be told of more data
-  bool is_written_ = false;       // OnWritten is due
-  bool writes_ = false;           // Write was called, and not answered
-  bool is_cancelled_ = false;     // OnCancel is due
-  std::optional<RpcStatus> end_;  // the status, once it is known
-  bool has_ended_ = false;        // trailers were submitted
+  bool has_head_ = false;      // submitted
+  bool is_deferred_ = false;   // nghttp2 waits to be told of more data
+  bool is_written_ = false;    // OnWritten is due
+  bool writes_ = false;        // Write was called, and not answered
+  bool is_cancelled_ = false;  // OnCancel is due
+  std::optional<Status> end_;  // the status, once it is known
+  bool has_ended_ = false;     // trailers were submitted
 
   // Part of a message came, or part of one is to be sent: it waits for its client.
   bool is_waiting_ = false;

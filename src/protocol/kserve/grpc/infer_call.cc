@@ -99,7 +99,7 @@ class InferCall final : public UnaryReactor, public std::enable_shared_from_this
     const serving::Response result = std::move(single_.result());
     if (!result.status.ok()) return rpc_->Finish(ToGrpcStatus(result.status));
     std::string bytes;
-    RpcStatus written = FillAndWrite<ModelInferResponse>(
+    Status written = FillAndWrite<ModelInferResponse>(
         [&](ModelInferResponse& message) { WriteInferResponse(result, message); }, metadata_.coding,
         bytes);
     if (!written.ok()) bytes = {};

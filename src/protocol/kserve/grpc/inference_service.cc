@@ -136,7 +136,7 @@ class EndedCall final : public RpcReactor {
   void OnHalfClose() override {}
 };
 
-std::shared_ptr<RpcReactor> End(Rpc& rpc, RpcStatus status) {
+std::shared_ptr<RpcReactor> End(Rpc& rpc, Status status) {
   rpc.Finish(std::move(status));
   return std::make_shared<EndedCall>();
 }
@@ -383,8 +383,7 @@ InferenceService::InferenceService(Server& server, ActiveCalls& calls, StreamLim
 
 std::shared_ptr<RpcReactor> InferenceService::Start(std::shared_ptr<Rpc> rpc) {
   const Row* row = FindRow(rpc->path());
-  if (row == nullptr)
-    return End(*rpc, {RpcCode::kUnimplemented, ""});  // as gRPC's own servers say it
+  if (row == nullptr) return End(*rpc, Unimplemented(""));  // as gRPC's own servers say it
   const Status access = CheckAccess(context_.access, row->api, *rpc);
   if (const auto* inference = std::get_if<InferenceMethod*>(&row->answer)) {
     return (*inference)(context_, std::move(rpc), access);

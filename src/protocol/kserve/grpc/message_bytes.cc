@@ -127,10 +127,10 @@ ParseFailure ParseMessage(const grpc_listener::RpcMessage& message, int64_t max_
   return Parser(message, max_bytes, charge, out, is_wanted).Parse();
 }
 
-RpcStatus WriteMessage(const Message& message, Coding coding, std::string& out) {
+Status WriteMessage(const Message& message, Coding coding, std::string& out) {
   const size_t num_bytes = message.ByteSizeLong();
   if (num_bytes > static_cast<size_t>(std::numeric_limits<int>::max())) {
-    return {RpcCode::kInternal, "the response is over the 2 GiB that one message holds"};
+    return Internal("the response is over the 2 GiB that one message holds");
   }
   out.resize(kPrefixBytes + num_bytes);
   message.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(out.data() + kPrefixBytes));
@@ -141,33 +141,32 @@ RpcStatus WriteMessage(const Message& message, Coding coding, std::string& out) 
   return {};
 }
 
-RpcStatus ToGrpcStatus(ParseFailure failure, int64_t max_bytes) {
+Status ToGrpcStatus(ParseFailure failure, int64_t max_bytes) {
   switch (failure) {
     case ParseFailure::kNone:
       return {};
     case ParseFailure::kNoMessage:
-      return {RpcCode::kInternal, "Unable to parse request"};
+      return Internal("Unable to parse request");
     case ParseFailure::kBroken:
-      return {RpcCode::kInternal,
-              "Unable to decompress request: the data is no complete stream of the kind that "
-              "grpc-encoding names (gzip, or deflate with zlib's header)"};
+      return Internal(
+          "Unable to decompress request: the data is no complete stream of the kind that "
+          "grpc-encoding names (gzip, or deflate with zlib's header)");
     case ParseFailure::kManyParts:
-      return {RpcCode::kInvalidArgument,
-              "request has more than " + std::to_string(kMaxSubmessages) +
-                  " tensors and parameters, or " + std::to_string(kMaxTexts) +
-                  " elements in bytes_contents; send elements in raw_input_contents"};
+      return InvalidArgument("request has more than " + std::to_string(kMaxSubmessages) +
+                             " tensors and parameters, or " + std::to_string(kMaxTexts) +
+                             " elements in bytes_contents; send elements in raw_input_contents");
     case ParseFailure::kNoRoom:
-      return {RpcCode::kResourceExhausted,
-              "the requests under way leave no room for this one; try again later, or raise "
-              "--request-memory-byte-size"};
+      return ResourceExhausted(
+          "the requests under way leave no room for this one; try again later, or raise "
+          "--request-memory-byte-size");
     case ParseFailure::kTooLarge: {
       const std::string limit = std::to_string(max_bytes);
-      return {RpcCode::kResourceExhausted,
-              "Received message larger than max (more than " + limit + " unpacked vs. " + limit +
-                  "); send less at a time, or raise --grpc-max-input-size"};
+      return ResourceExhausted("Received message larger than max (more than " + limit +
+                               " unpacked vs. " + limit +
+                               "); send less at a time, or raise --grpc-max-input-size");
     }
   }
-  return {RpcCode::kInternal, "Unable to parse request"};
+  return Internal("Unable to parse request");
 }
 
 }  // namespace inflight::kserve_grpc

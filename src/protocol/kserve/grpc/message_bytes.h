@@ -43,16 +43,16 @@ ParseFailure ParseMessage(const grpc_listener::RpcMessage& message, int64_t max_
 
 // What the client is told: INTERNAL `Unable to parse request` or that its data is broken,
 // RESOURCE_EXHAUSTED; INVALID_ARGUMENT for too many parts.
-RpcStatus ToGrpcStatus(ParseFailure failure, int64_t max_bytes);
+Status ToGrpcStatus(ParseFailure failure, int64_t max_bytes);
 
 // The message with its prefix, compressed where that makes it smaller. An error where it is over
 // the 2 GiB that fit in one.
-RpcStatus WriteMessage(const google::protobuf::Message& message, Coding coding, std::string& out);
+Status WriteMessage(const google::protobuf::Message& message, Coding coding, std::string& out);
 
 // The message that `fill` makes, written. It lives in an arena on the stack, which holds a response
 // with a few outputs.
 template <typename Message, typename Fill>
-RpcStatus FillAndWrite(Fill fill, Coding coding, std::string& out) {
+Status FillAndWrite(Fill fill, Coding coding, std::string& out) {
   try {
     std::array<char, 2048> block;
     google::protobuf::Arena arena(block.data(), block.size());
@@ -60,8 +60,7 @@ RpcStatus FillAndWrite(Fill fill, Coding coding, std::string& out) {
     fill(message);
     return WriteMessage(message, coding, out);
   } catch (const std::bad_alloc&) {
-    return {RpcCode::kResourceExhausted,
-            "the server has no memory left for the response; try again later"};
+    return ResourceExhausted("the server has no memory left for the response; try again later");
   }
 }
 

@@ -20,10 +20,10 @@ using ::inference::ModelStreamInferResponse;
 // Reading goes on below this: enough to keep a fast client's pipe full.
 constexpr int kReadBelowPending = 64;
 
-RpcStatus ReadsSlowly() {
-  return {RpcCode::kResourceExhausted,
-          "the client reads too slowly, and what waits for it takes the memory that others need "
-          "(--request-memory-byte-size)"};
+Status ReadsSlowly() {
+  return ResourceExhausted(
+      "the client reads too slowly, and what waits for it takes the memory that others need "
+      "(--request-memory-byte-size)");
 }
 
 void CancelAll(const std::vector<std::shared_ptr<serving::CancelToken>>& tokens) {
@@ -115,7 +115,7 @@ void StreamCall::OnCancel() {
     std::lock_guard lock(mutex_);
     is_writing_ = false;
   }
-  EndWith({RpcCode::kCancelled, "the client is gone"}, /*drop_queue=*/true);
+  EndWith(Cancelled("the client is gone"), /*drop_queue=*/true);
 }
 
 void StreamCall::OnDone() {
@@ -154,7 +154,7 @@ void StreamCall::Handle(std::shared_ptr<const ModelInferRequest> message, Memory
   const auto reject = [&](Status status) {
     OnResponse(request, {.status = std::move(status), .is_final = true, .rejected = true});
   };
-  if (is_refused) return reject(Unavailable(ShuttingDown().message));
+  if (is_refused) return reject(Stopping());
   if (!model.ok()) return reject(model.status());
   const int64_t received_ns = Clock::System().NowNs();
   Result<InferRequest> parsed = ParseInferRequest(std::move(message), server_.shared_memory(),
@@ -197,13 +197,13 @@ void StreamCall::OnResponse(const std::shared_ptr<InProgress>& request,
 std::string StreamCall::MakeMessage(const InProgress& request,
                                     const serving::Response& response) const {
   std::string bytes;
-  const RpcStatus written = FillAndWrite<ModelStreamInferResponse>(
+  const Status written = FillAndWrite<ModelStreamInferResponse>(
       [&](ModelStreamInferResponse& message) { FillMessage(request, response, message); },
       metadata_.coding, bytes);
   if (written.ok()) return bytes;
   ModelStreamInferResponse message;
   message.mutable_infer_response()->set_id(request.request_id);
-  message.set_error_message(written.message);
+  message.set_error_message(written.message());
   CHECK(WriteMessage(message, metadata_.coding, bytes).ok());
   return bytes;
 }
@@ -245,10 +245,9 @@ void StreamCall::Deliver(const InProgress& request, std::string message, bool is
   if (posts) rpc_->Post([self = shared_from_this()] { self->Advance(); });
   if (!has_room) return EndWith(ReadsSlowly(), /*drop_queue=*/true);
   if (is_overflow) {
-    EndWith({RpcCode::kResourceExhausted,
-             "the client reads too slowly: more than " +
-                 std::to_string(limits_.max_pending_responses) + " responses or " +
-                 std::to_string(limits_.max_pending_bytes) + " bytes wait to be read"},
+    EndWith(ResourceExhausted("the client reads too slowly: more than " +
+                              std::to_string(limits_.max_pending_responses) + " responses or " +
+                              std::to_string(limits_.max_pending_bytes) + " bytes wait to be read"),
             /*drop_queue=*/true);
   }
 }
@@ -265,7 +264,7 @@ void StreamCall::Advance() {
 }
 
 // Decides how the RPC ends and cancels what is in progress. The first decision stands.
-void StreamCall::EndWith(RpcStatus status, bool drop_queue) {
+void StreamCall::EndWith(Status status, bool drop_queue) {
   Action next;
   std::vector<std::shared_ptr<serving::CancelToken>> tokens;
   {
@@ -332,7 +331,7 @@ StreamCall::Action StreamCall::NextLocked() {
     if (reads_done_) {
       end_.emplace();
     } else if (is_draining_) {
-      end_ = ShuttingDown();
+      end_ = Stopping();
     }
   }
   if (!end_) return {};

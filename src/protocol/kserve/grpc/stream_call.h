@@ -94,7 +94,7 @@ class StreamCall final : public grpc_listener::RpcReactor,
   // What to ask of the RPC next; decided under the lock, done after it.
   struct Action {
     std::string write;  // empty: nothing
-    std::optional<RpcStatus> finish;
+    std::optional<Status> finish;
   };
 
   StreamCall(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
@@ -109,7 +109,7 @@ class StreamCall final : public grpc_listener::RpcReactor,
   // Queues `message` (may be empty), ends the request if `is_final`, and wakes the writer.
   void Deliver(const InProgress& request, std::string message, bool is_final);
   void Advance();
-  void EndWith(RpcStatus status, bool drop_queue);
+  void EndWith(Status status, bool drop_queue);
 
   void QueueLocked(const InProgress& request, std::string message, bool is_final);
   void ReleaseOrderedLocked();
@@ -139,9 +139,9 @@ class StreamCall final : public grpc_listener::RpcReactor,
   bool reads_paused_ = false;
   bool reads_done_ = false;  // half-closed by the client
   bool is_draining_ = false;
-  bool is_posted_ = false;        // Advance is on its way
-  bool is_finished_ = false;      // Finish was called
-  std::optional<RpcStatus> end_;  // decided; follows what is in queue_
+  bool is_posted_ = false;     // Advance is on its way
+  bool is_finished_ = false;   // Finish was called
+  std::optional<Status> end_;  // decided; follows what is in queue_
 };
 
 }  // namespace inflight::kserve_grpc

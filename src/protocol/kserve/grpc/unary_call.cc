@@ -14,7 +14,7 @@ bool Parse(Rpc& rpc, const grpc_listener::RpcMessage& message, int64_t max_messa
 void Finish(Rpc& rpc, const Status& status, const google::protobuf::Message& response) {
   if (!status.ok()) return rpc.Finish(ToGrpcStatus(status));
   std::string bytes;
-  RpcStatus written = WriteMessage(response, Coding::kIdentity, bytes);
+  Status written = WriteMessage(response, Coding::kIdentity, bytes);
   if (!written.ok()) bytes = {};
   rpc.Finish(std::move(written), std::move(bytes));
 }

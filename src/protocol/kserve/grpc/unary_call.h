@@ -19,7 +19,7 @@ namespace inflight::kserve_grpc {
 using grpc_listener::Rpc;
 
 // What a client gets that ends a call before it has sent a message.
-inline RpcStatus NoMessage() { return ToGrpcStatus(ParseFailure::kNoMessage, 0); }
+inline Status NoMessage() { return ToGrpcStatus(ParseFailure::kNoMessage, 0); }
 
 // Waits for the one message of a call, and ends a call that is over before it has come.
 class UnaryReactor : public grpc_listener::RpcReactor {
@@ -31,7 +31,7 @@ class UnaryReactor : public grpc_listener::RpcReactor {
   }
   void OnHalfClose() final { rpc_->Finish(NoMessage()); }
   void OnCancel() override {
-    if (!has_message_.exchange(true)) rpc_->Finish({RpcCode::kCancelled, "the client is gone"});
+    if (!has_message_.exchange(true)) rpc_->Finish(Cancelled("the client is gone"));
   }
 
  protected:
