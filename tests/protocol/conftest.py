@@ -11,6 +11,8 @@ from tritonclient.utils import shared_memory
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
+from certificates import make_certificates
+from light_models import write_light_repository
 from live_server import start_server
 
 
@@ -21,6 +23,18 @@ def server(tmp_path_factory):
     yield running
     assert running.process.poll() is None, f"the server ended by itself:\n{running.log.read_text()[-4000:]}"
     assert running.stop() == 0, running.log.read_text()[-4000:]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """Two authorities, a server and clients."""
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """Models that take no time."""
+    return write_light_repository(tmp_path_factory.mktemp("light"))
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import json
 import numpy as np
 import requests
 import tritonclient.grpc as triton
+import tritonclient.http
 from live_server import DEMO
 from llm_client import Stream, is_final
 from release_repositories import ALWAYS, RENAMED, TEXT_INPUTS
@@ -27,6 +28,11 @@ VECTORS = {"stop_words", "bad_words", "embedding_bias_words", "embedding_bias_we
 VOCAB_SIZE = json.loads((DEMO / "config.json").read_text())["vocab_size"]
 REQUEST_PARAMETERS = {"include_stop_str_in_output"}  # no tensors; they are of all rows
 TIMEOUT_S = 120
+
+
+# The published clients, and what lets them wait.
+CLIENTS = {"http": tritonclient.http, "grpc": triton}
+TIMEOUTS = {"http": {"network_timeout": TIMEOUT_S, "connection_timeout": TIMEOUT_S}, "grpc": {}}
 
 
 def ids_of(text):
@@ -142,6 +148,18 @@ def to_columns(road, rows):
         padded[row, : len(of_row)] = of_row
     core = {CORE_NAMES.get(name, name): column for name, column in columns.items()}
     return {"input_ids": padded, "input_lengths": np.array([[len(i)] for i in ids], np.int32), **core}
+
+
+def infer_rows(server, transport, model, rows, **options):
+    """The published client's answer to one request with these rows, which does not stream."""
+    columns = to_columns(Road(transport, model, stream=False, num_rows=len(rows)), rows)
+    module = CLIENTS[transport]
+    with module.InferenceServerClient(getattr(server, transport), **TIMEOUTS[transport]) as client:
+        inputs = []
+        for name, array in columns.items():
+            inputs.append(module.InferInput(name, list(array.shape), datatype_of(array)))
+            inputs[-1].set_data_from_numpy(array)
+        return client.infer(model, inputs, **options)
 
 
 def word_lists(rows):

@@ -12,7 +12,6 @@ import time
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
-from light_models import write_light_repository
 from live_server import is_sanitized, start_server
 from tritonclient.utils import InferenceServerException
 
@@ -21,11 +20,6 @@ SETTINGS, PING, GOAWAY = 4, 6, 7
 ACK = 1
 PATIENCE_S = 60
 LONG_TEXT = b"in-flight batching " * 20_000
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    return write_light_repository(tmp_path_factory.mktemp("light"))
 
 
 @contextlib.contextmanager

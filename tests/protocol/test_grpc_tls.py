@@ -9,20 +9,8 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as triton
-from certificates import make_certificates
-from light_models import write_light_repository
 from live_server import start_server
 from tritonclient.utils import InferenceServerException
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    return write_light_repository(tmp_path_factory.mktemp("light"))
 
 
 def serve(path, repository, *options):

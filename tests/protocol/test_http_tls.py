@@ -13,23 +13,12 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.http
-from certificates import make_certificates, make_leaf
-from light_models import write_light_repository
+from certificates import make_leaf
 from live_server import DEMO, start_error, start_server
 
 PATIENCE_S = 30
 ECHO = {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "BYTES", "data": ["echo"]}]}
 INFER = "/v2/models/identity/infer"
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    return write_light_repository(tmp_path_factory.mktemp("light"))
 
 
 def serve(path, repository, *options):
@@ -116,7 +105,7 @@ def test_pipelined_requests_and_the_end_of_an_answer(tls_server, certificates):
         connection.sendall(pipelined + request_bytes(bodies[-1], "Connection: close"))
         received = read_all(connection)
     assert received.count(b"HTTP/1.1 200 OK") == len(bodies)
-    positions = [received.index(f"number {i}\"".encode()) for i in range(len(bodies))]
+    positions = [received.index(f'number {i}"'.encode()) for i in range(len(bodies))]
     assert positions == sorted(positions)
 
 
@@ -134,9 +123,7 @@ def test_versions_and_plain_text(tls_server, certificates):
         connection.sendall(request_bytes(ECHO, "Connection: close"))
         assert b"echo" in read_all(connection)
     with pytest.raises((ssl.SSLError, ConnectionError)):
-        connect(
-            tls_server, certificates.root, minimum_version=ssl.TLSVersion.TLSv1_1, maximum_version=ssl.TLSVersion.TLSv1_1
-        )
+        connect(tls_server, certificates.root, minimum_version=ssl.TLSVersion.TLSv1_1, maximum_version=ssl.TLSVersion.TLSv1_1)
     with pytest.raises(requests.exceptions.SSLError):
         echo(tls_server, certificates.other_root)
     with pytest.raises(requests.exceptions.ConnectionError):

@@ -4,16 +4,12 @@
 import concurrent.futures
 
 import pytest
-import tritonclient.grpc
-import tritonclient.http
 from live_server import DEMO, start_server
 from llm_client import kv_blocks, wait_until, wait_until_idle
-from matrix_client import Road, datatype_of, to_columns
+from matrix_client import CLIENTS, infer_rows
 from release_repositories import OURS, write_repository
 
 FILLED = {"engine_dir": DEMO, "tokenizer_dir": DEMO, "decoupled_mode": "False", "exclude_input_in_output": "True"}
-CLIENTS = {"http": tritonclient.http, "grpc": tritonclient.grpc}
-TIMEOUTS = {"http": {"network_timeout": 120, "connection_timeout": 120}, "grpc": {}}
 LONG = {"text": "Tell me a story about a fox.", "max_tokens": 900, "end_id": -1, "return_finish_reason": True}
 
 
@@ -26,14 +22,7 @@ def stoppable(tmp_path_factory):
 
 
 def infer(server, transport, rows, request_id):
-    columns = to_columns(Road(transport, "tensorrt_llm", stream=False, num_rows=len(rows)), rows)
-    module = CLIENTS[transport]
-    with module.InferenceServerClient(getattr(server, transport), **TIMEOUTS[transport]) as client:
-        inputs = []
-        for name, array in columns.items():
-            inputs.append(module.InferInput(name, list(array.shape), datatype_of(array)))
-            inputs[-1].set_data_from_numpy(array)
-        return client.infer("tensorrt_llm", inputs, request_id=request_id)
+    return infer_rows(server, transport, "tensorrt_llm", rows, request_id=request_id)
 
 
 @pytest.mark.parametrize("transport", list(CLIENTS))

@@ -9,16 +9,12 @@ import uuid
 import numpy as np
 import pytest
 import requests
-import tritonclient.grpc
-import tritonclient.http
 from live_server import DEMO, start_server
 from llm_client import kv_blocks, wait_until, wait_until_idle
-from matrix_client import Road, datatype_of, ids_of, to_columns
+from matrix_client import CLIENTS, ids_of, infer_rows
 from release_repositories import OURS, write_repository
 from tritonclient.utils import InferenceServerException
 
-CLIENTS = {"http": tritonclient.http, "grpc": tritonclient.grpc}
-TIMEOUTS = {"http": {"network_timeout": 120, "connection_timeout": 120}, "grpc": {}}
 BLOCK_TOKENS = 64
 ROADS = ("generate", "generate_stream", "http", "grpc")
 KEYS = ("alice", "bob")
@@ -59,17 +55,9 @@ def ask(server, transport, text, parameters=None, key=None):
         answer = requests.post(url, json=body, headers=bearer(key), timeout=120)
         assert answer.status_code == 200, answer.text
         return json.loads(answer.text.removeprefix("data: "))["num_cached_tokens"]
-    module = CLIENTS[transport]
-    columns = to_columns(
-        Road(transport, "ensemble", stream=False, num_rows=1), [{"text": text, "max_tokens": 1, "return_num_cached_tokens": True}]
-    )
-    with module.InferenceServerClient(getattr(server, transport), **TIMEOUTS[transport]) as client:
-        inputs = []
-        for name, array in columns.items():
-            inputs.append(module.InferInput(name, list(array.shape), datatype_of(array)))
-            inputs[-1].set_data_from_numpy(array)
-        result = client.infer("ensemble", inputs, parameters=parameters, headers=bearer(key))
-        return int(result.as_numpy("num_cached_tokens").reshape(-1)[0])
+    row = {"text": text, "max_tokens": 1, "return_num_cached_tokens": True}
+    result = infer_rows(server, transport, "ensemble", [row], parameters=parameters, headers=bearer(key))
+    return int(result.as_numpy("num_cached_tokens").reshape(-1)[0])
 
 
 def whole_blocks(text):
@@ -114,14 +102,7 @@ def test_a_salt_is_a_short_text(shared):
 
 
 def send_ids(server, transport, row, request_id, key):
-    columns = to_columns(Road(transport, "tensorrt_llm", stream=False, num_rows=1), [row])
-    module = CLIENTS[transport]
-    with module.InferenceServerClient(getattr(server, transport), **TIMEOUTS[transport]) as client:
-        inputs = []
-        for name, array in columns.items():
-            inputs.append(module.InferInput(name, list(array.shape), datatype_of(array)))
-            inputs[-1].set_data_from_numpy(array)
-        return client.infer("tensorrt_llm", inputs, request_id=request_id, headers=bearer(key))
+    return infer_rows(server, transport, "tensorrt_llm", [row], request_id=request_id, headers=bearer(key))
 
 
 @pytest.mark.parametrize("transport", list(CLIENTS))

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.http
-from light_models import write_light_repository
 from live_server import start_error, start_server
 
 ECHO = {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "BYTES", "data": ["echo"]}]}
@@ -30,11 +29,6 @@ CALLS = {
     "/v2/cudasharedmemory/unregister": {},
     "/v2/models/identity/infer": ECHO,
 }
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    return write_light_repository(tmp_path_factory.mktemp("light"))
 
 
 def serve(path, repository, *options):

@@ -18,6 +18,18 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// What becomes of a request of this client.
+Status AskFor(serving::Server& server, FakeExecutor& executor,
+              const std::shared_ptr<const Client>& client, bool is_of_stream) {
+  Request request = TextRequest("ab", 3);
+  request.client = client;
+  request.is_of_stream = is_of_stream;
+  Collector got;
+  Infer(server, std::move(request), got.Handler());
+  executor.Run();
+  return got.status();
+}
+
 TEST_F(ServerTest, MemoryOfAGpuNamesItsIndex) {
   WriteServable("repo");
   const auto server = CreateServerWith(
@@ -122,13 +134,7 @@ TEST_F(ServerTest, RequestsOfAStreamCountForTheirClientsRate) {
              .limits = limits,
              .use = std::make_shared<ClientUse>(limits, Clock::System().NowNs())});
   const auto ask = [&](bool is_of_stream) {
-    Request request = TextRequest("ab", 3);
-    request.client = client;
-    request.is_of_stream = is_of_stream;
-    Collector got;
-    Infer(*server, std::move(request), got.Handler());
-    executor_->Run();
-    return got.status().reason();
+    return AskFor(*server, *executor_, client, is_of_stream).reason();
   };
   for (int i = 0; i < 3; ++i) EXPECT_EQ(ask(false), Reason::kNone);  // their front end has counted
   EXPECT_EQ(ask(true), Reason::kNone);
@@ -145,15 +151,7 @@ TEST_F(ServerTest, RequestsOfAStreamWhoseKeyWasTakenAwayAreRefused) {
                                       .name = "team-a",
                                       .limits = {},
                                       .use = std::make_shared<ClientUse>(ClientLimits(), 0)});
-  const auto ask = [&] {
-    Request request = TextRequest("ab", 3);
-    request.client = client;
-    request.is_of_stream = true;
-    Collector got;
-    Infer(*server, std::move(request), got.Handler());
-    executor_->Run();
-    return got.status();
-  };
+  const auto ask = [&] { return AskFor(*server, *executor_, client, /*is_of_stream=*/true); };
   EXPECT_TRUE(ask().ok());
   client->use->SetMayInfer(false);
   EXPECT_EQ(ask().code(), StatusCode::kUnauthenticated);
