@@ -11,23 +11,26 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <optional>
+
+#include "base/clock.h"
+#include "inflight/status.h"
+#include "protocol/grpc_listener/wire.h"
 
 namespace inflight::bench {
 namespace {
 
-constexpr size_t kPrefixBytes = 5;           // of a message: compressed or not, length
+using grpc_listener::kPrefixBytes;
+
 constexpr int32_t kWindowBytes = 256 << 20;  // that the server may send ahead
 constexpr size_t kMaxOutBytes = 256 * 1024;
 constexpr int64_t kExpiryNs = 100'000'000;  // between two looks at deadlines
-constexpr int kCancelled = 1, kUnknown = 2, kDeadlineExceeded = 4, kUnavailable = 14;
+constexpr int kCancelled = static_cast<int>(StatusCode::kCancelled);
+constexpr int kUnknown = static_cast<int>(StatusCode::kUnknown);
+constexpr int kDeadlineExceeded = static_cast<int>(StatusCode::kDeadlineExceeded);
+constexpr int kUnavailable = static_cast<int>(StatusCode::kUnavailable);
 
-int64_t NowNs() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
+int64_t NowNs() { return Clock::System().NowNs(); }  // as LoadNowNs
 
 nghttp2_nv Field(std::string_view name, std::string_view value) {
   return {reinterpret_cast<uint8_t*>(const_cast<char*>(name.data())),
@@ -36,10 +39,16 @@ nghttp2_nv Field(std::string_view name, std::string_view value) {
 }
 
 void AppendFramed(std::string& out, std::string_view message) {
-  const auto size = static_cast<uint32_t>(message.size());
-  out += '\0';
-  for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(size >> shift);
-  out += message;
+  const auto prefix =
+      grpc_listener::MakePrefix(/*is_compressed=*/false, static_cast<uint32_t>(message.size()));
+  out.append(prefix.data(), prefix.size()).append(message);
+}
+
+// Of the message whose prefix `bytes` begin with.
+size_t LengthOf(std::string_view bytes) {
+  grpc_listener::Prefix prefix;
+  std::copy_n(bytes.begin(), prefix.size(), prefix.begin());
+  return grpc_listener::LengthOf(prefix);
 }
 
 // "%C3%A9" -> "é"
@@ -261,16 +270,9 @@ bool GrpcClient::Receive(int64_t timeout_ns) {
 }
 
 void GrpcClient::Receive(Call& call, std::string_view bytes) {
-  const auto length_of = [](std::string_view prefix) {
-    size_t length = 0;
-    for (size_t i = 1; i < kPrefixBytes; ++i) {
-      length = length << 8 | static_cast<uint8_t>(prefix[i]);
-    }
-    return length;
-  };
   if (!call.in.empty()) bytes = call.in.append(bytes);
-  while (bytes.size() >= kPrefixBytes && bytes.size() >= kPrefixBytes + length_of(bytes)) {
-    const size_t length = length_of(bytes);
+  while (bytes.size() >= kPrefixBytes && bytes.size() >= kPrefixBytes + LengthOf(bytes)) {
+    const size_t length = LengthOf(bytes);
     call.listener->OnMessage(bytes.substr(kPrefixBytes, length));
     has_told_ = true;
     bytes.remove_prefix(kPrefixBytes + length);

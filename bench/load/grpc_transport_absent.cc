@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Load over gRPC in a build without it (-DINFLIGHT_GRPC=OFF).
+// Load over gRPC in a build without it (-DINFLIGHT_SERVER=OFF).
 #include "bench/load/load.h"
 
 namespace inflight::bench {

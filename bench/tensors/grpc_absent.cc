@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gRPC in a build without it (-DINFLIGHT_GRPC=OFF).
+// gRPC in a build without it (-DINFLIGHT_SERVER=OFF).
 #include "bench/tensors/infer_requests.h"
 #include "bench/tensors/server_calls.h"
 

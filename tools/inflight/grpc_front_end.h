@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gRPC listener behind an interface that a build without gRPC (-DINFLIGHT_GRPC=OFF) has too.
+// The gRPC port as the options of `inflight serve` ask for it.
 #pragma once
 
 #include <memory>
 
+#include "protocol/kserve/grpc/grpc_server.h"
 #include "serve_options.h"
 #include "serving/server/server.h"
 
 namespace inflight::tool {
 
-class GrpcFrontEnd {
- public:
-  virtual ~GrpcFrontEnd() = default;
-  virtual int port() const = 0;
-  virtual void Stop(int64_t drain_ms) = 0;
-};
-
-Result<std::unique_ptr<GrpcFrontEnd>> StartGrpc(serving::Server& server,
-                                                const ServeOptions& options);
+Result<std::unique_ptr<kserve_grpc::GrpcServer>> StartGrpc(serving::Server& server,
+                                                           const ServeOptions& options);
 
 }  // namespace inflight::tool

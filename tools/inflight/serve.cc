@@ -49,7 +49,7 @@ const Usage kUsage = {"inflight serve DIR... [--model-repository REPOSITORY] [op
 
 struct FrontEnds {
   std::unique_ptr<kserve_http::HttpServer> http;
-  std::unique_ptr<GrpcFrontEnd> grpc;
+  std::unique_ptr<kserve_grpc::GrpcServer> grpc;
   std::unique_ptr<metrics::MetricsServer> metrics;  // the last
   std::unique_ptr<sagemaker::SageMakerServer> sagemaker;
   std::unique_ptr<vertex_ai::VertexAiServer> vertex_ai;  // shows what metrics shows

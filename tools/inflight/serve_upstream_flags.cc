@@ -26,8 +26,8 @@ void Note(Schema& schema, const char* name, const std::string& reason, Constrain
 
 void AddUpstreamServeFlags(Schema& schema) {
   schema.Section("Flags of tritonserver without effect here, or refused");
-  Note<double>(schema, "grpc_infer_thread_count",
-               "gRPC's callback API sizes its threads by the cores", Range(2, 128));
+  Note<double>(schema, "grpc_infer_thread_count", "the threads of the port are sized by the cores",
+               Range(2, 128));
   Note<double>(schema, "grpc_infer_allocation_pool_size", "states of requests are not recycled",
                AtLeast(1));
   Note<double>(schema, "buffer_manager_thread_count", "no threads copy tensors", AtLeast(0));

@@ -249,7 +249,7 @@ bool Session::Send(std::string& out, size_t max_bytes) {
     } else if (told_next_.empty()) {
       break;
     }
-    if (count == 0 || told_next_.size() > 64) TellReactors();
+    if (count == 0) TellReactors();
   }
   being_flushed_.insert(being_flushed_.end(), std::make_move_iterator(ended_.begin()),
                         std::make_move_iterator(ended_.end()));

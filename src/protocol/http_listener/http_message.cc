@@ -1,19 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/http_listener/http_message.h"
 
-#include <algorithm>
+#include "base/letter_case.h"
 
 namespace inflight::http_listener {
-namespace {
-
-char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-bool EqualsIgnoringCase(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](char x, char y) { return Lower(x) == Lower(y); });
-}
-
-}  // namespace
 
 std::string_view HttpRequest::path() const {
   std::string_view path = target;
@@ -27,7 +17,7 @@ std::string_view HttpRequest::path() const {
 
 const std::string* HttpRequest::FindHeader(std::string_view name) const {
   for (const auto& [key, value] : headers) {
-    if (EqualsIgnoringCase(key, name)) return &value;
+    if (EqualInAnyCase(key, name)) return &value;
   }
   return nullptr;
 }

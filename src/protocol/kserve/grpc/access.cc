@@ -5,14 +5,13 @@
 #include <string>
 #include <string_view>
 
+#include "base/letter_case.h"
 #include "base/status_macros.h"
 
 namespace inflight::kserve_grpc {
 namespace {
 
 constexpr char kPrefix[] = "triton-grpc-protocol-";
-
-char AsciiLower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 std::string_view AuthorizationOf(const grpc_listener::Rpc& rpc) {
   const std::string* authorization = rpc.FindMetadata("authorization");

@@ -269,7 +269,10 @@ void StreamCall::EndWith(Status status, bool drop_queue) {
   std::vector<std::shared_ptr<serving::CancelToken>> tokens;
   {
     std::lock_guard lock(mutex_);
-    if (drop_queue) queue_.clear();
+    if (drop_queue) {
+      queue_.clear();
+      pending_charge_.Release();
+    }
     order_.clear();
     if (!end_) end_ = std::move(status);
     tokens = TakeTokensLocked();
@@ -322,6 +325,7 @@ StreamCall::Action StreamCall::NextLocked() {
     queue_.pop_front();
     --num_pending_;
     pending_bytes_ -= next.message.size();
+    if (num_pending_ == 0) pending_charge_.Release();
     is_writing_ = true;
     written_ = std::move(next.trace);
     written_.Mark("GRPC_SEND_START");

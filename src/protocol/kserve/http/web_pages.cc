@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/letter_case.h"
 #include "base/status_macros.h"
 
 namespace inflight::kserve_http {
@@ -14,13 +15,6 @@ namespace {
 using http_listener::HttpRequest;
 
 constexpr size_t kMaxQuotedHeader = 100;  // bytes of a value in an error
-
-char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-bool EqualInAnyCase(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](char x, char y) { return Lower(x) == Lower(y); });
-}
 
 // "name:80", "1.2.3.4", "[::1]:80" in its two parts.
 struct Authority {

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Letter case of ASCII, as names in protocols have it, whatever the locale.
+#pragma once
+
+#include <algorithm>
+#include <string_view>
+
+namespace inflight {
+
+constexpr char AsciiLower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+inline bool EqualInAnyCase(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return AsciiLower(x) == AsciiLower(y); });
+}
+
+}  // namespace inflight
