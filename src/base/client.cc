@@ -116,6 +116,12 @@ void ClientUse::ReturnTokens(int64_t period, int64_t num_tokens) {
   if (period == period_) tokens_taken_ -= num_tokens;
 }
 
+Status TakeRequestOfStream(const std::shared_ptr<const Client>& client, int64_t now_ns) {
+  if (client == nullptr || client->use == nullptr) return Status::Ok();
+  RETURN_IF_ERROR(client->use->CheckMayInfer(client->name));
+  return client->use->TakeRequest(client->name, now_ns).status;
+}
+
 Result<ClientPlace> ClientPlace::Take(const std::shared_ptr<const Client>& client) {
   ClientPlace place;
   if (client == nullptr || client->use == nullptr) return place;

@@ -81,6 +81,10 @@ inline Identity IdentityOf(const std::shared_ptr<const Client>& client) {
   return client != nullptr ? client->identity : Identity{};
 }
 
+// Whether a client, which may be null, may send another request on a stream that it began before.
+// The request counts for its rate.
+Status TakeRequestOfStream(const std::shared_ptr<const Client>& client, int64_t now_ns);
+
 // One of the inferences that a client has in progress, until it is released or destroyed.
 class ClientPlace {
  public:

@@ -297,10 +297,8 @@ void RejectRequest(const Request& request, const ResponseHandler& handler, Statu
 // By the limits of its client.
 Result<ClientPlace> PlaceFor(const Model& model, const Request& request) {
   if (request.client == nullptr) return ClientPlace();
-  if (request.is_of_stream && request.client->use != nullptr) {
-    const auto& [identity, name, limits, use] = *request.client;
-    RETURN_IF_ERROR(use->CheckMayInfer(name));
-    RETURN_IF_ERROR(use->TakeRequest(name, Clock::System().NowNs()).status);
+  if (request.is_of_stream) {
+    RETURN_IF_ERROR(TakeRequestOfStream(request.client, Clock::System().NowNs()));
   }
   return model.OnlyStops(request) ? ClientPlace() : ClientPlace::Take(request.client);
 }
