@@ -291,6 +291,10 @@ void AddGrpc(Schema& schema) {
       "are cancelled and the stream ends.",
       AtLeast(1));
   schema.Add(
+      "grpc_reflection", [](ServeOptions& o) -> auto& { return o.grpc.with_reflection; },
+      "Describe services and messages to clients that ask, such as grpcurl: server reflection, v1 "
+      "and v1alpha.");
+  schema.Add(
       "grpc_infer_response_compression_level",
       [](ServeOptions& o) -> auto& { return o.grpc.response_compression; },
       "How far responses to inference are compressed, by an algorithm that the client takes.",

@@ -53,6 +53,8 @@ struct GrpcOptions {
   int max_pending_responses = 16384;
   int64_t max_pending_response_bytes = int64_t{256} << 20;
 
+  bool with_reflection = false;  // the services describe themselves to whoever asks
+
   std::shared_ptr<kserve::AccessPolicy> policy;  // by keys; null: all are open
   kserve::Restrictions restrictions;             // --grpc-restricted-protocol
   kserve::HeaderForward header_forward;          // --grpc-header-forward-pattern

@@ -82,11 +82,13 @@ class GrpcServer::Impl {
   Impl(serving::Server& server, const GrpcOptions& options, CompressionLevel compression)
       : access_{options.policy, options.restrictions, options.header_forward},
         calls_(static_cast<size_t>(options.max_calls)),
-        service_(server, calls_,
-                 {.max_message_bytes = options.max_message_bytes,
-                  .max_pending_responses = options.max_pending_responses,
-                  .max_pending_bytes = static_cast<size_t>(options.max_pending_response_bytes)},
-                 access_, compression) {}
+        service_(server, calls_, access_,
+                 {.limits = {.max_message_bytes = options.max_message_bytes,
+                             .max_pending_responses = options.max_pending_responses,
+                             .max_pending_bytes =
+                                 static_cast<size_t>(options.max_pending_response_bytes)},
+                  .compression = compression,
+                  .with_reflection = options.with_reflection}) {}
 
   Status Listen(const GrpcOptions& options) {
     ASSIGN_OR_RETURN(auto tls, tls::MakePortTls(options.tls, "grpc", "h2"));

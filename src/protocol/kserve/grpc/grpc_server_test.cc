@@ -143,8 +143,10 @@ TEST_F(GrpcServerTest, MemoryOfAGpuIsRegisteredAndForgotten) {
 
 // --- the table of methods ---
 
-TEST(GrpcMethodsTest, AllOfTheServiceAndTheHealthCheckAreAnswered) {
-  std::set<std::string> expected = {"/grpc.health.v1.Health/Check"};
+TEST(GrpcMethodsTest, AllOfTheServiceAndOfTheStandardOnesAreAnswered) {
+  std::set<std::string> expected = {
+      "/grpc.health.v1.Health/Check", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};
   const auto* file = ::inference::ServerLiveRequest::descriptor()->file();
   const auto* service = file->FindServiceByName("GRPCInferenceService");
   ASSERT_NE(service, nullptr);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -11,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "grpc_service.pb.h"
 #include "health.pb.h"
@@ -19,7 +21,9 @@
 #include "protocol/kserve/grpc/log_settings.h"
 #include "protocol/kserve/grpc/model_control.h"
 #include "protocol/kserve/grpc/model_messages.h"
+#include "protocol/kserve/grpc/reflection_call.h"
 #include "protocol/kserve/grpc/trace_setting.h"
+#include "reflection_v1alpha.pb.h"
 
 namespace inflight::kserve_grpc {
 namespace {
@@ -260,12 +264,22 @@ Status LogSettings(Server&, const pb::LogSettingsRequest& request,
   return Status::Ok();
 }
 
+// --- reflection ---
+
+std::shared_ptr<RpcReactor> ServerReflectionInfo(ServiceContext& service, std::shared_ptr<Rpc> rpc,
+                                                 const Status& refusal) {
+  if (service.reflection == nullptr) return End(*rpc, Unimplemented(""));
+  if (!refusal.ok()) return End(*rpc, ToGrpcStatus(refusal));
+  auto caller = ClientOf(service.access, *rpc);
+  return StartReflectionCall(*service.reflection, service.calls, std::move(caller), std::move(rpc));
+}
+
 // --- the table ---
 
 using UnaryMethod = std::function<void(ServiceContext&, const std::shared_ptr<Rpc>&, RpcMessage)>;
-// The status says whether the API is open to the client.
-using InferenceMethod = std::shared_ptr<RpcReactor>(ServiceContext&, std::shared_ptr<Rpc>,
-                                                    const Status&);
+// Has a reactor of its own. The status says whether the API is open to the client.
+using CallMethod = std::shared_ptr<RpcReactor>(ServiceContext&, std::shared_ptr<Rpc>,
+                                               const Status&);
 
 class UnaryCall final : public UnaryReactor {
  public:
@@ -327,11 +341,12 @@ UnaryMethod Later(Handler<Request, Response>* handle) {
 struct Row {
   const char* path;
   Api api;  // that --grpc-restricted-protocol may close to clients without its metadata
-  std::variant<UnaryMethod, InferenceMethod*> answer;
+  std::variant<UnaryMethod, CallMethod*> answer;
 };
 
 // clang-format off
 #define INFERENCE(method) "/inference.GRPCInferenceService/" method
+#define REFLECTION(version) "/grpc.reflection." version ".ServerReflection/ServerReflectionInfo"
 std::span<const Row> Rows() {
   static const Row rows[] = {
       {INFERENCE("ServerLive"), Api::kHealth, Now(ServerLive)},
@@ -355,9 +370,12 @@ std::span<const Row> Rows() {
       {INFERENCE("CudaSharedMemoryUnregister"), Api::kSharedMemory, FromPeer(CudaSharedMemoryUnregister)},
       {INFERENCE("TraceSetting"), Api::kTrace, Now(TraceSetting)},
       {INFERENCE("LogSettings"), Api::kLogging, Now(LogSettings)},
+      {REFLECTION("v1"), Api::kMetadata, &ServerReflectionInfo},
+      {REFLECTION("v1alpha"), Api::kMetadata, &ServerReflectionInfo},
   };
   return rows;
 }
+#undef REFLECTION
 #undef INFERENCE
 // clang-format on
 
@@ -371,22 +389,36 @@ const Row* FindRow(std::string_view path) {
   return found == by_path.end() ? nullptr : found->second;
 }
 
+// That the rows' methods belong to.
+std::vector<std::string> Services() {
+  // Nothing else refers to what is generated of that file, and the linker would leave it out.
+  CHECK(::grpc::reflection::v1alpha::ServerReflection::descriptor() != nullptr);
+  std::set<std::string_view> services;
+  for (const Row& row : Rows()) {
+    const std::string_view path = row.path;
+    services.insert(path.substr(1, path.rfind('/') - 1));
+  }
+  return {services.begin(), services.end()};
+}
+
 }  // namespace
 
-InferenceService::InferenceService(Server& server, ActiveCalls& calls, StreamLimits limits,
-                                   const Access& access, CompressionLevel compression)
+InferenceService::InferenceService(Server& server, ActiveCalls& calls, const Access& access,
+                                   const ServiceOptions& options)
     : context_{.server = server,
                .calls = calls,
-               .limits = limits,
+               .limits = options.limits,
                .access = access,
-               .compression = compression} {}
+               .compression = options.compression,
+               .reflection =
+                   options.with_reflection ? std::make_unique<Reflection>(Services()) : nullptr} {}
 
 std::shared_ptr<RpcReactor> InferenceService::Start(std::shared_ptr<Rpc> rpc) {
   const Row* row = FindRow(rpc->path());
   if (row == nullptr) return End(*rpc, Unimplemented(""));  // as gRPC's own servers say it
   const Status access = CheckAccess(context_.access, row->api, *rpc);
-  if (const auto* inference = std::get_if<InferenceMethod*>(&row->answer)) {
-    return (*inference)(context_, std::move(rpc), access);
+  if (const auto* start = std::get_if<CallMethod*>(&row->answer)) {
+    return (*start)(context_, std::move(rpc), access);
   }
   if (!access.ok()) return End(*rpc, ToGrpcStatus(access));
   rpc->Read();

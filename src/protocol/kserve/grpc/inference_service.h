@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The RPCs of GRPCInferenceService and of the standard health check, over a serving::Server. The
-// table in inference_service.cc says of each method which API it belongs to and what answers it;
-// docs/reference/protocol/grpc.md lists the same methods.
+// The RPCs of GRPCInferenceService, of the standard health check and of server reflection, over a
+// serving::Server. The table in inference_service.cc says of each method which API it belongs to
+// and what answers it; docs/reference/protocol/grpc.md lists the same methods.
 #pragma once
 
 #include <memory>
@@ -13,6 +13,7 @@
 #include "protocol/grpc_listener/rpc.h"
 #include "protocol/kserve/grpc/access.h"
 #include "protocol/kserve/grpc/active_calls.h"
+#include "protocol/kserve/grpc/reflection.h"
 #include "protocol/kserve/grpc/stream_call.h"
 #include "protocol/kserve/grpc/unary_call.h"
 #include "serving/server/server.h"
@@ -22,6 +23,12 @@ namespace inflight::kserve_grpc {
 // How much responses to inference are compressed: by which of the algorithms that the client takes.
 enum class CompressionLevel { kNone, kLow, kMedium, kHigh };
 
+struct ServiceOptions {
+  StreamLimits limits;
+  CompressionLevel compression = CompressionLevel::kNone;
+  bool with_reflection = false;
+};
+
 // What the methods share. Threads: constant but for the pool, which is thread-safe.
 struct ServiceContext {
   serving::Server& server;
@@ -29,6 +36,7 @@ struct ServiceContext {
   const StreamLimits limits;
   const Access& access;
   const CompressionLevel compression;
+  const std::unique_ptr<const Reflection> reflection;  // null: the services describe nothing
   // Loads take their time. Last, as its tasks use the above.
   WorkerPool model_control{server.model_load_threads(), "grpc-control"};
 };
@@ -36,13 +44,14 @@ struct ServiceContext {
 // Threads: the listener's I/O threads call it; the referred objects outlive all calls.
 class InferenceService final : public grpc_listener::RpcHandler {
  public:
-  InferenceService(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
-                   const Access& access, CompressionLevel compression);
+  InferenceService(serving::Server& server, ActiveCalls& calls, const Access& access,
+                   const ServiceOptions& options);
 
   // UNIMPLEMENTED for a path without a row.
   std::shared_ptr<grpc_listener::RpcReactor> Start(std::shared_ptr<Rpc> rpc) override;
 
-  // "/inference.GRPCInferenceService/ServerLive", ...: all methods that are answered.
+  // "/inference.GRPCInferenceService/ServerLive", ...: all methods that are answered, with
+  // reflection.
   static std::vector<std::string_view> Paths();
 
  private:
