@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each group of APIs behind a header of its own: every call of both protocols belongs to one group, which its header opens."""
 
-import re
+import os
+import pathlib
 
 import grpc
 import pytest
 import requests
 from client_models import write_client_models
-from live_server import start_server
+from live_server import start_error, start_server
 from tritonclient.grpc import service_pb2 as pb
 
 GROUPS = (
@@ -164,20 +165,61 @@ def test_every_call_of_the_service_belongs_to_a_group():
     assert set(HTTP) == set(GRPC) == set(GROUPS)
 
 
-def test_what_is_closed_over_one_protocol_alone_is_warned_of(tmp_path):
+@pytest.fixture(scope="module")
+def crossed(tmp_path_factory):
+    """A rule of each option for an API of its own, and one of each for the same API."""
+    work_dir = tmp_path_factory.mktemp("crossed")
+    repository = work_dir / "models"
+    repository.mkdir()
+    write_client_models(repository)
+    server = start_server(
+        work_dir, None, "--model-repository", repository, "--model-control-mode=explicit", "--load-model=spare",
+        "--http-restricted-api=inference,metrics,logging:Http-Key=a", "--grpc-restricted-protocol=trace,logging:Grpc-Key=b",
+    )  # fmt: skip
+    yield server
+    assert server.stop() == 0, server.log.read_text()[-4000:]
+
+
+# group -> the header that opens it over HTTP, and over gRPC
+CROSSED = {
+    "inference": ({"Http-Key": "a"}, {"http-key": "a"}),
+    "trace": ({"Grpc-Key": "b"}, {"grpc-key": "b"}),
+    "logging": ({"Http-Key": "a"}, {"grpc-key": "b"}),
+}
+
+
+@pytest.mark.parametrize("group", CROSSED)
+def test_a_rule_of_one_option_holds_over_both_protocols(crossed, group):
+    """Where both options have a rule, each protocol has its own, as in Triton's command lines."""
+    http, over_grpc = CROSSED[group]
+    others = [{}, {"Http-Key": "b"}, {"Grpc-Key": "a"}, *(h for h, _ in CROSSED.values() if h != http)]
+    for method, path, body, status in HTTP[group]:
+        if "words" in path:
+            continue  # a model that is not loaded here
+        url = f"http://{crossed.http}{path}"
+        for headers in others:
+            assert requests.request(method, url, json=body, headers=headers, timeout=30).status_code == 403, (path, headers)
+        assert requests.request(method, url, json=body, headers=http, timeout=30).status_code == status, path
+    others = [{}, {"http-key": "b"}, {"grpc-key": "a"}, *(g for _, g in CROSSED.values() if g != over_grpc)]
+    with grpc.insecure_channel(crossed.grpc) as channel:
+        for name, message, code in GRPC[group]:
+            for headers in others:
+                refused, text = call(channel, name, message, headers)
+                assert refused == grpc.StatusCode.UNAVAILABLE and next(iter(over_grpc)) in text, (name, headers)
+            assert call(channel, name, message, over_grpc)[0] == code, name
+
+
+def test_the_metrics_page_is_an_api_too(crossed):
+    url = f"http://{crossed.metrics}/metrics"
+    refused = requests.get(url, timeout=30)
+    assert refused.status_code == 403 and refused.json() == {"error": "This API is restricted, expecting header 'Http-Key'"}
+    assert "nv_inference" in requests.get(url, headers={"Http-Key": "a"}, timeout=30).text
+    assert requests.get(f"http://{crossed.http}/v2/models/stats", timeout=30).ok  # statistics are another
+
+
+def test_wrong_rules_do_not_start(tmp_path):
     (tmp_path / "models").mkdir()
-
-    def warnings(name, *options):
-        (tmp_path / name).mkdir()
-        running = start_server(
-            tmp_path / name, None, "--model-repository", tmp_path / "models", "--model-control-mode=explicit", *options,
-            max_kv_tokens=None,
-        )  # fmt: skip
-        assert running.stop() == 0
-        text = running.log.read_text()
-        return re.findall(r"what (\S+) asks a header for can be called without it .* to (\S+) apis=\W*([a-z, -]+)", text)
-
-    http, grpc_ = "--http-restricted-api", "--grpc-restricted-protocol"
-    assert warnings("http", f"{http}=inference,logging:a=b") == [(http, grpc_, "inference, logging")]
-    assert warnings("grpc", f"{grpc_}=trace:a=b") == [(grpc_, http, "trace")]
-    assert warnings("both", f"{http}=trace:a=b", f"{grpc_}=trace:c=d") == []
+    program = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
+    for option in ("--http-restricted-api", "--grpc-restricted-protocol"):
+        command = [program, "serve", "--model-repository", tmp_path / "models"]
+        assert f"{option}: got 'all:a=b', but there is no API 'all'" in start_error([*command, f"{option}=all:a=b"])

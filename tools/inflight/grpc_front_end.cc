@@ -8,8 +8,6 @@ Result<std::unique_ptr<kserve_grpc::GrpcServer>> StartGrpc(serving::Server& serv
                                                            const ServeOptions& options) {
   kserve_grpc::GrpcOptions grpc = options.grpc;
   grpc.policy = options.policy;
-  ASSIGN_OR_RETURN(grpc.restrictions,
-                   kserve::Restrictions::Parse(options.grpc_restricted_protocol));
   ASSIGN_OR_RETURN(grpc.header_forward,
                    kserve::HeaderForward::Make(options.grpc_header_forward_pattern));
   return kserve_grpc::GrpcServer::Start(server, grpc);

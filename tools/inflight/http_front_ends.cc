@@ -7,8 +7,7 @@
 
 #include "base/status_macros.h"
 #include "environment.h"
-#include "protocol/kserve/http/refusal.h"
-#include "protocol/kserve/http/response.h"
+#include "protocol/kserve/http/access.h"
 #include "protocol/metrics/metrics_config.h"
 #include "reach.h"
 
@@ -16,7 +15,6 @@ namespace inflight::tool {
 namespace {
 
 using http_listener::HttpRequest;
-using http_listener::HttpResponse;
 
 // Where another front end listens, by the limits of the HTTP one.
 http_listener::ListenerOptions ListenAt(const http_listener::ListenerOptions& place,
@@ -55,21 +53,20 @@ Status CheckSafePort(const ServeOptions& options) {
                          ", --sagemaker-safe-port-range allows " + range);
 }
 
-Result<kserve_http::WebPageRule> WebPages(const ServeOptions& options, const std::string& address) {
+// Of a port at this address.
+Result<kserve_http::Access> AccessAt(const ServeOptions& options, const std::string& address) {
   for (const std::string& name : options.http_allowed_host)
     RETURN_IF_ERROR(kserve_http::CheckHostName(name));
-  return kserve_http::WebPageRule{
-      .allowed_hosts = options.http_allowed_host,
-      .knows_its_names = IsThisMachine(address) || !options.http_allowed_host.empty()};
+  return kserve_http::Access{.web_pages = {.allowed_hosts = options.http_allowed_host,
+                                           .knows_its_names = IsThisMachine(address) ||
+                                                              !options.http_allowed_host.empty()},
+                             .policy = options.policy};
 }
 
 Result<kserve_http::EndpointOptions> Endpoints(const ServeOptions& options,
                                                const std::string& address) {
   kserve_http::EndpointOptions endpoints = options.endpoints;
-  ASSIGN_OR_RETURN(endpoints.web_pages, WebPages(options, address));
-  endpoints.policy = options.policy;
-  ASSIGN_OR_RETURN(endpoints.restrictions,
-                   kserve::Restrictions::Parse(options.http_restricted_api));
+  ASSIGN_OR_RETURN(endpoints.access, AccessAt(options, address));
   ASSIGN_OR_RETURN(endpoints.header_forward,
                    kserve::HeaderForward::Make(options.http_header_forward_pattern));
   return endpoints;
@@ -83,14 +80,9 @@ Result<std::unique_ptr<metrics::MetricsServer>> StartMetrics(serving::Server& se
   metrics.listener.address = MetricsAddress(options);
   ASSIGN_OR_RETURN(const auto config, metrics::ParseMetricsConfig(options.metrics_config));
   metrics.page.with_latency_counters = config.counter_latencies;
-  ASSIGN_OR_RETURN(const auto web_pages, WebPages(options, metrics.listener.address));
-  metrics.refuse = [web_pages, policy = options.policy](
-                       const HttpRequest& request) -> std::optional<HttpResponse> {
-    constexpr auto kRole = kserve::Role::kMetrics;
-    if (const Status status = web_pages.Check(request, kRole); !status.ok())
-      return kserve_http::Error(status);
-    if (policy == nullptr) return std::nullopt;
-    return kserve_http::RefusalOf(policy->Admit(kserve_http::AuthorizationOf(request), kRole));
+  ASSIGN_OR_RETURN(const kserve_http::Access access, AccessAt(options, metrics.listener.address));
+  metrics.admit = [access](HttpRequest& request) {
+    return kserve_http::Admit(access, kserve::Api::kMetrics, request);
   };
   return metrics::MetricsServer::Start(server, metrics);
 }

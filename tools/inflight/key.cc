@@ -5,7 +5,7 @@
 
 #include "command_line.h"
 #include "commands.h"
-#include "protocol/kserve/access/access_policy.h"
+#include "protocol/kserve/access/keys.h"
 
 namespace inflight::tool {
 namespace {

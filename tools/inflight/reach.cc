@@ -2,7 +2,6 @@
 #include "reach.h"
 
 #include "base/log.h"
-#include "protocol/kserve/access/restriction.h"
 
 namespace inflight::tool {
 namespace {
@@ -29,29 +28,6 @@ std::string OpenPlainPorts(const ServeOptions& options) {
   return names;
 }
 
-// A header that opens calls over one protocol keeps nobody from the same calls over another.
-void WarnOfOtherProtocol(const char* option, const kserve::Restrictions& closed, const char* other,
-                         const kserve::Restrictions& open, bool is_served) {
-  const std::string apis = closed.NotIn(open);
-  if (apis.empty() || !is_served) return;
-  logging::Warning(std::string("what ") + option +
-                       " asks a header for can be called without it over the other protocol: say "
-                       "the same to " +
-                       other,
-                   {{"apis", apis}});
-}
-
-void WarnOfRestrictions(const ServeOptions& options) {
-  const auto http = kserve::Restrictions::Parse(options.http_restricted_api);
-  const auto grpc = kserve::Restrictions::Parse(options.grpc_restricted_protocol);
-  if (!http.ok() || !grpc.ok()) return;  // those who serve by them have said so
-  constexpr char kHttp[] = "--http-restricted-api";
-  constexpr char kGrpc[] = "--grpc-restricted-protocol";
-  WarnOfOtherProtocol(kHttp, *http, kGrpc, *grpc, options.allow_grpc);
-  WarnOfOtherProtocol(kGrpc, *grpc, kHttp, *http,
-                      options.allow_http || options.allow_sagemaker || options.allow_vertex_ai);
-}
-
 }  // namespace
 
 bool IsThisMachine(std::string_view address) {
@@ -68,10 +44,9 @@ const std::string& MetricsAddress(const ServeOptions& options) {
 }
 
 void LogReach(const ServeOptions& options) {
-  WarnOfRestrictions(options);
   const bool is_open = (options.allow_http && !IsThisMachine(options.http.address)) ||
                        (options.allow_grpc && !IsThisMachine(options.grpc.address));
-  if (options.policy != nullptr) {
+  if (options.policy->asks_for_keys()) {
     logging::Info(
         "HTTP, gRPC and metrics serve by keys: --access and --api-key-file say who may what");
     if (const std::string plain = OpenPlainPorts(options); !plain.empty()) {
@@ -84,7 +59,7 @@ void LogReach(const ServeOptions& options) {
     logging::Info(
         "HTTP or gRPC can be reached from other machines: whoever reaches it may infer, load "
         "models and change settings (--api-key-file and --access ask for keys), "
-        "but for what --http-restricted-api and --grpc-restricted-protocol ask a key for");
+        "but for what --http-restricted-api and --grpc-restricted-protocol ask a header for");
   } else if (options.allow_http || options.allow_grpc) {
     logging::Info(
         "HTTP and gRPC can be reached from this machine alone; --http-address 0.0.0.0 and "

@@ -111,7 +111,7 @@ sigset_t BlockStopSignals() {
 // Waits for a stop signal, or for a device fault: then the process ends with an error, for its
 // supervisor to restart it.
 Status WaitForStop(const sigset_t& signals, const serving::Server& server,
-                   kserve::AccessPolicy* policy) {
+                   kserve::AccessPolicy& policy) {
   while (true) {
     const timespec second{.tv_sec = 1, .tv_nsec = 0};
     const int signal = sigtimedwait(&signals, nullptr, &second);
@@ -120,11 +120,9 @@ Status WaitForStop(const sigset_t& signals, const serving::Server& server,
       logging::Info(fmt::format("Signal ({}) received.", signal));
       return Status::Ok();
     }
-    if (policy != nullptr) {
-      if (const Status status = policy->ReloadIfChanged(); !status.ok())
-        logging::Error("the access files are wrong, and those from before stay in force",
-                       {{"error", status.message()}});
-    }
+    if (const Status status = policy.ReloadIfChanged(); !status.ok())
+      logging::Error("the access files are wrong, and those from before stay in force",
+                     {{"error", status.message()}});
     if (!server.live()) return Internal("a device fault ended an executor; see the log above");
   }
 }
@@ -224,15 +222,13 @@ Status Serve(ServeOptions& options) {
   LogBanner();
   LogBackends(*settings);
   FitToFileLimit(options);
-  if (!options.access.empty()) {
-    ASSIGN_OR_RETURN(options.policy, kserve::AccessPolicy::Load(options.access));
-  }
+  ASSIGN_OR_RETURN(options.policy, kserve::AccessPolicy::Load(options.access));
   ASSIGN_OR_RETURN(const auto server, serving::CreateServer(options.server));
   LogOptions(options, server->metadata());
   ASSIGN_OR_RETURN(FrontEnds fronts, OpenPorts(*server, options));
   LogReach(options);
   RETURN_IF_ERROR(WritePortFile(options.port_file, fronts));
-  Status stopped = WaitForStop(signals, *server, options.policy.get());
+  Status stopped = WaitForStop(signals, *server, *options.policy);
   const bool in_time =
       Drain(fronts, *server, stopped.ok() ? int64_t{options.exit_timeout_secs} * 1000 : 0);
   if (!stopped.ok()) return stopped;

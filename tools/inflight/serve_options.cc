@@ -127,11 +127,11 @@ void AddEngine(Schema& schema) {
 void AddAccess(Schema& schema) {
   schema.Section("Access");
   schema.Add(
-      "access", [](ServeOptions& o) -> auto& { return o.access.access; },
+      "access", [](ServeOptions& o) -> auto& { return o.access.keys.access; },
       "JSON file of keys with their roles and rates, for every front end; read again when it "
       "changes.");
   schema.Add(
-      "api_key_file", [](ServeOptions& o) -> auto& { return o.access.api_keys; },
+      "api_key_file", [](ServeOptions& o) -> auto& { return o.access.keys.api_keys; },
       "File of keys that may infer and read metrics, a line each: the key, or sha256:<hex>. "
       "`inflight key` makes one.");
 }
@@ -216,8 +216,9 @@ void AddHttp(Schema& schema) {
       "Name by which clients call the server, and whose web pages may; of ports of 127.0.0.1, and "
       "where it is given, other names than localhost are refused.");
   schema.Add(
-      "http_restricted_api", [](ServeOptions& o) -> auto& { return o.http_restricted_api; },
-      "APIs that need a header: <api>[,<api>...]:<header>=<value>.");
+      "http_restricted_api", [](ServeOptions& o) -> auto& { return o.access.restrictions.http; },
+      "APIs that need a header: <api>[,<api>...]:<header>=<value>; over gRPC, unless "
+      "--grpc-restricted-protocol says another, the metadata triton-grpc-protocol-<header>.");
   schema.Add(
       "http_header_forward_pattern",
       [](ServeOptions& o) -> auto& { return o.http_header_forward_pattern; },
@@ -315,9 +316,10 @@ void AddGrpc(Schema& schema) {
       "PEM file of the roots that sign the clients' certificates.");
   schema.Add(
       "grpc_restricted_protocol",
-      [](ServeOptions& o) -> auto& { return o.grpc_restricted_protocol; },
+      [](ServeOptions& o) -> auto& { return o.access.restrictions.grpc; },
       "APIs that need the metadata triton-grpc-protocol-<header>: "
-      "<api>[,<api>...]:<header>=<value>.");
+      "<api>[,<api>...]:<header>=<value>; over HTTP, unless --http-restricted-api says another, "
+      "the header.");
   schema.Add(
       "grpc_header_forward_pattern",
       [](ServeOptions& o) -> auto& { return o.grpc_header_forward_pattern; },

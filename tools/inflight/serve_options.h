@@ -36,8 +36,8 @@ struct ServeOptions {
   std::optional<bool> strict_model_config;  // former flag of the same
 
   // --- front ends: what their servers read, with its defaults ---
-  kserve::AccessFiles access;
-  std::shared_ptr<kserve::AccessPolicy> policy;  // of these files
+  kserve::AccessRules access;
+  std::shared_ptr<kserve::AccessPolicy> policy;  // of these rules, once they are loaded
   SandboxMode sandbox = SandboxMode::kOff;
   std::vector<std::string> sandbox_read;
   bool allow_http = true;
@@ -48,11 +48,9 @@ struct ServeOptions {
   }();
   kserve_http::EndpointOptions endpoints;  // of all that speak HTTP
   std::vector<std::string> http_allowed_host;
-  std::vector<std::string> http_restricted_api;
   std::string http_header_forward_pattern;
   bool allow_grpc = true;
   kserve_grpc::GrpcOptions grpc = {.address = kThisMachine};
-  std::vector<std::string> grpc_restricted_protocol;
   std::string grpc_header_forward_pattern;
   bool allow_metrics = true;
   // An empty address is that of HTTP.

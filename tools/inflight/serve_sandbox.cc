@@ -70,7 +70,7 @@ std::vector<fs::path> FilesToRead(const ServeOptions& options) {
   for (const std::string& dir : options.server.model_dirs) AddModelDir(dir, read);
   for (const std::string& dir : options.server.model_repositories) read.emplace_back(dir);
   for (const std::string& path : options.sandbox_read) read.emplace_back(path);
-  for (const std::string& file : {options.access.access, options.access.api_keys})
+  for (const std::string& file : {options.access.keys.access, options.access.keys.api_keys})
     if (!file.empty()) read.push_back(FolderOf(file));
   for (const tls::PortTlsOptions* tls : {&options.http.tls, &options.grpc.tls})
     for (const std::string& file : {tls->server_cert, tls->server_key, tls->root_cert})

@@ -27,7 +27,7 @@ HttpResponse TextError(int status, std::string_view message) {
 class MetricsServer::Handler : public http_listener::HttpHandler {
  public:
   Handler(const serving::Server& server, const MetricsOptions& options)
-      : server_(server), page_(options.page), machine_(options.machine), refuse_(options.refuse) {}
+      : server_(server), page_(options.page), machine_(options.machine), admit_(options.admit) {}
 
   size_t MaxBodyBytes(const HttpRequest&) const override { return kMaxBodyBytes; }
   HttpResponse BodyTooLarge(const HttpRequest&, std::optional<uint64_t>) const override {
@@ -39,8 +39,8 @@ class MetricsServer::Handler : public http_listener::HttpHandler {
 
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
     if (request.method != "GET") return responder->Send(TextError(405, "Method Not Allowed"));
-    if (refuse_) {
-      if (auto refusal = refuse_(request)) return responder->Send(*std::move(refusal));
+    if (admit_) {
+      if (auto refusal = admit_(request)) return responder->Send(*std::move(refusal));
     }
     HttpResponse response{.headers = {{"Content-Type", "text/plain; charset=utf-8"}}};
     const std::string_view path = request.path();
@@ -62,7 +62,7 @@ class MetricsServer::Handler : public http_listener::HttpHandler {
   const serving::Server& server_;
   const PageOptions page_;
   const MachineMonitor machine_;
-  const decltype(MetricsOptions::refuse) refuse_;
+  const decltype(MetricsOptions::admit) admit_;
 };
 
 MetricsServer::MetricsServer(std::unique_ptr<Handler> handler, const Handler& same)

@@ -20,8 +20,7 @@ struct MetricsOptions {
   PageOptions page;
   MachineOptions machine;
   // The answer to a request that may not read the page; null: any may.
-  std::function<std::optional<http_listener::HttpResponse>(const http_listener::HttpRequest&)>
-      refuse;
+  std::function<std::optional<http_listener::HttpResponse>(http_listener::HttpRequest&)> admit;
 };
 
 class MetricsServer : public http_listener::ListeningServer {

@@ -73,14 +73,14 @@ class Handler : public kserve_http::EndpointHandler {
   std::optional<HttpResponse> RefuseHead(const HttpRequest& head) const override {
     const auto match = router_.Find(head.method, head.path());
     if (!match || !match->allows_method) return UnknownRoute(head);
-    return RefusalOfHead(Rows()[match->row].api, head);
+    return RefusalOfHead(access(), Rows()[match->row].api, head);
   }
 
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
     const auto match = router_.Find(request.method, request.path());
     if (!match || !match->allows_method) return responder->Send(UnknownRoute(request));
     const Row& row = Rows()[match->row];
-    if (auto refusal = Admit(row.api, request)) return responder->Send(*refusal);
+    if (auto refusal = Admit(access(), row.api, request)) return responder->Send(*refusal);
     (this->*row.answer)(std::string(match->values.Of("model")), std::move(request),
                         std::move(responder));
   }

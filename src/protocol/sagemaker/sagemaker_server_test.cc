@@ -201,8 +201,9 @@ TEST_F(SageMakerServerTest, MemoryThatWeRanOutOfIs507AndAFullQueueIsNot) {
 TEST_F(SageMakerServerTest, RestrictedApisAskForTheirHeader) {
   fake_.AddIdentity("one");
   SageMakerOptions options;
-  options.endpoints.restrictions =
-      *kserve::Restrictions::Parse({"model-repository:key=secret", "inference:other=word"});
+  options.endpoints.access.policy =
+      *kserve::AccessPolicy::Load({.restrictions = {.http = {"model-repository:key=secret"},
+                                                    .grpc = {"inference:other=word"}}});
   Start(std::move(options));
   for (const std::string& request :
        {Get("/models"), Get("/models/h"), Post("/models", LoadBody("h")), Delete("/models/h"),

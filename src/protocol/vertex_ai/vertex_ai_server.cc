@@ -33,22 +33,22 @@ class Handler : public kserve_http::EndpointHandler {
 
   std::optional<HttpResponse> RefuseHead(const HttpRequest& head) const override {
     const bool is_predict = head.path() == predict_route_;
-    if (is_predict && IsToMetrics(head)) {
-      return RefusalOfHead(kserve::Role::kMetrics, head);
-    }
+    if (is_predict && IsToMetrics(head))
+      return RefusalOfHead(access(), kserve::Api::kMetrics, head);
     const auto route = FindRoute(head);
-    return route ? RefusalOfHead(route->endpoint->api, head) : Unknown(head, is_predict);
+    return route ? RefusalOfHead(access(), route->endpoint->api, head) : Unknown(head, is_predict);
   }
 
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
     const bool is_predict = request.path() == predict_route_;
     if (is_predict && IsToMetrics(request)) {
-      auto refusal = Admit(kserve::Role::kMetrics, request);
+      auto refusal = Admit(access(), kserve::Api::kMetrics, request);
       return responder->Send(refusal ? *std::move(refusal) : Metrics(request));
     }
     auto route = FindRoute(request);
     if (!route) return responder->Send(Unknown(request, is_predict));
-    if (auto refusal = Admit(route->endpoint->api, request)) return responder->Send(*refusal);
+    if (auto refusal = Admit(access(), route->endpoint->api, request))
+      return responder->Send(*refusal);
     if (request.method != (is_predict ? "POST" : "GET")) {
       return responder->Send(kserve_http::MethodNotAllowed(kText));
     }

@@ -145,8 +145,10 @@ TEST_F(VertexAiServerTest, MetricsAreThoseOfThePageOrUnavailable) {
 
 TEST_F(VertexAiServerTest, RestrictedApisAskForTheirHeaderBehindRedirectsToo) {
   VertexAiOptions options = Options();
-  options.endpoints.restrictions =
-      *kserve::Restrictions::Parse({"model-repository,inference:key=secret"});
+  options.endpoints.access.policy = *kserve::AccessPolicy::Load(
+      {.restrictions = {.http = {"model-repository:key=secret", "metrics:word=open"},
+                        .grpc = {"inference:key=secret"}}});
+  options.metrics_page = [] { return "nv_x 1\n"; };
   Start(std::move(options));
   EXPECT_EQ(Predict(kInfer).status, 403);
   EXPECT_EQ(Predict(kInfer, "key: secret\r\n").status, 200);
@@ -154,6 +156,8 @@ TEST_F(VertexAiServerTest, RestrictedApisAskForTheirHeaderBehindRedirectsToo) {
   EXPECT_EQ(
       Predict("", "key: secret\r\nX-Vertex-Ai-Triton-Redirect: v2/repository/index\r\n").status,
       200);
+  EXPECT_EQ(Redirect("metrics").status, 403);
+  EXPECT_EQ(Predict("", "word: open\r\nX-Vertex-Ai-Triton-Redirect: metrics\r\n").status, 200);
   EXPECT_EQ(Request(Get("/health")).status, 200);
 }
 

@@ -12,264 +12,95 @@ namespace {
 
 using testing::HasSubstr;
 
-class AccessPolicyTest : public testing::Test {
- protected:
-  std::string Write(const std::string& name, const std::string& text) {
-    const auto path = std::filesystem::path(testing::TempDir()) /
-                      ("access_policy_" + std::to_string(getpid()) + "_" + name);
-    std::ofstream(path) << text;
-    return path;
-  }
-  std::shared_ptr<AccessPolicy> Load(const AccessFiles& files) {
-    auto policy = AccessPolicy::Load(files, clock_);
-    EXPECT_TRUE(policy.ok()) << policy.status().ToString();
-    return policy.ok() ? *policy : nullptr;
-  }
-  std::string Error(const std::string& json) {
-    const auto policy = AccessPolicy::Load({.access = Write("bad", json)}, clock_);
-    return policy.ok() ? "" : policy.status().message();
-  }
+const HeaderList kNone;
 
-  ManualClock clock_;
-};
-
-// As sha256sum says.
-TEST_F(AccessPolicyTest, HashesAreSha256) {
-  EXPECT_EQ(ToHex(HashKey("abc")),
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+Admission AskHttp(const AccessPolicy& policy, Api api, const HeaderList& headers = kNone) {
+  return policy.Admit({.protocol = Protocol::kHttp, .headers = headers}, api);
 }
 
-TEST_F(AccessPolicyTest, NewKeysDiffer) {
-  EXPECT_EQ(NewKey().size(), 46U);
-  EXPECT_NE(NewKey(), NewKey());
+Admission AskGrpc(const AccessPolicy& policy, Api api, const HeaderList& headers = kNone) {
+  return policy.Admit({.protocol = Protocol::kGrpc, .headers = headers}, api);
 }
 
-TEST_F(AccessPolicyTest, AKeyHasTheRolesThatItsFileGives) {
+std::shared_ptr<AccessPolicy> Load(const AccessRules& rules) {
+  auto policy = AccessPolicy::Load(rules);
+  EXPECT_TRUE(policy.ok()) << policy.status().ToString();
+  return policy.ok() ? *policy : std::make_shared<AccessPolicy>();
+}
+
+std::string WriteKeys(const std::string& text) {
+  const auto path = std::filesystem::path(testing::TempDir()) /
+                    ("policy_keys_" + std::to_string(getpid()) + ".json");
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(AccessPolicy, WithoutRulesAllIsOpen) {
+  const AccessPolicy policy;
+  for (size_t api = 0; api < kNumApis; ++api) {
+    EXPECT_TRUE(AskHttp(policy, static_cast<Api>(api)).ok());
+    EXPECT_TRUE(AskGrpc(policy, static_cast<Api>(api)).ok());
+  }
+  EXPECT_FALSE(policy.asks_for_keys());
+}
+
+TEST(AccessPolicy, ARuleOfOneProtocolHoldsOverBoth) {
   const auto policy =
-      Load({.access = Write("roles", R"({"keys": [
-      {"name": "a", "sha256": ")" + ToHex(HashKey("one")) +
-                                         R"(", "roles": ["inference"]},
-      {"name": "b", "sha256": ")" + ToHex(HashKey("two")) +
-                                         R"(", "roles": ["control", "settings"]}]})")});
-  ASSERT_NE(policy, nullptr);
-  EXPECT_TRUE(policy->Admit("Bearer one", Role::kInference).ok());
-  EXPECT_TRUE(policy->Admit("bearer two", Role::kControl).ok());
-  EXPECT_EQ(policy->Admit("Bearer one", Role::kControl).status.code(),
-            StatusCode::kPermissionDenied);
-  EXPECT_EQ(policy->Admit("Bearer two", Role::kInference).status.code(),
-            StatusCode::kPermissionDenied);
-  for (const char* none : {"", "Bearer ", "Bearer three", "Basic one", "one", "Bearer one "}) {
-    EXPECT_EQ(policy->Admit(none, Role::kInference).status.code(), StatusCode::kUnauthenticated)
-        << none;
-    EXPECT_TRUE(policy->Admit(none, Role::kHealth).ok()) << none;
-  }
+      Load({.restrictions = {.http = {"inference:Key=one"}, .grpc = {"trace:Key=two"}}});
+  EXPECT_EQ(AskHttp(*policy, Api::kInference).status.code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(AskGrpc(*policy, Api::kInference).status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(AskHttp(*policy, Api::kTrace).status.code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(AskGrpc(*policy, Api::kTrace).status.code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(AskHttp(*policy, Api::kInference, {{"key", "one"}}).ok());
+  EXPECT_TRUE(AskGrpc(*policy, Api::kInference, {{"triton-grpc-protocol-key", "one"}}).ok());
+  EXPECT_TRUE(AskHttp(*policy, Api::kTrace, {{"KEY", "two"}}).ok());
+  EXPECT_TRUE(AskGrpc(*policy, Api::kTrace, {{"triton-grpc-protocol-key", "two"}}).ok());
+  EXPECT_FALSE(AskGrpc(*policy, Api::kTrace, {{"key", "two"}}).ok());
+  EXPECT_FALSE(AskHttp(*policy, Api::kTrace, {{"triton-grpc-protocol-key", "two"}}).ok());
+  EXPECT_TRUE(AskHttp(*policy, Api::kLogging).ok());
 }
 
-TEST_F(AccessPolicyTest, AnonymousRolesAreThoseOfTheFile) {
+TEST(AccessPolicy, AKeyIsAskedForBeforeAHeader) {
+  const std::string file = WriteKeys(R"({"keys": [{"name": "a", "sha256": ")" +
+                                     ToHex(HashKey("one")) + R"(", "roles": ["inference"]}]})");
   const auto policy =
-      Load({.access = Write("anonymous", R"({"keys": [], "anonymous": ["metrics"]})")});
-  ASSERT_NE(policy, nullptr);
-  EXPECT_TRUE(policy->Admit("", Role::kMetrics).ok());
-  EXPECT_EQ(policy->Admit("", Role::kHealth).status.code(), StatusCode::kUnauthenticated);
-}
-
-TEST_F(AccessPolicyTest, AnAdmissionSaysWhichKeyItCameWith) {
-  const std::string one = R"({"keys": [{"name": "a", "sha256": ")" + ToHex(HashKey("one")) +
-                          R"(", "roles": ["inference"]}])";
-  const auto closed = Load({.access = Write("closed", one + "}")});
-  const auto open =
-      Load({.access = Write("open", one + R"(, "anonymous": ["health", "inference"]})")});
-  ASSERT_TRUE(closed != nullptr && open != nullptr);
-  for (const auto& policy : {closed, open}) {
-    EXPECT_EQ(IdentityOf(policy->Admit("Bearer one", Role::kInference).client), HashKey("one"));
-    EXPECT_EQ(IdentityOf(policy->Check("Bearer one", Role::kHealth).client), HashKey("one"));
-    for (const char* none : {"", "Bearer two", "one"})
-      EXPECT_EQ(policy->Admit(none, Role::kInference).client, nullptr) << none;
-  }
-}
-
-TEST_F(AccessPolicyTest, AClientHasTheLimitsOfItsKey) {
-  const auto policy =
-      Load({.access = Write("limits", R"({"keys": [{"name": "team-a", "sha256": ")" +
-                                          ToHex(HashKey("one")) + R"(", "roles": ["inference"],
-      "max_concurrent": 3, "default_timeout_ms": 1000, "max_timeout_ms": 60000,
-      "tokens_per_period": 500, "period_s": 60, "share": 2.5}]})")});
-  ASSERT_NE(policy, nullptr);
-  const auto client = policy->Admit("Bearer one", Role::kInference).client;
-  ASSERT_NE(client, nullptr);
-  EXPECT_EQ(client->name, "team-a");
-  EXPECT_EQ(client->limits.max_concurrent, 3);
-  EXPECT_EQ(client->limits.default_timeout_ms, 1000);
-  EXPECT_EQ(client->limits.max_timeout_ms, 60000);
-  EXPECT_EQ(client->limits.tokens_per_period, 500);
-  EXPECT_EQ(client->limits.period_s, 60);
-  EXPECT_EQ(client->limits.share, 2.5);
-}
-
-TEST_F(AccessPolicyTest, LinesAreKeysOrTheirHashes) {
-  const auto policy = Load(
-      {.api_keys = Write("lines", "# clients\none\n\nsha256:" + ToHex(HashKey("two")) + "\r\n")});
-  ASSERT_NE(policy, nullptr);
-  for (const char* key : {"Bearer one", "Bearer two"}) {
-    EXPECT_TRUE(policy->Admit(key, Role::kInference).ok());
-    EXPECT_TRUE(policy->Admit(key, Role::kMetrics).ok());
-    EXPECT_EQ(policy->Admit(key, Role::kSettings).status.code(), StatusCode::kPermissionDenied);
-  }
-  EXPECT_EQ(policy->Admit("Bearer # clients", Role::kInference).status.code(),
+      Load({.keys = {.access = file}, .restrictions = {.http = {"inference:word=open"}}});
+  EXPECT_TRUE(policy->asks_for_keys());
+  EXPECT_EQ(AskHttp(*policy, Api::kInference, {{"word", "open"}}).status.code(),
             StatusCode::kUnauthenticated);
+  const HeaderList key = {{"AUTHORIZATION", "Bearer one"}};
+  const Admission lacking = AskHttp(*policy, Api::kInference, key);
+  EXPECT_TRUE(lacking.lacks_header);
+  EXPECT_EQ(lacking.status.message(), "This API is restricted, expecting header 'word'");
+  EXPECT_FALSE(AskHttp(*policy, Api::kTrace, key).lacks_header);
+  const Admission admitted =
+      AskHttp(*policy, Api::kInference, {{"Word", "open"}, {"authorization", "Bearer one"}});
+  EXPECT_TRUE(admitted.ok());
+  ASSERT_NE(admitted.client, nullptr);
+  EXPECT_EQ(admitted.client->name, "a");
 }
 
-TEST_F(AccessPolicyTest, AKeysRequestsASecondAreBounded) {
-  const auto policy = Load(
-      {.access = Write("rate", R"({"keys": [{"name": "a", "sha256": ")" + ToHex(HashKey("one")) +
-                                   R"(", "roles": ["inference"],
-      "requests_per_second": 2, "burst": 3}]})")});
-  ASSERT_NE(policy, nullptr);
-  const auto admitted = [&] {
-    int count = 0;
-    while (policy->Admit("Bearer one", Role::kInference).ok()) ++count;
-    return count;
-  };
-  EXPECT_EQ(admitted(), 3);
-  EXPECT_EQ(policy->Admit("Bearer one", Role::kInference).status.code(),
-            StatusCode::kResourceExhausted);
-  clock_.AdvanceNs(1'000'000'000);
-  EXPECT_EQ(admitted(), 2);
-  clock_.AdvanceNs(60'000'000'000);
-  EXPECT_EQ(admitted(), 3);
-}
-
-TEST_F(AccessPolicyTest, ARefusalNamesTheKeyItsBoundAndWhenToComeBack) {
-  const auto policy =
-      Load({.access = Write("wait", R"({"keys": [{"name": "team-a", "sha256": ")" +
-                                        ToHex(HashKey("one")) + R"(", "roles": ["inference"],
-      "requests_per_second": 0.25, "burst": 2}]})")});
-  ASSERT_NE(policy, nullptr);
-  const auto admit = [&] { return policy->Admit("Bearer one", Role::kInference); };
-  EXPECT_TRUE(admit().ok() && admit().ok());
-  const Admission refused = admit();
-  EXPECT_EQ(refused.status.reason(), Reason::kOverLimit);
-  EXPECT_EQ(refused.retry_after_s, 4);  // 1 request / 0.25 a second
-  EXPECT_EQ(refused.status.message(),
-            "key 'team-a' has sent more than its requests_per_second of 0.25 with a burst of 2 "
-            "allow; try again in 4 s");
-  EXPECT_EQ(refused.status.message().find("one"), std::string::npos);
-  clock_.AdvanceNs(1'500'000'000);
-  EXPECT_EQ(admit().retry_after_s, 3);  // of 2.5
-  clock_.AdvanceNs(2'500'000'000);
-  EXPECT_TRUE(admit().ok());
-  EXPECT_EQ(policy->Admit("Bearer two", Role::kInference).retry_after_s, 0);
-}
-
-TEST_F(AccessPolicyTest, WhatAKeyHasUsedStaysUsedWhenFilesAreReadAnew) {
-  const auto keys = [](double per_second, int burst) {
-    return R"({"keys": [{"name": "new", "sha256": ")" + ToHex(HashKey("two")) +
-           R"(", "roles": ["inference"]}, {"name": "a", "sha256": ")" + ToHex(HashKey("one")) +
-           R"(", "roles": ["inference"], "requests_per_second": )" + std::to_string(per_second) +
-           R"(, "burst": )" + std::to_string(burst) + "}]}";
-  };
-  const std::string path = Write("carried", keys(1, 4));
-  const auto policy = Load({.access = path});
-  ASSERT_NE(policy, nullptr);
-  const auto change = [&](const std::string& text) {
-    const auto before = std::filesystem::last_write_time(path);
-    std::ofstream(path) << text;
-    std::filesystem::last_write_time(path, before + std::chrono::seconds(1));
-    EXPECT_TRUE(policy->ReloadIfChanged().ok());
-  };
-  const auto admitted = [&] {
-    int count = 0;
-    while (policy->Admit("Bearer one", Role::kInference).ok()) ++count;
-    return count;
-  };
-  EXPECT_EQ(admitted(), 4);
-  change(keys(1, 100));  // a larger burst is no gift
-  EXPECT_EQ(admitted(), 0);
-  clock_.AdvanceNs(3'000'000'000);
-  change(keys(10, 100));  // the seconds before counted at the former rate
-  EXPECT_EQ(admitted(), 3);
-  clock_.AdvanceNs(1'000'000'000);
-  change(keys(1, 2));  // a smaller one holds at once
-  EXPECT_EQ(admitted(), 2);
-}
-
-TEST_F(AccessPolicyTest, WhatAKeyBeganGoesNoFurtherWithoutIt) {
-  const auto keys = [](const std::string& name, const std::string& roles) {
-    return R"({"keys": [{"name": "a", "sha256": ")" + ToHex(HashKey(name)) + R"(", "roles": [)" +
-           roles + "]}]}";
-  };
-  const std::string path = Write("revoked", keys("one", R"("inference")"));
-  const auto policy = Load({.access = path});
-  ASSERT_NE(policy, nullptr);
-  const auto client = policy->Admit("Bearer one", Role::kInference).client;
-  ASSERT_NE(client, nullptr);
-  const auto may_infer_with = [&](const std::string& text) {
-    const auto before = std::filesystem::last_write_time(path);
-    std::ofstream(path) << text;
-    std::filesystem::last_write_time(path, before + std::chrono::seconds(1));
-    EXPECT_TRUE(policy->ReloadIfChanged().ok());
-    return client->use->CheckMayInfer(client->name).code();
-  };
-  EXPECT_EQ(may_infer_with(keys("one", R"("inference", "metrics")")), StatusCode::kOk);
-  EXPECT_EQ(may_infer_with(keys("one", R"("metrics")")), StatusCode::kUnauthenticated);
-  EXPECT_EQ(may_infer_with(keys("one", R"("inference")")), StatusCode::kOk);
-  EXPECT_EQ(may_infer_with(keys("two", R"("inference")")), StatusCode::kUnauthenticated);
-}
-
-TEST_F(AccessPolicyTest, ChangedFilesAreReadAnewAndBrokenOnesLeaveTheFormer) {
-  const std::string path = Write("reload", "one\n");
-  const auto policy = Load({.api_keys = path});
-  ASSERT_NE(policy, nullptr);
-  const auto change = [&](const std::string& text) {
-    const auto before = std::filesystem::last_write_time(path);
-    std::ofstream(path) << text;
-    std::filesystem::last_write_time(path, before + std::chrono::seconds(1));
-    return policy->ReloadIfChanged();
-  };
-  EXPECT_TRUE(change("two\n").ok());
-  EXPECT_EQ(policy->Admit("Bearer one", Role::kInference).status.code(),
-            StatusCode::kUnauthenticated);
-  EXPECT_TRUE(policy->Admit("Bearer two", Role::kInference).ok());
-  EXPECT_THAT(change("sha256:12\n").message(), HasSubstr("line 1: 64 lower-case"));
-  EXPECT_TRUE(policy->Admit("Bearer two", Role::kInference).ok());
-  EXPECT_TRUE(policy->ReloadIfChanged().ok());  // told once
-}
-
-TEST_F(AccessPolicyTest, WrongFilesAreToldByWhatIsWrong) {
-  const std::string hash = ToHex(HashKey("one"));
-  const auto key = [&](const std::string& more) {
-    return R"({"keys": [{"name": "a", "sha256": ")" + hash + "\"" + more + "}]}";
-  };
-  EXPECT_THAT(Error("{"), HasSubstr("it is no JSON"));
-  EXPECT_THAT(Error("{}"), HasSubstr("'keys', an array, is needed"));
-  EXPECT_THAT(Error(R"({"keys": [], "key": 1})"), HasSubstr("'key' is not known"));
-  EXPECT_THAT(Error(key("")), HasSubstr("keys[0].roles: an array of roles is needed"));
-  EXPECT_THAT(Error(key(R"(, "roles": ["admin"])")), HasSubstr("got \"admin\", roles are health"));
-  EXPECT_THAT(Error(key(R"(, "roles": [], "rate": 1)")), HasSubstr("keys[0]: 'rate' is not known"));
-  EXPECT_THAT(Error(key(R"(, "roles": [], "requests_per_second": 0)")),
-              HasSubstr("keys[0].requests_per_second: got 0, a number above 0"));
-  for (const char* limit : {"max_concurrent", "default_timeout_ms", "max_timeout_ms"}) {
-    for (const char* bad : {"0", "-1", "1.5", "\"1\"", "true", "1e30"}) {
-      EXPECT_THAT(Error(key(R"(, "roles": [], ")" + std::string(limit) + "\": " + bad)),
-                  HasSubstr(std::string(limit) + ": got "))
-          << bad;
+TEST(AccessPolicy, EachApiNeedsTheRoleOfItsRow) {
+  for (size_t i = 0; i < kNumApis; ++i) {
+    const auto api = static_cast<Api>(i);
+    const std::string role(NameOf(RowOf(api).role));
+    const auto policy =
+        Load({.keys = {.access = WriteKeys(R"({"keys": [], "anonymous": [")" + role + R"("]})")}});
+    for (size_t j = 0; j < kNumApis; ++j) {
+      const bool has_role = RowOf(static_cast<Api>(j)).role == RowOf(api).role;
+      EXPECT_EQ(AskHttp(*policy, static_cast<Api>(j)).ok(), has_role) << role << j;
+      EXPECT_EQ(AskGrpc(*policy, static_cast<Api>(j)).ok(), has_role) << role << j;
     }
+    EXPECT_EQ(FindApi(RowOf(api).name), api);
+    EXPECT_EQ(FindRole(role), RowOf(api).role);
   }
-  for (const char* bad : {"0", "0.001", "101", "-1", "null"})
-    EXPECT_THAT(Error(key(std::string(R"(, "roles": [], "share": )") + bad)),
-                HasSubstr("share: got"));
-  EXPECT_THAT(Error(key(R"(, "roles": [], "tokens_per_period": 10)")),
-              HasSubstr("keys[0]: tokens_per_period and period_s are needed together"));
-  EXPECT_THAT(Error(key(R"(, "roles": [], "tokens_per_period": 10, "period_s": 99999999999)")),
-              HasSubstr("keys[0].period_s: got 99999999999, at most a year"));
-  EXPECT_THAT(Error(key(R"(, "roles": [], "default_timeout_ms": 2, "max_timeout_ms": 1)")),
-              HasSubstr("default_timeout_ms is more than max_timeout_ms"));
-  EXPECT_THAT(Error(R"({"keys": [{"name": "a", "sha256": "12", "roles": []}]})"),
-              HasSubstr("keys[0].sha256: 64 lower-case hexadecimal digits"));
-  const auto missing = AccessPolicy::Load({.access = "/nonexistent/file"}, clock_);
-  EXPECT_FALSE(missing.ok());
-  const auto empty = AccessPolicy::Load({.api_keys = Write("empty", "# none\n")}, clock_);
-  EXPECT_THAT(empty.status().message(), HasSubstr("it has no key; `inflight key` makes one"));
+}
+
+TEST(AccessPolicy, WrongRulesAreRefused) {
+  EXPECT_THAT(AccessPolicy::Load({.keys = {.access = "/nowhere"}}).status().message(),
+              HasSubstr("/nowhere"));
+  EXPECT_THAT(AccessPolicy::Load({.restrictions = {.grpc = {"nope:k=v"}}}).status().message(),
+              HasSubstr("--grpc-restricted-protocol: got 'nope:k=v', but there is no API 'nope'"));
 }
 
 }  // namespace

@@ -7,37 +7,58 @@
 namespace inflight::kserve {
 namespace {
 
-TEST(Restrictions, EachApiOfARuleNeedsItsHeader) {
-  const auto parsed =
-      Restrictions::Parse({"model-repository,statistics:admin-key=se:cr=et", "health:h="});
-  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
-  for (const Api api : {Api::kModelRepository, Api::kStatistics}) {
-    ASSERT_NE(parsed->Of(api), nullptr);
-    EXPECT_EQ(parsed->Of(api)->name, "admin-key");
-    EXPECT_EQ(parsed->Of(api)->value, "se:cr=et");
-  }
-  EXPECT_EQ(parsed->Of(Api::kHealth)->value, "");
-  EXPECT_EQ(parsed->Of(Api::kInference), nullptr);
+// "" where the API is open to these headers.
+std::string Refusal(const Restrictions& restrictions, Protocol protocol, Api api,
+                    const HeaderList& headers = {}) {
+  return restrictions.Check(protocol, api, headers).message();
 }
 
-TEST(Restrictions, WhatIsOpenElsewhereIsNamed) {
-  const auto one = Restrictions::Parse({"inference,logging:a=b", "health:c=d"});
-  const auto other = Restrictions::Parse({"logging,trace:x=y"});
-  ASSERT_TRUE(one.ok() && other.ok());
-  EXPECT_EQ(one->NotIn(*other), "health, inference");
-  EXPECT_EQ(other->NotIn(*one), "trace");
-  EXPECT_EQ(one->NotIn(*one), "");
-  EXPECT_EQ(Restrictions().NotIn(*one), "");
+TEST(Restrictions, EachApiOfARuleNeedsItsHeader) {
+  const auto parsed = Restrictions::Parse(
+      {.http = {"model-repository,statistics:admin-key=se:cr=et", "health:h="}});
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  const auto ask = [&](Api api, const HeaderList& headers) {
+    return Refusal(*parsed, Protocol::kHttp, api, headers);
+  };
+  for (const Api api : {Api::kModelRepository, Api::kStatistics}) {
+    const char kRefused[] = "This API is restricted, expecting header 'admin-key'";
+    EXPECT_EQ(ask(api, {}), kRefused);
+    EXPECT_EQ(ask(api, {{"admin-key", "se:cr"}}), kRefused);
+    EXPECT_EQ(ask(api, {{"admin-keys", "se:cr=et"}}), kRefused);
+    EXPECT_EQ(ask(api, {{"Admin-Key", "se:cr=et"}}), "");
+  }
+  EXPECT_NE(ask(Api::kHealth, {}), "");
+  EXPECT_EQ(ask(Api::kHealth, {{"h", ""}}), "");
+  EXPECT_EQ(ask(Api::kInference, {}), "");
+}
+
+TEST(Restrictions, WhereBothOptionsHaveARuleEachHasItsOwn) {
+  const auto parsed =
+      Restrictions::Parse({.http = {"logging,inference:A=b"}, .grpc = {"logging,trace:C=d"}});
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  const auto expect = [&](Api api, const std::string& http, const std::string& grpc) {
+    EXPECT_EQ(Refusal(*parsed, Protocol::kHttp, api),
+              "This API is restricted, expecting header '" + http + "'");
+    EXPECT_EQ(Refusal(*parsed, Protocol::kGrpc, api),
+              "This protocol is restricted, expecting header 'triton-grpc-protocol-" + grpc + "'");
+  };
+  expect(Api::kLogging, "A", "c");
+  expect(Api::kInference, "A", "a");
+  expect(Api::kTrace, "C", "c");
+  EXPECT_EQ(Refusal(*parsed, Protocol::kHttp, Api::kLogging, {{"C", "d"}}),
+            "This API is restricted, expecting header 'A'");
 }
 
 TEST(Restrictions, BadRulesAreRefusedByName) {
   for (const char* rule :
        {"health", "health:key", "health:=v", "nope:k=v", "health,:k=v", ":k=v"}) {
-    const auto parsed = Restrictions::Parse({rule});
-    ASSERT_FALSE(parsed.ok()) << rule;
-    EXPECT_NE(parsed.status().message().find(rule), std::string::npos);
+    const std::string http = Restrictions::Parse({.http = {rule}}).status().message();
+    EXPECT_EQ(http.find("--http-restricted-api: got '" + std::string(rule) + "', "), 0U) << http;
+    const std::string grpc = Restrictions::Parse({.grpc = {rule}}).status().message();
+    EXPECT_EQ(grpc.find("--grpc-restricted-protocol: got '" + std::string(rule) + "', "), 0U)
+        << grpc;
   }
-  EXPECT_FALSE(Restrictions::Parse({"health:a=1", "trace,health:b=2"}).ok());
+  EXPECT_FALSE(Restrictions::Parse({.http = {"health:a=1", "trace,health:b=2"}}).ok());
 }
 
 bool Matches(const std::string& pattern, std::string_view name) {

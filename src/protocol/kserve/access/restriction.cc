@@ -2,54 +2,93 @@
 #include "protocol/kserve/access/restriction.h"
 
 #include <algorithm>
+#include <string_view>
+
+#include "base/letter_case.h"
+#include "base/status_macros.h"
 
 namespace inflight::kserve {
 namespace {
 
-constexpr std::array<std::string_view, kNumApis> kNames = {
-    "health",           "metadata",   "inference", "shared-memory", "model-config",
-    "model-repository", "statistics", "trace",     "logging"};
+constexpr char kHttpOption[] = "--http-restricted-api";
+constexpr char kGrpcOption[] = "--grpc-restricted-protocol";
 
-Status Bad(const std::string& rule, const std::string& why) {
-  return InvalidArgument("restricted API '" + rule + "': " + why +
-                         "; expected is <api>[,<api>...]:<header>=<value>");
+// How Triton names the header of a rule over a protocol, and how it refuses what lacks it.
+struct Words {
+  std::string_view prefix;
+  bool is_lower;  // as all keys of metadata are
+  StatusCode code;
+  std::string_view what;
+};
+constexpr std::array<Words, kNumProtocols> kWords = {{
+    {"", false, StatusCode::kPermissionDenied, "This API is restricted"},
+    {"triton-grpc-protocol-", true, StatusCode::kUnavailable, "This protocol is restricted"},
+}};
+
+Status Bad(const char* option, const std::string& rule, const std::string& why) {
+  return InvalidArgument(
+      option, "got '" + rule + "', " + why + "; expected is <api>[,<api>...]:<header>=<value>");
+}
+
+std::string NameOver(const Words& words, const std::string& header) {
+  std::string name = std::string(words.prefix) + header;
+  if (words.is_lower) std::transform(name.begin(), name.end(), name.begin(), AsciiLower);
+  return name;
 }
 
 }  // namespace
 
-Result<Restrictions> Restrictions::Parse(const std::vector<std::string>& rules) {
-  Restrictions parsed;
+Result<Restrictions::Headers> Restrictions::ParseOption(const char* option,
+                                                        const std::vector<std::string>& rules) {
+  Headers headers;
   for (const std::string& rule : rules) {
     const size_t colon = rule.find(':');
     const size_t equals = rule.find('=', colon == std::string::npos ? 0 : colon);
-    if (colon == std::string::npos || equals == std::string::npos || equals == colon + 1) {
-      return Bad(rule, "it names no header and value");
-    }
-    const RequiredHeader header{rule.substr(colon + 1, equals - colon - 1),
-                                rule.substr(equals + 1)};
+    if (colon == std::string::npos || equals == std::string::npos || equals == colon + 1)
+      return Bad(option, rule, "which names no header and value");
+    const Header header{rule.substr(colon + 1, equals - colon - 1), rule.substr(equals + 1)};
     std::string_view apis = std::string_view(rule).substr(0, colon);
     while (true) {
       const size_t comma = std::min(apis.find(','), apis.size());
-      const std::string_view name = apis.substr(0, comma);
-      const auto found = std::find(kNames.begin(), kNames.end(), name);
-      if (found == kNames.end()) return Bad(rule, "unknown API '" + std::string(name) + "'");
-      auto& place = parsed.headers_[static_cast<size_t>(found - kNames.begin())];
-      if (place) return Bad(rule, "'" + std::string(name) + "' is restricted by another rule");
+      const std::string name(apis.substr(0, comma));
+      const auto api = FindApi(name);
+      if (!api) return Bad(option, rule, "but there is no API '" + name + "'");
+      auto& place = headers[static_cast<size_t>(*api)];
+      if (place) return Bad(option, rule, "but '" + name + "' is restricted by another rule");
       place = header;
       if (comma == apis.size()) break;
       apis.remove_prefix(comma + 1);
     }
   }
+  return headers;
+}
+
+Result<Restrictions> Restrictions::Parse(const RestrictionRules& rules) {
+  ASSIGN_OR_RETURN(const Headers http, ParseOption(kHttpOption, rules.http));
+  ASSIGN_OR_RETURN(const Headers grpc, ParseOption(kGrpcOption, rules.grpc));
+  const std::array<const Headers*, kNumProtocols> own = {&http, &grpc};
+  const std::array<const Headers*, kNumProtocols> other = {&grpc, &http};
+  Restrictions parsed;
+  for (size_t protocol = 0; protocol < kNumProtocols; ++protocol) {
+    for (size_t api = 0; api < kNumApis; ++api) {
+      const auto& rule = (*own[protocol])[api] ? (*own[protocol])[api] : (*other[protocol])[api];
+      if (rule)
+        parsed.headers_[protocol][api] = {NameOver(kWords[protocol], rule->name), rule->value};
+    }
+  }
   return parsed;
 }
 
-std::string Restrictions::NotIn(const Restrictions& other) const {
-  std::string names;
-  for (size_t i = 0; i < kNumApis; ++i) {
-    if (!headers_[i] || other.headers_[i]) continue;
-    names.append(names.empty() ? "" : ", ").append(kNames[i]);
+Status Restrictions::Check(Protocol protocol, Api api, const HeaderList& headers) const {
+  const auto place = static_cast<size_t>(protocol);
+  const auto& required = headers_[place][static_cast<size_t>(api)];
+  if (!required || std::any_of(headers.begin(), headers.end(), [&](const auto& header) {
+        return header.second == required->value && EqualInAnyCase(header.first, required->name);
+      })) {
+    return Status::Ok();
   }
-  return names;
+  return Status(kWords[place].code,
+                std::string(kWords[place].what) + ", expecting header '" + required->name + "'");
 }
 
 }  // namespace inflight::kserve

@@ -7,48 +7,47 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "inflight/status.h"
+#include "protocol/kserve/access/api.h"
 
 namespace inflight::kserve {
 
-enum class Api : uint8_t {
-  kHealth,
-  kMetadata,
-  kInference,
-  kSharedMemory,
-  kModelConfig,
-  kModelRepository,
-  kStatistics,
-  kTrace,
-  kLogging,
-};
-inline constexpr size_t kNumApis = 9;
+// Its words are those of a refusal, and it says how headers are named.
+enum class Protocol : uint8_t { kHttp, kGrpc };
+inline constexpr size_t kNumProtocols = 2;
 
-struct RequiredHeader {
-  std::string name;
-  std::string value;
+// Of a request over HTTP, or the metadata of a call over gRPC; names in any letter case.
+using HeaderList = std::vector<std::pair<std::string, std::string>>;
+
+// As the options have them: "<api>[,<api>...]:<header>=<value>".
+struct RestrictionRules {
+  std::vector<std::string> http = {};  // --http-restricted-api
+  std::vector<std::string> grpc = {};  // --grpc-restricted-protocol
 };
 
 class Restrictions {
  public:
-  // Each rule is "<api>[,<api>...]:<header>=<value>". kInvalidArgument names the rule and what is
-  // wrong with it; an API may be restricted once.
-  static Result<Restrictions> Parse(const std::vector<std::string>& rules);
+  // A rule holds over both protocols, but for an API that the other protocol's option has a rule
+  // for, too: there each has its own. kInvalidArgument names the option, its rule and what is wrong
+  // with it; an option may restrict an API once.
+  static Result<Restrictions> Parse(const RestrictionRules& rules);
 
-  // Null where the API is open to all.
-  const RequiredHeader* Of(Api api) const {
-    const auto& header = headers_[static_cast<size_t>(api)];
-    return header ? &*header : nullptr;
-  }
-
-  // Names of the APIs that are restricted here and open there: "inference, logging".
-  std::string NotIn(const Restrictions& other) const;
+  // Not OK where the API needs a header that is not among these; the code is that of Triton's.
+  Status Check(Protocol protocol, Api api, const HeaderList& headers) const;
 
  private:
-  std::array<std::optional<RequiredHeader>, kNumApis> headers_;
+  struct Header {
+    std::string name;  // as the protocol has it
+    std::string value;
+  };
+  using Headers = std::array<std::optional<Header>, kNumApis>;
+
+  static Result<Headers> ParseOption(const char* option, const std::vector<std::string>& rules);
+
+  std::array<Headers, kNumProtocols> headers_;
 };
 
 }  // namespace inflight::kserve

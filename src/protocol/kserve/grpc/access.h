@@ -9,22 +9,17 @@
 #include "protocol/grpc_listener/rpc.h"
 #include "protocol/kserve/access/access_policy.h"
 #include "protocol/kserve/access/header_forward.h"
-#include "protocol/kserve/access/restriction.h"
 #include "serving/core/request.h"
 
 namespace inflight::kserve_grpc {
 
 struct Access {
-  std::shared_ptr<kserve::AccessPolicy> policy;  // by keys; null: all are open
-  kserve::Restrictions restrictions;
+  std::shared_ptr<kserve::AccessPolicy> policy;
   kserve::HeaderForward header_forward;
 };
 
-// What the policy says of the call's key; kUnavailable where it lacks the header that opens `api`.
-Status CheckAccess(const Access& access, kserve::Api api, const grpc_listener::Rpc& rpc);
-
-// That of the key that an admitted call came with; null: it has none that is known.
-std::shared_ptr<const Client> ClientOf(const Access& access, const grpc_listener::Rpc& rpc);
+// What the policy says of the call's metadata.
+kserve::Admission Admit(const Access& access, kserve::Api api, const grpc_listener::Rpc& rpc);
 
 // Metadata that goes to the model as parameters. kInvalidArgument for a reserved name.
 Result<serving::Parameters> ForwardedParameters(const Access& access,

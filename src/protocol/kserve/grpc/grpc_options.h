@@ -10,7 +10,6 @@
 #include "base/memory_account.h"
 #include "protocol/kserve/access/access_policy.h"
 #include "protocol/kserve/access/header_forward.h"
-#include "protocol/kserve/access/restriction.h"
 #include "protocol/tls/port_tls.h"
 
 namespace inflight::kserve_grpc {
@@ -55,9 +54,8 @@ struct GrpcOptions {
 
   bool with_reflection = false;  // the services describe themselves to whoever asks
 
-  std::shared_ptr<kserve::AccessPolicy> policy;  // by keys; null: all are open
-  kserve::Restrictions restrictions;             // --grpc-restricted-protocol
-  kserve::HeaderForward header_forward;          // --grpc-header-forward-pattern
+  std::shared_ptr<kserve::AccessPolicy> policy = std::make_shared<kserve::AccessPolicy>();
+  kserve::HeaderForward header_forward;  // --grpc-header-forward-pattern
 };
 
 }  // namespace inflight::kserve_grpc

@@ -80,7 +80,7 @@ constexpr std::chrono::milliseconds kFlush{1000};  // for answers that are on th
 class GrpcServer::Impl {
  public:
   Impl(serving::Server& server, const GrpcOptions& options, CompressionLevel compression)
-      : access_{options.policy, options.restrictions, options.header_forward},
+      : access_{options.policy, options.header_forward},
         calls_(static_cast<size_t>(options.max_calls)),
         service_(server, calls_, access_,
                  {.limits = {.max_message_bytes = options.max_message_bytes,

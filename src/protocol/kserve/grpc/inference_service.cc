@@ -146,28 +146,28 @@ std::shared_ptr<RpcReactor> End(Rpc& rpc, Status status) {
 }
 
 std::shared_ptr<RpcReactor> ModelInfer(ServiceContext& service, std::shared_ptr<Rpc> rpc,
-                                       const Status& refusal) {
+                                       kserve::Admission admission) {
   auto forwarded = ForwardedParameters(service.access, *rpc);
-  const Status& status = refusal.ok() ? forwarded.status() : refusal;
+  const Status& status = admission.ok() ? forwarded.status() : admission.status;
   if (!status.ok()) return End(*rpc, ToGrpcStatus(status));
   CallMetadata metadata = {.parameters = *std::move(forwarded),
                            .trace = TraceContextOf(service.server, *rpc),
                            .coding = ResponseCoding(service.compression, *rpc),
-                           .caller = ClientOf(service.access, *rpc)};
+                           .caller = std::move(admission.client)};
   return StartInferCall(service.server, service.calls, std::move(metadata),
                         service.limits.max_message_bytes, std::move(rpc));
 }
 
 std::shared_ptr<RpcReactor> ModelStreamInfer(ServiceContext& service, std::shared_ptr<Rpc> rpc,
-                                             const Status& refusal) {
+                                             kserve::Admission admission) {
   auto forwarded = ForwardedParameters(service.access, *rpc);
   StreamMetadata metadata = {
       .is_strict = HasMetadata(*rpc, "triton_grpc_error", "true"),
-      .refusal = refusal.ok() ? forwarded.status() : refusal,
+      .refusal = admission.ok() ? forwarded.status() : admission.status,
       .parameters = forwarded.ok() ? *std::move(forwarded) : serving::Parameters{},
       .trace = TraceContextOf(service.server, *rpc),
       .coding = ResponseCoding(service.compression, *rpc),
-      .caller = ClientOf(service.access, *rpc)};
+      .caller = std::move(admission.client)};
   return StreamCall::Start(service.server, service.calls, service.limits, std::move(metadata),
                            std::move(rpc));
 }
@@ -267,30 +267,39 @@ Status LogSettings(Server&, const pb::LogSettingsRequest& request,
 // --- reflection ---
 
 std::shared_ptr<RpcReactor> ServerReflectionInfo(ServiceContext& service, std::shared_ptr<Rpc> rpc,
-                                                 const Status& refusal) {
+                                                 kserve::Admission admission) {
   if (service.reflection == nullptr) return End(*rpc, Unimplemented(""));
-  if (!refusal.ok()) return End(*rpc, ToGrpcStatus(refusal));
-  auto caller = ClientOf(service.access, *rpc);
-  return StartReflectionCall(*service.reflection, service.calls, std::move(caller), std::move(rpc));
+  if (!admission.ok()) return End(*rpc, ToGrpcStatus(admission.status));
+  return StartReflectionCall(*service.reflection, service.calls, std::move(admission.client),
+                             std::move(rpc));
 }
 
 // --- the table ---
 
-using UnaryMethod = std::function<void(ServiceContext&, const std::shared_ptr<Rpc>&, RpcMessage)>;
-// Has a reactor of its own. The status says whether the API is open to the client.
+// The client is that of the call's key; null: it has none that is known.
+using UnaryMethod =
+    std::function<void(ServiceContext&, const std::shared_ptr<Rpc>&, RpcMessage, const Client*)>;
+// Has a reactor of its own. The admission says whether the API is open to the client.
 using CallMethod = std::shared_ptr<RpcReactor>(ServiceContext&, std::shared_ptr<Rpc>,
-                                               const Status&);
+                                               kserve::Admission);
 
 class UnaryCall final : public UnaryReactor {
  public:
-  UnaryCall(ServiceContext& service, const UnaryMethod& method, std::shared_ptr<Rpc> rpc)
-      : UnaryReactor(std::move(rpc)), service_(service), method_(method) {}
+  UnaryCall(ServiceContext& service, const UnaryMethod& method, std::shared_ptr<Rpc> rpc,
+            std::shared_ptr<const Client> caller)
+      : UnaryReactor(std::move(rpc)),
+        service_(service),
+        method_(method),
+        caller_(std::move(caller)) {}
 
  private:
-  void Handle(RpcMessage message) override { method_(service_, rpc_, std::move(message)); }
+  void Handle(RpcMessage message) override {
+    method_(service_, rpc_, std::move(message), caller_.get());
+  }
 
   ServiceContext& service_;
   const UnaryMethod& method_;
+  const std::shared_ptr<const Client> caller_;
 };
 
 template <typename Request, typename Response>
@@ -300,7 +309,7 @@ using Handler = Status(Server&, const Request&, Response&);
 template <typename Request, typename Response>
 UnaryMethod Now(Handler<Request, Response>* handle) {
   return [handle](ServiceContext& service, const std::shared_ptr<Rpc>& rpc,
-                  const RpcMessage& message) {
+                  const RpcMessage& message, const Client*) {
     Answer<Request, Response>(*rpc, message, service.limits.max_message_bytes,
                               [&](const Request& request, Response& response) {
                                 return handle(service.server, request, response);
@@ -313,9 +322,8 @@ template <typename Request, typename Response>
 UnaryMethod FromPeer(Status (*handle)(Server&, const Request&, Response&,
                                       const serving::Registrant&)) {
   return [handle](ServiceContext& service, const std::shared_ptr<Rpc>& rpc,
-                  const RpcMessage& message) {
-    const auto caller = ClientOf(service.access, *rpc);
-    const auto from = serving::RegistrantAt(rpc->client(), caller.get());
+                  const RpcMessage& message, const Client* caller) {
+    const auto from = serving::RegistrantAt(rpc->client(), caller);
     Answer<Request, Response>(*rpc, message, service.limits.max_message_bytes,
                               [&](const Request& request, Response& response) {
                                 return handle(service.server, request, response, from);
@@ -327,7 +335,7 @@ UnaryMethod FromPeer(Status (*handle)(Server&, const Request&, Response&,
 template <typename Request, typename Response>
 UnaryMethod Later(Handler<Request, Response>* handle) {
   return [handle](ServiceContext& service, const std::shared_ptr<Rpc>& rpc,
-                  const RpcMessage& message) {
+                  const RpcMessage& message, const Client*) {
     auto request = std::make_shared<Request>();
     if (!Parse(*rpc, message, service.limits.max_message_bytes, *request)) return;
     service.model_control.Post([handle, &server = service.server, rpc, request] {
@@ -340,7 +348,7 @@ UnaryMethod Later(Handler<Request, Response>* handle) {
 
 struct Row {
   const char* path;
-  Api api;  // that --grpc-restricted-protocol may close to clients without its metadata
+  Api api;  // by which the policy of access knows it
   std::variant<UnaryMethod, CallMethod*> answer;
 };
 
@@ -416,13 +424,14 @@ InferenceService::InferenceService(Server& server, ActiveCalls& calls, const Acc
 std::shared_ptr<RpcReactor> InferenceService::Start(std::shared_ptr<Rpc> rpc) {
   const Row* row = FindRow(rpc->path());
   if (row == nullptr) return End(*rpc, Unimplemented(""));  // as gRPC's own servers say it
-  const Status access = CheckAccess(context_.access, row->api, *rpc);
+  kserve::Admission admission = Admit(context_.access, row->api, *rpc);
   if (const auto* start = std::get_if<CallMethod*>(&row->answer)) {
-    return (*start)(context_, std::move(rpc), access);
+    return (*start)(context_, std::move(rpc), std::move(admission));
   }
-  if (!access.ok()) return End(*rpc, ToGrpcStatus(access));
+  if (!admission.ok()) return End(*rpc, ToGrpcStatus(admission.status));
   rpc->Read();
-  return std::make_shared<UnaryCall>(context_, std::get<UnaryMethod>(row->answer), std::move(rpc));
+  return std::make_shared<UnaryCall>(context_, std::get<UnaryMethod>(row->answer), std::move(rpc),
+                                     std::move(admission.client));
 }
 
 std::vector<std::string_view> InferenceService::Paths() {

@@ -7,7 +7,6 @@
 #include <variant>
 
 #include "base/log.h"
-#include "protocol/kserve/http/refusal.h"
 #include "protocol/kserve/http/response.h"
 
 namespace inflight::kserve_http {
@@ -62,45 +61,6 @@ HttpResponse EndpointHandler::BodyTooLarge(const HttpRequest& head,
 
 HttpResponse EndpointHandler::BadRequest(std::string_view reason) const {
   return Error(InvalidArgument(std::string(reason)), kText);
-}
-
-std::optional<HttpResponse> EndpointHandler::Admit(kserve::Role role, HttpRequest& request) const {
-  if (const Status status = options_.web_pages.Check(request, role); !status.ok())
-    return Error(status);
-  if (options_.policy == nullptr) return std::nullopt;
-  const kserve::Admission admission = options_.policy->Admit(AuthorizationOf(request), role);
-  request.caller = admission.client;
-  return RefusalOf(admission);
-}
-
-std::optional<HttpResponse> EndpointHandler::RefusalOfHead(kserve::Role role,
-                                                           const HttpRequest& head) const {
-  if (const Status status = options_.web_pages.Check(head, role); !status.ok())
-    return Error(status);
-  if (options_.policy == nullptr) return std::nullopt;
-  return RefusalOf(options_.policy->Check(AuthorizationOf(head), role));
-}
-
-std::optional<HttpResponse> EndpointHandler::LacksHeader(kserve::Api api,
-                                                         const HttpRequest& head) const {
-  const kserve::RequiredHeader* required = options_.restrictions.Of(api);
-  if (required == nullptr) return std::nullopt;
-  const std::string* value = head.FindHeader(required->name);
-  if (value != nullptr && *value == required->value) return std::nullopt;
-  return Error({StatusCode::kPermissionDenied,
-                "This API is restricted, expecting header '" + required->name + "'"},
-               kText);
-}
-
-std::optional<HttpResponse> EndpointHandler::Admit(kserve::Api api, HttpRequest& request) const {
-  if (auto refusal = Admit(kserve::RoleOf(api), request)) return refusal;
-  return LacksHeader(api, request);
-}
-
-std::optional<HttpResponse> EndpointHandler::RefusalOfHead(kserve::Api api,
-                                                           const HttpRequest& head) const {
-  if (auto refusal = RefusalOfHead(kserve::RoleOf(api), head)) return refusal;
-  return LacksHeader(api, head);
 }
 
 void EndpointHandler::Run(Route route, HttpRequest request,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the front ends over HTTP share: the endpoints, their limits, restricted APIs, and threads
-// for what takes long. A front end says which endpoint a request means.
+// What the front ends over HTTP share: the endpoints, their limits, who may ask, and threads for
+// what takes long. A front end says which endpoint a request means.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,12 @@
 
 #include "base/worker_pool.h"
 #include "protocol/http_listener/http_message.h"
-#include "protocol/kserve/access/access_policy.h"
+#include "protocol/kserve/access/api.h"
 #include "protocol/kserve/access/header_forward.h"
-#include "protocol/kserve/access/restriction.h"
+#include "protocol/kserve/http/access.h"
 #include "protocol/kserve/http/binary_framing.h"
 #include "protocol/kserve/http/endpoint_table.h"
 #include "protocol/kserve/http/endpoints.h"
-#include "protocol/kserve/http/web_pages.h"
 #include "serving/server/server.h"
 
 namespace inflight::kserve_http {
@@ -29,10 +28,8 @@ struct EndpointOptions {
   // client announces.
   size_t max_binary_body_bytes = size_t{1} << 30;
 
-  WebPageRule web_pages;                         // --http-allowed-host
-  std::shared_ptr<kserve::AccessPolicy> policy;  // by keys; null: all are open
-  kserve::Restrictions restrictions;             // --http-restricted-api
-  kserve::HeaderForward header_forward;          // --http-header-forward-pattern
+  Access access;
+  kserve::HeaderForward header_forward;  // --http-header-forward-pattern
 
   BinaryFraming framing;
   bool with_compression = true;
@@ -53,18 +50,7 @@ class EndpointHandler : public http_listener::HttpHandler {
   // it means no endpoint of KServe.
   virtual const Endpoint* EndpointOf(const http_listener::HttpRequest& head) const = 0;
 
-  // The answer to a request that a web page of somebody else sends, or whose key may not do that,
-  // or that has none; of an API also where it lacks the header that opens it. None: its caller is
-  // set.
-  std::optional<http_listener::HttpResponse> Admit(kserve::Role role,
-                                                   http_listener::HttpRequest& request) const;
-  std::optional<http_listener::HttpResponse> Admit(kserve::Api api,
-                                                   http_listener::HttpRequest& request) const;
-  // The same of a request whose head alone is there: it counts for no rate.
-  std::optional<http_listener::HttpResponse> RefusalOfHead(
-      kserve::Role role, const http_listener::HttpRequest& head) const;
-  std::optional<http_listener::HttpResponse> RefusalOfHead(
-      kserve::Api api, const http_listener::HttpRequest& head) const;
+  const Access& access() const { return options_.access; }
 
   // Answers as the endpoint does, whatever the method; it must not be refused. What waits or has a
   // large body does so on another thread.
@@ -74,8 +60,6 @@ class EndpointHandler : public http_listener::HttpHandler {
   serving::Server& server() const { return context_.server; }
 
  private:
-  std::optional<http_listener::HttpResponse> LacksHeader(
-      kserve::Api api, const http_listener::HttpRequest& head) const;
   void Dispatch(const Route& route, const http_listener::HttpRequest& request,
                 const std::shared_ptr<http_listener::HttpResponder>& responder);
 

@@ -10,7 +10,7 @@
 #include <variant>
 
 #include "protocol/http_listener/router.h"
-#include "protocol/kserve/access/restriction.h"
+#include "protocol/kserve/access/api.h"
 #include "protocol/kserve/http/endpoints.h"
 
 namespace inflight::kserve_http {
@@ -25,7 +25,7 @@ inline constexpr Traits kNotOnVertexAi = 8;  // Vertex AI's route does not redir
 struct Endpoint {
   std::string_view path;  // a template (router.h)
   http_listener::Methods methods;
-  kserve::Api api;  // what --http-restricted-api closes to clients without its header
+  kserve::Api api;  // by which the policy of access knows it
   std::variant<Reply*, Start*> handle;
   Traits traits = 0;
 

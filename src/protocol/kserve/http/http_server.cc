@@ -24,7 +24,7 @@ class Handler : public EndpointHandler {
     const auto found = FindRoute(head.method, head.path());
     if (!found) return Error(NotFound("Not Found"), kText);
     const Endpoint& endpoint = *found->route.endpoint;
-    if (auto refusal = RefusalOfHead(endpoint.api, head)) return refusal;
+    if (auto refusal = RefusalOfHead(access(), endpoint.api, head)) return refusal;
     if (!found->allows_method) return MethodNotAllowed(endpoint.Has(kText405) ? kText : kJson);
     if (endpoint.api != kserve::Api::kInference) return std::nullopt;
     const auto model = server().FindModel(found->route.model, found->route.version);
@@ -36,7 +36,7 @@ class Handler : public EndpointHandler {
     auto found = FindRoute(request.method, request.path());
     if (!found) return responder->Send(Error(NotFound("Not Found"), kText));
     const Endpoint& endpoint = *found->route.endpoint;
-    if (auto refusal = Admit(endpoint.api, request)) return responder->Send(*refusal);
+    if (auto refusal = Admit(access(), endpoint.api, request)) return responder->Send(*refusal);
     if (!found->allows_method) {
       return responder->Send(MethodNotAllowed(endpoint.Has(kText405) ? kText : kJson));
     }

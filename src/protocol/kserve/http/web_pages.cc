@@ -60,11 +60,6 @@ bool NeedsPreflight(std::string_view content_type) {
          EqualInAnyCase(type, "application/octet-stream");
 }
 
-bool ChangesTheServer(kserve::Role role) {
-  return role == kserve::Role::kControl || role == kserve::Role::kSettings ||
-         role == kserve::Role::kSharedMemory;
-}
-
 Status Refused(std::string_view header, std::string_view value, const std::string& what) {
   return Status(StatusCode::kPermissionDenied, std::string(header) + ": got '" +
                                                    std::string(value.substr(0, kMaxQuotedHeader)) +
@@ -122,12 +117,12 @@ Status WebPageRule::CheckOrigin(const HttpRequest& head, std::string_view host) 
                  "--http-allowed-host NAME for the pages of that host");
 }
 
-Status WebPageRule::Check(const HttpRequest& head, kserve::Role role) const {
+Status WebPageRule::Check(const HttpRequest& head, kserve::Api api) const {
   const std::string* host = head.FindHeader("Host");
   if (knows_its_names && host != nullptr) RETURN_IF_ERROR(CheckHost(*host));
   if (head.method == "GET" || head.method == "HEAD") return {};  // changes nothing
   RETURN_IF_ERROR(CheckOrigin(head, host != nullptr ? *host : std::string_view()));
-  if (!ChangesTheServer(role)) return {};
+  if (!kserve::RowOf(api).changes_the_server) return {};
   const std::string* content_type = head.FindHeader("Content-Type");
   const bool is_browser =
       head.FindHeader("Origin") != nullptr || head.FindHeader("Sec-Fetch-Site") != nullptr;

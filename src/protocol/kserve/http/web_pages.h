@@ -9,7 +9,7 @@
 
 #include "inflight/status.h"
 #include "protocol/http_listener/http_message.h"
-#include "protocol/kserve/access/access_policy.h"
+#include "protocol/kserve/access/api.h"
 
 namespace inflight::kserve_http {
 
@@ -21,7 +21,7 @@ struct WebPageRule {
   bool knows_its_names = false;
 
   // By the head alone. kPermissionDenied says which header is at fault, and what to do.
-  Status Check(const http_listener::HttpRequest& head, kserve::Role role) const;
+  Status Check(const http_listener::HttpRequest& head, kserve::Api api) const;
 
  private:
   bool IsAllowed(std::string_view name) const;

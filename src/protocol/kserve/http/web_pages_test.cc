@@ -11,16 +11,16 @@ namespace {
 
 using http_listener::Headers;
 using http_listener::HttpRequest;
-using kserve::Role;
+using kserve::Api;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
 
 // The error, "" where the request may pass.
-std::string Ask(const WebPageRule& rule, Role role, Headers headers, const char* method = "POST",
+std::string Ask(const WebPageRule& rule, Api api, Headers headers, const char* method = "POST",
                 const char* host = "127.0.0.1:8000") {
   if (host != nullptr) headers.emplace_back("host", host);
-  const Status status = rule.Check({.method = method, .target = "/", .headers = headers}, role);
+  const Status status = rule.Check({.method = method, .target = "/", .headers = headers}, api);
   EXPECT_EQ(status.code(), status.ok() ? StatusCode::kOk : StatusCode::kPermissionDenied);
   return status.message();
 }
@@ -40,20 +40,20 @@ TEST(WebPages, PagesOfOtherHostsAreRefused) {
        {"http://evil.example", "null", "http://127.0.0.1", "http://127.0.0.1:3000",
         "http://127.0.0.1:8000.evil.example", "http://evil.example:8000", "127.0.0.1:8000", "",
         "http://evil@127.0.0.1:8000", "https://127.0.0.1", "http://[::1]:8000"}) {
-    for (const Role role : {Role::kInference, Role::kSettings, Role::kControl}) {
-      EXPECT_THAT(Ask(rule, role, From(origin)), StartsWith("Origin: got '")) << origin;
-      EXPECT_THAT(Ask(rule, role, From(origin), "DELETE"), HasSubstr("--http-allowed-host"));
+    for (const Api api : {Api::kInference, Api::kLogging, Api::kModelRepository}) {
+      EXPECT_THAT(Ask(rule, api, From(origin)), StartsWith("Origin: got '")) << origin;
+      EXPECT_THAT(Ask(rule, api, From(origin), "DELETE"), HasSubstr("--http-allowed-host"));
     }
-    EXPECT_THAT(Ask(rule, Role::kHealth, From(origin), "GET"), IsEmpty()) << origin;
+    EXPECT_THAT(Ask(rule, Api::kHealth, From(origin), "GET"), IsEmpty()) << origin;
   }
-  EXPECT_THAT(Ask(rule, Role::kInference, From("http://a.example"), "POST", nullptr),
+  EXPECT_THAT(Ask(rule, Api::kInference, From("http://a.example"), "POST", nullptr),
               StartsWith("Origin: "));
 }
 
 TEST(WebPages, TheServersOwnPagesMayCallIt) {
   const WebPageRule rule;
   const auto ask = [&](const char* origin, const char* host) {
-    return Ask(rule, Role::kSettings, From(origin), "POST", host);
+    return Ask(rule, Api::kLogging, From(origin), "POST", host);
   };
   EXPECT_THAT(ask("http://127.0.0.1:8000", "127.0.0.1:8000"), IsEmpty());
   EXPECT_THAT(ask("http://[::1]:8000", "[::1]:8000"), IsEmpty());
@@ -67,46 +67,45 @@ TEST(WebPages, PagesOfAllowedHostsMayCallIt) {
   const WebPageRule rule{.allowed_hosts = {"UI.example"}};
   for (const char* origin :
        {"http://ui.example", "https://ui.example:3000", "https://UI.EXAMPLE"}) {
-    EXPECT_THAT(Ask(rule, Role::kInference, From(origin)), IsEmpty()) << origin;
+    EXPECT_THAT(Ask(rule, Api::kInference, From(origin)), IsEmpty()) << origin;
   }
   for (const char* origin : {"http://x.ui.example", "http://ui.example.evil", "http://xui.example"})
-    EXPECT_THAT(Ask(rule, Role::kInference, From(origin)), StartsWith("Origin: ")) << origin;
+    EXPECT_THAT(Ask(rule, Api::kInference, From(origin)), StartsWith("Origin: ")) << origin;
 }
 
 TEST(WebPages, ABrowserThatNamesNoOriginNamesTheSite) {
   const WebPageRule rule;
   for (const char* site : {"cross-site", "same-site"}) {
-    EXPECT_THAT(Ask(rule, Role::kInference, {{"Sec-Fetch-Site", site}}),
+    EXPECT_THAT(Ask(rule, Api::kInference, {{"Sec-Fetch-Site", site}}),
                 StartsWith("Sec-Fetch-Site: got '" + std::string(site)));
   }
-  EXPECT_THAT(Ask(rule, Role::kInference, {{"Sec-Fetch-Site", "same-origin"}}), IsEmpty());
+  EXPECT_THAT(Ask(rule, Api::kInference, {{"Sec-Fetch-Site", "same-origin"}}), IsEmpty());
 }
 
 TEST(WebPages, WhatChangesTheServerComesAsJson) {
   const WebPageRule rule;
-  for (const Role role : {Role::kControl, Role::kSettings, Role::kSharedMemory}) {
+  for (const Api api : {Api::kModelRepository, Api::kLogging, Api::kSharedMemory}) {
     for (const char* type : kSimpleTypes) {
-      const std::string error = Ask(rule, role, {{"Content-Type", type}});
+      const std::string error = Ask(rule, api, {{"Content-Type", type}});
       EXPECT_THAT(error, StartsWith("Content-Type: got '" + std::string(type) + "'"));
       EXPECT_THAT(error, HasSubstr("needs 'application/json'"));
     }
-    EXPECT_THAT(Ask(rule, role, {{"Content-Type", "application/jsonp"}}),
-                HasSubstr("Content-Type"));
+    EXPECT_THAT(Ask(rule, api, {{"Content-Type", "application/jsonp"}}), HasSubstr("Content-Type"));
     for (const char* type :
          {"application/json", "Application/JSON; charset=utf-8", "application/octet-stream"})
-      EXPECT_THAT(Ask(rule, role, {{"Content-Type", type}}), IsEmpty());
+      EXPECT_THAT(Ask(rule, api, {{"Content-Type", type}}), IsEmpty());
     // As tritonclient and `curl -X POST` do; a browser has to say what it is.
-    EXPECT_THAT(Ask(rule, role, {}), IsEmpty());
-    EXPECT_THAT(Ask(rule, role, From("http://127.0.0.1:8000", {})), HasSubstr("Content-Type"));
-    EXPECT_THAT(Ask(rule, role, {{"Sec-Fetch-Site", "same-origin"}}), HasSubstr("Content-Type"));
+    EXPECT_THAT(Ask(rule, api, {}), IsEmpty());
+    EXPECT_THAT(Ask(rule, api, From("http://127.0.0.1:8000", {})), HasSubstr("Content-Type"));
+    EXPECT_THAT(Ask(rule, api, {{"Sec-Fetch-Site", "same-origin"}}), HasSubstr("Content-Type"));
   }
 }
 
 // `curl -d`, and tensors behind JSON.
 TEST(WebPages, InferenceTakesAnyTypeFromWhatIsNoPage) {
   for (const char* type : {kSimpleTypes[0], kSimpleTypes[1], "application/octet-stream", ""}) {
-    EXPECT_THAT(Ask({}, Role::kInference, {{"Content-Type", type}}), IsEmpty());
-    EXPECT_THAT(Ask({}, Role::kInference, From("http://evil.example", {{"Content-Type", type}})),
+    EXPECT_THAT(Ask({}, Api::kInference, {{"Content-Type", type}}), IsEmpty());
+    EXPECT_THAT(Ask({}, Api::kInference, From("http://evil.example", {{"Content-Type", type}})),
                 StartsWith("Origin: "));
   }
 }
@@ -116,7 +115,7 @@ TEST(WebPages, InferenceTakesAnyTypeFromWhatIsNoPage) {
 TEST(WebPages, AServerOfThisMachineIsCalledByNamesItKnows) {
   const WebPageRule rule{.allowed_hosts = {"llm.example"}, .knows_its_names = true};
   const auto ask = [&](const char* host, const char* method) {
-    return Ask(rule, Role::kMetrics, From("http://" + std::string(host)), method, host);
+    return Ask(rule, Api::kMetrics, From("http://" + std::string(host)), method, host);
   };
   for (const char* method : {"GET", "POST"}) {
     for (const char* host : {"127.0.0.1", "127.0.0.1:8000", "[::1]", "[::1]:8000", "localhost:8000",
@@ -131,12 +130,12 @@ TEST(WebPages, AServerOfThisMachineIsCalledByNamesItKnows) {
       EXPECT_THAT(error, HasSubstr("--http-allowed-host NAME"));
     }
   }
-  EXPECT_THAT(Ask(rule, Role::kInference, {}, "POST", nullptr), IsEmpty());  // HTTP/1.0
-  EXPECT_THAT(Ask({}, Role::kInference, {}, "POST", "evil.example"), IsEmpty());
+  EXPECT_THAT(Ask(rule, Api::kInference, {}, "POST", nullptr), IsEmpty());  // HTTP/1.0
+  EXPECT_THAT(Ask({}, Api::kInference, {}, "POST", "evil.example"), IsEmpty());
 }
 
 TEST(WebPages, AnErrorQuotesLittle) {
-  EXPECT_LT(Ask({}, Role::kInference, From(std::string(9000, 'x'))).size(), 500U);
+  EXPECT_LT(Ask({}, Api::kInference, From(std::string(9000, 'x'))).size(), 500U);
 }
 
 TEST(WebPages, AllowedHostsAreBareNames) {

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/kserve/http/access.h"
+
+#include <string>
+
+#include "protocol/kserve/http/response.h"
+
+namespace inflight::kserve_http {
+
+using http_listener::HttpRequest;
+using http_listener::HttpResponse;
+
+namespace {
+
+kserve::Admission Look(const Access& access, kserve::Api api, const HttpRequest& request,
+                       bool is_whole) {
+  if (Status status = access.web_pages.Check(request, api); !status.ok())
+    return {.status = std::move(status)};
+  return access.policy->Admit(
+      {.protocol = kserve::Protocol::kHttp, .headers = request.headers, .is_whole = is_whole}, api);
+}
+
+std::optional<HttpResponse> RefusalOf(const kserve::Admission& admission) {
+  if (admission.ok()) return std::nullopt;
+  HttpResponse response = Error(admission.status, admission.lacks_header ? kText : kJson);
+  if (admission.status.code() == StatusCode::kUnauthenticated) {
+    response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  } else if (admission.status.code() == StatusCode::kResourceExhausted) {
+    response.headers.emplace_back("Retry-After", std::to_string(admission.retry_after_s));
+  }
+  return response;
+}
+
+}  // namespace
+
+std::optional<HttpResponse> Admit(const Access& access, kserve::Api api, HttpRequest& request) {
+  kserve::Admission admission = Look(access, api, request, /*is_whole=*/true);
+  auto refusal = RefusalOf(admission);
+  request.caller = std::move(admission.client);
+  return refusal;
+}
+
+std::optional<HttpResponse> RefusalOfHead(const Access& access, kserve::Api api,
+                                          const HttpRequest& head) {
+  return RefusalOf(Look(access, api, head, /*is_whole=*/false));
+}
+
+}  // namespace inflight::kserve_http

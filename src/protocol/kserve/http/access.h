@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a request's head decides over HTTP: whether the client may ask what it asks for.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "protocol/http_listener/http_message.h"
+#include "protocol/kserve/access/access_policy.h"
+#include "protocol/kserve/http/web_pages.h"
+
+namespace inflight::kserve_http {
+
+struct Access {
+  WebPageRule web_pages;  // --http-allowed-host
+  std::shared_ptr<kserve::AccessPolicy> policy = std::make_shared<kserve::AccessPolicy>();
+};
+
+// The answer to a request that a web page of somebody else sends, or that the policy refuses. None:
+// its caller is set.
+std::optional<http_listener::HttpResponse> Admit(const Access& access, kserve::Api api,
+                                                 http_listener::HttpRequest& request);
+// The same of a request whose head alone is there: it counts for no rate.
+std::optional<http_listener::HttpResponse> RefusalOfHead(const Access& access, kserve::Api api,
+                                                         const http_listener::HttpRequest& head);
+
+}  // namespace inflight::kserve_http
