@@ -112,6 +112,20 @@ std::string DecodeString(const char* p, const char* end) {
   return out;
 }
 
+// The same, where it stands if it has no escapes, else in `decoded`.
+std::string_view TextAt(const char* p, const char* end, std::string& decoded) {
+  const std::string_view text(p + 1, static_cast<size_t>(SkipString(p) - p - 2));
+  if (text.find('\\') == std::string_view::npos) return text;
+  return decoded = DecodeString(p, end);
+}
+
+// False where the scalar is no integer, or none that fits.
+template <typename T>
+bool ReadInteger(const char* p, const char* end, T& value) {
+  const auto [rest, error] = std::from_chars(p, end, value);
+  return error == std::errc{} && (rest == end || EndsScalar(*rest));
+}
+
 Status WrongType(std::string_view found, std::string_view wanted) {
   return Internal("attempt to access JSON non-" + std::string(found) + " as " +
                   std::string(wanted));
@@ -165,17 +179,15 @@ Result<bool> Value::AsBool() const {
 
 Result<int64_t> Value::AsInt() const {
   int64_t value = 0;
-  const auto [end, error] = std::from_chars(begin_, end_, value);
-  if (error != std::errc{} || !IsInteger()) return WrongType("signed-integer");
+  if (!ReadInteger(begin_, end_, value)) return WrongType("signed-integer");
   return value;
 }
 
 Result<uint64_t> Value::AsUint() const {
-  if (std::string_view(begin_, text_bytes()) == "-0") return uint64_t{0};
   uint64_t value = 0;
-  const auto [end, error] = std::from_chars(begin_, end_, value);
-  if (error != std::errc{} || !IsInteger()) return WrongType("unsigned-integer");
-  return value;
+  if (ReadInteger(begin_, end_, value)) return value;
+  if (std::string_view(begin_, text_bytes()) == "-0") return uint64_t{0};
+  return WrongType("unsigned-integer");
 }
 
 Result<double> Value::AsDouble() const {
@@ -188,11 +200,12 @@ Status Value::ForEachMember(
     const std::function<Status(std::string_view name, Value value)>& visit) const {
   if (kind() != Kind::kObject) return Internal("attempt to get members for non-object");
   const char* p = SkipBlanks(begin_ + 1, end_);
+  std::string decoded;
   while (*p != '}') {
-    const char* name = p;
+    const std::string_view name = TextAt(p, end_, decoded);
     p = SkipBlanks(SkipString(p), end_);
     const Value value(SkipBlanks(p + 1, end_), end_);  // behind the colon
-    RETURN_IF_ERROR(visit(DecodeString(name, end_), value));
+    RETURN_IF_ERROR(visit(name, value));
     p = SkipSeparator(SkipValue(value.begin_, end_), end_);
   }
   return Status::Ok();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "json/json_writer.h"
 
+#include <array>
 #include <charconv>
 #include <cmath>
 
@@ -10,6 +11,14 @@ namespace {
 // Decimal exponents from here to there are written as plain digits, others with an exponent.
 constexpr int kMinPlainExponent = -6;  // 0.000001
 constexpr int kMaxPlainExponent = 20;  // 100000000000000000000.0
+
+// By character.
+constexpr std::array<bool, 256> kIsEscaped = [] {
+  std::array<bool, 256> is_escaped{};
+  for (size_t c = 0; c < 0x20; ++c) is_escaped[c] = true;
+  is_escaped['"'] = is_escaped['\\'] = true;
+  return is_escaped;
+}();
 
 template <typename T>
 void AppendInteger(std::string& out, T value) {
@@ -25,7 +34,7 @@ void AppendString(std::string& out, std::string_view text) {
   size_t run = 0;  // start of the characters that stand for themselves
   for (size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
-    if (c >= 0x20 && c != '"' && c != '\\') continue;
+    if (!kIsEscaped[c]) continue;
     out.append(text.substr(run, i - run)).push_back('\\');
     run = i + 1;
     switch (c) {
