@@ -13,7 +13,7 @@ constexpr char AsciiLower(char c) {
 
 inline bool EqualInAnyCase(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](char x, char y) { return AsciiLower(x) == AsciiLower(y); });
+                    [](char x, char y) { return x == y || AsciiLower(x) == AsciiLower(y); });
 }
 
 }  // namespace inflight

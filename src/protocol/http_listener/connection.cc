@@ -7,9 +7,12 @@
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/read.hpp>
 #include <exception>
+#include <iterator>
 #include <limits>
+#include <span>
 
 #include "base/clock.h"
+#include "base/letter_case.h"
 #include "base/log.h"
 #include "protocol/http_listener/exchange.h"
 #include "protocol/http_listener/framing.h"
@@ -28,6 +31,8 @@ constexpr size_t kMaxRecordBytes = 16 * 1024;     // of TLS
 constexpr int64_t kNsPerBodyByte = 1'000'000'000 / (64 * 1024);
 constexpr std::chrono::seconds kLinger{2};  // for a client that still sends after its last answer
 
+constexpr size_t kHeadBytes = 256;  // of most answers, at most
+
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 std::string_view Reason(int status) {
@@ -37,7 +42,9 @@ std::string_view Reason(int status) {
 }
 
 std::string FormatHead(int status, const Headers& headers) {
-  std::string head = "HTTP/1.1 ";
+  std::string head;
+  head.reserve(kHeadBytes);
+  head.append("HTTP/1.1 ");
   head.append(std::to_string(status)).append(" ").append(Reason(status)).append("\r\n");
   for (const auto& [name, value] : headers) {
     head.append(name).append(": ").append(value).append("\r\n");
@@ -151,6 +158,7 @@ void Connection::OnHead(ErrorCode ec) {
   request_ = {};
   request_.method = std::string(head.method_string());
   request_.target = std::string(head.target());
+  request_.headers.reserve(static_cast<size_t>(std::distance(head.begin(), head.end())));
   for (const auto& field : head) {
     request_.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
   }
@@ -176,8 +184,9 @@ void Connection::OnHead(ErrorCode ec) {
   body_charge_ = MemoryCharge(share());
   num_body_bytes_ = 0;
   ExpireAfter(read_deadline_, context_->options.body_timeout);
-  if (!parser_->is_done() && !is_http10_ &&
-      beast::iequals(head[http::field::expect], "100-continue")) {
+  const std::string* expect = request_.FindHeader("Expect");
+  if (!parser_->is_done() && !is_http10_ && expect != nullptr &&
+      EqualInAnyCase(*expect, "100-continue")) {
     return OnStream([this](auto& stream) {
       asio::async_write(stream, asio::buffer(kContinue),
                         [self = self()](ErrorCode write_ec, size_t) {
@@ -344,9 +353,9 @@ void Connection::WriteSome() {
   share()->SetWaiting(true);
   ExpireAfter(write_deadline_, context_->options.write_timeout);
   OnStream([this](auto& stream) {
-    stream.async_write_some(write_buffers_, [self = self()](ErrorCode ec, size_t bytes) {
-      self->OnWritten(ec, bytes);
-    });
+    stream.async_write_some(
+        std::span<const asio::const_buffer>(write_buffers_),
+        [self = self()](ErrorCode ec, size_t bytes) { self->OnWritten(ec, bytes); });
   });
 }
 

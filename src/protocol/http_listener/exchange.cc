@@ -88,14 +88,12 @@ void Exchange::Abandon() {
 // Tasks are posted with the mutex held: once the state is kGone nothing is posted any more, so that
 // the io_context can end.
 void Exchange::PostResponse(HttpResponse response) {
-  MemoryCharge charge(connection_->share());
-  if (const Status status = charge.Resize(response.num_bytes()); !status.ok()) {
-    response = Overloaded(status.message());
-  }
-  boost::asio::post(connection_->thread().io, [self = shared_from_this(), r = std::move(response),
-                                               c = std::move(charge)]() mutable {
+  response_charge_ = MemoryCharge(connection_->share());
+  const Status status = response_charge_.Resize(response.num_bytes());
+  response_ = status.ok() ? std::move(response) : Overloaded(status.message());
+  boost::asio::post(connection_->thread().io, [self = shared_from_this()] {
     if (self->connection_->exchange_ == self) {
-      self->connection_->SendWhole(std::move(r), std::move(c));
+      self->connection_->SendWhole(std::move(self->response_), std::move(self->response_charge_));
     }
   });
   state_ = State::kAnswered;

@@ -50,6 +50,9 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   std::string pending_;
   MemoryCharge pending_charge_;  // for twice as much: what was taken is being written meanwhile
   bool flush_scheduled_ = false;
+  // What was sent, from kAnswered on the I/O thread's.
+  HttpResponse response_;
+  MemoryCharge response_charge_;
   std::function<void()> on_disconnect_;
   std::function<void()> on_sent_;
 };

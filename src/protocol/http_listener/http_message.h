@@ -21,12 +21,18 @@ namespace inflight::http_listener {
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
+// Of a request without one.
+inline const std::shared_ptr<const std::string>& EmptyBody() {
+  static const auto empty = std::make_shared<const std::string>();
+  return empty;
+}
+
 struct HttpRequest {
   std::string method;  // as sent: "GET"
   std::string target;  // as sent: "/v2/health/live?verbose=1"
   Headers headers;     // in order, names as sent
   // Without transfer coding, with content coding. Shared, so that tensors may point into it.
-  std::shared_ptr<const std::string> body = std::make_shared<const std::string>();
+  std::shared_ptr<const std::string> body = EmptyBody();
   std::string client;  // its address without a port
   // Of its connection: what handling the request takes is charged to it. Null: counts for nobody.
   std::shared_ptr<AccountShare> memory;
