@@ -62,9 +62,15 @@ Result<std::optional<size_t>> BinaryFraming::JsonLength(const http_listener::Htt
 }
 
 http_listener::Headers BinaryFraming::AnswerHeaders(size_t json_bytes) const {
-  const std::string length = std::to_string(json_bytes);
-  if (!prefix_.empty()) return {{"Content-Type", prefix_ + length}};
-  return {{"Content-Type", std::string(kBinary)}, {kLengthHeader, length}};
+  http_listener::Headers headers;
+  if (!prefix_.empty()) {
+    headers.emplace_back("Content-Type", prefix_ + std::to_string(json_bytes));
+    return headers;
+  }
+  headers.reserve(2);
+  headers.emplace_back("Content-Type", kBinary);
+  headers.emplace_back(kLengthHeader, std::to_string(json_bytes));
+  return headers;
 }
 
 }  // namespace inflight::kserve_http

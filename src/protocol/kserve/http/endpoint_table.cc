@@ -85,4 +85,9 @@ std::optional<FoundRoute> FindRoute(std::string_view method, std::string_view pa
                     .allows_method = match->allows_method};
 }
 
+const Endpoint* FindEndpoint(std::string_view method, std::string_view path) {
+  const auto match = TheRouter().Find(method, path);
+  return match ? &kEndpoints[match->row] : nullptr;
+}
+
 }  // namespace inflight::kserve_http

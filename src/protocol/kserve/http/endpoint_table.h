@@ -43,4 +43,7 @@ struct FoundRoute {
 };
 std::optional<FoundRoute> FindRoute(std::string_view method, std::string_view path);
 
+// The row alone, whatever its path names; null where there is none.
+const Endpoint* FindEndpoint(std::string_view method, std::string_view path);
+
 }  // namespace inflight::kserve_http

@@ -45,8 +45,7 @@ class Handler : public EndpointHandler {
 
  private:
   const Endpoint* EndpointOf(const HttpRequest& head) const override {
-    const auto found = FindRoute(head.method, head.path());
-    return found ? found->route.endpoint : nullptr;
+    return FindEndpoint(head.method, head.path());
   }
 };
 
