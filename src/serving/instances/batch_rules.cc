@@ -49,15 +49,14 @@ BatchRules BatchRulesOf(const ::inference::ModelConfig& config) {
 
 BatchBuilder::Answer BatchBuilder::Offer(const Request& request, int64_t queued_ns) {
   if (!can_grow_) return Answer::kFull;
-  const SequenceKey sequence = request.sequence_key();
-  if (rules_.has_sequences && sequences_.contains(sequence)) return Answer::kSkipped;
+  if (rules_.has_sequences && sequences_.contains(request.sequence_key())) return Answer::kSkipped;
   const int64_t size = request.batch_size(rules_.max_batch_size);
   if (first_ != nullptr && (size_ + size > rules_.max_size || !Joins(request))) {
     can_grow_ = false;
     return Answer::kFull;
   }
   if (first_ == nullptr) first_ = &request;
-  if (rules_.has_sequences) sequences_.insert(sequence);
+  if (rules_.has_sequences) sequences_.insert(request.sequence_key());
   ++num_taken_;
   has_warm_up_ |= request.is_warm_up;
   size_ += size;
