@@ -248,6 +248,8 @@ def test_keys_on_open_ports_without_tls_are_warned_of(tmp_path):
     assert "HTTP, metrics" in warning and "gRPC" not in warning
     (warning,) = warnings("metrics", *tls, "--metrics-address=0.0.0.0")
     assert "metrics" in warning and "HTTP" not in warning
+    scraped = ["--metrics-use-ssl=true", "--metrics-server-cert", pair.certificate, "--metrics-server-key", pair.key]
+    assert warnings("metrics-tls", *tls, *scraped, "--metrics-address=0.0.0.0") == []
     (warning,) = warnings("grpc", "--grpc-address=0.0.0.0")
     assert "gRPC" in warning and "HTTP" not in warning
     assert warnings("tls", *tls, "--grpc-address=0.0.0.0") == []

@@ -16,7 +16,8 @@ std::string OpenPlainPorts(const ServeOptions& options) {
   const Port ports[] = {
       {"HTTP", options.http.address, options.allow_http && !options.http.tls.is_on()},
       {"gRPC", options.grpc.address, options.allow_grpc && !options.grpc.tls.is_on()},
-      {"metrics", MetricsAddress(options), options.allow_metrics},
+      {"metrics", MetricsAddress(options),
+       options.allow_metrics && !options.metrics.listener.tls.is_on()},
       {"SageMaker", options.sagemaker.address, options.allow_sagemaker},
       {"Vertex AI", options.vertex_ai.address, options.allow_vertex_ai},
   };
@@ -51,8 +52,9 @@ void LogReach(const ServeOptions& options) {
         "HTTP, gRPC and metrics serve by keys: --access and --api-key-file say who may what");
     if (const std::string plain = OpenPlainPorts(options); !plain.empty()) {
       logging::Warning(
-          "keys go over the network as they are: give HTTP and gRPC TLS (--http-use-ssl, "
-          "--grpc-use-ssl), put a proxy with TLS before other ports, or listen on 127.0.0.1",
+          "keys go over the network as they are: give ports TLS (--http-use-ssl, "
+          "--grpc-use-ssl, --metrics-use-ssl), put a proxy with TLS before those of platforms, or "
+          "listen on 127.0.0.1",
           {{"ports", plain}});
     }
   } else if (is_open) {

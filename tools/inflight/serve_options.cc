@@ -150,6 +150,27 @@ void AddSandbox(Schema& schema) {
       "that a configuration names elsewhere.");
 }
 
+// Of a port; `tls` maps ServeOptions& to them.
+template <typename Tls>
+void AddTls(Schema& schema, const std::string& port, Tls tls) {
+  schema.Add(
+      port + "_use_ssl", [tls](ServeOptions& o) -> auto& { return tls(o).is_enabled; },
+      "TLS, 1.2 and 1.3; files are read again when they change.");
+  schema.Add(
+      port + "_use_ssl_mutual",
+      [tls](ServeOptions& o) -> auto& { return tls(o).wants_client_cert; },
+      "TLS, and clients need a certificate too.");
+  schema.Add(
+      port + "_server_cert", [tls](ServeOptions& o) -> auto& { return tls(o).server_cert; },
+      "PEM file of the server's certificate, with those between it and its root.");
+  schema.Add(
+      port + "_server_key", [tls](ServeOptions& o) -> auto& { return tls(o).server_key; },
+      "PEM file of its private key.");
+  schema.Add(
+      port + "_root_cert", [tls](ServeOptions& o) -> auto& { return tls(o).root_cert; },
+      "PEM file of the roots that sign the clients' certificates.");
+}
+
 void AddHttp(Schema& schema) {
   schema.Section("HTTP");
   schema.Add(
@@ -196,21 +217,7 @@ void AddHttp(Schema& schema) {
   schema.Add(
       "reuse_http_port", [](ServeOptions& o) -> auto& { return o.http.reuse_port; },
       "Share the port with other servers.");
-  schema.Add(
-      "http_use_ssl", [](ServeOptions& o) -> auto& { return o.http.tls.is_enabled; },
-      "TLS, 1.2 and 1.3; files are read again when they change.");
-  schema.Add(
-      "http_use_ssl_mutual", [](ServeOptions& o) -> auto& { return o.http.tls.wants_client_cert; },
-      "TLS, and clients need a certificate too.");
-  schema.Add(
-      "http_server_cert", [](ServeOptions& o) -> auto& { return o.http.tls.server_cert; },
-      "PEM file of the server's certificate, with those between it and its root.");
-  schema.Add(
-      "http_server_key", [](ServeOptions& o) -> auto& { return o.http.tls.server_key; },
-      "PEM file of its private key.");
-  schema.Add(
-      "http_root_cert", [](ServeOptions& o) -> auto& { return o.http.tls.root_cert; },
-      "PEM file of the roots that sign the clients' certificates.");
+  AddTls(schema, "http", [](ServeOptions& o) -> auto& { return o.http.tls; });
   schema.Add(
       "http_allowed_host", [](ServeOptions& o) -> auto& { return o.http_allowed_host; },
       "Name by which clients call the server, and whose web pages may; of ports of 127.0.0.1, and "
@@ -300,20 +307,7 @@ void AddGrpc(Schema& schema) {
       [](ServeOptions& o) -> auto& { return o.grpc.response_compression; },
       "How far responses to inference are compressed, by an algorithm that the client takes.",
       OneOf({"none", "low", "medium", "high"}));
-  schema.Add(
-      "grpc_use_ssl", [](ServeOptions& o) -> auto& { return o.grpc.tls.is_enabled; }, "TLS.");
-  schema.Add(
-      "grpc_use_ssl_mutual", [](ServeOptions& o) -> auto& { return o.grpc.tls.wants_client_cert; },
-      "TLS, and clients need a certificate too.");
-  schema.Add(
-      "grpc_server_cert", [](ServeOptions& o) -> auto& { return o.grpc.tls.server_cert; },
-      "PEM file of the server's certificate, with those between it and its root.");
-  schema.Add(
-      "grpc_server_key", [](ServeOptions& o) -> auto& { return o.grpc.tls.server_key; },
-      "PEM file of its private key.");
-  schema.Add(
-      "grpc_root_cert", [](ServeOptions& o) -> auto& { return o.grpc.tls.root_cert; },
-      "PEM file of the roots that sign the clients' certificates.");
+  AddTls(schema, "grpc", [](ServeOptions& o) -> auto& { return o.grpc.tls; });
   schema.Add(
       "grpc_restricted_protocol",
       [](ServeOptions& o) -> auto& { return o.access.restrictions.grpc; },
@@ -338,6 +332,7 @@ void AddMetrics(Schema& schema) {
   schema.Add(
       "metrics_port", [](ServeOptions& o) -> auto& { return o.metrics.listener.port; },
       "Port; 0 picks a free one.", Range(0, 65535));
+  AddTls(schema, "metrics", [](ServeOptions& o) -> auto& { return o.metrics.listener.tls; });
   schema.Add(
       "metrics_failure_reasons",
       [](ServeOptions& o) -> auto& { return o.metrics.page.with_failure_reasons; },

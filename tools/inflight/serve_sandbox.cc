@@ -72,7 +72,8 @@ std::vector<fs::path> FilesToRead(const ServeOptions& options) {
   for (const std::string& path : options.sandbox_read) read.emplace_back(path);
   for (const std::string& file : {options.access.keys.access, options.access.keys.api_keys})
     if (!file.empty()) read.push_back(FolderOf(file));
-  for (const tls::PortTlsOptions* tls : {&options.http.tls, &options.grpc.tls})
+  for (const tls::PortTlsOptions* tls :
+       {&options.http.tls, &options.grpc.tls, &options.metrics.listener.tls})
     for (const std::string& file : {tls->server_cert, tls->server_key, tls->root_cert})
       if (!file.empty()) read.push_back(FolderOf(file));
   return read;

@@ -74,7 +74,7 @@ Status Listener::Listen() {
 Result<std::unique_ptr<HttpListener>> HttpListener::Start(HttpHandler& handler,
                                                           const ListenerOptions& options) {
   try {
-    ASSIGN_OR_RETURN(auto tls, tls::MakePortTls(options.tls, "http", "http/1.1"));
+    ASSIGN_OR_RETURN(auto tls, tls::MakePortTls(options.tls, "http/1.1"));
     auto listener = std::make_unique<Listener>(handler, options, std::move(tls));
     RETURN_IF_ERROR(listener->Listen());
     listener->Run();

@@ -15,8 +15,11 @@
 namespace inflight::metrics {
 
 struct MetricsOptions {
-  http_listener::ListenerOptions listener{
-      .name = "metrics", .port = 8002, .threads = 1, .max_connections = 256};
+  http_listener::ListenerOptions listener{.name = "metrics",
+                                          .port = 8002,
+                                          .threads = 1,
+                                          .max_connections = 256,
+                                          .tls = {.port = "metrics"}};
   PageOptions page;
   MachineOptions machine;
   // The answer to a request that may not read the page; null: any may.

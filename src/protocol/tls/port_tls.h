@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a port asks of its clients before they may speak: nothing, TLS, or TLS with a certificate of
-// theirs. The options of a port begin with its name: --http-use-ssl, --grpc-use-ssl.
+// theirs. The options of a port begin with its name: --http-use-ssl, --metrics-use-ssl.
 #pragma once
 
 #include <memory>
@@ -13,6 +13,7 @@ namespace inflight::tls {
 
 // PEM files.
 struct PortTlsOptions {
+  std::string port = "http";       // the name: http, grpc or metrics
   bool is_enabled = false;         // --<port>-use-ssl
   bool wants_client_cert = false;  // --<port>-use-ssl-mutual, which enables TLS too
   std::string server_cert;         // --<port>-server-cert
@@ -25,7 +26,6 @@ struct PortTlsOptions {
 // Null: without TLS. A key or a certificate is an error then, since a port that its operator takes
 // for encrypted must not open in plain text. `protocol`: as of ServerTlsOptions.
 Result<std::shared_ptr<ServerTls>> MakePortTls(const PortTlsOptions& options,
-                                               const std::string& port,
                                                const std::string& protocol);
 
 }  // namespace inflight::tls

@@ -38,7 +38,7 @@ struct GrpcOptions {
   std::optional<int64_t> max_connection_age_ms;
   std::optional<int64_t> max_connection_age_grace_ms;
 
-  tls::PortTlsOptions tls;
+  tls::PortTlsOptions tls{.port = "grpc"};
   // Of responses to inference, by an algorithm that the client takes: none, low, medium or high.
   // --grpc-infer-response-compression-level
   std::string response_compression = "none";

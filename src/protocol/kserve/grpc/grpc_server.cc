@@ -91,7 +91,7 @@ class GrpcServer::Impl {
                   .with_reflection = options.with_reflection}) {}
 
   Status Listen(const GrpcOptions& options) {
-    ASSIGN_OR_RETURN(auto tls, tls::MakePortTls(options.tls, "grpc", "h2"));
+    ASSIGN_OR_RETURN(auto tls, tls::MakePortTls(options.tls, "h2"));
     auto listener = grpc_listener::GrpcListener::Listen(
         service_, {.address = options.address,
                    .port = options.port,
