@@ -33,10 +33,10 @@ def make_root(path, name):
     return pair
 
 
-def make_leaf(path, name, root):
+def make_leaf(path, name, root, names=("IP:127.0.0.1", "DNS:localhost")):
     pair = Pair(path / f"{name}.crt", path / f"{name}.key")
     request, extensions = path / f"{name}.csr", path / f"{name}.ext"
-    extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+    extensions.write_text(f"subjectAltName={','.join(names)}\n")
     openssl("req", *NEW_KEY, "-keyout", pair.key, "-out", request, "-subj", f"/CN={name}")
     openssl(
         "x509", "-req", "-in", request, "-CA", root.certificate, "-CAkey", root.key, "-CAcreateserial", "-days", "2",

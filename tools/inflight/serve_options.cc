@@ -161,11 +161,13 @@ void AddTls(Schema& schema, const std::string& port, Tls tls) {
       [tls](ServeOptions& o) -> auto& { return tls(o).wants_client_cert; },
       "TLS, and clients need a certificate too.");
   schema.Add(
-      port + "_server_cert", [tls](ServeOptions& o) -> auto& { return tls(o).server_cert; },
-      "PEM file of the server's certificate, with those between it and its root.");
+      port + "_server_cert", [tls](ServeOptions& o) -> auto& { return tls(o).server_certs; },
+      "PEM file of the server's certificate, with those between it and its root; of several a "
+      "client "
+      "is shown that of the name by which it calls the server, else the first.");
   schema.Add(
-      port + "_server_key", [tls](ServeOptions& o) -> auto& { return tls(o).server_key; },
-      "PEM file of its private key.");
+      port + "_server_key", [tls](ServeOptions& o) -> auto& { return tls(o).server_keys; },
+      "PEM file of its private key; of several in the order of their certificates.");
   schema.Add(
       port + "_root_cert", [tls](ServeOptions& o) -> auto& { return tls(o).root_cert; },
       "PEM file of the roots that sign the clients' certificates.");

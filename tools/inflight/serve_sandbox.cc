@@ -74,8 +74,10 @@ std::vector<fs::path> FilesToRead(const ServeOptions& options) {
     if (!file.empty()) read.push_back(FolderOf(file));
   for (const tls::PortTlsOptions* tls :
        {&options.http.tls, &options.grpc.tls, &options.metrics.listener.tls})
-    for (const std::string& file : {tls->server_cert, tls->server_key, tls->root_cert})
-      if (!file.empty()) read.push_back(FolderOf(file));
+    for (const std::vector<std::string>& files :
+         {tls->server_certs, tls->server_keys, std::vector{tls->root_cert}})
+      for (const std::string& file : files)
+        if (!file.empty()) read.push_back(FolderOf(file));
   return read;
 }
 

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "inflight/status.h"
 #include "protocol/tls/server_tls.h"
@@ -16,9 +17,10 @@ struct PortTlsOptions {
   std::string port = "http";       // the name: http, grpc or metrics
   bool is_enabled = false;         // --<port>-use-ssl
   bool wants_client_cert = false;  // --<port>-use-ssl-mutual, which enables TLS too
-  std::string server_cert;         // --<port>-server-cert
-  std::string server_key;          // --<port>-server-key
-  std::string root_cert;           // --<port>-root-cert: who signs the clients' certificates
+  // --<port>-server-cert and --<port>-server-key: the key of each certificate, in their order.
+  std::vector<std::string> server_certs;
+  std::vector<std::string> server_keys;
+  std::string root_cert;  // --<port>-root-cert: who signs the clients' certificates
 
   bool is_on() const { return is_enabled || wants_client_cert; }
 };

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "protocol/tls/server_names.h"
 
 namespace inflight::tls {
 namespace {
@@ -32,6 +33,10 @@ Result<std::string> ReadPem(const PemFile& file) {
   return content;
 }
 
+Status Wrong(const PemFile& file, const boost::system::error_code& ec) {
+  return InvalidArgument(file.option, "'" + file.path + "': " + ec.message());
+}
+
 int SelectProtocol(SSL*, const unsigned char** out, unsigned char* out_size,
                    const unsigned char* offered, unsigned int offered_size, void* wanted) {
   const auto& protocol = *static_cast<const std::string*>(wanted);
@@ -45,10 +50,11 @@ int SelectProtocol(SSL*, const unsigned char** out, unsigned char* out_size,
   return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-// `protocol` outlives the result.
-Result<std::shared_ptr<ssl::context>> MakeContext(const ServerTlsOptions& options) {
-  ASSIGN_OR_RETURN(const std::string cert, ReadPem(options.cert));
-  ASSIGN_OR_RETURN(const std::string key, ReadPem(options.key));
+// With one certificate of the options. `protocol` outlives the result.
+Result<std::shared_ptr<ssl::context>> MakeContext(const ServerTlsOptions& options,
+                                                  const CertificateFiles& files) {
+  ASSIGN_OR_RETURN(const std::string cert, ReadPem(files.cert));
+  ASSIGN_OR_RETURN(const std::string key, ReadPem(files.key));
   auto context = std::make_shared<ssl::context>(ssl::context::tls_server);
   context->set_options(ssl::context::default_workarounds | ssl::context::no_sslv2 |
                        ssl::context::no_sslv3 | ssl::context::no_tlsv1 | ssl::context::no_tlsv1_1);
@@ -60,19 +66,20 @@ Result<std::shared_ptr<ssl::context>> MakeContext(const ServerTlsOptions& option
   SSL_CTX_set_session_id_context(native, kSessions, sizeof(kSessions) - 1);
   boost::system::error_code ec;
   context->use_certificate_chain(asio::buffer(cert), ec);
-  if (ec) return InvalidArgument(options.cert.option + ": " + ec.message());
+  if (ec) return Wrong(files.cert, ec);
   context->use_private_key(asio::buffer(key), ssl::context::pem, ec);
   if (ec.value() == static_cast<int>(ERR_PACK(ERR_LIB_X509, 0, X509_R_KEY_VALUES_MISMATCH)) ||
       (!ec && SSL_CTX_check_private_key(context->native_handle()) != 1)) {
-    return InvalidArgument("do " + options.cert.option + " and " + options.key.option +
-                           " belong to each other?");
+    return InvalidArgument("do " + files.cert.option + " and " + files.key.option +
+                           " belong to each other? got '" + files.cert.path + "' and '" +
+                           files.key.path + "'");
   }
-  if (ec) return InvalidArgument(options.key.option + ": " + ec.message());
+  if (ec) return Wrong(files.key, ec);
   // Without mutual TLS nothing is verified by it; start commands of Triton's have it all the same.
   if (options.wants_client_cert || !options.root.path.empty()) {
     ASSIGN_OR_RETURN(const std::string root, ReadPem(options.root));
     context->add_certificate_authority(asio::buffer(root), ec);
-    if (ec) return InvalidArgument(options.root.option + ": " + ec.message());
+    if (ec) return Wrong(options.root, ec);
   }
   if (options.wants_client_cert) {
     context->set_verify_mode(ssl::verify_peer | ssl::verify_fail_if_no_peer_cert);
@@ -82,12 +89,20 @@ Result<std::shared_ptr<ssl::context>> MakeContext(const ServerTlsOptions& option
   return context;
 }
 
+Result<std::shared_ptr<ssl::context>> MakeContexts(const ServerTlsOptions& options) {
+  std::vector<std::shared_ptr<ssl::context>> contexts;
+  for (const CertificateFiles& files : options.certificates) {
+    ASSIGN_OR_RETURN(contexts.emplace_back(), MakeContext(options, files));
+  }
+  return ChooseByName(std::move(contexts));
+}
+
 }  // namespace
 
-Result<std::shared_ptr<ServerTls>> ServerTls::Make(const ServerTlsOptions& options) {
-  std::shared_ptr<ServerTls> made(new ServerTls(options));
+Result<std::shared_ptr<ServerTls>> ServerTls::Make(ServerTlsOptions options) {
+  std::shared_ptr<ServerTls> made(new ServerTls(std::move(options)));
   made->times_ = made->FileTimes();
-  ASSIGN_OR_RETURN(made->current_, MakeContext(made->options_));
+  ASSIGN_OR_RETURN(made->current_, MakeContexts(made->options_));
   return made;
 }
 
@@ -99,10 +114,11 @@ std::shared_ptr<ssl::context> ServerTls::current() {
   Times times = FileTimes();
   if (times == times_) return current_;
   times_ = std::move(times);
-  auto made = MakeContext(options_);
+  auto made = MakeContexts(options_);
   if (made.ok()) {
     current_ = *std::move(made);
-    logging::Info("certificates were read again", {{"file", options_.cert.path}});
+    logging::Info("certificates were read again",
+                  {{"file", options_.certificates.front().cert.path}});
   } else {
     logging::Error("certificates have changed and cannot be used; those before stay in use",
                    {{"reason", made.status().message()}});
@@ -112,11 +128,16 @@ std::shared_ptr<ssl::context> ServerTls::current() {
 
 ServerTls::Times ServerTls::FileTimes() const {
   Times times;
-  for (const PemFile* file : {&options_.cert, &options_.key, &options_.root}) {
+  const auto look = [&](const PemFile& file) {
     std::error_code ec;
-    const auto time = std::filesystem::last_write_time(file->path, ec);
+    const auto time = std::filesystem::last_write_time(file.path, ec);
     times.push_back(ec ? std::filesystem::file_time_type() : time);
+  };
+  for (const CertificateFiles& files : options_.certificates) {
+    look(files.cert);
+    look(files.key);
   }
+  look(options_.root);
   return times;
 }
 
