@@ -25,6 +25,7 @@ constexpr uint64_t kRemoveDir  = 1 << 4;
 constexpr uint64_t kRemoveFile = 1 << 5;
 constexpr uint64_t kMakeDir    = 1 << 7;
 constexpr uint64_t kMakeReg    = 1 << 8;
+constexpr uint64_t kMakeSock   = 1 << 9;
 constexpr uint64_t kRefer      = 1 << 13;
 constexpr uint64_t kTruncate   = 1 << 14;
 constexpr uint64_t kIoctlDev   = 1 << 15;
@@ -37,6 +38,7 @@ constexpr uint64_t kOfFiles = kWriteFile | kReadFile | kTruncate | kIoctlDev;  /
 constexpr uint64_t kRead    = kReadFile | kReadDir;
 constexpr uint64_t kObject  = kRead | kWriteFile | kTruncate;
 constexpr uint64_t kWrite   = kObject | kRemoveDir | kRemoveFile | kMakeDir | kMakeReg | kRefer;
+constexpr uint64_t kSocket  = kReadDir | kRemoveFile | kMakeSock;
 constexpr uint64_t kDevice  = kRead | kWriteFile | kIoctlDev;
 
 // How many of the rights to files each version knows, from the lowest bit. Execution is the lowest: no rule allows it.
@@ -91,6 +93,7 @@ Status AllowAll(int ruleset, const Files& files, uint64_t known) {
   };
   RETURN_IF_ERROR(allow(files.read, kRead));
   RETURN_IF_ERROR(allow(files.write, kWrite));
+  RETURN_IF_ERROR(allow(files.sockets, kSocket));
   RETURN_IF_ERROR(allow(files.objects, kObject));
   return allow(files.devices, kDevice);
 }

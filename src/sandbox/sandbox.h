@@ -22,6 +22,7 @@ namespace inflight::sandbox {
 struct Files {
   std::vector<std::filesystem::path> read;
   std::vector<std::filesystem::path> write;    // directories; files are made and removed there too
+  std::vector<std::filesystem::path> sockets;  // directories; Unix sockets are made there
   std::vector<std::filesystem::path> objects;  // read and written, but not made: shared memory
   std::vector<std::filesystem::path> devices;  // read, written, controlled
 };

@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -61,13 +62,14 @@ class SandboxTest : public testing::Test {
     std::string name = (fs::temp_directory_path() / "sandbox_test_XXXXXX").string();
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     root_ = name;
-    for (const char* folder : {"read", "write", "object", "other"}) {
+    for (const char* folder : {"read", "write", "socket", "object", "other"}) {
       fs::create_directories(root_ / folder);
       std::ofstream(root_ / folder / "file") << "content";
     }
     fs::create_symlink(root_ / "other/file", root_ / "read/link");
     rules_.files = {.read = {root_ / "read", root_ / "absent"},
                     .write = {root_ / "write"},
+                    .sockets = {root_ / "socket"},
                     .objects = {root_ / "object"},
                     .devices = {"/dev/null"}};
   }
@@ -121,6 +123,25 @@ TEST_F(SandboxTest, ObjectsAreWrittenAndNotMade) {
   EXPECT_EQ(Opening(root_ / "object/file", O_RDWR), 0);
   EXPECT_EQ(Opening(root_ / "object/new", O_RDWR | O_CREAT), EACCES);
   EXPECT_EQ(Opening("/dev/null", O_RDWR), 0);
+}
+
+TEST_F(SandboxTest, SocketsAreMadeInTheirFoldersAlone) {
+  const auto binding = [&](const char* folder) {
+    return Inside([&] {
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      const std::string path = root_ / folder / "made";
+      path.copy(address.sun_path, sizeof address.sun_path - 1);
+      return ErrorOf(bind(socket(AF_UNIX, SOCK_STREAM, 0),
+                          reinterpret_cast<const sockaddr*>(&address), sizeof address));
+    });
+  };
+  EXPECT_EQ(binding("socket"), 0);
+  EXPECT_EQ(Inside([&] { return ErrorOf(unlink((root_ / "socket/made").c_str())); }), 0);
+  EXPECT_EQ(binding("write"), EACCES);
+  EXPECT_EQ(binding("read"), EACCES);
+  EXPECT_EQ(Opening(root_ / "socket/file", O_RDONLY), EACCES);
+  EXPECT_EQ(Opening(root_ / "socket/new", O_WRONLY | O_CREAT), EACCES);
 }
 
 TEST_F(SandboxTest, ThreadsThatStartLaterAreInIt) {

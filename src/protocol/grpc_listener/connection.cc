@@ -23,7 +23,7 @@ constexpr std::chrono::seconds kHandshake{10};
 }  // namespace
 
 Connection::Connection(std::shared_ptr<const ListenerContext> context,
-                       std::shared_ptr<tcp_listener::IoThread> thread, asio::ip::tcp::socket socket,
+                       std::shared_ptr<tcp_listener::IoThread> thread, tcp_listener::Socket socket,
                        asio::ip::address client)
     : tcp_listener::Connection(context->connection, std::move(thread), std::move(socket),
                                std::move(client)),

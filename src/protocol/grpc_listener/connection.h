@@ -6,7 +6,6 @@
 // I/O thread.
 #pragma once
 
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
@@ -31,7 +30,7 @@ class Connection final : public tcp_listener::Connection, public SessionThread {
   using Deadline = tcp_listener::Deadline;
 
   Connection(std::shared_ptr<const ListenerContext> context,
-             std::shared_ptr<tcp_listener::IoThread> thread, boost::asio::ip::tcp::socket socket,
+             std::shared_ptr<tcp_listener::IoThread> thread, tcp_listener::Socket socket,
              boost::asio::ip::address client);
 
   void Start() override;

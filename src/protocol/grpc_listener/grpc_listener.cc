@@ -27,8 +27,8 @@ GrpcListener::GrpcListener(RpcHandler& handler, const GrpcListenerOptions& optio
                  .reuse_port = options.reuse_port,
                  .threads = options.threads,
                  .max_connections = options.max_connections},
-                [this](std::shared_ptr<tcp_listener::IoThread> thread,
-                       boost::asio::ip::tcp::socket socket, boost::asio::ip::address client) {
+                [this](std::shared_ptr<tcp_listener::IoThread> thread, tcp_listener::Socket socket,
+                       boost::asio::ip::address client) {
                   return std::make_shared<Connection>(context_, std::move(thread),
                                                       std::move(socket), std::move(client));
                 }) {}

@@ -78,7 +78,7 @@ HttpResponse Overloaded(const std::string& reason) {
 }
 
 Connection::Connection(std::shared_ptr<const ListenerContext> context,
-                       std::shared_ptr<IoThread> thread, asio::ip::tcp::socket socket,
+                       std::shared_ptr<IoThread> thread, tcp_listener::Socket socket,
                        asio::ip::address client)
     : tcp_listener::Connection(context->connection, std::move(thread), std::move(socket),
                                std::move(client)),
@@ -413,7 +413,7 @@ void Connection::DiscardRest() {
 void Connection::Linger() {
   if (tls() != nullptr) return LingerOverTls();
   ErrorCode ec;
-  socket().shutdown(asio::ip::tcp::socket::shutdown_send, ec);
+  socket().shutdown(tcp_listener::Socket::shutdown_send, ec);
   if (ec || exchange_) return Close();
   ExpireAfter(read_deadline_, kLinger);
   lingering_ = true;

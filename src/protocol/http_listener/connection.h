@@ -15,7 +15,6 @@
 
 #include <atomic>
 #include <boost/asio/ip/address.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <chrono>
@@ -51,7 +50,7 @@ HttpResponse Overloaded(const std::string& reason);
 class Connection final : public tcp_listener::Connection {
  public:
   Connection(std::shared_ptr<const ListenerContext> context, std::shared_ptr<IoThread> thread,
-             boost::asio::ip::tcp::socket socket, boost::asio::ip::address client);
+             tcp_listener::Socket socket, boost::asio::ip::address client);
 
   void Start() override;
   void Refuse(const std::string& reason) override;

@@ -39,7 +39,7 @@ class Listener : public HttpListener {
                    .threads = options.threads,
                    .max_connections = options.max_connections,
                    .sweep_interval = SweepInterval(options)},
-                  [this](std::shared_ptr<IoThread> thread, boost::asio::ip::tcp::socket socket,
+                  [this](std::shared_ptr<IoThread> thread, tcp_listener::Socket socket,
                          boost::asio::ip::address client) {
                     return std::make_shared<Connection>(context_, std::move(thread),
                                                         std::move(socket), std::move(client));
@@ -58,6 +58,10 @@ class Listener : public HttpListener {
 
 Status Listener::Listen() {
   const ListenerOptions& options = context_->options;
+  if (!options.socket_file.empty()) {
+    return listener_.ListenOnFile(options.socket_file)
+        .WithPrefix(options.name + " cannot listen on '" + options.socket_file + "'");
+  }
   if (options.port < 0 || options.port > 65535) {
     return InvalidArgument(options.name + " port: got " + std::to_string(options.port) +
                            ", should be 0 (any) to 65535");

@@ -27,6 +27,7 @@ struct ListenerOptions {
   std::string name = "HTTP";  // in log lines
   std::string address = "0.0.0.0";
   int port = 0;             // 0 = any free one; see port()
+  std::string socket_file;  // a Unix socket in place of address and port; empty: none
   bool reuse_port = false;  // share it with other servers that do
   int threads = 0;          // 0 = by cores, 1 to 4
   // Further ones take the place of one that waits for its client (make_room.h), or are answered 503

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/tcp_listener/connection.h"
 
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 
 namespace inflight::tcp_listener {
@@ -28,7 +29,7 @@ bool Connection::Join() {
 
 void Connection::Open() {
   ErrorCode ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);  // a Unix socket has no such
   if (context_.tls == nullptr) return OnOpen();
   tls_charge_ = MemoryCharge(share());
   if (!tls_charge_.Resize(kTlsBytes).ok()) return Close();  // nothing can be said without it

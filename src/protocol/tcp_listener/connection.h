@@ -5,9 +5,9 @@
 // Threads: a connection belongs to the thread that it was given to; all methods are for that one.
 #pragma once
 
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/address.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
@@ -26,6 +26,9 @@
 namespace inflight::tcp_listener {
 
 class Connection;
+
+// Of TCP or Unix.
+using Socket = boost::asio::generic::stream_protocol::socket;
 
 // A point of the steady clock; max() = never.
 using Deadline = std::chrono::steady_clock::time_point;
@@ -63,8 +66,6 @@ struct ConnectionContext {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  using Socket = boost::asio::ip::tcp::socket;
-
   virtual ~Connection() = default;
 
   // The first call is one of these two, and joins the thread.

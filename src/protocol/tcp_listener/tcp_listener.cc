@@ -7,11 +7,13 @@
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <cstring>
 #include <exception>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "base/thread_name.h"
 
 namespace inflight::tcp_listener {
@@ -19,6 +21,7 @@ namespace {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
+using AnyEndpoint = asio::generic::stream_protocol::endpoint;
 
 constexpr int kBacklog = 4096;
 constexpr int kMaxRefused = 256;  // at a time; further ones are closed without an answer
@@ -31,9 +34,18 @@ int ThreadsByCores() {
   return cores <= 2 ? 1 : cores <= 8 ? 2 : 4;
 }
 
+// That is of TCP.
+tcp::endpoint ToTcp(const AnyEndpoint& any) {
+  tcp::endpoint endpoint;
+  endpoint.resize(any.size());
+  std::memcpy(endpoint.data(), any.data(), any.size());
+  return endpoint;
+}
+
 // A client of IPv4 is the same one on a port that serves both families.
-asio::ip::address ClientOf(const tcp::endpoint& peer) {
-  asio::ip::address address = peer.address();
+asio::ip::address ClientOf(const AnyEndpoint& peer) {
+  if (peer.data()->sa_family == AF_UNIX) return asio::ip::address_v4::loopback();
+  asio::ip::address address = ToTcp(peer).address();
   if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address;
   return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
 }
@@ -62,7 +74,7 @@ Status TcpListener::Listen(std::vector<tcp::endpoint> endpoints) {
 }
 
 Status TcpListener::ListenOn(const tcp::endpoint& endpoint) {
-  tcp::acceptor& acceptor = ports_.emplace_back(threads_[0]->io).acceptor;
+  auto& acceptor = ports_.emplace_back(threads_[0]->io).acceptor;
   ErrorCode ec;
   acceptor.open(endpoint.protocol(), ec);
   if (!ec) acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
@@ -80,7 +92,16 @@ Status TcpListener::ListenOn(const tcp::endpoint& endpoint) {
     ports_.pop_back();
     return Unavailable(ec.message());
   }
-  port_ = acceptor.local_endpoint(ec).port();
+  port_ = ToTcp(acceptor.local_endpoint(ec)).port();
+  return Status::Ok();
+}
+
+Status TcpListener::ListenOnFile(const std::string& path) {
+  auto& acceptor = ports_.emplace_back(threads_[0]->io).acceptor;
+  ErrorCode ec;
+  acceptor.open({AF_UNIX, 0}, ec);
+  if (ec) return Unavailable(ec.message());
+  ASSIGN_OR_RETURN(file_, SocketFile::Listen(acceptor.native_handle(), path, kBacklog));
   return Status::Ok();
 }
 
@@ -106,12 +127,12 @@ void TcpListener::Run() {
 void TcpListener::Accept(Port& port) {
   const size_t place = next_thread_++ % threads_.size();
   port.acceptor.async_accept(threads_[place]->io, port.peer,
-                             [this, &port, place](ErrorCode ec, tcp::socket socket) {
+                             [this, &port, place](ErrorCode ec, Socket socket) {
                                OnAccept(port, ec, place, std::move(socket));
                              });
 }
 
-void TcpListener::OnAccept(Port& port, ErrorCode ec, size_t place, tcp::socket socket) {
+void TcpListener::OnAccept(Port& port, ErrorCode ec, size_t place, Socket socket) {
   if (!port.acceptor.is_open()) return;
   if (ec) return OnAcceptFailed(port, ec);
   try {
@@ -123,7 +144,7 @@ void TcpListener::OnAccept(Port& port, ErrorCode ec, size_t place, tcp::socket s
   Accept(port);
 }
 
-void TcpListener::Begin(const Port& port, size_t place, tcp::socket socket) {
+void TcpListener::Begin(const Port& port, size_t place, Socket socket) {
   bool is_full = false;
   {
     const std::lock_guard lock(mutex_);
@@ -226,6 +247,7 @@ void TcpListener::ForEachConnection(void (Connection::*action)()) {
 
 void TcpListener::Disconnect(std::chrono::milliseconds drain) {
   if (running_.empty() || std::exchange(is_disconnected_, true)) return;
+  file_.reset();
   asio::post(threads_[0]->io, [this] {
     ErrorCode ignored;
     for (Port& port : ports_) port.acceptor.close(ignored);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accepts connections and spreads them over I/O threads; what is spoken over them is the factory's.
+// Accepts connections, over TCP or a Unix socket, and spreads them over I/O threads; what is spoken
+// over them is the factory's.
 //
 // Threads: one io_context per I/O thread; a connection stays on the thread it was given to, in
 // turn. One acceptor serves all of them: SO_REUSEPORT, unless asked for, would let a second server
 // on the same port start unnoticed and share its clients.
 #pragma once
 
+#include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
@@ -23,6 +26,7 @@
 #include "inflight/status.h"
 #include "protocol/tcp_listener/connection.h"
 #include "protocol/tcp_listener/make_room.h"
+#include "protocol/tcp_listener/socket_file.h"
 
 namespace inflight::tcp_listener {
 
@@ -38,8 +42,8 @@ struct TcpOptions {
 class TcpListener {
  public:
   // Makes a connection that has not begun. Called by the accepting thread.
-  using Factory = std::function<std::shared_ptr<Connection>(
-      std::shared_ptr<IoThread>, boost::asio::ip::tcp::socket, boost::asio::ip::address client)>;
+  using Factory = std::function<std::shared_ptr<Connection>(std::shared_ptr<IoThread>, Socket,
+                                                            boost::asio::ip::address client)>;
 
   TcpListener(const TcpOptions& options, Factory make);
   ~TcpListener() { Stop(std::chrono::milliseconds(0)); }
@@ -50,6 +54,8 @@ class TcpListener {
   // has IPv6. The system's reason where none can be bound.
   Status Listen(std::vector<boost::asio::ip::tcp::endpoint> endpoints);
   int port() const { return port_; }
+  // On a Unix socket (socket_file.h), whose clients are of this machine: they count as 127.0.0.1.
+  Status ListenOnFile(const std::string& path);
 
   // Starts the threads. Once, after Listen.
   void Run();
@@ -65,15 +71,16 @@ class TcpListener {
 
   struct Port {
     explicit Port(boost::asio::io_context& io) : acceptor(io) {}
-    boost::asio::ip::tcp::acceptor acceptor;  // of the first thread
-    boost::asio::ip::tcp::endpoint peer;      // of the connection that is accepted next
+    using Protocol = boost::asio::generic::stream_protocol;
+    boost::asio::basic_socket_acceptor<Protocol> acceptor;  // of the first thread
+    Protocol::endpoint peer;  // of the connection that is accepted next
   };
 
   Status ListenOn(const boost::asio::ip::tcp::endpoint& endpoint);
   void Accept(Port& port);
   // `place`: of the connection's thread.
-  void Begin(const Port& port, size_t place, boost::asio::ip::tcp::socket socket);
-  void OnAccept(Port& port, ErrorCode ec, size_t place, boost::asio::ip::tcp::socket socket);
+  void Begin(const Port& port, size_t place, Socket socket);
+  void OnAccept(Port& port, ErrorCode ec, size_t place, Socket socket);
   void OnAcceptFailed(Port& port, ErrorCode ec);
   void MakeRoom(const std::shared_ptr<Connection>& newcomer, size_t place, size_t num_asked,
                 Room best);
@@ -89,6 +96,7 @@ class TcpListener {
   std::vector<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work_;
   std::vector<std::thread> running_;
   std::deque<Port> ports_;
+  std::unique_ptr<SocketFile> file_;  // of a Unix socket
   std::optional<boost::asio::steady_timer> accept_retry_;
   int64_t last_warning_ns_ = 0;
   size_t next_thread_ = 0;
