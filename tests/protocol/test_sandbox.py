@@ -18,6 +18,7 @@ import requests
 import tritonclient.http as triton
 from light_models import write_light_repository
 from live_server import DEMO, is_sanitized, start_error, start_server
+from test_administration import ask
 from tritonclient.utils import shared_memory
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -143,6 +144,15 @@ def test_a_load_reaches_what_the_options_name_and_nothing_else(place, server):
         assert "root:x:" not in answer.text
     assert "Permission denied" in server.log.read_text()
     assert post(server, "models/identity/infer", ECHO).ok
+
+
+def test_it_makes_the_socket_of_administration_and_takes_it_away(place):
+    folder = place / "run"
+    folder.mkdir()
+    server = serve(place, "socket", "--sandbox", "on", "--admin-socket", folder / "s")
+    assert ask(folder / "s", "GET", "/v2/logging")[0] == 200
+    assert server.stop() == 0
+    assert list(folder.iterdir()) == []
 
 
 def test_keys_that_are_replaced_are_read(place):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http_front_ends.h"
 
+#include <algorithm>
 #include <charconv>
 #include <string>
 #include <string_view>
@@ -53,23 +54,47 @@ Status CheckSafePort(const ServeOptions& options) {
                          ", --sagemaker-safe-port-range allows " + range);
 }
 
-// Of a port at this address.
-Result<kserve_http::Access> AccessAt(const ServeOptions& options, const std::string& address) {
-  for (const std::string& name : options.http_allowed_host)
-    RETURN_IF_ERROR(kserve_http::CheckHostName(name));
-  return kserve_http::Access{.web_pages = {.allowed_hosts = options.http_allowed_host,
-                                           .knows_its_names = IsThisMachine(address) ||
-                                                              !options.http_allowed_host.empty()},
-                             .policy = options.policy};
+// Of a port at this address, or of a Unix socket, which has no name that a page could take.
+Result<kserve_http::Access> AccessAt(const ServeOptions& options, const std::string& address,
+                                     kserve::Entrance entrance = kserve::Entrance::kHttp) {
+  const std::vector<std::string>& hosts = options.http_allowed_host;
+  for (const std::string& name : hosts) RETURN_IF_ERROR(kserve_http::CheckHostName(name));
+  return kserve_http::Access{
+      .web_pages = {.allowed_hosts = hosts,
+                    .knows_its_names = entrance != kserve::Entrance::kAdminSocket &&
+                                       (IsThisMachine(address) || !hosts.empty())},
+      .entrance = entrance,
+      .policy = options.policy};
 }
 
-Result<kserve_http::EndpointOptions> Endpoints(const ServeOptions& options,
-                                               const std::string& address) {
+Result<kserve_http::EndpointOptions> Endpoints(
+    const ServeOptions& options, const std::string& address,
+    kserve::Entrance entrance = kserve::Entrance::kHttp) {
   kserve_http::EndpointOptions endpoints = options.endpoints;
-  ASSIGN_OR_RETURN(endpoints.access, AccessAt(options, address));
+  ASSIGN_OR_RETURN(endpoints.access, AccessAt(options, address, entrance));
   ASSIGN_OR_RETURN(endpoints.header_forward,
                    kserve::HeaderForward::Make(options.http_header_forward_pattern));
   return endpoints;
+}
+
+constexpr int kAdminConnections = 256;
+
+// All endpoints of HTTP, by its limits.
+Result<std::unique_ptr<kserve_http::HttpServer>> StartAdmin(
+    serving::Server& server, const ServeOptions& options, kserve::Entrance entrance,
+    http_listener::ListenerOptions listener) {
+  listener.name = "admin";
+  listener.threads = 1;
+  listener.reuse_port = false;
+  listener.max_connections = std::min(listener.max_connections, kAdminConnections);
+  kserve_http::HttpOptions http;
+  http.listener = std::move(listener);
+  ASSIGN_OR_RETURN(http.endpoints, Endpoints(options, http.listener.address, entrance));
+  auto started = kserve_http::HttpServer::Start(server, http);
+  const char* option =
+      entrance == kserve::Entrance::kAdminSocket ? "--admin-socket" : "--admin-port";
+  if (!started.ok()) return started.status().WithPrefix(option);
+  return started;
 }
 
 }  // namespace
@@ -93,6 +118,23 @@ Result<std::unique_ptr<kserve_http::HttpServer>> StartHttp(serving::Server& serv
   http.listener = options.http;
   ASSIGN_OR_RETURN(http.endpoints, Endpoints(options, http.listener.address));
   return kserve_http::HttpServer::Start(server, http);
+}
+
+Result<std::unique_ptr<kserve_http::HttpServer>> StartAdminPort(serving::Server& server,
+                                                                const ServeOptions& options) {
+  http_listener::ListenerOptions listener = options.http;
+  listener.address = AdminAddress(options);
+  listener.port = *options.admin_port;
+  return StartAdmin(server, options, kserve::Entrance::kAdminPort, std::move(listener));
+}
+
+Result<std::unique_ptr<kserve_http::HttpServer>> StartAdminSocket(serving::Server& server,
+                                                                  const ServeOptions& options) {
+  http_listener::ListenerOptions listener = options.http;
+  listener.address.clear();
+  listener.socket_file = options.admin_socket;
+  listener.tls = {};
+  return StartAdmin(server, options, kserve::Entrance::kAdminSocket, std::move(listener));
 }
 
 Result<std::unique_ptr<sagemaker::SageMakerServer>> StartSageMaker(serving::Server& server,

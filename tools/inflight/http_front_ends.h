@@ -20,6 +20,12 @@ Result<std::unique_ptr<metrics::MetricsServer>> StartMetrics(serving::Server& se
 Result<std::unique_ptr<kserve_http::HttpServer>> StartHttp(serving::Server& server,
                                                            const ServeOptions& options);
 
+// The places of administration that the options name (docs/reference/access.md, "Administration").
+Result<std::unique_ptr<kserve_http::HttpServer>> StartAdminPort(serving::Server& server,
+                                                                const ServeOptions& options);
+Result<std::unique_ptr<kserve_http::HttpServer>> StartAdminSocket(serving::Server& server,
+                                                                  const ServeOptions& options);
+
 // As the environment says. kInvalidArgument also for a port outside the safe range.
 Result<std::unique_ptr<sagemaker::SageMakerServer>> StartSageMaker(serving::Server& server,
                                                                    const ServeOptions& options);

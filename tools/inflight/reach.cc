@@ -10,7 +10,7 @@ namespace {
 std::string OpenPlainPorts(const ServeOptions& options) {
   struct Port {
     const char* name;
-    const std::string& address;
+    std::string address;
     bool is_plain;  // and served
   };
   const Port ports[] = {
@@ -18,6 +18,7 @@ std::string OpenPlainPorts(const ServeOptions& options) {
       {"gRPC", options.grpc.address, options.allow_grpc && !options.grpc.tls.is_on()},
       {"metrics", MetricsAddress(options),
        options.allow_metrics && !options.metrics.listener.tls.is_on()},
+      {"admin", AdminAddress(options), options.admin_port && !options.http.tls.is_on()},
       {"SageMaker", options.sagemaker.address, options.allow_sagemaker},
       {"Vertex AI", options.vertex_ai.address, options.allow_vertex_ai},
   };
@@ -44,7 +45,28 @@ const std::string& MetricsAddress(const ServeOptions& options) {
   return own.empty() ? options.http.address : own;
 }
 
+std::string AdminAddress(const ServeOptions& options) {
+  return options.admin_address.value_or(kThisMachine);
+}
+
+std::string AdminPlace(const ServeOptions& options) {
+  std::string place = options.admin_port ? "the port of --admin-port" : "";
+  if (options.admin_socket.empty()) return place;
+  return place + (place.empty() ? "" : " and ") + "the socket of --admin-socket";
+}
+
 void LogReach(const ServeOptions& options) {
+  const std::string admin = AdminPlace(options);
+  if (!admin.empty()) {
+    if (options.admin_port && !IsThisMachine(AdminAddress(options)) &&
+        !options.policy->asks_for_keys()) {
+      logging::Warning(
+          "--admin-port can be reached from other machines: whoever reaches it may load models and "
+          "change settings (--access asks for keys)");
+    }
+    logging::Info("the index, load and unload of models, trace and log settings are answered on " +
+                  admin + " alone");
+  }
   const bool is_open = (options.allow_http && !IsThisMachine(options.http.address)) ||
                        (options.allow_grpc && !IsThisMachine(options.grpc.address));
   if (options.policy->asks_for_keys()) {
@@ -58,10 +80,10 @@ void LogReach(const ServeOptions& options) {
           {{"ports", plain}});
     }
   } else if (is_open) {
-    logging::Info(
-        "HTTP or gRPC can be reached from other machines: whoever reaches it may infer, load "
-        "models and change settings (--api-key-file and --access ask for keys), "
-        "but for what --http-restricted-api and --grpc-restricted-protocol ask a header for");
+    logging::Info("HTTP or gRPC can be reached from other machines: whoever reaches it may infer" +
+                  std::string(admin.empty() ? ", load models and change settings" : "") +
+                  " (--api-key-file and --access ask for keys), but for what --http-restricted-api "
+                  "and --grpc-restricted-protocol ask a header for");
   } else if (options.allow_http || options.allow_grpc) {
     logging::Info(
         "HTTP and gRPC can be reached from this machine alone; --http-address 0.0.0.0 and "

@@ -16,6 +16,13 @@ bool IsThisMachine(std::string_view address);
 // Where the metrics page is served: at HTTP's address unless an option says otherwise.
 const std::string& MetricsAddress(const ServeOptions& options);
 
+// Of --admin-port: this machine's unless an option says otherwise.
+std::string AdminAddress(const ServeOptions& options);
+
+// "the port of --admin-port", "the socket of --admin-socket" or both; empty where administration
+// has no place of its own.
+std::string AdminPlace(const ServeOptions& options);
+
 void LogReach(const ServeOptions& options);
 
 }  // namespace inflight::tool

@@ -49,6 +49,8 @@ const Usage kUsage = {"inflight serve DIR... [--model-repository REPOSITORY] [op
 
 struct FrontEnds {
   std::unique_ptr<kserve_http::HttpServer> http;
+  std::unique_ptr<kserve_http::HttpServer> admin_port;
+  std::unique_ptr<kserve_http::HttpServer> admin_socket;
   std::unique_ptr<kserve_grpc::GrpcServer> grpc;
   std::unique_ptr<metrics::MetricsServer> metrics;  // the last
   std::unique_ptr<sagemaker::SageMakerServer> sagemaker;
@@ -74,6 +76,14 @@ Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options
     ASSIGN_OR_RETURN(fronts.metrics, StartMetrics(server, options));
     LogStarted("Metrics Service", MetricsAddress(options), fronts.metrics->port());
   }
+  if (options.admin_port) {
+    ASSIGN_OR_RETURN(fronts.admin_port, StartAdminPort(server, options));
+    LogStarted("Administration Service", AdminAddress(options), fronts.admin_port->port());
+  }
+  if (!options.admin_socket.empty()) {
+    ASSIGN_OR_RETURN(fronts.admin_socket, StartAdminSocket(server, options));
+    logging::Info("Started Administration Service at " + options.admin_socket);
+  }
   if (options.allow_sagemaker) {
     ASSIGN_OR_RETURN(fronts.sagemaker, StartSageMaker(server, options));
     LogStarted("Sagemaker HTTPService", options.sagemaker.address, fronts.sagemaker->port());
@@ -89,12 +99,11 @@ int PortOf(const auto& front) { return front ? front->port() : 0; }
 
 Status WritePortFile(const std::string& path, const FrontEnds& fronts) {
   if (path.empty()) return Status::Ok();
-  return WriteFile(
-      path,
-      fmt::format(
-          "{{\"http\": {}, \"grpc\": {}, \"metrics\": {}, \"sagemaker\": {}, \"vertex_ai\": {}}}\n",
-          PortOf(fronts.http), PortOf(fronts.grpc), PortOf(fronts.metrics),
-          PortOf(fronts.sagemaker), PortOf(fronts.vertex_ai)));
+  return WriteFile(path, fmt::format("{{\"http\": {}, \"grpc\": {}, \"metrics\": {}, \"admin\": "
+                                     "{}, \"sagemaker\": {}, \"vertex_ai\": {}}}\n",
+                                     PortOf(fronts.http), PortOf(fronts.grpc),
+                                     PortOf(fronts.metrics), PortOf(fronts.admin_port),
+                                     PortOf(fronts.sagemaker), PortOf(fronts.vertex_ai)));
 }
 
 // SIGINT and SIGTERM are blocked in every thread, since this runs before any is started, and taken
@@ -137,6 +146,8 @@ bool Drain(FrontEnds& fronts, serving::Server& server, int64_t budget_ms) {
   server.BeginExit();  // those that wait for a load that runs end at once
   if (fronts.http) fronts.http->Stop(milliseconds(left_ms()));
   if (fronts.grpc) fronts.grpc->Stop(left_ms());
+  if (fronts.admin_port) fronts.admin_port->Stop(milliseconds(left_ms()));
+  if (fronts.admin_socket) fronts.admin_socket->Stop(milliseconds(left_ms()));
   if (fronts.sagemaker) fronts.sagemaker->Stop(milliseconds(left_ms()));
   if (fronts.vertex_ai) fronts.vertex_ai->Stop(milliseconds(left_ms()));
   server.Shutdown(left_ms());
@@ -222,6 +233,7 @@ Status Serve(ServeOptions& options) {
   LogBanner();
   LogBackends(*settings);
   FitToFileLimit(options);
+  options.access.admin_place = AdminPlace(options);
   ASSIGN_OR_RETURN(options.policy, kserve::AccessPolicy::Load(options.access));
   ASSIGN_OR_RETURN(const auto server, serving::CreateServer(options.server));
   LogOptions(options, server->metadata());
@@ -285,6 +297,8 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   if (options.strict_model_config) {
     logging::Warning("--strict-model-config is deprecated, say --disable-auto-complete-config");
   }
+  if (options.admin_address && !options.admin_port)
+    return UsageError(kUsage, "--admin-address is that of --admin-port, which is needed with it");
   options.server.auto_complete =
       !options.disable_auto_complete_config && !options.strict_model_config.value_or(false);
   RETURN_IF_ERROR(SetControlMode(options));

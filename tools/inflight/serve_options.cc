@@ -136,6 +136,22 @@ void AddAccess(Schema& schema) {
       "`inflight key` makes one.");
 }
 
+void AddAdministration(Schema& schema) {
+  schema.Section("Administration");
+  schema.Add(
+      "admin_port", [](ServeOptions& o) -> auto& { return o.admin_port; },
+      "Port that answers all that the HTTP port does, by its limits and its TLS; the index, load "
+      "and "
+      "unload of models, trace and log settings are then answered there alone. 0 picks a free one.",
+      Range(0, 65535));
+  schema.Add(
+      "admin_address", [](ServeOptions& o) -> auto& { return o.admin_address; },
+      "Address of --admin-port; 127.0.0.1 unless it is given.");
+  schema.Add(
+      "admin_socket", [](ServeOptions& o) -> auto& { return o.admin_socket; },
+      "Unix socket for the same, of mode 0600: there no key and no header is asked for.");
+}
+
 void AddSandbox(Schema& schema) {
   schema.Section("Sandbox");
   schema.Add(
@@ -505,6 +521,7 @@ Schema ServeSchema() {
   AddModels(schema);
   AddEngine(schema);
   AddAccess(schema);
+  AddAdministration(schema);
   AddSandbox(schema);
   AddHttp(schema);
   AddGrpc(schema);

@@ -49,6 +49,10 @@ struct ServeOptions {
   kserve_http::EndpointOptions endpoints;  // of all that speak HTTP
   std::vector<std::string> http_allowed_host;
   std::string http_header_forward_pattern;
+  // Administration's own places, over HTTP by the limits and the TLS of `http`.
+  std::optional<int> admin_port;
+  std::optional<std::string> admin_address;
+  std::string admin_socket;
   bool allow_grpc = true;
   kserve_grpc::GrpcOptions grpc = {.address = kThisMachine};
   std::string grpc_header_forward_pattern;

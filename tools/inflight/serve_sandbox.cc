@@ -111,6 +111,7 @@ Status EnterSandbox(const ServeOptions& options) {
   sandbox::Rules rules;
   rules.files.read = FilesToRead(options);
   rules.files.write = FoldersToWrite(options, trace);
+  if (!options.admin_socket.empty()) rules.files.sockets.push_back(FolderOf(options.admin_socket));
   if (options.server.shared_memory.clients_may_register)
     rules.files.objects.emplace_back("/dev/shm");
   rules.files.devices = GpuDevices(options);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/access/access_policy.h"
 
+#include <array>
 #include <string_view>
 
 #include "base/letter_case.h"
@@ -8,6 +9,20 @@
 
 namespace inflight::kserve {
 namespace {
+
+struct EntranceRow {
+  Protocol protocol;
+  bool is_administration;
+  bool asks;  // for keys and headers; false: who comes in has shown by it that they may
+};
+// clang-format off
+constexpr std::array<EntranceRow, 4> kEntrances = {{
+    {Protocol::kHttp, false, true},
+    {Protocol::kGrpc, false, true},
+    {Protocol::kHttp, true,  true},
+    {Protocol::kHttp, true,  false},  // a file of the server's user
+}};
+// clang-format on
 
 // "" where there is none.
 std::string_view AuthorizationOf(const HeaderList& headers) {
@@ -21,6 +36,7 @@ std::string_view AuthorizationOf(const HeaderList& headers) {
 Result<std::shared_ptr<AccessPolicy>> AccessPolicy::Load(const AccessRules& rules, Clock& clock) {
   auto policy = std::make_shared<AccessPolicy>();
   ASSIGN_OR_RETURN(policy->restrictions_, Restrictions::Parse(rules.restrictions));
+  policy->admin_place_ = rules.admin_place;
   if (!rules.keys.empty()) {
     ASSIGN_OR_RETURN(policy->keys_, Keys::Load(rules.keys, clock));
   }
@@ -28,12 +44,19 @@ Result<std::shared_ptr<AccessPolicy>> AccessPolicy::Load(const AccessRules& rule
 }
 
 Admission AccessPolicy::Admit(const Call& call, Api api) const {
+  const EntranceRow& entrance = kEntrances[static_cast<size_t>(call.entrance)];
+  if (RowOf(api).is_administration && !admin_place_.empty() && !entrance.is_administration) {
+    return {.status = {StatusCode::kPermissionDenied,
+                       "this API is answered on " + admin_place_ + " alone"}};
+  }
+  if (!entrance.asks)
+    return {.client = keys_ != nullptr ? keys_->Find(AuthorizationOf(call.headers)) : nullptr};
   Admission admission;
   if (keys_ != nullptr) {
     admission = keys_->Admit(AuthorizationOf(call.headers), RowOf(api).role, call.is_whole);
     if (!admission.ok()) return admission;
   }
-  admission.status = restrictions_.Check(call.protocol, api, call.headers);
+  admission.status = restrictions_.Check(entrance.protocol, api, call.headers);
   admission.lacks_header = !admission.ok();
   return admission;
 }

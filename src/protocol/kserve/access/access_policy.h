@@ -2,8 +2,9 @@
 // Who may ask what: one policy for every front end, over HTTP and gRPC (docs/reference/access.md).
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <optional>
+#include <string>
 
 #include "base/clock.h"
 #include "inflight/status.h"
@@ -14,14 +15,23 @@
 
 namespace inflight::kserve {
 
+// Where a request comes in; the table in access_policy.cc says what holds there.
+enum class Entrance : uint8_t {
+  kHttp,  // of KServe, of hosting platforms, of the metrics page
+  kGrpc,
+  kAdminPort,    // --admin-port
+  kAdminSocket,  // --admin-socket
+};
+
 struct AccessRules {
   KeyFiles keys = {};                  // none: no request needs a key
   RestrictionRules restrictions = {};  // APIs that need a header
+  std::string admin_place = {};        // "the port of --admin-port"; empty: administration has none
 };
 
 // A request as the policy sees it.
 struct Call {
-  Protocol protocol;
+  Entrance entrance;
   const HeaderList& headers;
   bool is_whole = true;  // false: it is looked at once more when it is, and counts for no rate yet
 };
@@ -34,8 +44,8 @@ class AccessPolicy {
   static Result<std::shared_ptr<AccessPolicy>> Load(const AccessRules& rules,
                                                     Clock& clock = Clock::System());
 
-  // Whether the call may ask for the API: its key has to have the role, then the headers what a
-  // restriction asks for.
+  // Whether the call may ask for the API: at this entrance, then by the role of its key, then by
+  // the header that a restriction asks for.
   Admission Admit(const Call& call, Api api) const;
 
   bool asks_for_keys() const { return keys_ != nullptr; }
@@ -45,6 +55,7 @@ class AccessPolicy {
  private:
   std::unique_ptr<Keys> keys_;
   Restrictions restrictions_;
+  std::string admin_place_;
 };
 
 }  // namespace inflight::kserve

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -15,11 +16,11 @@ using testing::HasSubstr;
 const HeaderList kNone;
 
 Admission AskHttp(const AccessPolicy& policy, Api api, const HeaderList& headers = kNone) {
-  return policy.Admit({.protocol = Protocol::kHttp, .headers = headers}, api);
+  return policy.Admit({.entrance = Entrance::kHttp, .headers = headers}, api);
 }
 
 Admission AskGrpc(const AccessPolicy& policy, Api api, const HeaderList& headers = kNone) {
-  return policy.Admit({.protocol = Protocol::kGrpc, .headers = headers}, api);
+  return policy.Admit({.entrance = Entrance::kGrpc, .headers = headers}, api);
 }
 
 std::shared_ptr<AccessPolicy> Load(const AccessRules& rules) {
@@ -94,6 +95,49 @@ TEST(AccessPolicy, EachApiNeedsTheRoleOfItsRow) {
     EXPECT_EQ(FindApi(RowOf(api).name), api);
     EXPECT_EQ(FindRole(role), RowOf(api).role);
   }
+}
+
+constexpr Api kAdministration[] = {Api::kModelRepository, Api::kTrace, Api::kLogging};
+
+TEST(AccessPolicy, AdministrationIsAnsweredAtItsPlaceAlone) {
+  const auto open = Load({});
+  const auto policy = Load({.admin_place = "the port of --admin-port"});
+  for (size_t i = 0; i < kNumApis; ++i) {
+    const auto api = static_cast<Api>(i);
+    const bool is_public = std::find(std::begin(kAdministration), std::end(kAdministration), api) ==
+                           std::end(kAdministration);
+    for (const Entrance entrance : {Entrance::kHttp, Entrance::kGrpc}) {
+      EXPECT_TRUE(open->Admit({.entrance = entrance, .headers = kNone}, api).ok());
+      const Admission admission = policy->Admit({.entrance = entrance, .headers = kNone}, api);
+      EXPECT_EQ(admission.ok(), is_public) << RowOf(api).name;
+      if (is_public) continue;
+      EXPECT_EQ(admission.status.code(), StatusCode::kPermissionDenied);
+      EXPECT_EQ(admission.status.message(),
+                "this API is answered on the port of --admin-port alone");
+    }
+    for (const Entrance entrance : {Entrance::kAdminPort, Entrance::kAdminSocket})
+      EXPECT_TRUE(policy->Admit({.entrance = entrance, .headers = kNone}, api).ok());
+  }
+}
+
+TEST(AccessPolicy, KeysAndHeadersHoldAtThePortOfAdministrationAndNotAtItsSocket) {
+  const std::string file = WriteKeys(R"({"keys": [{"name": "a", "sha256": ")" +
+                                     ToHex(HashKey("one")) + R"(", "roles": ["control"]}]})");
+  const auto policy = Load({.keys = {.access = file},
+                            .restrictions = {.grpc = {"model-repository:word=open"}},
+                            .admin_place = "its place"});
+  const auto ask = [&](Entrance entrance, const HeaderList& headers) {
+    return policy->Admit({.entrance = entrance, .headers = headers}, Api::kModelRepository);
+  };
+  const HeaderList key = {{"Authorization", "Bearer one"}};
+  EXPECT_EQ(ask(Entrance::kAdminPort, kNone).status.code(), StatusCode::kUnauthenticated);
+  EXPECT_TRUE(ask(Entrance::kAdminPort, key).lacks_header);
+  EXPECT_TRUE(ask(Entrance::kAdminPort, {key[0], {"word", "open"}}).ok());
+  EXPECT_TRUE(ask(Entrance::kAdminSocket, kNone).ok());
+  EXPECT_EQ(ask(Entrance::kAdminSocket, kNone).client, nullptr);
+  EXPECT_EQ(ask(Entrance::kAdminSocket, {{"Authorization", "Bearer two"}}).client, nullptr);
+  ASSERT_NE(ask(Entrance::kAdminSocket, key).client, nullptr);
+  EXPECT_EQ(ask(Entrance::kAdminSocket, key).client->name, "a");
 }
 
 TEST(AccessPolicy, WrongRulesAreRefused) {

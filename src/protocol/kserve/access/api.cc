@@ -10,19 +10,20 @@ namespace {
 constexpr std::array<std::string_view, kNumRoles> kRoleNames = {
     "health", "inference", "metrics", "control", "settings", "shared_memory"};
 
-constexpr bool kChanges = true;  // the server, by some of its calls
+constexpr bool kChanges = true;      // the server, by some of its calls
+constexpr bool kAdministers = true;  // it: regions of shared memory are the clients' own business
 // clang-format off
 constexpr std::array<ApiRow, kNumApis> kApis = {{
-    {"health",           Role::kHealth,       !kChanges},
-    {"metadata",         Role::kInference,    !kChanges},
-    {"inference",        Role::kInference,    !kChanges},
-    {"shared-memory",    Role::kSharedMemory,  kChanges},
-    {"model-config",     Role::kInference,    !kChanges},
-    {"model-repository", Role::kControl,       kChanges},
-    {"statistics",       Role::kMetrics,      !kChanges},
-    {"trace",            Role::kSettings,      kChanges},
-    {"logging",          Role::kSettings,      kChanges},
-    {"metrics",          Role::kMetrics,      !kChanges},
+    {"health",           Role::kHealth,       !kChanges, !kAdministers},
+    {"metadata",         Role::kInference,    !kChanges, !kAdministers},
+    {"inference",        Role::kInference,    !kChanges, !kAdministers},
+    {"shared-memory",    Role::kSharedMemory,  kChanges, !kAdministers},
+    {"model-config",     Role::kInference,    !kChanges, !kAdministers},
+    {"model-repository", Role::kControl,       kChanges,  kAdministers},
+    {"statistics",       Role::kMetrics,      !kChanges, !kAdministers},
+    {"trace",            Role::kSettings,      kChanges,  kAdministers},
+    {"logging",          Role::kSettings,      kChanges,  kAdministers},
+    {"metrics",          Role::kMetrics,      !kChanges, !kAdministers},
 }};
 // clang-format on
 

@@ -46,6 +46,8 @@ struct ApiRow {
   std::string_view name;  // "model-repository"
   Role role;              // that a key needs for it
   bool changes_the_server;
+  // It is answered at --admin-port and --admin-socket alone, where there is one of them.
+  bool is_administration;
 };
 
 const ApiRow& RowOf(Api api);

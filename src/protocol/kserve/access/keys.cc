@@ -305,6 +305,14 @@ Admission Keys::Admit(std::string_view authorization, Role role, bool counts) {
   return {.client = key->client};
 }
 
+std::shared_ptr<const Client> Keys::Find(std::string_view authorization) {
+  if (!IsBearer(authorization)) return nullptr;
+  const KeyHash hash = HashKey(authorization.substr(sizeof(kBearer) - 1));
+  const std::lock_guard lock(mutex_);
+  const Key* key = table_->Find(hash);
+  return key != nullptr ? key->client : nullptr;
+}
+
 Status Keys::ReloadIfChanged() {
   const Times times = ReadTimes();
   {

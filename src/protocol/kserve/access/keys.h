@@ -47,6 +47,9 @@ class Keys {
   // other roles; kResourceExhausted: its key had too many requests, of those that count.
   Admission Admit(std::string_view authorization, Role role, bool counts = true);
 
+  // Of the key that it names; null: none, or one that is not known.
+  std::shared_ptr<const Client> Find(std::string_view authorization);
+
   // Reads files that have changed since; what keys have used of their bounds stays used. Where the
   // files are wrong, the error, and the former stays.
   Status ReloadIfChanged();

@@ -6,7 +6,7 @@
 namespace inflight::kserve_grpc {
 
 kserve::Admission Admit(const Access& access, kserve::Api api, const grpc_listener::Rpc& rpc) {
-  return access.policy->Admit({.protocol = kserve::Protocol::kGrpc, .headers = rpc.metadata()},
+  return access.policy->Admit({.entrance = kserve::Entrance::kGrpc, .headers = rpc.metadata()},
                               api);
 }
 

@@ -17,7 +17,7 @@ kserve::Admission Look(const Access& access, kserve::Api api, const HttpRequest&
   if (Status status = access.web_pages.Check(request, api); !status.ok())
     return {.status = std::move(status)};
   return access.policy->Admit(
-      {.protocol = kserve::Protocol::kHttp, .headers = request.headers, .is_whole = is_whole}, api);
+      {.entrance = access.entrance, .headers = request.headers, .is_whole = is_whole}, api);
 }
 
 std::optional<HttpResponse> RefusalOf(const kserve::Admission& admission) {

@@ -13,6 +13,7 @@ namespace inflight::kserve_http {
 
 struct Access {
   WebPageRule web_pages;  // --http-allowed-host
+  kserve::Entrance entrance = kserve::Entrance::kHttp;
   std::shared_ptr<kserve::AccessPolicy> policy = std::make_shared<kserve::AccessPolicy>();
 };
 
