@@ -79,6 +79,7 @@ struct GrpcClient::Call {
   std::string in;
   std::optional<int> code;
   std::string message, http_status;
+  bool is_closed = false;  // for HTTP/2
 };
 
 struct GrpcClient::Callbacks {
@@ -108,8 +109,9 @@ struct GrpcClient::Callbacks {
 
   static int OnStreamClose(nghttp2_session* session, int32_t stream_id, uint32_t error,
                            void* user) {
-    const Call* call = Of(session, stream_id);
+    Call* call = Of(session, stream_id);
     if (call == nullptr) return 0;
+    call->is_closed = true;
     GrpcEnd end = {call->code.value_or(kUnknown), call->message};
     if (!call->code) {
       end.message = "HTTP " + call->http_status + ", " + nghttp2_http2_strerror(error);
@@ -140,6 +142,11 @@ struct GrpcClient::Callbacks {
 
 GrpcClient::GrpcClient(std::string host, int port) : host_(std::move(host)), port_(port) {}
 
+GrpcClient::GrpcClient(int connected_socket)
+    : host_("localhost"), port_(0), socket_(connected_socket) {
+  StartSession();
+}
+
 GrpcClient::~GrpcClient() {
   nghttp2_session_del(session_);
   if (socket_ >= 0) close(socket_);
@@ -161,6 +168,11 @@ bool GrpcClient::Connect() {
   if (socket_ < 0) return false;
   const int on = 1;
   setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  StartSession();
+  return true;
+}
+
+void GrpcClient::StartSession() {
   nghttp2_session_callbacks* callbacks = nullptr;
   nghttp2_session_callbacks_new(&callbacks);
   nghttp2_session_callbacks_set_on_header_callback(callbacks, Callbacks::OnHeader);
@@ -171,7 +183,6 @@ bool GrpcClient::Connect() {
   const nghttp2_settings_entry window = {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, kWindowBytes};
   nghttp2_submit_settings(session_, NGHTTP2_FLAG_NONE, &window, 1);
   nghttp2_session_set_local_window_size(session_, NGHTTP2_FLAG_NONE, 0, kWindowBytes);
-  return true;
 }
 
 void GrpcClient::Disconnect(const std::string& why) {
@@ -227,7 +238,7 @@ void GrpcClient::Cancel(CallId id) {
 bool GrpcClient::Poll(int64_t until_ns) {
   has_told_ = false;
   while (true) {
-    for (const auto& [id, end] : std::exchange(ended_, {})) End(id, end);
+    Tell();
     const int64_t now_ns = NowNs();
     if (now_ns >= next_expiry_ns_) Expire(now_ns);
     if (session_ != nullptr && !Send()) Disconnect("the connection was lost");
@@ -236,6 +247,17 @@ bool GrpcClient::Poll(int64_t until_ns) {
     const int64_t timeout_ns = std::min(until_ns, next_expiry_ns_) - now_ns;
     if (!Receive(std::max<int64_t>(timeout_ns, 0))) Disconnect("the connection was lost");
   }
+}
+
+void GrpcClient::PollOnce() {
+  Tell();
+  Expire(NowNs());
+  if (session_ != nullptr && !(Send() && Receive(0))) Disconnect("the connection was lost");
+  Tell();
+}
+
+void GrpcClient::Tell() {
+  for (const auto& [id, end] : std::exchange(ended_, {})) End(id, end);
 }
 
 bool GrpcClient::Send() {
@@ -285,8 +307,7 @@ void GrpcClient::End(CallId id, const GrpcEnd& end) {
   if (found == calls_.end()) return;
   const std::unique_ptr<Call> call = std::move(found->second);
   calls_.erase(found);
-  if (session_ != nullptr && call->stream_id > 0 &&
-      nghttp2_session_get_stream_user_data(session_, call->stream_id) != nullptr) {
+  if (session_ != nullptr && call->stream_id > 0 && !call->is_closed) {  // perhaps not sent yet
     nghttp2_session_set_stream_user_data(session_, call->stream_id, nullptr);
     nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, call->stream_id, NGHTTP2_CANCEL);
   }

@@ -35,7 +35,8 @@ class GrpcListener {
 class GrpcClient {
  public:
   GrpcClient(std::string host, int port);
-  ~GrpcClient();  // listeners are told nothing any more
+  explicit GrpcClient(int connected_socket);  // its own from now on
+  ~GrpcClient();                              // listeners are told nothing any more
   GrpcClient(const GrpcClient&) = delete;
   GrpcClient& operator=(const GrpcClient&) = delete;
 
@@ -53,12 +54,16 @@ class GrpcClient {
 
   // Sends and receives until something was told or it is `until_ns`. Whether something was.
   bool Poll(int64_t until_ns);
+  // Sends and receives what can be without waiting, and tells all of it.
+  void PollOnce();
 
  private:
   struct Call;
   struct Callbacks;
 
   bool Connect();
+  void StartSession();
+  void Tell();
   void Disconnect(const std::string& why);
   bool Send();
   bool Receive(int64_t timeout_ns);

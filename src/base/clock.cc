@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/clock.h"
 
-#include <chrono>
+#include "base/check.h"
 
 namespace inflight {
 namespace {
@@ -15,11 +15,18 @@ class SystemClock : public Clock {
   }
 };
 
+std::atomic<Clock*> replacement{nullptr};
+
 }  // namespace
 
 Clock& Clock::System() {
   static SystemClock clock;
-  return clock;
+  Clock* const other = replacement.load(std::memory_order_relaxed);
+  return other != nullptr ? *other : clock;
 }
+
+ReplacedClock::ReplacedClock(Clock& clock) { CHECK(replacement.exchange(&clock) == nullptr); }
+
+ReplacedClock::~ReplacedClock() { replacement.store(nullptr); }
 
 }  // namespace inflight

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 namespace inflight {
@@ -12,8 +13,14 @@ class Clock {
   virtual ~Clock() = default;
   virtual int64_t NowNs() const = 0;  // monotonic; thread-safe
 
-  static Clock& System();  // std::chrono::steady_clock
+  // std::chrono::steady_clock, or what a ReplacedClock puts in its place.
+  static Clock& System();
 };
+
+// Clock::System() as a point of std::chrono.
+inline std::chrono::steady_clock::time_point SteadyNow() {
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(Clock::System().NowNs()));
+}
 
 class ManualClock : public Clock {
  public:
@@ -22,6 +29,16 @@ class ManualClock : public Clock {
 
  private:
   std::atomic<int64_t> now_ns_{1};
+};
+
+// The time of the whole process while it lives: for simulations. One at a time, made before what
+// asks for the time.
+class ReplacedClock {
+ public:
+  explicit ReplacedClock(Clock& clock);
+  ~ReplacedClock();
+  ReplacedClock(const ReplacedClock&) = delete;
+  ReplacedClock& operator=(const ReplacedClock&) = delete;
 };
 
 }  // namespace inflight

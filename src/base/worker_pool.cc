@@ -2,6 +2,7 @@
 #include "base/worker_pool.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 
 #include "base/check.h"
@@ -10,10 +11,20 @@
 #include "base/thread_name.h"
 
 namespace inflight {
+namespace {
+
+std::atomic<PoolPump*> current_pump{nullptr};
+
+}  // namespace
 
 WorkerPool::WorkerPool(int num_threads, const std::string& thread_name)
-    : max_long_running_(std::max(1, num_threads - 1)) {
+    : max_long_running_(std::max(1, num_threads - 1)), pump_(current_pump.load()) {
   CHECK_GT(num_threads, 0);
+  if (pump_ != nullptr) {
+    const std::lock_guard lock(pump_->mutex_);
+    pump_->pools_.push_back(this);
+    return;
+  }
   for (int i = 0; i < num_threads; ++i) {
     threads_.emplace_back([this, thread_name] {
       NameThisThread(thread_name);
@@ -23,6 +34,13 @@ WorkerPool::WorkerPool(int num_threads, const std::string& thread_name)
 }
 
 WorkerPool::~WorkerPool() {
+  if (pump_ != nullptr) {
+    std::unique_lock lock(mutex_);
+    while (HasNext()) RunNext(lock);
+    const std::lock_guard pump_lock(pump_->mutex_);
+    std::erase(pump_->pools_, this);
+    return;
+  }
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -68,21 +86,51 @@ WorkerPool::Task WorkerPool::TakeLong() {
 void WorkerPool::Run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    WaitForTask(wake_, lock, [this] { return stopping_ || !tasks_.empty() || MayTakeLong(); });
+    WaitForTask(wake_, lock, [this] { return stopping_ || HasNext(); });
     // Whoever runs a long one takes what is left of them.
-    if (tasks_.empty() && !MayTakeLong()) return;
-    const bool is_long = tasks_.empty() || (MayTakeLong() && short_in_a_row_ >= kShortInARow);
-    Task task = is_long ? TakeLong() : TakeShort();
-    lock.unlock();
-    try {
-      task();
-    } catch (const std::exception& e) {  // such as bad_alloc; who posted it has to say so to others
-      logging::Error("a task ended by an exception", {{"error", e.what()}});
-    }
-    task = nullptr;
-    lock.lock();
-    if (is_long) --num_long_running_;
+    if (!HasNext()) return;
+    RunNext(lock);
   }
+}
+
+void WorkerPool::RunNext(std::unique_lock<std::mutex>& lock) {
+  const bool is_long = tasks_.empty() || (MayTakeLong() && short_in_a_row_ >= kShortInARow);
+  Task task = is_long ? TakeLong() : TakeShort();
+  lock.unlock();
+  try {
+    task();
+  } catch (const std::exception& e) {  // such as bad_alloc; who posted it has to say so to others
+    logging::Error("a task ended by an exception", {{"error", e.what()}});
+  }
+  task = nullptr;
+  lock.lock();
+  if (is_long) --num_long_running_;
+}
+
+PoolPump::PoolPump() { CHECK(current_pump.exchange(this) == nullptr); }
+
+PoolPump::~PoolPump() {
+  current_pump.store(nullptr);
+  CHECK(pools_.empty());
+}
+
+bool PoolPump::RunOne(uint64_t choice) {
+  WorkerPool* const pool = Next(choice);
+  if (pool == nullptr) return false;
+  std::unique_lock lock(pool->mutex_);
+  pool->RunNext(lock);
+  return true;
+}
+
+WorkerPool* PoolPump::Next(uint64_t choice) {
+  const std::lock_guard lock(mutex_);
+  const size_t first = pools_.empty() ? 0 : choice % pools_.size();
+  for (size_t i = 0; i < pools_.size(); ++i) {
+    WorkerPool* const pool = pools_[(first + i) % pools_.size()];
+    const std::lock_guard pool_lock(pool->mutex_);
+    if (pool->HasNext()) return pool;
+  }
+  return nullptr;
 }
 
 }  // namespace inflight

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -21,8 +22,11 @@
 
 namespace inflight {
 
+class PoolPump;
+
 class WorkerPool {
  public:
+  // Without threads where a PoolPump stands in for them.
   WorkerPool(int num_threads, const std::string& thread_name);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
@@ -36,6 +40,8 @@ class WorkerPool {
             const void* owner = nullptr);
 
  private:
+  friend class PoolPump;
+
   using Task = std::function<void()>;
   struct Line {
     const void* owner;
@@ -43,6 +49,8 @@ class WorkerPool {
   };
 
   void Run();
+  void RunNext(std::unique_lock<std::mutex>& lock);  // HasNext()
+  bool HasNext() const { return !tasks_.empty() || MayTakeLong(); }
   bool MayTakeLong() const { return !long_lines_.empty() && num_long_running_ < max_long_running_; }
   Task TakeShort();
   Task TakeLong();
@@ -55,7 +63,32 @@ class WorkerPool {
   const int max_long_running_;
   int num_long_running_ = 0;
   bool stopping_ = false;
+  PoolPump* const pump_;
   std::vector<std::thread> threads_;
+};
+
+// Stands in for the threads of all pools that are made while it lives: what is posted to them waits
+// until somebody calls RunOne, and runs there. For simulations, whose order of events is their own.
+// One at a time; outlives the pools.
+// Threads: RunOne is called by one at a time.
+class PoolPump {
+ public:
+  PoolPump();
+  ~PoolPump();
+  PoolPump(const PoolPump&) = delete;
+  PoolPump& operator=(const PoolPump&) = delete;
+
+  // Runs the next task of one of the pools that have any: `choice` says of which. False: none has.
+  bool RunOne(uint64_t choice);
+  bool HasTask() { return Next(0) != nullptr; }
+
+ private:
+  friend class WorkerPool;
+
+  WorkerPool* Next(uint64_t choice);  // null: none has any
+
+  std::mutex mutex_;
+  std::vector<WorkerPool*> pools_;  // in the order in which they were made
 };
 
 }  // namespace inflight

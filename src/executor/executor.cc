@@ -128,15 +128,17 @@ Result<ExecutorLimits> MakeLimits(const BackendInfo& info, const ExecutorOptions
 
 namespace {
 
-class ExecutorImpl : public Executor {
+class ExecutorImpl : public SteppedExecutor {
  public:
+  enum class Threads { kOwn, kCallers };
+
   ExecutorImpl(std::unique_ptr<Backend> backend, const ExecutorOptions& options,
-               const ExecutorLimits& limits, Clock& clock)
+               const ExecutorLimits& limits, Clock& clock, Threads threads)
       : backend_(std::move(backend)),
         limits_(limits),
         clock_(clock),
         inbox_(options.max_queue_size > 0 ? options.max_queue_size : kDefaultQueueSize),
-        streams_(StreamThreads(options.num_stream_threads)),
+        streams_(threads == Threads::kOwn ? StreamThreads(options.num_stream_threads) : 0),
         loop_({.limits = limits,
                .enable_prefix_reuse = options.enable_prefix_reuse,
                .enable_chunked_prefill = options.enable_chunked_prefill,
@@ -147,14 +149,19 @@ class ExecutorImpl : public Executor {
                .iter_stats_max_iterations = options.iter_stats_max_iterations,
                .request_stats_max_iterations = options.request_stats_max_iterations,
                .step_observer = options.step_observer},
-              *backend_, inbox_, streams_, clock),
-        thread_([this] { Run(); }) {}
+              *backend_, inbox_, streams_, clock) {
+    if (threads == Threads::kOwn) thread_ = std::thread([this] { Run(); });
+  }
 
   ~ExecutorImpl() override {
     Shutdown(/*drain_ms=*/0);
     is_stopping_.store(true);
     inbox_.Wake();
-    thread_.join();
+    if (has_threads()) {
+      thread_.join();
+    } else {
+      while (Step()) Deliver();
+    }
   }
 
   Result<RequestId> Enqueue(Request request, std::shared_ptr<ResponseSink> sink) override;
@@ -169,8 +176,11 @@ class ExecutorImpl : public Executor {
   }
   bool healthy() const override;
   void Shutdown(int64_t drain_ms) override;
+  bool Step() override { return loop_.Step(); }
+  size_t Deliver() override { return streams_.Pump(); }
 
  private:
+  bool has_threads() const { return thread_.joinable(); }
   void Run();
   static RequestId NextId() {  // ids are never reused in a process
     static std::atomic<RequestId> last{0};
@@ -200,8 +210,13 @@ Result<RequestId> ExecutorImpl::Enqueue(Request request, std::shared_ptr<Respons
   }
   // Open first: either we see that Shutdown began, or Shutdown waits for this request.
   streams_.Open();
+  struct Opened {  // closed where the request is not accepted, or finds no memory
+    StreamHub* streams;
+    ~Opened() {
+      if (streams != nullptr) streams->Close();
+    }
+  } opened = {&streams_};
   if (!is_accepting_.load() || loop_.has_fault()) {
-    streams_.Close();
     return loop_.has_fault() ? Unavailable("the executor stopped after a device fault")
                              : Unavailable("the executor is shutting down");
   }
@@ -209,12 +224,12 @@ Result<RequestId> ExecutorImpl::Enqueue(Request request, std::shared_ptr<Respons
   const bool has_room =
       inbox_.Push(MakeActiveRequest(id, std::move(request), std::move(sink), clock_.NowNs()));
   if (!has_room) {
-    streams_.Close();
     return ResourceExhausted(
                fmt::format("Maximum queue size of {} has been reached, please try again later",
                            inbox_.max_queue_size()))
         .WithReason(Reason::kQueueFull);
   }
+  opened.streams = nullptr;
   return id;
 }
 
@@ -230,6 +245,14 @@ void ExecutorImpl::Shutdown(int64_t drain_ms) {
   is_accepting_.store(false);
   const int64_t now_ns = clock_.NowNs();
   drain_ms = std::clamp<int64_t>(drain_ms, 0, (kNever - now_ns) / 1'000'000 - 1);
+  if (!has_threads()) {
+    inbox_.CancelAllAt(now_ns);
+    while (streams_.num_open() > 0) {
+      Step();
+      Deliver();
+    }
+    return;
+  }
   inbox_.CancelAllAt(now_ns + drain_ms * 1'000'000);
   streams_.WaitUntilAllClosed();
 }
@@ -244,10 +267,9 @@ void ExecutorImpl::Run() {
   }
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Executor>> CreateExecutor(std::unique_ptr<Backend> backend,
-                                                 const ExecutorOptions& options, Clock& clock) {
+Result<std::unique_ptr<ExecutorImpl>> MakeExecutor(std::unique_ptr<Backend> backend,
+                                                   const ExecutorOptions& options, Clock& clock,
+                                                   ExecutorImpl::Threads threads) {
   if (options.max_queue_size < 0 || options.max_queue_size > kMaxQueueSize) {
     return InvalidArgument(
         "max_queue_size", fmt::format("got {}, must be in [0, {}] (0 = {})", options.max_queue_size,
@@ -262,8 +284,24 @@ Result<std::unique_ptr<Executor>> CreateExecutor(std::unique_ptr<Backend> backen
   RETURN_IF_ERROR(
       ValidateRecords("request_stats_max_iterations", options.request_stats_max_iterations));
   ASSIGN_OR_RETURN(const ExecutorLimits limits, MakeLimits(backend->info(), options));
-  return std::unique_ptr<Executor>(
-      std::make_unique<ExecutorImpl>(std::move(backend), options, limits, clock));
+  return std::make_unique<ExecutorImpl>(std::move(backend), options, limits, clock, threads);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> CreateExecutor(std::unique_ptr<Backend> backend,
+                                                 const ExecutorOptions& options, Clock& clock) {
+  ASSIGN_OR_RETURN(auto made,
+                   MakeExecutor(std::move(backend), options, clock, ExecutorImpl::Threads::kOwn));
+  return std::unique_ptr<Executor>(std::move(made));
+}
+
+Result<std::unique_ptr<SteppedExecutor>> CreateSteppedExecutor(std::unique_ptr<Backend> backend,
+                                                               const ExecutorOptions& options,
+                                                               Clock& clock) {
+  ASSIGN_OR_RETURN(
+      auto made, MakeExecutor(std::move(backend), options, clock, ExecutorImpl::Threads::kCallers));
+  return std::unique_ptr<SteppedExecutor>(std::move(made));
 }
 
 }  // namespace inflight::executor

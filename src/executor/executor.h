@@ -19,4 +19,17 @@ Result<std::unique_ptr<Executor>> CreateExecutor(std::unique_ptr<Backend> backen
                                                  const ExecutorOptions& options,
                                                  Clock& clock = Clock::System());
 
+// An executor without threads, for simulations: whoever calls it decides when the step loop takes a
+// turn and when sinks get their responses. Its Shutdown does both itself and cancels at once.
+// Threads: Step and Deliver are each called by one thread at a time; the rest as of Executor.
+class SteppedExecutor : public Executor {
+ public:
+  virtual bool Step() = 0;       // false: there was nothing to do
+  virtual size_t Deliver() = 0;  // all responses that are there; the number of events
+};
+
+Result<std::unique_ptr<SteppedExecutor>> CreateSteppedExecutor(std::unique_ptr<Backend> backend,
+                                                               const ExecutorOptions& options,
+                                                               Clock& clock);
+
 }  // namespace inflight::executor

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 
+#include "base/clock.h"
 #include "protocol/tcp_listener/connection.h"
 
 namespace inflight::tcp_listener {
@@ -11,7 +12,7 @@ void IoThread::Sweep() {
   sweep_timer.async_wait([this](boost::system::error_code ec) {
     if (!ec) Sweep();
   });
-  const auto now = std::chrono::steady_clock::now();
+  const auto now = SteadyNow();
   std::vector<std::shared_ptr<Connection>> due;
   for (const auto& connection : connections) {
     if (connection->IsDue(now)) due.push_back(connection);
