@@ -34,6 +34,13 @@ Status AccountShare::Add(size_t bytes) {
   const size_t own = used_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   const size_t clients = client_->used_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   const size_t total = account_->used_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  struct Taken {  // given back where it is refused, or where even that finds no memory
+    AccountShare* share;
+    size_t bytes;
+    ~Taken() {
+      if (share != nullptr) share->Remove(bytes);
+    }
+  } taken = {this, bytes};
   if (own > kSmallShareBytes && !is_listed_.load(std::memory_order_relaxed)) account_->List(*this);
   Status status;
   if (own > limit_) {
@@ -48,7 +55,7 @@ Status AccountShare::Add(size_t bytes) {
              !account_->MakeRoom(*this, nullptr, total, account_->limits().soft_bytes)) {
     status = account_->Refuse("all clients together", account_->limits().soft_bytes);
   }
-  if (!status.ok()) Remove(bytes);
+  if (status.ok()) taken.share = nullptr;
   return status;
 }
 
@@ -97,18 +104,18 @@ bool MemoryAccount::MakeRoom(AccountShare& asks, AccountShare* client, size_t us
     most = share->used_bytes();
   }
   if (largest == nullptr) return asks.used_bytes() <= kSmallShareBytes;
+  largest->end_();
   largest->ending_ = most;
   largest->client_->ending_ += most;
   ending_ += most;
   num_ended_.fetch_add(1, std::memory_order_relaxed);
-  largest->end_();
   return true;
 }
 
 void MemoryAccount::List(AccountShare& share) {
   const std::lock_guard lock(mutex_);
-  share.is_listed_.store(true, std::memory_order_relaxed);
   large_.insert(&share);
+  share.is_listed_.store(true, std::memory_order_relaxed);
 }
 
 void MemoryAccount::Forget(AccountShare& share) {

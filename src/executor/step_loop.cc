@@ -2,10 +2,12 @@
 #include "executor/step_loop.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/no_memory_left.h"
 
 namespace inflight::executor {
 namespace {
@@ -64,6 +66,15 @@ StepLoop::StepLoop(const StepLoopOptions& options, Backend& backend, Inbox& inbo
 StepLoop::~StepLoop() { CHECK(requests_.empty()); }
 
 bool StepLoop::Step() {
+  try {
+    return Turn();
+  } catch (const std::bad_alloc&) {  // in the middle of a turn, whose state nobody can mend
+    Fault(NoMemoryLeft());
+    return true;
+  }
+}
+
+bool StepLoop::Turn() {
   turn_start_ns_ = clock_.NowNs();
   waited_ns_ = 0;
   heartbeat_ns_.store(turn_start_ns_, std::memory_order_relaxed);

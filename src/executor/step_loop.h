@@ -66,7 +66,8 @@ class StepLoop {
            Clock& clock);
   ~StepLoop();
 
-  // One turn. False when there was nothing to do.
+  // One turn. False when there was nothing to do. Where the host has no memory for it, a fault as
+  // of the device.
   bool Step();
 
   // When an idle loop has to turn although nobody sends anything: a deadline, or the end of a queue
@@ -97,6 +98,7 @@ class StepLoop {
     std::vector<RowInFlight> rows;  // [num_rows]
   };
 
+  bool Turn();
   // The phases, in order.
   bool Admit();
   bool Plan();

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "base/log.h"
+#include "base/no_memory_left.h"
 #include "base/thread_name.h"
 #include "executor/sequence.h"
 
@@ -152,25 +154,34 @@ size_t StreamHub::Pump() {
 
 void StreamHub::Deliver(const StreamEvent& event) {
   Stream& stream = *event.stream;
+  const std::unique_ptr<std::vector<Beam>> beams(event.beams);
+  const bool is_last = (event.flags & StreamEvent::kRequestEnd) != 0;
+  try {
+    if (!stream.has_lost) Gather(stream, event, beams.get());
+  } catch (const std::bad_alloc&) {
+    stream.has_lost = true;
+  }
+  if (!is_last) return;
+  if (stream.has_lost) {
+    CallSink(stream, {.request_id = stream.id, .status = NoMemoryLeft(), .is_final = true});
+  }
+  delete event.stream;
+  Close();
+}
+
+void StreamHub::Gather(Stream& stream, const StreamEvent& event, std::vector<Beam>* beams) {
   Stream::Pending& pending = stream.pending[event.sequence_index];
   if ((event.flags & StreamEvent::kToken) != 0) {
     pending.ids.push_back(event.token);
     if (stream.return_log_probs) pending.log_probs.push_back(event.log_prob);
   }
-  const bool has_beams = event.beams != nullptr;
-  if (has_beams) {
-    pending.beams = std::move(*event.beams);
-    delete event.beams;
-  }
+  const bool has_beams = beams != nullptr;
+  if (has_beams) pending.beams = std::move(*beams);
   const bool is_end = (event.flags & StreamEvent::kSequenceEnd) != 0;
   const bool has_news = stream.streaming && (event.flags & StreamEvent::kStepEnd) != 0 &&
                         (!pending.ids.empty() || has_beams);
   if (!is_end && !has_news) return;
   CallSink(stream, MakeResponse(stream, event));
-  if ((event.flags & StreamEvent::kRequestEnd) != 0) {
-    delete event.stream;
-    Close();
-  }
 }
 
 void StreamHub::Close() {

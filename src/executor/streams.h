@@ -45,6 +45,7 @@ struct Stream {
     std::vector<Beam> beams;
   };
   std::vector<Pending> pending;
+  bool has_lost = false;  // for want of memory: its last response says so, and none goes out before
 };
 
 struct StreamEvent {
@@ -101,6 +102,8 @@ class StreamHub {
   static void MoveBacklog(Lane& lane);
   void Run(Lane& lane);
   void Deliver(const StreamEvent& event);
+  // Into the stream's next response, which goes out where the event is one's last.
+  static void Gather(Stream& stream, const StreamEvent& event, std::vector<Beam>* beams);
 
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::atomic<bool> is_stopping_{false};

@@ -36,7 +36,7 @@ void Connection::Start() {
   last_received_ns_ = Clock::System().NowNs();
   if (!Join()) return;
   Guarded([&] {
-    const auto now = std::chrono::steady_clock::now();
+    const auto now = SteadyNow();
     session_ = std::make_unique<Session>(context_->session, self(), client_name(), share(), now);
     handshake_deadline_ = now + kHandshake;
     Open();
@@ -85,10 +85,11 @@ bool Connection::IsThis() const { return std::this_thread::get_id() == thread_id
 bool Connection::Post(std::function<void()> task) {
   const std::lock_guard lock(mail_mutex_);
   if (is_mail_closed_) return false;
-  mail_.push_back(std::move(task));
-  if (!std::exchange(is_mail_posted_, true)) {
+  if (!is_mail_posted_) {
     asio::post(thread().io, [self = self()] { self->OnMail(); });
+    is_mail_posted_ = true;
   }
+  mail_.push_back(std::move(task));
   return true;
 }
 
@@ -131,7 +132,7 @@ void Connection::OnRead(ErrorCode ec, size_t bytes) {
   const int64_t now_ns = Clock::System().NowNs();
   last_received_ns_ = now_ns;
   Guarded([&] {
-    if (!session_->Receive({in_.data(), bytes}, std::chrono::steady_clock::now())) return Close();
+    if (!session_->Receive({in_.data(), bytes}, SteadyNow())) return Close();
     GoOn();
     if (is_closed()) return;
     if (bytes == in_.size() && bytes < kMaxReadBytes) {
@@ -201,7 +202,7 @@ void Connection::ArmDeadline() {
   deadline_timer_.async_wait([self = self()](ErrorCode ec) {
     if (ec || self->is_closed()) return;
     self->armed_for_ = Deadline::max();
-    self->OnDue(std::chrono::steady_clock::now());
+    self->OnDue(SteadyNow());
   });
 }
 

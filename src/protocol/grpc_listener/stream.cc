@@ -295,7 +295,7 @@ void Stream::Abandon(Status status) {
 
 void Stream::DoFinish(Status status, std::string message) {
   is_finished_ = true;
-  if (is_over_ || end_) {  // nothing is to be sent, or the listener's own end
+  if (is_over_ || IsEndOnItsWay()) {  // nothing is to be sent, or the listener's own end
     if (session_ == nullptr || is_sent_) TellDone();
     return;
   }
@@ -316,7 +316,7 @@ void Stream::DoFinish(Status status, std::string message) {
 }
 
 void Stream::Fail(Status status) {
-  if (is_over_ || end_) return;
+  if (is_over_ || IsEndOnItsWay()) return;
   is_cancelled_ = reactor_ != nullptr;
   end_ = std::move(status);
   reader_.reset();
@@ -344,17 +344,17 @@ void Stream::SubmitHead() {
 }
 
 void Stream::SubmitTrailers() {
-  has_ended_ = true;
   const std::string code = std::to_string(static_cast<int>(end_->code()));
   const std::string message = PercentEncode(end_->message());
+  has_ended_ = true;
   const nghttp2_nv fields[] = {Field("grpc-status", code), Field("grpc-message", message)};
   nghttp2_submit_trailer(session_->session_, id_, fields, message.empty() ? 1 : 2);
 }
 
 void Stream::SubmitOnlyTrailers() {
-  has_head_ = has_ended_ = true;
   const std::string code = std::to_string(static_cast<int>(end_->code()));
   const std::string message = PercentEncode(end_->message());
+  has_head_ = has_ended_ = true;
   const nghttp2_nv fields[] = {Field(":status", "200"), Field("content-type", "application/grpc"),
                                Field("grpc-accept-encoding", kAccepted), Field("grpc-status", code),
                                Field("grpc-message", message)};

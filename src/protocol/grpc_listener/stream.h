@@ -96,6 +96,8 @@ class Stream final : public Rpc, public std::enable_shared_from_this<Stream> {
   void GiveMessage(const std::shared_ptr<RpcReactor>& reactor);
   void SetGone();
   void CountWaiting();
+  // Known, and submitted unless that found no memory: then it is done again.
+  bool IsEndOnItsWay() const { return end_.has_value() && has_head_; }
   void SubmitHead();
   void SubmitTrailers();
   void SubmitOnlyTrailers();

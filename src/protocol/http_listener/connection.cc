@@ -97,6 +97,11 @@ void Connection::Start() {
   Open();
 }
 
+void Connection::Lose(const std::exception& error) {
+  logging::Error("an HTTP connection is lost to an exception", {{"error", error.what()}});
+  Close();
+}
+
 void Connection::OnOpen() {
   reading_head_or_body_ = false;
   ReadRequest();
@@ -146,8 +151,9 @@ void Connection::ReadHead() {
   parser_->on_chunk_header(on_chunk_);
   ExpireAfter(read_deadline_, context_->options.header_timeout);
   OnStream([this](auto& stream) {
-    http::async_read_header(stream, buffer_, *parser_,
-                            [self = self()](ErrorCode ec, size_t) { self->OnHead(ec); });
+    http::async_read_header(stream, buffer_, *parser_, [self = self()](ErrorCode ec, size_t) {
+      self->Guarded([&] { self->OnHead(ec); });
+    });
   });
 }
 
@@ -190,7 +196,7 @@ void Connection::OnHead(ErrorCode ec) {
     return OnStream([this](auto& stream) {
       asio::async_write(stream, asio::buffer(kContinue),
                         [self = self()](ErrorCode write_ec, size_t) {
-                          write_ec ? self->Close() : self->ReadBody();
+                          self->Guarded([&] { write_ec ? self->Close() : self->ReadBody(); });
                         });
     });
   }
@@ -205,14 +211,15 @@ void Connection::ReadBody() {
   read_deadline_ = std::min(
       read_deadline_ +
           std::chrono::nanoseconds((size - std::exchange(num_body_bytes_, size)) * kNsPerBodyByte),
-      std::chrono::steady_clock::now() + context_->options.body_timeout);
+      SteadyNow() + context_->options.body_timeout);
   if (const Status status = ChargeBody(); !status.ok()) {
     return Reject(Overloaded(status.message()));
   }
   share()->SetWaiting(true);
   OnStream([this](auto& stream) {
-    http::async_read_some(stream, buffer_, *parser_,
-                          [self = self()](ErrorCode ec, size_t) { self->OnBody(ec); });
+    http::async_read_some(stream, buffer_, *parser_, [self = self()](ErrorCode ec, size_t) {
+      self->Guarded([&] { self->OnBody(ec); });
+    });
   });
 }
 
@@ -280,9 +287,10 @@ void Connection::Dispatch() {
 void Connection::ReadAhead() {
   reading_ahead_ = true;
   OnStream([this](auto& stream) {
-    stream.async_read_some(
-        buffer_.prepare(kReadBytes),
-        [self = self()](ErrorCode ec, size_t bytes) { self->OnReadAhead(ec, bytes); });
+    stream.async_read_some(buffer_.prepare(kReadBytes),
+                           [self = self()](ErrorCode ec, size_t bytes) {
+                             self->Guarded([&] { self->OnReadAhead(ec, bytes); });
+                           });
   });
 }
 
@@ -353,9 +361,10 @@ void Connection::WriteSome() {
   share()->SetWaiting(true);
   ExpireAfter(write_deadline_, context_->options.write_timeout);
   OnStream([this](auto& stream) {
-    stream.async_write_some(
-        std::span<const asio::const_buffer>(write_buffers_),
-        [self = self()](ErrorCode ec, size_t bytes) { self->OnWritten(ec, bytes); });
+    stream.async_write_some(std::span<const asio::const_buffer>(write_buffers_),
+                            [self = self()](ErrorCode ec, size_t bytes) {
+                              self->Guarded([&] { self->OnWritten(ec, bytes); });
+                            });
   });
 }
 
@@ -423,7 +432,7 @@ void Connection::Linger() {
 }
 
 void Connection::ExpireAfter(Deadline& deadline, std::chrono::milliseconds duration) {
-  deadline = duration.count() == 0 ? Deadline::max() : std::chrono::steady_clock::now() + duration;
+  deadline = duration.count() == 0 ? Deadline::max() : SteadyNow() + duration;
 }
 
 }  // namespace inflight::http_listener

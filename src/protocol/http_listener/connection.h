@@ -18,6 +18,7 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -73,6 +74,16 @@ class Connection final : public tcp_listener::Connection {
   }
   void OnOpen() override;
   void OnClosed() override;
+  // Where it is interrupted, such as by bad_alloc, nobody would go on: the connection closes.
+  template <typename Do>
+  void Guarded(Do act) {
+    try {
+      act();
+    } catch (const std::exception& e) {
+      Lose(e);
+    }
+  }
+  void Lose(const std::exception& error);
   void Reject(HttpResponse response);  // answer without reading further, close
   void ReadRequest();
   void ReadHead();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/http_listener/exchange.h"
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <charconv>
 #include <new>
@@ -12,10 +13,17 @@ namespace {
 void AppendChunk(std::string& out, std::string_view bytes) {
   char size[16];
   const auto end = std::to_chars(size, size + sizeof(size), bytes.size(), 16).ptr;
+  const size_t length = static_cast<size_t>(end - size) + bytes.size() + 4;
+  if (out.capacity() - out.size() < length) {  // before a part of it is there
+    out.reserve(std::max(2 * out.capacity(), out.size() + length));
+  }
   out.append(size, end).append("\r\n").append(bytes).append("\r\n");
 }
 
 }  // namespace
+
+// A state is entered once all that goes with it is done. Where that finds no memory the exchange
+// stays what it was, and ends with whoever holds it.
 
 void Exchange::Send(HttpResponse response) {
   const std::lock_guard lock(mutex_);
@@ -25,9 +33,9 @@ void Exchange::Send(HttpResponse response) {
 void Exchange::StartStream(int status, const Headers& headers) {
   const std::lock_guard lock(mutex_);
   if (state_ != State::kOpen) return;
-  state_ = State::kStreaming;
   pending_ = connection_->StreamHead(status, headers);
   ScheduleFlush();
+  state_ = State::kStreaming;
 }
 
 void Exchange::WriteChunk(std::string_view bytes) {
@@ -48,9 +56,9 @@ void Exchange::WriteChunk(std::string_view bytes) {
 void Exchange::Finish() {
   const std::lock_guard lock(mutex_);
   if (state_ != State::kStreaming) return;
-  state_ = State::kAnswered;
   if (!connection_->is_http10_) pending_.append("0\r\n\r\n");
   ScheduleFlush();
+  state_ = State::kAnswered;
 }
 
 void Exchange::OnDisconnect(std::function<void()> callback) {
@@ -92,25 +100,33 @@ void Exchange::PostResponse(HttpResponse response) {
   const Status status = response_charge_.Resize(response.num_bytes());
   response_ = status.ok() ? std::move(response) : Overloaded(status.message());
   boost::asio::post(connection_->thread().io, [self = shared_from_this()] {
-    if (self->connection_->exchange_ == self) {
-      self->connection_->SendWhole(std::move(self->response_), std::move(self->response_charge_));
-    }
+    Connection& connection = *self->connection_;
+    if (connection.exchange_ != self) return;
+    connection.Guarded([&] {
+      connection.SendWhole(std::move(self->response_), std::move(self->response_charge_));
+    });
   });
   state_ = State::kAnswered;
 }
 
 void Exchange::BreakStream() {
   state_ = State::kBroken;
-  boost::asio::post(connection_->thread().io, [connection = connection_] { connection->Close(); });
+  try {
+    boost::asio::post(connection_->thread().io,
+                      [connection = connection_] { connection->Close(); });
+  } catch (const std::bad_alloc&) {
+    connection_->is_lost_ = true;
+  }
 }
 
 // While a write runs the flag stays set: its completion takes what came meanwhile.
 void Exchange::ScheduleFlush() {
   if (flush_scheduled_) return;
-  flush_scheduled_ = true;
   boost::asio::post(connection_->thread().io, [self = shared_from_this()] {
-    if (self->connection_->exchange_ == self) self->connection_->FlushStream();
+    Connection& connection = *self->connection_;
+    if (connection.exchange_ == self) connection.Guarded([&] { connection.FlushStream(); });
   });
+  flush_scheduled_ = true;
 }
 
 bool Exchange::TakePending(std::string& bytes) {

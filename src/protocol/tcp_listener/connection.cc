@@ -3,6 +3,9 @@
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <exception>
+
+#include "base/log.h"
 
 namespace inflight::tcp_listener {
 namespace {
@@ -49,7 +52,11 @@ void Connection::Close() {
   ErrorCode ignored;
   socket_.close(ignored);
   thread_->connections.erase(self);
-  OnClosed();
+  try {
+    OnClosed();
+  } catch (const std::exception& e) {  // such as bad_alloc: it is closed all the same
+    logging::Error("the end of a connection is told to nobody", {{"error", e.what()}});
+  }
   thread_->on_closed();
 }
 

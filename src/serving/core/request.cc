@@ -2,6 +2,7 @@
 #include "serving/core/request.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 namespace inflight::serving {
@@ -34,13 +35,16 @@ void CancelToken::SetListener(std::function<void()> listener) {
 }
 
 void CancelToken::RunListener(std::function<void()> listener) {
-  listener();
-  listener = nullptr;  // what it captured goes before we call it done
-  {
-    std::lock_guard lock(mutex_);
-    running_in_ = {};
-  }
-  idle_.notify_all();
+  // Whatever the listener throws, such as bad_alloc: others may wait for its end.
+  const std::unique_ptr<CancelToken, void (*)(CancelToken*)> done(this, [](CancelToken* token) {
+    {
+      const std::lock_guard lock(token->mutex_);
+      token->running_in_ = {};
+    }
+    token->idle_.notify_all();
+  });
+  const auto runs = std::move(listener);  // goes, with what it captured, before we call it done
+  runs();
 }
 
 const Tensor* Request::FindInput(std::string_view name) const {

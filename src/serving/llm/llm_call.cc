@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/llm/llm_call.h"
 
+#include <new>
 #include <utility>
 
+#include "base/no_memory_left.h"
 #include "serving/llm/row_batch.h"
 
 namespace inflight::serving {
@@ -51,6 +53,17 @@ LlmCall::LlmCall(Model& model, LlmModel& llm, Request request, ResponseHandler h
     : model_(model), llm_(llm), request_(std::move(request)), handler_(std::move(handler)) {}
 
 void LlmCall::OnResponse(inflight::Response response) {
+  const bool is_final = response.is_final;
+  try {
+    if (!has_lost_) return Answer(std::move(response));
+  } catch (const std::bad_alloc&) {  // what it said is missing: nothing may follow but the end
+    has_lost_ = true;
+    request_.cancel->Cancel();
+  }
+  if (is_final) Fail(NoMemoryLeft());
+}
+
+void LlmCall::Answer(inflight::Response response) {
   if (!response.status.ok()) {
     llm_.NoteExecutorError();
     return Fail(ExecutorError(response));

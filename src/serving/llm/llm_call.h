@@ -71,12 +71,14 @@ class LlmCall : public ResponseSink {
   Request request_;
 
  private:
+  void Answer(inflight::Response response);
   void Fail(const Status& status, FailureReason reason);
   void Observe(const inflight::Response& response, int64_t now_ns);
   RequestSpan SpanOf(const RequestTimes& times, int64_t now_ns) const;
   void Finish();
 
   ResponseHandler handler_;
+  bool has_lost_ = false;  // a response, for want of memory
   bool has_tokens_ = false;
   size_t num_beams_ = 0;                      // that each response has; 0 without beam search
   std::vector<int64_t> last_token_ns_ = {0};  // [num_sequences] 0 until the first

@@ -2,6 +2,7 @@
 #include "serving/llm/llm_model.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -253,11 +254,17 @@ Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>
     }
     return status;
   }
-  active_.Add(*call, *id);
-  // Cancel of a finished request is ignored, so nobody need take this away again.
-  cancel->SetListener([executor = std::weak_ptr(backend_.executor), id = *id] {
-    if (const auto alive = executor.lock()) alive->Cancel(id);
-  });
+  try {
+    active_.Add(*call, *id);
+    // Cancel of a finished request is ignored, so nobody need take this away again.
+    cancel->SetListener([executor = std::weak_ptr(backend_.executor), id = *id] {
+      if (const auto alive = executor.lock()) alive->Cancel(id);
+    });
+  } catch (const std::bad_alloc&) {  // its client is told so, and nobody could stop it any more
+    cancel->Cancel();
+    backend_.executor->Cancel(*id);
+    throw;
+  }
   return Status::Ok();
 }
 

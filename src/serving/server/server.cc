@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/no_memory_left.h"
 #include "base/status_macros.h"
 #include "base/thread_name.h"
 #include "serving/core/apply_output_rules.h"
@@ -44,20 +45,31 @@ class InFlight {
     std::shared_ptr<CancelToken> cancel;
     std::weak_ptr<Model> model;
   };
-  using Ticket = std::list<Entry>::iterator;
+  // Of one request, which leaves with it.
+  class Ticket {
+   public:
+    Ticket(InFlight& in_flight, std::list<Entry>::iterator entry)
+        : in_flight_(&in_flight), entry_(entry) {}
+    Ticket(Ticket&& other) noexcept
+        : in_flight_(std::exchange(other.in_flight_, nullptr)), entry_(other.entry_) {}
+    ~Ticket() { Return(); }
+    Ticket& operator=(Ticket&&) = delete;
+
+    void Return() {
+      if (auto* in_flight = std::exchange(in_flight_, nullptr)) in_flight->Leave(entry_);
+    }
+
+   private:
+    InFlight* in_flight_;  // null: returned
+    std::list<Entry>::iterator entry_;
+  };
 
   // None once closed.
   std::optional<Ticket> Enter(std::shared_ptr<CancelToken> cancel,
                               const std::shared_ptr<Model>& model) {
     std::lock_guard lock(mutex_);
     if (closed_) return std::nullopt;
-    return running_.insert(running_.end(), {std::move(cancel), model});
-  }
-  void Leave(Ticket ticket) {
-    std::list<Entry> left;  // goes behind the lock
-    std::lock_guard lock(mutex_);
-    left.splice(left.end(), running_, ticket);
-    if (running_.empty()) empty_.notify_all();
+    return Ticket(*this, running_.insert(running_.end(), {std::move(cancel), model}));
   }
   void Close() {
     std::lock_guard lock(mutex_);
@@ -91,6 +103,13 @@ class InFlight {
   }
 
  private:
+  void Leave(std::list<Entry>::iterator entry) {
+    std::list<Entry> left;  // goes behind the lock
+    std::lock_guard lock(mutex_);
+    left.splice(left.end(), running_, entry);
+    if (running_.empty()) empty_.notify_all();
+  }
+
   mutable std::mutex mutex_;
   std::condition_variable empty_;
   std::list<Entry> running_;
@@ -101,13 +120,22 @@ class InFlight {
 // the model stays, whatever is loaded or unloaded meanwhile.
 class Once {
  public:
-  Once(ResponseHandler handler, std::shared_ptr<Model> model, InFlight& in_flight,
-       InFlight::Ticket ticket, ClientPlace place)
+  Once(ResponseHandler handler, std::shared_ptr<Model> model, InFlight::Ticket ticket,
+       ClientPlace place)
       : handler_(std::move(handler)),
         model_(std::move(model)),
-        in_flight_(in_flight),
-        ticket_(ticket),
+        ticket_(std::move(ticket)),
         place_(std::move(place)) {}
+  // Whoever was to answer has gone, such as by bad_alloc while the answer was made.
+  ~Once() {
+    if (ended()) return;
+    try {
+      (*this)({.status = NoMemoryLeft(), .is_final = true});
+    } catch (const std::exception&) {  // the front end sees its handler go
+    }
+  }
+  Once(const Once&) = delete;
+  Once& operator=(const Once&) = delete;
 
   void operator()(Response response) {
     const bool is_final = response.is_final;
@@ -116,20 +144,33 @@ class Once {
       logging::Error("response after the final one was dropped", {{"id", response.id}});
       return;
     }
-    if (is_final) place_.Release();  // first: a client that is answered may ask again at once
+    if (!is_final) return handler_(std::move(response));
+    place_.Release();  // first: a client that is answered may ask again at once
+    const Leaving leaving(*this);
     handler_(std::move(response));
-    if (!is_final) return;
-    handler_ = nullptr;
-    model_ = nullptr;
-    in_flight_.Leave(ticket_);
   }
   bool ended() const { return ended_.load(std::memory_order_acquire); }
 
  private:
+  // Once the last response has gone, or could not: a handler may throw, such as bad_alloc.
+  class Leaving {
+   public:
+    explicit Leaving(Once& once) : once_(once) {}
+    ~Leaving() {
+      once_.handler_ = nullptr;
+      once_.model_ = nullptr;
+      once_.ticket_.Return();
+    }
+    Leaving(const Leaving&) = delete;
+    Leaving& operator=(const Leaving&) = delete;
+
+   private:
+    Once& once_;
+  };
+
   ResponseHandler handler_;
   std::shared_ptr<Model> model_;
-  InFlight& in_flight_;
-  const InFlight::Ticket ticket_;
+  InFlight::Ticket ticket_;
   ClientPlace place_;
   std::atomic<bool> ended_{false};
 };
@@ -309,7 +350,7 @@ void ServerImpl::Infer(std::shared_ptr<Model> model, Request request, ResponseHa
   }
   auto place = PlaceFor(*model, request);
   if (!place.ok()) return RejectRequest(request, handler, place.status());
-  const auto ticket = in_flight_.Enter(request.cancel, model);
+  auto ticket = in_flight_.Enter(request.cancel, model);
   if (!ticket) {
     return RejectRequest(request, handler,
                          Unavailable("Server is stopping, cannot accept new requests"));
@@ -324,7 +365,7 @@ void ServerImpl::Infer(std::shared_ptr<Model> model, Request request, ResponseHa
     handler = WithRules(std::move(handler), model, std::move(request.output_rules));
   }
   const auto once =
-      std::make_shared<Once>(std::move(handler), model, in_flight_, *ticket, *std::move(place));
+      std::make_shared<Once>(std::move(handler), model, *std::move(ticket), *std::move(place));
   try {
     RunModel(*model, std::move(request),
              [once](Response response) { (*once)(std::move(response)); });

@@ -2,9 +2,11 @@
 #include "protocol/kserve/grpc/infer_call.h"
 
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/no_memory_left.h"
 #include "base/status_macros.h"
 #include "protocol/kserve/grpc/grpc_status.h"
 #include "protocol/kserve/grpc/infer_message.h"
@@ -45,7 +47,7 @@ class InferCall final : public UnaryReactor, public std::enable_shared_from_this
     const auto entered = calls_.Enter();
     if (!entered.ok()) return rpc_->Finish(ToGrpcStatus(entered.status()));
     call_id_ = *entered;
-    auto message = std::make_shared<ModelInferRequest>();
+    auto message = MakeOnArena<ModelInferRequest>();
     MemoryCharge charge(rpc_->share());
     const ParseFailure failure =
         ParseInferMessage(server_, bytes, max_message_bytes_, charge, *message);
@@ -58,7 +60,11 @@ class InferCall final : public UnaryReactor, public std::enable_shared_from_this
     trace_ = parsed->request.trace;
     server_.Infer(std::move(model_), std::move(parsed->request),
                   [self = shared_from_this()](serving::Response response) {
-                    self->OnResponse(std::move(response));
+                    try {
+                      self->OnResponse(std::move(response));
+                    } catch (const std::bad_alloc&) {
+                      self->rpc_->Finish(NoMemoryLeft());
+                    }
                   });
   }
 

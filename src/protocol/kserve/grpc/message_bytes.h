@@ -10,8 +10,10 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "base/memory_account.h"
 #include "protocol/grpc_listener/rpc.h"
@@ -21,6 +23,15 @@
 namespace inflight::kserve_grpc {
 
 using grpc_listener::Coding;
+
+// A message on an arena of its own, which goes with it. Where memory runs out while a message is
+// filled, protobuf leaves maps behind that cannot be destroyed; an arena frees them as bytes.
+template <typename Message>
+std::shared_ptr<Message> MakeOnArena() {
+  auto arena = std::make_shared<google::protobuf::Arena>();
+  Message* const message = google::protobuf::Arena::CreateMessage<Message>(arena.get());
+  return {std::move(arena), message};
+}
 
 enum class ParseFailure {
   kNone,

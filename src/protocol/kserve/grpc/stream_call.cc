@@ -2,10 +2,12 @@
 #include "protocol/kserve/grpc/stream_call.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/no_memory_left.h"
 #include "protocol/kserve/grpc/grpc_status.h"
 #include "protocol/kserve/grpc/infer_message.h"
 #include "protocol/kserve/grpc/infer_request.h"
@@ -26,8 +28,9 @@ Status ReadsSlowly() {
       "(--request-memory-byte-size)");
 }
 
-void CancelAll(const std::vector<std::shared_ptr<serving::CancelToken>>& tokens) {
-  for (const auto& token : tokens) token->Cancel();
+template <typename Tokens>
+void CancelAll(const Tokens& tokens) {
+  for (const auto& [id, token] : tokens) token->Cancel();
 }
 
 }  // namespace
@@ -63,7 +66,7 @@ std::shared_ptr<StreamCall> StreamCall::Start(serving::Server& server, ActiveCal
 // --- reactions ---
 
 void StreamCall::OnMessage(grpc_listener::RpcMessage bytes) {
-  auto message = std::make_shared<ModelInferRequest>();
+  auto message = MakeOnArena<ModelInferRequest>();
   MemoryCharge charge(rpc_->share());
   const ParseFailure failure =
       ParseInferMessage(server_, bytes, limits_.max_message_bytes, charge, *message);
@@ -171,7 +174,11 @@ void StreamCall::Handle(std::shared_ptr<const ModelInferRequest> message, Memory
   parsed->request.trace = request->trace;
   server_.Infer(*model, std::move(parsed->request),
                 [self = shared_from_this(), request](serving::Response response) {
-                  self->OnResponse(request, std::move(response));
+                  try {
+                    self->OnResponse(request, std::move(response));
+                  } catch (const std::bad_alloc&) {
+                    self->EndWith(NoMemoryLeft(), /*drop_queue=*/true);
+                  }
                 });
 }
 
@@ -187,6 +194,7 @@ void StreamCall::OnResponse(const std::shared_ptr<InProgress>& request,
     EndWith(ToGrpcStatus(response.status), /*drop_queue=*/false);
     return Deliver(*request, {}, is_final);
   }
+  if (request->has_failed) return Deliver(*request, {}, is_final);
   const bool is_silent =
       request->is_decoupled && IsBareCompletion(response) && !request->enable_empty_final;
   Deliver(*request, is_silent ? std::string() : MakeMessage(*request, response), is_final);
@@ -194,13 +202,14 @@ void StreamCall::OnResponse(const std::shared_ptr<InProgress>& request,
 
 // Names and version of what ran come from the response; what did not produce outputs is told
 // apart by the words of its request.
-std::string StreamCall::MakeMessage(const InProgress& request,
-                                    const serving::Response& response) const {
+std::string StreamCall::MakeMessage(InProgress& request, const serving::Response& response) const {
   std::string bytes;
   const Status written = FillAndWrite<ModelStreamInferResponse>(
       [&](ModelStreamInferResponse& message) { FillMessage(request, response, message); },
       metadata_.coding, bytes);
   if (written.ok()) return bytes;
+  request.has_failed = true;
+  request.cancel->Cancel();
   ModelStreamInferResponse message;
   message.mutable_infer_response()->set_id(request.request_id);
   message.set_error_message(written.message());
@@ -266,7 +275,7 @@ void StreamCall::Advance() {
 // Decides how the RPC ends and cancels what is in progress. The first decision stands.
 void StreamCall::EndWith(Status status, bool drop_queue) {
   Action next;
-  std::vector<std::shared_ptr<serving::CancelToken>> tokens;
+  Tokens tokens;
   {
     std::lock_guard lock(mutex_);
     if (drop_queue) {
@@ -275,7 +284,7 @@ void StreamCall::EndWith(Status status, bool drop_queue) {
     }
     order_.clear();
     if (!end_) end_ = std::move(status);
-    tokens = TakeTokensLocked();
+    tokens = std::exchange(in_progress_, {});
     next = NextLocked();
   }
   Do(std::move(next));
@@ -347,13 +356,6 @@ StreamCall::Action StreamCall::NextLocked() {
 void StreamCall::Do(Action action) {
   if (!action.write.empty()) rpc_->Write(std::move(action.write));
   if (action.finish) rpc_->Finish(*std::move(action.finish), {});
-}
-
-std::vector<std::shared_ptr<serving::CancelToken>> StreamCall::TakeTokensLocked() {
-  std::vector<std::shared_ptr<serving::CancelToken>> tokens;
-  for (const auto& [id, token] : in_progress_) tokens.push_back(token);
-  in_progress_.clear();
-  return tokens;
 }
 
 }  // namespace inflight::kserve_grpc

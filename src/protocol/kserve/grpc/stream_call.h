@@ -72,6 +72,7 @@ class StreamCall final : public grpc_listener::RpcReactor,
     std::string request_id, model_name, model_version;  // as the client sent them
     bool is_decoupled = false;
     bool enable_empty_final = false;
+    bool has_failed = false;  // an error was its answer, and nothing follows
     std::shared_ptr<serving::CancelToken> cancel;
     SingleResponse single;  // not decoupled; touched by the handler only
     serving::Trace trace;   // set before the request starts
@@ -91,6 +92,8 @@ class StreamCall final : public grpc_listener::RpcReactor,
     Outgoing message;  // empty until it is known
   };
 
+  using Tokens = std::unordered_map<uint64_t, std::shared_ptr<serving::CancelToken>>;
+
   // What to ask of the RPC next; decided under the lock, done after it.
   struct Action {
     std::string write;  // empty: nothing
@@ -102,7 +105,8 @@ class StreamCall final : public grpc_listener::RpcReactor,
 
   void Handle(std::shared_ptr<const ::inference::ModelInferRequest> message, MemoryCharge charge);
   void OnResponse(const std::shared_ptr<InProgress>& request, serving::Response response);
-  std::string MakeMessage(const InProgress& request, const serving::Response& response) const;
+  // Where it cannot be written it says why, and is the request's last.
+  std::string MakeMessage(InProgress& request, const serving::Response& response) const;
   static void FillMessage(const InProgress& request, const serving::Response& response,
                           ::inference::ModelStreamInferResponse& message);
 
@@ -117,7 +121,6 @@ class StreamCall final : public grpc_listener::RpcReactor,
   bool MayReadLocked() const;
   Action NextLocked();
   void Do(Action action);
-  std::vector<std::shared_ptr<serving::CancelToken>> TakeTokensLocked();
 
   serving::Server& server_;
   ActiveCalls& calls_;
@@ -129,7 +132,7 @@ class StreamCall final : public grpc_listener::RpcReactor,
   std::mutex mutex_;
   MemoryCharge pending_charge_;  // of what waits to be read
   uint64_t next_id_ = 1;
-  std::unordered_map<uint64_t, std::shared_ptr<serving::CancelToken>> in_progress_;
+  Tokens in_progress_;
   std::deque<Place> order_;
   std::deque<Outgoing> queue_;  // ready to be written
   bool is_writing_ = false;     // one is given to the RPC

@@ -55,11 +55,11 @@ void Finish(Rpc& rpc, const Status& status, const google::protobuf::Message& res
 template <typename Request, typename Response, typename Handle>
 void Answer(Rpc& rpc, const grpc_listener::RpcMessage& message, int64_t max_message_bytes,
             Handle handle) {
-  Request request;
-  if (!Parse(rpc, message, max_message_bytes, request)) return;
-  Response response;
-  const Status status = handle(request, response);
-  Finish(rpc, status, response);
+  const auto request = MakeOnArena<Request>();
+  if (!Parse(rpc, message, max_message_bytes, *request)) return;
+  const auto response = MakeOnArena<Response>();
+  const Status status = handle(*request, *response);
+  Finish(rpc, status, *response);
 }
 
 }  // namespace inflight::kserve_grpc
