@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 preset=$1
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 suppressions=$PWD/tests/tsan.supp"
-export INFLIGHT_SIMULATION_ARRIVALS=100000 INFLIGHT_GOLDEN_MODELS=gpt2_untied
+export INFLIGHT_SIMULATION_ARRIVALS=100000 INFLIGHT_SERVER_SIMULATION_ARRIVALS=3000 INFLIGHT_GOLDEN_MODELS=gpt2_untied
 targets=(all)
 suites=(unit simulation golden python)
 if [ "$preset" = tsan ]; then
