@@ -274,10 +274,10 @@ void Connection::Dispatch() {
   request_.received_ns = Clock::System().NowNs();
   parser_.reset();
   exchange_ = std::make_shared<Exchange>(self());
-  const auto exchange = exchange_;
+  auto responder = std::make_shared<Responder>(exchange_);
   ReadAhead();
   try {
-    context_->handler.Handle(std::move(request_), std::make_shared<Responder>(exchange));
+    context_->handler.Handle(std::move(request_), std::move(responder));
   } catch (const std::exception& e) {  // the dropped responder has answered
     logging::Error("request handler failed", {{"error", e.what()}});
   }
