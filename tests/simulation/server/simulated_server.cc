@@ -2,8 +2,9 @@
 #include "simulation/server/simulated_server.h"
 
 #include <fmt/format.h>
+#include <sys/socket.h>
 
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <chrono>
 #include <exception>
 #include <utility>
@@ -76,7 +77,7 @@ SimulatedServer::SimulatedServer(SimulatedServerOptions options, const fs::path&
   server_ = *std::move(server);
   http_handler_ = kserve_http::MakeHandler(*server_, {});
   service_ = std::make_unique<kserve_grpc::InferenceService>(
-      *server_, calls_, options_.grpc_stream, access_, kserve_grpc::CompressionLevel::kNone);
+      *server_, calls_, access_, kserve_grpc::ServiceOptions{.limits = options_.grpc_stream});
   unpackers_ = std::make_unique<WorkerPool>(1, "grpc-unpack");
   io_ = std::make_shared<tcp_listener::IoThread>(std::chrono::milliseconds(250));
   io_->on_closed = [] {};
@@ -148,8 +149,8 @@ template <typename Connection, typename Context>
 void SimulatedServer::Accept(const std::shared_ptr<const Context>& context, int socket,
                              const std::string& client) {
   io_thread_.Do([&] {
-    boost::asio::ip::tcp::socket end(io_->io);
-    end.assign(boost::asio::ip::tcp::v4(), socket);
+    tcp_listener::Socket end(io_->io);
+    end.assign(boost::asio::generic::stream_protocol(AF_UNIX, 0), socket);
     const auto connection = std::make_shared<Connection>(context, io_, std::move(end),
                                                          boost::asio::ip::make_address(client));
     accepted_.push_back(connection);

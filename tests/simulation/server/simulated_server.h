@@ -117,7 +117,8 @@ class SimulatedServer {
   const std::shared_ptr<MemoryAccount> memory_;
   std::unique_ptr<serving::Server> server_;
   std::unique_ptr<http_listener::HttpHandler> http_handler_;
-  const kserve_grpc::Access access_;
+  const kserve_grpc::Access access_{.policy = std::make_shared<kserve::AccessPolicy>(),
+                                    .header_forward = {}};
   kserve_grpc::ActiveCalls calls_{1 << 14};
   std::unique_ptr<kserve_grpc::InferenceService> service_;
   std::unique_ptr<WorkerPool> unpackers_;
