@@ -130,7 +130,7 @@ namespace {
 
 class ExecutorImpl : public SteppedExecutor {
  public:
-  enum class Threads { kOwn, kCallers };
+  enum class Threads { kItsOwn, kCallers };
 
   ExecutorImpl(std::unique_ptr<Backend> backend, const ExecutorOptions& options,
                const ExecutorLimits& limits, Clock& clock, Threads threads)
@@ -138,7 +138,7 @@ class ExecutorImpl : public SteppedExecutor {
         limits_(limits),
         clock_(clock),
         inbox_(options.max_queue_size > 0 ? options.max_queue_size : kDefaultQueueSize),
-        streams_(threads == Threads::kOwn ? StreamThreads(options.num_stream_threads) : 0),
+        streams_(threads == Threads::kItsOwn ? StreamThreads(options.num_stream_threads) : 0),
         loop_({.limits = limits,
                .enable_prefix_reuse = options.enable_prefix_reuse,
                .enable_chunked_prefill = options.enable_chunked_prefill,
@@ -150,7 +150,7 @@ class ExecutorImpl : public SteppedExecutor {
                .request_stats_max_iterations = options.request_stats_max_iterations,
                .step_observer = options.step_observer},
               *backend_, inbox_, streams_, clock) {
-    if (threads == Threads::kOwn) thread_ = std::thread([this] { Run(); });
+    if (threads == Threads::kItsOwn) thread_ = std::thread([this] { Run(); });
   }
 
   ~ExecutorImpl() override {
@@ -291,8 +291,8 @@ Result<std::unique_ptr<ExecutorImpl>> MakeExecutor(std::unique_ptr<Backend> back
 
 Result<std::unique_ptr<Executor>> CreateExecutor(std::unique_ptr<Backend> backend,
                                                  const ExecutorOptions& options, Clock& clock) {
-  ASSIGN_OR_RETURN(auto made,
-                   MakeExecutor(std::move(backend), options, clock, ExecutorImpl::Threads::kOwn));
+  ASSIGN_OR_RETURN(
+      auto made, MakeExecutor(std::move(backend), options, clock, ExecutorImpl::Threads::kItsOwn));
   return std::unique_ptr<Executor>(std::move(made));
 }
 
