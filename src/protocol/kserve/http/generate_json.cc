@@ -126,18 +126,11 @@ Result<serving::Request> ParseGenerate(const ::inference::ModelConfig& config,
 
 Status GenerateWriter::Write(const serving::Response& response, std::string& out) {
   members_.clear();
-  if (!response.id.empty()) members_.push_back({.name = "id", .text = response.id});
-  members_.push_back({.name = "model_name", .text = response.model_name});
-  members_.push_back({.name = "model_version", .text = response.model_version});
-  for (const auto& [name, value] : response.parameters) {
-    members_.push_back({.name = name, .parameter = &value});
-  }
-  for (const auto& tensor : response.outputs) {
-    members_.push_back({.name = tensor.name, .tensor = &tensor});
-  }
-  // Of equal names the first wins: reserved ones, then parameters, then outputs.
-  const auto by_name = [](const Member& a, const Member& b) { return a.name < b.name; };
-  std::stable_sort(members_.begin(), members_.end(), by_name);
+  if (!response.id.empty()) Add({.name = "id", .text = response.id});
+  Add({.name = "model_name", .text = response.model_name});
+  Add({.name = "model_version", .text = response.model_version});
+  for (const auto& [name, value] : response.parameters) Add({.name = name, .parameter = &value});
+  for (const auto& tensor : response.outputs) Add({.name = tensor.name, .tensor = &tensor});
 
   const size_t old_size = out.size();
   json::Writer writer(out);
@@ -154,6 +147,13 @@ Status GenerateWriter::Write(const serving::Response& response, std::string& out
   }
   writer.EndObject();
   return Status::Ok();
+}
+
+// In the order of their names. Of equal names the first wins: reserved ones, then parameters, then
+// outputs.
+void GenerateWriter::Add(const Member& member) {
+  const auto place = std::ranges::upper_bound(members_, member.name, {}, &Member::name);
+  members_.insert(place, member);
 }
 
 Status GenerateWriter::WriteMember(const Member& member, json::Writer& out) {

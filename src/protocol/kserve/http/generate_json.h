@@ -32,6 +32,7 @@ class GenerateWriter {
     const serving::ParameterValue* parameter = nullptr;  // or of a parameter
     const serving::Tensor* tensor = nullptr;             // or of an output
   };
+  void Add(const Member& member);
   static Status WriteMember(const Member& member, json::Writer& out);
 
   std::vector<Member> members_;
