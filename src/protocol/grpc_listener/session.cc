@@ -202,9 +202,10 @@ void Session::OnStreamClosed(int32_t id, uint32_t error) {
   const auto found = streams_.find(id);
   if (found == streams_.end()) return;
   const std::shared_ptr<Stream> stream = found->second;
+  told_next_.push_back(stream);  // first: where there is no memory the connection closes with it
+  ended_.push_back(stream);
   streams_.erase(found);
   stream->OnClosed();
-  ended_.push_back(stream);
   if (streams_.empty()) {
     num_head_bytes_ = 0;
     head_charge_.Release();
@@ -229,12 +230,16 @@ void Session::TellReactors() {
   while (!told_next_.empty()) {
     const std::shared_ptr<Stream> stream = std::move(told_next_.front());
     told_next_.pop_front();
-    try {
-      while (stream->TellReactor()) {
-      }
-    } catch (const std::exception& e) {
-      stream->Abandon(CaughtInCall(e));
+    TellReactor(*stream);
+  }
+}
+
+void Session::TellReactor(Stream& stream) {
+  try {
+    while (stream.TellReactor()) {
     }
+  } catch (const std::exception& e) {
+    stream.Abandon(CaughtInCall(e));
   }
 }
 
@@ -270,7 +275,8 @@ void Session::GoAway() {
 void Session::Close() {
   for (const auto& [id, stream] : std::exchange(streams_, {})) {
     stream->OnClosed();
-    ended_.push_back(stream);
+    TellReactor(*stream);
+    stream->OnFlushed();
   }
   TellReactors();
   OnFlushed();

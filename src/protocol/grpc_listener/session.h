@@ -78,6 +78,7 @@ class Session {
 
   struct Callbacks;
 
+  static void TellReactor(Stream& stream);
   void OnHead(Stream& stream);
   void OnStreamClosed(int32_t id, uint32_t error);
   void OnPing();

@@ -205,7 +205,6 @@ void Stream::OnClosed() {
   out_charge_.Release();
   reader_.reset();
   CountWaiting();
-  Tell();
   session_ = nullptr;
 }
 

@@ -41,6 +41,7 @@ constexpr int kMaxTurnsToEnd = 200'000;  // of a world whose clients ask nothing
 constexpr int64_t kMsInNs = 1'000'000;
 constexpr uint64_t kFirstWorlds = 8;
 constexpr int64_t kMaxGrowthBytes = 64 * 1024;  // of the heap, however many worlds there were
+constexpr int64_t kMaxLostBytes = 512;  // by libraries, in what they fill when an allocation fails
 
 int64_t FromEnvironment(const char* name, int64_t otherwise) {
   const char* value = std::getenv(name);
@@ -383,7 +384,7 @@ TEST_F(ServerSimulationTest, EveryRequestEndsOnceAndAsIfAlone) {
             << tally.refused << " refused, " << tally.closed << " closed, " << tally.gone
             << " gone, " << tally.faults << " allocations failed, " << growth
             << " bytes more than after the first worlds\n";
-  EXPECT_LT(growth, kMaxGrowthBytes);
+  EXPECT_LT(growth, kMaxGrowthBytes + kMaxLostBytes * tally.faults);
   EXPECT_GT(tally.right, tally.asked / 2);
   EXPECT_EQ(tally.ended, tally.asked);
 }
