@@ -107,11 +107,11 @@ TEST_F(ReflectionCallTest, ForAClientThatDoesNotReadOneResponseWaits) {
   for (int i = 0; i < kRequests; ++i) stream.AskFor("inference.ModelInferRequest");
   stream.HalfClose();
   size_t most = 0;
+  while (most == 0) most = memory_->used_bytes();  // until its window is full, and one waits
   for (int i = 0; i < kRequests; ++i) {
     most = std::max(most, memory_->used_bytes());
     EXPECT_EQ(stream.Read(), "inference.ModelInferRequest: 2");
   }
-  EXPECT_GT(most, 0U);
   EXPECT_LT(most, size_t{512} << 10);
   EXPECT_TRUE(stream.Finish().ok());
 }
