@@ -90,13 +90,13 @@ Result<std::unique_ptr<SocketFile>> SocketFile::Listen(int descriptor, const std
   RETURN_IF_ERROR(Lock(folder));
   RETURN_IF_ERROR(RemoveLeft(path));
   const sockaddr_un address = AddressOf(path);
+  // The file is made with the socket's own mode.
+  if (fchmod(descriptor, S_IRUSR | S_IWUSR) != 0) return Failed("its mode cannot be set");
   if (bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return Failed("it cannot be made");
   struct stat made {};
   if (lstat(path.c_str(), &made) != 0) return Failed("it cannot be looked at");
   std::unique_ptr<SocketFile> file(new SocketFile(path, made));
-  // Nobody can connect before it listens.
-  if (chmod(path.c_str(), S_IRUSR | S_IWUSR) != 0) return Failed("its mode cannot be set");
   if (listen(descriptor, backlog) != 0) return Failed("it cannot be listened to");
   return file;
 }
