@@ -117,6 +117,8 @@ inline Status DataLoss(std::string m) { return {StatusCode::kDataLoss, std::move
 
 // kResourceExhausted for want of memory.
 Status OutOfMemory(std::string message);
+// The same of the host's memory: no room for "the response".
+Status NoMemoryFor(std::string_view what);
 // "`field`: `what`", about that field, option or key: InvalidArgument("top_k", "got -1, must ...").
 Status InvalidArgument(std::string_view field, std::string_view what);
 Status Unimplemented(std::string_view field, std::string_view what);

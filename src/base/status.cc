@@ -114,6 +114,11 @@ Status OutOfMemory(std::string message) {
   return ResourceExhausted(std::move(message)).WithReason(Reason::kOutOfMemory);
 }
 
+Status NoMemoryFor(std::string_view what) {
+  return OutOfMemory(
+      std::string("the server has no memory left for ").append(what).append("; try again later"));
+}
+
 Status InvalidArgument(std::string_view field, std::string_view what) {
   return InvalidArgument(AboutField(field, what)).WithField(field);
 }
@@ -124,7 +129,7 @@ Status Unimplemented(std::string_view field, std::string_view what) {
 
 Status Caught(std::string_view what, const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
-    return OutOfMemory(AboutField(what, "the server has no memory left for it; try again later"));
+    return NoMemoryFor("it").WithPrefix(what);
   }
   return Internal(AboutField(what, error.what()));
 }

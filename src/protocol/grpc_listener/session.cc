@@ -313,8 +313,7 @@ bool Session::OnDue(Time now) {
 void Session::EndLostCalls() {
   for (const auto& [id, stream] : streams_) {
     if (stream->is_lost()) {
-      stream->Abandon(
-          ResourceExhausted("the server has no memory left for the request; try again later"));
+      stream->Abandon(NoMemoryFor("the request"));
     }
   }
 }

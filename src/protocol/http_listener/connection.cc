@@ -230,7 +230,7 @@ void Connection::OnBody(ErrorCode ec) {
   }
   if (ec == boost::system::errc::not_enough_memory) {
     parser_->get().body() = {};
-    return Reject(Overloaded("the server has no memory left for the body; try again later"));
+    return Reject(Overloaded(NoMemoryFor("the body").message()));
   }
   if (ec) return FailRequest(ec);
   ReadBody();

@@ -71,7 +71,7 @@ Status FillAndWrite(Fill fill, Coding coding, std::string& out) {
     fill(message);
     return WriteMessage(message, coding, out);
   } catch (const std::bad_alloc&) {
-    return ResourceExhausted("the server has no memory left for the response; try again later");
+    return NoMemoryFor("the response");
   }
 }
 
