@@ -12,6 +12,7 @@
 
 #include "artifact/hub_cache.h"
 #include "base/clock.h"
+#include "base/crash_trace.h"
 #include "base/file.h"
 #include "base/idle_memory.h"
 #include "base/log.h"
@@ -20,7 +21,6 @@
 #include "base/status_macros.h"
 #include "command_line.h"
 #include "commands.h"
-#include "crash_trace.h"
 #include "grpc_front_end.h"
 #include "http_front_ends.h"
 #include "protocol/metrics/metrics_config.h"

@@ -4,8 +4,8 @@
 // ends with status 1. Signals that something else handles, as sanitizers do, are left to it.
 #pragma once
 
-namespace inflight::tool {
+namespace inflight {
 
 void InstallCrashTrace();
 
-}  // namespace inflight::tool
+}  // namespace inflight
