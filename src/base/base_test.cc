@@ -193,6 +193,9 @@ TEST(FileTest, WrittenContentIsReadAndMappedBack) {
   ASSERT_TRUE(mapped.ok());
   EXPECT_EQ(mapped->bytes().size(), 3U);
   EXPECT_EQ(ReadFile(path, 2).status().code(), StatusCode::kInvalidArgument);
+  std::filesystem::resize_file(path, uint64_t{1} << 42);  // of holes
+  EXPECT_EQ(ReadFile(path, 100).status(),
+            InvalidArgument(path.string() + ": larger than 100 bytes"));
   std::filesystem::remove(path);
   EXPECT_EQ(ReadFile(path).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(ReadFile("/").status().code(), StatusCode::kInvalidArgument);

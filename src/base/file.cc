@@ -41,16 +41,20 @@ Result<std::string> ReadOpenFile(const Descriptor& file, const std::filesystem::
   if (fstat(file.get(), &info) != 0) return SystemError(path, "stat", errno);
   if (S_ISDIR(info.st_mode))
     return InvalidArgument(path.string() + ": is a directory, a file is needed");
+  const auto too_large = [&] {
+    return InvalidArgument(fmt::format("{}: larger than {} bytes", path.string(), max_bytes));
+  };
+  const auto size = static_cast<uint64_t>(info.st_size);  // of a file with holes whatever it says
+  if (size > max_bytes) return too_large();
   std::string content;
-  content.reserve(static_cast<size_t>(info.st_size));
+  content.reserve(size);
   char buffer[1 << 16];
   while (true) {
     const ssize_t n = read(file.get(), buffer, sizeof(buffer));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return SystemError(path, "read", errno);
     if (n == 0) return content;
-    if (content.size() + static_cast<size_t>(n) > max_bytes)
-      return InvalidArgument(fmt::format("{}: larger than {} bytes", path.string(), max_bytes));
+    if (content.size() + static_cast<size_t>(n) > max_bytes) return too_large();
     content.append(buffer, static_cast<size_t>(n));
   }
 }
