@@ -110,7 +110,7 @@ Status RestrictFiles(const Rules& rules, int version) {
   RulesetAttributes handled{.handled_access_fs = HandledRights(version)};
   if (version >= 4 && !rules.may_connect) handled.handled_access_net = kConnectTcp;
   if (version >= 6) {
-    handled.scoped = kScopeSignal | (rules.may_meet_by_abstract ? 0 : kScopeAbstractUnix);
+    handled.scoped = kScopeSignal | (rules.has_unix_sockets ? 0 : kScopeAbstractUnix);
   }
   const int ruleset =
       static_cast<int>(syscall(SYS_landlock_create_ruleset, &handled, sizeof handled, 0));

@@ -15,8 +15,7 @@ namespace {
 
 constexpr char kNoLandlock[] =
     "this kernel has no Landlock, which keeps the process from files (CONFIG_SECURITY_LANDLOCK, "
-    "and "
-    "landlock in the list lsm= of its command line)";
+    "and landlock in the list lsm= of its command line)";
 constexpr char kNoFilters[] =
     "this kernel has no filters of system calls (CONFIG_SECCOMP_FILTER), or the container forbids "
     "seccomp";
@@ -42,7 +41,7 @@ Result<Entered> Enter(const Rules& rules) {
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
     return FailedPrecondition("this kernel has no no_new_privs, without which there is no sandbox");
   if (entered.landlock > 0) RETURN_IF_ERROR(RestrictFiles(rules, entered.landlock));
-  if (entered.has_filter) RETURN_IF_ERROR(FilterSystemCalls());
+  if (entered.has_filter) RETURN_IF_ERROR(FilterSystemCalls(rules));
   return entered;
 }
 

@@ -5,7 +5,7 @@
 //
 // Threads: Enter is called before any other thread is started, since a thread has the sandbox of
 // the
-//          thread that started it.
+//          one that started it.
 // Errors:  kFailedPrecondition says what the kernel lacks.
 // Sources: Documentation/userspace-api/landlock.rst and seccomp_filter.rst of Linux.
 #pragma once
@@ -29,9 +29,9 @@ struct Files {
 
 struct Rules {
   Files files;
-  bool may_connect = true;           // over TCP; before Landlock 4 (Linux 6.7) nothing keeps it
-  bool may_meet_by_abstract = true;  // Unix sockets of other processes without a file; Landlock 6
-  bool must_be_whole = true;         // else what the kernel has is taken
+  bool may_connect = true;       // over TCP; before Landlock 4 (Linux 6.7) nothing keeps it
+  bool has_unix_sockets = true;  // and so reaches whoever listens on one
+  bool must_be_whole = true;     // else what the kernel has is taken
 };
 
 struct Entered {

@@ -116,10 +116,10 @@ Status EnterSandbox(const ServeOptions& options) {
     rules.files.objects.emplace_back("/dev/shm");
   rules.files.devices = GpuDevices(options);
   rules.may_connect = trace.is_opentelemetry;
+  const bool has_gpu = !rules.files.devices.empty();
   // CUDA names its threads by /proc/self/task/<id>/comm, and does not start where it cannot.
-  if (!rules.files.devices.empty()) rules.files.objects.emplace_back("/proc/self/task");
-  rules.may_meet_by_abstract =
-      !rules.files.devices.empty();  // memory that CUDA shares goes by them
+  if (has_gpu) rules.files.objects.emplace_back("/proc/self/task");
+  rules.has_unix_sockets = has_gpu;  // memory that CUDA shares goes by them
   rules.files.devices.insert(rules.files.devices.end(), std::begin(kDevices), std::end(kDevices));
   rules.must_be_whole = options.sandbox == SandboxMode::kOn;
   auto entered = sandbox::Enter(rules);
