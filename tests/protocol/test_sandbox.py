@@ -192,6 +192,22 @@ def test_a_model_of_the_hubs_cache_is_read_through_its_links(tmp_path, monkeypat
     assert answer.ok, answer.text
 
 
+def test_the_folder_of_the_program_is_not_read(place, monkeypatch):
+    """A program may lie in somebody's home."""
+    shutil.copy(pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight", place / "elsewhere")
+    monkeypatch.setenv("INFLIGHT_BIN_DIR", str(place / "elsewhere"))
+    running = serve(place, "beside", "--sandbox", "on")
+    answer = load_words(running, place / "repository", place / "elsewhere")
+    assert running.stop() == 0
+    assert not answer.ok, answer.text
+
+
+def test_what_is_to_be_read_is_there(tmp_path):
+    program = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
+    error = start_error([program, "serve", DEMO, "--sandbox", "on", "--sandbox-read", tmp_path / "absent"])
+    assert f"--sandbox-read: got '{tmp_path}/absent', which is not there" in error
+
+
 def test_without_it_the_same_loads_succeed(place):
     """So that the refusals above are the sandbox's."""
     running = serve(place, "off")

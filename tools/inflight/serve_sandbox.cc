@@ -62,8 +62,6 @@ void AddModelDir(const fs::path& dir, std::vector<fs::path>& read) {
 // Files of keys and of TLS are replaced by others of the same name, so that their folders are read.
 std::vector<fs::path> FilesToRead(const ServeOptions& options) {
   std::vector<fs::path> read(std::begin(kSystemFiles), std::end(kSystemFiles));
-  std::error_code error;
-  read.push_back(FolderOf(fs::read_symlink("/proc/self/exe", error)));  // libraries beside it
   std::istringstream folders(Environment("LD_LIBRARY_PATH"));
   for (std::string folder; std::getline(folders, folder, ':');)
     if (!folder.empty()) read.emplace_back(folder);
@@ -106,6 +104,14 @@ std::vector<fs::path> GpuDevices(const ServeOptions& options) {
 
 Status EnterSandbox(const ServeOptions& options) {
   if (options.sandbox == SandboxMode::kOff) return Status::Ok();
+  for (const std::string& path : options.sandbox_read) {
+    std::error_code error;
+    if (!fs::exists(path, error))
+      return InvalidArgument("--sandbox-read",
+                             "got '" + path +
+                                 "', which is not there; what is made later cannot be "
+                                 "let in any more: name the folder that it will lie in");
+  }
   ASSIGN_OR_RETURN(const serving::TraceConfig trace,
                    serving::ParseTraceConfig(options.trace_config, Environment));
   sandbox::Rules rules;
@@ -119,11 +125,13 @@ Status EnterSandbox(const ServeOptions& options) {
   const bool has_gpu = !rules.files.devices.empty();
   // CUDA names its threads by /proc/self/task/<id>/comm, and does not start where it cannot.
   if (has_gpu) rules.files.objects.emplace_back("/proc/self/task");
-  rules.has_unix_sockets = has_gpu;  // memory that CUDA shares goes by them
+  // Memory that CUDA shares goes by them.
+  rules.has_unix_sockets = has_gpu || !options.admin_socket.empty();
   rules.files.devices.insert(rules.files.devices.end(), std::begin(kDevices), std::end(kDevices));
   rules.must_be_whole = options.sandbox == SandboxMode::kOn;
   auto entered = sandbox::Enter(rules);
   if (!entered.ok()) {
+    if (!rules.must_be_whole) return entered.status().WithPrefix("--sandbox best-effort");
     return entered.status().WithMessage("--sandbox on: " + entered.status().message() +
                                         "; --sandbox best-effort starts with what there is");
   }
