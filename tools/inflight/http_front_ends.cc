@@ -10,6 +10,7 @@
 #include "environment.h"
 #include "protocol/kserve/http/access.h"
 #include "protocol/metrics/metrics_config.h"
+#include "protocol/tcp_listener/endpoints.h"
 #include "reach.h"
 
 namespace inflight::tool {
@@ -62,7 +63,7 @@ Result<kserve_http::Access> AccessAt(const ServeOptions& options, const std::str
   return kserve_http::Access{
       .web_pages = {.allowed_hosts = hosts,
                     .knows_its_names = entrance != kserve::Entrance::kAdminSocket &&
-                                       (IsThisMachine(address) || !hosts.empty())},
+                                       (tcp_listener::IsLoopback(address) || !hosts.empty())},
       .entrance = entrance,
       .policy = options.policy};
 }

@@ -2,43 +2,41 @@
 #include "reach.h"
 
 #include "base/log.h"
+#include "protocol/tcp_listener/endpoints.h"
 
 namespace inflight::tool {
 namespace {
 
-// The ports without TLS that other machines reach: "HTTP, metrics".
-std::string OpenPlainPorts(const ServeOptions& options) {
-  struct Port {
-    const char* name;
-    std::string address;
-    bool is_plain;  // and served
-  };
-  const Port ports[] = {
-      {"HTTP", options.http.address, options.allow_http && !options.http.tls.is_on()},
-      {"gRPC", options.grpc.address, options.allow_grpc && !options.grpc.tls.is_on()},
-      {"metrics", MetricsAddress(options),
-       options.allow_metrics && !options.metrics.listener.tls.is_on()},
-      {"admin", AdminAddress(options), options.admin_port && !options.http.tls.is_on()},
+using tcp_listener::IsLoopback;
+
+struct ReachedPort {
+  const char* name;
+  std::string address;
+  bool is_served;
+  bool is_plain = true;
+  bool infers = true;
+};
+
+// Those of the ports that other machines reach and that `is_meant`: "HTTP, metrics".
+std::string PortsInReach(const ServeOptions& options, bool (*is_meant)(const ReachedPort& port)) {
+  const ReachedPort ports[] = {
+      {"HTTP", options.http.address, options.allow_http, !options.http.tls.is_on()},
+      {"gRPC", options.grpc.address, options.allow_grpc, !options.grpc.tls.is_on()},
+      {"metrics", MetricsAddress(options), options.allow_metrics,
+       !options.metrics.listener.tls.is_on(), /*infers=*/false},
+      {"admin", AdminAddress(options), options.admin_port.has_value(), !options.http.tls.is_on()},
       {"SageMaker", options.sagemaker.address, options.allow_sagemaker},
       {"Vertex AI", options.vertex_ai.address, options.allow_vertex_ai},
   };
   std::string names;
-  for (const Port& port : ports) {
-    if (!port.is_plain || IsThisMachine(port.address)) continue;
+  for (const ReachedPort& port : ports) {
+    if (!port.is_served || !is_meant(port) || IsLoopback(port.address)) continue;
     names += (names.empty() ? "" : ", ") + std::string(port.name);
   }
   return names;
 }
 
 }  // namespace
-
-bool IsThisMachine(std::string_view address) {
-  for (const std::string_view scheme : {"ipv4:", "ipv6:"}) {
-    if (address.starts_with(scheme)) address.remove_prefix(scheme.size());
-  }
-  return address.starts_with("127.") || address == "localhost" || address == "::1" ||
-         address == "[::1]";
-}
 
 const std::string& MetricsAddress(const ServeOptions& options) {
   const std::string& own = options.metrics.listener.address;
@@ -58,7 +56,7 @@ std::string AdminPlace(const ServeOptions& options) {
 void LogReach(const ServeOptions& options) {
   const std::string admin = AdminPlace(options);
   if (!admin.empty()) {
-    if (options.admin_port && !IsThisMachine(AdminAddress(options)) &&
+    if (options.admin_port && !IsLoopback(AdminAddress(options)) &&
         !options.policy->asks_for_keys()) {
       logging::Warning(
           "--admin-port can be reached from other machines: whoever reaches it may load models and "
@@ -67,23 +65,25 @@ void LogReach(const ServeOptions& options) {
     logging::Info("the index, load and unload of models, trace and log settings are answered on " +
                   admin + " alone");
   }
-  const bool is_open = (options.allow_http && !IsThisMachine(options.http.address)) ||
-                       (options.allow_grpc && !IsThisMachine(options.grpc.address));
+  const std::string open =
+      PortsInReach(options, [](const ReachedPort& port) { return port.infers; });
   if (options.policy->asks_for_keys()) {
     logging::Info(
         "HTTP, gRPC and metrics serve by keys: --access and --api-key-file say who may what");
-    if (const std::string plain = OpenPlainPorts(options); !plain.empty()) {
+    const auto is_plain = [](const ReachedPort& port) { return port.is_plain; };
+    if (const std::string plain = PortsInReach(options, is_plain); !plain.empty()) {
       logging::Warning(
           "keys go over the network as they are: give ports TLS (--http-use-ssl, "
           "--grpc-use-ssl, --metrics-use-ssl), put a proxy with TLS before those of platforms, or "
           "listen on 127.0.0.1",
           {{"ports", plain}});
     }
-  } else if (is_open) {
-    logging::Info("HTTP or gRPC can be reached from other machines: whoever reaches it may infer" +
-                  std::string(admin.empty() ? ", load models and change settings" : "") +
-                  " (--api-key-file and --access ask for keys), but for what --http-restricted-api "
-                  "and --grpc-restricted-protocol ask a header for");
+  } else if (!open.empty()) {
+    logging::Info("ports can be reached from other machines: whoever reaches them may infer" +
+                      std::string(admin.empty() ? ", load models and change settings" : "") +
+                      " (--api-key-file and --access ask for keys), but for what "
+                      "--http-restricted-api and --grpc-restricted-protocol ask a header for",
+                  {{"ports", open}});
   } else if (options.allow_http || options.allow_grpc) {
     logging::Info(
         "HTTP and gRPC can be reached from this machine alone; --http-address 0.0.0.0 and "

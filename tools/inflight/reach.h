@@ -3,15 +3,10 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "serve_options.h"
 
 namespace inflight::tool {
-
-// Of the forms that the listeners take: 127.0.0.1, localhost, ::1, [::1], ipv4:127.0.0.1,
-// ipv6:[::1].
-bool IsThisMachine(std::string_view address);
 
 // Where the metrics page is served: at HTTP's address unless an option says otherwise.
 const std::string& MetricsAddress(const ServeOptions& options);

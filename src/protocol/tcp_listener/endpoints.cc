@@ -53,4 +53,17 @@ Result<std::vector<tcp::endpoint>> EndpointsOfHost(const std::string& host, int 
   return endpoints;
 }
 
+boost::asio::ip::address Unmapped(const boost::asio::ip::address& address) {
+  namespace ip = boost::asio::ip;
+  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address;
+  return ip::make_address_v4(ip::v4_mapped, address.to_v6());
+}
+
+bool IsLoopback(const std::string& address) {
+  if (address == "localhost") return true;
+  boost::system::error_code ec;
+  const auto parsed = boost::asio::ip::make_address(HostOf(address), ec);
+  return !ec && Unmapped(parsed).is_loopback();
+}
+
 }  // namespace inflight::tcp_listener

@@ -2,6 +2,7 @@
 // Where a server listens, from how its address is written.
 #pragma once
 
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <string>
 #include <vector>
@@ -20,5 +21,12 @@ Result<std::vector<boost::asio::ip::tcp::endpoint>> EndpointOf(const std::string
 // as gRPC has it: `::` comes first and is to serve IPv4 too. kUnavailable: there is no such host.
 Result<std::vector<boost::asio::ip::tcp::endpoint>> EndpointsOfHost(const std::string& host,
                                                                     int port);
+
+// An address of IPv4 that is written as one of IPv6, as such; others as they are.
+boost::asio::ip::address Unmapped(const boost::asio::ip::address& address);
+
+// Whether what listens on an address of the forms above, or on "localhost", is reached from this
+// machine alone.
+bool IsLoopback(const std::string& address);
 
 }  // namespace inflight::tcp_listener

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/thread_name.h"
+#include "protocol/tcp_listener/endpoints.h"
 
 namespace inflight::tcp_listener {
 namespace {
@@ -45,9 +46,7 @@ tcp::endpoint ToTcp(const AnyEndpoint& any) {
 // A client of IPv4 is the same one on a port that serves both families.
 asio::ip::address ClientOf(const AnyEndpoint& peer) {
   if (peer.data()->sa_family == AF_UNIX) return asio::ip::address_v4::loopback();
-  asio::ip::address address = ToTcp(peer).address();
-  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address;
-  return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+  return Unmapped(ToTcp(peer).address());
 }
 
 }  // namespace
