@@ -72,8 +72,8 @@ void RequireSame(const serving::Tensor& tensor, const json::Value& written) {
 }
 
 void FuzzInfer(std::string body, std::optional<size_t> json_length) {
-  auto parsed = ParseInfer(Config(), kNoRegions, std::make_shared<std::string>(std::move(body)),
-                           json_length, kMaxBytes);
+  auto parsed = ParseInfer(Config(), kNoRegions.Of({}),
+                           std::make_shared<std::string>(std::move(body)), json_length, kMaxBytes);
   if (!parsed.ok()) return;
   (void)serving::ValidateRequest(Config(), parsed->request);
   const std::vector<serving::Tensor> inputs = parsed->request.inputs;

@@ -16,7 +16,8 @@ static const inflight::serving::SharedMemory kNoRegions({.clients_may_register =
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto message = std::make_shared<inference::ModelInferRequest>();
   if (!message->ParseFromArray(data, static_cast<int>(size))) return 0;
-  auto parsed = inflight::kserve_grpc::ParseInferRequest(message, kNoRegions, /*received_ns=*/1);
+  auto parsed =
+      inflight::kserve_grpc::ParseInferRequest(message, kNoRegions.Of({}), /*received_ns=*/1);
   if (!parsed.ok()) {
     CHECK(!parsed.status().message().empty());
     return 0;

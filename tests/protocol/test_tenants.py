@@ -9,11 +9,12 @@ import uuid
 import numpy as np
 import pytest
 import requests
+from conformance_models import add_identity
 from live_server import DEMO, start_server
 from llm_client import kv_blocks, wait_until, wait_until_idle
 from matrix_client import CLIENTS, ids_of, infer_rows
 from release_repositories import OURS, write_repository
-from tritonclient.utils import InferenceServerException
+from tritonclient.utils import InferenceServerException, shared_memory
 
 BLOCK_TOKENS = 64
 ROADS = ("generate", "generate_stream", "http", "grpc")
@@ -26,11 +27,15 @@ def shared(tmp_path_factory):
     """A server with a key for each of KEYS, and for requests without any."""
     path = tmp_path_factory.mktemp("tenants")
     keys = [
-        {"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest(), "roles": ["inference"]} for name in KEYS
+        {"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest(), "roles": ["inference", "shared_memory"]}
+        for name in KEYS
     ]  # fmt: skip
     (path / "access.json").write_text(json.dumps({"keys": keys, "anonymous": ["health", "inference", "metrics"]}))
     repository = write_repository(path / "repository", OURS, **FILLED)
-    server = start_server(path, None, "--model-repository", repository, "--access", path / "access.json")
+    add_identity(repository, "identity")
+    server = start_server(
+        path, None, "--model-repository", repository, "--access", path / "access.json", "--allow-client-shm=true"
+    )
     server.model_dir = DEMO
     yield server
     assert server.stop() == 0, server.log.read_text()[-4000:]
@@ -124,3 +129,35 @@ def test_a_stop_ends_requests_of_its_own_key(shared, transport):
     assert stopped.as_numpy("finish_reason").tolist() == [[b"cancelled"]]
     assert 0 < int(np.max(stopped.as_numpy("sequence_length"))) < long["max_tokens"]
     wait_until_idle(shared)
+
+
+@pytest.mark.parametrize("transport", list(CLIENTS))
+def test_regions_of_a_key_are_unknown_to_others(shared, regions, transport):
+    package = CLIENTS[transport]
+    (key, region), (other, _) = regions(8), regions(8)
+    shared_memory.set_shared_memory_region(region, [np.array([3, 4], np.int32)])
+
+    def reads(client, headers):
+        """What the model finds in region `r`."""
+        tensor = package.InferInput("INPUT0", [2], "INT32")
+        tensor.set_shared_memory("r", 8)
+        return client.infer("identity", [tensor], headers=headers).as_numpy("OUTPUT0").tolist()
+
+    with package.InferenceServerClient(getattr(shared, transport)) as client:
+        client.register_system_shared_memory("r", key, 8, headers=bearer("alice"))
+        assert reads(client, bearer("alice")) == [3, 4]
+        for headers in (bearer("bob"), {}):
+            with pytest.raises(InferenceServerException, match="Unable to find shared memory region: 'r'"):
+                reads(client, headers)
+            output = package.InferRequestedOutput("OUTPUT0")
+            output.set_shared_memory("r", 8)
+            tensor = package.InferInput("INPUT0", [2], "INT32")
+            tensor.set_data_from_numpy(np.array([0, 0], np.int32))
+            with pytest.raises(InferenceServerException, match="Unable to find shared memory region: 'r'"):
+                client.infer("identity", [tensor], outputs=[output], headers=headers)
+        status = client.get_system_shared_memory_status(headers=bearer("bob"))
+        assert not (status if transport == "http" else status.regions)
+        client.register_system_shared_memory("r", other, 8, headers=bearer("bob"))
+        client.unregister_system_shared_memory(headers=bearer("bob"))
+        assert reads(client, bearer("alice")) == [3, 4]
+        client.unregister_system_shared_memory("r", headers=bearer("alice"))

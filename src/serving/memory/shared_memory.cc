@@ -66,12 +66,13 @@ Status SharedMemory::CheckAllowed(const Registrant& from) const {
               "'--shared-memory-remote-peers=true' to let others register regions"};
 }
 
-Status SharedMemory::CheckNewLocked(const std::string& name) const {
+Status SharedMemory::CheckNewLocked(const Name& name) const {
   if (regions_.contains(name))
-    return AlreadyExists("shared memory region '" + name + "' already in manager");
+    return AlreadyExists("shared memory region '" + name.second + "' already in manager");
   if (regions_.size() >= kMaxRegions) {
-    return ResourceExhausted("failed to register shared memory region '" + name + "': there are " +
-                             std::to_string(kMaxRegions) + ", as many as may be; unregister some");
+    return ResourceExhausted("failed to register shared memory region '" + name.second +
+                             "': there are " + std::to_string(kMaxRegions) +
+                             ", as many as may be; unregister some");
   }
   return Status::Ok();
 }
@@ -125,8 +126,9 @@ Status SharedMemory::CheckKey(const SharedRegion& region) const {
 
 Status SharedMemory::Register(SharedRegion region, const Registrant& from) {
   RETURN_IF_ERROR(CheckAllowed(from));
+  const Name name{from.identity, region.name};
   std::lock_guard lock(mutex_);
-  RETURN_IF_ERROR(CheckNewLocked(region.name));
+  RETURN_IF_ERROR(CheckNewLocked(name));
   RETURN_IF_ERROR(CheckKey(region));
   const std::string_view object_name = ObjectName(region.key);
   if (std::any_of(regions_.begin(), regions_.end(), [&](const auto& known) {
@@ -149,7 +151,6 @@ Status SharedMemory::Register(SharedRegion region, const Registrant& from) {
     return Refuse(region.name, "unable to process address spaceInvalid argument");
   }
   RETURN_IF_ERROR(CheckShareLocked(region.name, from.client, object_bytes));
-  const std::string name = region.name;
   regions_.emplace(name, Open{std::move(region), std::move(object), from.client, object_bytes});
   return Status::Ok();
 }
@@ -160,9 +161,10 @@ Status SharedMemory::RegisterCuda(SharedRegion region, std::string_view handle,
   if (open_cuda_ == nullptr) {
     return Refuse(region.name, "regions of GPUs are not supported by this server");
   }
+  const Name name{from.identity, region.name};
   {
     std::lock_guard lock(mutex_);
-    RETURN_IF_ERROR(CheckNewLocked(region.name));
+    RETURN_IF_ERROR(CheckNewLocked(name));
   }
   // Without the lock: the first use of a GPU takes its time, and requests look for their regions.
   auto object = open_cuda_(region.device_id.value_or(0), handle);
@@ -172,9 +174,8 @@ Status SharedMemory::RegisterCuda(SharedRegion region, std::string_view handle,
   }
   const uint64_t object_bytes = (*object)->byte_size();
   std::lock_guard lock(mutex_);
-  RETURN_IF_ERROR(CheckNewLocked(region.name));
+  RETURN_IF_ERROR(CheckNewLocked(name));
   RETURN_IF_ERROR(CheckShareLocked(region.name, from.client, object_bytes));
-  const std::string name = region.name;
   regions_.emplace(name, Open{std::move(region), *std::move(object), from.client, object_bytes});
   return Status::Ok();
 }
@@ -184,7 +185,8 @@ Status SharedMemory::Unregister(RegionKind kind, std::string_view name, const Re
   std::vector<Open> dropped;  // closed without the lock: a GPU may take its time
   std::lock_guard lock(mutex_);
   for (auto known = regions_.begin(); known != regions_.end();) {
-    const bool is_meant = name.empty() || known->first == name;
+    const auto& [identity, known_name] = known->first;
+    const bool is_meant = identity == from.identity && (name.empty() || known_name == name);
     if (!is_meant || known->second.region.kind() != kind) {
       ++known;
       continue;
@@ -195,12 +197,13 @@ Status SharedMemory::Unregister(RegionKind kind, std::string_view name, const Re
   return Status::Ok();
 }
 
-Result<std::vector<SharedRegion>> SharedMemory::Find(RegionKind kind, std::string_view name) const {
-  std::lock_guard lock(mutex_);
+Result<std::vector<SharedRegion>> ClientRegions::Find(RegionKind kind,
+                                                      std::string_view name) const {
+  std::lock_guard lock(memory_.mutex_);
   std::vector<SharedRegion> found;
-  for (const auto& [known, open] : regions_) {
-    if (open.region.kind() != kind) continue;
-    if (name.empty() || known == name) found.push_back(open.region);
+  for (const auto& [known, open] : memory_.regions_) {
+    if (known.first != client_ || open.region.kind() != kind) continue;
+    if (name.empty() || known.second == name) found.push_back(open.region);
   }
   if (found.empty() && !name.empty()) {
     return NotFound("Unable to find " + std::string(kind == RegionKind::kCuda ? "cuda" : "system") +
@@ -209,11 +212,11 @@ Result<std::vector<SharedRegion>> SharedMemory::Find(RegionKind kind, std::strin
   return found;
 }
 
-Result<SharedWindow> SharedMemory::Window(std::string_view region, uint64_t offset,
-                                          uint64_t byte_size) const {
-  std::lock_guard lock(mutex_);
-  const auto found = regions_.find(region);
-  if (found == regions_.end()) {
+Result<SharedWindow> ClientRegions::Window(std::string_view region, uint64_t offset,
+                                           uint64_t byte_size) const {
+  std::lock_guard lock(memory_.mutex_);
+  const auto found = memory_.regions_.find({client_, std::string(region)});
+  if (found == memory_.regions_.end()) {
     return NotFound("Unable to find shared memory region: '" + std::string(region) + "'");
   }
   const SharedRegion& known = found->second.region;

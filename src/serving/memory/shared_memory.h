@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions of shared memory that clients registered, POSIX objects and memory of GPUs: tensors of
 // requests are read from them and tensors of answers written to them
-// (docs/reference/protocol/common.md). Both kinds share one space of names.
+// (docs/reference/protocol/common.md). Both kinds share one space of names, which each identity has
+// of its own: clients of another neither see its regions nor name, or unregister, them.
 //
 // Threads: all methods are thread-safe. A window keeps its region open after it was unregistered.
 // Errors: texts as clients compare them; kUnimplemented where clients may not register at all.
@@ -42,7 +43,7 @@ class SharedWindow {
   Status Write(std::span<const std::byte> data) const;
 
  private:
-  friend class SharedMemory;
+  friend class ClientRegions;
   Status OfRegion(const Status& status) const;
 
   std::shared_ptr<const SharedObject> object_;
@@ -63,6 +64,25 @@ struct SharedRegion {
   RegionKind kind() const { return device_id ? RegionKind::kCuda : RegionKind::kSystem; }
 };
 
+class SharedMemory;
+
+// The regions that clients of one identity registered.
+class ClientRegions {
+ public:
+  // One region, or all of this kind by name when `name` is empty.
+  Result<std::vector<SharedRegion>> Find(RegionKind kind, std::string_view name) const;
+
+  Result<SharedWindow> Window(std::string_view region, uint64_t offset, uint64_t byte_size) const;
+
+ private:
+  friend class SharedMemory;
+  ClientRegions(const SharedMemory& memory, const Identity& client)
+      : memory_(memory), client_(client) {}
+
+  const SharedMemory& memory_;
+  const Identity client_;
+};
+
 class SharedMemory {
  public:
   // `open_cuda` null: no region of a GPU can be registered.
@@ -73,12 +93,9 @@ class SharedMemory {
   Status Register(SharedRegion region, const Registrant& from);
   // `region` has a device; `handle` is a cudaIpcMemHandle_t.
   Status RegisterCuda(SharedRegion region, std::string_view handle, const Registrant& from);
-  // "" = all of this kind; of an unknown one nothing happens.
+  // "" = all of this kind; of one that the client does not have nothing happens.
   Status Unregister(RegionKind kind, std::string_view name, const Registrant& from);
-  // One region, or all of this kind by name when `name` is empty.
-  Result<std::vector<SharedRegion>> Find(RegionKind kind, std::string_view name) const;
-
-  Result<SharedWindow> Window(std::string_view region, uint64_t offset, uint64_t byte_size) const;
+  ClientRegions Of(const Identity& client) const { return {*this, client}; }
 
   // What register and unregister answer where they are switched off, or to a client that may not.
   Status CheckAllowed(const Registrant& from) const;
@@ -91,7 +108,10 @@ class SharedMemory {
     uint64_t object_bytes = 0;  // when it was registered
   };
 
-  Status CheckNewLocked(const std::string& name) const;
+  friend class ClientRegions;
+  using Name = std::pair<Identity, std::string>;
+
+  Status CheckNewLocked(const Name& name) const;
   Status CheckKey(const SharedRegion& region) const;
   // Whether the client may have another, with an object of this size.
   Status CheckShareLocked(const std::string& name, const std::string& client,
@@ -100,7 +120,7 @@ class SharedMemory {
   const SharedMemoryOptions options_;
   const OpenCudaObject open_cuda_;
   mutable std::mutex mutex_;
-  std::map<std::string, Open, std::less<>> regions_;
+  std::map<Name, Open> regions_;
 };
 
 }  // namespace inflight::serving

@@ -58,7 +58,7 @@ std::span<const std::byte> Bytes(const std::string& text) { return std::as_bytes
 class SharedMemoryTest : public ::testing::Test {
  protected:
   std::string Refusal(const std::string& region, uint64_t offset, uint64_t size) const {
-    return memory_.Window(region, offset, size).status().message();
+    return memory_.Of({}).Window(region, offset, size).status().message();
   }
   SharedMemory memory_{kAllowed};
 };
@@ -71,7 +71,7 @@ TEST_F(SharedMemoryTest, WindowsReadAndWriteTheirBytesAlone) {
   const Object object("rw", 64);
   object.Put(0, "0123456789");
   ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 32}, kHere).ok());
-  const auto window = memory_.Window("r", 2, 4);
+  const auto window = memory_.Of({}).Window("r", 2, 4);
   ASSERT_TRUE(window.ok());
   EXPECT_EQ(*Read(*window), "2345");
   EXPECT_TRUE(window->Write(Bytes("ab")).ok());
@@ -95,7 +95,7 @@ TEST_F(SharedMemoryTest, NothingOutsideTheRegionCanBeNamed) {
 TEST_F(SharedMemoryTest, ARequestCopiesOnlySoMuch) {
   const Object object("left", 64);
   ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 64}, kHere).ok());
-  const auto window = memory_.Window("r", 0, 40);
+  const auto window = memory_.Of({}).Window("r", 0, 40);
   uint64_t left = 64;
   EXPECT_TRUE(window->Read(left).ok());
   EXPECT_EQ(left, 24);
@@ -112,7 +112,7 @@ TEST_F(SharedMemoryTest, ARequestCopiesOnlySoMuch) {
 TEST_F(SharedMemoryTest, AnObjectThatShrankGivesAnError) {
   const Object object("shrink", 4096);
   ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 4096}, kHere).ok());
-  const auto window = memory_.Window("r", 0, 4096);
+  const auto window = memory_.Of({}).Window("r", 0, 4096);
   object.Resize(16);
   EXPECT_EQ(Read(*window).status().code(), StatusCode::kInternal);
   EXPECT_EQ(window->Write(Bytes(std::string(17, 'x'))).code(), StatusCode::kInternal);
@@ -123,7 +123,7 @@ TEST_F(SharedMemoryTest, AWindowOutlivesItsRegionAndItsName) {
   const Object object("outlive", 16);
   object.Put(0, "abcd");
   ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 16}, kHere).ok());
-  const auto window = memory_.Window("r", 0, 4);
+  const auto window = memory_.Of({}).Window("r", 0, 4);
   shm_unlink(object.key().c_str());
   EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "r", kHere).ok());
   EXPECT_EQ(*Read(*window), "abcd");
@@ -200,7 +200,7 @@ class CudaSharedMemoryTest : public ::testing::Test {
 TEST_F(CudaSharedMemoryTest, WindowsCopyFromTheDeviceAndToIt) {
   ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 6, 3), "h", kHere).ok());
   EXPECT_EQ(gpu_.device(), 3);
-  const auto window = memory_.Window("g", 2, 4);
+  const auto window = memory_.Of({}).Window("g", 2, 4);
   ASSERT_TRUE(window.ok());
   EXPECT_EQ(*Read(*window), "2345");
   EXPECT_TRUE(window->Write(Bytes("ab")).ok());
@@ -215,11 +215,11 @@ TEST_F(CudaSharedMemoryTest, WindowsCopyFromTheDeviceAndToIt) {
 TEST_F(CudaSharedMemoryTest, NothingOutsideTheRegionCanBeNamed) {
   ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 6), "h", kHere).ok());
   constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
-  EXPECT_EQ(memory_.Window("g", 6, 1).status().message(),
+  EXPECT_EQ(memory_.Of({}).Window("g", 6, 1).status().message(),
             "Invalid offset for shared memory region: 'g'");
   for (const auto& [offset, size] :
        {std::pair<uint64_t, uint64_t>{0, 7}, {5, 2}, {3, kHuge}, {0, 0}}) {
-    EXPECT_EQ(memory_.Window("g", offset, size).status().message(),
+    EXPECT_EQ(memory_.Of({}).Window("g", offset, size).status().message(),
               "Invalid offset + byte size for shared memory region: 'g'");
   }
 }
@@ -251,19 +251,19 @@ TEST_F(CudaSharedMemoryTest, BothKindsShareNamesAndAreDroppedApart) {
   EXPECT_EQ(memory_.RegisterCuda(CudaRegion("s", 8), "h", kHere).message(),
             "shared memory region 's' already in manager");
   EXPECT_EQ(memory_.Register({"g", object.key(), 0, 16}, kHere).code(), StatusCode::kAlreadyExists);
-  const auto found = memory_.Find(RegionKind::kCuda, "");
+  const auto found = memory_.Of({}).Find(RegionKind::kCuda, "");
   ASSERT_EQ(found->size(), 1U);
   EXPECT_EQ(found->front().name, "g");
   EXPECT_EQ(found->front().device_id, 1);
-  EXPECT_EQ(memory_.Find(RegionKind::kCuda, "s").status().message(),
+  EXPECT_EQ(memory_.Of({}).Find(RegionKind::kCuda, "s").status().message(),
             "Unable to find cuda shared memory region: 's'");
-  EXPECT_EQ(memory_.Find(RegionKind::kSystem, "g").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(memory_.Of({}).Find(RegionKind::kSystem, "g").status().code(), StatusCode::kNotFound);
 
   EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "g", kHere).ok());
   EXPECT_TRUE(memory_.Unregister(RegionKind::kCuda, "s", kHere).ok());
-  EXPECT_TRUE(memory_.Window("g", 0, 8).ok() && memory_.Window("s", 0, 16).ok());
+  EXPECT_TRUE(memory_.Of({}).Window("g", 0, 8).ok() && memory_.Of({}).Window("s", 0, 16).ok());
   EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "", kHere).ok());
-  EXPECT_FALSE(memory_.Window("s", 0, 16).ok());
+  EXPECT_FALSE(memory_.Of({}).Window("s", 0, 16).ok());
   EXPECT_EQ(gpu_.num_open(), 1);
 }
 
@@ -272,7 +272,7 @@ TEST_F(CudaSharedMemoryTest, RegionsAreFoundWhileAHandleIsOpened) {
   SharedMemory* found = nullptr;
   SharedMemory memory(kAllowed, [&](int64_t device, std::string_view handle) {
     EXPECT_TRUE(found->Register({"g", object.key(), 0, 16}, kHere).ok());
-    EXPECT_TRUE(found->Window("g", 0, 16).ok());
+    EXPECT_TRUE(found->Of({}).Window("g", 0, 16).ok());
     return gpu_.Opener()(device, handle);
   });
   found = &memory;
@@ -283,9 +283,9 @@ TEST_F(CudaSharedMemoryTest, RegionsAreFoundWhileAHandleIsOpened) {
 TEST_F(CudaSharedMemoryTest, AHandleStaysOpenWhileAWindowOfItsRegionIsInUse) {
   ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 8), "h", kHere).ok());
   {
-    const auto window = memory_.Window("g", 0, 2);
+    const auto window = memory_.Of({}).Window("g", 0, 2);
     EXPECT_TRUE(memory_.Unregister(RegionKind::kCuda, "g", kHere).ok());
-    EXPECT_EQ(memory_.Window("g", 0, 2).status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(memory_.Of({}).Window("g", 0, 2).status().code(), StatusCode::kNotFound);
     EXPECT_EQ(*Read(*window), "01");
     EXPECT_EQ(gpu_.num_open(), 1);
   }
@@ -297,7 +297,7 @@ TEST_F(SharedMemoryTest, SwitchedOffNothingIsRegistered) {
   EXPECT_EQ(off.Register({"r", "/x", 0, 1}, kHere).code(), StatusCode::kUnimplemented);
   EXPECT_EQ(off.Unregister(RegionKind::kSystem, "r", kHere).code(), StatusCode::kUnimplemented);
   EXPECT_EQ(off.Unregister(RegionKind::kSystem, "", kHere).code(), StatusCode::kUnimplemented);
-  EXPECT_TRUE(off.Find(RegionKind::kSystem, "")->empty());
+  EXPECT_TRUE(off.Of({}).Find(RegionKind::kSystem, "")->empty());
 }
 
 // --- who may register what ---
@@ -314,12 +314,41 @@ TEST_F(CudaSharedMemoryTest, RegionsAreForClientsOfThisMachine) {
               "'192.0.2.7' is not a loopback address; start the server with "
               "'--shared-memory-remote-peers=true' to let others register regions");
   }
-  EXPECT_TRUE(memory_.Window("r", 0, 16).ok());
+  EXPECT_TRUE(memory_.Of({}).Window("r", 0, 16).ok());
   SharedMemory open({.clients_may_register = true, .prefixes = {}, .remote_peers = true},
                     gpu_.Opener());
   EXPECT_TRUE(open.Register({"r", object.key(), 0, 16}, kElsewhere).ok());
   EXPECT_TRUE(open.RegisterCuda(CudaRegion("g", 8), "h", kElsewhere).ok());
   EXPECT_TRUE(open.Unregister(RegionKind::kSystem, "r", kElsewhere).ok());
+}
+
+TEST_F(CudaSharedMemoryTest, RegionsAreOfTheIdentityThatRegisteredThem) {
+  const Object object("owned", 16);
+  const Object other("others", 16);
+  object.Put(0, "alice's");
+  const Registrant alice{.client = "key alice", .is_local = true, .identity = {1}};
+  const Registrant bob{.client = "key bob", .is_local = true, .identity = {2}};
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 16}, alice).ok());
+  ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 8), "h", alice).ok());
+  for (const Registrant& from : {bob, kHere}) {
+    const ClientRegions own = memory_.Of(from.identity);
+    for (const char* name : {"r", "g"}) {
+      EXPECT_EQ(own.Window(name, 0, 1).status().message(),
+                "Unable to find shared memory region: '" + std::string(name) + "'");
+    }
+    for (const RegionKind kind : {RegionKind::kSystem, RegionKind::kCuda}) {
+      EXPECT_TRUE(own.Find(kind, "")->empty());
+      EXPECT_TRUE(memory_.Unregister(kind, "", from).ok());
+    }
+    EXPECT_EQ(own.Find(RegionKind::kSystem, "r").status().code(), StatusCode::kNotFound);
+    // Nor by the object, which has one region.
+    EXPECT_EQ(memory_.Register({"r", object.key(), 0, 16}, from).code(), StatusCode::kInternal);
+  }
+  // Names are each identity's own.
+  EXPECT_TRUE(memory_.Register({"r", other.key(), 0, 16}, bob).ok());
+  EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "r", bob).ok());
+  EXPECT_EQ(*Read(*memory_.Of(alice.identity).Window("r", 0, 7)), "alice's");
+  EXPECT_EQ(memory_.Of(alice.identity).Find(RegionKind::kCuda, "g")->size(), 1U);
 }
 
 TEST_F(SharedMemoryTest, NamesBeginAsTheServerAllows) {

@@ -75,8 +75,9 @@ class InferCall final : public UnaryReactor, public std::enable_shared_from_this
     is_decoupled_ = model_->decoupled();
     const int64_t received_ns = Clock::System().NowNs();
     ASSIGN_OR_RETURN(InferRequest parsed,
-                     ParseInferRequest(std::move(message), server_.shared_memory(), received_ns,
-                                       std::move(charge)));
+                     ParseInferRequest(std::move(message),
+                                       server_.shared_memory().Of(IdentityOf(metadata_.caller)),
+                                       received_ns, std::move(charge)));
     parsed.request.cancel = cancel_;
     parsed.request.wants_one_response = true;
     parsed.request.client = metadata_.caller;

@@ -32,7 +32,7 @@ Status CheckInt64(const ParameterMap& parameters, const char* key, const std::st
 // None where the tensor is not in shared memory.
 Result<std::optional<serving::SharedWindow>> FindWindow(const ParameterMap& parameters,
                                                         const std::string& tensor,
-                                                        const serving::SharedMemory& memory) {
+                                                        const serving::ClientRegions& regions) {
   const auto region = parameters.find(kRegion);
   if (region == parameters.end()) return std::optional<serving::SharedWindow>();
   if (region->second.parameter_choice_case() != InferParameter::kStringParam) {
@@ -52,7 +52,7 @@ Result<std::optional<serving::SharedWindow>> FindWindow(const ParameterMap& para
   // Negative numbers become large ones, which lie outside any region.
   ASSIGN_OR_RETURN(
       serving::SharedWindow window,
-      memory.Window(
+      regions.Window(
           region->second.string_param(),
           offset == parameters.end() ? 0 : static_cast<uint64_t>(offset->second.int64_param()),
           static_cast<uint64_t>(size->second.int64_param())));
@@ -60,7 +60,7 @@ Result<std::optional<serving::SharedWindow>> FindWindow(const ParameterMap& para
 }
 
 Status ParseOutput(const ModelInferRequest::InferRequestedOutputTensor& output,
-                   const serving::SharedMemory& memory, serving::Request& request) {
+                   const serving::ClientRegions& regions, serving::Request& request) {
   const ParameterMap& parameters = output.parameters();
   serving::OutputRule rule;
   if (const auto it = parameters.find("classification"); it != parameters.end()) {
@@ -76,7 +76,7 @@ Status ParseOutput(const ModelInferRequest::InferRequestedOutputTensor& output,
     }
     rule.num_classes = static_cast<uint64_t>(it->second.int64_param());
   }
-  ASSIGN_OR_RETURN(rule.window, FindWindow(parameters, output.name(), memory));
+  ASSIGN_OR_RETURN(rule.window, FindWindow(parameters, output.name(), regions));
   if (rule.num_classes > 0 || rule.window) {
     request.output_rules.emplace(output.name(), std::move(rule));
   }
@@ -99,7 +99,7 @@ size_t PackedBytes(const ::inference::InferTensorContents& contents) {
 // `shared_left`: serving::SharedWindow::Read. `charge` grows by what is made beside the message.
 Status ParseInput(const std::shared_ptr<const ModelInferRequest>& message,
                   const ModelInferRequest::InferInputTensor& input,
-                  const serving::SharedMemory& memory, int& raw_index, uint64_t& shared_left,
+                  const serving::ClientRegions& regions, int& raw_index, uint64_t& shared_left,
                   MemoryCharge& charge, serving::Request& request) {
   const ParameterMap& parameters = input.parameters();
   if (parameters.contains(kRegion) && input.has_contents()) {
@@ -108,7 +108,7 @@ Status ParseInput(const std::shared_ptr<const ModelInferRequest>& message,
         "tensor '" +
         input.name() + "' for model '" + message->model_name() + "'");
   }
-  ASSIGN_OR_RETURN(const auto window, FindWindow(parameters, input.name(), memory));
+  ASSIGN_OR_RETURN(const auto window, FindWindow(parameters, input.name(), regions));
 
   Tensor tensor;
   tensor.name = input.name();
@@ -147,7 +147,7 @@ Status ParseInput(const std::shared_ptr<const ModelInferRequest>& message,
 }  // namespace
 
 Result<InferRequest> ParseInferRequest(std::shared_ptr<const ModelInferRequest> message,
-                                       const serving::SharedMemory& memory, int64_t received_ns,
+                                       const serving::ClientRegions& regions, int64_t received_ns,
                                        MemoryCharge charge) {
   InferRequest parsed;
   serving::Request& request = parsed.request;
@@ -157,12 +157,12 @@ Result<InferRequest> ParseInferRequest(std::shared_ptr<const ModelInferRequest> 
   request.received_ns = received_ns;
   RETURN_IF_ERROR(ParseParameters(message->parameters(), request, parsed.enable_empty_final));
   for (const auto& output : message->outputs())
-    RETURN_IF_ERROR(ParseOutput(output, memory, request));
+    RETURN_IF_ERROR(ParseOutput(output, regions, request));
   request.inputs.reserve(message->inputs_size());
   int raw_index = 0;
   uint64_t shared_left = serving::kMaxSharedInputBytes;
   for (const auto& input : message->inputs()) {
-    RETURN_IF_ERROR(ParseInput(message, input, memory, raw_index, shared_left, charge, request));
+    RETURN_IF_ERROR(ParseInput(message, input, regions, raw_index, shared_left, charge, request));
   }
   request.memory = charge.share();
   if (charge.bytes() > 0) request.charge = std::make_shared<const MemoryCharge>(std::move(charge));

@@ -25,6 +25,6 @@ struct InferRequest {
 // What is packed anew or copied from shared memory is added to `charge` before it is.
 Result<InferRequest> ParseInferRequest(
     std::shared_ptr<const ::inference::ModelInferRequest> message,
-    const serving::SharedMemory& memory, int64_t received_ns, MemoryCharge charge = {});
+    const serving::ClientRegions& regions, int64_t received_ns, MemoryCharge charge = {});
 
 }  // namespace inflight::kserve_grpc

@@ -189,9 +189,10 @@ Status RepositoryModelUnload(Server& server, const pb::RepositoryModelUnloadRequ
 // --- shared memory ---
 
 Status SystemSharedMemoryStatus(Server& server, const pb::SystemSharedMemoryStatusRequest& request,
-                                pb::SystemSharedMemoryStatusResponse& response) {
-  ASSIGN_OR_RETURN(const auto regions,
-                   server.shared_memory().Find(RegionKind::kSystem, request.name()));
+                                pb::SystemSharedMemoryStatusResponse& response,
+                                const serving::Registrant& from) {
+  const auto own = server.shared_memory().Of(from.identity);
+  ASSIGN_OR_RETURN(const auto regions, own.Find(RegionKind::kSystem, request.name()));
   for (const serving::SharedRegion& region : regions) {
     auto& written = (*response.mutable_regions())[region.name];
     written.set_name(region.name);
@@ -221,9 +222,10 @@ Status SystemSharedMemoryUnregister(Server& server,
 }
 
 Status CudaSharedMemoryStatus(Server& server, const pb::CudaSharedMemoryStatusRequest& request,
-                              pb::CudaSharedMemoryStatusResponse& response) {
-  ASSIGN_OR_RETURN(const auto regions,
-                   server.shared_memory().Find(RegionKind::kCuda, request.name()));
+                              pb::CudaSharedMemoryStatusResponse& response,
+                              const serving::Registrant& from) {
+  const auto own = server.shared_memory().Of(from.identity);
+  ASSIGN_OR_RETURN(const auto regions, own.Find(RegionKind::kCuda, request.name()));
   for (const serving::SharedRegion& region : regions) {
     auto& written = (*response.mutable_regions())[region.name];
     written.set_name(region.name);
@@ -370,10 +372,10 @@ std::span<const Row> Rows() {
       {INFERENCE("RepositoryIndex"), Api::kModelRepository, Now(RepositoryIndex)},
       {INFERENCE("RepositoryModelLoad"), Api::kModelRepository, Later(RepositoryModelLoad)},
       {INFERENCE("RepositoryModelUnload"), Api::kModelRepository, Later(RepositoryModelUnload)},
-      {INFERENCE("SystemSharedMemoryStatus"), Api::kSharedMemory, Now(SystemSharedMemoryStatus)},
+      {INFERENCE("SystemSharedMemoryStatus"), Api::kSharedMemory, FromPeer(SystemSharedMemoryStatus)},
       {INFERENCE("SystemSharedMemoryRegister"), Api::kSharedMemory, FromPeer(SystemSharedMemoryRegister)},
       {INFERENCE("SystemSharedMemoryUnregister"), Api::kSharedMemory, FromPeer(SystemSharedMemoryUnregister)},
-      {INFERENCE("CudaSharedMemoryStatus"), Api::kSharedMemory, Now(CudaSharedMemoryStatus)},
+      {INFERENCE("CudaSharedMemoryStatus"), Api::kSharedMemory, FromPeer(CudaSharedMemoryStatus)},
       {INFERENCE("CudaSharedMemoryRegister"), Api::kSharedMemory, FromPeer(CudaSharedMemoryRegister)},
       {INFERENCE("CudaSharedMemoryUnregister"), Api::kSharedMemory, FromPeer(CudaSharedMemoryUnregister)},
       {INFERENCE("TraceSetting"), Api::kTrace, Now(TraceSetting)},

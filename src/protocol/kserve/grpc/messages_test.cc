@@ -37,7 +37,7 @@ ModelInferRequest::InferInputTensor& AddInput(ModelInferRequest& message, const 
 }
 
 Result<InferRequest> Parse(const std::shared_ptr<ModelInferRequest>& message) {
-  return ParseInferRequest(message, kNoRegions, /*received_ns=*/5);
+  return ParseInferRequest(message, kNoRegions.Of({}), /*received_ns=*/5);
 }
 
 std::string ParseError(const std::shared_ptr<ModelInferRequest>& message) {

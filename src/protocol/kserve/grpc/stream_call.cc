@@ -160,8 +160,9 @@ void StreamCall::Handle(std::shared_ptr<const ModelInferRequest> message, Memory
   if (is_refused) return reject(Stopping());
   if (!model.ok()) return reject(model.status());
   const int64_t received_ns = Clock::System().NowNs();
-  Result<InferRequest> parsed = ParseInferRequest(std::move(message), server_.shared_memory(),
-                                                  received_ns, std::move(charge));
+  Result<InferRequest> parsed = ParseInferRequest(
+      std::move(message), server_.shared_memory().Of(IdentityOf(metadata_.caller)), received_ns,
+      std::move(charge));
   if (!parsed.ok()) return reject(parsed.status());
   request->enable_empty_final = parsed->enable_empty_final;
   parsed->request.cancel = request->cancel;

@@ -117,8 +117,9 @@ void HandleInfer(const Context& context, const Route& route,
   const auto json_length = context.framing.JsonLength(request, (*body)->size());
   if (!json_length.ok()) return responder->Send(Error(json_length.status(), kText));
 
-  auto parsed = ParseInfer((*model)->config(), context.server.shared_memory(), *std::move(body),
-                           *json_length, context.max_input_bytes, request.memory);
+  auto parsed =
+      ParseInfer((*model)->config(), context.server.shared_memory().Of(IdentityOf(request.caller)),
+                 *std::move(body), *json_length, context.max_input_bytes, request.memory);
   if (!parsed.ok()) return responder->Send(Error(parsed.status()));
   parsed->request.model_name = route.model;
   parsed->request.model_version = route.version;

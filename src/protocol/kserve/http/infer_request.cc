@@ -48,11 +48,11 @@ Result<std::string> RequiredString(std::string_view field, const std::optional<V
 // several errors is told.
 class Parser {
  public:
-  Parser(const ::inference::ModelConfig& config, const serving::SharedMemory& shared_memory,
+  Parser(const ::inference::ModelConfig& config, const serving::ClientRegions& regions,
          std::shared_ptr<const std::string> body, size_t json_length, size_t max_input_bytes,
          MemoryCharge& charge)
       : config_(config),
-        shared_memory_(shared_memory),
+        regions_(regions),
         body_(std::move(body)),
         max_input_bytes_(max_input_bytes),
         charge_(charge),
@@ -276,7 +276,7 @@ class Parser {
     if (byte_size) {
       RETURN_IF_ERROR(Assign("shared_memory_byte_size", byte_size->AsUint(), size_bytes));
     }
-    return shared_memory_.Window(*name, offset_bytes, size_bytes);
+    return regions_.Window(*name, offset_bytes, size_bytes);
   }
 
   Status CheckNew(std::string_view what, const std::string& name,
@@ -292,7 +292,7 @@ class Parser {
   }
 
   const ::inference::ModelConfig& config_;
-  const serving::SharedMemory& shared_memory_;
+  const serving::ClientRegions& regions_;
   const std::shared_ptr<const std::string> body_;
   const size_t max_input_bytes_;
   MemoryCharge& charge_;
@@ -317,7 +317,7 @@ size_t BytesBeside(const std::string& body, const std::vector<Tensor>& inputs) {
 }  // namespace
 
 Result<ParsedInfer> ParseInfer(const ::inference::ModelConfig& config,
-                               const serving::SharedMemory& shared_memory,
+                               const serving::ClientRegions& regions,
                                const std::shared_ptr<const std::string>& body,
                                std::optional<size_t> json_length, size_t max_input_bytes,
                                const std::shared_ptr<AccountShare>& memory) {
@@ -332,9 +332,8 @@ Result<ParsedInfer> ParseInfer(const ::inference::ModelConfig& config,
   const std::string_view json_text = std::string_view(*body).substr(0, length);
   MemoryCharge charge(memory);
   RETURN_IF_ERROR(charge.Resize(length * kTensorBytesPerJsonByte));
-  ASSIGN_OR_RETURN(
-      ParsedInfer parsed,
-      Parser(config, shared_memory, body, length, max_input_bytes, charge).Parse(json_text));
+  ASSIGN_OR_RETURN(ParsedInfer parsed,
+                   Parser(config, regions, body, length, max_input_bytes, charge).Parse(json_text));
   if (memory != nullptr) {
     (void)charge.Resize(BytesBeside(*body, parsed.request.inputs));  // less than it was
     parsed.request.charge = std::make_shared<const MemoryCharge>(std::move(charge));

@@ -25,7 +25,7 @@ struct ParsedInfer {
 // texts. What is made beside `body` is charged to `memory` before it is, and stays so with the
 // request.
 Result<ParsedInfer> ParseInfer(const ::inference::ModelConfig& config,
-                               const serving::SharedMemory& shared_memory,
+                               const serving::ClientRegions& regions,
                                const std::shared_ptr<const std::string>& body,
                                std::optional<size_t> json_length, size_t max_input_bytes,
                                const std::shared_ptr<AccountShare>& memory = nullptr);

@@ -22,7 +22,7 @@ const serving::SharedMemory kNoRegions({.clients_may_register = true, .prefixes 
 
 Result<ParsedInfer> Parse(std::string text, std::optional<size_t> json_length = std::nullopt,
                           size_t limit = kLimit) {
-  return ParseInfer(Config(), kNoRegions, std::make_shared<std::string>(std::move(text)),
+  return ParseInfer(Config(), kNoRegions.Of({}), std::make_shared<std::string>(std::move(text)),
                     json_length, limit);
 }
 
@@ -67,7 +67,7 @@ TEST(InferRequestTest, BinaryTensorsStayWhereTheyArrived) {
                     {"name":"B","datatype":"UINT8","shape":[2],"parameters":{"binary_data_size":2}}]})";
   auto body = std::make_shared<std::string>(json + "abcde");
   const char* binary = body->data() + json.size();
-  const auto parsed = ParseInfer(Config(), kNoRegions, body, json.size(), kLimit);
+  const auto parsed = ParseInfer(Config(), kNoRegions.Of({}), body, json.size(), kLimit);
   ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
   body.reset();
   EXPECT_EQ(reinterpret_cast<const char*>(parsed->request.inputs[0].data.data()), binary);
@@ -176,11 +176,12 @@ TEST(InferRequestTest, BodyWithoutJsonIsTheOnlyInput) {
 
   const auto two_variable =
       ConfigFromText(R"(name: "m" input { name: "A" data_type: TYPE_INT32 dims: [-1, -1] })");
-  EXPECT_EQ(ParseInfer(two_variable, kNoRegions, std::make_shared<std::string>("abcd"), 0, kLimit)
-                .status()
-                .message(),
-            "[request id: <id_unknown>] The shape of the raw input 'A' can not be deduced because "
-            "there are more than one variable-sized dimension");
+  EXPECT_EQ(
+      ParseInfer(two_variable, kNoRegions.Of({}), std::make_shared<std::string>("abcd"), 0, kLimit)
+          .status()
+          .message(),
+      "[request id: <id_unknown>] The shape of the raw input 'A' can not be deduced because "
+      "there are more than one variable-sized dimension");
 }
 
 TEST(InferRequestTest, WideIntegersLoseTheirHighBits) {

@@ -65,8 +65,9 @@ Status RegisterCuda(serving::SharedMemory& memory, const std::string& name,
 
 template <RegionKind kKind>
 HttpResponse HandleSharedMemoryStatus(const Context& context, const Route& route,
-                                      const http_listener::HttpRequest&) {
-  const auto regions = context.server.shared_memory().Find(kKind, route.region);
+                                      const http_listener::HttpRequest& request) {
+  const auto own = context.server.shared_memory().Of(IdentityOf(request.caller));
+  const auto regions = own.Find(kKind, route.region);
   if (!regions.ok()) return Error(regions.status());
   std::string body;
   json::Writer out(body);
