@@ -15,8 +15,11 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr size_t kIdleReadBytes = 4 * 1024;  // idle connections hold it
+// Of what is read and written at a time: the least, which is not charged, and the most, where the
+// account has room for it.
+constexpr size_t kLeastReadBytes = 4 * 1024;
 constexpr size_t kMaxReadBytes = 256 * 1024;
+constexpr size_t kLeastWriteBytes = 16 * 1024;
 constexpr size_t kMaxWriteBytes = 256 * 1024;
 constexpr std::chrono::seconds kHandshake{10};
 
@@ -28,7 +31,7 @@ Connection::Connection(std::shared_ptr<const ListenerContext> context,
     : tcp_listener::Connection(context->connection, std::move(thread), std::move(socket),
                                std::move(client)),
       context_(std::move(context)),
-      in_(kIdleReadBytes),
+      in_(kLeastReadBytes),
       deadline_timer_(tcp_listener::Connection::thread().io) {}
 
 void Connection::Start() {
@@ -38,6 +41,8 @@ void Connection::Start() {
   Guarded([&] {
     const auto now = SteadyNow();
     session_ = std::make_unique<Session>(context_->session, self(), client_name(), share(), now);
+    in_charge_ = MemoryCharge(share());
+    out_charge_ = MemoryCharge(share());
     handshake_deadline_ = now + kHandshake;
     Open();
   });
@@ -126,8 +131,20 @@ void Connection::ReadSome() {
   });
 }
 
+// To that of an idle connection.
+void Connection::ShrinkRead() {
+  in_ = std::vector<char>(kLeastReadBytes);
+  in_charge_.Release();
+}
+
 void Connection::OnRead(ErrorCode ec, size_t bytes) {
   if (is_closed()) return;
+  if (ec == asio::error::operation_aborted) {  // by Flush
+    return Guarded([&] {
+      ShrinkRead();
+      ReadSome();
+    });
+  }
   if (ec) return Close();
   const int64_t now_ns = Clock::System().NowNs();
   last_received_ns_ = now_ns;
@@ -135,10 +152,10 @@ void Connection::OnRead(ErrorCode ec, size_t bytes) {
     if (!session_->Receive({in_.data(), bytes}, SteadyNow())) return Close();
     GoOn();
     if (is_closed()) return;
-    if (bytes == in_.size() && bytes < kMaxReadBytes) {
+    if (!session_->HasCalls()) {
+      if (in_.size() > kLeastReadBytes) ShrinkRead();
+    } else if (bytes == in_.size() && bytes < kMaxReadBytes && in_charge_.Resize(2 * bytes).ok()) {
       in_.resize(2 * bytes);
-    } else if (!session_->HasCalls() && in_.size() > kIdleReadBytes) {
-      in_ = std::vector<char>(kIdleReadBytes);
     }
     ReadSome();
   });
@@ -151,12 +168,27 @@ void Connection::GoOn() {
   Flush();
 }
 
+// What is to be sent next. False: the connection is to be closed.
+bool Connection::Gather() {
+  out_.clear();
+  if (!session_->Send(out_, kLeastWriteBytes)) return false;
+  if (out_.size() < kLeastWriteBytes) return true;
+  constexpr size_t kMost = kMaxWriteBytes + kMaxSentFrameBytes;
+  if (!out_charge_.Reserve(kMost).ok()) return true;  // by little and little then
+  out_.reserve(kMost);
+  return session_->Send(out_, kMaxWriteBytes);
+}
+
 void Connection::Flush() {
   if (is_closed() || writing_ || handshake_deadline_ != Deadline::max()) return;
-  out_.clear();
-  if (!session_->Send(out_, kMaxWriteBytes)) return Close();
+  if (!Gather()) return Close();
   if (out_.empty()) {
-    if (!session_->HasCalls()) out_ = {};
+    if (out_charge_.bytes() > 0 || !session_->HasCalls()) out_ = {};
+    out_charge_.Release();
+    if (!session_->HasCalls() && in_.size() > kLeastReadBytes) {
+      ErrorCode ignored;
+      socket().cancel(ignored);  // OnRead goes on with a smaller buffer
+    }
     session_->OnFlushed();
     share()->SetWaiting(session_->IsWaiting());
     if (session_->IsOver()) Close();

@@ -54,9 +54,11 @@ class Connection final : public tcp_listener::Connection, public SessionThread {
   template <typename Do>
   void Guarded(Do act);
   void ReadSome();
+  void ShrinkRead();
   void OnRead(ErrorCode ec, size_t bytes);
   void OnMail();
   void GoOn();  // after anything has happened
+  bool Gather();
   void Flush();
   void OnWritten(ErrorCode ec);
   void ArmDeadline();
@@ -65,7 +67,9 @@ class Connection final : public tcp_listener::Connection, public SessionThread {
   std::thread::id thread_id_;
   std::unique_ptr<Session> session_;
   std::vector<char> in_;
+  MemoryCharge in_charge_;  // while it is larger than that of an idle connection
   std::string out_;
+  MemoryCharge out_charge_;  // while it may have more than a few frames
   bool writing_ = false;
   int64_t last_received_ns_ = 0;
   Deadline handshake_deadline_ = Deadline::max();  // until it is open

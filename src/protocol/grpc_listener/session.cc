@@ -16,9 +16,8 @@ constexpr uint32_t kStreamWindow = 1 << 20;      // bytes that a client may send
 constexpr int32_t kConnectionWindow = 16 << 20;  // and of all
 constexpr uint32_t kMaxFrameBytes = 64 * 1024;
 constexpr uint32_t kMaxHeadBytes = 16 * 1024;
-constexpr size_t kBytesOfAField = 32;             // besides its texts, RFC 9113, section 6.5.2
-constexpr size_t kBytesOfACall = 1024;            // besides its head, about
-constexpr size_t kMaxSentFrameBytes = 17 * 1024;  // 16 KiB of data, or a head, about
+constexpr size_t kBytesOfAField = 32;   // besides its texts, RFC 9113, section 6.5.2
+constexpr size_t kBytesOfACall = 1024;  // besides its head, about
 constexpr int kResetsAtOnce = 1000;
 constexpr int kResetsPerSecond = 500;
 

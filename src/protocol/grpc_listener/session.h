@@ -23,6 +23,8 @@
 
 namespace inflight::grpc_listener {
 
+inline constexpr size_t kMaxSentFrameBytes = 17 * 1024;  // 16 KiB of data, or a head, about
+
 struct SessionOptions {
   size_t max_message_bytes = 64 << 20;
   std::optional<int> max_concurrent_streams;
@@ -51,7 +53,8 @@ class Session {
   bool Receive(std::string_view bytes, Time now);
   // Tells the services what has happened.
   void TellReactors();
-  // Adds what is to be sent, up to about `max_bytes`. False: the connection is to be closed.
+  // Adds what is to be sent, up to about `max_bytes`: less than kMaxSentFrameBytes more. False: the
+  // connection is to be closed.
   bool Send(std::string& out, size_t max_bytes);
   // What Send gave has left.
   void OnFlushed();

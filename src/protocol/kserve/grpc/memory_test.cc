@@ -77,6 +77,22 @@ TEST_F(GrpcMemoryTest, AMessageForNoModelIsNotParsed) {
   ExpectAllReturned();
 }
 
+// Until its last call is over; the channel stays.
+TEST_F(GrpcMemoryTest, WhatAConnectionReadsIntoIsCharged) {
+  Stream stream(*stub_);
+  stream.Write(LargeRequest("none", 5 * kMib));
+  EXPECT_THAT(stream.Read(), ::testing::StartsWith("large!"));
+  for (int i = 0; i < 10'000 && memory_->used_bytes() > kMib; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_GE(memory_->used_bytes(), kMib / 16);
+  EXPECT_LE(memory_->used_bytes(), kMib);
+  stream.HalfClose();
+  EXPECT_EQ(stream.Read(), "end");
+  ExpectAllReturned();
+  EXPECT_THAT(InferError(Request("none", "small")), HasSubstr("none"));
+}
+
 TEST_F(GrpcMemoryTest, WhatAStreamsReaderLeavesIsCharged) {
   Stream stream(*stub_);
   stream.Write(Request("many", "r"));
