@@ -24,7 +24,7 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 
-constexpr size_t kReadBytes = 4 * 1024;  // of the first read of a request; idle connections hold it
+constexpr size_t kReadBytes = 4 * 1024;           // of a read; so much is not charged
 constexpr size_t kMaxPipelinedBytes = 64 * 1024;  // read ahead of the running request
 constexpr size_t kMaxReadBytes = 64 * 1024;       // that one read adds to a body, about
 constexpr size_t kMaxRecordBytes = 16 * 1024;     // of TLS
@@ -120,6 +120,7 @@ void Connection::Drain() {
 
 void Connection::OnClosed() {
   body_charge_.Release();
+  buffer_charge_.Release();
   if (const auto exchange = std::move(exchange_)) exchange->MarkGone();
 }
 
@@ -135,6 +136,7 @@ void Connection::Reject(HttpResponse response) {
 void Connection::ReadRequest() {
   if (thread().draining) return Close();
   if (buffer_.size() > 0) return ReadHead();
+  ShrinkBuffer();
   ExpireAfter(read_deadline_, context_->options.idle_timeout);
   ReadAhead();
 }
@@ -145,20 +147,40 @@ void Connection::ReadHead() {
   head_started_ns_ = Clock::System().NowNs();
   ++thread().num_done;
   num_chunks_ = 0;
+  num_head_bytes_ = 0;
   parser_.emplace();
+  parser_->eager(false);  // it stops behind the head
   parser_->header_limit(static_cast<uint32_t>(context_->options.max_header_bytes));
   parser_->body_limit(std::numeric_limits<uint64_t>::max());  // OnHead sets it
   parser_->on_chunk_header(on_chunk_);
   ExpireAfter(read_deadline_, context_->options.header_timeout);
+  ParseHead();
+}
+
+void Connection::ParseHead() {
+  ErrorCode ec;
+  const size_t num_parsed = parser_->put(buffer_.data(), ec);
+  buffer_.consume(num_parsed);
+  num_head_bytes_ += num_parsed;
+  if (ec != http::error::need_more) return OnHead(ec);
+  if (const Status room = ChargeRead(); !room.ok()) return Reject(Overloaded(room.message()));
+  if (buffer_charge_.bytes() > 0) share()->SetWaiting(true);
   OnStream([this](auto& stream) {
-    http::async_read_header(stream, buffer_, *parser_, [self = self()](ErrorCode ec, size_t) {
-      self->Guarded([&] { self->OnHead(ec); });
-    });
+    stream.async_read_some(buffer_.prepare(NextReadBytes()),
+                           [self = self()](ErrorCode read_ec, size_t bytes) {
+                             self->Guarded([&] { self->OnHeadBytes(read_ec, bytes); });
+                           });
   });
 }
 
-void Connection::OnHead(ErrorCode ec) {
+void Connection::OnHeadBytes(ErrorCode ec, size_t bytes) {
   if (is_closed()) return;
+  if (ec) return FailRequest(ec);
+  buffer_.commit(bytes);
+  ParseHead();
+}
+
+void Connection::OnHead(ErrorCode ec) {
   if (ec) return FailRequest(ec);
   const auto& head = parser_->get();
   request_ = {};
@@ -189,6 +211,10 @@ void Connection::OnHead(ErrorCode ec) {
   parser_->body_limit(limit);
   body_charge_ = MemoryCharge(share());
   num_body_bytes_ = 0;
+  if (parser_->chunked()) {  // heads of chunks and trailers may fill the buffer within one read
+    const Status room = ChargeBuffer(buffer_.max_size());
+    if (!room.ok()) return Reject(Overloaded(room.message()));
+  }
   ExpireAfter(read_deadline_, context_->options.body_timeout);
   const std::string* expect = request_.FindHeader("Expect");
   if (!parser_->is_done() && !is_http10_ && expect != nullptr &&
@@ -236,12 +262,40 @@ void Connection::OnBody(ErrorCode ec) {
   ReadBody();
 }
 
-// Before the next read, for what the body takes after it.
+// Before the next read, for what the body takes after it, and for a long head beside it.
 Status Connection::ChargeBody() {
   std::optional<size_t> length;
   if (const auto announced = parser_->content_length()) length = *announced;
   const size_t capacity = GrowingBody::CapacityFor(parser_->get().body(), kMaxReadBytes, length);
-  return body_charge_.Reserve(capacity);
+  return body_charge_.Reserve(capacity + (num_head_bytes_ > kReadBytes ? 2 * num_head_bytes_ : 0));
+}
+
+// What the buffer has room for, else some more.
+size_t Connection::NextReadBytes() const {
+  constexpr size_t kLeast = 512;
+  const size_t room = buffer_.capacity() - buffer_.size();
+  return room >= kLeast ? room : std::min(kReadBytes, buffer_.max_size() - buffer_.size());
+}
+
+// Before the next read: a buffer that has no room grows to twice its bytes, or by what is read.
+Status Connection::ChargeRead() {
+  const size_t size = buffer_.size();
+  const size_t needed = size + NextReadBytes();
+  return ChargeBuffer(needed <= buffer_.capacity() ? buffer_.capacity()
+                                                   : std::max(needed, 2 * size));
+}
+
+Status Connection::ChargeBuffer(size_t bytes) {
+  if (bytes <= kReadBytes) return Status::Ok();
+  if (buffer_charge_.share() == nullptr) buffer_charge_ = MemoryCharge(share());
+  return buffer_charge_.Reserve(bytes);
+}
+
+// To that of an idle connection, when it is empty and nothing is read into it.
+void Connection::ShrinkBuffer() {
+  if (buffer_charge_.bytes() == 0 || buffer_.size() > 0) return;
+  buffer_.shrink_to_fit();
+  buffer_charge_.Release();
 }
 
 void Connection::FailRequest(ErrorCode ec) {
@@ -268,6 +322,7 @@ void Connection::Dispatch() {
   if (!body.empty()) {
     request_.body = Charged(std::move(body), std::move(body_charge_));
   }
+  body_charge_.Release();  // of a chunked body without bytes
   request_.client = client_name();
   request_.memory = share();
   request_.receive_started_ns = head_started_ns_;
@@ -275,6 +330,7 @@ void Connection::Dispatch() {
   parser_.reset();
   exchange_ = std::make_shared<Exchange>(self());
   auto responder = std::make_shared<Responder>(exchange_);
+  ShrinkBuffer();
   ReadAhead();
   try {
     context_->handler.Handle(std::move(request_), std::move(responder));
@@ -284,10 +340,12 @@ void Connection::Dispatch() {
 }
 
 // The pending read of an idle or running connection: the next request's first bytes, or the end.
+// There is always room for one into an empty buffer; else what has none is read after the answer.
 void Connection::ReadAhead() {
+  if (!ChargeRead().ok()) return;
   reading_ahead_ = true;
   OnStream([this](auto& stream) {
-    stream.async_read_some(buffer_.prepare(kReadBytes),
+    stream.async_read_some(buffer_.prepare(NextReadBytes()),
                            [self = self()](ErrorCode ec, size_t bytes) {
                              self->Guarded([&] { self->OnReadAhead(ec, bytes); });
                            });

@@ -87,6 +87,8 @@ class Connection final : public tcp_listener::Connection {
   void Reject(HttpResponse response);  // answer without reading further, close
   void ReadRequest();
   void ReadHead();
+  void ParseHead();
+  void OnHeadBytes(ErrorCode ec, size_t bytes);
   void OnHead(ErrorCode ec);
   void ReadBody();
   void OnBody(ErrorCode ec);
@@ -95,6 +97,10 @@ class Connection final : public tcp_listener::Connection {
   void OnReadAhead(ErrorCode ec, size_t bytes);
   void FailRequest(ErrorCode ec);
   Status ChargeBody();
+  size_t NextReadBytes() const;
+  Status ChargeRead();
+  Status ChargeBuffer(size_t bytes);
+  void ShrinkBuffer();
 
   void SendWhole(HttpResponse response, MemoryCharge charge = {});
   void FlushStream();
@@ -117,8 +123,10 @@ class Connection final : public tcp_listener::Connection {
   std::function<void(uint64_t, boost::beast::string_view, ErrorCode&)> on_chunk_;
   int num_chunks_ = 0;
   int64_t head_started_ns_ = 0;
+  size_t num_head_bytes_ = 0;
   size_t num_body_bytes_ = 0;  // that read_deadline_ knows of
 
+  MemoryCharge buffer_charge_;    // of buffer_, while it is larger than that of an idle connection
   MemoryCharge body_charge_;      // of the body that is being read
   MemoryCharge response_charge_;  // of response_
 

@@ -58,6 +58,72 @@ TEST_F(ListenerMemoryTest, ABodyThatHasNoRoomIsAnswered503) {
   EXPECT_EQ(RoundTrip(port(), Post("/echo", "small")).body, "POST small");
 }
 
+TEST_F(ListenerMemoryTest, ALongHeadIsChargedAsItComes) {
+  StartWith(64 * kMib);
+  TestClient client(port());
+  client.Send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nX: " +
+              std::string(50'000, 'x'));
+  WaitUntilUsed([](size_t used) { return used >= 50'000 && used <= 2 * 65536; });
+  client.Send("\r\n\r\n12");
+  WaitUntilUsed([](size_t used) { return used >= 150'000 && used <= 4 * 65536; });
+  client.Send("345");
+  EXPECT_EQ(client.Receive().body, "POST 12345");
+  WaitUntilUsed([](size_t used) { return used == 0; });  // of an idle connection
+  EXPECT_EQ(client.Ask(Post("/echo", "on")).body, "POST on");
+}
+
+TEST_F(ListenerMemoryTest, AHeadThatHasNoRoomIsAnswered503) {
+  StartWith(64 * 1024);
+  TestClient client(port());
+  client.Send("GET / HTTP/1.1\r\nX: " + std::string(40'000, 'x'));
+  const TestResponse response = client.Receive();
+  EXPECT_EQ(response.status, 503);
+  EXPECT_THAT(response.body,
+              HasSubstr("this connection would take more than the limit of 32768 bytes"));
+  EXPECT_TRUE(client.IsClosedByServer());
+  WaitUntilUsed([](size_t used) { return used == 0; });
+  EXPECT_EQ(RoundTrip(port(), Post("/echo", "small")).body, "POST small");
+}
+
+TEST_F(ListenerMemoryTest, WhatIsReadAheadIsCharged) {
+  StartWith(64 * kMib);
+  TestClient client(port());
+  const auto responder = Hold(client);
+  ASSERT_NE(responder, nullptr);
+  client.Send(Post("/length", std::string(50'000, 'x')));
+  WaitUntilUsed([](size_t used) { return used >= 50'000; });
+  responder->Send({.body = "first"});
+  EXPECT_EQ(client.Receive().body, "first");
+  EXPECT_EQ(client.Receive().body, "50000");
+  WaitUntilUsed([](size_t used) { return used == 0; });
+}
+
+// Half of it is what a connection may have: the rest waits in the socket.
+TEST_F(ListenerMemoryTest, WhatHasNoRoomIsReadAfterTheAnswer) {
+  StartWith(112 * 1024);
+  TestClient client(port());
+  const auto responder = Hold(client);
+  ASSERT_NE(responder, nullptr);
+  std::string many;
+  for (int i = 0; i < 1000; ++i) many += Post("/echo", std::to_string(i));
+  client.Send(many);
+  responder->Send({.body = "first"});
+  EXPECT_EQ(client.Receive().body, "first");
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(client.Receive().body, "POST " + std::to_string(i));
+  WaitUntilUsed([](size_t used) { return used == 0; });
+}
+
+TEST_F(ListenerMemoryTest, TrailersAreChargedBeforeTheyCome) {
+  StartWith(64 * kMib);
+  TestClient client(port());
+  client.Send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: " +
+              std::string(60'000, 'x'));
+  WaitUntilUsed([](size_t used) { return used >= 2 * 60'000; });
+  client.Send("\r\n\r\n");
+  EXPECT_EQ(client.Receive().status, 200);
+  WaitUntilUsed([](size_t used) { return used == 0; });
+}
+
 TEST_F(ListenerMemoryTest, TheLargestWaitingUploadGivesWay) {
   StartWith(16 * kMib);
   TestClient larger(port()), smaller(port());
