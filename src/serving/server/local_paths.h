@@ -8,8 +8,9 @@
 namespace inflight::serving {
 
 // `message` with the last part of each absolute path alone: "/srv/models/m/1/config.json: cannot
-// open" is "config.json: cannot open". A path begins a word or stands in quotes; it ends with the
-// word, before a colon, or with the quotes.
+// open" is "config.json: cannot open". A path begins a word or stands in quotes or brackets; it
+// ends with these, before a colon, or with the word that has its last slash. In doubt more is left
+// out.
 std::string WithoutFolders(std::string_view message);
 
 }  // namespace inflight::serving
