@@ -26,6 +26,7 @@ import platform
 import re
 import subprocess
 import sys
+import urllib.parse
 import uuid
 
 NO_ASSERTION = "NOASSERTION"
@@ -104,7 +105,8 @@ def debian_packages(names):
 
 def package(name, version, system, architecture):
     """One of the distribution's packages, with its package URL."""
-    locator = f"pkg:deb/{system}/{name}@{version.replace('+', '%2B').replace(':', '%3A')}?arch={architecture}"
+    parts = [urllib.parse.quote(part, safe="") for part in (name, version)]
+    locator = f"pkg:deb/{system}/{parts[0]}@{parts[1]}?arch={architecture}"
     reference = {"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": locator}
     return unknown(name) | {
         "versionInfo": version, "supplier": f"Organization: {system.capitalize()}", "externalRefs": [reference],

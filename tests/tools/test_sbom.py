@@ -64,7 +64,7 @@ def test_the_document_has_what_spdx_2_3_requires(document):
             assert SHA256.fullmatch(checksum["checksumValue"])
         for reference in package.get("externalRefs", []):
             assert reference["referenceCategory"] == "PACKAGE-MANAGER"
-            assert re.fullmatch(r"pkg:deb/[a-z]+/[a-z0-9.+-]+@[^\s+:/]+\?arch=\w+", reference["referenceLocator"])
+            assert re.fullmatch(r"pkg:deb/[a-z]+/[a-z0-9.%B-]+@[^\s+:/]+\?arch=\w+", reference["referenceLocator"])
     for relation in document["relationships"]:
         assert {relation["spdxElementId"], relation["relatedSpdxElement"]} <= {*ids, "SPDXRef-DOCUMENT"}
 
@@ -90,6 +90,8 @@ def test_every_library_that_the_program_names_is_a_file_of_a_listed_package(docu
             assert package["versionInfo"] == call("dpkg-query", "--show", "--showformat=${Version}", name)
             assert re.fullmatch(r"built from source package \S+ \S+", package["sourceInfo"])
     assert packages["libc6"]["sourceInfo"].split()[-2] == "glibc"
+    (reference,) = packages["libstdc++6"]["externalRefs"]
+    assert reference["referenceLocator"].split("@")[0].endswith("/libstdc%2B%2B6")  # by the specification of package URLs
 
 
 def test_header_only_libraries_are_listed(document):
