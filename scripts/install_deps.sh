@@ -31,7 +31,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     as_root=(sudo)
   fi
   "${as_root[@]}" apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" |
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" |
     awk '/^Setting up/ && ++n % 20 == 0 {print "  " n " packages set up"; fflush()}'
 fi
 
