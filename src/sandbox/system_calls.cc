@@ -115,7 +115,7 @@ Instructions RefuseWithBits(uint32_t argument, uint32_t bits) {
   return {LoadArgument(argument), BPF_JUMP(kIfAnyBit, bits, 0, 1), Refuse(EPERM), Permit()};
 }
 
-Instructions OwnProcessAlone(std::vector<uint32_t> names) {
+Instructions OwnProcessAlone(const std::vector<uint32_t>& names) {
   return Instructions{LoadArgument(0)} + OneOf(names, EPERM) + Instructions{Permit()};
 }
 
