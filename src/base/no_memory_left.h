@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said where memory has run out: a text so short that it takes none itself.
+// What is said where memory has run out: a short text, which takes as little as may be.
 #pragma once
 
 #include "inflight/status.h"

@@ -24,6 +24,16 @@ void CallSink(Stream& stream, Response response) {
   }
 }
 
+// The last word to a sink of which something was lost. Where not even that can be made the sink
+// goes without, and says so to its client.
+void TellLoss(Stream& stream) {
+  try {
+    CallSink(stream, {.request_id = stream.id, .status = NoMemoryLeft(), .is_final = true});
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+}
+
 Response MakeResponse(Stream& stream, const StreamEvent& event) {
   Response response;
   response.request_id = stream.id;
@@ -162,9 +172,7 @@ void StreamHub::Deliver(const StreamEvent& event) {
     stream.has_lost = true;
   }
   if (!is_last) return;
-  if (stream.has_lost) {
-    CallSink(stream, {.request_id = stream.id, .status = NoMemoryLeft(), .is_final = true});
-  }
+  if (stream.has_lost) TellLoss(stream);
   delete event.stream;
   Close();
 }

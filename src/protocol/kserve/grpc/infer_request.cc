@@ -146,7 +146,7 @@ Status ParseInput(const std::shared_ptr<const ModelInferRequest>& message,
 
 }  // namespace
 
-Result<InferRequest> ParseInferRequest(std::shared_ptr<const ModelInferRequest> message,
+Result<InferRequest> ParseInferRequest(const std::shared_ptr<const ModelInferRequest>& message,
                                        const serving::ClientRegions& regions, int64_t received_ns,
                                        MemoryCharge charge) {
   InferRequest parsed;

@@ -24,7 +24,7 @@ struct InferRequest {
 // monotonic.
 // What is packed anew or copied from shared memory is added to `charge` before it is.
 Result<InferRequest> ParseInferRequest(
-    std::shared_ptr<const ::inference::ModelInferRequest> message,
+    const std::shared_ptr<const ::inference::ModelInferRequest>& message,
     const serving::ClientRegions& regions, int64_t received_ns, MemoryCharge charge = {});
 
 }  // namespace inflight::kserve_grpc
