@@ -70,6 +70,7 @@ void AppendIds(const ::inference::ModelInferResponse& response, std::vector<Toke
   for (int i = 0; i < response.outputs_size() && i < response.raw_output_contents_size(); ++i) {
     if (response.outputs(i).name() != "output_ids") continue;
     const std::string& bytes = response.raw_output_contents(i);
+    if (bytes.empty()) continue;
     const size_t before = ids.size();
     ids.resize(before + bytes.size() / sizeof(TokenId));
     std::memcpy(ids.data() + before, bytes.data(), bytes.size());
