@@ -3,6 +3,7 @@
 
 import pathlib
 import re
+import time
 
 import pytest
 from conformance_models import add_identity
@@ -28,6 +29,13 @@ def names_of(server):
     for comm in pathlib.Path(f"/proc/{server.process.pid}/task").glob("*/comm"):
         names.append(comm.read_text().removesuffix("\n"))
     return names
+
+
+def settle(server):
+    """Threads have the name of the one that started them until they run."""
+    until = time.monotonic() + 30
+    while not is_sanitized() and names_of(server).count("inflight") > 1 and time.monotonic() < until:
+        time.sleep(0.05)
 
 
 def is_name(thread, name):
@@ -59,6 +67,8 @@ def servers(tmp_path_factory):
                 *("--trace-config", "level=TIMESTAMPS"),
             )
         )
+        for server in both:
+            settle(server)
         yield both
     finally:
         status = [server.stop() for server in both]
