@@ -55,7 +55,7 @@ class InferCall final : public UnaryReactor, public std::enable_shared_from_this
     if (failure != ParseFailure::kNone) {
       return rpc_->Finish(ToGrpcStatus(failure, max_message_bytes_));
     }
-    Result<InferRequest> parsed = Parse(std::move(message), std::move(charge));
+    Result<InferRequest> parsed = Parse(message, std::move(charge));
     if (!parsed.ok()) return rpc_->Finish(ToGrpcStatus(parsed.status()));
     trace_ = parsed->request.trace;
     server_.Infer(std::move(model_), std::move(parsed->request),
@@ -68,16 +68,16 @@ class InferCall final : public UnaryReactor, public std::enable_shared_from_this
                   });
   }
 
-  Result<InferRequest> Parse(std::shared_ptr<const ModelInferRequest> message,
+  Result<InferRequest> Parse(const std::shared_ptr<const ModelInferRequest>& message,
                              MemoryCharge charge) {
     ASSIGN_OR_RETURN(model_, server_.FindModel(message->model_name(), message->model_version()));
     if (!model_->allows_single_response_calls()) return DecoupledModel();
     is_decoupled_ = model_->decoupled();
     const int64_t received_ns = Clock::System().NowNs();
-    ASSIGN_OR_RETURN(InferRequest parsed,
-                     ParseInferRequest(std::move(message),
-                                       server_.shared_memory().Of(IdentityOf(metadata_.caller)),
-                                       received_ns, std::move(charge)));
+    ASSIGN_OR_RETURN(
+        InferRequest parsed,
+        ParseInferRequest(message, server_.shared_memory().Of(IdentityOf(metadata_.caller)),
+                          received_ns, std::move(charge)));
     parsed.request.cancel = cancel_;
     parsed.request.wants_one_response = true;
     parsed.request.client = metadata_.caller;

@@ -75,7 +75,7 @@ void StreamCall::OnMessage(grpc_listener::RpcMessage bytes) {
   if (failure != ParseFailure::kNone) {
     return EndWith(ToGrpcStatus(failure, limits_.max_message_bytes), /*drop_queue=*/true);
   }
-  Handle(std::move(message), std::move(charge));
+  Handle(message, std::move(charge));
   {
     std::lock_guard lock(mutex_);
     if (is_finished_ || end_) return;
@@ -137,7 +137,8 @@ void StreamCall::Drain() {
 
 // --- requests ---
 
-void StreamCall::Handle(std::shared_ptr<const ModelInferRequest> message, MemoryCharge charge) {
+void StreamCall::Handle(const std::shared_ptr<const ModelInferRequest>& message,
+                        MemoryCharge charge) {
   auto request = std::make_shared<InProgress>();
   request->request_id = message->id();
   request->model_name = message->model_name();
@@ -160,9 +161,9 @@ void StreamCall::Handle(std::shared_ptr<const ModelInferRequest> message, Memory
   if (is_refused) return reject(Stopping());
   if (!model.ok()) return reject(model.status());
   const int64_t received_ns = Clock::System().NowNs();
-  Result<InferRequest> parsed = ParseInferRequest(
-      std::move(message), server_.shared_memory().Of(IdentityOf(metadata_.caller)), received_ns,
-      std::move(charge));
+  Result<InferRequest> parsed =
+      ParseInferRequest(message, server_.shared_memory().Of(IdentityOf(metadata_.caller)),
+                        received_ns, std::move(charge));
   if (!parsed.ok()) return reject(parsed.status());
   request->enable_empty_final = parsed->enable_empty_final;
   parsed->request.cancel = request->cancel;

@@ -103,7 +103,8 @@ class StreamCall final : public grpc_listener::RpcReactor,
   StreamCall(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
              StreamMetadata metadata, std::shared_ptr<grpc_listener::Rpc> rpc);
 
-  void Handle(std::shared_ptr<const ::inference::ModelInferRequest> message, MemoryCharge charge);
+  void Handle(const std::shared_ptr<const ::inference::ModelInferRequest>& message,
+              MemoryCharge charge);
   void OnResponse(const std::shared_ptr<InProgress>& request, serving::Response response);
   // Where it cannot be written it says why, and is the request's last.
   std::string MakeMessage(InProgress& request, const serving::Response& response) const;
