@@ -77,6 +77,11 @@ void AppendIds(const ::inference::ModelInferResponse& response, std::vector<Toke
   }
 }
 
+// The connection has gone, or the call was reset without a status.
+bool IsClosed(const bench::GrpcEnd& end) {
+  return end.message == "the connection was lost" || end.message.starts_with("HTTP ");
+}
+
 bool IsCodeOfRefusal(int code) {
   return code != 0 && code != static_cast<int>(StatusCode::kUnknown);
 }
@@ -145,9 +150,8 @@ class CallSide final : public SimulatedClient {
     auto node = calls_.extract(call.asked.seed);
     if (node.empty()) return;
     finished_.push_back(std::move(node.mapped()));  // it is still on the stack
-    const bool is_lost = end.message == "the connection was lost";
-    is_lost_ |= is_lost;
-    on_end_(call.asked, EndOfCall(call, end, is_lost));
+    is_lost_ |= end.message == "the connection was lost";
+    on_end_(call.asked, EndOfCall(call, end, IsClosed(end)));
   }
   End EndOfCall(const Call& call, const bench::GrpcEnd& end, bool is_lost) const {
     if (call.is_wrong) return End::kWrong;
@@ -224,8 +228,7 @@ class StreamSide final : public SimulatedClient, private bench::GrpcListener {
   }
   void OnEnd(const bench::GrpcEnd& end) override {
     has_ended_ = true;
-    const bool is_lost = end.message == "the connection was lost";
-    EndAll(is_lost ? End::kClosed : IsCodeOfRefusal(end.code) ? End::kRefused : End::kWrong);
+    EndAll(IsClosed(end) ? End::kClosed : IsCodeOfRefusal(end.code) ? End::kRefused : End::kWrong);
   }
   void Finish(std::map<std::string, Pended>::iterator request, End end) {
     const AskedRequest asked = std::move(request->second.asked);
