@@ -2,6 +2,7 @@
 """The models that the published client's example programs talk to, of the built-in backend."""
 
 from conformance_models import add_identity, add_model, io
+from live_server import start_server
 
 REPEAT_TENSORS = (
     io("input", "IN", "[ -1 ]") + io("input", "DELAY", "[ -1 ]", "TYPE_UINT32") + io("input", "WAIT", "[ 1 ]", "TYPE_UINT32")
@@ -29,6 +30,7 @@ def pair(datatype):
 
 
 def write_client_models(path):
+    path.mkdir()
     add_model(path, "simple", "addsub", batches(8), pair("TYPE_INT32"))
     add_model(path, "simple_string", "addsub", batches(8), pair("TYPE_STRING"))
     tensors = io("input", "INPUT0", "[ -1 ]", "TYPE_STRING") + io("output", "OUTPUT0", "[ -1 ]", "TYPE_STRING")
@@ -53,3 +55,11 @@ def write_client_models(path):
     add_model(path, "words", "words", tensors, "model_transaction_policy { decoupled: true }")
     add_identity(path, "spare")
     return path
+
+
+def start_client_models(work_dir, *options):
+    """A server that has them, and loads those that the options name."""
+    repository = write_client_models(work_dir / "models")
+    return start_server(
+        work_dir, None, "--model-repository", repository, "--model-control-mode=explicit", "--allow-client-shm=true", *options
+    )

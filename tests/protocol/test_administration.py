@@ -13,7 +13,7 @@ import stat
 import grpc
 import pytest
 import requests
-from client_models import write_client_models
+from client_models import start_client_models
 from light_models import write_light_repository
 from live_server import start_error, start_server
 from test_restricted_apis import GROUPS, GRPC, HTTP, call
@@ -58,13 +58,8 @@ def ports(folder):
 def server(tmp_path_factory):
     """With both places; `admin` is the port's address, `socket` the file."""
     work_dir = tmp_path_factory.mktemp("admin")
-    repository = work_dir / "models"
-    repository.mkdir()
-    write_client_models(repository)
-    running = start_server(
-        work_dir, None, "--model-repository", repository, "--model-control-mode=explicit", "--load-model=spare",
-        "--load-model=words", "--allow-client-shm=true", "--admin-port=0", "--admin-socket", work_dir / "s",
-    )  # fmt: skip
+    admin = ("--admin-port=0", "--admin-socket", work_dir / "s")
+    running = start_client_models(work_dir, "--load-model=spare", "--load-model=words", *admin)
     running.admin, running.socket = f"127.0.0.1:{ports(work_dir)['admin']}", work_dir / "s"
     yield running
     assert running.stop() == 0, running.log.read_text()[-4000:]

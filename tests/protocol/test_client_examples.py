@@ -6,9 +6,8 @@ import queue
 
 import numpy as np
 import pytest
-from client_models import write_client_models
+from client_models import start_client_models
 from four_clients import MODULES, Caller
-from live_server import start_server
 from llm_client import Stream, is_final
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor, shared_memory
 
@@ -25,13 +24,7 @@ def texts(array):
 @pytest.fixture(scope="module")
 def examples_server(tmp_path_factory):
     work_dir = tmp_path_factory.mktemp("examples")
-    repository = work_dir / "models"
-    repository.mkdir()
-    write_client_models(repository)
-    server = start_server(
-        work_dir, None, "--model-repository", repository, "--model-control-mode=explicit", "--load-model=*",
-        "--allow-client-shm=true",
-    )  # fmt: skip
+    server = start_client_models(work_dir, "--load-model=*")
     yield server
     assert server.stop() == 0, server.log.read_text()[-4000:]
 

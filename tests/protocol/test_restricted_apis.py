@@ -7,8 +7,8 @@ import pathlib
 import grpc
 import pytest
 import requests
-from client_models import write_client_models
-from live_server import start_error, start_server
+from client_models import start_client_models
+from live_server import start_error
 from tritonclient.grpc import service_pb2 as pb
 
 GROUPS = (
@@ -93,13 +93,9 @@ SERVICE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 @pytest.fixture(scope="module")
 def restricted(tmp_path_factory):
     work_dir = tmp_path_factory.mktemp("restricted")
-    repository = work_dir / "models"
-    repository.mkdir()
-    write_client_models(repository)
     rules = [f"{group}:key-{group}=Value of {group}" for group in GROUPS]
-    server = start_server(
-        work_dir, None, "--model-repository", repository, "--model-control-mode=explicit",
-        "--load-model=spare", "--load-model=words", "--allow-client-shm=true",
+    server = start_client_models(
+        work_dir, "--load-model=spare", "--load-model=words",
         *(f"--http-restricted-api={rule}" for rule in rules), *(f"--grpc-restricted-protocol={rule}" for rule in rules),
     )  # fmt: skip
     yield server
@@ -169,11 +165,8 @@ def test_every_call_of_the_service_belongs_to_a_group():
 def crossed(tmp_path_factory):
     """A rule of each option for an API of its own, and one of each for the same API."""
     work_dir = tmp_path_factory.mktemp("crossed")
-    repository = work_dir / "models"
-    repository.mkdir()
-    write_client_models(repository)
-    server = start_server(
-        work_dir, None, "--model-repository", repository, "--model-control-mode=explicit", "--load-model=spare",
+    server = start_client_models(
+        work_dir, "--load-model=spare",
         "--http-restricted-api=inference,metrics,logging:Http-Key=a", "--grpc-restricted-protocol=trace,logging:Grpc-Key=b",
     )  # fmt: skip
     yield server

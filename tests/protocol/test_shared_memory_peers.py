@@ -26,10 +26,7 @@ def own_address():
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    repository = tmp_path_factory.mktemp("peers") / "models"
-    repository.mkdir()
-    write_client_models(repository)
-    return repository
+    return write_client_models(tmp_path_factory.mktemp("peers") / "models")
 
 
 def serve(work_dir, models, *options):

@@ -34,7 +34,6 @@ def drives(*calls):
 def models_server(tmp_path_factory):
     work_dir = tmp_path_factory.mktemp("clients")
     repository = work_dir / "models"
-    repository.mkdir()
     write_client_models(repository)
     text = io("input", "INPUT0", "[ 1 ]", "TYPE_STRING") + io("output", "OUTPUT0", "[ 1 ]", "TYPE_STRING")
     add_model(repository, "params", "params", text)
