@@ -72,9 +72,7 @@ HttpAnswer::State HttpAnswer::ReadChunks() {
       in_.erase(0, end + 2);
       in_chunk_ = true;
       num_left_ = size;
-      if (size == 0) {  // an empty line ends the answer; trailers are not sent by our servers
-        return State::kComplete;
-      }
+      is_last_chunk_ = size == 0;  // trailers are not sent by our servers
     }
     // The chunk, then its line end.
     const auto size = std::min(in_.size(), static_cast<size_t>(num_left_));
@@ -84,6 +82,7 @@ HttpAnswer::State HttpAnswer::ReadChunks() {
     if (num_left_ > 0 || in_.size() < 2) return State::kPartial;
     in_.erase(0, 2);
     in_chunk_ = false;
+    if (is_last_chunk_) return State::kComplete;
   }
 }
 

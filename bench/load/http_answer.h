@@ -18,7 +18,8 @@ class HttpAnswer {
   int status() const { return status_; }
   bool is_event_stream() const { return is_event_stream_; }
   bool keeps_connection() const { return keeps_connection_; }
-  std::string& body() { return body_; }  // what came so far; the caller may take from it
+  std::string& body() { return body_; }            // what came so far; the caller may take from it
+  const std::string& rest() const { return in_; }  // what came behind a complete one
 
  private:
   bool ReadHead();
@@ -35,6 +36,7 @@ class HttpAnswer {
   bool is_faulty_ = false;
   int64_t num_left_ = 0;  // of the body, or of the chunk with its line end
   bool in_chunk_ = false;
+  bool is_last_chunk_ = false;
 };
 
 }  // namespace inflight::bench

@@ -15,7 +15,7 @@
 #include "executor/streams.h"
 #include "executor/validation.h"
 #include "gpu_test.h"
-#include "simulation/heap_count.h"
+#include "simulation/heap.h"
 
 namespace inflight::gpu {
 
@@ -47,10 +47,10 @@ class CountedLoop {
   // Responses are built afterwards, where the thread of the streams would build them.
   bool Step() {
     const CountedCalls& calls = counted_calls;
-    const int64_t allocations = num_allocations;
+    const int64_t allocations = testing::num_allocations;
     const int64_t runtime_calls = calls.num_runtime_calls;
     const bool progressed = loop_.Step();
-    allocations_ += num_allocations - allocations;
+    allocations_ += testing::num_allocations - allocations;
     runtime_calls_ += calls.num_runtime_calls - runtime_calls;
     streams_.Pump();
     return progressed;

@@ -56,10 +56,10 @@ class SteadyStateTest : public GpuTest {
 
 TEST_F(SteadyStateTest, TheCountersCount) {
   const CountedCalls before = counted_calls;
-  const int64_t allocations_before = num_allocations;
+  const int64_t allocations_before = testing::num_allocations;
   const auto made = std::make_unique<Request>();
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  EXPECT_GT(num_allocations, allocations_before);
+  EXPECT_GT(testing::num_allocations, allocations_before);
   EXPECT_EQ(counted_calls.num_runtime_calls, before.num_runtime_calls + 1);
   EXPECT_STREQ(counted_calls.last_runtime_call, "cudaDeviceSynchronize");
 }

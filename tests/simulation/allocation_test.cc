@@ -5,7 +5,7 @@
 #include <atomic>
 #include <numeric>
 
-#include "simulation/heap_count.h"
+#include "simulation/heap.h"
 #include "simulation/loop_harness.h"
 
 namespace inflight::testing {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulation/server/heap_faults.h"
+#include "simulation/heap.h"
 
 #include <malloc.h>
 
@@ -8,6 +8,9 @@
 #include <new>
 
 namespace inflight::testing {
+
+thread_local int64_t num_allocations = 0;
+
 namespace {
 
 thread_local uint64_t allocations_until_fault = 0;  // 0: none is to fail
@@ -21,6 +24,7 @@ bool Strikes() {
 }
 
 void* Allocate(size_t size, size_t alignment) {
+  ++num_allocations;
   if (Strikes()) return nullptr;
   void* const memory =
       alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocations that fail where a simulation says so, and how much is allocated: operator new of a
-// test program that links heap_faults.cc is replaced.
+// What a test program takes from the heap, and allocations that fail where it says so: operator new
+// of a program that links heap.cc is replaced.
 #pragma once
 
 #include <cstdint>
 
 namespace inflight::testing {
+
+extern thread_local int64_t num_allocations;  // of the calling thread
 
 // While it lives, of the calling thread's allocations the `nth` fails, and no other. 0: none does.
 class HeapFault {

@@ -182,13 +182,13 @@ Judgement Judge::OfStream(const AskedRequest& asked, const std::string& body) co
   return asked.kind == Kind::kStreamOfIds ? OfIds(asked, ids) : OfText(asked, text);
 }
 
-Judgement Judge::OfHttp(const AskedRequest& asked, const HttpAnswer& answer) const {
-  if (answer.status != 200) {
-    return IsRefusal(answer.status) ? Judgement::kRefused : Judgement::kWrong;
+Judgement Judge::OfHttp(const AskedRequest& asked, bench::HttpAnswer& answer) const {
+  if (answer.status() != 200) {
+    return IsRefusal(answer.status()) ? Judgement::kRefused : Judgement::kWrong;
   }
   if (asked.is_control()) return Judgement::kRight;
-  if (asked.is_stream()) return OfStream(asked, answer.body);
-  const Json body = Json::parse(answer.body);
+  if (asked.is_stream()) return OfStream(asked, answer.body());
+  const Json body = Json::parse(answer.body());
   if (asked.kind == Kind::kText) return OfText(asked, body.at("text_output").get<std::string>());
   if (asked.kind != Kind::kIds) return Judgement::kWrong;  // it should have been refused
   std::vector<TokenId> ids;

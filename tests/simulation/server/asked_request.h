@@ -63,7 +63,7 @@ class Judge {
  public:
   explicit Judge(std::shared_ptr<const Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
 
-  Judgement OfHttp(const AskedRequest& asked, const HttpAnswer& answer) const;
+  Judgement OfHttp(const AskedRequest& asked, bench::HttpAnswer& answer) const;
   // `ids`: of all responses together.
   Judgement OfIds(const AskedRequest& asked, const std::vector<TokenId>& ids) const;
 

@@ -6,14 +6,9 @@
 #include <string>
 #include <string_view>
 
-namespace inflight::testing {
+#include "bench/load/http_answer.h"
 
-struct HttpAnswer {
-  int status = 0;
-  std::string body;  // of a chunked answer the chunks' bytes
-  bool is_chunked = false;
-  bool closes = false;  // the connection
-};
+namespace inflight::testing {
 
 std::string HttpPost(std::string_view path, std::string_view body);
 
@@ -27,15 +22,14 @@ class HttpClient {
   void Send(std::string_view bytes) { out_.append(bytes); }
   void PollOnce();  // sends and receives what can be
   // The next whole answer, once.
-  std::optional<HttpAnswer> TakeAnswer();
-  // The server has closed, and what came before was taken.
+  std::optional<bench::HttpAnswer> TakeAnswer();
+  // The server has closed, or sent what is no answer.
   bool IsOver() const { return has_ended_; }
-  // Bytes that are no part of an answer, or that belong to one that is not whole.
-  const std::string& rest() const { return in_; }
 
  private:
   const int socket_;
   std::string out_, in_;
+  bench::HttpAnswer answer_;  // the next
   bool has_ended_ = false;
 };
 

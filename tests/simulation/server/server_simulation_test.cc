@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "inflight/log.h"
+#include "simulation/heap.h"
 #include "simulation/server/asked_request.h"
-#include "simulation/server/heap_faults.h"
 #include "simulation/server/simulated_client.h"
 #include "simulation/server/simulated_server.h"
 

@@ -44,8 +44,8 @@ class HttpSide final : public SimulatedClient {
   void PollOnce() override {
     http_.PollOnce();
     if (auto answer = http_.TakeAnswer()) {
-      is_closing_ |= answer->closes;
-      if (!asked_) return on_end_({.text = "over HTTP: " + answer->body}, End::kWrong);
+      is_closing_ |= !answer->keeps_connection();
+      if (!asked_) return on_end_({.text = "over HTTP: " + answer->body()}, End::kWrong);
       const AskedRequest asked = *std::exchange(asked_, std::nullopt);
       on_end_(asked, EndOf(judge_.OfHttp(asked, *answer)));
     } else if (asked_ && http_.IsOver()) {

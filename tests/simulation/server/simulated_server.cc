@@ -15,7 +15,7 @@
 #include "serving/configuration/generated_config.h"
 #include "serving/server/create_server.h"
 #include "serving/testing/fake_executor.h"
-#include "simulation/server/heap_faults.h"
+#include "simulation/heap.h"
 
 namespace inflight::testing {
 namespace {
