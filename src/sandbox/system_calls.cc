@@ -57,7 +57,8 @@ constexpr uint32_t kRefused[] = {
     SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_kexec_file_load, SYS_reboot, SYS_syslog,
     SYS_add_key, SYS_keyctl, SYS_request_key, SYS_lookup_dcookie, SYS_fanotify_init,
     // places of files
-    SYS_mount, SYS_umount2, SYS_move_mount, SYS_open_tree, kOpenTreeAttr, SYS_fsopen, SYS_fsconfig, SYS_fsmount, SYS_fspick,
+    SYS_mount, SYS_umount2, SYS_move_mount, SYS_open_tree, kOpenTreeAttr, SYS_fsopen, SYS_fsconfig, SYS_fsmount,
+    SYS_fspick,
     SYS_mount_setattr, SYS_pivot_root, SYS_chroot, SYS_unshare, SYS_setns, SYS_open_by_handle_at, SYS_name_to_handle_at,
     SYS_swapon, SYS_swapoff, SYS_quotactl, SYS_quotactl_fd, SYS_acct, SYS_vhangup,
     // the machine's time and name
