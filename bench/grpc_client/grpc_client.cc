@@ -6,7 +6,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -142,15 +141,12 @@ struct GrpcClient::Callbacks {
 
 GrpcClient::GrpcClient(std::string host, int port) : host_(std::move(host)), port_(port) {}
 
-GrpcClient::GrpcClient(int connected_socket)
-    : host_("localhost"), port_(0), socket_(connected_socket) {
+GrpcClient::GrpcClient(Descriptor connected_socket)
+    : host_("localhost"), port_(0), socket_(std::move(connected_socket)) {
   StartSession();
 }
 
-GrpcClient::~GrpcClient() {
-  nghttp2_session_del(session_);
-  if (socket_ >= 0) close(socket_);
-}
+GrpcClient::~GrpcClient() { nghttp2_session_del(session_); }
 
 bool GrpcClient::Connect() {
   if (session_ != nullptr) return true;
@@ -158,16 +154,16 @@ bool GrpcClient::Connect() {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (getaddrinfo(host_.c_str(), std::to_string(port_).c_str(), &hints, &found) != 0) return false;
-  for (const addrinfo* at = found; at != nullptr && socket_ < 0; at = at->ai_next) {
-    socket_ = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (socket_ >= 0 && connect(socket_, at->ai_addr, at->ai_addrlen) != 0) {
-      close(std::exchange(socket_, -1));
+  for (const addrinfo* at = found; at != nullptr && !socket_.ok(); at = at->ai_next) {
+    Descriptor made(socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (made.ok() && connect(made.get(), at->ai_addr, at->ai_addrlen) == 0) {
+      socket_ = std::move(made);
     }
   }
   freeaddrinfo(found);
-  if (socket_ < 0) return false;
+  if (!socket_.ok()) return false;
   const int on = 1;
-  setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   StartSession();
   return true;
 }
@@ -187,7 +183,7 @@ void GrpcClient::StartSession() {
 
 void GrpcClient::Disconnect(const std::string& why) {
   nghttp2_session_del(std::exchange(session_, nullptr));
-  close(std::exchange(socket_, -1));
+  socket_ = {};
   out_.clear();
   for (const auto& [id, call] : calls_) ended_.emplace_back(id, GrpcEnd{kUnavailable, why});
 }
@@ -270,21 +266,22 @@ bool GrpcClient::Send() {
       out_.append(reinterpret_cast<const char*>(data), static_cast<size_t>(count));
     }
     if (out_.empty()) return true;
-    const ssize_t taken = send(socket_, out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t taken =
+        send(socket_.get(), out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (taken < 0) return errno == EAGAIN || errno == EINTR;
     out_.erase(0, static_cast<size_t>(taken));
   }
 }
 
 bool GrpcClient::Receive(int64_t timeout_ns) {
-  pollfd ready{.fd = socket_, .events = POLLIN, .revents = 0};
+  pollfd ready{.fd = socket_.get(), .events = POLLIN, .revents = 0};
   if (!out_.empty()) ready.events |= POLLOUT;
   const timespec timeout = {.tv_sec = timeout_ns / 1'000'000'000,
                             .tv_nsec = timeout_ns % 1'000'000'000};
-  ppoll(&ready, socket_ >= 0 ? 1 : 0, &timeout, nullptr);
-  if (socket_ < 0 || (ready.revents & ~POLLOUT) == 0) return true;
+  ppoll(&ready, socket_.ok() ? 1 : 0, &timeout, nullptr);
+  if (!socket_.ok() || (ready.revents & ~POLLOUT) == 0) return true;
   static thread_local std::array<char, 256 * 1024> buffer;
-  const ssize_t count = recv(socket_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+  const ssize_t count = recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
   if (count < 0) return errno == EAGAIN || errno == EINTR;
   return count > 0 &&
          nghttp2_session_mem_recv(session_, reinterpret_cast<const uint8_t*>(buffer.data()),

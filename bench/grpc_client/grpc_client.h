@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.h"
+
 namespace inflight::bench {
 
 // How a call ended: a status of gRPC (0 = OK, 4 = DEADLINE_EXCEEDED, 14 = UNAVAILABLE) and its
@@ -35,8 +37,8 @@ class GrpcListener {
 class GrpcClient {
  public:
   GrpcClient(std::string host, int port);
-  explicit GrpcClient(int connected_socket);  // its own from now on
-  ~GrpcClient();                              // listeners are told nothing any more
+  explicit GrpcClient(Descriptor connected_socket);
+  ~GrpcClient();  // listeners are told nothing any more
   GrpcClient(const GrpcClient&) = delete;
   GrpcClient& operator=(const GrpcClient&) = delete;
 
@@ -74,7 +76,7 @@ class GrpcClient {
 
   const std::string host_;
   const int port_;
-  int socket_ = -1;
+  Descriptor socket_;
   nghttp2_session* session_ = nullptr;
   std::string out_;  // not taken by the socket yet
   CallId last_id_ = 0;

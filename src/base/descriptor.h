@@ -25,6 +25,7 @@ class Descriptor {
 
   int get() const { return fd_; }
   bool ok() const { return fd_ >= 0; }
+  int Release() { return std::exchange(fd_, -1); }  // the caller's from now on
 
  private:
   int fd_ = -1;

@@ -13,26 +13,13 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/descriptor.h"
 #include "base/status_macros.h"
 
 namespace inflight::tcp_listener {
 namespace {
 
 constexpr size_t kMaxPathBytes = sizeof(sockaddr_un::sun_path) - 1;
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int number() const { return number_; }
-
- private:
-  const int number_;
-};
 
 Status Failed(const std::string& what) {
   return Unavailable(what + ": " + std::generic_category().message(errno));
@@ -47,8 +34,8 @@ sockaddr_un AddressOf(const std::string& path) {
 
 // Of two servers that start at once, so that neither takes the other's file for a left one.
 Status Lock(const Descriptor& folder) {
-  if (folder.number() < 0) return Failed("its folder cannot be opened");
-  if (flock(folder.number(), LOCK_EX | LOCK_NB) == 0) return Status::Ok();
+  if (!folder.ok()) return Failed("its folder cannot be opened");
+  if (flock(folder.get(), LOCK_EX | LOCK_NB) == 0) return Status::Ok();
   return Failed("another program holds the lock of its folder, as a server that starts does");
 }
 
@@ -60,10 +47,10 @@ Status RemoveLeft(const std::string& path) {
   if (!S_ISSOCK(found.st_mode))
     return Unavailable("the file is no socket; remove it or name another");
   const Descriptor probe(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (probe.number() < 0) return Failed("no socket can be made");
+  if (!probe.ok()) return Failed("no socket can be made");
   const sockaddr_un address = AddressOf(path);
   const int answer =
-      connect(probe.number(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+      connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
   if (answer == 0 || errno == EAGAIN)
     return Unavailable("a server answers there; name another file or stop that one");
   if (errno != ECONNREFUSED) return Failed("what is there cannot be asked");

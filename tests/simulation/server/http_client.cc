@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -17,18 +16,16 @@ std::string HttpPost(std::string_view path, std::string_view body) {
       path, body.size(), body);
 }
 
-HttpClient::HttpClient(int connected_socket) : socket_(connected_socket) {}
-HttpClient::~HttpClient() { close(socket_); }
-
 void HttpClient::PollOnce() {
   if (!out_.empty()) {
-    const ssize_t count = send(socket_, out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t count =
+        send(socket_.get(), out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (count > 0) out_.erase(0, static_cast<size_t>(count));
     if (count < 0 && errno != EAGAIN && errno != EINTR) out_.clear();
   }
   std::array<char, 16 * 1024> buffer;
   while (!has_ended_) {
-    const ssize_t count = recv(socket_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+    const ssize_t count = recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (count <= 0) {
       has_ended_ = true;

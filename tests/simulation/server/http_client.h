@@ -5,7 +5,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "base/descriptor.h"
 #include "bench/load/http_answer.h"
 
 namespace inflight::testing {
@@ -14,10 +16,7 @@ std::string HttpPost(std::string_view path, std::string_view body);
 
 class HttpClient {
  public:
-  explicit HttpClient(int connected_socket);  // its own from now on
-  ~HttpClient();
-  HttpClient(const HttpClient&) = delete;
-  HttpClient& operator=(const HttpClient&) = delete;
+  explicit HttpClient(Descriptor connected_socket) : socket_(std::move(connected_socket)) {}
 
   void Send(std::string_view bytes) { out_.append(bytes); }
   void PollOnce();  // sends and receives what can be
@@ -27,7 +26,7 @@ class HttpClient {
   bool IsOver() const { return has_ended_; }
 
  private:
-  const int socket_;
+  const Descriptor socket_;
   std::string out_, in_;
   bench::HttpAnswer answer_;  // the next
   bool has_ended_ = false;

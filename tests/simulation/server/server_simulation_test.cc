@@ -222,9 +222,8 @@ class World {
                       ? MakeHttpClient(judge_, on_end)
                       : MakeGrpcClient(judge_, on_end, by == Connected::By::kStream);
     const std::string address = "10.0.0." + std::to_string(1 + Below(random_, 4));
-    const int socket = client->wire().TakeServerEnd();
-    by == Connected::By::kHttp ? server_.AcceptHttp(socket, address)
-                               : server_.AcceptGrpc(socket, address);
+    by == Connected::By::kHttp ? server_.AcceptHttp(client->wire().TakeServerEnd(), address)
+                               : server_.AcceptGrpc(client->wire().TakeServerEnd(), address);
     clients_.push_back({.by = by, .client = std::move(client), .is_slow = Chance(random_, 16)});
     asking_ = clients_.size() - 1;
     return clients_.back().client.get();

@@ -146,11 +146,11 @@ void SimulatedServer::Note(const std::string& what) {
 }
 
 template <typename Connection, typename Context>
-void SimulatedServer::Accept(const std::shared_ptr<const Context>& context, int socket,
+void SimulatedServer::Accept(const std::shared_ptr<const Context>& context, Descriptor socket,
                              const std::string& client) {
   io_thread_.Do([&] {
     tcp_listener::Socket end(io_->io);
-    end.assign(boost::asio::generic::stream_protocol(AF_UNIX, 0), socket);
+    end.assign(boost::asio::generic::stream_protocol(AF_UNIX, 0), socket.Release());
     const auto connection = std::make_shared<Connection>(context, io_, std::move(end),
                                                          boost::asio::ip::make_address(client));
     accepted_.push_back(connection);
@@ -158,12 +158,12 @@ void SimulatedServer::Accept(const std::shared_ptr<const Context>& context, int 
   });
 }
 
-void SimulatedServer::AcceptHttp(int socket, const std::string& client) {
-  Accept<http_listener::Connection>(http_, socket, client);
+void SimulatedServer::AcceptHttp(Descriptor socket, const std::string& client) {
+  Accept<http_listener::Connection>(http_, std::move(socket), client);
 }
 
-void SimulatedServer::AcceptGrpc(int socket, const std::string& client) {
-  Accept<grpc_listener::Connection>(grpc_, socket, client);
+void SimulatedServer::AcceptGrpc(Descriptor socket, const std::string& client) {
+  Accept<grpc_listener::Connection>(grpc_, std::move(socket), client);
 }
 
 void SimulatedServer::RunFaulty(LockstepThread& thread, uint64_t failing_allocation,

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/memory_account.h"
 #include "base/worker_pool.h"
 #include "executor/executor.h"
@@ -59,8 +60,8 @@ class SimulatedServer {
   static void WriteRepository(const std::filesystem::path& repository);
 
   // A new connection by its server's end, from the client with this address.
-  void AcceptHttp(int socket, const std::string& client);
-  void AcceptGrpc(int socket, const std::string& client);
+  void AcceptHttp(Descriptor socket, const std::string& client);
+  void AcceptGrpc(Descriptor socket, const std::string& client);
 
   // A part of what the server's threads do. An nth allocation fails (0: none does).
   void RunIo(uint64_t failing_allocation = 0);
@@ -101,7 +102,8 @@ class SimulatedServer {
   bool ForEachExecutor(Use use);
   void RunFaulty(LockstepThread& thread, uint64_t failing_allocation, std::function<void()> work);
   template <typename Connection, typename Context>
-  void Accept(const std::shared_ptr<const Context>& context, int socket, const std::string& client);
+  void Accept(const std::shared_ptr<const Context>& context, Descriptor socket,
+              const std::string& client);
 
   const SimulatedServerOptions options_;
   ManualClock& clock_;

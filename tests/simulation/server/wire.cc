@@ -2,7 +2,6 @@
 #include "simulation/server/wire.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -17,14 +16,10 @@ namespace {
 
 constexpr size_t kMaxHeldBytes = 256 * 1024;  // of one direction: then the sender has to wait
 
-std::pair<int, int> ConnectedSockets() {
+std::pair<Descriptor, Descriptor> ConnectedSockets() {
   std::array<int, 2> ends{};
   CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
-  return {ends[0], ends[1]};
-}
-
-void CloseOnce(int& socket) {
-  if (socket >= 0) close(std::exchange(socket, -1));
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
 }  // namespace
@@ -33,16 +28,6 @@ Wire::Wire() {
   std::tie(client_end_, client_side_) = ConnectedSockets();
   std::tie(server_end_, server_side_) = ConnectedSockets();
 }
-
-Wire::~Wire() {
-  CloseOnce(client_end_);
-  CloseOnce(server_end_);
-  CloseOnce(client_side_);
-  CloseOnce(server_side_);
-}
-
-int Wire::TakeClientEnd() { return std::exchange(client_end_, -1); }
-int Wire::TakeServerEnd() { return std::exchange(server_end_, -1); }
 
 bool Wire::Fill(int socket, std::string& bytes) {
   std::array<char, 16 * 1024> buffer;
@@ -69,18 +54,18 @@ void Wire::Drain(int socket, std::string& bytes, size_t at_most) {
 
 void Wire::Carry(size_t to_server, size_t to_client) {
   if (is_cut_) return;
-  if (!has_client_ended_) has_client_ended_ = !Fill(client_side_, to_server_);
-  if (!has_server_ended_) has_server_ended_ = !Fill(server_side_, to_client_);
-  Drain(server_side_, to_server_, to_server);
-  Drain(client_side_, to_client_, to_client);
-  if (has_client_ended_ && to_server_.empty()) shutdown(server_side_, SHUT_WR);
-  if (has_server_ended_ && to_client_.empty()) shutdown(client_side_, SHUT_WR);
+  if (!has_client_ended_) has_client_ended_ = !Fill(client_side_.get(), to_server_);
+  if (!has_server_ended_) has_server_ended_ = !Fill(server_side_.get(), to_client_);
+  Drain(server_side_.get(), to_server_, to_server);
+  Drain(client_side_.get(), to_client_, to_client);
+  if (has_client_ended_ && to_server_.empty()) shutdown(server_side_.get(), SHUT_WR);
+  if (has_server_ended_ && to_client_.empty()) shutdown(client_side_.get(), SHUT_WR);
 }
 
 void Wire::Cut() {
   is_cut_ = true;
-  CloseOnce(client_side_);
-  CloseOnce(server_side_);
+  client_side_ = {};
+  server_side_ = {};
 }
 
 }  // namespace inflight::testing

@@ -5,19 +5,21 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
+
+#include "base/descriptor.h"
 
 namespace inflight::testing {
 
 class Wire {
  public:
   Wire();
-  ~Wire();
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
 
   // Connected sockets; each is its taker's, and is taken once.
-  int TakeClientEnd();
-  int TakeServerEnd();
+  Descriptor TakeClientEnd() { return std::move(client_end_); }
+  Descriptor TakeServerEnd() { return std::move(server_end_); }
 
   // At most so many bytes each way, and the end where one side has closed.
   void Carry(size_t to_server, size_t to_client);
@@ -32,8 +34,8 @@ class Wire {
   static bool Fill(int socket, std::string& bytes);
   static void Drain(int socket, std::string& bytes, size_t at_most);
 
-  int client_end_ = -1, server_end_ = -1;
-  int client_side_ = -1, server_side_ = -1;  // ours
+  Descriptor client_end_, server_end_;
+  Descriptor client_side_, server_side_;  // ours
   std::string to_server_, to_client_;
   bool has_client_ended_ = false, has_server_ended_ = false;  // sends no more
   bool is_cut_ = false;
