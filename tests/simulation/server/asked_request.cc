@@ -42,8 +42,8 @@ std::string LlmJson(const AskedRequest& asked) {
                        size, data);
   };
   const std::string ids = fmt::format("{}", fmt::join(asked.ids, ","));
-  return fmt::format(R"({{"inputs":[{},{},{},{},{}]}})",
-                     tensor("input_ids", "INT32", asked.ids.size(), ids),
+  return fmt::format(R"({{"parameters":{{"timeout":{}}},"inputs":[{},{},{},{},{}]}})",
+                     asked.timeout_us, tensor("input_ids", "INT32", asked.ids.size(), ids),
                      tensor("input_lengths", "INT32", 1, std::to_string(asked.ids.size())),
                      tensor("request_output_len", "INT32", 1, std::to_string(asked.max_tokens)),
                      tensor("end_id", "INT32", 1, std::to_string(asked.end_id)),
@@ -86,6 +86,8 @@ AskedRequest RandomRequest(Random& random, uint64_t seed) {
   asked.text += RandomText(random, own);
   asked.end_id = Chance(random, 2) ? kEndId : Below(random, 256);
   asked.max_tokens = 1 + Below(random, Chance(random, 4) ? 48 : 8);
+  const bool takes_timeouts = asked.kind == Kind::kIds;
+  if (takes_timeouts && Chance(random, 8)) asked.timeout_us = 1 + Below(random, 40'000);
   if (Chance(random, 64)) asked.num_padding_bytes = 70'000;
   return asked;
 }
@@ -141,6 +143,7 @@ std::string HttpBytes(const AskedRequest& asked) {
   AddInput<uint64_t>(message, "random_seed", "UINT64", {&asked.seed, 1});
   AddInput<bool>(message, "streaming", "BOOL", {&streams, 1});
   message.add_outputs()->set_name("output_ids");
+  (*message.mutable_parameters())["timeout"].set_int64_param(asked.timeout_us);
   (*message.mutable_parameters())["triton_enable_empty_final_response"].set_bool_param(true);
   return message;
 }

@@ -40,6 +40,7 @@ struct AskedRequest {
   std::string text;
   TokenId end_id = 0;  // that ends the ids; a text ends with the tokenizer's
   int max_tokens = 1;
+  int timeout_us = 0;            // 0: none; else it may be refused
   size_t num_padding_bytes = 0;  // that mean nothing
 
   bool is_stream() const { return kind == Kind::kStreamOfIds || kind == Kind::kStreamOfText; }

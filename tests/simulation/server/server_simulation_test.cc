@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole server under random clients: requests of all kinds over HTTP and gRPC in pieces of any
-// size, cancels, disconnects, slow readers, loads and unloads, little memory, allocations that fail
-// and devices that fail, on one thread and a clock that the simulation sets. Checked for each
-// world, which is a server with its clients:
+// size, cancels, deadlines, disconnects, slow readers, loads and unloads, little memory,
+// allocations that fail and devices that fail, on one thread and a clock that the simulation sets.
+// Checked for each world, which is a server with its clients:
 //
 //   an answer is what the request yields alone, or a refusal; every request has exactly one, or its
 //   connection closes; where nothing is in the way there is no refusal and nothing closes; no plan
@@ -276,7 +276,7 @@ class World {
         return;
       case End::kRefused:
         ++tally_.refused;
-        if (trouble_.IsNone() && !MustBeRefused(asked)) Fail(name + " was refused");
+        if (trouble_.IsNone() && !MayBeRefused(asked)) Fail(name + " was refused");
         return;
       case End::kClosed:
         ++tally_.closed;
@@ -287,8 +287,8 @@ class World {
     }
   }
 
-  static bool MustBeRefused(const AskedRequest& asked) {
-    return asked.kind == Kind::kTooLong || asked.kind == Kind::kNoModel ||
+  static bool MayBeRefused(const AskedRequest& asked) {
+    return asked.timeout_us != 0 || asked.kind == Kind::kTooLong || asked.kind == Kind::kNoModel ||
            asked.kind == Kind::kNoRequest;
   }
 
