@@ -66,10 +66,11 @@ StepLoop::StepLoop(const StepLoopOptions& options, Backend& backend, Inbox& inbo
 StepLoop::~StepLoop() { CHECK(requests_.empty()); }
 
 bool StepLoop::Step() {
+  if (is_broken_) return FailAllThatCome();
   try {
     return Turn();
-  } catch (const std::bad_alloc&) {  // in the middle of a turn, whose state nobody can mend
-    Fault(NoMemoryLeft());
+  } catch (const std::bad_alloc&) {
+    Break();
     return true;
   }
 }
@@ -364,6 +365,7 @@ void StepLoop::Retire() {
 }
 
 int64_t StepLoop::next_turn_ns() const {
+  if (is_broken_) return kNever;
   const int64_t deadline_ns = deadlines_.empty() ? kNever : deadlines_.begin()->first;
   return scheduler_.num_waiting() > 0 ? std::min(deadline_ns, queue_delay_.opens_ns())
                                       : deadline_ns;

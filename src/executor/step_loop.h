@@ -125,6 +125,10 @@ class StepLoop {
   void EndEarly(ActiveRequest& request, FinishReason reason);
   void Fail(ActiveRequest& request, const Status& status);
   void Fault(const Status& status);
+  void SetFault(const Status& status);
+  void Break();
+  bool FailAllThatCome();
+  void EndWith(ActiveRequest& request, const Status& status);
   void CountEnd(ActiveRequest& request, FinishReason reason);
   void LeaveQueue(ActiveRequest& request);
   template <typename Function>
@@ -188,6 +192,8 @@ class StepLoop {
   std::vector<RequestStats> ended_;  // since the last record of requests; of a sequence each
   int64_t num_steps_of_requests_ = 0;
   std::atomic<bool> has_fault_{false};
+  bool is_broken_ =
+      false;  // a turn ended in its middle: nobody asks scheduler_ and kv_cache_ again
   std::atomic<int64_t> heartbeat_ns_{0};
   std::atomic<int64_t> last_host_ns_{0};  // waking the stream threads included
   std::atomic<int64_t> longest_step_ns_{0};

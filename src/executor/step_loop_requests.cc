@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/no_memory_left.h"
 #include "executor/step_loop.h"
 
 namespace inflight::executor {
@@ -37,8 +40,12 @@ bool StepLoop::Admit() {
 
 void StepLoop::TakeRequest(std::unique_ptr<ActiveRequest> request) {
   ActiveRequest& taken = *request;
+  try {
+    requests_[taken.id] = std::move(request);
+  } catch (const std::bad_alloc&) {  // before anybody knows of it: its end alone
+    return EndWith(taken, NoMemoryLeft());
+  }
   streams_.Open();  // until Retire
-  requests_.emplace(taken.id, std::move(request));
   const Request& params = taken.params;
   const double num_sequences =
       static_cast<double>(taken.sequences.size()) * std::max(1, params.sampling.beam_width);
@@ -167,15 +174,61 @@ void StepLoop::LeaveQueue(ActiveRequest& request) {
 // The device can no longer be trusted: every request ends with the reason, those that come later
 // too.
 void StepLoop::Fault(const Status& status) {
-  fault_ = status.WithPrefix("Encountered an error in forwardAsync function");
-  logging::Error("device fault, all requests fail", {{"status", status.ToString()}});
-  num_in_flight_ = 0;
+  SetFault(status);
   for (const auto& [id, request] : requests_) {
     for (Sequence& sequence : request->sequences) sequence.num_rows_in_flight = 0;
   }
-  has_fault_.store(true, std::memory_order_release);
   ForEachUnfinished([this](ActiveRequest& request) { Fail(request, fault_); });
   Retire();
+}
+
+void StepLoop::SetFault(const Status& status) {
+  fault_ = status.WithPrefix("Encountered an error in forwardAsync function");
+  logging::Error("device fault, all requests fail", {{"status", status.ToString()}});
+  num_in_flight_ = 0;
+  has_fault_.store(true, std::memory_order_release);
+}
+
+// The host had no memory in the middle of a turn. What scheduler and KV cache say of the requests
+// may be half done: all end as after a fault of the device, and none of the two is asked again.
+void StepLoop::Break() {
+  is_broken_ = true;
+  if (!has_fault()) SetFault(NoMemoryLeft());
+  for (const auto& [id, request] : requests_) {
+    if (request->stream != nullptr) EndWith(*request, fault_);
+  }
+  num_retired_ += static_cast<int>(requests_.size());
+  requests_.clear();
+  stats_.num_active_requests = 0;
+  published_stats_.Store(stats_);
+}
+
+// A turn of a broken loop.
+bool StepLoop::FailAllThatCome() {
+  bool progressed = num_retired_ > 0;
+  while (const std::unique_ptr<ActiveRequest> request = inbox_.Pop()) {
+    EndWith(*request, fault_);
+    progressed = true;
+  }
+  inbox_.TakeCancels(&cancels_taken_);
+  cancels_taken_.clear();
+  heartbeat_ns_.store(clock_.NowNs(), std::memory_order_relaxed);
+  if (progressed) published_stats_.Store(stats_);
+  streams_.Flush();
+  for (; num_retired_ > 0; --num_retired_) streams_.Close();
+  return progressed;
+}
+
+// With its last event, whatever the scheduler knows of it.
+void StepLoop::EndWith(ActiveRequest& request, const Status& status) {
+  request.stream->status = status;
+  request.stream->times = request.times;
+  streams_.Push(
+      {.stream = request.stream,
+       .flags = StreamEvent::kStepEnd | StreamEvent::kSequenceEnd | StreamEvent::kRequestEnd});
+  request.stream = nullptr;
+  if (std::exchange(request.is_queued, false)) inbox_.LeftQueue();
+  ++stats_.requests_failed;
 }
 
 }  // namespace inflight::executor

@@ -171,7 +171,10 @@ class World {
     MoveClients(asks);
     server_.RunIo(NextFault());
     for (int n = Below(random_, 4); n > 0; --n) server_.RunTask(random_(), NextFault());
-    for (int n = Below(random_, 4); n > 0; --n) server_.Step();
+    for (int n = Below(random_, 4); n > 0; --n) {
+      // It ends the executor, as a fault of the device does.
+      server_.Step(trouble_.failing_device && Chance(random_, 64) ? NextFault() : 0);
+    }
     if (Chance(random_, 2)) server_.Deliver(NextFault());
     if (Chance(random_, 8)) server_.LookAtTime();
     clock_.AdvanceNs(Below(random_, 2) * kMsInNs);

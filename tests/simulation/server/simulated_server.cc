@@ -209,8 +209,12 @@ bool SimulatedServer::ForEachExecutor(Use use) {
   return has_worked;
 }
 
-bool SimulatedServer::Step() {
-  return ForEachExecutor([](executor::SteppedExecutor& executor) { return executor.Step(); });
+bool SimulatedServer::Step(uint64_t failing_allocation) {
+  const HeapFault fault(failing_allocation);
+  const bool has_worked =
+      ForEachExecutor([](executor::SteppedExecutor& executor) { return executor.Step(); });
+  num_faults_ += fault.has_struck() ? 1 : 0;
+  return has_worked;
 }
 
 bool SimulatedServer::Deliver(uint64_t failing_allocation) {

@@ -66,8 +66,8 @@ class SimulatedServer {
   // A part of what the server's threads do. An nth allocation fails (0: none does).
   void RunIo(uint64_t failing_allocation = 0);
   bool RunTask(uint64_t choice, uint64_t failing_allocation = 0);
+  bool Step(uint64_t failing_allocation = 0);     // a turn of each executor
   bool Deliver(uint64_t failing_allocation = 0);  // to the requests' sinks
-  bool Step();                                    // a turn of each executor, where none fails
   void LookAtTime();                              // connections whose deadline has passed
 
   // From now on no plan may hold the request with this seed.
