@@ -11,10 +11,12 @@ A skip whose reason begins with "this machine" is for what CI's machine has: a f
 import json
 import os
 import pathlib
+import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "compat"))  # release_repositories: the releases' repositories, from their tables
 FILE = ROOT / "tests/durations.json"
 DURATIONS = json.loads(FILE.read_text()) if FILE.exists() else {}
 
