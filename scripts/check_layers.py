@@ -75,6 +75,8 @@ ARROWS = {
     "protocol/sagemaker": ["protocol/kserve/http", "protocol/http_listener", "serving/server", "serving/repository",
                            "serving/configuration", "json"],
     "protocol/vertex_ai": ["protocol/kserve/http", "protocol/http_listener", "serving/server"],
+    "protocol/triton_backend": ["serving/repository", "serving/llm", "serving/core", "serving/configuration", "contract",
+                                "tensor"],
 }
 # What tests and their fakes may include besides.
 TEST_ARROWS = {

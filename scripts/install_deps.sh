@@ -16,7 +16,7 @@ packages=(build-essential cmake ninja-build ccache pkg-config git ca-certificate
   libboost-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libspdlog-dev libfmt-dev
   libpcre2-dev libutf8proc-dev libmimalloc-dev zlib1g-dev libxxhash-dev libssl-dev
   libgtest-dev libgmock-dev)
-[ "$mode" = build ] || packages+=(python3 python3-venv curl openssl)
+[ "$mode" = build ] || packages+=(python3 python3-numpy python3-venv curl openssl)
 [ "$mode" = ci ] && packages+=(
   clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev llvm-16 mold codespell nginx-light systemd)
 
@@ -38,10 +38,13 @@ fi
 
 if [ "$mode" != build ]; then
   stamp=.venv/requirements.done
-  if ! cmp -s tests/requirements.txt "$stamp"; then
-    echo "installing the Python packages of tests/requirements.txt in .venv"
+  if ! cat tests/requirements.txt tests/triton_server.txt | cmp -s - "$stamp"; then
+    echo "installing the Python packages of tests/requirements.txt and tests/triton_server.txt in .venv"
     python3 -m venv .venv
-    .venv/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
-    cp tests/requirements.txt "$stamp"
+    pip=(.venv/bin/pip install --quiet --disable-pip-version-check)
+    "${pip[@]}" -r tests/requirements.txt
+    # Of one machine only; tests/triton skips itself elsewhere.
+    [ "$(uname -m)" != x86_64 ] || "${pip[@]}" --no-deps -r tests/triton_server.txt
+    cat tests/requirements.txt tests/triton_server.txt >"$stamp"
   fi
 fi

@@ -36,6 +36,7 @@ constinit std::atomic<uint8_t> enabled{Bit(Level::kInfo) | Bit(Level::kWarning) 
 constinit std::atomic<uint32_t> verbosity{0};
 constinit std::atomic<Format> line_format{Format::kDefault};
 constinit std::atomic<bool> is_escaping{true};
+constinit std::atomic<const HostLog*> host_log{nullptr};
 
 using Logger = spdlog::logger;
 using FileSink = spdlog::sinks::stdout_sink_base<spdlog::details::console_mutex>;
@@ -132,13 +133,26 @@ LogBudget& Budget() {
   return budget;
 }
 
+std::string_view NameOf(std::string_view path) {
+  path.remove_prefix(path.find_last_of('/') + 1);  // npos + 1 is 0
+  return path;
+}
+
 // `load.cc:88] "message"`
 std::string Placed(const Where& where, std::string_view message) {
-  std::string_view file = where.file_name();
-  file.remove_prefix(file.find_last_of('/') + 1);  // npos + 1 is 0
   return fmt::format(
-      "{}:{}] {}", file, where.line(),
+      "{}:{}] {}", NameOf(where.file_name()), where.line(),
       is_escaping.load(std::memory_order_relaxed) ? Quoted(message) : std::string(message));
+}
+
+// False without a host.
+bool WriteToHost(Level level, const Where& where, const std::string& message) {
+  const HostLog* const host = host_log.load(std::memory_order_acquire);
+  if (host == nullptr) return false;
+  // The end of the file's name is the end of the text that the compiler keeps.
+  host->write(level, NameOf(where.file_name()).data(), static_cast<int>(where.line()),
+              message.c_str());
+  return true;
 }
 
 void Print(Level level, std::string_view line) {
@@ -152,14 +166,12 @@ bool HasRoom(const Where& where) {
   const int64_t now_ns = Clock::System().NowNs();
   for (const LogBudget::LeftOut& left_out : Budget().TakeLeftOut(now_ns)) {
     if (!Enabled(Level::kWarning)) continue;
-    std::string_view file = left_out.file;
-    file.remove_prefix(file.find_last_of('/') + 1);
-    Print(Level::kWarning,
-          Placed(Where::current(),
-                 fmt::format("lines of the log were left out: {} of {}:{}, which may have {} at "
-                             "once and {} a second",
-                             left_out.count, file, left_out.line, LogBudget::kBurst,
-                             LogBudget::kPerSecond)));
+    const std::string text = fmt::format(
+        "lines of the log were left out: {} of {}:{}, which may have {} at once and {} a second",
+        left_out.count, NameOf(left_out.file), left_out.line, LogBudget::kBurst,
+        LogBudget::kPerSecond);
+    const Where here = Where::current();
+    if (!WriteToHost(Level::kWarning, here, text)) Print(Level::kWarning, Placed(here, text));
   }
   return Budget().Take(where.file_name(), where.line(), now_ns);
 }
@@ -174,7 +186,11 @@ void SetLevel(Level level) {
   }
 }
 
-bool Enabled(Level level) { return (enabled.load(std::memory_order_relaxed) & Bit(level)) != 0; }
+bool Enabled(Level level) {
+  if (const HostLog* const host = host_log.load(std::memory_order_acquire))
+    return host->is_enabled(level);
+  return (enabled.load(std::memory_order_relaxed) & Bit(level)) != 0;
+}
 
 std::string_view FormatName(Format format) {
   return format == Format::kIso8601 ? "ISO8601" : "default";
@@ -241,6 +257,10 @@ Status SetFile(const std::string& path) {
 
 void SetEscaping(bool is_on) { is_escaping.store(is_on, std::memory_order_relaxed); }
 
+void SetHostLog(const HostLog& log) {
+  host_log.store(new HostLog(log), std::memory_order_release);  // threads may use it to the end
+}
+
 bool EscapingOf(const char* variable) {
   return variable == nullptr || std::string_view(variable) != "0";
 }
@@ -268,7 +288,7 @@ void Log(Level level, std::string_view message, std::initializer_list<Field> fie
     if (level != Level::kVerbose && !HasRoom(where)) return;
     std::string text(message);
     if (fields.size() > 0) text += " " + FormatFields(fields);
-    Print(level, Placed(where, text));
+    if (!WriteToHost(level, where, text)) Print(level, Placed(where, text));
   } catch (const std::bad_alloc&) {
     return;  // handlers of exceptions log: one of theirs would end the process
   }
@@ -276,14 +296,16 @@ void Log(Level level, std::string_view message, std::initializer_list<Field> fie
 
 void Table(std::string_view message, std::string_view lines, Where where) {
   if (!Enabled(Level::kInfo) || !HasRoom(where)) return;
-  std::string line = Placed(where, message);
+  const bool has_host = WriteToHost(Level::kInfo, where, std::string(message));
+  std::string text = has_host ? "" : Placed(where, message);
   while (!lines.empty()) {
     const size_t end = lines.find('\n');
-    line += '\n';
-    AppendEscaped(line, lines.substr(0, end), /*quoted=*/false);
+    if (!has_host) text += '\n';
+    AppendEscaped(text, lines.substr(0, end), /*quoted=*/false);
     lines.remove_prefix(end == std::string_view::npos ? lines.size() : end + 1);
+    if (has_host) WriteToHost(Level::kInfo, where, std::exchange(text, ""));
   }
-  Print(Level::kInfo, line);
+  if (!has_host) Print(Level::kInfo, text);
 }
 
 }  // namespace inflight::logging

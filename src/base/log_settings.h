@@ -51,6 +51,13 @@ void SetConsole(Console console);
 Status SetFile(const std::string& path);
 // false: messages stand as they are, without quotes, and may have line feeds.
 void SetEscaping(bool is_on);
+// The log of a program that this one is a part of: it says what is printed, and prints it.
+struct HostLog {
+  bool (*is_enabled)(Level level);
+  void (*write)(Level level, const char* file, int line, const char* message);
+};
+// All lines go there, each by itself; the settings above have no effect any more.
+void SetHostLog(const HostLog& log);
 // What a value of TRITON_SERVER_ESCAPE_LOG_MESSAGES asks for; null: it is not set.
 bool EscapingOf(const char* variable);
 

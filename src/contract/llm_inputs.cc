@@ -103,8 +103,11 @@ Status RequestOutputLen(const Tensor& tensor, const LlmInput&, LlmParse& parse) 
 Status EndId(const Tensor& tensor, const LlmInput&, LlmParse& parse) {
   ASSIGN_OR_RETURN(const int32_t id, ReadInt32(tensor));
   if (id < -1) return OutOfRange(tensor, id, "a token id, or -1 for none");
-  parse.out.request.end_ids.clear();
-  if (id >= 0) parse.out.request.end_ids.push_back(id);
+  auto& end_ids = parse.out.request.end_ids;
+  end_ids.clear();
+  if (id >= 0) end_ids.push_back(id);
+  const auto& alike = parse.defaults.end_ids;
+  if (std::find(alike.begin(), alike.end(), id) != alike.end()) end_ids = alike;
   return Status::Ok();
 }
 

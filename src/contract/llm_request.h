@@ -47,6 +47,10 @@ struct LlmRequestDefaults {
   bool normalize_log_probs = true;
   int max_beam_width = 0;  // 0 = the executor's
   DecodingMode decoding_mode = DecodingMode::kAuto;
+  // Ids that end a text each: who names one of them means them all. A preprocessing of another
+  // server can name one alone, where a model has several. Empty: a request ends at the one it
+  // names.
+  std::vector<TokenId> end_ids = {};
 };
 
 // Fills a request from the tensors present, without looking at what is missing.

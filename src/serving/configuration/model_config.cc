@@ -161,9 +161,11 @@ Result<ParsedModelConfig> ParseModelConfig(std::string_view text) {
 }
 
 // By way of the text, which tells what is written as a file does.
-Result<ParsedModelConfig> ParseModelConfigJson(const std::string& json) {
+Result<ParsedModelConfig> ParseModelConfigJson(const std::string& json, UnknownMembers unknown) {
   ModelConfig config;
-  const auto status = google::protobuf::util::JsonStringToMessage(json, &config);
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = unknown == UnknownMembers::kIgnored;
+  const auto status = google::protobuf::util::JsonStringToMessage(json, &config, options);
   if (!status.ok()) {
     return InvalidArgument("failed to read JSON configuration: " + std::string(status.message()));
   }

@@ -4,6 +4,7 @@
 // treat it as the default).
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -33,9 +34,12 @@ struct ParsedModelConfig {
 // kInvalidArgument has the line and column of what is wrong.
 Result<ParsedModelConfig> ParseModelConfig(std::string_view text);
 
-// The same of a configuration that a load request brings, as JSON with the fields' names. Nothing
-// in it can be left open. kInvalidArgument also for unknown members.
-Result<ParsedModelConfig> ParseModelConfigJson(const std::string& json);
+enum class UnknownMembers : uint8_t { kRefused, kIgnored };
+// The same of a configuration as JSON with the fields' names, such as a load request brings.
+// Nothing in it can be left open. kInvalidArgument also for unknown members, where those are
+// refused; of another server, whose release may be newer, they are that server's business.
+Result<ParsedModelConfig> ParseModelConfigJson(const std::string& json,
+                                               UnknownMembers unknown = UnknownMembers::kRefused);
 
 // Fills what the config endpoint shows beyond the file: version policy, instance groups, pinned
 // memory, preferred batch sizes.

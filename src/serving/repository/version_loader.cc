@@ -2,11 +2,8 @@
 #include "serving/repository/version_loader.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <cstdlib>
 #include <filesystem>
-#include <sstream>
-#include <string_view>
+#include <optional>
 #include <utility>
 
 #include "base/clock.h"
@@ -18,6 +15,7 @@
 #include "serving/conformance/conformance.h"
 #include "serving/instances/instance_model.h"
 #include "serving/instances/rate_limiter.h"
+#include "serving/repository/llm_loader.h"
 #include "serving/repository/model_claims.h"
 #include "serving/repository/prepare_model.h"
 #include "serving/repository/validate_config.h"
@@ -148,90 +146,23 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadVersion(const Candidate& candi
                        "tensorrt_llm_bls, which are recognised by their tensors");
 }
 
-// Where several LLMs leave their share of the device's memory open, they get equal ones: each takes
-// its part of what the earlier ones left.
-void VersionLoader::ShareMemory(const Candidate& candidate, contract::LlmParameters& parameters,
-                                contract::KeyReport& keys) {
-  if (parameters.has_memory_share || !candidate.open_shares || *candidate.open_shares == 0) return;
-  const int models = (*candidate.open_shares)--;
-  if (models == 1) return;
-  double& fraction = parameters.executor.kv_cache_free_memory_fraction;
-  fraction /= models;
-  for (contract::KeyLine& line : keys) {
-    if (line.key != "kv_cache_free_gpu_mem_fraction") continue;
-    std::ostringstream text;
-    text << fraction;
-    line.value = text.str();
-    line.source = contract::KeySource::kAuto;
-    line.reason = "left open by this model and " + std::to_string(models - 1) + " to come";
-  }
-}
-
 Result<std::shared_ptr<Model>> VersionLoader::LoadLlm(const Candidate& candidate,
                                                       const std::string& version,
                                                       contract::KeyReport& keys) {
-  ModelConfig config = candidate.parsed.config;
-  ExecutorOptions base = options_.open.executor;
-  const auto max_queue = config.dynamic_batching().default_queue_policy().max_queue_size();
-  if (max_queue > 0) base.max_queue_size = static_cast<int>(std::min(max_queue, 1U << 20));
-  const auto max_delay = config.dynamic_batching().max_queue_delay_microseconds();
-  if (max_delay > 0)
-    base.max_queue_delay_us = static_cast<int64_t>(std::min<uint64_t>(max_delay, INT64_MAX));
-  ASSIGN_OR_RETURN(auto parameters,
-                   contract::ParseLlmParameters(AllParameters(config), base, &keys));
-  for (const std::string& warning : parameters.warnings) {
-    logging::Warning(warning, {{"model", config.name()}});
-  }
-  fs::path dir = candidate.dir / version;
-  const std::string& named = parameters.engine_dir;
-  if (!named.empty()) {
-    ASSIGN_OR_RETURN(dir, ResolveNamed(candidate, "gpt_model_path", named));
-  }
-  ASSIGN_OR_RETURN(const fs::path engine_dir, FindEngine(dir, !named.empty()));
-  ShareMemory(candidate, parameters, keys);
-  auto loaded = [&] {
+  const EngineLoader load = [this](const fs::path& dir, const std::string& owner,
+                                   const ExecutorOptions& options, std::optional<int> gpu) {
     const Unlocked unlocked(mutex_);
-    return load_(engine_dir, config.name() + "/" + version, parameters.executor,
-                 parameters.gpu_device_id);
-  }();
-  contract::NoteRefusal(loaded.status(), &keys);
-  ASSIGN_OR_RETURN(LoadedEngine engine, std::move(loaded));
-  const ExecutorLimits& limits = engine.backend.executor->limits();
-  if (const auto gpu = parameters.gpu_device_id;
-      gpu && engine.device != "cuda:" + std::to_string(*gpu)) {
-    contract::NoteIgnored("gpu_device_ids", "--device says where models run", &keys);
-  }
-
-  if (candidate.parsed.IsUnfilled("max_batch_size")) {
-    config.set_max_batch_size(limits.max_batch_size);
-  }
-  if (contract::IsUnfilled(config.backend())) config.set_backend("tensorrtllm");
-  NormalizeModelConfig(config);
-  ASSIGN_OR_RETURN(const LogitsTypes logits_types, LogitsTypesOf(config));
-  const int max_beam_width = contract::MaxBeamWidth(parameters, limits);
-  const contract::LlmRequestDefaults defaults = {
-      .decoupled = config.model_transaction_policy().decoupled(),
-      .exclude_input_in_output = parameters.exclude_input_in_output,
-      .normalize_log_probs = parameters.normalize_log_probs,
-      .max_beam_width = max_beam_width,
-      .decoding_mode =
-          contract::ResolveDecodingMode(parameters.decoding_mode, max_beam_width, &keys)};
-  const fs::path tokenizer_dir = engine.tokenizer_dir;
-  constexpr std::string_view kCuda = "cuda:";
-  if (engine.device.starts_with(kCuda)) {
-    engine.backend.gpu = std::strtoll(engine.device.c_str() + kCuda.size(), nullptr, 10);
-  }
-  engine.backend.iterations = {
-      .period_ms = parameters.stats_check_period_ms,
-      .has_records = parameters.executor.iter_stats_max_iterations > 0,
-      .has_request_records = parameters.executor.request_stats_max_iterations > 0};
-  auto model = std::make_shared<LlmModel>(std::move(config), version, std::move(engine.backend),
-                                          defaults, logits_types);
-  loaded_llms_[model->name()] = {.max_batch_size = model->config().max_batch_size(),
-                                 .vocab_size = model->executor().limits().vocab_size,
-                                 .max_input_len = model->executor().limits().max_input_len,
-                                 .tokenizer_dir = tokenizer_dir};
-  return std::shared_ptr<Model>(std::move(model));
+    return load_(dir, owner, options, gpu);
+  };
+  ASSIGN_OR_RETURN(
+      LoadedLlmModel loaded,
+      LoadLlmModel(candidate, version, {.executor = options_.open.executor}, load, keys));
+  LlmModel& model = *loaded.model;
+  loaded_llms_[model.name()] = {.max_batch_size = model.config().max_batch_size(),
+                                .vocab_size = model.executor().limits().vocab_size,
+                                .max_input_len = model.executor().limits().max_input_len,
+                                .tokenizer_dir = std::move(loaded.tokenizer_dir)};
+  return std::shared_ptr<Model>(std::move(loaded.model));
 }
 
 Result<std::shared_ptr<Model>> VersionLoader::LoadConformance(const Candidate& candidate,

@@ -66,8 +66,6 @@ class VersionLoader {
                                          contract::KeyReport& keys);
   Result<std::shared_ptr<Model>> LoadConformance(const Candidate& candidate,
                                                  const std::string& version) const;
-  static void ShareMemory(const Candidate& candidate, contract::LlmParameters& parameters,
-                          contract::KeyReport& keys);
 
   // --- text models and pipelines (version_loader_pipelines.cc) ---
   Result<std::shared_ptr<Model>> LoadPreprocessing(const Candidate& candidate,
