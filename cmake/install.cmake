@@ -1,5 +1,6 @@
 # What `cmake --install` puts below a prefix: the program, the public headers, libinflight.so with its CMake package and
-# pkg-config file, documents and licence (docs/embedding.md), and the program's bill of materials (scripts/sbom.py).
+# pkg-config file, documents and licence (docs/embedding.md), the scripts of the old guides (docs/migrating.md), and the
+# program's bill of materials (scripts/sbom.py).
 #
 # The library is shared: what it links (fmt, spdlog, PCRE2, ...) stays its own affair, so that a consumer needs the
 # public headers and one file. It is made of the objects that the program links, and exports the functions of
@@ -11,6 +12,12 @@ install(TARGETS inflight RUNTIME)
 install(FILES LICENSE README.md TYPE DOC)
 install(DIRECTORY docs TYPE DOC)
 install(DIRECTORY examples TYPE DOC)
+
+# What `inflight compat install` lays out: beside the installed program, and beside that of the build directory.
+install(DIRECTORY compat DESTINATION "${CMAKE_INSTALL_DATADIR}/inflight" USE_SOURCE_PERMISSIONS
+  PATTERN __pycache__ EXCLUDE)
+file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/share/inflight")
+file(CREATE_LINK "${CMAKE_SOURCE_DIR}/compat" "${CMAKE_BINARY_DIR}/share/inflight/compat" SYMBOLIC)
 
 # Made of the program as it was installed, since that has other bytes than the one in the build folder.
 find_program(PYTHON3 python3)

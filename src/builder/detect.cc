@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "builder/builder.h"
+#include "builder/tensorrt_engine.h"
 
 namespace inflight::builder {
 
@@ -29,6 +30,7 @@ Result<SourceKind> Detect(const std::filesystem::path& dir) {
   if (json.contains("architecture")) return SourceKind::kCheckpoint;
   if (json.contains("architectures") || json.contains("model_type"))
     return SourceKind::kHuggingFace;
+  RETURN_IF_ERROR(RefuseTensorRtEngine(dir));
   if (json.contains("builder_config"))
     return Unimplemented(
         fmt::format("{}: an engine of a release before 0.8 cannot be read; build "

@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "builder/engine_memory.h"
 #include "builder/model_files.h"
+#include "builder/tensorrt_engine.h"
 #include "model/config_json.h"
 #include "model/limits.h"
 #include "model/supported.h"
@@ -42,6 +43,7 @@ struct EngineConfig {
 };
 
 Result<EngineConfig> ReadConfig(const std::filesystem::path& dir) {
+  RETURN_IF_ERROR(RefuseTensorRtEngine(dir));
   const std::filesystem::path path = dir / artifact::kConfigFile;
   ASSIGN_OR_RETURN(const nlohmann::json json, artifact::ReadJsonFile(path));
   artifact::JsonFields fields(path.string(), json);
@@ -211,6 +213,7 @@ Status CheckOpensOn(DeviceKind device, const std::filesystem::path& dir,
 }
 
 Result<DeviceKind> EngineTarget(const std::filesystem::path& dir) {
+  RETURN_IF_ERROR(RefuseTensorRtEngine(dir));
   const std::filesystem::path path = dir / artifact::kEngineFile;
   ASSIGN_OR_RETURN(const EngineTable table, artifact::ReadEngineTable(path));
   for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda})

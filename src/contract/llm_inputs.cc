@@ -314,4 +314,10 @@ const LlmInput* FindLlmInput(std::string_view name) {
   return found == index.end() ? nullptr : found->second;
 }
 
+bool IsRefusedWhereUsed(const LlmInput& input) {
+  return input.read == RefuseUnlessEmpty || input.read == RefuseIfTrue ||
+         input.read == RefuseUnlessZero || input.read == RefuseUnlessAllZero ||
+         input.read == RefuseUnlessZeroFloat;
+}
+
 }  // namespace inflight::contract

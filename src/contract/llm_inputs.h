@@ -52,4 +52,7 @@ struct LlmInput {
 std::span<const LlmInput> LlmInputTable();
 const LlmInput* FindLlmInput(std::string_view name);  // null: no release has it
 
+// Whether requests may only have the input with a value that asks for nothing.
+bool IsRefusedWhereUsed(const LlmInput& input);
+
 }  // namespace inflight::contract

@@ -13,6 +13,10 @@ int TritonserverMain(Args args) { return ServeMain(args); }
 
 int KeyMain(Args args) { return ServeMain(args); }
 
+int MigrateMain(Args args) { return ServeMain(args); }
+
 std::vector<config::OptionInfo> ServeOptionInfos() { return {}; }
+
+std::vector<config::OptionInfo> MigrateOptionInfos() { return {}; }
 
 }  // namespace inflight::tool

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "artifact/hub_cache.h"
 #include "base/status_macros.h"
@@ -14,12 +15,13 @@ namespace inflight::tool {
 namespace {
 
 const Usage kUsage = {
-    "inflight tokenize DIR --input FILE [--decode]",
+    "inflight tokenize DIR --input FILE [--decode] [--json]",
     "Prints the token ids of each line of a file, or with --decode the text of each line of ids."};
 
 struct Options {
   std::string input = "-";
   bool decode = false;
+  bool json = false;
   bool add_special_tokens = true;
   bool skip_special_tokens = true;
 };
@@ -32,6 +34,9 @@ config::Schema<Options> MakeSchema() {
   schema.Add(
       "decode", [](Options& o) -> auto& { return o.decode; }, "Lines are ids, print their text.",
       config::Switch());
+  schema.Add(
+      "json", [](Options& o) -> auto& { return o.json; },
+      "Texts are JSON strings, which may have line breaks.", config::Switch());
   schema.Add(
       "add_special_tokens", [](Options& o) -> auto& { return o.add_special_tokens; },
       "Add what the tokenizer puts around a prompt (BOS).");
@@ -60,14 +65,31 @@ Result<std::vector<TokenId>> ParseIds(std::string_view line) {
   return ids;
 }
 
+Result<std::string> ParseText(const std::string& line) {
+  const auto text = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!text.is_string()) return InvalidArgument("not a JSON string: '" + line + "'");
+  return text.get<std::string>();
+}
+
+// Bytes that are no text become U+FFFD.
+std::string ToJson(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/false,
+                                   nlohmann::json::error_handler_t::replace);
+}
+
 Status ProcessLine(const Tokenizer& tokenizer, const Options& options, const std::string& line) {
   if (options.decode) {
     ASSIGN_OR_RETURN(const std::vector<TokenId> ids, ParseIds(line));
-    std::cout << tokenizer.Decode(ids, options.skip_special_tokens) << '\n';
+    const std::string text = tokenizer.Decode(ids, options.skip_special_tokens);
+    std::cout << (options.json ? ToJson(text) : text) << '\n';
     return Status::Ok();
   }
+  std::string text = line;
+  if (options.json) {
+    ASSIGN_OR_RETURN(text, ParseText(line));
+  }
   ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
-                   tokenizer.Encode(line, options.add_special_tokens));
+                   tokenizer.Encode(text, options.add_special_tokens));
   for (size_t i = 0; i < ids.size(); ++i) std::cout << (i > 0 ? " " : "") << ids[i];
   std::cout << '\n';
   return Status::Ok();

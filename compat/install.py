@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What `inflight compat install DIR` runs: lays out scripts and model repositories where the guides of the back-end have them.
+
+    DIR/all_models/{inflight_batcher_llm,gpt}   repositories of the release, as templates
+    DIR/tensorrt_llm/examples/FAMILY/           converters and builders under their old names
+    DIR/inflight_batcher_llm/client/ tools/ scripts/ ci/
+    DIR/bin/                                    inflight, tritonserver, trtllm-build
+
+What lies there under these names is replaced, other files stay.
+"""
+
+import argparse
+import pathlib
+import shutil
+import sys
+
+from gpt_repository import write_gpt_repository
+from release_repositories import RELEASES, write_repository
+
+HERE = pathlib.Path(__file__).resolve().parent
+SCRIPTS = HERE / "layout"
+FAMILIES = {  # of tensorrt_llm/examples: what their guides call
+    "gpt": ("convert_checkpoint.py", "hf_gpt_convert.py", "build.py"),
+    "llama": ("convert_checkpoint.py", "hf_llama_convert.py", "build.py"),
+    "qwen": ("convert_checkpoint.py", "build.py"),
+}
+# The releases of all_models by their names: where a table has no row of its own, the one before it declares the same.
+NAMES = [*(f"0.{minor}" for minor in range(5, 22)), "1.0", "1.1", "1.2"]
+
+
+def number_of(release):
+    """The number that release_repositories has for "0.10" or "1.0"."""
+    major, minor = map(int, release.split("."))
+    return max(number for number in RELEASES if major == 1 or number <= minor)
+
+
+def replace_repository(root, write):
+    if root.exists():
+        shutil.rmtree(root)
+    write(root)
+
+
+def place_link(link, target):
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+
+
+def install(root, release, program):
+    number = number_of(release)
+    root.mkdir(parents=True, exist_ok=True)
+    without = shutil.ignore_patterns("__pycache__", *(name for names in FAMILIES.values() for name in names))
+    shutil.copytree(SCRIPTS, root, dirs_exist_ok=True, ignore=without)
+    for family, names in FAMILIES.items():
+        folder = root / "tensorrt_llm/examples" / family
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            shutil.copy(SCRIPTS / "tensorrt_llm/examples" / name, folder / name)
+    shutil.copy(SCRIPTS / "tools/fill_template.py", root / "scripts/triton_fill_template.py")
+    replace_repository(root / "all_models/inflight_batcher_llm", lambda path: write_repository(path, number))
+    replace_repository(root / "all_models/gpt", write_gpt_repository)
+    for name in ("inflight", "tritonserver"):
+        place_link(root / "bin" / name, program)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Lays out scripts and model repositories of the TensorRT-LLM back-end.")
+    parser.add_argument("directory", help="where they are laid out")
+    parser.add_argument("--release", default="0.10", choices=NAMES, help="release of all_models")
+    parser.add_argument("--program", required=True, help="the program inflight, which the scripts call")
+    arguments = parser.parse_args()
+    root = pathlib.Path(arguments.directory)
+    try:
+        install(root, arguments.release, pathlib.Path(arguments.program).resolve())
+    except (OSError, shutil.Error) as error:
+        sys.exit(f"inflight compat install: {root} cannot be written: {error}")
+    print(f"laid out in {root}: the scripts of the guides, all_models of release {arguments.release}")
+    print(f'for trtllm-build and tritonserver:  export PATH="{root.resolve() / "bin"}:$PATH"')
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares what the ensemble answers with what its models answer one after the other, then sends all prompts at once.
+
+The models must not be decoupled.
+"""
+
+import argparse
+import pathlib
+import sys
+import time
+
+import numpy as np
+from tritonclient.utils import InferenceServerException
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from prompts import read_dataset
+from triton_requests import Answers, add_protocol, connect_by, declared, given, inputs_of, tensor, texts
+
+ARRAYS = ("cum_log_probs", "output_log_probs", "context_logits", "generation_logits")  # beside ids and text
+
+
+class Difference(Exception):
+    """The answers of two roads differ, or have another shape than they must have."""
+
+
+def check(holds, what):
+    if not holds:
+        raise Difference(what)
+
+
+class Roads:
+    """The roads from a text to its answer: model by model, by the ensemble, by BLS."""
+
+    def __init__(self, client, arguments):
+        self.client, self.arguments = client, arguments
+        self.has = {model: declared(client, model) for model in ("preprocessing", "tensorrt_llm", "postprocessing")}
+
+    def infer(self, model, tensors, request_id):
+        return self.client.infer(model, inputs_of(self.client, model, tensors), request_id=request_id)
+
+    def logits(self):
+        return given([
+            ("return_context_logits", self.arguments.return_context_logits or None, bool),
+            ("return_generation_logits", self.arguments.return_generation_logits or None, bool),
+        ])  # fmt: skip
+
+    def step_by_step(self, prompt, length, request_id):
+        """Text and arrays, and the number of the prompt's tokens."""
+        prepared = self.infer("preprocessing", [
+            texts("QUERY", [prompt]), texts("BAD_WORDS_DICT", [""]), texts("STOP_WORDS_DICT", [""]),
+            *given([("REQUEST_OUTPUT_LEN", length, np.int32)])], request_id)  # fmt: skip
+        names = {"input_ids": "INPUT_ID", "input_lengths": "REQUEST_INPUT_LEN", "request_output_len": "REQUEST_OUTPUT_LEN",
+                 "end_id": "OUT_END_ID", "pad_id": "OUT_PAD_ID", "decoder_input_ids": "DECODER_INPUT_ID",
+                 "decoder_input_lengths": "REQUEST_DECODER_INPUT_LEN"}  # fmt: skip
+        inputs = [
+            tensor(name, prepared.as_numpy(output)) for name, output in names.items()
+            if name in self.has["tensorrt_llm"][0] and output in self.has["preprocessing"][1]
+        ]  # fmt: skip
+        generated = self.infer("tensorrt_llm", inputs + self.logits(), request_id)
+        arrays = {name: generated.as_numpy(name) for name in ARRAYS}
+        inputs = [tensor("TOKENS_BATCH", generated.as_numpy("output_ids")),
+                  tensor("SEQUENCE_LENGTH", generated.as_numpy("sequence_length"))]  # fmt: skip
+        passed = [name for name in ARRAYS if name.upper() in self.has["postprocessing"][0] and arrays[name] is not None]
+        inputs += [tensor(name.upper(), arrays[name]) for name in passed]
+        finished = self.infer("postprocessing", inputs, request_id)
+        for name in passed:
+            check(np.array_equal(finished.as_numpy(f"OUT_{name.upper()}"), arrays[name]), f"postprocessing changed {name}")
+        return finished.as_numpy("OUTPUT").flat[0], arrays, prepared.as_numpy("INPUT_ID").size
+
+    def text_request(self, prompt, length):
+        return [texts("text_input", [prompt]), texts("bad_words", [""]), texts("stop_words", [""]),
+                *given([("max_tokens", length, np.int32)]), *self.logits()]  # fmt: skip
+
+    def whole(self, model, prompt, length, request_id):
+        """Text and arrays of the ensemble or of BLS."""
+        result = self.infer(model, self.text_request(prompt, length), request_id)
+        return result.as_numpy("text_output").flat[0], {name: result.as_numpy(name) for name in ARRAYS}
+
+
+def check_shapes(arguments, arrays, prompt_tokens, length):
+    for name, is_asked, begin in (
+        ("context_logits", arguments.return_context_logits, (1, prompt_tokens)),
+        ("generation_logits", arguments.return_generation_logits, (1, 1, length)),
+    ):
+        array = arrays[name]
+        if is_asked:
+            check(array is not None, f"{name}: asked for, and not in the answer")
+            check(array.shape[:-1] == begin, f"{name}: got shape {array.shape}, must be {(*begin, 'vocabulary')}")
+        elif array is not None:  # up to 0.13 each answer has a single 0 in its place
+            check(array.size == 1 and not array.any(), f"{name}: not asked for, and not a single 0: {array.shape}")
+
+
+def test_functionality(roads, pairs):
+    print(f"[INFO] Start testing on {len(pairs)} prompts.")
+    for number, (prompt, length) in enumerate(pairs):
+        text, arrays, prompt_tokens = roads.step_by_step(prompt, length, str(number))
+        for model in ("ensemble", "tensorrt_llm_bls") if roads.arguments.test_bls else ("ensemble",):
+            whole_text, whole_arrays = roads.whole(model, prompt, length, str(number))
+            check(text == whole_text, f"prompt {number}: model by model gives {text!r}, {model} gives {whole_text!r}")
+            for name in ARRAYS:
+                one, other = arrays[name], whole_arrays[name]
+                if one is None or other is None:
+                    check(one is other, f"prompt {number}: only one of the roads has {name}, beside {model}")
+                else:
+                    check(np.array_equal(one, other), f"prompt {number}: {name} of {model} differs")
+            check_shapes(roads.arguments, whole_arrays, prompt_tokens, length)
+    print("[INFO] Functionality test succeed.")
+
+
+def test_performance(roads, pairs):
+    print("[INFO] Warm up for benchmarking.")
+    for number in range(min(10, len(pairs))):
+        roads.infer("ensemble", roads.text_request(*pairs[0]), str(number))
+    print(f"[INFO] Start benchmarking on {len(pairs)} prompts.")
+    start, answers, handles = time.monotonic(), Answers(), []
+    for number, pair in enumerate(pairs):
+        inputs = inputs_of(roads.client, "ensemble", roads.text_request(*pair))
+        if roads.arguments.protocol == "http":
+            handles.append(roads.client.async_infer("ensemble", inputs, request_id=str(number)))
+        else:
+            roads.client.async_infer("ensemble", inputs, callback=answers.callback, request_id=str(number))
+    for handle in handles:
+        handle.get_result()
+    for _ in range(len(pairs) if not handles else 0):
+        result = answers.next()
+        if isinstance(result, InferenceServerException):
+            raise result
+    print(f"[INFO] Total Latency: {round((time.monotonic() - start) * 1000, 3)} ms")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Compares the ensemble with its models, then times it.")
+    add_protocol(parser)
+    parser.add_argument("--max-input-len", type=int, required=True, help="longer prompts are left out")
+    parser.add_argument("--dataset", required=True, help="file of prompts")
+    parser.add_argument("--return-context-logits", action="store_true", help="ask for the prompt's logits")
+    parser.add_argument("--return-generation-logits", action="store_true", help="ask for the answer's logits")
+    parser.add_argument("--test-bls", action="store_true", help="compare tensorrt_llm_bls too")
+    arguments = parser.parse_args()
+    pairs = read_dataset(arguments.dataset, arguments.max_input_len)
+    client = connect_by(arguments.protocol, arguments.url, arguments.concurrency, arguments.verbose)
+    try:
+        roads = Roads(client, arguments)
+        test_functionality(roads, pairs)
+        test_performance(roads, pairs)
+    except Difference as error:
+        sys.exit(f"[ERROR] {error}")
+    except (InferenceServerException, OSError) as error:
+        sys.exit(f"[ERROR] Failed receiving responses: {error}")
+
+
+if __name__ == "__main__":
+    main()
