@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several servers and several models on one machine, and the test tools that the guides only name."""
+
+import contextlib
+import itertools
+import json
+import re
+import shutil
+import socket
+import socketserver
+import threading
+
+import pytest
+from folders import free_ports
+from tiny_models import make_gpt2
+
+PROMPTS = "--dataset ci/L0_backend_trtllm/simple_data.json --max-input-len 500"
+FILL = """
+python3 tools/fill_template.py -i models/preprocessing/config.pbtxt tokenizer_dir:$ROOT/engine,triton_max_batch_size:8
+python3 tools/fill_template.py -i models/postprocessing/config.pbtxt tokenizer_dir:$ROOT/engine,triton_max_batch_size:8
+python3 tools/fill_template.py -i models/ensemble/config.pbtxt triton_max_batch_size:8
+python3 tools/fill_template.py -i models/tensorrt_llm/config.pbtxt triton_max_batch_size:8,engine_dir:$ROOT/engine,\
+batching_strategy:inflight_fused_batching,decoupled_mode:False,max_queue_delay_microseconds:0
+"""
+
+
+def prepare(folder, **llm):
+    """A repository in `models` of a tiny GPT-2, without BLS; `llm` are further keys of the LLM."""
+    make_gpt2(folder.root / "gpt2")
+    folder.sh("trtllm-build --checkpoint_dir gpt2 --output_dir engine; cp -r all_models/inflight_batcher_llm models")
+    shutil.rmtree(folder.root / "models/tensorrt_llm_bls")
+    further = ",".join(f"{key}:{value}" for key, value in llm.items())
+    folder.sh(FILL.rstrip() + (f",{further}\n" if further else "\n"))
+    return folder
+
+
+def launch(folder, http, grpc, metrics, *flags, check=True):
+    """What the launcher says, and its status; the server goes on."""
+    done = folder.sh(
+        f"python3 scripts/launch_triton_server.py --model_repo=$ROOT/models --http_port {http} --grpc_port {grpc}"
+        f" --metrics_port {metrics} {' '.join(flags)} >> server.log 2> launcher.log", check=check,
+    )  # fmt: skip
+    return done.returncode, (folder.root / "launcher.log").read_text()
+
+
+class Proxy:
+    """A port before several; connections go to them in turn."""
+
+    def __init__(self, ports):
+        turn, lock = itertools.cycle(ports), threading.Lock()
+        self.num_connections = dict.fromkeys(ports, 0)
+
+        def forward(source, target):
+            try:
+                while data := source.recv(65536):
+                    target.sendall(data)
+            except OSError:
+                pass
+            for end in (source, target):
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(handler):
+                with lock:
+                    port = next(turn)
+                    self.num_connections[port] += 1
+                with socket.create_connection(("127.0.0.1", port)) as server:
+                    back = threading.Thread(target=forward, args=(server, handler.request))
+                    back.start()
+                    forward(handler.request, server)
+                    back.join()
+
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def test_two_servers_behind_a_proxy(folder):
+    """Leader mode of the guide: one repository, two launchers with ports of their own."""
+    prepare(folder)
+    launch(folder, folder.http, folder.grpc, folder.metrics)
+    folder.wait_until_ready()
+    status, text = launch(folder, folder.http, *free_ports(2), check=False)
+    assert status == 1
+    [process] = re.findall(r"tritonserver already runs on one of these ports: process (\d+);", text)
+    others = free_ports(3)
+    launch(folder, *others)
+    folder.wait_until_ready(others[2])
+    proxy = Proxy([folder.http, others[0]])
+    try:
+        for _ in proxy.num_connections:  # a client keeps its connection
+            output = folder.sh(
+                f"python3 tools/inflight_batcher_llm/end_to_end_test.py {PROMPTS} -u localhost:{proxy.port} -c 4"
+            ).stdout
+            assert "[INFO] Functionality test succeed." in output
+    finally:
+        proxy.close()
+    assert all(proxy.num_connections.values())
+    assert int(process) in folder.stop_servers()
+
+
+def test_several_models_in_one_server(folder):
+    """Orchestrator mode: copies of the LLM's directory, and a client that spreads its requests."""
+    prepare(folder)
+    folder.sh('cp models/tensorrt_llm models/tensorrt_llm_2 -r; sed -i \'s/"tensorrt_llm"/"tensorrt_llm_2"/\' models/*_2/*.pbtxt')
+    launch(folder, folder.http, folder.grpc, folder.metrics, "--multi-model")
+    folder.wait_until_ready()
+    output = folder.sh(
+        "python3 tools/inflight_batcher_llm/benchmark_core_model.py -i grpc -u localhost:$GRPC --max-input-len 500"
+        " --tensorrt-llm-model-name tensorrt_llm_2 --op-stats-csv stats.csv --dump-perfetto-trace"
+        " dataset --dataset ci/L0_backend_trtllm/simple_data.json --tokenizer-dir engine"
+    ).stdout
+    rows = dict(re.findall(r"^\| +(.+?) +\| +([\d.]+) +\|$", output, re.MULTILINE))
+    assert rows["Total requests"] == "13.00" and rows["Avg. InFlight requests"] == "0.00"
+    assert set(rows) >= {"Requests/Sec", "OP tokens/sec", "Avg. latency (ms)", "P99 latency (ms)", "P90 latency (ms)",
+                         "Avg. IP tokens per request", "Avg. OP tokens per request", "Total latency (ms)"}  # fmt: skip
+    for line in (
+        "Warm up for benchmarking.",
+        "Start benchmarking on 13 prompts.",
+        "Total Latency: ",
+        "Total request latencies: ",
+    ):
+        assert f"[INFO] {line}" in output
+    assert len((folder.root / "stats.csv").read_text().splitlines()) == 2
+    assert len(json.loads((folder.root / "prfetto_dump.json").read_text())) == 13
+    page = folder.sh("curl -s localhost:$METRICS/metrics").stdout
+    served = dict(re.findall(r'nv_inference_request_success\{model="(tensorrt_llm\w*)",version="1"\} (\d+)', page))
+    assert served == {"tensorrt_llm": "12", "tensorrt_llm_2": "11"}  # of 10 requests to warm up and 13
+
+
+@pytest.fixture
+def crowded(folder_of):
+    """A release with max_queue_size, whose engine takes one request at a time."""
+    folder = prepare(folder_of("0.13"), max_queue_size=2, triton_backend="tensorrtllm", max_num_sequences=1)
+    folder.sh("trtllm-build --checkpoint_dir gpt2 --output_dir engine --max_batch_size 1")
+    launch(folder, folder.http, folder.grpc, folder.metrics)
+    folder.wait_until_ready()
+    return folder
+
+
+def test_the_queue_refuses_what_is_too_much(crowded):
+    tool = "python3 tools/inflight_batcher_llm/test_max_queue_size.py --request-output-len 900 --end-id 1 --pad-id 1"
+    for flags in ("-p http -u localhost:$HTTP", "-p grpc -u localhost:$GRPC"):
+        done = crowded.sh(f"{tool} {flags} --num-requests 8")
+        refused = int(re.match(r"(\d+) of 8 requests were refused by the queue", done.stdout)[1])
+        assert 1 <= refused <= 6
+    done = crowded.sh(f"{tool} -p http -u localhost:$HTTP --num-requests 1", check=False)
+    assert done.returncode == 1 and "the queue refused none" in done.stderr
+
+
+def test_speculation_by_the_client(folder):
+    """Without proposals the loop is the target's own decoding; drafts are refused by the name of their tensor."""
+    prepare(folder)
+    launch(folder, folder.http, folder.grpc, folder.metrics)
+    folder.wait_until_ready()
+    tool = (
+        f"python3 tools/inflight_batcher_llm/speculative_decoding_test.py --url-target localhost:$GRPC"
+        f" --url-draft localhost:$GRPC {PROMPTS} -o 6"
+    )
+    output = folder.sh(f"{tool} --num-draft-tokens 0").stdout
+    assert output.splitlines() == [*(f"{number}: Outputs match" for number in range(13)), "failed/total: 0/13"]
+    done = folder.sh(tool, check=False)
+    assert done.returncode == 1 and "draft_input_ids" in done.stderr
+    client = "python3 inflight_batcher_llm/client/e2e_grpc_speculative_decoding_client.py --url-target localhost:$GRPC -o 6"
+    texts = [folder.sh(line).stdout for line in (
+        f"{client} -p 'Once upon a time' --num-draft-tokens 0",
+        "python3 inflight_batcher_llm/client/end_to_end_grpc_client.py -u localhost:$GRPC -p 'Once upon a time' -o 6",
+    )]  # fmt: skip
+    assert f"[b'{texts[0].rstrip(chr(10))}']\n" == texts[1]
