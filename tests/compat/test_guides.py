@@ -215,7 +215,7 @@ def test_the_first_note(folder_of):
         """
         python3 tensorrt_llm/examples/gpt/hf_gpt_convert.py -i gpt2 -o c-model --tensor-parallelism 1 --storage-type float16
         python3 tensorrt_llm/examples/gpt/build.py --model_dir=c-model/1-gpu --dtype float16 --use_gpt_attention_plugin \\
-            --use_inflight_batching --paged_kv_cache --remove_input_padding --hidden_act gelu --output_dir engines/1-gpu/
+            --use_inflight_batching --paged_kv_cache --remove_input_padding --output_dir engines/1-gpu/
         rm -f engines/1-gpu/tokenizer* engines/1-gpu/special_tokens_map.json
         mkdir REPO
         cp -R all_models/inflight_batcher_llm/ REPO
@@ -248,7 +248,7 @@ def test_the_walk_through_of_0_8(folder_of):
         python3 hf_gpt_convert.py -p 8 -i gpt2 -o ./c-model/gpt2 --tensor-parallelism 1 --storage-type float16
         python3 build.py --model_dir=./c-model/gpt2/1-gpu/ --world_size=1 --dtype float16 --use_inflight_batching \\
             --use_gpt_attention_plugin float16 --paged_kv_cache --use_gemm_plugin float16 --remove_input_padding \\
-            --use_layernorm_plugin float16 --hidden_act gelu --parallel_build --output_dir=engines/fp16/1-gpu
+            --use_layernorm_plugin float16 --parallel_build --output_dir=engines/fp16/1-gpu
         cd ../../..
         mkdir triton_model_repo
         cp -r all_models/inflight_batcher_llm/* triton_model_repo/
