@@ -6,6 +6,8 @@
     DIR/tensorrt_llm/examples/FAMILY/           converters and builders under their old names
     DIR/inflight_batcher_llm/client/ tools/ scripts/ ci/
     DIR/bin/                                    inflight, tritonserver, trtllm-build
+    DIR/all_models/llmapi                       from 0.19 on
+    DIR/tensorrt_llm/triton_backend             from 0.20 on: DIR by the path that these releases have
 
 What lies there under these names is replaced, other files stay.
 """
@@ -16,10 +18,12 @@ import shutil
 import sys
 
 from gpt_repository import write_gpt_repository
+from llm_api_repository import write_llm_api_repository
 from release_repositories import RELEASES, write_repository
 
 HERE = pathlib.Path(__file__).resolve().parent
 SCRIPTS = HERE / "layout"
+PYTHON_MODELS = HERE / "python_models"  # for NVIDIA's server with our plug-in; our own server does not run them
 FAMILIES = {  # of tensorrt_llm/examples: what their guides call
     "gpt": ("convert_checkpoint.py", "hf_gpt_convert.py", "build.py"),
     "llama": ("convert_checkpoint.py", "hf_llama_convert.py", "build.py"),
@@ -57,8 +61,16 @@ def install(root, release, program):
         for name in names:
             shutil.copy(SCRIPTS / "tensorrt_llm/examples" / name, folder / name)
     shutil.copy(SCRIPTS / "tools/fill_template.py", root / "scripts/triton_fill_template.py")
-    replace_repository(root / "all_models/inflight_batcher_llm", lambda path: write_repository(path, number))
+    models = root / "all_models/inflight_batcher_llm"
+    replace_repository(models, lambda path: write_repository(path, number))
+    for script in PYTHON_MODELS.glob("*.py"):
+        if (models / script.stem).exists():
+            shutil.copy(script, models / script.stem / "1/model.py")
     replace_repository(root / "all_models/gpt", write_gpt_repository)
+    if number >= 19:
+        replace_repository(root / "all_models/llmapi", lambda path: write_llm_api_repository(path, number))
+    if number >= 20:
+        place_link(root / "tensorrt_llm/triton_backend", "..")
     for name in ("inflight", "tritonserver"):
         place_link(root / "bin" / name, program)
 

@@ -357,3 +357,19 @@ def test_generate_default_configs(folder_of):
     )
     folder.wait_until_ready()
     assert json.loads(folder.sh(CURLS.split("echo")[0]).stdout)["text_output"].startswith("What is machine learning?")
+
+
+def test_the_repository_that_the_launcher_serves_by_itself(folder):
+    """all_models/gpt, where no --model_repo is given."""
+    make_gpt2(folder.root / "gpt2")
+    folder.sh(
+        """
+        trtllm-build --checkpoint_dir gpt2 --output_dir engine
+        python3 tools/fill_template.py -i all_models/gpt/preprocessing/config.pbtxt tokenizer_dir:$ROOT/engine
+        python3 tools/fill_template.py -i all_models/gpt/postprocessing/config.pbtxt tokenizer_dir:$ROOT/engine
+        python3 tools/fill_template.py -i all_models/gpt/tensorrt_llm/config.pbtxt engine_dir:$ROOT/engine
+        python3 scripts/launch_triton_server.py --http_port $HTTP --grpc_port $GRPC --metrics_port $METRICS > server.log 2>&1
+        """
+    )
+    folder.wait_until_ready()
+    assert json.loads(folder.sh(CURLS.split("echo")[0]).stdout)["text_output"].startswith("What is machine learning?")

@@ -87,3 +87,26 @@ def test_a_broken_configuration_is_reported_and_the_others_too(tmp_path):
     assert done.returncode == 1
     assert part_of(done.stdout, "postprocessing").startswith("model postprocessing: does not run yet\n  because ")
     assert part_of(done.stdout, "tensorrt_llm").startswith("model tensorrt_llm version 1: runs as it is")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (
+            lambda engine: (engine / "rank0.engine").write_bytes(b"inflight-engine\n" + bytes([99]) + bytes(200)),
+            "engine format version 99",
+        ),
+        (lambda engine: (engine / "rank0.engine").unlink(), "rank0.engine"),
+        (lambda engine: (engine / "config.json").write_text("{"), "config.json"),
+        (lambda engine: (engine / "config.json").write_text('{"builder_config": {}}'), "before 0.8"),
+    ],
+)
+def test_an_engine_that_cannot_be_loaded_is_the_reason(tmp_path, spoil, reason):
+    write_repository(tmp_path / "models", 11, engine_dir=tmp_path / "engine", **FILLED)
+    subprocess.run([INFLIGHT, "build", "--checkpoint-dir", DEMO, "--output-dir", tmp_path / "engine"], check=True,
+                   capture_output=True, timeout=120)  # fmt: skip
+    spoil(tmp_path / "engine")
+    done = migrate(tmp_path / "models")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    llm = part_of(done.stdout, "tensorrt_llm")
+    assert llm.startswith("model tensorrt_llm version 1: does not run yet\n  because ") and reason in llm

@@ -41,6 +41,8 @@ def test_models_of_each_release_are_laid_out(tmp_path, release):
     text = (root / "all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt").read_text()
     assert ("${triton_backend}" in text) == (release not in ("0.5", "0.8"))
     assert ("max_queue_size" in text) == (release in ("0.13", "0.19", "1.2"))
+    with_python = {path.parents[1].name for path in (root / "all_models/inflight_batcher_llm").rglob("1/model.py")}
+    assert with_python == models - {"tensorrt_llm", "ensemble"}
     assert {path.name for path in (root / "all_models/gpt").iterdir()} == models - {"tensorrt_llm_bls"}
 
 

@@ -73,6 +73,13 @@ def test_every_public_function_is_exported(prefix, tmp_path):
     assert pkg_config(prefix, "--modversion") == [version]
 
 
+def test_the_installed_program_lays_out_the_scripts_of_the_guides(prefix, tmp_path):
+    call(prefix / "bin/inflight", "compat", "install", tmp_path / "folder")
+    line = call(tmp_path / "folder/bin/trtllm-build", "--help").splitlines()[2]
+    assert line.startswith("Usage: inflight build ")
+    assert (tmp_path / "folder/bin/tritonserver").resolve() == (prefix / "bin/inflight").resolve()
+
+
 def test_nothing_but_the_public_interface_is_exported(prefix):
     symbols = call("nm", "--dynamic", "--defined-only", "--demangle", next(prefix.rglob("libinflight.so"))).splitlines()
     names = [line.split(maxsplit=2)[2] for line in symbols]

@@ -79,6 +79,30 @@ class Roads:
         return result.as_numpy("text_output").flat[0], {name: result.as_numpy(name) for name in ARRAYS}
 
 
+class LlmApi:
+    """The one model of the LLM API's repository, which has no batch dimension."""
+
+    def __init__(self, client, arguments):
+        self.client, self.arguments = client, arguments
+
+    def infer(self, model, tensors, request_id):
+        return self.client.infer(model, inputs_of(self.client, model, tensors), request_id=request_id)
+
+    def text_request(self, prompt, length):
+        return [("text_input", np.array([prompt.encode()], object)), ("sampling_param_max_tokens", np.array([length], np.int32))]
+
+    def test_functionality(self, pairs):
+        """Each prompt has a text, and the same when it is sent again."""
+        print(f"[INFO] Start testing on {len(pairs)} prompts.")
+        for number, pair in enumerate(pairs):
+            one, other = (
+                self.infer(self.arguments.model_name, self.text_request(*pair), str(number)).as_numpy("text_output")
+                for _ in range(2)
+            )
+            check(one.size == 1 and np.array_equal(one, other), f"prompt {number}: {one!r} and, sent again, {other!r}")
+        print("[INFO] Functionality test succeeded.")
+
+
 def check_shapes(arguments, arrays, prompt_tokens, length):
     for name, is_asked, begin in (
         ("context_logits", arguments.return_context_logits, (1, prompt_tokens)),
@@ -110,17 +134,18 @@ def test_functionality(roads, pairs):
 
 
 def test_performance(roads, pairs):
+    model = roads.arguments.model_name
     print("[INFO] Warm up for benchmarking.")
     for number in range(min(10, len(pairs))):
-        roads.infer("ensemble", roads.text_request(*pairs[0]), str(number))
+        roads.infer(model, roads.text_request(*pairs[0]), str(number))
     print(f"[INFO] Start benchmarking on {len(pairs)} prompts.")
     start, answers, handles = time.monotonic(), Answers(), []
     for number, pair in enumerate(pairs):
-        inputs = inputs_of(roads.client, "ensemble", roads.text_request(*pair))
+        inputs = inputs_of(roads.client, model, roads.text_request(*pair))
         if roads.arguments.protocol == "http":
-            handles.append(roads.client.async_infer("ensemble", inputs, request_id=str(number)))
+            handles.append(roads.client.async_infer(model, inputs, request_id=str(number)))
         else:
-            roads.client.async_infer("ensemble", inputs, callback=answers.callback, request_id=str(number))
+            roads.client.async_infer(model, inputs, callback=answers.callback, request_id=str(number))
     for handle in handles:
         handle.get_result()
     for _ in range(len(pairs) if not handles else 0):
@@ -138,12 +163,19 @@ def main():
     parser.add_argument("--return-context-logits", action="store_true", help="ask for the prompt's logits")
     parser.add_argument("--return-generation-logits", action="store_true", help="ask for the answer's logits")
     parser.add_argument("--test-bls", action="store_true", help="compare tensorrt_llm_bls too")
+    parser.add_argument("--test-llmapi", action="store_true", help="test the model of an llmapi repository; from 0.19 on")
+    parser.add_argument("--model-name", help="the model that is timed; ensemble, or tensorrt_llm with --test-llmapi")
     arguments = parser.parse_args()
+    arguments.model_name = arguments.model_name or ("tensorrt_llm" if arguments.test_llmapi else "ensemble")
     pairs = read_dataset(arguments.dataset, arguments.max_input_len)
     client = connect_by(arguments.protocol, arguments.url, arguments.concurrency, arguments.verbose)
     try:
-        roads = Roads(client, arguments)
-        test_functionality(roads, pairs)
+        if arguments.test_llmapi:
+            roads = LlmApi(client, arguments)
+            roads.test_functionality(pairs)
+        else:
+            roads = Roads(client, arguments)
+            test_functionality(roads, pairs)
         test_performance(roads, pairs)
     except Difference as error:
         sys.exit(f"[ERROR] {error}")
