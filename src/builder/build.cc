@@ -141,16 +141,8 @@ Status Build(const BuildOptions& options, const Progress& progress) {
           ? CopyModelFiles(options.checkpoint_dir, options.output_dir)
           : CopyModelFiles(options.checkpoint_dir, options.tokenizer_dir, options.output_dir));
   RETURN_IF_ERROR(WriteTuning(source->config, limits, options, gpu.get(), progress));
-  if (TokenizerDir(options.output_dir).empty())
-    logging::Warning("the engine has no tokenizer; name one with tokenizer_dir",
-                     {{"path", options.output_dir.string()}});
-  // Last, because it is what makes the directory an engine.
-  nlohmann::json pretrained_config = model::ConfigToCheckpoint(source->config);
-  if (source->further_config) pretrained_config.update(*source->further_config);
-  RETURN_IF_ERROR(artifact::WriteConfig(
-      options.output_dir, {{"version", kVersion},
-                           {"pretrained_config", std::move(pretrained_config)},
-                           {"build_config", model::LimitsToJson(source->config, limits)}}));
+  RETURN_IF_ERROR(
+      WriteEngineConfig(options.output_dir, source->config, source->further_config.get(), limits));
   if (progress) progress(1.0, "done");
   return Status::Ok();
 }

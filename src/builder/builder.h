@@ -63,6 +63,10 @@ struct BuildOptions {
 };
 Status Build(const BuildOptions& options, const Progress& progress = {});
 
+// The same of random weights in the shape of `config`: what build.py of the first releases made
+// where it was given sizes and no model. `options.checkpoint_dir` and ranks are not looked at.
+Status BuildRandom(const model::ModelConfig& config, const BuildOptions& options, uint64_t seed);
+
 struct OpenOptions {
   std::optional<DType> dtype;  // other than stored: only from a checkpoint or Hugging Face
                                // directory. By default float32 becomes bfloat16 on CUDA, with a

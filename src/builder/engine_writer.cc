@@ -2,18 +2,24 @@
 #include "builder/engine_writer.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "artifact/checkpoint.h"
 #include "artifact/engine_file.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "builder/engine_memory.h"
+#include "builder/model_files.h"
 #include "builder/pack.h"
 #include "builder/slot_runs.h"
 #include "builder/upload.h"
+#include "inflight/version.h"
+#include "model/config_json.h"
+#include "model/limits.h"
 #include "model/weight_slots.h"
 
 namespace inflight::builder {
@@ -31,30 +37,36 @@ bool QuantisesRows(const WeightSource& source, std::span<const WeightSlot> slots
 
 class Writer {
  public:
-  Writer(const WeightSource& source, DeviceKind target, const Progress& progress)
-      : source_(source), target_(target), progress_(progress) {
+  Writer(const model::ModelConfig& config, DeviceKind target, const Progress& progress)
+      : target_(target), progress_(progress) {
     model::DecoderWeights unused;
-    slots_ = model::WeightSlots(source.config, unused);
+    slots_ = model::WeightSlots(config, unused);
     for (const WeightSlot& slot : slots_) {
       tensors_.push_back(
           {.name = slot.name,
-           .dtype = StoredDType(source.config, slot),
+           .dtype = StoredDType(config, slot),
            .shape = slot.shape,
-           .layout = std::string(ops::WeightLayoutName(StoredLayout(source.config, slot, target))),
-           .num_bytes = StoredBytes(source.config, slot, target)});
+           .layout = std::string(ops::WeightLayoutName(StoredLayout(config, slot, target))),
+           .num_bytes = StoredBytes(config, slot, target)});
       total_bytes_ += tensors_.back().num_bytes;
     }
   }
 
-  Status Write(const std::filesystem::path& path, Device& host, Device* gpu) {
-    ASSIGN_OR_RETURN(auto file, artifact::EngineFileWriter::Create(
-                                    path, std::string(TargetName(target_)), tensors_));
+  Status Write(const std::filesystem::path& path, Device& host, const MakeSlot& make) {
+    ASSIGN_OR_RETURN(auto file, Create(path));
+    RETURN_IF_ERROR(WriteFromHost(host, make, file));
+    return file.Finish();
+  }
+
+  Status Write(const WeightSource& source, const std::filesystem::path& path, Device& host,
+               Device* gpu) {
+    ASSIGN_OR_RETURN(auto file, Create(path));
     std::vector<uint64_t> num_bytes;
     for (const artifact::EngineTensor& tensor : tensors_)
       num_bytes.push_back(artifact::EngineAlignUp(tensor.num_bytes));
     const std::vector<SlotRun> runs = RunsOf(slots_, num_bytes, kRunBytes);
     Buffer on_gpu;
-    if (gpu != nullptr && QuantisesRows(source_, slots_)) {
+    if (gpu != nullptr && QuantisesRows(source, slots_)) {
       const uint64_t largest = std::ranges::max(runs, {}, &SlotRun::num_bytes).num_bytes;
       Result<Buffer> room = Buffer::Allocate(*gpu, "weights of a build", largest);
       if (room.ok())
@@ -65,9 +77,14 @@ class Writer {
     }
     const int64_t begin_ns = Clock::System().NowNs();
     if (on_gpu.data() == nullptr) {
-      RETURN_IF_ERROR(WriteFromHost(host, file));
+      const auto pack = [&](const PlacedSlot& placed) {
+        PackSlot(source, placed.slot, target_, host.cpu_pool(), placed.target);
+        return Status::Ok();
+      };
+      RETURN_IF_ERROR(WriteFromHost(host, pack, file));
     } else {
-      for (const SlotRun& run : runs) RETURN_IF_ERROR(WriteFromGpu(run, *gpu, on_gpu, file));
+      for (const SlotRun& run : runs)
+        RETURN_IF_ERROR(WriteFromGpu(source, run, *gpu, on_gpu, file));
       logging::Info("weights quantised",
                     {{"device", gpu->name()},
                      {"seconds", static_cast<double>(Clock::System().NowNs() - begin_ns) * 1e-9}});
@@ -76,21 +93,25 @@ class Writer {
   }
 
  private:
-  Status WriteFromHost(Device& host, artifact::EngineFileWriter& file) {
+  Result<artifact::EngineFileWriter> Create(const std::filesystem::path& path) const {
+    return artifact::EngineFileWriter::Create(path, std::string(TargetName(target_)), tensors_);
+  }
+
+  Status WriteFromHost(Device& host, const MakeSlot& make, artifact::EngineFileWriter& file) {
     const uint64_t largest =
         std::ranges::max(tensors_, {}, &artifact::EngineTensor::num_bytes).num_bytes;
     ASSIGN_OR_RETURN(const Buffer packed, Buffer::Allocate(host, "packed tensor", largest));
     for (size_t i = 0; i < slots_.size(); ++i) {
       Report(i);
-      PackSlot(source_, slots_[i], target_, host.cpu_pool(), packed.data());
+      RETURN_IF_ERROR(make({slots_[i], packed.data(), tensors_[i].num_bytes}));
       RETURN_IF_ERROR(file.Write(i, {packed.data(), tensors_[i].num_bytes}));
       done_bytes_ += tensors_[i].num_bytes;
     }
     return Status::Ok();
   }
 
-  Status WriteFromGpu(const SlotRun& run, Device& gpu, const Buffer& on_gpu,
-                      artifact::EngineFileWriter& file) {
+  Status WriteFromGpu(const WeightSource& source, const SlotRun& run, Device& gpu,
+                      const Buffer& on_gpu, artifact::EngineFileWriter& file) {
     Report(run.begin);
     std::vector<PlacedSlot> placed;
     uint64_t offset = 0;
@@ -98,7 +119,7 @@ class Writer {
       placed.push_back({slots_[i], on_gpu.data() + offset, tensors_[i].num_bytes});
       offset += artifact::EngineAlignUp(tensors_[i].num_bytes);
     }
-    RETURN_IF_ERROR(UploadSlots(source_, placed, gpu, {}));
+    RETURN_IF_ERROR(UploadSlots(source, placed, gpu, {}));
     std::vector<std::byte> bytes;
     for (size_t i = run.begin; i < run.end; ++i) {
       bytes.resize(tensors_[i].num_bytes);
@@ -115,7 +136,6 @@ class Writer {
                 slots_[slot].name);
   }
 
-  const WeightSource& source_;
   const DeviceKind target_;
   const Progress& progress_;
   std::vector<WeightSlot> slots_;
@@ -128,8 +148,25 @@ class Writer {
 
 Status WriteEngineFile(const WeightSource& source, const std::filesystem::path& path,
                        DeviceKind target, Device& host, Device* gpu, const Progress& progress) {
-  return Writer(source, target, progress)
-      .Write(path, host, target == DeviceKind::kCuda ? gpu : nullptr);
+  return Writer(source.config, target, progress)
+      .Write(source, path, host, target == DeviceKind::kCuda ? gpu : nullptr);
+}
+
+Status WriteEngineFile(const model::ModelConfig& config, const std::filesystem::path& path,
+                       DeviceKind target, Device& host, const MakeSlot& make) {
+  return Writer(config, target, {}).Write(path, host, make);
+}
+
+Status WriteEngineConfig(const std::filesystem::path& dir, const model::ModelConfig& config,
+                         const nlohmann::json* further, const model::EngineLimits& limits) {
+  if (TokenizerDir(dir).empty())
+    logging::Warning("the engine has no tokenizer; name one with tokenizer_dir",
+                     {{"path", dir.string()}});
+  nlohmann::json pretrained_config = model::ConfigToCheckpoint(config);
+  if (further != nullptr) pretrained_config.update(*further);
+  return artifact::WriteConfig(dir, {{"version", kVersion},
+                                     {"pretrained_config", std::move(pretrained_config)},
+                                     {"build_config", model::LimitsToJson(config, limits)}});
 }
 
 }  // namespace inflight::builder

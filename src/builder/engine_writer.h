@@ -3,8 +3,11 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
 
 #include "builder/builder.h"
+#include "builder/engine_memory.h"
 #include "builder/weight_source.h"
 
 namespace inflight::builder {
@@ -15,5 +18,17 @@ namespace inflight::builder {
 // them is left aside, with a note in the log.
 Status WriteEngineFile(const WeightSource& source, const std::filesystem::path& path,
                        DeviceKind target, Device& host, Device* gpu, const Progress& progress);
+
+// Makes one slot in the stored form of the target, in host memory.
+using MakeSlot = std::function<Status(const PlacedSlot&)>;
+
+// Writes the slots that `make` makes, one after the other.
+Status WriteEngineFile(const model::ModelConfig& config, const std::filesystem::path& path,
+                       DeviceKind target, Device& host, const MakeSlot& make);
+
+// config.json of an engine, which is written last: it is what makes the directory an engine.
+// `further`: keys of a checkpoint's that ModelConfig does not hold, or null.
+Status WriteEngineConfig(const std::filesystem::path& dir, const model::ModelConfig& config,
+                         const nlohmann::json* further, const model::EngineLimits& limits);
 
 }  // namespace inflight::builder

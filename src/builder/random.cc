@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engines of random weights, made in memory for benchmarks.
+// Engines of random weights: in memory for benchmarks, on disk from sizes alone.
 #include "ops/random.h"
 
 #include <cmath>
@@ -7,10 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "artifact/checkpoint.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "builder/builder.h"
 #include "builder/engine_memory.h"
+#include "builder/engine_writer.h"
+#include "builder/model_files.h"
 #include "builder/pack.h"
 #include "builder/tune.h"
 #include "model/limits.h"
@@ -73,8 +76,9 @@ float CodeBound(DType dtype) {
 // Makes one slot after another; the numbers are the same on every device.
 class RandomWeights {
  public:
-  RandomWeights(const model::ModelConfig& config, uint64_t seed, Device& device)
-      : config_(config), device_(device), stream_(ops::MixBits(seed)) {}
+  // In the layouts of `target`; of the device itself where that is a GPU.
+  RandomWeights(const model::ModelConfig& config, uint64_t seed, Device& device, DeviceKind target)
+      : config_(config), device_(device), target_(target), stream_(ops::MixBits(seed)) {}
 
   Status Fill(const PlacedSlot& placed) {
     const WeightSlot& slot = placed.slot;
@@ -120,12 +124,13 @@ class RandomWeights {
     if (slot.kind == WeightSlot::Kind::kTable)
       rows(0, slot.shape[0], placed.target);
     else
-      PackMatrix(config_, slot, device_.kind(), rows, device_.cpu_pool(), placed.target);
+      PackMatrix(config_, slot, target_, rows, device_.cpu_pool(), placed.target);
     return Status::Ok();
   }
 
   const model::ModelConfig& config_;
   Device& device_;
+  const DeviceKind target_;
   uint64_t stream_;
   float bound_ = 0;  // of the last matrix, for its scales
 };
@@ -139,7 +144,7 @@ Result<std::shared_ptr<const model::Engine>> Random(const model::ModelConfig& co
   RETURN_IF_ERROR(model::CheckRuns(config, device));
   ASSIGN_OR_RETURN(const model::EngineLimits resolved, model::ResolveLimits(config, limits));
   const auto fill = [&](std::span<const PlacedSlot> slots) {
-    RandomWeights weights(config, seed, device);
+    RandomWeights weights(config, seed, device, device.kind());
     for (const PlacedSlot& placed : slots) RETURN_IF_ERROR(weights.Fill(placed));
     return device.Wait();
   };
@@ -148,6 +153,25 @@ Result<std::shared_ptr<const model::Engine>> Random(const model::ModelConfig& co
     ASSIGN_OR_RETURN(head.kernel_tuning, TuneProducts(config, resolved, device));
   }
   return MakeEngine(std::move(head), device, fill, {});
+}
+
+Status BuildRandom(const model::ModelConfig& config, const BuildOptions& options, uint64_t seed) {
+  RETURN_IF_ERROR(model::Validate(config));
+  RETURN_IF_ERROR(model::CheckSupported(config, model::FactsOf(options.target)));
+  ASSIGN_OR_RETURN(const model::EngineLimits limits, model::ResolveLimits(config, options.limits));
+  if (!options.tokenizer_dir.empty() && TokenizerDir(options.tokenizer_dir).empty())
+    return NotFound("tokenizer_dir: got " + options.tokenizer_dir.string() +
+                    ", no tokenizer's files are in it");
+  if (options.dry_run) return Status::Ok();
+  const std::unique_ptr<Device> host = Device::Cpu();
+  RETURN_IF_ERROR(artifact::CreateDirectory(options.output_dir));
+  RandomWeights weights(config, seed, *host, options.target);
+  RETURN_IF_ERROR(WriteEngineFile(config, options.output_dir / artifact::kEngineFile,
+                                  options.target, *host,
+                                  [&](const PlacedSlot& placed) { return weights.Fill(placed); }));
+  if (!options.tokenizer_dir.empty())
+    RETURN_IF_ERROR(CopyModelFiles(options.tokenizer_dir, options.output_dir));
+  return WriteEngineConfig(options.output_dir, config, nullptr, limits);
 }
 
 }  // namespace inflight::builder

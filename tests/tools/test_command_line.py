@@ -56,6 +56,13 @@ def test_every_command_that_opens_models_takes_the_models_own_dtype_by_name():
     assert "LlamaForCausalLM" in of_auto
 
 
+@pytest.mark.parametrize("place", [0, 2, 4])
+def test_a_directory_may_stand_anywhere_between_options(place):
+    words = ["--max-tokens", "4", "--prompt", "Once upon"]
+    words.insert(place, DEMO)
+    assert run("run", *words).stdout == run("run", DEMO, "--max-tokens", "4", "--prompt", "Once upon").stdout
+
+
 def test_unknown_option_suggests_the_nearest_one():
     done = run("build", "--checkpont-dir", "x", check=False)
     assert done.returncode == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flags of TensorRT-LLM's converters and builders, releases 0.5 to 0.20: honoured, without effect, or refused by name."""
+"""Flags of TensorRT-LLM's converters and builders, releases 0.5 to 1.0: honoured, without effect, or refused by name."""
 
 import json
 import os
@@ -39,7 +39,10 @@ rotary_pct inter_size no_bias n_kv_head multiple_of ffn_dim_multiplier rms_norm_
 use_gpt_attention_plugin use_gemm_plugin use_layernorm_plugin use_rmsnorm_plugin use_lookup_plugin use_lora_plugin
 enable_context_fmha enable_context_fmha_fp32_acc use_inflight_batching parallel_build use_smooth_quant per_channel per_token
 int8_kv_cache use_weight_only weight_only_precision enable_fp8 fp8_kv_cache per_group group_size quantized_fp8_model_path
-use_parallel_embedding embedding_sharding_dim use_embedding_sharing hf_lora_dir timing_cache log_level
+use_parallel_embedding embedding_sharding_dim use_embedding_sharing hf_lora_dir timing_cache log_level kv_cache_type
+monitor_memory dora_plugin low_latency_gemm_plugin low_latency_gemm_swiglu_plugin gemm_allreduce_plugin user_buffer
+norm_quant_fusion fuse_fp4_quant manage_weights pp_reduce_scatter bert_context_fmha_fp32_acc attention_qk_half_accumulation
+use_context_fmha_for_generation
 """
 
 REFUSED = [
@@ -47,7 +50,7 @@ REFUSED = [
     ("convert", "--nemo_ckpt_path x", "Hugging Face format"),
     ("convert", "--gpt_variant santacoder", "of the GPT variants gpt2 is supported"),
     ("convert", "--model starcoder", "of the GPT variants gpt2 is supported"),
-    ("convert", "--n_head 32", "the model's own config.json says it"),
+    ("convert", "--n_head 32", "--n-head: got 32, the model has 4"),
     ("convert", "--smoothquant 0.5", "calibration is not supported"),
     ("convert", "-sq 0.5", "calibration is not supported"),
     ("convert", "--int8_kv_cache", "calibration is not supported"),
@@ -68,15 +71,16 @@ REFUSED = [
     ("build", "--rotary_scaling linear 2.0", "the model's own config.json says it"),
     ("build", "--weight_streaming", "weights stay in memory"),
     ("build", "--cp_size 2", "one rank"),
-    ("convert", "--vocab_size 7", "the model's own config.json says it"),
-    ("convert", "--n_positions 7", "config.json says it"),
-    ("convert", "--n_layer 7", "config.json says it"),
-    ("convert", "--n_kv_head 7", "config.json says it"),
-    ("convert", "--n_embd 7", "config.json says it"),
-    ("convert", "--inter_size 7", "config.json says it"),
-    ("convert", "--rms_norm_eps 1e-5", "config.json says it"),
-    ("convert", "--hidden_act silu", "config.json says it"),
-    ("convert", "--rotary_base 500000", "config.json says it"),
+    ("convert", "--vocab_size 7", "--vocab-size: got 7, the model has 211"),
+    ("convert", "--n_positions 7", "--n-positions: got 7, the model has 512"),
+    ("convert", "--n_layer 7", "--n-layer: got 7, the model has"),
+    ("convert", "--n_kv_head 7", "--n-kv-head: got 7, the model has"),
+    ("convert", "--n_embd 7", "--n-embd: got 7, the model has"),
+    ("convert", "--inter_size 7", "--inter-size: got 7, the model has 72"),
+    ("convert", "--rms_norm_eps 0.5", "--rms-norm-eps: got 0.5, the model has"),
+    ("convert", "--hidden_act gelu", "--hidden-act: got gelu, the model has silu"),
+    ("convert", "--hidden_act mish", "--hidden-act: got mish, the model has silu"),
+    ("convert", "--rotary_base 7", "--rotary-base: got 7, the model has"),
     ("convert", "--per_channel", "calibration is not supported"),
     ("convert", "--per_token", "calibration is not supported"),
     ("convert", "--calib_dataset x", "only calibration reads it"),
@@ -100,7 +104,9 @@ REFUSED = [
     ("build", "--lora_plugin float16", "LoRA"),
     ("build", "--max_encoder_input_len 9", "encoder-decoder models are not supported"),
     ("build", "--auto_parallel 2", "one rank"),
-    ("build", "--n_layer 7", "config.json says it"),
+    ("build", "--n_layer 7", "--n-layer: got 7, the model has"),
+    ("build", "--kv_cache_type continuous", "always paged"),
+    ("build", "--dora_plugin enable", "LoRA"),
     ("build", "--multiple_of 256", "config.json says it"),
     ("build", "--ffn_dim_multiplier 1.3", "config.json says it"),
     ("build", "--rotary_pct 0.5", "config.json says it"),
@@ -178,6 +184,53 @@ def test_values_that_ask_for_nothing_are_accepted(tmp_path):
         1024,
     )
     assert "no effect" not in done.stderr
+
+
+SIZES = {
+    LLAMA: "--vocab_size 211 --n_positions 512 --n_layer 2 --n_head 4 --n_kv_head 2 --n_embd 64 --inter_size 72 "
+    "--rms_norm_eps 1e-5 --rotary_base 10000 --hidden_act silu",
+    GPT2: "--vocab_size 257 --n_positions 460 --n_layer 2 --n_head 4 --n_embd 64 --inter_size 160 --hidden_act gelu",
+}
+
+
+@pytest.mark.parametrize("model", SIZES, ids=lambda model: model.name)
+def test_sizes_that_are_the_models_own_are_accepted(model, tmp_path):
+    sizes = SIZES[model].split()
+    run("convert", "--model_dir", model, "--output_dir", tmp_path / "ckpt", *sizes)
+    run("build", "--checkpoint_dir", tmp_path / "ckpt", "--output_dir", tmp_path / "engine", *sizes)
+    assert (tmp_path / "engine/config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (
+            "--n_layer 2 --n_head 4 --n_embd 64 --vocab_size 300 --n_positions 128 --dtype float32 --hidden_act gelu",
+            {"architecture": "GPT2LMHeadModel", "intermediate_size": 256, "vocab_size": 300, "hidden_act": "gelu"},
+        ),
+        (
+            "--architecture LlamaForCausalLM --n_layer 1 --n_head 4 --n_kv_head 2 --n_embd 64 --inter_size 96 --vocab_size 300",
+            {"architecture": "LlamaForCausalLM", "num_key_value_heads": 2, "intermediate_size": 96, "dtype": "float16"},
+        ),
+    ],
+    ids=["gpt", "llama"],
+)
+def test_sizes_alone_make_an_engine_of_random_weights(flags, expected, tmp_path):
+    """build.py of the first releases, which the tests of the back-end called without a model."""
+    engine = tmp_path / "engine"
+    run("build", *flags.split(), "--output_dir", engine, "--use_gpt_attention_plugin", "float16", "--max_batch_size", 4)
+    built = config(engine)["pretrained_config"]
+    assert {key: built[key] for key in expected} == expected
+    request = tmp_path / "requests.jsonl"
+    request.write_text(json.dumps({"input_ids": [3, 7, 11], "max_tokens": 5, "end_id": -1}) + "\n")
+    answers = [run("run", engine, "--input", request).stdout for _ in range(2)]
+    assert answers[0] == answers[1] and len(json.loads(answers[0])["output_ids"]) == 5
+
+
+def test_sizes_that_do_not_fit_each_other_are_refused(tmp_path):
+    done = run("build", "--n_layer", 1, "--n_head", 5, "--n_embd", 64, "--output_dir", tmp_path / "engine", check=False)
+    assert done.returncode == 1
+    assert not (tmp_path / "engine").exists()
 
 
 def test_batches_of_later_releases_are_kept_and_what_a_step_holds_is_said(tmp_path):

@@ -9,6 +9,7 @@
 #include "command_line.h"
 #include "commands.h"
 #include "model_options.h"
+#include "model_sizes.h"
 #include "progress.h"
 #include "quantization_options.h"
 #include "scheduler/step_plan.h"
@@ -20,13 +21,16 @@ namespace {
 const Usage kUsage = {
     "inflight build --checkpoint-dir CHECKPOINT --output-dir ENGINE [--target cuda] "
     "[--use-weight-only | --use-fp8-rowwise] [--report]",
-    "Builds an engine directory from a checkpoint or a Hugging Face model directory."};
+    "Builds an engine directory from a checkpoint or a Hugging Face model directory; without one, "
+    "from sizes, of random weights."};
 
 struct Options {
   builder::BuildOptions build;
   std::string dtype = "auto";
   std::string target = "cpu";
   QuantizationOptions quantization;
+  ModelSizes sizes;
+  std::optional<std::string> architecture;
   bool report = false;
   std::filesystem::path report_text;
   std::optional<int> max_output_len;
@@ -115,6 +119,13 @@ config::Schema<Options> MakeSchema() {
   }
   schema.Section("Quantization");
   AddQuantizationOfUpstream(schema, [](Options& o) -> auto& { return o.quantization; });
+  schema.Section("Sizes of the model");
+  schema.Add(
+      "architecture", [](Options& o) -> auto& { return o.architecture; },
+      "Family of a model of random weights, which is built where there is no checkpoint_dir and "
+      "this or a size is given; GPT2LMHeadModel where it is not. With a checkpoint_dir this and "
+      "the sizes have to be the checkpoint's.");
+  AddModelSizes(schema, [](Options& o) -> auto& { return o.sizes; });
   schema.Section("Other flags of trtllm-build and build.py");
   AddUpstreamFlags(BuildFlags(), schema);
   for (const auto& [alias, name] : {std::pair{"model_dir", "checkpoint_dir"},
@@ -160,15 +171,46 @@ Status Combine(Options& options) {
   return Status::Ok();
 }
 
+bool SaysSizes(const Options& options) { return options.architecture || options.sizes.any(); }
+
+// What is said beside a checkpoint.
+Status CheckAgainstModel(const Options& options) {
+  if (!SaysSizes(options)) return Status::Ok();
+  ASSIGN_OR_RETURN(const builder::Description model,
+                   builder::Describe(options.build.checkpoint_dir));
+  const std::string& own = model.config.architecture;
+  if (options.architecture.value_or(own) != own)
+    return InvalidArgument("--architecture: got " + *options.architecture + ", the model has " +
+                           own + "; leave it out");
+  return CheckSizes(options.sizes, model.config);
+}
+
+Status BuildFromSizes(Options& options) {
+  if (options.report) return UsageError(kUsage, "--report: needs --checkpoint-dir");
+  RETURN_IF_ERROR(Combine(options));
+  SetLogLevel(options.log_level);
+  ASSIGN_OR_RETURN(model::ModelConfig config,
+                   ConfigOfSizes(options.sizes, options.architecture.value_or("GPT2LMHeadModel"),
+                                 options.build.dtype.value_or(DType::kF16)));
+  const builder::BuildOptions& build = options.build;
+  config.quant_algo = build.quant_algo.value_or(config.quant_algo);
+  config.fp8_kv_cache = build.fp8_kv_cache.value_or(config.fp8_kv_cache);
+  config.quantize_lm_head = build.quantize_lm_head.value_or(config.quantize_lm_head);
+  if (build.output_dir.empty()) options.build.output_dir = "engine_outputs";
+  return builder::BuildRandom(config, options.build, /*seed=*/1);
+}
+
 Status Run(Options& options, std::span<const std::string> positionals) {
   RETURN_IF_ERROR(NoPositionals(kUsage, positionals));
   builder::BuildOptions& build = options.build;
+  if (build.checkpoint_dir.empty() && SaysSizes(options)) return BuildFromSizes(options);
   if (build.checkpoint_dir.empty()) return UsageError(kUsage, "--checkpoint-dir is needed");
   const auto checkpoint_dir = artifact::ResolveModelDir(build.checkpoint_dir);
   if (!checkpoint_dir.ok()) return checkpoint_dir.status().WithPrefix("--checkpoint-dir");
   build.checkpoint_dir = *checkpoint_dir;
   RETURN_IF_ERROR(Combine(options));
   SetLogLevel(options.log_level);
+  RETURN_IF_ERROR(CheckAgainstModel(options));
   if (options.report) {
     RETURN_IF_ERROR(PrintAccuracy(build, options.report_text));
     if (build.output_dir.empty()) return Status::Ok();

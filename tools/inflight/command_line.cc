@@ -60,6 +60,7 @@ Result<Arguments> ParseArguments(std::span<char* const> args,
                result.options.emplace_back(name, value.empty() ? "true" : value);
            })
         ->expected(is_value_optional ? 0 : 1, 1)
+        ->allow_extra_args(false)  // what follows the value is a positional argument
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->trigger_on_parse();
   };

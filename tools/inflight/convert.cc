@@ -6,6 +6,7 @@
 #include "builder/builder.h"
 #include "command_line.h"
 #include "commands.h"
+#include "model_sizes.h"
 #include "progress.h"
 #include "quantization_options.h"
 #include "upstream_flags.h"
@@ -22,6 +23,7 @@ const Usage kUsage = {
 struct Options {
   builder::ConvertOptions convert{.output_dir = "tllm_checkpoint"};
   QuantizationOptions quantization;
+  ModelSizes sizes;
   std::string out_dir;  // older flow: the checkpoint goes to a folder of it
   std::string log_level = "info";
 };
@@ -66,6 +68,8 @@ config::Schema<Options> MakeSchema() {
       "Write config.json without weights.", config::OptionalValue());
   schema.Section("Quantization");
   AddQuantizationOfUpstream(schema, [](Options& o) -> auto& { return o.quantization; });
+  schema.Section("Sizes of the model, which it says itself: given, they have to be the same");
+  AddModelSizes(schema, [](Options& o) -> auto& { return o.sizes; });
   schema.Section("Other flags of TensorRT-LLM's converters");
   schema.Add(
       "out_dir", [](Options& o) -> auto& { return o.out_dir; },
@@ -104,6 +108,10 @@ Status Run(Options& options, std::span<const std::string> positionals) {
     convert.output_dir =
         std::filesystem::path(options.out_dir) / (std::to_string(convert.tp_size) + "-gpu");
   SetLogLevel(options.log_level);
+  if (options.sizes.any()) {
+    ASSIGN_OR_RETURN(const builder::Description model, builder::Describe(convert.model_dir));
+    RETURN_IF_ERROR(CheckSizes(options.sizes, model.config));
+  }
   ProgressBar bar("convert");
   return builder::Convert(
       convert, [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); });

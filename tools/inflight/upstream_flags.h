@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flags of TensorRT-LLM's converters and builders, releases 0.5 to 0.20, that have no place in our
+// Flags of TensorRT-LLM's converters and builders, releases 0.5 to 1.0, that have no place in our
 // options: each has no effect or is refused, with the reason and the remedy. Flags that mean the
 // same as one of ours are aliases of it, in convert.cc and build.cc.
 #pragma once
