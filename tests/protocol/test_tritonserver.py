@@ -357,3 +357,53 @@ def test_tags_of_a_model_are_on_the_metrics_page(tmp_path):
     page = requests.get(f"http://{server.metrics}/metrics", timeout=30).text
     assert re.search(r'^nv_inference_request_success\{_team="search",model="tagged",version="1"\} 0$', page, re.MULTILINE)
     assert server.stop() == 0
+
+
+def started(command, tmp_path, **environment):
+    """The process and where it writes."""
+    with open(tmp_path / "out", "w+") as out:
+        return subprocess.Popen(
+            [str(word) for word in command], stdout=out, stderr=subprocess.STDOUT, env=os.environ | environment
+        ), tmp_path / "out"  # fmt: skip
+
+
+def test_unique_beginnings_of_flags_are_taken(tmp_path, repository):
+    """As getopt_long of the original takes them; cog-triton starts it with --backend-dir, values behind a blank."""
+    link, ports = tmp_path / "tritonserver", tmp_path / "ports.json"
+    link.symlink_to(INFLIGHT)
+    command = [
+        link, "--backend-dir", "/opt/backends", "--model-repo", repository, "--http-po=0", "--grpc-po=0", "--metrics-po", "0",
+        "--log-v=1", "--port-file", ports,
+    ]  # fmt: skip
+    process, out = started(command, tmp_path)
+    wait_until(lambda: process.poll() is not None or ports.exists())
+    process.terminate()
+    assert process.wait(60) == 0, out.read_text()
+    assert "option=--backend-directory value=/opt/backends" in out.read_text()
+    done = subprocess.run([link, "--http-=1"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "option '--http-' is ambiguous; possibilities: '--http-" in done.stderr
+    unknown = subprocess.run([link, "--no-such-flag=1"], capture_output=True, text=True, timeout=60, check=False)
+    assert "unknown option '--no-such-flag'" in unknown.stderr
+
+
+@pytest.mark.parametrize(
+    ("rank", "size"),
+    [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")],
+)
+def test_ranks_above_0_wait(tmp_path, repository, rank, size):
+    """launch_triton_server.py --world_size 2 starts the same line twice under mpirun."""
+    command = [INFLIGHT, "serve", "--model-repository", repository, "--http-port=0", "--grpc-port=0", "--metrics-port=0"]
+    process, out = started(command, tmp_path, **{rank: "1", size: "2"})
+    wait_until(lambda: process.poll() is not None or "waits" in out.read_text())
+    assert f"Rank 1 of 2 waits: an engine has one rank, which rank 0 serves by={rank}" in out.read_text()
+    assert "Started" not in out.read_text()
+    process.terminate()
+    assert process.wait(60) == 0
+    for number, options in (("0", []), ("1", ["--ranks=serve"])):
+        ports = tmp_path / f"ports{number}.json"
+        process, out = started([*command, *options, "--port-file", ports], tmp_path, **{rank: number, size: "2"})
+        wait_until(lambda p=process, f=ports: p.poll() is not None or f.exists())
+        process.terminate()
+        assert process.wait(60) == 0, out.read_text()
+        assert "Started HTTPService" in out.read_text()

@@ -42,7 +42,51 @@ Status UnknownOption(const std::string& argument, const std::vector<config::Opti
   return InvalidArgument(message + " (--help lists all)");
 }
 
+// The option that `flag`, with its dashes, is the beginning of; itself where it is one or begins
+// none.
+Result<std::string> FullName(const std::string& flag, const std::vector<config::OptionInfo>& infos,
+                             const Aliases& aliases) {
+  std::string begin = flag;
+  std::ranges::replace(begin, '_', '-');
+  if (begin == "--help" || begin == "--config") return flag;
+  std::vector<std::string> targets;  // file keys
+  std::string candidates;
+  const auto consider = [&](const std::string& known, const std::string& target) {
+    if (!known.starts_with(begin) || std::ranges::count(targets, target) > 0) return;
+    targets.push_back(target);
+    candidates += " '" + known + "'";
+  };
+  for (const config::OptionInfo& info : infos) {
+    if (info.flag() == begin) return flag;
+    consider(info.flag(), info.name);
+  }
+  for (const auto& [alias, target] : aliases) {
+    if (config::FlagOf(alias) == begin) return flag;
+    consider(config::FlagOf(alias), target);
+  }
+  if (targets.size() > 1)
+    return InvalidArgument("option '" + flag + "' is ambiguous; possibilities:" + candidates);
+  return targets.empty() ? flag : config::FlagOf(targets.front());
+}
+
 }  // namespace
+
+Result<std::vector<std::string>> ExpandPrefixes(std::span<char* const> args,
+                                                const std::vector<config::OptionInfo>& infos,
+                                                const Aliases& aliases) {
+  std::vector<std::string> full;
+  for (const char* const given : args) {
+    const std::string arg = given;
+    const size_t end = std::min(arg.find('='), arg.size());
+    if (!arg.starts_with("--") || end <= 2) {
+      full.push_back(arg);
+      continue;
+    }
+    ASSIGN_OR_RETURN(std::string name, FullName(arg.substr(0, end), infos, aliases));
+    full.push_back(std::move(name) + arg.substr(end));
+  }
+  return full;
+}
 
 Result<Arguments> ParseArguments(std::span<char* const> args,
                                  const std::vector<config::OptionInfo>& infos,

@@ -25,6 +25,12 @@ Result<Arguments> ParseArguments(std::span<char* const> args,
                                  const std::vector<config::OptionInfo>& infos,
                                  const std::vector<std::pair<std::string, std::string>>& aliases);
 
+// `args` with each flag spelt in full that is the beginning of one option alone, as getopt_long
+// takes them. kInvalidArgument where it begins several.
+Result<std::vector<std::string>> ExpandPrefixes(
+    std::span<char* const> args, const std::vector<config::OptionInfo>& infos,
+    const std::vector<std::pair<std::string, std::string>>& aliases);
+
 struct Usage {
   std::string line;     // "inflight run DIR --prompt TEXT"
   std::string summary;  // what the command does

@@ -23,6 +23,7 @@
 #include "commands.h"
 #include "grpc_front_end.h"
 #include "http_front_ends.h"
+#include "launched_rank.h"
 #include "protocol/metrics/metrics_config.h"
 #include "protocol/metrics/metrics_server.h"
 #include "reach.h"
@@ -223,6 +224,10 @@ Status Serve(ServeOptions& options) {
   RaiseFileLimit();
   SetRequestMemory(options);
   const sigset_t signals = BlockStopSignals();
+  if (const auto rank = RankOfThisProcess(); rank && rank->rank > 0 && options.ranks == "wait") {
+    WaitAsRank(*rank, signals);
+    return Status::Ok();
+  }
   RETURN_IF_ERROR(EnterSandbox(options));  // before what follows starts threads
   if (const Status kept = SetKept(options); !kept.ok()) return UsageError(kUsage, kept.message());
   if (const Status limited = SetRateLimiter(options); !limited.ok()) {
@@ -344,9 +349,14 @@ int Main(Args args, ServeOptions options) {
 int ServeMain(Args args) { return Main(args, {}); }
 
 int TritonserverMain(Args args) {
+  const config::Schema<ServeOptions> schema = ServeSchema();
+  auto full = ExpandPrefixes(args, schema.options(), schema.aliases());
+  if (!full.ok()) return Fail(full.status());
+  std::vector<char*> spelt_out;
+  for (std::string& arg : *full) spelt_out.push_back(arg.data());
   ServeOptions options;
   options.http.address = options.grpc.address = kEveryInterface;
-  return Main(args, std::move(options));
+  return Main(Args(spelt_out), std::move(options));
 }
 
 }  // namespace inflight::tool

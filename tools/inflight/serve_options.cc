@@ -54,6 +54,11 @@ void AddModels(Schema& schema) {
       "model_config_name", [](ServeOptions& o) -> auto& { return o.server.model_config_name; },
       "Models are configured by configs/<name>.pbtxt where they have it, else by config.pbtxt.");
   schema.Add(
+      "ranks", [](ServeOptions& o) -> auto& { return o.ranks; },
+      "What a process does that MPI or Slurm started as a rank above 0: wait, since an engine has "
+      "one rank, or serve too, on ports of its own.",
+      OneOf({"wait", "serve"}));
+  schema.Add(
       "model_load_thread_count",
       [](ServeOptions& o) -> auto& { return o.server.model_load_threads; },
       "Models that are loaded at a time, where they do not use each other; the engines of LLMs, "

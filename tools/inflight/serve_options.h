@@ -32,6 +32,7 @@ struct ServeOptions {
   serving::ServerOptions server;
   QuantizationOptions quantization;
   std::string model_control_mode = "none";
+  std::string ranks = "wait";
   bool disable_auto_complete_config = false;
   std::optional<bool> strict_model_config;  // former flag of the same
 
