@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model repositories as the releases 0.5 to 0.19 of the TensorRT-LLM backend had them, made from tables of their tensors.
+"""Model repositories as the releases 0.5 to 1.2 of the TensorRT-LLM backend had them, made from tables of their tensors.
 
-A release is its minor number: 5 is 0.5.0, 6 is 0.6.1; OURS is the last one with the tensors that only this server has.
-Placeholders are left as `${name}` unless `fill` names them.
+A release is its minor number: 5 is 0.5.0, 6 is 0.6.1; V1 are 1.0 to 1.2; OURS is the last one with the tensors that only
+this server has. The tables say what `all_models/inflight_batcher_llm/*/config.pbtxt` of each release's tag declares in
+triton-inference-server/tensorrtllm_backend, from 0.20 on `triton_backend/` of NVIDIA/TensorRT-LLM. Placeholders are left as
+`${name}` unless `fill` names them.
 """
 
 import pathlib
 import re
 
-RELEASES = (5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 19)
-OURS = 20
+RELEASES = (5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30)
+V1 = 30
+OURS = 90
 ALWAYS = 99
 
 # Ours under one name at the LLM and at the text models.
@@ -21,7 +24,9 @@ OUR_INPUTS = {
 
 # name, datatype, dims, first release, last release, flags: r required, s scalar (empty reshape), g ragged
 LLM_INPUTS = [
-    ("input_ids", "INT32", "-1", 5, ALWAYS, "rg"),
+    ("input_ids", "INT32", "-1", 5, 5, "r"),
+    ("input_ids", "INT32", "-1", 6, 14, "rg"),
+    ("input_ids", "INT32", "-1", 15, ALWAYS, "g"),
     ("input_lengths", "INT32", "1", 5, ALWAYS, "rs"),
     ("request_output_len", "UINT32", "1", 5, 6, "r"),
     ("request_output_len", "INT32", "1", 7, 11, "r"),
@@ -39,9 +44,11 @@ LLM_INPUTS = [
     ("stop_words_list", "INT32", "2, -1", 6, ALWAYS, "g"),
     ("bad_words_list", "INT32", "2, -1", 6, ALWAYS, "g"),
     ("embedding_bias", "FP32", "-1", 6, ALWAYS, "g"),
-    ("beam_width", "INT32", "1", 5, ALWAYS, "s"),
+    ("beam_width", "UINT32", "1", 5, 6, "s"),
+    ("beam_width", "INT32", "1", 7, ALWAYS, "s"),
     ("temperature", "FP32", "1", 5, ALWAYS, "s"),
-    ("runtime_top_k", "INT32", "1", 5, ALWAYS, "s"),
+    ("runtime_top_k", "UINT32", "1", 5, 6, "s"),
+    ("runtime_top_k", "INT32", "1", 7, ALWAYS, "s"),
     ("runtime_top_p", "FP32", "1", 5, ALWAYS, "s"),
     ("runtime_top_p_min", "FP32", "1", 10, ALWAYS, "s"),
     ("runtime_top_p_decay", "FP32", "1", 10, ALWAYS, "s"),
@@ -50,8 +57,13 @@ LLM_INPUTS = [
     ("repetition_penalty", "FP32", "1", 5, ALWAYS, "s"),
     ("presence_penalty", "FP32", "1", 5, ALWAYS, "s"),
     ("frequency_penalty", "FP32", "1", 8, ALWAYS, "s"),
-    ("min_length", "INT32", "1", 5, ALWAYS, "s"),
-    ("random_seed", "UINT64", "1", 5, ALWAYS, "s"),
+    ("min_length", "UINT32", "1", 5, 6, "s"),
+    ("min_length", "INT32", "1", 7, 29, "s"),
+    ("min_tokens", "INT32", "1", V1, V1, "s"),
+    ("min_length", "INT32", "1", OURS, ALWAYS, "s"),
+    ("random_seed", "UINT64", "1", 5, 29, "s"),
+    ("seed", "UINT64", "1", V1, V1, "s"),
+    ("random_seed", "UINT64", "1", OURS, ALWAYS, "s"),
     ("early_stopping", "BOOL", "1", 10, ALWAYS, "s"),
     ("beam_search_diversity_rate", "FP32", "1", 10, ALWAYS, "s"),
     ("return_log_probs", "BOOL", "1", 6, ALWAYS, "s"),
@@ -61,7 +73,8 @@ LLM_INPUTS = [
     ("stop", "BOOL", "1", 12, ALWAYS, "s"),
     ("streaming", "BOOL", "1", 5, 11, ""),
     ("streaming", "BOOL", "1", 12, ALWAYS, "s"),
-    ("prompt_embedding_table", "FP16", "-1, -1", 6, ALWAYS, "g"),
+    ("prompt_embedding_table", "FP16", "-1, -1", 6, 29, "g"),
+    ("prompt_embedding_table", "${prompt_embedding_table_data_type}", "-1, -1", V1, ALWAYS, "g"),
     ("prompt_table_extra_ids", "UINT64", "-1", 13, ALWAYS, "g"),
     ("prompt_vocab_size", "UINT32", "1", 6, 6, "s"),
     ("prompt_vocab_size", "INT32", "1", 7, ALWAYS, "s"),
@@ -77,11 +90,21 @@ LLM_INPUTS = [
     ("skip_cross_attn_blocks", "BOOL", "1", 16, ALWAYS, "g"),
     ("return_kv_cache_reuse_stats", "BOOL", "1", 16, 18, "s"),
     ("return_perf_metrics", "BOOL", "1", 19, ALWAYS, "s"),
+    ("return_num_input_tokens", "BOOL", "1", 20, V1, "s"),
+    ("return_num_output_tokens", "BOOL", "1", 20, V1, "s"),
     ("retention_token_range_starts", "INT32", "-1", 17, ALWAYS, "g"),
+    ("retention_token_range_ends", "INT32", "-1", 17, ALWAYS, "g"),
+    ("retention_token_range_priorities", "INT32", "-1", 17, ALWAYS, "g"),
+    ("retention_token_range_durations_ms", "INT32", "-1", 17, ALWAYS, "g"),
     ("retention_decode_priority", "INT32", "1", 17, ALWAYS, "g"),
-    ("guided_decoding_guide_type", "STRING", "1", 19, ALWAYS, ""),
-    ("guided_decoding_guide", "STRING", "1", 19, ALWAYS, ""),
+    ("retention_decode_duration_ms", "INT32", "1", 17, ALWAYS, "g"),
+    ("mrope_rotary_cos_sin", "FP32", "-1", 19, ALWAYS, ""),
+    ("mrope_position_deltas", "INT64", "1", 19, ALWAYS, ""),
+    ("guided_decoding_guide_type", "STRING", "1", 19, ALWAYS, "g"),
+    ("guided_decoding_guide", "STRING", "1", 19, ALWAYS, "g"),
     ("lookahead_window_size", "INT32", "1", 19, ALWAYS, "g"),
+    ("lookahead_ngram_size", "INT32", "1", 19, ALWAYS, "g"),
+    ("lookahead_verification_set_size", "INT32", "1", 19, ALWAYS, "g"),
     *((name, datatype, "1", OURS, ALWAYS, "s") for name, datatype in OUR_INPUTS.items()),
 ]
 FACTS = [  # outputs of the LLM and of both pipelines
@@ -95,8 +118,8 @@ FACTS = [  # outputs of the LLM and of both pipelines
     ("acceptance_rate", "FP32", "1", 19, ALWAYS, ""),
     ("total_accepted_draft_tokens", "INT32", "1", 19, ALWAYS, ""),
     ("total_draft_tokens", "INT32", "1", 19, ALWAYS, ""),
-    ("num_input_tokens", "INT32", "1", OURS, ALWAYS, ""),
-    ("num_output_tokens", "INT32", "1", OURS, ALWAYS, ""),
+    ("num_input_tokens", "INT32", "1", 20, ALWAYS, ""),
+    ("num_output_tokens", "INT32", "1", 20, ALWAYS, ""),
     ("num_cached_tokens", "INT32", "1", OURS, ALWAYS, ""),
     ("finish_reason", "STRING", "-1", OURS, ALWAYS, ""),
     ("top_log_prob_ids", "INT32", "-1, -1, -1", OURS, ALWAYS, ""),
@@ -113,6 +136,7 @@ LLM_OUTPUTS = [
     ("generation_logits", "${logits_datatype}", "-1, -1, -1", 17, ALWAYS, ""),
     ("batch_index", "INT32", "1", 12, ALWAYS, ""),
     ("sequence_index", "INT32", "1", 14, ALWAYS, ""),
+    ("context_phase_params", "UINT8", "-1", 14, ALWAYS, ""),
     *FACTS,
 ]
 PREPROCESSING_INPUTS = [
@@ -133,8 +157,13 @@ PREPROCESSING_INPUTS = [
     ("END_ID", "INT32", "1", 12, ALWAYS, ""),
     ("PAD_ID", "INT32", "-1", 8, 11, ""),
     ("PAD_ID", "INT32", "1", 12, ALWAYS, ""),
+    ("IMAGE", "FP16", "3, 224, 224", 12, 12, ""),
+    ("PROMPT_EMBEDDING_TABLE", "FP16", "-1, -1", 12, 12, "g"),
     ("PROMPT_TABLE_EXTRA_ID", "UINT64", "1", 13, ALWAYS, ""),
+    ("IMAGE_BYTES", "UINT8", "-1, -1, -1, -1", 15, ALWAYS, ""),
     ("IMAGE_URL", "STRING", "1", 15, ALWAYS, ""),
+    ("IMAGES", "STRING", "-1", V1, ALWAYS, ""),
+    ("VIDEO_BYTES", "UINT8", "-1, -1, -1, -1", 16, ALWAYS, ""),
 ]
 PREPROCESSING_OUTPUTS = [
     ("INPUT_ID", "INT32", "-1", 5, ALWAYS, ""),
@@ -150,7 +179,18 @@ PREPROCESSING_OUTPUTS = [
     ("OUT_END_ID", "INT32", "1", 12, ALWAYS, ""),
     ("OUT_PAD_ID", "INT32", "-1", 8, 11, ""),
     ("OUT_PAD_ID", "INT32", "1", 12, ALWAYS, ""),
+    ("OUT_PROMPT_EMBEDDING_TABLE", "FP16", "-1, -1", 12, 12, ""),
     ("OUT_PROMPT_TABLE_EXTRA_IDS", "UINT64", "-1", 13, ALWAYS, ""),
+    ("PIXEL_VALUES", "FP16", "-1, -1, -1, -1", 15, ALWAYS, ""),
+    ("ASPECT_RATIO_IDS", "INT64", "-1", 15, ALWAYS, ""),
+    ("ASPECT_RATIO_MASK", "INT64", "-1, -1", 15, ALWAYS, ""),
+    ("CROSS_ATTENTION_MASK", "INT64", "-1, -1, -1", 15, ALWAYS, ""),
+    ("IMAGE_SIZES", "INT64", "2", 16, 29, ""),
+    ("IMAGE_SIZES", "INT64", "-1, 2", V1, ALWAYS, ""),
+    ("IS_VIDEO_INPUT", "BOOL", "1", 16, ALWAYS, ""),
+    ("ATTENTION_MASK", "INT64", "-1", 19, ALWAYS, ""),
+    ("IMAGE_GRID_THW", "INT64", "3", 19, ALWAYS, ""),
+    ("VISION_INPUT_ID", "INT32", "-1", 19, ALWAYS, ""),
 ]
 POSTPROCESSING_INPUTS = [
     ("TOKENS_BATCH", "INT32", "-1, -1", 5, ALWAYS, "r"),
@@ -172,7 +212,7 @@ POSTPROCESSING_OUTPUTS = [
     ("OUT_GENERATION_LOGITS", "FP32", "-1, -1, -1", 8, 13, ""),
     ("OUT_BATCH_INDEX", "INT32", "1", 12, 13, ""),
 ]
-TEXT_INPUTS = [  # of the ensemble and of BLS
+TEXT_INPUTS = [  # of the ensemble, most of them of BLS too
     ("text_input", "STRING", "-1", 5, 11, "r"),
     ("text_input", "STRING", "1", 12, ALWAYS, "r"),
     ("decoder_text_input", "STRING", "-1", 11, 11, ""),
@@ -188,19 +228,26 @@ TEXT_INPUTS = [  # of the ensemble and of BLS
     ("end_id", "INT32", "1", 7, ALWAYS, ""),
     ("pad_id", "UINT32", "1", 5, 6, ""),
     ("pad_id", "INT32", "1", 7, ALWAYS, ""),
-    ("top_k", "INT32", "1", 5, ALWAYS, ""),
+    ("top_k", "UINT32", "1", 5, 6, ""),
+    ("top_k", "INT32", "1", 7, ALWAYS, ""),
     ("top_p", "FP32", "1", 5, ALWAYS, ""),
     ("temperature", "FP32", "1", 5, ALWAYS, ""),
     ("length_penalty", "FP32", "1", 5, ALWAYS, ""),
     ("repetition_penalty", "FP32", "1", 5, ALWAYS, ""),
-    ("min_length", "INT32", "1", 5, ALWAYS, ""),
+    ("min_length", "UINT32", "1", 5, 6, ""),
+    ("min_length", "INT32", "1", 7, 29, ""),
+    ("min_tokens", "INT32", "1", V1, V1, ""),
+    ("min_length", "INT32", "1", OURS, ALWAYS, ""),
     ("presence_penalty", "FP32", "1", 5, ALWAYS, ""),
     ("frequency_penalty", "FP32", "1", 8, ALWAYS, ""),
-    ("random_seed", "UINT64", "1", 5, ALWAYS, ""),
+    ("random_seed", "UINT64", "1", 5, 29, ""),
+    ("seed", "UINT64", "1", V1, V1, ""),
+    ("random_seed", "UINT64", "1", OURS, ALWAYS, ""),
     ("return_log_probs", "BOOL", "1", 6, ALWAYS, ""),
     ("return_context_logits", "BOOL", "1", 8, ALWAYS, ""),
     ("return_generation_logits", "BOOL", "1", 8, ALWAYS, ""),
-    ("beam_width", "INT32", "1", 5, ALWAYS, ""),
+    ("beam_width", "UINT32", "1", 5, 6, ""),
+    ("beam_width", "INT32", "1", 7, ALWAYS, ""),
     ("stream", "BOOL", "1", 5, ALWAYS, ""),
     ("prompt_embedding_table", "FP16", "-1, -1", 6, ALWAYS, ""),
     ("prompt_vocab_size", "UINT32", "1", 6, 6, ""),
@@ -208,11 +255,18 @@ TEXT_INPUTS = [  # of the ensemble and of BLS
     ("embedding_bias_words", "STRING", "-1", 6, ALWAYS, ""),
     ("embedding_bias_weights", "FP32", "-1", 6, ALWAYS, ""),
     ("num_return_sequences", "INT32", "1", 14, ALWAYS, ""),
+    ("image_input", "FP16", "3, 224, 224", 12, 12, ""),
+    ("prompt_table_extra_id", "UINT64", "1", 13, ALWAYS, ""),
     ("lora_task_id", "UINT64", "1", 15, ALWAYS, ""),
+    ("lora_weights", "FP16", "-1, -1", 15, ALWAYS, "g"),
+    ("lora_config", "INT32", "-1, 3", 15, ALWAYS, "g"),
     ("exclude_input_in_output", "BOOL", "1", 16, ALWAYS, ""),
     ("return_kv_cache_reuse_stats", "BOOL", "1", 16, 18, ""),
     ("return_perf_metrics", "BOOL", "1", 19, ALWAYS, ""),
-    ("guided_decoding_guide_type", "STRING", "1", 19, ALWAYS, ""),
+    ("return_num_input_tokens", "BOOL", "1", 20, V1, ""),
+    ("return_num_output_tokens", "BOOL", "1", 20, V1, ""),
+    ("guided_decoding_guide_type", "STRING", "1", 19, ALWAYS, "g"),
+    ("guided_decoding_guide", "STRING", "1", 19, ALWAYS, "g"),
     ("top_p_min", "FP32", "1", OURS, ALWAYS, ""),
     ("top_p_decay", "FP32", "1", OURS, ALWAYS, ""),
     ("top_p_reset_ids", "INT32", "1", OURS, ALWAYS, ""),
@@ -220,21 +274,42 @@ TEXT_INPUTS = [  # of the ensemble and of BLS
     ("beam_search_diversity_rate", "FP32", "1", OURS, ALWAYS, ""),
     *((name, datatype, "1", OURS, ALWAYS, "") for name, datatype in OUR_INPUTS.items()),
 ]
+SCALARS_OF_BLS = {  # from which release on its reshape is empty, unlike the ensemble's
+    "return_log_probs": 9, "return_context_logits": 8, "return_generation_logits": 8, "num_return_sequences": 14,
+    "lora_task_id": 15, "return_kv_cache_reuse_stats": 16, "return_perf_metrics": 19, "return_num_input_tokens": 20,
+    "return_num_output_tokens": 20,
+}  # fmt: skip
+
+
+def of_bls(row):
+    name, datatype, dims, first, last, flags = row
+    if name.startswith("guided"):
+        return [(name, datatype, dims, first, last, "")]
+    scalar_from = SCALARS_OF_BLS.get(name, ALWAYS + 1)
+    before = [(name, datatype, dims, first, scalar_from - 1, flags)] if first < scalar_from <= last else []
+    return [*before, (name, datatype, dims, max(first, scalar_from), last, "s") if scalar_from <= last else row]
+
+
 BLS_INPUTS = [
-    *TEXT_INPUTS,
+    *(of_bls_row for row in TEXT_INPUTS if row[0] != "image_input" for of_bls_row in of_bls(row)),
     ("num_draft_tokens", "INT32", "1", 9, ALWAYS, ""),
     ("use_draft_logits", "BOOL", "1", 9, ALWAYS, "s"),
     ("image_input", "FP16", "3, 224, 224", 12, 12, ""),
     ("image_input", "FP16", "3, -1, -1", 13, 14, ""),
     ("image_input", "FP16", "-1, 3, -1, -1", 15, ALWAYS, ""),
+    ("image_bytes_input", "UINT8", "-1, -1, -1, -1", 16, ALWAYS, ""),
     ("image_url_input", "STRING", "1", 16, ALWAYS, ""),
+    ("video_bytes_input", "UINT8", "-1, -1, -1, -1", 16, ALWAYS, ""),
 ]
 TEXT_OUTPUTS = [
-    ("text_output", "STRING", "-1", 5, ALWAYS, ""),
+    ("text_output", "STRING", "-1, -1", 5, 5, ""),
+    ("text_output", "STRING", "-1", 6, ALWAYS, ""),
     ("cum_log_probs", "FP32", "-1", 6, ALWAYS, ""),
     ("output_log_probs", "FP32", "-1, -1", 6, ALWAYS, ""),
-    ("context_logits", "FP32", "-1, -1", 8, ALWAYS, ""),
-    ("generation_logits", "FP32", "-1, -1, -1", 8, ALWAYS, ""),
+    ("context_logits", "FP32", "-1, -1", 8, 16, ""),
+    ("context_logits", "${logits_datatype}", "-1, -1", 17, ALWAYS, ""),
+    ("generation_logits", "FP32", "-1, -1, -1", 8, 16, ""),
+    ("generation_logits", "${logits_datatype}", "-1, -1, -1", 17, ALWAYS, ""),
     ("batch_index", "INT32", "1", 12, ALWAYS, ""),
     ("sequence_index", "INT32", "1", 14, ALWAYS, ""),
     *FACTS,
@@ -284,8 +359,13 @@ LLM_PARAMETERS = [
     ("multi_block_mode", "${multi_block_mode}", 12, ALWAYS),
     ("cross_kv_cache_fraction", "${cross_kv_cache_fraction}", 14, ALWAYS),
     ("cuda_graph_mode", "${cuda_graph_mode}", 15, ALWAYS),
+    ("cuda_graph_cache_size", "${cuda_graph_cache_size}", 15, ALWAYS),
     ("speculative_decoding_fast_logits", "${speculative_decoding_fast_logits}", 15, ALWAYS),
     ("lookahead_window_size", "${lookahead_window_size}", 19, ALWAYS),
+    ("lookahead_ngram_size", "${lookahead_ngram_size}", 19, ALWAYS),
+    ("lookahead_verification_set_size", "${lookahead_verification_set_size}", 19, ALWAYS),
+    ("lora_prefetch_dir", "${lora_prefetch_dir}", 19, ALWAYS),
+    ("tokenizer_dir", "${tokenizer_dir}", 19, ALWAYS),
     ("guided_decoding_backend", "${guided_decoding_backend}", 19, ALWAYS),
     ("xgrammar_tokenizer_info_path", "${xgrammar_tokenizer_info_path}", 19, ALWAYS),
 ]
@@ -296,6 +376,9 @@ PREPROCESSING_PARAMETERS = [
     ("add_special_tokens", "${add_special_tokens}", 9, ALWAYS),
     ("visual_model_path", "${visual_model_path}", 12, 18),
     ("gpt_model_path", "${engine_dir}", 12, ALWAYS),
+    ("max_num_images", "${max_num_images}", 15, ALWAYS),
+    ("multimodal_model_path", "${multimodal_model_path}", 19, ALWAYS),
+    ("hf_model_path", "${hf_model_path}", V1, ALWAYS),
 ]
 POSTPROCESSING_PARAMETERS = [
     ("tokenizer_dir", "${tokenizer_dir}", 5, ALWAYS),
@@ -319,7 +402,15 @@ SAME_NAME = (
     "temperature", "repetition_penalty", "min_length", "presence_penalty", "frequency_penalty", "random_seed",
     "return_log_probs", "return_context_logits", "return_generation_logits", "beam_width", "prompt_embedding_table",
     "prompt_vocab_size", "num_return_sequences", "lora_task_id", "exclude_input_in_output", "guided_decoding_guide_type",
-    "return_kv_cache_reuse_stats", "return_perf_metrics", "early_stopping", "beam_search_diversity_rate", *OUR_INPUTS,
+    "return_kv_cache_reuse_stats", "return_perf_metrics", "early_stopping", "beam_search_diversity_rate", "lora_weights",
+    "lora_config", "guided_decoding_guide", "min_tokens", "seed", *OUR_INPUTS,
+)  # fmt: skip
+
+
+# Outputs of preprocessing that every ensemble passes on under one name.
+OF_TEXT = (
+    "REQUEST_INPUT_LEN", "INPUT_ID", "REQUEST_DECODER_INPUT_LEN", "DECODER_INPUT_ID", "REQUEST_OUTPUT_LEN", "STOP_WORDS_IDS",
+    "BAD_WORDS_IDS", "EMBEDDING_BIAS", "OUT_PROMPT_TABLE_EXTRA_IDS",
 )  # fmt: skip
 
 
@@ -367,16 +458,25 @@ def ensemble_steps(release, suffix):
     pre_inputs = {
         "QUERY": "text_input", "DECODER_QUERY": "decoder_text_input", "REQUEST_OUTPUT_LEN": "max_tokens",
         "BAD_WORDS_DICT": "bad_words", "STOP_WORDS_DICT": "stop_words", "EMBEDDING_BIAS_WORDS": "embedding_bias_words",
-        "EMBEDDING_BIAS_WEIGHTS": "embedding_bias_weights", "END_ID": "end_id", "PAD_ID": "pad_id",
+        "EMBEDDING_BIAS_WEIGHTS": "embedding_bias_weights", "END_ID": "end_id", "PAD_ID": "pad_id", "IMAGE": "image_input",
+        "PROMPT_EMBEDDING_TABLE": "prompt_embedding_table", "PROMPT_TABLE_EXTRA_ID": "prompt_table_extra_id",
     }  # fmt: skip
     pre_in = [(n, pre_inputs[n]) for n in names(PREPROCESSING_INPUTS, release) if n in pre_inputs]
-    pre_out = [(n, f"_{n}") for n in names(PREPROCESSING_OUTPUTS, release) if not n.endswith("EXTRA_IDS")]
+    pre_outputs = {
+        "OUT_END_ID": "_PREPROCESSOR_END_ID", "OUT_PAD_ID": "_PREPROCESSOR_PAD_ID",
+        "OUT_PROMPT_EMBEDDING_TABLE": "out_prompt_embedding_table",
+        **{n: f"_{n}" for n in OF_TEXT if release > 5 or not n.endswith("WORDS_IDS")},
+    }  # fmt: skip
+    pre_out = [(n, pre_outputs[n]) for n in names(PREPROCESSING_OUTPUTS, release) if n in pre_outputs]
     made = {
         "input_ids": "_INPUT_ID", "decoder_input_ids": "_DECODER_INPUT_ID", "input_lengths": "_REQUEST_INPUT_LEN",
         "decoder_input_lengths": "_REQUEST_DECODER_INPUT_LEN", "request_output_len": "_REQUEST_OUTPUT_LEN",
         "embedding_bias": "_EMBEDDING_BIAS", "stop_words_list": "_STOP_WORDS_IDS", "bad_words_list": "_BAD_WORDS_IDS",
-        "end_id": "_OUT_END_ID" if release >= 8 else "end_id", "pad_id": "_OUT_PAD_ID" if release >= 8 else "pad_id",
+        "end_id": "_PREPROCESSOR_END_ID" if release >= 8 else "end_id",
+        "pad_id": "_PREPROCESSOR_PAD_ID" if release >= 8 else "pad_id",
+        "prompt_table_extra_ids": "_OUT_PROMPT_TABLE_EXTRA_IDS",
         **{n: n for n in SAME_NAME if n in has_text}, **{core: text for core, text in RENAMED.items() if text in has_text},
+        **({"prompt_embedding_table": "out_prompt_embedding_table"} if release == 12 else {}),
     }  # fmt: skip
     llm_in = [(n, made[n]) for n in names(LLM_INPUTS, release) if n in made]
     through_post = {n[4:].lower(): n for n in names(POSTPROCESSING_OUTPUTS, release) if n.startswith("OUT_")}

@@ -160,7 +160,7 @@ struct Response {
   LogitsRows context_logits;     // [prompt_len, vocab_size] once, in the first response, if asked
   LogitsRows generation_logits;  // [output_ids.size(), vocab_size], if asked
   int num_cached_tokens = 0;     // prompt tokens served from reused KV blocks
-  RequestTimes times;
+  RequestTimes times;            // of the last token: only in the final response
 };
 
 }  // namespace inflight

@@ -138,11 +138,15 @@ std::string_view NameOf(std::string_view path) {
   return path;
 }
 
+// `load.cc:88] message`
+std::string PlacedAsItIs(const Where& where, std::string_view message) {
+  return fmt::format("{}:{}] {}", NameOf(where.file_name()), where.line(), message);
+}
+
 // `load.cc:88] "message"`
 std::string Placed(const Where& where, std::string_view message) {
-  return fmt::format(
-      "{}:{}] {}", NameOf(where.file_name()), where.line(),
-      is_escaping.load(std::memory_order_relaxed) ? Quoted(message) : std::string(message));
+  if (!is_escaping.load(std::memory_order_relaxed)) return PlacedAsItIs(where, message);
+  return PlacedAsItIs(where, Quoted(message));
 }
 
 // False without a host.
@@ -292,6 +296,12 @@ void Log(Level level, std::string_view message, std::initializer_list<Field> fie
   } catch (const std::bad_alloc&) {
     return;  // handlers of exceptions log: one of theirs would end the process
   }
+}
+
+void Record(Level level, std::string_view line, Where where) {
+  if (!Enabled(level)) return;
+  if (level != Level::kVerbose && !HasRoom(where)) return;
+  if (!WriteToHost(level, where, std::string(line))) Print(level, PlacedAsItIs(where, line));
 }
 
 void Table(std::string_view message, std::string_view lines, Where where) {

@@ -68,6 +68,10 @@ inline void Error(std::string_view m, std::initializer_list<Field> f = {},
   Log(Level::kError, m, f, where);
 }
 
+// `line` as it stands behind time, process and place, whatever the escaping: for records that other
+// programs read, which hold no byte of a client.
+void Record(Level level, std::string_view line, Where where = Where::current());
+
 // `name=value name="va lue"` as Log appends it; exposed for its test.
 std::string FormatFields(std::initializer_list<Field> fields);
 

@@ -102,7 +102,8 @@ Status RequestOutputLen(const Tensor& tensor, const LlmInput&, LlmParse& parse) 
 
 Status EndId(const Tensor& tensor, const LlmInput&, LlmParse& parse) {
   ASSIGN_OR_RETURN(const int32_t id, ReadInt32(tensor));
-  if (id < -1) return OutOfRange(tensor, id, "a token id, or -1 for none");
+  if (id < -1 && !parse.defaults.takes_any_end_id)
+    return OutOfRange(tensor, id, "a token id, or -1 for none");
   auto& end_ids = parse.out.request.end_ids;
   end_ids.clear();
   if (id >= 0) end_ids.push_back(id);
@@ -318,6 +319,12 @@ bool IsRefusedWhereUsed(const LlmInput& input) {
   return input.read == RefuseUnlessEmpty || input.read == RefuseIfTrue ||
          input.read == RefuseUnlessZero || input.read == RefuseUnlessAllZero ||
          input.read == RefuseUnlessZeroFloat;
+}
+
+bool IsOurs(std::string_view name) {
+  const LlmInput* input = FindLlmInput(name);
+  return input != nullptr && input->parameter != nullptr &&
+         input->parameter->llm_release == parameters::kOurs;
 }
 
 }  // namespace inflight::contract

@@ -51,6 +51,7 @@ struct LlmInput {
 // In the order in which a generated model declares them.
 std::span<const LlmInput> LlmInputTable();
 const LlmInput* FindLlmInput(std::string_view name);  // null: no release has it
+bool IsOurs(std::string_view name);                   // known, and of no release of upstream's
 
 // Whether requests may only have the input with a value that asks for nothing.
 bool IsRefusedWhereUsed(const LlmInput& input);

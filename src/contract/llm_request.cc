@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "contract/llm_request.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -44,6 +46,24 @@ Status CheckSequences(const LlmParse& parse, std::span<const NamedInput> inputs)
                              "model_transaction_policy.decoupled)");
 }
 
+bool IsInVocabulary(const ExecutorLimits& limits, TokenId id) {
+  return id >= 0 && id < limits.vocab_size;
+}
+
+// Benchmarks of the first releases send ids that no vocabulary has.
+void ClampIds(const ExecutorLimits& limits, std::vector<TokenId>& ids) {
+  int num_clamped = 0;
+  for (TokenId& id : ids) {
+    if (IsInVocabulary(limits, id)) continue;
+    id = std::clamp(id, 0, limits.vocab_size - 1);
+    ++num_clamped;
+  }
+  if (num_clamped == 0) return;
+  logging::Warning(
+      "ids of input_ids are not in the vocabulary, and are taken for its first or last",
+      {{"count", num_clamped}, {"vocab_size", limits.vocab_size}});
+}
+
 }  // namespace
 
 Result<LlmRequest> ParseLlmRequest(std::span<const NamedInput> inputs,
@@ -82,7 +102,8 @@ Result<LlmRequest> ParseLlmRequest(std::span<const NamedInput> inputs,
   return out;
 }
 
-Status FitToEngine(Request& request, const ExecutorLimits& limits) {
+Status FitToEngine(Request& request, const ExecutorLimits& limits,
+                   const LlmRequestDefaults& defaults) {
   if (request.input_ids.empty()) return InvalidArgument("input_ids is not present in the request");
   if (request.max_tokens == 0) {
     return InvalidArgument("request_output_len is not present in the request");
@@ -92,6 +113,9 @@ Status FitToEngine(Request& request, const ExecutorLimits& limits) {
                            ") exceeds maximum input length (" +
                            std::to_string(limits.max_input_len) + ").");
   }
+  if (defaults.clamps_input_ids) ClampIds(limits, request.input_ids);
+  if (defaults.takes_any_end_id)
+    std::erase_if(request.end_ids, [&](TokenId id) { return !IsInVocabulary(limits, id); });
   if (const auto bad = parameters::FindOutsideVocabulary(limits, request.input_ids)) {
     return InvalidArgument("input_ids", "got token id " + std::to_string(request.input_ids[*bad]) +
                                             ", must be in [0, " +

@@ -51,6 +51,10 @@ struct LlmRequestDefaults {
   // server can name one alone, where a model has several. Empty: a request ends at the one it
   // names.
   std::vector<TokenId> end_ids = {};
+  // As the release did that the configuration is written for:
+  bool clamps_input_ids = false;  // ids that no vocabulary has become the last one that it has
+  bool takes_any_end_id = false;  // one that no vocabulary has ends nothing
+  bool repeats_context_logits = false;  // in each streamed response
 };
 
 // Fills a request from the tensors present, without looking at what is missing.
@@ -60,6 +64,7 @@ Result<LlmRequest> ParseLlmRequest(std::span<const NamedInput> inputs,
 // Checks what the tensors alone do not tell: required ones are there, the prompt fits the engine
 // ("Prompt length (9) exceeds maximum input length (8)."), ids are in the vocabulary. Like upstream
 // it shortens max_tokens to what max_seq_len leaves; the answer then ends for reason kLength.
-Status FitToEngine(Request& request, const ExecutorLimits& limits);
+Status FitToEngine(Request& request, const ExecutorLimits& limits,
+                   const LlmRequestDefaults& defaults = {});
 
 }  // namespace inflight::contract

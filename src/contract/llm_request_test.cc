@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // Inputs of one request, under the LLM's names.
 class Inputs {
@@ -388,6 +389,17 @@ TEST(FitToEngine, WhatIsMissingIsNamed) {
   Request no_length{.input_ids = {1}};
   EXPECT_EQ(FitToEngine(no_length, kLimits).message(),
             "request_output_len is not present in the request");
+}
+
+TEST(FitToEngine, OldReleasesTakeIdsAndEndsThatNoVocabularyHas) {
+  const LlmRequestDefaults old = {.clamps_input_ids = true, .takes_any_end_id = true};
+  Request request{.input_ids = {5, 100, 1'000'000, -7}, .max_tokens = 1, .end_ids = {1'048'576}};
+  ASSERT_TRUE(FitToEngine(request, kLimits, old).ok());
+  EXPECT_THAT(request.input_ids, ElementsAre(5, 99, 99, 0));
+  EXPECT_THAT(request.end_ids, IsEmpty());
+  Request known{.input_ids = {5}, .max_tokens = 1, .end_ids = {7}};
+  ASSERT_TRUE(FitToEngine(known, kLimits, old).ok());
+  EXPECT_THAT(known.end_ids, ElementsAre(7));
 }
 
 TEST(FitToEngine, IdsOutsideTheVocabularyAreRefused) {

@@ -218,15 +218,15 @@ std::vector<Tensor> MakeLlmOutputs(const Response& response, const LlmResponseOp
   const std::vector<SequenceView> sequences = SequencesOf(response);
   const OutputSource source = {
       .response = response, .options = options, .texts = {}, .sequences = sequences};
-  const auto is_wanted = [requested](std::string_view name) {
-    return requested.empty() ||
-           std::find(requested.begin(), requested.end(), name) != requested.end();
+  const auto is_wanted = [requested](const Output& output) {
+    if (requested.empty()) return !output.is_named_only;
+    return std::find(requested.begin(), requested.end(), output.name) != requested.end();
   };
   std::vector<Tensor> outputs;
   outputs.reserve(6);
   for (const Output& output : OutputTable()) {
     if (output.fact != nullptr) break;
-    if (!output.is_in(output, source) || !is_wanted(output.name)) continue;
+    if (!output.is_in(output, source) || !is_wanted(output)) continue;
     const DataType type = output.name == "context_logits" ? options.context_logits_type
                                                           : options.generation_logits_type;
     outputs.push_back(output.make(output, output.name, type, source));

@@ -23,6 +23,7 @@ bool HasGenerationLogits(const Output&, Source source) {
 bool HasLogProbs(const Output&, Source source) {
   return source.options.return_log_probs || source.options.with_dummies;
 }
+bool HasAskedLogProbs(const Output&, Source source) { return source.options.return_log_probs; }
 bool HasTopLogProbs(const Output&, Source source) { return source.options.num_top_log_probs > 0; }
 bool HasBatchIndex(const Output&, Source source) { return source.options.batch_index.has_value(); }
 bool HasSequenceIndex(const Output&, Source source) { return source.options.with_sequence_index; }
@@ -114,6 +115,13 @@ std::vector<Output> MakeTable() {
        MakeGenerationLogits},
       {"output_log_probs", kFp32, {-1, -1}, 5, 3, kPasses, !kOfIds, HasLogProbs, MakeLogProbs},
       {"cum_log_probs", kFp32, {-1}, 6, 2, kPasses, !kOfIds, HasLogProbs, MakeCumLogProbs},
+      // Of all_models/gpt, where nothing stands for it unasked.
+      {.name = "log_probs",
+       .type = kFp32,
+       .dims = {-1, -1},
+       .is_in = HasAskedLogProbs,
+       .make = MakeLogProbs,
+       .is_named_only = true},
       {"top_log_prob_ids",
        kInt32,
        {-1, -1, -1},
@@ -159,6 +167,8 @@ const Output* FindTextOutput(std::string_view name) {
   }
   return nullptr;
 }
+
+const Output& IdsOutput() { return *std::ranges::find(OutputTable(), "output_ids", &Output::name); }
 
 bool IsLogits(const Output& output) {
   return output.make == MakeContextLogits || output.make == MakeGenerationLogits;

@@ -38,12 +38,16 @@ struct Output {
   Tensor (*make)(const Output& output, std::string_view name, DataType type,
                  const OutputSource& source) = nullptr;
   const FactOutput* fact = nullptr;
+  bool is_named_only =
+      false;  // of one release alone: sent where a configuration or a client names it
 };
 
 // In the order in which `tensorrt_llm` sends them; facts last.
 std::span<const Output> OutputTable();
 // Of the ensemble and of BLS, which have no ids; null: no release has it.
 const Output* FindTextOutput(std::string_view name);
+// output_ids, which an ensemble has whose postprocessing passes them on.
+const Output& IdsOutput();
 
 // Logits are sent in the type that a model's configuration declares.
 bool IsLogits(const Output& output);

@@ -34,11 +34,9 @@ int32_t NumCachedTokens(Source, const Response& response) { return response.num_
 int32_t ReusedBlocks(Source facts, const Response& response) {
   return Blocks(response.num_cached_tokens, facts.block_size);
 }
-int32_t AllBlocks(Source facts, const Response&) {
-  return Blocks(facts.num_input_tokens + facts.num_output_tokens, facts.block_size);
-}
+// Of the prompt, as upstream counts: what was allocated when it was admitted.
 int32_t NewBlocks(Source facts, const Response& response) {
-  return AllBlocks(facts, response) - ReusedBlocks(facts, response);
+  return Blocks(facts.num_input_tokens, facts.block_size) - ReusedBlocks(facts, response);
 }
 
 // Without draft tokens none is accepted.
@@ -77,8 +75,6 @@ bool IsDue(Due due, const Response& response) {
       return true;
     case Due::kAtSequenceEnd:
       return response.is_sequence_final;
-    case Due::kAtEnd:
-      return response.is_final;
   }
   return false;
 }
@@ -98,24 +94,24 @@ constexpr auto kFacts = std::to_array<FactOutput>({
     {"num_cached_tokens", kInt32, kGenerated, &Asked::num_cached_tokens, kAlways,
      Count<NumCachedTokens>},
     {"finish_reason", kBytes, kGenerated, &Asked::finish_reason, kAtSequenceEnd, FinishReasons},
-    {"kv_cache_alloc_new_blocks", kInt32, !kGenerated, &Asked::kv_cache_reuse_stats, kAtEnd,
+    {"kv_cache_alloc_new_blocks", kInt32, !kGenerated, &Asked::kv_cache_reuse_stats, kAlways,
      Count<NewBlocks>},
-    {"kv_cache_reused_blocks", kInt32, !kGenerated, &Asked::kv_cache_reuse_stats, kAtEnd,
+    {"kv_cache_reused_blocks", kInt32, !kGenerated, &Asked::kv_cache_reuse_stats, kAlways,
      Count<ReusedBlocks>},
-    {"kv_cache_alloc_total_blocks", kInt32, !kGenerated, &Asked::kv_cache_reuse_stats, kAtEnd,
-     Count<AllBlocks>},
-    {"arrival_time_ns", kInt64, !kGenerated, &Asked::perf_metrics, kAtEnd,
+    {"kv_cache_alloc_total_blocks", kInt32, !kGenerated, &Asked::kv_cache_reuse_stats, kAlways,
+     Count<NewBlocks>},
+    {"arrival_time_ns", kInt64, !kGenerated, &Asked::perf_metrics, kAlways,
      Time<&Times::enqueued_ns>},
-    {"first_scheduled_time_ns", kInt64, !kGenerated, &Asked::perf_metrics, kAtEnd,
+    {"first_scheduled_time_ns", kInt64, !kGenerated, &Asked::perf_metrics, kAlways,
      Time<&Times::first_scheduled_ns>},
-    {"first_token_time_ns", kInt64, !kGenerated, &Asked::perf_metrics, kAtEnd,
+    {"first_token_time_ns", kInt64, !kGenerated, &Asked::perf_metrics, kAlways,
      Time<&Times::first_token_ns>},
-    {"last_token_time_ns", kInt64, !kGenerated, &Asked::perf_metrics, kAtEnd,
+    {"last_token_time_ns", kInt64, !kGenerated, &Asked::perf_metrics, kAlways,
      Time<&Times::last_token_ns>},
-    {"acceptance_rate", kFp32, !kGenerated, &Asked::perf_metrics, kAtEnd, NoRate},
-    {"total_accepted_draft_tokens", kInt32, !kGenerated, &Asked::perf_metrics, kAtEnd,
+    {"acceptance_rate", kFp32, !kGenerated, &Asked::perf_metrics, kAlways, NoRate},
+    {"total_accepted_draft_tokens", kInt32, !kGenerated, &Asked::perf_metrics, kAlways,
      Count<NoDrafts>},
-    {"total_draft_tokens", kInt32, !kGenerated, &Asked::perf_metrics, kAtEnd, Count<NoDrafts>},
+    {"total_draft_tokens", kInt32, !kGenerated, &Asked::perf_metrics, kAlways, Count<NoDrafts>},
 });
 
 const FactOutput* Find(std::string_view name) {

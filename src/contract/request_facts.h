@@ -31,14 +31,13 @@ struct FactsAsked {
 struct RequestFacts {
   FactsAsked asked;
   int num_input_tokens = 0;
-  int num_output_tokens = 0;  // of all responses so far
-  int block_size = 1;         // tokens per KV block
+  int block_size = 1;  // tokens per KV block
   // Of the response's sequence, or of each beam; where empty, those that the response says.
   std::span<const FinishReason> finish_reasons;
 };
 
 // Which responses have a fact.
-enum class Due : uint8_t { kAlways, kAtSequenceEnd, kAtEnd };
+enum class Due : uint8_t { kAlways, kAtSequenceEnd };
 
 // An output that states a fact: of shape [1, 1], BYTES [1, beams].
 struct FactOutput {
@@ -53,8 +52,8 @@ std::span<const FactOutput> FactOutputs();
 
 bool IsFact(std::string_view output);  // whether one of these outputs has the name
 
-// Whether it was asked for, and is due with this response. Blocks and times are known at the end:
-// only the final response has them. The last response of each sequence says why that one ended.
+// Whether it was asked for, and is due with this response: each has counts and times, those not
+// known yet as 0; the last response of each sequence says why that one ended.
 bool IsIn(const FactOutput& fact, const RequestFacts& facts, const Response& response);
 // The output `fact` under the name given; none where it is not in this response.
 std::optional<Tensor> Fact(std::string_view fact, std::string name, const RequestFacts& facts,

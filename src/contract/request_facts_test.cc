@@ -13,9 +13,9 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// A prompt of 40 tokens, 32 of them reused, that generated 30; blocks of 16 tokens.
+// A prompt of 40 tokens, 32 of them reused; blocks of 16 tokens.
 RequestFacts Facts(FactsAsked asked) {
-  return {.asked = asked, .num_input_tokens = 40, .num_output_tokens = 30, .block_size = 16};
+  return {.asked = asked, .num_input_tokens = 40, .block_size = 16};
 }
 Response Last() {
   return {
@@ -57,12 +57,31 @@ TEST(RequestFacts, TokensAreThoseOfThePromptAndOfTheResponse) {
   EXPECT_EQ(Count("num_cached_tokens", {.num_cached_tokens = true}), 32);
 }
 
-// 70 tokens fill 5 blocks of 16, of which 2 were there.
-TEST(RequestFacts, BlocksAreThoseOfTheWholeSequence) {
+// 40 tokens of prompt lie in 3 blocks of 16, of which 2 were there.
+TEST(RequestFacts, BlocksAreThoseOfThePrompt) {
   const FactsAsked asked = {.kv_cache_reuse_stats = true};
-  EXPECT_EQ(Count("kv_cache_alloc_total_blocks", asked), 5);
+  EXPECT_EQ(Count("kv_cache_alloc_total_blocks", asked), 1);
   EXPECT_EQ(Count("kv_cache_reused_blocks", asked), 2);
-  EXPECT_EQ(Count("kv_cache_alloc_new_blocks", asked), 3);
+  EXPECT_EQ(Count("kv_cache_alloc_new_blocks", asked), 1);
+}
+
+// What ci/L0_backend_trtllm/test.sh of NVIDIA's back-end expects: 114 tokens in blocks of 64, sent
+// twice.
+TEST(RequestFacts, BlocksAreCountedAsByUpstreamsOwnTests) {
+  RequestFacts facts = {
+      .asked = {.kv_cache_reuse_stats = true}, .num_input_tokens = 114, .block_size = 64};
+  Response response = Last();
+  const auto count = [&](std::string_view fact) {
+    return *ReadInt32(*Fact(fact, "n", facts, response));
+  };
+  response.num_cached_tokens = 0;
+  EXPECT_EQ(count("kv_cache_alloc_new_blocks"), 2);
+  EXPECT_EQ(count("kv_cache_alloc_total_blocks"), 2);
+  EXPECT_EQ(count("kv_cache_reused_blocks"), 0);
+  response.num_cached_tokens = 64;
+  EXPECT_EQ(count("kv_cache_alloc_new_blocks"), 1);
+  EXPECT_EQ(count("kv_cache_alloc_total_blocks"), 1);
+  EXPECT_EQ(count("kv_cache_reused_blocks"), 1);
 }
 
 TEST(RequestFacts, TimesAreTheRequests) {
@@ -100,12 +119,15 @@ TEST(RequestFacts, ReasonsComeWithTheEndOfEachSequence) {
   EXPECT_FALSE(Fact("finish_reason", "why", facts, response));
 }
 
-TEST(RequestFacts, WhatIsKnownAtTheEndComesAtTheEnd) {
+TEST(RequestFacts, EachResponseHasWhatIsKnown) {
   Response response = Last();
   response.is_final = false;
-  const RequestFacts facts = Facts({.num_input_tokens = true, .perf_metrics = true});
-  EXPECT_TRUE(Fact("num_input_tokens", "n", facts, response));
-  EXPECT_FALSE(Fact("last_token_time_ns", "t", facts, response));
+  const RequestFacts facts =
+      Facts({.num_input_tokens = true, .kv_cache_reuse_stats = true, .perf_metrics = true});
+  for (const char* fact : {"num_input_tokens", "kv_cache_alloc_new_blocks", "first_token_time_ns",
+                           "last_token_time_ns", "acceptance_rate"}) {
+    EXPECT_TRUE(Fact(fact, "n", facts, response)) << fact;
+  }
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ using Role = InputRole;
 const std::vector<TextInput>& BeforeParameters() {
   static const std::vector<TextInput> rows = {
       {"text_input", Role::kQuery, "", "QUERY", kBytes, {-1}, /*is_required=*/true},
-      {"decoder_text_input", Role::kUnsupportedText, "", "DECODER_QUERY", kBytes, {-1}},
+      {"decoder_text_input", Role::kUnsupported, "", "DECODER_QUERY", kBytes, {-1}},
       {"max_tokens", Role::kLlm, "request_output_len", "REQUEST_OUTPUT_LEN", kInt32, {-1}, true},
       {"bad_words", Role::kBadWords, "", "BAD_WORDS_DICT", kBytes, {-1}},
       {"stop_words", Role::kStopWords, "", "STOP_WORDS_DICT", kBytes, {-1}},
@@ -32,13 +32,13 @@ const std::vector<TextInput>& AfterParameters() {
       {"embedding_bias_words", Role::kBiasWords, "", "EMBEDDING_BIAS_WORDS", kBytes, {-1}},
       {"embedding_bias_weights", Role::kBiasWeights, "", "EMBEDDING_BIAS_WEIGHTS", kFp32, {-1}},
       // Of later releases, and of BLS alone.
-      {"image_bytes_input", Role::kUnsupportedData},
-      {"image_input", Role::kUnsupportedData},
-      {"image_url_input", Role::kUnsupportedText},
+      {"image_bytes_input", Role::kUnsupported},
+      {"image_input", Role::kUnsupported},
+      {"image_url_input", Role::kUnsupported},
       {"num_draft_tokens", Role::kSpeculation},
       {"prompt_table_extra_id", Role::kLlm, "prompt_table_extra_ids"},
       {"use_draft_logits", Role::kSpeculation},
-      {"video_bytes_input", Role::kUnsupportedData},
+      {"video_bytes_input", Role::kUnsupported},
   };
   return rows;
 }

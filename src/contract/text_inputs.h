@@ -20,10 +20,10 @@ enum class InputRole : uint8_t {
   kBadWords,
   kBiasWords,
   kBiasWeights,
-  kUnsupportedText,  // decoder prompts: only empty ones pass
-  kUnsupportedData,  // images and videos: only empty ones pass
-  kSpeculation,      // draft tokens of BLS: only zero and false pass
-  kLlm,              // an input of the LLM, under its name there
+  kUnsupported,  // decoder prompts, images, videos: only empty ones pass
+  kSpeculation,  // draft tokens of BLS: only zero and false pass
+  kOnlyOne,      // how many answers are made to choose from: only 1 passes
+  kLlm,          // an input of the LLM, under its name there
 };
 
 struct TextInput {

@@ -58,6 +58,7 @@ constexpr auto kPreprocessing = std::to_array<TextEntry>({
     {"add_special_tokens", SpecialTokens, {}, ShowSpecialTokens},
     {"engine_dir", AcceptText, kTextOnly},
     {"gpt_model_path", AcceptText, kTextOnly},
+    {"hf_model_path", AcceptText, kTextOnly},
     {"max_num_images", AcceptText, kTextOnly},
     {"multimodal_model_path", RefuseText},
     {"tokenizer_dir", TokenizerDir, {}, ShowTokenizerDir},

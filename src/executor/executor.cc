@@ -225,7 +225,8 @@ Result<RequestId> ExecutorImpl::Enqueue(Request request, std::shared_ptr<Respons
       inbox_.Push(MakeActiveRequest(id, std::move(request), std::move(sink), clock_.NowNs()));
   if (!has_room) {
     return ResourceExhausted(
-               fmt::format("Maximum queue size of {} has been reached, please try again later",
+               fmt::format("Exceeds maximum queue size: Maximum queue size of {} has been reached, "
+                           "please try again later",
                            inbox_.max_queue_size()))
         .WithReason(Reason::kQueueFull);
   }

@@ -131,9 +131,10 @@ TEST(ExecutorTest, FullQueueHasTheWellKnownText) {
   while (executor->stats().num_queued_requests > 0) std::this_thread::yield();  // in its first step
   ASSERT_TRUE(enqueue().ok());
   ASSERT_TRUE(enqueue().ok());
-  EXPECT_EQ(enqueue(),
-            ResourceExhausted("Maximum queue size of 2 has been reached, please try again later")
-                .WithReason(Reason::kQueueFull));
+  EXPECT_EQ(enqueue(), ResourceExhausted(
+                           "Exceeds maximum queue size: Maximum queue size of 2 has been reached, "
+                           "please try again later")
+                           .WithReason(Reason::kQueueFull));
   sinks.pop_back();
   gate.Open();
   for (const auto& sink : sinks) sink->WaitForFinal();

@@ -16,6 +16,14 @@ int64_t After(int64_t now_ns, const std::optional<int64_t>& timeout, int64_t uni
 
 ActiveRequest::~ActiveRequest() { delete stream; }
 
+void ActiveRequest::NoteToken(int64_t now_ns) {
+  if (times.first_token_ns == 0) {
+    times.first_token_ns = now_ns;
+    stream->first_times = times;
+  }
+  times.last_token_ns = now_ns;
+}
+
 std::unique_ptr<ActiveRequest> MakeActiveRequest(RequestId id, Request request,
                                                  std::shared_ptr<ResponseSink> sink,
                                                  int64_t now_ns) {

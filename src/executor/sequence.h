@@ -48,6 +48,7 @@ struct ActiveRequest {
   RequestId id = 0;
   Request params;
   RequestTimes times;
+  void NoteToken(int64_t now_ns);  // the first of the request, or a later one
   int64_t deadline_ns = kNever;
   int64_t queue_deadline_ns = kNever;  // holds only while is_queued
   Stream* stream = nullptr;            // owned until the final event is pushed, null from then on

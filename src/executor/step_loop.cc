@@ -319,9 +319,7 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
     if (i + 1 < end) streams_.Push(event);
   }
   if (begin < end) {
-    RequestTimes& times = sequence.request->times;
-    if (times.first_token_ns == 0) times.first_token_ns = now_ns;
-    times.last_token_ns = now_ns;
+    sequence.request->NoteToken(now_ns);
     ++sequence.num_yielding_steps;
     ++stats_.rows_decoded;
     stats_.tokens_decoded += static_cast<int64_t>(end - begin);

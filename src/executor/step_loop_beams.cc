@@ -29,9 +29,7 @@ int StepLoop::CollectBeams(const StepResult& result, int row_idx, const RowInFli
   ++sequence.num_beam_steps;
   ++stats_.rows_decoded;
   ++stats_.tokens_decoded;
-  RequestTimes& times = sequence.request->times;
-  if (times.first_token_ns == 0) times.first_token_ns = now_ns;
-  times.last_token_ns = now_ns;
+  sequence.request->NoteToken(now_ns);
 
   const auto r = static_cast<size_t>(row_idx);
   const FinishReason reason = result.finish_reasons[r];

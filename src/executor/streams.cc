@@ -40,8 +40,8 @@ Response MakeResponse(Stream& stream, const StreamEvent& event) {
   response.is_final = (event.flags & StreamEvent::kRequestEnd) != 0;
   response.sequence_index = event.sequence_index;
   response.is_sequence_final = (event.flags & StreamEvent::kSequenceEnd) != 0;
+  response.times = response.is_final ? stream.times : stream.first_times;
   if (response.is_final) {
-    response.times = stream.times;
     response.status = stream.status;
     if (!response.status.ok()) return response;
   }

@@ -34,6 +34,7 @@ struct Stream {
 
   // Written by the step loop before the first event.
   int num_cached_tokens = 0;
+  RequestTimes first_times;  // up to the first token
   // Written by the step loop before the request's last event.
   Status status;
   RequestTimes times;

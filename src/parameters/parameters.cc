@@ -244,6 +244,7 @@ constexpr auto kTable = std::to_array<Parameter>({
      .llm_name = "return_log_probs",
      .text_name = "return_log_probs",
      .member = &O::return_log_probs,
+     .other_llm_name = "output_log_probs",  // of all_models/gpt
      .text_place = 61,
      .llm_release = 6,
      .text_release = 6,

@@ -17,9 +17,9 @@ HELP = {
     "nv_trt_llm_general_metrics": "General TRT LLM metrics",
 }
 COMMON = {
-    "nv_trt_llm_request_metrics": ("request_type", {"active", "max", "scheduled", "context"}),
+    "nv_trt_llm_request_metrics": ("request_type", {"active", "max", "scheduled", "context", "waiting"}),
     "nv_trt_llm_runtime_memory_metrics": ("memory_type", {"cpu", "gpu", "pinned"}),
-    "nv_trt_llm_kv_cache_block_metrics": ("kv_cache_block_type", {"max", "free", "used", "tokens_per"}),
+    "nv_trt_llm_kv_cache_block_metrics": ("kv_cache_block_type", {"max", "free", "used", "tokens_per", "fraction"}),
     "nv_trt_llm_general_metrics": ("general_type", {"timestamp", "iteration_counter"}),
 }
 IN_FLIGHT = {
@@ -70,7 +70,7 @@ def test_of_0_19(tmp_path, strategy, own):
     repository = write_repository(
         tmp_path / "repository", 19, engine_dir=DEMO, tokenizer_dir=DEMO, decoupled_mode="False", batching_strategy=strategy
     )
-    added = {"nv_trt_llm_request_metrics": {"waiting"}, "nv_trt_llm_kv_cache_block_metrics": {"reused", "fraction"}}
+    added = {"nv_trt_llm_kv_cache_block_metrics": {"reused"}}
     common = {name: (label, values | added.get(name, set())) for name, (label, values) in COMMON.items()}
     server = start_server(tmp_path, None, "--model-repository", repository)
     try:

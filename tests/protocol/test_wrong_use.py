@@ -86,9 +86,6 @@ WRONG = {
         f"input_ids: got token id {VOCAB_SIZE}, must be in [0, {VOCAB_SIZE})",
     ),
     "a negative prompt id": ({"input_ids": [[-1]], "input_lengths": 1}, "input_ids: got token id -1"),
-    "an end id beyond the vocabulary": (
-        {"end_id": VOCAB_SIZE}, f"EndId ({VOCAB_SIZE}) is not within vocabulary range [0, {VOCAB_SIZE}).",
-    ),
     "a stop word beyond the vocabulary": (
         {"stop_words_list": word_list([VOCAB_SIZE], [1])}, f"stop_words[0]: got id {VOCAB_SIZE}, the engine's vocabulary is [0, ",
     ),

@@ -301,7 +301,7 @@ TEST(MetricsPageTest, ExecutorGaugesHaveSortedLabels) {
        {std::string("nv_trt_llm_request_metrics{model=\"tensorrt_llm\",request_type=\"active\","
                     "version=\"1\"} 3"),
         "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"used\"," + tail + " 2",
-        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"fraction\"," + tail + " 0.250000",
+        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"fraction\"," + tail + " 0.25",
         "nv_trt_llm_runtime_memory_metrics{memory_type=\"cpu\"," + tail + " 3298534883328",
         "nv_trt_llm_general_metrics{general_type=\"timestamp\"," + tail + " 1715988519250000",
         std::string("# HELP nv_trt_llm_general_metrics General TRT LLM metrics"),
@@ -371,14 +371,15 @@ TEST(MetricsPageTest, RecordsOfRequestsAreSummedByStage) {
   }
 }
 
-// As many samples as the back-end's own check expects: 17 in flight, 16 of a static batch.
+// As many samples as the back-end's own check expects, 17 in flight and 16 of a static batch, and
+// the two that routers read.
 TEST(MetricsPageTest, FamiliesFollowReleaseAndModelType) {
   FakeServer server;
   server.gauges = {SomeGauges({.release = 11})};
-  EXPECT_EQ(Samples(MetricsPage(server), "nv_trt_llm_").size(), 17U);
+  EXPECT_EQ(Samples(MetricsPage(server), "nv_trt_llm_").size(), 19U);
   server.gauges = {SomeGauges({.release = 11, .is_static_batch = true})};
   const std::string page = MetricsPage(server);
-  EXPECT_EQ(Samples(page, "nv_trt_llm_").size(), 16U);
+  EXPECT_EQ(Samples(page, "nv_trt_llm_").size(), 18U);
   EXPECT_EQ(Samples(page, "nv_trt_llm_inflight_batcher_metrics").size(), 0U);
   EXPECT_TRUE(HasLine(page,
                       "nv_trt_llm_v1_metrics{model=\"tensorrt_llm\",v1_specific_metric="
@@ -387,7 +388,7 @@ TEST(MetricsPageTest, FamiliesFollowReleaseAndModelType) {
   server.gauges = {SomeGauges({.release = 11}), SomeGauges({.release = 11})};
   server.gauges[1].model = "other";
   const std::string two = MetricsPage(server);
-  EXPECT_EQ(Samples(two, "nv_trt_llm_").size(), 34U);
+  EXPECT_EQ(Samples(two, "nv_trt_llm_").size(), 38U);
   EXPECT_EQ(Samples(two, "# TYPE nv_trt_llm_").size(), 5U);
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "contract/llm_api.h"
 #include "contract/parameter_values.h"
 
 namespace inflight::serving {
@@ -348,6 +349,10 @@ ModelKind KindOf(const ModelConfig& config) {
   if (maps("input_ids", "output_ids")) return ModelKind::kLlm;
   if (maps("QUERY", "INPUT_ID")) return ModelKind::kPreprocessing;
   if (maps("TOKENS_BATCH", "OUTPUT")) return ModelKind::kPostprocessing;
+  const bool has_llm_api_names = std::ranges::any_of(config.input(), [](const auto& input) {
+    return input.name().starts_with(contract::kLlmApiPrefix);
+  });
+  if (has_llm_api_names && maps("text_input", "text_output")) return ModelKind::kLlmApi;
   if (maps("text_input", "text_output")) return ModelKind::kBls;
   return ModelKind::kUnknown;
 }

@@ -14,6 +14,7 @@ enum class ModelKind : uint8_t {
   kPostprocessing,
   kEnsemble,
   kBls,
+  kLlmApi,  // text in, text out in one model, by TensorRT-LLM's LLM API
   kConformance,
   kUnknown
 };

@@ -77,6 +77,7 @@ void LlmCall::Answer(inflight::Response response) {
   if (response.is_final && request_.cancel->cancelled()) {
     return Fail(Cancelled("request was cancelled"));
   }
+  if (streaming && llm_.defaults().repeats_context_logits) RepeatContextLogits(response);
   const int64_t arrived_ns = llm_.clock().NowNs();
   response.beams.resize(num_beams_);  // where bans left fewer
   Observe(response, arrived_ns);
@@ -119,6 +120,15 @@ void LlmCall::Fail(const Status& status, FailureReason reason) {
   handler_(FinalResponse(
       model_, request_,
       Describe(row ? status.WithPrefix("row " + std::to_string(row->index)) : status)));
+}
+
+// The executor says them once; upstream's stream has them in each response.
+void LlmCall::RepeatContextLogits(inflight::Response& response) {
+  if (response.context_logits.num_rows > 0) {
+    if (!response.is_final) context_logits_ = response.context_logits;
+  } else {
+    response.context_logits = context_logits_;
+  }
 }
 
 void LlmCall::ExpectSequences(const SamplingParams& sampling) {
@@ -180,7 +190,6 @@ RequestSpan LlmCall::SpanOf(const RequestTimes& times, int64_t now_ns) const {
 contract::RequestFacts LlmCall::Facts(std::span<const FinishReason> finish_reasons) const {
   return {.asked = returns.facts,
           .num_input_tokens = static_cast<int>(num_prompt_tokens),
-          .num_output_tokens = static_cast<int>(num_output_tokens_),
           .block_size = llm_.executor().limits().block_size,
           .finish_reasons = finish_reasons};
 }

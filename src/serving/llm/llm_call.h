@@ -72,6 +72,7 @@ class LlmCall : public ResponseSink {
 
  private:
   void Answer(inflight::Response response);
+  void RepeatContextLogits(inflight::Response& response);
   void Fail(const Status& status, FailureReason reason);
   void Observe(const inflight::Response& response, int64_t now_ns);
   RequestSpan SpanOf(const RequestTimes& times, int64_t now_ns) const;
@@ -83,6 +84,7 @@ class LlmCall : public ResponseSink {
   size_t num_beams_ = 0;                      // that each response has; 0 without beam search
   std::vector<int64_t> last_token_ns_ = {0};  // [num_sequences] 0 until the first
   int64_t num_output_tokens_ = 0;
+  LogitsRows context_logits_;  // of the first response, where each repeats them
 };
 
 }  // namespace inflight::serving

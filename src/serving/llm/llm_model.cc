@@ -194,7 +194,8 @@ void LlmModel::Infer(Request request, ResponseHandler handler) {
                         ": this model answers with ids, not with text; send it to the "
                         "ensemble or to tensorrt_llm_bls"));
   }
-  if (const Status fits = contract::FitToEngine(parsed->request, executor().limits()); !fits.ok()) {
+  if (const Status fits = contract::FitToEngine(parsed->request, executor().limits(), defaults_);
+      !fits.ok()) {
     return call->Fail(fits);
   }
   call->streaming = parsed->request.streaming;

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors of `tensorrt_llm_bls`: upstream's script gives them a meaning by their names.
+// The tensors of `tensorrt_llm_bls` and of models of the LLM API: upstream's scripts give them a
+// meaning by their names.
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 
 #include "base/status_macros.h"
+#include "contract/llm_api.h"
 #include "contract/outputs.h"
 #include "contract/text_inputs.h"
 #include "serving/configuration/model_config.h"
@@ -20,7 +24,30 @@ InputRoute RouteOf(const std::string& name) {
   return {name, InputRole::kLlm, name};
 }
 
+// What a model of the LLM API declares and never sends here.
+constexpr std::string_view kNeverSent[] = {"stop_reason", "kv_cache_missed_block",
+                                           "kv_cache_hit_rate"};
+
 }  // namespace
+
+Result<PipelineRoutes> LlmApiRoutes(const ::inference::ModelConfig& config) {
+  PipelineRoutes routes{.has_default_end_id = true, .with_dummies = false};
+  for (const auto& input : config.input()) {
+    const contract::LlmApiInput known = contract::LlmApiInputOf(input.name());
+    routes.inputs.push_back({input.name(), known.role, std::string(known.llm_name)});
+  }
+  for (const auto& output : config.output()) {
+    const contract::Output* known = contract::FindLlmApiOutput(output.name());
+    const bool is_sent = std::ranges::find(kNeverSent, output.name()) == std::end(kNeverSent);
+    if (known == nullptr && is_sent) {
+      return InvalidArgument("model '" + config.name() + "': output '" + output.name() +
+                             "' is none that a model of the LLM API has");
+    }
+    routes.outputs.push_back(
+        OutputRoute{output.name(), known, known == nullptr ? DataType::kInvalid : known->type});
+  }
+  return routes;
+}
 
 Result<PipelineRoutes> BlsRoutes(const ::inference::ModelConfig& config,
                                  const PipelineMembers& members) {

@@ -2,8 +2,10 @@
 // How an ensemble's configuration is understood: which of its tensors plays which part. Graphs of
 // all releases differ only in names and in which tensors pass through postprocessing.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -52,26 +54,26 @@ Status NotThisGraph(const ModelConfig& config, const std::string& why) {
                        "; only preprocessing -> tensorrt_llm -> postprocessing is supported");
 }
 
-// The roles of preprocessing's inputs.
-std::optional<InputRole> PreprocessingRole(const std::string& input) {
+// What only passes through preprocessing on its way to the LLM: its names at both.
+struct PassedInput {
+  std::string_view preprocessing_input;
+  std::string_view llm_input;
+};
+constexpr auto kPassedInputs = std::to_array<PassedInput>({
+    {"REQUEST_OUTPUT_LEN", "request_output_len"},
+    {"END_ID", "end_id"},
+    {"PAD_ID", "pad_id"},
+    {"PROMPT_EMBEDDING_TABLE", "prompt_embedding_table"},  // of 0.12 alone
+    {"PROMPT_TABLE_EXTRA_ID", "prompt_table_extra_ids"},
+});
+
+// The part that an input of preprocessing plays. One that no text needs (a picture, a video, what a
+// later release brings) is refused where it is sent.
+InputRole PreprocessingRole(const std::string& input) {
   for (const contract::TextInput& text : contract::TextInputTable()) {
     if (text.preprocessing_name == input && text.role != InputRole::kLlm) return text.role;
   }
-  return std::nullopt;
-}
-
-// What the LLM gets from preprocessing for scalars that only pass through it.
-std::string PassedThrough(const std::string& llm_input) {
-  if (llm_input == "request_output_len") return "REQUEST_OUTPUT_LEN";
-  if (llm_input == "end_id") return "OUT_END_ID";
-  if (llm_input == "pad_id") return "OUT_PAD_ID";
-  return {};
-}
-
-std::string SourceOf(const std::string& preprocessing_output) {
-  if (preprocessing_output == "OUT_END_ID") return "END_ID";
-  if (preprocessing_output == "OUT_PAD_ID") return "PAD_ID";
-  return preprocessing_output;
+  return InputRole::kUnsupported;
 }
 
 // The row of an output by its name at postprocessing, or at the LLM.
@@ -96,17 +98,17 @@ struct Steps {
 
 Status RouteInputs(const ModelConfig& config, const Steps& steps, PipelineRoutes& routes) {
   for (const auto& [input, tensor] : steps.preprocessing->input_map()) {
-    if (const auto role = PreprocessingRole(input)) routes.inputs.push_back({tensor, *role, {}});
+    if (!HasInput(config, tensor)) continue;
+    const auto pass = std::ranges::find(kPassedInputs, input, &PassedInput::preprocessing_input);
+    routes.inputs.push_back(
+        pass == kPassedInputs.end()
+            ? InputRoute{tensor, PreprocessingRole(input), {}}
+            : InputRoute{tensor, InputRole::kLlm, std::string(pass->llm_input)});
   }
   for (const auto& [input, tensor] : steps.llm->input_map()) {
-    if (HasInput(config, tensor)) {
+    if (HasInput(config, tensor) && !HasInputRoute(routes, tensor)) {
       routes.inputs.push_back({tensor, InputRole::kLlm, input});
-      continue;
     }
-    const std::string passed = PassedThrough(input);
-    if (passed.empty()) continue;  // made by preprocessing
-    const std::string source = Feed(*steps.preprocessing, SourceOf(passed));
-    if (HasInput(config, source)) routes.inputs.push_back({source, InputRole::kLlm, input});
   }
   bool has_query = false;
   for (const InputRoute& route : routes.inputs) has_query |= route.role == InputRole::kQuery;
@@ -129,6 +131,10 @@ Status RouteOutputs(const ModelConfig& config, const Steps& steps, PipelineRoute
                              "' is written by no step");
     }
     const contract::Output* known = OutputOf(found->second.output);
+    if (routes.has_ids && found->second.output == "OUTPUT" &&
+        found->second.model == steps.postprocessing->model_name()) {
+      known = &contract::IdsOutput();
+    }
     if (known == nullptr && found->second.model == steps.postprocessing->model_name()) {
       return NotThisGraph(config, "output '" + output.name() + "' is " + found->second.output +
                                       " of '" + found->second.model + "'");
@@ -170,6 +176,7 @@ Result<PipelineRoutes> EnsembleRoutes(const ModelConfig& config, const PipelineM
   routes.has_default_end_id = is_from(Feed(*steps.llm, "end_id"), pre, "OUT_END_ID");
   // From 0.14 on these tensors do not pass through postprocessing, and zeros are not sent.
   routes.with_dummies = HasOutput(members.postprocessing->config(), "OUT_CUM_LOG_PROBS");
+  routes.has_ids = members.postprocessing->passes_ids();
   RETURN_IF_ERROR(RouteInputs(config, steps, routes));
   RETURN_IF_ERROR(RouteOutputs(config, steps, routes));
   return routes;

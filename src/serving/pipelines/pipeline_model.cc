@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "contract/llm_api.h"
 #include "contract/llm_response.h"
 #include "contract/tensor_values.h"
 #include "serving/core/run_model.h"
@@ -34,6 +35,20 @@ Status CheckMaxTokens(const Tensor& max_tokens) {
 bool HasText(const Tensor& tensor) {
   const auto strings = tensor.Strings();
   return strings.ok() && std::ranges::any_of(*strings, [](auto text) { return !text.empty(); });
+}
+
+// Of a model without batches.
+void LeaveOutBatch(std::vector<Tensor>& outputs) {
+  for (Tensor& output : outputs)
+    if (output.shape.size() > 1 && output.shape.front() == 1)
+      output.shape.erase(output.shape.begin());
+}
+
+Status CheckOnlyOne(const Tensor& tensor) {
+  ASSIGN_OR_RETURN(const int32_t count, contract::ReadInt32(tensor));
+  if (count == 1) return Status::Ok();
+  return Unimplemented(tensor.name, "got " + std::to_string(count) +
+                                        ", which is not supported; leave it out or send 1");
 }
 
 Status CheckNoDraft(const Tensor& tensor) {
@@ -73,13 +88,15 @@ class PipelineModel::Call final : public LlmCall {
   int64_t preprocessing_started_ns = 0;
   int64_t preprocessing_ended_ns = 0;  // 0 = it failed
   std::optional<AnswerText> text;
+  std::vector<TokenId> prompt;  // that stands before the ids of an answer; empty: none
+  TokenId pad_id = -1;
   int prompt_len = 0;
   bool with_sequence_index = false;
 
  protected:
   bool Fill(const inflight::Response& response, Response& out) override;
   Status Describe(const Status& status) const override {
-    if (pipeline_.kind_ == Kind::kBls) return status;
+    if (pipeline_.kind_ != Kind::kEnsemble) return status;
     return status.WithMessage("in ensemble '" + pipeline_.name() + "', " + status.message());
   }
   void OnSuccess(const RequestSpan& llm) override;
@@ -126,7 +143,11 @@ bool PipelineModel::Call::Fill(const inflight::Response& response, Response& out
   if (text->HasStopped(response.sequence_index) && !response.is_sequence_final) return false;
   const std::vector<std::string> texts = text->Append(response);
   EndIfStopped(response);
+  std::vector<contract::SequenceView> sequences;
+  if (pipeline_.routes_.has_ids) sequences = contract::SequencesOf(response);
   const contract::LlmResponseOptions options = {
+      .prompt = prompt,
+      .pad_id = pad_id,
       .return_log_probs = returns.log_probs,
       .with_dummies = pipeline_.routes_.with_dummies,
       .num_dummy_log_probs = streaming ? 1 : prompt_len,
@@ -135,7 +156,8 @@ bool PipelineModel::Call::Fill(const inflight::Response& response, Response& out
       .return_generation_logits = returns.generation_logits,
       .num_top_log_probs = returns.num_top_log_probs,
       .facts = Facts(text->finish_reasons())};
-  const contract::OutputSource source = {.response = response, .options = options, .texts = texts};
+  const contract::OutputSource source = {
+      .response = response, .options = options, .texts = texts, .sequences = sequences};
   out.outputs.reserve(pipeline_.routes_.outputs.size());
   for (const OutputRoute& route : pipeline_.routes_.outputs) {
     const contract::Output* output = route.output;
@@ -144,6 +166,7 @@ bool PipelineModel::Call::Fill(const inflight::Response& response, Response& out
     out.outputs.push_back(output->make(*output, route.name, route.type, source));
   }
   if (pipeline_.kind_ == Kind::kEnsemble) AddSequence(out);
+  if (pipeline_.config().max_batch_size() == 0) LeaveOutBatch(out.outputs);
   postprocessing_ns_ += llm_.clock().NowNs() - started_ns;
   ++num_responses_;
   return true;
@@ -233,7 +256,8 @@ Result<std::shared_ptr<PipelineModel>> PipelineModel::Create(Kind kind,
                                                              PipelineMembers members,
                                                              const PipelineOptions& options) {
   ASSIGN_OR_RETURN(PipelineRoutes routes, kind == Kind::kEnsemble ? EnsembleRoutes(config, members)
-                                                                  : BlsRoutes(config, members));
+                                          : kind == Kind::kBls    ? BlsRoutes(config, members)
+                                                                  : LlmApiRoutes(config));
   return std::shared_ptr<PipelineModel>(new PipelineModel(
       kind, std::move(config), std::move(version), std::move(members), std::move(routes), options));
 }
@@ -307,11 +331,10 @@ Status PipelineModel::ReadInput(const Tensor& input, const InputRoute& route,
     case InputRole::kBiasWeights:
       inputs.bias_weights = &input;
       break;
-    case InputRole::kUnsupportedText:
-      return pre.CheckUnsupportedText(input);
-    case InputRole::kUnsupportedData:
-      if (!input.data.empty()) return Unimplemented(input.name + " is not supported; leave it out");
-      break;
+    case InputRole::kUnsupported:
+      return pre.CheckUnsupported(input);
+    case InputRole::kOnlyOne:
+      return CheckOnlyOne(input);
     case InputRole::kSpeculation:
       return CheckNoDraft(input);
     case InputRole::kLlm:
@@ -364,11 +387,18 @@ Result<contract::LlmRequest> PipelineModel::ParseForLlm(Inputs& inputs) const {
     const auto eos = members_.preprocessing->tokenizer().eos_id();
     if (request.end_ids.empty() && eos && *eos < limits.vocab_size) request.end_ids.push_back(*eos);
   }
-  RETURN_IF_ERROR(contract::FitToEngine(request, limits));
+  if (kind_ == Kind::kLlmApi && request.max_tokens == 0)
+    request.max_tokens = contract::kLlmApiMaxTokens;
+  RETURN_IF_ERROR(contract::FitToEngine(request, limits, defaults));
   if (options_.accumulate_tokens && request.streaming && request.sampling.beam_width > 1) {
     return InvalidArgument("Accumulation of tokens is only implemented for beam width = 1");
   }
   return parsed;
+}
+
+bool PipelineModel::MatchesStopTexts(const Request& request) const {
+  if (routes_.has_ids) return false;
+  return options_.matches_stop_texts || request.parameters.contains(kIncludeStopWords);
 }
 
 Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
@@ -386,10 +416,14 @@ Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
   AnswerTextOptions text{.tokenizer = members_.postprocessing->tokenizer(),
                          .skip_special_tokens = members_.postprocessing->skip_special_tokens(),
                          .num_sequences = request.sampling.num_return_sequences.value_or(1),
-                         .stop_words = std::move(inputs.stop_texts),
-                         .trims_stop_words = !inputs.includes_stop_words,
+                         .stop_words = MatchesStopTexts(call.request())
+                                           ? std::move(inputs.stop_texts)
+                                           : std::vector<std::string>(),
+                         .trims_stop_words = kind_ == Kind::kLlmApi || !inputs.includes_stop_words,
                          .accumulates = options_.accumulate_tokens && request.streaming};
   if (!request.streaming && !parsed.exclude_input) text.prompt = request.input_ids;
+  if (routes_.has_ids) call.prompt = text.prompt;
+  call.pad_id = parsed.PadId();
   call.text.emplace(std::move(text));
   return parsed;
 }

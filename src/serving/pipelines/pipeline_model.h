@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ensemble` and `tensorrt_llm_bls`: preprocessing, tensorrt_llm and postprocessing run as one
-// pipeline: tokenize, execute, detokenize incrementally. Streamed texts join to the text of the
-// non-streaming answer (without the prompt), and no chunk ends inside a character.
+// `ensemble`, `tensorrt_llm_bls` and models of the LLM API: preprocessing, tensorrt_llm and
+// postprocessing run as one pipeline: tokenize, execute, detokenize incrementally. Streamed texts
+// join to the text of the non-streaming answer (without the prompt), and no chunk ends inside a
+// character.
 //
 // Threads: short prompts are tokenized by the caller of Infer, long ones on the text pool; text is
 // made on the executor's stream thread.
@@ -15,17 +16,20 @@
 
 namespace inflight::serving {
 
-// Of BLS.
 struct PipelineOptions {
   bool accumulate_tokens = false;  // each streamed text is all of the answer so far
+  // Stop words end texts, else only sequences of their tokens; also where a request says whether
+  // they are to stay in the text.
+  bool matches_stop_texts = true;
 };
 
 class PipelineModel : public Model {
  public:
-  // The two differ in their routes, and in what surrounds an answer: an ensemble's carries the
+  // They differ in their routes, and in what surrounds an answer: an ensemble's carries the
   // sequence parameters and its errors name the ensemble; a decoupled BLS ends with an empty
-  // response of its own.
-  enum class Kind : uint8_t { kEnsemble, kBls };
+  // response of its own; the LLM API knows a length where none is asked for, and leaves stop words
+  // out of its texts.
+  enum class Kind : uint8_t { kEnsemble, kBls, kLlmApi };
 
   // Errors: those of EnsembleRoutes and BlsRoutes.
   static Result<std::shared_ptr<PipelineModel>> Create(Kind kind, ::inference::ModelConfig config,
@@ -51,6 +55,7 @@ class PipelineModel : public Model {
   Status ReadInput(const Tensor& input, const InputRoute& route, Inputs& inputs) const;
   Result<Inputs> ReadInputs(const Request& request) const;
   Result<contract::LlmRequest> ParseForLlm(Inputs& inputs) const;
+  bool MatchesStopTexts(const Request& request) const;
   Result<contract::LlmRequest> Prepare(Call& call);
 
   const Kind kind_;

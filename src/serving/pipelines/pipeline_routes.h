@@ -40,12 +40,15 @@ struct PipelineRoutes {
   std::vector<OutputRoute> outputs;
   bool has_default_end_id = false;  // the LLM's end id comes from preprocessing, which knows one
   bool with_dummies = true;         // up to 0.13: zeros where nothing was asked for
+  bool has_ids = false;             // an output has ids in place of texts
 };
 
 // kUnimplemented when the graph is another one than text -> ids -> ids -> text; kInvalidArgument
 // when a tensor of it leads nowhere. Both name the tensor.
 Result<PipelineRoutes> EnsembleRoutes(const ::inference::ModelConfig& config,
                                       const PipelineMembers& members);
+// Of a model of the LLM API. kInvalidArgument names an output that no release's has.
+Result<PipelineRoutes> LlmApiRoutes(const ::inference::ModelConfig& config);
 // kInvalidArgument names an output that no release's BLS has.
 Result<PipelineRoutes> BlsRoutes(const ::inference::ModelConfig& config,
                                  const PipelineMembers& members);

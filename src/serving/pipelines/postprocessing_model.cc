@@ -35,12 +35,19 @@ const std::vector<PassThrough>& PassThroughs() {
   return table;
 }
 
+bool DeclaresIds(const ::inference::ModelConfig& config) {
+  return std::ranges::any_of(config.output(), [](const auto& output) {
+    return output.name() == "OUTPUT" && output.data_type() == ::inference::TYPE_INT32;
+  });
+}
+
 }  // namespace
 
 PostprocessingModel::PostprocessingModel(::inference::ModelConfig config, std::string version,
                                          PostprocessingOptions options, Clock& clock)
     : Model(std::move(config), std::move(version)),
       options_(std::move(options)),
+      passes_ids_(DeclaresIds(this->config())),
       bad_texts_(options_.tokenizer),
       clock_(clock) {}
 
@@ -72,18 +79,22 @@ Result<std::vector<Tensor>> PostprocessingModel::Run(const Request& request) con
                            " lengths for TOKENS_BATCH of " + std::to_string(ids.size()) +
                            " ids in rows of " + std::to_string(width));
   }
-  std::vector<std::string> texts;
+  std::vector<std::string> texts;  // none where ids pass
   for (size_t row = 0; row < counts.size(); ++row) {
     if (counts[row] < 0) {
       return InvalidArgument("SEQUENCE_LENGTH: got " + std::to_string(counts[row]) +
                              ", must be at least 0");
     }
+    if (passes_ids_) continue;
     const size_t count = std::min(static_cast<size_t>(counts[row]), width);
     texts.push_back(options_.tokenizer->Decode(std::span(ids).subspan(row * width, count),
                                                options_.skip_special_tokens));
   }
   std::vector<Tensor> outputs;
-  if (request.WantsOutput("OUTPUT")) {
+  if (passes_ids_ && request.WantsOutput("OUTPUT")) {
+    outputs.push_back(*batch);
+    outputs.back().name = "OUTPUT";
+  } else if (request.WantsOutput("OUTPUT")) {
     outputs.push_back(Tensor::FromStrings("OUTPUT", {static_cast<int64_t>(texts.size())}, texts));
   }
   for (const PassThrough& pass : PassThroughs()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `postprocessing` model: token ids -> text, each call by itself (the ensemble detokenizes
-// incrementally instead). Behaviour: docs/reference/requests.md.
+// incrementally instead). One whose configuration declares OUTPUT as TYPE_INT32, as cog-triton's
+// does, passes the ids on. Behaviour: docs/reference/requests.md.
 #pragma once
 
 #include <memory>
@@ -30,12 +31,14 @@ class PostprocessingModel : public Model {
 
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return options_.tokenizer; }
   bool skip_special_tokens() const { return options_.skip_special_tokens; }
+  bool passes_ids() const { return passes_ids_; }
   BadTextCache& bad_texts() { return bad_texts_; }
 
  private:
   Result<std::vector<Tensor>> Run(const Request& request) const;
 
   const PostprocessingOptions options_;
+  const bool passes_ids_;
   BadTextCache bad_texts_;
   Clock& clock_;
 };

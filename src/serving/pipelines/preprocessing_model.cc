@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -16,6 +17,10 @@ namespace inflight::serving {
 namespace {
 
 constexpr TokenId kNoToken = -1;
+// Inputs that any value of which has its meaning; of others only what asks for nothing.
+constexpr auto kHonoured = std::to_array<std::string_view>(
+    {"QUERY", "REQUEST_OUTPUT_LEN", "BAD_WORDS_DICT", "STOP_WORDS_DICT", "END_ID", "PAD_ID",
+     "EMBEDDING_BIAS_WORDS", "EMBEDDING_BIAS_WEIGHTS"});
 constexpr size_t kMaxQuotedBytes = 64;  // of a client's word in an error
 constexpr size_t kMaxPaddedBytes = size_t{256} << 20;
 
@@ -97,6 +102,17 @@ void KeepCharge(MemoryCharge charge, std::vector<Tensor>& tensors) {
         const std::pair<std::shared_ptr<const void>, std::shared_ptr<const MemoryCharge>>>(
         std::move(tensor.owner), kept);
   }
+}
+
+bool AllZero(const Tensor& tensor) {
+  return std::ranges::all_of(tensor.data, [](std::byte b) { return b == std::byte{0}; });
+}
+
+// [B, longest]: every token is ordinary text, none of a prompt table.
+Tensor NoExtraIds(std::string name, const std::vector<int64_t>& shape) {
+  size_t num_bytes = sizeof(uint64_t);
+  for (const int64_t size : shape) num_bytes *= static_cast<size_t>(size);
+  return Tensor::FromBytes(std::move(name), DataType::kUint64, shape, std::string(num_bytes, '\0'));
 }
 
 size_t TextBytes(const Request& request) {
@@ -197,7 +213,14 @@ Result<std::vector<float>> PreprocessingModel::EncodeBias(const Tensor* words,
   return bias;
 }
 
-Status PreprocessingModel::CheckUnsupportedText(const Tensor& tensor) const {
+Status PreprocessingModel::CheckUnsupported(const Tensor& tensor) const {
+  if (tensor.datatype != DataType::kBytes) {
+    const bool asks_for_nothing =
+        tensor.data.empty() || (AllZero(tensor) && (tensor.name == "PROMPT_TABLE_EXTRA_ID" ||
+                                                    tensor.datatype == DataType::kBool));
+    return asks_for_nothing ? Status::Ok()
+                            : Unimplemented(tensor.name + " is not supported; leave it out");
+  }
   ASSIGN_OR_RETURN(const auto strings, tensor.Strings());
   for (const std::string_view text : strings) {
     if (!text.empty())
@@ -253,8 +276,9 @@ Result<std::vector<Tensor>> PreprocessingModel::Run(const Request& request) cons
   if (output_len == nullptr) {
     return InvalidArgument("REQUEST_OUTPUT_LEN is not present in the request");
   }
-  if (const Tensor* text = request.FindInput("DECODER_QUERY")) {
-    RETURN_IF_ERROR(CheckUnsupportedText(*text));
+  for (const Tensor& input : request.inputs) {
+    const bool is_honoured = std::ranges::find(kHonoured, input.name) != kHonoured.end();
+    if (!is_honoured) RETURN_IF_ERROR(CheckUnsupported(input));
   }
   const auto num_rows = query->shape.empty() ? 1 : query->shape.front();
   ASSIGN_OR_RETURN(const auto rows,
@@ -289,6 +313,12 @@ Result<std::vector<Tensor>> PreprocessingModel::Run(const Request& request) cons
   ASSIGN_OR_RETURN(all.emplace_back(), PaddedBiases("EMBEDDING_BIAS", batch.biases, charge));
   all.push_back(IdPerRow("OUT_END_ID", batch.end_ids));
   all.push_back(IdPerRow("OUT_PAD_ID", batch.pad_ids));
+  if (request.FindInput("PROMPT_TABLE_EXTRA_ID") != nullptr) {
+    const std::vector<int64_t> shape = all.front().shape;
+    RETURN_IF_ERROR(charge.Resize(charge.bytes() +
+                                  sizeof(uint64_t) * static_cast<size_t>(shape[0] * shape[1])));
+    all.push_back(NoExtraIds("OUT_PROMPT_TABLE_EXTRA_IDS", shape));
+  }
   std::vector<Tensor> outputs;  // what this release's configuration declares, and the client wants
   for (const auto& declared : config().output()) {
     if (!request.WantsOutput(declared.name())) continue;

@@ -51,8 +51,8 @@ class PreprocessingModel : public Model {
   // know a word.
   Result<std::vector<float>> EncodeBias(const Tensor* words, const Tensor* weights,
                                         int vocab_size) const;
-  // Refuses what is not supported: any decoder prompt.
-  Status CheckUnsupportedText(const Tensor& tensor) const;
+  // Refuses what is not supported, such as decoder prompts and pictures, unless it is empty.
+  Status CheckUnsupported(const Tensor& tensor) const;
 
   const Tokenizer& tokenizer() const { return *options_.tokenizer; }
   WorkerPool& text_pool() const { return *options_.text_pool; }

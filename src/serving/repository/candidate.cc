@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/repository/candidate.h"
 
+#include <algorithm>
+
+#include "contract/llm_inputs.h"
 #include "contract/text_parameters.h"
 #include "serving/tensors/model_file.h"
 
@@ -21,6 +24,11 @@ Result<std::filesystem::path> ResolveNamed(const Candidate& candidate, std::stri
     return ResolvePath(named, candidate.dir);
   }
   return FindBeneath(candidate.dir, "directory", named, field);
+}
+
+bool IsUpstreams(const ModelConfig& llm) {
+  return std::ranges::none_of(llm.input(),
+                              [](const auto& input) { return contract::IsOurs(input.name()); });
 }
 
 std::vector<std::string> MembersOf(const ModelConfig& config) {

@@ -43,6 +43,10 @@ struct Candidate {
 Result<std::filesystem::path> ResolveNamed(const Candidate& candidate, std::string_view field,
                                            const std::string& named);
 
+// An LLM's configuration that was written for a release of upstream's: it declares no input that
+// only this server has.
+bool IsUpstreams(const ::inference::ModelConfig& llm);
+
 // The models that an ensemble's steps name, or the parameters of a BLS.
 std::vector<std::string> MembersOf(const ::inference::ModelConfig& config);
 

@@ -97,6 +97,9 @@ Result<LoadedLlmModel> LoadLlmModel(const Candidate& candidate, const std::strin
   NormalizeModelConfig(config);
   ASSIGN_OR_RETURN(const LogitsTypes logits_types, LogitsTypesOf(config));
   const int max_beam_width = contract::MaxBeamWidth(parameters, limits);
+  // Ids were judged from 0.16 on, end ids from 0.18 on.
+  const int release = ProfileOf(config).release;
+  const bool is_upstreams = !candidate.is_generated && IsUpstreams(config);
   const contract::LlmRequestDefaults defaults = {
       .decoupled = config.model_transaction_policy().decoupled(),
       .exclude_input_in_output = parameters.exclude_input_in_output,
@@ -104,7 +107,10 @@ Result<LoadedLlmModel> LoadLlmModel(const Candidate& candidate, const std::strin
       .max_beam_width = max_beam_width,
       .decoding_mode =
           contract::ResolveDecodingMode(parameters.decoding_mode, max_beam_width, &keys),
-      .end_ids = options.end_ids_are_alike ? engine.backend.end_ids : std::vector<TokenId>()};
+      .end_ids = options.end_ids_are_alike ? engine.backend.end_ids : std::vector<TokenId>(),
+      .clamps_input_ids = is_upstreams && release < 16,
+      .takes_any_end_id = release < 18,
+      .repeats_context_logits = is_upstreams};
   engine.backend.iterations = {
       .period_ms = parameters.stats_check_period_ms,
       .has_records = parameters.executor.iter_stats_max_iterations > 0,

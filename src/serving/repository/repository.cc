@@ -172,7 +172,8 @@ void Repository::LoadCandidates(std::vector<Candidate> candidates) {
   // steps.
   for (const ModelKind kind :
        {ModelKind::kLlm, ModelKind::kPreprocessing, ModelKind::kPostprocessing,
-        ModelKind::kConformance, ModelKind::kEnsemble, ModelKind::kBls, ModelKind::kUnknown}) {
+        ModelKind::kConformance, ModelKind::kLlmApi, ModelKind::kEnsemble, ModelKind::kBls,
+        ModelKind::kUnknown}) {
     const std::vector<Candidate*> ordered = InStepOrder(candidates, kind);
     if (kind == ModelKind::kConformance) {  // they need nobody
       LoadSideBySide(ordered);

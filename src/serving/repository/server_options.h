@@ -21,6 +21,11 @@ class ResponseCache;
 // Who loads models while the server runs: nobody, a watch of the repositories, or requests.
 enum class ControlMode : uint8_t { kNone, kPoll, kExplicit };
 
+// What stop words of a text model end: a text that contains one, or a sequence that ends with its
+// tokens, as upstream's do. By release: tokens where a repository is written for one of upstream's
+// (text in BLS from 0.19 on), else text.
+enum class StopWordMatch : uint8_t { kByRelease, kText, kTokens };
+
 struct ServerOptions {
   std::vector<std::string> model_dirs;  // Hugging Face, checkpoint or engine directories: served
                                         // under the four models' names
@@ -40,6 +45,7 @@ struct ServerOptions {
   std::shared_ptr<ResponseCache> response_cache;  // of the models that ask for it; null = none
   std::shared_ptr<RateLimiter> rate_limiter;      // of models on instances; null = off
   bool strict_readiness = true;
+  StopWordMatch stop_words = StopWordMatch::kByRelease;
   bool exit_on_error = true;  // a model that fails to load ends the start
   OpenOptions open;           // of every LLM; config.pbtxt changes the executor's
   // Of model_dirs only; a repository says both in its files.

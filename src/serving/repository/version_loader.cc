@@ -103,6 +103,7 @@ void VersionLoader::ReportParameters(const Candidate& candidate, contract::KeyRe
       break;
     case ModelKind::kConformance:
     case ModelKind::kEnsemble:
+    case ModelKind::kLlmApi:
     case ModelKind::kUnknown:
       break;
   }
@@ -131,6 +132,8 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadVersion(const Candidate& candi
       return LoadEnsemble(candidate, version);
     case ModelKind::kBls:
       return LoadBls(candidate, version, keys);
+    case ModelKind::kLlmApi:
+      return LoadLlmApi(candidate, version);
     case ModelKind::kUnknown:
       break;
   }

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -78,9 +79,15 @@ class VersionLoader {
                                               const std::string& version) const;
   Result<std::shared_ptr<Model>> LoadBls(const Candidate& candidate, const std::string& version,
                                          contract::KeyReport& keys) const;
+  // In version_loader_llm_api.cc.
+  Result<std::shared_ptr<Model>> LoadLlmApi(const Candidate& candidate, const std::string& version);
   Result<std::shared_ptr<const Tokenizer>> LoadTokenizer(const Candidate& candidate,
                                                          const std::string& named);
   ::inference::ModelConfig Complete(const Candidate& candidate) const;
+  template <typename Kind>
+  std::shared_ptr<Kind> TextModelOf(const ::inference::ModelConfig& bls, const std::string& name,
+                                    const std::string& llm) const;
+  bool MatchesStopTexts(const Candidate& pipeline, const LlmModel& llm) const;
 
   const ServerOptions& options_;
   const EngineLoader load_;
@@ -90,6 +97,7 @@ class VersionLoader {
   const FindModel find_;
   std::map<std::string, LoadedLlm> loaded_llms_;  // by name; the latest version
   std::map<std::string, std::string> llm_names_;  // of text models and pipelines: their LLM's
+  std::set<std::string> text_models_;             // names that such a model was loaded under
   std::map<std::string, std::shared_ptr<const Tokenizer>> tokenizers_;  // by directory
 };
 

@@ -27,6 +27,26 @@ void LogWarnings(const std::vector<std::string>& warnings, const ModelConfig& co
 
 }  // namespace
 
+// A text model of a BLS. Where none has the name, the only one that belongs to its LLM.
+template <typename Kind>
+std::shared_ptr<Kind> VersionLoader::TextModelOf(const ModelConfig& bls, const std::string& name,
+                                                 const std::string& llm) const {
+  if (auto named = std::dynamic_pointer_cast<Kind>(find_(name, kLatest))) return named;
+  std::shared_ptr<Kind> only;
+  for (const std::string& other : text_models_) {
+    const auto partner = llm_names_.find(other);
+    if (partner != llm_names_.end() && partner->second != llm) continue;
+    auto found = std::dynamic_pointer_cast<Kind>(find_(other, kLatest));
+    if (found == nullptr) continue;
+    if (only != nullptr) return nullptr;
+    only = std::move(found);
+  }
+  if (only != nullptr)
+    logging::Info("the only model of its kind takes the place of one that is not there",
+                  {{"model", bls.name()}, {"named", name}, {"taken", only->name()}});
+  return only;
+}
+
 // The LLM that a pipeline joins with `model`, or the only one.
 const LoadedLlm* VersionLoader::LlmOf(const std::string& model) const {
   std::string name = model;
@@ -103,6 +123,7 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadPreprocessing(const Candidate&
                                   .pad_is_eos = !since_0_11,
                                   .vocab_size = vocab_size,
                                   .max_prompt_bytes = max_prompt_bytes};
+  text_models_.insert(config.name());
   return std::shared_ptr<Model>(
       std::make_shared<PreprocessingModel>(Complete(candidate), version, std::move(options)));
 }
@@ -118,8 +139,19 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadPostprocessing(const Candidate
   PostprocessingOptions options = {.tokenizer = std::move(tokenizer),
                                    .text_pool = text_pool_,
                                    .skip_special_tokens = parameters.special_tokens};
+  text_models_.insert(config.name());
   return std::shared_ptr<Model>(
       std::make_shared<PostprocessingModel>(Complete(candidate), version, std::move(options)));
+}
+
+// As StopWordMatch says.
+bool VersionLoader::MatchesStopTexts(const Candidate& pipeline, const LlmModel& llm) const {
+  if (options_.stop_words != StopWordMatch::kByRelease)
+    return options_.stop_words == StopWordMatch::kText;
+  constexpr int kFirstTextRelease = 19;  // of BLS
+  const bool is_text_bls =
+      pipeline.kind == ModelKind::kBls && llm.iteration_profile().release >= kFirstTextRelease;
+  return pipeline.is_generated || is_text_bls || !IsUpstreams(llm.config());
 }
 
 Result<std::shared_ptr<Model>> VersionLoader::LoadEnsemble(const Candidate& candidate,
@@ -157,8 +189,10 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadEnsemble(const Candidate& cand
     return std::shared_ptr<Model>(std::move(ensemble));
   }
   config.mutable_model_transaction_policy()->set_decoupled(members.llm->decoupled());
-  ASSIGN_OR_RETURN(auto ensemble, PipelineModel::Create(PipelineModel::Kind::kEnsemble,
-                                                        std::move(config), version, members));
+  const PipelineOptions options = {.matches_stop_texts = MatchesStopTexts(candidate, *members.llm)};
+  ASSIGN_OR_RETURN(auto ensemble,
+                   PipelineModel::Create(PipelineModel::Kind::kEnsemble, std::move(config), version,
+                                         members, options));
   return std::shared_ptr<Model>(std::move(ensemble));
 }
 
@@ -169,11 +203,9 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadBls(const Candidate& candidate
   ASSIGN_OR_RETURN(const auto names, contract::ParseBlsParameters(AllParameters(config), &keys));
   LogWarnings(names.warnings, config);
   PipelineMembers members = {
-      .preprocessing =
-          std::dynamic_pointer_cast<PreprocessingModel>(find_(names.preprocessing, kLatest)),
+      .preprocessing = TextModelOf<PreprocessingModel>(config, names.preprocessing, names.llm),
       .llm = std::dynamic_pointer_cast<LlmModel>(find_(names.llm, kLatest)),
-      .postprocessing =
-          std::dynamic_pointer_cast<PostprocessingModel>(find_(names.postprocessing, kLatest))};
+      .postprocessing = TextModelOf<PostprocessingModel>(config, names.postprocessing, names.llm)};
   const auto lacks = [&](const char* key, const std::string& name) {
     return FailedPrecondition("model '" + config.name() + "' depends on '" + name + "' (" + key +
                               "), which is not loaded, or is another kind of model");
@@ -184,9 +216,10 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadBls(const Candidate& candidate
   if (!config.has_model_transaction_policy() || candidate.parsed.IsUnfilled("decoupled")) {
     config.mutable_model_transaction_policy()->set_decoupled(members.llm->decoupled());
   }
+  const PipelineOptions options = {.accumulate_tokens = names.accumulate_tokens,
+                                   .matches_stop_texts = MatchesStopTexts(candidate, *members.llm)};
   ASSIGN_OR_RETURN(auto bls, PipelineModel::Create(PipelineModel::Kind::kBls, std::move(config),
-                                                   version, std::move(members),
-                                                   {.accumulate_tokens = names.accumulate_tokens}));
+                                                   version, std::move(members), options));
   return std::shared_ptr<Model>(std::move(bls));
 }
 

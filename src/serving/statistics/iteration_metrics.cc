@@ -51,11 +51,8 @@ constexpr auto kFields = std::to_array<IterationField>({
     {kRuntimeMemory, "gpu", "Runtime GPU Memory Usage", Stat<&S::gpu_memory_bytes>},
     {kRuntimeMemory, "pinned", "Runtime Pinned Memory Usage", Stat<&S::pinned_memory_bytes>},
     {kGeneral, "timestamp", "Timestamp", Timestamp},
-    {.family = kRequest,
-     .label_value = "waiting",
-     .json_key = "Waiting Requests",
-     .value = Stat<&S::num_queued_requests>,
-     .since = 19},
+    // In upstream since 0.19; routers ask every release for it, as for `fraction` below.
+    {kRequest, "waiting", "Waiting Requests", Stat<&S::num_queued_requests>},
     {kRequest, "context", "Context Requests", Stat<&S::num_context_requests>},
     {.family = kInflightBatcher,
      .label_value = "generation_requests",
@@ -115,7 +112,6 @@ constexpr auto kFields = std::to_array<IterationField>({
      .label_value = "fraction",
      .json_key = "Fraction used KV cache blocks",
      .value = Fraction,
-     .since = 19,
      .is_fraction = true},
 });
 
@@ -185,7 +181,7 @@ std::vector<const IterationField*> FieldsOf(const IterationProfile& profile) {
 std::string FieldText(const IterationField& field, const Iteration& iteration,
                       const IterationProfile& profile) {
   const double value = field.value(iteration, profile);
-  return field.is_fraction ? fmt::format("{:.6f}", value)
+  return field.is_fraction ? fmt::format("{:.6g}", value)
                            : std::to_string(static_cast<int64_t>(value));
 }
 

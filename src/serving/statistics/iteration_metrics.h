@@ -69,7 +69,7 @@ struct IterationField {
 // Those of `profile`, in the order of the JSON line.
 std::vector<const IterationField*> FieldsOf(const IterationProfile& profile);
 
-// As both print it: whole numbers in full, fractions with six decimals.
+// As both print it: whole numbers in full, fractions with six digits and none where they are whole.
 std::string FieldText(const IterationField& field, const Iteration& iteration,
                       const IterationProfile& profile);
 

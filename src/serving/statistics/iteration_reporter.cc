@@ -12,6 +12,10 @@
 namespace inflight::serving {
 namespace {
 
+// Those who read the log of 0.10 and before take the record from its first brace to the end of the
+// line, as JSON; later ones undo the quotes of the log.
+constexpr int kLastRawRelease = 10;
+
 int64_t NumEnded(const ExecutorStats& stats) {
   return stats.requests_completed + stats.requests_cancelled + stats.requests_failed +
          stats.requests_timed_out;
@@ -84,7 +88,11 @@ IterationReporter::Newest IterationReporter::Check() {
 void IterationReporter::Report(const ExecutorStats& record) {
   Keep(record);
   if (logging::Enabled(logging::Level::kVerbose)) {
-    logging::Verbose(IterationJson(newest_, profile_));
+    const std::string json = IterationJson(newest_, profile_);
+    if (profile_.release <= kLastRawRelease)
+      logging::Record(logging::Level::kVerbose, json);
+    else
+      logging::Verbose(json);
     logging::Verbose(IterationStatsJson(newest_, profile_));
   }
 }

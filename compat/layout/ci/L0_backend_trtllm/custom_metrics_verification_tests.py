@@ -27,6 +27,7 @@ KEYS = {  # label of a sample -> key of the record
     "v1_specific_metric=total_generation_tokens": "Total Generation Tokens",
     "v1_specific_metric=empty_generation_slots": "Empty Generation Slots",
     "general_type=iteration_counter": "Iteration Counter", "general_type=timestamp": "Timestamp",
+    "request_type=waiting": "Waiting Requests", "kv_cache_block_type=fraction": "Fraction used KV cache blocks",
 }  # fmt: skip
 SAMPLE = re.compile(r"^nv_trt_llm\w*\{([^}]*)\} (\S+)$", re.MULTILINE)
 
@@ -60,7 +61,7 @@ class CustomMetrics(unittest.TestCase):
         self.assertEqual(sorted(KEYS[label] for label in found), sorted(record))
         for label, value in found.items():
             if KEYS[label] != "Timestamp":
-                self.assertEqual(int(record[KEYS[label]]), int(value), label)
+                self.assertEqual(float(record[KEYS[label]]), float(value), label)
         logged = datetime.datetime.strptime(record["Timestamp"].split(".")[0], "%m-%d-%Y %H:%M:%S")
         logged = logged.replace(tzinfo=datetime.UTC).timestamp()
         self.assertGreaterEqual(seconds_of(found["general_type=timestamp"]), logged - 1)
