@@ -215,7 +215,7 @@ def test_the_first_note(folder_of):
         """
         python3 tensorrt_llm/examples/gpt/hf_gpt_convert.py -i gpt2 -o c-model --tensor-parallelism 1 --storage-type float16
         python3 tensorrt_llm/examples/gpt/build.py --model_dir=c-model/1-gpu --dtype float16 --use_gpt_attention_plugin \\
-            --use_inflight_batching --paged_kv_cache --remove_input_padding --output_dir engines/1-gpu/
+            --use_inflight_batching --paged_kv_cache --remove_input_padding --hidden_act gelu --output_dir engines/1-gpu/
         rm -f engines/1-gpu/tokenizer* engines/1-gpu/special_tokens_map.json
         mkdir REPO
         cp -R all_models/inflight_batcher_llm/ REPO
@@ -248,7 +248,7 @@ def test_the_walk_through_of_0_8(folder_of):
         python3 hf_gpt_convert.py -p 8 -i gpt2 -o ./c-model/gpt2 --tensor-parallelism 1 --storage-type float16
         python3 build.py --model_dir=./c-model/gpt2/1-gpu/ --world_size=1 --dtype float16 --use_inflight_batching \\
             --use_gpt_attention_plugin float16 --paged_kv_cache --use_gemm_plugin float16 --remove_input_padding \\
-            --use_layernorm_plugin float16 --parallel_build --output_dir=engines/fp16/1-gpu
+            --use_layernorm_plugin float16 --hidden_act gelu --parallel_build --output_dir=engines/fp16/1-gpu
         cd ../../..
         mkdir triton_model_repo
         cp -r all_models/inflight_batcher_llm/* triton_model_repo/
@@ -373,3 +373,28 @@ def test_the_repository_that_the_launcher_serves_by_itself(folder):
     )
     folder.wait_until_ready()
     assert json.loads(folder.sh(CURLS.split("echo")[0]).stdout)["text_output"].startswith("What is machine learning?")
+
+
+def test_the_llm_api_guide(folder_of):
+    """The repository whose one model names a directory, by the paths of 0.21."""
+    folder = folder_of("0.21")
+    shutil.copytree(DEMO, folder.root / "llama-hf", ignore=shutil.ignore_patterns("*.py", "*.jsonl"))
+    folder.sh(
+        """
+        cp -R tensorrt_llm/triton_backend/all_models/llmapi/ llmapi_repo/
+        sed -i "s#^model: .*#model: $ROOT/llama-hf#" llmapi_repo/tensorrt_llm/1/model.yaml
+        python3 tensorrt_llm/triton_backend/scripts/launch_triton_server.py --model_repo=llmapi_repo/ \\
+            --http_port $HTTP --grpc_port $GRPC --metrics_port $METRICS > server.log 2>&1
+        """
+    )
+    folder.wait_until_ready()
+    body = '{"text_input": "The future of AI is", "sampling_param_max_tokens": 10}'
+    answer = json.loads(folder.sh(f"curl -s -X POST localhost:$HTTP/v2/models/tensorrt_llm/generate -d '{body}'").stdout)
+    whole = json.loads(folder.sh(f"curl -s -X POST localhost:$HTTP/v2/models/tensorrt_llm/generate -d '{body[:-1]},"
+                                 """ "sampling_param_temperature": 0.0}'""").stdout)  # fmt: skip
+    assert answer["text_output"] and answer["text_output"] == whole["text_output"]
+    output = folder.sh(
+        "python3 tensorrt_llm/triton_backend/tools/inflight_batcher_llm/end_to_end_test.py -u localhost:$HTTP --max-input-len 500"
+        " --dataset tensorrt_llm/triton_backend/ci/L0_backend_trtllm/simple_data.json --test-llmapi --model-name tensorrt_llm"
+    ).stdout
+    assert output.splitlines()[1] == "[INFO] Functionality test succeeded." and "[INFO] Total Latency: " in output

@@ -8,10 +8,12 @@ import re
 import shutil
 import socket
 import socketserver
+import subprocess
 import threading
+import time
 
 import pytest
-from folders import free_ports
+from folders import START_TIMEOUT_S, free_ports
 from tiny_models import make_gpt2
 
 PROMPTS = "--dataset ci/L0_backend_trtllm/simple_data.json --max-input-len 500"
@@ -173,3 +175,59 @@ def test_speculation_by_the_client(folder):
         "python3 inflight_batcher_llm/client/end_to_end_grpc_client.py -u localhost:$GRPC -p 'Once upon a time' -o 6",
     )]  # fmt: skip
     assert f"[b'{texts[0].rstrip(chr(10))}']\n" == texts[1]
+
+
+# Starts the ranks of its command line as mpirun does, and ends with them.
+MPIRUN = """#!/usr/bin/env python3
+import os, subprocess, sys
+words = [word for word in sys.argv[1:] if word != "--allow-run-as-root"]
+ranks = [part.split("\\0") for part in "\\0".join(words).strip("\\0:").split("\\0:\\0")]
+started = []
+for rank, command in enumerate(ranks):
+    environment = {**os.environ, "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": str(len(ranks))}
+    with open(f"rank{rank}.log", "w") as log:
+        started.append(subprocess.Popen(command[2:], env=environment, stdout=log, stderr=log))
+started[0].wait()
+for process in started[1:]:
+    process.terminate()
+    process.wait()
+"""
+ASK = """curl -s localhost:$HTTP/v2/models/ensemble/generate -d '{"text_input": "What is", "max_tokens": 4}'"""
+
+
+def wait_for(path, text):
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not path.exists() or text not in path.read_text():
+        assert time.monotonic() < deadline, path.read_text() if path.exists() else f"no {path}"
+        time.sleep(0.02)
+
+
+def test_ranks_above_0_wait(folder):
+    """The launcher and a stand-in for mpirun: each rank is the same program with the same ports."""
+    prepare(folder)
+    spy = folder.root / "bin/mpirun"
+    spy.write_text(MPIRUN)
+    spy.chmod(0o755)
+    launch(folder, folder.http, folder.grpc, folder.metrics, "--world_size 2")
+    wait_for(folder.root / "rank0.log", "Started Metrics Service")
+    wait_for(folder.root / "rank1.log", "Rank 1 of 2 waits")
+    assert json.loads(folder.sh(ASK).stdout)["text_output"].startswith("What is")
+    assert len(folder.stop_servers()) == 2
+
+
+def test_tasks_of_a_slurm_job(folder):
+    """Each task executes one script; Slurm tells them apart."""
+    prepare(folder)
+    flags = f"--http-port={folder.http} --grpc-port={folder.grpc} --metrics-port={folder.metrics}"
+    task = f"bash scripts/tensorrt_llm_triton.sh {flags}"
+    job = subprocess.Popen(
+        ["bash", "-c", f"SLURM_PROCID=1 {task} > rank1.log 2>&1 & SLURM_PROCID=0 {task} > rank0.log 2>&1 & wait"],
+        cwd=folder.root, env={**folder.environment, "SLURM_NTASKS": "2", "MODEL_REPO": str(folder.root / "models")},
+    )  # fmt: skip
+    try:
+        wait_for(folder.root / "rank0.log", "Started Metrics Service")
+        wait_for(folder.root / "rank1.log", "Rank 1 of 2 waits")
+        assert json.loads(folder.sh(ASK).stdout)["text_output"].startswith("What is")
+    finally:
+        folder.stop_servers()
+        job.wait(60)
