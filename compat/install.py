@@ -66,7 +66,7 @@ def install(root, release, program):
     for script in PYTHON_MODELS.glob("*.py"):
         if (models / script.stem).exists():
             shutil.copy(script, models / script.stem / "1/model.py")
-    replace_repository(root / "all_models/gpt", write_gpt_repository)
+    replace_repository(root / "all_models/gpt", lambda path: write_gpt_repository(path, number))
     if number >= 19:
         replace_repository(root / "all_models/llmapi", lambda path: write_llm_api_repository(path, number))
     if number >= 20:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as triton
+from gpt_repository import write_gpt_repository
 from live_server import DEMO, start_server
 from llm_api_repository import write_llm_api_repository
 from llm_client import Stream, events
@@ -150,60 +151,9 @@ def test_a_bls_finds_text_models_of_other_names(tmp_path):
         assert "taken=my_preprocessing" in server.log.read_text()
 
 
-GPT = {  # all_models/gpt of 0.5: tensors of each model, and how the ensemble joins them
-    "preprocessing": ("QUERY:STRING:-1 BAD_WORDS_DICT:STRING:-1 STOP_WORDS_DICT:STRING:-1 REQUEST_OUTPUT_LEN:UINT32:-1",
-                      "INPUT_ID:INT32:-1 REQUEST_INPUT_LEN:INT32:1 BAD_WORDS_IDS:INT32:2,-1 STOP_WORDS_IDS:INT32:2,-1 "
-                      "REQUEST_OUTPUT_LEN:UINT32:-1 PROMPT_LEARNING_TASK_NAME_IDS:UINT32:1"),
-    "tensorrt_llm": ("input_ids:INT32:-1 input_lengths:INT32:1s request_output_len:UINT32:-1 end_id:UINT32:1s pad_id:UINT32:1s "
-                     "beam_width:UINT32:1so temperature:FP32:1so runtime_top_k:UINT32:1so output_log_probs:BOOL:1so",
-                     "output_ids:INT32:-1,-1 log_probs:FP32:-1,-1"),
-    "postprocessing": ("TOKENS_BATCH:INT32:-1,-1", "OUTPUT:STRING:-1,-1"),
-    "ensemble": ("text_input:STRING:-1 max_tokens:UINT32:-1 bad_words:STRING:-1 stop_words:STRING:-1 end_id:UINT32:1o "
-                 "pad_id:UINT32:1o top_k:UINT32:1o output_log_probs:BOOL:1o", "text_output:STRING:-1,-1"),
-}  # fmt: skip
-GPT_STEPS = {
-    "preprocessing": ("QUERY:text_input REQUEST_OUTPUT_LEN:max_tokens BAD_WORDS_DICT:bad_words STOP_WORDS_DICT:stop_words",
-                      "REQUEST_INPUT_LEN:_REQUEST_INPUT_LEN INPUT_ID:_INPUT_ID REQUEST_OUTPUT_LEN:_REQUEST_OUTPUT_LEN"),
-    "tensorrt_llm": ("input_ids:_INPUT_ID input_lengths:_REQUEST_INPUT_LEN request_output_len:_REQUEST_OUTPUT_LEN end_id:end_id "
-                     "pad_id:pad_id runtime_top_k:top_k output_log_probs:output_log_probs", "output_ids:_TOKENS_BATCH"),
-    "postprocessing": ("TOKENS_BATCH:_TOKENS_BATCH", "OUTPUT:text_output"),
-}  # fmt: skip
-
-
-def tensors(kind, words):
-    """`name:datatype:dims` each; behind the dims s an empty reshape, o optional."""
-    blocks = []
-    for name, datatype, dims in (word.split(":") for word in words.split()):
-        more = (" reshape: { shape: [ ] }" if "s" in dims else "") + (" optional: true" if "o" in dims else "")
-        blocks.append(f'{{ name: "{name}" data_type: TYPE_{datatype} dims: [ {dims.strip("so")} ]{more} }}')
-    return f"{kind} [ {', '.join(blocks)} ]\n"
-
-
-def links(kind, words):
-    return "".join(f'{kind}_map {{ key: "{k}" value: "{v}" }} ' for k, v in (word.split(":") for word in words.split()))
-
-
-def write_gpt_repository(root):
-    for model, (inputs, outputs) in GPT.items():
-        platform = 'platform: "ensemble"' if model == "ensemble" else 'backend: "python"'
-        text = f'name: "{model}"\n{platform}\nmax_batch_size: 1024\n{tensors("input", inputs)}{tensors("output", outputs)}'
-        if model == "ensemble":
-            steps = ", ".join(
-                f'{{ model_name: "{m}" model_version: -1 {links("input", i)}{links("output", o)}}}'
-                for m, (i, o) in GPT_STEPS.items()
-            )
-            text += f"ensemble_scheduling {{ step [ {steps} ] }}\n"
-        key = "engine_dir" if model == "tensorrt_llm" else "tokenizer_dir"
-        if model != "ensemble":
-            text += f'parameters {{ key: "{key}" value: {{ string_value: "{DEMO}" }} }}\n'
-        (root / model / "1").mkdir(parents=True)
-        (root / model / "config.pbtxt").write_text(text)
-    return root
-
-
 def test_the_repository_of_the_python_session(tmp_path):
     """all_models/gpt, which launch_triton_server.py starts where it is told of no other."""
-    with serving(tmp_path, write_gpt_repository(tmp_path / "repository")) as server:
+    with serving(tmp_path, write_gpt_repository(tmp_path / "repository", 5, engine_dir=DEMO, tokenizer_dir=DEMO)) as server:
         body = {"text_input": PROMPT, "max_tokens": 24, "bad_words": "", "stop_words": "", "end_id": END_ID, "pad_id": END_ID}
         answer = post(server, **body, top_k=1, output_log_probs=False).json()
         assert answer["text_output"] == f"{PROMPT} {ANSWER}"
