@@ -11,6 +11,8 @@ Result<DeviceProperties> Probe(int) {
       "-DINFLIGHT_CUDA=ON");
 }
 
+bool HasRuntime() { return false; }
+
 // No device was ever probed, so nobody can have one to pass.
 Result<uint64_t> FreeBytes(int) { CHECK(false); }
 Result<void*> Allocate(int, size_t) { CHECK(false); }

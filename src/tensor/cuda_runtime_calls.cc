@@ -127,6 +127,8 @@ Result<void*> AllocatePinned(int device, size_t num_bytes) {
 
 void FreePinned(void* data) noexcept { cudaFreeHost(data); }
 
+bool HasRuntime() { return true; }
+
 Status Copy(int device, void* target, const void* source, size_t num_bytes) {
   cudaSetDevice(device);
   cudaError_t copied = cudaMemcpy(target, source, num_bytes, cudaMemcpyDefault);

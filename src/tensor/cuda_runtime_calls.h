@@ -41,6 +41,7 @@ void Free(int device, void* data) noexcept;
 Result<void*> AllocatePinned(int device, size_t num_bytes);  // host memory, mapped to the device
 void FreePinned(void* data) noexcept;
 
+bool HasRuntime();  // false in builds without CUDA
 // Between host and device in either direction; waits until it is done.
 Status Copy(int device, void* target, const void* source, size_t num_bytes);
 Status Wait(int device);  // until all that was enqueued is done

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "tensor/cuda_runtime_calls.h"
 
 namespace inflight::triton_backend {
 namespace {
@@ -45,6 +46,13 @@ Status FromTriton(TRITONSERVER_Error* error, const char* what) {
   const std::string message = TRITONSERVER_ErrorMessage(error);
   TRITONSERVER_ErrorDelete(error);
   return Internal(std::string(what) + ": " + message);
+}
+
+Status CheckGpuMemory() {
+  if (cuda::HasRuntime()) return Status::Ok();
+  return Unimplemented(
+      "the server passes memory of a GPU, which this build of the backend cannot reach; build it "
+      "with CUDA (-DINFLIGHT_CUDA=ON)");
 }
 
 void LogFailure(TRITONSERVER_Error* error, const char* what) {

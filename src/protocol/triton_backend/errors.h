@@ -14,6 +14,9 @@ TRITONSERVER_Error* ToTriton(const Status& status);
 // Takes `error`, null included; `what` is the call that failed.
 Status FromTriton(TRITONSERVER_Error* error, const char* what);
 
+// kUnimplemented in builds without CUDA, which cannot reach it.
+Status CheckGpuMemory();
+
 // Of calls whose failure nobody can be told of: a line in the log.
 void LogFailure(TRITONSERVER_Error* error, const char* what);
 

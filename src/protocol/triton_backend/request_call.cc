@@ -48,6 +48,7 @@ Status AddOutput(TRITONBACKEND_Response* response, const serving::Tensor& tensor
                  "TRITONBACKEND_OutputBuffer"));
   if (tensor.data.empty()) return Status::Ok();
   if (place == TRITONSERVER_MEMORY_GPU) {
+    RETURN_IF_ERROR(CheckGpuMemory());
     return cuda::Copy(static_cast<int>(device), buffer, tensor.data.data(), tensor.data.size());
   }
   std::memcpy(buffer, tensor.data.data(), tensor.data.size());
@@ -88,7 +89,11 @@ bool IsBareEnd(const serving::Response& response) {
 
 RequestCall::RequestCall(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request,
                          CancelWatch& watch)
-    : instance_(instance), request_(request), watch_(watch), exec_start_ns_(NowNs()) {}
+    : instance_(instance),
+      request_(request),
+      watch_(watch),
+      exec_start_ns_(NowNs()),
+      compute_start_ns_(exec_start_ns_) {}
 
 RequestCall::~RequestCall() {
   if (factory_ == nullptr) return;

@@ -45,7 +45,7 @@ class RequestCall final : public Watched {
   std::shared_ptr<serving::CancelToken> cancel_;
   Status lost_;  // why a response could not be sent: what follows is not sent either
   const int64_t exec_start_ns_;
-  int64_t compute_start_ns_ = 0;
+  int64_t compute_start_ns_;
   int64_t compute_end_ns_ = 0;
   int64_t last_response_ns_ = 0;
 };

@@ -43,6 +43,7 @@ Result<Piece> PieceOf(TRITONBACKEND_Input* input, uint32_t index) {
 Status Append(const Piece& piece, std::byte* target) {
   if (piece.num_bytes == 0) return Status::Ok();
   if (piece.place == TRITONSERVER_MEMORY_GPU) {
+    RETURN_IF_ERROR(CheckGpuMemory());
     return cuda::Copy(static_cast<int>(piece.device), target, piece.data, piece.num_bytes);
   }
   std::memcpy(target, piece.data, piece.num_bytes);
