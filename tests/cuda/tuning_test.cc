@@ -22,7 +22,7 @@ class TuningTest : public GpuTest {
   void SetUp() override {
     GpuTest::SetUp();
     if (IsSkipped()) return;
-    dir_ = std::filesystem::path(testing::TempDir()) / ("tuning_" + std::to_string(getpid()));
+    dir_ = std::filesystem::path(::testing::TempDir()) / ("tuning_" + std::to_string(getpid()));
     std::filesystem::remove_all(dir_);
     Must(builder::Build(
         {.checkpoint_dir = std::filesystem::path(INFLIGHT_GOLDEN_DATA) / "llama_head64",

@@ -63,6 +63,9 @@ class Rpc {
   // Ends the call: `message`, unless empty, then the status, whose code has gRPC's number. Once;
   // OnDone follows.
   virtual void Finish(Status status, std::string message = {}) = 0;
+  // Ends the call without memory, where Finish found none: its client is told that there was none.
+  // Nothing else may follow; OnDone does.
+  virtual void Lose() = 0;
   // Runs `task` on the I/O thread; not at all, once the connection has closed.
   virtual void Post(std::function<void()> task) = 0;
 

@@ -22,6 +22,11 @@ nghttp2_nv Field(std::string_view name, std::string_view value) {
           NGHTTP2_NV_FLAG_NONE};
 }
 
+// What nghttp2 found no memory for was not done, and would never be told: a call without an end.
+void Require(int result) {
+  if (result == NGHTTP2_ERR_NOMEM) throw std::bad_alloc();
+}
+
 // nghttp2 resets a stream that cannot be filled.
 ssize_t FillFrame(nghttp2_session*, int32_t, uint8_t* out, size_t size, uint32_t* flags,
                   nghttp2_data_source* source, void*) {
@@ -77,8 +82,7 @@ void Stream::Lose() {
     const std::lock_guard lock(mutex_);
     is_finished_late_ = true;
     if (!is_gone_) {
-      is_lost_ = true;
-      ++thread_->num_lost;
+      if (!is_lost_.exchange(true)) ++thread_->num_lost;
       return;
     }
   }
@@ -109,7 +113,7 @@ void Stream::Write(std::string message) {
   num_sent_ = 0;
   CountWaiting();
   if (!has_head_) return SubmitHead();
-  if (std::exchange(is_deferred_, false)) nghttp2_session_resume_data(session_->session_, id_);
+  Resume();
 }
 
 void Stream::Finish(Status status, std::string message) {
@@ -149,7 +153,7 @@ void Stream::OnHeadComplete() {
   if (head_.method != "POST" || !head_.content_type.starts_with("application/grpc")) {
     const char* status = head_.method != "POST" ? "405" : "415";
     const nghttp2_nv fields[] = {Field(":status", status)};
-    nghttp2_submit_response(session_->session_, id_, fields, 1, nullptr);
+    Require(nghttp2_submit_response(session_->session_, id_, fields, 1, nullptr));
     has_ended_ = is_over_ = true;
     return;
   }
@@ -311,7 +315,7 @@ void Stream::DoFinish(Status status, std::string message) {
   CountWaiting();
   if (!has_head_ && out_.empty()) return SubmitOnlyTrailers();
   if (!has_head_) return SubmitHead();
-  if (std::exchange(is_deferred_, false)) nghttp2_session_resume_data(session_->session_, id_);
+  Resume();
 }
 
 void Stream::Fail(Status status) {
@@ -326,38 +330,45 @@ void Stream::Fail(Status status) {
   } else if (num_sent_ == 0 || num_sent_ == out_.size()) {
     out_ = {};
     num_sent_ = 0;
-    if (std::exchange(is_deferred_, false)) nghttp2_session_resume_data(session_->session_, id_);
+    Resume();
   } else {  // within a message, where no status fits
-    nghttp2_submit_rst_stream(session_->session_, NGHTTP2_FLAG_NONE, id_, NGHTTP2_CANCEL);
+    Require(nghttp2_submit_rst_stream(session_->session_, NGHTTP2_FLAG_NONE, id_, NGHTTP2_CANCEL));
   }
 }
 
+void Stream::Resume() {
+  if (!is_deferred_) return;
+  Require(nghttp2_session_resume_data(session_->session_, id_));
+  is_deferred_ = false;
+}
+
 void Stream::SubmitHead() {
-  has_head_ = true;
   const nghttp2_nv fields[] = {Field(":status", "200"), Field("content-type", "application/grpc"),
                                Field("grpc-accept-encoding", kAccepted),
                                Field("grpc-encoding", NameOf(response_coding_))};
   const nghttp2_data_provider data = {.source = {.ptr = this}, .read_callback = FillFrame};
   const size_t num_fields = response_coding_ == Coding::kIdentity ? 3 : 4;
-  nghttp2_submit_response(session_->session_, id_, fields, num_fields, &data);
+  Require(nghttp2_submit_response(session_->session_, id_, fields, num_fields, &data));
+  has_head_ = true;
 }
 
 void Stream::SubmitTrailers() {
   const std::string code = std::to_string(static_cast<int>(end_->code()));
   const std::string message = PercentEncode(end_->message());
-  has_ended_ = true;
   const nghttp2_nv fields[] = {Field("grpc-status", code), Field("grpc-message", message)};
-  nghttp2_submit_trailer(session_->session_, id_, fields, message.empty() ? 1 : 2);
+  Require(nghttp2_submit_trailer(session_->session_, id_, fields, message.empty() ? 1 : 2));
+  has_ended_ = true;
 }
 
 void Stream::SubmitOnlyTrailers() {
   const std::string code = std::to_string(static_cast<int>(end_->code()));
   const std::string message = PercentEncode(end_->message());
-  has_head_ = has_ended_ = true;
   const nghttp2_nv fields[] = {Field(":status", "200"), Field("content-type", "application/grpc"),
                                Field("grpc-accept-encoding", kAccepted), Field("grpc-status", code),
                                Field("grpc-message", message)};
-  nghttp2_submit_response(session_->session_, id_, fields, message.empty() ? 4 : 5, nullptr);
+  Require(
+      nghttp2_submit_response(session_->session_, id_, fields, message.empty() ? 4 : 5, nullptr));
+  has_head_ = has_ended_ = true;
 }
 
 ssize_t Stream::Fill(uint8_t* out, size_t size, uint32_t* flags) {

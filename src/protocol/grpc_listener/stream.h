@@ -66,6 +66,7 @@ class Stream final : public Rpc, public std::enable_shared_from_this<Stream> {
   void Read() override;
   void Write(std::string message) override;
   void Finish(Status status, std::string message) override;
+  void Lose() override;
   void Post(std::function<void()> task) override;
 
   // The I/O thread.
@@ -92,13 +93,13 @@ class Stream final : public Rpc, public std::enable_shared_from_this<Stream> {
  private:
   void DoFinish(Status status, std::string message);
   void OnMessageSent();
-  void Lose();
   void GiveMessage(const std::shared_ptr<RpcReactor>& reactor);
   void SetGone();
   void CountWaiting();
   // Known, and submitted unless that found no memory: then it is done again.
   bool IsEndOnItsWay() const { return end_.has_value() && has_head_; }
   void SubmitHead();
+  void Resume();
   void SubmitTrailers();
   void SubmitOnlyTrailers();
   void Tell();  // TellReactor is to be called

@@ -63,7 +63,7 @@ class InferCall final : public UnaryReactor, public std::enable_shared_from_this
                     try {
                       self->OnResponse(std::move(response));
                     } catch (const std::bad_alloc&) {
-                      self->rpc_->Finish(NoMemoryLeft());
+                      self->FinishWithoutMemory();
                     }
                   });
   }
@@ -88,6 +88,14 @@ class InferCall final : public UnaryReactor, public std::enable_shared_from_this
     parsed.request.trace.Mark("GRPC_WAITREAD_START", rpc_->read_started_ns());
     parsed.request.trace.Mark("GRPC_WAITREAD_END", received_ns);
     return parsed;
+  }
+
+  void FinishWithoutMemory() {
+    try {
+      rpc_->Finish(NoMemoryLeft());
+    } catch (const std::bad_alloc&) {  // there is not even enough to say so
+      rpc_->Lose();
+    }
   }
 
   static Status DecoupledModel() {

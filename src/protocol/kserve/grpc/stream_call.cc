@@ -179,7 +179,7 @@ void StreamCall::Handle(const std::shared_ptr<const ModelInferRequest>& message,
                   try {
                     self->OnResponse(request, std::move(response));
                   } catch (const std::bad_alloc&) {
-                    self->EndWith(NoMemoryLeft(), /*drop_queue=*/true);
+                    self->EndWithoutMemory();
                   }
                 });
 }
@@ -293,6 +293,14 @@ void StreamCall::EndWith(Status status, bool drop_queue) {
   CancelAll(tokens);
 }
 
+void StreamCall::EndWithoutMemory() {
+  try {
+    EndWith(NoMemoryLeft(), /*drop_queue=*/true);
+  } catch (const std::bad_alloc&) {
+    rpc_->Lose();
+  }
+}
+
 void StreamCall::QueueLocked(const InProgress& request, std::string message, bool is_final) {
   const bool has_message = !message.empty();
   if (has_message) {
@@ -351,7 +359,7 @@ StreamCall::Action StreamCall::NextLocked() {
   }
   if (!end_) return {};
   is_finished_ = true;
-  return {.write = {}, .finish = end_};
+  return {.write = {}, .finish = std::move(end_)};  // a copy needs memory; it still has a value
 }
 
 // A write cannot race with Finish: while one is under way NextLocked gives neither.

@@ -115,6 +115,7 @@ class StreamCall final : public grpc_listener::RpcReactor,
   void Deliver(const InProgress& request, std::string message, bool is_final);
   void Advance();
   void EndWith(Status status, bool drop_queue);
+  void EndWithoutMemory();  // of which there is none, not even to say so
 
   void QueueLocked(const InProgress& request, std::string message, bool is_final);
   void ReleaseOrderedLocked();
