@@ -9,7 +9,7 @@
     DIR/all_models/llmapi                       from 0.19 on
     DIR/tensorrt_llm/triton_backend             from 0.20 on: DIR by the path that these releases have
 
-What lies there under these names is replaced, other files stay.
+What an earlier call laid out is replaced, other files stay; what others put there under these names is an error.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from release_repositories import RELEASES, write_repository
 
 HERE = pathlib.Path(__file__).resolve().parent
 SCRIPTS = HERE / "layout"
+MARK = ".inflight-compat"
 PYTHON_MODELS = HERE / "python_models"  # for NVIDIA's server with our plug-in; our own server does not run them
 FAMILIES = {  # of tensorrt_llm/examples: what their guides call
     "gpt": ("convert_checkpoint.py", "hf_gpt_convert.py", "build.py"),
@@ -45,6 +46,19 @@ def replace_repository(root, write):
     write(root)
 
 
+def refuse_what_others_made(root):
+    """Exits where one of the names is taken and no earlier call laid it out: a checkout of the back-end, say."""
+    if (root / MARK).exists():
+        return
+    names = ("all_models", "bin", *(path.name for path in SCRIPTS.iterdir()))
+    taken = next((name for name in names if (root / name).exists()), None)
+    if taken is not None:
+        sys.exit(
+            f"inflight compat install: {root / taken} is there, and was not laid out by this command: it would be replaced; "
+            "give a directory without it"
+        )
+
+
 def place_link(link, target):
     link.unlink(missing_ok=True)
     link.symlink_to(target)
@@ -53,6 +67,8 @@ def place_link(link, target):
 def install(root, release, program):
     number = number_of(release)
     root.mkdir(parents=True, exist_ok=True)
+    refuse_what_others_made(root)
+    (root / MARK).write_text(f"release {release}\n")
     without = shutil.ignore_patterns("__pycache__", *(name for names in FAMILIES.values() for name in names))
     shutil.copytree(SCRIPTS, root, dirs_exist_ok=True, ignore=without)
     for family, names in FAMILIES.items():

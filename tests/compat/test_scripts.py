@@ -55,6 +55,17 @@ def test_a_second_install_replaces_the_models_and_keeps_other_files(tmp_path):
     assert (root / "triton_model_repo").is_dir()
 
 
+def test_what_others_laid_out_is_not_replaced(tmp_path):
+    """As a checkout of the back-end would be."""
+    (tmp_path / "checkout/tools").mkdir(parents=True)
+    (tmp_path / "checkout/tools/fill_template.py").write_text("theirs")
+    done = subprocess.run([INFLIGHT, "compat", "install", tmp_path / "checkout"],
+                          capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    assert done.returncode == 1 and "checkout/tools is there" in done.stderr
+    assert (tmp_path / "checkout/tools/fill_template.py").read_text() == "theirs"
+    assert [path.name for path in (tmp_path / "checkout").iterdir()] == ["tools"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
