@@ -479,6 +479,8 @@ def ensemble_steps(release, suffix):
         **({"prompt_embedding_table": "out_prompt_embedding_table"} if release == 12 else {}),
     }  # fmt: skip
     llm_in = [(n, made[n]) for n in names(LLM_INPUTS, release) if n in made]
+    read = {tensor for _, tensor in llm_in}  # an ensemble has no tensor that nothing reads
+    pre_out = [(n, tensor) for n, tensor in pre_out if tensor in read]
     through_post = {n[4:].lower(): n for n in names(POSTPROCESSING_OUTPUTS, release) if n.startswith("OUT_")}
     llm_out = [("output_ids", "_TOKENS_BATCH")]
     for name in names(LLM_OUTPUTS, release):

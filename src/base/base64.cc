@@ -16,12 +16,19 @@ int Bits(char c) {
   return -1;
 }
 
+bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+
 }  // namespace
 
-std::optional<std::string> DecodeBase64(std::string_view text) {
+std::optional<std::string> DecodeBase64(std::string_view lines) {
+  std::string text;
+  text.reserve(lines.size());
+  for (const char c : lines) {
+    if (!IsBlank(c)) text.push_back(c);
+  }
   const bool is_padded = text.size() % 4 == 0;
-  if (is_padded && text.ends_with('=')) text.remove_suffix(1);
-  if (is_padded && text.ends_with('=')) text.remove_suffix(1);
+  if (is_padded && text.ends_with('=')) text.pop_back();
+  if (is_padded && text.ends_with('=')) text.pop_back();
   if (text.size() % 4 == 1) return std::nullopt;
   std::string bytes;
   bytes.reserve(text.size() / 4 * 3 + 2);

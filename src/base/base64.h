@@ -8,7 +8,8 @@
 
 namespace inflight {
 
-// None when `text` is not base64; padding at the end may be missing.
-std::optional<std::string> DecodeBase64(std::string_view text);
+// None when `lines` is not base64; padding at the end may be missing. Line breaks and blanks are
+// passed over (RFC 2045, section 6.8): encoders of some clients put them in.
+std::optional<std::string> DecodeBase64(std::string_view lines);
 
 }  // namespace inflight

@@ -63,7 +63,7 @@ void RequireSame(const serving::Tensor& tensor, const json::Value& written) {
   const auto [shape, data] = written.Pick<2>({"shape", "data"});
   Require(shape.has_value() && data.has_value());
   const auto again =
-      TensorFromArray(tensor.name, tensor.datatype, tensor.shape, *data, 8 * kMaxBytes);
+      TensorFromArray(tensor.name, tensor.datatype, tensor.shape, *data, {8 * kMaxBytes});
   Require(again.ok());
   if (tensor.datatype == serving::DataType::kFp32 || tensor.datatype == serving::DataType::kFp64) {
     return;

@@ -27,7 +27,7 @@ def test_live_ready_and_models_ready(client):
         assert client.is_model_ready(model, "1")
 
 
-@pytest.mark.parametrize("call", ["is_model_ready", "get_model_metadata", "get_model_config"])
+@pytest.mark.parametrize("call", ["get_model_metadata", "get_model_config"])
 def test_unknown_models_and_versions_are_not_found(client, call):
     with pytest.raises(InferenceServerException) as error:
         getattr(client, call)("nosuch")
@@ -37,6 +37,13 @@ def test_unknown_models_and_versions_are_not_found(client, call):
         getattr(client, call)("ensemble", "9")
     with pytest.raises(InferenceServerException, match="version string 'abc'"):
         getattr(client, call)("ensemble", "abc")
+
+
+def test_unknown_models_and_versions_are_not_ready(client):
+    assert not client.is_model_ready("nosuch")
+    assert not client.is_model_ready("ensemble", "9")
+    with pytest.raises(InferenceServerException, match="version string 'abc'"):
+        client.is_model_ready("ensemble", "abc")
 
 
 def test_standard_health_check_answers_for_any_service_name(server):

@@ -4,6 +4,8 @@
 Bodies and errors are those recorded from a released server (tests/protocol/recorded: http/logging, grpc/log).
 """
 
+import re
+
 import pytest
 import requests
 import tritonclient.grpc as triton
@@ -128,6 +130,21 @@ def test_verbose_lines_come_and_go(server):
     before = len(iterations(server))
     generate(server)
     assert len(iterations(server)) == before
+
+
+def test_verbose_lines_of_calls_are_those_of_triton(server, client):
+    """The texts were read in the log of a released server at --log-verbose=2."""
+    before = len(messages(server.log.read_text()))
+    post(server, '{"log_verbose_level":1}')
+    requests.get(f"http://{server.http}/v2/health/live", timeout=30)
+    requests.get(f"http://{server.http}/v2/nothing", timeout=30)
+    client.is_server_live()
+    client.is_server_live()
+    lines = messages(server.log.read_text())[before:]
+    assert "HTTP request: 0 /v2/health/live" in lines
+    assert any(line.startswith("HTTP error: ") and line.endswith("/v2/nothing - 404") for line in lines), lines
+    steps = [line for line in lines if re.fullmatch(r"Process for ServerLive, rpc_ok=1, \d+ step START", line)]
+    assert len(set(steps)) == 2, lines  # each call has its number
 
 
 def test_format_changes_the_head_of_a_line(server):

@@ -292,7 +292,7 @@ def test_without_completion_a_file_has_to_say_its_back_end(odd_models, flag):
     command = [INFLIGHT, "serve", "--model-repository", models, flag]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert "must specify 'platform' or 'backend' for 'named.conformance'" in done.stdout + done.stderr
+    assert "Could not determine backend for model 'named.conformance'" in done.stdout + done.stderr
 
 
 def test_a_failed_load_is_tried_again_as_often_as_asked(odd_models):

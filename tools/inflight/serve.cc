@@ -133,7 +133,10 @@ Status WaitForStop(const sigset_t& signals, const serving::Server& server,
     if (const Status status = policy.ReloadIfChanged(); !status.ok())
       logging::Error("the access files are wrong, and those from before stay in force",
                      {{"error", status.message()}});
-    if (!server.live()) return Internal("a device fault ended an executor; see the log above");
+    const bool is_usable =
+        server.CheckUsable().ok();  // else it says that it is not live, and stays
+    if (is_usable && !server.live())
+      return Internal("a device fault ended an executor; see the log above");
   }
 }
 
@@ -326,7 +329,7 @@ Status SetUpLog(Args args) {
     for (const auto& [key, text] : entries) RETURN_IF_ERROR(set(key, text).WithPrefix(value));
   }
   for (const auto& [name, value] : arguments.options) RETURN_IF_ERROR(set(name, value));
-  logging::SetVerboseLevel(static_cast<uint32_t>(options.log_verbose));
+  logging::SetVerboseLevel(static_cast<uint32_t>(std::max(options.log_verbose, 0)));
   logging::SetEnabled(logging::Level::kInfo, options.log_info);
   logging::SetEnabled(logging::Level::kWarning, options.log_warning);
   logging::SetEnabled(logging::Level::kError, options.log_error);

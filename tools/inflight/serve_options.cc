@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve_options.h"
 
+#include <limits>
+
 #include "commands.h"
 #include "model_options.h"
 #include "serve_upstream_flags.h"
@@ -446,8 +448,9 @@ void AddOperation(Schema& schema) {
       "exit_timeout_secs", [](ServeOptions& o) -> auto& { return o.exit_timeout_secs; },
       "Seconds that running requests get after SIGTERM.", Range(0, 86400));
   schema.Add(
-      "log_verbose", [](ServeOptions& o) -> auto& { return o.log_verbose; }, "1 logs details.",
-      Range(0, 1000));
+      "log_verbose", [](ServeOptions& o) -> auto& { return o.log_verbose; },
+      "From 1 on details are logged.",
+      Range(std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
   schema.Add(
       "log_info", [](ServeOptions& o) -> auto& { return o.log_info; }, "Log information.");
   schema.Add(

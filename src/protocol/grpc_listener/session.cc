@@ -26,6 +26,8 @@ struct Options {
     CHECK(nghttp2_option_new(&options) == 0);
     nghttp2_option_set_no_auto_window_update(options, 1);
     nghttp2_option_set_no_closed_streams(options, 1);
+    // Clients of gRPC may send metadata with blanks at their ends.
+    nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(options, 1);
     nghttp2_option_set_stream_reset_rate_limit(options, kResetsAtOnce, kResetsPerSecond);
   }
   ~Options() { nghttp2_option_del(options); }

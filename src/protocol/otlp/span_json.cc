@@ -78,7 +78,7 @@ class Writer {
     }
     if (!parent.empty()) out.Key("parentSpanId").String(parent);
     out.Key("name").String(json::ValidText(name));
-    out.Key("kind").Int(1);  // internal
+    out.Key("kind").Int(2);  // server
     out.Key("startTimeUnixNano").String(Time(events.front().ns));
     out.Key("endTimeUnixNano").String(Time(events.back().ns));
     out.Key("attributes").BeginArray();
@@ -151,8 +151,9 @@ std::vector<std::string> Spans(const FinishedTrace& trace, const SpanOptions& op
   for (const TraceRecord& record : trace.records) {
     if (record.model_name.empty()) continue;
     const auto parent = span_of.find(record.parent_id);
-    const Events events =
-        Select(record.events, [](const TraceEvent& e) { return !IsFrontEnd(e) && !IsCompute(e); });
+    const Events events = Select(record.events, [](const TraceEvent& e) {
+      return !IsFrontEnd(e) && !IsCompute(e) && !IsResponse(e);
+    });
     const std::string span =
         writer.Add(record.model_name, parent == span_of.end() ? root : parent->second, events,
                    [&record](json::Writer& out) { AddAttributes(record, out); });

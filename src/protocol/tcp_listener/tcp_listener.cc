@@ -244,6 +244,22 @@ void TcpListener::ForEachConnection(void (Connection::*action)()) {
   }
 }
 
+// What is waited for, once a second (docs/operations.md, "The end").
+void TcpListener::WaitUntilNoneIsLeft(std::chrono::milliseconds drain) {
+  constexpr std::chrono::milliseconds kReport(1000);
+  const auto none_is_left = [this] { return num_connections_ == 0; };
+  std::unique_lock lock(mutex_);
+  while (drain.count() > 0 && !none_is_left()) {
+    const int num_left = num_connections_;
+    lock.unlock();
+    logging::Info("Timeout " + std::to_string((drain.count() + 999) / 1000) + ": Found " +
+                  std::to_string(num_left) + " " + options_.name + " service connections");
+    lock.lock();
+    none_left_.wait_for(lock, std::min(drain, kReport), none_is_left);
+    drain -= std::min(drain, kReport);
+  }
+}
+
 void TcpListener::Disconnect(std::chrono::milliseconds drain) {
   if (running_.empty() || std::exchange(is_disconnected_, true)) return;
   file_.reset();
@@ -253,10 +269,7 @@ void TcpListener::Disconnect(std::chrono::milliseconds drain) {
     accept_retry_->cancel();
   });
   ForEachConnection(&Connection::Drain);
-  {
-    std::unique_lock lock(mutex_);
-    none_left_.wait_for(lock, drain, [this] { return num_connections_ == 0; });
-  }
+  WaitUntilNoneIsLeft(drain);
   ForEachConnection(&Connection::Close);
 }
 

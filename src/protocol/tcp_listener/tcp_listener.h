@@ -69,6 +69,8 @@ class TcpListener {
  private:
   using ErrorCode = boost::system::error_code;
 
+  void WaitUntilNoneIsLeft(std::chrono::milliseconds drain);
+
   struct Port {
     explicit Port(boost::asio::io_context& io) : acceptor(io) {}
     using Protocol = boost::asio::generic::stream_protocol;

@@ -167,7 +167,7 @@ Result<ParsedModelConfig> ParseModelConfigJson(const std::string& json, UnknownM
   options.ignore_unknown_fields = unknown == UnknownMembers::kIgnored;
   const auto status = google::protobuf::util::JsonStringToMessage(json, &config, options);
   if (!status.ok()) {
-    return InvalidArgument("failed to read JSON configuration: " + std::string(status.message()));
+    return InvalidArgument("Invalid config override: " + std::string(status.message()));
   }
   std::string text;
   google::protobuf::TextFormat::PrintToString(config, &text);

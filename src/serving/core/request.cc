@@ -47,6 +47,15 @@ void CancelToken::RunListener(std::function<void()> listener) {
   runs();
 }
 
+Status SetSequenceName(std::string name, Request& request) {
+  constexpr size_t kMaxLength = 128;
+  if (name.size() > kMaxLength) {
+    return Unimplemented("string correlation ID cannot be longer than 128 characters");
+  }
+  request.sequence_name = std::move(name);
+  return Status::Ok();
+}
+
 const Tensor* Request::FindInput(std::string_view name) const {
   for (const Tensor& input : inputs) {
     if (input.name == name) return &input;

@@ -19,6 +19,7 @@
 #include "base/client.h"
 #include "base/memory_account.h"
 #include "serving/core/output_rule.h"
+#include "serving/memory/shared_memory.h"
 #include "serving/tensors/tensor.h"
 #include "serving/trace/trace.h"
 
@@ -67,7 +68,7 @@ struct Request {
   OutputRules output_rules;  // of outputs that go out otherwise than the model made them
   Parameters parameters;     // custom ones; the reserved ones are the fields below
   uint64_t priority = 0;
-  int64_t timeout_us = 0;  // 0 = none
+  uint64_t timeout_us = 0;  // 0 = none
   // The sequence that the request belongs to, as a number or as text; 0 and "" are none.
   uint64_t sequence_id = 0;
   std::string sequence_name;
@@ -86,6 +87,7 @@ struct Request {
   std::shared_ptr<const MemoryCharge> charge;  // of what inputs take beside the request's body
   int64_t received_ns = 0;                     // monotonic clock
   Trace trace;                                 // empty = not traced
+  std::vector<RegionUse> regions;              // of inputs and outputs, held until the last answer
 
   Identity identity() const { return IdentityOf(client); }
   SequenceKey sequence_key() const { return {identity(), sequence_id, sequence_name}; }
@@ -93,6 +95,9 @@ struct Request {
   bool WantsOutput(std::string_view name) const;
   int64_t batch_size(int max_batch_size) const;  // 1 for models that do not batch
 };
+
+// The sequence by a text. kUnimplemented for one that is too long.
+Status SetSequenceName(std::string name, Request& request);
 
 struct Response {
   std::string model_name;

@@ -3,8 +3,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <optional>
 #include <ranges>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/status_macros.h"
 #include "serving/tensors/data_types.h"
@@ -102,7 +107,12 @@ Status CheckShape(const ModelConfig& config, const ModelInput& expected, const T
   for (size_t i = 0; matches && i < static_cast<size_t>(expected.dims_size()); ++i) {
     const int64_t want = expected.dims(static_cast<int>(i));
     const int64_t got = input.shape[i + skip];
-    matches = got >= 0 && (want == -1 || want == got);
+    if (got == -1) {
+      return InvalidArgument("All input dimensions should be specified for input '" + input.name +
+                             "' for model '" + config.name() + "', got " +
+                             ShapeText(input.shape, /*with_batch=*/false));
+    }
+    matches = want == -1 || want == got;
   }
   if (matches) return Status::Ok();
   std::string message = "unexpected shape for input '" + input.name + "' for model '" +
@@ -120,14 +130,16 @@ Status CheckShape(const ModelConfig& config, const ModelInput& expected, const T
   return InvalidArgument(std::move(message));
 }
 
-Status CheckBatch(const ModelConfig& config, const Tensor& input, int64_t& batch_size) {
+Status CheckBatch(const ModelConfig& config, const Tensor& input,
+                  std::optional<int64_t>& batch_size) {
   if (input.shape.empty()) {
     return InvalidArgument("input '" + input.name +
                            "' has no shape but model requires batch dimension for '" +
                            config.name() + "'");
   }
-  if (batch_size == -1) batch_size = input.shape.front();
-  if (input.shape.front() == batch_size) return Status::Ok();
+  const bool is_first = !batch_size;
+  if (is_first) batch_size = input.shape.front();
+  if (is_first || (input.shape.front() == *batch_size && *batch_size >= 0)) return Status::Ok();
   return InvalidArgument("input '" + input.name + "' batch size does not match other inputs for '" +
                          config.name() + "'");
 }
@@ -140,23 +152,38 @@ int64_t NumElements(const ModelConfig& config, const Tensor& input) {
   return one.num_elements();
 }
 
-Status CheckInput(const ModelConfig& config, const ModelInput& expected, const Tensor& input) {
+Status CheckTypeAndShape(const ModelConfig& config, const ModelInput& expected,
+                         const Tensor& input) {
   if (const DataType type = FromProto(expected.data_type()); input.datatype != type) {
     return InvalidArgument("inference input '" + input.name + "' data-type is '" +
                            std::string(DataTypeName(input.datatype)) + "', but model '" +
                            config.name() + "' expects '" + std::string(DataTypeName(type)) + "'");
   }
-  RETURN_IF_ERROR(CheckShape(config, expected, input));
-  const int64_t num_elements = NumElements(config, input);
-  if (num_elements < 0) {
-    return InvalidArgument("input '" + input.name + "' for model '" + config.name() +
-                           "' has a shape of too many elements");
+  return CheckShape(config, expected, input);
+}
+
+// Shapes that no data has. Carries no request id, like unknown names.
+Status CheckCountable(const ModelConfig& config, const Tensor& input) {
+  const bool is_text = input.datatype == DataType::kBytes;
+  if (std::ranges::any_of(input.shape, [](int64_t dim) { return dim < 0; })) {
+    return InvalidArgument("tensor '" + input.name + "' contains an invalid dimension " +
+                           (is_text ? "in shape " : "") +
+                           ShapeText(input.shape, /*with_batch=*/false));
   }
+  const int64_t num_elements = NumElements(config, input);
+  const int64_t element = is_text ? 1 : DataTypeSize(input.datatype);
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  if (num_elements >= 0 && num_elements <= kMax / element) return Status::Ok();
+  return InvalidArgument((is_text ? "element count for tensor '" : "byte size for tensor '") +
+                         input.name + "' exceeds maximum size of " + std::to_string(kMax));
+}
+
+Status CheckBytes(const ModelConfig& config, const Tensor& input) {
+  const int64_t num_elements = NumElements(config, input);
   if (input.datatype == DataType::kBytes) return CheckStrings(config, input, num_elements);
-  const auto element = static_cast<uint64_t>(DataTypeSize(input.datatype));
-  uint64_t bytes = 0;
-  if (__builtin_mul_overflow(static_cast<uint64_t>(num_elements), element, &bytes) ||
-      bytes != input.data.size()) {
+  const auto bytes =
+      static_cast<uint64_t>(num_elements) * static_cast<uint64_t>(DataTypeSize(input.datatype));
+  if (bytes != input.data.size()) {
     return InvalidArgument("input byte size mismatch for input '" + input.name + "' for model '" +
                            config.name() + "'. Expected " + std::to_string(bytes) + ", got " +
                            std::to_string(input.data.size()));
@@ -167,40 +194,59 @@ Status CheckInput(const ModelConfig& config, const ModelInput& expected, const T
 // From the last input to the first: of two that are wrong, old servers name the later one.
 Status CheckInputs(const ModelConfig& config, const Request& request) {
   const auto last_first = std::views::reverse(request.inputs);
-  int64_t batch_size = -1;
+  const auto with_id = [&request](const Status& status) { return WithRequestId(status, request); };
+  std::optional<int64_t> batch_size;
+  const std::string batch = "inference request batch-size must be ";
   if (config.max_batch_size() > 0) {
-    for (const Tensor& input : last_first) RETURN_IF_ERROR(CheckBatch(config, input, batch_size));
-    if (batch_size > config.max_batch_size()) {
-      return InvalidArgument(
-          "inference request batch-size must be <= " + std::to_string(config.max_batch_size()) +
-          " for '" + config.name() + "'");
+    for (const Tensor& input : last_first) {
+      RETURN_IF_ERROR(with_id(CheckBatch(config, input, batch_size)));
+    }
+    // A negative batch is read as a large one.
+    if (batch_size && (*batch_size < 0 || *batch_size > config.max_batch_size())) {
+      return with_id(InvalidArgument(batch + "<= " + std::to_string(config.max_batch_size()) +
+                                     " for '" + config.name() + "'"));
     }
   }
   for (const Tensor& input : last_first) {
-    RETURN_IF_ERROR(CheckInput(config, *FindInputConfig(config, input.name), input));
+    const ModelInput& expected = *FindInputConfig(config, input.name);
+    RETURN_IF_ERROR(with_id(CheckTypeAndShape(config, expected, input)));
+    RETURN_IF_ERROR(CheckCountable(config, input));
+    RETURN_IF_ERROR(with_id(CheckBytes(config, input)));
   }
   if (batch_size == 0) {
-    return InvalidArgument("inference request batch-size must be >= 1 for '" + config.name() + "'");
+    return with_id(InvalidArgument(batch + ">= 1 for '" + config.name() + "'"));
   }
   return Status::Ok();
 }
 
 // Unknown names carry no request id: that is how the messages are known.
 Status CheckNames(const ModelConfig& config, const Request& request) {
-  for (size_t i = 0; i < request.inputs.size(); ++i) {
-    const std::string& name = request.inputs[i].name;
-    if (FindInputConfig(config, name) == nullptr) {
-      return InvalidArgument("unexpected inference input '" + name + "' for model '" +
-                             config.name() + "'");
-    }
-    for (size_t j = 0; j < i; ++j) {
-      if (request.inputs[j].name == name) {
-        return WithRequestId(InvalidArgument("input '" + name + "' already exists in request"),
-                             request);
-      }
-    }
+  for (const Tensor& input : request.inputs) {
+    if (FindInputConfig(config, input.name) != nullptr) continue;
+    return InvalidArgument("unexpected inference input '" + input.name + "' for model '" +
+                           config.name() + "'");
   }
   return Status::Ok();
+}
+
+// Refuses what stands twice in `names`, which is sorted here.
+Status CheckDistinct(const char* what, std::vector<std::string_view> names) {
+  std::ranges::sort(names);
+  const auto twice = std::ranges::adjacent_find(names);
+  if (twice == names.end()) return Status::Ok();
+  return InvalidArgument(std::string(what) + " '" + std::string(*twice) +
+                         "' already exists in request");
+}
+
+Status CheckGivenOnce(const Request& request) {
+  if (request.inputs.size() > 1) {
+    std::vector<std::string_view> names;
+    for (const Tensor& input : request.inputs) names.emplace_back(input.name);
+    RETURN_IF_ERROR(CheckDistinct("input", std::move(names)));
+  }
+  const std::vector<std::string>& outputs = request.requested_outputs;
+  if (outputs.size() < 2) return Status::Ok();
+  return CheckDistinct("output", {outputs.begin(), outputs.end()});
 }
 
 Status CheckOutputNames(const ModelConfig& config, const Request& request) {
@@ -224,10 +270,11 @@ Status WithRequestId(const Status& status, const Request& request) {
 }
 
 Status ValidateRequest(const ModelConfig& config, const Request& request) {
+  RETURN_IF_ERROR(WithRequestId(CheckGivenOnce(request), request));
   RETURN_IF_ERROR(CheckOutputNames(config, request));
   RETURN_IF_ERROR(WithRequestId(CheckInputCount(config, request), request));
   RETURN_IF_ERROR(CheckNames(config, request));
-  return WithRequestId(CheckInputs(config, request), request);
+  return CheckInputs(config, request);
 }
 
 }  // namespace inflight::serving

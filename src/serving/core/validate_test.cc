@@ -136,10 +136,46 @@ TEST(ValidateRequest, ShapesWhoseSizeOverflowsAreErrors) {
   const auto config =
       Config(R"(name: "m" input { name: "I" data_type: TYPE_FP32 dims: [-1, -1] })");
   Request request;
+  const std::string too_large =
+      "byte size for tensor 'I' exceeds maximum size of 9223372036854775807";
   request.inputs = {Zeros("I", DataType::kFp32, {int64_t{1} << 40, int64_t{1} << 40}, 4)};
-  EXPECT_EQ(ValidateRequest(config, request).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ValidateRequest(config, request).message(), too_large);
   request.inputs = {Zeros("I", DataType::kFp32, {int64_t{1} << 62, 1}, 0)};
-  EXPECT_EQ(ValidateRequest(config, request).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ValidateRequest(config, request).message(), too_large);
+}
+
+TEST(ValidateRequest, NegativeDimensionsAreToldInTheOrderOfTheChecks) {
+  Request request = Good();
+  request.inputs[0] = Zeros("INPUT0", DataType::kInt32, {1, -1}, 64);
+  EXPECT_EQ(ValidateRequest(Simple(), request).message(),
+            "[request id: <id_unknown>] All input dimensions should be specified for input "
+            "'INPUT0' for model 'simple', got [1,-1]");
+  request.inputs[0] = Zeros("INPUT0", DataType::kInt32, {1, -2}, 64);
+  EXPECT_THAT(ValidateRequest(Simple(), request).message(),
+              StartsWith("[request id: <id_unknown>] unexpected shape for input 'INPUT0'"));
+  request.inputs[0].datatype = DataType::kFp32;
+  EXPECT_THAT(ValidateRequest(Simple(), request).message(),
+              StartsWith("[request id: <id_unknown>] inference input 'INPUT0' data-type is"));
+  const auto variable =
+      Config(R"(name: "m" max_batch_size: 8 input { name: "I" data_type: TYPE_FP32 dims: [-1] })");
+  Request one;
+  one.inputs = {Zeros("I", DataType::kFp32, {1, -2}, 4)};
+  EXPECT_EQ(ValidateRequest(variable, one).message(),
+            "tensor 'I' contains an invalid dimension [1,-2]");
+  one.inputs = {Zeros("I", DataType::kFp32, {-1, 1}, 4)};
+  EXPECT_EQ(ValidateRequest(variable, one).message(),
+            "[request id: <id_unknown>] inference request batch-size must be <= 8 for 'm'");
+}
+
+TEST(ValidateRequest, WhatIsGivenTwiceComesBeforeItsNumber) {
+  Request request = Good();
+  request.inputs.push_back(request.inputs[0]);
+  EXPECT_EQ(ValidateRequest(Simple(), request).message(),
+            "[request id: <id_unknown>] input 'INPUT0' already exists in request");
+  request = Good();
+  request.requested_outputs = {"OUTPUT0", "OUTPUT0"};
+  EXPECT_EQ(ValidateRequest(Simple(), request).message(),
+            "[request id: <id_unknown>] output 'OUTPUT0' already exists in request");
 }
 
 TEST(ValidateRequest, StringsAreCounted) {

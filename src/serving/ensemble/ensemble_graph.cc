@@ -53,11 +53,12 @@ class StepChecker {
  public:
   explicit StepChecker(const ModelConfig& config) : config_(config) {}
 
-  template <typename Io>
-  Status Add(const std::string& tensor, const Io& io, const ModelConfig& model) {
+  // `dims`: of the step's input or output, or what an ensemble reshapes its own to.
+  template <typename Io, typename Dims>
+  Status Add(const std::string& tensor, const Io& io, const Dims& dims, const ModelConfig& model) {
     TensorFacts facts{.type = io.data_type(), .dims = {}, .model = model.name()};
     if (model.max_batch_size() > 0) facts.dims.push_back(-1);
-    facts.dims.insert(facts.dims.end(), io.dims().begin(), io.dims().end());
+    facts.dims.insert(facts.dims.end(), dims.begin(), dims.end());
     const auto [known, is_new] = facts_.emplace(tensor, facts);
     if (is_new) return Status::Ok();
     const TensorFacts& first = known->second;
@@ -77,6 +78,19 @@ class StepChecker {
     return Status::Ok();
   }
 
+  // Of the ensemble itself.
+  template <typename Ios>
+  Status AddOwn(const Ios& ios) {
+    for (const auto& io : ios) {
+      const auto& dims = io.has_reshape() ? io.reshape().shape() : io.dims();
+      RETURN_IF_ERROR(Add(io.name(), io, dims, config_));
+    }
+    return Status::Ok();
+  }
+
+  // The model that says something about a tensor first.
+  const std::string& ModelOf(const std::string& tensor) const { return facts_.at(tensor).model; }
+
  private:
   const ModelConfig& config_;
   std::map<std::string, TensorFacts> facts_;
@@ -92,19 +106,20 @@ Status CheckStep(const ModelConfig& config, const ModelEnsembling::Step& step,
   }
   const std::string where = "in ensemble " + config.name() + ", ";
   for (const auto& [input, tensor] : step.input_map()) {
-    const auto io = FindIo(model.input(), input);
-    if (io == model.input().end()) {
-      return InvalidArgument(
-          fmt::format("{}ensemble tensor {} is mapping to non-existing input {} in model {}", where,
-                      tensor, input, model.name()));
-    }
-    RETURN_IF_ERROR(checker.Add(tensor, *io, model));
+    if (FindIo(model.input(), input) != model.input().end()) continue;
+    return InvalidArgument(
+        fmt::format("{}ensemble tensor {} is mapping to non-existing input {} in model {}", where,
+                    tensor, input, model.name()));
   }
   for (const auto& io : model.input()) {
-    if (io.optional() || step.input_map().contains(io.name())) continue;
-    return InvalidArgument(
-        fmt::format("{}input {} in model {} is not mapped to any ensemble tensors", where,
-                    io.name(), model.name()));
+    const auto mapped = step.input_map().find(io.name());
+    if (mapped != step.input_map().end()) {
+      RETURN_IF_ERROR(checker.Add(mapped->second, io, io.dims(), model));
+    } else if (!io.optional()) {
+      return InvalidArgument(
+          fmt::format("{}input {} in model {} is not mapped to any ensemble tensors", where,
+                      io.name(), model.name()));
+    }
   }
   for (const auto& [output, tensor] : step.output_map()) {
     const auto io = FindIo(model.output(), output);
@@ -113,80 +128,214 @@ Status CheckStep(const ModelConfig& config, const ModelEnsembling::Step& step,
           fmt::format("{}ensemble tensor {} is mapped from non-existing output {} in model {}",
                       where, tensor, output, model.name()));
     }
-    RETURN_IF_ERROR(checker.Add(tensor, *io, model));
+    RETURN_IF_ERROR(checker.Add(tensor, *io, io->dims(), model));
   }
   return Status::Ok();
 }
 
-Status ValidateStep(const ModelConfig& config, const ModelEnsembling::Step& step) {
-  const std::string where = "for ensemble '" + config.name() + "'";
-  if (step.model_name().empty()) {
-    return InvalidArgument("must specify 'model_name' in step " + where);
+// The tensors of an ensemble and the steps between them.
+class TensorFlow {
+ public:
+  explicit TensorFlow(const ModelConfig& config) : config_(config) {}
+
+  Status AddSteps() {
+    for (int i = 0; i < config_.ensemble_scheduling().step_size(); ++i) {
+      RETURN_IF_ERROR(AddStep(config_.ensemble_scheduling().step(i), i));
+    }
+    return Status::Ok();
   }
-  if (step.input_map().empty()) {
-    return InvalidArgument("must specify 'input_map' in step " + where);
+
+  // What the inputs and outputs are of, and what nobody uses.
+  Status Check() {
+    for (const auto& input : config_.input()) {
+      if (!nodes_.contains(input.name())) return NotUsed("input", input.name());
+      nodes_[input.name()].is_ready = true;
+    }
+    while (Spread()) {
+    }
+    std::set<std::string> outputs;
+    for (const auto& output : config_.output()) {
+      const auto node = nodes_.find(output.name());
+      if (node == nodes_.end()) return NotUsed("output", output.name());
+      if (!node->second.is_ready) return NotWritten(output.name());
+      outputs.insert(output.name());
+    }
+    for (const auto& [name, node] : nodes_) {
+      if (outputs.contains(name) || (node.is_ready && node.is_read)) continue;
+      return InvalidArgument("ensemble tensor '" + name + "' is unused in ensemble '" +
+                             config_.name() + "'");
+    }
+    return Status::Ok();
   }
-  if (step.output_map().empty()) {
-    return InvalidArgument("must specify 'output_map' in step " + where);
+
+ private:
+  struct Node {
+    std::set<std::string> sources;  // the inputs of the step that writes it
+    bool is_written = false;
+    bool is_read = false;
+    bool is_ready = false;
+  };
+
+  Status AddStep(const ModelEnsembling::Step& step, int index) {
+    const std::string where =
+        "in step " + std::to_string(index) + " of ensemble '" + config_.name() + "'";
+    if (step.model_name().empty()) return InvalidArgument("must specify 'model_name' " + where);
+    if (step.input_map().empty()) return InvalidArgument("must specify 'input_map' " + where);
+    if (step.output_map().empty()) return InvalidArgument("must specify 'output_map' " + where);
+    for (const auto& [output, tensor] : step.output_map()) {
+      Node& node = nodes_[tensor];
+      if (std::exchange(node.is_written, true)) {
+        return InvalidArgument("ensemble tensor '" + tensor +
+                               "' can appear in an output map only once for ensemble '" +
+                               config_.name() + "' step " + std::to_string(index));
+      }
+      for (const auto& [input, source] : step.input_map()) node.sources.insert(source);
+    }
+    for (const auto& [input, tensor] : step.input_map()) nodes_[tensor].is_read = true;
+    return Status::Ok();
   }
-  return Status::Ok();
-}
+
+  // Whether another tensor became ready: all that its step reads is.
+  bool Spread() {
+    bool has_grown = false;
+    for (auto& [name, node] : nodes_) {
+      if (node.is_ready || !node.is_written) continue;
+      node.is_ready = std::ranges::all_of(
+          node.sources, [this](const std::string& source) { return nodes_[source].is_ready; });
+      has_grown |= node.is_ready;
+    }
+    return has_grown;
+  }
+
+  Status NotUsed(const std::string& what, const std::string& name) const {
+    return InvalidArgument("ensemble " + what + " '" + name + "' for ensemble " + config_.name() +
+                           "' is not used");
+  }
+
+  // Names the tensor from which on nothing is missing but itself.
+  Status NotWritten(const std::string& output) const {
+    std::set<std::string> seen;
+    std::string last = output;
+    for (bool goes_on = true; goes_on;) {
+      goes_on = false;
+      for (const std::string& source : nodes_.at(last).sources) {
+        if (nodes_.at(source).is_ready || !seen.insert(source).second) continue;
+        last = source;
+        goes_on = true;
+        break;
+      }
+    }
+    std::string text =
+        "output '" + output + "' for ensemble '" + config_.name() + "' is not written";
+    if (last != output) {
+      text += ": at least one of its depending tensors, '" + last + "', is not connected";
+    }
+    return InvalidArgument(text);
+  }
+
+  const ModelConfig& config_;
+  std::map<std::string, Node> nodes_;
+};
+
+// Streams of several models cannot meet: nothing says which of their answers belong together.
+class StreamChecker {
+ public:
+  StreamChecker(const ModelConfig& config, const StepChecker& facts)
+      : config_(config), facts_(facts) {}
+
+  Status Check(const std::vector<bool>& are_decoupled) {
+    for (const auto& input : config_.input()) origins_[input.name()] = 0;
+    const auto& steps = config_.ensemble_scheduling().step();
+    std::set<int> left;
+    for (int i = 0; i < steps.size(); ++i) left.insert(i);
+    for (bool has_grown = true; has_grown;) {
+      has_grown = false;
+      for (const int i : std::set<int>(left)) {
+        const auto& inputs = steps[i].input_map();
+        const bool is_ready = std::all_of(inputs.begin(), inputs.end(), [this](const auto& in) {
+          return origins_.contains(in.second);
+        });
+        if (!is_ready) continue;
+        left.erase(i);
+        has_grown = true;
+        RETURN_IF_ERROR(Visit(steps[i], are_decoupled[static_cast<size_t>(i)]));
+      }
+    }
+    for (const auto& output : config_.output()) {
+      const auto first = origins_.find(config_.output(0).name());
+      const auto origin = origins_.find(output.name());
+      if (first == origins_.end() || origin == origins_.end()) continue;
+      if (origin->second != first->second) return Meet(config_.name());
+    }
+    return Status::Ok();
+  }
+
+ private:
+  Status Visit(const ModelEnsembling::Step& step, bool is_decoupled) {
+    const int origin = origins_.at(step.input_map().begin()->second);
+    for (const auto& [input, tensor] : step.input_map()) {
+      if (origins_.at(tensor) != origin) {
+        return Meet(facts_.ModelOf(step.output_map().begin()->second));
+      }
+    }
+    const int made = is_decoupled ? ++num_origins_ : origin;
+    for (const auto& [output, tensor] : step.output_map()) origins_[tensor] = made;
+    return Status::Ok();
+  }
+
+  Status Meet(const std::string& model) const {
+    return InvalidArgument("in ensemble " + config_.name() + ", step of model '" + model +
+                           "' receives inputs originated from different decoupled models");
+  }
+
+  const ModelConfig& config_;
+  const StepChecker& facts_;
+  std::map<std::string, int> origins_;  // of each tensor the stream it is part of; 0: of none
+  int num_origins_ = 0;
+};
 
 }  // namespace
 
 Status ValidateEnsemble(const ModelConfig& config) {
-  const auto& steps = config.ensemble_scheduling().step();
-  if (steps.empty())
+  if (config.ensemble_scheduling().step().empty()) {
     return InvalidArgument("must specify 'step' for ensemble '" + config.name() + "'");
-  std::set<std::string> written, read;
-  for (const auto& input : config.input()) written.insert(input.name());
-  for (const auto& step : steps) {
-    RETURN_IF_ERROR(ValidateStep(config, step));
-    for (const auto& [input, tensor] : step.input_map()) read.insert(tensor);
-    for (const auto& [output, tensor] : step.output_map()) {
-      if (written.insert(tensor).second) continue;
-      return InvalidArgument("multiple producers of ensemble tensor '" + tensor +
-                             "' for ensemble '" + config.name() + "'");
-    }
   }
-  for (const auto& output : config.output()) {
-    read.insert(output.name());
-    if (!written.contains(output.name())) {
-      return InvalidArgument("no output map for ensemble output '" + output.name() +
-                             "' for ensemble '" + config.name() + "'");
-    }
-  }
-  for (const std::string& tensor : read) {
-    if (!written.contains(tensor)) {
-      return InvalidArgument("no producer of ensemble tensor '" + tensor + "' for ensemble '" +
-                             config.name() + "'");
-    }
-  }
-  for (const auto& input : config.input()) {
-    if (!read.contains(input.name())) {
-      return InvalidArgument("ensemble tensor '" + input.name() + "' is unused in ensemble '" +
-                             config.name() + "'");
-    }
-  }
-  return Status::Ok();
+  TensorFlow flow(config);
+  RETURN_IF_ERROR(flow.AddSteps());
+  return flow.Check();
+}
+
+Status CircularEnsembles(const std::string& name, const std::string& through) {
+  return InvalidArgument(fmt::format(
+      "circular dependency between ensembles: {0} -> ... -> {1} -> {0}", name, through));
 }
 
 Status CheckSteps(const ModelConfig& config, const StepFinder& find) {
-  StepChecker checker(config);
-  for (const auto& input : config.input())
-    RETURN_IF_ERROR(checker.Add(input.name(), input, config));
-  for (const auto& step : config.ensemble_scheduling().step()) {
-    const std::shared_ptr<Model> model = find(step.model_name(), step.model_version());
-    if (model == nullptr) {
-      return FailedPrecondition("ensemble '" + config.name() + "' depends on '" +
-                                step.model_name() + "' which has no loaded version");
+  const auto& steps = config.ensemble_scheduling().step();
+  std::vector<std::shared_ptr<Model>> models;
+  std::vector<bool> are_decoupled;
+  for (const auto& step : steps) {
+    models.push_back(find(step.model_name(), step.model_version()));
+    if (models.back() != nullptr) {
+      are_decoupled.push_back(models.back()->decoupled());
+      continue;
     }
-    RETURN_IF_ERROR(CheckStep(config, step, model->config(), checker));
+    const std::string depends =
+        "ensemble '" + config.name() + "' depends on '" + step.model_name() + "' ";
+    if (step.model_version() > 0 && find(step.model_name(), -1) != nullptr) {
+      return InvalidArgument(depends + "whose required version " +
+                             std::to_string(step.model_version()) + " is not loaded.");
+    }
+    return FailedPrecondition(depends + "which has no loaded version");
   }
-  for (const auto& output : config.output()) {
-    RETURN_IF_ERROR(checker.Add(output.name(), output, config));
+  StepChecker checker(config);
+  RETURN_IF_ERROR(checker.AddOwn(config.input()));
+  RETURN_IF_ERROR(checker.AddOwn(config.output()));
+  for (int i = 0; i < steps.size(); ++i) {
+    const ModelConfig& model = models[static_cast<size_t>(i)]->config();
+    RETURN_IF_ERROR(CheckStep(config, steps[i], model, checker));
   }
-  return Status::Ok();
+  return StreamChecker(config, checker).Check(are_decoupled);
 }
 
 std::vector<size_t> EnsembleGraph::StepsFor(const std::vector<std::string>& tensors) const {

@@ -26,8 +26,11 @@ namespace inflight::serving {
 using StepFinder = std::function<std::shared_ptr<Model>(const std::string& name, int64_t version)>;
 
 // What the configuration alone says: every step named and mapped, no tensor written twice, inputs
-// used, outputs written. What a step makes may be used by nobody.
+// used, outputs written, and nothing made for nobody.
 Status ValidateEnsemble(const ::inference::ModelConfig& config);
+
+// Of an ensemble that `through`, an ensemble among its steps or itself, leads back to.
+Status CircularEnsembles(const std::string& name, const std::string& through);
 
 // What the steps' models say: their tensors exist, types and shapes agree, batches fit.
 Status CheckSteps(const ::inference::ModelConfig& config, const StepFinder& find);

@@ -57,6 +57,7 @@ EnsembleRun::EnsembleRun(std::shared_ptr<EnsembleModel> model, Request request,
 }
 
 void EnsembleRun::Start() {
+  request_.trace.Mark("QUEUE_START", started_ns_);
   {
     std::lock_guard lock(mutex_);
     for (const auto& input : model_->config().input()) {
@@ -236,19 +237,24 @@ void EnsembleRun::AnswerLocked() {
   const bool streams = tensors_.streams(EnsembleTensors::kAnswer);
   while (error_.ok() && (streams || next_answer_ == 0) &&
          tensors_.IsReady(EnsembleTensors::kAnswer, next_answer_)) {
-    has_answered_ |= MakeAnswerLocked(next_answer_);
+    MakeAnswerLocked(next_answer_);
+    has_answered_ = true;
     tensors_.Release(EnsembleTensors::kAnswer, next_answer_);
     ++next_answer_;
   }
 }
 
-// False: outputs of this round are missing, and it has no answer.
-bool EnsembleRun::MakeAnswerLocked(Round round) {
+// Without the outputs that no step has made.
+void EnsembleRun::MakeAnswerLocked(Round round) {
   Response response{
       .model_name = model_->name(), .model_version = model_->version(), .id = request_.id};
   for (const std::string& name : wanted_) {
     const Tensor* made = tensors_.Get(name, round);
-    if (made == nullptr) return false;
+    if (made == nullptr) {
+      logging::Verbose("the composing models did not make an output",
+                       {{"model", model_->name()}, {"output", name}});
+      continue;
+    }
     Tensor value = *made;
     FitRank(RankOf(model_->config(), model_->config().output(), name), value);
     response.outputs.push_back(std::move(value));
@@ -262,7 +268,6 @@ bool EnsembleRun::MakeAnswerLocked(Round round) {
   response.parameters["sequence_start"] = request_.sequence_start;
   response.parameters["sequence_end"] = request_.sequence_end;
   outbox_.push_back(std::move(response));
-  return true;
 }
 
 // Nothing is in flight any more: the last answer is the end, or there is none.
@@ -322,7 +327,8 @@ void EnsembleRun::Flush() {
 
 void EnsembleRun::Count(const Response& last) {
   const int64_t now_ns = model_->clock_.NowNs();
-  if (!last.status.ok()) {
+  if (!last.status.ok()) {  // counted where it is answered and where the request ends
+    model_->statistics().RequestFailed(FailureReason::kOther, request_.received_ns, now_ns);
     model_->statistics().RequestFailed(FailureReason::kOther, request_.received_ns, now_ns);
     return;
   }

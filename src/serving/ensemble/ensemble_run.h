@@ -58,7 +58,7 @@ class EnsembleRun : public std::enable_shared_from_this<EnsembleRun> {
   void IssueHeldLocked(size_t step);
   void IssueLocked(size_t index, Round round);
   void AnswerLocked();
-  bool MakeAnswerLocked(Round round);
+  void MakeAnswerLocked(Round round);
   void EndLocked();
   Status FailLocked(const Status& status) const;
   // --- without it ---

@@ -44,6 +44,7 @@ BatchRules BatchRulesOf(const ::inference::ModelConfig& config) {
         std::ceil(direct.minimum_slot_utilization() * static_cast<float>(rules.max_size)));
     rules.max_delay_ns = Nanoseconds(direct.max_queue_delay_microseconds());
   }
+  if (!rules.preferred.empty()) rules.max_preferred = *rules.preferred.rbegin();
   return rules;
 }
 
@@ -51,6 +52,8 @@ BatchBuilder::Answer BatchBuilder::Offer(const Request& request, int64_t queued_
   if (!can_grow_) return Answer::kFull;
   if (rules_.has_sequences && sequences_.contains(request.sequence_key())) return Answer::kSkipped;
   const int64_t size = request.batch_size(rules_.max_batch_size);
+  const bool is_beyond_preferred = rules_.max_preferred > 0 && size_ + size > rules_.max_preferred;
+  if (first_ != nullptr && is_beyond_preferred && num_preferred_ == 0) num_preferred_ = num_taken_;
   if (first_ != nullptr && (size_ + size > rules_.max_size || !Joins(request))) {
     can_grow_ = false;
     return Answer::kFull;
@@ -83,10 +86,11 @@ bool BatchBuilder::Joins(const Request& request) const {
 
 std::optional<size_t> BatchBuilder::NumReady(int64_t now_ns) const {
   if (num_taken_ == 0) return 0;  // there is nothing to wait with
-  if (num_preferred_ > 0) return num_preferred_;
-  const bool waits_for_slots = rules_.preferred.empty() && size_ < rules_.min_size;
-  const bool may_wait = !rules_.preferred.empty() || waits_for_slots;
-  if (!can_grow_ || !may_wait || has_warm_up_ || now_ns >= wait_until_ns()) return num_taken_;
+  const bool has_waited = now_ns >= wait_until_ns();
+  if (num_preferred_ > 0 && !(has_waited && rules_.max_delay_ns > 0)) return num_preferred_;
+  const bool may_wait =
+      rules_.max_preferred > 0 ? size_ < rules_.max_preferred : size_ < rules_.min_size;
+  if (!can_grow_ || !may_wait || has_warm_up_ || has_waited) return num_taken_;
   return std::nullopt;
 }
 

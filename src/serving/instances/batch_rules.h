@@ -4,7 +4,9 @@
 //
 //   no batching        each request by itself, at once; so is a warm-up executed
 //   dynamic_batching   in order while they fit: a preferred size that is reached, the largest, goes
-//                      at once; what cannot grow too; the rest after max_queue_delay_microseconds
+//                      at once; what the next one would carry beyond all preferred sizes, and what
+//                      cannot grow, too; the rest after max_queue_delay_microseconds, which takes
+//                      all that fits
 //   oldest sequences   the same, one request of a sequence at a time
 //   direct sequences   one request of a sequence at a time; fewer than minimum_slot_utilization
 //                      asks for wait for the delay
@@ -30,6 +32,7 @@ struct BatchRules {
   int max_batch_size = 0;        // of the model; 0: its requests have no batch dimension
   int64_t max_size = 1;          // elements of a batch
   std::set<int64_t> preferred;   // sizes; without direct sequences never empty
+  int64_t max_preferred = 0;     // 0 = none
   int64_t min_size = 0;          // of direct sequences: smaller ones wait for the delay
   int64_t max_delay_ns = 0;      // of the request that waits longest
   bool has_sequences = false;    // one request of each
@@ -60,7 +63,7 @@ class BatchBuilder {
   const Request* first_ = nullptr;
   std::set<SequenceKey> sequences_;
   size_t num_taken_ = 0;
-  size_t num_preferred_ = 0;  // requests up to the largest preferred size; 0: none is reached
+  size_t num_preferred_ = 0;  // requests up to the size that goes at once; 0: none is reached
   int64_t size_ = 0;
   int64_t oldest_ns_ = INT64_MAX;
   bool can_grow_ = true;

@@ -83,7 +83,7 @@ TEST_F(BatchRulesTest, AWarmUpWaitsForNothing) {
 
 TEST_F(BatchRulesTest, OtherSizesWaitForTheDelayOfTheOldest) {
   Rules(
-      "max_batch_size: 8 dynamic_batching { preferred_batch_size: 4 "
+      "max_batch_size: 8 dynamic_batching { preferred_batch_size: 7 "
       "max_queue_delay_microseconds: 100 }");
   EXPECT_EQ(builder_->NumReady(0), 0U) << "nothing was offered: there is nothing to wait with";
   Offer({3, 1}, 30 * kUs);
@@ -98,18 +98,37 @@ TEST_F(BatchRulesTest, WhatCannotGrowGoesAtOnce) {
       "max_batch_size: 4 input { name: 'IN' } dynamic_batching { preferred_batch_size: 2 "
       "max_queue_delay_microseconds: 100 }";
   Rules(kText);
-  Offer({3, 1});
-  EXPECT_EQ(Ready(), 0U);
-  EXPECT_EQ(Offer({2, 1}), kFull);
-  EXPECT_EQ(Ready(), 1U);
-  Rules(kText);
   Offer({1, 5});
+  EXPECT_EQ(Ready(), 0U);
   EXPECT_EQ(Offer({1, 6}), kFull);  // another shape
   EXPECT_EQ(Ready(), 1U);
   Rules(kText);
   Offer({1, 5});
   EXPECT_EQ(Offer({1, 5}, 0, 0, "OTHER"), kFull);  // another set of optional inputs
   EXPECT_EQ(Ready(), 1U);
+}
+
+TEST_F(BatchRulesTest, WhatIsBeyondAllPreferredSizesGoesAtOnce) {
+  const char kText[] =
+      "max_batch_size: 8 dynamic_batching { preferred_batch_size: 4 "
+      "max_queue_delay_microseconds: 100 }";
+  Rules(kText);
+  Offer({5, 1});  // by itself larger than the largest
+  EXPECT_EQ(Ready(), 1U);
+  Rules(kText);
+  Offer({3, 1});
+  EXPECT_EQ(Ready(), 0U);
+  EXPECT_EQ(Offer({2, 1}), kTaken);  // fits, and carries the batch beyond: the first need not wait
+  EXPECT_EQ(Ready(), 1U);
+}
+
+TEST_F(BatchRulesTest, AfterTheDelayAllThatFitsGoes) {
+  Rules(
+      "max_batch_size: 8 dynamic_batching { preferred_batch_size: [2, 6] "
+      "max_queue_delay_microseconds: 100 }");
+  for (int i = 0; i < 3; ++i) Offer({1, 1});
+  EXPECT_EQ(Ready(99 * kUs), 2U);
+  EXPECT_EQ(Ready(100 * kUs), 3U);
 }
 
 TEST_F(BatchRulesTest, RaggedInputsMayDiffer) {

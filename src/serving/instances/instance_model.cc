@@ -20,6 +20,33 @@ bool PreservesOrder(const ::inference::ModelConfig& config) {
          config.sequence_batching().oldest().preserve_ordering();
 }
 
+// Answers what was cancelled, or is of a sequence that was.
+bool IsGivenUp(const QueuedRequest& item) {
+  const bool is_cancelled = item.sender->cancelled();
+  if (!is_cancelled && (item.fate == nullptr || !item.fate->is_cancelled)) return false;
+  if (item.fate != nullptr) item.fate->is_cancelled = true;
+  item.sender->Reject(Cancelled(is_cancelled ? "the request was cancelled before it ran"
+                                             : "its sequence was cancelled"),
+                      FailureReason::kCanceled);
+  return true;
+}
+
+// As it is counted: of direct sequences each slot below those that run is a row too.
+uint64_t BatchSizeOf(const ::inference::ModelConfig& config,
+                     const std::vector<QueuedRequest>& batch) {
+  const bool has_slots = config.has_sequence_batching() &&
+                         !config.sequence_batching().has_oldest() && config.max_batch_size() > 0;
+  uint64_t size = 0;
+  for (const QueuedRequest& item : batch) {
+    if (has_slots) {
+      size = std::max(size, static_cast<uint64_t>(item.slot) + 1);
+    } else {
+      size += static_cast<uint64_t>(item.request.batch_size(config.max_batch_size()));
+    }
+  }
+  return size;
+}
+
 }  // namespace
 
 // The configuration is the model's, which each request keeps.
@@ -36,18 +63,12 @@ struct InstanceModel::Work {
 
 void InstanceModel::Work::RunBatch(const ::inference::ModelConfig& config,
                                    std::vector<QueuedRequest> batch) const {
-  std::erase_if(batch, [](const QueuedRequest& item) {
-    if (!item.sender->cancelled()) return false;
-    item.sender->Reject(Cancelled("the request was cancelled before it ran"),
-                        FailureReason::kCanceled);
-    return true;
-  });
+  std::erase_if(batch, [](const QueuedRequest& item) { return IsGivenUp(item); });
   if (batch.empty()) return;
-  if (batch.size() == 1) return Run(config, batch.front());
+  const uint64_t size = BatchSizeOf(config, batch);
+  if (batch.size() == 1 && size == 1) return Run(config, batch.front());
   const auto execution = std::make_shared<BatchExecution>();
-  for (const QueuedRequest& item : batch) {
-    execution->size += static_cast<uint64_t>(item.request.batch_size(config.max_batch_size()));
-  }
+  execution->size = size;
   for (const QueuedRequest& item : batch) {  // all leave the queue before the first is computed
     item.sender->Joins(execution);
     item.sender->ComputeStarts();

@@ -166,6 +166,52 @@ TEST(InstanceModel, ACancelledRequestLeavesItsBatch) {
   EXPECT_EQ(model->statistics().Snapshot().batches.at(1).compute_infer.count, 2U);
 }
 
+TEST(InstanceModel, ACancelledRequestTakesThoseOfItsSequenceAlong) {
+  Gate gate;
+  const auto model = Make(BehindGate(gate),
+                          "max_batch_size: 4 sequence_batching { "
+                          "max_sequence_idle_microseconds: 3600000000 }");
+  const auto of = [](uint64_t sequence, bool starts) {
+    Request request = MakeRequest({Int("IN", 1)});
+    request.sequence_id = sequence;
+    request.sequence_start = starts;
+    return request;
+  };
+  Collector running, first, cancelled, behind;
+  model->Infer(of(1, true), running.Handler());
+  gate.WaitReached();
+  model->Infer(of(1, false), first.Handler());
+  Request request = of(1, false);
+  const auto cancel = request.cancel;
+  model->Infer(std::move(request), cancelled.Handler());
+  model->Infer(of(1, false), behind.Handler());
+  cancel->Cancel();
+  gate.Open();
+  for (Collector* got : {&running, &first, &cancelled, &behind}) got->WaitFinal();
+  EXPECT_TRUE(first.status().ok());
+  EXPECT_EQ(cancelled.status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(behind.status().message(), "its sequence was cancelled");
+}
+
+// A slot below one that runs counts as a row.
+TEST(InstanceModel, BatchesOfSequencesCountTheSlotsBelow) {
+  const auto model = Make([](const SenderPtr& sender) { sender->Finish(); },
+                          "max_batch_size: 4 sequence_batching { "
+                          "max_sequence_idle_microseconds: 3600000000 }");
+  for (const uint64_t sequence : {1, 2, 2}) {
+    Request request = MakeRequest({Int("IN", 1)});
+    request.sequence_id = sequence;
+    request.sequence_start = true;
+    Collector got;
+    model->Infer(std::move(request), got.Handler());
+    got.WaitFinal();
+  }
+  const StatisticsSnapshot counted = model->statistics().Snapshot();
+  EXPECT_EQ(counted.batches.at(1).compute_infer.count, 1U);
+  EXPECT_EQ(counted.batches.at(2).compute_infer.count, 2U);
+  EXPECT_EQ(counted.inference_count, 3U);
+}
+
 // The second instance has its answer while the first holds the request before it.
 TEST(InstanceModel, AnswersKeepTheOrderOfRequestsWhereThatIsAskedFor) {
   for (const bool in_order : {false, true}) {

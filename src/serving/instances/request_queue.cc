@@ -21,15 +21,18 @@ bool Rejects(const ModelQueuePolicy& policy) {
 
 RequestQueue::RequestQueue(const ::inference::ModelConfig& config, Clock& clock,
                            OnExpired on_expired)
-    : clock_(clock), on_expired_(std::move(on_expired)), rules_(BatchRulesOf(config)) {
-  const auto& batching = config.dynamic_batching();
-  const uint64_t levels = std::clamp<uint64_t>(batching.priority_levels(), 1, kMaxPriorityLevels);
-  default_level_ = std::clamp<uint64_t>(batching.default_priority_level(), 1, levels);
-  for (uint64_t level = 1; level <= levels; ++level) {
-    const auto own = batching.priority_queue_policy().find(level);
-    levels_[level].policy = own == batching.priority_queue_policy().end()
-                                ? batching.default_queue_policy()
-                                : own->second;
+    : clock_(clock),
+      on_expired_(std::move(on_expired)),
+      rules_(BatchRulesOf(config)),
+      default_policy_(config.dynamic_batching().default_queue_policy()),
+      num_levels_(std::max<uint64_t>(config.dynamic_batching().priority_levels(), 1)),
+      default_level_(std::clamp<uint64_t>(config.dynamic_batching().default_priority_level(), 1,
+                                          num_levels_)) {
+  levels_[default_level_] = {.policy = default_policy_, .is_permanent = true};
+  for (const auto& [level, policy] : config.dynamic_batching().priority_queue_policy()) {
+    if (level >= 1 && level <= num_levels_) {
+      levels_[level] = {.policy = policy, .is_permanent = true};
+    }
   }
 }
 
@@ -41,7 +44,7 @@ Status RequestQueue::Add(QueuedRequest& item) {
     std::lock_guard lock(mutex_);
     wakes_all = wakes_all_;
     expired = TakeExpiredLocked();
-    Level& level = LevelOf(item.request);
+    Level& level = LevelOfLocked(item.request);
     const uint64_t max_size = level.policy.max_queue_size();
     if (is_closed_) {
       status = Unavailable("the model is being unloaded and takes no more requests");
@@ -91,7 +94,11 @@ bool RequestQueue::WaitReadyLocked(std::unique_lock<std::mutex>& lock, const Tak
     const BatchBuilder builder = BuildLocked(nullptr);
     const int64_t now_ns = clock_.NowNs();
     if (builder.NumReady(now_ns)) return true;
-    wake_.wait_for(lock, std::chrono::nanoseconds(builder.wait_until_ns() - now_ns));
+    // Without the one whose time is over, what is left may go together.
+    const int64_t deadline_ns = FirstDeadlineLocked(/*rejecting_only=*/false);
+    if (deadline_ns <= now_ns) return true;
+    const int64_t until_ns = std::min(builder.wait_until_ns(), deadline_ns);
+    wake_.wait_for(lock, std::chrono::nanoseconds(until_ns - now_ns));
   }
 }
 
@@ -112,6 +119,7 @@ std::vector<QueuedRequest> RequestQueue::PopLocked() {
       std::erase_if(*from, [](const Waiting& waiting) { return waiting.is_taken; });
     }
   }
+  DropEmptyLevelsLocked();
   if (!rules_.is_batched || !HasRequestLocked()) return batch;
   if (wakes_all_)
     wake_.notify_all();
@@ -172,14 +180,15 @@ void RequestQueue::Close() {
 }
 
 bool RequestQueue::rejects_in_time() const {
-  return std::any_of(levels_.begin(), levels_.end(),
+  return Rejects(default_policy_) ||
+         std::any_of(levels_.begin(), levels_.end(),
                      [](const auto& level) { return Rejects(level.second.policy); });
 }
 
 void RequestQueue::RejectUntilClosed() {
   std::unique_lock lock(mutex_);
   while (!is_closed_) {
-    watched_ns_ = FirstDeadlineLocked();
+    watched_ns_ = FirstDeadlineLocked(/*rejecting_only=*/true);
     if (watched_ns_ == kNever) {
       deadline_changed_.wait(lock);
       continue;
@@ -196,27 +205,36 @@ void RequestQueue::RejectUntilClosed() {
   }
 }
 
-int64_t RequestQueue::FirstDeadlineLocked() const {
+int64_t RequestQueue::FirstDeadlineLocked(bool rejecting_only) const {
   int64_t first_ns = kNever;
   for (const auto& [number, level] : levels_) {
-    if (!Rejects(level.policy)) continue;
-    for (const Waiting& waiting : level.in_time) first_ns = std::min(first_ns, waiting.deadline_ns);
+    if (rejecting_only && !Rejects(level.policy)) continue;
+    for (const Waiting& waiting : level.in_time) {
+      if (waiting.deadline_ns != 0) first_ns = std::min(first_ns, waiting.deadline_ns);
+    }
   }
   return first_ns;
 }
 
-RequestQueue::Level& RequestQueue::LevelOf(const Request& request) {
-  const auto found = levels_.find(request.priority);
-  return found == levels_.end() ? levels_.at(default_level_) : found->second;
+RequestQueue::Level& RequestQueue::LevelOfLocked(const Request& request) {
+  const uint64_t asked = request.priority;
+  const uint64_t level = asked == 0 || asked > num_levels_ ? default_level_ : asked;
+  return levels_.try_emplace(level, Level{.policy = default_policy_}).first->second;
+}
+
+void RequestQueue::DropEmptyLevelsLocked() {
+  std::erase_if(levels_, [](const auto& level) {
+    return !level.second.is_permanent && level.second.in_time.empty() &&
+           level.second.delayed.empty();
+  });
 }
 
 // A request may only shorten the time that the policy gives.
 int64_t RequestQueue::DeadlineOf(const Level& level, const Request& request) const {
   uint64_t timeout_us = level.policy.default_timeout_microseconds();
   if (timeout_us == 0) return 0;
-  const auto own_us = static_cast<uint64_t>(std::max<int64_t>(request.timeout_us, 0));
-  if (level.policy.allow_timeout_override() && own_us > 0)
-    timeout_us = std::min(timeout_us, own_us);
+  if (level.policy.allow_timeout_override() && request.timeout_us > 0)
+    timeout_us = std::min(timeout_us, request.timeout_us);
   constexpr uint64_t kMaxUs = uint64_t{1} << 50;  // 35 years: the sum below stays in range
   return clock_.NowNs() + static_cast<int64_t>(std::min(timeout_us, kMaxUs)) * 1000;
 }
@@ -245,6 +263,7 @@ std::vector<QueuedRequest> RequestQueue::TakeExpiredLocked() {
     }
     level.in_time = std::move(in_time);
   }
+  if (!expired.empty()) DropEmptyLevelsLocked();
   return expired;
 }
 

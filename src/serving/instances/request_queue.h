@@ -2,7 +2,8 @@
 // Requests that wait for an instance: priority levels, sizes and time-outs of
 // docs/reference/repositories.md.
 //
-//   level 1 is served first; 0 and levels beyond the last are the default level
+//   level 1 is served first; 0 and levels beyond the last are the default level. There are only
+//   those levels at which something waits, and those that have a policy
 //   within a level: first those in time, in order of arrival, then those that a DELAY policy moved
 //   behind because they waited too long
 //   requests leave in batches by the rules of batch_rules.h
@@ -30,9 +31,6 @@
 #include "serving/sequences/queued_request.h"
 
 namespace inflight::serving {
-
-// Each is a queue of its own.
-inline constexpr uint64_t kMaxPriorityLevels = 1024;
 
 class RequestQueue {
  public:
@@ -74,31 +72,36 @@ class RequestQueue {
   };
   struct Level {
     ::inference::ModelQueuePolicy policy;
+    bool is_permanent = false;
     std::deque<Waiting> in_time;
     std::deque<Waiting> delayed;
   };
 
-  Level& LevelOf(const Request& request);
+  Level& LevelOfLocked(const Request& request);
+  void DropEmptyLevelsLocked();
   int64_t DeadlineOf(const Level& level, const Request& request) const;
   bool HasRequestLocked() const;
   bool WaitReadyLocked(std::unique_lock<std::mutex>& lock, const Taker* taker);
   BatchBuilder BuildLocked(std::vector<Waiting*>* taken);
   std::vector<QueuedRequest> PopLocked();
   std::vector<QueuedRequest> TakeExpiredLocked();
-  int64_t FirstDeadlineLocked() const;
+  // kNever where none ends; `rejecting_only`: of those that a policy would reject.
+  int64_t FirstDeadlineLocked(bool rejecting_only) const;
   void Expire(std::vector<QueuedRequest> expired) const;
 
   Clock& clock_;
   const OnExpired on_expired_;
   const BatchRules rules_;
-  uint64_t default_level_ = 1;
+  const ::inference::ModelQueuePolicy default_policy_;
+  const uint64_t num_levels_;
+  const uint64_t default_level_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable deadline_changed_;
   int64_t watched_ns_ = kNever;  // the deadline that RejectUntilClosed waits for
   bool is_closed_ = false;
   bool wakes_all_ = false;  // of the threads in WaitForBatch any may be the one that can go on
-  std::map<uint64_t, Level> levels_;  // constant keys after construction
+  std::map<uint64_t, Level> levels_;
 };
 
 }  // namespace inflight::serving

@@ -5,6 +5,7 @@
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <string>
 #include <thread>
@@ -30,7 +31,7 @@ class RequestQueueTest : public ::testing::Test {
         [this](QueuedRequest item) { expired_.push_back(item.request.id); });
     return *queue_;
   }
-  Status Add(const std::string& id, uint64_t priority = 0, int64_t timeout_us = 0) {
+  Status Add(const std::string& id, uint64_t priority = 0, uint64_t timeout_us = 0) {
     QueuedRequest item;
     item.request.id = id;
     item.request.priority = priority;
@@ -189,6 +190,42 @@ TEST_F(RequestQueueTest, TimeOverIsNoticedWhileNobodyComesOrTakes) {
   queue.Close();
   rejecting.join();
   EXPECT_EQ(queue.Take().front().request.id, "late");
+}
+
+// The head of [1, 2, 2] waits too long: without it the preferred size of 4 is reached, hours before
+// the batch would go for its delay.
+TEST_F(RequestQueueTest, WhatIsLeftWithoutItsHeadGoesTogether) {
+  for (const std::string action : {"REJECT", "DELAY"}) {
+    std::atomic<int> num_expired = 0;
+    RequestQueue queue(
+        Config("preferred_batch_size: [4, 8] max_queue_delay_microseconds: 3600000000 "
+               "default_queue_policy { timeout_action: " +
+                   action +
+                   " allow_timeout_override: true default_timeout_microseconds: 1800000000 }",
+               "max_batch_size: 8"),
+        Clock::System(), [&](const QueuedRequest&) { ++num_expired; });
+    for (const int64_t size : {1, 2, 2}) {
+      QueuedRequest item;
+      item.request.id = std::to_string(size);
+      item.request.inputs.push_back({.name = "I", .shape = {size, 1}});
+      if (size == 1) item.request.timeout_us = 20'000;
+      EXPECT_TRUE(queue.Add(item).ok());
+    }
+    const std::vector<QueuedRequest> batch = queue.Take();
+    ASSERT_EQ(batch.size(), 2U) << action;
+    EXPECT_EQ(batch.front().request.id, "2");
+    EXPECT_EQ(num_expired, action == "REJECT" ? 1 : 0);
+    queue.Close();
+  }
+}
+
+TEST_F(RequestQueueTest, ThereAreAsManyLevelsAsANumberHas) {
+  Make("priority_levels: 18446744073709551615 default_priority_level: 4294967296");
+  EXPECT_TRUE(Add("last", 18446744073709551615U).ok());
+  EXPECT_TRUE(Add("default").ok());
+  EXPECT_TRUE(Add("first", 1).ok());
+  EXPECT_TRUE(Add("large", 5'000'000'000).ok());
+  EXPECT_THAT(TakeAll(), ElementsAre("first", "default", "large", "last"));
 }
 
 TEST_F(RequestQueueTest, OnlyPoliciesThatRejectNeedToBeWatched) {

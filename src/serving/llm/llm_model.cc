@@ -69,9 +69,10 @@ std::optional<int64_t> TimeoutOf(const Request& request) {
   if (request.client == nullptr) return std::nullopt;
   const ClientLimits& limits = request.client->limits;
   if (limits.default_timeout_ms == 0 && limits.max_timeout_ms == 0) return std::nullopt;
-  constexpr int64_t kUsPerMs = 1000;
-  int64_t timeout_ms = request.timeout_us > 0 ? std::max<int64_t>(1, request.timeout_us / kUsPerMs)
-                                              : limits.default_timeout_ms;
+  constexpr uint64_t kUsPerMs = 1000;
+  const auto asked_ms = static_cast<int64_t>(request.timeout_us / kUsPerMs);
+  int64_t timeout_ms =
+      request.timeout_us > 0 ? std::max<int64_t>(1, asked_ms) : limits.default_timeout_ms;
   if (limits.max_timeout_ms > 0)
     timeout_ms =
         timeout_ms > 0 ? std::min(timeout_ms, limits.max_timeout_ms) : limits.max_timeout_ms;
@@ -297,13 +298,12 @@ float LlmModel::PriorityOf(uint64_t level) const {
 
 // The queue policy's time-out, microseconds; a request may shorten it where the policy says so
 // (docs/reference/repositories.md, "The queue policy"). None: it may wait for ever.
-std::optional<int64_t> LlmModel::QueueTimeoutOf(int64_t asked_us) const {
+std::optional<int64_t> LlmModel::QueueTimeoutOf(uint64_t asked_us) const {
   const auto& policy = config().dynamic_batching().default_queue_policy();
   const uint64_t limit_us = std::min<uint64_t>(policy.default_timeout_microseconds(), INT64_MAX);
   if (limit_us == 0) return std::nullopt;
-  const auto timeout_us = static_cast<int64_t>(limit_us);
-  if (!policy.allow_timeout_override() || asked_us <= 0) return timeout_us;
-  return std::min(asked_us, timeout_us);
+  const bool is_own = policy.allow_timeout_override() && asked_us > 0;
+  return static_cast<int64_t>(is_own ? std::min(asked_us, limit_us) : limit_us);
 }
 
 void LlmModel::Stop(const Request& request, const ResponseHandler& handler) {

@@ -102,7 +102,7 @@ class LlmModel : public Model {
   void InferBatch(Request request, ResponseHandler handler);
   void Stop(const Request& request, const ResponseHandler& handler);
   float PriorityOf(uint64_t level) const;
-  std::optional<int64_t> QueueTimeoutOf(int64_t asked_us) const;
+  std::optional<int64_t> QueueTimeoutOf(uint64_t asked_us) const;
 
   LlmBackend backend_;
   const contract::LlmRequestDefaults defaults_;

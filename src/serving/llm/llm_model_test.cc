@@ -139,7 +139,7 @@ std::shared_ptr<const Client> Limited(const ClientLimits& limits) {
 
 TEST(LlmModel, AClientsRequestsHaveItsDeadlines) {
   TestModels models;
-  const auto timeout_of = [&](std::shared_ptr<const Client> client, int64_t timeout_us) {
+  const auto timeout_of = [&](std::shared_ptr<const Client> client, uint64_t timeout_us) {
     Request request = MakeRequest(Inputs({1, 2}, 3));
     request.client = std::move(client);
     request.timeout_us = timeout_us;

@@ -127,6 +127,7 @@ Status SharedMemory::CheckKey(const SharedRegion& region) const {
 Status SharedMemory::Register(SharedRegion region, const Registrant& from) {
   RETURN_IF_ERROR(CheckAllowed(from));
   const Name name{from.identity, region.name};
+  DropUnused();
   std::lock_guard lock(mutex_);
   RETURN_IF_ERROR(CheckNewLocked(name));
   RETURN_IF_ERROR(CheckKey(region));
@@ -162,6 +163,7 @@ Status SharedMemory::RegisterCuda(SharedRegion region, std::string_view handle,
     return Refuse(region.name, "regions of GPUs are not supported by this server");
   }
   const Name name{from.identity, region.name};
+  DropUnused();
   {
     std::lock_guard lock(mutex_);
     RETURN_IF_ERROR(CheckNewLocked(name));
@@ -182,24 +184,42 @@ Status SharedMemory::RegisterCuda(SharedRegion region, std::string_view handle,
 
 Status SharedMemory::Unregister(RegionKind kind, std::string_view name, const Registrant& from) {
   RETURN_IF_ERROR(CheckAllowed(from));
-  std::vector<Open> dropped;  // closed without the lock: a GPU may take its time
-  std::lock_guard lock(mutex_);
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [known, open] : regions_) {
+      const auto& [identity, known_name] = known;
+      const bool is_meant = identity == from.identity && (name.empty() || known_name == name);
+      open.is_leaving |= is_meant && open.region.kind() == kind;
+    }
+  }
+  DropUnused();
+  return Status::Ok();
+}
+
+std::vector<SharedMemory::Open> SharedMemory::TakeUnusedLocked() const {
+  std::vector<Open> unused;
   for (auto known = regions_.begin(); known != regions_.end();) {
-    const auto& [identity, known_name] = known->first;
-    const bool is_meant = identity == from.identity && (name.empty() || known_name == name);
-    if (!is_meant || known->second.region.kind() != kind) {
+    if (!known->second.is_leaving || known->second.use.use_count() > 1) {
       ++known;
       continue;
     }
-    dropped.push_back(std::move(known->second));
+    unused.push_back(std::move(known->second));
     known = regions_.erase(known);
   }
-  return Status::Ok();
+  return unused;
+}
+
+void SharedMemory::DropUnused() {
+  std::vector<Open> unused;
+  const std::lock_guard lock(mutex_);
+  unused = TakeUnusedLocked();
 }
 
 Result<std::vector<SharedRegion>> ClientRegions::Find(RegionKind kind,
                                                       std::string_view name) const {
+  std::vector<SharedMemory::Open> unused;
   std::lock_guard lock(memory_.mutex_);
+  unused = memory_.TakeUnusedLocked();
   std::vector<SharedRegion> found;
   for (const auto& [known, open] : memory_.regions_) {
     if (known.first != client_ || open.region.kind() != kind) continue;
@@ -214,7 +234,9 @@ Result<std::vector<SharedRegion>> ClientRegions::Find(RegionKind kind,
 
 Result<SharedWindow> ClientRegions::Window(std::string_view region, uint64_t offset,
                                            uint64_t byte_size) const {
+  std::vector<SharedMemory::Open> unused;
   std::lock_guard lock(memory_.mutex_);
+  unused = memory_.TakeUnusedLocked();
   const auto found = memory_.regions_.find({client_, std::string(region)});
   if (found == memory_.regions_.end()) {
     return NotFound("Unable to find shared memory region: '" + std::string(region) + "'");
@@ -229,6 +251,7 @@ Result<SharedWindow> ClientRegions::Window(std::string_view region, uint64_t off
   }
   SharedWindow window;
   window.object_ = found->second.object;
+  window.use_ = found->second.use;
   window.region_ = known.name;
   window.offset_ = known.offset + offset;
   window.byte_size_ = byte_size;

@@ -4,7 +4,10 @@
 // (docs/reference/protocol/common.md). Both kinds share one space of names, which each identity has
 // of its own: clients of another neither see its regions nor name, or unregister, them.
 //
-// Threads: all methods are thread-safe. A window keeps its region open after it was unregistered.
+// A region that is unregistered while a request uses it stays, listed and open, until the last such
+// request has ended.
+//
+// Threads: all methods are thread-safe.
 // Errors: texts as clients compare them; kUnimplemented where clients may not register at all.
 #pragma once
 
@@ -32,6 +35,9 @@ inline constexpr uint64_t kMaxSharedInputBytes = uint64_t{2} << 30;
 // Each keeps an object open.
 inline constexpr size_t kMaxRegions = 1024;
 
+// Held by who uses a region.
+using RegionUse = std::shared_ptr<const void>;
+
 // Bytes [offset, offset + byte_size) of an open object, inside one region.
 class SharedWindow {
  public:
@@ -41,12 +47,15 @@ class SharedWindow {
   Result<std::string> Read(uint64_t& left) const;
   // Into the first bytes; `data` is at most as long as the window.
   Status Write(std::span<const std::byte> data) const;
+  // What keeps the region listed; the window is as good without it.
+  RegionUse TakeUse() { return std::move(use_); }
 
  private:
   friend class ClientRegions;
   Status OfRegion(const Status& status) const;
 
   std::shared_ptr<const SharedObject> object_;
+  RegionUse use_;
   std::string region_;
   uint64_t offset_ = 0;  // in the object
   uint64_t byte_size_ = 0;
@@ -95,6 +104,9 @@ class SharedMemory {
   Status RegisterCuda(SharedRegion region, std::string_view handle, const Registrant& from);
   // "" = all of this kind; of one that the client does not have nothing happens.
   Status Unregister(RegionKind kind, std::string_view name, const Registrant& from);
+  // Lets go of what was unregistered while it was used, and is not any more. Called by itself
+  // before anything else.
+  void DropUnused();
   ClientRegions Of(const Identity& client) const { return {*this, client}; }
 
   // What register and unregister answer where they are switched off, or to a client that may not.
@@ -106,11 +118,15 @@ class SharedMemory {
     std::shared_ptr<const SharedObject> object;
     std::string client;
     uint64_t object_bytes = 0;  // when it was registered
+    RegionUse use = std::make_shared<const char>();
+    bool is_leaving = false;  // once nobody uses it
   };
 
   friend class ClientRegions;
   using Name = std::pair<Identity, std::string>;
 
+  // What is to be closed, without the lock: a GPU may take its time.
+  std::vector<Open> TakeUnusedLocked() const;
   Status CheckNewLocked(const Name& name) const;
   Status CheckKey(const SharedRegion& region) const;
   // Whether the client may have another, with an object of this size.
@@ -120,7 +136,7 @@ class SharedMemory {
   const SharedMemoryOptions options_;
   const OpenCudaObject open_cuda_;
   mutable std::mutex mutex_;
-  std::map<Name, Open> regions_;
+  mutable std::map<Name, Open> regions_;
 };
 
 }  // namespace inflight::serving

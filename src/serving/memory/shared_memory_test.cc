@@ -123,10 +123,23 @@ TEST_F(SharedMemoryTest, AWindowOutlivesItsRegionAndItsName) {
   const Object object("outlive", 16);
   object.Put(0, "abcd");
   ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 16}, kHere).ok());
-  const auto window = memory_.Of({}).Window("r", 0, 4);
+  auto window = memory_.Of({}).Window("r", 0, 4);
+  (void)window->TakeUse();
   shm_unlink(object.key().c_str());
   EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "r", kHere).ok());
   EXPECT_EQ(*Read(*window), "abcd");
+}
+
+TEST_F(SharedMemoryTest, ARegionInUseStaysUntilThatEnds) {
+  const Object object("used", 16);
+  ASSERT_TRUE(memory_.Register({"r", object.key(), 0, 16}, kHere).ok());
+  RegionUse use = memory_.Of({}).Window("r", 0, 4)->TakeUse();
+  EXPECT_TRUE(memory_.Unregister(RegionKind::kSystem, "", kHere).ok());
+  EXPECT_EQ(memory_.Of({}).Find(RegionKind::kSystem, "")->size(), 1U);
+  EXPECT_EQ(memory_.Register({"r", object.key(), 0, 16}, kHere).code(), StatusCode::kAlreadyExists);
+  use = nullptr;
+  EXPECT_TRUE(memory_.Of({}).Find(RegionKind::kSystem, "")->empty());
+  EXPECT_TRUE(memory_.Register({"r", object.key(), 0, 16}, kHere).ok());
 }
 
 TEST_F(SharedMemoryTest, AnObjectHasOneRegionHoweverItsKeyIsSpelt) {
@@ -283,7 +296,8 @@ TEST_F(CudaSharedMemoryTest, RegionsAreFoundWhileAHandleIsOpened) {
 TEST_F(CudaSharedMemoryTest, AHandleStaysOpenWhileAWindowOfItsRegionIsInUse) {
   ASSERT_TRUE(memory_.RegisterCuda(CudaRegion("g", 8), "h", kHere).ok());
   {
-    const auto window = memory_.Of({}).Window("g", 0, 2);
+    auto window = memory_.Of({}).Window("g", 0, 2);
+    (void)window->TakeUse();
     EXPECT_TRUE(memory_.Unregister(RegionKind::kCuda, "g", kHere).ok());
     EXPECT_EQ(memory_.Of({}).Window("g", 0, 2).status().code(), StatusCode::kNotFound);
     EXPECT_EQ(*Read(*window), "01");

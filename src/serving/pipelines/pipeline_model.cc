@@ -219,7 +219,11 @@ void PipelineModel::Call::TraceSteps(const RequestSpan& llm, int64_t finished_ns
                        .finished_ns = to_ns};
   };
   const PipelineMembers& members = pipeline_.members_;
-  if (pipeline_.kind_ == Kind::kBls) trace.AddSpan(whole(preprocessing_started_ns, finished_ns));
+  if (pipeline_.kind_ == Kind::kBls) {
+    trace.AddSpan(whole(preprocessing_started_ns, finished_ns));
+  } else {
+    trace.Mark("QUEUE_START", preprocessing_started_ns);
+  }
   TraceStep(trace, *members.preprocessing, request_.id,
             whole(preprocessing_started_ns, preprocessing_ended_ns));
   TraceStep(trace, *members.llm, request_.id, llm);

@@ -103,7 +103,7 @@ TEST_F(AutoCompleteTest, NothingIsCompletedWhereThatIsOff) {
         .message();
   };
   EXPECT_THAT(failure("repo"), HasSubstr("no models found in"));
-  EXPECT_THAT(failure("named"), HasSubstr("must specify 'platform' or 'backend'"));
+  EXPECT_THAT(failure("named"), HasSubstr("Could not determine backend for model"));
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 #include "serving/repository/model_table.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
@@ -19,15 +21,21 @@ int64_t NumberOf(const std::string& version) {
   return number;
 }
 
-// None = the latest.
+// None = the latest. As strtol reads it: blanks and a sign in front, and what follows the digits is
+// left alone.
 Result<std::optional<int64_t>> ParseVersion(std::string_view text) {
   if (text.empty()) return std::optional<int64_t>();
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || number < 0) {
-    return InvalidArgument("failed to get model version from specified version string '" +
-                           std::string(text) +
+  const std::string asked(text);
+  char* end = nullptr;
+  errno = 0;
+  const long number = std::strtol(asked.c_str(), &end, 10);
+  if (end == asked.c_str() || errno == ERANGE) {
+    return InvalidArgument("failed to get model version from specified version string '" + asked +
                            "' (details: stol), version should be an integral value > 0");
+  }
+  if (number < 0) {
+    return InvalidArgument("invalid model version specified '" + asked +
+                           "' , version should be an integral value > 0");
   }
   return std::optional<int64_t>(number);
 }

@@ -108,8 +108,7 @@ Status Repositories::Load(const std::string& name, const LoadOverride& override)
 }
 
 Status Repositories::Unload(const std::string& name, bool with_steps) {
-  RETURN_IF_ERROR(CheckModelName(name));
-  const std::vector<Member> holding = Holding(name);
+  const std::vector<Member> holding = Holding(name);  // none for a name that no model has
   if (holding.size() > 1) return AmbiguousName(name, holding.size());
   for (const Member& member : holding) member->Unload(name, with_steps);
   Publish();
@@ -150,22 +149,34 @@ void Repositories::RemoveRepository(const std::string& root) {
 
 // --- at start ---
 
-// A server without a single model is of no use to anybody, but one that will be told what to load.
+// A server none of whose models could be loaded is of no use to anybody, but one that will be told
+// what to load.
 Status Repositories::CheckAllLoaded() const {
   if (!options_.exit_on_error) return Status::Ok();
   std::string reasons;
   bool has_model = false;
+  bool has_failure = false;
   for (const Member& member : members()) {
     for (const ModelEntry& entry : member->entries()) {
       has_model |= entry.model != nullptr;
       if (entry.model != nullptr) continue;
+      has_failure = true;
       const std::string reason = "'" + entry.name + "': " + ReasonText(entry.status);
       if (entry.required) return entry.status.WithMessage("failed to load all models: " + reason);
       reasons += "; " + reason;
     }
   }
-  if (has_model || options_.control_mode != ControlMode::kNone) return Status::Ok();
+  const bool is_enough = has_model || !has_failure;  // an empty repository is none at all
+  if (is_enough || options_.control_mode != ControlMode::kNone) return Status::Ok();
   return FailedPrecondition("failed to load all models: none could be loaded" + reasons);
+}
+
+Status Repositories::CheckDirectories() const {
+  for (const std::string& dir : options_.model_repositories) {
+    std::error_code error;
+    if (!fs::is_directory(dir, error)) return Internal("failed to stat file " + dir);
+  }
+  return Status::Ok();
 }
 
 // Mode explicit: what --load-model names, nothing else.
@@ -195,6 +206,13 @@ void Repositories::LogModels() const {
 }
 
 Status Repositories::LoadAtStart() {
+  if (const Status found = CheckDirectories(); !found.ok()) {
+    if (options_.exit_on_error) return found.WithPrefix("creating server");
+    logging::Error("a model repository is not there; the server serves no model",
+                   {{"reason", found.message()}});
+    is_usable_ = false;
+    return Status::Ok();
+  }
   const bool is_explicit = options_.control_mode == ControlMode::kExplicit;
   const bool loads_named = is_explicit && options_.load_models != std::vector<std::string>{"*"};
   for (const std::string& dir : options_.model_dirs) {

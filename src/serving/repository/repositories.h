@@ -25,6 +25,8 @@ class Repositories {
 
   // What the options name; an error where that ends the start.
   Status LoadAtStart();
+  // False: a repository was not there at the start, which was not to end it. There are no models.
+  bool usable() const { return is_usable_; }
 
   HeldTable table() const;
   std::vector<IndexEntry> Index(bool ready_only) const;
@@ -46,6 +48,7 @@ class Repositories {
   std::vector<Member> Rooted(const std::filesystem::path& root) const;
   std::vector<ModelEntry> entries() const;
   void Publish();
+  Status CheckDirectories() const;
   Status LoadNamed();
   void LogModels() const;
   Status CheckAllLoaded() const;
@@ -57,6 +60,7 @@ class Repositories {
   mutable std::mutex mutex_;     // of the two below
   std::vector<Member> members_;  // first_, then namespaces
   HeldTable table_;              // of all; of none without namespaces
+  bool is_usable_ = true;        // constant after the start
   std::mutex adding_;            // repositories come and go one after the other
   std::mutex publishing_;        // tables are made one after the other
 };

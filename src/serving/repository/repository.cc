@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "base/thread_name.h"
 #include "serving/configuration/generated_config.h"
+#include "serving/ensemble/ensemble_graph.h"
 #include "serving/repository/auto_complete.h"
 #include "serving/repository/repository_layout.h"
 #include "serving/repository/validate_config.h"
@@ -104,12 +105,15 @@ Result<Candidate> Repository::Poll(const std::string& name, const fs::path& dir,
   candidate.data_files = DataFiles(dir);
   ModelConfig& config = candidate.parsed.config;
   if (config.name().empty() || config.name() == directory) config.set_name(name);
+  if (options_.auto_complete) RETURN_IF_ERROR(AutoComplete(name, dir, candidate.parsed));
+  const ModelConfig checked = WithAnyBatchSize(candidate.parsed);
+  RETURN_IF_ERROR(ValidateModelConfig(checked));
+  // Else the model may complete them once it is loaded.
+  if (!options_.auto_complete) RETURN_IF_ERROR(ValidateTensors(checked));
   if (config.name() != name) {
     return InvalidArgument("unexpected directory name '" + directory + "' for model '" +
                            config.name() + "', directory name must equal model name");
   }
-  if (options_.auto_complete) RETURN_IF_ERROR(AutoComplete(name, dir, candidate.parsed));
-  RETURN_IF_ERROR(ValidateModelConfig(WithAnyBatchSize(candidate.parsed)));
   candidate.kind = KindOf(config);
   candidate.versions = SelectVersions(config, dir);
   return candidate;
@@ -124,7 +128,8 @@ void Repository::LoadRepository(const fs::path& dir) {
   if (!places_.HasRoot(root)) places_.AddRoot(root);
   std::vector<Candidate> candidates;
   bool has_models = false;
-  for (const fs::path& sub : Subdirectories(root)) {
+  const std::vector<fs::path> subdirectories = Subdirectories(root);
+  for (const fs::path& sub : subdirectories) {
     if (!IsModel(sub)) {
       logging::Warning("directory without config.pbtxt is not a model", {{"path", sub.string()}});
       continue;
@@ -144,7 +149,9 @@ void Repository::LoadRepository(const fs::path& dir) {
       Add({.name = name, .version = {}, .status = candidate.status(), .is_registered = false});
     }
   }
-  if (!has_models) {
+  if (subdirectories.empty()) {
+    logging::Warning("the repository has no models", {{"repository", root.string()}});
+  } else if (!has_models) {
     Add({.name = root.string(),
          .version = {},
          .status = NotFound("no models found in " + root.string()),
@@ -180,10 +187,53 @@ void Repository::LoadCandidates(std::vector<Candidate> candidates) {
       continue;
     }
     for (Candidate* candidate : ordered) {
+      if (const Status found = FindSteps(*candidate); !found.ok()) {
+        Add({.name = candidate->parsed.config.name(),
+             .version = {},
+             .status = found,
+             .is_registered = false});
+        continue;
+      }
       for (ModelEntry& entry : LoadVersions(*candidate)) Add(std::move(entry));
       Remember(*candidate);
     }
   }
+}
+
+// Whether the steps of an ensemble have models, of which none leads back to it.
+Status Repository::FindSteps(const Candidate& ensemble) const {
+  if (ensemble.kind != ModelKind::kEnsemble || ensemble.is_generated) return Status::Ok();
+  const std::string& name = ensemble.parsed.config.name();
+  std::string missing;
+  for (const auto& step : ensemble.parsed.config.ensemble_scheduling().step()) {
+    const std::string& model = step.model_name();
+    if (IsKnown(model) || missing.find(model) != std::string::npos) continue;
+    missing += (missing.empty() ? "" : ", ") + model;
+  }
+  if (missing.empty()) return CheckNoCycle(ensemble.parsed.config);
+  return InvalidArgument("ensemble " + name +
+                         " contains models that are not available or ambiguous: " + missing);
+}
+
+Status Repository::CheckNoCycle(const ModelConfig& ensemble) const {
+  std::set<std::string> seen;
+  std::vector<std::string> left;
+  for (const auto& step : ensemble.ensemble_scheduling().step()) {
+    if (step.model_name() == ensemble.name()) {
+      return CircularEnsembles(ensemble.name(), ensemble.name());
+    }
+    left.push_back(step.model_name());
+  }
+  while (!left.empty()) {
+    const std::string current = std::move(left.back());
+    left.pop_back();
+    if (!seen.insert(current).second) continue;
+    for (std::string& member : MembersInFile(current, {})) {
+      if (member == ensemble.name()) return CircularEnsembles(ensemble.name(), current);
+      left.push_back(std::move(member));
+    }
+  }
+  return Status::Ok();
 }
 
 void Repository::LoadSideBySide(const std::vector<Candidate*>& candidates) {

@@ -107,6 +107,8 @@ class Repository {
   bool IsModel(const std::filesystem::path& dir) const { return places_.IsModel(dir); }
   static std::vector<Candidate*> InStepOrder(std::vector<Candidate>& candidates, ModelKind kind);
   void LoadCandidates(std::vector<Candidate> candidates);
+  Status FindSteps(const Candidate& ensemble) const;
+  Status CheckNoCycle(const ::inference::ModelConfig& ensemble) const;
   void LoadSideBySide(const std::vector<Candidate*>& candidates);
   std::vector<ModelEntry> LoadVersions(Candidate& candidate);
   void Remember(const Candidate& candidate);

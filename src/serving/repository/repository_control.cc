@@ -74,7 +74,7 @@ Status Repository::Load(const std::string& name, const LoadOverride& override) {
 Status Repository::LoadOne(const std::string& name, const LoadOverride& override,
                            Loading& loading) {
   if (!loading.in_progress.insert(name).second) {
-    return LoadFailed(name, "its ensemble steps lead back to itself");
+    return LoadFailed(name, CircularEnsembles(name, name).message());
   }
   if (loading.failed.contains(name)) return LoadFailed(name, "it has failed already");
   Status status;
@@ -107,7 +107,7 @@ Status Repository::TryLoad(const std::string& name, const LoadOverride& override
     return CannotPoll(name, InvalidArgument(kAmbiguous));
   const auto running = sources_.find(name);
   if (override.empty() && running != sources_.end() && IsLoaded(name) &&
-      NewestChange(*dir) <= running->second.changed) {
+      running->second.dir == *dir && NewestChange(*dir) <= running->second.changed) {
     return Status::Ok();
   }
   auto candidate = Poll(name, *dir, override);
@@ -138,6 +138,9 @@ Status Repository::LoadCopy(const Candidate& candidate, Loading& loading) {
 Status Repository::LoadSteps(const Candidate& candidate, Loading& loading) {
   if (candidate.kind != ModelKind::kEnsemble) return Status::Ok();
   const auto& config = candidate.parsed.config;
+  if (const Status status = CheckNoCycle(config); !status.ok()) {
+    return LoadFailed(config.name(), status.message());
+  }
   std::string missing;
   Reason reason = Reason::kNone;
   for (const auto& step : config.ensemble_scheduling().step()) {
@@ -187,7 +190,8 @@ Status Repository::Install(const std::string& name, std::vector<ModelEntry> entr
     const bool is_replaced = std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
       return entry.version == old.version;
     });
-    if (is_replaced || !old.model) return true;
+    if (is_replaced || old.version.empty()) return true;
+    if (old.model == nullptr) return false;
     old.is_unloaded = true;
     old.model = nullptr;
     return false;

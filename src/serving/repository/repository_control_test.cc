@@ -233,7 +233,9 @@ TEST_F(RepositoryControlTest, AConfigurationAsJsonIsRefusedForWhatAFileIs) {
   const auto server = ServeExplicit("repo");
   ASSERT_NE(server, nullptr);
   const Status status = server->LoadModel(
-      "m", {.config_json = IdentityJson(0, R"(, "batch_input": [{"target_name": ["A"]}])"),
+      "m", {.config_json = IdentityJson(
+                0, R"(, "batch_input": [{"target_name": ["A"], "source_input": ["INPUT0"],
+                                             "data_type": "TYPE_INT32"}])"),
             .files = {}});
   EXPECT_THAT(status.message(),
               HasSubstr("batch_input of model 'm' is not supported; leave it out"));

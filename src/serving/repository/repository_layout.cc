@@ -43,12 +43,12 @@ fs::path OnlyPlace(const fs::path& dir, const IsIt& is_it) {
 
 Status CheckModelName(const std::string& name) {
   if (name.find_first_not_of(" \t\r\n") == std::string::npos) {
-    return InvalidArgument("Model name cannot be empty");
+    return InvalidArgument("Model name cannot be empty. Please enter a valid name to deploy.");
   }
   if (name.find('/') != std::string::npos || name.find('\\') != std::string::npos || name == "." ||
       name == ".." || HasControlBytes(name)) {
-    return InvalidArgument("model name must not contain path traversal characters, got '" + name +
-                           "'");
+    return InvalidArgument("invalid model name '" + name +
+                           "', model name must not contain path traversal characters");
   }
   return Status::Ok();
 }

@@ -162,23 +162,62 @@ TEST_F(RepositoryTest, WhatBlsCannotDoYetIsRefusedAndTheOthersAreServed) {
 
 // --- what is missing ---
 
-TEST_F(RepositoryTest, MissingModelsLeaveTheRestServed) {
+TEST_F(RepositoryTest, AnEnsembleWithoutAModelEndsTheStart) {
   for (const char* missing : {"preprocessing", "postprocessing", "tensorrt_llm"}) {
     WriteServable("repo");
     Write("repo/model/tokenizer.json", ByteTokenizerJson());
     fs::remove_all(root_ / "repo" / missing);
     fs::remove_all(root_ / "repo/model");
+    ServerOptions options = {.model_repositories = {Path("repo")}};
+    EXPECT_THAT(CreateServerWith(options, Loader()).status().message(),
+                HasSubstr(std::string("ensemble ensemble contains models that are not available or "
+                                      "ambiguous: ") +
+                          missing));
+    options.exit_on_error = false;
+    const auto server = CreateServerWith(options, Loader());
+    ASSERT_TRUE(server.ok()) << server.status().ToString();
+    EXPECT_FALSE((*server)->ready());
+    EXPECT_TRUE((*server)->live());
     const bool has_engine = std::string_view(missing) != "tensorrt_llm";
-    const auto server = CreateServerWith({.model_repositories = {Path("repo")}}, Loader());
-    if (!has_engine) {  // nothing names a tokenizer then, so that nothing is left
-      EXPECT_THAT(server.status().message(), HasSubstr("none could be loaded"));
-    } else {
-      ASSERT_TRUE(server.ok()) << server.status().ToString();
-      EXPECT_TRUE((*server)->ready());
-      EXPECT_THAT(StateOf(**server, "ensemble"), HasSubstr(missing));
-      EXPECT_TRUE((*server)->FindModel("tensorrt_llm", "").ok());
-    }
+    EXPECT_EQ((*server)->FindModel("tensorrt_llm", "").ok(), has_engine);
     fs::remove_all(root_ / "repo");
+  }
+}
+
+TEST_F(RepositoryTest, AnEnsembleOfItselfEndsTheStart) {
+  const auto ensemble = [](const std::string& step) {
+    return "platform: 'ensemble' input { name: 'A' data_type: TYPE_INT32 dims: 1 } "
+           "output { name: 'B' data_type: TYPE_INT32 dims: 1 } ensemble_scheduling { step { "
+           "model_name: '" +
+           step +
+           "' model_version: -1 input_map { key: 'A' value: 'A' } output_map { key: 'B' value: "
+           "'B' } } }";
+  };
+  for (const auto& [name, step] : {std::pair("one", "two"), std::pair("two", "one")}) {
+    Write("repo/" + std::string(name) + "/config.pbtxt", ensemble(step));
+    fs::create_directories(root_ / "repo" / name / "1");
+  }
+  EXPECT_THAT(CreateServerWith({.model_repositories = {Path("repo")}}, Loader()).status().message(),
+              HasSubstr("circular dependency between ensembles: two -> ... -> one -> two"));
+}
+
+TEST_F(RepositoryTest, AnEmptyRepositoryIsServedAndOneThatIsNotThereIsNot) {
+  fs::create_directories(root_ / "empty");
+  for (const ControlMode mode : {ControlMode::kNone, ControlMode::kExplicit, ControlMode::kPoll}) {
+    const auto empty =
+        CreateServerWith({.model_repositories = {Path("empty")}, .control_mode = mode}, Loader());
+    ASSERT_TRUE(empty.ok()) << empty.status().ToString();
+    EXPECT_TRUE((*empty)->ready());
+    ServerOptions options = {.model_repositories = {Path("absent")}, .control_mode = mode};
+    EXPECT_THAT(CreateServerWith(options, Loader()).status().message(),
+                HasSubstr("failed to stat file"));
+    options.exit_on_error = false;
+    const auto absent = CreateServerWith(options, Loader());
+    ASSERT_TRUE(absent.ok()) << absent.status().ToString();
+    EXPECT_FALSE((*absent)->live());
+    EXPECT_FALSE((*absent)->ready());
+    EXPECT_EQ((*absent)->CheckUsable(), Unavailable("Server not ready"));
+    EXPECT_EQ((*absent)->FindModel("m", "").status(), Unavailable("Server not ready"));
   }
 }
 

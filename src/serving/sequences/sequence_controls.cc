@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/sequences/sequence_controls.h"
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
@@ -51,55 +53,96 @@ Tensor CorrelationId(const std::string& name, const Control& control, const Requ
   return OneElement<uint64_t>(name, type, std::move(shape), request.sequence_id);
 }
 
-Status CheckControl(const std::string& model, const std::string& input, const Control& control) {
-  const std::string where = "sequence batching control '" + input + "' of model '" + model + "'";
-  if (control.kind() == Control::CONTROL_SEQUENCE_CORRID) {
-    switch (FromProto(control.data_type())) {
-      case DataType::kUint64:
-      case DataType::kInt64:
-      case DataType::kUint32:
-      case DataType::kInt32:
-      case DataType::kBytes:
-        return Status::Ok();
-      default:
-        return InvalidArgument(where +
-                               " must have data_type UINT64, INT64, UINT32, INT32 or STRING");
+Status CheckCorrelationId(const std::string& model, const Control& control) {
+  const std::string kind = Control::Kind_Name(control.kind());
+  if (control.int32_false_true_size() + control.fp32_false_true_size() +
+          control.bool_false_true_size() >
+      0) {
+    return InvalidArgument(
+        "sequence batching must not specify either 'int32_false_true', 'fp32_false_true' or "
+        "'bool_false_true' for " +
+        kind + " for " + model);
+  }
+  switch (FromProto(control.data_type())) {
+    case DataType::kUint64:
+    case DataType::kInt64:
+    case DataType::kUint32:
+    case DataType::kInt32:
+    case DataType::kBytes:
+      return Status::Ok();
+    default:
+      return InvalidArgument("unexpected data type for control " + kind + " for " + model +
+                             ". Allowed data types are TYPE_UINT64, TYPE_INT64, TYPE_UINT32, "
+                             "TYPE_INT32 and TYPE_STRING");
+  }
+}
+
+// A value for false and one for true, of one type.
+Status CheckFlag(const std::string& model, const Control& control) {
+  const std::string where = "for " + Control::Kind_Name(control.kind()) + " for " + model;
+  struct Values {
+    const char* field;
+    int count;
+  };
+  const Values all[] = {{"int32_false_true", control.int32_false_true_size()},
+                        {"fp32_false_true", control.fp32_false_true_size()},
+                        {"bool_false_true", control.bool_false_true_size()}};
+  const auto num_given =
+      std::count_if(std::begin(all), std::end(all), [](const Values& v) { return v.count > 0; });
+  if (num_given == 0) {
+    return InvalidArgument(
+        "sequence batching must specify either 'int32_false_true', 'fp32_false_true' or "
+        "'bool_false_true' " +
+        where);
+  }
+  if (num_given > 1) {
+    return InvalidArgument(
+        "sequence batching specifies more than one from 'int32_false_true', 'fp32_false_true' and "
+        "'bool_false_true' " +
+        where);
+  }
+  for (const Values& values : all) {
+    if (values.count == 0 || values.count == 2) continue;
+    return InvalidArgument("sequence batching control '" + std::string(values.field) +
+                           "' must have exactly 2 entries " + where);
+  }
+  return Status::Ok();
+}
+
+// The tensors that give this one.
+Status CheckControl(const ::inference::ModelConfig& config, Control::Kind kind) {
+  const std::string& model = config.name();
+  std::set<std::string> names;
+  bool is_given = false;
+  for (const auto& input : config.sequence_batching().control_input()) {
+    if (input.name().empty()) {
+      return InvalidArgument("sequence batching control tensor must have a name for " + model);
+    }
+    if (!names.insert(input.name()).second) {
+      return InvalidArgument("sequence batching control tensor '" + input.name() +
+                             "' is specified for multiple control kinds for " + model);
+    }
+    for (const Control& control : input.control()) {
+      if (control.kind() != kind) continue;
+      if (is_given) {
+        return InvalidArgument("sequence batching specifies multiple " + Control::Kind_Name(kind) +
+                               " tensors for " + model);
+      }
+      is_given = true;
+      RETURN_IF_ERROR(kind == Control::CONTROL_SEQUENCE_CORRID ? CheckCorrelationId(model, control)
+                                                               : CheckFlag(model, control));
     }
   }
-  const int sizes[] = {control.int32_false_true_size(), control.fp32_false_true_size(),
-                       control.bool_false_true_size()};
-  int num_set = 0;
-  for (const int size : sizes) {
-    if (size == 0) continue;
-    ++num_set;
-    if (size != 2) {
-      return InvalidArgument(where + " must have 2 values, for false and true, got " +
-                             std::to_string(size));
-    }
-  }
-  if (num_set == 1) return Status::Ok();
-  return InvalidArgument(where +
-                         " must have exactly one of int32_false_true, fp32_false_true and "
-                         "bool_false_true");
+  return Status::Ok();
 }
 
 }  // namespace
 
+// One kind after the other: what is wrong with the first of them is told.
 Status CheckSequenceControls(const ::inference::ModelConfig& config) {
-  std::set<int> kinds;
-  for (const auto& input : config.sequence_batching().control_input()) {
-    if (input.name().empty()) {
-      return InvalidArgument("sequence batching control tensor must have a name for model '" +
-                             config.name() + "'");
-    }
-    for (const Control& control : input.control()) {
-      if (!kinds.insert(control.kind()).second) {
-        return InvalidArgument("sequence batching control '" + input.name() + "' of model '" +
-                               config.name() + "' repeats the kind " +
-                               Control::Kind_Name(control.kind()));
-      }
-      RETURN_IF_ERROR(CheckControl(config.name(), input.name(), control));
-    }
+  for (const auto kind : {Control::CONTROL_SEQUENCE_START, Control::CONTROL_SEQUENCE_END,
+                          Control::CONTROL_SEQUENCE_READY, Control::CONTROL_SEQUENCE_CORRID}) {
+    RETURN_IF_ERROR(CheckControl(config, kind));
   }
   return Status::Ok();
 }

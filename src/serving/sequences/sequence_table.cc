@@ -45,7 +45,7 @@ int SequenceTable::AddInstance(Run run) {
 void SequenceTable::RemoveInstance(int instance, std::function<void()> when_empty) {
   std::lock_guard lock(mutex_);
   Slots& slots = slots_.at(instance);
-  if (slots.num_used > 0) {
+  if (!slots.used.empty()) {
     slots.when_empty = std::move(when_empty);
     return;
   }
@@ -57,7 +57,7 @@ Status SequenceTable::Add(QueuedRequest& item) {
   const Request& request = item.request;
   const Key key = request.sequence_key();
   std::lock_guard lock(mutex_);
-  DropIdleLocked();
+  DropEndedLocked();
   AdmitWaitingLocked();  // those that came earlier
   RETURN_IF_ERROR(CheckLocked(request, key));
   RETURN_IF_ERROR(PlaceOrHoldLocked(key, item));
@@ -69,7 +69,7 @@ void SequenceTable::Tick() {
   std::vector<GivenUp> given_up;
   {
     std::lock_guard lock(mutex_);
-    DropIdleLocked();
+    DropEndedLocked();
     given_up = TakeGivenUpLocked();
     AdmitWaitingLocked();
   }
@@ -89,13 +89,12 @@ Status SequenceTable::PlaceOrHoldLocked(const Key& key, QueuedRequest& item) {
   }
   AddSequenceControls(config_, item.request);
   if (waits) {
-    constexpr int64_t kMaxUs = static_cast<int64_t>(kMaxIdleUs);
-    const int64_t timeout_us = std::min(request.timeout_us, kMaxUs);
+    const auto timeout_us =
+        static_cast<int64_t>(std::min<uint64_t>(request.timeout_us, kMaxIdleUs));
     const int64_t deadline_ns = timeout_us > 0 ? clock_.NowNs() + timeout_us * 1000 : 0;
     waiting_.push_back({key, std::move(item), deadline_ns});
     return Status::Ok();
   }
-  if (live == live_.end()) ++slots_.at(instance).num_used;
   PlaceLocked(key, std::move(item), instance);
   return Status::Ok();
 }
@@ -120,23 +119,32 @@ bool SequenceTable::IsWaitingLocked(const Key& key) const {
                      [&](const Waiting& waiting) { return waiting.key == key; });
 }
 
-void SequenceTable::DropIdleLocked() {
+void SequenceTable::DropEndedLocked() {
   const int64_t now_ns = clock_.NowNs();
   for (auto it = live_.begin(); it != live_.end();) {
-    if (now_ns - it->second.last_ns <= max_idle_ns_) {
+    const Live& live = it->second;
+    if (now_ns - live.last_ns <= max_idle_ns_ && !live.fate->is_cancelled) {
       ++it;
       continue;
     }
-    GiveBackLocked(it->second.instance);
+    GiveBackLocked(live.instance, live.slot);
     it = live_.erase(it);
   }
 }
 
+int SequenceTable::TakeSlotLocked(int instance) {
+  std::set<int>& used = slots_.at(instance).used;
+  int slot = 0;
+  while (!used.insert(slot).second) ++slot;
+  return slot;
+}
+
 // Behind the last request that runs in the slot.
-void SequenceTable::GiveBackLocked(int instance) {
+void SequenceTable::GiveBackLocked(int instance, int slot) {
   const auto found = slots_.find(instance);
   Slots& slots = found->second;
-  if (--slots.num_used > 0 || !slots.when_empty) return;
+  slots.used.erase(slot);
+  if (!slots.used.empty() || !slots.when_empty) return;
   const auto when_empty = std::move(slots.when_empty);
   slots_.erase(found);
   when_empty();
@@ -146,15 +154,23 @@ int SequenceTable::FreeInstanceLocked() const {
   int least = slots_per_instance_;
   int instance = -1;
   for (const auto& [number, slots] : slots_) {
-    if (slots.when_empty || slots.num_used >= least) continue;
-    least = slots.num_used;
+    const auto num_used = static_cast<int>(slots.used.size());
+    if (slots.when_empty || num_used >= least) continue;
+    least = num_used;
     instance = number;
   }
   return instance;
 }
 
 void SequenceTable::PlaceLocked(const Key& key, QueuedRequest item, int instance) {
-  Live& live = live_[key];
+  const auto [place, is_new] = live_.try_emplace(key);
+  Live& live = place->second;
+  if (is_new) live.slot = TakeSlotLocked(instance);
+  if (item.request.sequence_start || live.fate == nullptr) {
+    live.fate = std::make_shared<SequenceFate>();
+  }
+  item.fate = live.fate;
+  const int slot = item.slot = live.slot;
   if (!config_.sequence_batching().state().empty() &&
       (item.request.sequence_start || live.states == nullptr)) {
     live.states = std::make_shared<SequenceStates::Values>();
@@ -168,7 +184,7 @@ void SequenceTable::PlaceLocked(const Key& key, QueuedRequest item, int instance
     live.last_ns = clock_.NowNs();
   }
   slots_.at(instance).run(std::move(item));
-  if (ends) GiveBackLocked(instance);
+  if (ends) GiveBackLocked(instance, slot);
 }
 
 // In order of arrival, each sequence with all of its requests that wait.
@@ -181,19 +197,22 @@ void SequenceTable::AdmitWaitingLocked() {
       ++it;
       continue;
     }
-    if (live == live_.end()) ++slots_.at(instance).num_used;
     Waiting next = std::move(*it);
     it = waiting_.erase(it);
     PlaceLocked(next.key, std::move(next.item), instance);
   }
 }
 
-// A sequence that lost its first request, or waited too long with one, has lost those behind it
-// too.
+// A sequence that waited too long with one request has lost those behind it too; one of which a
+// request was cancelled has lost all that wait.
 std::vector<SequenceTable::GivenUp> SequenceTable::TakeGivenUpLocked() {
   const int64_t now_ns = clock_.NowNs();
   std::vector<GivenUp> given_up;
   std::map<Key, Status> ended;
+  std::set<Key> cancelled;
+  for (const Waiting& waiting : waiting_) {
+    if (waiting.item.request.cancel->cancelled()) cancelled.insert(waiting.key);
+  }
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     const Request& request = it->item.request;
     if (request.sequence_start) ended.erase(it->key);
@@ -202,9 +221,9 @@ std::vector<SequenceTable::GivenUp> SequenceTable::TakeGivenUpLocked() {
     if (it->deadline_ns != 0 && it->deadline_ns <= now_ns) {
       status = Unavailable("timeout of the corresponding sequence has been expired");
       ended[it->key] = status;
-    } else if (request.cancel->cancelled()) {
-      status = Cancelled("the request was cancelled before it ran");
-      if (request.sequence_start) ended[it->key] = Cancelled("its sequence was cancelled");
+    } else if (cancelled.contains(it->key)) {
+      status = Cancelled(request.cancel->cancelled() ? "the request was cancelled before it ran"
+                                                     : "its sequence was cancelled");
     }
     if (status.ok()) {
       ++it;

@@ -3,7 +3,7 @@
 // and the control inputs that tell the model about them (docs/reference/protocol/common.md,
 // "Sequences"). What the model keeps of a sequence (sequence_states.h) goes with its requests.
 //
-//   unknown --START--> live (holds a slot) --END or idle--> unknown
+//   unknown --START--> live (holds a slot) --END, idle or cancelled--> unknown
 //                  \-> waiting (no slot free; its requests are held) --slot free--> live
 //
 // Slots: per instance max_batch_size with the direct strategy, max_candidate_sequences with the
@@ -23,6 +23,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,12 +64,14 @@ class SequenceTable {
   using Key = SequenceKey;
   struct Slots {
     Run run;
-    int num_used = 0;
+    std::set<int> used;                // by number, from 0
     std::function<void()> when_empty;  // null: the instance stays
   };
   struct Live {
     int instance = 0;
+    int slot = 0;
     std::shared_ptr<SequenceStates::Values> states;  // null: the model keeps none
+    std::shared_ptr<SequenceFate> fate;
     int64_t last_ns = 0;
   };
   struct Waiting {
@@ -83,9 +86,10 @@ class SequenceTable {
 
   Status CheckLocked(const Request& request, const Key& key) const;
   bool IsWaitingLocked(const Key& key) const;
-  void DropIdleLocked();
+  void DropEndedLocked();          // idle or cancelled
   int FreeInstanceLocked() const;  // -1 when all slots are taken
-  void GiveBackLocked(int instance);
+  int TakeSlotLocked(int instance);
+  void GiveBackLocked(int instance, int slot);
   Status PlaceOrHoldLocked(const Key& key, QueuedRequest& item);
   void PlaceLocked(const Key& key, QueuedRequest item, int instance);
   void AdmitWaitingLocked();

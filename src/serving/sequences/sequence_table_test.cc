@@ -42,6 +42,8 @@ class SequenceTableTest : public ::testing::Test {
     const std::string at = "@" + std::to_string(num_instances_++);
     return table_->AddInstance([this, at](QueuedRequest item) {
       ran_.push_back(item.request.id + at);
+      slots_.push_back(item.slot);
+      last_fate_ = item.fate;
       last_ = std::move(item.request);
     });
   }
@@ -69,7 +71,9 @@ class SequenceTableTest : public ::testing::Test {
   int num_instances_ = 0;
   std::vector<std::string> ran_, given_up_;
   std::map<std::string, std::shared_ptr<CancelToken>> cancels_;  // by request id
-  int64_t timeout_us_ = 0;                                       // of what is added next
+  std::vector<int> slots_;                                       // of those that ran
+  std::shared_ptr<SequenceFate> last_fate_;                      // of the last of them
+  uint64_t timeout_us_ = 0;                                      // of what is added next
   std::shared_ptr<const Client> client_;                         // of it too
   Request last_;
 };
@@ -169,14 +173,41 @@ TEST_F(SequenceTableTest, ACancelledRequestWaitsNoLonger) {
   EXPECT_TRUE(Add("b2", 2).ok());
   EXPECT_TRUE(Add("c1", 3, true).ok());
   EXPECT_TRUE(Add("c2", 3).ok());
-  cancels_["b1"]->Cancel();  // and with its start the sequence
+  EXPECT_TRUE(Add("d1", 4, true).ok());
+  cancels_["b1"]->Cancel();  // and with it the sequence
   cancels_["c2"]->Cancel();
   table_->Tick();
-  EXPECT_THAT(given_up_, ElementsAre("b1: the request was cancelled before it ran",
-                                     "b2: its sequence was cancelled",
-                                     "c2: the request was cancelled before it ran"));
+  EXPECT_THAT(
+      given_up_,
+      ElementsAre("b1: the request was cancelled before it ran", "b2: its sequence was cancelled",
+                  "c1: its sequence was cancelled", "c2: the request was cancelled before it ran"));
   EXPECT_TRUE(Add("end", 1, false, true).ok());
-  EXPECT_THAT(ran_, ElementsAre("a@0", "end@0", "c1@0"));
+  EXPECT_THAT(ran_, ElementsAre("a@0", "end@0", "d1@0"));
+}
+
+// As an instance finds out that it was cancelled (instance_model.cc).
+TEST_F(SequenceTableTest, ACancelledSequenceEndsAndBeginsAnew) {
+  Make("", 1, /*max_batch_size=*/1);
+  EXPECT_TRUE(Add("a1", 1, true).ok());
+  EXPECT_TRUE(Add("b1", 2, true).ok());
+  last_fate_->is_cancelled = true;
+  table_->Tick();
+  EXPECT_THAT(ran_, ElementsAre("a1@0", "b1@0"));
+  EXPECT_EQ(Add("a2", 1).code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Add("end", 2, false, true).ok());
+  EXPECT_TRUE(Add("a3", 1, true).ok());
+  EXPECT_FALSE(last_fate_->is_cancelled);
+}
+
+TEST_F(SequenceTableTest, TheLowestFreeSlotIsTaken) {
+  Make("", 1, /*max_batch_size=*/3);
+  EXPECT_TRUE(Add("a", 1, true).ok());
+  EXPECT_TRUE(Add("b", 2, true).ok());
+  EXPECT_TRUE(Add("c", 3, true).ok());
+  EXPECT_TRUE(Add("b", 2, false, true).ok());
+  EXPECT_TRUE(Add("d", 4, true).ok());
+  EXPECT_TRUE(Add("c", 3).ok());
+  EXPECT_THAT(slots_, ElementsAre(0, 1, 2, 1, 1, 2));
 }
 
 TEST_F(SequenceTableTest, ASequenceWaitsAsLongAsItsRequestsAllow) {

@@ -186,6 +186,19 @@ ResponseHandler WithRules(ResponseHandler handler, std::shared_ptr<Model> model,
   };
 }
 
+// Lets go of the regions once the last answer lies in them, before it is told.
+ResponseHandler HoldingRegions(ResponseHandler handler, SharedMemory& memory,
+                               std::vector<RegionUse> regions) {
+  return [handler = std::move(handler), &memory,
+          regions = std::move(regions)](Response response) mutable {
+    if (response.is_final) {
+      regions.clear();
+      memory.DropUnused();
+    }
+    handler(std::move(response));
+  };
+}
+
 class ServerImpl final : public Server {
  public:
   ServerImpl(const ServerOptions& options, std::unique_ptr<Repositories> repositories)
@@ -217,21 +230,24 @@ class ServerImpl final : public Server {
   // A device fault is for the process's supervisor; a step loop that is late only makes us not
   // ready.
   bool live() const override {
+    if (!repositories_->usable()) return false;
     const HeldTable table = repositories_->table();
     return std::none_of(table->llms().begin(), table->llms().end(),
                         [](const auto& llm) { return llm->has_fault(); });
   }
   bool ready() const override {
-    if (exiting() || in_flight_.closed()) return false;
+    if (exiting() || in_flight_.closed() || !repositories_->usable()) return false;
     if (!options_.strict_readiness) return true;
     const HeldTable table = repositories_->table();
     return table->ready();
   }
   Result<std::shared_ptr<Model>> FindModel(std::string_view name,
                                            std::string_view version) const override {
+    RETURN_IF_ERROR(CheckUsable());
     const HeldTable table = repositories_->table();
     return table->Find(name, version);
   }
+  Status CheckUsable() const override;
   std::vector<IndexEntry> Index(bool ready_only) const override;
   std::vector<std::shared_ptr<Model>> models() const override {
     const HeldTable table = repositories_->table();
@@ -290,7 +306,12 @@ std::vector<IndexEntry> ServerImpl::Index(bool ready_only) const {
   return index;
 }
 
+Status ServerImpl::CheckUsable() const {
+  return repositories_->usable() ? Status::Ok() : Unavailable("Server not ready");
+}
+
 Status ServerImpl::CheckControl() const {
+  RETURN_IF_ERROR(CheckUsable());
   if (exiting()) return Unavailable("Server is stopping, cannot load or unload models");
   if (options_.control_mode == ControlMode::kExplicit) return Status::Ok();
   return Unavailable("explicit model load / unload is not allowed if polling is enabled");
@@ -325,6 +346,10 @@ void ServerImpl::StartPolling() {
 }
 
 void RejectRequest(const Request& request, const ResponseHandler& handler, Status status) {
+  if (logging::Enabled(logging::Level::kVerbose)) {
+    logging::Verbose("[request id: " + (request.id.empty() ? "<id_unknown>" : request.id) +
+                     "] Infer failed: " + status.message());
+  }
   Response response;
   response.model_name = request.model_name;
   response.model_version = request.model_version;
@@ -361,6 +386,9 @@ void ServerImpl::Infer(std::shared_ptr<Model> model, Request request, ResponseHa
   failed.model_version = model->version();
   failed.id = request.id;
   failed.is_final = true;
+  if (!request.regions.empty()) {
+    handler = HoldingRegions(std::move(handler), shared_memory_, std::move(request.regions));
+  }
   if (!request.output_rules.empty()) {
     handler = WithRules(std::move(handler), model, std::move(request.output_rules));
   }
@@ -405,6 +433,7 @@ void ServerImpl::Shutdown(int64_t drain_ms) {
   BeginExit();
   const int64_t deadline_ns = Clock::System().NowNs() + std::max<int64_t>(drain_ms, 0) * 1'000'000;
   const bool is_first = !in_flight_.closed();
+  if (is_first) logging::Info("Waiting for in-flight requests to complete.");
   in_flight_.Close();
   polling_ = {};  // stops and joins
   if (is_first && !WaitForRequests(deadline_ns)) {

@@ -49,6 +49,8 @@ class Server {
   // docs/reference/protocol/common.md; empty version = latest available.
   virtual Result<std::shared_ptr<Model>> FindModel(std::string_view name,
                                                    std::string_view version) const = 0;
+  // kUnavailable where there is nothing to list: a repository was not there at the start.
+  virtual Status CheckUsable() const { return Status::Ok(); }
   // Here and of LoadModel, files are told without the folders that they lie in: those stand in the
   // log.
   virtual std::vector<IndexEntry> Index(bool ready_only) const = 0;

@@ -271,7 +271,7 @@ TEST_F(ServerTest, BrokenRepositoriesNameTheFileAndTheFault) {
   Write("syntax/m/config.pbtxt", "name: \"m\"\nbogus: 1");
   EXPECT_THAT(error("syntax"), HasSubstr("Poll failed for model directory 'm': failed to read text "
                                          "proto: 2:"));
-  Write("name/m/config.pbtxt", "name: \"other\"");
+  Write("name/m/config.pbtxt", "name: \"other\" backend: \"b\"");
   EXPECT_THAT(error("name"), HasSubstr("unexpected directory name 'm' for model 'other'"));
   Write("unknown/m/config.pbtxt", "name: \"m\" backend: \"onnxruntime\"");
   fs::create_directories(root_ / "unknown/m/1");
@@ -279,7 +279,7 @@ TEST_F(ServerTest, BrokenRepositoriesNameTheFileAndTheFault) {
   WriteRepository("path", R"(
     parameters { key: "gpt_model_path" value: { string_value: "/no/such/engine" } })");
   EXPECT_THAT(error("path"), HasSubstr("gpt_model_path: '/no/such/engine' does not exist"));
-  EXPECT_THAT(error("absent"), HasSubstr("no models found"));
+  EXPECT_THAT(error("absent"), HasSubstr("failed to stat file"));
 }
 
 TEST_F(ServerTest, ACorruptTokenizerIsAnErrorThatNamesTheDirectory) {

@@ -101,8 +101,11 @@ Status AddAttribute(const Word& word, std::string_view text, OpenTelemetryOption
 
 Status SetOpenTelemetry(const Word& word, OpenTelemetryOptions& options) {
   if (word.name == "url") {
-    if (!word.value.starts_with("http://")) return Unknown(word, "a url that begins with http://");
-    options.url = word.value;
+    const bool has_scheme = word.value.find("://") != std::string::npos;
+    if (has_scheme && !word.value.starts_with("http://")) {
+      return Unknown(word, "a url of http://, or one without a scheme");
+    }
+    options.url = (has_scheme ? "" : "http://") + word.value;
     return Status::Ok();
   }
   if (word.name == "resource") return AddAttribute(word, word.value, options);

@@ -39,14 +39,15 @@ Result<uint32_t> ParseUnsigned(std::string_view name, const std::string& text) {
   return static_cast<uint32_t>(value);
 }
 
-Result<int32_t> ParseCount(std::string_view name, const std::string& text) {
+Result<int32_t> ParseCount(std::string_view name, const std::string& text, TraceWords words) {
   constexpr auto kMax = std::numeric_limits<int32_t>::max();
   const std::string range = "-1, " + std::to_string(kMax);
   ASSIGN_OR_RETURN(const long long value, ParseNumber(name, text, range));
   if (value > kMax) return OutOfRange(name, range, text);
   if (value < -1) {
-    return InvalidArgument("Unable to parse '" + std::string(name) +
-                           "'. Expecting value >= -1, got:" + text);
+    return InvalidArgument(
+        "Unable to parse '" + std::string(name) +
+        "'. Expecting value >= -1, got:" + (words == TraceWords::kGrpc ? " " : "") + text);
   }
   return static_cast<int32_t>(value);
 }
@@ -79,12 +80,16 @@ Status ChangeNumber(std::string_view name, const std::vector<std::string>& value
 }  // namespace
 
 Status ChangeTraceSetting(std::string_view name, const std::vector<std::string>& values,
-                          TraceUpdate& update) {
+                          TraceWords words, TraceUpdate& update) {
   if (name == "trace_file") {
     return Unimplemented("trace file location can not be updated through network protocol");
   }
   if (name == "trace_rate") return ChangeNumber(name, values, update.rate, ParseUnsigned);
-  if (name == "trace_count") return ChangeNumber(name, values, update.count, ParseCount);
+  if (name == "trace_count") {
+    return ChangeNumber(name, values, update.count, [words](auto field, const std::string& text) {
+      return ParseCount(field, text, words);
+    });
+  }
   if (name == "log_frequency") {
     return ChangeNumber(name, values, update.log_frequency, ParseUnsigned);
   }

@@ -41,11 +41,14 @@ struct TraceUpdate {
   TraceChange<uint32_t> log_frequency;
 };
 
+// Whose words an error has; they differ by a blank.
+enum class TraceWords { kHttp, kGrpc };
+
 // Puts a setting by its name on the wire ("trace_rate") into `update`; no values clear it. Names
 // that are no setting are passed over.
 // Errors: kInvalidArgument and, for the file, kUnimplemented, in the words that clients compare.
 Status ChangeTraceSetting(std::string_view name, const std::vector<std::string>& values,
-                          TraceUpdate& update);
+                          TraceWords words, TraceUpdate& update);
 
 // What was set at one place, for all models or for one; the rest is what stands behind it.
 struct TraceOverrides {

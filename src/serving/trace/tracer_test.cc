@@ -51,7 +51,7 @@ class TracerTest : public ::testing::Test {
   void Update(const std::string& model, const std::string& name,
               const std::vector<std::string>& values) {
     TraceUpdate update;
-    ASSERT_TRUE(ChangeTraceSetting(name, values, update).ok());
+    ASSERT_TRUE(ChangeTraceSetting(name, values, TraceWords::kHttp, update).ok());
     tracer_->Update(model, update);
   }
   std::string Setting(const std::string& model, const std::string& name) const {
@@ -164,7 +164,7 @@ TEST_F(TracerTest, ATraceOutlivesTheSettingsItBeganUnder) {
 TEST(TraceSettingsTest, FaultyTextsInTheWordsThatClientsCompare) {
   const auto error = [](const char* name, std::vector<std::string> values) {
     TraceUpdate update;
-    return ChangeTraceSetting(name, values, update).message();
+    return ChangeTraceSetting(name, values, TraceWords::kHttp, update).message();
   };
   EXPECT_EQ(error("trace_rate", {"abc"}), "Unable to parse 'trace_rate', got: abc");
   EXPECT_EQ(error("trace_rate", {"99999999999999999999"}),
@@ -180,11 +180,11 @@ TEST(TraceSettingsTest, FaultyTextsInTheWordsThatClientsCompare) {
 
 TEST(TraceSettingsTest, NegativeNumbersWrapAsInC) {
   TraceUpdate update;
-  ASSERT_TRUE(ChangeTraceSetting("trace_rate", {"-1"}, update).ok());
+  ASSERT_TRUE(ChangeTraceSetting("trace_rate", {"-1"}, TraceWords::kHttp, update).ok());
   EXPECT_EQ(update.rate.value, 4294967295u);
-  ASSERT_TRUE(ChangeTraceSetting("log_frequency", {"-10"}, update).ok());
+  ASSERT_TRUE(ChangeTraceSetting("log_frequency", {"-10"}, TraceWords::kHttp, update).ok());
   EXPECT_EQ(update.log_frequency.value, 4294967286u);
-  ASSERT_TRUE(ChangeTraceSetting("trace_rate", {"1.5"}, update).ok());
+  ASSERT_TRUE(ChangeTraceSetting("trace_rate", {"1.5"}, TraceWords::kHttp, update).ok());
   EXPECT_EQ(update.rate.value, 1u);
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/no_memory_left.h"
 #include "base/status_macros.h"
 #include "protocol/kserve/grpc/grpc_status.h"
@@ -33,6 +34,9 @@ class InferCall final : public UnaryReactor, public std::enable_shared_from_this
         max_message_bytes_(max_message_bytes) {}
 
   void OnCancel() override {
+    logging::Verbose(
+        "Cancellation notification received for ModelInferHandler, rpc_ok=1, context 0, 0 step "
+        "ISSUED");
     cancel_->Cancel();
     UnaryReactor::OnCancel();
   }

@@ -34,7 +34,16 @@ Result<std::optional<serving::SharedWindow>> FindWindow(const ParameterMap& para
                                                         const std::string& tensor,
                                                         const serving::ClientRegions& regions) {
   const auto region = parameters.find(kRegion);
-  if (region == parameters.end()) return std::optional<serving::SharedWindow>();
+  if (region == parameters.end()) {
+    for (const char* key : {kRegionOffset, kRegionSize}) {
+      if (!parameters.contains(key)) continue;
+      return InvalidArgument(std::string("'") + key +
+                             "' can not be specified without 'shared_memory_region' parameter for "
+                             "tensor '" +
+                             tensor + "'");
+    }
+    return std::optional<serving::SharedWindow>();
+  }
   if (region->second.parameter_choice_case() != InferParameter::kStringParam) {
     return InvalidArgument("invalid value type for 'shared_memory_region' parameter for tensor '" +
                            tensor + "', expected string_param.");
@@ -71,12 +80,13 @@ Status ParseOutput(const ModelInferRequest::InferRequestedOutputTensor& output,
       return InvalidArgument(
           "invalid value type for 'classification' parameter, expected int64_param");
     }
-    if (it->second.int64_param() < 0) {
+    if (it->second.int64_param() <= 0) {  // the text says less than the check
       return InvalidArgument("invalid value for 'classification' parameter, expected >= 0");
     }
     rule.num_classes = static_cast<uint64_t>(it->second.int64_param());
   }
   ASSIGN_OR_RETURN(rule.window, FindWindow(parameters, output.name(), regions));
+  if (rule.window) request.regions.push_back(rule.window->TakeUse());
   if (rule.num_classes > 0 || rule.window) {
     request.output_rules.emplace(output.name(), std::move(rule));
   }
@@ -108,7 +118,7 @@ Status ParseInput(const std::shared_ptr<const ModelInferRequest>& message,
         "tensor '" +
         input.name() + "' for model '" + message->model_name() + "'");
   }
-  ASSIGN_OR_RETURN(const auto window, FindWindow(parameters, input.name(), regions));
+  ASSIGN_OR_RETURN(auto window, FindWindow(parameters, input.name(), regions));
 
   Tensor tensor;
   tensor.name = input.name();
@@ -116,6 +126,7 @@ Status ParseInput(const std::shared_ptr<const ModelInferRequest>& message,
       serving::DataTypeFromName(input.datatype()).value_or(serving::DataType::kInvalid);
   tensor.shape.assign(input.shape().begin(), input.shape().end());
   if (window) {
+    request.regions.push_back(window->TakeUse());
     RETURN_IF_ERROR(charge.Resize(charge.bytes() + window->byte_size()));
     ASSIGN_OR_RETURN(std::string bytes, window->Read(shared_left));
     tensor = Tensor::FromBytes(std::move(tensor.name), tensor.datatype, std::move(tensor.shape),

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "grpc_service.pb.h"
 #include "health.pb.h"
@@ -86,7 +87,10 @@ Status ModelReady(Server& server, const pb::ModelReadyRequest& request,
                   pb::ModelReadyResponse& response) {
   const auto model = server.FindModel(request.name(), request.version());
   if (model.ok()) response.set_ready((*model)->ready());
-  return model.status();
+  // What is not there is not ready; clients of all releases wait for that after an unload.
+  const bool is_absent = model.status().code() == StatusCode::kNotFound ||
+                         model.status().code() == StatusCode::kUnavailable;
+  return is_absent ? Status::Ok() : model.status();
 }
 
 // For the whole server, whatever service is named.
@@ -127,6 +131,8 @@ Status ModelStatistics(Server& server, const pb::ModelStatisticsRequest& request
 
 Status RepositoryIndex(Server& server, const pb::RepositoryIndexRequest& request,
                        pb::RepositoryIndexResponse& response) {
+  RETURN_IF_ERROR(CheckRepository(request.repository_name()));
+  RETURN_IF_ERROR(server.CheckUsable());
   WriteIndex(server.Index(request.ready()), response);
   return Status::Ok();
 }
@@ -411,6 +417,13 @@ std::vector<std::string> Services() {
   return {services.begin(), services.end()};
 }
 
+// As Triton's log has it at a verbose level.
+void LogCall(std::string_view path, uint64_t number) {
+  std::string name(path.substr(path.rfind('/') + 1));
+  if (name == "ModelInfer" || name == "ModelStreamInfer") name += "Handler";
+  logging::Verbose("Process for " + name + ", rpc_ok=1, " + std::to_string(number) + " step START");
+}
+
 }  // namespace
 
 InferenceService::InferenceService(Server& server, ActiveCalls& calls, const Access& access,
@@ -426,6 +439,7 @@ InferenceService::InferenceService(Server& server, ActiveCalls& calls, const Acc
 std::shared_ptr<RpcReactor> InferenceService::Start(std::shared_ptr<Rpc> rpc) {
   const Row* row = FindRow(rpc->path());
   if (row == nullptr) return End(*rpc, Unimplemented(""));  // as gRPC's own servers say it
+  if (logging::Enabled(logging::Level::kVerbose)) LogCall(row->path, num_calls_++);
   kserve::Admission admission = Admit(context_.access, row->api, *rpc);
   if (const auto* start = std::get_if<CallMethod*>(&row->answer)) {
     return (*start)(context_, std::move(rpc), std::move(admission));

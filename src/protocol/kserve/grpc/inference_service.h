@@ -4,6 +4,8 @@
 // and what answers it; docs/reference/protocol/grpc.md lists the same methods.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -56,6 +58,7 @@ class InferenceService final : public grpc_listener::RpcHandler {
 
  private:
   ServiceContext context_;
+  std::atomic<uint64_t> num_calls_ = 0;  // that the log tells of
 };
 
 }  // namespace inflight::kserve_grpc

@@ -203,6 +203,9 @@ TEST(InferRequestTest, ClassificationIsARuleOfItsOutput) {
   classification.set_int64_param(-1);
   EXPECT_EQ(ParseError(message),
             "INVALID_ARGUMENT: invalid value for 'classification' parameter, expected >= 0");
+  classification.set_int64_param(0);
+  EXPECT_EQ(ParseError(message),
+            "INVALID_ARGUMENT: invalid value for 'classification' parameter, expected >= 0");
   classification.set_int64_param(2);
   const auto parsed = Parse(message);
   ASSERT_TRUE(parsed.ok());
@@ -230,10 +233,42 @@ TEST(InferRequestTest, ParametersFillReservedFieldsAndKeepTheRest) {
   EXPECT_EQ(request.sequence_id, 7U);
   EXPECT_TRUE(request.sequence_start && request.sequence_end);
   EXPECT_EQ(request.priority, 2U);
-  EXPECT_EQ(request.timeout_us, 1000);
+  EXPECT_EQ(request.timeout_us, 1000U);
   EXPECT_TRUE(parsed->enable_empty_final);
   EXPECT_EQ(request.parameters,
             (serving::Parameters{{"b", false}, {"d", 0.25}, {"i", int64_t{-1}}, {"s", "x"}}));
+}
+
+TEST(InferRequestTest, NegativeNumbersOfUnsignedParametersWrap) {
+  auto message = Message();
+  auto& p = *message->mutable_parameters();
+  p["sequence_id"].set_int64_param(-1);
+  p["timeout"].set_int64_param(-2);
+  const auto parsed = Parse(message);
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  EXPECT_EQ(parsed->request.sequence_id, 18446744073709551615U);
+  EXPECT_EQ(parsed->request.timeout_us, 18446744073709551614U);
+}
+
+TEST(InferRequestTest, ASequenceHasAShortName) {
+  auto message = Message();
+  auto& id = (*message->mutable_parameters())["sequence_id"];
+  id.set_string_param(std::string(128, 's'));
+  EXPECT_TRUE(Parse(message).ok());
+  id.set_string_param(std::string(129, 's'));
+  EXPECT_EQ(ParseError(message),
+            "UNIMPLEMENTED: string correlation ID cannot be longer than 128 characters");
+}
+
+TEST(InferRequestTest, ASizeInSharedMemoryNeedsItsRegion) {
+  auto message = Message();
+  auto& input = *message->add_inputs();
+  input.set_name("INPUT0");
+  input.set_datatype("INT32");
+  (*input.mutable_parameters())["shared_memory_byte_size"].set_int64_param(4);
+  EXPECT_EQ(ParseError(message),
+            "INVALID_ARGUMENT: 'shared_memory_byte_size' can not be specified without "
+            "'shared_memory_region' parameter for tensor 'INPUT0'");
 }
 
 TEST(InferRequestTest, ParametersOfTheWrongMemberAreNamed) {

@@ -13,17 +13,17 @@ using ::inference::ModelRepositoryParameter;
 
 constexpr std::string_view kFile = "file:";
 
-Status CheckRepository(const std::string& name) {
-  if (name.empty()) return Status::Ok();
-  return Unimplemented("'repository_name' specification is not supported");
-}
-
 Status WrongType(const std::string& name, const char* expected) {
   return InvalidArgument("invalid value type for load parameter '" + name + "', expected " +
                          expected + ".");
 }
 
 }  // namespace
+
+Status CheckRepository(const std::string& name) {
+  if (name.empty()) return Status::Ok();
+  return Unimplemented("'repository_name' specification is not supported");
+}
 
 Result<serving::LoadOverride> ParseLoad(const ::inference::RepositoryModelLoadRequest& request) {
   RETURN_IF_ERROR(CheckRepository(request.repository_name()));

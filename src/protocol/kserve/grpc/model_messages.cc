@@ -97,15 +97,17 @@ std::vector<std::string> ReadyVersions(const serving::Server& server, std::strin
 
 Status WriteStatistics(const serving::Server& server, const std::string& name,
                        const std::string& version, ModelStatisticsResponse& out) {
-  if (!name.empty() && !version.empty()) {  // is the version a number at all?
+  std::shared_ptr<serving::Model> wanted;
+  if (!name.empty() && !version.empty()) {
     const auto found = server.FindModel(name, version);
     if (found.status().code() == StatusCode::kInvalidArgument) return found.status();
+    if (found.ok()) wanted = *found;
   }
   bool is_known = name.empty();
   for (const auto& model : server.models()) {
     if (!name.empty() && model->name() != name) continue;
     is_known = true;
-    if (version.empty() || model->version() == version) {
+    if (version.empty() || model == wanted || (name.empty() && model->version() == version)) {
       WriteModelStatistics(*model, *out.add_model_stats());
     }
   }

@@ -32,13 +32,11 @@ Status ParseBool(const std::string& key, const InferParameter& value, bool& out)
 Status ParseSequenceId(const std::string& key, const InferParameter& value,
                        serving::Request& request) {
   switch (value.parameter_choice_case()) {
-    case InferParameter::kInt64Param:
-      if (value.int64_param() < 0) return Negative(key);
+    case InferParameter::kInt64Param:  // a negative number wraps
       request.sequence_id = static_cast<uint64_t>(value.int64_param());
       return Status::Ok();
     case InferParameter::kStringParam:
-      request.sequence_name = value.string_param();
-      return Status::Ok();
+      return serving::SetSequenceName(value.string_param(), request);
     default:
       return WrongType(key, "int64_param or string_param");
   }
@@ -64,8 +62,7 @@ Status ParseTimeout(const std::string& key, const InferParameter& value,
   if (value.parameter_choice_case() != InferParameter::kInt64Param) {
     return WrongType(key, "int64_param");
   }
-  if (value.int64_param() < 0) return Negative(key);
-  request.timeout_us = value.int64_param();
+  request.timeout_us = static_cast<uint64_t>(value.int64_param());  // a negative number wraps
   return Status::Ok();
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/no_memory_left.h"
 #include "protocol/kserve/grpc/grpc_status.h"
 #include "protocol/kserve/grpc/infer_message.h"
@@ -118,6 +119,9 @@ void StreamCall::OnCancel() {
     std::lock_guard lock(mutex_);
     is_writing_ = false;
   }
+  logging::Verbose(
+      "Cancellation notification received for ModelStreamInferHandler, rpc_ok=1, context 0, 0 step "
+      "ISSUED");
   EndWith(Cancelled("the client is gone"), /*drop_queue=*/true);
 }
 

@@ -15,7 +15,8 @@ Status AnswerTraceSetting(const ::inference::TraceSettingRequest& request, servi
     serving::TraceUpdate update;
     for (const auto& [name, setting] : request.settings()) {
       const std::vector<std::string> values(setting.value().begin(), setting.value().end());
-      RETURN_IF_ERROR(serving::ChangeTraceSetting(name, values, update));
+      RETURN_IF_ERROR(
+          serving::ChangeTraceSetting(name, values, serving::TraceWords::kGrpc, update));
     }
     server.tracer().Update(model, update);
   }

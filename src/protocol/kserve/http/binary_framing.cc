@@ -3,10 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
+#include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
-#include <system_error>
+#include <string>
 
 #include "base/status_macros.h"
 #include "protocol/kserve/http/response.h"
@@ -45,16 +46,20 @@ bool BinaryFraming::HasBinaryPart(const http_listener::HttpRequest& head) const 
 
 Result<std::optional<size_t>> BinaryFraming::JsonLength(const http_listener::HttpRequest& request,
                                                         size_t body_bytes) const {
-  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
   ASSIGN_OR_RETURN(const std::optional<std::string_view> text, LengthText(request));
   if (!text) return std::optional<size_t>();
-  int64_t length = 0;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), length);
-  if (error == std::errc::invalid_argument) return Unable(fmt::format(", got: {}", *text));
-  if (error == std::errc::result_out_of_range || length < 0 || length > kMax) {
-    return Unable(fmt::format(", value is out of range [ 0, {} ], got: {}", kMax, *text));
+  // As strtol reads it: a sign may stand in front, and what follows the digits is left alone.
+  const std::string digits(*text);
+  char* end = nullptr;
+  errno = 0;
+  const long length = std::strtol(digits.c_str(), &end, 10);
+  if (end == digits.c_str()) return Unable(fmt::format(", got: {}", *text));
+  using Bounds = std::numeric_limits<int32_t>;
+  if (errno == ERANGE || length < Bounds::min() || length > Bounds::max()) {
+    return Unable(fmt::format(", value is out of range [ {}, {} ], got: {}", Bounds::min(),
+                              Bounds::max(), *text));
   }
-  if (static_cast<size_t>(length) > body_bytes) {
+  if (length < 0 || static_cast<size_t>(length) > body_bytes) {
     return InvalidArgument(fmt::format("inference header size should be in range (0, {}), got: {}",
                                        body_bytes, *text));
   }

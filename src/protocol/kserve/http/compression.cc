@@ -62,7 +62,7 @@ Result<std::shared_ptr<const std::string>> Inflate(const std::string& body, size
   inflateEnd(&stream);
   RETURN_IF_ERROR(room);
   if (out.size() > max_bytes) {
-    return InvalidArgument("decompressed request body exceeds the maximum allowed input size of " +
+    return InvalidArgument("Decompressed data size exceeds the maximum allowed value of " +
                            std::to_string(max_bytes) +
                            " bytes. Use --http-max-input-size to increase the limit.");
   }

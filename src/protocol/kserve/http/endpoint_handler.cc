@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "protocol/kserve/http/response.h"
+#include "protocol/kserve/http/tensor_json.h"
 
 namespace inflight::kserve_http {
 
@@ -51,12 +52,12 @@ size_t EndpointHandler::MaxBodyBytes(const HttpRequest& head) const {
 
 HttpResponse EndpointHandler::BodyTooLarge(const HttpRequest& head,
                                            std::optional<uint64_t> size) const {
-  const std::string limit = std::to_string(MaxBodyBytes(head));
-  const std::string found =
-      size ? "has " + std::to_string(*size) + " bytes, which" : "of unknown length";
-  return Error(InvalidArgument("request body " + found +
-                               " exceeds the maximum allowed input size of " + limit +
-                               " bytes. Use --http-max-input-size to increase the limit."));
+  const size_t limit = MaxBodyBytes(head);
+  if (size) return Error(CheckJsonSize(*size, limit));
+  return Error(InvalidArgument(
+      "request body of unknown length exceeds the maximum allowed input "
+      "size of " +
+      std::to_string(limit) + " bytes. Use --http-max-input-size to increase the limit."));
 }
 
 HttpResponse EndpointHandler::BadRequest(std::string_view reason) const {

@@ -79,7 +79,9 @@ class Parser {
           config_.name() + "' cannot be given; use the infer endpoint");
     }
     if (value.kind() != Value::Kind::kObject) {
-      return Internal("Expected JSON object for keyword: 'parameters'");
+      return Internal(
+          "Expected JSON object for keyword: 'parameters': attempt to access JSON non-object as "
+          "object");
     }
     return ParseMembers(value, /*is_top=*/false).WithPrefix("Converting keyword: 'parameters'");
   }
@@ -100,16 +102,14 @@ class Parser {
     ASSIGN_OR_RETURN(std::vector<int64_t> shape,
                      FitShape(name, MetadataShape(config_, input), count));
     const serving::DataType type = serving::FromProto(input.data_type());
+    const InputLimit limit{max_input_bytes_, input_bytes_};  // of all inputs together
     ASSIGN_OR_RETURN(serving::Tensor tensor,
-                     is_array ? TensorFromArray(name, type, std::move(shape), value, Left())
-                              : TensorFromScalar(name, type, std::move(shape), value, Left()));
+                     is_array ? TensorFromArray(name, type, std::move(shape), value, limit)
+                              : TensorFromScalar(name, type, std::move(shape), value, limit));
     input_bytes_ += tensor.data.size();
     request_.inputs.push_back(std::move(tensor));
     return Status::Ok();
   }
-
-  // The limit holds for all inputs together.
-  uint64_t Left() const { return max_input_bytes_ - std::min(max_input_bytes_, input_bytes_); }
 
   const ::inference::ModelConfig& config_;
   const size_t max_input_bytes_;

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/http/http_server.h"
 
+#include <algorithm>
+#include <array>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "protocol/kserve/http/endpoint_table.h"
 #include "protocol/kserve/http/response.h"
@@ -14,6 +19,19 @@ namespace {
 using http_listener::HttpRequest;
 using http_listener::HttpResponder;
 using http_listener::HttpResponse;
+
+// As Triton's log has it at a verbose level: `HTTP request: 2 /v2/models/m/infer`, the method by
+// its number in libevhtp.
+void LogRequest(std::string_view what, const HttpRequest& request, std::string_view end = "") {
+  constexpr std::array<std::string_view, 9> kMethods = {"GET",   "HEAD", "POST", "PUT",    "DELETE",
+                                                        "MKCOL", "COPY", "MOVE", "OPTIONS"};
+  constexpr int kOther = 16;
+  const auto* found = std::find(kMethods.begin(), kMethods.end(), request.method);
+  const int number = found == kMethods.end() ? kOther : static_cast<int>(found - kMethods.begin());
+  std::string line(what);
+  line.append(": ").append(std::to_string(number)).append(" ").append(request.path()).append(end);
+  logging::Verbose(line);
+}
 
 // Serves each endpoint at its path.
 class Handler : public EndpointHandler {
@@ -33,8 +51,12 @@ class Handler : public EndpointHandler {
   }
 
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
+    if (logging::Enabled(logging::Level::kVerbose)) LogRequest("HTTP request", request);
     auto found = FindRoute(request.method, request.path());
-    if (!found) return responder->Send(Error(NotFound("Not Found"), kText));
+    if (!found) {
+      if (logging::Enabled(logging::Level::kVerbose)) LogRequest("HTTP error", request, " - 404");
+      return responder->Send(Error(NotFound("Not Found"), kText));
+    }
     const Endpoint& endpoint = *found->route.endpoint;
     if (auto refusal = Admit(access(), endpoint.api, request)) return responder->Send(*refusal);
     if (!found->allows_method) {

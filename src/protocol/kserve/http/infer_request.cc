@@ -2,7 +2,6 @@
 #include "protocol/kserve/http/infer_request.h"
 
 #include <algorithm>
-#include <limits>
 #include <span>
 #include <unordered_set>
 #include <utility>
@@ -59,7 +58,7 @@ class Parser {
         binary_(std::as_bytes(std::span(*body_)).subspan(json_length)) {}
 
   Result<ParsedInfer> Parse(std::string_view json_text) {
-    RETURN_IF_ERROR(CheckInputSize("request JSON header", json_text.size(), max_input_bytes_));
+    RETURN_IF_ERROR(CheckJsonSize(json_text.size(), max_input_bytes_));
     ASSIGN_OR_RETURN(const Value root, Value::Parse(json_text));
     const auto [id, parameters, inputs, outputs] =
         root.Pick<4>({"id", "parameters", "inputs", "outputs"});
@@ -89,13 +88,7 @@ class Parser {
     if (name == "sequence_start") return Assign(name, value.AsBool(), request.sequence_start);
     if (name == "sequence_end") return Assign(name, value.AsBool(), request.sequence_end);
     if (name == "priority") return Assign(name, value.AsUint(), request.priority);
-    if (name == "timeout") {
-      uint64_t timeout_us = 0;
-      RETURN_IF_ERROR(Assign(name, value.AsUint(), timeout_us));
-      constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
-      request.timeout_us = static_cast<int64_t>(std::min(timeout_us, kMax));
-      return Status::Ok();
-    }
+    if (name == "timeout") return Assign(name, value.AsUint(), request.timeout_us);
     if (name == "binary_data_output") {
       return Assign(name, value.AsBool(), parsed_.form.is_binary_by_default);
     }
@@ -114,8 +107,7 @@ class Parser {
     }
     auto text = value.AsString();
     if (!text.ok()) return In("sequence_id", text);
-    parsed_.request.sequence_name = *std::move(text);
-    return Status::Ok();
+    return serving::SetSequenceName(*std::move(text), parsed_.request);
   }
 
   template <typename T>
@@ -151,7 +143,8 @@ class Parser {
     RETURN_IF_ERROR(CheckNew("input", name_text, input_names_));
 
     if (region) {
-      ASSIGN_OR_RETURN(const serving::SharedWindow window, Window(*parameters, *region));
+      ASSIGN_OR_RETURN(serving::SharedWindow window, Window(*parameters, *region));
+      parsed_.request.regions.push_back(window.TakeUse());
       RETURN_IF_ERROR(charge_.Resize(charge_.bytes() + window.byte_size()));
       ASSIGN_OR_RETURN(std::string bytes, window.Read(shared_left_));
       parsed_.request.inputs.push_back(
@@ -162,7 +155,7 @@ class Parser {
       parsed_.request.inputs.push_back(std::move(tensor));
     } else {
       ASSIGN_OR_RETURN(Tensor tensor, TensorFromArray(std::move(name_text), *type, std::move(dims),
-                                                      *data, max_input_bytes_));
+                                                      *data, InputLimit{max_input_bytes_}));
       parsed_.request.inputs.push_back(std::move(tensor));
     }
     return Status::Ok();
@@ -189,12 +182,11 @@ class Parser {
     std::vector<int64_t> dims;
     const Status status = shape->ForEachElement([&](Value dim) -> Status {
       ASSIGN_OR_RETURN(const uint64_t value, dim.AsUint());
-      if (value > std::numeric_limits<int64_t>::max() || dims.size() == kMaxRank) {
-        return InvalidArgument("shape of input '" + name +
-                               "' causes total element count to exceed maximum size of " +
-                               std::to_string(std::numeric_limits<int64_t>::max()));
+      if (dims.size() == kMaxRank) {
+        return InvalidArgument("invalid shape for input '" + name + "': it has more than " +
+                               std::to_string(kMaxRank) + " dimensions");
       }
-      dims.push_back(static_cast<int64_t>(value));
+      dims.push_back(static_cast<int64_t>(value));  // the largest wrap, and are refused below 0
       return Status::Ok();
     });
     if (status.code() == StatusCode::kInternal) return In("shape", status);
@@ -204,7 +196,6 @@ class Parser {
 
   Result<Tensor> TakeBinary(std::string name, DataType type, std::vector<int64_t> dims,
                             uint64_t size) {
-    RETURN_IF_ERROR(NumElements(name, type, dims).status());
     if (size > binary_.size()) {
       return InvalidArgument("unexpected size for input '" + name + "', expecting " +
                              std::to_string(size - binary_.size()) +
@@ -232,6 +223,7 @@ class Parser {
     if (parameters) RETURN_IF_ERROR(ParseOutputParameters(*parameters, rule, place));
     RETURN_IF_ERROR(CheckNew("output", name_text, output_names_));
     parsed_.form.listed.emplace(name_text, place);
+    if (rule.window) parsed_.request.regions.push_back(rule.window->TakeUse());
     if (rule.num_classes > 0 || rule.window) {
       parsed_.request.output_rules.emplace(name_text, std::move(rule));
     }
@@ -323,7 +315,7 @@ Result<ParsedInfer> ParseInfer(const ::inference::ModelConfig& config,
                                const std::shared_ptr<AccountShare>& memory) {
   const size_t length = json_length.value_or(body->size());
   if (length == 0) {
-    RETURN_IF_ERROR(CheckInputSize("raw binary request", body->size(), max_input_bytes));
+    RETURN_IF_ERROR(CheckInputSize("Raw input", body->size(), max_input_bytes));
     ParsedInfer parsed{.form = {.is_binary_by_default = true}};
     ASSIGN_OR_RETURN(Tensor input, RawInput(config, body));
     parsed.request.inputs.push_back(std::move(input));

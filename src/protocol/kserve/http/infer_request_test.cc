@@ -44,7 +44,7 @@ TEST(InferRequestTest, MembersBecomeFields) {
   const serving::Request& request = parsed->request;
   EXPECT_EQ(request.id, "r1");
   EXPECT_EQ(request.priority, 3U);
-  EXPECT_EQ(request.timeout_us, 250);
+  EXPECT_EQ(request.timeout_us, 250U);
   EXPECT_EQ(request.sequence_id, 7U);
   EXPECT_TRUE(request.sequence_start);
   EXPECT_FALSE(request.sequence_end);
@@ -88,9 +88,9 @@ TEST(InferRequestTest, ShapesThatOverflowAreRefused) {
   EXPECT_NE(ErrorOf(Input(R"("datatype":"INT32","shape":[4294967296,4294967296],"data":[1])"))
                 .find("causes total element count to exceed maximum size of"),
             std::string::npos);
-  EXPECT_NE(ErrorOf(Input(R"("datatype":"INT32","shape":[18446744073709551615],"data":[1])"))
-                .find("causes total element count to exceed maximum size of"),
-            std::string::npos);
+  EXPECT_EQ(ErrorOf(Input(R"("datatype":"INT32","shape":[18446744073709551615],"data":[1])")),
+            "INVALID_ARGUMENT: invalid shape for input 'A': shape [-1] contains one or more "
+            "invalid dimensions");
   EXPECT_NE(ErrorOf(Input(R"("datatype":"INT64","shape":[4611686018427387904],"data":[1])"))
                 .find("byte size overflow for input 'A'"),
             std::string::npos);

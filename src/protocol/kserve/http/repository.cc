@@ -25,6 +25,7 @@ http_listener::HttpResponse HandleIndex(const Context& context, const Route&,
                                         const http_listener::HttpRequest& request) {
   const auto ready_only = ParseReadyOnly(*request.body);
   if (!ready_only.ok()) return Error(ready_only.status());
+  if (const Status usable = context.server.CheckUsable(); !usable.ok()) return Error(usable);
   std::string body;
   json::Writer out(body);
   out.BeginArray();

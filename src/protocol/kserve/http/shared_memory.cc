@@ -52,12 +52,15 @@ Status RegisterCuda(serving::SharedMemory& memory, const std::string& name,
   const auto [encoded] = handle->Pick<1>({"b64"});
   if (!encoded) return NoField("b64");
   ASSIGN_OR_RETURN(const std::string text, encoded->AsString());
-  const auto bytes = DecodeBase64(text);
-  if (!bytes) return InvalidArgument("raw_handle: 'b64' is not base64");
   if (!byte_size) return NoField("byte_size");
   ASSIGN_OR_RETURN(region.byte_size, byte_size->AsUint());
   if (!device) return NoField("device_id");
   ASSIGN_OR_RETURN(region.device_id, device->AsInt());
+  constexpr size_t kHandleBytes = 64;  // of cudaIpcMemHandle_t
+  const auto bytes = DecodeBase64(text);
+  if (!bytes || bytes->size() != kHandleBytes) {
+    return InvalidArgument("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t");
+  }
   return memory.RegisterCuda(std::move(region), *bytes, RegistrantOf(request));
 }
 

@@ -96,11 +96,16 @@ http_listener::HttpResponse HandleStatistics(const Context& context, const Route
   json::Writer out(body);
   out.BeginObject().Key("model_stats").BeginArray();
   bool is_found = false;
+  std::shared_ptr<serving::Model> wanted;
+  if (!route.version.empty()) {
+    const auto found = context.server.FindModel(route.model, route.version);
+    if (found.status().code() == StatusCode::kInvalidArgument) return Error(found.status());
+    if (found.ok()) wanted = *found;
+  }
   const std::vector<serving::ExecutorGauges> executors = context.server.executor_gauges();
   for (const auto& model : context.server.models()) {
-    const bool is_asked_for =
-        route.model.empty() || (model->name() == route.model &&
-                                (route.version.empty() || model->version() == route.version));
+    const bool is_asked_for = route.model.empty() || (model->name() == route.model &&
+                                                      (route.version.empty() || model == wanted));
     if (!is_asked_for) continue;
     is_found = true;
     WriteModel(*model, executors, out);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/http/tensor_json.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -100,8 +103,17 @@ uint64_t MinElementBytes(DataType type) {
   return type == DataType::kBytes ? sizeof(uint32_t) : serving::DataTypeSize(type);
 }
 
-Status CheckExpandedSize(std::string_view name, uint64_t num_bytes, uint64_t max_bytes) {
-  return CheckInputSize("JSON data of input '" + std::string(name) + "'", num_bytes, max_bytes);
+Status CheckExpandedSize(std::string_view name, uint64_t num_bytes, const InputLimit& limit) {
+  if (limit.used_bytes == 0) {
+    return CheckInputSize("JSON input '" + std::string(name) + "'", num_bytes, limit.max_bytes);
+  }
+  if (num_bytes <= limit.max_bytes - std::min(limit.max_bytes, limit.used_bytes)) {
+    return Status::Ok();
+  }
+  return InvalidArgument(fmt::format(
+      "request size of {} bytes with input '{}' of size {} bytes exceeds the maximum allowed input "
+      "size of {}. Use --http-max-input-size to increase the limit.",
+      limit.used_bytes, name, num_bytes, limit.max_bytes));
 }
 
 template <typename T>
@@ -122,38 +134,58 @@ void WriteEach(const Tensor& tensor, Write write) {
 
 Result<uint64_t> NumElements(std::string_view name, DataType type, std::span<const int64_t> shape) {
   constexpr auto kMax = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  const auto bad_shape = [&](const std::string& why) {
+    return InvalidArgument(fmt::format("invalid shape for input '{}': shape [{}] {}", name,
+                                       fmt::join(shape, ","), why));
+  };
+  if (std::ranges::any_of(shape, [](int64_t dim) { return dim < 0; })) {
+    return bad_shape("contains one or more invalid dimensions");
+  }
   uint64_t count = 1;
   bool is_empty = false;
   for (const int64_t dim : shape) {
     const auto d = static_cast<uint64_t>(dim);
     is_empty |= d == 0;
     if (d != 0 && count > kMax / d) {
-      return InvalidArgument("shape of input '" + std::string(name) +
-                             "' causes total element count to exceed maximum size of " +
-                             std::to_string(kMax));
+      return bad_shape(
+          fmt::format("causes total element count to exceed maximum size of {}", kMax));
     }
     if (d != 0) count *= d;
   }
   if (is_empty) return uint64_t{0};
-  if (count > kMax / std::max<uint64_t>(MinElementBytes(type), 1)) {
-    return InvalidArgument("byte size overflow for input '" + std::string(name) + "'");
+  if (const uint64_t size = MinElementBytes(type); size > 1 && count > kMax / size) {
+    return InvalidArgument(
+        fmt::format("byte size overflow for input '{}': element count ({}) * data type size ({}) "
+                    "exceeds maximum allowed size ({})",
+                    name, count, size, kMax));
   }
   return count;
 }
 
+Status CheckJsonSize(uint64_t num_bytes, uint64_t max_bytes) {
+  if (num_bytes <= max_bytes) return Status::Ok();
+  return InvalidArgument(
+      fmt::format("request JSON size of {} bytes exceeds the maximum allowed input size of {} "
+                  "bytes. Use --http-max-input-size to increase the limit.",
+                  num_bytes, max_bytes));
+}
+
 Status CheckInputSize(std::string_view what, uint64_t num_bytes, uint64_t max_bytes) {
   if (num_bytes <= max_bytes) return Status::Ok();
-  return InvalidArgument(std::string(what) + " has " + std::to_string(num_bytes) +
-                         " bytes, which exceeds the maximum allowed input size of " +
+  return InvalidArgument(std::string(what) + " has a byte_size (" + std::to_string(num_bytes) +
+                         " bytes) that exceeds the maximum allowed value of " +
                          std::to_string(max_bytes) +
                          " bytes. Use --http-max-input-size to increase the limit.");
 }
 
 Result<Tensor> TensorFromArray(std::string name, DataType type, std::vector<int64_t> shape,
-                               const json::Value& data, uint64_t max_bytes) {
+                               const json::Value& data, const InputLimit& limit) {
   RETURN_IF_ERROR(CheckJsonType(name, type));
   ASSIGN_OR_RETURN(const uint64_t num_elements, NumElements(name, type, shape));
-  RETURN_IF_ERROR(CheckExpandedSize(name, num_elements * MinElementBytes(type), max_bytes));
+  if (num_elements == 0) {  // the data is not looked at
+    return Tensor::FromBytes(std::move(name), type, std::move(shape), {});
+  }
+  RETURN_IF_ERROR(CheckExpandedSize(name, num_elements * MinElementBytes(type), limit));
 
   std::string bytes;
   uint64_t num_found = 0;
@@ -170,16 +202,16 @@ Result<Tensor> TensorFromArray(std::string name, DataType type, std::vector<int6
   if (num_found < num_elements) {
     return Internal("Failed to parse 'data' field: shape does not match true shape");
   }
-  RETURN_IF_ERROR(CheckExpandedSize(name, bytes.size(), max_bytes));
+  RETURN_IF_ERROR(CheckExpandedSize(name, bytes.size(), limit));
   return Tensor::FromBytes(std::move(name), type, std::move(shape), std::move(bytes));
 }
 
 Result<Tensor> TensorFromScalar(std::string name, DataType type, std::vector<int64_t> shape,
-                                const json::Value& value, uint64_t max_bytes) {
+                                const json::Value& value, const InputLimit& limit) {
   RETURN_IF_ERROR(CheckJsonType(name, type));
   std::string bytes;
   RETURN_IF_ERROR(InData(type, AppendScalar(bytes, type, value)));
-  RETURN_IF_ERROR(CheckExpandedSize(name, bytes.size(), max_bytes));
+  RETURN_IF_ERROR(CheckExpandedSize(name, bytes.size(), limit));
   return Tensor::FromBytes(std::move(name), type, std::move(shape), std::move(bytes));
 }
 
@@ -222,7 +254,10 @@ Status WriteElements(const Tensor& tensor, json::Writer& out) {
       break;
     case DataType::kBytes: {
       auto strings = tensor.Strings();
-      if (!strings.ok()) return Internal(strings.status().message());
+      if (!strings.ok()) {
+        return Internal("output tensor shape does not match size of output for '" + tensor.name +
+                        "'");
+      }
       for (const std::string_view s : *strings) out.String(s);
       break;
     }

@@ -18,24 +18,32 @@ namespace inflight::kserve_http {
 // The most that a tensor takes for each byte of its JSON: an FP64 of "0,".
 inline constexpr size_t kTensorBytesPerJsonByte = 4;
 
-// Elements of a shape, all of whose dimensions are >= 0. kInvalidArgument on overflow, of elements
-// or of their bytes.
+// Elements of a shape. kInvalidArgument for a negative dimension, and on overflow, of elements or
+// of their bytes.
 Result<uint64_t> NumElements(std::string_view name, serving::DataType type,
                              std::span<const int64_t> shape);
 
-// kInvalidArgument naming both sizes and --http-max-input-size.
+// kInvalidArgument naming both sizes and --http-max-input-size; of the JSON of a request.
+Status CheckJsonSize(uint64_t num_bytes, uint64_t max_bytes);
+// The same of tensors.
 Status CheckInputSize(std::string_view what, uint64_t num_bytes, uint64_t max_bytes);
+
+// How much an input may have, beside what those before it have where the limit is of all together.
+struct InputLimit {
+  uint64_t max_bytes = 0;
+  uint64_t used_bytes = 0;
+};
 
 // A tensor from the scalars of a (nested or flat) JSON array. Integers too wide for the type lose
 // their high bits, as in Triton. Errors carry Triton's texts and classes: kInternal for wrong JSON
 // types and counts, kInvalidArgument for FP16 and BF16, depth and size.
 Result<serving::Tensor> TensorFromArray(std::string name, serving::DataType type,
                                         std::vector<int64_t> shape, const json::Value& data,
-                                        uint64_t max_bytes);
+                                        const InputLimit& limit);
 // A tensor of one element; the shape's product is one.
 Result<serving::Tensor> TensorFromScalar(std::string name, serving::DataType type,
                                          std::vector<int64_t> shape, const json::Value& value,
-                                         uint64_t max_bytes);
+                                         const InputLimit& limit);
 
 // The elements, separated by commas, without brackets. kInvalidArgument for FP16 and BF16;
 // kInternal when a model's BYTES tensor is framed wrongly.

@@ -40,7 +40,8 @@ Result<serving::TraceUpdate> Parse(const std::string& body) {
   for (size_t i = 0; i < kSettings.size(); ++i) {
     if (!members[i]) continue;
     ASSIGN_OR_RETURN(const auto values, ValuesOf(kSettings[i], *members[i]));
-    RETURN_IF_ERROR(serving::ChangeTraceSetting(kSettings[i], values, update));
+    RETURN_IF_ERROR(
+        serving::ChangeTraceSetting(kSettings[i], values, serving::TraceWords::kHttp, update));
   }
   return update;
 }
