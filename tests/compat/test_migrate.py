@@ -37,6 +37,7 @@ def test_a_repository_that_runs_as_it_is(tmp_path, release):
     llm = part_of(done.stdout, "tensorrt_llm")
     assert llm.startswith("model tensorrt_llm version 1: runs as it is")
     assert ("lora_task_id" in llm) == (release > 5) and "temperature" not in llm
+    assert "clients: text ends at each of the model's end ids 2044, 2047, not at the tokenizer's alone" in llm
 
 
 def test_keys_without_effect_are_named_with_the_reason(tmp_path):

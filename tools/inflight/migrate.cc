@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "builder/builder.h"
 #include "builder/tensorrt_engine.h"
 #include "command_line.h"
 #include "commands.h"
@@ -93,8 +95,9 @@ bool IsRefusedInput(const std::string& name) {
   return of_llm != nullptr && contract::IsRefusedWhereUsed(*of_llm);
 }
 
-// The lines of what clients meet; the model's preprocessing is not called by them.
-std::vector<std::string> ClientLines(const ::inference::ModelConfig& config) {
+// The lines of what clients of a model meet. `engines` are those of the model itself.
+std::vector<std::string> ClientLines(const ::inference::ModelConfig& config,
+                                     const std::vector<EnginePlan>& engines) {
   std::vector<std::string> lines;
   std::vector<std::string> refused;
   for (const auto& input : config.input())
@@ -102,6 +105,14 @@ std::vector<std::string> ClientLines(const ::inference::ModelConfig& config) {
   if (!refused.empty())
     lines.push_back(
         fmt::format("declared, and refused where a request uses it: {}", fmt::join(refused, ", ")));
+  for (const EnginePlan& engine : engines) {
+    const auto described = builder::Describe(engine.dir);
+    if (!described.ok() || described->config.end_ids.size() < 2) continue;
+    lines.push_back(
+        fmt::format("text ends at each of the model's end ids {}, not at the tokenizer's alone; "
+                    "end_id of a request says which one",
+                    fmt::join(described->config.end_ids, ", ")));
+  }
   return lines;
 }
 
@@ -122,8 +133,8 @@ void PrintKeys(const serving::Repository& repository, const ModelEntry& entry) {
   }
 }
 
-void PrintMigration(const serving::Repository& repository, const ModelEntry& entry,
-                    const fs::path& root, Tally& tally) {
+void PrintMigration(const PlannedRepository& planned, const ModelEntry& entry, const fs::path& root,
+                    Tally& tally) {
   const fs::path dir = entry.dir.empty() ? root / entry.name : entry.dir;
   std::optional<::inference::ModelConfig> config;
   if (const auto text = ReadFile(dir / serving::kConfigFile); text.ok()) {
@@ -147,9 +158,14 @@ void PrintMigration(const serving::Repository& repository, const ModelEntry& ent
         "    where CHECKPOINT is its checkpoint or its Hugging Face model\n",
         found.dir.string(), found.engine.Name(), found.engine.RebuildCommand());
   }
-  PrintKeys(repository, entry);
+  PrintKeys(*planned.repository, entry);
   if (!config) return;
-  for (const std::string& line : ClientLines(*config)) fmt::print("  clients: {}\n", line);
+  std::vector<EnginePlan> of_model;
+  std::ranges::copy_if(*planned.engines, std::back_inserter(of_model), [&](const EnginePlan& plan) {
+    return plan.owner == entry.name + "/" + entry.version;
+  });
+  for (const std::string& line : ClientLines(*config, of_model))
+    fmt::print("  clients: {}\n", line);
 }
 
 Status Migrate(const MigrateOptions& options, std::span<const std::string> positionals) {
@@ -169,7 +185,7 @@ Status Migrate(const MigrateOptions& options, std::span<const std::string> posit
   Tally tally;
   fmt::print("{}: model repository\n", root->string());
   for (const ModelEntry& entry : planned.repository->entries())
-    PrintMigration(*planned.repository, entry, *root, tally);
+    PrintMigration(planned, entry, *root, tally);
   fmt::print("\n{} of {} models run as they are\n", tally.num_running, tally.num_models);
   if (tally.num_running == tally.num_models) {
     fmt::print("start: tritonserver --model-repository={}\n", root->string());
