@@ -270,6 +270,16 @@ def test_the_walk_through_of_0_8(folder_of):
     folder.wait_until_ready()
     answer = json.loads(folder.sh(CURLS.split("echo")[0]).stdout)
     assert answer["text_output"].startswith("What is machine learning?")
+    text = folder.sh(
+        "python3 tools/inflight_batcher_llm/end_to_end_streaming_client.py -u localhost:$GRPC -p 'What is machine learning?' -S"
+        " --output_len 20"
+    ).stdout
+    assert "What is machine learning?" + text.rstrip("\n") == answer["text_output"].rstrip("\n")
+    output = folder.sh(
+        "python3 tools/inflight_batcher_llm/identity_test.py -u localhost:$HTTP --max_input_len 500 --time_bet_reqs 0 0.001"
+        " --dataset ci/L0_backend_trtllm/simple_data.json --tokenizer_dir tensorrt_llm/examples/gpt/gpt2"
+    ).stdout
+    assert output.count("[INFO] Total Latency: ") == 2
 
 
 def test_the_managed_endpoint(folder_of):

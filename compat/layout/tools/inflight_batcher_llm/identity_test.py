@@ -3,8 +3,8 @@
 """The benchmark of tensorrt_llm under the name and with the flags that it had at 0.5: benchmark_core_model.py dataset."""
 
 import argparse
-import os
 import pathlib
+import subprocess
 import sys
 
 NEW = pathlib.Path(__file__).resolve().with_name("benchmark_core_model.py")
@@ -20,16 +20,23 @@ def main():
     parser.add_argument("--dataset", required=True, help="file of prompts")
     parser.add_argument("--tokenizer_dir", required=True, help="directory of the tokenizer")
     parser.add_argument("--tokenizer_type", default="auto", choices=["auto", "t5", "llama"], help="no effect: files say it")
-    parser.add_argument("--time_bet_reqs", type=float, default=0, help="seconds between requests")
+    parser.add_argument("--time_bet_reqs", type=float, nargs="+", default=[0], help="seconds between requests, a run for each")
     parser.add_argument("--dump_perfetto_trace", action="store_true", help="write prfetto_dump.json")
+    parser.add_argument("--op_stats_csv", help="file to which the figures are added as a row")
+    parser.add_argument("--op_tokens_per_word", default="1.3", help="tokens of an answer for each of its words")
     given = parser.parse_args()
     command = [sys.executable, str(NEW), "-i", given.protocol, "-c", given.concurrency, "--max-input-len", given.max_input_len]
     command += ["-u", given.url] if given.url else []
     command += ["-v"] if given.verbose else []
     command += ["--dump-perfetto-trace"] if given.dump_perfetto_trace else []
-    if given.time_bet_reqs > 0:
-        command += ["--time-delay-dist", "constant", "--request-rate", str(1 / given.time_bet_reqs)]
-    os.execv(sys.executable, [*command, "dataset", "--dataset", given.dataset, "--tokenizer-dir", given.tokenizer_dir])
+    command += ["--op-stats-csv", given.op_stats_csv] if given.op_stats_csv else []
+    workload = ["dataset", "--dataset", given.dataset, "--tokenizer-dir", given.tokenizer_dir]
+    workload += ["--op-tokens-per-word", given.op_tokens_per_word]
+    for seconds in given.time_bet_reqs:
+        rate = ["--time-delay-dist", "constant", "--request-rate", str(1 / seconds)] if seconds > 0 else []
+        status = subprocess.run([*command, *rate, *workload], check=False).returncode
+        if status != 0:
+            sys.exit(status)
 
 
 if __name__ == "__main__":
