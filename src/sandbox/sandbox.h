@@ -29,9 +29,10 @@ struct Files {
 
 struct Rules {
   Files files;
-  bool may_connect = true;       // over TCP; before Landlock 4 (Linux 6.7) nothing keeps it
-  bool has_unix_sockets = true;  // and so reaches whoever listens on one
-  bool must_be_whole = true;     // else what the kernel has is taken
+  bool may_connect = true;        // over TCP; before Landlock 4 (Linux 6.7) nothing keeps it
+  bool has_unix_sockets = true;   // and so reaches whoever listens on one
+  bool has_socket_pairs = false;  // within the process, also without Unix sockets
+  bool must_be_whole = true;      // else what the kernel has is taken
 };
 
 struct Entered {

@@ -156,7 +156,8 @@ Instructions Program(const Rules& rules) {
     program += If(number, OwnProcessAlone({self}));
   program += If(SYS_prlimit64, OwnProcessAlone({0, self}));
   program += If(SYS_socket, Sockets(rules.has_unix_sockets));
-  if (!rules.has_unix_sockets) program += If(SYS_socketpair, {Refuse(EAFNOSUPPORT)});
+  if (!rules.has_unix_sockets && !rules.has_socket_pairs)
+    program += If(SYS_socketpair, {Refuse(EAFNOSUPPORT)});
   return program + Instructions{Permit()};
 }
 

@@ -109,8 +109,8 @@ def test_what_the_platform_must_say_is_asked_for(tmp_path):
     missing = start_error([*command, "--vertex-ai-default-model=three"], **ENVIRONMENT)
     assert "Expect the default model 'three' is loaded" in missing
     assert "AIP_HTTP_PORT: got 'x'" in start_error(command, **{**ENVIRONMENT, "AIP_HTTP_PORT": "x"})
-    remote = start_error(command[:2], **{**ENVIRONMENT, "AIP_STORAGE_URI": "gs://bucket/models"})
-    assert "AIP_STORAGE_URI: got 'gs://bucket/models', repositories are read from local folders only" in remote
+    remote = start_error(command[:2], **{**ENVIRONMENT, "AIP_STORAGE_URI": "gs://bucket/../models"})
+    assert "AIP_STORAGE_URI: 'gs://bucket/../models': a path has no '.' and no '..'" in remote
 
 
 def test_flags_are_stronger_than_the_environment(tmp_path):

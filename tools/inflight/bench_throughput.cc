@@ -19,6 +19,7 @@
 #include "builder/builder.h"
 #include "command_line.h"
 #include "commands.h"
+#include "model_directory.h"
 #include "model_options.h"
 #include "ops/profile.h"
 #include "random_model.h"
@@ -276,8 +277,9 @@ Result<loader::Loaded> OpenShape(const Options& options, const std::vector<Scena
   return OpenRandom(std::move(device), config, engine_limits, /*tune=*/true, options.model);
 }
 
-Result<loader::Loaded> OpenDirectory(const Options& options, const std::string& dir,
+Result<loader::Loaded> OpenDirectory(const Options& options, const std::string& named,
                                      Limits& limits) {
+  ASSIGN_OR_RETURN(const std::filesystem::path dir, ModelDirectory(named));
   {
     ASSIGN_OR_RETURN(const OpenOptions open, options.model.ToOpenOptions());
     ASSIGN_OR_RETURN(const loader::Plan plan, loader::MakePlan(dir, open));

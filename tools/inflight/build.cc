@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // inflight build: checkpoint or Hugging Face directory -> engine directory. Takes the flags of
 // trtllm-build and of the older per-model build.py, too (upstream_flags.h).
-#include "artifact/hub_cache.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "build_report.h"
 #include "builder/builder.h"
 #include "command_line.h"
 #include "commands.h"
+#include "model_directory.h"
 #include "model_options.h"
 #include "model_sizes.h"
+#include "object_store/address.h"
 #include "progress.h"
 #include "quantization_options.h"
 #include "scheduler/step_plan.h"
@@ -205,9 +206,12 @@ Status Run(Options& options, std::span<const std::string> positionals) {
   builder::BuildOptions& build = options.build;
   if (build.checkpoint_dir.empty() && SaysSizes(options)) return BuildFromSizes(options);
   if (build.checkpoint_dir.empty()) return UsageError(kUsage, "--checkpoint-dir is needed");
-  const auto checkpoint_dir = artifact::ResolveModelDir(build.checkpoint_dir);
+  const auto checkpoint_dir = ModelDirectory(build.checkpoint_dir);
   if (!checkpoint_dir.ok()) return checkpoint_dir.status().WithPrefix("--checkpoint-dir");
   build.checkpoint_dir = *checkpoint_dir;
+  if (object_store::IsAddress(build.tokenizer_dir.string())) {
+    ASSIGN_OR_RETURN(build.tokenizer_dir, ModelDirectory(build.tokenizer_dir));
+  }
   RETURN_IF_ERROR(Combine(options));
   SetLogLevel(options.log_level);
   RETURN_IF_ERROR(CheckAgainstModel(options));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // inflight convert: Hugging Face directory -> checkpoint. Takes the flags of upstream's converters,
 // convert_checkpoint.py and the older hf_*_convert.py, too (upstream_flags.h).
-#include "artifact/hub_cache.h"
 #include "base/status_macros.h"
 #include "builder/builder.h"
 #include "command_line.h"
 #include "commands.h"
+#include "model_directory.h"
 #include "model_sizes.h"
 #include "progress.h"
 #include "quantization_options.h"
@@ -95,7 +95,7 @@ Status Run(Options& options, std::span<const std::string> positionals) {
   RETURN_IF_ERROR(NoPositionals(kUsage, positionals));
   builder::ConvertOptions& convert = options.convert;
   if (convert.model_dir.empty()) return UsageError(kUsage, "--model-dir is needed");
-  const auto model_dir = artifact::ResolveModelDir(convert.model_dir);
+  const auto model_dir = ModelDirectory(convert.model_dir);
   if (!model_dir.ok()) return model_dir.status().WithPrefix("--model-dir");
   convert.model_dir = *model_dir;
   ASSIGN_OR_RETURN(const auto algo, options.quantization.Algo());

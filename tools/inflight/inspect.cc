@@ -6,13 +6,13 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "artifact/hub_cache.h"
 #include "base/status_macros.h"
 #include "builder/builder.h"
 #include "command_line.h"
 #include "commands.h"
 #include "inspect_repository.h"
 #include "loader/loader.h"
+#include "model_directory.h"
 #include "model_options.h"
 #include "tensor/device.h"
 
@@ -136,7 +136,7 @@ Status InspectModel(const fs::path& dir, OpenOptions options) {
 
 Status Run(const Options& options, std::span<const std::string> positionals) {
   ASSIGN_OR_RETURN(const std::string argument, OnlyPositional(kUsage, positionals, "directory"));
-  ASSIGN_OR_RETURN(const fs::path dir, artifact::ResolveModelDir(argument));
+  ASSIGN_OR_RETURN(const fs::path dir, ModelDirectory(argument));
   ASSIGN_OR_RETURN(const OpenOptions open, options.ToOpenOptions());
   const auto repository = InspectRepository(dir, open);
   return repository ? *repository : InspectModel(dir, open);

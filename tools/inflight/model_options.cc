@@ -2,6 +2,7 @@
 #include "model_options.h"
 
 #include "base/status_macros.h"
+#include "model_directory.h"
 #include "progress.h"
 
 namespace inflight::tool {
@@ -18,16 +19,18 @@ Result<OpenOptions> ModelOptions::ToOpenOptions() const {
 
 Result<OpenedModel> OpenModel(const std::filesystem::path& dir, const ModelOptions& options) {
   ASSIGN_OR_RETURN(OpenOptions open, options.ToOpenOptions());
+  ASSIGN_OR_RETURN(const std::filesystem::path local, ModelDirectory(dir));
   ProgressBar bar("load");
   open.progress = [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); };
-  return Open(dir, open);
+  return Open(local, open);
 }
 
 Result<loader::Loaded> LoadModel(const std::filesystem::path& dir, const ModelOptions& options) {
   ASSIGN_OR_RETURN(OpenOptions open, options.ToOpenOptions());
+  ASSIGN_OR_RETURN(const std::filesystem::path local, ModelDirectory(dir));
   ProgressBar bar("load");
   open.progress = [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); };
-  return loader::Load(dir, open);
+  return loader::Load(local, open);
 }
 
 }  // namespace inflight::tool

@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <utility>
 
-#include "artifact/hub_cache.h"
 #include "base/clock.h"
 #include "base/crash_trace.h"
 #include "base/file.h"
@@ -24,6 +23,8 @@
 #include "grpc_front_end.h"
 #include "http_front_ends.h"
 #include "launched_rank.h"
+#include "model_directory.h"
+#include "object_store/address.h"
 #include "protocol/metrics/metrics_config.h"
 #include "protocol/metrics/metrics_server.h"
 #include "reach.h"
@@ -116,6 +117,13 @@ sigset_t BlockStopSignals() {
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   return signals;
+}
+
+// Whether a signal waits for WaitForStop: transfers that last are given up.
+bool IsAskedToStop() {
+  sigset_t pending;
+  return sigpending(&pending) == 0 &&
+         (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);
 }
 
 // Waits for a stop signal, or for a device fault: then the process ends with an error, for its
@@ -277,30 +285,29 @@ Status SetControlMode(ServeOptions& options) {
   return Status::Ok();
 }
 
-// The schemes that tritonserver copies repositories from (docs/reference/repositories.md).
-Status CheckIsLocal(const std::string& repository, bool is_on_vertex_ai) {
-  for (const std::string_view scheme : {"s3://", "gs://", "as://"}) {
-    if (repository.starts_with(scheme))
-      return UsageError(kUsage,
-                        std::string(is_on_vertex_ai ? "--model-repository or AIP_STORAGE_URI"
-                                                    : "--model-repository") +
-                            ": got '" + repository +
-                            "', repositories are read from local folders only; copy it to "
-                            "one (aws s3 sync, gsutil rsync, azcopy) or mount it");
-  }
-  return Status::Ok();
+// Where repositories are addresses of object stores, what is wrong with one is told before anything
+// is loaded.
+Status CheckAddress(const std::string& repository, bool is_on_vertex_ai) {
+  if (!object_store::IsAddress(repository)) return Status::Ok();
+  const auto address = object_store::ParseAddress(repository);
+  if (address.ok()) return Status::Ok();
+  return UsageError(kUsage, std::string(is_on_vertex_ai ? "--model-repository or AIP_STORAGE_URI: "
+                                                        : "--model-repository: ") +
+                                address.status().message());
 }
 
 Status Run(ServeOptions& options, std::span<const std::string> positionals) {
+  options.server.remote.is_cancelled = IsAskedToStop;
   for (const std::string& argument : positionals) {
-    ASSIGN_OR_RETURN(const std::filesystem::path dir, artifact::ResolveModelDir(argument));
+    ASSIGN_OR_RETURN(const std::filesystem::path dir,
+                     ModelDirectory(argument, options.server.remote));
     options.server.model_dirs.push_back(dir.string());
   }
   AddVertexAiStorage(options);
   if (options.server.model_dirs.empty() && options.server.model_repositories.empty())
     return UsageError(kUsage, "a model directory or --model-repository is needed");
   for (const std::string& repository : options.server.model_repositories)
-    RETURN_IF_ERROR(CheckIsLocal(repository, options.allow_vertex_ai));
+    RETURN_IF_ERROR(CheckAddress(repository, options.allow_vertex_ai));
   for (const config::WithoutEffect& option : options.without_effect) config::Warn(option);
   if (options.strict_model_config) {
     logging::Warning("--strict-model-config is deprecated, say --disable-auto-complete-config");

@@ -19,8 +19,12 @@ void AddModels(Schema& schema) {
   schema.Section("Models");
   schema.Add(
       "model_repository", [](ServeOptions& o) -> auto& { return o.server.model_repositories; },
-      "Model repository of Triton's layout.");
+      "Model repository of Triton's layout: a folder, or an address s3://, gs:// or as://.");
   schema.Alias("model_store", "model_repository");
+  schema.Add(
+      "remote_cache_dir", [](ServeOptions& o) -> auto& { return o.server.remote.cache_dir; },
+      "Folder for copies of objects in stores, of its owner alone; empty is "
+      "$XDG_CACHE_HOME/inflight/objects or ~/.cache/inflight/objects.");
   schema.Add(
       "model_namespacing", [](ServeOptions& o) -> auto& { return o.server.model_namespacing; },
       "Each model repository is a namespace: its models may have names that others have.");

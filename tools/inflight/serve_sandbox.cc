@@ -3,13 +3,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "environment.h"
+#include "object_store/address.h"
+#include "object_store/cache.h"
+#include "object_store/needed_files.h"
 #include "sandbox/sandbox.h"
 #include "serving/trace/trace_config.h"
 
@@ -66,7 +71,8 @@ std::vector<fs::path> FilesToRead(const ServeOptions& options) {
   for (std::string folder; std::getline(folders, folder, ':');)
     if (!folder.empty()) read.emplace_back(folder);
   for (const std::string& dir : options.server.model_dirs) AddModelDir(dir, read);
-  for (const std::string& dir : options.server.model_repositories) read.emplace_back(dir);
+  for (const std::string& dir : options.server.model_repositories)
+    if (!object_store::IsAddress(dir)) read.emplace_back(dir);
   for (const std::string& path : options.sandbox_read) read.emplace_back(path);
   for (const std::string& file : {options.access.keys.access, options.access.keys.api_keys})
     if (!file.empty()) read.push_back(FolderOf(file));
@@ -88,6 +94,38 @@ std::vector<fs::path> FoldersToWrite(const ServeOptions& options,
   std::error_code error;  // loads may bring files, which are kept there
   if (options.model_control_mode == "explicit") write.push_back(fs::temp_directory_path(error));
   return write;
+}
+
+// The stores that the server may read, by the addresses of repositories. With a folder for copies
+// all: configurations may name any.
+std::vector<object_store::Kind> StoresToRead(const ServeOptions& options) {
+  using object_store::Kind;
+  if (!options.server.remote.cache_dir.empty()) return {Kind::kS3, Kind::kGs, Kind::kAs};
+  std::vector<Kind> kinds;
+  for (const Kind kind : {Kind::kS3, Kind::kGs, Kind::kAs}) {
+    const auto is_of_it = [&](const std::string& repository) {
+      return repository.starts_with(object_store::SchemeOf(kind));
+    };
+    if (std::ranges::any_of(options.server.model_repositories, is_of_it)) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+// Folders for copies are made before: what is not there cannot be let in.
+Status AllowStores(const ServeOptions& options, sandbox::Rules& rules) {
+  const std::vector<object_store::Kind> kinds = StoresToRead(options);
+  if (kinds.empty()) return Status::Ok();
+  for (const object_store::Kind kind : kinds) {
+    ASSIGN_OR_RETURN(const fs::path folder,
+                     object_store::Cache::FolderFor(kind, options.server.remote));
+    ASSIGN_OR_RETURN(const auto cache, object_store::Cache::Open(folder));
+    rules.files.write.push_back(cache->dir());
+  }
+  for (fs::path& file : object_store::NeededFiles(options.server.remote.environment))
+    rules.files.read.push_back(std::move(file));
+  rules.may_connect = true;
+  rules.has_socket_pairs = true;  // libcurl's look-ups of names tell that they are done by one
+  return Status::Ok();
 }
 
 // /dev/nvidia0, /dev/nvidiactl, /dev/nvidia-uvm, /dev/nvidia-caps/...
@@ -122,6 +160,7 @@ Status EnterSandbox(const ServeOptions& options) {
     rules.files.objects.emplace_back("/dev/shm");
   rules.files.devices = GpuDevices(options);
   rules.may_connect = trace.is_opentelemetry;
+  RETURN_IF_ERROR(AllowStores(options, rules));
   const bool has_gpu = !rules.files.devices.empty();
   // CUDA names its threads by /proc/self/task/<id>/comm, and does not start where it cannot.
   if (has_gpu) rules.files.objects.emplace_back("/proc/self/task");

@@ -5,11 +5,11 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "artifact/hub_cache.h"
 #include "base/status_macros.h"
 #include "command_line.h"
 #include "commands.h"
 #include "inflight/tokenizer.h"
+#include "model_directory.h"
 
 namespace inflight::tool {
 namespace {
@@ -97,7 +97,7 @@ Status ProcessLine(const Tokenizer& tokenizer, const Options& options, const std
 
 Status Run(const Options& options, std::span<const std::string> positionals) {
   ASSIGN_OR_RETURN(const std::string dir, OnlyPositional(kUsage, positionals, "model directory"));
-  ASSIGN_OR_RETURN(const std::filesystem::path model_dir, artifact::ResolveModelDir(dir));
+  ASSIGN_OR_RETURN(const std::filesystem::path model_dir, ModelDirectory(dir));
   ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(model_dir));
   std::ifstream file;
   if (options.input != "-") {

@@ -50,9 +50,12 @@ void SetQueue(const ModelConfig& config, ExecutorOptions& options) {
 
 // Where the configuration leads, or its version's directory.
 Result<fs::path> EngineDirOf(const Candidate& candidate, const std::string& version,
-                             const std::string& named) {
+                             const std::string& named, const LlmLoadOptions& options) {
   if (named.empty()) return FindEngine(candidate.dir / version, /*is_named=*/false);
-  ASSIGN_OR_RETURN(const fs::path dir, ResolveNamed(candidate, "gpt_model_path", named));
+  ASSIGN_OR_RETURN(fs::path dir, ResolveNamed(candidate, "gpt_model_path", named));
+  if (options.fetch) {
+    ASSIGN_OR_RETURN(dir, options.fetch(dir));
+  }
   return FindEngine(dir, /*is_named=*/true);
 }
 
@@ -81,7 +84,7 @@ Result<LoadedLlmModel> LoadLlmModel(const Candidate& candidate, const std::strin
     logging::Warning(warning, {{"model", config.name()}});
   }
   ASSIGN_OR_RETURN(const fs::path engine_dir,
-                   EngineDirOf(candidate, version, parameters.engine_dir));
+                   EngineDirOf(candidate, version, parameters.engine_dir, options));
   ShareMemory(candidate, parameters, keys);
   auto loaded = load(engine_dir, config.name() + "/" + version, parameters.executor,
                      parameters.gpu_device_id);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,6 +27,8 @@ struct LlmLoadOptions {
   ExecutorOptions executor;
   // Whether a request that names one of the model's end ids ends at each of them.
   bool end_ids_are_alike = false;
+  // Makes a path that may be an address of an object store a local one; null: all are local.
+  std::function<Result<std::filesystem::path>(const std::filesystem::path&)> fetch{};
 };
 
 // `load` is called once. `keys` gets the lines of the configuration's parameters, also where the

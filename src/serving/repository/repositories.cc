@@ -8,6 +8,7 @@
 #include "base/log_table.h"
 #include "base/status_macros.h"
 #include "base/text_table.h"
+#include "object_store/address.h"
 #include "serving/repository/repository_layout.h"
 
 namespace inflight::serving {
@@ -30,11 +31,19 @@ EngineLoader OneByOne(EngineLoader load) {
 
 Repositories::Repositories(const ServerOptions& options, EngineLoader load,
                            std::shared_ptr<WorkerPool> text_pool)
-    : options_(options),
+    : options_(WithExit(options, is_exiting_)),
       load_(OneByOne(std::move(load))),
       text_pool_(std::move(text_pool)),
       first_(std::make_shared<Repository>(options_, load_, text_pool_, "")),
       members_{first_} {}
+
+ServerOptions Repositories::WithExit(ServerOptions options,
+                                     const std::shared_ptr<std::atomic<bool>>& is_exiting) {
+  options.remote.is_cancelled = [is_exiting, before = std::move(options.remote.is_cancelled)] {
+    return *is_exiting || (before && before());
+  };
+  return options;
+}
 
 Repositories::Member Repositories::AddNameSpace(const std::string& root) {
   auto member = std::make_shared<Repository>(options_, load_, text_pool_, root);
@@ -95,7 +104,11 @@ std::vector<IndexEntry> Repositories::Index(bool ready_only) const {
 }
 
 Status Repositories::Load(const std::string& name, const LoadOverride& override) {
-  const std::vector<Member> holding = Holding(name);
+  std::vector<Member> holding = Holding(name);
+  if (holding.empty()) {  // a store may have got it since it was listed
+    for (const Member& member : members()) member->FetchNames();
+    holding = Holding(name);
+  }
   if (holding.size() > 1) {
     logging::Error("model cannot be polled",
                    {{"model", name}, {"reason", AmbiguousName(name, holding.size()).message()}});
@@ -220,11 +233,17 @@ Status Repositories::LoadAtStart() {
   }
   std::vector<std::pair<std::string, Member>> places;
   for (const std::string& dir : options_.model_repositories) {
-    const bool is_named_twice = options_.model_namespacing && !Rooted(dir).empty();
-    if (is_named_twice) continue;
+    const bool is_remote = object_store::IsAddress(dir);
+    const auto has_it = [&](const Member& member) { return member->HasRemote(dir); };
+    const bool is_known = is_remote ? std::ranges::any_of(members(), has_it) : !Rooted(dir).empty();
+    if (options_.model_namespacing && is_known) continue;
     const Member member = options_.model_namespacing ? AddNameSpace(dir) : first_;
-    member->AddRepository(fs::path(dir));
-    places.emplace_back(dir, member);
+    if (!is_remote) {
+      member->AddRepository(fs::path(dir));
+      places.emplace_back(dir, member);
+    } else if (const auto root = member->AddRemote(dir, /*with_files=*/!loads_named)) {
+      places.emplace_back(root->string(), member);
+    }
   }
   for (const std::string& dir : options_.model_dirs) {
     if (FindRepository(dir)) {

@@ -8,6 +8,7 @@
 // Threads: as Repository. What a load or unload changes is in table() when the call returns.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -37,10 +38,15 @@ class Repositories {
   void Rescan();
   Status AddRepository(const AddedRepository& added);
   void RemoveRepository(const std::string& root);
+  // Transfers from object stores are given up, and none begins.
+  void BeginExit() { *is_exiting_ = true; }
 
  private:
   using Member = std::shared_ptr<Repository>;
 
+  // `options` with transfers that end when the server does.
+  static ServerOptions WithExit(ServerOptions options,
+                                const std::shared_ptr<std::atomic<bool>>& is_exiting);
   Member AddNameSpace(const std::string& root);
   std::vector<Member> members() const;
   // Those that have a model of this name.
@@ -53,6 +59,7 @@ class Repositories {
   void LogModels() const;
   Status CheckAllLoaded() const;
 
+  const std::shared_ptr<std::atomic<bool>> is_exiting_ = std::make_shared<std::atomic<bool>>(false);
   const ServerOptions options_;
   const EngineLoader load_;
   const std::shared_ptr<WorkerPool> text_pool_;

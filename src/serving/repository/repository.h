@@ -24,6 +24,7 @@
 
 #include "base/worker_pool.h"
 #include "contract/key_report.h"
+#include "object_store/mirror.h"
 #include "serving/repository/model_claims.h"
 #include "serving/repository/model_control.h"
 #include "serving/repository/model_places.h"
@@ -53,7 +54,13 @@ class Repository {
   // way of both: all are added before any is loaded.
   void AddRepository(const std::filesystem::path& dir);
   void LoadRepository(const std::filesystem::path& dir);  // adds it, unless that is done
-  void LoadModelDir(const std::filesystem::path& dir);    // generated configurations
+  // Of an address in an object store: the folder that LoadRepository takes, filled where
+  // `with_files`, else with the names of models alone, whose files come when they are loaded. None
+  // where the store could not be listed, which stands in entries().
+  std::optional<std::filesystem::path> AddRemote(const std::string& address, bool with_files);
+  bool HasRemote(const std::string& address) const;
+  void FetchNames();  // of models that the stores have got meanwhile
+  void LoadModelDir(const std::filesystem::path& dir);  // generated configurations
 
   // --- while the server runs (repository_control.cc) ---
   // kInternal when the model cannot be found or its configuration cannot be used, kInvalidArgument
@@ -116,12 +123,20 @@ class Repository {
   void AddAmbiguous(const std::string& name);
   static constexpr char kAmbiguous[] = "model appears in two or more repositories";
 
+  // --- from object stores (repository_remote.cc) ---
+  // The files of a model that is to be loaded, and of what it uses and is not loaded; `fetched` are
+  // those that came before in the same load. Gives control_mutex_ up meanwhile.
+  Status FetchFiles(const std::string& name, const std::set<std::string>& connected,
+                    std::set<std::string>& fetched);
+  void FetchAll();
+
   // --- other instance groups, nothing else (repository_instances.cc) ---
   bool ChangesOnlyInstances(const Candidate& candidate) const;
   // Of all versions or none.
   Status ChangeInstances(const Candidate& candidate);
 
   // --- one by one (repository_control.cc) ---
+  Status LoadClaimed(const std::string& name, const LoadOverride& override);
   Status LoadOne(const std::string& name, const LoadOverride& override, Loading& loading);
   Status TryLoad(const std::string& name, const LoadOverride& override, Loading& loading);
   Status LoadCopy(const Candidate& candidate, Loading& loading);
@@ -156,6 +171,7 @@ class Repository {
   ModelClaims claims_;
   VersionLoader loader_;
   ModelPlaces places_;  // written under table_mutex_ too, once the server runs
+  std::vector<std::shared_ptr<object_store::Mirror>> mirrors_;  // set at start
   std::vector<ModelEntry> entries_;
   std::vector<ModelReport> reports_;
   std::map<std::filesystem::path, FileTime> scanned_;  // by directory: the newest at the last scan

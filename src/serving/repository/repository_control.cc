@@ -62,8 +62,22 @@ Reason LoadReason(Reason so_far, const Status& failure) {
 Status Repository::Load(const std::string& name, const LoadOverride& override) {
   RETURN_IF_ERROR(CheckModelName(name));
   std::unique_lock lock(control_mutex_);
-  const ModelClaims::Scope claim(claims_, lock, ModelClaims::Kind::kLoad,
-                                 [&] { return ConnectedWith(name, override); });
+  std::set<std::string> fetched;
+  if (!override.files.empty()) fetched.insert(name);  // it brings its files
+  while (true) {
+    std::set<std::string> claimed;
+    const ModelClaims::Scope claim(claims_, lock, ModelClaims::Kind::kLoad,
+                                   [&] { return claimed = ConnectedWith(name, override); });
+    if (mirrors_.empty()) return LoadClaimed(name, override);
+    const Status status = FetchFiles(name, claimed, fetched);
+    if (!status.ok()) return CannotPoll(name, status);
+    // The files may name models that nobody knew of.
+    if (std::ranges::includes(claimed, ConnectedWith(name, override)))
+      return LoadClaimed(name, override);
+  }
+}
+
+Status Repository::LoadClaimed(const std::string& name, const LoadOverride& override) {
   loader_.ForgetTokenizers();  // their files may have changed; models of one load share them
   Loading loading;
   Status status = LoadOne(name, override, loading);
@@ -269,6 +283,7 @@ void Repository::UnloadOne(const std::string& name) {
 }
 
 void Repository::Rescan() {
+  FetchAll();
   std::set<std::string> present;
   std::set<std::string> models;
   std::map<fs::path, FileTime> found;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "inflight/open.h"
+#include "object_store/options.h"
 #include "serving/memory/shared_memory_options.h"
 #include "serving/statistics/statistics.h"
 #include "serving/trace/tracer.h"
@@ -29,8 +30,9 @@ enum class StopWordMatch : uint8_t { kByRelease, kText, kTokens };
 struct ServerOptions {
   std::vector<std::string> model_dirs;  // Hugging Face, checkpoint or engine directories: served
                                         // under the four models' names
-  std::vector<std::string> model_repositories;
-  bool model_namespacing = false;  // each of them is a namespace (repositories.h)
+  std::vector<std::string> model_repositories;  // folders, or addresses of object stores
+  object_store::Options remote;                 // how those are read
+  bool model_namespacing = false;               // each of them is a namespace (repositories.h)
   ControlMode control_mode = ControlMode::kNone;
   std::vector<std::string> load_models;  // at start, in mode explicit; "*" = all
   int poll_secs = 15;

@@ -12,6 +12,8 @@
 #include "contract/llm_parameters.h"
 #include "contract/parameter_values.h"
 #include "contract/text_parameters.h"
+#include "object_store/address.h"
+#include "object_store/fetch_model.h"
 #include "serving/conformance/conformance.h"
 #include "serving/instances/instance_model.h"
 #include "serving/instances/rate_limiter.h"
@@ -64,6 +66,14 @@ void VersionLoader::FindPartners(std::vector<Candidate>& candidates) {
     llm_names_.emplace(config.name(), *llm);
     for (const std::string& member : members) llm_names_.emplace(member, *llm);
   }
+}
+
+Result<fs::path> VersionLoader::Fetch(const fs::path& path, std::string_view field) const {
+  if (!object_store::IsAddress(path.string())) return path;
+  const Unlocked unlocked(mutex_);
+  auto fetched = object_store::FetchModel(path.string(), options_.remote);
+  if (!fetched.ok()) return fetched.status().WithPrefix(field);
+  return fetched;
 }
 
 Status VersionLoader::CheckInstances(const ModelConfig& config) const {
@@ -157,9 +167,10 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadLlm(const Candidate& candidate
     const Unlocked unlocked(mutex_);
     return load_(dir, owner, options, gpu);
   };
-  ASSIGN_OR_RETURN(
-      LoadedLlmModel loaded,
-      LoadLlmModel(candidate, version, {.executor = options_.open.executor}, load, keys));
+  const auto fetch = [this](const fs::path& path) { return Fetch(path, "gpt_model_path"); };
+  ASSIGN_OR_RETURN(LoadedLlmModel loaded,
+                   LoadLlmModel(candidate, version,
+                                {.executor = options_.open.executor, .fetch = fetch}, load, keys));
   LlmModel& model = *loaded.model;
   loaded_llms_[model.name()] = {.max_batch_size = model.config().max_batch_size(),
                                 .vocab_size = model.executor().limits().vocab_size,

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/worker_pool.h"
@@ -61,6 +62,9 @@ class VersionLoader {
 
  private:
   void ReportParameters(const Candidate& candidate, contract::KeyReport& keys) const;
+  // A path that a model's file names, or the local copy of an address in an object store.
+  Result<std::filesystem::path> Fetch(const std::filesystem::path& path,
+                                      std::string_view field) const;
   Result<std::shared_ptr<Model>> LoadVersion(const Candidate& candidate, const std::string& version,
                                              contract::KeyReport& keys);
   Result<std::shared_ptr<Model>> LoadLlm(const Candidate& candidate, const std::string& version,

@@ -42,8 +42,11 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadLlmApi(const Candidate& candid
   ASSIGN_OR_RETURN(const LlmApiFile file, ReadLlmApiFile(FileOf(candidate.dir / version)));
   for (const std::string& key : file.without_effect)
     logging::Warning("key of model.yaml has no effect", {{"model", config.name()}, {"key", key}});
-  ASSIGN_OR_RETURN(const fs::path dir,
-                   artifact::ResolveModelDir(ResolvePath(file.model, candidate.dir)));
+  fs::path named = ResolvePath(file.model, candidate.dir);
+  if (!candidate.is_from_request) {
+    ASSIGN_OR_RETURN(named, Fetch(named, "model"));
+  }
+  ASSIGN_OR_RETURN(const fs::path dir, artifact::ResolveModelDir(named));
   const GeneratedConfigOptions generated = {
       .model_dir = dir.string(),
       .tokenizer_dir = HasTokenizer(dir) ? dir.string() : std::string(),

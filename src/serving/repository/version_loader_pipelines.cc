@@ -73,7 +73,8 @@ Result<std::shared_ptr<const Tokenizer>> VersionLoader::LoadTokenizer(const Cand
   const std::string& model = candidate.parsed.config.name();
   fs::path dir;
   if (!named.empty()) {
-    ASSIGN_OR_RETURN(const fs::path path, ResolveNamed(candidate, "tokenizer_dir", named));
+    ASSIGN_OR_RETURN(const fs::path resolved, ResolveNamed(candidate, "tokenizer_dir", named));
+    ASSIGN_OR_RETURN(const fs::path path, Fetch(resolved, "tokenizer_dir"));
     auto place = artifact::ResolveModelDir(path);
     if (!place.ok()) return place.status().WithPrefix("tokenizer_dir");
     dir = FindTokenizer(*place);

@@ -260,7 +260,10 @@ class ServerImpl final : public Server {
   int model_load_threads() const override { return options_.model_load_threads; }
   Status AddRepository(const AddedRepository& added) override;
   void RemoveRepository(const std::string& root) override { repositories_->RemoveRepository(root); }
-  void BeginExit() override { is_exiting_ = true; }
+  void BeginExit() override {
+    is_exiting_ = true;
+    repositories_->BeginExit();
+  }
   bool exiting() const override { return is_exiting_; }
   SharedMemory& shared_memory() override { return shared_memory_; }
   Tracer& tracer() override { return tracer_; }
