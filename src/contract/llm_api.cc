@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,6 +73,32 @@ Tensor MakeSum(const Output&, std::string_view name, DataType, const OutputSourc
   return CumLogProbs(std::string(name), source.response);
 }
 
+bool AsksForMetrics(const Output&, const OutputSource& source) {
+  return source.options.facts.asked.kv_cache_reuse_stats;
+}
+
+int Reused(const OutputSource& source) {
+  return source.response.num_cached_tokens / source.options.facts.block_size;
+}
+
+// Full blocks of the prompt that were not in the cache.
+int Missed(const OutputSource& source) {
+  const RequestFacts& facts = source.options.facts;
+  return std::max(0, facts.num_input_tokens / facts.block_size - Reused(source));
+}
+
+Tensor MakeMissed(const Output&, std::string_view name, DataType, const OutputSource& source) {
+  const int32_t missed = Missed(source);
+  return Tensor::FromValues<int32_t>(std::string(name), kInt32, {1}, std::span(&missed, 1));
+}
+
+Tensor MakeHitRate(const Output&, std::string_view name, DataType, const OutputSource& source) {
+  const int blocks = Reused(source) + Missed(source);
+  const float rate =
+      blocks == 0 ? 0.0F : static_cast<float>(Reused(source)) / static_cast<float>(blocks);
+  return Tensor::FromValues<float>(std::string(name), kFp32, {1}, std::span(&rate, 1));
+}
+
 const std::vector<Output>& OwnOutputs() {
   static const std::vector<Output> outputs = {
       {.name = "finish_reason",
@@ -84,6 +111,16 @@ const std::vector<Output>& OwnOutputs() {
        .dims = {-1},
        .is_in = AsksForLogProbs,
        .make = MakeSum},
+      {.name = "kv_cache_missed_block",
+       .type = kInt32,
+       .dims = {-1},
+       .is_in = AsksForMetrics,
+       .make = MakeMissed},
+      {.name = "kv_cache_hit_rate",
+       .type = kFp32,
+       .dims = {-1},
+       .is_in = AsksForMetrics,
+       .make = MakeHitRate},
   };
   return outputs;
 }

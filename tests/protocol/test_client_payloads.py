@@ -97,24 +97,24 @@ def test_a_later_release_refuses_such_an_end(tmp_path):
     assert server.stop() == 0
 
 
-# --- langchain: libs/trt/langchain_nvidia_trt/llms.py of langchain-ai/langchain-nvidia; llama-index's connector of
-# --- llama-index-integrations/llms/llama-index-llms-nvidia-triton sends the same tensors ---
+# --- langchain: libs/trt/langchain_nvidia_trt/llms.py of langchain-ai/langchain-nvidia, for 0.5 and 0.6; llama-index:
+# --- llama-index-llms-nvidia-triton of run-llama/llama_index, which sends the same tensors as INT32, for 0.7 on ---
 
 
-def connector_inputs(prompt, stream, tokens=24, top_k=1, names=None):
+def connector_inputs(prompt, stream, tokens=24, names=None, integer=np.uint32):
     rows = {
         "text_input": np.array([[prompt]], dtype=object),
-        "max_tokens": np.array([[tokens]], np.uint32),
-        "top_k": np.array([[top_k]], np.uint32),
+        "max_tokens": np.array([[tokens]], integer),
+        "top_k": np.array([[1]], integer),
         "top_p": np.array([[0]], np.float32),
         "temperature": np.array([[1.0]], np.float32),
         "length_penalty": np.array([[1.0]], np.float32),
         "repetition_penalty": np.array([[1]], np.float32),
         "random_seed": np.array([[42]], np.uint64),
-        "beam_width": np.array([[1]], np.uint32),
+        "beam_width": np.array([[1]], integer),
         "stream": np.array([[stream]], dtype=bool),
     }
-    datatypes = {"object": "BYTES", "uint32": "UINT32", "float32": "FP32", "uint64": "UINT64", "bool": "BOOL"}
+    datatypes = {"object": "BYTES", "uint32": "UINT32", "int32": "INT32", "float32": "FP32", "uint64": "UINT64", "bool": "BOOL"}
     inputs = []
     for name, values in rows.items():
         tensor = triton.InferInput((names or {}).get(name, name), [1, 1], datatypes[values.dtype.name])
@@ -139,11 +139,13 @@ def stop_signals():
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_connectors_of_langchain_and_llama_index(first_release, stream):
-    with triton.InferenceServerClient(first_release.grpc) as client, Stream(client) as s:
+@pytest.mark.parametrize(("server_of", "integer"), [("first_release", np.uint32), ("release_11", np.int32)])
+def test_connectors_of_langchain_and_llama_index(request, server_of, integer, stream):
+    server = request.getfixturevalue(server_of)
+    with triton.InferenceServerClient(server.grpc) as client, Stream(client) as s:
         assert client.is_model_ready("ensemble")
         asked = [triton.InferRequestedOutput("text_output")]
-        s.send("4711", connector_inputs(PROMPT, stream), outputs=asked)
+        s.send("4711", connector_inputs(PROMPT, stream, integer=integer), outputs=asked)
         text, last = "", False
         while not last:
             result, error = s.receive()
@@ -155,7 +157,7 @@ def test_connectors_of_langchain_and_llama_index(first_release, stream):
         s.send("4711", stop_signals(), parameters={"Streaming": True})
         result, error = s.receive()
         assert result is None and "input_ids" in error.message()
-        s.send("4712", connector_inputs(PROMPT, stream=False), outputs=asked)  # the stream goes on
+        s.send("4712", connector_inputs(PROMPT, stream=False, integer=integer), outputs=asked)  # the stream goes on
         result, error = s.receive()
         assert error is None and text_of(result).strip().startswith(ANSWER)
 

@@ -218,7 +218,12 @@ def test_a_model_of_the_llm_api(tmp_path, decoupled):
         story = {"text_input": "Tell me a story about a fox.", "sampling_param_exclude_input_from_output": True}
         default = ask(server, **story, return_finish_reason=True, sampling_param_return_perf_metrics=True)
         assert default["finish_reason"] == "length", "32 tokens where none are asked for"
-        assert default["arrival_time_ns"] > 0 and "kv_cache_reused_block" in default
+        assert default["arrival_time_ns"] > 0
+        long = {"text_input": " ".join(f"{n} and" for n in range(80)), "sampling_param_max_tokens": 2}
+        first, again = (ask(server, **long, sampling_param_return_perf_metrics=True) for _ in range(2))
+        assert (first["kv_cache_reused_block"], first["kv_cache_hit_rate"]) == (0, 0)
+        assert first["kv_cache_missed_block"] == again["kv_cache_reused_block"] + again["kv_cache_missed_block"] > 0
+        assert again["kv_cache_hit_rate"] == pytest.approx(again["kv_cache_reused_block"] / first["kv_cache_missed_block"])
         assert "sampling_param_best_of" in ask(server, **plain, sampling_param_best_of=3)["error"]
         assert "return_stop_reason" in ask(server, **plain, return_stop_reason=True)["error"]
         neutral = {"sampling_param_best_of": 1, "return_stop_reason": False}

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tensors of `tensorrt_llm_bls` and of models of the LLM API: upstream's scripts give them a
 // meaning by their names.
-#include <algorithm>
-#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -25,8 +23,7 @@ InputRoute RouteOf(const std::string& name) {
 }
 
 // What a model of the LLM API declares and never sends here.
-constexpr std::string_view kNeverSent[] = {"stop_reason", "kv_cache_missed_block",
-                                           "kv_cache_hit_rate"};
+constexpr std::string_view kNeverSent = "stop_reason";
 
 }  // namespace
 
@@ -38,8 +35,7 @@ Result<PipelineRoutes> LlmApiRoutes(const ::inference::ModelConfig& config) {
   }
   for (const auto& output : config.output()) {
     const contract::Output* known = contract::FindLlmApiOutput(output.name());
-    const bool is_sent = std::ranges::find(kNeverSent, output.name()) == std::end(kNeverSent);
-    if (known == nullptr && is_sent) {
+    if (known == nullptr && output.name() != kNeverSent) {
       return InvalidArgument("model '" + config.name() + "': output '" + output.name() +
                              "' is none that a model of the LLM API has");
     }
