@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # wait_for_server_ready [URL] [SECONDS]: waits until the server says that it is ready; fails when the time is over.
 wait_for_server_ready() {
