@@ -38,7 +38,7 @@ def cpu_name():
 def measure(server, requests, args):
     """Microseconds of CPU a token, and tokens a second."""
     before = cpu_seconds(server)
-    counts = asyncio.run(crowd(server, requests, None, args.clients, args.seconds, share_that_leaves=0))
+    counts = asyncio.run(crowd(server, requests, None, args.clients, args.seconds, share_that_stops=0))
     return (cpu_seconds(server) - before) / counts["tokens"] * 1e6, counts["tokens"] / args.seconds
 
 

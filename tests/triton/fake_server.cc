@@ -13,6 +13,7 @@ struct TRITONBACKEND_Output {
   std::string name;
   std::string bytes;
   TRITONBACKEND_Request* request;
+  void* on_device = nullptr;
 };
 
 struct TRITONBACKEND_Response {
@@ -343,7 +344,7 @@ TRITONSERVER_Error* TRITONBACKEND_InputBuffer(TRITONBACKEND_Input* input, uint32
                                               const void** buffer, uint64_t* byte_size,
                                               TRITONSERVER_MemoryType* memory_type,
                                               int64_t* memory_id) {
-  *buffer = input->buffers.at(index).data();
+  *buffer = input->on_device != nullptr ? input->on_device : input->buffers.at(index).data();
   *byte_size = input->buffers.at(index).size();
   *memory_type = input->place;
   *memory_id = 0;
@@ -396,7 +397,9 @@ TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, voi
                                                int64_t* memory_id) {
   if (output->request->refuses_outputs) return Error(TRITONSERVER_ERROR_UNAVAILABLE, "no room");
   output->bytes.resize(byte_size);
-  *buffer = output->bytes.data();
+  if (output->request->output_device != nullptr)
+    output->on_device = output->request->output_device->allocate(byte_size);
+  *buffer = output->on_device != nullptr ? output->on_device : output->bytes.data();
   *memory_type = output->request->output_place;
   *memory_id = 0;
   return nullptr;
@@ -408,6 +411,9 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response,
   Sent sent{.is_final = (send_flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL) != 0};
   if (error != nullptr) sent.error = *error;
   for (const auto& output : response->outputs) {
+    if (output->on_device != nullptr)
+      output->request->output_device->copy_to_host(output->bytes.data(), output->on_device,
+                                                   output->bytes.size());
     auto& words = sent.outputs[output->name];
     words.resize(output->bytes.size() / sizeof(int32_t));
     std::memcpy(words.data(), output->bytes.data(), words.size() * sizeof(int32_t));

@@ -63,12 +63,19 @@ struct TRITONBACKEND_ModelInstance {
   std::atomic<int> num_successes{0}, num_failures{0}, num_batches{0}, num_responses{0};
 };
 
+// Memory of a GPU, where a test has one.
+struct FakeDevice {
+  void* (*allocate)(size_t num_bytes);
+  void (*copy_to_host)(void* host, const void* device, size_t num_bytes);
+};
+
 struct TRITONBACKEND_Input {
   std::string name;
   TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INT32;
   std::vector<int64_t> shape;
   std::vector<std::string> buffers;
   TRITONSERVER_MemoryType place = TRITONSERVER_MEMORY_CPU;
+  const void* on_device = nullptr;  // the only buffer's bytes, where they are there
 };
 
 struct FakeParameter {
@@ -95,6 +102,7 @@ struct TRITONBACKEND_Request {
   std::atomic<bool> is_cancelled{false};
   std::atomic<bool> refuses_outputs{false};  // OutputBuffer has no room
   TRITONSERVER_MemoryType output_place = TRITONSERVER_MEMORY_CPU;
+  const FakeDevice* output_device = nullptr;
 
   std::mutex mutex;
   std::condition_variable changed;

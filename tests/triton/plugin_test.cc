@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // libtriton_tensorrtllm.so through its interface, in a process that stands for the server: what the
 // real server (test_plugin.py) does not do on purpose, and what sanitizers should see.
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "fake_server.h"
+#include "plugin_fixture.h"
 
+namespace fake_triton {
 namespace {
 
 using testing::AllOf;
@@ -22,148 +21,20 @@ using testing::IsEmpty;
 using testing::Key;
 using testing::SizeIs;
 
-constexpr int kNumTokens = 6;
-
-// The library, as a server holds it.
-class Library {
- public:
-  Library() : handle_(dlopen(INFLIGHT_PLUGIN, RTLD_NOW | RTLD_LOCAL)) {
-    if (handle_ == nullptr) ADD_FAILURE() << dlerror();
-  }
-
-  template <typename... Args>
-  std::optional<TRITONSERVER_Error> Call(const char* name, Args... args) const {
-    const auto function = reinterpret_cast<TRITONSERVER_Error* (*)(Args...)>(dlsym(handle_, name));
-    if (function == nullptr) {
-      ADD_FAILURE() << name << " is not exported";
-      return std::nullopt;
-    }
-    TRITONSERVER_Error* const error = function(args...);
-    if (error == nullptr) return std::nullopt;
-    const TRITONSERVER_Error copy = *error;
-    TRITONSERVER_ErrorDelete(error);
-    return copy;
-  }
-
- private:
-  void* const handle_;  // stays for the process, as the library asks
-};
-
-const Library& Plugin() {
-  static const Library library;
-  return library;
-}
-
-#define EXPECT_DONE(call)                                  \
-  do {                                                     \
-    const auto error_of_call = (call);                     \
-    EXPECT_FALSE(error_of_call) << error_of_call->message; \
-  } while (false)
-
-std::string Config(const nlohmann::json& changes = nlohmann::json::object()) {
-  const auto tensor = [](const char* name, const char* type, const std::vector<int>& dims) {
-    return nlohmann::json{{"name", name}, {"data_type", type}, {"dims", dims}};
-  };
-  nlohmann::json config = {
-      {"name", "tensorrt_llm"},
-      {"backend", "tensorrtllm"},
-      {"max_batch_size", 8},
-      {"model_transaction_policy", {{"decoupled", true}}},
-      {"input",
-       {tensor("input_ids", "TYPE_INT32", {-1}), tensor("input_lengths", "TYPE_INT32", {1}),
-        tensor("request_output_len", "TYPE_INT32", {1}), tensor("streaming", "TYPE_BOOL", {1})}},
-      {"output",
-       {tensor("output_ids", "TYPE_INT32", {-1, -1}),
-        tensor("sequence_length", "TYPE_INT32", {-1})}},
-      {"a_field_of_a_later_server", {{"count", 1}}},
-      {"parameters",
-       {{"gpt_model_path", {{"string_value", INFLIGHT_DEMO}}},
-        {"gpt_model_type", {{"string_value", "inflight_batching"}}},
-        {"max_tokens_in_paged_kv_cache", {{"string_value", "4096"}}}}}};
-  config.merge_patch(changes);
-  return config.dump();
-}
-
-template <typename T>
-TRITONBACKEND_Input Input(const char* name, TRITONSERVER_DataType datatype, std::vector<T> values) {
-  std::string bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
-  return {.name = name,
-          .datatype = datatype,
-          .shape = {1, static_cast<int64_t>(values.size())},
-          .buffers = {std::move(bytes)}};
-}
-
-std::unique_ptr<TRITONBACKEND_Request> Ask(int num_tokens, bool streaming) {
-  auto request = std::make_unique<TRITONBACKEND_Request>();
-  request->id = "one";
-  request->inputs.push_back(
-      Input<int32_t>("input_ids", TRITONSERVER_TYPE_INT32, {2043, 549, 501, 256, 464}));
-  request->inputs.push_back(Input<int32_t>("input_lengths", TRITONSERVER_TYPE_INT32, {5}));
-  request->inputs.push_back(
-      Input<int32_t>("request_output_len", TRITONSERVER_TYPE_INT32, {num_tokens}));
-  request->inputs.push_back(
-      Input<uint8_t>("streaming", TRITONSERVER_TYPE_BOOL, {uint8_t{streaming}}));
-  request->outputs = {"output_ids", "sequence_length"};
-  return request;
-}
-
-class PluginTest : public testing::Test {
- protected:
-  void SetUp() override {
-    backend.config.json = R"({"cmdline":{"device":"cpu","dtype":"float32","threads":"1"}})";
-    ASSERT_FALSE(Plugin().Call("TRITONBACKEND_Initialize", &backend));
-    model.dir = testing::TempDir();
-    model.config = Config();
-    model.backend = &backend;
-    instance.model = &model;
-  }
-  void TearDown() override {
-    EXPECT_DONE(Plugin().Call("TRITONBACKEND_Finalize", &backend));
-    const fake_triton::Counts& live = fake_triton::Live();
-    EXPECT_EQ(live.errors, 0);
-    EXPECT_EQ(live.messages, 0);
-    EXPECT_EQ(live.parameters, 0);
-    EXPECT_EQ(live.metrics, 0);
-    EXPECT_EQ(live.responses, 0);
-    EXPECT_EQ(live.factories, 0);
-    EXPECT_EQ(live.statistics, 0);
-  }
-
-  void Load() {
-    const auto error = Plugin().Call("TRITONBACKEND_ModelInitialize", &model);
-    ASSERT_FALSE(error) << error->message;
-  }
-  void Unload() { EXPECT_DONE(Plugin().Call("TRITONBACKEND_ModelFinalize", &model)); }
-  void Execute(TRITONBACKEND_Request* request) {
-    EXPECT_DONE(
-        Plugin().Call("TRITONBACKEND_ModelInstanceExecute", &instance, &request, uint32_t{1}));
-  }
-  std::string LoadError(const nlohmann::json& changes) {
-    model.config = Config(changes);
-    const auto error = Plugin().Call("TRITONBACKEND_ModelInitialize", &model);
-    EXPECT_TRUE(error);
-    return error ? error->message : "";
-  }
-
-  TRITONBACKEND_Backend backend;
-  TRITONBACKEND_Model model;
-  TRITONBACKEND_ModelInstance instance;
-};
-
 TEST(PluginVersions, AreLookedAtFirst) {
   TRITONBACKEND_Backend backend;
   backend.config.json = "{}";
   for (const auto& [major, minor] : {std::pair<uint32_t, uint32_t>{1, 12}, {2, 19}}) {
-    fake_triton::SetVersion(major, minor);
+    SetVersion(major, minor);
     const auto error = Plugin().Call("TRITONBACKEND_Initialize", &backend);
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code, TRITONSERVER_ERROR_UNSUPPORTED);
     EXPECT_THAT(error->message, HasSubstr("needed is 1.13"));
   }
-  fake_triton::SetVersion(1, 13);
+  SetVersion(1, 13);
   EXPECT_DONE(Plugin().Call("TRITONBACKEND_Initialize", &backend));
   EXPECT_DONE(Plugin().Call("TRITONBACKEND_Finalize", &backend));
-  fake_triton::SetVersion(1, 19);
+  SetVersion(1, 19);
 }
 
 TEST(PluginOptions, BadOnesFailByName) {
@@ -182,10 +53,9 @@ TEST(PluginOptions, BadOnesFailByName) {
 TEST(PluginOptions, UnknownOnesHaveALineInTheLog) {
   TRITONBACKEND_Backend backend;
   backend.config.json = R"({"cmdline":{"device":"cpu","auto-complete-config":"true","fast":"1"}})";
-  fake_triton::TakeLog();
+  TakeLog();
   EXPECT_DONE(Plugin().Call("TRITONBACKEND_Initialize", &backend));
-  EXPECT_THAT(fake_triton::TakeLog(),
-              ElementsAre(AllOf(HasSubstr("key=fast"), HasSubstr("--backend-config"))));
+  EXPECT_THAT(TakeLog(), ElementsAre(AllOf(HasSubstr("key=fast"), HasSubstr("--backend-config"))));
   EXPECT_DONE(Plugin().Call("TRITONBACKEND_Finalize", &backend));
 }
 
@@ -336,12 +206,12 @@ TEST_F(PluginTest, GaugesComeAndGoWithTheirModel) {
   ASSERT_FALSE(Plugin().Call("TRITONBACKEND_ModelInitialize", &second));
   const std::string series =
       "nv_trt_llm_request_metrics{model=\"tensorrt_llm\",version=\"1\",request_type=\"max\"}";
-  EXPECT_THAT(fake_triton::Metrics(), Contains(Key(series)));
-  const size_t of_both = fake_triton::Metrics().size();
+  EXPECT_THAT(Metrics(), Contains(Key(series)));
+  const size_t of_both = Metrics().size();
   EXPECT_DONE(Plugin().Call("TRITONBACKEND_ModelFinalize", &second));
-  EXPECT_THAT(fake_triton::Metrics(), SizeIs(of_both / 2));
+  EXPECT_THAT(Metrics(), SizeIs(of_both / 2));
   Unload();
-  EXPECT_THAT(fake_triton::Metrics(), IsEmpty());
+  EXPECT_THAT(Metrics(), IsEmpty());
 }
 
 TEST_F(PluginTest, LoadsFailByTheKeyAtFault) {
@@ -359,16 +229,17 @@ TEST_F(PluginTest, LoadsFailByTheKeyAtFault) {
 }
 
 TEST_F(PluginTest, TheLogIsTheServers) {
-  fake_triton::TakeLog();
+  TakeLog();
   ASSERT_NO_FATAL_FAILURE(Load());
-  EXPECT_THAT(fake_triton::TakeLog(),
+  EXPECT_THAT(TakeLog(),
               Contains(AllOf(HasSubstr("max_tokens_in_paged_kv_cache"), HasSubstr("4096"))));
-  fake_triton::SetLogs(false);
+  SetLogs(false);
   Unload();
   ASSERT_NO_FATAL_FAILURE(Load());
-  EXPECT_THAT(fake_triton::TakeLog(), IsEmpty());
-  fake_triton::SetLogs(true);
+  EXPECT_THAT(TakeLog(), IsEmpty());
+  SetLogs(true);
   Unload();
 }
 
 }  // namespace
+}  // namespace fake_triton

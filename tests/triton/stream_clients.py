@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that stream `tensorrt_llm` over gRPC, some of which leave in the middle."""
+"""Clients that stream `tensorrt_llm` over gRPC, some of which stop in the middle."""
 
 import asyncio
 import collections
@@ -42,15 +42,19 @@ def tensor(name, value):
     return made
 
 
-async def stream(client, inputs, leave_after=None):
-    """The ids of one request; None where it was left after so many responses."""
+async def stream(client, inputs, stop_after=None, request_id=""):
+    """The ids of one request, and whether it was stopped after so many responses: those are the first ids of the whole."""
+    stop, is_stopped, ids, count, num_finals = asyncio.Event(), False, [], 0, 0
 
-    async def once():
-        yield {"model_name": "tensorrt_llm", "inputs": inputs, "enable_empty_final_response": True}
+    async def ask():
+        request = {"model_name": "tensorrt_llm", "request_id": request_id, "enable_empty_final_response": True}
+        yield request | {"inputs": inputs}
+        if stop_after is not None:
+            await stop.wait()
+            if is_stopped:
+                yield request | {"inputs": [*inputs, tensor("stop", np.array([[True]]))]}
 
-    ids, count = [], 0
-    responses = client.stream_infer(once())
-    async for result, error in responses:
+    async for result, error in client.stream_infer(ask()):
         if error is not None:
             raise error
         response = result.get_response()
@@ -58,15 +62,18 @@ async def stream(client, inputs, leave_after=None):
             length = int(result.as_numpy("sequence_length").reshape(-1)[0])
             ids += result.as_numpy("output_ids").reshape(-1)[:length].tolist()
             count += 1
-            if count == leave_after:
-                responses.cancel()
-                return None
-        if response.parameters["triton_final_response"].bool_param:
-            return ids
-    raise RuntimeError(f"the stream ended without a final response after {count} others")
+        num_finals += response.parameters["triton_final_response"].bool_param
+        if count == stop_after and not is_stopped and num_finals == 0:
+            is_stopped = True
+            stop.set()
+        if num_finals > 0:
+            stop.set()  # nothing more is asked
+    if num_finals != (2 if is_stopped else 1):  # the stop is a request too
+        raise RuntimeError(f"the stream ended after {num_finals} final responses and {count} others")
+    return ids, is_stopped
 
 
-async def crowd(server, requests, expected, num_clients, seconds, share_that_leaves, seed=1):
+async def crowd(server, requests, expected, num_clients, seconds, share_that_stops, seed=1):
     """`num_clients` at once for so long; {what became of requests: how often}, and the tokens that came."""
     counts = collections.Counter()
     end = asyncio.get_running_loop().time() + seconds
@@ -76,14 +83,11 @@ async def crowd(server, requests, expected, num_clients, seconds, share_that_lea
             rng = random.Random(seed * 1000 + number)
             while asyncio.get_running_loop().time() < end:
                 which = rng.randrange(len(requests))
-                leave_after = rng.randint(1, 12) if rng.random() < share_that_leaves else None
-                ids = await stream(client, requests[which], leave_after)
-                if ids is None:
-                    counts["left"] += 1
-                    continue
-                counts["answered"] += 1
+                stop_after = rng.randint(1, 12) if rng.random() < share_that_stops else None
+                ids, is_stopped = await stream(client, requests[which], stop_after, str(rng.getrandbits(64)))
+                counts["stopped" if is_stopped else "answered"] += 1
                 counts["tokens"] += len(ids)
-                if expected is not None and ids != expected[which]:
+                if expected is not None and ids != expected[which][: len(ids) if is_stopped else None]:
                     counts["wrong"] += 1
 
         await asyncio.gather(*(run(number) for number in range(num_clients)))
@@ -92,4 +96,4 @@ async def crowd(server, requests, expected, num_clients, seconds, share_that_lea
 
 async def each_alone(server, requests):
     async with triton.InferenceServerClient(server.grpc) as client:
-        return [await stream(client, inputs) for inputs in requests]
+        return [(await stream(client, inputs))[0] for inputs in requests]
