@@ -80,9 +80,8 @@ def run_crowd(args, server, requests, expected):
     wait_until_idle(server)
     finished = sum(counter(server, f"nv_inference_request_{end}") for end in ("success", "failure"))
     asked, half = counts["answered"] + counts["stopped"], readings[len(readings) // 2 :]
-    print(
-        f"{asked} requests in {seconds:.0f} s ({counts['answered']} answered, {counts['stopped']} stopped), {counts['wrong']} wrong; "
-    )
+    print(f"{asked} requests in {seconds:.0f} s: {counts['answered']} answered, {counts['stopped']} stopped, ", end="")
+    print(f"{counts['wrong']} wrong")
     print(f"{counts['tokens'] / seconds:.0f} tokens/s of whole answers; the server counted {finished:.0f} ends")
     print(f"resident: {half[0] / 2**20:.1f} MiB half way, {half[-1] / 2**20:.1f} at the end")
     return {
