@@ -5,6 +5,7 @@
     DIR/all_models/{inflight_batcher_llm,gpt}   repositories of the release, as templates
     DIR/tensorrt_llm/examples/FAMILY/           converters and builders under their old names
     DIR/inflight_batcher_llm/client/ tools/ scripts/ ci/
+    DIR/cog/                                    what `python -m cog.server.http` finds by PYTHONPATH
     DIR/bin/                                    inflight, tritonserver, trtllm-build
     DIR/all_models/llmapi                       from 0.19 on
     DIR/tensorrt_llm/triton_backend             from 0.20 on: DIR by the path that these releases have
@@ -50,7 +51,7 @@ def refuse_what_others_made(root):
     """Exits where one of the names is taken and no earlier call laid it out: a checkout of the back-end, say."""
     if (root / MARK).exists():
         return
-    names = ("all_models", "bin", *(path.name for path in SCRIPTS.iterdir()))
+    names = ("all_models", "bin", "cog", *(path.name for path in SCRIPTS.iterdir()))
     taken = next((name for name in names if (root / name).exists()), None)
     if taken is not None:
         sys.exit(
@@ -77,6 +78,7 @@ def install(root, release, program):
         for name in names:
             shutil.copy(SCRIPTS / "tensorrt_llm/examples" / name, folder / name)
     shutil.copy(SCRIPTS / "tools/fill_template.py", root / "scripts/triton_fill_template.py")
+    shutil.copytree(HERE / "cog", root / "cog", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     models = root / "all_models/inflight_batcher_llm"
     replace_repository(models, lambda path: write_repository(path, number))
     for script in PYTHON_MODELS.glob("*.py"):

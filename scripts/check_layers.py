@@ -72,15 +72,19 @@ ARROWS = {
     "protocol/kserve/grpc": ["protocol/grpc_listener", "protocol/kserve/access", "protocol/tls", "serving/server",
                              "serving/repository", "serving/core", "serving/memory", "serving/tensors", "proto"],
     "protocol/metrics": ["protocol/http_listener", "serving/server", "serving/statistics"],
-    "protocol/otlp": ["serving/trace", "json"],
+    "protocol/otlp": ["protocol/http_client", "serving/trace", "json"],
     "protocol/sagemaker": ["protocol/kserve/http", "protocol/http_listener", "serving/server", "serving/repository",
                            "serving/configuration", "json"],
+    "protocol/http_client": [],
+    "protocol/cog": ["protocol/kserve/http", "protocol/http_listener", "protocol/http_client", "serving/server", "serving/core",
+                     "json", "proto"],
     "protocol/vertex_ai": ["protocol/kserve/http", "protocol/http_listener", "serving/server"],
     "protocol/triton_backend": ["serving/repository", "serving/llm", "serving/core", "serving/configuration", "contract",
                                 "tensor"],
 }
 # What tests and their fakes may include besides.
 TEST_ARROWS = {
+    "protocol/http_client": ["protocol/http_listener"],
     "serving/memory": ["serving/testing"],
     "serving/statistics": ["serving/testing"],
     "serving/core": ["serving/configuration"],

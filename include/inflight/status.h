@@ -45,6 +45,7 @@ enum class Reason : uint8_t {
   kOutOfMemory,  // of the host, of a device, or of the KV cache
   kQueueFull,    // as many requests wait as may; the same request may be accepted later
   kOverLimit,    // of what this client may ask for; others are served
+  kPromptTooLong,
 };
 
 // OK takes two words and no allocation; an error allocates, and so does its copy.

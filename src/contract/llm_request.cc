@@ -111,7 +111,8 @@ Status FitToEngine(Request& request, const ExecutorLimits& limits,
   if (parameters::IsPromptTooLong(limits, request)) {
     return InvalidArgument("Prompt length (" + std::to_string(request.input_ids.size()) +
                            ") exceeds maximum input length (" +
-                           std::to_string(limits.max_input_len) + ").");
+                           std::to_string(limits.max_input_len) + ").")
+        .WithReason(Reason::kPromptTooLong);
   }
   if (defaults.clamps_input_ids) ClampIds(limits, request.input_ids);
   if (defaults.takes_any_end_id)

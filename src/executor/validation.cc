@@ -39,14 +39,18 @@ Status ValidatePrompt(const ExecutorLimits& limits, const Request& request) {
     const int64_t kv_tokens = limits.num_blocks * limits.block_size;
     if (kv_tokens > 0 && kv_tokens <= limits.max_seq_len) {
       return Invalid(
-          "Prompt length ({}) exceeds maximum input length ({}). The KV cache holds {} tokens: "
-          "shorten input_ids, or load the model with more KV cache memory",
-          request.input_ids.size(), limits.max_input_len, kv_tokens);
+                 "Prompt length ({}) exceeds maximum input length ({}). The KV cache holds {} "
+                 "tokens: "
+                 "shorten input_ids, or load the model with more KV cache memory",
+                 request.input_ids.size(), limits.max_input_len, kv_tokens)
+          .WithReason(Reason::kPromptTooLong);
     }
     return Invalid(
-        "Prompt length ({}) exceeds maximum input length ({}). Shorten input_ids, or rebuild the "
-        "engine with a larger max_input_len and max_seq_len",
-        request.input_ids.size(), limits.max_input_len);
+               "Prompt length ({}) exceeds maximum input length ({}). Shorten input_ids, or "
+               "rebuild the "
+               "engine with a larger max_input_len and max_seq_len",
+               request.input_ids.size(), limits.max_input_len)
+        .WithReason(Reason::kPromptTooLong);
   }
   if (const auto bad = parameters::FindOutsideVocabulary(limits, request.input_ids)) {
     return Invalid("input_ids[{}]: got {}, the engine's vocabulary is [0, {})", *bad,

@@ -160,7 +160,7 @@ Value::Kind Value::kind() const {
 }
 
 bool Value::IsInteger() const {
-  const std::string_view token(begin_, text_bytes());
+  const std::string_view token = text();
   return kind() == Kind::kNumber &&
          token.find_first_not_of("-0123456789") == std::string_view::npos;
 }
@@ -186,13 +186,13 @@ Result<int64_t> Value::AsInt() const {
 Result<uint64_t> Value::AsUint() const {
   uint64_t value = 0;
   if (ReadInteger(begin_, end_, value)) return value;
-  if (std::string_view(begin_, text_bytes()) == "-0") return uint64_t{0};
+  if (text() == "-0") return uint64_t{0};
   return WrongType("unsigned-integer");
 }
 
 Result<double> Value::AsDouble() const {
   if (kind() != Kind::kNumber) return WrongType("number", "double");
-  const std::string_view token(begin_, text_bytes());
+  const std::string_view token = text();
   return token == "-0" ? 0.0 : NumberToDouble(token);  // "-0" is an integer, and those have no sign
 }
 

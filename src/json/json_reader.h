@@ -62,6 +62,7 @@ class Value {
   Status ForEachScalar(int max_depth, const std::function<Status(Value scalar)>& visit) const;
 
   size_t text_bytes() const;  // of its text, an upper bound of what it decodes to
+  std::string_view text() const { return {begin_, text_bytes()}; }  // as it was written
 
  private:
   Value(const char* begin, const char* end) : begin_(begin), end_(end) {}

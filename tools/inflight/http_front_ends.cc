@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http_front_ends.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <string>
 #include <string_view>
 
 #include "base/status_macros.h"
+#include "cog_options.h"
 #include "environment.h"
 #include "protocol/kserve/http/access.h"
 #include "protocol/metrics/metrics_config.h"
@@ -160,6 +164,18 @@ Result<std::unique_ptr<vertex_ai::VertexAiServer>> StartVertexAi(
   vertex_ai.default_model = options.vertex_ai_default_model;
   if (metrics != nullptr) vertex_ai.metrics_page = [metrics] { return metrics->Page(); };
   return vertex_ai::VertexAiServer::Start(server, std::move(vertex_ai));
+}
+
+Result<std::unique_ptr<cog::CogServer>> StartCog(serving::Server& server,
+                                                 const ServeOptions& options) {
+  cog::CogOptions cog = options.cog;
+  RETURN_IF_ERROR(SetFromCogEnvironment(cog));
+  cog.listener.port = *options.cog_port;
+  cog.listener = ListenAt(cog.listener, options);
+  ASSIGN_OR_RETURN(cog.access, AccessAt(options, cog.listener.address));
+  cog.max_input_bytes = options.endpoints.max_input_bytes;
+  cog.shutdown = [] { kill(getpid(), SIGTERM); };  // which the main thread waits for
+  return cog::CogServer::Start(server, std::move(cog));
 }
 
 }  // namespace inflight::tool

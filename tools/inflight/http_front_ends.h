@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "protocol/cog/cog_server.h"
 #include "protocol/kserve/http/http_server.h"
 #include "protocol/metrics/metrics_server.h"
 #include "protocol/sagemaker/sagemaker_server.h"
@@ -34,5 +35,9 @@ Result<std::unique_ptr<sagemaker::SageMakerServer>> StartSageMaker(serving::Serv
 // server.
 Result<std::unique_ptr<vertex_ai::VertexAiServer>> StartVertexAi(
     serving::Server& server, const ServeOptions& options, const metrics::MetricsServer* metrics);
+
+// At --cog-port, which is given; with what the environment says.
+Result<std::unique_ptr<cog::CogServer>> StartCog(serving::Server& server,
+                                                 const ServeOptions& options);
 
 }  // namespace inflight::tool

@@ -27,6 +27,7 @@ std::string PortsInReach(const ServeOptions& options, bool (*is_meant)(const Rea
       {"admin", AdminAddress(options), options.admin_port.has_value(), !options.http.tls.is_on()},
       {"SageMaker", options.sagemaker.address, options.allow_sagemaker},
       {"Vertex AI", options.vertex_ai.address, options.allow_vertex_ai},
+      {"cog", options.cog.listener.address, options.cog_port.has_value()},
   };
   std::string names;
   for (const ReachedPort& port : ports) {

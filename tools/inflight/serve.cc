@@ -57,6 +57,7 @@ struct FrontEnds {
   std::unique_ptr<metrics::MetricsServer> metrics;  // the last
   std::unique_ptr<sagemaker::SageMakerServer> sagemaker;
   std::unique_ptr<vertex_ai::VertexAiServer> vertex_ai;  // shows what metrics shows
+  std::unique_ptr<cog::CogServer> cog;
 };
 
 // Triton's clients and tests wait for these lines (docs/operations.md, "The log").
@@ -94,6 +95,10 @@ Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options
     ASSIGN_OR_RETURN(fronts.vertex_ai, StartVertexAi(server, options, fronts.metrics.get()));
     LogStarted("Vertex AI HTTPService", options.vertex_ai.address, fronts.vertex_ai->port());
   }
+  if (options.cog_port) {
+    ASSIGN_OR_RETURN(fronts.cog, StartCog(server, options));
+    LogStarted("cog HTTPService", options.cog.listener.address, fronts.cog->port());
+  }
   return fronts;
 }
 
@@ -101,11 +106,12 @@ int PortOf(const auto& front) { return front ? front->port() : 0; }
 
 Status WritePortFile(const std::string& path, const FrontEnds& fronts) {
   if (path.empty()) return Status::Ok();
-  return WriteFile(path, fmt::format("{{\"http\": {}, \"grpc\": {}, \"metrics\": {}, \"admin\": "
-                                     "{}, \"sagemaker\": {}, \"vertex_ai\": {}}}\n",
-                                     PortOf(fronts.http), PortOf(fronts.grpc),
-                                     PortOf(fronts.metrics), PortOf(fronts.admin_port),
-                                     PortOf(fronts.sagemaker), PortOf(fronts.vertex_ai)));
+  return WriteFile(path,
+                   fmt::format("{{\"http\": {}, \"grpc\": {}, \"metrics\": {}, \"admin\": "
+                               "{}, \"sagemaker\": {}, \"vertex_ai\": {}, \"cog\": {}}}\n",
+                               PortOf(fronts.http), PortOf(fronts.grpc), PortOf(fronts.metrics),
+                               PortOf(fronts.admin_port), PortOf(fronts.sagemaker),
+                               PortOf(fronts.vertex_ai), PortOf(fronts.cog)));
 }
 
 // SIGINT and SIGTERM are blocked in every thread, since this runs before any is started, and taken
@@ -162,7 +168,9 @@ bool Drain(FrontEnds& fronts, serving::Server& server, int64_t budget_ms) {
   if (fronts.admin_socket) fronts.admin_socket->Stop(milliseconds(left_ms()));
   if (fronts.sagemaker) fronts.sagemaker->Stop(milliseconds(left_ms()));
   if (fronts.vertex_ai) fronts.vertex_ai->Stop(milliseconds(left_ms()));
+  if (fronts.cog) fronts.cog->Stop(milliseconds(left_ms()));
   server.Shutdown(left_ms());
+  if (fronts.cog) fronts.cog->DrainWebhooks(milliseconds(left_ms()));
   if (fronts.metrics) fronts.metrics->Stop(milliseconds(0));
   return clock.NowNs() <= deadline_ns;
 }

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "cog_options.h"
 #include "commands.h"
 #include "model_options.h"
 #include "serve_upstream_flags.h"
@@ -546,6 +547,7 @@ Schema ServeSchema() {
   AddMetrics(schema);
   AddSageMaker(schema);
   AddVertexAi(schema);
+  AddCogOptions(schema);
   AddTracing(schema);
   AddOperation(schema);
   AddSharedMemory(schema);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/schema.h"
+#include "protocol/cog/cog_server.h"
 #include "protocol/http_listener/http_listener.h"
 #include "protocol/kserve/access/access_policy.h"
 #include "protocol/kserve/grpc/grpc_options.h"
@@ -71,6 +72,12 @@ struct ServeOptions {
   bool allow_vertex_ai = false;
   http_listener::ListenerOptions vertex_ai = inflight::vertex_ai::VertexAiOptions().listener;
   std::string vertex_ai_default_model;
+  std::optional<int> cog_port;  // unset: this front end is not there
+  cog::CogOptions cog = [] {
+    cog::CogOptions options;
+    options.listener.address = kThisMachine;
+    return options;
+  }();
 
   std::vector<std::string> metrics_config;
   std::vector<std::string> cache_config;

@@ -159,7 +159,7 @@ Status EnterSandbox(const ServeOptions& options) {
   if (options.server.shared_memory.clients_may_register)
     rules.files.objects.emplace_back("/dev/shm");
   rules.files.devices = GpuDevices(options);
-  rules.may_connect = trace.is_opentelemetry;
+  rules.may_connect = trace.is_opentelemetry || options.cog_port.has_value();
   RETURN_IF_ERROR(AllowStores(options, rules));
   const bool has_gpu = !rules.files.devices.empty();
   // CUDA names its threads by /proc/self/task/<id>/comm, and does not start where it cannot.

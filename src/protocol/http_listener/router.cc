@@ -9,7 +9,7 @@ namespace inflight::http_listener {
 namespace {
 
 constexpr std::pair<std::string_view, Methods> kMethods[] = {
-    {"GET", kGet}, {"POST", kPost}, {"DELETE", kDelete}};
+    {"GET", kGet}, {"POST", kPost}, {"DELETE", kDelete}, {"PUT", kPut}};
 
 bool IsName(std::string_view segment) { return segment.starts_with('{'); }
 
@@ -69,8 +69,11 @@ void Router::Add(const std::string_view (&parts)[3], size_t row, Methods methods
   by_length_[num_segments].push_back(pattern);
 }
 
-// The number of segments; none where one is empty or there are more than any row has.
+// The number of segments, of "/" none at all; unset where one is empty or there are more than any
+// row has.
 std::optional<size_t> Router::Split(std::string_view path, Segments& segments) {
+  if (path.empty()) return std::nullopt;
+  if (path == "/") return 0;
   size_t num_segments = 0;
   while (path.starts_with('/') && num_segments < kMaxSegments) {
     path.remove_prefix(1);

@@ -24,6 +24,7 @@ using Methods = uint8_t;  // a set of these
 inline constexpr Methods kGet = 1;
 inline constexpr Methods kPost = 2;
 inline constexpr Methods kDelete = 4;
+inline constexpr Methods kPut = 8;
 
 bool Allows(Methods methods, std::string_view method);
 std::string MethodNames(Methods methods);  // "GET, POST"

@@ -53,6 +53,13 @@ TEST(RouterTest, ValuesHaveTheNamesOfTheTemplate) {
   EXPECT_EQ(long_form->values.Of("version"), "");
 }
 
+TEST(RouterTest, TheRootIsAPathOfNoSegments) {
+  const Router router({{"/", kGet}, {"/a", kPut}});
+  EXPECT_EQ(router.Find("GET", "/")->row, 0U);
+  EXPECT_TRUE(router.Find("PUT", "/a")->allows_method);
+  EXPECT_FALSE(router.Find("GET", "").has_value());
+}
+
 TEST(RouterTest, MethodsAreNamed) {
   EXPECT_EQ(MethodNames(kGet | kPost), "GET, POST");
   EXPECT_EQ(MethodNames(kDelete), "DELETE");

@@ -24,11 +24,13 @@ int64_t WallClockOffsetNs() {
 }  // namespace
 
 Result<std::shared_ptr<OtlpExporter>> OtlpExporter::Create(serving::OpenTelemetryOptions options) {
-  ASSIGN_OR_RETURN(Url url, ParseUrl(options.url));
+  ASSIGN_OR_RETURN(http_client::Url url, http_client::ParseUrl(options.url));
+  if (url.is_tls)
+    return InvalidArgument("'" + options.url + "' is no url of the form http://host:port/path");
   return std::shared_ptr<OtlpExporter>(new OtlpExporter(std::move(options), std::move(url)));
 }
 
-OtlpExporter::OtlpExporter(serving::OpenTelemetryOptions options, Url url)
+OtlpExporter::OtlpExporter(serving::OpenTelemetryOptions options, http_client::Url url)
     : options_(std::move(options)),
       url_(std::move(url)),
       random_(std::random_device()()),
@@ -94,7 +96,11 @@ std::vector<std::string> OtlpExporter::TakeBatchLocked() {
 }
 
 bool OtlpExporter::Send(const std::vector<std::string>& spans) const {
-  const Status sent = PostJson(url_, ExportBody(options_.resource, spans), kPostTimeout);
+  const Status sent = http_client::PostJson({.url = url_,
+                                             .headers = {},
+                                             .body = ExportBody(options_.resource, spans),
+                                             .timeout = kPostTimeout,
+                                             .may_reach = {}});
   if (sent.ok()) return true;
   logging::Error("traces are lost, since the collector did not take them",
                  {{"url", options_.url}, {"spans", spans.size()}, {"reason", sent.message()}});

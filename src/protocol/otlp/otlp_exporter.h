@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "protocol/otlp/http_post.h"
+#include "protocol/http_client/http_client.h"
 #include "serving/trace/trace_config.h"
 #include "serving/trace/tracer.h"
 
@@ -34,13 +34,13 @@ class OtlpExporter final : public serving::TraceExporter {
   std::vector<std::pair<std::string, std::string>> settings() const override;
 
  private:
-  OtlpExporter(serving::OpenTelemetryOptions options, Url url);
+  OtlpExporter(serving::OpenTelemetryOptions options, http_client::Url url);
   void Run();
   std::vector<std::string> TakeBatchLocked();
   bool Send(const std::vector<std::string>& spans) const;  // whether they were taken
 
   const serving::OpenTelemetryOptions options_;
-  const Url url_;
+  const http_client::Url url_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::mt19937_64 random_;  // under the lock

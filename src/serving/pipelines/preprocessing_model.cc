@@ -150,7 +150,8 @@ Result<std::vector<TokenId>> PreprocessingModel::EncodePrompt(const Tensor& quer
                    "Prompt length ({} bytes) exceeds maximum input length (at most {} bytes). "
                    "Shorten {}, or rebuild the engine with a larger max_input_len and max_seq_len",
                    strings.front().size(), options_.max_prompt_bytes, query.name))
-        .WithField(query.name);
+        .WithField(query.name)
+        .WithReason(Reason::kPromptTooLong);
   }
   auto ids = options_.tokenizer->Encode(strings.front(), options_.add_special_tokens);
   if (!ids.ok()) return ids.status().WithPrefix(query.name);

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/cog/cog_server.h"
+
+#include <algorithm>
+#include <optional>
+#include <random>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/letter_case.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/worker_pool.h"
+#include "json/json_writer.h"
+#include "protocol/cog/openapi.h"
+#include "protocol/cog/predictions.h"
+#include "protocol/cog/timestamp.h"
+#include "protocol/http_listener/router.h"
+#include "protocol/kserve/http/generate_json.h"
+#include "protocol/kserve/http/only_ready_model.h"
+#include "protocol/kserve/http/response.h"
+#include "protocol/kserve/http/tensor_json.h"
+#include "protocol/kserve/http/traced.h"
+
+namespace inflight::cog {
+namespace {
+
+using http_listener::HttpRequest;
+using http_listener::HttpResponder;
+using http_listener::HttpResponse;
+using http_listener::kGet;
+using http_listener::kPost;
+using http_listener::kPut;
+using kserve_http::Answer;
+using kserve_http::kJson;
+
+// Bodies from here on are parsed on a thread of their own.
+constexpr size_t kLargeBodyBytes = 512 * 1024;
+
+HttpResponse Detail(int status, std::string_view text) {
+  std::string body;
+  json::Writer(body).BeginObject().Key("detail").String(text).EndObject();
+  return Answer(status, kJson, std::move(body));
+}
+
+HttpResponse Misfit(std::span<const FieldError> errors) {
+  return Answer(422, kJson, ErrorDetail(errors));
+}
+
+HttpResponse Busy() { return Detail(409, "Already running a prediction"); }
+
+// As FastAPI tells bodies of JSON: a page of another host cannot send one unasked.
+bool IsJson(const HttpRequest& request) {
+  const std::string* header = request.FindHeader("Content-Type");
+  if (header == nullptr) return true;
+  std::string_view type = std::string_view(*header).substr(0, header->find(';'));
+  while (type.ends_with(' ')) type.remove_suffix(1);
+  constexpr std::string_view kSuffix = "+json";
+  return EqualInAnyCase(type, kJson) ||
+         (type.size() > kSuffix.size() && type.find('/') != std::string_view::npos &&
+          EqualInAnyCase(type.substr(type.size() - kSuffix.size()), kSuffix));
+}
+
+bool WantsEvents(const HttpRequest& request) {
+  const std::string* accept = request.FindHeader("Accept");
+  if (accept == nullptr) return false;
+  constexpr std::string_view kEvents = "text/event-stream";
+  for (std::string_view rest = *accept;;) {
+    std::string_view part = rest.substr(0, rest.find(','));
+    while (part.starts_with(' ')) part.remove_prefix(1);
+    part = part.substr(0, part.find_first_of("; "));
+    if (EqualInAnyCase(part, kEvents)) return true;
+    const size_t comma = rest.find(',');
+    if (comma == std::string_view::npos) return false;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+bool PrefersAsync(const HttpRequest& request) {
+  const std::string* prefer = request.FindHeader("Prefer");
+  return prefer != nullptr && *prefer == "respond-async";
+}
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+std::string PercentDecoded(std::string_view text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const int high = text[i] == '%' && i + 2 < text.size() ? HexDigit(text[i + 1]) : -1;
+    const int low = high >= 0 ? HexDigit(text[i + 2]) : -1;
+    if (low < 0) {
+      decoded += text[i];
+    } else {
+      decoded += static_cast<char>(high * 16 + low);
+      i += 2;
+    }
+  }
+  return decoded;
+}
+
+}  // namespace
+
+class CogServer::Handler : public http_listener::HttpHandler {
+ public:
+  Handler(serving::Server& server, CogOptions options, std::unique_ptr<WebhookCaller> webhooks)
+      : server_(server),
+        options_(std::move(options)),
+        completed_at_(WallClock()),
+        openapi_(OpenApi(options_.predictor.defaults)),
+        predictions_(std::make_shared<Predictions>(options_.concurrency)),
+        webhooks_(std::move(webhooks)),
+        random_(std::random_device()()) {}
+
+  size_t MaxBodyBytes(const HttpRequest&) const override { return options_.max_input_bytes; }
+  HttpResponse BodyTooLarge(const HttpRequest&, std::optional<uint64_t>) const override {
+    return Detail(413, "the body is larger than " + std::to_string(options_.max_input_bytes) +
+                           " bytes; --http-max-input-size allows more");
+  }
+  HttpResponse BadRequest(std::string_view reason) const override { return Detail(400, reason); }
+
+  std::optional<HttpResponse> RefuseHead(const HttpRequest& head) const override {
+    const auto match = router_.Find(head.method, head.path());
+    if (!match || !match->allows_method) return UnknownRoute(match.has_value());
+    return kserve_http::RefusalOfHead(options_.access, Rows()[match->row].api, head);
+  }
+
+  void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
+    const auto match = router_.Find(request.method, request.path());
+    if (!match || !match->allows_method) return responder->Send(UnknownRoute(match.has_value()));
+    const Row& row = Rows()[match->row];
+    if (auto refusal = kserve_http::Admit(options_.access, row.api, request))
+      return responder->Send(*std::move(refusal));
+    const std::string id = PercentDecoded(match->values.Of("prediction_id"));
+    if (request.body->size() < kLargeBodyBytes) return Run(row, id, request, std::move(responder));
+    large_bodies_.Post([this, &row, id, request = std::move(request),
+                        responder = std::move(responder)] { Run(row, id, request, responder); });
+  }
+
+  void DrainWebhooks(std::chrono::milliseconds budget) { webhooks_->Drain(budget); }
+
+  // kNotFound: it is not loaded.
+  Result<std::shared_ptr<serving::Model>> Model() const {
+    std::string name = options_.model;
+    if (name.empty()) {
+      constexpr std::string_view kEnsemble = "ensemble";
+      if (server_.FindModel(kEnsemble, /*version=*/"").ok()) {
+        name = kEnsemble;
+      } else {
+        ASSIGN_OR_RETURN(name, kserve_http::OnlyReadyModel(server_));
+      }
+    }
+    return server_.FindModel(name, /*version=*/"");
+  }
+
+ private:
+  using Respond = void(const std::string& id, const HttpRequest& request,
+                       std::shared_ptr<HttpResponder> responder);
+
+  struct Row {
+    std::string_view path;
+    http_listener::Methods methods;
+    kserve::Api api;
+    Respond Handler::*respond;
+  };
+
+  // docs/reference/protocol/cog.md lists the rows.
+  static std::span<const Row> Rows() {
+    using enum kserve::Api;
+    static constexpr Row kRows[] = {
+        {"/", kGet, kHealth, &Handler::Root},
+        {"/health-check", kGet, kHealth, &Handler::HealthCheck},
+        {"/openapi.json", kGet, kMetadata, &Handler::Schema},
+        {"/docs", kGet, kMetadata, &Handler::Docs},
+        {"/predictions", kPost, kInference, &Handler::Predict},
+        {"/predictions/{prediction_id}", kPut, kInference, &Handler::PredictOnce},
+        {"/predictions/{prediction_id}/cancel", kPost, kInference, &Handler::Cancel},
+        {"/shutdown", kPost, kModelRepository, &Handler::Shutdown},
+    };
+    return kRows;
+  }
+
+  static HttpResponse UnknownRoute(bool is_known_path) {
+    return is_known_path ? Detail(405, "Method Not Allowed") : Detail(404, "Not Found");
+  }
+
+  void Run(const Row& row, const std::string& id, const HttpRequest& request,
+           const std::shared_ptr<HttpResponder>& responder) {
+    try {
+      (this->*row.respond)(id, request, responder);
+    } catch (const std::exception& e) {  // such as bad_alloc: that request's trouble alone
+      logging::Error("cog request failed", {{"path", request.path()}, {"error", e.what()}});
+      responder->Send(Detail(500, Caught("request failed", e).message()));
+    }
+  }
+
+  // Handlers of rows have one signature.  NOLINTBEGIN(performance-unnecessary-value-param)
+  void Root(const std::string&, const HttpRequest&, std::shared_ptr<HttpResponder> responder) {
+    responder->Send(Answer(200, kJson, R"({"docs_url":"/docs","openapi_url":"/openapi.json"})"));
+  }
+
+  void Schema(const std::string&, const HttpRequest&, std::shared_ptr<HttpResponder> responder) {
+    responder->Send(Answer(200, kJson, openapi_));
+  }
+
+  void Docs(const std::string&, const HttpRequest&, std::shared_ptr<HttpResponder> responder) {
+    responder->Send(Answer(200, "text/html; charset=utf-8", DocsPage()));
+  }
+
+  void HealthCheck(const std::string&, const HttpRequest&,
+                   std::shared_ptr<HttpResponder> responder) {
+    std::string body;
+    json::Writer out(body);
+    out.BeginObject().Key("status").String(Health()).Key("setup").BeginObject();
+    const auto began = std::chrono::floor<std::chrono::microseconds>(options_.started_at);
+    out.Key("started_at").String(IsoFormat(began));
+    out.Key("completed_at").String(IsoFormat(completed_at_));
+    out.Key("logs").String("").Key("status").String("succeeded").EndObject().EndObject();
+    responder->Send(Answer(200, kJson, std::move(body)));
+  }
+
+  void Shutdown(const std::string&, const HttpRequest&, std::shared_ptr<HttpResponder> responder) {
+    logging::Info("shutdown requested via http");
+    if (options_.shutdown) responder->OnSent(options_.shutdown);
+    responder->Send(Answer(200, kJson, "{}"));
+  }
+
+  void Cancel(const std::string& id, const HttpRequest& request,
+              std::shared_ptr<HttpResponder> responder) {
+    const auto prediction = predictions_->Find(IdentityOf(request.caller), id);
+    if (prediction) prediction->Cancel();
+    responder->Send(Answer(prediction ? 200 : 404, kJson, "{}"));
+  }
+
+  void Predict(const std::string&, const HttpRequest& request,
+               std::shared_ptr<HttpResponder> responder) {
+    if (auto parsed = Parse(request, *responder)) Begin(*std::move(parsed), request, responder);
+  }
+
+  void PredictOnce(const std::string& id, const HttpRequest& request,
+                   std::shared_ptr<HttpResponder> responder) {
+    auto parsed = Parse(request, *responder);
+    if (!parsed) return;
+    if (parsed->id && *parsed->id != id) {
+      const FieldError mismatch{
+          {"id"}, "prediction ID must match the ID supplied in the URL", "value_error", {}};
+      return responder->Send(Misfit({&mismatch, 1}));
+    }
+    parsed->id = id;
+    if (const auto running = predictions_->Find(IdentityOf(request.caller), id)) {
+      if (WantsEvents(request)) return running->Stream(responder);
+      return responder->Send(Answer(202, kJson, running->ToJson()));
+    }
+    Begin(*std::move(parsed), request, responder);
+  }
+  // NOLINTEND(performance-unnecessary-value-param)
+
+  // Unset: it is answered.
+  std::optional<PredictionRequest> Parse(const HttpRequest& request, HttpResponder& responder) {
+    std::vector<FieldError> errors;
+    PredictionRequest parsed;
+    if (!request.body->empty() && !IsJson(request)) {
+      errors.push_back({{}, "value is not a valid dict", "type_error.dict", {}});
+    } else if (request.body->empty()) {
+      errors.push_back({{}, "field required", "value_error.missing", {}});
+    } else {
+      parsed = ParsePredictionRequest(*request.body, options_.predictor.defaults, errors);
+    }
+    if (errors.empty()) return parsed;
+    responder.Send(Misfit(errors));
+    return std::nullopt;
+  }
+
+  void Begin(PredictionRequest parsed, const HttpRequest& request,
+             const std::shared_ptr<HttpResponder>& responder) {
+    const auto model = ReadyModel();
+    if (model == nullptr) return responder->Send(Busy());  // it is being set up
+    PredictionStart start{.request = std::move(parsed)};
+    if (!start.request.webhook.empty()) {
+      auto webhook = webhooks_->Open(start.request.webhook, start.request.events);
+      if (!webhook.ok()) {
+        const FieldError refused{
+            {"webhook"}, webhook.status().message(), "value_error.url.host", {}};
+        return responder->Send(Misfit({&refused, 1}));
+      }
+      start.webhook = *std::move(webhook);
+    }
+    start.charge = MemoryCharge(request.memory);
+    start.ends_unwatched = !PrefersAsync(request) && start.webhook == nullptr;
+    start.logs_performance = options_.predictor.logs_performance ||
+                             start.request.inputs[kLogPerformanceMetrics] == InputValue(true);
+    auto call =
+        MakeModelCall(start.request.inputs, options_.predictor, model->config(), RandomSeed());
+    Result<serving::Request> asked = call.ok() ? MakeRequest(*model, call->body, request)
+                                               : Result<serving::Request>(call.status());
+    start.cancel = asked.ok() ? asked->cancel : std::make_shared<serving::CancelToken>();
+    if (call.ok()) {
+      start.prompt = call->prompt;
+      start.seed = call->seed;
+    }
+    const auto prediction = predictions_->Add(IdentityOf(request.caller), std::move(start));
+    if (prediction == nullptr) return responder->Send(Busy());
+    prediction->Begin();
+    Watch(*prediction, request, responder);
+    if (!asked.ok())
+      return prediction->Fail(call.ok() ? ModelErrorText(asked.status())
+                                        : asked.status().message());
+    const bool has_prompt = !model->decoupled();
+    server_.Infer(model, *std::move(asked),
+                  [prediction, has_prompt](const serving::Response& response) {
+                    prediction->OnResponse(response, has_prompt);
+                  });
+  }
+
+  static void Watch(Prediction& prediction, const HttpRequest& request,
+                    const std::shared_ptr<HttpResponder>& responder) {
+    if (WantsEvents(request)) return prediction.Stream(responder);
+    if (!PrefersAsync(request)) return prediction.AnswerAtEnd(responder);
+    responder->Send(Answer(202, kJson, prediction.ToJson()));
+  }
+
+  Result<serving::Request> MakeRequest(const serving::Model& model, const std::string& body,
+                                       const HttpRequest& request) {
+    MemoryCharge charge(request.memory);
+    RETURN_IF_ERROR(charge.Resize(body.size() * kserve_http::kTensorBytesPerJsonByte));
+    ASSIGN_OR_RETURN(auto asked,
+                     kserve_http::ParseGenerate(model.config(), body, options_.max_input_bytes));
+    asked.model_name = model.name();
+    asked.received_ns = Clock::System().NowNs();
+    asked.memory = request.memory;
+    asked.client = request.caller;
+    asked.charge = std::make_shared<const MemoryCharge>(std::move(charge));
+    asked.wants_one_response = !model.decoupled();
+    asked.trace = kserve_http::SampleTrace(server_, model.name(), request);
+    return asked;
+  }
+
+  // Null: it is not loaded, or not ready.
+  std::shared_ptr<serving::Model> ReadyModel() const {
+    const auto model = Model();
+    return model.ok() && (*model)->ready() ? *model : nullptr;
+  }
+
+  std::string_view Health() const {
+    if (!server_.live()) return "DEFUNCT";
+    if (ReadyModel() == nullptr) return "STARTING";
+    return predictions_->IsFull() ? "BUSY" : "READY";
+  }
+
+  // As cog-triton chooses it.
+  int64_t RandomSeed() {
+    const std::lock_guard lock(random_mutex_);
+    return std::uniform_int_distribution<int64_t>(0, 99'999)(random_);
+  }
+
+  serving::Server& server_;
+  const CogOptions options_;
+  const std::chrono::sys_time<std::chrono::microseconds> completed_at_;
+  const std::string openapi_;
+  const http_listener::Router router_ = http_listener::Router::Of(Rows());
+  const std::shared_ptr<Predictions> predictions_;
+  const std::unique_ptr<WebhookCaller> webhooks_;
+  std::mutex random_mutex_;
+  std::mt19937_64 random_;
+  WorkerPool large_bodies_{1, "http-body"};  // last: its tasks use the members above
+};
+
+CogServer::CogServer(std::unique_ptr<Handler> handler, Handler& same)
+    : ListeningServer(std::move(handler)), handler_(same) {}
+
+CogServer::~CogServer() = default;
+
+void CogServer::DrainWebhooks(std::chrono::milliseconds budget) { handler_.DrainWebhooks(budget); }
+
+Result<std::unique_ptr<CogServer>> CogServer::Start(serving::Server& server, CogOptions options) {
+  ASSIGN_OR_RETURN(auto webhooks, WebhookCaller::Start(options.webhooks));
+  const bool is_named = !options.model.empty();
+  const http_listener::ListenerOptions listener = options.listener;
+  auto handler = std::make_unique<Handler>(server, std::move(options), std::move(webhooks));
+  Handler& same = *handler;
+  const auto model = same.Model();  // one that is not named may be loaded later
+  if (!model.ok() && is_named) return model.status().WithPrefix("--cog-model");
+  if (model.ok()) RETURN_IF_ERROR(CheckAnswers((*model)->config()).WithPrefix("--cog-port"));
+  std::unique_ptr<CogServer> cog(new CogServer(std::move(handler), same));
+  RETURN_IF_ERROR(cog->Listen(listener));
+  return cog;
+}
+
+}  // namespace inflight::cog

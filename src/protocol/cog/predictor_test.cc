@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/cog/predictor.h"
+
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace inflight::cog {
+namespace {
+
+TEST(FormatPromptTest, NamesInBracesAreReplacedAndDoubledBracesStay) {
+  EXPECT_EQ(*FormatPrompt("p", "s", "{prompt}"), "p");
+  EXPECT_EQ(*FormatPrompt("{p}", "s", "[INST] {system_prompt}\n{prompt} {{x}} [/INST]"),
+            "[INST] s\n{p} {x} [/INST]");
+  EXPECT_EQ(*FormatPrompt("", "s", "{system_prompt}"), "s");
+}
+
+TEST(FormatPromptTest, WhatIsWrongHasACode) {
+  const auto code = [](const char* prompt, const char* prompt_template) {
+    return FormatPrompt(prompt, "", prompt_template).status().message().substr(0, 5);
+  };
+  EXPECT_EQ(code("", "{prompt}"), "E1001");
+  EXPECT_EQ(code("p", "no place"), "E1003");
+  for (const char* prompt_template :
+       {"{prompt} {", "{prompt} }", "{prompt} {other}", "{prompt} {}", R"({"a": "{prompt}"})"})
+    EXPECT_EQ(code("p", prompt_template), "E1004") << prompt_template;
+}
+
+class MakeModelCallTest : public testing::Test {
+ protected:
+  MakeModelCallTest() {
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(R"(
+        name: "ensemble" model_transaction_policy { decoupled: true }
+        input { name: "text_input" } input { name: "max_tokens" } input { name: "bad_words" }
+        input { name: "stop_words" } input { name: "min_length" optional: true }
+        input { name: "top_k" optional: true } input { name: "temperature" optional: true }
+        input { name: "top_p" optional: true } input { name: "length_penalty" optional: true }
+        input { name: "presence_penalty" optional: true } input { name: "random_seed" optional: true }
+        input { name: "end_id" optional: true } input { name: "stream" optional: true }
+        output { name: "text_output" })",
+                                                              &config_));
+  }
+
+  Result<ModelCall> Make(const std::string& inputs, const PredictorOptions& options = {}) {
+    std::vector<FieldError> errors;
+    const Inputs parsed = ParseInputs(*json::Value::Parse(inputs), options.defaults, errors);
+    EXPECT_TRUE(errors.empty());
+    return MakeModelCall(parsed, options, config_, /*random_seed=*/42);
+  }
+
+  ::inference::ModelConfig config_;
+};
+
+TEST_F(MakeModelCallTest, InputsHaveTheNamesOfTheEnsemble) {
+  EXPECT_EQ(Make(R"({"prompt":"p"})")->body,
+            R"({"text_input":"p","max_tokens":512,"min_length":0,"top_k":0,"temperature":0.7,)"
+            R"("top_p":0.95,"length_penalty":1.0,"presence_penalty":0.0,"random_seed":42,)"
+            R"("stop_words":"","bad_words":"","stream":true})");
+  EXPECT_EQ(
+      Make(
+          R"({"prompt":"p","min_new_tokens":3,"max_new_tokens":9,"top_k":-1,"seed":5,"stop_sequences":"a,b c"})",
+          {.end_id = 2})
+          ->body,
+      R"({"text_input":"p","max_tokens":9,"min_length":3,"top_k":0,"temperature":0.7,)"
+      R"("top_p":0.95,"length_penalty":1.0,"presence_penalty":0.0,"random_seed":5,)"
+      R"("stop_words":["a","b c"],"include_stop_str_in_output":false,"bad_words":"",)"
+      R"("end_id":2,"stream":true})");
+}
+
+TEST_F(MakeModelCallTest, TwoNamesWithTwoValuesAreAnError) {
+  const auto code = [&](const char* inputs) {
+    return Make(inputs).status().message().substr(0, 5);
+  };
+  EXPECT_EQ(code(R"({"prompt":"p","max_tokens":3,"max_new_tokens":4})"), "E1102");
+  EXPECT_EQ(code(R"({"prompt":"p","min_tokens":3,"min_new_tokens":4})"), "E1101");
+  EXPECT_TRUE(Make(R"({"prompt":"p","max_tokens":4,"max_new_tokens":4})").ok());
+}
+
+TEST_F(MakeModelCallTest, AnEndThatTheModelCannotTakeIsAnError) {
+  EXPECT_EQ(Make(R"({"prompt":"p"})", {.pad_id = 2}).status().message().substr(0, 5), "E2100");
+}
+
+}  // namespace
+}  // namespace inflight::cog
