@@ -79,6 +79,7 @@ ARROWS = {
     "protocol/cog": ["protocol/kserve/http", "protocol/http_listener", "protocol/http_client", "serving/server", "serving/core",
                      "json", "proto"],
     "protocol/vertex_ai": ["protocol/kserve/http", "protocol/http_listener", "serving/server"],
+    "shadow": ["protocol/http_client", "protocol/http_listener", "json"],
     "protocol/triton_backend": ["serving/repository", "serving/llm", "serving/core", "serving/configuration", "contract",
                                 "tensor"],
 }

@@ -16,6 +16,7 @@ using Args = std::span<char* const>;
 int ServeMain(Args args);
 int TritonserverMain(Args args);  // the same, where it is called so
 int KeyMain(Args args);
+int ShadowMain(Args args);
 int RunMain(Args args);
 int ChatMain(Args args);
 int TokenizeMain(Args args);
@@ -32,6 +33,7 @@ int BenchMixesMain(Args args);
 
 // Options of each command, for docs/configuration.md and the completion script.
 std::vector<config::OptionInfo> ServeOptionInfos();
+std::vector<config::OptionInfo> ShadowOptionInfos();
 std::vector<config::OptionInfo> RunOptionInfos();
 std::vector<config::OptionInfo> ChatOptionInfos();
 std::vector<config::OptionInfo> TokenizeOptionInfos();

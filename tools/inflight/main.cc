@@ -33,6 +33,8 @@ constexpr Command kCommands[] = {
      MigrateMain, MigrateOptionInfos},
     {"compat", "lay out the scripts and model repositories that the back-end's guides name",
      CompatMain, CompatOptionInfos},
+    {"shadow", "the same requests to two servers over HTTP, and how their answers differ",
+     ShadowMain, ShadowOptionInfos},
     {"bench", "measure generation beside this machine's limits", BenchMain, BenchOptionInfos},
     {"bench throughput", "output tokens a second of many requests at once, beside the limit",
      BenchThroughputMain, BenchThroughputOptionInfos},

@@ -15,7 +15,11 @@ int KeyMain(Args args) { return ServeMain(args); }
 
 int MigrateMain(Args args) { return ServeMain(args); }
 
+int ShadowMain(Args args) { return ServeMain(args); }
+
 std::vector<config::OptionInfo> ServeOptionInfos() { return {}; }
+
+std::vector<config::OptionInfo> ShadowOptionInfos() { return {}; }
 
 std::vector<config::OptionInfo> MigrateOptionInfos() { return {}; }
 

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// inflight shadow: the same requests to two servers, and in what their answers differ.
+#include <pthread.h>
+#include <signal.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "command_line.h"
+#include "commands.h"
+#include "shadow/proxy.h"
+#include "shadow/report.h"
+
+namespace inflight::tool {
+namespace {
+
+using shadow::Outcome;
+using shadow::RecordedRequest;
+
+const Usage kUsage = {
+    "inflight shadow --old URL --new URL (--requests FILE | --port PORT [--record FILE])",
+    "Sends requests to two servers over HTTP and tells in what their answers differ: those of a "
+    "file, or those of clients of a port,\nwhich get the old server's answers. The exit status is "
+    "1 where answers differ."};
+
+struct Options {
+  std::string old_url, new_url;
+  std::string requests;
+  std::optional<int> port;
+  std::string address = "127.0.0.1";
+  std::string record;
+  std::string report;
+  int concurrency = 1;
+  int timeout_secs = 120;
+  double tolerance = shadow::CompareRules().tolerance;
+  std::vector<std::string> ignore;
+};
+
+config::Schema<Options> MakeSchema() {
+  config::Schema<Options> schema;
+  schema.Section("Servers");
+  schema.Add(
+      "old", [](Options& o) -> auto& { return o.old_url; },
+      "URL of the server that is trusted, such as http://localhost:8000.");
+  schema.Add(
+      "new", [](Options& o) -> auto& { return o.new_url; }, "URL of the server to compare.");
+  schema.Add(
+      "timeout_secs", [](Options& o) -> auto& { return o.timeout_secs; },
+      "Seconds that an answer may take.", config::Range(1, 86400));
+  schema.Section("Requests");
+  schema.Add(
+      "requests", [](Options& o) -> auto& { return o.requests; },
+      "File of requests, a JSON object a line; - is standard input.");
+  schema.Add(
+      "concurrency", [](Options& o) -> auto& { return o.concurrency; },
+      "Requests of the file that are under way at a time.", config::Range(1, 256));
+  schema.Add(
+      "port", [](Options& o) -> auto& { return o.port; },
+      "Listen here for clients until a signal; 0 picks a free port.", config::Range(0, 65535));
+  schema.Add(
+      "address", [](Options& o) -> auto& { return o.address; }, "Address of --port.");
+  schema.Add(
+      "record", [](Options& o) -> auto& { return o.record; },
+      "File to which requests of clients are added, for --requests.");
+  schema.Section("Report");
+  schema.Add(
+      "report", [](Options& o) -> auto& { return o.report; },
+      "File for a line of JSON for each request.");
+  schema.Add(
+      "tolerance", [](Options& o) -> auto& { return o.tolerance; },
+      "By how much numbers with a fraction may differ: absolute up to 1, relative beyond.",
+      config::Range(0, 1));
+  schema.Add(
+      "ignore", [](Options& o) -> auto& { return o.ignore; },
+      "Member of JSON that is not compared, wherever it stands.");
+  return schema;
+}
+
+using File = std::unique_ptr<FILE, int (*)(FILE*)>;
+
+Result<File> OpenToWrite(const std::string& option, const std::string& path, const char* mode) {
+  if (path.empty()) return File(nullptr, std::fclose);
+  File file(std::fopen(path.c_str(), mode), std::fclose);
+  if (file == nullptr) return NotFound(option + ": cannot write '" + path + "'");
+  return file;
+}
+
+// Lines of the file in turn, for several threads.
+class RequestFile {
+ public:
+  explicit RequestFile(std::istream& in) : in_(in) {}
+
+  // Unset at the end.
+  Result<std::optional<RecordedRequest>> Next() {
+    const std::lock_guard lock(mutex_);
+    std::string line;
+    while (std::getline(in_, line)) {
+      ++number_;
+      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+      auto request = shadow::ParseRecordedRequest(line);
+      if (!request.ok()) return request.status().WithPrefix("line " + std::to_string(number_));
+      return std::optional(*std::move(request));
+    }
+    return std::optional<RecordedRequest>();
+  }
+
+ private:
+  std::istream& in_;
+  std::mutex mutex_;
+  int64_t number_ = 0;
+};
+
+Status ReplayInTurn(RequestFile& requests, const shadow::ShadowOptions& options,
+                    shadow::Report& report) {
+  boost::asio::io_context io{1};
+  while (true) {
+    ASSIGN_OR_RETURN(auto request, requests.Next());
+    if (!request) return Status::Ok();
+    shadow::AskBoth(io, options, *std::move(request), {},
+                    [&](const Outcome& outcome) { report.Add(outcome); });
+    io.run();
+    io.restart();
+  }
+}
+
+Status Replay(const Options& options, const shadow::ShadowOptions& servers,
+              shadow::Report& report) {
+  std::ifstream file;
+  if (options.requests != "-") {
+    file.open(options.requests);
+    if (!file) return NotFound("--requests: cannot open '" + options.requests + "'");
+  }
+  RequestFile requests(options.requests == "-" ? std::cin : file);
+  std::vector<Status> ends(static_cast<size_t>(options.concurrency));
+  std::vector<std::thread> threads;
+  for (Status& end : ends)
+    threads.emplace_back([&] { end = ReplayInTurn(requests, servers, report); });
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& end : ends) RETURN_IF_ERROR(end.WithPrefix("--requests"));
+  return Status::Ok();
+}
+
+Status ServeClients(const Options& options, const shadow::ShadowOptions& servers,
+                    shadow::Report& report) {
+  ASSIGN_OR_RETURN(const File record, OpenToWrite("--record", options.record, "a"));
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  shadow::ProxyOptions proxy;
+  proxy.listener.address = options.address;
+  proxy.listener.port = *options.port;
+  proxy.shadow = servers;
+  proxy.record = record.get();
+  ASSIGN_OR_RETURN(const auto started, shadow::Proxy::Start(proxy, report));
+  std::printf("listening at %s:%d\n", options.address.c_str(), started->port());
+  std::fflush(stdout);
+  int signal = 0;
+  sigwait(&signals, &signal);
+  started->Stop(std::chrono::seconds(5));
+  return Status::Ok();
+}
+
+Result<http_client::Url> ServerAt(const char* option, const std::string& url) {
+  if (url.empty()) return UsageError(kUsage, std::string(option) + " is needed");
+  auto parsed = http_client::ParseUrl(url);
+  if (!parsed.ok()) return parsed.status().WithPrefix(option);
+  return parsed;
+}
+
+Status Run(const Options& options, std::span<const std::string> positionals) {
+  RETURN_IF_ERROR(NoPositionals(kUsage, positionals));
+  shadow::ShadowOptions servers;
+  ASSIGN_OR_RETURN(servers.old_server, ServerAt("--old", options.old_url));
+  ASSIGN_OR_RETURN(servers.new_server, ServerAt("--new", options.new_url));
+  servers.timeout = std::chrono::seconds(options.timeout_secs);
+  servers.rules = {.tolerance = options.tolerance, .ignored = options.ignore};
+  if (options.requests.empty() != options.port.has_value())
+    return UsageError(kUsage, "one of --requests and --port is needed");
+  if (!options.record.empty() && !options.port)
+    return UsageError(kUsage, "--record is for requests of --port");
+  ASSIGN_OR_RETURN(const File file, OpenToWrite("--report", options.report, "w"));
+  shadow::Report report(stdout, file.get());
+  RETURN_IF_ERROR(options.port ? ServeClients(options, servers, report)
+                               : Replay(options, servers, report));
+  report.PrintSummary();
+  if (report.num_unequal() == 0) return Status::Ok();
+  return FailedPrecondition(std::to_string(report.num_unequal()) + " of " +
+                            std::to_string(report.num_requests()) +
+                            " requests are answered otherwise, or not");
+}
+
+}  // namespace
+
+int ShadowMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), Run); }
+
+std::vector<config::OptionInfo> ShadowOptionInfos() { return MakeSchema().options(); }
+
+}  // namespace inflight::tool
