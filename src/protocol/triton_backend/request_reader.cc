@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/triton_backend/request_reader.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -145,14 +143,10 @@ Status ReadOutputNames(TRITONBACKEND_Request* request, std::vector<std::string>&
   return Status::Ok();
 }
 
-Status ReadTimeout(TRITONBACKEND_Request* request, int64_t& timeout_us) {
+Status ReadTimeout(TRITONBACKEND_Request* request, uint64_t& timeout_us) {
   if (&TRITONBACKEND_InferenceRequestTimeoutMicroseconds == nullptr) return Status::Ok();
-  uint64_t asked_us = 0;
-  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_InferenceRequestTimeoutMicroseconds(request, &asked_us),
-                             "TRITONBACKEND_InferenceRequestTimeoutMicroseconds"));
-  constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-  timeout_us = static_cast<int64_t>(std::min(asked_us, kMost));
-  return Status::Ok();
+  return FromTriton(TRITONBACKEND_InferenceRequestTimeoutMicroseconds(request, &timeout_us),
+                    "TRITONBACKEND_InferenceRequestTimeoutMicroseconds");
 }
 
 }  // namespace
