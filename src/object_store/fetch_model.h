@@ -11,9 +11,9 @@
 
 namespace inflight::object_store {
 
-// The folder in the cache that has what the address names now; what is there already is not
+// The folder in the cache that has what `text`, an address, names now; what is there already is not
 // downloaded again. It stays for later calls, of other processes too, and is removed when the
 // address has something else for an hour. kNotFound where nothing lies there.
-Result<std::filesystem::path> FetchModel(const std::string& address, const Options& options);
+Result<std::filesystem::path> FetchModel(const std::string& text, const Options& options);
 
 }  // namespace inflight::object_store

@@ -33,7 +33,7 @@ std::string_view WithoutBlanks(std::string_view text) {
 class HeaderList {
  public:
   explicit HeaderList(const Pairs& headers) {
-    for (const auto& [name, value] : headers) Append(name + ": " + value);
+    for (const auto& [name, value] : headers) Append(std::string(name).append(": ").append(value));
     Append("Expect:");  // libcurl's own, which costs a turn
   }
   ~HeaderList() { Curl().slist_free_all(list_); }

@@ -26,8 +26,8 @@ namespace inflight::object_store {
 
 class Mirror {
  public:
-  // Asks nothing of the store yet: the folder is empty.
-  static Result<std::shared_ptr<Mirror>> Make(const std::string& address, const Options& options);
+  // Of the address `text`. Asks nothing of the store yet: the folder is empty.
+  static Result<std::shared_ptr<Mirror>> Make(const std::string& text, const Options& options);
 
   const std::string& address() const { return store_->address().text; }
   const std::filesystem::path& dir() const { return dir_; }

@@ -45,7 +45,7 @@ std::string SortedQuery(const HttpRequest& request) {
   std::string text;
   for (const auto& [name, value] : encoded) {
     if (!text.empty()) text += '&';
-    text += name + "=" + value;
+    text.append(name).append("=").append(value);
   }
   return text;
 }
@@ -60,7 +60,7 @@ std::string HeaderOf(const HttpRequest& request, std::string_view name) {
 std::string AzureResource(const AzureKey& key, const HttpRequest& request) {
   std::string text = "/" + key.account + request.path;
   std::map<std::string, std::string> sorted(request.query.begin(), request.query.end());
-  for (const auto& [name, value] : sorted) text += "\n" + name + ":" + value;
+  for (const auto& [name, value] : sorted) text.append("\n").append(name).append(":").append(value);
   return text;
 }
 
@@ -84,7 +84,8 @@ std::time_t ParseTime(const std::string& text) {
 
 std::string CanonicalAwsRequest(const HttpRequest& request) {
   std::string text = request.method + "\n" + request.path + "\n" + SortedQuery(request) + "\n";
-  for (const auto& [name, value] : SortedHeaders(request)) text += name + ":" + value + "\n";
+  for (const auto& [name, value] : SortedHeaders(request))
+    text.append(name).append(":").append(value).append("\n");
   return text + "\n" + SignedNames(request) + "\n" + HeaderOf(request, "x-amz-content-sha256");
 }
 
@@ -119,7 +120,7 @@ void SignAzure(const AzureKey& key, std::time_t now, HttpRequest& request) {
   text += HeaderOf(request, "if-match") + "\n\n\n\n";  // ranges are x-ms-range
   std::map<std::string, std::string> sorted(request.headers.begin(), request.headers.end());
   for (const auto& [name, value] : sorted)
-    if (name.starts_with("x-ms-")) text += name + ":" + value + "\n";
+    if (name.starts_with("x-ms-")) text.append(name).append(":").append(value).append("\n");
   text += AzureResource(key, request);
   request.headers.emplace_back("authorization", fmt::format("SharedKey {}:{}", key.account,
                                                             Base64(HmacSha256(key.key, text))));

@@ -12,6 +12,7 @@ import hashlib
 import html
 import http.server
 import json
+import ssl
 import threading
 import types
 import urllib.parse
@@ -118,7 +119,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class StandIn:
     """A store with one bucket, `models`; `objects` are its objects by key."""
 
-    def __init__(self):
+    def __init__(self, tls=None):
         self.objects: dict[str, bytes] = {}
         self.faults: list[Fault] = []
         self.requests: list[Request] = []
@@ -128,6 +129,10 @@ class StandIn:
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self._server.owner = self
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(tls.certificate, tls.key)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         self.host = f"127.0.0.1:{self._server.server_address[1]}"
 
@@ -201,8 +206,8 @@ def xml_error(code, name, message, **others):
 class S3(StandIn):
     """Path-style S3; `keys` are secrets and session tokens by id, `part_bytes` of those that came in parts."""
 
-    def __init__(self, region=REGION):
-        super().__init__()
+    def __init__(self, region=REGION, tls=None):
+        super().__init__(tls)
         self.region = region
         self.keys = {KEY_ID: (SECRET, None)}
         self.expired: set[str] = set()

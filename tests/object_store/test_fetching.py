@@ -9,6 +9,7 @@ import shutil
 import stat
 
 import pytest
+from certificates import make_certificates
 from command import DEMO, error, run
 from stand_ins import KEY_ID, REGION, S3, SECRET, Answer, As, Fault, Gs, StandIn, corrupt, crc32c, cut, status
 
@@ -100,16 +101,24 @@ def test_listings_have_pages(s3, keys, ids):
     assert len(s3.asked("continuation-token")) == 3
 
 
-def test_large_objects_come_in_ranges_beside_each_other_and_are_compared_with_their_parts(s3, keys, ids):
-    s3.objects["llm/weights.bin"] = random.Random(1).randbytes(70 << 20)
-    s3.part_bytes["llm/weights.bin"] = 8 << 20
+def test_large_objects_come_in_ranges_beside_each_other(s3, keys, ids):
+    size = 40 << 20
+    s3.objects["llm/weights.bin"] = random.Random(1).randbytes(size)
     assert tokenize(s3.address("llm"), keys) == ids
     ranges = {request.headers["range"] for request in s3.asked("weights.bin")}
-    assert ranges == {f"bytes={i << 25}-{min((i + 1) << 25, 70 << 20) - 1}" for i in range(3)}
-    assert (70 << 20) in [path.stat().st_size for path in blobs(keys)]
+    assert ranges == {f"bytes=0-{(1 << 25) - 1}", f"bytes={1 << 25}-{size - 1}"}
+    assert size in [path.stat().st_size for path in blobs(keys)]
+
+
+def test_uploads_in_parts_are_compared_with_the_digest_of_their_parts(s3, keys, ids):
+    s3.objects["llm/weights.bin"] = random.Random(1).randbytes(1_000_000)
+    s3.part_bytes["llm/weights.bin"] = 300_000
+    s3.faults.append(Fault(corrupt, "weights.bin"))
+    assert tokenize(s3.address("llm"), keys) == ids
+    assert len(s3.asked("weights.bin")) == 2
     s3.objects["llm/weights.bin"] = s3.objects["llm/weights.bin"][::-1]
     s3.faults.append(Fault(corrupt, "weights.bin", times=99))
-    assert "MD5" in error("tokenize", s3.address("llm"), input=TEXT, env=keys)
+    assert "has not the checksum that the store says: MD5" in error("tokenize", s3.address("llm"), input=TEXT, env=keys)
 
 
 def test_a_transfer_that_breaks_off_goes_on_where_it_was(s3, keys, ids):
@@ -211,6 +220,19 @@ def test_a_cache_that_others_may_write_to_is_refused(s3, keys):
     cache.mkdir(parents=True)
     cache.chmod(0o777)
     assert "a folder that nobody else writes to" in error("tokenize", s3.address("llm"), input=TEXT, env=keys)
+
+
+def test_certificates_are_checked(model, keys, ids, tmp_path):
+    certificates = make_certificates(tmp_path)
+    with S3(tls=certificates.server) as store:
+        store.put_folder(model, "llm")
+        address = f"s3://https://{store.host}/models/llm"
+        assert tokenize(address, keys | {"AWS_CA_BUNDLE": str(certificates.root.certificate)}) == ids
+        store.requests.clear()
+        for trusted in ({}, {"AWS_CA_BUNDLE": str(certificates.other_root.certificate)}):
+            said = error("tokenize", address, input=TEXT, env=keys | trusted)
+            assert f"{store.host}: " in said and "certificate" in said
+        assert store.requests == []
 
 
 # --- where keys come from ---

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model repositories in stores, by the real server: at start, polled, loaded one by one, and when the store fails."""
 
+import base64
 import contextlib
 import ctypes
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 
@@ -13,8 +15,9 @@ import boto3
 import pytest
 import requests
 from live_server import DEMO, is_sanitized, start_error, start_server
+from llm_api_repository import write_llm_api_repository
 from moto.server import ThreadedMotoServer
-from release_repositories import write_repository
+from release_repositories import V1, write_repository
 from stand_ins import KEY_ID, REGION, S3, SECRET, As, Fault, Gs, corrupt, stall, status
 from test_model_control import (
     eventually,
@@ -302,6 +305,57 @@ def test_the_sandbox_leaves_what_a_store_needs(tmp_path, models, s3, environment
         assert load(server, "m").status_code == 200
         assert infer(server, "m", INPUT0=3).status_code == 400
     assert trees(tmp_path) == []
+
+
+def test_a_model_of_the_llm_api_lies_in_a_store_and_a_load_names_no_other(tmp_path, models, s3):
+    write_llm_api_repository(models, V1, model=s3.address("engine"))
+    s3.objects = files_of(models, "repo") | files_of(DEMO, "engine")
+    (name,) = (path.name for path in models.iterdir())
+    with serving(tmp_path / "server", s3.address("repo"), *EXPLICIT) as server:
+        assert load(server, name).status_code == 200
+        s3.requests.clear()
+        config = json.dumps(requests.get(f"http://{server.http}/v2/models/{name}/config", timeout=30).json())
+        for place in (s3.address("engine"), str(DEMO)):
+            text = re.sub("(?m)^model: .*", f"model: {place}", (models / name / "1/model.yaml").read_text())
+            file = base64.b64encode(text.encode()).decode()
+            refused = load(server, name, config=config, **{"file:1/model.yaml": file})
+            assert refused.status_code == 400 and "model" in refused.text, refused.text
+            assert str(DEMO) not in refused.text
+        assert s3.asked("/models/engine") == []
+
+
+def test_repositories_are_namespaces_and_get_new_models(tmp_path, models, s3):
+    for place in ("a", "b"):
+        write_identity(models / place, "shared")
+    s3.objects = files_of(models, "repo")
+    options = ("--model-repository", s3.address("repo/b"), "--model-namespacing=true", *EXPLICIT)
+    with serving(tmp_path / "server", s3.address("repo/a"), *options) as server:
+        assert load(server, "shared").status_code == 500  # two have it
+        write_identity(models / "b", "own")
+        s3.objects |= files_of(models, "repo")
+        assert load(server, "own").status_code == 200
+        assert values(infer(server, "own", INPUT0=3)) == {"OUTPUT0": 3}
+
+
+def test_vertex_ai_serves_from_its_storage(tmp_path, models, environment):
+    write_identity(models, "m")
+    with Gs() as store:
+        store.objects = files_of(models, "repo")
+        store.is_public = True
+        given = {
+            "AIP_MODE": "PREDICTION", "AIP_HTTP_PORT": "0", "AIP_HEALTH_ROUTE": "/health", "AIP_PREDICT_ROUTE": "/predict",
+            "AIP_STORAGE_URI": "gs://models/repo", "STORAGE_EMULATOR_HOST": store.host,
+        }  # fmt: skip
+        for name, value in given.items():
+            environment.setenv(name, value)
+        server = start_server(tmp_path, None)
+        try:
+            port = json.loads((tmp_path / "ports.json").read_text())["vertex_ai"]
+            body = {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [3]}]}
+            answer = requests.post(f"http://127.0.0.1:{port}/predict", json=body, timeout=30)
+            assert values(answer) == {"OUTPUT0": 3}
+        finally:
+            assert server.stop() == 0
 
 
 @pytest.mark.parametrize("kind", ["gs", "as"])

@@ -187,7 +187,8 @@ Status Repositories::CheckAllLoaded() const {
 Status Repositories::CheckDirectories() const {
   for (const std::string& dir : options_.model_repositories) {
     std::error_code error;
-    if (!fs::is_directory(dir, error)) return Internal("failed to stat file " + dir);
+    const bool is_there = object_store::IsAddress(dir) || fs::is_directory(dir, error);
+    if (!is_there) return Internal("failed to stat file " + dir);
   }
   return Status::Ok();
 }

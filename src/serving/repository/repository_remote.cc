@@ -65,7 +65,7 @@ Status Repository::FetchFiles(const std::string& name, const std::set<std::strin
     const bool has_files = model != name && IsLoaded(model);
     if (!CheckModelName(model).ok() || has_files || !fetched.insert(model).second) continue;
     for (const auto& mirror : mirrors_) {
-      const Status status = [&] {
+      Status status = [&] {
         const Unlocked unlocked(control_mutex_);
         return mirror->Fetch(model);
       }();

@@ -84,6 +84,8 @@ class VersionLoader {
   Result<std::shared_ptr<Model>> LoadBls(const Candidate& candidate, const std::string& version,
                                          contract::KeyReport& keys) const;
   // In version_loader_llm_api.cc.
+  Result<std::filesystem::path> LlmApiModelDir(const Candidate& candidate,
+                                               const std::string& model) const;
   Result<std::shared_ptr<Model>> LoadLlmApi(const Candidate& candidate, const std::string& version);
   Result<std::shared_ptr<const Tokenizer>> LoadTokenizer(const Candidate& candidate,
                                                          const std::string& named);

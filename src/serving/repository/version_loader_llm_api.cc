@@ -12,6 +12,7 @@
 #include "serving/pipelines/pipeline_model.h"
 #include "serving/repository/llm_api_file.h"
 #include "serving/repository/version_loader.h"
+#include "serving/tensors/model_file.h"
 
 namespace inflight::serving {
 namespace {
@@ -36,17 +37,21 @@ Candidate PartOf(const Candidate& whole, const fs::path& dir, ModelConfig config
 
 }  // namespace
 
+// A file that came with a request leads below the model's directory alone.
+Result<fs::path> VersionLoader::LlmApiModelDir(const Candidate& candidate,
+                                               const std::string& model) const {
+  if (candidate.files != nullptr) return FindBeneath(candidate.dir, "directory", model, "model");
+  ASSIGN_OR_RETURN(const fs::path named, Fetch(ResolvePath(model, candidate.dir), "model"));
+  return artifact::ResolveModelDir(named);
+}
+
 Result<std::shared_ptr<Model>> VersionLoader::LoadLlmApi(const Candidate& candidate,
                                                          const std::string& version) {
   ModelConfig config = candidate.parsed.config;
   ASSIGN_OR_RETURN(const LlmApiFile file, ReadLlmApiFile(FileOf(candidate.dir / version)));
   for (const std::string& key : file.without_effect)
     logging::Warning("key of model.yaml has no effect", {{"model", config.name()}, {"key", key}});
-  fs::path named = ResolvePath(file.model, candidate.dir);
-  if (!candidate.is_from_request) {
-    ASSIGN_OR_RETURN(named, Fetch(named, "model"));
-  }
-  ASSIGN_OR_RETURN(const fs::path dir, artifact::ResolveModelDir(named));
+  ASSIGN_OR_RETURN(const fs::path dir, LlmApiModelDir(candidate, file.model));
   const GeneratedConfigOptions generated = {
       .model_dir = dir.string(),
       .tokenizer_dir = HasTokenizer(dir) ? dir.string() : std::string(),
