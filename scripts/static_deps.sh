@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the libraries that Debian 12 has no archives of, from Debian's own sources, for binaries that link everything
-# but the C library and cuBLASLt statically (-DINFLIGHT_STATIC=ON, preset cuda-release). Debian's patches are applied.
+# Builds the libraries that Debian 12 has no archives of, or none that a shared library can be made of (protobuf), from
+# Debian's own sources, for binaries and the plug-in that link everything but the C library and cuBLASLt statically
+# (-DINFLIGHT_STATIC=ON, preset cuda-release). Debian's patches are applied.
 #
 # usage: scripts/static_deps.sh [PREFIX]     default: build/static-deps
 set -euo pipefail
 cd "$(dirname "$0")/.."
 prefix=$(realpath -m "${1:-build/static-deps}")
-packages=(fmtlib spdlog simdjson mimalloc)
+packages=(fmtlib spdlog simdjson mimalloc protobuf)
 [ ! -f "$prefix/done" ] || exit 0
 
 work=$(mktemp -d)
@@ -50,4 +51,5 @@ build fmtlib -DFMT_TEST=OFF -DFMT_DOC=OFF
 build spdlog -DSPDLOG_FMT_EXTERNAL=ON -DSPDLOG_BUILD_EXAMPLE=OFF
 build simdjson -DSIMDJSON_DEVELOPER_MODE=OFF
 build mimalloc -DMI_BUILD_SHARED=OFF -DMI_BUILD_OBJECT=OFF -DMI_BUILD_TESTS=OFF -DMI_OVERRIDE=ON -DMI_INSTALL_TOPLEVEL=ON
+build protobuf -Dprotobuf_BUILD_TESTS=OFF -Dprotobuf_BUILD_PROTOC_BINARIES=OFF -Dprotobuf_BUILD_SHARED_LIBS=OFF
 touch "$prefix/done"
