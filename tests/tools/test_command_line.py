@@ -75,6 +75,12 @@ def test_option_out_of_range_names_option_value_and_bound():
     assert "--http-port: got '70000', needs an integer 0 to 65535" in done.stderr
 
 
+def test_switch_takes_no_word():
+    done = run("serve", "--disable-auto-complete-config=maybe", check=False)
+    assert done.returncode == 1
+    assert done.stderr == "inflight: option '--disable-auto-complete-config' doesn't allow an argument\n"
+
+
 def test_refused_option_says_why():
     done = run("serve", DEMO, "--host-policy", "p,numa-node=0", check=False)
     assert done.returncode == 1
@@ -84,7 +90,7 @@ def test_refused_option_says_why():
 def test_models_to_load_need_the_mode_that_loads_them():
     done = run("serve", DEMO, "--load-model", "m", check=False)
     assert done.returncode == 1
-    assert "--load-model needs --model-control-mode=explicit" in done.stderr
+    assert "Use of '--load-model' requires setting '--model-control-mode=explicit' as well." in done.stderr
 
 
 def test_same_answers_from_all_three_kinds_of_directory(engine, tmp_path):

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cstdio>
 
 namespace inflight::tool {
@@ -88,9 +89,32 @@ Result<std::vector<std::string>> ExpandPrefixes(std::span<char* const> args,
   return full;
 }
 
+namespace {
+
+// The parser counts a switch, and throws something of its own where that is given another word.
+Status CheckSwitches(std::span<char* const> args, const std::vector<config::OptionInfo>& infos) {
+  constexpr std::array<std::string_view, 8> kWords = {"true",  "on",  "enable",  "1",
+                                                      "false", "off", "disable", "0"};
+  for (const std::string_view arg : args) {
+    const size_t end = arg.find('=');
+    if (end == std::string_view::npos) continue;
+    if (std::find(kWords.begin(), kWords.end(), arg.substr(end + 1)) != kWords.end()) continue;
+    const std::string name(arg.substr(0, end));
+    const auto takes_none = [&](const config::OptionInfo& info) {
+      return info.constraint.is_switch && (info.flag() == name || "--" + info.name == name);
+    };
+    if (std::any_of(infos.begin(), infos.end(), takes_none))
+      return InvalidArgument("option '" + name + "' doesn't allow an argument");
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
 Result<Arguments> ParseArguments(std::span<char* const> args,
                                  const std::vector<config::OptionInfo>& infos,
                                  const Aliases& aliases) {
+  RETURN_IF_ERROR(CheckSwitches(args, infos));
   Arguments result;
   CLI::App app;
   app.set_help_flag();

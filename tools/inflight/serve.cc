@@ -283,7 +283,8 @@ Status SetControlMode(ServeOptions& options) {
   if (options.model_control_mode == "explicit") server.control_mode = ControlMode::kExplicit;
   if (server.load_models.empty()) return Status::Ok();
   if (server.control_mode != ControlMode::kExplicit) {
-    return UsageError(kUsage, "--load-model needs --model-control-mode=explicit");
+    return UsageError(
+        kUsage, "Use of '--load-model' requires setting '--model-control-mode=explicit' as well.");
   }
   const bool has_all = std::find(server.load_models.begin(), server.load_models.end(), "*") !=
                        server.load_models.end();

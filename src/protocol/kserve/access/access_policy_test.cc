@@ -143,8 +143,28 @@ TEST(AccessPolicy, KeysAndHeadersHoldAtThePortOfAdministrationAndNotAtItsSocket)
 TEST(AccessPolicy, WrongRulesAreRefused) {
   EXPECT_THAT(AccessPolicy::Load({.keys = {.access = "/nowhere"}}).status().message(),
               HasSubstr("/nowhere"));
-  EXPECT_THAT(AccessPolicy::Load({.restrictions = {.grpc = {"nope:k=v"}}}).status().message(),
-              HasSubstr("--grpc-restricted-protocol: got 'nope:k=v', but there is no API 'nope'"));
+  const struct {
+    RestrictionRules rules;
+    const char* text;
+  } cases[] = {
+      {{.grpc = {"nope:k=v"}},
+       "--grpc-restricted-protocol: got 'nope:k=v', unknown restricted protocol 'nope'"},
+      {{.http = {"health,nope:k=v"}}, "unknown restricted api 'nope'"},
+      {{.http = {"inference:k=v", "health,inference:a=b"}},
+       "restricted api 'inference' can not be specified in multiple config groups"},
+      {{.grpc = {"health,health:a=b"}},
+       "restricted protocol 'health' can not be specified in multiple config groups"},
+      {{.http = {"inference:key"}},
+       "--http-restricted-api option format is '<config name>:<setting>=<value>'. Got "
+       "inference:key"},
+      {{.http = {"inference:k="}}, "Got inference:k="},
+      {{.http = {":k=v"}}, "Got :k=v"},
+      {{.grpc = {"inference:=v"}}, "Got inference:=v"},
+  };
+  for (const auto& c : cases) {
+    EXPECT_THAT(AccessPolicy::Load({.restrictions = c.rules}).status().message(),
+                HasSubstr(c.text));
+  }
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ std::string Refusal(const Restrictions& restrictions, Protocol protocol, Api api
 
 TEST(Restrictions, EachApiOfARuleNeedsItsHeader) {
   const auto parsed = Restrictions::Parse(
-      {.http = {"model-repository,statistics:admin-key=se:cr=et", "health:h="}});
+      {.http = {"model-repository,statistics:admin-key=se:cr=et", "health:h=v"}});
   ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
   const auto ask = [&](Api api, const HeaderList& headers) {
     return Refusal(*parsed, Protocol::kHttp, api, headers);
@@ -28,7 +28,8 @@ TEST(Restrictions, EachApiOfARuleNeedsItsHeader) {
     EXPECT_EQ(ask(api, {{"Admin-Key", "se:cr=et"}}), "");
   }
   EXPECT_NE(ask(Api::kHealth, {}), "");
-  EXPECT_EQ(ask(Api::kHealth, {{"h", ""}}), "");
+  EXPECT_EQ(ask(Api::kHealth, {{"h", "v"}}), "");
+  EXPECT_NE(ask(Api::kHealth, {{"h", ""}}), "");
   EXPECT_EQ(ask(Api::kInference, {}), "");
 }
 
@@ -50,13 +51,15 @@ TEST(Restrictions, WhereBothOptionsHaveARuleEachHasItsOwn) {
 }
 
 TEST(Restrictions, BadRulesAreRefusedByName) {
-  for (const char* rule :
-       {"health", "health:key", "health:=v", "nope:k=v", "health,:k=v", ":k=v"}) {
+  const auto both = [](const std::string& rule, const std::string& start) {
     const std::string http = Restrictions::Parse({.http = {rule}}).status().message();
-    EXPECT_EQ(http.find("--http-restricted-api: got '" + std::string(rule) + "', "), 0U) << http;
+    EXPECT_EQ(http.find("--http-restricted-api" + start), 0U) << http;
     const std::string grpc = Restrictions::Parse({.grpc = {rule}}).status().message();
-    EXPECT_EQ(grpc.find("--grpc-restricted-protocol: got '" + std::string(rule) + "', "), 0U)
-        << grpc;
+    EXPECT_EQ(grpc.find("--grpc-restricted-protocol" + start), 0U) << grpc;
+  };
+  for (const std::string rule : {"nope:k=v", "health,:k=v"}) both(rule, ": got '" + rule + "', ");
+  for (const std::string rule : {"health", "health:key", "health:=v", "health:h=", ":k=v"}) {
+    both(rule, " option format is '<config name>:<setting>=<value>'. Got " + rule + ";");
   }
   EXPECT_FALSE(Restrictions::Parse({.http = {"health:a=1", "trace,health:b=2"}}).ok());
 }

@@ -27,9 +27,17 @@ constexpr std::array<Words, kNumProtocols> kWords = {{
     {"triton-grpc-protocol-", true, StatusCode::kUnavailable, "This protocol is restricted"},
 }};
 
+constexpr char kForm[] = "; expected is <api>[,<api>...]:<header>=<value>";
+
+// `why` is Triton's text.
 Status Bad(const char* option, const std::string& rule, const std::string& why) {
-  return InvalidArgument(
-      option, "got '" + rule + "', " + why + "; expected is <api>[,<api>...]:<header>=<value>");
+  return InvalidArgument(option, "got '" + rule + "', " + why + kForm);
+}
+
+Status NoRule(const char* option, const std::string& rule) {
+  return InvalidArgument(std::string(option) +
+                         " option format is '<config name>:<setting>=<value>'. Got " + rule +
+                         kForm);
 }
 
 // In a time that says nothing of where they differ.
@@ -49,20 +57,25 @@ std::string NameOver(const Words& words, const std::string& header) {
 Result<Restrictions::Headers> Restrictions::ParseOption(const char* option,
                                                         const std::vector<std::string>& rules) {
   Headers headers;
+  const std::string kind = option == kGrpcOption ? "restricted protocol '" : "restricted api '";
   for (const std::string& rule : rules) {
     const size_t colon = rule.find(':');
     const size_t equals = rule.find('=', colon == std::string::npos ? 0 : colon);
-    if (colon == std::string::npos || equals == std::string::npos || equals == colon + 1)
-      return Bad(option, rule, "which names no header and value");
+    if (colon == std::string::npos || colon == 0 || equals == std::string::npos ||
+        equals == colon + 1 || equals + 1 == rule.size()) {
+      return NoRule(option, rule);
+    }
     const Header header{rule.substr(colon + 1, equals - colon - 1), rule.substr(equals + 1)};
     std::string_view apis = std::string_view(rule).substr(0, colon);
     while (true) {
       const size_t comma = std::min(apis.find(','), apis.size());
       const std::string name(apis.substr(0, comma));
       const auto api = FindApi(name);
-      if (!api) return Bad(option, rule, "but there is no API '" + name + "'");
+      if (!api) return Bad(option, rule, "unknown " + kind + name + "'");
       auto& place = headers[static_cast<size_t>(*api)];
-      if (place) return Bad(option, rule, "but '" + name + "' is restricted by another rule");
+      if (place) {
+        return Bad(option, rule, kind + name + "' can not be specified in multiple config groups");
+      }
       place = header;
       if (comma == apis.size()) break;
       apis.remove_prefix(comma + 1);
