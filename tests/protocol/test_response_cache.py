@@ -135,7 +135,7 @@ def test_a_model_loaded_again_begins_anew(server):
 
 def test_a_decoupled_model_cannot_be_cached(server):
     assert post(server, "repository/models/decoupled/load").status_code == 500
-    assert "Response cache does not currently support model decoupled" in server.log.read_text()
+    assert "Response Cache does not currently support model decoupled" in server.log.read_text()
 
 
 @pytest.mark.parametrize(

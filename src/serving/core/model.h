@@ -81,6 +81,9 @@ class Model {
   // decoupled ones, except those that answer once unless the request itself asks to stream.
   virtual bool allows_single_response_calls() const { return !decoupled(); }
 
+  // Whether a thread that sends its responses may be held up to its client's pace.
+  virtual bool waits_for_clients() const { return false; }
+
   // Whether the request ends others and asks for nothing itself: it needs no place among those of
   // its client.
   virtual bool OnlyStops(const Request&) const { return false; }

@@ -47,7 +47,9 @@ void ResponseSender::Send(std::vector<Tensor> outputs, Parameters parameters, bo
     if (!taken.ok()) return Fail(std::move(taken), is_final);
   }
   Response response = Begin(is_final);
-  std::erase_if(outputs, [this](const Tensor& output) { return !Wants(output.name); });
+  // A decoupled model chooses what each response has, as Triton leaves it to the back-end.
+  if (!model_->decoupled())
+    std::erase_if(outputs, [this](const Tensor& output) { return !Wants(output.name); });
   for (Tensor& output : outputs) ShapeOutput(model_->config(), output);
   response.outputs = std::move(outputs);
   response.parameters = std::move(parameters);

@@ -38,6 +38,8 @@ class InstanceModel final : public Model, public std::enable_shared_from_this<In
 
   int num_instances() const override { return instances_.size(); }
   void Infer(Request request, ResponseHandler handler) override;
+  // Not where a response may come from the thread of another request.
+  bool waits_for_clients() const override { return order_ == nullptr; }
   // As InstancePool has it.
   Status SetInstanceGroups(const InstanceGroups& groups, const WarmUpInstance& warm_up) override;
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -47,6 +48,7 @@ class FakeModel final : public serving::Model {
       : Model(std::move(config), std::move(version)) {}
 
   void Infer(serving::Request request, serving::ResponseHandler handler) override {
+    if (at_once) return at_once({std::move(request), std::move(handler)});
     std::lock_guard lock(mutex_);
     received_.push_back({std::move(request), std::move(handler)});
     arrived_.notify_all();
@@ -55,6 +57,12 @@ class FakeModel final : public serving::Model {
   // A decoupled model that answers once unless asked to stream, as the LLM models do.
   bool answers_once = false;
   bool allows_single_response_calls() const override { return answers_once || !decoupled(); }
+
+  bool can_wait = false;
+  bool waits_for_clients() const override { return can_wait; }
+
+  // Answers within Infer.
+  std::function<void(const ReceivedRequest&)> at_once;
 
   // The next request; fails the test's wait after ten seconds.
   std::optional<ReceivedRequest> Take() {

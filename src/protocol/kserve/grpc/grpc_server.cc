@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/grpc/grpc_server.h"
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <optional>
@@ -84,7 +85,9 @@ class GrpcServer::Impl {
         calls_(static_cast<size_t>(options.max_calls)),
         service_(server, calls_, access_,
                  {.limits = {.max_message_bytes = options.max_message_bytes,
-                             .max_pending_responses = options.max_pending_responses,
+                             .held_at_responses = options.max_pending_responses,
+                             .max_pending_responses = std::max(StreamLimits().max_pending_responses,
+                                                               options.max_pending_responses),
                              .max_pending_bytes =
                                  static_cast<size_t>(options.max_pending_response_bytes)},
                   .compression = compression,

@@ -23,6 +23,9 @@ using ::inference::ModelStreamInferResponse;
 // Reading goes on below this: enough to keep a fast client's pipe full.
 constexpr int kReadBelowPending = 64;
 
+// Within Handle: the thread is a listener's, which writes what others would wait for.
+thread_local bool is_handling = false;
+
 Status ReadsSlowly() {
   return ResourceExhausted(
       "the client reads too slowly, and what waits for it takes the memory that others need "
@@ -76,7 +79,9 @@ void StreamCall::OnMessage(grpc_listener::RpcMessage bytes) {
   if (failure != ParseFailure::kNone) {
     return EndWith(ToGrpcStatus(failure, limits_.max_message_bytes), /*drop_queue=*/true);
   }
+  is_handling = true;
   Handle(message, std::move(charge));
+  is_handling = false;
   {
     std::lock_guard lock(mutex_);
     if (is_finished_ || end_) return;
@@ -150,6 +155,7 @@ void StreamCall::Handle(const std::shared_ptr<const ModelInferRequest>& message,
   request->cancel = std::make_shared<serving::CancelToken>();
   const auto model = server_.FindModel(message->model_name(), message->model_version());
   request->is_decoupled = model.ok() && (*model)->decoupled();
+  request->may_wait = request->is_decoupled && (*model)->waits_for_clients();
   bool is_refused = false;
   {
     std::lock_guard lock(mutex_);
@@ -243,10 +249,22 @@ void StreamCall::FillMessage(const InProgress& request, const serving::Response&
 
 // --- writing and ending ---
 
+// What is queued leaves without a further response: a write is under way or Advance will begin one.
+void StreamCall::AwaitRoom(const InProgress& request, size_t num_bytes) {
+  if (!request.may_wait || is_handling) return;
+  std::unique_lock lock(mutex_);
+  has_room_.wait(lock, [&] {
+    return end_ || queue_.empty() ||
+           (queue_.size() < static_cast<size_t>(limits_.held_at_responses) &&
+            pending_bytes_ + num_bytes <= limits_.max_pending_bytes);
+  });
+}
+
 void StreamCall::Deliver(const InProgress& request, std::string message, bool is_final) {
   bool posts = false;
   bool is_overflow = false;
   bool has_room = true;
+  if (!message.empty()) AwaitRoom(request, message.size());
   {
     std::lock_guard lock(mutex_);
     if (is_final) in_progress_.erase(request.id);
@@ -290,6 +308,7 @@ void StreamCall::EndWith(Status status, bool drop_queue) {
     }
     order_.clear();
     if (!end_) end_ = std::move(status);
+    has_room_.notify_all();
     tokens = std::exchange(in_progress_, {});
     next = NextLocked();
   }
@@ -346,6 +365,7 @@ StreamCall::Action StreamCall::NextLocked() {
   if (!queue_.empty()) {
     Outgoing next = std::move(queue_.front());
     queue_.pop_front();
+    has_room_.notify_all();
     --num_pending_;
     pending_bytes_ -= next.message.size();
     if (num_pending_ == 0) pending_charge_.Release();

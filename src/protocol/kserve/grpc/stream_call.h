@@ -3,6 +3,7 @@
 // (docs/reference/protocol/grpc.md, "Streams").
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -26,8 +27,10 @@ namespace inflight::kserve_grpc {
 // What a client may have of the server; beyond a limit the RPC ends with RESOURCE_EXHAUSTED.
 struct StreamLimits {
   int64_t max_message_bytes = 64 << 20;  // of a request, unpacked
-  // Responses that wait for the client to read them. Reading of further requests pauses far below;
-  // running requests that still exceed a limit are cancelled.
+  // Responses that wait for the client to read them. Reading of further requests pauses far below.
+  // A decoupled model that can wait (Model::waits_for_clients) does so at `held_at_responses`;
+  // running requests of others that exceed a limit are cancelled.
+  int held_at_responses = 16384;
   int max_pending_responses = 16384;
   size_t max_pending_bytes = size_t{256} << 20;
 };
@@ -45,9 +48,9 @@ struct StreamMetadata {
 // Order:   responses of models that are not decoupled go out in the order of their requests, each
 //          held back until those before it are out; responses of decoupled models as they come.
 // Threads: reactions come from the listener's threads, responses from the models', which leave
-//          writing to the call's I/O thread: a model does not wait for the network, and what
-//          gathers meanwhile leaves together. One lock guards the state; no operation of the RPC
-//          and no call of another folder is made under it.
+//          writing to the call's I/O thread: a model waits for the network only where very much
+//          is queued, and what gathers meanwhile leaves together. One lock guards the state; no
+//          operation of the RPC and no call of another folder is made under it.
 // Life:    the listener (until OnDone) and every request in progress hold a reference.
 class StreamCall final : public grpc_listener::RpcReactor,
                          public Drainable,
@@ -71,6 +74,7 @@ class StreamCall final : public grpc_listener::RpcReactor,
     uint64_t id = 0;                                    // key in in_progress_
     std::string request_id, model_name, model_version;  // as the client sent them
     bool is_decoupled = false;
+    bool may_wait = false;  // its model's threads, for room in queue_
     bool enable_empty_final = false;
     bool has_failed = false;  // an error was its answer, and nothing follows
     std::shared_ptr<serving::CancelToken> cancel;
@@ -111,6 +115,8 @@ class StreamCall final : public grpc_listener::RpcReactor,
   static void FillMessage(const InProgress& request, const serving::Response& response,
                           ::inference::ModelStreamInferResponse& message);
 
+  // Holds the model's thread until `num_bytes` more have room; on a listener's thread never.
+  void AwaitRoom(const InProgress& request, size_t num_bytes);
   // Queues `message` (may be empty), ends the request if `is_final`, and wakes the writer.
   void Deliver(const InProgress& request, std::string message, bool is_final);
   void Advance();
@@ -137,9 +143,10 @@ class StreamCall final : public grpc_listener::RpcReactor,
   Tokens in_progress_;
   std::deque<Place> order_;
   std::deque<Outgoing> queue_;  // ready to be written
-  bool is_writing_ = false;     // one is given to the RPC
-  serving::Trace written_;      // of that
-  int num_pending_ = 0;         // in order_ and queue_
+  std::condition_variable has_room_;
+  bool is_writing_ = false;  // one is given to the RPC
+  serving::Trace written_;   // of that
+  int num_pending_ = 0;      // in order_ and queue_
   size_t pending_bytes_ = 0;
   bool reads_paused_ = false;
   bool reads_done_ = false;  // half-closed by the client

@@ -2,7 +2,9 @@
 // ModelStreamInfer of a real gRPC server: order, marks, errors, cancellation, slow clients.
 #include <gmock/gmock.h>
 
+#include <future>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -193,7 +195,7 @@ TEST_F(StreamCallTest, ManyStreamsAndRequestsDoNotMix) {
 }
 
 TEST_F(StreamCallTest, ClientThatDoesNotReadIsCancelled) {
-  Start({.max_pending_responses = 10});
+  Start({.max_pending_responses = 10, .max_pending_response_bytes = 10 << 20});
   Stream stream(*stub_);
   stream.Write(Request("many", "r"));
   const auto received = many_->Take();
@@ -207,7 +209,70 @@ TEST_F(StreamCallTest, ClientThatDoesNotReadIsCancelled) {
   }
   const auto status = stream.Finish();
   EXPECT_EQ(status.error_code(), ::grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("more than 10 responses"));
+  EXPECT_THAT(status.error_message(), HasSubstr("more than 16384 responses or 10485760 bytes"));
+}
+
+// A model that can wait; its client reads when the queue has been full.
+class HeldModelTest : public StreamCallTest {
+ protected:
+  static constexpr int kResponses = 64;
+  const std::string big_ = std::string(1 << 20, 'x');  // fills the connection's window soon
+
+  void SetUp() override {
+    StreamCallTest::SetUp();
+    Start({.max_pending_responses = 2, .max_pending_response_bytes = 4 << 20});
+    many_->can_wait = true;
+  }
+  // Sends all of them and a final one on a thread of its own.
+  std::thread Respond(const ReceivedRequest& request) {
+    return std::thread([this, request] {
+      for (int i = 0; i < kResponses; ++i) {
+        request.RespondText(big_, /*is_final=*/false);
+        if (i == 2) full_.set_value();  // one is on its way, two wait
+      }
+      request.Complete();
+    });
+  }
+  std::promise<void> full_;
+};
+
+TEST_F(HeldModelTest, WaitsForTheClient) {
+  Stream stream(*stub_);
+  stream.Write(Request("many", "r"));
+  const auto received = many_->Take();
+  std::thread model = Respond(*received);
+  full_.get_future().wait();
+  for (int i = 0; i < kResponses; ++i) ASSERT_EQ(stream.Read(), "r:" + big_);
+  stream.HalfClose();
+  EXPECT_EQ(stream.Read(), "end");
+  EXPECT_TRUE(stream.Finish().ok());
+  model.join();
+}
+
+TEST_F(HeldModelTest, GoesOnWhenTheClientIsGone) {
+  Stream stream(*stub_);
+  stream.Write(Request("many", "r"));
+  const auto received = many_->Take();
+  std::thread model = Respond(*received);
+  full_.get_future().wait();
+  stream.Cancel();
+  model.join();
+  EXPECT_EQ(stream.Finish().error_code(), ::grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(IsCancelled(*received));
+}
+
+// The thread that would wait is the one that writes.
+TEST_F(HeldModelTest, IsNotHeldWithinItsCall) {
+  many_->at_once = [](const ReceivedRequest& request) {
+    for (int i = 0; i < kResponses; ++i) request.RespondText("x", /*is_final=*/false);
+    request.Complete();
+  };
+  Stream stream(*stub_);
+  stream.Write(Request("many", "r"));
+  for (int i = 0; i < kResponses; ++i) ASSERT_EQ(stream.Read(), "r:x");
+  stream.HalfClose();
+  EXPECT_EQ(stream.Read(), "end");
+  EXPECT_TRUE(stream.Finish().ok());
 }
 
 }  // namespace
