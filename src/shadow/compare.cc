@@ -100,7 +100,9 @@ class Comparison {
       for (const auto& [name, value] : object.items()) names.insert(name);
     for (const std::string& name : names) {
       if (IsIgnored(name)) continue;
-      const std::string there = place.empty() ? name : place + "." + name;
+      std::string there = place;
+      if (!there.empty()) there += '.';
+      there += name;
       const Kind its_kind = IsText(name) ? Kind::kText : kind;
       if (!a.contains(name)) {
         Add(its_kind, there, "(none)", b[name]);

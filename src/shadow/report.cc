@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -14,9 +15,9 @@ using nlohmann::json;
 
 double Percentile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
-  const auto place = static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5);
-  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(place));
-  return values[place];
+  const auto place = std::lround(share * static_cast<double>(values.size() - 1));
+  std::ranges::nth_element(values, values.begin() + place);
+  return values[static_cast<size_t>(place)];
 }
 
 std::string LatencyLine(std::string_view name, const std::vector<double>& first_ms,

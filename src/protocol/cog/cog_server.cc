@@ -137,7 +137,7 @@ class CogServer::Handler : public http_listener::HttpHandler {
     if (auto refusal = kserve_http::Admit(options_.access, row.api, request))
       return responder->Send(*std::move(refusal));
     const std::string id = PercentDecoded(match->values.Of("prediction_id"));
-    if (request.body->size() < kLargeBodyBytes) return Run(row, id, request, std::move(responder));
+    if (request.body->size() < kLargeBodyBytes) return Run(row, id, request, responder);
     large_bodies_.Post([this, &row, id, request = std::move(request),
                         responder = std::move(responder)] { Run(row, id, request, responder); });
   }

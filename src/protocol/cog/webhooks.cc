@@ -175,7 +175,7 @@ class CalledWebhook : public Webhook, public std::enable_shared_from_this<Called
     asio::post(calls.io(), [self = shared_from_this(), &calls, kept, is_end,
                             request = std::move(request)]() mutable {
       http_client::Send(calls.io(), std::move(request),
-                        [self, &calls, kept, is_end](Result<http_client::Answer> answer) {
+                        [self, &calls, kept, is_end](const Result<http_client::Answer>& answer) {
                           self->OnAnswer(calls, *kept, is_end, answer);
                         });
     });
