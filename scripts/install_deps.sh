@@ -42,10 +42,10 @@ if [ "$mode" != build ]; then
   if ! cat tests/requirements.txt tests/triton_server.txt | cmp -s - "$stamp"; then
     echo "installing the Python packages of tests/requirements.txt and tests/triton_server.txt in .venv"
     python3 -m venv .venv
-    pip=(.venv/bin/pip install --quiet --disable-pip-version-check)
-    "${pip[@]}" -r tests/requirements.txt
+    .venv/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
     # Of one machine only; tests/triton skips itself elsewhere.
-    [ "$(uname -m)" != x86_64 ] || "${pip[@]}" --no-deps -r tests/triton_server.txt
+    [ "$(uname -m)" != x86_64 ] ||
+      .venv/bin/pip install --quiet --disable-pip-version-check --no-deps -r tests/triton_server.txt
     cat tests/requirements.txt tests/triton_server.txt >"$stamp"
   fi
 fi

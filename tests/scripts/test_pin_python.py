@@ -76,7 +76,7 @@ def test_the_committed_file_has_all_that_is_asked_for_each_with_a_hash():
     assert len(hashes) == len(pinned)
 
 
-def test_scripts_install_python_packages_by_that_file_alone():
+def test_scripts_install_python_packages_by_files_of_hashes_alone():
     found = {}
     for path in [*ROOT.glob("scripts/*"), *ROOT.glob(".ci/*")]:
         if path.is_file() and path.suffix in (".sh", ""):
@@ -84,5 +84,6 @@ def test_scripts_install_python_packages_by_that_file_alone():
                 found.setdefault(path.name, []).append(line.split("pip install", 1)[1].split())
     assert list(found) == ["install_deps.sh"]
     for words in found["install_deps.sh"]:
-        assert words[-2:] == ["-r", "tests/requirements.txt"]
+        assert words[-2] == "-r" and words[-1] in ("tests/requirements.txt", "tests/triton_server.txt")
+        assert "\n--require-hashes\n" in (ROOT / words[-1]).read_text()
         assert all(word.startswith("-") for word in words[:-2])
