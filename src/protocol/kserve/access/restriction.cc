@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/kserve/access/restriction.h"
 
+#include <fmt/format.h>
 #include <openssl/crypto.h>
 
 #include <algorithm>
@@ -57,7 +58,7 @@ std::string NameOver(const Words& words, const std::string& header) {
 Result<Restrictions::Headers> Restrictions::ParseOption(const char* option,
                                                         const std::vector<std::string>& rules) {
   Headers headers;
-  const std::string kind = option == kGrpcOption ? "restricted protocol '" : "restricted api '";
+  const std::string_view kind = option == kGrpcOption ? "protocol" : "api";
   for (const std::string& rule : rules) {
     const size_t colon = rule.find(':');
     const size_t equals = rule.find('=', colon == std::string::npos ? 0 : colon);
@@ -71,10 +72,12 @@ Result<Restrictions::Headers> Restrictions::ParseOption(const char* option,
       const size_t comma = std::min(apis.find(','), apis.size());
       const std::string name(apis.substr(0, comma));
       const auto api = FindApi(name);
-      if (!api) return Bad(option, rule, "unknown " + kind + name + "'");
+      if (!api) return Bad(option, rule, fmt::format("unknown restricted {} '{}'", kind, name));
       auto& place = headers[static_cast<size_t>(*api)];
       if (place) {
-        return Bad(option, rule, kind + name + "' can not be specified in multiple config groups");
+        return Bad(option, rule,
+                   fmt::format("restricted {} '{}' can not be specified in multiple config groups",
+                               kind, name));
       }
       place = header;
       if (comma == apis.size()) break;
