@@ -73,19 +73,29 @@ std::shared_ptr<MemoryAccount> MemoryAccount::Make(const MemoryLimits& limits) {
 
 std::shared_ptr<AccountShare> MemoryAccount::NewConnection(const std::string& client,
                                                            std::function<void()> end) {
-  std::shared_ptr<AccountShare> owner;
-  {
-    const std::lock_guard lock(mutex_);
-    auto& place = clients_[client];
-    owner = place.lock();
-    if (owner == nullptr) {
-      owner.reset(new AccountShare(shared_from_this(), nullptr, limits_.client_bytes, nullptr));
-      owner->name_ = client;
-      place = owner;
-    }
-  }
+  std::shared_ptr<AccountShare> owner = FindClient(client);
+  if (owner == nullptr) owner = AddClient(client);
   return std::shared_ptr<AccountShare>(new AccountShare(shared_from_this(), std::move(owner),
                                                         limits_.connection_bytes, std::move(end)));
+}
+
+std::shared_ptr<AccountShare> MemoryAccount::FindClient(const std::string& client) {
+  const std::lock_guard lock(mutex_);
+  const auto found = clients_.find(client);
+  return found == clients_.end() ? nullptr : found->second.lock();
+}
+
+// What is made here may go at once, for want of memory or because another thread was first. That
+// takes the mutex, which must be free then.
+std::shared_ptr<AccountShare> MemoryAccount::AddClient(const std::string& client) {
+  std::shared_ptr<AccountShare> made(
+      new AccountShare(shared_from_this(), nullptr, limits_.client_bytes, nullptr));
+  made->name_ = client;
+  const std::lock_guard lock(mutex_);
+  auto& place = clients_[client];
+  if (auto other = place.lock()) return other;
+  place = made;
+  return made;
 }
 
 // Tells the largest that waits to end, of one client or of all, unless those that were told make

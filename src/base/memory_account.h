@@ -105,6 +105,8 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
 
   explicit MemoryAccount(const MemoryLimits& limits) : limits_(limits) {}
 
+  std::shared_ptr<AccountShare> FindClient(const std::string& client);  // null without
+  std::shared_ptr<AccountShare> AddClient(const std::string& client);
   bool MakeRoom(AccountShare& asks, AccountShare* client, size_t used, size_t mark);
   void List(AccountShare& share);
   void Forget(AccountShare& share);
