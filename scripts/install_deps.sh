@@ -17,7 +17,7 @@ packages=(build-essential cmake ninja-build ccache pkg-config git ca-certificate
   libpcre2-dev libutf8proc-dev libmimalloc-dev zlib1g-dev libxxhash-dev libssl-dev
   libyaml-dev libcurl4-openssl-dev libexpat1-dev
   libgtest-dev libgmock-dev)
-[ "$mode" = build ] || packages+=(python3 python3-numpy python3-venv curl openssl)
+[ "$mode" = build ] || packages+=(python3 python3-numpy python3-venv libpython3-dev curl openssl)
 [ "$mode" = ci ] && packages+=(
   clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev llvm-16 mold codespell nginx-light systemd)
 

@@ -78,7 +78,7 @@ def http(server, seconds, seed):
 def echo_message():
     message = service_pb2.ModelInferRequest(model_name="identity", id="1")
     message.inputs.add(name="INPUT0", datatype="BYTES", shape=[1])
-    message.outputs.add(name="OUTPUT0").parameters["classification"].int64_param = 0
+    message.outputs.add(name="OUTPUT0")
     message.parameters["priority"].uint64_param = 0
     message.raw_input_contents.append(b"\x04\0\0\0echo")
     return message.SerializeToString()

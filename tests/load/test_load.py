@@ -85,7 +85,8 @@ JSON_KEYS = {
     "pinned": "Runtime Pinned Memory Usage", "free": "Free KV cache blocks", "used": "Used KV cache blocks",
     "tokens_per": "Tokens per KV cache block", "total_context_tokens": "Total Context Tokens",
     "generation_requests": "Generation Requests", "micro_batch_id": "MicroBatch ID", "paused_requests": "Paused Requests",
-    "iteration_counter": "Iteration Counter", "timestamp": "Timestamp",
+    "iteration_counter": "Iteration Counter", "timestamp": "Timestamp", "waiting": "Waiting Requests",
+    "fraction": "Fraction used KV cache blocks",
 }  # fmt: skip
 KV_MAX = "Max KV cache blocks"
 
@@ -98,7 +99,7 @@ def test_gauges_are_the_last_record_of_the_log(load, server):
         for (name, labels), value in after.samples.items()
         if name.startswith("nv_trt_llm_")
     }
-    assert len(samples) == len(record) == 17
+    assert len(samples) == len(record) == 19
     for (kind, family), value in samples.items():
         key = KV_MAX if kind == "max" and "kv_cache" in family else JSON_KEYS[kind]
         if kind == "timestamp":

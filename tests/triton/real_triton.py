@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models/demo"
 PYTHON_MODELS = ROOT / "compat/python_models"
 SYSTEM_PYTHON = "/usr/bin/python3"
-START_TIMEOUT_S = 120
+START_TIMEOUT_S = 60
 RELEASE = 11
 FILL = {
     "triton_max_batch_size": 64, "triton_backend": "tensorrtllm", "decoupled_mode": "true",
@@ -57,6 +57,8 @@ def why_not():
         return "this machine lacks python3-numpy (scripts/install_deps.sh test)"
     if not stub().exists():
         return f"this machine's Python {sys.version_info[0]}.{sys.version_info[1]} has no stub in nvidia-pytriton"
+    if b"shared libraries" in subprocess.run([stub()], capture_output=True, check=False).stderr:
+        return "this machine lacks the library of its Python (scripts/install_deps.sh test)"
     return ""
 
 
