@@ -416,6 +416,7 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response,
                                                    output->bytes.size());
     auto& words = sent.outputs[output->name];
     words.resize(output->bytes.size() / sizeof(int32_t));
+    if (words.empty()) continue;
     std::memcpy(words.data(), output->bytes.data(), words.size() * sizeof(int32_t));
   }
   Deliver(*response->request, std::move(sent));

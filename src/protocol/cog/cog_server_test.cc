@@ -305,14 +305,18 @@ TEST(PredictionsTest, AnIdIsThatOfOneClient) {
     one.request.id = "one";
     return one;
   };
-  ASSERT_NE(predictions->Add(mine, start()), nullptr);
-  EXPECT_NE(predictions->Find(mine, "one"), nullptr);
+  const auto first = predictions->Add(mine, start());
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(predictions->Find(mine, "one"), first);
   EXPECT_EQ(predictions->Find(theirs, "one"), nullptr);
   EXPECT_EQ(predictions->Add(mine, start()), nullptr);
   const auto other = predictions->Add(theirs, start());
   ASSERT_NE(other, nullptr);
   other->OnResponse({.is_final = true}, /*has_prompt=*/false);
   EXPECT_EQ(predictions->Find(theirs, "one"), nullptr);
+  EXPECT_EQ(predictions->Find(mine, "one"), first);
+  first->OnResponse({.is_final = true}, /*has_prompt=*/false);
+  EXPECT_EQ(predictions->Find(mine, "one"), nullptr);
 }
 
 }  // namespace
