@@ -262,7 +262,7 @@ Status SetFile(const std::string& path) {
 void SetEscaping(bool is_on) { is_escaping.store(is_on, std::memory_order_relaxed); }
 
 void SetHostLog(const HostLog& log) {
-  host_log.store(new HostLog(log), std::memory_order_release);  // threads may use it to the end
+  host_log.store(&log, std::memory_order_release);
 }
 
 bool EscapingOf(const char* variable) {

@@ -56,7 +56,8 @@ struct HostLog {
   bool (*is_enabled)(Level level);
   void (*write)(Level level, const char* file, int line, const char* message);
 };
-// All lines go there, each by itself; the settings above have no effect any more.
+// All lines go there, each by itself; the settings above have no effect any more. `log` lives as
+// long as the process.
 void SetHostLog(const HostLog& log);
 // What a value of TRITON_SERVER_ESCAPE_LOG_MESSAGES asks for; null: it is not set.
 bool EscapingOf(const char* variable);

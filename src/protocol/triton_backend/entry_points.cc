@@ -46,6 +46,10 @@ void WriteLog(logging::Level level, const char* file, int line, const char* mess
   }
 }
 
+constexpr logging::HostLog kServersLog = {
+    .is_enabled = [](logging::Level level) { return TRITONSERVER_LogIsEnabled(LevelOf(level)); },
+    .write = WriteLog};
+
 Status CheckVersion() {
   uint32_t major = 0;
   uint32_t minor = 0;
@@ -71,9 +75,7 @@ Result<std::string> BackendConfig(TRITONBACKEND_Backend* backend) {
 
 Status InitializeBackend(TRITONBACKEND_Backend* backend) {
   RETURN_IF_ERROR(CheckVersion());
-  logging::SetHostLog(
-      {.is_enabled = [](logging::Level level) { return TRITONSERVER_LogIsEnabled(LevelOf(level)); },
-       .write = WriteLog});
+  logging::SetHostLog(kServersLog);
   ASSIGN_OR_RETURN(const std::string config, BackendConfig(backend));
   ASSIGN_OR_RETURN(const OpenOptions options, ParseBackendOptions(config));
   ASSIGN_OR_RETURN(serving::EngineLoader load, serving::LocalEngineLoader(options));
