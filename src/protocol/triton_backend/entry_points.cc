@@ -46,9 +46,9 @@ void WriteLog(logging::Level level, const char* file, int line, const char* mess
   }
 }
 
-constexpr logging::HostLog kServersLog = {
-    .is_enabled = [](logging::Level level) { return TRITONSERVER_LogIsEnabled(LevelOf(level)); },
-    .write = WriteLog};
+bool IsLogged(logging::Level level) { return TRITONSERVER_LogIsEnabled(LevelOf(level)); }
+
+constexpr logging::HostLog kServersLog = {.is_enabled = IsLogged, .write = WriteLog};
 
 Status CheckVersion() {
   uint32_t major = 0;
