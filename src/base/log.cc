@@ -261,9 +261,7 @@ Status SetFile(const std::string& path) {
 
 void SetEscaping(bool is_on) { is_escaping.store(is_on, std::memory_order_relaxed); }
 
-void SetHostLog(const HostLog& log) {
-  host_log.store(&log, std::memory_order_release);
-}
+void SetHostLog(const HostLog& log) { host_log.store(&log, std::memory_order_release); }
 
 bool EscapingOf(const char* variable) {
   return variable == nullptr || std::string_view(variable) != "0";
