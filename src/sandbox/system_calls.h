@@ -14,7 +14,8 @@ bool HasSystemCallFilters();
 // clang-format off
 //   EPERM            programs and processes (execve, fork); memory, signals, limits and queues of other processes;
 //                    owners and modes of files by name; keys of a terminal (TIOCSTI); connecting by sending
-//                    (MSG_FASTOPEN); mounts, modules, keys, BPF, io_uring, userfaultfd, perf events, clocks, users and groups
+//                    (MSG_FASTOPEN); mounts, modules, keys, BPF, io_uring, userfaultfd, perf events, clocks, users
+//                    and groups
 //   ENOSYS           clone3, whose flags a filter cannot see; the C library then calls clone
 //   EAFNOSUPPORT     sockets other than IPv4, IPv6, netlink and, where the rules have them, Unix
 //   EPROTONOSUPPORT  of these others than TCP, UDP and routes, which look-ups of names ask

@@ -6,21 +6,11 @@ import pathlib
 import shutil
 
 import numpy as np
+import upstream_layout
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models/demo"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
-
-
-def write_safetensors(path, tensors):
-    header, blobs, offset = {}, [], 0
-    for name, values in tensors.items():
-        blob = np.ascontiguousarray(values, np.float32).tobytes()
-        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [offset, offset + len(blob)]}
-        blobs.append(blob)
-        offset += len(blob)
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(blobs))
 
 
 def make_gpt2(directory, vocab_size=2048, width=64, layers=2, heads=4, positions=1024):
@@ -44,7 +34,7 @@ def make_gpt2(directory, vocab_size=2048, width=64, layers=2, heads=4, positions
             tensors[f"h.{layer}.{name}.weight"] = 1 + normal(width)
             tensors[f"h.{layer}.{name}.bias"] = normal(width)
     tensors |= {"ln_f.weight": 1 + normal(width), "ln_f.bias": normal(width)}
-    write_safetensors(directory / "model.safetensors", tensors)
+    upstream_layout.write(directory / "model.safetensors", tensors)
     (directory / "config.json").write_text(json.dumps({
         "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": vocab_size, "n_positions": positions,
         "n_ctx": positions, "n_embd": width, "n_layer": layers, "n_head": heads, "layer_norm_epsilon": 1e-5,

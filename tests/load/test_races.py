@@ -65,9 +65,7 @@ def http_readers(server):
             yield get(f"{base}/models/{model}{path}")
     yield lambda session: session.post(f"{base}/repository/index", json={}, timeout=60)
     yield lambda session: session.post(f"{base}/models/around/infer", json=infer_body([1, 2], "IN"), timeout=60)
-    yield lambda session: session.post(
-        f"{base}/models/small/trace/setting", data=json.dumps({"trace_rate": "2"}), timeout=60
-    )
+    yield lambda session: session.post(f"{base}/models/small/trace/setting", data=json.dumps({"trace_rate": "2"}), timeout=60)
 
 
 def changers(server):

@@ -5,6 +5,7 @@ S3's signatures are computed by botocore, Azure's by azure-storage-blob, the sta
 verified by cryptography. The answers have the form that the vendors' references document.
 """
 
+import abc
 import base64
 import contextlib
 import dataclasses
@@ -116,7 +117,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-class StandIn:
+class StandIn(abc.ABC):
     """A store with one bucket, `models`; `objects` are its objects by key."""
 
     def __init__(self, tls=None):
@@ -153,8 +154,9 @@ class StandIn:
             answer = self.answer(request)
         return fault.act(answer) if fault else answer
 
+    @abc.abstractmethod
     def answer(self, request):
-        raise NotImplementedError
+        """What the store answers."""
 
     def asked(self, part, method="GET"):
         return [request for request in self.requests if part in request.target and request.method == method]
@@ -194,7 +196,8 @@ class StandIn:
         return Answer(206, part, {**headers, "content-range": f"bytes {first}-{first + len(part) - 1}/{len(body)}"})
 
     def error(self, code, name, message):
-        raise NotImplementedError
+        """The answer that says what is wrong; each kind of store has a form of its own."""
+        return Answer(code, f"{name}: {message}".encode(), {})
 
 
 def xml_error(code, name, message, **others):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts the real server on free ports."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -74,6 +75,17 @@ def start_server(work_dir, model_dir=DEMO, *options, max_kv_tokens=32768):
     used = json.loads(ports.read_text())
     address = {name: f"127.0.0.1:{port}" if port else None for name, port in used.items()}
     return Server(process, log, address["http"], address["grpc"], address["metrics"], model_dir)
+
+
+@contextlib.contextmanager
+def serving(work_dir, repository, *options, **limits):
+    """A server of the repository, which ends with status 0 on SIGTERM."""
+    server = start_server(work_dir, None, "--model-repository", repository, *options, **limits)
+    try:
+        yield server
+    finally:
+        status = server.stop()
+    assert status == 0, server.log.read_text()[-4000:]
 
 
 def without_gpu(page):

@@ -2,6 +2,7 @@
 """Options of gRPC's channel, seen on the wire: keep-alive pings, pings of the client, age of a connection, compression."""
 
 import contextlib
+import functools
 import pathlib
 import resource
 import socket
@@ -12,7 +13,7 @@ import time
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
-from live_server import is_sanitized, start_server
+from live_server import is_sanitized, serving
 from tritonclient.utils import InferenceServerException
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -20,15 +21,7 @@ SETTINGS, PING, GOAWAY = 4, 6, 7
 ACK = 1
 PATIENCE_S = 60
 LONG_TEXT = b"in-flight batching " * 20_000
-
-
-@contextlib.contextmanager
-def serving(path, repository, *options):
-    server = start_server(path, None, "--model-repository", repository, *options, max_kv_tokens=None)
-    try:
-        yield server
-    finally:
-        assert server.stop() == 0, server.log.read_text()[-4000:]
+light_server = functools.partial(serving, max_kv_tokens=None)
 
 
 def frame(kind, payload=b"", flags=0):
@@ -69,7 +62,7 @@ class Connection:
 def test_the_server_pings_idle_connections_and_drops_the_dead(tmp_path, repository):
     options = ["--grpc-keepalive-time=50", "--grpc-keepalive-timeout=1000", "--grpc-keepalive-permit-without-calls=true",
                "--grpc-http2-max-pings-without-data=0"]  # fmt: skip
-    with serving(tmp_path, repository, *options) as server:
+    with light_server(tmp_path, repository, *options) as server:
         with Connection(server) as connection:
             # It ends, since nothing answers the pings.
             assert any(kind == PING and not flags & ACK for kind, flags, _ in connection.frames())
@@ -89,7 +82,7 @@ def test_the_server_pings_idle_connections_and_drops_the_dead(tmp_path, reposito
 def test_clients_that_ping_too_often_are_sent_away(tmp_path, repository, max_strikes, is_dropped):
     options = [f"--grpc-http2-max-ping-strikes={max_strikes}", "--grpc-http2-min-recv-ping-interval-without-data=3600000"]
     num_pings = 20
-    with serving(tmp_path, repository, *options) as server, Connection(server) as connection:
+    with light_server(tmp_path, repository, *options) as server, Connection(server) as connection:
         num_answered, reason = 0, b""
         connection.socket.sendall(frame(PING, bytes(8)))
         for kind, flags, payload in connection.frames():
@@ -107,7 +100,7 @@ def test_clients_that_ping_too_often_are_sent_away(tmp_path, repository, max_str
 
 def test_old_connections_are_ended(tmp_path, repository):
     options = ["--grpc-max-connection-age=100", "--grpc-max-connection-age-grace=100"]
-    with serving(tmp_path, repository, *options) as server, Connection(server) as connection:
+    with light_server(tmp_path, repository, *options) as server, Connection(server) as connection:
         assert any(kind == GOAWAY for kind, _, _ in connection.frames())
 
 
@@ -163,7 +156,7 @@ def num_answer_bytes(server, use_stream):
 
 @pytest.mark.parametrize("level", ["none", "low", "medium", "high"])
 def test_answers_are_compressed_as_asked(tmp_path, repository, level):
-    with serving(tmp_path, repository, f"--grpc-infer-response-compression-level={level}") as server:
+    with light_server(tmp_path, repository, f"--grpc-infer-response-compression-level={level}") as server:
         for use_stream in (False, True):
             num_bytes = num_answer_bytes(server, use_stream)
             if level == "none":
@@ -177,7 +170,7 @@ def test_a_connection_has_so_many_calls_and_others_have_theirs(tmp_path, reposit
     text.set_data_from_numpy(np.array([b"echo"], dtype=object))
     apart = [("grpc.use_local_subchannel_pool", 1)]  # clients with equal arguments share a connection
     with (
-        serving(tmp_path, repository, "--grpc-max-concurrent-streams=1") as server,
+        light_server(tmp_path, repository, "--grpc-max-concurrent-streams=1") as server,
         triton.InferenceServerClient(server.grpc, channel_args=apart) as client,
         triton.InferenceServerClient(server.grpc, channel_args=apart) as other,
     ):
@@ -201,7 +194,7 @@ def infer_text(server, num_bytes, **options):
 
 
 def test_messages_have_a_bound_also_when_they_are_compressed(tmp_path, repository):
-    with serving(tmp_path, repository, "--grpc-max-input-size=500000") as server:
+    with light_server(tmp_path, repository, "--grpc-max-input-size=500000") as server:
         for compression in (None, "gzip"):
             with pytest.raises(InferenceServerException) as refused:
                 infer_text(server, 600_000, compression_algorithm=compression)
@@ -211,7 +204,7 @@ def test_messages_have_a_bound_also_when_they_are_compressed(tmp_path, repositor
 
 
 def test_all_messages_together_have_a_bound(tmp_path, repository):
-    with serving(tmp_path, repository, "--request-memory-byte-size=2000000") as server:
+    with light_server(tmp_path, repository, "--request-memory-byte-size=2000000") as server:
         with pytest.raises(InferenceServerException) as refused:
             infer_text(server, 3_000_000)
         assert refused.value.status() in ("StatusCode.RESOURCE_EXHAUSTED", "StatusCode.UNAVAILABLE")
@@ -222,7 +215,7 @@ def test_calls_beyond_the_limit_are_refused_until_others_end(tmp_path, repositor
     text = triton.InferInput("INPUT0", [1], "BYTES")
     text.set_data_from_numpy(np.array([b"echo"], dtype=object))
     with (
-        serving(tmp_path, repository, "--grpc-max-calls=2") as server,
+        light_server(tmp_path, repository, "--grpc-max-calls=2") as server,
         triton.InferenceServerClient(server.grpc) as client,
         contextlib.ExitStack() as streams,
     ):
@@ -249,7 +242,7 @@ def test_the_port_outlives_a_client_that_takes_all_descriptors(tmp_path, reposit
     """Skipped under sanitizers alone: UBSan opens a pipe to learn whether memory can be read, and takes it for bad otherwise."""
     if is_sanitized():
         pytest.skip("a sanitizer needs descriptors itself; CI runs this with its release build")
-    with serving(tmp_path, repository) as server, contextlib.ExitStack() as held:
+    with light_server(tmp_path, repository) as server, contextlib.ExitStack() as held:
         pid = server.process.pid
         num_open = len(list(pathlib.Path(f"/proc/{pid}/fd").iterdir()))
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (num_open + 40, num_open + 40))

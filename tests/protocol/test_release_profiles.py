@@ -4,7 +4,6 @@
 Expectations are those of the releases' own scripts, which each test names, and of the demo model's exact answers.
 """
 
-import contextlib
 import itertools
 import json
 import re
@@ -15,7 +14,7 @@ import pytest
 import requests
 import tritonclient.grpc as triton
 from gpt_repository import write_gpt_repository
-from live_server import DEMO, start_server
+from live_server import DEMO, serving, start_server
 from llm_api_repository import write_llm_api_repository
 from llm_client import Stream, events
 from release_repositories import V1, write_repository
@@ -24,16 +23,6 @@ from tokenizers import Tokenizer
 
 FILLED = {"engine_dir": DEMO, "tokenizer_dir": DEMO, "decoupled_mode": "True", "exclude_input_in_output": "True"}
 TOKENIZER = Tokenizer.from_file(str(DEMO / "tokenizer.json"))
-
-
-@contextlib.contextmanager
-def serving(tmp_path, repository, *options):
-    server = start_server(tmp_path, None, "--model-repository", repository, *options)
-    try:
-        yield server
-    finally:
-        status = server.stop()
-    assert status == 0, server.log.read_text()[-4000:]
 
 
 def post(server, action="generate", model="ensemble", **body):

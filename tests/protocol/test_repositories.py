@@ -2,7 +2,6 @@
 """Model repositories of upstream's releases, served as they are; the demo model's exact answers are the oracle of texts."""
 
 import concurrent.futures
-import contextlib
 import json
 import os
 import pathlib
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as triton
-from live_server import DEMO, DEVICE, start_server, without_gpu
+from live_server import DEMO, DEVICE, serving, without_gpu
 from llm_client import Stream, events, kv_blocks, text_of
 from release_repositories import LLM_OUTPUTS, RELEASES, TEXT_OUTPUTS, names, write_repository
 from server_log import messages
@@ -28,16 +27,6 @@ END_ID = json.loads((DEMO / "generation_config.json").read_text())["eos_token_id
 END_ID = END_ID[0] if isinstance(END_ID, list) else END_ID
 FILLED = {"engine_dir": DEMO, "tokenizer_dir": DEMO, "decoupled_mode": "True"}
 WORDS = {"bad_words": "", "stop_words": ""}  # required by 0.5, sent by old clients ever since
-
-
-@contextlib.contextmanager
-def serving(tmp_path, repository, *options):
-    server = start_server(tmp_path, None, "--model-repository", repository, *options)
-    try:
-        yield server
-    finally:
-        status = server.stop()
-    assert status == 0, server.log.read_text()[-4000:]
 
 
 def url(server, model, action):

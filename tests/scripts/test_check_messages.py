@@ -31,7 +31,7 @@ def tree(root, path, code):
         ('const std::string_view text(result.status().message());\n\nreturn text.ends_with("full");\n', 3),
         ('return status.message() == "not found";\n', 1),
         ("if (IsOutOfMemory(load.status().message())) return 507;\n", 1),
-        ('return kText != status.message();\n', 1),
+        ("return kText != status.message();\n", 1),
         ('return status\n    ->message()\n    .rfind("x", 0) == 0;\n', 2),
     ],
 )

@@ -38,8 +38,13 @@ TEXT = "docs/of_a_text.md"
 
 def check(root: pathlib.Path, files: dict[str, str]) -> tuple[int, list[str]]:
     """Exit status and lines for a repository of these files, besides those that are right."""
-    right = {"docs/page.md": PAGE, "src/part/block.h": HEADER, "src/part/block.cc": "", "tools/look.py": SCRIPT_FILE,
-             "changelog/added/page.md": "A [page](docs/page.md#twice) in place of docs/gone.md.\n"}
+    right = {
+        "docs/page.md": PAGE,
+        "src/part/block.h": HEADER,
+        "src/part/block.cc": "",
+        "tools/look.py": SCRIPT_FILE,
+        "changelog/added/page.md": "A [page](docs/page.md#twice) in place of docs/gone.md.\n",
+    }
     for name, text in {**right, **files}.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,30 +59,36 @@ def test_what_leads_somewhere_is_no_finding(tmp_path):
     assert check(tmp_path, {}) == (0, ["references: 5 files, all there"])
 
 
-@pytest.mark.parametrize(("name", "text", "finding"), [
-    ("docs/other.md", "[text](gone.md)\n", "docs/other.md:1: link to gone.md: there is no docs/gone.md"),
-    ("docs/other.md", "\n[text](page.md#gone)\n", "docs/other.md:2: link to page.md#gone: docs/page.md has no such heading"),
-    ("docs/other.md", "[text](#gone)\n", "docs/other.md:1: link to #gone: docs/other.md has no such heading"),
-    ("changelog/fixed/other.md", "[text](page.md)\n", "changelog/fixed/other.md:1: link to page.md: there is no page.md"),
-    ("docs/other.md", "docs/page.md, \"Gone\"\n", 'docs/other.md:1: docs/page.md has no heading "Gone"'),
-    ("src/other.cc", "int x;  // as docs/page.md,\n        // \"Gone with it\" says\n",
-     'src/other.cc:1: docs/page.md has no heading "Gone with it"'),
-    ("src/other.cc", "/* Formulas:\n * docs/gone.md */\n", "src/other.cc:2: there is no docs/gone.md"),
-    ("src/other.cu", "// A\n// B: src/gone/\n", "src/other.cu:2: there is no src/gone/"),
-    ("src/other.h", "// part/gone.h\n", "src/other.h:1: there is no part/gone.h"),
-    ("src/other.h", "// gone/zlib.h\n", "src/other.h:1: there is no gone/zlib.h"),
-    ("src/other.h", "// The rest is gone.cc's.\n", "src/other.h:1: there is no gone.cc"),
-    ("src/other.h", "// tests/*_gone.py\n", "src/other.h:1: there is no tests/*_gone.py"),
-    ("src/other.h", "// src/part/block.{h,cu}\n", "src/other.h:1: there is no src/part/block.cu"),
-    ("tools/other.py", '"""Makes docs/gone.md."""\n', "tools/other.py:1: there is no docs/gone.md"),
-    ("tools/other.py", "X = 1  # bench/gone.py\n", "tools/other.py:1: there is no bench/gone.py"),
-    ("scripts/other.sh", "#!/bin/sh\n# scripts/gone.sh\n", "scripts/other.sh:2: there is no scripts/gone.sh"),
-    ("src/other.h", "// book/gone.md 1.2\n", "src/other.h:1: there is no book/gone.md"),
-    ("src/other.h", "// as gone.md says\n", "src/other.h:1: there is no gone.md"),
-    ("docs/other.md", "See gone.md.\n", "docs/other.md:1: there is no gone.md"),
-    ("src/other.h", "// as Triton (spec 1.6)\n", "src/other.h:1: name the heading, not the number of a section"),
-    ("src/other.h", "// \u00a74 of the page\n", "src/other.h:1: name the heading, not the number of a section"),
-])
+@pytest.mark.parametrize(
+    ("name", "text", "finding"),
+    [
+        ("docs/other.md", "[text](gone.md)\n", "docs/other.md:1: link to gone.md: there is no docs/gone.md"),
+        ("docs/other.md", "\n[text](page.md#gone)\n", "docs/other.md:2: link to page.md#gone: docs/page.md has no such heading"),
+        ("docs/other.md", "[text](#gone)\n", "docs/other.md:1: link to #gone: docs/other.md has no such heading"),
+        ("changelog/fixed/other.md", "[text](page.md)\n", "changelog/fixed/other.md:1: link to page.md: there is no page.md"),
+        ("docs/other.md", 'docs/page.md, "Gone"\n', 'docs/other.md:1: docs/page.md has no heading "Gone"'),
+        (
+            "src/other.cc",
+            'int x;  // as docs/page.md,\n        // "Gone with it" says\n',
+            'src/other.cc:1: docs/page.md has no heading "Gone with it"',
+        ),
+        ("src/other.cc", "/* Formulas:\n * docs/gone.md */\n", "src/other.cc:2: there is no docs/gone.md"),
+        ("src/other.cu", "// A\n// B: src/gone/\n", "src/other.cu:2: there is no src/gone/"),
+        ("src/other.h", "// part/gone.h\n", "src/other.h:1: there is no part/gone.h"),
+        ("src/other.h", "// gone/zlib.h\n", "src/other.h:1: there is no gone/zlib.h"),
+        ("src/other.h", "// The rest is gone.cc's.\n", "src/other.h:1: there is no gone.cc"),
+        ("src/other.h", "// tests/*_gone.py\n", "src/other.h:1: there is no tests/*_gone.py"),
+        ("src/other.h", "// src/part/block.{h,cu}\n", "src/other.h:1: there is no src/part/block.cu"),
+        ("tools/other.py", '"""Makes docs/gone.md."""\n', "tools/other.py:1: there is no docs/gone.md"),
+        ("tools/other.py", "X = 1  # bench/gone.py\n", "tools/other.py:1: there is no bench/gone.py"),
+        ("scripts/other.sh", "#!/bin/sh\n# scripts/gone.sh\n", "scripts/other.sh:2: there is no scripts/gone.sh"),
+        ("src/other.h", "// book/gone.md 1.2\n", "src/other.h:1: there is no book/gone.md"),
+        ("src/other.h", "// as gone.md says\n", "src/other.h:1: there is no gone.md"),
+        ("docs/other.md", "See gone.md.\n", "docs/other.md:1: there is no gone.md"),
+        ("src/other.h", "// as Triton (spec 1.6)\n", "src/other.h:1: name the heading, not the number of a section"),
+        ("src/other.h", "// \u00a74 of the page\n", "src/other.h:1: name the heading, not the number of a section"),
+    ],
+)
 def test_what_leads_nowhere_is_found(tmp_path, name, text, finding):
     assert check(tmp_path, {name: text}) == (1, [finding])
 

@@ -32,7 +32,8 @@ class PluginCudaTest : public PluginTest {
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
       ASSERT_EQ(std::getenv("INFLIGHT_TEST_GPU"), nullptr);
-      GTEST_SKIP() << "this needs a GPU";
+      GTEST_SKIP()
+          << "shows a GPU, which CI's machines do not have; run it on one with INFLIGHT_TEST_GPU=1";
     }
     PluginTest::SetUp();
   }
