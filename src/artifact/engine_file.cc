@@ -8,6 +8,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <fstream>
 #include <set>
 #include <type_traits>
 #include <utility>
@@ -223,6 +224,12 @@ Result<EngineTable> ParseEngineTable(std::span<const std::byte> begin, uint64_t 
   Result<EngineTable> table = Parse(begin, file_bytes);
   if (!table.ok()) return table.status().WithPrefix(file);
   return table;
+}
+
+bool IsEngineFile(const std::filesystem::path& path) {
+  std::array<char, kMagic.size()> begin{};
+  std::ifstream(path, std::ios::binary).read(begin.data(), begin.size());
+  return begin == kMagic;
 }
 
 Result<EngineTable> ReadEngineTable(const std::filesystem::path& path) {

@@ -54,6 +54,9 @@ Result<EngineTable> ParseEngineTable(std::span<const std::byte> begin, uint64_t 
                                      std::string_view file);
 Result<EngineTable> ReadEngineTable(const std::filesystem::path& path);
 
+// Whether the file begins as one of this format does; it may be damaged.
+bool IsEngineFile(const std::filesystem::path& path);
+
 uint64_t ChunkChecksum(std::span<const std::byte> chunk);
 uint64_t CombineChecksums(std::span<const uint64_t> chunks);
 uint64_t TensorChecksum(std::span<const std::byte> data);

@@ -12,4 +12,7 @@ namespace inflight {
 // passed over (RFC 2045, section 6.8): encoders of some clients put them in.
 std::optional<std::string> DecodeBase64(std::string_view lines);
 
+// With padding, in one line.
+std::string EncodeBase64(std::string_view bytes);
+
 }  // namespace inflight

@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "artifact/checkpoint.h"
+#include "artifact/engine_file.h"
 #include "artifact/json_file.h"
 #include "inflight/version.h"
 
@@ -20,20 +20,13 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view kEngineSuffix = "rank0.engine";
-constexpr std::string_view kOurMagic = "inflight-engine";
-
-bool IsOurs(const std::filesystem::path& file) {
-  std::string begin(kOurMagic.size(), '\0');
-  std::ifstream in(file, std::ios::binary);
-  in.read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  return begin == kOurMagic;
-}
 
 // rank0.engine, or gpt_float16_tp1_rank0.engine before 0.8, that is none of ours.
 bool HasForeignEngine(const std::filesystem::path& dir) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
-    if (entry.path().filename().string().ends_with(kEngineSuffix)) return !IsOurs(entry.path());
+    if (entry.path().filename().string().ends_with(kEngineSuffix))
+      return !artifact::IsEngineFile(entry.path());
   }
   return false;
 }

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/letter_case.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 
@@ -59,16 +60,9 @@ Status CheckBounds(const OptionInfo& info, std::string_view text, double value) 
   return Status::Ok();
 }
 
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return lower;
-}
-
 // Upstream's feature flags say enable and disable.
 std::optional<bool> ParseBool(std::string_view text) {
-  const std::string lower = Lower(text);
+  const std::string lower = AsciiLower(text);
   if (lower == "true" || lower == "on" || lower == "enable" || lower == "1") return true;
   if (lower == "false" || lower == "off" || lower == "disable" || lower == "0") return false;
   return std::nullopt;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/letter_case.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "contract/parameter_table.h"
@@ -68,8 +69,7 @@ constexpr auto kChunkings =
 // `value` among `names`, whatever its case, as the enum of that order.
 template <typename Enum, auto kMember>
 Status Choice(std::span<const std::string_view> names, const std::string& value, Context& context) {
-  std::string lower = value;
-  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  const std::string lower = AsciiLower(value);
   const auto found = std::find(names.begin(), names.end(), lower);
   if (found == names.end()) {
     WarnDefault(value, context);

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <string>
 
+#include "base/letter_case.h"
+
 namespace inflight::contract {
 namespace {
 
@@ -59,8 +61,7 @@ std::optional<bool> TokenizerBool(std::string_view text) {
   while (!lower.empty() && std::isspace(static_cast<unsigned char>(lower.back()))) {
     lower.pop_back();
   }
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  lower = AsciiLower(lower);
   if (IsOneOf<5>(lower, {"true", "1", "t", "y", "yes"})) return true;
   if (IsOneOf<5>(lower, {"false", "0", "f", "n", "no"})) return false;
   return std::nullopt;

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
+#include "base/letter_case.h"
 #include "base/status_macros.h"
 #include "contract/parameter_table.h"
 #include "contract/parameter_values.h"
@@ -75,9 +75,7 @@ constexpr auto kPostprocessing = std::to_array<TextEntry>({
 
 // True for true, yes, 1, t in any case; upstream takes everything else for false.
 Status AccumulateTokens(const std::string& value, BlsContext& context) {
-  std::string lower = value;
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string lower = AsciiLower(value);
   const auto is_one_of = [&](std::initializer_list<std::string_view> words) {
     return std::find(words.begin(), words.end(), lower) != words.end();
   };

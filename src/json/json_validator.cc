@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/hex.h"
+
 namespace inflight::json {
 namespace {
 
@@ -15,13 +17,6 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-
-int HexDigit(char c) {
-  if (IsDigit(c)) return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 // Walks the text once. The first error sets `what_` and `offset_` and ends the walk.
 class Validator {

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/base64.h"
+#include "base/percent_encoding.h"
 #include "base/status_macros.h"
 #include "object_store/bearer_tokens.h"
 #include "object_store/credential_file.h"

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/percent_encoding.h"
 #include "base/status_macros.h"
 #include "object_store/credential_file.h"
 #include "object_store/credential_sources.h"

@@ -15,6 +15,7 @@
 
 #include "base/create_file.h"
 #include "base/file.h"
+#include "base/hex.h"
 #include "base/status_macros.h"
 #include "object_store/digest.h"
 
@@ -27,7 +28,7 @@ namespace {
 constexpr size_t kNameDigits = 32;
 constexpr char kLockName[] = "lock";
 
-std::string NameOf(const std::string& text) { return Hex(Sha256(text)).substr(0, kNameDigits); }
+std::string NameOf(const std::string& text) { return ToHex(Sha256(text)).substr(0, kNameDigits); }
 
 std::string PlaceOf(const Address& address) {
   return fmt::format("{}\n{}\n{}\n{}\n", SchemeOf(address.kind), address.endpoint, address.account,

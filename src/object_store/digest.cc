@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <memory>
 
+#include "base/base64.h"
 #include "base/descriptor.h"
 #include "base/file.h"
 #include "base/status_macros.h"
@@ -121,27 +122,8 @@ std::string HmacSha256(std::string_view key, std::string_view text) {
   return digest;
 }
 
-std::string Hex(std::string_view bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const char c : bytes) {
-    const auto byte = static_cast<uint8_t>(c);
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
-}
-
-std::string Base64(std::string_view bytes) {
-  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');
-  const int size = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()), Bytes(bytes),
-                                   static_cast<int>(bytes.size()));
-  text.resize(static_cast<size_t>(size));
-  return text;
-}
-
 std::string Base64Url(std::string_view bytes) {
-  std::string text = Base64(bytes);
+  std::string text = EncodeBase64(bytes);
   while (text.ends_with('=')) text.pop_back();
   std::ranges::replace(text, '+', '-');
   std::ranges::replace(text, '/', '_');

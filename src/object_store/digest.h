@@ -14,8 +14,6 @@ namespace inflight::object_store {
 
 std::string Sha256(std::string_view text);
 std::string HmacSha256(std::string_view key, std::string_view text);
-std::string Hex(std::string_view bytes);  // small letters
-std::string Base64(std::string_view bytes);
 std::string Base64Url(std::string_view bytes);  // RFC 4648, section 5, without padding
 
 // RS256 of RFC 7518: `pem` is a private key. kInvalidArgument where it is none; nothing of the key

@@ -20,6 +20,7 @@
 
 #include "base/create_file.h"
 #include "base/file.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/thread_name.h"
@@ -224,7 +225,7 @@ class Downloader {
     return DataLoss("'" + object.key + "' has not the checksum that the store says: " +
                     (wanted.crc32c ? "CRC32C " + std::to_string(digests.crc32c) + ", not " +
                                          std::to_string(*object.crc32c)
-                                   : "MD5 " + Hex(md5) + ", not " + Hex(object.md5)));
+                                   : "MD5 " + ToHex(md5) + ", not " + ToHex(object.md5)));
   }
 
   Store& store_;

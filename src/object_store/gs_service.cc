@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/base64.h"
+#include "base/percent_encoding.h"
 #include "base/status_macros.h"
 #include "object_store/bearer_tokens.h"
 #include "object_store/json_text.h"

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/letter_case.h"
 #include "base/status_macros.h"
 #include "object_store/curl_library.h"
 
@@ -14,14 +15,6 @@ namespace {
 constexpr size_t kMaxHeaderBytes = size_t{256} << 10;
 
 const CurlCalls& Curl() { return **LoadCurl(); }  // loaded by Make
-
-std::string SmallLetters(std::string_view text) {
-  std::string small(text);
-  std::ranges::transform(small, small.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
-  return small;
-}
 
 std::string_view WithoutBlanks(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
@@ -74,7 +67,7 @@ size_t HttpClient::TakeHeader(char* data, size_t size, size_t count, void* trans
   if (line.starts_with("HTTP/")) self.response.headers.clear();  // after one of status 1xx
   const size_t colon = line.find(':');
   if (colon != std::string_view::npos) {
-    self.response.headers[SmallLetters(line.substr(0, colon))] =
+    self.response.headers[AsciiLower(line.substr(0, colon))] =
         std::string(WithoutBlanks(line.substr(colon + 1)));
   }
   return line.size();

@@ -3,54 +3,9 @@
 
 #include <cstdint>
 
+#include "base/percent_encoding.h"
+
 namespace inflight::object_store {
-namespace {
-
-bool IsUnreserved(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-         c == '_' || c == '.' || c == '~';
-}
-
-int HexValue(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-}  // namespace
-
-std::string PercentEncode(std::string_view text, std::string_view kept) {
-  constexpr char kDigits[] = "0123456789ABCDEF";
-  std::string encoded;
-  for (const char c : text) {
-    if (IsUnreserved(c) || kept.find(c) != std::string_view::npos) {
-      encoded += c;
-      continue;
-    }
-    const auto byte = static_cast<uint8_t>(c);
-    encoded += '%';
-    encoded += kDigits[byte >> 4];
-    encoded += kDigits[byte & 15];
-  }
-  return encoded;
-}
-
-std::string PercentDecode(std::string_view text, bool plus_is_blank) {
-  std::string decoded;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const int high = text[i] == '%' && i + 2 < text.size() ? HexValue(text[i + 1]) : -1;
-    const int low = high >= 0 ? HexValue(text[i + 2]) : -1;
-    if (low >= 0) {
-      decoded += static_cast<char>(high * 16 + low);
-      i += 2;
-    } else {
-      decoded += plus_is_blank && text[i] == '+' ? ' ' : text[i];
-    }
-  }
-  return decoded;
-}
-
 std::string EncodeQuery(const Pairs& query) {
   std::string encoded;
   for (const auto& [name, value] : query) {

@@ -48,11 +48,6 @@ struct SendOptions {
 // slowly, kCancelled where the owner has no use for it any more.
 using Send = std::function<Result<HttpResponse>(const HttpRequest&, const SendOptions&)>;
 
-// RFC 3986, section 2: all but letters, digits, "-._~" and what `kept` has becomes %XX.
-std::string PercentEncode(std::string_view text, std::string_view kept = {});
-// `plus_is_blank`: as in forms, and in the keys of S3's listings.
-std::string PercentDecode(std::string_view text, bool plus_is_blank);
-
 // "a=1&b=2", encoded.
 std::string EncodeQuery(const Pairs& query);
 // GET of "https://host:port/path?query"; the query stays in the path.

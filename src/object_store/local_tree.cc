@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/file.h"
+#include "base/hex.h"
 #include "base/status_macros.h"
 #include "object_store/digest.h"
 
@@ -58,7 +59,7 @@ std::string LocalTree::Id() const {
     text += path + "\n" + object.version + "\n" + std::to_string(object.size) + "\n";
   text += "\n";
   for (const std::string& folder : folders) text += folder + "\n";
-  return Hex(Sha256(text));
+  return ToHex(Sha256(text));
 }
 
 LocalTree LocalTree::Below(const std::string& name) const {

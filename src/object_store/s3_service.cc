@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/hex.h"
+#include "base/percent_encoding.h"
 #include "base/status_macros.h"
 #include "object_store/aws_credentials.h"
 #include "object_store/service.h"
@@ -11,11 +13,6 @@
 
 namespace inflight::object_store {
 namespace {
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
 
 // "d41d8cd98f00b204e9800998ecf8427e" is the MD5 of what came in one, with "-3" behind it that of
 // the MD5s of three parts; other ETags say nothing.
@@ -25,13 +22,8 @@ void ReadEtag(const std::string& etag, Object& object) {
     text = text.substr(1, text.size() - 2);
   constexpr size_t kDigits = 32;
   if (text.size() < kDigits) return;
-  std::string bytes;
-  for (size_t i = 0; i < kDigits; i += 2) {
-    const int high = HexDigit(text[i]);
-    const int low = HexDigit(text[i + 1]);
-    if (high < 0 || low < 0) return;
-    bytes += static_cast<char>(high * 16 + low);
-  }
+  auto bytes = FromHex(text.substr(0, kDigits));
+  if (!bytes) return;
   const std::string_view rest = text.substr(kDigits);
   int parts = 0;
   if (!rest.empty()) {
@@ -39,7 +31,7 @@ void ReadEtag(const std::string& etag, Object& object) {
     if (rest[0] != '-' || error != std::errc() || end != rest.data() + rest.size() || parts < 1)
       return;
   }
-  object.md5 = std::move(bytes);
+  object.md5 = *std::move(bytes);
   object.num_parts = parts;
 }
 

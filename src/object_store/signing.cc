@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <map>
 
+#include "base/base64.h"
+#include "base/hex.h"
+#include "base/percent_encoding.h"
 #include "object_store/digest.h"
 
 namespace inflight::object_store {
@@ -93,19 +96,19 @@ void SignAws(const AwsKeys& keys, const AwsScope& scope, std::time_t now, HttpRe
   const std::string time = FormatUtc(now, "%Y%m%dT%H%M%SZ");
   const std::string day = time.substr(0, 8);
   request.headers.emplace_back("x-amz-date", time);
-  request.headers.emplace_back("x-amz-content-sha256", Hex(Sha256(request.body)));
+  request.headers.emplace_back("x-amz-content-sha256", ToHex(Sha256(request.body)));
   if (!keys.session_token.empty())
     request.headers.emplace_back("x-amz-security-token", keys.session_token);
   const std::string where = fmt::format("{}/{}/{}/aws4_request", day, scope.region, scope.service);
   const std::string to_sign = fmt::format("AWS4-HMAC-SHA256\n{}\n{}\n{}", time, where,
-                                          Hex(Sha256(CanonicalAwsRequest(request))));
+                                          ToHex(Sha256(CanonicalAwsRequest(request))));
   std::string key = "AWS4" + keys.secret;
   for (const std::string& part : {day, scope.region, scope.service, std::string("aws4_request")})
     key = HmacSha256(key, part);
   request.headers.emplace_back(
       "authorization",
       fmt::format("AWS4-HMAC-SHA256 Credential={}/{},SignedHeaders={},Signature={}", keys.key_id,
-                  where, SignedNames(request), Hex(HmacSha256(key, to_sign))));
+                  where, SignedNames(request), ToHex(HmacSha256(key, to_sign))));
 }
 
 void AddAzureHeaders(std::time_t now, HttpRequest& request) {
@@ -122,8 +125,9 @@ void SignAzure(const AzureKey& key, std::time_t now, HttpRequest& request) {
   for (const auto& [name, value] : sorted)
     if (name.starts_with("x-ms-")) text.append(name).append(":").append(value).append("\n");
   text += AzureResource(key, request);
-  request.headers.emplace_back("authorization", fmt::format("SharedKey {}:{}", key.account,
-                                                            Base64(HmacSha256(key.key, text))));
+  request.headers.emplace_back(
+      "authorization",
+      fmt::format("SharedKey {}:{}", key.account, EncodeBase64(HmacSha256(key.key, text))));
 }
 
 }  // namespace inflight::object_store

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/letter_case.h"
+#include "protocol/http_listener/http_message.h"
 
 namespace inflight::shadow {
 namespace {
@@ -29,10 +30,9 @@ const std::string* FindHeader(const Answer& answer, std::string_view name) {
   return nullptr;
 }
 
-// Without parameters such as the charset.
-std::string MediaType(const Answer& answer) {
+std::string TypeOf(const Answer& answer) {
   const std::string* header = FindHeader(answer, "Content-Type");
-  return header == nullptr ? "" : header->substr(0, header->find(';'));
+  return header == nullptr ? "" : std::string(http_listener::MediaType(*header));
 }
 
 std::string Shown(const json& value) {
@@ -255,8 +255,8 @@ std::vector<Difference> Compare(const Answer& old_answer, const Answer& new_answ
   Comparison comparison(rules);
   if (old_answer.status != new_answer.status)
     comparison.Add(Kind::kStatus, "", old_answer.status, new_answer.status);
-  const std::string old_type = MediaType(old_answer);
-  const std::string new_type = MediaType(new_answer);
+  const std::string old_type = TypeOf(old_answer);
+  const std::string new_type = TypeOf(new_answer);
   if (!EqualInAnyCase(old_type, new_type)) comparison.Add(Kind::kType, "", old_type, new_type);
   constexpr std::string_view kEvents = "text/event-stream";
   if (EqualInAnyCase(old_type, kEvents) && EqualInAnyCase(new_type, kEvents)) {

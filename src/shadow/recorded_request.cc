@@ -13,25 +13,13 @@ namespace {
 
 using nlohmann::json;
 
-std::string EncodeBase64(std::string_view bytes) {
-  static constexpr char kDigits[] =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const std::string_view group = bytes.substr(i, 3);
-    uint32_t bits = 0;
-    for (size_t k = 0; k < 3; ++k)
-      bits = bits << 8 | (k < group.size() ? static_cast<unsigned char>(group[k]) : 0U);
-    for (size_t k = 0; k < 4; ++k)
-      text += k <= group.size() ? kDigits[bits >> (18 - 6 * k) & 63] : '=';
-  }
-  return text;
-}
-
+// Its writer refuses other bytes.
 bool IsUtf8(const std::string& text) {
-  return json::accept(json(text).dump(-1, ' ', false, json::error_handler_t::ignore)) &&
-         json(text).dump(-1, ' ', false, json::error_handler_t::ignore) ==
-             json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+  try {
+    return !json(text).dump().empty();
+  } catch (const json::type_error&) {
+    return false;
+  }
 }
 
 Result<std::string> TextMember(const json& object, const char* name, const char* otherwise) {

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/letter_case.h"
 #include "base/log.h"
+#include "base/percent_encoding.h"
 #include "base/status_macros.h"
 #include "base/worker_pool.h"
 #include "json/json_writer.h"
@@ -55,8 +56,7 @@ HttpResponse Busy() { return Detail(409, "Already running a prediction"); }
 bool IsJson(const HttpRequest& request) {
   const std::string* header = request.FindHeader("Content-Type");
   if (header == nullptr) return true;
-  std::string_view type = std::string_view(*header).substr(0, header->find(';'));
-  while (type.ends_with(' ')) type.remove_suffix(1);
+  const std::string_view type = http_listener::MediaType(*header);
   constexpr std::string_view kSuffix = "+json";
   return EqualInAnyCase(type, kJson) ||
          (type.size() > kSuffix.size() && type.find('/') != std::string_view::npos &&
@@ -81,27 +81,6 @@ bool WantsEvents(const HttpRequest& request) {
 bool PrefersAsync(const HttpRequest& request) {
   const std::string* prefer = request.FindHeader("Prefer");
   return prefer != nullptr && *prefer == "respond-async";
-}
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-std::string PercentDecoded(std::string_view text) {
-  std::string decoded;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const int high = text[i] == '%' && i + 2 < text.size() ? HexDigit(text[i + 1]) : -1;
-    const int low = high >= 0 ? HexDigit(text[i + 2]) : -1;
-    if (low < 0) {
-      decoded += text[i];
-    } else {
-      decoded += static_cast<char>(high * 16 + low);
-      i += 2;
-    }
-  }
-  return decoded;
 }
 
 }  // namespace
@@ -136,7 +115,7 @@ class CogServer::Handler : public http_listener::HttpHandler {
     const Row& row = Rows()[match->row];
     if (auto refusal = kserve_http::Admit(options_.access, row.api, request))
       return responder->Send(*std::move(refusal));
-    const std::string id = PercentDecoded(match->values.Of("prediction_id"));
+    const std::string id = PercentDecode(match->values.Of("prediction_id"));
     if (request.body->size() < kLargeBodyBytes) return Run(row, id, request, responder);
     large_bodies_.Post([this, &row, id, request = std::move(request),
                         responder = std::move(responder)] { Run(row, id, request, responder); });

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <optional>
 
+#include "base/letter_case.h"
+
 namespace inflight::cog {
 namespace {
 
@@ -122,15 +124,13 @@ std::optional<double> NumberOf(const Value& value) {
 
 std::optional<bool> BooleanOf(const Value& value) {
   if (value.kind() == Kind::kBool) return *value.AsBool();
-  std::string text;
   if (value.kind() == Kind::kNumber) {
     const double number = *value.AsDouble();
     if (number != 0 && number != 1) return std::nullopt;
     return number == 1;
   }
   if (value.kind() != Kind::kString) return std::nullopt;
-  const std::string word = *value.AsString();
-  for (const char c : word) text += c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  const std::string text = AsciiLower(*value.AsString());
   const auto is_one_of = [&](std::initializer_list<std::string_view> words) {
     return std::find(words.begin(), words.end(), text) != words.end();
   };

@@ -40,12 +40,6 @@ bool IsOffLimits(const ip::address& any) {
   return address.to_v6().is_link_local() || address == kMetadata;
 }
 
-std::string LowerCase(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + 32);
-  return text;
-}
-
 bool IsHostName(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
@@ -65,7 +59,7 @@ Result<WebhookRule> WebhookRule::Parse(const std::vector<std::string>& allowed) 
     const size_t slash = std::min(entry.find('/'), entry.size());
     boost::system::error_code no_address;
     const ip::address address = ip::make_address(entry.substr(0, slash), no_address);
-    const std::string name = LowerCase(entry.starts_with("*.") ? entry.substr(1) : entry);
+    const std::string name = AsciiLower(entry.starts_with("*.") ? entry.substr(1) : entry);
     if (no_address && IsHostName(name)) {
       rule.names_.push_back(name);
       continue;
@@ -103,7 +97,7 @@ bool WebhookRule::Network::Has(const ip::address& other) const {
 }
 
 bool WebhookRule::AllowsName(const std::string& host) const {
-  const std::string name = LowerCase(host);
+  const std::string name = AsciiLower(host);
   return std::ranges::any_of(names_, [&](const std::string& allowed) {
     return allowed.starts_with('.') ? name.ends_with(allowed) : name == allowed;
   });

@@ -15,6 +15,12 @@ std::string_view HttpRequest::path() const {
   return path.substr(0, path.find('?'));
 }
 
+std::string_view MediaType(std::string_view content_type) {
+  std::string_view type = content_type.substr(0, content_type.find(';'));
+  while (type.ends_with(' ') || type.ends_with('\t')) type.remove_suffix(1);
+  return type;
+}
+
 const std::string* HttpRequest::FindHeader(std::string_view name) const {
   for (const auto& [key, value] : headers) {
     if (EqualInAnyCase(key, name)) return &value;

@@ -49,6 +49,9 @@ struct HttpRequest {
   const std::string* FindHeader(std::string_view name) const;
 };
 
+// Of the value of Content-Type: without parameters such as the charset.
+std::string_view MediaType(std::string_view content_type);
+
 // Bytes that are written from where they lie; `owner` keeps them alive until they are sent.
 struct Segment {
   std::span<const std::byte> data;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/letter_case.h"
 #include "base/status_macros.h"
 
 namespace inflight::metrics {
@@ -24,9 +25,8 @@ std::optional<double> ParseShare(std::string_view text) {
   return is_number && value > 0 && value < 1 ? std::optional(value) : std::nullopt;
 }
 
-Status SetSwitch(const std::string& word, std::string text, bool& target) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+Status SetSwitch(const std::string& word, const std::string& given, bool& target) {
+  const std::string text = AsciiLower(given);
   if (text == "true" || text == "on" || text == "1") {
     target = true;
   } else if (text == "false" || text == "off" || text == "0") {

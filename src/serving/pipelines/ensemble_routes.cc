@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/letter_case.h"
 #include "base/status_macros.h"
 #include "contract/outputs.h"
 #include "contract/text_inputs.h"
@@ -79,8 +80,7 @@ InputRole PreprocessingRole(const std::string& input) {
 // The row of an output by its name at postprocessing, or at the LLM.
 const contract::Output* OutputOf(std::string name) {
   if (name.starts_with("OUT_")) name.erase(0, 4);
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  name = AsciiLower(name);
   return contract::FindTextOutput(name == "output" ? "text_output" : name);
 }
 

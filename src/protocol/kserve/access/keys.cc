@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/hex.h"
 #include "base/status_macros.h"
 
 namespace inflight::kserve {
@@ -27,18 +28,11 @@ constexpr int64_t kMostPeriod = 366 * 86400;
 constexpr double kLeastShare = 0.01;
 constexpr double kMostShare = 100;
 
-std::optional<KeyHash> HashFromHex(std::string_view hex) {
+std::optional<KeyHash> HashFromHex(std::string_view digits) {
+  const auto bytes = FromHex(digits);
   KeyHash hash{};
-  if (hex.size() != 2 * hash.size()) return std::nullopt;
-  const auto value = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-  };
-  for (size_t i = 0; i < hash.size(); ++i) {
-    const int high = value(hex[2 * i]);
-    const int low = value(hex[2 * i + 1]);
-    if (high < 0 || low < 0) return std::nullopt;
-    hash[i] = static_cast<uint8_t>(high * 16 + low);
-  }
+  if (!bytes || bytes->size() != hash.size()) return std::nullopt;
+  std::copy(bytes->begin(), bytes->end(), hash.begin());
   return hash;
 }
 
@@ -240,10 +234,7 @@ KeyHash HashKey(std::string_view key) {
 }
 
 std::string ToHex(const KeyHash& hash) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string hex;
-  for (const uint8_t byte : hash) hex.append({kDigits[byte / 16], kDigits[byte % 16]});
-  return hex;
+  return inflight::ToHex({reinterpret_cast<const char*>(hash.data()), hash.size()});
 }
 
 std::string NewKey() {

@@ -49,7 +49,7 @@ bool IsSecret(const std::string& value, const std::string& secret) {
 
 std::string NameOver(const Words& words, const std::string& header) {
   std::string name = std::string(words.prefix) + header;
-  if (words.is_lower) std::transform(name.begin(), name.end(), name.begin(), AsciiLower);
+  if (words.is_lower) name = AsciiLower(name);
   return name;
 }
 

@@ -54,8 +54,7 @@ std::string_view ValueOf(const HttpRequest& head, std::string_view name) {
 // A browser asks the server before it sends either for a page of another host. The second is what
 // tritonclient's asyncio client says of JSON.
 bool NeedsPreflight(std::string_view content_type) {
-  std::string_view type = content_type.substr(0, content_type.find(';'));
-  while (type.ends_with(' ') || type.ends_with('\t')) type.remove_suffix(1);
+  const std::string_view type = http_listener::MediaType(content_type);
   return EqualInAnyCase(type, "application/json") ||
          EqualInAnyCase(type, "application/octet-stream");
 }
