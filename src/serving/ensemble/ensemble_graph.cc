@@ -134,9 +134,9 @@ Status CheckStep(const ModelConfig& config, const ModelEnsembling::Step& step,
 }
 
 // The tensors of an ensemble and the steps between them.
-class TensorFlow {
+class DataFlow {
  public:
-  explicit TensorFlow(const ModelConfig& config) : config_(config) {}
+  explicit DataFlow(const ModelConfig& config) : config_(config) {}
 
   Status AddSteps() {
     for (int i = 0; i < config_.ensemble_scheduling().step_size(); ++i) {
@@ -300,7 +300,7 @@ Status ValidateEnsemble(const ModelConfig& config) {
   if (config.ensemble_scheduling().step().empty()) {
     return InvalidArgument("must specify 'step' for ensemble '" + config.name() + "'");
   }
-  TensorFlow flow(config);
+  DataFlow flow(config);
   RETURN_IF_ERROR(flow.AddSteps());
   return flow.Check();
 }

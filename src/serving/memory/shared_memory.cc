@@ -189,7 +189,9 @@ Status SharedMemory::Unregister(RegionKind kind, std::string_view name, const Re
     for (auto& [known, open] : regions_) {
       const auto& [identity, known_name] = known;
       const bool is_meant = identity == from.identity && (name.empty() || known_name == name);
-      open.is_leaving |= is_meant && open.region.kind() == kind;
+      if (!is_meant || open.is_leaving || open.region.kind() != kind) continue;
+      open.is_leaving = true;
+      ++num_leaving_;
     }
   }
   DropUnused();
@@ -198,13 +200,14 @@ Status SharedMemory::Unregister(RegionKind kind, std::string_view name, const Re
 
 std::vector<SharedMemory::Open> SharedMemory::TakeUnusedLocked() const {
   std::vector<Open> unused;
-  for (auto known = regions_.begin(); known != regions_.end();) {
+  for (auto known = regions_.begin(); num_leaving_ > 0 && known != regions_.end();) {
     if (!known->second.is_leaving || known->second.use.use_count() > 1) {
       ++known;
       continue;
     }
     unused.push_back(std::move(known->second));
     known = regions_.erase(known);
+    --num_leaving_;
   }
   return unused;
 }

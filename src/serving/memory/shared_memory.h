@@ -137,6 +137,7 @@ class SharedMemory {
   const OpenCudaObject open_cuda_;
   mutable std::mutex mutex_;
   mutable std::map<Name, Open> regions_;
+  mutable size_t num_leaving_ = 0;  // of them; mostly none, and then nobody looks for them
 };
 
 }  // namespace inflight::serving
