@@ -171,10 +171,11 @@ def triton_type(datatype):
 
 
 def write_one_model(root, decoupled="False", **changed):
-    """all_models/llmapi of 1.2, with a key more in its model.yaml, or other values of its keys."""
+    """all_models/llmapi of 1.2, with keys more in its model.yaml, or other values of its keys."""
     write_llm_api_repository(root, V1, model=DEMO, decoupled=decoupled)
     path = root / "tensorrt_llm" / "1" / "model.yaml"
-    text = path.read_text() + "pytorch_backend_config:\n  use_cuda_graph: False\n"
+    text = path.read_text() + "pytorch_backend_config:\n  use_cuda_graph: False\nmoe_expert_parallel_size: 2\n"
+    text = text.replace("triton_config:\n", "triton_config:\n  voices: 4\n")
     for key, value in changed.items():
         text = re.sub(rf"{key}: .*", f"{key}: {value}", text)
     path.write_text(text)
@@ -217,7 +218,9 @@ def test_a_model_of_the_llm_api(tmp_path, decoupled):
         assert "return_stop_reason" in ask(server, **plain, return_stop_reason=True)["error"]
         neutral = {"sampling_param_best_of": 1, "return_stop_reason": False}
         assert ask(server, **plain, **neutral)["text_output"].strip() == ANSWER
-        assert "key=pytorch_backend_config" in server.log.read_text()
+        log = server.log.read_text()
+        for key in ["pytorch_backend_config", "moe_expert_parallel_size", "triton_config.voices"]:
+            assert f'model=tensorrt_llm key={key}"' in log
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "base/status_macros.h"
 
@@ -76,7 +77,9 @@ Result<LlmApiFile> Read(yaml_document_t& document) {
   Scalars members = ScalarsOf(document, *root);
   file.model = members["model"];
   if (file.model.empty()) return InvalidArgument("model", "is missing: a directory, or org/name");
+  std::set<std::string> read = {"model", "triton_config"};
   for (const char* ranks : {"tensor_parallel_size", "pipeline_parallel_size"}) {
+    read.insert(ranks);
     int size = 1;
     RETURN_IF_ERROR(ReadCount(members, ranks, size));
     if (size > 1)
@@ -87,10 +90,13 @@ Result<LlmApiFile> Read(yaml_document_t& document) {
     const Scalars own = ScalarsOf(document, *triton);
     RETURN_IF_ERROR(ReadCount(own, "max_batch_size", file.max_batch_size));
     RETURN_IF_ERROR(ReadFlag(own, "decoupled", file.decoupled));
+    for (const auto& [key, value] : own) {
+      if (key != "max_batch_size" && key != "decoupled")
+        file.without_effect.push_back("triton_config." + key);
+    }
   }
   for (const auto& [key, value] : members) {
-    const bool is_read = key == "model" || key == "triton_config" || key.ends_with("parallel_size");
-    if (!is_read) file.without_effect.push_back(key);
+    if (!read.contains(key)) file.without_effect.push_back(key);
   }
   return file;
 }
