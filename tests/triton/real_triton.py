@@ -133,8 +133,10 @@ def start_triton(work_dir, repository, *options):
     ports, log = free_ports(3), work_dir / "triton.log"
     words = [str(word) for word in command(work_dir, repository, ports, *options)]
     pathlib.Path(words[0]).chmod(0o755)
+    # The stub takes its packages from beside the first python3 of PATH: the system's has numpy, a user's own may not.
+    env = os.environ | {"PATH": f"{pathlib.Path(SYSTEM_PYTHON).parent}:{os.environ['PATH']}"}
     with open(log, "wb") as out:
-        process = subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT, env=env)
     http, grpc, metrics = (f"127.0.0.1:{port}" for port in ports)
     server = Triton(process, log, http, grpc, metrics)
     deadline = time.monotonic() + START_TIMEOUT_S
