@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as triton
+import tritonclient.http
 from live_server import DEMO, DEVICE, serving, without_gpu
 from llm_client import Stream, events, kv_blocks, text_of
 from release_repositories import LLM_OUTPUTS, RELEASES, TEXT_OUTPUTS, names, write_repository
@@ -145,18 +146,33 @@ def test_the_rest_is_served(tmp_path, missing, served):
         assert "is not found" in generate(server, missing, **question())["error"]
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("tensorrt_llm_draft_model_name", "draft"), ("tensorrt_llm_model_name", "gpt")],
-)
-def test_bls_is_refused_by_the_key_and_the_ensemble_is_served(tmp_path, key, value):
-    repository = write_repository(tmp_path / "repository", 11, **FILLED, **{key: value})
+def test_bls_is_refused_by_the_key_and_the_ensemble_is_served(tmp_path):
+    key = "tensorrt_llm_draft_model_name"
+    repository = write_repository(tmp_path / "repository", 11, **FILLED, **{key: "draft"})
     with serving(tmp_path, repository) as server:
         index = requests.post(f"http://{server.http}/v2/repository/index", timeout=30).json()
         reasons = {m["name"]: m.get("reason", "") for m in index if m["state"] == "UNAVAILABLE"}
         assert list(reasons) == ["tensorrt_llm_bls"]
         assert key in reasons["tensorrt_llm_bls"]
         assert generate(server, "ensemble", **question())["text_output"] == f"{PROMPT} {ANSWER}"
+
+
+def test_bls_finds_its_members_at_each_request(tmp_path):
+    """In the order of a deployment that loads the BLS first, and takes a member away and back again."""
+    repository = write_repository(tmp_path / "repository", 11, **{**FILLED, "decoupled_mode": "False"})
+    options = ("--model-control-mode=explicit", "--load-model=tensorrt_llm_bls")
+    with serving(tmp_path, repository, *options) as server:
+        assert requests.get(f"http://{server.http}/v2/models/tensorrt_llm_bls/ready", timeout=30).status_code == 200
+        with tritonclient.http.InferenceServerClient(server.http) as client:
+            for model in ("tensorrt_llm", "preprocessing", "postprocessing"):
+                answer = requests.post(url(server, "tensorrt_llm_bls", "generate"), json=question(), timeout=60)
+                assert answer.status_code == 503 and "is not ready" in answer.json()["error"]
+                client.load_model(model)
+            assert generate(server, "tensorrt_llm_bls", **question())["text_output"] == f"{PROMPT} {ANSWER}"
+            client.unload_model("postprocessing")
+            assert "Model 'postprocessing' is not ready" in generate(server, "tensorrt_llm_bls", **question())["error"]
+            client.load_model("postprocessing")
+        assert generate(server, "tensorrt_llm_bls", **question())["text_output"] == f"{PROMPT} {ANSWER}"
 
 
 @pytest.mark.parametrize(

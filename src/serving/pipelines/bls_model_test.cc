@@ -29,11 +29,18 @@ struct BlsModels : TestModels {
   explicit BlsModels(const GeneratedConfigOptions& options = {.max_batch_size = 8},
                      const PipelineOptions& bls_options = {})
       : TestModels(options) {
-    auto made = PipelineModel::Create(PipelineModel::Kind::kBls, BlsConfig(options), "1",
-                                      {preprocessing, llm, postprocessing}, bls_options);
+    auto made = PipelineModel::CreateBls(
+        BlsConfig(options), "1",
+        [this]() -> Result<PipelineMembers> {
+          if (is_missing) return Unavailable("Model 'preprocessing' is not ready");
+          return PipelineMembers{preprocessing, llm, postprocessing};
+        },
+        bls_options);
     CHECK(made.ok());
     bls = *made;
   }
+
+  bool is_missing = false;  // a member
 };
 
 std::vector<Tensor> Inputs(int max_tokens, std::vector<Tensor> more = {}) {
@@ -146,6 +153,22 @@ TEST(Bls, ItsRequestsAndItsMembersAreCounted) {
   EXPECT_EQ(models.ensemble->statistics().Snapshot().success.count, 0U);
 }
 
+TEST(Bls, AMissingMemberFailsTheRequestAndNotTheModel) {
+  BlsModels models;
+  models.is_missing = true;
+  EXPECT_TRUE(models.bls->ready());
+  Collector refused;
+  models.bls->Infer(MakeRequest(Inputs(3)), refused.Handler());
+  EXPECT_EQ(refused.num_final(), 1);
+  EXPECT_EQ(refused.status(), Unavailable("Model 'preprocessing' is not ready"));
+  EXPECT_EQ(models.bls->statistics().Snapshot().failures.at(FailureReason::kBackend), 1U);
+  models.is_missing = false;
+  Collector got;
+  models.bls->Infer(MakeRequest(Inputs(3)), got.Handler());
+  models.executor->Run();
+  EXPECT_TRUE(got.status().ok());
+}
+
 TEST(Bls, AnInputThatNoReleaseHasIsRefusedWhenItIsSent) {
   const GeneratedConfigOptions options = {.max_batch_size = 8};
   BlsModels models(options);
@@ -155,8 +178,10 @@ TEST(Bls, AnInputThatNoReleaseHasIsRefusedWhenItIsSent) {
   input.set_data_type(::inference::TYPE_INT32);
   input.add_dims(1);
   input.set_optional(true);
-  auto bls = PipelineModel::Create(PipelineModel::Kind::kBls, config, "1",
-                                   {models.preprocessing, models.llm, models.postprocessing});
+  const FindMembers find = [&] {
+    return PipelineMembers{models.preprocessing, models.llm, models.postprocessing};
+  };
+  auto bls = PipelineModel::CreateBls(config, "1", find);
   ASSERT_TRUE(bls.ok());
   Collector got;
   (*bls)->Infer(MakeRequest(Inputs(1, {Int("my_own", 1)})), got.Handler());
@@ -165,10 +190,7 @@ TEST(Bls, AnInputThatNoReleaseHasIsRefusedWhenItIsSent) {
 
   auto& output = *config.add_output();
   output.set_name("my_output");
-  EXPECT_THAT(PipelineModel::Create(PipelineModel::Kind::kBls, config, "1",
-                                    {models.preprocessing, models.llm, models.postprocessing})
-                  .status()
-                  .message(),
+  EXPECT_THAT(PipelineModel::CreateBls(config, "1", find).status().message(),
               HasSubstr("'my_output'"));
 }
 

@@ -45,8 +45,7 @@ Result<PipelineRoutes> LlmApiRoutes(const ::inference::ModelConfig& config) {
   return routes;
 }
 
-Result<PipelineRoutes> BlsRoutes(const ::inference::ModelConfig& config,
-                                 const PipelineMembers& members) {
+Result<PipelineRoutes> BlsRoutes(const ::inference::ModelConfig& config) {
   PipelineRoutes routes;
   for (const auto& input : config.input()) routes.inputs.push_back(RouteOf(input.name()));
   for (const auto& output : config.output()) {
@@ -61,10 +60,11 @@ Result<PipelineRoutes> BlsRoutes(const ::inference::ModelConfig& config,
       ASSIGN_OR_RETURN(route.type, LogitsTypeOf(config, output));
     }
   }
-  // 0.7 forwards the end id of the request and has no other.
-  routes.has_default_end_id = HasOutput(members.preprocessing->config(), "OUT_END_ID");
-  routes.with_dummies = members.llm->with_dummies();
   return routes;
+}
+
+bool BlsHasDefaultEndId(const PipelineMembers& members) {
+  return HasOutput(members.preprocessing->config(), "OUT_END_ID");
 }
 
 }  // namespace inflight::serving

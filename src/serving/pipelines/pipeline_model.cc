@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "contract/llm_api.h"
 #include "contract/llm_response.h"
@@ -80,10 +81,13 @@ struct PipelineModel::Inputs {
 // One request through the pipeline.
 class PipelineModel::Call final : public LlmCall {
  public:
-  Call(PipelineModel& pipeline, Request request, ResponseHandler handler)
-      : LlmCall(pipeline, *pipeline.members_.llm, std::move(request), std::move(handler)),
+  Call(PipelineModel& pipeline, const PipelineMembers& its_members, Request request,
+       ResponseHandler handler)
+      : LlmCall(pipeline, *its_members.llm, std::move(request), std::move(handler)),
+        members(its_members),
         pipeline_(pipeline) {}
 
+  const PipelineMembers members;  // loaded until the request ends
   // Set by Prepare, before the request starts.
   int64_t preprocessing_started_ns = 0;
   int64_t preprocessing_ended_ns = 0;  // 0 = it failed
@@ -118,7 +122,7 @@ class PipelineModel::Call final : public LlmCall {
 };
 
 std::optional<int> PipelineModel::Call::BatchIndex() const {
-  const bool is_always_sent = pipeline_.routes_.with_dummies && llm_.always_sends_batch_index();
+  const bool is_always_sent = pipeline_.WithDummies(members) && llm_.always_sends_batch_index();
   if (!request_.row && !is_always_sent) return std::nullopt;
   return RowIndex();
 }
@@ -149,7 +153,7 @@ bool PipelineModel::Call::Fill(const inflight::Response& response, Response& out
       .prompt = prompt,
       .pad_id = pad_id,
       .return_log_probs = returns.log_probs,
-      .with_dummies = pipeline_.routes_.with_dummies,
+      .with_dummies = pipeline_.WithDummies(members),
       .num_dummy_log_probs = streaming ? 1 : prompt_len,
       .batch_index = BatchIndex(),
       .with_sequence_index = with_sequence_index,
@@ -173,7 +177,7 @@ bool PipelineModel::Call::Fill(const inflight::Response& response, Response& out
 }
 
 void PipelineModel::Call::CountPreprocessing() {
-  pipeline_.members_.preprocessing->statistics().RequestSucceeded(
+  members.preprocessing->statistics().RequestSucceeded(
       {.received_ns = preprocessing_started_ns,
        .compute_start_ns = preprocessing_started_ns,
        .compute_input_end_ns = preprocessing_started_ns,
@@ -183,7 +187,7 @@ void PipelineModel::Call::CountPreprocessing() {
 
 void PipelineModel::Call::CountPostprocessing() {
   if (num_responses_ == 0) return;
-  pipeline_.members_.postprocessing->statistics().RequestsSucceeded(
+  members.postprocessing->statistics().RequestsSucceeded(
       {.compute_output_start_ns = postprocessing_ns_, .finished_ns = postprocessing_ns_},
       num_responses_);
 }
@@ -218,7 +222,6 @@ void PipelineModel::Call::TraceSteps(const RequestSpan& llm, int64_t finished_ns
                        .compute_output_start_ns = to_ns,
                        .finished_ns = to_ns};
   };
-  const PipelineMembers& members = pipeline_.members_;
   if (pipeline_.kind_ == Kind::kBls) {
     trace.AddSpan(whole(preprocessing_started_ns, finished_ns));
   } else {
@@ -235,8 +238,8 @@ void PipelineModel::Call::OnFailure(const Status& status, int64_t finished_ns) {
   if (preprocessing_ended_ns != 0) {
     CountPreprocessing();
   } else if (preprocessing_started_ns != 0) {
-    pipeline_.members_.preprocessing->statistics().RequestFailed(
-        ReasonOf(status), preprocessing_started_ns, finished_ns);
+    members.preprocessing->statistics().RequestFailed(ReasonOf(status), preprocessing_started_ns,
+                                                      finished_ns);
   }
   CountPostprocessing();
   const bool is_ensemble = pipeline_.kind_ == Kind::kEnsemble;
@@ -246,11 +249,11 @@ void PipelineModel::Call::OnFailure(const Status& status, int64_t finished_ns) {
 }
 
 PipelineModel::PipelineModel(Kind kind, ::inference::ModelConfig config, std::string version,
-                             PipelineMembers members, PipelineRoutes routes,
+                             FindMembers find_members, PipelineRoutes routes,
                              const PipelineOptions& options)
     : Model(std::move(config), std::move(version)),
       kind_(kind),
-      members_(std::move(members)),
+      find_members_(std::move(find_members)),
       routes_(std::move(routes)),
       options_(options) {}
 
@@ -259,11 +262,35 @@ Result<std::shared_ptr<PipelineModel>> PipelineModel::Create(Kind kind,
                                                              std::string version,
                                                              PipelineMembers members,
                                                              const PipelineOptions& options) {
+  CHECK(kind != Kind::kBls);
   ASSIGN_OR_RETURN(PipelineRoutes routes, kind == Kind::kEnsemble ? EnsembleRoutes(config, members)
-                                          : kind == Kind::kBls    ? BlsRoutes(config, members)
                                                                   : LlmApiRoutes(config));
   return std::shared_ptr<PipelineModel>(new PipelineModel(
-      kind, std::move(config), std::move(version), std::move(members), std::move(routes), options));
+      kind, std::move(config), std::move(version),
+      [members = std::move(members)] { return members; }, std::move(routes), options));
+}
+
+Result<std::shared_ptr<PipelineModel>> PipelineModel::CreateBls(::inference::ModelConfig config,
+                                                                std::string version,
+                                                                FindMembers find_members,
+                                                                const PipelineOptions& options) {
+  ASSIGN_OR_RETURN(PipelineRoutes routes, BlsRoutes(config));
+  return std::shared_ptr<PipelineModel>(
+      new PipelineModel(Kind::kBls, std::move(config), std::move(version), std::move(find_members),
+                        std::move(routes), options));
+}
+
+bool PipelineModel::ready() const {
+  const auto members = find_members_();
+  return !members.ok() || members->llm->ready();
+}
+
+bool PipelineModel::WithDummies(const PipelineMembers& members) const {
+  return kind_ == Kind::kBls ? members.llm->with_dummies() : routes_.with_dummies;
+}
+
+bool PipelineModel::HasDefaultEndId(const PipelineMembers& members) const {
+  return kind_ == Kind::kBls ? BlsHasDefaultEndId(members) : routes_.has_default_end_id;
 }
 
 const InputRoute* PipelineModel::FindInputRoute(std::string_view name) const {
@@ -273,18 +300,30 @@ const InputRoute* PipelineModel::FindInputRoute(std::string_view name) const {
   return nullptr;
 }
 
+// Nobody is there who could take the request.
+void PipelineModel::Refuse(const Request& request, const ResponseHandler& handler,
+                           const Status& status) {
+  const int64_t now_ns = Clock::System().NowNs();
+  CountFailure(request, statistics(), FailureReason::kBackend,
+               request.received_ns == 0 ? now_ns : request.received_ns, now_ns,
+               /*is_cancelled=*/false);
+  handler(FinalResponse(*this, request, status));
+}
+
 void PipelineModel::Infer(Request request, ResponseHandler handler) {
   if (NumRows(*this, request) > 1) return InferRows(*this, std::move(request), std::move(handler));
-  if (request.received_ns == 0) request.received_ns = members_.llm->clock().NowNs();
+  const auto members = find_members_();
+  if (!members.ok()) return Refuse(request, handler, members.status());
+  if (request.received_ns == 0) request.received_ns = members->llm->clock().NowNs();
   size_t text_bytes = 0;  // to be looked at: for bad words a byte of every token and more
   for (const Tensor& input : request.inputs) {
     if (input.datatype != DataType::kBytes) continue;
     text_bytes += input.data.size();
     const InputRoute* route = FindInputRoute(input.name);
     if (route != nullptr && route->role == InputRole::kBadWords && HasText(input))
-      text_bytes += static_cast<size_t>(members_.postprocessing->tokenizer()->vocab_size());
+      text_bytes += static_cast<size_t>(members->postprocessing->tokenizer()->vocab_size());
   }
-  auto call = std::make_shared<Call>(*this, std::move(request), std::move(handler));
+  auto call = std::make_shared<Call>(*this, *members, std::move(request), std::move(handler));
   if (text_bytes <= kInlineTextBytes) return Run(call);
   const void* const owner = OwnerOf(call->request());
   auto task = [this, call = std::move(call), text_bytes] {
@@ -295,21 +334,21 @@ void PipelineModel::Infer(Request request, ResponseHandler handler) {
       call->Fail(Caught("unexpected error", e));
     }
   };
-  members_.preprocessing->text_pool().Post(std::move(task), LengthOf(text_bytes), owner);
+  members->preprocessing->text_pool().Post(std::move(task), LengthOf(text_bytes), owner);
 }
 
 void PipelineModel::Run(const std::shared_ptr<Call>& call) {
   if (call->request().cancel->cancelled()) return call->Fail(Cancelled("request was cancelled"));
   auto prepared = Prepare(*call);
   Status status = prepared.status();
-  const std::shared_ptr<LlmModel> llm = members_.llm;  // the answer may come before Start returns
+  const std::shared_ptr<LlmModel> llm = call->members.llm;  // the answer may come before Start does
   if (status.ok()) status = llm->Start(std::move(prepared->request), call);
   if (!status.ok()) call->Fail(status);
 }
 
-Status PipelineModel::ReadInput(const Tensor& input, const InputRoute& route,
-                                Inputs& inputs) const {
-  const PreprocessingModel& pre = *members_.preprocessing;
+Status PipelineModel::ReadInput(const PipelineMembers& members, const Tensor& input,
+                                const InputRoute& route, Inputs& inputs) const {
+  const PreprocessingModel& pre = *members.preprocessing;
   switch (route.role) {
     case InputRole::kQuery: {
       inputs.query = &input;
@@ -324,7 +363,7 @@ Status PipelineModel::ReadInput(const Tensor& input, const InputRoute& route,
     case InputRole::kBadWords: {
       std::vector<std::string> texts;
       ASSIGN_OR_RETURN(inputs.bad_words, pre.EncodeWords(input, &texts));
-      auto made = members_.postprocessing->bad_texts().Get(texts);
+      auto made = members.postprocessing->bad_texts().Get(texts);
       if (!made.ok()) return made.status().WithPrefix(input.name);
       inputs.bad_texts = *std::move(made);
       break;
@@ -353,31 +392,33 @@ Status PipelineModel::ReadInput(const Tensor& input, const InputRoute& route,
 }
 
 // What preprocessing does.
-Result<PipelineModel::Inputs> PipelineModel::ReadInputs(const Request& request) const {
+Result<PipelineModel::Inputs> PipelineModel::ReadInputs(const PipelineMembers& members,
+                                                        const Request& request) const {
   Inputs inputs;
   for (const Tensor& input : request.inputs) {
     const InputRoute* route = FindInputRoute(input.name);
     if (route == nullptr) return InvalidArgument("unexpected inference input '" + input.name + "'");
-    RETURN_IF_ERROR(ReadInput(input, *route, inputs));
+    RETURN_IF_ERROR(ReadInput(members, input, *route, inputs));
   }
   if (inputs.query == nullptr) return InvalidArgument("QUERY is not present in the request");
   ASSIGN_OR_RETURN(inputs.includes_stop_words, IncludesStopWords(request.parameters));
   if (inputs.ids.empty()) {
     return InvalidArgument(inputs.query->name + ": the prompt has no tokens");
   }
-  ASSIGN_OR_RETURN(inputs.bias, members_.preprocessing->EncodeBias(
-                                    inputs.bias_words, inputs.bias_weights,
-                                    members_.llm->executor().limits().vocab_size));
+  ASSIGN_OR_RETURN(inputs.bias,
+                   members.preprocessing->EncodeBias(inputs.bias_words, inputs.bias_weights,
+                                                     members.llm->executor().limits().vocab_size));
   return inputs;
 }
 
 // What the LLM is asked for.
-Result<contract::LlmRequest> PipelineModel::ParseForLlm(Inputs& inputs) const {
-  contract::LlmRequestDefaults defaults = members_.llm->defaults();
+Result<contract::LlmRequest> PipelineModel::ParseForLlm(const PipelineMembers& members,
+                                                        Inputs& inputs) const {
+  contract::LlmRequestDefaults defaults = members.llm->defaults();
   defaults.decoupled = defaults.decoupled && decoupled();
   ASSIGN_OR_RETURN(auto parsed, contract::ParseLlmRequest(inputs.llm, defaults));
   if (parsed.is_stop) return Unimplemented("stop is supported by the tensorrt_llm model only");
-  const ExecutorLimits& limits = members_.llm->executor().limits();
+  const ExecutorLimits& limits = members.llm->executor().limits();
   inflight::Request& request = parsed.request;
   request.input_ids = std::move(inputs.ids);
   request.stop_words = std::move(inputs.stop_words);
@@ -386,9 +427,9 @@ Result<contract::LlmRequest> PipelineModel::ParseForLlm(Inputs& inputs) const {
   if (!inputs.bias.empty()) {
     request.embedding_bias = std::make_shared<std::vector<float>>(std::move(inputs.bias));
   }
-  if (!inputs.has_end_id && routes_.has_default_end_id) {
-    request.end_ids = members_.llm->end_ids();
-    const auto eos = members_.preprocessing->tokenizer().eos_id();
+  if (!inputs.has_end_id && HasDefaultEndId(members)) {
+    request.end_ids = members.llm->end_ids();
+    const auto eos = members.preprocessing->tokenizer().eos_id();
     if (request.end_ids.empty() && eos && *eos < limits.vocab_size) request.end_ids.push_back(*eos);
   }
   if (kind_ == Kind::kLlmApi && request.max_tokens == 0)
@@ -400,27 +441,28 @@ Result<contract::LlmRequest> PipelineModel::ParseForLlm(Inputs& inputs) const {
   return parsed;
 }
 
-bool PipelineModel::MatchesStopTexts(const Request& request) const {
+bool PipelineModel::MatchesStopTexts(const PipelineMembers& members, const Request& request) const {
   if (routes_.has_ids) return false;
-  return options_.matches_stop_texts || request.parameters.contains(kIncludeStopWords);
+  return members.matches_stop_texts || request.parameters.contains(kIncludeStopWords);
 }
 
 Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
-  const Clock& clock = members_.llm->clock();
+  const PipelineMembers& members = call.members;
+  const Clock& clock = members.llm->clock();
   call.preprocessing_started_ns = clock.NowNs();
-  ASSIGN_OR_RETURN(Inputs inputs, ReadInputs(call.request()));
+  ASSIGN_OR_RETURN(Inputs inputs, ReadInputs(members, call.request()));
   call.preprocessing_ended_ns = call.llm_started_ns = clock.NowNs();
-  ASSIGN_OR_RETURN(auto parsed, ParseForLlm(inputs));
+  ASSIGN_OR_RETURN(auto parsed, ParseForLlm(members, inputs));
   const inflight::Request& request = parsed.request;
   call.streaming = request.streaming;
   call.ends_apart = kind_ == Kind::kBls && decoupled();
   call.returns = Returns::Of(parsed);
-  call.with_sequence_index = members_.llm->SendsSequenceIndex(parsed);
+  call.with_sequence_index = members.llm->SendsSequenceIndex(parsed);
   call.prompt_len = static_cast<int>(request.input_ids.size());
-  AnswerTextOptions text{.tokenizer = members_.postprocessing->tokenizer(),
-                         .skip_special_tokens = members_.postprocessing->skip_special_tokens(),
+  AnswerTextOptions text{.tokenizer = members.postprocessing->tokenizer(),
+                         .skip_special_tokens = members.postprocessing->skip_special_tokens(),
                          .num_sequences = request.sampling.num_return_sequences.value_or(1),
-                         .stop_words = MatchesStopTexts(call.request())
+                         .stop_words = MatchesStopTexts(members, call.request())
                                            ? std::move(inputs.stop_texts)
                                            : std::vector<std::string>(),
                          .trims_stop_words = kind_ == Kind::kLlmApi || !inputs.includes_stop_words,

@@ -8,6 +8,7 @@
 // made on the executor's stream thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,10 +19,10 @@ namespace inflight::serving {
 
 struct PipelineOptions {
   bool accumulate_tokens = false;  // each streamed text is all of the answer so far
-  // Stop words end texts, else only sequences of their tokens; also where a request says whether
-  // they are to stay in the text.
-  bool matches_stop_texts = true;
 };
+
+// The members of one request, from any thread. kUnavailable names the one that is not loaded.
+using FindMembers = std::function<Result<PipelineMembers>()>;
 
 class PipelineModel : public Model {
  public:
@@ -31,35 +32,41 @@ class PipelineModel : public Model {
   // out of its texts.
   enum class Kind : uint8_t { kEnsemble, kBls, kLlmApi };
 
-  // Errors: those of EnsembleRoutes and BlsRoutes.
+  // Of members that are loaded with it and stay. Errors: those of EnsembleRoutes and LlmApiRoutes.
   static Result<std::shared_ptr<PipelineModel>> Create(Kind kind, ::inference::ModelConfig config,
                                                        std::string version, PipelineMembers members,
                                                        const PipelineOptions& options = {});
+  // Of members that each request finds anew. Errors: those of BlsRoutes.
+  static Result<std::shared_ptr<PipelineModel>> CreateBls(::inference::ModelConfig config,
+                                                          std::string version,
+                                                          FindMembers find_members,
+                                                          const PipelineOptions& options = {});
 
-  bool ready() const override { return members_.llm->ready(); }
+  // Of a BLS, whose members come and go: unless its LLM is there and has failed.
+  bool ready() const override;
   bool allows_single_response_calls() const override { return true; }
   void Infer(Request request, ResponseHandler handler) override;
-
-  Kind kind() const { return kind_; }
-  const PipelineMembers& members() const { return members_; }
-  const PipelineRoutes& routes() const { return routes_; }
 
  private:
   class Call;
   struct Inputs;
 
   PipelineModel(Kind kind, ::inference::ModelConfig config, std::string version,
-                PipelineMembers members, PipelineRoutes routes, const PipelineOptions& options);
+                FindMembers find_members, PipelineRoutes routes, const PipelineOptions& options);
   const InputRoute* FindInputRoute(std::string_view name) const;
+  bool WithDummies(const PipelineMembers& members) const;
+  bool HasDefaultEndId(const PipelineMembers& members) const;
+  void Refuse(const Request& request, const ResponseHandler& handler, const Status& status);
   void Run(const std::shared_ptr<Call>& call);
-  Status ReadInput(const Tensor& input, const InputRoute& route, Inputs& inputs) const;
-  Result<Inputs> ReadInputs(const Request& request) const;
-  Result<contract::LlmRequest> ParseForLlm(Inputs& inputs) const;
-  bool MatchesStopTexts(const Request& request) const;
+  Status ReadInput(const PipelineMembers& members, const Tensor& input, const InputRoute& route,
+                   Inputs& inputs) const;
+  Result<Inputs> ReadInputs(const PipelineMembers& members, const Request& request) const;
+  Result<contract::LlmRequest> ParseForLlm(const PipelineMembers& members, Inputs& inputs) const;
+  bool MatchesStopTexts(const PipelineMembers& members, const Request& request) const;
   Result<contract::LlmRequest> Prepare(Call& call);
 
   const Kind kind_;
-  const PipelineMembers members_;
+  const FindMembers find_members_;
   const PipelineRoutes routes_;
   const PipelineOptions options_;
 };

@@ -19,6 +19,9 @@ struct PipelineMembers {
   std::shared_ptr<PreprocessingModel> preprocessing;
   std::shared_ptr<LlmModel> llm;
   std::shared_ptr<PostprocessingModel> postprocessing;
+  // Stop words end texts, else only sequences of their tokens; also where a request says whether
+  // they are to stay in the text.
+  bool matches_stop_texts = true;
 };
 
 using contract::InputRole;
@@ -49,8 +52,10 @@ Result<PipelineRoutes> EnsembleRoutes(const ::inference::ModelConfig& config,
                                       const PipelineMembers& members);
 // Of a model of the LLM API. kInvalidArgument names an output that no release's has.
 Result<PipelineRoutes> LlmApiRoutes(const ::inference::ModelConfig& config);
-// kInvalidArgument names an output that no release's BLS has.
-Result<PipelineRoutes> BlsRoutes(const ::inference::ModelConfig& config,
-                                 const PipelineMembers& members);
+// kInvalidArgument names an output that no release's BLS has. `has_default_end_id` and
+// `with_dummies` follow the members of each request.
+Result<PipelineRoutes> BlsRoutes(const ::inference::ModelConfig& config);
+// 0.7 forwards the end id of the request and has no other.
+bool BlsHasDefaultEndId(const PipelineMembers& members);
 
 }  // namespace inflight::serving

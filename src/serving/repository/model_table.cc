@@ -11,6 +11,7 @@
 
 #include "base/status_macros.h"
 #include "serving/llm/llm_model.h"
+#include "serving/repository/candidate.h"
 
 namespace inflight::serving {
 namespace {
@@ -106,6 +107,23 @@ ModelTable::ModelTable(const std::vector<ModelEntry>& entries) {
       }
     }
   }
+  FindPartners();
+}
+
+void ModelTable::FindPartners() {
+  for (const auto& model : models_) {
+    const std::vector<std::string> members = MembersOf(model->config());
+    for (const auto& llm : llms_) {
+      if (std::ranges::find(members, llm->name()) == members.end()) continue;
+      for (const std::string& member : members) partners_.emplace(member, llm->name());
+      break;
+    }
+  }
+}
+
+std::string_view ModelTable::PartnerOf(std::string_view text_model) const {
+  const auto found = partners_.find(text_model);
+  return found == partners_.end() ? std::string_view() : found->second;
 }
 
 Result<std::shared_ptr<Model>> ModelTable::Find(std::string_view name,

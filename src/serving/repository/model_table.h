@@ -7,8 +7,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "serving/core/model.h"
@@ -57,11 +59,17 @@ class ModelTable {
 
   const std::vector<std::shared_ptr<Model>>& models() const { return models_; }  // by name, version
   const std::vector<std::shared_ptr<LlmModel>>& llms() const { return llms_; }
+  // The LLM that an ensemble or a BLS, by its configuration, joins a text model with; empty if
+  // none.
+  std::string_view PartnerOf(std::string_view text_model) const;
 
  private:
+  void FindPartners();
+
   Entries entries_;
   std::vector<std::shared_ptr<Model>> models_;
   std::vector<std::shared_ptr<LlmModel>> llms_;
+  std::map<std::string, std::string, std::less<>> partners_;
 };
 
 // A table that lives as long as this. Only one with a name may be looked into: behind a temporary,
@@ -78,6 +86,27 @@ class HeldTable {
 
  private:
   std::shared_ptr<const ModelTable> table_;
+};
+
+// The newest table, for whoever may outlive its repository, as a model does that a request holds.
+//
+// Threads: all methods are thread-safe.
+class PublishedTable {
+ public:
+  HeldTable Get() const {
+    const std::lock_guard lock(mutex_);
+    return table_;
+  }
+  void Set(HeldTable table) {
+    const std::lock_guard lock(mutex_);
+    std::swap(table_, table);  // what it held ends after the lock
+  }
+
+ private:
+  // A lock, held for a copy of the pointer: the loads of std::atomic<std::shared_ptr> of libstdc++
+  // 12 do not order themselves before the next store.
+  mutable std::mutex mutex_;
+  HeldTable table_;
 };
 
 }  // namespace inflight::serving

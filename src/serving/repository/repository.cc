@@ -74,13 +74,16 @@ Repository::Repository(ServerOptions options, EngineLoader load,
     : options_(std::move(options)),
       name_space_(std::move(name_space)),
       claims_(options_.model_load_threads),
-      loader_(options_, std::move(load), std::move(text_pool), name_space_, control_mutex_,
-              [this](const std::string& model, int64_t version) { return Find(model, version); }),
-      places_(options_.model_config_name, options_.auto_complete),
-      table_(entries_) {}
+      loader_(
+          options_, std::move(load), std::move(text_pool), name_space_, control_mutex_,
+          [this](const std::string& model, int64_t version) { return Find(model, version); },
+          published_),
+      places_(options_.model_config_name, options_.auto_complete) {
+  Publish();
+}
 
 Repository::~Repository() {
-  table_ = HeldTable();
+  published_->Set({});
   entries_.clear();
   retirement_->Close();
 }
@@ -323,6 +326,7 @@ std::vector<ModelEntry> Repository::LoadVersions(Candidate& candidate) {
                                        name + "'"),
              .dir = candidate.dir}};
   }
+  if (candidate.kind == ModelKind::kBls) Publish();  // its warm-up finds its members there
   std::vector<ModelEntry> entries;
   for (const std::string& version : candidate.versions) {
     contract::KeyReport keys;

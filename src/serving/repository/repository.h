@@ -81,10 +81,7 @@ class Repository {
   Status AddRepository(const AddedRepository& added);
   void RemoveRepository(const std::filesystem::path& root);
 
-  HeldTable table() const {
-    const std::lock_guard lock(table_mutex_);
-    return table_;
-  }
+  HeldTable table() const { return published_->Get(); }
   // From any thread, also while a model is loaded.
   bool Knows(const std::string& name) const;
   bool HasRoot(const std::filesystem::path& root) const { return places().HasRoot(root); }
@@ -157,7 +154,7 @@ class Repository {
   bool IsLoaded(const std::string& name) const;
   bool IsKnown(const std::string& name) const;
   ModelPlaces places() const {
-    const std::lock_guard lock(table_mutex_);
+    const std::lock_guard lock(places_mutex_);
     return places_;
   }
   void Guard(ModelEntry& entry);
@@ -165,22 +162,20 @@ class Repository {
 
   const ServerOptions options_;
   const std::string name_space_;
-  // Guards all below but table_ and scanned_. Given up while a version is loaded: that its models
+  const std::shared_ptr<PublishedTable> published_ = std::make_shared<PublishedTable>();
+  // Guards all below but scanned_. Given up while a version is loaded: that its models
   // stay as they are is the business of claims_.
   mutable std::mutex control_mutex_;
   ModelClaims claims_;
   VersionLoader loader_;
-  ModelPlaces places_;  // written under table_mutex_ too, once the server runs
+  ModelPlaces places_;  // written under places_mutex_ too, once the server runs
   std::vector<std::shared_ptr<object_store::Mirror>> mirrors_;  // set at start
   std::vector<ModelEntry> entries_;
   std::vector<ModelReport> reports_;
   std::map<std::filesystem::path, FileTime> scanned_;  // by directory: the newest at the last scan
   std::map<std::string, Source> sources_;              // by model
   std::map<std::string, std::string> loaded_configs_;  // by model: JSON that came with its load
-  // A lock, held for a copy of the pointer: the loads of std::atomic<std::shared_ptr> of libstdc++
-  // 12 do not order themselves before the next store.
-  mutable std::mutex table_mutex_;
-  HeldTable table_;
+  mutable std::mutex places_mutex_;
   const std::shared_ptr<Retirement> retirement_ = std::make_shared<Retirement>();
 };
 

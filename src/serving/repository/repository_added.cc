@@ -29,7 +29,7 @@ Status Repository::AddRepository(const AddedRepository& added) {
     return InvalidArgument("failed to register '" + added.root + "', model '" + name +
                            "' appears in two or more repositories");
   }
-  const std::lock_guard publish(table_mutex_);
+  const std::lock_guard publish(places_mutex_);
   places_.AddRoot(root);
   places_.SetName(added.model, root / added.directory);
   return Status::Ok();
@@ -68,7 +68,7 @@ void Repository::RemoveRepository(const fs::path& root) {
     loader_.ForgetPartner(name);
   }
   {
-    const std::lock_guard publish(table_mutex_);
+    const std::lock_guard publish(places_mutex_);
     places_.RemoveRoot(root);
   }
   Publish();

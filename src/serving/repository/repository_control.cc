@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "serving/ensemble/ensemble_graph.h"
-#include "serving/pipelines/pipeline_model.h"
 #include "serving/repository/repository.h"
 #include "serving/repository/repository_layout.h"
 
@@ -18,13 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The models that it holds: as steps, or as the members of a BLS.
-std::vector<std::string> MembersOf(const ModelEntry& entry) {
+// The models that it holds as steps. Those of a BLS are found by each request.
+std::vector<std::string> StepsOf(const ModelEntry& entry) {
   if (entry.model == nullptr) return {};
-  if (const auto* pipeline = dynamic_cast<const PipelineModel*>(entry.model.get())) {
-    const PipelineMembers& members = pipeline->members();
-    return {members.preprocessing->name(), members.llm->name(), members.postprocessing->name()};
-  }
   std::vector<std::string> names;
   for (const auto& step : entry.model->config().ensemble_scheduling().step()) {
     names.push_back(step.model_name());
@@ -33,8 +28,8 @@ std::vector<std::string> MembersOf(const ModelEntry& entry) {
 }
 
 bool Uses(const ModelEntry& entry, const std::string& name) {
-  const std::vector<std::string> members = MembersOf(entry);
-  return std::find(members.begin(), members.end(), name) != members.end();
+  const std::vector<std::string> steps = StepsOf(entry);
+  return std::find(steps.begin(), steps.end(), name) != steps.end();
 }
 
 Status CannotPoll(const std::string& name, const Status& why) {
@@ -214,7 +209,7 @@ Status Repository::Install(const std::string& name, std::vector<ModelEntry> entr
   return failures.empty() ? Status::Ok() : LoadFailed(name, failures, reason);
 }
 
-// Ensembles and BLS hold the models that they use.
+// Ensembles hold the models that they use.
 void Repository::ReloadUsersOf(const std::string& name, Loading& loading) {
   std::set<std::string> seen = {name};
   std::vector<std::string> users;
@@ -379,7 +374,7 @@ std::set<std::string> Repository::ConnectedWith(const std::string& name,
     add(MembersInFile(next, next == name ? override : LoadOverride()));
     add(LoadedUsersOf(next));
     for (const ModelEntry& entry : entries_) {
-      if (entry.name == next) add(MembersOf(entry));
+      if (entry.name == next) add(StepsOf(entry));
     }
   }
   return names;
@@ -403,10 +398,6 @@ void Repository::Guard(ModelEntry& entry) {
   entry.model = Retirement::Guard(retirement_, std::move(entry.model));
 }
 
-void Repository::Publish() {
-  HeldTable table(entries_);
-  const std::lock_guard lock(table_mutex_);
-  std::swap(table_, table);  // what it held ends after the lock
-}
+void Repository::Publish() { published_->Set(HeldTable(entries_)); }
 
 }  // namespace inflight::serving

@@ -138,16 +138,6 @@ std::string EnsembleOf(const std::string& model, const std::string& input,
          "' value: 'OUT' } } ] }";
 }
 
-TEST_F(RepositoryControlTest, ABlsGoesWithItsMembers) {
-  WriteServable("repo");
-  WriteBls("repo");
-  const auto server = ServeExplicit("repo");
-  ASSERT_NE(server, nullptr);
-  ASSERT_TRUE(server->UnloadModel("tensorrt_llm", /*with_steps=*/false).ok());
-  WaitUntilUnloaded(*server, "tensorrt_llm_bls");
-  WaitUntilUnloaded(*server, "tensorrt_llm");
-}
-
 TEST_F(RepositoryControlTest, ABlsAnswersFromTheNewCopyOfAMember) {
   WriteServable("repo");
   WriteBls("repo");

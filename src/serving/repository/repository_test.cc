@@ -145,19 +145,31 @@ TEST_F(RepositoryTest, BlsChecksItsRequestInUpstreamsWords) {
             "ababa");
 }
 
-TEST_F(RepositoryTest, WhatBlsCannotDoYetIsRefusedAndTheOthersAreServed) {
-  for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{
-           {"tensorrt_llm_draft_model_name", "draft"}, {"tensorrt_llm_model_name", "nosuch"}}) {
-    WriteServable("repo");
-    WriteBls("repo", Parameter(key, value));
-    const auto server = Serve({.model_repositories = {Path("repo")}});
-    ASSERT_NE(server, nullptr);
-    EXPECT_TRUE(server->ready());
-    EXPECT_THAT(StateOf(*server, "tensorrt_llm_bls"), HasSubstr("UNAVAILABLE"));
-    EXPECT_THAT(StateOf(*server, "tensorrt_llm_bls"), HasSubstr(key));
-    EXPECT_EQ(server->Index(true).size(), 4U);
-    fs::remove_all(root_ / "repo");
-  }
+TEST_F(RepositoryTest, WhatBlsCannotDoIsRefusedAndTheOthersAreServed) {
+  WriteServable("repo");
+  WriteBls("repo", Parameter("tensorrt_llm_draft_model_name", "draft"));
+  const auto server = Serve({.model_repositories = {Path("repo")}});
+  ASSERT_NE(server, nullptr);
+  EXPECT_TRUE(server->ready());
+  EXPECT_THAT(StateOf(*server, "tensorrt_llm_bls"), HasSubstr("UNAVAILABLE"));
+  EXPECT_THAT(StateOf(*server, "tensorrt_llm_bls"), HasSubstr("tensorrt_llm_draft_model_name"));
+  EXPECT_EQ(server->Index(true).size(), 4U);
+}
+
+TEST_F(RepositoryTest, AMemberThatNoModelHasIsAnErrorOfTheRequest) {
+  WriteServable("repo");
+  WriteBls("repo", Parameter("tensorrt_llm_model_name", "nosuch"));
+  const auto server = Serve({.model_repositories = {Path("repo")}});
+  ASSERT_NE(server, nullptr);
+  EXPECT_TRUE(server->ready());
+  EXPECT_EQ(server->Index(true).size(), 5U);
+  Collector got;
+  Request request = TextRequest("ab", 3);
+  request.model_name = "tensorrt_llm_bls";
+  Infer(*server, std::move(request), got.Handler());
+  EXPECT_EQ(got.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(got.status().message(), HasSubstr("Model 'nosuch' is not ready"));
+  EXPECT_THAT(got.status().message(), HasSubstr("tensorrt_llm_model_name"));
 }
 
 // --- what is missing ---

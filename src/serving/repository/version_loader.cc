@@ -32,13 +32,15 @@ using ::inference::ModelConfig;
 
 VersionLoader::VersionLoader(const ServerOptions& options, EngineLoader load,
                              std::shared_ptr<WorkerPool> text_pool, std::string name_space,
-                             std::mutex& mutex, FindModel find)
+                             std::mutex& mutex, FindModel find,
+                             std::shared_ptr<const PublishedTable> published)
     : options_(options),
       load_(std::move(load)),
       text_pool_(std::move(text_pool)),
       name_space_(std::move(name_space)),
       mutex_(mutex),
-      find_(std::move(find)) {}
+      find_(std::move(find)),
+      published_(std::move(published)) {}
 
 // Which LLM each text model and pipeline belongs to, and how many LLMs leave their memory open.
 void VersionLoader::FindPartners(std::vector<Candidate>& candidates) {

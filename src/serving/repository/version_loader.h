@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +23,7 @@
 #include "serving/core/model.h"
 #include "serving/repository/candidate.h"
 #include "serving/repository/engine_loader.h"
+#include "serving/repository/model_table.h"
 #include "serving/repository/server_options.h"
 
 namespace inflight::serving {
@@ -41,10 +41,11 @@ class VersionLoader {
   // The version of a loaded model, or its latest for -1; null without.
   using FindModel = std::function<std::shared_ptr<Model>(const std::string& name, int64_t version)>;
 
-  // `mutex` is the owner's. `options` and `mutex` outlive this.
+  // `mutex` is the owner's. `options` and `mutex` outlive this. In `published` stands what requests
+  // find, at the latest when the model is prepared for them.
   VersionLoader(const ServerOptions& options, EngineLoader load,
                 std::shared_ptr<WorkerPool> text_pool, std::string name_space, std::mutex& mutex,
-                FindModel find);
+                FindModel find, std::shared_ptr<const PublishedTable> published);
 
   // Which LLM each text model and pipeline belongs to, and how many LLMs leave their memory open.
   // Before any of them is loaded.
@@ -90,10 +91,7 @@ class VersionLoader {
   Result<std::shared_ptr<const Tokenizer>> LoadTokenizer(const Candidate& candidate,
                                                          const std::string& named);
   ::inference::ModelConfig Complete(const Candidate& candidate) const;
-  template <typename Kind>
-  std::shared_ptr<Kind> TextModelOf(const ::inference::ModelConfig& bls, const std::string& name,
-                                    const std::string& llm) const;
-  bool MatchesStopTexts(const Candidate& pipeline, const LlmModel& llm) const;
+  bool MatchesStopTexts(const Candidate& ensemble, const LlmModel& llm) const;
 
   const ServerOptions& options_;
   const EngineLoader load_;
@@ -101,9 +99,9 @@ class VersionLoader {
   const std::string name_space_;
   std::mutex& mutex_;
   const FindModel find_;
+  const std::shared_ptr<const PublishedTable> published_;
   std::map<std::string, LoadedLlm> loaded_llms_;  // by name; the latest version
   std::map<std::string, std::string> llm_names_;  // of text models and pipelines: their LLM's
-  std::set<std::string> text_models_;             // names that such a model was loaded under
   std::map<std::string, std::shared_ptr<const Tokenizer>> tokenizers_;  // by directory
 };
 

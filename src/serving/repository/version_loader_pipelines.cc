@@ -9,6 +9,7 @@
 #include "contract/text_parameters.h"
 #include "serving/ensemble/ensemble_model.h"
 #include "serving/pipelines/pipeline_model.h"
+#include "serving/repository/bls_members.h"
 #include "serving/repository/version_loader.h"
 
 namespace inflight::serving {
@@ -25,27 +26,24 @@ void LogWarnings(const std::vector<std::string>& warnings, const ModelConfig& co
   }
 }
 
-}  // namespace
-
-// A text model of a BLS. Where none has the name, the only one that belongs to its LLM.
-template <typename Kind>
-std::shared_ptr<Kind> VersionLoader::TextModelOf(const ModelConfig& bls, const std::string& name,
-                                                 const std::string& llm) const {
-  if (auto named = std::dynamic_pointer_cast<Kind>(find_(name, kLatest))) return named;
-  std::shared_ptr<Kind> only;
-  for (const std::string& other : text_models_) {
-    const auto partner = llm_names_.find(other);
-    if (partner != llm_names_.end() && partner->second != llm) continue;
-    auto found = std::dynamic_pointer_cast<Kind>(find_(other, kLatest));
-    if (found == nullptr) continue;
-    if (only != nullptr) return nullptr;
-    only = std::move(found);
+// What requests of a BLS will find, as of now.
+void LogMembers(const ModelConfig& bls, const contract::BlsParameters& names,
+                const Result<PipelineMembers>& members) {
+  if (!members.ok()) {
+    logging::Warning("requests fail until the model's members are loaded",
+                     {{"model", bls.name()}, {"reason", members.status().message()}});
+    return;
   }
-  if (only != nullptr)
+  const auto log = [&](const std::string& named, const Model& taken) {
+    if (named == taken.name()) return;
     logging::Info("the only model of its kind takes the place of one that is not there",
-                  {{"model", bls.name()}, {"named", name}, {"taken", only->name()}});
-  return only;
+                  {{"model", bls.name()}, {"named", named}, {"taken", taken.name()}});
+  };
+  log(names.preprocessing, *members->preprocessing);
+  log(names.postprocessing, *members->postprocessing);
 }
+
+}  // namespace
 
 // The LLM that a pipeline joins with `model`, or the only one.
 const LoadedLlm* VersionLoader::LlmOf(const std::string& model) const {
@@ -124,7 +122,6 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadPreprocessing(const Candidate&
                                   .pad_is_eos = !since_0_11,
                                   .vocab_size = vocab_size,
                                   .max_prompt_bytes = max_prompt_bytes};
-  text_models_.insert(config.name());
   return std::shared_ptr<Model>(
       std::make_shared<PreprocessingModel>(Complete(candidate), version, std::move(options)));
 }
@@ -140,19 +137,15 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadPostprocessing(const Candidate
   PostprocessingOptions options = {.tokenizer = std::move(tokenizer),
                                    .text_pool = text_pool_,
                                    .skip_special_tokens = parameters.special_tokens};
-  text_models_.insert(config.name());
   return std::shared_ptr<Model>(
       std::make_shared<PostprocessingModel>(Complete(candidate), version, std::move(options)));
 }
 
 // As StopWordMatch says.
-bool VersionLoader::MatchesStopTexts(const Candidate& pipeline, const LlmModel& llm) const {
+bool VersionLoader::MatchesStopTexts(const Candidate& ensemble, const LlmModel& llm) const {
   if (options_.stop_words != StopWordMatch::kByRelease)
     return options_.stop_words == StopWordMatch::kText;
-  constexpr int kFirstTextRelease = 19;  // of BLS
-  const bool is_text_bls =
-      pipeline.kind == ModelKind::kBls && llm.iteration_profile().release >= kFirstTextRelease;
-  return pipeline.is_generated || is_text_bls || !IsUpstreams(llm.config());
+  return ensemble.is_generated || !IsUpstreams(llm.config());
 }
 
 Result<std::shared_ptr<Model>> VersionLoader::LoadEnsemble(const Candidate& candidate,
@@ -190,10 +183,10 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadEnsemble(const Candidate& cand
     return std::shared_ptr<Model>(std::move(ensemble));
   }
   config.mutable_model_transaction_policy()->set_decoupled(members.llm->decoupled());
-  const PipelineOptions options = {.matches_stop_texts = MatchesStopTexts(candidate, *members.llm)};
+  members.matches_stop_texts = MatchesStopTexts(candidate, *members.llm);
   ASSIGN_OR_RETURN(auto ensemble,
                    PipelineModel::Create(PipelineModel::Kind::kEnsemble, std::move(config), version,
-                                         members, options));
+                                         std::move(members)));
   return std::shared_ptr<Model>(std::move(ensemble));
 }
 
@@ -203,24 +196,15 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadBls(const Candidate& candidate
   ModelConfig config = Complete(candidate);
   ASSIGN_OR_RETURN(const auto names, contract::ParseBlsParameters(AllParameters(config), &keys));
   LogWarnings(names.warnings, config);
-  PipelineMembers members = {
-      .preprocessing = TextModelOf<PreprocessingModel>(config, names.preprocessing, names.llm),
-      .llm = std::dynamic_pointer_cast<LlmModel>(find_(names.llm, kLatest)),
-      .postprocessing = TextModelOf<PostprocessingModel>(config, names.postprocessing, names.llm)};
-  const auto lacks = [&](const char* key, const std::string& name) {
-    return FailedPrecondition("model '" + config.name() + "' depends on '" + name + "' (" + key +
-                              "), which is not loaded, or is another kind of model");
-  };
-  if (!members.preprocessing) return lacks("preprocessing_model_name", names.preprocessing);
-  if (!members.llm) return lacks("tensorrt_llm_model_name", names.llm);
-  if (!members.postprocessing) return lacks("postprocessing_model_name", names.postprocessing);
+  const auto members = std::make_shared<BlsMembers>(names, options_.stop_words, published_);
+  LogMembers(config, names, members->Find());
   if (!config.has_model_transaction_policy() || candidate.parsed.IsUnfilled("decoupled")) {
-    config.mutable_model_transaction_policy()->set_decoupled(members.llm->decoupled());
+    const auto llm = std::dynamic_pointer_cast<LlmModel>(find_(names.llm, kLatest));
+    config.mutable_model_transaction_policy()->set_decoupled(llm != nullptr && llm->decoupled());
   }
-  const PipelineOptions options = {.accumulate_tokens = names.accumulate_tokens,
-                                   .matches_stop_texts = MatchesStopTexts(candidate, *members.llm)};
-  ASSIGN_OR_RETURN(auto bls, PipelineModel::Create(PipelineModel::Kind::kBls, std::move(config),
-                                                   version, std::move(members), options));
+  ASSIGN_OR_RETURN(auto bls, PipelineModel::CreateBls(
+                                 std::move(config), version, [members] { return members->Find(); },
+                                 {.accumulate_tokens = names.accumulate_tokens}));
   return std::shared_ptr<Model>(std::move(bls));
 }
 
