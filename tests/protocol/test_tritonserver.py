@@ -61,6 +61,9 @@ def test_the_command_line_of_the_launcher_works_under_the_name_it_calls(tmp_path
     assert requests.get(f"http://127.0.0.1:{http_port}/v2/health/ready", timeout=30).status_code == 200
     settings = requests.get(f"http://127.0.0.1:{http_port}/v2/logging", timeout=30).json()
     assert (settings["log_file"], settings["log_verbose_level"]) == (str(log), 3)
+    curl = ["curl", "-sS", "--fail", f"127.0.0.1:{http_port}/v2/logging", "-d", '{"log_verbose_level": 1}']
+    changed = subprocess.run(curl, capture_output=True, text=True, timeout=30, check=True)  # with the type of forms
+    assert json.loads(changed.stdout)["log_verbose_level"] == 1
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
     text = log.read_text()

@@ -83,12 +83,27 @@ def test_a_page_of_another_host_is_refused(server, path):
 
 
 @pytest.mark.parametrize("path", [path for path in CALLS if not path.endswith("infer")])
-def test_what_changes_the_server_comes_as_json(server, path):
+def test_what_changes_the_server_comes_as_json_from_a_browser(server, path):
+    """Also of the server's own pages: `Sec-Fetch-Site: none` is what the address bar sends, and bookmarks."""
     before = state(server)
-    for content_type in SIMPLE_TYPES:
-        status, text = ask(server.http, path, {"Content-Type": content_type}, CALLS[path])
-        assert status == 403 and f"Content-Type: got '{content_type}'" in text
+    for headers in ({"Origin": f"http://{server.http}"}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}):
+        for content_type in SIMPLE_TYPES:
+            status, text = ask(server.http, path, {**headers, "Content-Type": content_type}, CALLS[path])
+            assert status == 403 and f"Content-Type: got '{content_type}'" in text, headers
+        assert ask(server.http, path, headers, CALLS[path])[0] == 403, headers
     assert state(server) == before
+
+
+def test_what_no_browser_sends_may_have_any_type(server):
+    """The line of the old guides is `curl -d`, whose type is that of forms; test_tritonserver.py has it under that name."""
+    for level in (1, 0):
+        done = subprocess.run(
+            ["curl", "-sS", "--fail", f"http://{server.http}/v2/logging", "-d", json.dumps({"log_verbose_level": level})],
+            capture_output=True, text=True, timeout=30, check=True,
+        )  # fmt: skip
+        assert json.loads(done.stdout)["log_verbose_level"] == level
+    for content_type in (*SIMPLE_TYPES, "text/xml"):
+        assert ask(server.http, "/v2/logging", {"Content-Type": content_type}, {"log_verbose_level": 0})[0] == 200
 
 
 def test_clients_that_are_no_pages_and_allowed_pages_are_served(server):

@@ -39,8 +39,7 @@ wait_for_server() { # until it is ready, has ended or takes too long; then the l
   for _ in $(seq $((timeout * 5))); do
     kill -0 $server 2>/dev/null || return 1
     if [ "$(curl -s -o /dev/null -w '%{http_code}' "localhost:$HTTP_PORT/v2/health/ready")" = 200 ]; then
-      [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Content-Type: application/json' -d '{"log_verbose_level":1}' \
-        "localhost:$HTTP_PORT/v2/logging")" = 200 ]
+      [ "$(curl -s -o /dev/null -w '%{http_code}' -d '{"log_verbose_level":1}' "localhost:$HTTP_PORT/v2/logging")" = 200 ]
       return
     fi
     sleep 0.2

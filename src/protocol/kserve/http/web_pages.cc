@@ -122,14 +122,13 @@ Status WebPageRule::Check(const HttpRequest& head, kserve::Api api) const {
   if (head.method == "GET" || head.method == "HEAD") return {};  // changes nothing
   RETURN_IF_ERROR(CheckOrigin(head, host != nullptr ? *host : std::string_view()));
   if (!kserve::RowOf(api).changes_the_server) return {};
-  const std::string* content_type = head.FindHeader("Content-Type");
   const bool is_browser =
       head.FindHeader("Origin") != nullptr || head.FindHeader("Sec-Fetch-Site") != nullptr;
-  const bool is_fit = content_type != nullptr ? NeedsPreflight(*content_type) : !is_browser;
-  return is_fit ? Status::Ok()
-                : Refused("Content-Type", content_type != nullptr ? *content_type : "",
-                          "a call that changes the server needs 'application/json', which no page "
-                          "of another host can send (curl: -H 'Content-Type: application/json')");
+  const std::string_view content_type = ValueOf(head, "Content-Type");
+  if (!is_browser || NeedsPreflight(content_type)) return {};
+  return Refused("Content-Type", content_type,
+                 "a page's call that changes the server needs 'application/json', which no page of "
+                 "another host can send");
 }
 
 }  // namespace inflight::kserve_http
