@@ -407,4 +407,43 @@ def test_the_llm_api_guide(folder_of):
         "python3 tensorrt_llm/triton_backend/tools/inflight_batcher_llm/end_to_end_test.py -u localhost:$HTTP --max-input-len 500"
         " --dataset tensorrt_llm/triton_backend/ci/L0_backend_trtllm/simple_data.json --test-llmapi --model-name tensorrt_llm"
     ).stdout
-    assert output.splitlines()[1] == "[INFO] Functionality test succeeded." and "[INFO] Total Latency: " in output
+    lines = [
+        "[INFO] Start testing on 13 prompts.", "[INFO] Functionality test succeeded.", "[INFO] Warm up for benchmarking.",
+        "FLAGS.model_name: tensorrt_llm", "[INFO] Start benchmarking on 13 prompts.",
+    ]  # fmt: skip
+    assert output.splitlines()[:-1] == lines and re.fullmatch(r"\[INFO\] Total Latency: [\d.]+ ms", output.splitlines()[-1])
+    output = folder.sh(
+        "python3 tensorrt_llm/triton_backend/tools/inflight_batcher_llm/benchmark_core_model.py -i grpc -u localhost:$GRPC"
+        " --max-input-len 500 --tensorrt-llm-model-name tensorrt_llm --test-llmapi --num-requests 3"
+        " dataset --dataset tensorrt_llm/triton_backend/ci/L0_backend_trtllm/simple_data.json --tokenizer-dir llama-hf"
+    ).stdout
+    assert output.splitlines()[2] == "[INFO] Start benchmarking on 3 prompts." and "[INFO] Total Latency: " in output
+
+
+def test_the_llm_api_s_tools_stream_from_a_decoupled_model(folder_of):
+    folder = folder_of("0.19")
+    shutil.copytree(DEMO, folder.root / "llama-hf", ignore=shutil.ignore_patterns("*.py", "*.jsonl"))
+    folder.sh(
+        """
+        cp -R all_models/llmapi/ llmapi_repo/
+        sed -i "s#^model: .*#model: $ROOT/llama-hf#; s#decoupled: .*#decoupled: true#" llmapi_repo/tensorrt_llm/1/model.yaml
+        python3 scripts/launch_triton_server.py --model_repo=llmapi_repo/ \
+            --http_port $HTTP --grpc_port $GRPC --metrics_port $METRICS > server.log 2>&1
+        """
+    )
+    folder.wait_until_ready()
+    tools, grpc = "python3 tools/inflight_batcher_llm", "-i grpc -u localhost:$GRPC --max-input-len 500 --test-llmapi"
+    prompts = [example["text_input"].rsplit(" ", 1) for example in json.loads((DEMO / "demo_requests.json").read_text())]
+    rows = [{"input": start, "instruction": end, "output": "a few words"} for start, end in prompts]
+    (folder.root / "data.json").write_text(json.dumps(rows))
+    data = "--dataset data.json"
+    asked = """--sampling-params "{'max_tokens': 3, 'top_k': 1}" --output-config "{'return_finish_reason': True}" """
+    output = folder.sh(f"{tools}/end_to_end_test.py {grpc} {data} --streaming {asked} -v").stdout
+    assert len(re.findall("^Text output: .", output, re.MULTILINE)) == len(rows)
+    reasons = re.findall(r"^Finish reason: \[b'(\w+)'\]", output, re.MULTILINE)
+    assert len(reasons) == len(rows) and set(reasons) <= {"length", "stop"} and "length" in reasons
+    assert "[INFO] Functionality test succeeded." in output and "[INFO] Total Latency: " in output
+    output = folder.sh(f"{tools}/benchmark_core_model.py {grpc} --decoupled dataset {data} --tokenizer-dir llama-hf").stdout
+    assert f"[INFO] Start benchmarking on {len(rows)} prompts." in output and "[INFO] Total Latency: " in output
+    refused = folder.sh(f"{tools}/end_to_end_test.py {grpc} {data} --sampling-params \"{{'best_of': 2}}\"", check=False)
+    assert refused.returncode == 1 and "sampling_param_best_of" in refused.stderr

@@ -254,6 +254,7 @@ def test_ranks_are_started_by_mpirun(shared, tmp_path):
 CLIENT = "python3 inflight_batcher_llm/client/inflight_batcher_llm_client.py -u localhost:1"
 E2E = "python3 inflight_batcher_llm/client/end_to_end_grpc_client.py -u localhost:1"
 TOOLS = "python3 tools/inflight_batcher_llm"
+GPT = "python3 tools/gpt"
 
 
 @pytest.mark.parametrize(
@@ -278,6 +279,18 @@ TOOLS = "python3 tools/inflight_batcher_llm"
         (f"{TOOLS}/benchmark_core_model.py --max-input-len 5 token-from-histogram --histogram-key x", 2, "example"),
         (f"{TOOLS}/benchmark_core_model.py --decoupled --max-input-len 5 token-from-histogram --histogram-key example", 2,
          "grpc"),
+        (f"{TOOLS}/benchmark_core_model.py --test-llmapi --max-input-len 5 token-from-histogram --histogram-key example", 2,
+         "--test-llmapi: needs the workload dataset"),
+        (f"{TOOLS}/end_to_end_test.py --dataset x --streaming -i grpc", 2, "--streaming: needs --test-llmapi"),
+        (f"{TOOLS}/end_to_end_test.py --dataset x --test-llmapi --streaming", 2, "--streaming: needs --protocol grpc"),
+        (f"{TOOLS}/end_to_end_test.py --dataset x --test-llmapi --sampling-params top_k", 2, "must be a dictionary"),
+        (f"{GPT}/client.py --tokenizer_dir nowhere", 1, "--tokenizer_dir: the tokenizer of nowhere cannot be used"),
+        (f"{GPT}/client_async.py -u localhost:1 --tokenizer_dir {DEMO}", 1, "Failed receiving responses"),
+        (f"{GPT}/end_to_end_test.py", 2, "--tokenizer_dir"),
+        (f"{GPT}/benchmark_core_model.py -m both", 2, "both"),
+        (f"{GPT}/benchmark_core_model.py -n 0", 2, "--num_runs: got 0"),
+        (f"{GPT}/identity_test.py -u localhost:1", 1, "Failed receiving responses"),
+        (f"{GPT}/gen_input_data.py --num_samples 0", 2, "--num_samples: got 0"),
         (f"{TOOLS}/speculative_decoding_test.py --url-target localhost:1 --dataset x --max-input-len 5", 2,
          "--url-draft is needed"),
         (f"{TOOLS}/test_max_queue_size.py --num-requests 0", 2, "--num-requests: got 0"),

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data sets of the test tools: a JSON list of {"input": text, "instruction": text, "output": text}."""
+"""The prompts of clients and test tools: the one that they send by themselves, and data sets.
+
+A data set is a JSON list of {"input": text, "instruction": text, "output": text}.
+"""
 
 import json
 import sys
+
+TEXT = "Born in north-east France, Soyer trained as a"  # that clients send unless another is given
 
 
 def read_dataset(path, max_input_len=None, tokens_per_word=1.3):

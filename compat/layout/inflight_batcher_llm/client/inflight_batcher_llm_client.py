@@ -16,9 +16,9 @@ from tritonclient.utils import InferenceServerException
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 
 from inflight_program import Tokenizer
+from prompts import TEXT
 from triton_requests import Answers, add_sampling, connect, given, inputs_of, sampling, tensor
 
-TEXT = "Born in north-east France, Soyer trained as a"
 GPT2_IDS = [28524, 287, 5093, 12, 23316, 4881, 11, 30022, 263, 8776, 355, 257]  # of TEXT
 GPT2_ANSWER = [21221, 290, 257, 4255, 379, 262, 1957, 7072, 11, 4689, 347, 2852, 2564, 494, 13, 679]
 DTYPES = {"float16": np.float16, "float32": np.float32, "bfloat16": np.float32}

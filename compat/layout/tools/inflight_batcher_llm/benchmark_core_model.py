@@ -17,6 +17,7 @@ from tritonclient.utils import InferenceServerException
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+from end_to_end_test import LlmApi, test_performance
 from inflight_program import Tokenizer
 from prompts import read_dataset
 from triton_requests import Answers, add_protocol, connect_by, given, inputs_of, response_of, tensor
@@ -50,6 +51,8 @@ def add_load(parser):
     parser.add_argument("-t", "--stream-timeout", type=float, help="seconds that the stream may last")
     parser.add_argument("--tensorrt-llm-model-name", action="append", default=["tensorrt_llm"],
                         help="a further model, to which requests go in turn")  # fmt: skip
+    parser.add_argument("--test-llmapi", action="store_true",
+                        help="texts of a data set to the model of an llmapi repository; from 0.19 on")  # fmt: skip
 
 
 def parse_arguments():
@@ -72,6 +75,8 @@ def parse_arguments():
         parser.error("--decoupled: needs --protocol grpc")
     if arguments.check_perf_json and arguments.protocol != "grpc":
         parser.error("--check-perf-json: needs --protocol grpc, by which the figures are taken")
+    if arguments.test_llmapi and arguments.workload != "dataset":
+        parser.error(f"--test-llmapi: needs the workload dataset, got {arguments.workload}: the model takes texts")
     if arguments.num_requests < 1:
         parser.error(f"--num-requests: got {arguments.num_requests}, must be at least 1")
     return arguments
@@ -245,9 +250,23 @@ def check_figures(arguments, rows):
             raise Failure(f"{name}: got {rows[name]:.2f}, {arguments.check_perf_json} says {value}")
 
 
+def benchmark_llm_api(arguments):
+    """Sends the texts of the data set; the tokenizer is the model's own."""
+    pairs = read_dataset(arguments.dataset, arguments.max_input_len, arguments.op_tokens_per_word)[: arguments.num_requests]
+    settings = argparse.Namespace(
+        protocol=arguments.protocol, model_name=arguments.tensorrt_llm_model_name[-1], streaming=arguments.decoupled,
+        test_llmapi=True,
+    )  # fmt: skip
+    client = connect_by(arguments.protocol, arguments.url, arguments.concurrency, arguments.verbose)
+    test_performance(LlmApi(client, settings), pairs)
+
+
 def main():
     arguments = parse_arguments()
     try:
+        if arguments.test_llmapi:
+            benchmark_llm_api(arguments)
+            return
         requests, end_id, pad_id = workload(arguments)
         print(f"[INFO] {arguments.workload}: {len(requests)} requests")
         load = Load(arguments, end_id, pad_id)
