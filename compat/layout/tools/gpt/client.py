@@ -3,12 +3,17 @@
 """Sends one text to tensorrt_llm of the repository all_models/gpt, with the tokenizer on this side, and prints the answer."""
 
 import argparse
+import pathlib
+import sys
 import time
 
 import numpy as np
-from prompts import TEXT
 from session_requests import add_flags, add_tokenizer, connect_as, llm_tensors, send, tokenizer_of
 from tritonclient.utils import InferenceServerException
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from prompts import TEXT
 
 
 def main(at_once=False):

@@ -3,12 +3,17 @@
 """Compares what the ensemble of the repository all_models/gpt answers to a batch with what its models answer one by one."""
 
 import argparse
+import pathlib
+import sys
 
 import numpy as np
-from prompts import TEXT
 from session_requests import add_flags, add_tokenizer, connect_as, llm_tensors, sampling_tensors, send, tokenizer_of
-from triton_requests import given, tensor, texts
 from tritonclient.utils import InferenceServerException
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from prompts import TEXT
+from triton_requests import given, tensor, texts
 
 PROMPTS = [  # of different lengths, so that all but the longest are padded
     TEXT, "Once upon a time", "What is machine learning?", "The capital of France is", "x = [i for i in", "12 + 30 =",
