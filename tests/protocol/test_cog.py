@@ -131,7 +131,8 @@ def test_a_busy_server_answers_as_cog_does(words):
         f"http://{server.http}/v2/models/ensemble/generate_stream", stream=True, timeout=60,
         json={"text_input": text, "max_tokens": 100_000, "stream": True, "delay_us": 20_000},
     )  # fmt: skip
-    next(blocker.iter_lines())  # it has the model's only instance
+    lines = blocker.iter_lines()  # held: without it the connection closes
+    next(lines)  # it has the model's only instance
     for name in SEQUENCE:
         status, answer = ask(port, EXCHANGES[name])
         assert status == EXCHANGES[name]["status"], name
@@ -354,7 +355,8 @@ def test_keys_hold_and_ids_are_their_own(tmp_path):
         f"http://{server.http}/v2/models/ensemble/generate_stream", stream=True, timeout=60, headers=bearer("a"),
         json={"text_input": " ".join(["word"] * 100_000), "max_tokens": 100_000, "stream": True, "delay_us": 20_000},
     )  # fmt: skip
-    next(blocker.iter_lines())
+    lines = blocker.iter_lines()  # held: without it the connection closes
+    next(lines)
     waits = requests.put(f"{url}/predictions/one", json=body, headers=bearer("a") | {"Prefer": "respond-async"}, timeout=30)
     assert waits.status_code == 202
     assert statuses("POST", "/predictions/one/cancel", ["b", "a"]) == [404, 200]
