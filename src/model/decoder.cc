@@ -151,7 +151,7 @@ struct Decoder::Impl {
   Workspace ForTokens(int64_t num_tokens) const;
   Status RunLayer(size_t idx, const Batch& batch, const ops::KvCacheView& kv, const Workspace& w,
                   Stream& stream) const;
-  Status RunMlp(const LayerWeights& layer, const Workspace& w, Stream& stream) const;
+  Status RunMlp(size_t idx, const Batch& batch, const Workspace& w, Stream& stream) const;
   Status RunAttention(size_t idx, const Batch& batch, const ops::KvCacheView& kv,
                       const Workspace& w, Stream& stream) const;
   // What `linear` left to the reader of its output.
@@ -335,7 +335,7 @@ Status Decoder::Impl::RunLayer(size_t idx, const Batch& batch, const ops::KvCach
                                 .y = w.x,
                                 .y_scales = w.x_scales},
                                stream));
-  RETURN_IF_ERROR(RunMlp(layer, w, stream));
+  RETURN_IF_ERROR(RunMlp(idx, batch, w, stream));
   const bool is_last = idx + 1 == engine->weights.layers.size();
   const bool for_head = is_last && !w.final_x.empty();
   return ops.add_norm({.residual = w.residual,
@@ -351,6 +351,7 @@ Status Decoder::Impl::RunLayer(size_t idx, const Batch& batch, const ops::KvCach
 Status Decoder::Impl::RunAttention(size_t idx, const Batch& batch, const ops::KvCacheView& kv,
                                    const Workspace& w, Stream& stream) const {
   const LayerWeights& layer = engine->weights.layers[idx];
+  const ops::LoraTerm lora = {batch.adapters, static_cast<int>(idx)};
   const int64_t q_stride = w.q.data == w.qkv.data ? w.qkv.shape[1] : 0;
   RETURN_IF_ERROR(ops.qkv_rope_kv({.x = {.values = w.x, .scales = w.x_scales},
                                    .weight = layer.qkv,
@@ -365,6 +366,7 @@ Status Decoder::Impl::RunAttention(size_t idx, const Batch& batch, const ops::Kv
                                    .layer = static_cast<int>(idx),
                                    .workspace = w.qkv,
                                    .scratch = w.scratch,
+                                   .lora = lora,
                                    .q = w.q,
                                    .q_stride = q_stride},
                                   stream));
@@ -389,12 +391,17 @@ Status Decoder::Impl::RunAttention(size_t idx, const Batch& batch, const ops::Kv
                      .bias = layer.dense_bias,
                      .y = w.delta,
                      .scratch = w.scratch,
+                     .lora = lora,
+                     .site = ops::LoraSite::kDense,
                      .defer_scales = defers_scales},
                     stream);
 }
 
 // w.delta = Mlp(w.x)
-Status Decoder::Impl::RunMlp(const LayerWeights& layer, const Workspace& w, Stream& stream) const {
+Status Decoder::Impl::RunMlp(size_t idx, const Batch& batch, const Workspace& w,
+                             Stream& stream) const {
+  const LayerWeights& layer = engine->weights.layers[idx];
+  const ops::LoraTerm lora = {batch.adapters, static_cast<int>(idx)};
   const ops::Activation x = {.values = w.x, .scales = w.x_scales};
   if (config().gated_mlp) {
     RETURN_IF_ERROR(ops.gated_linear({.x = x,
@@ -405,6 +412,7 @@ Status Decoder::Impl::RunMlp(const LayerWeights& layer, const Workspace& w, Stre
                                       .activation = config().activation,
                                       .y = w.inner,
                                       .y_scales = w.inner_scales,
+                                      .lora = lora,
                                       .scratch = w.scratch,
                                       .workspace = w.gate_up},
                                      stream));
@@ -415,7 +423,9 @@ Status Decoder::Impl::RunMlp(const LayerWeights& layer, const Workspace& w, Stre
                                 .bias = layer.fc_bias,
                                 .activation = config().activation,
                                 .y = is_rounded ? w.wide_inner : w.inner,
-                                .scratch = w.scratch},
+                                .scratch = w.scratch,
+                                .lora = lora,
+                                .site = ops::LoraSite::kFc},
                                stream));
     if (is_rounded)
       RETURN_IF_ERROR(
@@ -427,6 +437,8 @@ Status Decoder::Impl::RunMlp(const LayerWeights& layer, const Workspace& w, Stre
                      .activation = ops::ActivationKind::kNone,
                      .y = w.delta,
                      .scratch = w.scratch,
+                     .lora = lora,
+                     .site = ops::LoraSite::kProj,
                      .defer_scales = defers_scales},
                     stream);
 }

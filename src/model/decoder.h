@@ -22,6 +22,7 @@ struct Batch {
   TensorView ids;         // [num_tokens] int32
   ops::PagedBatch paged;  // rows, positions, slot mapping, block tables
   TensorView logit_rows;  // [num_logits] int32: indices of tokens whose logits are wanted
+  ops::LoraBatch* adapters = nullptr;  // of the tokens that have one; null: none has
 };
 
 // What each layer attends to.

@@ -3,6 +3,7 @@
 
 #include "ops/activation.h"
 #include "ops/kv_cache_view.h"
+#include "ops/lora.h"
 #include "ops/weight.h"
 #include "tensor/stream.h"
 
@@ -61,6 +62,7 @@ struct QkvRopeKvParams {
   TensorView workspace;  // [num_tokens, (num_heads + 2 num_kv_heads) * head_dim] float32 scratch;
                          // on CUDA of the model's dtype
   TensorView scratch;    // of the linear (linear.h); int8 weights only
+  LoraTerm lora;         // of kQkv, to the projection's sums
   TensorView q;  // [num_tokens, num_heads, head_dim] float32. On CUDA of the model's dtype, and
                  // it may be the first columns of `workspace`: then q_stride is its width
   int64_t q_stride = 0;  // elements from one token's q to the next; 0 = num_heads * head_dim

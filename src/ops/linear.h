@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/activation.h"
+#include "ops/lora.h"
 #include "ops/weight.h"
 #include "tensor/stream.h"
 
@@ -61,6 +62,8 @@ struct LinearParams {
   TensorView y;  // [num_tokens, out_features] float32 | bfloat16 (rounded to nearest even); on
                  // CUDA of the model's dtype, or float32
   TensorView scratch;  // [>= LinearScratchBytes] uint8, 64-byte aligned; integer weights only
+  LoraTerm lora;       // of `site`: added to the sums
+  LoraSite site = LoraSite::kDense;
   // CUDA, FP8 operands, no bias, no activation: y holds the sums of products of the codes times
   // Fp8ProductScale, and its reader applies x.scales and weight.scales (PendingScales).
   bool defer_scales = false;
@@ -79,6 +82,7 @@ struct GatedLinearParams {
   TensorView y;  // [num_tokens, out_features] f32 | bf16, the dtype that the next linear reads; on
                  // CUDA also f8e4m3, as of QuantizeParams applied to the product in float32
   TensorView y_scales;   // [num_tokens] float32; of y in f8e4m3
+  LoraTerm lora;         // of kFc to the gate's sums, of kGate to the other's
   TensorView scratch;    // as of Linear
   TensorView workspace;  // CUDA only: [num_tokens, 2 * out_features] of the model's dtype
 };

@@ -100,6 +100,24 @@ Status ExpectInput(const Activation& x, const Weight& weight) {
   return Expect("x", x.values, InputDTypes(weight), {x.values.shape[0], weight.in_features});
 }
 
+// Of one weight: factors of its widths, and a place for each token of x.
+Status ExpectLora(const LoraTerm& lora, LoraSite site, const Weight& weight, int64_t num_tokens) {
+  if (lora.batch == nullptr) return Status::Ok();
+  if (lora.batch->num_tokens() != num_tokens)
+    return InvalidArgument(fmt::format("lora: got a batch of {} tokens, needed {}",
+                                       lora.batch->num_tokens(), num_tokens));
+  for (const LoraBatch::Run& run : lora.batch->runs())
+    for (const LoraPart& part : run.adapter->Of(lora.layer, site))
+      if (part.rank < 1 || part.rank > kMaxLoraRank || part.in_features != weight.in_features ||
+          part.first_feature < 0 || part.first_feature + part.num_features > weight.out_features)
+        return InvalidArgument(fmt::format(
+            "lora: got rank {} of {} features to [{}, {}), needed a rank in [1, {}], {} features "
+            "and at most {}",
+            part.rank, part.in_features, part.first_feature, part.first_feature + part.num_features,
+            kMaxLoraRank, weight.in_features, weight.out_features));
+  return Status::Ok();
+}
+
 Status ExpectIndices(const char* field, const TensorView& view, int64_t limit) {
   const auto* values = view.as<const int32_t>();
   const int64_t n = view.num_elements();
@@ -194,6 +212,7 @@ Status Validate(const QkvRopeKvParams& p) {
   RETURN_IF_ERROR(ExpectRope(p.rope, p.batch, p.kv.head_dim));
   RETURN_IF_ERROR(Expect("workspace", p.workspace, kFloat32, {num_tokens, width}));
   RETURN_IF_ERROR(ExpectScratch(p.scratch, p.weight, num_tokens));
+  RETURN_IF_ERROR(ExpectLora(p.lora, LoraSite::kQkv, p.weight, num_tokens));
   return Expect("q", p.q, kFloat32, {num_tokens, p.num_heads, p.kv.head_dim});
 }
 
@@ -219,6 +238,7 @@ Status Validate(const LinearParams& p) {
   RETURN_IF_ERROR(ExpectInput(p.x, p.weight));
   RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, kFloat32, {p.weight.out_features}));
   RETURN_IF_ERROR(ExpectScratch(p.scratch, p.weight, p.x.values.shape[0]));
+  RETURN_IF_ERROR(ExpectLora(p.lora, p.site, p.weight, p.x.values.shape[0]));
   return Expect("y", p.y, kOutputs, {p.x.values.shape[0], p.weight.out_features});
 }
 
@@ -234,6 +254,8 @@ Status Validate(const GatedLinearParams& p) {
   RETURN_IF_ERROR(ExpectOrEmpty("gate_bias", p.gate_bias, kFloat32, {p.gate.out_features}));
   RETURN_IF_ERROR(ExpectOrEmpty("up_bias", p.up_bias, kFloat32, {p.gate.out_features}));
   RETURN_IF_ERROR(ExpectScratch(p.scratch, p.gate, p.x.values.shape[0]));
+  RETURN_IF_ERROR(ExpectLora(p.lora, LoraSite::kFc, p.gate, p.x.values.shape[0]));
+  RETURN_IF_ERROR(ExpectLora(p.lora, LoraSite::kGate, p.up, p.x.values.shape[0]));
   return Expect("y", p.y, kOutputs, {p.x.values.shape[0], p.gate.out_features});
 }
 

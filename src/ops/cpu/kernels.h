@@ -98,6 +98,29 @@ struct AttentionArgs {
   float scale;
 };
 
+// sums[j] = sum_k x[k] * a[j][k] of one token, for j < num_rows (ops/lora.h).
+struct ShrinkArgs {
+  const void* x;  // [size] bf16 or float32
+  Element x_element;
+  int64_t size;
+  const void* a;  // [num_rows][stride], stride a multiple of 16, zeros behind `size`
+  Element element;
+  int64_t stride;
+  int num_rows;
+  float* sums;  // [num_rows]
+};
+
+// sums[n] += sum_j shrunk[j] * b[j][n] of one token, for n < num_columns.
+struct ExpandArgs {
+  const float* shrunk;  // [rank]
+  const void* b;        // [rank][stride]; fifteen elements behind the last are read, not used
+  Element element;
+  int64_t stride;
+  int rank;
+  int num_columns;  // 1 .. 64
+  float* sums;      // [num_columns]
+};
+
 struct KernelSet {
   const char* name;  // "cpu/avx2", ...
   void (*panel_f32)(const PanelArgs&);
@@ -109,6 +132,8 @@ struct KernelSet {
   void (*finish)(const FinishArgs&);
   void (*norm)(const NormArgs&);
   void (*attend)(const AttentionArgs&);
+  void (*shrink)(const ShrinkArgs&);
+  void (*expand)(const ExpandArgs&);
 };
 
 // VPDPBUSD, for the sets below that have it; the only kernels of their translation unit.

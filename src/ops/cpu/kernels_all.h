@@ -11,6 +11,7 @@
 #include "ops/cpu/kernels_math.h"
 #include "ops/cpu/kernels_linear.h"
 #include "ops/cpu/kernels_norm.h"
+#include "ops/cpu/kernels_lora.h"
 #include "ops/cpu/kernels_attention.h"
 // clang-format on
 
@@ -29,7 +30,9 @@ constexpr KernelSet KernelsWith(const char* name, void (*panel_int8)(const Panel
           .quantize = Quantize,
           .finish = Finish,
           .norm = NormToken,
-          .attend = Attend};
+          .attend = Attend,
+          .shrink = Shrink,
+          .expand = Expand};
 }
 
 }  // namespace

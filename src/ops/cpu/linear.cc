@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "ops/cpu/cpu.h"
 #include "ops/cpu/launch.h"
+#include "ops/cpu/lora.h"
 #include "ops/validate.h"
 
 namespace inflight::ops::cpu {
@@ -55,6 +56,8 @@ struct Product {
   ActivationKind activation = ActivationKind::kNone;
   const TensorView* y = nullptr;
   const TensorView* scratch = nullptr;
+  LoraTerm lora;
+  LoraSite site = LoraSite::kDense;  // of weight; that of up is kGate
 };
 
 // Activations in int8, placed in the scratch as LinearScratchBytes counts it.
@@ -91,6 +94,8 @@ void RoundRows(const KernelSet& kernels, const Product& p, CpuPool& pool) {
       ThreadsFor(2 * p.num_rows * p.weight->in_features));
 }
 
+constexpr LoraTerm kNoLora;
+
 class PanelRunner {
  public:
   PanelRunner(const KernelSet& kernels, const Product& product)
@@ -100,7 +105,16 @@ class PanelRunner {
         panel_bytes_(WeightBytes(product.weight->dtype, product.weight->layout, kPanelColumns,
                                  product.weight->in_features)),
         is_integer_(IsInteger(product.weight->dtype)),
-        rounded_(product) {}
+        rounded_(product),
+        lora_(kernels, product.lora, product.site, /*index=*/0),
+        up_lora_(kernels, product.up == nullptr ? kNoLora : product.lora, LoraSite::kGate,
+                 /*index=*/1) {}
+
+  // Before the panels: what they all read.
+  void Begin(CpuPool& pool) const {
+    if (!lora_.empty()) lora_.Shrink(*p_.x, pool);
+    if (!up_lora_.empty()) up_lora_.Shrink(*p_.x, pool);
+  }
 
   // Features [64 panel, 64 panel + 64) of rows [first, last).
   void Run(int64_t panel, int64_t first, int64_t last) const {
@@ -121,18 +135,30 @@ class PanelRunner {
       y[r] = static_cast<std::byte*>(RowOf(*p_.y, row)) +
              static_cast<size_t>(column) * SizeOf(p_.y->dtype);
     }
+    const auto num_columns =
+        static_cast<int>(std::min<int64_t>(kPanelColumns, p_.weight->out_features - column));
     Multiply(*p_.weight, panel, x, first, num_rows, sums);
-    if (p_.up != nullptr) Multiply(*p_.up, panel, x, first, num_rows, up_sums);
+    AddAdapters(lora_, first, num_rows, column, num_columns, sums);
+    if (p_.up != nullptr) {
+      Multiply(*p_.up, panel, x, first, num_rows, up_sums);
+      AddAdapters(up_lora_, first, num_rows, column, num_columns, up_sums);
+    }
     finish_({.sums = sums,
              .bias = p_.bias == nullptr ? nullptr : p_.bias + column,
              .up_sums = p_.up == nullptr ? nullptr : up_sums,
              .up_bias = p_.up_bias == nullptr ? nullptr : p_.up_bias + column,
              .function = FunctionOf(p_.activation),
              .num_rows = num_rows,
-             .num_columns = static_cast<int>(
-                 std::min<int64_t>(kPanelColumns, p_.weight->out_features - column)),
+             .num_columns = num_columns,
              .y_element = ElementOf(p_.y->dtype),
              .y = y});
+  }
+
+  static void AddAdapters(const LoraSums& lora, int64_t first, int num_rows, int64_t column,
+                          int num_columns, float* sums) {
+    if (lora.empty()) return;
+    for (int r = 0; r < num_rows; ++r)
+      lora.Add(first + r, column, num_columns, sums + r * kPanelColumns);
   }
 
   // `x` are the rows from `first` on.
@@ -161,6 +187,8 @@ class PanelRunner {
   const size_t panel_bytes_;
   const bool is_integer_;
   const RoundedRows rounded_;
+  const LoraSums lora_;
+  const LoraSums up_lora_;
 };
 
 void Run(const KernelSet& kernels, const Product& product, Stream& stream) {
@@ -170,6 +198,7 @@ void Run(const KernelSet& kernels, const Product& product, Stream& stream) {
   CpuPool& pool = stream.cpu_pool();
   if (IsInteger(product.weight->dtype)) RoundRows(kernels, product, pool);
   const PanelRunner runner(kernels, product);
+  runner.Begin(pool);
   const int64_t num_panels = (out_features + kPanelColumns - 1) / kPanelColumns;
   // Few panels and many rows: cut the rows too, so that every thread has work.
   const int64_t row_parts =
@@ -197,7 +226,9 @@ Status Linear(const KernelSet& kernels, const LinearParams& p, Stream& stream) {
        .bias = p.bias.as<const float>(),
        .activation = p.activation,
        .y = &p.y,
-       .scratch = &p.scratch},
+       .scratch = &p.scratch,
+       .lora = p.lora,
+       .site = p.site},
       stream);
   return Status::Ok();
 }
@@ -215,7 +246,9 @@ Status GatedLinear(const KernelSet& kernels, const GatedLinearParams& p, Stream&
        .up_bias = p.up_bias.as<const float>(),
        .activation = p.activation,
        .y = &p.y,
-       .scratch = &p.scratch},
+       .scratch = &p.scratch,
+       .lora = p.lora,
+       .site = LoraSite::kFc},
       stream);
   return Status::Ok();
 }

@@ -98,10 +98,15 @@ void RotateAndStoreToken(const QkvRopeKvParams& p, int64_t t) {
 
 Status QkvRopeKv(const KernelSet& kernels, const QkvRopeKvParams& p, Stream& stream) {
   RETURN_IF_ERROR(Validate(p));
-  RETURN_IF_ERROR(
-      Linear(kernels,
-             {.x = p.x, .weight = p.weight, .bias = p.bias, .y = p.workspace, .scratch = p.scratch},
-             stream));
+  RETURN_IF_ERROR(Linear(kernels,
+                         {.x = p.x,
+                          .weight = p.weight,
+                          .bias = p.bias,
+                          .y = p.workspace,
+                          .scratch = p.scratch,
+                          .lora = p.lora,
+                          .site = LoraSite::kQkv},
+                         stream));
   stream.cpu_pool().ParallelFor(
       p.batch.num_tokens, [&](int64_t t) { RotateAndStoreToken(p, t); },
       ThreadsFor(4 * p.workspace.num_elements()));

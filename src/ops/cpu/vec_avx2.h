@@ -94,6 +94,11 @@ INFLIGHT_INLINE float Largest(Vec v) {
 INFLIGHT_INLINE __m256 LoadF16Of8(const uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+INFLIGHT_INLINE __m256 LoadBf16Of8(const uint16_t* p) {
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+INFLIGHT_INLINE Vec LoadBf16(const uint16_t* p) { return {LoadBf16Of8(p), LoadBf16Of8(p + 8)}; }
 INFLIGHT_INLINE Vec LoadF16(const uint16_t* p) { return {LoadF16Of8(p), LoadF16Of8(p + 8)}; }
 INFLIGHT_INLINE Vec LoadF16Half(const uint16_t* p) {  // eight lanes, zeros above
   return {LoadF16Of8(p), _mm256_setzero_ps()};

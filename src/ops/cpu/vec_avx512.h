@@ -75,6 +75,10 @@ INFLIGHT_INLINE void StoreBf16(uint16_t* p, Vec v) {
                       _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16)));
 }
 
+INFLIGHT_INLINE Vec LoadBf16(const uint16_t* p) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
 INFLIGHT_INLINE Pairs LoadPairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
 INFLIGHT_INLINE Pairs LoadPairsHalf(const uint16_t* p) {  // eight pairs, zeros above
   return _mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "ops/reference/lora.h"
 #include "ops/reference/reference.h"
 #include "ops/reference/weight_element.h"
 #include "ops/validate.h"
@@ -118,11 +119,12 @@ Status Linear(const LinearParams& p, Stream& stream) {
   RETURN_IF_ERROR(Validate(p));
   const int64_t num_tokens = p.x.values.shape[0];
   const Sums sums(p.x.values, p.weight);
+  const LoraSums lora(p.x.values, p.lora, p.site);
   stream.cpu_pool().ParallelFor(p.weight.out_features, [&](int64_t n) {
     sums.WithFeature(n, [&](const auto& sum) {
       for (int64_t t = 0; t < num_tokens; ++t)
         StoreFloat(p.y.data, p.y.dtype, t * p.weight.out_features + n,
-                   Activate(p.activation, sum(t) + BiasAt(p.bias, n)));
+                   Activate(p.activation, lora.Add(sum(t), t, n) + BiasAt(p.bias, n)));
     });
   });
   return Status::Ok();
@@ -133,12 +135,14 @@ Status GatedLinear(const GatedLinearParams& p, Stream& stream) {
   const int64_t num_tokens = p.x.values.shape[0];
   const Sums gates(p.x.values, p.gate);
   const Sums ups(p.x.values, p.up);
+  const LoraSums gate_lora(p.x.values, p.lora, LoraSite::kFc);
+  const LoraSums up_lora(p.x.values, p.lora, LoraSite::kGate);
   stream.cpu_pool().ParallelFor(p.gate.out_features, [&](int64_t n) {
     gates.WithFeature(n, [&](const auto& gate_sum) {
       ups.WithFeature(n, [&](const auto& up_sum) {
         for (int64_t t = 0; t < num_tokens; ++t) {
-          const float gate = gate_sum(t) + BiasAt(p.gate_bias, n);
-          const float up = up_sum(t) + BiasAt(p.up_bias, n);
+          const float gate = gate_lora.Add(gate_sum(t), t, n) + BiasAt(p.gate_bias, n);
+          const float up = up_lora.Add(up_sum(t), t, n) + BiasAt(p.up_bias, n);
           StoreFloat(p.y.data, p.y.dtype, t * p.gate.out_features + n,
                      Activate(p.activation, gate) * up);
         }

@@ -91,9 +91,14 @@ class Token {
 
 Status QkvRopeKv(const QkvRopeKvParams& p, Stream& stream) {
   RETURN_IF_ERROR(Validate(p));
-  RETURN_IF_ERROR(
-      Linear({.x = p.x, .weight = p.weight, .bias = p.bias, .y = p.workspace, .scratch = p.scratch},
-             stream));
+  RETURN_IF_ERROR(Linear({.x = p.x,
+                          .weight = p.weight,
+                          .bias = p.bias,
+                          .y = p.workspace,
+                          .scratch = p.scratch,
+                          .lora = p.lora,
+                          .site = LoraSite::kQkv},
+                         stream));
   stream.cpu_pool().ParallelFor(p.batch.num_tokens, [&](int64_t t) {
     const Token token(p, t);
     for (int h = 0; h < p.num_heads; ++h) token.WriteQuery(h);
