@@ -124,6 +124,13 @@ struct ExecutorOptions {
   int sink_tokens = 0;
   // Host memory where reusable blocks are kept that the KV cache has no room for.
   uint64_t kv_cache_host_bytes = 0;
+  // Memory for the adapters (LoRA) of requests. Where either is set it is taken at load, on the CPU
+  // as many bytes as the second says, or else the first; without, at most 1 GiB and a twentieth of
+  // what is left, when the first adapter comes.
+  std::optional<double> adapter_memory_fraction = {};  // [0, 1) of what KV cache and this share
+  std::optional<uint64_t> adapter_host_bytes = {};
+  // The largest rank, over all modules, that these must hold one adapter of; 0 = any.
+  int max_adapter_rank = 0;
   bool enable_prefix_reuse = true;
   bool enable_chunked_prefill = true;
   SchedulerPolicy scheduler_policy = SchedulerPolicy::kGuaranteedNoEvict;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "inflight/adapter.h"
 #include "inflight/status.h"
 
 namespace inflight {
@@ -82,6 +83,8 @@ struct Request {
   std::shared_ptr<const std::vector<float>> embedding_bias = {};
   SamplingParams sampling = {};
   OutputOptions output = {};
+  // The adapter that the model runs with; none: the model as it is.
+  std::optional<LoraUse> lora = {};
   float priority = 0.5F;  // [0, 1]; larger first, ties by turns of clients, then by arrival
   // Of one priority, requests of each client take turns by tokens over its share, so that none
   // keeps the others waiting by the number of its requests. All of one client: in order of arrival.

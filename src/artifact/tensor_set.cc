@@ -22,6 +22,12 @@ Result<TensorSet> TensorSet::OpenFile(const std::filesystem::path& path) {
   return set;
 }
 
+Result<TensorSet> TensorSet::OpenTorchFile(const std::filesystem::path& path) {
+  TensorSet set;
+  RETURN_IF_ERROR(set.Add(path, Format::kTorch));
+  return set;
+}
+
 Result<TensorSet> TensorSet::OpenModel(const std::filesystem::path& dir) {
   struct Kind {
     const char* single;

@@ -22,6 +22,8 @@ class TensorSet {
  public:
   // A safetensors file.
   static Result<TensorSet> OpenFile(const std::filesystem::path& path);
+  // A file that torch.save wrote (torch_file.h).
+  static Result<TensorSet> OpenTorchFile(const std::filesystem::path& path);
 
   // A Hugging Face directory: model.safetensors, or the shards that model.safetensors.index.json
   // names, or pytorch_model.bin, or the shards that pytorch_model.bin.index.json names; the first

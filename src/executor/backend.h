@@ -27,7 +27,13 @@
 #include "inflight/request.h"
 #include "scheduler/step_plan.h"
 
+namespace inflight::model {
+struct Adapter;
+}
+
 namespace inflight::executor {
+
+class AdapterCache;
 
 using scheduler::BlockId;
 using scheduler::SlotId;
@@ -81,6 +87,7 @@ struct SlotSetup {
   // Beam search: the slots of all beams, `slot` the first; empty without. Then `tokens` are the
   // prompt, and the search begins anew.
   std::span<const SlotId> beam_slots = {};
+  const model::Adapter* adapter = nullptr;  // lives as long as the sequence; null = none
 };
 
 // Inputs that the host makes while the forward pass runs: grammar masks. The server makes none;
@@ -132,6 +139,9 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual const BackendInfo& info() const = 0;
+
+  // Where requests' adapters come from; null: it takes none. For any thread.
+  virtual AdapterCache* adapters() { return nullptr; }
 
   // Takes effect for steps launched afterwards. Overwrites whatever the slot held.
   virtual Status SetupSlot(const SlotSetup& setup) = 0;

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "decoding/stop.h"
+#include "executor/adapter_cache.h"
 #include "executor/host_rows.h"
 #include "executor/kv_storage.h"
 #include "executor/step_inputs.h"
@@ -33,12 +34,15 @@ class CpuBackend : public Backend {
                                                       plan.max_batch_size, plan.windows));
     ASSIGN_OR_RETURN(inputs_, StepInputs::Create(plan, info_.max_slots, device));
     ASSIGN_OR_RETURN(sampler_share_, device.ledger().Take("sampler", plan.sampler_bytes));
+    ASSIGN_OR_RETURN(
+        adapters_, AdapterCache::Create(engine_, device, plan.adapter_bytes, plan.books_adapters));
     ASSIGN_OR_RETURN(kv_, KvStorage::Create(KvShape(engine_->config, plan.block_size),
                                             plan.num_blocks + plan.num_host_blocks, device));
     return Status::Ok();
   }
 
   const BackendInfo& info() const override { return info_; }
+  AdapterCache* adapters() override { return adapters_.get(); }
 
   Status SetupSlot(const SlotSetup& setup) override {
     slots_[static_cast<size_t>(setup.slot)] = {
@@ -47,6 +51,8 @@ class CpuBackend : public Backend {
                  .num_prompt_tokens = setup.num_prompt_tokens,
                  .max_seq_len = setup.max_seq_len},
         .cum_log_prob = setup.cum_log_prob};
+    SetAdapter(setup.slot, setup);
+    for (const SlotId beam : setup.beam_slots) SetAdapter(beam, setup);
     rows_.SetUp(setup);
     return Status::Ok();
   }
@@ -60,7 +66,8 @@ class CpuBackend : public Backend {
     kv_.CopyBlocks(std::span(plan.copies).first(static_cast<size_t>(plan.num_copies)),
                    stream_.cpu_pool());
     inputs_->tables().Apply(plan);
-    ASSIGN_OR_RETURN(const model::Batch batch, inputs_->Prepare(plan, rows_.tokens()));
+    ASSIGN_OR_RETURN(model::Batch batch, inputs_->Prepare(plan, rows_.tokens()));
+    batch.adapters = FindAdapters(plan);
     ASSIGN_OR_RETURN(const TensorView logits, decoder_->Forward(batch, kv_.view(), stream_));
     result_.Clear(plan.num_rows);
     Decode(plan, logits);
@@ -85,7 +92,31 @@ class CpuBackend : public Backend {
   struct Slot {
     decoding::StopCriteria stop;
     float cum_log_prob = 0;
+    const model::Adapter* adapter = nullptr;
   };
+
+  void SetAdapter(SlotId slot, const SlotSetup& setup) {
+    slots_[static_cast<size_t>(slot)].adapter = setup.adapter;
+  }
+
+  // Those of the plan's rows; null where none has any.
+  ops::LoraBatch* FindAdapters(const StepPlan& plan) {
+    const auto rows = std::span(plan.rows).first(static_cast<size_t>(plan.num_rows));
+    const auto adapter_of = [&](const scheduler::PlanRow& row) {
+      return slots_[static_cast<size_t>(row.slot)].adapter;
+    };
+    if (std::ranges::none_of(rows, adapter_of)) return nullptr;
+    step_adapters_.Clear(plan.num_tokens);
+    int first_token = 0;
+    for (const scheduler::PlanRow& row : rows) {
+      const model::Adapter* const adapter = adapter_of(row);
+      if (adapter != nullptr)
+        step_adapters_.Add(&adapter->table, first_token, row.num_query_tokens);
+      first_token += row.num_query_tokens;
+    }
+    step_adapters_.Group();
+    return &step_adapters_;
+  }
 
   // Draws one token for each row that yields, appends it to its slot, and judges whether the
   // sequence ends. Rows of a beam search give their best continuations, which it then chooses from.
@@ -163,6 +194,8 @@ class CpuBackend : public Backend {
   std::unique_ptr<model::Decoder> decoder_;
   std::unique_ptr<StepInputs> inputs_;
   KvStorage kv_;
+  std::unique_ptr<AdapterCache> adapters_;
+  ops::LoraBatch step_adapters_;
   HostRows rows_;
   MemoryShare sampler_share_;
   std::vector<Slot> slots_;            // [max_slots]

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/thread_name.h"
+#include "executor/adapter_cache.h"
 #include "executor/inbox.h"
 #include "executor/step_loop.h"
 #include "executor/streams.h"
@@ -180,6 +181,7 @@ class ExecutorImpl : public SteppedExecutor {
   size_t Deliver() override { return streams_.Pump(); }
 
  private:
+  Result<std::shared_ptr<const model::Adapter>> AdapterOf(const LoraUse& use);
   bool has_threads() const { return thread_.joinable(); }
   void Run();
   static RequestId NextId() {  // ids are never reused in a process
@@ -208,6 +210,10 @@ Result<RequestId> ExecutorImpl::Enqueue(Request request, std::shared_ptr<Respons
                       {"max_tokens", request.max_tokens},
                       {"max_seq_len", limits_.max_seq_len}});
   }
+  std::shared_ptr<const model::Adapter> adapter;
+  if (request.lora) {
+    ASSIGN_OR_RETURN(adapter, AdapterOf(*request.lora));
+  }
   // Open first: either we see that Shutdown began, or Shutdown waits for this request.
   streams_.Open();
   struct Opened {  // closed where the request is not accepted, or finds no memory
@@ -221,8 +227,8 @@ Result<RequestId> ExecutorImpl::Enqueue(Request request, std::shared_ptr<Respons
                              : Unavailable("the executor is shutting down");
   }
   const RequestId id = NextId();
-  const bool has_room =
-      inbox_.Push(MakeActiveRequest(id, std::move(request), std::move(sink), clock_.NowNs()));
+  const bool has_room = inbox_.Push(MakeActiveRequest(id, std::move(request), std::move(sink),
+                                                      clock_.NowNs(), std::move(adapter)));
   if (!has_room) {
     return ResourceExhausted(
                fmt::format("Exceeds maximum queue size: Maximum queue size of {} has been reached, "
@@ -232,6 +238,13 @@ Result<RequestId> ExecutorImpl::Enqueue(Request request, std::shared_ptr<Respons
   }
   opened.streams = nullptr;
   return id;
+}
+
+Result<std::shared_ptr<const model::Adapter>> ExecutorImpl::AdapterOf(const LoraUse& use) {
+  AdapterCache* const cache = backend_->adapters();
+  if (cache != nullptr) return cache->Get(use);
+  return Unimplemented("lora_task_id: this device does not run adapters; use --device cpu")
+      .WithField("lora_task_id");
 }
 
 bool ExecutorImpl::healthy() const {

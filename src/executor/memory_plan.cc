@@ -137,6 +137,33 @@ void PlanSlots(const model::ModelConfig& config, MemoryPlan* plan) {
   }
 }
 
+// Of `left` bytes, which the KV cache gets otherwise.
+Status PlanAdapters(const model::ModelConfig& config, const ExecutorOptions& options, uint64_t left,
+                    MemoryPlan* plan) {
+  if (plan->device == DeviceKind::kCuda) return Status::Ok();  // takes no adapters
+  constexpr double kFraction = 0.05;
+  constexpr uint64_t kHostBytes = uint64_t{1} << 30;
+  const std::optional<double>& fraction = options.adapter_memory_fraction;
+  if (fraction && !(*fraction >= 0 && *fraction < 1))
+    return InvalidArgument("lora_cache_gpu_memory_fraction",
+                           fmt::format("got {}, must be in [0, 1)", *fraction));
+  const auto share =
+      static_cast<uint64_t>(fraction.value_or(kFraction) * static_cast<double>(left));
+  plan->books_adapters = fraction || options.adapter_host_bytes;
+  plan->adapter_bytes =
+      options.adapter_host_bytes.value_or(fraction ? share : std::min(share, kHostBytes));
+  const uint64_t needed = options.max_adapter_rank > 0
+                              ? model::LargestAdapterBytes(config, options.max_adapter_rank)
+                              : 0;
+  if (plan->books_adapters && plan->adapter_bytes < needed)
+    return InvalidArgument(
+        "lora_cache_host_memory_bytes",
+        fmt::format("Not enough space allocated to host LoRA cache to hold 1 max sized LoRA: got "
+                    "{}, rank {} takes {} (raise it, or lower lora_cache_max_adapter_size)",
+                    Bytes(plan->adapter_bytes), options.max_adapter_rank, Bytes(needed)));
+  return Status::Ok();
+}
+
 // Not one block fits: the plan, and what to change.
 Status NoRoom(const MemoryPlan& plan, bool weights_are_taken, const ExecutorOptions& options,
               uint64_t free_bytes, uint64_t left) {
@@ -187,17 +214,21 @@ std::string MemoryPlan::ToString() const {
           : fmt::format("host pool  {}: {} blocks for what the KV cache gives up, {}\n",
                         Bytes(host_pool_bytes()), num_host_blocks,
                         device == DeviceKind::kCpu ? "in the same" : "in pinned host memory");
+  const std::string adapters =
+      books_adapters ? fmt::format("adapters   {} for those of requests\n", Bytes(adapter_bytes))
+                     : "";
   return lowered + fmt::format(
                        "weights    {}\n"
                        "workspace  {} for steps of {} tokens and {} sequences\n"
                        "{}"
                        "inputs     {} for ids, positions and block tables of a step\n"
                        "sampler    {} for penalties, bans and biases of {} sequences\n"
+                       "{}"
                        "KV cache   {}: {} blocks of {} tokens ({} each), {} tokens, {} sequences "
                        "at full length ({} "
                        "tokens)\n{}",
                        Bytes(weight_bytes), Bytes(workspace_bytes), max_num_tokens, max_batch_size,
-                       cuda, Bytes(step_input_bytes), Bytes(sampler_bytes), max_slots,
+                       cuda, Bytes(step_input_bytes), Bytes(sampler_bytes), max_slots, adapters,
                        Bytes(kv_bytes()), num_blocks, block_size, Bytes(kv_bytes_per_block),
                        kv_tokens(), full_length_sequences(), max_seq_len, host);
 }
@@ -237,7 +268,9 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
 
   // So far without blocks but the scratch one.
   const uint64_t needed = plan.total_bytes() - (weights_are_taken ? weight_bytes : 0);
-  const uint64_t left = free_bytes > needed ? free_bytes - needed : 0;
+  uint64_t left = free_bytes > needed ? free_bytes - needed : 0;
+  RETURN_IF_ERROR(PlanAdapters(config, options, left, &plan));
+  if (plan.books_adapters) left -= std::min(left, plan.adapter_bytes);
   const int64_t tokens_by_memory = TokensIn(left, options.kv_cache_free_memory_fraction, plan);
   const int64_t tokens = std::min(tokens_by_memory, options.max_kv_tokens.value_or(INT64_MAX));
   plan.max_kv_tokens_exceed_memory = options.max_kv_tokens.value_or(0) > tokens_by_memory;

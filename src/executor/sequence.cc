@@ -24,9 +24,16 @@ void ActiveRequest::NoteToken(int64_t now_ns) {
   times.last_token_ns = now_ns;
 }
 
+// Salts are 0, or bits of a hash that nobody aims (serving/core/cache_salt.h): what a serial adds
+// leads to another's salt as seldom as two such hashes are equal.
+uint64_t PrefixSalt(uint64_t cache_salt, const model::Adapter* adapter) {
+  constexpr uint64_t kSpread = 0x9e3779b97f4a7c15U;  // odd: no two serials give the same
+  return adapter == nullptr ? cache_salt : cache_salt ^ (adapter->serial * kSpread);
+}
+
 std::unique_ptr<ActiveRequest> MakeActiveRequest(RequestId id, Request request,
-                                                 std::shared_ptr<ResponseSink> sink,
-                                                 int64_t now_ns) {
+                                                 std::shared_ptr<ResponseSink> sink, int64_t now_ns,
+                                                 std::shared_ptr<const model::Adapter> adapter) {
   auto active = std::make_unique<ActiveRequest>();
   active->id = id;
   active->times.enqueued_ns = now_ns;
@@ -37,6 +44,8 @@ std::unique_ptr<ActiveRequest> MakeActiveRequest(RequestId id, Request request,
   active->num_unfinished = active->num_unreleased = num_sequences;
   active->sequences = std::vector<Sequence>(static_cast<size_t>(num_sequences));
   active->params = std::move(request);
+  if (active->params.lora) active->params.lora->tensors = nullptr;  // the adapter has them
+  active->adapter = std::move(adapter);
   const Request& params = active->params;
   for (int i = 0; i < num_sequences; ++i) {
     Sequence& sequence = active->sequences[static_cast<size_t>(i)];
@@ -45,7 +54,7 @@ std::unique_ptr<ActiveRequest> MakeActiveRequest(RequestId id, Request request,
     sequence.num_prompt_tokens = static_cast<int>(params.input_ids.size());
     sequence.seed = params.sampling.seed.value_or(0) + static_cast<uint64_t>(i);
     sequence.tokens = &params.input_ids;
-    sequence.cache_salt = params.cache_salt;
+    sequence.cache_salt = PrefixSalt(params.cache_salt, active->adapter.get());
     sequence.wants_context_logits = params.output.return_context_logits && i == 0;
     sequence.reuses_blocks = !sequence.wants_context_logits;
     sequence.priority = params.priority;

@@ -16,6 +16,7 @@
 
 #include "executor/streams.h"
 #include "inflight/request.h"
+#include "model/adapter.h"
 #include "scheduler/scheduler.h"
 
 namespace inflight::executor {
@@ -47,6 +48,7 @@ struct ActiveRequest {
 
   RequestId id = 0;
   Request params;
+  std::shared_ptr<const model::Adapter> adapter;  // of params.lora; null = none
   RequestTimes times;
   void NoteToken(int64_t now_ns);  // the first of the request, or a later one
   int64_t deadline_ns = kNever;
@@ -69,8 +71,11 @@ inline int NumSequences(const Request& request) {
 }
 
 // `id` and times are the caller's; the sink goes into a new Stream.
-std::unique_ptr<ActiveRequest> MakeActiveRequest(RequestId id, Request request,
-                                                 std::shared_ptr<ResponseSink> sink,
-                                                 int64_t now_ns);
+std::unique_ptr<ActiveRequest> MakeActiveRequest(
+    RequestId id, Request request, std::shared_ptr<ResponseSink> sink, int64_t now_ns,
+    std::shared_ptr<const model::Adapter> adapter = nullptr);
+
+// What requests share blocks by: of each adapter another one for every salt.
+uint64_t PrefixSalt(uint64_t cache_salt, const model::Adapter* adapter);
 
 }  // namespace inflight::executor

@@ -170,7 +170,8 @@ void StepLoop::SetUp(Sequence& sequence) {
                   .request = &request.params,
                   .seed = sequence.seed,
                   .cum_log_prob = sequence.cum_log_prob,
-                  .beam_slots = sequence.beam_slots};
+                  .beam_slots = sequence.beam_slots,
+                  .adapter = request.adapter.get()};
   if (sequence.wants_context_logits) setup.context_logits_from = sequence.num_context_logits;
   const Status status = backend_.SetupSlot(setup);
   if (!status.ok()) Fail(request, status);

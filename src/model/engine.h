@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "model/adapter.h"
 #include "model/config.h"
 #include "ops/weight.h"
 #include "tensor/buffer.h"
@@ -52,6 +53,7 @@ struct EngineLimits {
   int max_seq_len = 0;    // 0 in files = max_position_embeddings
   int max_input_len = 0;  // 0 in files = max_seq_len
   int max_beam_width = 1;
+  LoraLimits lora;  // of the adapters that it takes
 };
 
 // Of a model that nobody built an engine from: nothing is set aside for beams that nobody asks for.

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/adapter_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace inflight::executor {
+namespace {
+
+using testing::HasSubstr;
+
+std::shared_ptr<const model::Engine> EngineOf(model::LoraLimits limits = {}) {
+  auto engine = std::make_shared<model::Engine>();
+  engine->config = {.dtype = DType::kF32,
+                    .vocab_size = 10,
+                    .hidden_size = 32,
+                    .num_layers = 2,
+                    .num_heads = 2,
+                    .num_kv_heads = 1,
+                    .head_dim = 16,
+                    .intermediate_size = 48,
+                    .gated_mlp = true};
+  engine->limits.lora = limits;
+  return engine;
+}
+
+// One pair of attn_dense [32, 32] in layer 0; values are floats from `first` on.
+LoraTensors Dense(float first = 1, int rank = 1) {
+  LoraTensors out;
+  out.rows = {{.module = 4, .layer = 0, .rank = rank}};
+  out.dtype = LoraDType::kFloat32;
+  out.width = 64 * rank;
+  std::vector<float> values(static_cast<size_t>(out.width));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = first + static_cast<float>(i);
+  out.weights.resize(values.size() * sizeof(float));
+  std::memcpy(out.weights.data(), values.data(), out.weights.size());
+  return out;
+}
+
+LoraUse UseOf(uint64_t id, LoraTensors tensors) {
+  return {.id = id, .tensors = std::make_shared<const LoraTensors>(std::move(tensors))};
+}
+
+// What Dense of rank 1 takes: two rows of 32 floats and sixteen behind each.
+constexpr uint64_t kDenseBytes = 2 * (32 + 16) * sizeof(float);
+
+class AdapterCacheTest : public testing::Test {
+ protected:
+  std::unique_ptr<AdapterCache> Make(uint64_t num_bytes, model::LoraLimits limits = {}) {
+    auto cache = AdapterCache::Create(EngineOf(limits), *device_, num_bytes, /*is_booked=*/true);
+    EXPECT_TRUE(cache.ok()) << cache.status().ToString();
+    return *std::move(cache);
+  }
+  std::unique_ptr<Device> device_ = Device::Cpu(1);
+};
+
+// A = (1 .. 64) as [2, 32]; B = (65 .. 128) as [32, 2], which stands transposed.
+TEST_F(AdapterCacheTest, FactorsStandAsKernelsReadThem) {
+  const auto cache = Make(4096);
+  const auto adapter = cache->Get(UseOf(3, Dense(1, 2)));
+  ASSERT_TRUE(adapter.ok()) << adapter.status().ToString();
+  const auto parts = (*adapter)->table.Of(0, ops::LoraSite::kDense);
+  ASSERT_EQ(parts.size(), 1U);
+  const ops::LoraPart& part = parts[0];
+  EXPECT_EQ(part.rank, 2);
+  EXPECT_EQ(part.in_features, 32);
+  EXPECT_EQ(part.num_features, 32);
+  const auto* a = static_cast<const float*>(part.a);
+  const auto* b = static_cast<const float*>(part.b);
+  EXPECT_EQ(a[0], 1);
+  EXPECT_EQ(a[33], 34) << "row 1, column 1";
+  EXPECT_EQ(b[0], 65);
+  EXPECT_EQ(b[1], 67) << "B[1, 0]";
+  EXPECT_EQ(b[32 + 1], 68) << "B[1, 1]";
+  EXPECT_TRUE((*adapter)->table.Of(1, ops::LoraSite::kDense).empty());
+}
+
+TEST_F(AdapterCacheTest, AnIdAloneNamesWhatCameBeforeAndLaterWeightsAreIgnored) {
+  const auto cache = Make(4096);
+  const auto missing = cache->Get({.id = 0});
+  EXPECT_EQ(missing.status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(missing.status().message(),
+            "LoRA task 0 not found in cache. Please send LoRA weights with request");
+  const auto first = cache->Get(UseOf(0, Dense(1)));
+  EXPECT_EQ(*cache->Get({.id = 0}), *first);
+  EXPECT_EQ(*cache->Get(UseOf(0, Dense(1000))), *first);
+  EXPECT_EQ(cache->num_adapters(), 1);
+  EXPECT_EQ(cache->Get({.id = 0, .is_own = true}).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(AdapterCacheTest, TheLeastRecentlyUsedThatNobodyHasGoesFirst) {
+  const auto cache = Make(3 * kDenseBytes);
+  for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(cache->Get(UseOf(id, Dense())).ok());
+  auto held = *cache->Get({.id = 2});
+  ASSERT_TRUE(cache->Get({.id = 1}).ok());  // 3 is now the oldest, 2 is held
+  ASSERT_TRUE(cache->Get(UseOf(4, Dense())).ok());
+  EXPECT_FALSE(cache->Get({.id = 3}).ok());
+  ASSERT_TRUE(cache->Get(UseOf(5, Dense())).ok());
+  EXPECT_FALSE(cache->Get({.id = 1}).ok()) << "older than 4; 2 is in use";
+  EXPECT_TRUE(cache->Get({.id = 2}).ok());
+  EXPECT_TRUE(cache->Get({.id = 4}).ok());
+  EXPECT_EQ(cache->used_bytes(), 3 * kDenseBytes);
+}
+
+TEST_F(AdapterCacheTest, WhereAllAreInUseANewOneIsRefused) {
+  const auto cache = Make(2 * kDenseBytes);
+  std::vector<std::shared_ptr<const model::Adapter>> held = {*cache->Get(UseOf(1, Dense())),
+                                                             *cache->Get(UseOf(2, Dense()))};
+  const Status full = cache->Get(UseOf(3, Dense())).status();
+  EXPECT_EQ(full.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(full.message(), HasSubstr("PEFT Cache is full. Could not store taskId=3"));
+  held.pop_back();
+  EXPECT_TRUE(cache->Get(UseOf(3, Dense())).ok());
+}
+
+// Evicted and sent again with other weights: what requests share blocks by is another.
+TEST_F(AdapterCacheTest, NoTwoAdaptersOfAnIdHaveOneSerial) {
+  const auto cache = Make(kDenseBytes);
+  const uint64_t first = (*cache->Get(UseOf(1, Dense())))->serial;
+  ASSERT_TRUE(cache->Get(UseOf(2, Dense())).ok());
+  EXPECT_NE((*cache->Get(UseOf(1, Dense(5))))->serial, first);
+}
+
+TEST_F(AdapterCacheTest, AFloodOfIdsStaysWithinItsMemory) {
+  const auto cache = Make(5 * kDenseBytes + 100);
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (uint64_t i = 0; i < 200; ++i) {
+        const auto got = cache->Get(UseOf(t * 100 + i, Dense(1, 1 + static_cast<int>(i % 2))));
+        EXPECT_TRUE(got.ok() || got.status().code() == StatusCode::kResourceExhausted);
+        EXPECT_LE(cache->used_bytes(), cache->max_bytes());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(cache->num_adapters(), 5);
+  EXPECT_GE(cache->num_adapters(), 1);
+}
+
+TEST_F(AdapterCacheTest, WhatFitsNeverIsToldSo) {
+  const auto cache = Make(kDenseBytes);
+  const Status status = cache->Get(UseOf(1, Dense(1, 2))).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("the adapter takes 640 bytes, the cache of adapters has "
+                                          "384"));
+}
+
+TEST_F(AdapterCacheTest, TensorsOfAnotherModelAreRefusedByRow) {
+  struct Case {
+    std::string message;
+    LoraTensors tensors;
+    model::LoraLimits limits = {};
+  };
+  const auto with = [](auto change, int rank = 1) {
+    LoraTensors tensors = Dense(1, rank);
+    change(tensors);
+    return tensors;
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<Case> cases = {
+      {"row 0: got layer 2. Expected layerId to be in the range [0, 2)",
+       with([](LoraTensors& t) { t.rows[0].layer = 2; })},
+      {"row 0: got rank 0. Expected adapterSize to be > 0",
+       with([](LoraTensors& t) { t.rows[0].rank = 0; })},
+      {"row 0: Invalid low_rank (257). low_rank must be at most max_lora_rank (256)",
+       Dense(1, 257)},
+      {"row 0: Invalid low_rank (9). low_rank must be at most max_lora_rank (8)",
+       Dense(1, 9),
+       {.max_rank = 8}},
+      {"row 0: lora module cross_attn_q not enabled for this model",
+       with([](LoraTensors& t) { t.rows[0].module = 9; })},
+      {"row 0: lora module attn_dense not enabled for this model", Dense(), {.modules = 0b1110}},
+      {"row 0: got module 18, must be in [0, 18)",
+       with([](LoraTensors& t) { t.rows[0].module = 18; })},
+      {"row 0: lora_weights has to few values for attn_dense: got 64, rank 2 needs 128",
+       with([](LoraTensors& t) { t.rows[0].rank = 2; })},
+      {"row 0: got a value that is not finite in float32, the model's dtype",
+       with([&](LoraTensors& t) { std::memcpy(t.weights.data() + 40, &nan, sizeof(nan)); })},
+      {"row 1: got module attn_dense of layer 0 a second time, one row is allowed",
+       with([](LoraTensors& t) {
+         t.rows.push_back(t.rows[0]);
+         t.weights.resize(2 * t.weights.size());
+       })},
+      {"got 256 bytes, 2 rows of 64 values are 512",
+       with([](LoraTensors& t) { t.rows.push_back({.module = 1, .layer = 0, .rank = 1}); })},
+      {"got no rows, an adapter needs at least one", LoraTensors{}},
+  };
+  for (const Case& c : cases) {
+    const auto cache = Make(1 << 20, c.limits);
+    const Status status = cache->Get(UseOf(1, c.tensors)).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << c.message;
+    EXPECT_THAT(status.message(), HasSubstr(c.message));
+    EXPECT_EQ(cache->num_adapters(), 0);
+    EXPECT_EQ(cache->used_bytes(), 0U);
+  }
+}
+
+TEST(FreeRanges, NeighboursAreJoined) {
+  FreeRanges ranges(100);
+  const size_t a = *ranges.Take(30);
+  const size_t b = *ranges.Take(30);
+  const size_t c = *ranges.Take(40);
+  EXPECT_EQ(ranges.Take(1), std::nullopt);
+  ranges.Give(a, 30);
+  ranges.Give(c, 40);
+  EXPECT_EQ(ranges.num_ranges(), 2U);
+  EXPECT_EQ(ranges.Take(41), std::nullopt);
+  ranges.Give(b, 30);
+  EXPECT_EQ(ranges.num_ranges(), 1U);
+  EXPECT_EQ(ranges.Take(100), 0U);
+}
+
+}  // namespace
+}  // namespace inflight::executor

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/adapter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "tensor/element.h"
+
+namespace inflight::model {
+namespace {
+
+constexpr uint64_t kPartAlignment = 64;
+
+DType DTypeOf(LoraDType dtype) {
+  switch (dtype) {
+    case LoraDType::kFloat16:
+      return DType::kF16;
+    case LoraDType::kBFloat16:
+      return DType::kBF16;
+    case LoraDType::kFloat32:
+      break;
+  }
+  return DType::kF32;
+}
+
+uint64_t Aligned(uint64_t bytes) {
+  return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+}
+
+uint64_t FactorBytes(const ModelConfig& config, int rank, int64_t width) {
+  const int64_t elements = rank * ops::LoraStride(width) + ops::kLoraPadding;
+  return Aligned(static_cast<uint64_t>(elements) * SizeOf(config.dtype));
+}
+
+uint64_t PartBytes(const ModelConfig& config, const LoraPlace& place, int rank) {
+  return FactorBytes(config, rank, place.in_features) +
+         FactorBytes(config, rank, place.num_features);
+}
+
+template <typename... Args>
+Status BadRow(size_t row, fmt::format_string<Args...> format, Args&&... args) {
+  return InvalidArgument(
+      "lora_config",
+      fmt::format("row {}: {}", row, fmt::format(format, std::forward<Args>(args)...)));
+}
+
+bool HasModule(const ModelConfig& config, const LoraLimits& limits, int module) {
+  if (module >= kNumLoraModules) return false;
+  const bool is_gate = module == 7;
+  return (limits.modules >> module & 1U) != 0 && (!is_gate || config.gated_mlp);
+}
+
+Status CheckRow(const ModelConfig& config, const LoraLimits& limits, const LoraTensors& tensors,
+                size_t i) {
+  const LoraTensors::Row& row = tensors.rows[i];
+  if (row.module < 0 || row.module >= std::ssize(kLoraModuleNames))
+    return BadRow(i, "got module {}, must be in [0, {})", row.module, kLoraModuleNames.size());
+  const std::string_view name = kLoraModuleNames[static_cast<size_t>(row.module)];
+  if (!HasModule(config, limits, row.module))
+    return BadRow(i, "lora module {} not enabled for this model", name);
+  if (row.layer < 0 || row.layer >= config.num_layers)
+    return BadRow(i, "got layer {}. Expected layerId to be in the range [0, {})", row.layer,
+                  config.num_layers);
+  if (row.rank <= 0) return BadRow(i, "got rank {}. Expected adapterSize to be > 0", row.rank);
+  if (row.rank > limits.max_rank)
+    return BadRow(i, "Invalid low_rank ({}). low_rank must be at most max_lora_rank ({})", row.rank,
+                  limits.max_rank);
+  const LoraPlace place = PlaceOf(config, row.module);
+  const int64_t needed = row.rank * (place.in_features + place.num_features);
+  if (tensors.width < needed)
+    return InvalidArgument(
+        "lora_weights",
+        fmt::format("row {}: lora_weights has to few values for {}: got {}, rank {} needs {}", i,
+                    name, tensors.width, row.rank, needed));
+  return Status::Ok();
+}
+
+// Rounds numbers to the model's dtype, and finds those that are none.
+class Writer {
+ public:
+  Writer(DType from, DType to) : from_(from), to_(to) {}
+
+  // False where the number is not finite in either dtype.
+  bool Write(const std::byte* source, int64_t from, std::byte* target, int64_t to) const {
+    const float value = LoadFloat(source, from_, from);
+    StoreFloat(target, to_, to, value);
+    return std::isfinite(LoadFloat(target, to_, to));
+  }
+
+ private:
+  DType from_, to_;
+};
+
+// Of [rows, width] at element `first` of `source`, rows as they are; or, transposed, columns as
+// rows.
+bool CopyFactor(const Writer& writer, const std::byte* source, int64_t first, int64_t rows,
+                int64_t width, bool transposed, std::byte* target) {
+  bool all_finite = true;
+  const int64_t stride = ops::LoraStride(transposed ? rows : width);
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t k = 0; k < width; ++k)
+      all_finite &= writer.Write(source, first + i * width + k, target,
+                                 transposed ? k * stride + i : i * stride + k);
+  return all_finite;
+}
+
+uint64_t NextSerial() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+}  // namespace
+
+LoraPlace PlaceOf(const ModelConfig& config, int module) {
+  const int64_t hidden = config.hidden_size;
+  const int64_t inner = config.intermediate_size;
+  const int64_t q = int64_t{config.num_heads} * config.head_dim;
+  const int64_t kv = int64_t{config.num_kv_heads} * config.head_dim;
+  switch (module) {
+    case 0:
+      return {ops::LoraSite::kQkv, hidden, 0, q + 2 * kv};
+    case 1:
+      return {ops::LoraSite::kQkv, hidden, 0, q};
+    case 2:
+      return {ops::LoraSite::kQkv, hidden, q, kv};
+    case 3:
+      return {ops::LoraSite::kQkv, hidden, q + kv, kv};
+    case 4:
+      return {ops::LoraSite::kDense, q, 0, hidden};
+    case 5:
+      return {ops::LoraSite::kFc, hidden, 0, inner};
+    case 6:
+      return {ops::LoraSite::kProj, inner, 0, hidden};
+    default:
+      return {ops::LoraSite::kGate, hidden, 0, inner};
+  }
+}
+
+Result<uint64_t> AdapterBytes(const ModelConfig& config, const LoraLimits& limits,
+                              const LoraTensors& tensors) {
+  if (config.quant_algo == QuantAlgo::kFp8PerChannelPerToken)
+    return Unimplemented(
+               "lora_weights: adapters are not supported beside FP8 weights; open the model with "
+               "other weights (quant_algo none)")
+        .WithField("lora_weights");
+  if (tensors.rows.empty())
+    return InvalidArgument("lora_config", "got no rows, an adapter needs at least one");
+  const uint64_t expected =
+      tensors.rows.size() * static_cast<uint64_t>(tensors.width) * SizeOf(DTypeOf(tensors.dtype));
+  if (tensors.width <= 0 || tensors.weights.size() != expected)
+    return InvalidArgument("lora_weights", fmt::format("got {} bytes, {} rows of {} values are {}",
+                                                       tensors.weights.size(), tensors.rows.size(),
+                                                       tensors.width, expected));
+  std::set<std::pair<int, int>> seen;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < tensors.rows.size(); ++i) {
+    RETURN_IF_ERROR(CheckRow(config, limits, tensors, i));
+    const LoraTensors::Row& row = tensors.rows[i];
+    if (!seen.emplace(row.module, row.layer).second)
+      return BadRow(i, "got module {} of layer {} a second time, one row is allowed",
+                    kLoraModuleNames[static_cast<size_t>(row.module)], row.layer);
+    bytes += PartBytes(config, PlaceOf(config, row.module), row.rank);
+  }
+  return bytes;
+}
+
+uint64_t LargestAdapterBytes(const ModelConfig& config, int rank) {
+  uint64_t bytes = 0;
+  for (int module = 0; module < kNumLoraModules; ++module)
+    if (HasModule(config, {}, module)) bytes += PartBytes(config, PlaceOf(config, module), rank);
+  return bytes * static_cast<uint64_t>(config.num_layers);
+}
+
+Result<Adapter> MakeAdapter(const ModelConfig& config, const LoraTensors& tensors,
+                            std::byte* target, const std::byte* device) {
+  const DType dtype = DTypeOf(tensors.dtype);
+  const Writer writer(dtype, config.dtype);
+  Adapter adapter = {.serial = NextSerial(), .table = ops::LoraTable(config.num_layers)};
+  uint64_t offset = 0;
+  for (size_t i = 0; i < tensors.rows.size(); ++i) {
+    const LoraTensors::Row& row = tensors.rows[i];
+    const LoraPlace place = PlaceOf(config, row.module);
+    const int64_t first = static_cast<int64_t>(i) * tensors.width;
+    const uint64_t b_offset = offset + FactorBytes(config, row.rank, place.in_features);
+    const uint64_t end = b_offset + FactorBytes(config, row.rank, place.num_features);
+    std::memset(target + offset, 0, end - offset);
+    const std::byte* source = tensors.weights.data();
+    const bool a_is_finite = CopyFactor(writer, source, first, row.rank, place.in_features,
+                                        /*transposed=*/false, target + offset);
+    const bool b_is_finite =
+        CopyFactor(writer, source, first + row.rank * place.in_features, place.num_features,
+                   row.rank, /*transposed=*/true, target + b_offset);
+    if (!a_is_finite || !b_is_finite)
+      return InvalidArgument("lora_weights",
+                             fmt::format("row {}: got a value that is not finite in {}, the "
+                                         "model's dtype",
+                                         i, DTypeName(config.dtype)));
+    adapter.table.Add(row.layer, place.site,
+                      {.a = device + offset,
+                       .b = device + b_offset,
+                       .dtype = config.dtype,
+                       .rank = row.rank,
+                       .in_features = place.in_features,
+                       .first_feature = place.first_feature,
+                       .num_features = place.num_features});
+    offset = end;
+  }
+  adapter.num_bytes = offset;
+  return adapter;
+}
+
+}  // namespace inflight::model

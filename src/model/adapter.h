@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// An adapter (LoRA) in the layout that the kernels read, made for one model from what clients send
+// (inflight/adapter.h). Immutable.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "inflight/adapter.h"
+#include "inflight/status.h"
+#include "model/config.h"
+#include "ops/lora.h"
+
+namespace inflight::model {
+
+// Modules by their ids; the names are TensorRT-LLM's.
+inline constexpr std::array<std::string_view, 18> kLoraModuleNames = {
+    "attn_qkv",     "attn_q",       "attn_k",           "attn_v",         "attn_dense",
+    "mlp_h_to_4h",  "mlp_4h_to_h",  "mlp_gate",         "cross_attn_qkv", "cross_attn_q",
+    "cross_attn_k", "cross_attn_v", "cross_attn_dense", "moe_h_to_4h",    "moe_4h_to_h",
+    "moe_gate",     "moe_router",   "mlp_router"};
+inline constexpr int kNumLoraModules = 8;  // those that a decoder without experts has
+
+// What an engine takes: which modules, by bits of their ids, and up to which rank.
+struct LoraLimits {
+  uint32_t modules = (1U << kNumLoraModules) - 1;
+  int max_rank = ops::kMaxLoraRank;
+
+  bool operator==(const LoraLimits&) const = default;
+};
+
+// Where a module stands in a model.
+struct LoraPlace {
+  ops::LoraSite site = ops::LoraSite::kQkv;
+  int64_t in_features = 0;
+  int64_t first_feature = 0;  // of the site's outputs
+  int64_t num_features = 0;
+};
+LoraPlace PlaceOf(const ModelConfig& config, int module);  // of [0, kNumLoraModules)
+
+// Bytes that the factors take: each part 64-byte aligned, in the model's dtype. Checks all that can
+// be told without the numbers. kInvalidArgument and kUnimplemented name the tensor and the row.
+Result<uint64_t> AdapterBytes(const ModelConfig& config, const LoraLimits& limits,
+                              const LoraTensors& tensors);
+
+// The most that an adapter of a rank can take.
+uint64_t LargestAdapterBytes(const ModelConfig& config, int rank);
+
+struct Adapter {
+  uint64_t serial = 0;  // of this process, from 1: no two adapters have the same
+  ops::LoraTable table;
+  uint64_t num_bytes = 0;
+  size_t offset = 0;  // in its owner's memory
+};
+
+// Writes the factors to `target`, 64-byte aligned and of AdapterBytes bytes, rounded to the model's
+// dtype; the table's pointers lead to `device`, where the owner has or will have these bytes.
+// kInvalidArgument where a number is not finite, or is not in the model's dtype.
+Result<Adapter> MakeAdapter(const ModelConfig& config, const LoraTensors& tensors,
+                            std::byte* target, const std::byte* device);
+
+}  // namespace inflight::model

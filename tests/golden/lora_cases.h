@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What make_lora_golden.py keeps of models with merged adapters, read back.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "inflight/adapter.h"
+#include "inflight/request.h"
+
+namespace inflight::golden {
+
+struct LoraCase {
+  std::string model;
+  std::string adapter;  // empty: none
+  std::vector<TokenId> prompt, greedy;
+  std::vector<int> positions;
+  std::vector<std::vector<float>> logits;  // [positions][vocab_size]
+  float noise_gain = 0;                    // as of Expected; 0 = not measured
+
+  std::string Name() const { return model + " " + (adapter.empty() ? "alone" : adapter); }
+};
+
+std::vector<LoraCase> ReadLoraCases();
+
+// As its directory says.
+std::shared_ptr<const LoraTensors> ReadAdapter(const LoraCase& c);
+
+// Greedy, the logits returned; with the case's adapter under task id `id`.
+Request RequestOf(const LoraCase& c, uint64_t id);
+
+}  // namespace inflight::golden

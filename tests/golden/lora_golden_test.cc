@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adapters through the executor against weights that have them merged, in float64
+// (make_lora_golden.py): each alone, all of a model in one batch, and in requests that follow each
+// other out of one prefix cache.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "builder/builder.h"
+#include "constants.h"
+#include "golden_reference.h"
+#include "lora_cases.h"
+#include "run_requests.h"
+
+namespace inflight::golden {
+namespace {
+
+struct LoraAnswer : CollectingSink {
+  void OnResponse(Response response) override {
+    for (const LogitsRows* rows : {&response.context_logits, &response.generation_logits}) {
+      logits.insert(logits.end(), rows->values.begin(), rows->values.end());
+    }
+    CollectingSink::OnResponse(std::move(response));
+  }
+  std::vector<float> logits;  // of the prompt, then of what was generated
+};
+
+class LoraGoldenTest : public testing::Test {
+ protected:
+  std::unique_ptr<Executor> Start(const std::string& model, const std::string& ops = {},
+                                  ExecutorOptions options = {}) {
+    auto engine = builder::Open(DataDir() / model, *device_, {.dtype = DType::kF32, .limits = {}});
+    EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+    options.block_size = kBlockSize;
+    options.max_batch_size = 16;
+    if (!options.max_kv_tokens) options.max_kv_tokens = 4096;
+    return MakeExecutor(*engine, *device_, options, ops);
+  }
+
+  static void ExpectAnswer(const LoraCase& c, const LoraAnswer& answer) {
+    SCOPED_TRACE(c.Name());
+    ASSERT_TRUE(answer.last.status.ok()) << answer.last.status.ToString();
+    EXPECT_EQ(answer.ids, c.greedy);
+    const size_t vocab_size = c.logits[0].size();
+    // The prompt's last row and the first generated one are the same.
+    const size_t prompt_len = c.prompt.size();
+    ASSERT_EQ(answer.logits.size(), (prompt_len + c.greedy.size()) * vocab_size);
+    float worst = 0;
+    for (size_t i = 0; i < c.positions.size(); ++i) {
+      const auto position = static_cast<size_t>(c.positions[i]);
+      const size_t row = position < prompt_len ? position : position + 1;
+      for (size_t v = 0; v < vocab_size; ++v) {
+        const float difference = std::fabs(answer.logits[row * vocab_size + v] - c.logits[i][v]);
+        if (!(difference <= worst)) worst = difference;
+      }
+    }
+    EXPECT_LE(worst, kTolerance);
+  }
+
+  std::unique_ptr<Device> device_ = Device::Cpu(2);
+};
+
+std::vector<LoraCase> CasesOf(const std::string& model) {
+  std::vector<LoraCase> cases = ReadLoraCases();
+  std::erase_if(cases, [&](const LoraCase& c) { return c.model != model; });
+  return cases;
+}
+
+TEST_F(LoraGoldenTest, EachAdapterEqualsMergedWeights) {
+  for (const std::string ops : {"", "reference"})
+    for (const LoraCase& c : ReadLoraCases()) {
+      if (ops == "reference" && c.model == "llama_head64") continue;  // takes long
+      const auto executor = Start(c.model, ops);
+      ExpectAnswer(c, *RunAll<LoraAnswer>(*executor, {RequestOf(c, 7)}).front());
+    }
+}
+
+// Eight adapters of several ranks and modules, and requests without, in the same steps.
+TEST_F(LoraGoldenTest, AMixedBatchEqualsMergedWeights) {
+  for (const std::string model : {"llama_gqa2", "gpt2_tied"}) {
+    const std::vector<LoraCase> cases = CasesOf(model);
+    std::vector<Request> requests;
+    for (size_t i = 0; i < cases.size(); ++i) requests.push_back(RequestOf(cases[i], i));
+    const auto executor = Start(model);
+    const auto answers = RunAll<LoraAnswer>(*executor, requests);
+    for (size_t i = 0; i < cases.size(); ++i) ExpectAnswer(cases[i], *answers[i]);
+  }
+}
+
+// A request without an adapter has the same bits beside others that have some.
+TEST_F(LoraGoldenTest, ARequestWithoutAnAdapterHasTheBitsThatItHasAlone) {
+  const std::vector<LoraCase> cases = CasesOf("llama_gqa2");
+  const LoraCase& plain = cases.front();
+  ASSERT_TRUE(plain.adapter.empty());
+  const auto alone = RunAll<LoraAnswer>(*Start("llama_gqa2"), {RequestOf(plain, 0)}).front();
+  std::vector<Request> requests;
+  for (size_t i = 0; i < cases.size(); ++i) requests.push_back(RequestOf(cases[i], i));
+  const auto together = RunAll<LoraAnswer>(*Start("llama_gqa2"), requests).front();
+  EXPECT_EQ(alone->logits, together->logits);
+}
+
+// One prompt, one adapter after the other, and again: blocks are found by who has the same adapter
+// alone, and weights that come again under a known id are ignored.
+TEST_F(LoraGoldenTest, PrefixReuseDoesNotMixAdapters) {
+  const std::vector<LoraCase> cases = CasesOf("llama_gqa2");
+  const auto executor = Start("llama_gqa2");
+  for (int round = 0; round < 2; ++round)
+    for (size_t i = 0; i < cases.size(); ++i) {
+      Request request = RequestOf(cases[i], i);
+      request.input_ids = cases[0].prompt;
+      request.output = {.return_log_probs = true};
+      if (request.lora && round == 1) request.lora->tensors = nullptr;
+      const auto shared = RunAll<LoraAnswer>(*executor, {request}).front();
+      EXPECT_EQ(shared->last.num_cached_tokens, round == 0 ? 0 : kBlockSize) << cases[i].Name();
+      request.lora = RequestOf(cases[i], i).lora;
+      const auto alone = RunAll<LoraAnswer>(*Start("llama_gqa2"), {request}).front();
+      EXPECT_EQ(shared->ids, alone->ids) << cases[i].Name();
+      EXPECT_EQ(shared->log_probs, alone->log_probs) << cases[i].Name();
+    }
+}
+
+TEST_F(LoraGoldenTest, BeamsAndStreamsHaveTheAdapterToo) {
+  const LoraCase c = CasesOf("llama_gqa2")[1];
+  const auto executor = Start("llama_gqa2");
+  Request request = RequestOf(c, 1);
+  request.output = {.return_log_probs = true};
+  request.streaming = true;
+  const auto stream = RunAll<LoraAnswer>(*executor, {request}).front();
+  EXPECT_EQ(stream->ids, c.greedy);
+  EXPECT_GT(stream->num_responses, 10);
+  request.streaming = false;
+  request.sampling.beam_width = 3;
+  const auto beams = RunAll<LoraAnswer>(*executor, {request}).front();
+  ASSERT_EQ(beams->last.beams.size(), 3U);
+  // The tokens of a beam as a prompt with the adapter: the sum of their log-probs is the beam's.
+  for (const Beam& beam : beams->last.beams) {
+    Request forced = RequestOf(c, 1);
+    forced.input_ids.insert(forced.input_ids.end(), beam.output_ids.begin(), beam.output_ids.end());
+    forced.max_tokens = 1;
+    const auto rows = RunAll<LoraAnswer>(*executor, {forced}).front();
+    const size_t vocab_size = c.logits[0].size();
+    double sum = 0;
+    for (size_t i = 0; i < beam.output_ids.size(); ++i) {
+      const auto row =
+          std::span(rows->logits).subspan((c.prompt.size() - 1 + i) * vocab_size, vocab_size);
+      double all = 0;
+      for (const float x : row) all += std::exp(static_cast<double>(x));
+      sum += row[static_cast<size_t>(beam.output_ids[i])] - std::log(all);
+    }
+    EXPECT_NEAR(beam.cum_log_prob, sum, 1e-3);
+  }
+}
+
+TEST_F(LoraGoldenTest, APausedRequestResumesWithItsAdapter) {
+  const std::vector<LoraCase> cases = CasesOf("llama_gqa2");
+  const auto executor = [&] {
+    ExecutorOptions options;
+    options.scheduler_policy = SchedulerPolicy::kMaxUtilization;
+    options.max_kv_tokens = 512;  // of 16 sequences of up to 61
+    return Start("llama_gqa2", {}, options);
+  }();
+  std::vector<Request> requests;
+  for (int round = 0; round < 8; ++round)
+    for (size_t i = 0; i < cases.size(); ++i) {
+      requests.push_back(RequestOf(cases[i], i));
+      requests.back().output = {};
+    }
+  const auto answers = RunAll<LoraAnswer>(*executor, requests);
+  for (size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(answers[i]->ids, cases[i % cases.size()].greedy) << i;
+  EXPECT_GT(executor->stats().num_pauses, 0);
+}
+
+}  // namespace
+}  // namespace inflight::golden
