@@ -15,7 +15,7 @@ import triton_python_backend_utils as pb_utils
 SAME_NAME = (
     "temperature", "repetition_penalty", "min_length", "presence_penalty", "frequency_penalty", "random_seed",
     "return_log_probs", "return_context_logits", "return_generation_logits", "beam_width", "num_return_sequences",
-    "early_stopping", "beam_search_diversity_rate",
+    "early_stopping", "beam_search_diversity_rate", "lora_task_id", "lora_weights", "lora_config",
 )  # fmt: skip
 RENAMED = {
     "top_k": "runtime_top_k", "top_p": "runtime_top_p", "length_penalty": "len_penalty", "stream": "streaming",
@@ -30,7 +30,7 @@ TO_PREPROCESSING = {
     "embedding_bias_words": "EMBEDDING_BIAS_WORDS", "embedding_bias_weights": "EMBEDDING_BIAS_WEIGHTS", "end_id": "END_ID",
     "pad_id": "PAD_ID",
 }  # fmt: skip
-REFUSED = ("num_draft_tokens", "prompt_embedding_table", "lora_task_id", "image_input", "image_url_input")
+REFUSED = ("num_draft_tokens", "prompt_embedding_table", "image_input", "image_url_input")
 
 
 def parameter(config, key, default=""):

@@ -153,6 +153,21 @@ Status Streaming(const Tensor& tensor, const LlmInput&, LlmParse& parse) {
   return Status::Ok();
 }
 
+Status LoraTaskId(const Tensor& tensor, const LlmInput&, LlmParse& parse) {
+  ASSIGN_OR_RETURN(parse.lora_task_id, ReadUint64(tensor));
+  return Status::Ok();
+}
+
+Status LoraWeights(const Tensor& tensor, const LlmInput&, LlmParse& parse) {
+  if (!tensor.data.empty()) parse.lora_weights = &tensor;
+  return Status::Ok();
+}
+
+Status LoraConfig(const Tensor& tensor, const LlmInput&, LlmParse& parse) {
+  if (!tensor.data.empty()) parse.lora_config = &tensor;
+  return Status::Ok();
+}
+
 Status ExcludeInput(const Tensor& tensor, const LlmInput&, LlmParse& parse) {
   ASSIGN_OR_RETURN(parse.out.exclude_input, ReadBool(tensor));
   return Status::Ok();
@@ -242,9 +257,9 @@ constexpr auto kAfterParameters = std::to_array<LlmInput>({
     {"streaming", kBool, Form::kOne, Streaming},
     {"prompt_embedding_table", kFp16, Form::kMatrix, RefuseUnlessEmpty},
     {"prompt_vocab_size", kInt32, Form::kScalar, RefuseUnlessZero},
-    {"lora_task_id", kUint64, Form::kScalar, RefuseUnlessEmpty},
-    {"lora_weights", kFp16, Form::kMatrix, RefuseUnlessEmpty},
-    {"lora_config", kInt32, Form::kTriples, RefuseUnlessEmpty},
+    {"lora_task_id", kUint64, Form::kScalar, LoraTaskId},
+    {"lora_weights", kFp16, Form::kMatrix, LoraWeights},
+    {"lora_config", kInt32, Form::kTriples, LoraConfig},
     // Of later releases: a model's own configuration decides which of them a client may send.
     {"context_phase_params", kUint8, Form::kUndeclared, RefuseUnlessEmpty},
     {"cross_attention_mask", kBool, Form::kUndeclared, RefuseUnlessEmpty},

@@ -36,6 +36,9 @@ struct LlmParse {
   const LlmRequestDefaults& defaults;
   int input_length = -1;             // of input_lengths, -1 = not given
   std::string input_lengths_name{};  // as the client calls it
+  std::optional<uint64_t> lora_task_id{};
+  const Tensor* lora_weights = nullptr;  // with anything in them
+  const Tensor* lora_config = nullptr;
 };
 
 struct LlmInput {

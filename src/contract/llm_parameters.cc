@@ -206,6 +206,35 @@ Status HostMemory(const std::string& value, Context& context) {
   return Status::Ok();
 }
 
+Status AdapterFraction(const std::string& value, Context& context) {
+  const auto fraction = LeadingDouble(value);
+  if (!fraction) {
+    WarnDefault(value, context);
+    return Status::Ok();
+  }
+  if (!(*fraction >= 0 && *fraction < 1))
+    return InvalidArgument("lora_cache_gpu_memory_fraction: got " + value + ", must be in [0, 1)");
+  context.out.executor.adapter_memory_fraction = *fraction;
+  return Status::Ok();
+}
+
+Status AdapterHostMemory(const std::string& value, Context& context) {
+  const auto bytes = LeadingInt(value);
+  if (!bytes) {
+    WarnDefault(value, context);
+    return Status::Ok();
+  }
+  if (*bytes < 0)
+    return InvalidArgument("lora_cache_host_memory_bytes: got " + value + ", must be at least 0");
+  context.out.executor.adapter_host_bytes = static_cast<uint64_t>(*bytes);
+  return Status::Ok();
+}
+
+Status MaxAdapterRank(const std::string& value, Context& context) {
+  constexpr int kMaxRank = 256;
+  return IntWithin(value, 1, kMaxRank, context.out.executor.max_adapter_rank, context);
+}
+
 // Blocks of the host pool are only of use in the KV cache.
 Status OnboardBlocks(const std::string& value, Context& context) {
   const auto flag = StrictBool(value);
@@ -294,6 +323,14 @@ std::string ShowSequences(const LlmParameters& p) {
 std::string ShowHostMemory(const LlmParameters& p) {
   return std::to_string(p.executor.kv_cache_host_bytes);
 }
+std::string ShowAdapterFraction(const LlmParameters& p) {
+  return p.executor.adapter_memory_fraction ? std::to_string(*p.executor.adapter_memory_fraction)
+                                            : "0.05, taken when an adapter comes";
+}
+std::string ShowAdapterHostMemory(const LlmParameters& p) {
+  return p.executor.adapter_host_bytes ? std::to_string(*p.executor.adapter_host_bytes)
+                                       : "at most 1073741824, taken when an adapter comes";
+}
 std::string ShowOnboard(const LlmParameters& p) { return BoolText(p.onboards_blocks); }
 std::string ShowSinks(const LlmParameters& p) { return std::to_string(p.executor.sink_tokens); }
 std::string ShowStatsPeriod(const LlmParameters& p) {
@@ -343,10 +380,11 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"lookahead_ngram_size", RefuseUnlessZero},
     {"lookahead_verification_set_size", RefuseUnlessZero},
     {"lookahead_window_size", RefuseUnlessZero},
-    {"lora_cache_gpu_memory_fraction", Accept, "requests with adapters are refused"},
-    {"lora_cache_host_memory_bytes", Accept, "requests with adapters are refused"},
-    {"lora_cache_max_adapter_size", Accept, "requests with adapters are refused"},
-    {"lora_cache_optimal_adapter_size", Accept, "requests with adapters are refused"},
+    {"lora_cache_gpu_memory_fraction", AdapterFraction, {}, ShowAdapterFraction},
+    {"lora_cache_host_memory_bytes", AdapterHostMemory, {}, ShowAdapterHostMemory},
+    {"lora_cache_max_adapter_size", MaxAdapterRank, {}, ShowUnset},
+    {"lora_cache_optimal_adapter_size", Accept,
+     "memory of adapters is given out by bytes, without pages"},
     {"lora_prefetch_dir", RefuseIfSet},
     {"max_attention_window_size", AttentionWindows, {}, ShowUnset},
     {"max_beam_width", BeamWidth, {}, ShowBeamWidth},

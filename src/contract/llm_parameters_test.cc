@@ -212,13 +212,14 @@ TEST(LlmParameters, TheReportHasEachKeyWithSourceAndEffect) {
 
 TEST(LlmParameters, UnfilledKeysWithoutAnyEffectAreReportedAsIgnored) {
   KeyReport report;
-  ASSERT_TRUE(ParseLlmParameters({{"lora_cache_host_memory_bytes", "${lora_cache_host_memory}"},
-                                  {"cancellation_check_period_ms", ""},
-                                  {"enable_trt_overlap", "${enable_trt_overlap}"},
-                                  {"gpu_device_ids", "${gpu_device_ids}"},
-                                  {"encoder_model_path", "${encoder_engine_dir}"}},
-                                 {}, &report)
-                  .ok());
+  ASSERT_TRUE(
+      ParseLlmParameters({{"lora_cache_optimal_adapter_size", "${lora_cache_optimal_adapter_size}"},
+                          {"cancellation_check_period_ms", ""},
+                          {"enable_trt_overlap", "${enable_trt_overlap}"},
+                          {"gpu_device_ids", "${gpu_device_ids}"},
+                          {"encoder_model_path", "${encoder_engine_dir}"}},
+                         {}, &report)
+          .ok());
   const auto expect = [&](const char* key, KeyEffect effect, const char* reason) {
     const KeyLine line = LineOf(report, key);
     EXPECT_EQ(line.value, "unset") << key;
@@ -227,13 +228,37 @@ TEST(LlmParameters, UnfilledKeysWithoutAnyEffectAreReportedAsIgnored) {
     EXPECT_EQ(line.reason, reason) << key;
   };
   using enum KeyEffect;
-  expect("lora_cache_host_memory_bytes", kIgnored,
-         "left unfilled; requests with adapters are refused");
+  expect("lora_cache_optimal_adapter_size", kIgnored,
+         "left unfilled; memory of adapters is given out by bytes, without pages");
   expect("cancellation_check_period_ms", kIgnored,
          "left unfilled; a cancel takes effect at the next step, without polling");
   expect("enable_trt_overlap", kIgnored, "left unfilled; steps overlap where the device allows");
   expect("gpu_device_ids", kHonoured, "left unfilled");
   expect("encoder_model_path", kHonoured, "left unfilled");  // unset is what it says
+}
+
+TEST(LlmParameters, MemoryOfAdaptersReachesTheExecutor) {
+  const auto none = ParseLlmParameters({}, {});
+  ASSERT_TRUE(none.ok());
+  EXPECT_FALSE(none->executor.adapter_memory_fraction);
+  EXPECT_FALSE(none->executor.adapter_host_bytes);
+  EXPECT_EQ(none->executor.max_adapter_rank, 0);
+  const auto parsed = ParseLlmParameters({{"lora_cache_gpu_memory_fraction", "0.25"},
+                                          {"lora_cache_host_memory_bytes", "5000000"},
+                                          {"lora_cache_max_adapter_size", "32"}},
+                                         {});
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  EXPECT_EQ(parsed->executor.adapter_memory_fraction, 0.25);
+  EXPECT_EQ(parsed->executor.adapter_host_bytes, 5000000U);
+  EXPECT_EQ(parsed->executor.max_adapter_rank, 32);
+  for (const auto& [key, value] : {std::pair{"lora_cache_gpu_memory_fraction", "1.0"},
+                                   std::pair{"lora_cache_host_memory_bytes", "-1"},
+                                   std::pair{"lora_cache_max_adapter_size", "257"}}) {
+    const Status status = ParseLlmParameters({{key, value}}, {}).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << key;
+    EXPECT_NE(status.message().find(std::string(key) + ": got " + value), std::string::npos)
+        << status.ToString();
+  }
 }
 
 TEST(LlmParameters, OneGpuIsTakenAndMoreAreRefused) {

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "contract/llm_inputs.h"
+#include "contract/lora_tensors.h"
 #include "contract/tensor_values.h"
 #include "parameters/engine_limits.h"
 
@@ -44,6 +45,30 @@ Status CheckSequences(const LlmParse& parse, std::span<const NamedInput> inputs)
                          "got " + std::to_string(*sampling.num_return_sequences) +
                              ", more than 1 needs a model in decoupled mode (set "
                              "model_transaction_policy.decoupled)");
+}
+
+// An id alone names an adapter that came before.
+Status TakeAdapter(LlmParse& parse) {
+  const Tensor* const weights = parse.lora_weights;
+  const Tensor* const config = parse.lora_config;
+  if (!parse.lora_task_id) {
+    const Tensor* const alone = weights != nullptr ? weights : config;
+    if (alone == nullptr) return Status::Ok();
+    return InvalidArgument("lora_task_id must be set for LoRA inference: got " + alone->name +
+                           " without it")
+        .WithField(alone->name);
+  }
+  LoraUse& use = parse.out.request.lora.emplace(LoraUse{.id = *parse.lora_task_id});
+  if (weights == nullptr && config == nullptr) return Status::Ok();
+  if (weights == nullptr || config == nullptr) {
+    const std::string& name = (weights != nullptr ? weights : config)->name;
+    return InvalidArgument(
+               "Request for LoRA inference must have both lora_weights and lora_config: got " +
+               name + " alone")
+        .WithField(name);
+  }
+  ASSIGN_OR_RETURN(use.tensors, ReadLoraTensors(*weights, *config));
+  return Status::Ok();
 }
 
 bool IsInVocabulary(const ExecutorLimits& limits, TokenId id) {
@@ -85,6 +110,7 @@ Result<LlmRequest> ParseLlmRequest(std::span<const NamedInput> inputs,
     }
     RETURN_IF_ERROR(known->read(*input.tensor, *known, parse));
   }
+  RETURN_IF_ERROR(TakeAdapter(parse));
   RETURN_IF_ERROR(CheckBeams(parse, inputs));
   RETURN_IF_ERROR(CheckSequences(parse, inputs));
   RETURN_IF_ERROR(

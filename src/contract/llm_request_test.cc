@@ -278,7 +278,6 @@ TEST(LlmRequest, BeamTensorsReachTheirFields) {
 TEST(LlmRequest, WhatIsNotSupportedIsRefusedByName) {
   const std::vector<Inputs> cases = [] {
     std::vector<Inputs> list;
-    list.push_back(Minimal().Add<uint64_t>("lora_task_id", DataType::kUint64, {1, 1}, {7}));
     list.push_back(Minimal().Ids("draft_input_ids", {1}));
     list.push_back(
         Minimal().Add<uint16_t>("prompt_embedding_table", DataType::kFp16, {1, 1, 1}, {0}));
@@ -289,6 +288,67 @@ TEST(LlmRequest, WhatIsNotSupportedIsRefusedByName) {
     EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << status.ToString();
     EXPECT_THAT(status.message(), HasSubstr("is not supported; leave it out"));
   }
+}
+
+Inputs WithAdapter(std::vector<int64_t> weights_shape, std::vector<int64_t> config_shape,
+                   std::vector<int32_t> config) {
+  Inputs inputs = Minimal();
+  inputs.Add<uint64_t>("lora_task_id", DataType::kUint64, {1, 1}, {7});
+  int64_t num_values = 1;
+  for (const int64_t dim : weights_shape) num_values *= dim;
+  inputs.Add<uint16_t>("lora_weights", DataType::kBf16, std::move(weights_shape),
+                       std::vector<uint16_t>(static_cast<size_t>(num_values), 0x3f80));
+  inputs.Add<int32_t>("lora_config", DataType::kInt32, std::move(config_shape), std::move(config));
+  return inputs;
+}
+
+TEST(LlmRequest, AdapterTensorsReachTheRequest) {
+  const auto alone =
+      Minimal().Add<uint64_t>("lora_task_id", DataType::kUint64, {1, 1}, {0}).Parse();
+  ASSERT_TRUE(alone.ok()) << alone.status().ToString();
+  ASSERT_TRUE(alone->request.lora.has_value());
+  EXPECT_EQ(alone->request.lora->id, 0U);
+  EXPECT_EQ(alone->request.lora->tensors, nullptr);
+  EXPECT_FALSE(Minimal().Parse()->request.lora.has_value());
+  for (const bool has_batch : {false, true}) {
+    std::vector<int64_t> weights = {2, 5};
+    std::vector<int64_t> config = {2, 4};
+    if (has_batch) weights.insert(weights.begin(), 1), config.insert(config.begin(), 1);
+    const auto parsed = WithAdapter(weights, config, {1, 0, 8, 0, 5, 1, 4, 0}).Parse();
+    ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+    const LoraTensors& tensors = *parsed->request.lora->tensors;
+    EXPECT_EQ(tensors.dtype, LoraDType::kBFloat16);
+    EXPECT_EQ(tensors.width, 5);
+    EXPECT_EQ(tensors.weights.size(), 20U);
+    ASSERT_EQ(tensors.rows.size(), 2U);
+    EXPECT_EQ(tensors.rows[1].module, 5);
+    EXPECT_EQ(tensors.rows[1].layer, 1);
+    EXPECT_EQ(tensors.rows[1].rank, 4);
+  }
+}
+
+TEST(LlmRequest, AdapterTensorsOfOtherShapesAreRefusedByName) {
+  const std::vector<std::pair<Status, const char*>> cases = {
+      {Minimal().Add<int32_t>("lora_config", DataType::kInt32, {1, 3}, {1, 0, 8}).Error(),
+       "lora_task_id must be set for LoRA inference: got lora_config without it"},
+      {Minimal()
+           .Add<uint64_t>("lora_task_id", DataType::kUint64, {1}, {7})
+           .Add<int32_t>("lora_config", DataType::kInt32, {1, 3}, {1, 0, 8})
+           .Error(),
+       "Request for LoRA inference must have both lora_weights and lora_config: got lora_config "
+       "alone"},
+      {WithAdapter({2, 1, 5}, {1, 3}, {1, 0, 8}).Error(),
+       "lora_weights: Expected batch dimension to be 1 for each lora request, got shape [2, 1, 5]"},
+      {WithAdapter({5}, {1, 3}, {1, 0, 8}).Error(),
+       "Invalid shape for lora_weights tensor: got [5]"},
+      {WithAdapter({2, 5}, {1, 3}, {1, 0, 8}).Error(),
+       "Invalid shape for lora_config tensor: got 1 rows, lora_weights has 2"},
+      {WithAdapter({1, 5}, {1, 2}, {1, 0}).Error(),
+       "Invalid shape for lora_config tensor: got [1, 2]"},
+      {WithAdapter({1, 5}, {1, 4}, {1, 0, 8, 1}).Error(),
+       "lora_config: row 0: adapters with magnitudes (DoRA) are not supported"},
+  };
+  for (const auto& [status, message] : cases) EXPECT_THAT(status.message(), HasSubstr(message));
 }
 
 TEST(LlmRequest, EveryDeclaredInputIsKnown) {

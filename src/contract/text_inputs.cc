@@ -29,6 +29,9 @@ const std::vector<TextInput>& AfterParameters() {
       {"stream", Role::kLlm, "streaming", "", kBool},
       {"prompt_embedding_table", Role::kLlm, "prompt_embedding_table", "", kFp16, {-1, -1}},
       {"prompt_vocab_size", Role::kLlm, "prompt_vocab_size", "", kInt32},
+      {"lora_task_id", Role::kLlm, "lora_task_id", "", kUint64},
+      {"lora_weights", Role::kLlm, "lora_weights", "", kFp16, {-1, -1}},
+      {"lora_config", Role::kLlm, "lora_config", "", kInt32, {-1, 3}},
       {"embedding_bias_words", Role::kBiasWords, "", "EMBEDDING_BIAS_WORDS", kBytes, {-1}},
       {"embedding_bias_weights", Role::kBiasWeights, "", "EMBEDDING_BIAS_WEIGHTS", kFp32, {-1}},
       // Of later releases, and of BLS alone.

@@ -59,11 +59,10 @@ def rewrite(repository, model, *pairs):
         (16, "preprocessing", {"name": "IMAGE_URL", "shape": [1, 1], "datatype": "BYTES", "data": ["a.png"]}),
         (16, "preprocessing", {"name": "IMAGE_BYTES", "shape": [1, 1, 1, 1, 1], "datatype": "UINT8", "data": [1]}),
         (16, "tensorrt_llm_bls", {"name": "image_url_input", "shape": [1, 1], "datatype": "BYTES", "data": ["a.png"]}),
-        (16, "ensemble", {"name": "lora_config", "shape": [1, 1, 3], "datatype": "INT32", "data": [0, 0, 8]}),
     ],
     ids=lambda value: value["name"] if isinstance(value, dict) else str(value),
 )
-def test_pictures_tables_and_adapters_are_refused_where_they_are_used(repositories, release, model, tensor):
+def test_pictures_and_tables_are_refused_where_they_are_used(repositories, release, model, tensor):
     server = repositories(release)
     names = ("QUERY", "REQUEST_OUTPUT_LEN") if model == "preprocessing" else ("text_input", "max_tokens")
     inputs = [

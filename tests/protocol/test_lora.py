@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adapters (LoRA) in requests: weights with the first one, the id alone afterwards, by every road.
+
+What adapters answer is held against merged weights (tests/golden/make_lora_golden.py). Adapters are read here from peft's
+files with numpy, as clients of TensorRT-LLM's backend send them.
+"""
+
+import concurrent.futures
+import json
+
+import numpy as np
+import pytest
+import requests
+import tritonclient.grpc as grpc
+import tritonclient.http as http
+from live_server import DEMO, ROOT, serving, start_server
+from llm_client import Stream, wait_until_idle
+from release_repositories import write_repository
+from test_repositories import PROMPT
+
+GOLDEN = ROOT / "tests/golden"
+CASES = {
+    case["adapter"]: case
+    for case in json.loads((GOLDEN / "lora/cases.json").read_text())["cases"]
+    if case["model"] == "llama_gqa2"
+}
+MODULES = {name: i for i, name in enumerate(["", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "down_proj", "up_proj"])}
+NOT_FOUND = "not found in cache. Please send LoRA weights with request"
+
+
+def read_safetensors(path):
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    header.pop("__metadata__", None)
+    return {
+        name: np.frombuffer(data, np.float32, np.prod(t["shape"]), 8 + size + t["data_offsets"][0]).reshape(t["shape"])
+        for name, t in header.items()
+    }
+
+
+def adapter(name):
+    """lora_weights [rows, width] and lora_config [rows, 3] of an adapter of llama_gqa2."""
+    folder = GOLDEN / "lora/llama_gqa2" / name
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    factors = read_safetensors(folder / "adapter_model.safetensors")
+    rows, config = [], []
+    for key, a in factors.items():
+        if ".lora_A." not in key:
+            continue
+        rank, module = a.shape[0], key.removesuffix(".lora_A.weight")
+        alpha = next((v for k, v in settings["alpha_pattern"].items() if module.endswith("." + k)), settings["lora_alpha"])
+        b = factors[f"{module}.lora_B.weight"] * (alpha / (np.sqrt(rank) if settings["use_rslora"] else rank))
+        rows.append(np.concatenate([a.ravel(), b.ravel()]))
+        parts = module.split(".")
+        config.append([MODULES[parts[-1]], int(parts[parts.index("layers") + 1]), rank])
+    width = max(len(row) for row in rows)
+    return np.stack([np.pad(row, (0, width - len(row))) for row in rows]).astype(np.float32), np.array(config, np.int32)
+
+
+def random_adapter(seed, rank=4, layers=8, strength=1.0):
+    """Of the demo model's q_proj, [256, 256]."""
+    random = np.random.default_rng(seed)
+    rows = random.normal(0, strength / 16, (layers, rank * (256 + 256)))
+    return rows.astype(np.float32), np.array([[1, layer, rank] for layer in range(layers)], np.int32)
+
+
+def tensors(kind, **values):
+    """Inputs of either client; each value is (datatype, array)."""
+    inputs = []
+    for name, (datatype, value) in values.items():
+        tensor = kind.InferInput(name, list(value.shape), datatype)
+        tensor.set_data_from_numpy(value)
+        inputs.append(tensor)
+    return inputs
+
+
+def request_of(case, task_id=None, weights=None, dtype="FP16", **more):
+    values = {
+        "input_ids": ("INT32", np.array([case["prompt"]], np.int32)),
+        "input_lengths": ("INT32", np.array([[len(case["prompt"])]], np.int32)),
+        "request_output_len": ("INT32", np.array([[len(case["greedy"])]], np.int32)),
+    }
+    if task_id is not None:
+        values["lora_task_id"] = ("UINT64", np.array([[task_id]], np.uint64))
+    if weights is not None:
+        numbers, config = weights
+        values["lora_weights"] = (dtype, numbers[None].astype({"FP16": np.float16, "FP32": np.float32}[dtype]))
+        values["lora_config"] = ("INT32", config[None])
+    return {**values, **more}
+
+
+class Client:
+    """tensorrt_llm of a server over one protocol."""
+
+    def __init__(self, server, kind):
+        self.kind = kind
+        self.client = kind.InferenceServerClient(server.http if kind is http else server.grpc)
+
+    def ask(self, case, *args, **kwargs):
+        result = self.client.infer("tensorrt_llm", tensors(self.kind, **request_of(case, *args, **kwargs)))
+        length = result.as_numpy("sequence_length").reshape(-1)[0]
+        return result.as_numpy("output_ids").reshape(-1)[:length].tolist()[-len(case["greedy"]) :]
+
+    def error(self, case, *args, **kwargs):
+        with pytest.raises((http.InferenceServerException, grpc.InferenceServerException)) as caught:
+            self.ask(case, *args, **kwargs)
+        return caught.value.message()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = start_server(tmp_path_factory.mktemp("lora"), GOLDEN / "data/llama_gqa2", max_kv_tokens=8192)
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture(scope="module", params=[http, grpc], ids=["http", "grpc"])
+def client(server, request):
+    return Client(server, request.param)
+
+
+def test_weights_come_once_and_the_id_names_them_afterwards(client, request):
+    first = 1000 if client.kind is http else 2000  # ids live as long as the server
+    for i, (name, case) in enumerate(CASES.items()):
+        if name == "":
+            assert client.ask(case) == case["greedy"]
+            continue
+        assert f"LoRA task {first + i} {NOT_FOUND}" in client.error(case, first + i)
+        # float16 rounds the factors: the tokens of a well separated path stay.
+        assert client.ask(case, first + i, adapter(name)) == case["greedy"], name
+        assert client.ask(case, first + i) == case["greedy"], name
+        assert client.ask(case, first + i, adapter("q_v_1")) == case["greedy"], "weights of a cached id are ignored"
+
+
+def test_zero_is_an_id(client):
+    if client.kind is http:
+        assert "LoRA task 0 not found" in client.error(CASES[""], 0)
+    assert client.ask(CASES["mlp_4"], 0, adapter("mlp_4")) == CASES["mlp_4"]["greedy"]
+
+
+def test_requests_of_all_adapters_at_once(server):
+    names = [name for name in CASES if name] * 4
+    client = Client(server, grpc)
+
+    def ask(pair):
+        i, name = pair
+        return client.ask(CASES[name], 3000 + i % (len(CASES) - 1), adapter(name)) == CASES[name]["greedy"]
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(ask, enumerate(names)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w, c: (w, c[:-1]), "Invalid shape for lora_config tensor"),
+        (lambda w, c: (w, c * [1, 0, 1] + [0, 2, 0]), "Expected layerId to be in the range [0, 2)"),
+        (lambda w, c: (w, c * [1, 1, 0]), "Expected adapterSize to be > 0"),
+        (lambda w, c: (w, c * [0, 1, 1] + [9, 0, 0]), "lora module cross_attn_q not enabled for this model"),
+        (lambda w, c: (w, c * [1, 1, 0] + [0, 0, 257]), "Invalid low_rank (257)"),
+        (lambda w, c: (w, c * [1, 1, 2]), "lora_weights has to few values for attn_q"),
+        (lambda w, c: (w * np.nan, c), "row 0: got a value that is not finite"),
+        (lambda w, c: (w[:, :5], c), "lora_weights has to few values"),
+    ],
+)
+def test_bad_adapters_are_refused_by_row(client, change, message):
+    weights, config = change(*adapter("q_v_1"))
+    assert message in client.error(CASES["q_v_1"], 4000, (weights, np.asarray(config, np.int32)))
+    assert NOT_FOUND in client.error(CASES["q_v_1"], 4000), "nothing of it stays"
+
+
+def test_tensors_that_come_alone_are_refused(client):
+    weights, config = adapter("q_v_1")
+    case = CASES["q_v_1"]
+    assert "lora_task_id must be set for LoRA inference" in client.error(case, None, (weights, config))
+    alone = {"lora_weights": ("FP16", weights[None].astype(np.float16))}
+    assert "must have both lora_weights and lora_config" in client.error(case, 4001, **alone)
+
+
+# --- the ensemble, streams, and a cache for three adapters ---
+
+
+@pytest.fixture(scope="module", params=["ensemble", "tensorrt_llm_bls"])
+def road(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """Release 16 of the demo model, whose cache has room for three adapters of random_adapter: 8 layers, each of two rows
+    of 4 x 256 floats and 16 behind.
+    """
+    path = tmp_path_factory.mktemp("lora_demo")
+    three = 3 * 8 * 2 * (4 * 256 + 16) * 4
+    fill = {
+        "engine_dir": DEMO, "tokenizer_dir": DEMO, "decoupled_mode": "True", "lora_cache_host_memory_bytes": three,
+        "exclude_input_in_output": "True",
+    }  # fmt: skip
+    with serving(path, write_repository(path / "repository", 16, **fill)) as server:
+        yield server
+
+
+def generate(server, road, **more):
+    body = {"text_input": PROMPT, "max_tokens": 16, **more}
+    return requests.post(f"http://{server.http}/v2/models/{road}/generate", json=body, timeout=60)
+
+
+def send(server, road, task_id, seed, **kwargs):
+    """The text of a request with weights, or the error: JSON has no float16, so generate takes the id alone."""
+    weights, config = random_adapter(seed, **kwargs)
+    inputs = tensors(
+        http,
+        text_input=("BYTES", np.array([[PROMPT.encode()]], object)),
+        max_tokens=("INT32", np.array([[16]], np.int32)),
+        lora_task_id=("UINT64", np.array([[task_id]], np.uint64)),
+        lora_weights=("FP16", weights[None].astype(np.float16)),
+        lora_config=("INT32", config[None]),
+    )
+    with http.InferenceServerClient(server.http, network_timeout=120, connection_timeout=120) as client:
+        return client.infer(road, inputs).as_numpy("text_output").reshape(-1)[0].decode()
+
+
+def text_stream(server, road, task_id, seed=None):
+    """The text over the gRPC stream."""
+    values = {
+        "text_input": ("BYTES", np.array([[PROMPT.encode()]], object)),
+        "max_tokens": ("INT32", np.array([[16]], np.int32)),
+        "stream": ("BOOL", np.array([[True]])),
+        "lora_task_id": ("UINT64", np.array([[task_id]], np.uint64)),
+    }
+    if seed is not None:
+        weights, config = random_adapter(seed, strength=8)
+        values["lora_weights"] = ("FP16", weights[None].astype(np.float16))
+        values["lora_config"] = ("INT32", config[None])
+    client = grpc.InferenceServerClient(server.grpc)
+    with Stream(client) as stream:
+        stream.send("a", tensors(grpc, **values), model=road, enable_empty_final_response=True)
+        texts = [result.as_numpy("text_output") for result in stream.receive_until_final()]
+        return b"".join(text.reshape(-1)[0] for text in texts if text is not None).decode()
+
+
+def test_texts_have_the_adapter_over_generate_and_streams(demo, road):
+    plain = generate(demo, road).json()["text_output"]
+    text = send(demo, road, 7, 1, strength=8)
+    assert text != plain, "the adapter says nothing"
+    assert generate(demo, road, lora_task_id=7).json()["text_output"] == text
+    assert text_stream(demo, road, 7) == text
+    assert text_stream(demo, road, 7, seed=99) == text, "weights of a cached id are ignored"
+    assert generate(demo, road).json()["text_output"] == plain
+
+
+def test_the_oldest_adapter_gives_way_and_comes_back(demo):
+    for task_id in (101, 102, 103):
+        send(demo, "ensemble", task_id, task_id)
+    assert generate(demo, "ensemble", lora_task_id=101).ok
+    send(demo, "ensemble", 104, 104)  # 102 is the oldest
+    gone = generate(demo, "ensemble", lora_task_id=102)
+    assert gone.status_code == 404
+    assert f"LoRA task 102 {NOT_FOUND}" in gone.json()["error"]
+    assert generate(demo, "ensemble", lora_task_id=101).ok
+    send(demo, "ensemble", 102, 102)
+
+
+def test_a_flood_of_ids_stays_within_the_cache(demo):
+    def ask(task_id):
+        try:
+            return send(demo, "ensemble", 5000 + task_id, task_id) and "answered"
+        except http.InferenceServerException as error:
+            return "full" if "PEFT Cache is full. Could not store taskId=" in error.message() else error.message()
+
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        answers = set(pool.map(ask, range(60)))
+    assert "answered" in answers and answers <= {"answered", "full"}, answers
+    wait_until_idle(demo)
+    found = [i for i in range(60) if generate(demo, "ensemble", lora_task_id=5000 + i).ok]
+    assert 1 <= len(found) <= 3
+
+
+def test_an_adapter_larger_than_the_cache_is_told_so(demo):
+    with pytest.raises(http.InferenceServerException, match="the cache of adapters has") as caught:
+        send(demo, "ensemble", 6000, 1, rank=64)
+    assert caught.value.status() == "400"
