@@ -13,8 +13,8 @@
 static const inflight::serving::SharedMemory kNoRegions({.clients_may_register = true,
                                                          .prefixes = {}});
 
-// For a text whose length goes beyond the message around it, protobuf 3.21 reserves up to 50,000,000
-// bytes (kSafeStringSize of google/protobuf/parse_context.h), which it never touches, and fails.
+// For a text whose length goes beyond the message around it, protobuf 3.21 reserves up to
+// 50,000,000 bytes (its kSafeStringSize), which it never touches, and fails.
 extern "C" size_t InflightFuzzBaseBytes() { return size_t{64} << 20; }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
