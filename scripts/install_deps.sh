@@ -15,7 +15,7 @@ packages=(build-essential cmake ninja-build ccache pkg-config git ca-certificate
   libgrpc++-dev libnghttp2-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
   libboost-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libspdlog-dev libfmt-dev
   libpcre2-dev libutf8proc-dev libmimalloc-dev zlib1g-dev libxxhash-dev libssl-dev
-  libyaml-dev libcurl4-openssl-dev libexpat1-dev
+  libyaml-dev libcurl4-openssl-dev libexpat1-dev libzmq3-dev libmsgpack-dev
   libgtest-dev libgmock-dev)
 [ "$mode" = build ] || packages+=(python3 python3-numpy python3-venv libpython3-dev curl openssl)
 [ "$mode" = ci ] && packages+=(

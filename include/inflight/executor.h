@@ -17,6 +17,7 @@
 #include <optional>
 #include <vector>
 
+#include "inflight/kv_events.h"
 #include "inflight/request.h"
 #include "inflight/request_stats.h"
 #include "inflight/status.h"
@@ -151,6 +152,9 @@ struct ExecutorOptions {
   // The same of TakeRequestStats. A record has an entry for each request, queued ones too.
   int request_stats_max_iterations = 0;
   StepObserver* step_observer = nullptr;  // not owned; outlives the executor
+  KvEventsOptions kv_events = {};
+  std::shared_ptr<KvObserver> kv_observer =
+      nullptr;  // in place of kv_events, for embedding programs
 };
 
 class Executor {

@@ -149,7 +149,8 @@ class ExecutorImpl : public SteppedExecutor {
                .max_queue_delay_ns = options.max_queue_delay_us * 1000,
                .iter_stats_max_iterations = options.iter_stats_max_iterations,
                .request_stats_max_iterations = options.request_stats_max_iterations,
-               .step_observer = options.step_observer},
+               .step_observer = options.step_observer,
+               .kv_observer = options.kv_observer},
               *backend_, inbox_, streams_, clock) {
     if (threads == Threads::kItsOwn) thread_ = std::thread([this] { Run(); });
   }

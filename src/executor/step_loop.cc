@@ -51,6 +51,7 @@ StepLoop::StepLoop(const StepLoopOptions& options, Backend& backend, Inbox& inbo
       in_flight_(static_cast<size_t>(depth_)),
       iterations_(static_cast<size_t>(options.iter_stats_max_iterations)),
       request_stats_(static_cast<size_t>(options.request_stats_max_iterations)) {
+  if (options.kv_observer != nullptr) kv_cache_.Observe(options.kv_observer.get());
   const auto max_rows = static_cast<size_t>(options.limits.max_batch_size);
   step_.rows.reserve(max_rows);
   step_.admitted.reserve(max_rows);

@@ -53,9 +53,10 @@ struct StepLoopOptions {
   ChunkingPolicy chunking_policy = ChunkingPolicy::kFirstComeFirstServed;
   int64_t step_time_goal_ns = 0;  // <= 0: none
   int64_t max_queue_delay_ns = 0;
-  int iter_stats_max_iterations = 0;       // records kept for TakeIterationStats
-  int request_stats_max_iterations = 0;    // the same for TakeRequestStats; 0: no work
-  StepObserver* step_observer = nullptr;   // not owned
+  int iter_stats_max_iterations = 0;      // records kept for TakeIterationStats
+  int request_stats_max_iterations = 0;   // the same for TakeRequestStats; 0: no work
+  StepObserver* step_observer = nullptr;  // not owned
+  std::shared_ptr<KvObserver> kv_observer = nullptr;
   LateInputSource* late_inputs = nullptr;  // not owned
 };
 

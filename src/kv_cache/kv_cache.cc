@@ -45,6 +45,10 @@ KvCache::KvCache(std::span<const GroupConfig> groups, bool enable_prefix_reuse,
   host_copies_.reserve(kMaxCopies);
 }
 
+void KvCache::Observe(KvObserver* observer) {
+  groups_.front()->index.Observe(observer, groups_.front()->config.num_blocks);
+}
+
 bool KvCache::Start(const StartParams& params, SequenceBlocks* sequence, int* num_cached_tokens) {
   const int num_cached = MatchTokens(params);
   for (const auto& group : groups_) {

@@ -36,6 +36,7 @@
 #include <span>
 #include <vector>
 
+#include "inflight/kv_events.h"
 #include "inflight/request.h"
 #include "kv_cache/beam_tables.h"
 #include "kv_cache/block_pool.h"
@@ -112,6 +113,10 @@ class KvCache {
 
   KvCache(std::span<const GroupConfig> groups, bool enable_prefix_reuse,
           PrefixIndex::HashFunction hash = &PrefixIndex::XxHash);
+
+  // From here on `observer`, which outlives this, is told which blocks may be reused: those of the
+  // first group.
+  void Observe(KvObserver* observer);
 
   struct StartParams {
     std::span<const TokenId> tokens;  // known so far: what prefill would compute

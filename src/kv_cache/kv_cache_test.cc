@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
+#include <string>
+#include <utility>
 
 namespace inflight::kv_cache {
 namespace {
@@ -487,6 +490,40 @@ TEST_F(HostPoolTest, WhatThePoolGivesUpGoesToTheHostAndComesBackForItsPrefix) {
   EXPECT_EQ(cache.stats().onboarded, 1);
   EXPECT_EQ(cache.stats().offloaded, 4);
   EXPECT_EQ(cache.stats().blocks_used, 0);
+}
+
+// What an observer was told: "+1 of 3" a block that begins with token 1, after the one that begins
+// with 3, "-1" its end; "h" behind it where it is the host's.
+struct Told : KvObserver {
+  std::vector<std::string> lines;
+  std::map<uint64_t, TokenId> first_tokens;
+
+  static std::string Where(KvMedium medium) { return medium == KvMedium::kHost ? "h" : ""; }
+  void OnStored(const StoredKvBlock& block) noexcept override {
+    first_tokens[block.hash] = block.tokens[0];
+    std::string line = "+" + std::to_string(block.tokens[0]);
+    if (block.has_parent) line += " of " + std::to_string(first_tokens.at(block.parent_hash));
+    lines.push_back(line + Where(block.medium));
+  }
+  void OnRemoved(uint64_t hash, KvMedium medium) noexcept override {
+    lines.push_back("-" + std::to_string(first_tokens.at(hash)) + Where(medium));
+  }
+  std::vector<std::string> Take() { return std::exchange(lines, {}); }
+};
+
+TEST_F(HostPoolTest, AnObserverIsToldWhereEachBlockIs) {
+  Told told;
+  cache.Observe(&told);
+  Run(Iota(4));
+  EXPECT_THAT(told.Take(), ElementsAre("+0", "+2 of 0"));
+  Run(Iota(4));
+  EXPECT_THAT(told.Take(), ElementsAre()) << "nothing is new";
+  Run(Iota(6, 50));  // two blocks are free; the leaf of 0 to 3 makes room for the third
+  EXPECT_THAT(told.Take(), ElementsAre("+2 of 0h", "-2", "+50", "+52 of 50", "+54 of 52"));
+  Run(Iota(8, 70));  // all four: the host has room for two more, then forgets what came first
+  EXPECT_THAT(told.Take(),
+              ElementsAre("+0h", "-0", "+54 of 52h", "-54", "-2h", "+52 of 50h", "-52", "-0h",
+                          "+50h", "-50", "+70", "+72 of 70", "+74 of 72", "+76 of 74"));
 }
 
 TEST_F(HostPoolTest, AFullHostForgetsWhatCameFirst) {

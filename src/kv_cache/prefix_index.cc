@@ -22,6 +22,21 @@ PrefixIndex::PrefixIndex(int64_t num_blocks, int block_size, HashFunction hash)
       tokens_(static_cast<size_t>(num_blocks) * static_cast<size_t>(block_size)),
       buckets_(std::bit_ceil(static_cast<size_t>(num_blocks) * 2 + 1), -1) {}
 
+void PrefixIndex::Observe(KvObserver* observer, int64_t num_device_blocks) {
+  observer_ = observer;
+  num_device_blocks_ = num_device_blocks;
+}
+
+void PrefixIndex::TellStored(BlockId block) const {
+  const Entry& entry = entries_[static_cast<size_t>(block)];
+  observer_->OnStored({.hash = entry.hash,
+                       .parent_hash = entry.parent_hash,
+                       .has_parent = entry.parent_id != 0,
+                       .tokens = {TokensOf(block), block_size_},
+                       .salt = entry.salt,
+                       .medium = MediumOf(block)});
+}
+
 PrefixIndex::Node PrefixIndex::Root(uint64_t salt) const {
   return {.block = -1, .id = 0, .hash = hash_(&salt, sizeof(salt), 0), .salt = salt};
 }
@@ -49,12 +64,14 @@ PrefixIndex::Node PrefixIndex::Insert(const Node& parent, std::span<const TokenI
   const size_t bytes = block_size_ * sizeof(TokenId);
   entry.id = next_id_++;
   entry.parent_id = parent.id;
+  entry.parent_hash = parent.hash;
   entry.hash = hash_(tokens.data(), bytes, parent.hash);
   entry.salt = parent.salt;
   std::memcpy(TokensOf(block), tokens.data(), bytes);
   BlockId& bucket = Bucket(entry.hash);
   entry.next = bucket;
   bucket = block;
+  if (observer_ != nullptr) TellStored(block);
   return {.block = block, .id = entry.id, .hash = entry.hash, .salt = entry.salt};
 }
 
@@ -69,6 +86,9 @@ void PrefixIndex::Move(BlockId from, BlockId to) {
   std::memcpy(TokensOf(to), TokensOf(from), block_size_ * sizeof(TokenId));
   entry = old;
   old = Entry{};
+  if (observer_ == nullptr) return;
+  TellStored(to);
+  observer_->OnRemoved(entry.hash, MediumOf(from));
 }
 
 void PrefixIndex::Erase(BlockId block) {
@@ -77,6 +97,7 @@ void PrefixIndex::Erase(BlockId block) {
   BlockId* link = &Bucket(entry.hash);
   while (*link != block) link = &entries_[static_cast<size_t>(*link)].next;
   *link = entry.next;
+  if (observer_ != nullptr) observer_->OnRemoved(entry.hash, MediumOf(block));
   entry = Entry{};
 }
 

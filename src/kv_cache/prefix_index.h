@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "inflight/kv_events.h"
 #include "inflight/request.h"
 #include "kv_cache/block_pool.h"
 
@@ -37,6 +38,10 @@ class PrefixIndex {
 
   // Another `hash` is for tests of collisions.
   PrefixIndex(int64_t num_blocks, int block_size, HashFunction hash = &XxHash);
+
+  // From here on `observer`, which outlives this, is told what is inserted, erased and moved.
+  // Blocks from `num_device_blocks` on are the host's.
+  void Observe(KvObserver* observer, int64_t num_device_blocks);
 
   Node Root(uint64_t salt) const;
 
@@ -61,16 +66,22 @@ class PrefixIndex {
   struct Entry {
     uint64_t id = 0;  // 0: not in the index
     uint64_t parent_id = 0;
+    uint64_t parent_hash = 0;
     uint64_t hash = 0;
     uint64_t salt = 0;
     BlockId next = -1;  // in its bucket
   };
+
+  void TellStored(BlockId block) const;
 
   TokenId* TokensOf(BlockId block) {
     return tokens_.data() + static_cast<size_t>(block) * block_size_;
   }
   const TokenId* TokensOf(BlockId block) const {
     return tokens_.data() + static_cast<size_t>(block) * block_size_;
+  }
+  KvMedium MediumOf(BlockId block) const {
+    return block < num_device_blocks_ ? KvMedium::kDevice : KvMedium::kHost;
   }
   BlockId& Bucket(uint64_t hash) { return buckets_[hash & (buckets_.size() - 1)]; }
 
@@ -80,6 +91,8 @@ class PrefixIndex {
   std::vector<TokenId> tokens_;   // [num_blocks, block_size]
   std::vector<BlockId> buckets_;  // a power of two; first block of each chain, or -1
   uint64_t next_id_ = 1;
+  KvObserver* observer_ = nullptr;
+  int64_t num_device_blocks_ = 0;
 };
 
 }  // namespace inflight::kv_cache

@@ -11,6 +11,7 @@
 #include "builder/engine_memory.h"
 #include "executor/executor.h"
 #include "executor/local_backend.h"
+#include "kv_events/publisher.h"
 #include "loader/devices.h"
 #include "model/supported.h"
 
@@ -43,6 +44,25 @@ ModelInfo InfoOf(const model::ModelConfig& config, Device& device,
           .memory = {.weight_bytes = memory.weight_bytes,
                      .kv_cache_bytes = memory.kv_bytes(),
                      .total_bytes = memory.total_bytes()}};
+}
+
+// Who is told of reusable blocks; null where nobody is.
+Result<std::shared_ptr<KvObserver>> KvObserverOf(const OpenOptions& options, const Device& device) {
+  const ExecutorOptions& executor = options.executor;
+  if (executor.kv_observer != nullptr || executor.kv_events.endpoint.empty())
+    return executor.kv_observer;
+  if (!executor.enable_prefix_reuse)
+    return InvalidArgument("kv_events_endpoint",
+                           "no block is reused without enable_prefix_reuse; leave one of both out");
+  KvEventsOptions events = executor.kv_events;
+  const std::string model = options.owner.substr(0, options.owner.find('/'));
+  constexpr std::string_view kModel = "{model}";
+  for (std::string* text : {&events.endpoint, &events.replay_endpoint, &events.topic}) {
+    const size_t at = text->find(kModel);
+    if (at != std::string::npos) text->replace(at, kModel.size(), model);
+  }
+  const bool is_gpu = device.kind() == DeviceKind::kCuda;
+  return kv_events::Publish(events, {.device = is_gpu ? "GPU" : "CPU", .host = "CPU"});
 }
 
 void LogShares(const std::string& owner, Device& device) {
@@ -141,10 +161,12 @@ Result<Loaded> Load(const fs::path& directory, const OpenOptions& options) {
 
 Result<Loaded> Start(const std::shared_ptr<const model::Engine>& engine,
                      const std::shared_ptr<Device>& device, const OpenOptions& options) {
+  ExecutorOptions executor_options = options.executor;
+  ASSIGN_OR_RETURN(executor_options.kv_observer, KvObserverOf(options, *device));
   ASSIGN_OR_RETURN(executor::LocalBackend local,
-                   executor::CreateLocalBackend(engine, *device, options.executor, options.ops));
+                   executor::CreateLocalBackend(engine, *device, executor_options, options.ops));
   ASSIGN_OR_RETURN(auto executor,
-                   executor::CreateExecutor(std::move(local.backend), options.executor));
+                   executor::CreateExecutor(std::move(local.backend), executor_options));
   Loaded loaded{.device = device,
                 .engine = engine,
                 .info = InfoOf(engine->config, *device, local.plan),

@@ -77,6 +77,27 @@ void AddModels(Schema& schema) {
       "How often the load of a model version that failed is tried again.", Range(0, 1000));
 }
 
+void AddKvEvents(Schema& schema) {
+  schema.Add(
+      "kv_events_endpoint",
+      [](ServeOptions& o) -> auto& { return o.server.open.executor.kv_events.endpoint; },
+      "Tell prefix-aware routers over ZeroMQ which blocks are held: the address of a PUB socket, "
+      "as "
+      "tcp://127.0.0.1:5557. Subscribers see the tokens of prompts. {model} is the model's name.");
+  schema.Add(
+      "kv_events_replay_endpoint",
+      [](ServeOptions& o) -> auto& { return o.server.open.executor.kv_events.replay_endpoint; },
+      "The address of a ROUTER socket that sends events again to who missed some.");
+  schema.Add(
+      "kv_events_topic",
+      [](ServeOptions& o) -> auto& { return o.server.open.executor.kv_events.topic; },
+      "The first frame of each message of events, as kv@10.0.0.7:8000@{model}.");
+  schema.Add(
+      "kv_events_buffer_steps",
+      [](ServeOptions& o) -> auto& { return o.server.open.executor.kv_events.buffer_steps; },
+      "Batches of events that are kept to be sent again.", Range(1, 1000000));
+}
+
 void AddEngine(Schema& schema) {
   schema.Section("Engine");
   AddDevice(schema, [](ServeOptions& o) -> auto& { return o.server.open.device; });
@@ -540,6 +561,7 @@ Schema ServeSchema() {
   Schema schema;
   AddModels(schema);
   AddEngine(schema);
+  AddKvEvents(schema);
   AddAccess(schema);
   AddAdministration(schema);
   AddSandbox(schema);
