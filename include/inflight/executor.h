@@ -41,6 +41,7 @@ struct ExecutorLimits {
   int max_seq_len = 0;     // prompt + output of one sequence
   int max_input_len = 0;   // prompt of one sequence
   int max_beam_width = 1;
+  int max_draft_len = 0;  // draft tokens of a row of a step
   // OutputOptions::return_context_logits, return_generation_logits, num_top_log_probs
   bool returns_logits = false;
   int block_size = 0;      // tokens per KV block
@@ -58,6 +59,13 @@ enum class SchedulerPolicy : uint8_t {
 enum class ChunkingPolicy : uint8_t {
   kFirstComeFirstServed = 0,  // in order, each as many as are left
   kEqualProgress = 1,         // a block each, round after round
+};
+
+// Who proposes tokens that a step of the model then verifies, several at once
+// (docs/reference/speculation.md).
+enum class DraftSource : uint8_t {
+  kNone = 0,
+  kNgram = 1,  // the text itself: what followed its last tokens when they stood there before
 };
 
 // Gauges and counters as of the last completed step. Counters grow from load.
@@ -87,6 +95,8 @@ struct ExecutorStats {
   int64_t queue_ns = 0;          // what those waited for it, together
   // Rows of all steps that yielded tokens, and how many. Of a beam search each step counts as one.
   int64_t rows_decoded = 0, tokens_decoded = 0;
+  // Drafts that were verified, and those of them that became output.
+  int64_t tokens_drafted = 0, drafts_accepted = 0;
   int64_t num_pauses = 0;         // how often a request was paused
   int64_t tokens_recomputed = 0;  // tokens whose K and V a resume computed a second time
   int64_t requests_completed = 0, requests_cancelled = 0, requests_failed = 0,
@@ -136,6 +146,10 @@ struct ExecutorOptions {
   bool enable_chunked_prefill = true;
   SchedulerPolicy scheduler_policy = SchedulerPolicy::kGuaranteedNoEvict;
   ChunkingPolicy chunking_policy = ChunkingPolicy::kFirstComeFirstServed;
+  DraftSource drafts = DraftSource::kNone;
+  // Draft tokens of a row of a step at most, below block_size. Default: the engine's, or 4 where
+  // that is 0 and there are drafts.
+  std::optional<int> max_draft_len = {};
   int max_queue_size = 0;  // requests that wait for their start; 0 = 4096
   // A request that finds room may wait this long for others to start with it: until as many wait as
   // can still join, or the oldest has waited so long. 0 = starts at once.

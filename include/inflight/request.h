@@ -51,6 +51,8 @@ struct SamplingParams {
   int prompt_ignore_length = 0;  // >= 0; so many first prompt tokens do not count for the penalties
   int min_tokens = 0;            // >= 0; no end id before so many tokens were generated
   int no_repeat_ngram_size = 0;  // >= 0; 0 = off
+  // Without the executor's own drafts (ExecutorOptions::drafts), which change no token.
+  bool disable_speculation = false;
 };
 
 struct OutputOptions {
@@ -92,6 +94,17 @@ struct Request {
   float share = 1.0F;                            // [0.01, 100]
   std::optional<int64_t> timeout_ms = {};        // deadline from Enqueue; finish reason kTimedOut
   std::optional<int64_t> queue_timeout_us = {};  // the same until the request's first step
+  // Tokens that may follow the prompt, at most max_draft_len of the executor; the first ones that
+  // are accepted are the output, and one more token (docs/reference/speculation.md, "Drafts of the
+  // client"). Such a request ends after that step. Those past max_tokens - 1 are left out. Not with
+  // beams.
+  std::vector<TokenId> draft_ids = {};
+  // [draft_ids.size(), vocab_size] that each draft was drawn from, as its model gave them. Drafts
+  // are then accepted at random so that the output has the distribution of plain draws; null: a
+  // draft is accepted when it is the very token that is drawn. Not with typical_p.
+  std::shared_ptr<const std::vector<float>> draft_logits = {};
+  // (0, 1]; with draft_logits: accept what is at least so many times as likely as its model had it.
+  std::optional<float> draft_acceptance_threshold = {};
   // Part of the prefix-reuse key: equal prompts with other salts never share blocks.
   uint64_t cache_salt = 0;
 };
@@ -163,7 +176,11 @@ struct Response {
   LogitsRows context_logits;     // [prompt_len, vocab_size] once, in the first response, if asked
   LogitsRows generation_logits;  // [output_ids.size(), vocab_size], if asked
   int num_cached_tokens = 0;     // prompt tokens served from reused KV blocks
-  RequestTimes times;            // of the last token: only in the final response
+  // Of the whole request: drafts that were verified, and those of them that are in the output. Only
+  // in the final response.
+  int num_draft_tokens = 0;
+  int num_accepted_draft_tokens = 0;
+  RequestTimes times;  // of the last token: only in the final response
 };
 
 }  // namespace inflight

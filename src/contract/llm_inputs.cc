@@ -52,11 +52,6 @@ Status RefuseUnlessAllZero(const Tensor& tensor, const LlmInput&, LlmParse&) {
   return all_zero ? Status::Ok() : NotSupported(tensor);
 }
 
-Status RefuseUnlessZeroFloat(const Tensor& tensor, const LlmInput&, LlmParse&) {
-  ASSIGN_OR_RETURN(const float value, ReadFloat(tensor));
-  return value == 0 ? Status::Ok() : NotSupported(tensor, fmt::format("{}", value));
-}
-
 // Has a meaning only in encoder-decoder models, so that any readable value is true to what a
 // decoder does.
 Status NoEffectInt32(const Tensor& tensor, const LlmInput&, LlmParse&) {
@@ -128,6 +123,30 @@ Status EmbeddingBias(const Tensor& tensor, const LlmInput&, LlmParse& parse) {
   ASSIGN_OR_RETURN(auto bias, ReadFloats(tensor));
   if (bias.empty()) return Status::Ok();
   parse.out.request.embedding_bias = std::make_shared<std::vector<float>>(std::move(bias));
+  return Status::Ok();
+}
+
+// Tokens for the model to judge; an empty tensor asks for nothing.
+Status DraftIds(const Tensor& tensor, const LlmInput&, LlmParse& parse) {
+  ASSIGN_OR_RETURN(parse.out.request.draft_ids, ReadInt32s(tensor));
+  return Status::Ok();
+}
+
+Status DraftLogits(const Tensor& tensor, const LlmInput&, LlmParse& parse) {
+  if (tensor.data.empty()) return Status::Ok();
+  ASSIGN_OR_RETURN(auto logits, ReadFloats(tensor));
+  parse.out.request.draft_logits = std::make_shared<std::vector<float>>(std::move(logits));
+  return Status::Ok();
+}
+
+// 0 is as not sent.
+Status DraftAcceptanceThreshold(const Tensor& tensor, const LlmInput&, LlmParse& parse) {
+  ASSIGN_OR_RETURN(const float value, ReadFloat(tensor));
+  if (value == 0) return Status::Ok();
+  if (!(value > 0 && value <= 1))
+    return InvalidArgument(tensor.name,
+                           fmt::format("got {}, must be in (0, 1], or 0 for none", value));
+  parse.out.request.draft_acceptance_threshold = value;
   return Status::Ok();
 }
 
@@ -229,9 +248,9 @@ constexpr auto kBeforeParameters = std::to_array<LlmInput>({
     {"request_output_len", kInt32, Form::kRequired, RequestOutputLen},
     {"decoder_input_ids", kInt32, Form::kVector, NoEffectIds},
     {"decoder_input_lengths", kInt32, Form::kScalar, NoEffectInt32},
-    {"draft_input_ids", kInt32, Form::kVector, RefuseUnlessEmpty},
-    {"draft_logits", kFp32, Form::kMatrix, RefuseUnlessEmpty},
-    {"draft_acceptance_threshold", kFp32, Form::kScalar, RefuseUnlessZeroFloat},
+    {"draft_input_ids", kInt32, Form::kVector, DraftIds},
+    {"draft_logits", kFp32, Form::kMatrix, DraftLogits},
+    {"draft_acceptance_threshold", kFp32, Form::kScalar, DraftAcceptanceThreshold},
     {"end_id", kInt32, Form::kScalar, EndId},
     {"pad_id", kInt32, Form::kScalar, PadId},
     {"stop_words_list", kInt32, Form::kWords, StopWords},
@@ -332,8 +351,7 @@ const LlmInput* FindLlmInput(std::string_view name) {
 
 bool IsRefusedWhereUsed(const LlmInput& input) {
   return input.read == RefuseUnlessEmpty || input.read == RefuseIfTrue ||
-         input.read == RefuseUnlessZero || input.read == RefuseUnlessAllZero ||
-         input.read == RefuseUnlessZeroFloat;
+         input.read == RefuseUnlessZero || input.read == RefuseUnlessAllZero;
 }
 
 bool IsOurs(std::string_view name) {

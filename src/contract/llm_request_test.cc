@@ -275,10 +275,33 @@ TEST(LlmRequest, BeamTensorsReachTheirFields) {
             "Requested beam width 5 is larger than configured max beam width 4 (beam_width)");
 }
 
+TEST(LlmRequest, DraftTensorsReachTheirFields) {
+  const auto parsed =
+      Minimal()
+          .Ids("draft_input_ids", {7, 8})
+          .Add<float>("draft_logits", DataType::kFp32, {1, 2, 3}, {0.5F, 1, 2, 3, 4, 5})
+          .Float("draft_acceptance_threshold", 0.25F)
+          .Parse();
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  EXPECT_EQ(parsed->request.draft_ids, (std::vector<TokenId>{7, 8}));
+  EXPECT_EQ(*parsed->request.draft_logits, (std::vector<float>{0.5F, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(parsed->request.draft_acceptance_threshold, 0.25F);
+  const auto empty = Minimal()
+                         .Ids("draft_input_ids", {})
+                         .Add<float>("draft_logits", DataType::kFp32, {1, 0, 3}, {})
+                         .Float("draft_acceptance_threshold", 0)
+                         .Parse();
+  ASSERT_TRUE(empty.ok()) << empty.status().ToString();
+  EXPECT_TRUE(empty->request.draft_ids.empty());
+  EXPECT_EQ(empty->request.draft_logits, nullptr);
+  EXPECT_EQ(empty->request.draft_acceptance_threshold, std::nullopt);
+  EXPECT_EQ(Minimal().Float("draft_acceptance_threshold", 1.5F).Error().message(),
+            "draft_acceptance_threshold: got 1.5, must be in (0, 1], or 0 for none");
+}
+
 TEST(LlmRequest, WhatIsNotSupportedIsRefusedByName) {
   const std::vector<Inputs> cases = [] {
     std::vector<Inputs> list;
-    list.push_back(Minimal().Ids("draft_input_ids", {1}));
     list.push_back(
         Minimal().Add<uint16_t>("prompt_embedding_table", DataType::kFp16, {1, 1, 1}, {0}));
     return list;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "contract/request_facts.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <iterator>
@@ -39,8 +40,10 @@ int32_t NewBlocks(Source facts, const Response& response) {
   return Blocks(facts.num_input_tokens, facts.block_size) - ReusedBlocks(facts, response);
 }
 
-// Without draft tokens none is accepted.
-int32_t NoDrafts(Source, const Response&) { return 0; }
+int32_t NumDrafts(Source, const Response& response) { return response.num_draft_tokens; }
+int32_t NumAcceptedDrafts(Source, const Response& response) {
+  return response.num_accepted_draft_tokens;
+}
 
 // --- how it is written ---
 
@@ -54,8 +57,11 @@ Tensor Time(std::string name, Source, const Response& response) {
   return One<int64_t>(std::move(name), DataType::kInt64, response.times.*kTime);
 }
 
-Tensor NoRate(std::string name, Source, const Response&) {
-  return One<float>(std::move(name), DataType::kFp32, 0.0F);
+// 0 where there were no drafts.
+Tensor AcceptanceRate(std::string name, Source, const Response& response) {
+  const auto num_drafts = static_cast<float>(std::max(1, response.num_draft_tokens));
+  return One<float>(std::move(name), DataType::kFp32,
+                    static_cast<float>(response.num_accepted_draft_tokens) / num_drafts);
 }
 
 Tensor FinishReasons(std::string name, Source facts, const Response& response) {
@@ -108,10 +114,10 @@ constexpr auto kFacts = std::to_array<FactOutput>({
      Time<&Times::first_token_ns>},
     {"last_token_time_ns", kInt64, !kGenerated, &Asked::perf_metrics, kAlways,
      Time<&Times::last_token_ns>},
-    {"acceptance_rate", kFp32, !kGenerated, &Asked::perf_metrics, kAlways, NoRate},
+    {"acceptance_rate", kFp32, !kGenerated, &Asked::perf_metrics, kAlways, AcceptanceRate},
     {"total_accepted_draft_tokens", kInt32, !kGenerated, &Asked::perf_metrics, kAlways,
-     Count<NoDrafts>},
-    {"total_draft_tokens", kInt32, !kGenerated, &Asked::perf_metrics, kAlways, Count<NoDrafts>},
+     Count<NumAcceptedDrafts>},
+    {"total_draft_tokens", kInt32, !kGenerated, &Asked::perf_metrics, kAlways, Count<NumDrafts>},
 });
 
 const FactOutput* Find(std::string_view name) {

@@ -4,7 +4,8 @@
 // would have drawn.
 //
 // Philox4x32 with 10 rounds: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-// Key = the sequence's seed, counter = the absolute position of the token being drawn.
+// Key = the sequence's seed, counter = the absolute position of the token being drawn, and what the
+// number is for.
 #pragma once
 
 #include <array>
@@ -28,10 +29,15 @@ constexpr PhiloxBlock Philox4x32(PhiloxBlock counter, std::array<uint32_t, 2> ke
   return counter;
 }
 
+// A draft is drawn by the same number as the token in its place would be: whether it is accepted,
+// and what replaces it, is up to others.
+enum class DrawUse : uint32_t { kToken = 0, kAcceptance = 1, kReplacement = 2 };
+
 // Uniform in (0, 1], 53 bits.
-constexpr double UniformAt(uint64_t seed, uint64_t position) {
+constexpr double UniformAt(uint64_t seed, uint64_t position, DrawUse use = DrawUse::kToken) {
   const PhiloxBlock block =
-      Philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), 0, 0},
+      Philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
+                  static_cast<uint32_t>(use), 0},
                  {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   const uint64_t bits = (static_cast<uint64_t>(block[0]) << 32 | block[1]) >> 11;
   return (static_cast<double>(bits) + 1.0) * 0x1p-53;

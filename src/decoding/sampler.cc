@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "decoding/bans.h"
+#include "decoding/draft_acceptance.h"
 #include "decoding/philox.h"
 #include "decoding/row.h"
 #include "decoding/weights.h"
@@ -216,6 +217,31 @@ SampledToken Sampler::Sample(int slot_id, std::span<const TokenId> tokens, float
   if (!rule.wants_log_probs) return {.id = token.id};
   token.log_prob_all = LogProb(Distance(max, logits[token.id]), SumOfExp(logits, vocab_size_, max));
   if (rule.top_k == 0 || !rule.normalize_log_probs) token.log_prob = token.log_prob_all;
+  return token;
+}
+
+SampledToken Sampler::Verify(int slot_id, std::span<const TokenId> tokens, float* logits,
+                             const DraftToken& draft) {
+  const Slot& slot = slots_[static_cast<size_t>(slot_id)];
+  const SamplingRule& rule = slot.rule;
+  std::vector<float> draft_logits(draft.logits.begin(), draft.logits.end());
+  Edit(slot, tokens, draft_logits.data());
+  Edit(slot, tokens, logits);
+  const std::span<const float> row(logits, static_cast<size_t>(vocab_size_));
+  const Distribution target = DistributionOf(rule, slot.top_p, row);
+  const size_t position = tokens.size();
+  const double bar = draft.acceptance_threshold
+                         ? *draft.acceptance_threshold
+                         : UniformAt(rule.seed, position, DrawUse::kAcceptance);
+  SampledToken token{.id = AcceptOrReplace(target, DistributionOf(rule, slot.top_p, draft_logits),
+                                           draft.id, bar,
+                                           UniformAt(rule.seed, position, DrawUse::kReplacement))};
+  const float max = MaxOf(logits, vocab_size_);
+  if (!rule.wants_log_probs || !IsFinite(max)) return token;
+  const float distance = Distance(max, logits[token.id]);
+  token.log_prob_all = LogProb(distance, SumOfExp(logits, vocab_size_, max));
+  const bool is_normalised = !rule.greedy && rule.top_k > 0 && rule.normalize_log_probs;
+  token.log_prob = is_normalised ? LogProb(distance, target.kept) : token.log_prob_all;
   return token;
 }
 

@@ -10,11 +10,13 @@
 // cuda/device_sampler.h gives the same ids: weights are integers, and what leads to them is the
 // arithmetic of weights.h.
 //
-// Threads: Setup and Append from one thread; Sample may run for different slots at once.
+// Threads: Setup and Restart from one thread; Sample and Append may run for different slots at
+// once.
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,6 +29,13 @@ struct SampledToken {
   float log_prob = 0;      // for output_log_probs: over the vocabulary, or over the top-k set of a
                            // sampled row that normalises
   float log_prob_all = 0;  // over the vocabulary always; what cum_log_probs sums
+};
+
+// A token that somebody proposed, and what it was drawn from.
+struct DraftToken {
+  TokenId id = 0;
+  std::span<const float> logits;              // [vocab_size] as its model gave them
+  std::optional<float> acceptance_threshold;  // in (0, 1]
 };
 
 class Sampler {
@@ -54,6 +63,12 @@ class Sampler {
   // are computed only if the rule wants them, and 0 where the largest logit is not finite: the id
   // is then the arg-max.
   SampledToken Sample(int slot, std::span<const TokenId> tokens, float* logits);
+
+  // As Sample, but the token is the draft, if it is accepted, or one that replaces it
+  // (draft_acceptance.h): the draft's logits are processed by the slot's rule, as those of a model
+  // that draws drafts by the same rule. Not with typical-p.
+  SampledToken Verify(int slot, std::span<const TokenId> tokens, float* logits,
+                      const DraftToken& draft);
 
   // A token was generated and joined the slot's sequence.
   void Append(int slot, TokenId token);

@@ -82,6 +82,7 @@ constexpr float kWeightless = 21.5F;  // from this distance on weights are 0
 // is taken in whole units of 2^-46, so that it depends on no order; 2^19 tokens do not overflow it.
 constexpr float kDistanceUnits = 65536.0F;
 constexpr uint64_t WeighedDistance(int32_t weight, float distance) {
+  // A distance is not negative. NOLINTNEXTLINE(bugprone-incorrect-roundings)
   return static_cast<uint64_t>(weight) * static_cast<uint64_t>(distance * kDistanceUnits + 0.5F);
 }
 constexpr float MeanDistance(uint64_t weighed_distances, uint64_t weights) {

@@ -10,6 +10,7 @@ ExecutorLimits LimitsOf(const BackendInfo& info) {
           .max_seq_len = info.max_seq_len,
           .max_input_len = info.max_input_len,
           .max_beam_width = info.max_beam_width,
+          .max_draft_len = info.max_tokens_per_row - 1,
           .returns_logits = info.returns_logits,
           .block_size = info.kv_groups[0].block_size,
           .num_blocks = info.kv_groups[0].num_blocks};
@@ -22,6 +23,7 @@ void StepResult::Reserve(int max_rows) {
   log_probs.reserve(rows);
   cum_log_probs.reserve(rows);
   finish_reasons.reserve(rows);
+  num_drafted.reserve(rows);
   parents.reserve(rows);
 }
 
@@ -32,6 +34,7 @@ void StepResult::Clear(int num_rows) {
   log_probs.clear();
   cum_log_probs.assign(rows, 0.0F);
   finish_reasons.assign(rows, FinishReason::kNotFinished);
+  num_drafted.assign(rows, 0);
   parents.assign(rows, 0);
   logits.clear();
 }

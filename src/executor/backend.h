@@ -56,6 +56,7 @@ struct BackendInfo {
   int max_batch_size = 0;      // rows in one step, at most StepPlan::kMaxRows
   int max_num_tokens = 0;      // tokens in one step
   int max_tokens_per_row = 1;  // that a decode row computes and may yield: 1 + the longest draft
+  bool makes_drafts = false;   // for decode rows, as many as the plan lets them have
   int max_beam_width = 1;      // of the engine; 1 = no beam search
   int max_seq_len = 0;
   int max_input_len = 0;
@@ -121,6 +122,9 @@ struct StepResult {
   std::vector<float> cum_log_probs;  // [num_rows] after this step
   // [num_rows] kNotFinished, kEndId, kStopWords or kLength
   std::vector<FinishReason> finish_reasons;
+  // [num_rows] drafts that the row had: at most as many as planned. The first (tokens yielded - 1)
+  // of them were accepted.
+  std::vector<int32_t> num_drafted;
   // [num_rows] of a beam search, which yields no tokens: the beam that row r's goes on from. The
   // first of its rows has its finish reason, kLength when it is over; BestBeams has the tokens.
   std::vector<int32_t> parents;

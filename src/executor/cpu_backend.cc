@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "decoding/ngram_drafts.h"
 #include "decoding/stop.h"
 #include "executor/adapter_cache.h"
 #include "executor/host_rows.h"
@@ -26,12 +27,13 @@ class CpuBackend : public Backend {
     info_ = BackendInfoOf(plan, engine_->config.vocab_size, engine_->limits.max_beam_width);
     slots_.resize(static_cast<size_t>(info_.max_slots));
     logit_tokens_.resize(static_cast<size_t>(info_.max_batch_size));
+    if (info_.makes_drafts) plan_ = std::make_unique<StepPlan>();
     result_.Reserve(info_.max_batch_size);
   }
 
   Status Load(const ops::OpTable& ops, const MemoryPlan& plan, Device& device) {
     ASSIGN_OR_RETURN(decoder_, model::Decoder::Create(engine_, ops, device, plan.max_num_tokens,
-                                                      plan.max_batch_size, plan.windows));
+                                                      plan.max_logits(), plan.windows));
     ASSIGN_OR_RETURN(inputs_, StepInputs::Create(plan, info_.max_slots, device));
     ASSIGN_OR_RETURN(sampler_share_, device.ledger().Take("sampler", plan.sampler_bytes));
     ASSIGN_OR_RETURN(
@@ -61,8 +63,9 @@ class CpuBackend : public Backend {
     return rows_.BestBeams(slot, is_last);
   }
 
-  Result<Ticket> Launch(const StepPlan& plan) override {
+  Result<Ticket> Launch(const StepPlan& planned) override {
     CHECK_EQ(outstanding_, 0);
+    const StepPlan& plan = Draft(planned);
     kv_.CopyBlocks(std::span(plan.copies).first(static_cast<size_t>(plan.num_copies)),
                    stream_.cpu_pool());
     inputs_->tables().Apply(plan);
@@ -93,6 +96,9 @@ class CpuBackend : public Backend {
     decoding::StopCriteria stop;
     float cum_log_prob = 0;
     const model::Adapter* adapter = nullptr;
+    // Of the step that was computed last.
+    std::vector<decoding::SampledToken> drawn;
+    FinishReason finish_reason = FinishReason::kNotFinished;
   };
 
   void SetAdapter(SlotId slot, const SlotSetup& setup) {
@@ -118,21 +124,48 @@ class CpuBackend : public Backend {
     return &step_adapters_;
   }
 
-  // Draws one token for each row that yields, appends it to its slot, and judges whether the
+  // The plan with the drafts that its decode rows really have, which may be fewer than it allows.
+  const StepPlan& Draft(const StepPlan& planned) {
+    const auto rows = std::span(planned.rows).first(static_cast<size_t>(planned.num_decode_rows));
+    const auto has_drafts = [](const scheduler::PlanRow& row) { return row.num_draft_tokens > 0; };
+    if (!info_.makes_drafts || std::ranges::none_of(rows, has_drafts)) return planned;
+    stream_.cpu_pool().ParallelFor(std::ssize(rows), [&](int64_t r) {
+      const scheduler::PlanRow& row = rows[static_cast<size_t>(r)];
+      decoding::DraftByLookup(rows_.tokens()[static_cast<size_t>(row.slot)].tokens,
+                              row.num_draft_tokens, &rows_.drafts(row.slot));
+    });
+    *plan_ = planned;
+    for (scheduler::PlanRow& row :
+         std::span(plan_->rows).first(static_cast<size_t>(planned.num_decode_rows))) {
+      if (row.num_draft_tokens == 0) continue;
+      const auto num_drafts = static_cast<int>(rows_.drafts(row.slot).size());
+      const int num_missing = row.num_draft_tokens - num_drafts;
+      row.num_draft_tokens = static_cast<uint8_t>(num_drafts);
+      row.num_query_tokens -= num_missing;
+      plan_->num_tokens -= num_missing;
+    }
+    return *plan_;
+  }
+
+  // Draws the tokens of each row that yields, appends them to its slot, and judges whether the
   // sequence ends. Rows of a beam search give their best continuations, which it then chooses from.
   void Decode(const StepPlan& plan, const TensorView& logits) {
     const std::span<HostRows::Row> found = rows_.Find(plan, &found_rows_);
     stream_.cpu_pool().ParallelFor(std::ssize(found), [&](int64_t i) {
       HostRows::Row& row = found[static_cast<size_t>(i)];
       row.logits = logits.as<float>() + int64_t{row.logit} * info_.vocab_size;
-      rows_.Read(&row);
+      if (row.search == nullptr) {
+        Draw(&row);
+      } else {
+        rows_.Read(&row);
+      }
     });
     size_t next = 0;
     for (int r = 0; r < plan.num_rows; ++r) {
       if (plan.rows[static_cast<size_t>(r)].yields != 0) {
         HostRows::Row& row = found[next++];
         if (row.search == nullptr) {
-          Append(row);
+          Collect(row);
           HostRows::Return(&row, &result_);
         } else if (row.beam == 0) {
           Advance(found.subspan(next - 1));
@@ -143,15 +176,33 @@ class CpuBackend : public Backend {
     }
   }
 
-  void Append(const HostRows::Row& row) {
+  // One token after another, as if each had come in a step of its own: a draft is accepted when it
+  // is the very token that comes in its place, and the logits behind it are then those of the next.
+  void Draw(HostRows::Row* row) {
+    Slot& slot = slots_[static_cast<size_t>(row->slot)];
+    slot.drawn.clear();
+    for (int& i = row->num_read;; ++i) {
+      rows_.Read(row);
+      slot.drawn.push_back(row->token);
+      slot.finish_reason = decoding::CheckStop(slot.stop, rows_.Append(row->slot, row->token.id));
+      if (slot.finish_reason != FinishReason::kNotFinished || i == row->num_drafts ||
+          row->token.id != rows_.drafts(row->slot)[static_cast<size_t>(i)])
+        return;
+      row->logits += info_.vocab_size;
+    }
+  }
+
+  void Collect(const HostRows::Row& row) {
     const auto r = static_cast<size_t>(row.plan_row);
     Slot& slot = slots_[static_cast<size_t>(row.slot)];
-    const decoding::SampledToken& token = row.token;
-    slot.cum_log_prob += token.log_prob_all;
-    result_.token_ids.push_back(token.id);
-    result_.log_probs.push_back(token.log_prob);
+    for (const decoding::SampledToken& token : slot.drawn) {
+      slot.cum_log_prob += token.log_prob_all;
+      result_.token_ids.push_back(token.id);
+      result_.log_probs.push_back(token.log_prob);
+    }
     result_.cum_log_probs[r] = slot.cum_log_prob;
-    result_.finish_reasons[r] = decoding::CheckStop(slot.stop, rows_.Append(row.slot, token.id));
+    result_.finish_reasons[r] = slot.finish_reason;
+    result_.num_drafted[r] = row.num_drafts;
   }
 
   void Advance(std::span<HostRows::Row> rows) {
@@ -203,6 +254,7 @@ class CpuBackend : public Backend {
   std::vector<HostRows::Row> found_rows_;
   std::vector<HostRows::Context> context_;
   std::vector<kv_cache::BlockCopy> copies_;
+  std::unique_ptr<StepPlan> plan_;  // with its drafts; where there are any
   StepResult result_;
   Ticket outstanding_ = 0;
 };

@@ -118,8 +118,7 @@ Result<ExecutorLimits> MakeLimits(const BackendInfo& info, const ExecutorOptions
   }
   // Each beam has a row.
   limits.max_beam_width = std::min({limits.max_beam_width, limits.max_batch_size,
-                                    limits.max_num_tokens / info.max_tokens_per_row,
-                                    scheduler::Scheduler::kMaxBeamWidth});
+                                    limits.max_num_tokens, scheduler::Scheduler::kMaxBeamWidth});
   limits.max_input_len = std::min(limits.max_input_len, limits.max_seq_len - 1);
   if (!options.enable_chunked_prefill) {
     limits.max_input_len = std::min(limits.max_input_len, limits.max_num_tokens);
@@ -138,6 +137,7 @@ class ExecutorImpl : public SteppedExecutor {
       : backend_(std::move(backend)),
         limits_(limits),
         clock_(clock),
+        reuses_prefixes_(options.enable_prefix_reuse),
         inbox_(options.max_queue_size > 0 ? options.max_queue_size : kDefaultQueueSize),
         streams_(threads == Threads::kItsOwn ? StreamThreads(options.num_stream_threads) : 0),
         loop_({.limits = limits,
@@ -193,6 +193,7 @@ class ExecutorImpl : public SteppedExecutor {
   const std::unique_ptr<Backend> backend_;
   const ExecutorLimits limits_;
   Clock& clock_;
+  const bool reuses_prefixes_;
   Inbox inbox_;
   StreamHub streams_;
   StepLoop loop_;
@@ -205,6 +206,11 @@ class ExecutorImpl : public SteppedExecutor {
 Result<RequestId> ExecutorImpl::Enqueue(Request request, std::shared_ptr<ResponseSink> sink) {
   bool was_shortened = false;
   RETURN_IF_ERROR(ValidateRequest(limits_, &request, &was_shortened));
+  // Each round of drafts comes with the whole text before it.
+  if (!request.draft_ids.empty() && !reuses_prefixes_)
+    return InvalidArgument(
+        "KV cache block reuse must be enabled for speculative decoding target model "
+        "(enable_kv_cache_reuse is false, and the request has draft tokens)");
   if (was_shortened && !has_warned_of_length_.exchange(true)) {
     logging::Warning("max_tokens shortened to fit max_seq_len; said once",
                      {{"prompt_len", request.input_ids.size()},

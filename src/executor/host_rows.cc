@@ -61,6 +61,9 @@ void HostRows::SetUp(const SlotSetup& setup) {
   std::vector<TokenId>& tokens = tokens_[static_cast<size_t>(setup.slot)].tokens;
   tokens.reserve(static_cast<size_t>(setup.max_seq_len));
   tokens.assign(setup.tokens.begin(), setup.tokens.end());
+  drafts(setup.slot) = setup.request->draft_ids;
+  slot.draft_logits = setup.request->draft_logits;
+  slot.draft_acceptance_threshold = setup.request->draft_acceptance_threshold;
   const decoding::SamplingRule rule =
       decoding::MakeSamplingRule(*setup.request, setup.seed, setup.num_prompt_tokens);
   sampler_.Setup(setup.slot, rule, setup.tokens, setup.max_seq_len);
@@ -94,7 +97,8 @@ std::span<HostRows::Row> HostRows::Find(const StepPlan& plan, std::vector<Row>* 
   for (int r = 0; r < plan.num_rows; ++r) {
     const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
     if (row.yields == 0) continue;
-    const int logit = num_logits++;
+    const int logit = num_logits;
+    num_logits += 1 + row.num_draft_tokens;
     const bool is_next_beam =
         search != nullptr && row.is_prefill == 0 && ++beam < static_cast<int>(search->slots.size());
     if (!is_next_beam) {
@@ -108,6 +112,9 @@ std::span<HostRows::Row> HostRows::Find(const StepPlan& plan, std::vector<Row>* 
     found.plan_row = r;
     found.slot = row.slot;
     found.logit = logit;
+    found.num_drafts = row.num_draft_tokens;
+    found.num_read = 0;
+    found.returned.reset();
     found.search = search;
     found.beam = beam;
     found.num_best = search == nullptr ? 0 : search->num_best;
@@ -127,19 +134,35 @@ void HostRows::Read(Row* row) {
 void HostRows::ReadToken(Row* row) {
   const Slot& slot = slots_[static_cast<size_t>(row->slot)];
   const std::vector<TokenId>& tokens = tokens_[static_cast<size_t>(row->slot)].tokens;
-  row->returned.reset();
-  if (slot.returns_rows()) row->returned = std::make_shared<RowLogits>();
+  if (slot.returns_rows() && row->returned == nullptr)
+    row->returned = std::make_shared<RowLogits>();
   if (slot.returns_generation_logits) {  // before decoding changes them
     AppendRows(row->logits, 1, vocab_size_, &row->returned->generation);
   }
   if (!device_draws_) {
-    row->token = sampler_.Sample(row->slot, tokens, row->logits);
+    row->token = Draw(*row);
   } else if (slot.num_top_log_probs > 0) {
     sampler_.Process(row->slot, tokens, row->logits);
   }
   if (slot.num_top_log_probs == 0) return;
-  row->returned->top_log_probs = decoding::TopLogProbs(
+  const std::vector<TopLogProb> likeliest = decoding::TopLogProbs(
       {row->logits, static_cast<size_t>(vocab_size_)}, slot.num_top_log_probs);
+  auto& returned = row->returned->top_log_probs;
+  returned.insert(returned.end(), likeliest.begin(), likeliest.end());
+}
+
+// A draft with logits of its own is accepted or replaced; else the token is drawn.
+decoding::SampledToken HostRows::Draw(const Row& row) {
+  const Slot& slot = slots_[static_cast<size_t>(row.slot)];
+  const auto& [tokens, drafts] = tokens_[static_cast<size_t>(row.slot)];
+  if (slot.draft_logits == nullptr || row.num_read >= row.num_drafts)
+    return sampler_.Sample(row.slot, tokens, row.logits);
+  const auto i = static_cast<size_t>(row.num_read);
+  const auto width = static_cast<size_t>(vocab_size_);
+  return sampler_.Verify(row.slot, tokens, row.logits,
+                         {.id = drafts[i],
+                          .logits = std::span(*slot.draft_logits).subspan(i * width, width),
+                          .acceptance_threshold = slot.draft_acceptance_threshold});
 }
 
 void HostRows::ReadBeam(Row* row) const {

@@ -5,7 +5,8 @@
 // A backend finds the rows of a step's plan (Find), has each of them read (Read), and takes what
 // they gave in the order of the plan (Append and Return, or Advance).
 //
-// Threads: Read may run for different rows at once, everything else in one thread.
+// Threads: Read, drafts and Append may run for different slots at once, everything else in one
+// thread.
 #pragma once
 
 #include <memory>
@@ -24,11 +25,13 @@ class HostRows {
  public:
   struct Search;
 
-  // One row of logits of a step.
+  // A row of a plan that yields.
   struct Row {
     int plan_row = 0;
     SlotId slot = 0;
-    int logit = 0;             // which row of the step's logits
+    int logit = 0;             // which row of the step's logits; those of its drafts follow
+    int num_drafts = 0;        // that it computed: the first ones of its slot
+    int num_read = 0;          // Reads so far: of that draft the next one judges
     Search* search = nullptr;  // null: a token is drawn
     int beam = 0;
     int num_best = 0;  // logits that the device chooses; 0: the host reads the whole row
@@ -36,7 +39,7 @@ class HostRows {
     float* logits = nullptr;               // [vocab_size] Read changes them
     decoding::BestLogits* best = nullptr;  // [1], and its entries; where the device chooses
 
-    // What Read found.
+    // What Read found; of several Reads `returned` has the rows of all.
     decoding::SampledToken token{};
     std::shared_ptr<RowLogits> returned{};
     std::vector<decoding::BeamCandidate> continuations{};
@@ -69,6 +72,7 @@ class HostRows {
 
   // Of slots that are set up.
   std::span<const SlotTokens> tokens() const { return tokens_; }  // [max_slots]
+  std::vector<TokenId>& drafts(SlotId slot) { return tokens_[static_cast<size_t>(slot)].drafts; }
   std::vector<Beam> BestBeams(SlotId slot, bool is_last) const;
 
   // The plan's rows that yield. Valid until `rows`, which keeps its capacity, is found anew.
@@ -100,10 +104,13 @@ class HostRows {
     bool returns_generation_logits = false;
     int num_top_log_probs = 0;
     int num_prompt_tokens = 0;
-    int context_logits_from = 0;  // of prompt tokens from here on
+    int context_logits_from = 0;                             // of prompt tokens from here on
+    std::shared_ptr<const std::vector<float>> draft_logits;  // of the client's drafts; or null
+    std::optional<float> draft_acceptance_threshold;
   };
 
   void ReadToken(Row* row);
+  decoding::SampledToken Draw(const Row& row);
   void ReadBeam(Row* row) const;
   void ReorderTokens(const Search& search);
 

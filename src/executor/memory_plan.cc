@@ -101,6 +101,30 @@ Result<int64_t> HostBlocks(const ExecutorOptions& options, uint64_t bytes_per_bl
   return static_cast<int64_t>(num_blocks);
 }
 
+// Draft tokens of a row (docs/reference/speculation.md).
+Result<int> DraftLength(const model::EngineLimits& limits, DeviceKind device,
+                        const ExecutorOptions& options) {
+  constexpr int kUsual = 4;
+  const bool makes_drafts = options.drafts != DraftSource::kNone;
+  if (device == DeviceKind::kCuda) {
+    if (makes_drafts)
+      return Unimplemented("speculation",
+                           "a GPU does not verify draft tokens; leave it out, or use --device cpu");
+    if (options.max_draft_len.value_or(0) > 0)
+      return Unimplemented("max_draft_len",
+                           fmt::format("got {}, a GPU does not verify draft tokens; leave it out, "
+                                       "or use --device cpu",
+                                       *options.max_draft_len));
+    return 0;
+  }
+  const int of_engine = limits.max_draft_len > 0 || !makes_drafts ? limits.max_draft_len : kUsual;
+  const int length = options.max_draft_len.value_or(of_engine);
+  if (length >= (makes_drafts ? 1 : 0) && length < options.block_size) return length;
+  return InvalidArgument("max_draft_len",
+                         fmt::format("got {}, must be in [{}, {}), below the block size", length,
+                                     makes_drafts ? 1 : 0, options.block_size));
+}
+
 // Steps that are launched and not yet collected, at most.
 int DepthOf(DeviceKind device) { return device == DeviceKind::kCuda ? kCudaDepth : 1; }
 
@@ -249,8 +273,10 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   ASSIGN_OR_RETURN(plan.max_num_tokens,
                    Lowered("max_num_tokens", options.max_num_tokens, limits.max_num_tokens));
   plan.max_num_tokens = std::max(plan.max_num_tokens, plan.max_batch_size);
+  plan.drafts = options.drafts;
+  ASSIGN_OR_RETURN(plan.max_draft_len, DraftLength(limits, device, options));
   plan.workspace_bytes = model::Decoder::WorkspaceBytes(config, device, plan.max_seq_len,
-                                                        plan.max_num_tokens, plan.max_batch_size);
+                                                        plan.max_num_tokens, plan.max_logits());
   ASSIGN_OR_RETURN(plan.windows, WindowsOf(config, options, plan.max_seq_len));
   plan.kernel_bytes =
       ops::StreamBytes(device, model::KernelShape(config, plan.windows), plan.max_num_tokens,
@@ -295,6 +321,8 @@ BackendInfo BackendInfoOf(const MemoryPlan& plan, int vocab_size, int max_beam_w
           .max_slots = plan.max_slots,
           .max_batch_size = plan.max_batch_size,
           .max_num_tokens = plan.max_num_tokens,
+          .max_tokens_per_row = 1 + plan.max_draft_len,
+          .makes_drafts = plan.drafts != DraftSource::kNone,
           .max_beam_width = max_beam_width,
           .max_seq_len = plan.max_seq_len,
           .max_input_len = plan.max_input_len,

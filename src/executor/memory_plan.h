@@ -3,6 +3,7 @@
 // printed at load and by `inflight inspect` (P8).
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "executor/backend.h"
@@ -30,6 +31,8 @@ struct MemoryPlan {
   int max_batch_size = 0;
   int max_slots = 0;  // sequences set up at once: more than rows where steps overlap
   int max_num_tokens = 0;
+  DraftSource drafts = DraftSource::kNone;
+  int max_draft_len = 0;  // of a row
   int max_seq_len = 0;
   int max_input_len = 0;
   model::AttentionWindows windows;  // those that hide anything
@@ -53,6 +56,8 @@ struct MemoryPlan {
   }
   // What the one KV group of all layers keeps: the largest window; 0 = everything.
   int window() const;
+  // Rows of logits of a step.
+  int max_logits() const { return std::min(max_batch_size * (1 + max_draft_len), max_num_tokens); }
   int max_blocks_per_seq() const { return kv_cache::BlocksFor(max_seq_len, block_size); }
   bool max_kv_tokens_exceed_memory = false;
   std::string ToString() const;  // a line per part, for people

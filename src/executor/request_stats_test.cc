@@ -242,6 +242,7 @@ TEST(RequestStatsTest, BeamsOfASearchAreOne) {
 TEST(RequestStatsTest, RowsOfSeveralTokensRaiseTheAverage) {
   HarnessOptions options = Recording();
   options.backend.info.max_tokens_per_row = 3;
+  options.backend.info.makes_drafts = true;
   LoopHarness harness(std::move(options));
   Request request = MakeRequest(3, 25);
   request.streaming = true;  // a response for each step with tokens

@@ -60,7 +60,11 @@ std::unique_ptr<ActiveRequest> MakeActiveRequest(RequestId id, Request request,
     sequence.priority = params.priority;
     sequence.arrival = id;
     sequence.num_beams = params.sampling.beam_width;
-    sequence.max_seq_len = sequence.num_prompt_tokens + params.max_tokens;
+    sequence.num_prompt_drafts = static_cast<int>(params.draft_ids.size());
+    // One step verifies drafts of the client, and ends the sequence.
+    const int most =
+        sequence.num_prompt_drafts == 0 ? params.max_tokens : sequence.num_prompt_drafts + 1;
+    sequence.max_seq_len = sequence.num_prompt_tokens + std::min(params.max_tokens, most);
   }
   return active;
 }

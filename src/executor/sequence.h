@@ -17,6 +17,7 @@
 #include "executor/streams.h"
 #include "inflight/request.h"
 #include "model/adapter.h"
+#include "scheduler/draft_pace.h"
 #include "scheduler/scheduler.h"
 
 namespace inflight::executor {
@@ -39,6 +40,7 @@ struct Sequence : scheduler::SequenceState {
   int num_beam_steps = 0;             // written by Collect; of a beam search since it began
   int num_beam_steps_sent = 0;        // the most that the stream was told of, also before a pause
   int num_yielding_steps = 0;         // written by Collect; steps that gave it tokens; not of beams
+  scheduler::DraftRecord drafts;      // written by Collect
   bool has_new_row = false;  // set by Collect, cleared when request statistics are recorded
   bool is_finished = false;  // its last event was pushed; rows in flight are discarded
 };
@@ -50,6 +52,7 @@ struct ActiveRequest {
   Request params;
   std::shared_ptr<const model::Adapter> adapter;  // of params.lora; null = none
   RequestTimes times;
+  int num_draft_tokens = 0, num_accepted_draft_tokens = 0;  // written by Collect
   void NoteToken(int64_t now_ns);  // the first of the request, or a later one
   int64_t deadline_ns = kNever;
   int64_t queue_deadline_ns = kNever;  // holds only while is_queued

@@ -38,7 +38,7 @@ Offsets ComputeOffsets(const MemoryPlan& plan, int max_slots) {
   at.slot_mapping = layout.Add(tokens, sizeof(int64_t));
   at.cu_seqlens_q = layout.Add(rows + 1, sizeof(int32_t));
   at.seq_lens_kv = layout.Add(rows, sizeof(int32_t));
-  at.logit_rows = layout.Add(rows, sizeof(int32_t));
+  at.logit_rows = layout.Add(static_cast<size_t>(plan.max_logits()), sizeof(int32_t));
   at.row_tables = layout.Add(rows * table, sizeof(int32_t));
   at.slot_tables = layout.Add(static_cast<size_t>(max_slots) * table, sizeof(int32_t));
   at.spares = layout.Add(static_cast<size_t>(max_slots), sizeof(int32_t));
@@ -81,17 +81,21 @@ Result<model::Batch> StepInputs::Prepare(const scheduler::StepPlan& plan,
   cu_seqlens_q_[0] = 0;
   for (int r = 0; r < plan.num_rows; ++r) {
     const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
-    const std::vector<TokenId>& tokens = slots[static_cast<size_t>(row.slot)].tokens;
+    const auto& [tokens, drafts] = slots[static_cast<size_t>(row.slot)];
     const auto known = static_cast<int>(tokens.size());
-    const int first = row.is_prefill != 0 ? row.first_position : known - row.num_query_tokens;
+    const int num_drafts = row.num_draft_tokens;
+    const int first =
+        row.is_prefill != 0 ? row.first_position : known + num_drafts - row.num_query_tokens;
     const int end = first + row.num_query_tokens;
-    if (first < 0 || end > known || num_tokens + row.num_query_tokens > plan_.max_num_tokens)
+    if (first < 0 || end - num_drafts > known || num_drafts > std::ssize(drafts) ||
+        num_tokens + row.num_query_tokens > plan_.max_num_tokens)
       return Internal(
           fmt::format("step {}: row {} wants tokens [{}, {}) of slot {}, which knows {}",
                       plan.step_id, r, first, end, row.slot, known));
     const int32_t* table = tables_.Of(row.slot);
     for (int position = first; position < end; ++position, ++num_tokens) {
-      ids_[num_tokens] = tokens[static_cast<size_t>(position)];
+      ids_[num_tokens] = position < known ? tokens[static_cast<size_t>(position)]
+                                          : drafts[static_cast<size_t>(position - known)];
       positions_[num_tokens] = position;
       slot_mapping_[num_tokens] =
           int64_t{table[position / block_size]} * block_size + position % block_size;
@@ -100,7 +104,8 @@ Result<model::Batch> StepInputs::Prepare(const scheduler::StepPlan& plan,
     seq_lens_kv_[r] = end;
     std::copy_n(table, (end + block_size - 1) / block_size,
                 row_tables_ + static_cast<int64_t>(r) * width);
-    if (row.yields != 0) logit_rows_[num_logits++] = num_tokens - 1;
+    if (row.yields == 0) continue;
+    for (int i = num_drafts; i >= 0; --i) logit_rows_[num_logits++] = num_tokens - 1 - i;
   }
   return model::Batch{
       .ids = {ids_, DType::kI32, {num_tokens}},

@@ -17,6 +17,7 @@ namespace inflight::executor {
 // What a slot's sequence is, as the device keeps it between steps.
 struct SlotTokens {
   std::vector<TokenId> tokens;  // known so far: prompt, then generated; capacity max_seq_len
+  std::vector<TokenId> drafts;  // what may follow them; the next row that yields verifies it
 };
 
 class StepInputs {
@@ -26,9 +27,10 @@ class StepInputs {
 
   const SlotTables& tables() const { return tables_; }  // of all slots
 
-  // Packs the plan's rows. Of decode rows, ids, positions, lengths and slot mapping come from the
-  // slot's own tokens. kInternal when a row does not fit its slot: a defect of the planner,
-  // reported as a device fault.
+  // Packs the plan's rows, those that have drafts with the first ones of their slot. The logits of
+  // a row that yields are those of its newest known token and of its drafts. Of decode rows, ids,
+  // positions, lengths and slot mapping come from the slot's own tokens. kInternal when a row does
+  // not fit its slot: a defect of the planner, reported as a device fault.
   Result<model::Batch> Prepare(const scheduler::StepPlan& plan, std::span<const SlotTokens> slots);
 
   static uint64_t Bytes(const MemoryPlan& plan, int max_slots);
@@ -43,7 +45,7 @@ class StepInputs {
   int64_t* slot_mapping_ = nullptr;  // [max_num_tokens]
   int32_t* cu_seqlens_q_ = nullptr;  // [max_batch_size + 1]
   int32_t* seq_lens_kv_ = nullptr;   // [max_batch_size]
-  int32_t* logit_rows_ = nullptr;    // [max_batch_size]
+  int32_t* logit_rows_ = nullptr;    // [max_logits]
   int32_t* row_tables_ = nullptr;    // [max_batch_size, max_blocks_per_seq], this step's rows
   SlotTables tables_;
 };

@@ -47,6 +47,7 @@ StepLoop::StepLoop(const StepLoopOptions& options, Backend& backend, Inbox& inbo
                   .enable_chunked_prefill = options.enable_chunked_prefill},
                  &kv_cache_),
       pace_(options.step_time_goal_ns, options.limits.max_num_tokens),
+      draft_pace_(options.limits.max_draft_len),
       queue_delay_(options.max_queue_delay_ns),
       in_flight_(static_cast<size_t>(depth_)),
       iterations_(static_cast<size_t>(options.iter_stats_max_iterations)),
@@ -206,6 +207,7 @@ bool StepLoop::Launch() {
     if (row.is_prefill != 0) step.num_prefill_tokens += row.num_query_tokens;
     step.rows.push_back({.sequence = sequence,
                          .num_query_tokens = row.num_query_tokens,
+                         .num_draft_tokens = row.num_draft_tokens,
                          .is_prefill = row.is_prefill != 0,
                          .has_late_inputs = row.has_late_inputs != 0});
   }
@@ -260,7 +262,7 @@ void StepLoop::Collect() {
   if (last_device_end_ns_ != 0)
     stats_.last_idle_ns = (*result)->device_begin_ns - last_device_end_ns_;
   last_device_end_ns_ = (*result)->device_end_ns;
-  CountStep(step, now_ns);
+  CountStep(step, **result, now_ns);
   first_in_flight_ = (first_in_flight_ + 1) % depth_;
   --num_in_flight_;
   ProvideLateInputs();
@@ -293,17 +295,19 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
   const auto r = static_cast<size_t>(row_idx);
   const auto begin = static_cast<size_t>(result.token_begin[r]);
   auto end = static_cast<size_t>(result.token_begin[r + 1]);
-  const FinishReason reason = result.finish_reasons[r];
+  const int num_yielded = static_cast<int>(end - begin);
+  FinishReason reason = result.finish_reasons[r];
+  // Drafts of the client were judged, whatever became of them.
+  if (sequence.num_prompt_drafts > 0 && num_yielded > 0 && reason == FinishReason::kNotFinished)
+    reason = FinishReason::kLength;
 
-  // What the row computed: its chunk, or everything before the newest token.
-  if (row.is_prefill) {
-    sequence.num_kv_tokens += row.num_query_tokens;
-    scheduler_.Publish(&sequence, sequence.num_kv_tokens);
-  } else {
-    const int num_yielded = static_cast<int>(end - begin);
-    sequence.num_kv_tokens += num_yielded;
-    scheduler::Scheduler::Reconcile(&sequence, row.num_query_tokens - num_yielded);
-  }
+  // What the row computed that stays: its known tokens and the drafts that were accepted, which is
+  // everything before the newest token.
+  const int num_rejected = row.num_draft_tokens - std::max(0, num_yielded - 1);
+  sequence.num_kv_tokens += row.num_query_tokens - num_rejected;
+  scheduler::Scheduler::Reconcile(&sequence, num_rejected);
+  if (row.is_prefill) scheduler_.Publish(&sequence, sequence.num_kv_tokens);
+  if (num_yielded > 0) CountDrafts(sequence, result.num_drafted[r], num_yielded);
   scheduler_.Advance(&sequence, sequence.num_kv_tokens);
   if (begin < end && reason == FinishReason::kEndId) --end;  // the end id is not returned
   TakeLogits(sequence, result, row_idx, static_cast<int>(end - begin));
@@ -334,6 +338,23 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
   } else {
     streams_.Push(event);
   }
+}
+
+bool StepLoop::HasDrafts(const Sequence& sequence) const {
+  return backend_.info().makes_drafts && sequence.num_beams == 1 &&
+         !sequence.request->params.sampling.disable_speculation;
+}
+
+// The row had drafts, or could have had; what became of them says how many the next one gets.
+void StepLoop::CountDrafts(Sequence& sequence, int num_drafted, int num_yielded) {
+  const int num_accepted = std::min(num_drafted, num_yielded - 1);
+  stats_.tokens_drafted += num_drafted;
+  stats_.drafts_accepted += num_accepted;
+  sequence.request->num_draft_tokens += num_drafted;
+  sequence.request->num_accepted_draft_tokens += num_accepted;
+  if (!HasDrafts(sequence)) return;
+  draft_pace_.Note(&sequence.drafts, num_drafted, num_accepted);
+  sequence.max_draft_tokens = draft_pace_.Length(sequence.drafts);
 }
 
 // Before the events of the row, so that the stream's thread finds them there.

@@ -29,6 +29,7 @@
 #include "executor/sequence.h"
 #include "executor/streams.h"
 #include "kv_cache/kv_cache.h"
+#include "scheduler/draft_pace.h"
 #include "scheduler/fair_turns.h"
 #include "scheduler/prefill_pace.h"
 #include "scheduler/scheduler.h"
@@ -88,6 +89,7 @@ class StepLoop {
   struct RowInFlight {
     Sequence* sequence = nullptr;
     int num_query_tokens = 0;
+    int num_draft_tokens = 0;  // the last of them
     bool is_prefill = false;
     bool has_late_inputs = false;
   };
@@ -119,7 +121,9 @@ class StepLoop {
   int CollectBeams(const StepResult& result, int row_idx, const RowInFlight& row, int64_t now_ns);
   StreamEvent BeamEvent(Sequence& sequence, FinishReason reason) const;
   static void TakeLogits(Sequence& sequence, const StepResult& result, int row_idx, int num_tokens);
-  void CountStep(const StepInFlight& step, int64_t now_ns);
+  void CountDrafts(Sequence& sequence, int num_drafted, int num_yielded);
+  bool HasDrafts(const Sequence& sequence) const;  // may have some of the backend's
+  void CountStep(const StepInFlight& step, const StepResult& result, int64_t now_ns);
 
   // Ends a sequence, or all of a request, with its last event.
   void Finish(Sequence& sequence, StreamEvent event);
@@ -159,6 +163,7 @@ class StepLoop {
   scheduler::Scheduler scheduler_;
   scheduler::FairTurns turns_;
   scheduler::PrefillPace pace_;
+  scheduler::DraftPace draft_pace_;
   QueueDelay queue_delay_;
   scheduler::PlannedStep step_;
 

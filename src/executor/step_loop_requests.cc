@@ -54,6 +54,7 @@ void StepLoop::TakeRequest(std::unique_ptr<ActiveRequest> request) {
   const double turn = turns_.Take(params.client_id, params.share, num_tokens);
   for (Sequence& sequence : taken.sequences) {
     sequence.turn = turn;
+    sequence.max_draft_tokens = HasDrafts(sequence) ? draft_pace_.Length(sequence.drafts) : 0;
     scheduler_.Add(&sequence);
   }
   queue_delay_.Arrived(taken.times.enqueued_ns);
@@ -107,6 +108,8 @@ void StepLoop::Finish(Sequence& sequence, StreamEvent event) {
     event.flags |= StreamEvent::kRequestEnd;
     CountEnd(request, event.finish_reason);
     request.stream->times = request.times;
+    request.stream->num_draft_tokens = request.num_draft_tokens;
+    request.stream->num_accepted_draft_tokens = request.num_accepted_draft_tokens;
   }
   streams_.Push(event);
   if (request.num_unfinished == 0) request.stream = nullptr;

@@ -2,6 +2,7 @@
 // What the step loop tells of itself: gauges and counters, a record of each step, and, if asked,
 // where each request stood at its end.
 #include <algorithm>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -49,11 +50,17 @@ RequestStats RequestStatsOf(const Sequence& sequence) {
 
 }  // namespace
 
-void StepLoop::CountStep(const StepInFlight& step, int64_t now_ns) {
+void StepLoop::CountStep(const StepInFlight& step, const StepResult& result, int64_t now_ns) {
   const int64_t step_ns = now_ns - std::max(step.launched_ns, last_collect_ns_);
   last_collect_ns_ = now_ns;
   if (step_ns > longest_step_ns()) longest_step_ns_.store(step_ns, std::memory_order_relaxed);
   pace_.Observe(step_ns, step.num_decode_rows, step.num_prefill_tokens);
+  if (step.num_prefill_tokens == 0 && backend_.info().makes_drafts) {
+    const int num_drafted =
+        std::accumulate(result.num_drafted.begin(), result.num_drafted.end(), 0);
+    draft_pace_.Observe(step_ns, step.num_rows + num_drafted,
+                        static_cast<int>(result.token_ids.size()));
+  }
   ++stats_.num_steps;
   stats_.num_scheduled_requests = step.num_rows;
   stats_.num_context_requests = step.num_rows - step.num_decode_rows;

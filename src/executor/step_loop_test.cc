@@ -313,6 +313,7 @@ TEST_P(StepLoopTest, EachSequenceOfARequestYieldsItsOwnAndTheRequestEndsOnce) {
 TEST_P(StepLoopTest, ARowMayYieldSeveralTokens) {
   HarnessOptions options = Small();
   options.backend.info.max_tokens_per_row = 3;
+  options.backend.info.makes_drafts = true;
   LoopHarness harness(std::move(options));
   std::vector<std::pair<Request, std::shared_ptr<RecordingSink>>> clients;
   int64_t num_tokens = 0;

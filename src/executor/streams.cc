@@ -42,6 +42,8 @@ Response MakeResponse(Stream& stream, const StreamEvent& event) {
   response.is_sequence_final = (event.flags & StreamEvent::kSequenceEnd) != 0;
   response.times = response.is_final ? stream.times : stream.first_times;
   if (response.is_final) {
+    response.num_draft_tokens = stream.num_draft_tokens;
+    response.num_accepted_draft_tokens = stream.num_accepted_draft_tokens;
     response.status = stream.status;
     if (!response.status.ok()) return response;
   }

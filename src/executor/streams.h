@@ -38,6 +38,7 @@ struct Stream {
   // Written by the step loop before the request's last event.
   Status status;
   RequestTimes times;
+  int num_draft_tokens = 0, num_accepted_draft_tokens = 0;
 
   // Of the stream thread: what its next response will hold, for each sequence.
   struct Pending {

@@ -167,6 +167,51 @@ Status ValidateMemory(const ExecutorLimits& limits, const Request& request) {
       width, prompt_len, request.max_tokens, num_blocks, limits.block_size, limits.num_blocks);
 }
 
+// In upstream's words, of which programs know some.
+Status ValidateDrafts(const ExecutorLimits& limits, Request* request) {
+  std::vector<TokenId>& drafts = request->draft_ids;
+  if (drafts.empty()) {
+    return request->draft_logits == nullptr
+               ? Status::Ok()
+               : Invalid("Draft tokens must be specified when draft logits are given.");
+  }
+  if (request->sampling.beam_width > 1) {
+    return Invalid(
+        "Can't use speculative decoding with beam search. beam_width is {}: leave it or the draft "
+        "tokens out",
+        request->sampling.beam_width);
+  }
+  if (std::ssize(drafts) > limits.max_draft_len) {
+    return Invalid(
+        "Draft tokens length ({}) exceeds maximum draft tokens length ({}). Send fewer, or load "
+        "the model with a larger max_draft_len",
+        drafts.size(), limits.max_draft_len);
+  }
+  if (const auto bad = parameters::FindOutsideVocabulary(limits, drafts)) {
+    return Invalid("draft_ids[{}]: got {}, the engine's vocabulary is [0, {})", *bad, drafts[*bad],
+                   limits.vocab_size);
+  }
+  if (request->draft_logits != nullptr) {
+    const size_t needed = drafts.size() * static_cast<size_t>(limits.vocab_size);
+    if (request->draft_logits->size() != needed) {
+      return Invalid("draft_logits: got {} values, {} draft tokens of a vocabulary of {} need {}",
+                     request->draft_logits->size(), drafts.size(), limits.vocab_size, needed);
+    }
+    if (request->sampling.typical_p.value_or(1) < 1) {
+      return Unimplemented(
+          "draft_logits: with typical_p drafts are compared by their ids alone; leave one out");
+    }
+  }
+  if (const auto threshold = request->draft_acceptance_threshold;
+      threshold && !(*threshold > 0 && *threshold <= 1)) {
+    return Invalid("draft_acceptance_threshold: got {}, must be in (0, 1] (leave it out for none)",
+                   *threshold);
+  }
+  const auto most = static_cast<size_t>(request->max_tokens - 1);
+  if (drafts.size() > most) drafts.resize(most);
+  return Status::Ok();
+}
+
 // A response is one message: 2 GiB are the most that gRPC carries, and the rows are kept until
 // then.
 constexpr int64_t kMaxLogitsBytes = int64_t{1} << 30;
@@ -241,6 +286,7 @@ Status ValidateRequest(const ExecutorLimits& limits, Request* request, bool* was
   }
   std::erase(request->end_ids, kNoEndId);
   *was_shortened = parameters::ShortenToSequence(limits, *request);
+  RETURN_IF_ERROR(ValidateDrafts(limits, request));
   RETURN_IF_ERROR(ValidateMemory(limits, *request));
   return ValidateLogits(limits, *request);
 }

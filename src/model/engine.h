@@ -54,6 +54,7 @@ struct EngineLimits {
   int max_input_len = 0;  // 0 in files = max_seq_len
   int max_beam_width = 1;
   LoraLimits lora;  // of the adapters that it takes
+  int max_draft_len = 0;  // draft tokens that one step verifies of a sequence
 };
 
 // Of a model that nobody built an engine from: nothing is set aside for beams that nobody asks for.

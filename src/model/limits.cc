@@ -17,6 +17,12 @@ constexpr int kMaxBatchSize = 65536;
 constexpr int kMaxNumTokens = 1 << 20;
 constexpr int kMaxSeqLen = 1 << 24;
 constexpr int kMaxBeamWidth = 256;
+constexpr int kMaxDraftLen = 127;  // below the largest block of the KV cache
+
+// Of upstream's modes, NVIDIA/TensorRT-LLM/tensorrt_llm/models/modeling_utils.py,
+// SpeculativeDecodingMode.
+constexpr int kNone = 1, kDraftTokensExternal = 2;
+
 constexpr int kManyTokens = 16384;  // upstream warns above it, too
 
 Status CheckRange(std::string_view field, int value, int min, int max) {
@@ -33,6 +39,7 @@ Result<EngineLimits> ResolveLimits(const ModelConfig& config, EngineLimits limit
   RETURN_IF_ERROR(CheckRange("max_seq_len", limits.max_seq_len, 0, kMaxSeqLen));
   RETURN_IF_ERROR(CheckRange("max_input_len", limits.max_input_len, 0, kMaxSeqLen));
   RETURN_IF_ERROR(CheckRange("max_beam_width", limits.max_beam_width, 1, kMaxBeamWidth));
+  RETURN_IF_ERROR(CheckRange("max_draft_len", limits.max_draft_len, 0, kMaxDraftLen));
   if (limits.max_seq_len == 0) limits.max_seq_len = config.max_position_embeddings;
   if (limits.max_seq_len > config.max_position_embeddings) {
     if (config.position == PositionKind::kLearnedAbsolute)
@@ -65,8 +72,8 @@ nlohmann::json LimitsToJson(const ModelConfig& config, const EngineLimits& limit
           {"max_beam_width", limits.max_beam_width},
           {"max_num_tokens", limits.max_num_tokens},
           {"max_prompt_embedding_table_size", 0},
-          {"max_draft_len", 0},
-          {"speculative_decoding_mode", 1},
+          {"max_draft_len", limits.max_draft_len},
+          {"speculative_decoding_mode", limits.max_draft_len > 0 ? kDraftTokensExternal : kNone},
           {"gather_context_logits", false},
           {"gather_generation_logits", false},
           {"lora_config", nlohmann::json::object()},
@@ -86,6 +93,7 @@ Result<EngineLimits> LimitsFromJson(const nlohmann::json& json, const std::strin
   limits.max_seq_len = static_cast<int>(fields.Int("max_seq_len", 1, kMaxSeqLen));
   limits.max_input_len = static_cast<int>(fields.Int("max_input_len", 1, kMaxSeqLen));
   limits.max_beam_width = static_cast<int>(fields.IntOr("max_beam_width", 1, 1, kMaxBeamWidth));
+  limits.max_draft_len = static_cast<int>(fields.IntOr("max_draft_len", 0, 0, kMaxDraftLen));
   RETURN_IF_ERROR(fields.status());
   return limits;
 }

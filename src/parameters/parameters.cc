@@ -240,6 +240,14 @@ constexpr auto kTable = std::to_array<Parameter>({
      .unsent = "1; of a beam search all beams",
      .meaning = "so many sequences, drawn with the seeds that follow; of a beam search the best"},
 
+    {.field = "disable_speculation",
+     .llm_name = "disable_speculation",
+     .text_name = "disable_speculation",
+     .member = &S::disable_speculation,
+     .unsent = "false",
+     .meaning = "leaves the server's own draft tokens out; they change no token: "
+                "[Speculation](speculation.md)"},
+
     {.field = "return_log_probs",
      .llm_name = "return_log_probs",
      .text_name = "return_log_probs",

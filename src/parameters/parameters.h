@@ -29,8 +29,8 @@ namespace inflight::parameters {
 // Where a parameter is kept. Its type is the parameter's: float, int, uint64_t or bool.
 using Field = std::variant<std::optional<float> SamplingParams::*, float SamplingParams::*,
                            std::optional<int> SamplingParams::*, int SamplingParams::*,
-                           std::optional<uint64_t> SamplingParams::*, int OutputOptions::*,
-                           bool OutputOptions::*>;
+                           std::optional<uint64_t> SamplingParams::*, bool SamplingParams::*,
+                           int OutputOptions::*, bool OutputOptions::*>;
 enum class Type : uint8_t { kFloat, kInteger, kUnsigned64, kBool };
 
 // What 0 means where it is sent; in the field it would be a value like others.

@@ -63,7 +63,8 @@ void Scheduler::FormBatch(PlannedStep* step) {
 bool Scheduler::StartBlocks(SequenceState* sequence) {
   if (blocked_ == sequence && blocked_version_ == kv_cache_->version()) return false;
   const int full = sequence->max_seq_len - 1;  // the last token is never fed
-  const int chunk = std::min(static_cast<int>(sequence->tokens->size()), max_chunk_);
+  const int known = static_cast<int>(sequence->tokens->size());
+  const int chunk = std::min(known + sequence->num_prompt_drafts, max_chunk_);
   kv_cache::KvCache::StartParams params{
       .tokens = *sequence->tokens,
       .salt = sequence->cache_salt,
@@ -75,8 +76,8 @@ bool Scheduler::StartBlocks(SequenceState* sequence) {
       .max_reused_blocks =
           sequence->reuses_blocks ? kMaxReusedBlocks / kv_cache_->num_groups() : 0};
   if (options_.policy == SchedulerPolicy::kMaxUtilization) {
-    const int known = static_cast<int>(sequence->tokens->size());
-    params.reserved_tokens = std::min(known + lookahead_, full);
+    params.reserved_tokens =
+        std::min(known + std::max(lookahead_, sequence->num_prompt_drafts), full);
     params.num_spare_blocks = NumSpareBlocks();
   }
   if (kv_cache_->Start(params, &sequence->blocks, &sequence->num_cached_tokens)) return true;

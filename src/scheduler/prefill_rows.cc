@@ -55,19 +55,22 @@ void Scheduler::PlanPrefillEqually(Budget budget, PlannedStep* step) {
 
 // Tokens that `sequence` may take more, after `num_taken` in this step: at most `at_most`, 0 when
 // there is no room. Chunks end on block boundaries, except the last one and where max_num_tokens
-// leaves less than a block beside the decode rows.
+// leaves less than a block beside the decode rows. The last one takes along the drafts that came
+// with the prompt, those for which it has room.
 int Scheduler::ChunkSize(const SequenceState& sequence, int num_taken, const Budget& budget,
                          int at_most) const {
   const int planned = sequence.num_planned_tokens + num_taken;
   const int remaining = sequence.num_prefill_tokens - planned;
+  if (remaining <= 0) return 0;
+  const int drafts = sequence.num_prompt_drafts;
   const int share = budget.first ? std::max(budget.prefill, chunk_unit_) : budget.prefill;
   // A resumed sequence may know more tokens than any step holds.
   if (!options_.enable_chunked_prefill && remaining <= options_.max_num_tokens) {
     const bool fits = remaining <= budget.tokens && (budget.first || remaining <= share);
-    return fits ? remaining : 0;
+    return fits ? remaining + std::min(drafts, budget.tokens - remaining) : 0;
   }
   const int limit = std::min({budget.tokens, share, at_most});
-  if (remaining <= limit) return remaining;
+  if (remaining <= limit) return remaining + std::min(drafts, limit - remaining);
   const int end = (planned + limit) / chunk_unit_ * chunk_unit_;
   if (end > planned) return end - planned;
   return budget.first ? limit : 0;
@@ -77,8 +80,9 @@ int Scheduler::ChunkSize(const SequenceState& sequence, int num_taken, const Bud
 bool Scheduler::AddPrefillRow(SequenceState* sequence, int num_tokens, PlannedStep* step) {
   const int end = sequence->num_planned_tokens + num_tokens;
   if (!UpdatesFit(*sequence, end, step->plan)) return false;
-  const bool is_last = end == sequence->num_prefill_tokens;
-  AddRow(sequence, num_tokens, /*is_prefill=*/true, /*yields=*/is_last, step);
+  const int num_drafts = std::max(0, end - sequence->num_prefill_tokens);
+  const bool is_last = end >= sequence->num_prefill_tokens;
+  AddRow(sequence, num_tokens, num_drafts, /*is_prefill=*/true, /*yields=*/is_last, step);
   if (is_last) sequence->phase = Phase::kDecode;
   return true;
 }

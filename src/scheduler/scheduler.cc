@@ -9,9 +9,7 @@ namespace inflight::scheduler {
 Scheduler::Scheduler(const SchedulerOptions& options, kv_cache::KvCache* kv_cache)
     : options_(options),
       kv_cache_(kv_cache),
-      max_running_(
-          std::min({options.max_batch_size, options.max_num_tokens / options.max_tokens_per_row,
-                    StepPlan::kMaxRows})),
+      max_running_(std::min({options.max_batch_size, options.max_num_tokens, StepPlan::kMaxRows})),
       chunk_unit_(0),
       max_chunk_(0),
       lookahead_(1) {
@@ -67,6 +65,7 @@ void Scheduler::Plan(const PrefillShare& share, PlannedStep* step, bool may_star
 
 void Scheduler::PlanDecodeRows(PlannedStep* step) {
   const bool reserves = options_.policy == SchedulerPolicy::kMaxUtilization;
+  int room_for_drafts = RoomForDrafts();
   // A pause shortens running_ at its end.
   for (size_t i = 0; i < running_.size(); ++i) {
     SequenceState* sequence = running_[i];
@@ -76,12 +75,25 @@ void Scheduler::PlanDecodeRows(PlannedStep* step) {
     // The row computes positions from num_planned_tokens on and yields the tokens after them.
     const int room = sequence->max_seq_len - 1 - sequence->num_planned_tokens;
     if (room < 1) continue;
-    const int num_tokens = has_beams ? 1 : std::min(options_.max_tokens_per_row, room);
+    const int num_drafts = has_beams
+                               ? 0
+                               : std::min({options_.max_tokens_per_row - 1,
+                                           sequence->max_draft_tokens, room - 1, room_for_drafts});
+    const int num_tokens = 1 + num_drafts;
     if (!UpdatesFit(*sequence, sequence->num_planned_tokens + num_tokens, step->plan)) continue;
     if (reserves && !ReserveRow(sequence, num_tokens)) continue;
-    AddRow(sequence, num_tokens, /*is_prefill=*/false, /*yields=*/true, step);
+    AddRow(sequence, num_tokens, num_drafts, /*is_prefill=*/false, /*yields=*/true, step);
+    room_for_drafts -= num_drafts;
   }
   step->plan.num_decode_rows = step->plan.num_rows;
+}
+
+// What one token of each row leaves, and a block for prompts where there are any.
+int Scheduler::RoomForDrafts() const {
+  const bool has_prompts = num_waiting() > 0 || std::ranges::any_of(running_, [](const auto* s) {
+                             return s->phase == Phase::kPrefill;
+                           });
+  return std::max(0, options_.max_num_tokens - num_running_rows_ - (has_prompts ? chunk_unit_ : 0));
 }
 
 bool Scheduler::UpdatesFit(SequenceState& sequence, int num_tokens, const StepPlan& plan) const {
@@ -104,8 +116,8 @@ bool Scheduler::UpdatesFit(SequenceState& sequence, int num_tokens, const StepPl
          plan.num_block_ids + num_ids <= StepPlan::kMaxBlockIds;
 }
 
-void Scheduler::AddRow(SequenceState* sequence, int num_query_tokens, bool is_prefill, bool yields,
-                       PlannedStep* step) {
+void Scheduler::AddRow(SequenceState* sequence, int num_query_tokens, int num_drafts,
+                       bool is_prefill, bool yields, PlannedStep* step) {
   StepPlan& plan = step->plan;
   const int num_rows = is_prefill ? 1 : sequence->num_beams;
   for (int b = 0; b < num_rows; ++b) {
@@ -116,6 +128,7 @@ void Scheduler::AddRow(SequenceState* sequence, int num_query_tokens, bool is_pr
     row.first_position = sequence->num_planned_tokens;
     row.is_prefill = is_prefill ? 1 : 0;
     row.yields = yields ? 1 : 0;
+    row.num_draft_tokens = static_cast<uint8_t>(num_drafts);
     ++plan.num_rows;
     plan.num_tokens += num_query_tokens;
     plan.num_yields += yields ? 1 : 0;

@@ -13,7 +13,8 @@
 //                MAX_UTILIZATION: admitted when the blocks of its next steps are free; when a step
 //                lacks blocks, the last running sequence is paused and computed again later.
 //                STATIC_BATCH: as the first, but nobody joins until all of a batch have ended.
-//   packing    every running decode row, then prefill chunks under one token budget.
+//   packing    every running decode row, then prefill chunks under one token budget. Drafts of
+//              decode rows take no row's place: they get what one token of each row leaves.
 //   beams      of a beam search are admitted, planned and paused together. They are not looked
 //              ahead: which beam goes on from which is known when a step was collected, and only
 //              then the next one is planned.
@@ -39,7 +40,7 @@ struct SchedulerOptions {
   int max_num_tokens = 0;  // tokens of a step
   int max_slots = 0;
   int depth = 1;               // steps that are planned and not collected, at most
-  int max_tokens_per_row = 1;  // that a decode row computes, and yields at most
+  int max_tokens_per_row = 1;  // that a decode row computes, and yields at most: 1 + its drafts
   SchedulerPolicy policy = SchedulerPolicy::kGuaranteedNoEvict;
   ChunkingPolicy chunking = ChunkingPolicy::kFirstComeFirstServed;
   bool enable_chunked_prefill = true;
@@ -90,7 +91,7 @@ class Scheduler {
   // `num_valid_tokens` tokens for reuse, gives blocks and slot back.
   void Release(SequenceState* sequence, int num_valid_tokens);
 
-  // A decode row was planned for its longest outcome and yielded `num_unused` tokens less.
+  // A row was planned for its longest outcome and yielded `num_unused` tokens less.
   static void Reconcile(SequenceState* sequence, int num_unused) {
     sequence->num_planned_tokens -= num_unused;
   }
@@ -132,9 +133,10 @@ class Scheduler {
 
   // scheduler.cc
   void PlanDecodeRows(PlannedStep* step);
+  int RoomForDrafts() const;
   bool UpdatesFit(SequenceState& sequence, int num_tokens, const StepPlan& plan) const;
-  void AddRow(SequenceState* sequence, int num_query_tokens, bool is_prefill, bool yields,
-              PlannedStep* step);
+  void AddRow(SequenceState* sequence, int num_query_tokens, int num_drafts, bool is_prefill,
+              bool yields, PlannedStep* step);
   void SendBlocks(SequenceState* sequence, StepPlan* plan);
   static void SendUpdate(SlotId slot, int group, int first_idx, std::span<const BlockId> blocks,
                          StepPlan* plan);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "inflight/request.h"
@@ -20,6 +21,9 @@ enum class Phase : uint8_t { kIdle, kWaiting, kPrefill, kDecode, kPausing, kRemo
 struct SequenceState {
   // Set before Add. `tokens` is appended to by the executor as steps are collected.
   const std::vector<TokenId>* tokens = nullptr;  // prompt, then what was generated
+  // Drafts that came with the prompt: they follow it in the row of its last chunk, those for which
+  // that step has room.
+  int num_prompt_drafts = 0;
   uint64_t cache_salt = 0;
   bool reuses_blocks = true;  // false: all of its prompt is computed
   float priority = 0.5F;
@@ -33,6 +37,9 @@ struct SequenceState {
   // Written by the executor.
   int num_kv_tokens = 0;       // tokens whose K and V collected steps computed or reused
   int num_rows_in_flight = 0;  // rows launched and not collected
+  // Drafts of its next decode row, at most; beside the bound of all rows, and of what memory is
+  // left of a step.
+  int max_draft_tokens = std::numeric_limits<int>::max();
 
   // Written by the scheduler.
   Phase phase = Phase::kIdle;

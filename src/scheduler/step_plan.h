@@ -36,7 +36,9 @@ struct PlanRow {
                        // completes a prompt)
   // 1: decoding of this row waits for LateInputs (grammar mask, host logits processor).
   uint8_t has_late_inputs = 0;
-  uint8_t reserved = 0;
+  // The last so many of num_query_tokens are drafts, which follow what the slot knows: at most so
+  // many, the device may have fewer. Only where the row yields, 1 + those of them that it accepts.
+  uint8_t num_draft_tokens = 0;
 };
 
 // Entries [first_idx, first_idx + num_blocks) of a slot's block table in one KV group become

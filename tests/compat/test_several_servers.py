@@ -26,10 +26,11 @@ batching_strategy:inflight_fused_batching,decoupled_mode:False,max_queue_delay_m
 """
 
 
-def prepare(folder, **llm):
+def prepare(folder, build_flags="", **llm):
     """A repository in `models` of a tiny GPT-2, without BLS; `llm` are further keys of the LLM."""
     make_gpt2(folder.root / "gpt2")
-    folder.sh("trtllm-build --checkpoint_dir gpt2 --output_dir engine; cp -r all_models/inflight_batcher_llm models")
+    folder.sh(f"trtllm-build --checkpoint_dir gpt2 --output_dir engine {build_flags}")
+    folder.sh("cp -r all_models/inflight_batcher_llm models")
     shutil.rmtree(folder.root / "models/tensorrt_llm_bls")
     further = ",".join(f"{key}:{value}" for key, value in llm.items())
     folder.sh(FILL.rstrip() + (f",{further}\n" if further else "\n"))
@@ -157,7 +158,7 @@ def test_the_queue_refuses_what_is_too_much(crowded):
 
 
 def test_speculation_by_the_client(folder):
-    """Without proposals the loop is the target's own decoding; drafts are refused by the name of their tensor."""
+    """The loop gives what the target gives alone; an engine that was built for no drafts refuses them."""
     prepare(folder)
     launch(folder, folder.http, folder.grpc, folder.metrics)
     folder.wait_until_ready()
@@ -168,13 +169,34 @@ def test_speculation_by_the_client(folder):
     output = folder.sh(f"{tool} --num-draft-tokens 0").stdout
     assert output.splitlines() == [*(f"{number}: Outputs match" for number in range(13)), "failed/total: 0/13"]
     done = folder.sh(tool, check=False)
-    assert done.returncode == 1 and "draft_input_ids" in done.stderr
+    assert done.returncode == 1 and "exceeds maximum draft tokens length (0)" in done.stderr
     client = "python3 inflight_batcher_llm/client/e2e_grpc_speculative_decoding_client.py --url-target localhost:$GRPC -o 6"
     texts = [folder.sh(line).stdout for line in (
         f"{client} -p 'Once upon a time' --num-draft-tokens 0",
         "python3 inflight_batcher_llm/client/end_to_end_grpc_client.py -u localhost:$GRPC -p 'Once upon a time' -o 6",
     )]  # fmt: skip
     assert f"[b'{texts[0].rstrip(chr(10))}']\n" == texts[1]
+
+
+def test_drafts_are_judged_by_an_engine_that_was_built_for_them(folder_of):
+    folder = prepare(folder_of("0.11"), "--max_draft_len 5 --speculative_decoding_mode draft_tokens_external")
+    launch(folder, folder.http, folder.grpc, folder.metrics)
+    folder.wait_until_ready()
+    tool = (
+        f"python3 tools/inflight_batcher_llm/speculative_decoding_test.py --url-target localhost:$GRPC"
+        f" --url-draft localhost:$GRPC {PROMPTS} -o 12 --num-draft-tokens 4"
+    )
+    assert folder.sh(tool).stdout.splitlines()[-1] == "failed/total: 0/13"
+    client = (
+        "python3 inflight_batcher_llm/client/e2e_grpc_speculative_decoding_client.py --url-target localhost:$GRPC -o 12"
+        " -p 'Once upon a time' --num-draft-tokens 4"
+    )
+    plain = folder.sh(client).stdout
+    assert folder.sh(f"{client} --return-draft-model-draft-logits").stdout == plain
+    shown = folder.sh(f"{client} --return-target-model-accepted-token-logits").stdout.splitlines()
+    assert shown[-1] == plain.splitlines()[-1]
+    rows = [int(re.match(r"Logits of accepted tokens: \((\d+), \d+\)", line)[1]) for line in shown[:-1]]
+    assert sum(rows) == 12 and max(rows) == 5, "the draft is the target: all are accepted"
 
 
 # Starts the ranks of its command line as mpirun does, and ends with them.

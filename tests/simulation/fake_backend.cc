@@ -93,6 +93,7 @@ void FakeBackend::SetUpOne(const SlotSetup& setup, scheduler::SlotId slot_id) {
                .stop_words = setup.request->stop_words,
                .num_prompt_tokens = setup.num_prompt_tokens,
                .max_seq_len = setup.max_seq_len};
+  slot.num_prompt_drafts = static_cast<int>(setup.request->draft_ids.size());
   const auto max_len = static_cast<size_t>(setup.max_seq_len);
   slot.tokens.reserve(max_len);
   slot.tokens.assign(setup.tokens.begin(), setup.tokens.end());
@@ -154,8 +155,13 @@ bool FakeBackend::CheckPlan(const StepPlan& plan) {
     if ((row.is_prefill == 0) != (r < plan.num_decode_rows))
       return Violated("prefill rows before decode rows");
     if (row.is_prefill == 0 &&
-        (row.num_query_tokens > options_.info.max_tokens_per_row || row.yields == 0))
+        (row.num_query_tokens > options_.info.max_tokens_per_row || row.yields == 0 ||
+         row.num_query_tokens != 1 + row.num_draft_tokens))
       return Violated("a decode row computes as many tokens as it may yield, and yields");
+    if (row.num_draft_tokens > 0 && row.yields == 0) return Violated("drafts that nobody judges");
+    if (row.is_prefill != 0 &&
+        row.num_draft_tokens > slots_[static_cast<size_t>(row.slot)].num_prompt_drafts)
+      return Violated("a prompt has other drafts");
     num_tokens += row.num_query_tokens;
     num_yields += row.yields;
     if (!CheckBeams(plan, r)) return false;
@@ -280,13 +286,13 @@ void FakeBackend::MakeCopies(const Outstanding& step) {
 // How far a row about to be launched may begin before its planned position.
 int FakeBackend::NumUncertain(const PlanRow& row) const {
   if (row.is_prefill != 0 || options_.info.max_tokens_per_row == 1) return 0;
-  int num_rows = 0;
+  int num_drafts = 0;
   for (const Outstanding& step : outstanding_) {
     for (const PlanRow& other : step.rows) {
-      num_rows += other.slot == row.slot && other.is_prefill == 0 ? 1 : 0;
+      num_drafts += other.slot == row.slot ? other.num_draft_tokens : 0;
     }
   }
-  return num_rows * (options_.info.max_tokens_per_row - 1);
+  return num_drafts;
 }
 
 bool FakeBackend::NoteUse(BlockUse* use, scheduler::SlotId slot, int64_t step_id, bool writes) {
@@ -382,7 +388,7 @@ bool FakeBackend::ExecuteRow(const Outstanding& step, int row_idx) {
   } else {
     if (!is_first && begin != slot.num_kv_tokens)
       return Violated("positions have a gap: " + At(row));
-    const int end = begin + row.num_query_tokens;
+    const int end = begin + row.num_query_tokens - row.num_draft_tokens;
     if (end > num_known) return Violated("unknown tokens: " + At(row));
     if ((row.yields != 0) != (end == num_known))
       return Violated("the chunk that completes the prompt yields, no other: " + At(row));
@@ -392,8 +398,7 @@ bool FakeBackend::ExecuteRow(const Outstanding& step, int row_idx) {
     return false;
   int end = begin + row.num_query_tokens;
   if (row.yields != 0 && !has_beams) {
-    const int num_yielded = Yield(step, row, &slot, row_idx);
-    if (row.is_prefill == 0) end = begin + num_yielded;
+    end -= row.num_draft_tokens + 1 - Yield(step, row, &slot, row_idx);
   }
   if (options_.checks_plans) {
     WriteContents(slot, begin, end, /*garbage=*/false);
@@ -505,9 +510,11 @@ void FakeBackend::WriteContents(const Slot& slot, int begin, int end, bool garba
 // How many tokens.
 int FakeBackend::Yield(const Outstanding& step, const PlanRow& row, Slot* slot, int row_idx) {
   int most = 1;
-  if (row.is_prefill == 0 && row.has_late_inputs == 0) {
-    most += static_cast<int>(Mix(slot->hashes.back() ^ slot->seed) %
-                             static_cast<uint64_t>(row.num_query_tokens));
+  int num_drafted = 0;  // as planned, or as many as are accepted
+  if (row.has_late_inputs == 0) {
+    const uint64_t chance = Mix(slot->hashes.back() ^ slot->seed);
+    most += static_cast<int>(chance % (1 + static_cast<uint64_t>(row.num_draft_tokens)));
+    num_drafted = chance >> 32 & 1 ? row.num_draft_tokens : most - 1;
   }
   int num_yielded = 0;
   while (num_yielded < most && slot->ended == FinishReason::kNotFinished) {
@@ -526,6 +533,7 @@ int FakeBackend::Yield(const Outstanding& step, const PlanRow& row, Slot* slot, 
   }
   result_.cum_log_probs[static_cast<size_t>(row_idx)] = slot->cum_log_prob;
   result_.finish_reasons[static_cast<size_t>(row_idx)] = slot->ended;
+  result_.num_drafted[static_cast<size_t>(row_idx)] = num_drafted;
   return num_yielded;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A device without a model, for tests and benches of the executor.
 //
-// A decode row of several tokens is one of speculation: it yields between one and all of them, as
-// the sequence's hash says, and leaves garbage behind those that it does not.
+// A row with drafts yields between one token and one more than it has drafts, as the sequence's
+// hash says, and leaves garbage behind those that it does not.
 //
 // It finishes steps as late as it may: a step is executed when it is collected. Each token is a
 // function of the sequence's seed and of all tokens before it, so a sequence's output does not
@@ -75,6 +75,7 @@ class FakeBackend : public executor::Backend {
     int num_kv_tokens = -1;  // -1: nothing computed yet; the first row says what was reused
     int64_t last_step_id = 0;
     decoding::StopCriteria stop;
+    int num_prompt_drafts = 0;
     std::vector<TokenId> tokens;
     std::vector<uint64_t> hashes;                         // [tokens + 1]; of the first i tokens
     std::vector<std::vector<scheduler::BlockId>> tables;  // [groups][blocks]

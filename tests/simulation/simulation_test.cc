@@ -140,6 +140,9 @@ class Simulation {
     if (world_.priorities && Chance(10)) request.priority = Chance(2) ? 0.75F : 0.25F;
     if (Chance(16)) request.cache_salt = 7;
     if (world_.max_beam_width > 1 && Chance(3)) MakeBeamSearch(&request);
+    const int max_draft_len = world_.max_tokens_per_row - 1;
+    if (max_draft_len > 0 && request.sampling.beam_width == 1 && Chance(6))
+      request.draft_ids = RandomTokens(1 + Below(max_draft_len));
     if (world_.num_clients > 1) {
       request.client_id = static_cast<uint64_t>(Below(world_.num_clients));
       request.share = request.client_id == 1 ? 0.5F : request.client_id == 2 ? 3.0F : 1.0F;
@@ -350,6 +353,12 @@ class Simulation {
         if (!client.was_cancelled) Bad("cancelled by nobody", client.id);
         break;
       default:
+        if (!client.request.draft_ids.empty() && response.finish_reason == FinishReason::kLength) {
+          // One step yielded as many of them as were accepted, and one more.
+          if (client.ids.empty() || client.ids.size() > client.request.draft_ids.size() + 1)
+            Bad("not one step", client.id);
+          break;
+        }
         if (response.finish_reason != expected.reason) Bad("another finish reason", client.id);
         if (client.ids.size() != expected.ids.size()) Bad("another length", client.id);
         if (response.cum_log_prob != expected.cum_log_prob) Bad("cum_log_prob", client.id);

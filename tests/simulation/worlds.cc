@@ -191,6 +191,7 @@ executor::BackendInfo InfoOf(const World& world) {
                              .max_batch_size = world.max_batch_size,
                              .max_num_tokens = world.max_num_tokens,
                              .max_tokens_per_row = world.max_tokens_per_row,
+                             .makes_drafts = world.max_tokens_per_row > 1,
                              .max_beam_width = world.max_beam_width,
                              .max_seq_len = 96,
                              .max_input_len = world.chunked ? 90 : world.max_num_tokens - 6,

@@ -36,6 +36,7 @@ struct Options {
   std::filesystem::path report_text;
   std::optional<int> max_output_len;
   std::optional<int> world_size;
+  std::string speculative_decoding_mode = "none";
   std::string log_level = "info";
 };
 
@@ -101,6 +102,14 @@ config::Schema<Options> MakeSchema() {
       "max_beam_width", [](Options& o) -> auto& { return o.build.limits.max_beam_width; },
       "Beams of a request, at most.", config::Range(1, 256));
   schema.Add(
+      "max_draft_len", [](Options& o) -> auto& { return o.build.limits.max_draft_len; },
+      "Draft tokens of a sequence that a step verifies, at most.", config::Range(0, 127));
+  schema.Add(
+      "speculative_decoding_mode", [](Options& o) -> auto& { return o.speculative_decoding_mode; },
+      "Who proposes draft tokens: with draft_tokens_external clients do, or the BLS model; needs "
+      "max_draft_len.",
+      config::OneOf({"none", "draft_tokens_external"}));
+  schema.Add(
       "max_output_len", [](Options& o) -> auto& { return o.max_output_len; },
       "Releases up to 0.11: max_seq_len is max_input_len and this.", config::AtLeast(1));
   schema.Section("Ranks");
@@ -160,6 +169,9 @@ Status Combine(Options& options) {
   else if (options.world_size.value_or(static_cast<int>(world_size)) != world_size)
     return InvalidArgument("--world-size: got " + std::to_string(*options.world_size) +
                            ", tp_size * pp_size is " + std::to_string(world_size));
+  if (options.speculative_decoding_mode != "none" && limits.max_draft_len == 0)
+    return InvalidArgument("--speculative-decoding-mode: " + options.speculative_decoding_mode +
+                           " needs --max-draft-len of at least 1");
   if (limits.max_batch_size > scheduler::StepPlan::kMaxRows)
     logging::Warning("a step holds fewer sequences than max_batch_size allows",
                      {{"max_batch_size", limits.max_batch_size},

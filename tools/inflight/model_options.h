@@ -55,6 +55,21 @@ void AddDeterministic(config::Schema<Options>& schema, const Field& field) {
       config::Switch());
 }
 
+// Declares --speculation and --max-draft-len in `schema`; `field` gives the ExecutorOptions.
+template <typename Options, typename Field>
+void AddSpeculation(config::Schema<Options>& schema, const Field& field) {
+  schema.Add(
+      "speculation", [field](Options& o) -> auto& { return field(o).drafts; },
+      "Draft tokens that a step verifies beside the newest one, which changes no token: none, or "
+      "what followed the last tokens where they stood before. Only as many as pay.",
+      config::OneOf({"none", "ngram"}));
+  schema.Add(
+      "max_draft_len", [field](Options& o) -> auto& { return field(o).max_draft_len; },
+      "Draft tokens of a sequence in a step, those that clients send too, below the block size; "
+      "default: the engine's, or 4 with --speculation where that is 0.",
+      config::Range(0, 127));
+}
+
 // Declares those of `run` and `chat` in `schema`; `field` finds them in Options.
 template <typename Options, typename Field>
 void AddEngineOptions(config::Schema<Options>& schema, const Field& field) {
@@ -69,6 +84,7 @@ void AddEngineOptions(config::Schema<Options>& schema, const Field& field) {
       "ops", [field](Options& o) -> auto& { return field(o).ops; },
       "Operator table by name, such as reference, cpu/avx2 or cuda.");
   AddDeterministic(schema, [field](Options& o) -> auto& { return field(o).executor; });
+  AddSpeculation(schema, [field](Options& o) -> auto& { return field(o).executor; });
   schema.Add(
       "kv_cache_free_memory_fraction",
       [field](Options& o) -> auto& { return field(o).executor.kv_cache_free_memory_fraction; },

@@ -34,7 +34,6 @@ constexpr char kLora[] = "adapters (LoRA) are not supported; leave it out";
 constexpr char kFp8Path[] =
     "calibrated scales are not read: FP8 scales are made with the weights; give --use-fp8-rowwise";
 constexpr char kLogits[] = "logits are returned to each request that asks for them";
-constexpr char kSpeculative[] = "speculative decoding is not supported; leave it out";
 constexpr char kPlainWeights[] = "weights are always stored as [out, in]";
 constexpr char kVerbose[] = "say --log-level verbose";
 constexpr char kVariants[] =
@@ -163,8 +162,6 @@ constexpr UpstreamFlag kBuildFlags[] = {
     {kRefused, "cp_size", kOneRank, "1"},
     {kRefused, "logits_dtype", kLogitsDType, "float32"},
     {kRefused, "max_prompt_embedding_table_size", kPromptTuning, "0"},
-    {kRefused, "max_draft_len", kSpeculative, "0"},
-    {kRefused, "speculative_decoding_mode", kSpeculative, "none"},
     {kRefused, "lora_dir", kLora},
     {kRefused, "hf_lora_dir", kLora},
     {kRefused, "lora_ckpt_source", kLora, "hf"},

@@ -331,6 +331,10 @@ constexpr ExecutorCounter kExecutorCounters[] = {
      &ExecutorStats::kv_blocks_offloaded},
     {"inflight_kv_blocks_onboarded_total", "KV blocks copied back from the host pool",
      &ExecutorStats::kv_blocks_onboarded},
+    {"inflight_draft_tokens_total", "Draft tokens that were verified",
+     &ExecutorStats::tokens_drafted},
+    {"inflight_draft_tokens_accepted_total", "Draft tokens that became output",
+     &ExecutorStats::drafts_accepted},
 };
 
 void WriteCounters(const std::vector<ExecutorGauges>& executors, TextWriter& out) {

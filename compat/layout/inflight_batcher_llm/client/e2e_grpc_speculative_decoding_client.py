@@ -79,29 +79,43 @@ class Round:
             if get(output) is not None:
                 self.kept.append(tensor(name, get(output)))
 
-    def ask(self, client, model, ids, length, draft=()):
-        """The sequence that the model makes of `ids`, the prompt in front."""
+    def ask(self, client, model, ids, length, draft=(), draft_logits=None, wants_logits=False):
+        """The sequence that the model makes of `ids`, the prompt in front, and the logits of its new tokens if wanted."""
         inputs = [tensor("input_ids", np.array([ids], np.int32)), *given([
             ("input_lengths", len(ids), np.int32), ("request_output_len", length, np.int32),
         ]), *self.kept, *sampling(self.arguments)]  # fmt: skip
         if draft:
             inputs.append(tensor("draft_input_ids", np.array([draft], np.int32)))
+        if draft_logits is not None:
+            inputs.append(tensor("draft_logits", draft_logits[np.newaxis]))
+        inputs.extend(given([("return_generation_logits", wants_logits or None, bool)]))
         answer = client.infer(model, inputs_of(client, model, inputs), request_id=self.request_id)
-        return answer.as_numpy("output_ids")[0][0][: int(answer.as_numpy("sequence_length").flat[0])].tolist()
+        made = answer.as_numpy("output_ids")[0][0][: int(answer.as_numpy("sequence_length").flat[0])].tolist()
+        return made, answer.as_numpy("generation_logits")[0][0] if wants_logits else None
 
 
 def speculate(target, draft, arguments, prompt, request_id="1"):
     """The text of prompt and answer."""
     steps = Round(arguments, preprocess(target, arguments, prompt), request_id)
+    by_logits = getattr(arguments, "return_draft_model_draft_logits", False)
+    shows_logits = getattr(arguments, "return_target_model_accepted_token_logits", False)
     ids, most = steps.prompt, len(steps.prompt) + arguments.output_len
     while True:
         count = min(arguments.num_draft_tokens, most - len(ids) - 1)
-        proposed, whole_draft = [], None
+        proposed, whole_draft, logits = [], None, None
         if count > 0:
-            whole_draft = steps.ask(draft, arguments.draft_tensorrt_llm_model_name, ids, count)
+            whole_draft, logits = steps.ask(
+                draft, arguments.draft_tensorrt_llm_model_name, ids, count, wants_logits=by_logits
+            )
             proposed = whole_draft[len(ids) :]
+        if logits is not None:
+            logits = logits[: len(proposed)] if proposed else None  # an end id has a row too
         before = ids
-        ids = steps.ask(target, arguments.target_tensorrt_llm_model_name, ids, len(proposed) + 1, proposed)
+        ids, accepted_logits = steps.ask(
+            target, arguments.target_tensorrt_llm_model_name, ids, len(proposed) + 1, proposed, logits, shows_logits
+        )
+        if shows_logits:
+            print(f"Logits of accepted tokens: {accepted_logits.shape}")
         ends_in_word = any(word and ids[-len(word) :] == word for word in steps.stop_words)
         if len(ids) >= most or ids in (before, whole_draft) or ends_in_word:
             return postprocess(target, arguments, ids)
@@ -115,9 +129,8 @@ def main():
     parser.add_argument("--return-draft-model-draft-logits", action="store_true", help="accept by the draft's logits")
     parser.add_argument("--return-target-model-accepted-token-logits", action="store_true", help="ask for the target's logits")
     arguments = parser.parse_args()
-    for name in ("return_draft_model_draft_logits", "return_target_model_accepted_token_logits"):
-        if getattr(arguments, name):
-            parser.error(f"--{name.replace('_', '-')}: drafts are compared by their ids alone; leave it out")
+    if arguments.return_draft_model_draft_logits and arguments.return_target_model_accepted_token_logits:
+        parser.error("--return-draft-model-draft-logits and --return-target-model-accepted-token-logits: give one of them")
     with (
         connect(arguments.url_target, arguments.verbose) as target,
         connect(arguments.url_draft or arguments.url_target, arguments.verbose) as draft,

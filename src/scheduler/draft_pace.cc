@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/draft_pace.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace inflight::scheduler {
+namespace {
+
+constexpr double kDecay = 0.98;        // of sums over steps, at each step
+constexpr double kNewestOfOne = 0.2;   // weight of a judged draft in its sequence's share
+constexpr double kNewestOfAll = 0.02;  // and in that of all
+
+// As long as all steps had about equally many tokens, nothing is known of what one costs.
+constexpr double kUnknownPrice = 0.25;
+constexpr double kLeastVariance = 0.1;
+constexpr double kLowestPrice = 0.02, kHighestPrice = 0.95;
+
+// A new sequence may be another kind of text than those before it.
+constexpr double kLeastAtStart = 0.3;
+
+constexpr int kLongestSkip = 256;  // rows between tries that fail
+
+}  // namespace
+
+void DraftPace::Observe(int64_t step_ns, int num_tokens, int num_yielded) {
+  const auto ns = static_cast<double>(step_ns);
+  const auto tokens = static_cast<double>(num_tokens);
+  for (double* sum : {&steps_, &tokens_, &squares_, &ns_, &products_, &yielded_}) *sum *= kDecay;
+  steps_ += 1;
+  tokens_ += tokens;
+  squares_ += tokens * tokens;
+  ns_ += ns;
+  products_ += tokens * ns;
+  yielded_ += num_yielded;
+}
+
+// The slope of the line of least squares through (tokens, time), times what a nanosecond yields.
+double DraftPace::price() const {
+  if (steps_ == 0 || ns_ <= 0) return kUnknownPrice;
+  const double variance = squares_ / steps_ - (tokens_ / steps_) * (tokens_ / steps_);
+  if (variance < kLeastVariance) return kUnknownPrice;
+  const double cost = (products_ / steps_ - (tokens_ / steps_) * (ns_ / steps_)) / variance;
+  return std::clamp(cost * yielded_ / ns_, kLowestPrice, kHighestPrice);
+}
+
+double DraftPace::Accepted(const DraftRecord& record) const {
+  return record.has_any ? record.accepted : std::max(accepted_, kLeastAtStart);
+}
+
+void DraftPace::Note(DraftRecord* record, int num_drafted, int num_accepted) {
+  if (num_drafted == 0) {
+    ++record->num_skipped;
+    return;
+  }
+  record->accepted = Accepted(*record);
+  record->has_any = true;
+  const bool is_rejected = num_accepted < num_drafted;
+  for (int i = 0; i < num_accepted + (is_rejected ? 1 : 0); ++i) {
+    const double judged = i < num_accepted ? 1 : 0;
+    record->accepted += kNewestOfOne * (judged - record->accepted);
+    accepted_ += kNewestOfAll * (judged - accepted_);
+  }
+  record->num_skipped = 0;
+  record->num_to_skip =
+      num_accepted > 0 ? DraftRecord::kFirstSkip : std::min(record->num_to_skip * 2, kLongestSkip);
+}
+
+int DraftPace::Length(const DraftRecord& record) const {
+  if (max_ == 0) return 0;
+  const double accepted = Accepted(record);
+  const double limit = price();
+  int length = 0;
+  for (double all = accepted; length < max_ && all > limit; all *= accepted) ++length;
+  return length == 0 && record.num_skipped >= record.num_to_skip ? 1 : length;
+}
+
+}  // namespace inflight::scheduler

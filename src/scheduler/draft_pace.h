@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many draft tokens a row is worth, by what steps were measured to cost and by how many drafts
+// were accepted.
+//
+//   step time = base + cost * tokens of its rows
+//
+// In the time of one more token the steps seen yield `price` = cost * (tokens yielded / time)
+// tokens. Where a draft is accepted with probability p, the j-th of a row is with p^j: it pays as
+// long as p^j > price. So a step that waits for memory drafts far, one that computes all the time
+// drafts nothing, and a text that nobody foresees is tried again more and more seldom.
+//
+// Only times depend on it: drafts never change what is drawn.
+#pragma once
+
+#include <cstdint>
+
+namespace inflight::scheduler {
+
+// Of one sequence.
+struct DraftRecord {
+  static constexpr int kFirstSkip = 8;
+
+  double accepted = 0;           // share of its judged drafts; newer ones count more
+  bool has_any = false;          // else it begins with the share of all sequences
+  int num_skipped = 0;           // rows without drafts since the last one with
+  int num_to_skip = kFirstSkip;  // before one draft is tried although it does not pay
+};
+
+class DraftPace {
+ public:
+  explicit DraftPace(int max_draft_len) : max_(max_draft_len) {}
+
+  // Of a step without prefill: its tokens with drafts, and the tokens that it yielded.
+  void Observe(int64_t step_ns, int num_tokens, int num_yielded);
+
+  // A row had `num_drafted` drafts, of which the first `num_accepted` were accepted; 0 where none
+  // was planned, or none was found.
+  void Note(DraftRecord* record, int num_drafted, int num_accepted);
+
+  // Drafts of the sequence's next row, at most.
+  int Length(const DraftRecord& record) const;
+
+  double price() const;  // in tokens, of one more token in a step; in (0, 1)
+
+ private:
+  double Accepted(const DraftRecord& record) const;
+
+  const int max_;
+  double accepted_ = 0.6;  // of all sequences
+  // Sums over steps, of which older ones count less.
+  double steps_ = 0, tokens_ = 0, squares_ = 0, ns_ = 0, products_ = 0, yielded_ = 0;
+};
+
+}  // namespace inflight::scheduler

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/draft_pace.h"
+
+#include <gtest/gtest.h>
+
+namespace inflight::scheduler {
+namespace {
+
+// Steps of `base_ns` + 100 ns a token, in turns of one token and of five, each of which yields one.
+DraftPace PaceOf(int64_t base_ns) {
+  DraftPace pace(4);
+  for (int i = 0; i < 100; ++i) {
+    const int num_tokens = i % 2 == 0 ? 1 : 5;
+    pace.Observe(base_ns + 100 * num_tokens, num_tokens, 1);
+  }
+  return pace;
+}
+
+TEST(DraftPaceTest, PriceOfATokenIsItsTimeTimesWhatTheTimeYields) {
+  // On average a step has 3 tokens, takes 900 + 300 ns and yields 1.
+  EXPECT_NEAR(PaceOf(900).price(), 100.0 / 1200, 0.001);
+  EXPECT_NEAR(PaceOf(100).price(), 100.0 / 400, 0.003);
+  EXPECT_NEAR(PaceOf(0).price(), 1.0 / 3, 0.005);
+}
+
+TEST(DraftPaceTest, PriceIsGuessedUntilStepsDiffer) {
+  DraftPace pace(4);
+  EXPECT_EQ(pace.price(), 0.25);
+  for (int i = 0; i < 9; ++i) pace.Observe(1000, 1, 1);
+  EXPECT_EQ(pace.price(), 0.25);
+}
+
+// 0.5, 0.25 and 0.125 lie above the price of 1/12, 0.0625 does not.
+TEST(DraftPaceTest, TheLastDraftIsTheOneThatStillPays) {
+  const DraftPace pace = PaceOf(900);
+  EXPECT_EQ(pace.Length({.accepted = 0.5, .has_any = true}), 3);
+  EXPECT_EQ(pace.Length({.accepted = 0.3, .has_any = true}), 2);
+  EXPECT_EQ(pace.Length({.accepted = 0.9, .has_any = true}), 4) << "the bound of a row";
+  EXPECT_EQ(pace.Length({.accepted = 0.05, .has_any = true}), 0);
+  EXPECT_EQ(DraftPace(0).Length({.accepted = 1, .has_any = true}), 0);
+}
+
+TEST(DraftPaceTest, DraftsThatFailAreTriedMoreAndMoreSeldom) {
+  DraftPace pace = PaceOf(900);
+  DraftRecord record;
+  int num_rows = 0;
+  int last_try = 0;
+  int longest_pause = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const int length = pace.Length(record);
+    pace.Note(&record, length, 0);
+    if (length == 0) continue;
+    ++num_rows;
+    EXPECT_GE(i - last_try, longest_pause) << "a pause is never shorter than the one before";
+    longest_pause = i - last_try;
+    last_try = i;
+  }
+  EXPECT_LT(num_rows, 25);
+  EXPECT_GT(longest_pause, 200);
+}
+
+TEST(DraftPaceTest, DraftsThatAreAcceptedGrow) {
+  DraftPace pace = PaceOf(900);
+  DraftRecord record;
+  for (int i = 0; i < 100; ++i) pace.Note(&record, pace.Length(record), 0);
+  while (pace.Length(record) == 0) pace.Note(&record, 0, 0);
+  for (int i = 0; i < 20; ++i) {
+    while (pace.Length(record) == 0) pace.Note(&record, 0, 0);
+    pace.Note(&record, pace.Length(record), pace.Length(record));
+  }
+  EXPECT_EQ(pace.Length(record), 4);
+}
+
+TEST(DraftPaceTest, ANewSequenceBeginsWithWhatOthersSaw) {
+  DraftPace pace = PaceOf(900);
+  EXPECT_EQ(pace.Length({}), 4);  // 0.6 ^ 4 = 0.13
+  DraftRecord other;
+  for (int i = 0; i < 200; ++i) pace.Note(&other, 1, 0);
+  EXPECT_EQ(pace.Length({}), 2) << "0.3 is the least";
+}
+
+}  // namespace
+}  // namespace inflight::scheduler
