@@ -21,7 +21,7 @@ enum class InputRole : uint8_t {
   kBiasWords,
   kBiasWeights,
   kUnsupported,  // decoder prompts, images, videos: only empty ones pass
-  kSpeculation,  // draft tokens of BLS: only zero and false pass
+  kSpeculation,  // of BLS: how many tokens its draft model proposes, and how they are judged
   kOnlyOne,      // how many answers are made to choose from: only 1 passes
   kLlm,          // an input of the LLM, under its name there
 };

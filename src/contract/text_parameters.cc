@@ -111,7 +111,10 @@ constexpr auto kBls = std::to_array<BlsEntry>({
      Name<&BlsParameters::preprocessing>,
      {},
      ShowName<&BlsParameters::preprocessing>},
-    {"tensorrt_llm_draft_model_name", RefuseBls},
+    {"tensorrt_llm_draft_model_name",
+     Name<&BlsParameters::draft_llm>,
+     {},
+     ShowName<&BlsParameters::draft_llm>},
     {"tensorrt_llm_model_name", Name<&BlsParameters::llm>, {}, ShowName<&BlsParameters::llm>},
 });
 

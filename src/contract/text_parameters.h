@@ -33,6 +33,7 @@ struct BlsParameters {
   std::string preprocessing = "preprocessing";
   std::string llm = "tensorrt_llm";
   std::string postprocessing = "postprocessing";
+  std::string draft_llm;           // proposes tokens to `llm`; empty: none
   bool accumulate_tokens = false;  // each streamed text is all of the answer so far
   std::vector<std::string> warnings;
 };

@@ -54,6 +54,8 @@ TEST(BlsParameters, NamesDefaultToUpstreams) {
   EXPECT_EQ(parsed->preprocessing, "preprocessing");
   EXPECT_EQ(parsed->llm, "tensorrt_llm");
   EXPECT_EQ(parsed->postprocessing, "postprocessing");
+  EXPECT_EQ(parsed->draft_llm, "");
+  EXPECT_EQ(ParseBlsParameters({{"tensorrt_llm_draft_model_name", "draft"}})->draft_llm, "draft");
 }
 
 TEST(BlsParameters, NamesAreHonoured) {
@@ -83,8 +85,7 @@ TEST(BlsParameters, AccumulateTokensHasItsOwnSpellings) {
 }
 
 TEST(BlsParameters, WhatIsNotSupportedIsRefusedByName) {
-  const std::vector<ParameterMap> refused = {{{"tensorrt_llm_draft_model_name", "draft"}},
-                                             {{"multimodal_encoders_name", "vision"}}};
+  const std::vector<ParameterMap> refused = {{{"multimodal_encoders_name", "vision"}}};
   for (const ParameterMap& parameters : refused) {
     const auto parsed = ParseBlsParameters(parameters);
     EXPECT_EQ(parsed.status().code(), StatusCode::kUnimplemented);

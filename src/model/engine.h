@@ -53,7 +53,7 @@ struct EngineLimits {
   int max_seq_len = 0;    // 0 in files = max_position_embeddings
   int max_input_len = 0;  // 0 in files = max_seq_len
   int max_beam_width = 1;
-  LoraLimits lora;  // of the adapters that it takes
+  LoraLimits lora;        // of the adapters that it takes
   int max_draft_len = 0;  // draft tokens that one step verifies of a sequence
 };
 

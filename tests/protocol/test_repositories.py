@@ -147,8 +147,8 @@ def test_the_rest_is_served(tmp_path, missing, served):
 
 
 def test_bls_is_refused_by_the_key_and_the_ensemble_is_served(tmp_path):
-    key = "tensorrt_llm_draft_model_name"
-    repository = write_repository(tmp_path / "repository", 11, **FILLED, **{key: "draft"})
+    key = "multimodal_encoders_name"
+    repository = write_repository(tmp_path / "repository", 16, **FILLED, **{key: "vision"})
     with serving(tmp_path, repository) as server:
         index = requests.post(f"http://{server.http}/v2/repository/index", timeout=30).json()
         reasons = {m["name"]: m.get("reason", "") for m in index if m["state"] == "UNAVAILABLE"}
@@ -232,7 +232,7 @@ def test_bls_checks_requests_in_upstreams_words(bls):
         ({"text_input": ""}, "text_input is required"),
         ({"max_tokens": 0}, "max_tokens must be a single value > 0"),
         ({"num_draft_tokens": 4}, "cannot perform speculative decoding without draft model"),
-        ({"use_draft_logits": True}, "use_draft_logits is not supported; leave it out or send zeros"),
+        ({"num_draft_tokens": -1}, "num_draft_tokens: got -1, must be at least 0"),
         ({"beam_width": 17}, "Requested beam width 17 is larger than configured max beam width 16"),
         ({"embedding_bias_words": ["fox", "hen"], "embedding_bias_weights": 1.0}, "must have the same dimension"),
         ({"decoder_text_input": "fox"}, "decoder_text_input is not supported; leave it out or send it empty"),

@@ -90,7 +90,7 @@ bool IsRefusedInput(const std::string& name) {
   const contract::TextInput* input = contract::FindTextInput(name);
   if (input == nullptr) return false;
   using enum contract::InputRole;
-  if (input->role != kLlm) return input->role == kUnsupported || input->role == kSpeculation;
+  if (input->role != kLlm) return input->role == kUnsupported;
   const contract::LlmInput* of_llm = contract::FindLlmInput(input->llm_name);
   return of_llm != nullptr && contract::IsRefusedWhereUsed(*of_llm);
 }

@@ -41,6 +41,9 @@ class LlmCall : public ResponseSink {
   void Fail(const Status& status) { Fail(status, ReasonOf(status)); }
 
   const Request& request() const { return request_; }
+  bool is_of(const LlmModel& llm) const { return &llm_ == &llm; }
+  // False when what follows in its stream has no use any more.
+  virtual bool goes_on() const { return true; }
 
   // Set before Start.
   Returns returns;

@@ -122,13 +122,8 @@ void ActiveRequests::Remove(const LlmCall& call) {
   if (call.request().id.empty()) return;
   std::lock_guard lock(mutex_);
   call.finished = true;
-  auto [begin, end] = entries_.equal_range(call.request().id);
-  for (auto it = begin; it != end; ++it) {
-    if (it->second.call == &call) {
-      entries_.erase(it);
-      return;
-    }
-  }
+  auto [it, end] = entries_.equal_range(call.request().id);
+  while (it != end) it = it->second.call == &call ? entries_.erase(it) : std::next(it);
 }
 
 std::vector<RequestId> ActiveRequests::Find(const std::string& client_id,
@@ -234,21 +229,34 @@ void LlmModel::InferBatch(Request request, ResponseHandler handler) {
 }
 
 Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>& call) {
-  const auto cancel = call->request().cancel;
+  if (call->request().cancel->cancelled()) return Cancelled("request was cancelled");
+  RETURN_IF_ERROR(Admit(*call, &request));
+  Status status = Enqueue(std::move(request), call, *call);
+  if (!status.ok()) call->tokens.Settle(0);
+  return status;
+}
+
+Status LlmModel::Admit(LlmCall& call, inflight::Request* request) {
+  const Request& from = call.request();
+  request->priority = PriorityOf(from.priority);
+  request->queue_timeout_us = QueueTimeoutOf(from.timeout_us);
+  request->timeout_ms = TimeoutOf(from);
+  SetTurns(from.client, *request);
+  ASSIGN_OR_RETURN(request->cache_salt, CacheSaltOf(from));
+  call.num_prompt_tokens = static_cast<int64_t>(request->input_ids.size());
+  call.ExpectSequences(request->sampling);
+  call.enqueued_ns = clock_.NowNs();
+  ASSIGN_OR_RETURN(call.tokens,
+                   ClientTokens::Take(from.client, MostTokens(*request), call.enqueued_ns));
+  return Status::Ok();
+}
+
+Status LlmModel::Enqueue(inflight::Request request, const std::shared_ptr<ResponseSink>& sink,
+                         const LlmCall& call) {
+  const auto cancel = call.request().cancel;
   if (cancel->cancelled()) return Cancelled("request was cancelled");
-  request.priority = PriorityOf(call->request().priority);
-  request.queue_timeout_us = QueueTimeoutOf(call->request().timeout_us);
-  request.timeout_ms = TimeoutOf(call->request());
-  SetTurns(call->request().client, request);
-  ASSIGN_OR_RETURN(request.cache_salt, CacheSaltOf(call->request()));
-  call->num_prompt_tokens = static_cast<int64_t>(request.input_ids.size());
-  call->ExpectSequences(request.sampling);
-  call->enqueued_ns = clock_.NowNs();
-  ASSIGN_OR_RETURN(call->tokens, ClientTokens::Take(call->request().client, MostTokens(request),
-                                                    call->enqueued_ns));
-  const Result<RequestId> id = backend_.executor->Enqueue(std::move(request), call);
+  const Result<RequestId> id = backend_.executor->Enqueue(std::move(request), sink);
   if (!id.ok()) {
-    call->tokens.Settle(0);
     const Status& status = id.status();
     if (status.code() == StatusCode::kUnavailable) NoteExecutorError();
     if (status.reason() == Reason::kQueueFull) {  // as other models' full queues answer
@@ -257,7 +265,7 @@ Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>
     return status;
   }
   try {
-    active_.Add(*call, *id);
+    if (call.is_of(*this)) active_.Add(call, *id);
     // Cancel of a finished request is ignored, so nobody need take this away again.
     cancel->SetListener([executor = std::weak_ptr(backend_.executor), id = *id] {
       if (const auto alive = executor.lock()) alive->Cancel(id);

@@ -97,6 +97,11 @@ class LlmModel : public Model {
   // Enqueues the request of a call, connects its cancel token, and registers it. Errors are the
   // call's to report.
   Status Start(inflight::Request request, const std::shared_ptr<LlmCall>& call);
+  // Its two halves, for a call that takes several requests: what the call says of all of them and
+  // may take; then each of them, whose answers go to `sink`.
+  Status Admit(LlmCall& call, inflight::Request* request);
+  Status Enqueue(inflight::Request request, const std::shared_ptr<ResponseSink>& sink,
+                 const LlmCall& call);
 
  private:
   void InferBatch(Request request, ResponseHandler handler);

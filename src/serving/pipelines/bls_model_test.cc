@@ -27,13 +27,26 @@ struct BlsModels : TestModels {
   std::shared_ptr<PipelineModel> bls;
 
   explicit BlsModels(const GeneratedConfigOptions& options = {.max_batch_size = 8},
-                     const PipelineOptions& bls_options = {})
-      : TestModels(options) {
+                     const PipelineOptions& bls_options = {},
+                     const ExecutorLimits& limits = FakeExecutor::SmallLimits())
+      : TestModels(options, /*threaded=*/false, limits) {
+    ::inference::ModelConfig config = BlsConfig(options);
+    for (const auto& [name, type] : {std::pair{"num_draft_tokens", ::inference::TYPE_INT32},
+                                     {"use_draft_logits", ::inference::TYPE_BOOL}}) {
+      auto& input = *config.add_input();
+      input.set_name(name);
+      input.set_data_type(type);
+      input.add_dims(1);
+      input.set_optional(true);
+    }
     auto made = PipelineModel::CreateBls(
-        BlsConfig(options), "1",
+        std::move(config), "1",
         [this]() -> Result<PipelineMembers> {
           if (is_missing) return Unavailable("Model 'preprocessing' is not ready");
-          return PipelineMembers{preprocessing, llm, postprocessing};
+          return PipelineMembers{.preprocessing = preprocessing,
+                                 .llm = llm,
+                                 .postprocessing = postprocessing,
+                                 .draft = draft};
         },
         bls_options);
     CHECK(made.ok());
@@ -41,6 +54,7 @@ struct BlsModels : TestModels {
   }
 
   bool is_missing = false;  // a member
+  std::shared_ptr<LlmModel> draft;
 };
 
 std::vector<Tensor> Inputs(int max_tokens, std::vector<Tensor> more = {}) {
@@ -103,6 +117,133 @@ TEST(Bls, AccumulatedTextsEndWithTheirStopText) {
     texts.emplace_back(Collector::Find(response, "text_output")->Strings()->front());
   }
   EXPECT_THAT(texts, ElementsAre("a", "ab", "abc", "abc"));
+}
+
+// A draft model that proposes what the LLM makes: the alphabet, by place. A prompt "ab" has three
+// tokens.
+struct TwoModels : BlsModels {
+  static ExecutorLimits Limits(int vocab_size = 300) {
+    ExecutorLimits limits = FakeExecutor::SmallLimits();
+    limits.vocab_size = vocab_size;
+    limits.max_draft_len = 6;
+    return limits;
+  }
+  explicit TwoModels(int draft_vocab_size = 300)
+      : BlsModels({.max_batch_size = 8}, {}, Limits()),
+        proposing({.max_batch_size = 8}, /*threaded=*/false, Limits(draft_vocab_size)) {
+    draft = proposing.llm;
+    executor->generate = proposing.executor->generate = [](const inflight::Request& request,
+                                                           int position) {
+      return static_cast<TokenId>('a' + request.input_ids.size() + static_cast<size_t>(position));
+    };
+  }
+  // What each model was asked for, until nobody waits.
+  void Run() {
+    while (executor->num_active() + proposing.executor->num_active() > 0) {
+      for (FakeExecutor* one : {executor.get(), proposing.executor.get()}) {
+        if (one->num_active() == 0) continue;
+        (one == executor.get() ? judged : proposed).push_back(one->last_request);
+        one->Run();
+      }
+    }
+  }
+  TestModels proposing;
+  std::vector<inflight::Request> judged, proposed;
+};
+
+TEST(Bls, TwoModelsTakeTurns) {
+  TwoModels models;
+  Collector got;
+  models.bls->Infer(MakeRequest(Inputs(10, {Int("num_draft_tokens", 4), Int("min_length", 7)})),
+                    got.Handler());
+  models.Run();
+  EXPECT_EQ(got.num_final(), 1);
+  EXPECT_TRUE(got.status().ok()) << got.status().ToString();
+  EXPECT_EQ(got.Joined(), "defghijklm");
+  // Of ten tokens each round makes four drafts and one more.
+  ASSERT_EQ(models.proposed.size(), 2U);
+  ASSERT_EQ(models.judged.size(), 2U);
+  const auto prompt = models.proposed[0].input_ids;
+  EXPECT_EQ(models.proposed[0].max_tokens, 4);
+  EXPECT_EQ(models.judged[0].input_ids, prompt);
+  EXPECT_EQ(models.judged[0].draft_ids.size(), 4U);
+  EXPECT_EQ(models.judged[0].max_tokens, 5);
+  EXPECT_EQ(models.judged[0].sampling.min_tokens, 7);
+  EXPECT_EQ(models.judged[1].input_ids.size(), prompt.size() + 5);
+  EXPECT_EQ(models.judged[1].sampling.min_tokens, 2) << "what is left of it";
+}
+
+TEST(Bls, TheLastTokenNeedsNoDraft) {
+  TwoModels models;
+  Collector got;
+  models.bls->Infer(MakeRequest(Inputs(1, {Int("num_draft_tokens", 4)})), got.Handler());
+  models.Run();
+  EXPECT_EQ(got.Joined(), "d");
+  EXPECT_TRUE(models.proposed.empty());
+  ASSERT_EQ(models.judged.size(), 1U);
+  EXPECT_TRUE(models.judged[0].draft_ids.empty());
+}
+
+TEST(Bls, TwoModelsStreamAResponseARound) {
+  TwoModels models;
+  Collector got;
+  models.bls->Infer(MakeRequest(Inputs(7, {Int("num_draft_tokens", 2), Bool("stream", true)})),
+                    got.Handler());
+  models.Run();
+  EXPECT_EQ(got.num_final(), 1);
+  std::vector<std::string> texts;
+  for (const Response& response : got.responses()) {
+    if (response.outputs.empty()) continue;
+    texts.emplace_back(Collector::Find(response, "text_output")->Strings()->front());
+  }
+  EXPECT_THAT(texts, ElementsAre("def", "ghi", "j"));
+}
+
+TEST(Bls, AModelThatFailsEndsTheRounds) {
+  for (const bool is_draft : {true, false}) {
+    TwoModels models;
+    Collector got;
+    models.bls->Infer(MakeRequest(Inputs(9, {Int("num_draft_tokens", 2)})), got.Handler());
+    (is_draft ? models.proposing.executor : models.executor)->fail_with = Internal("broken");
+    models.Run();
+    EXPECT_EQ(got.num_final(), 1);
+    EXPECT_THAT(got.status().message(), HasSubstr("broken"));
+  }
+}
+
+TEST(Bls, ACancelEndsTheRounds) {
+  TwoModels models;
+  Collector got;
+  Request request = MakeRequest(Inputs(20, {Int("num_draft_tokens", 2)}));
+  const auto cancel = request.cancel;
+  models.bls->Infer(std::move(request), got.Handler());
+  models.proposing.executor->Run();
+  cancel->Cancel();
+  models.Run();
+  EXPECT_EQ(got.num_final(), 1);
+  EXPECT_EQ(got.status().code(), StatusCode::kCancelled);
+  EXPECT_TRUE(models.proposed.empty()) << "no further round";
+}
+
+TEST(Bls, RoundsAreRefusedWhereTheyCannotBe) {
+  const auto error = [](TwoModels& models, std::vector<Tensor> more) {
+    Collector got;
+    models.bls->Infer(MakeRequest(Inputs(9, std::move(more))), got.Handler());
+    models.Run();
+    EXPECT_EQ(got.num_final(), 1);
+    return got.status().message();
+  };
+  TwoModels models;
+  EXPECT_THAT(error(models, {Int("num_draft_tokens", 7)}),
+              HasSubstr("Draft tokens length (7) exceeds maximum draft tokens length (6)."));
+  EXPECT_THAT(error(models, {Int("num_draft_tokens", 2), Bool("return_context_logits", true)}),
+              HasSubstr("context logits are not supported with speculative decoding"));
+  models.draft = nullptr;
+  EXPECT_THAT(error(models, {Int("num_draft_tokens", 2)}),
+              HasSubstr("cannot perform speculative decoding without draft model"));
+  TwoModels others(299);
+  EXPECT_THAT(error(others, {Int("num_draft_tokens", 2)}),
+              HasSubstr("has a vocabulary of 299 tokens, 'tensorrt_llm' one of 300"));
 }
 
 TEST(Bls, ManyRequestsRunAtOnce) {

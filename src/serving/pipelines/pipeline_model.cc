@@ -14,6 +14,7 @@
 #include "serving/llm/answer_text.h"
 #include "serving/llm/llm_call.h"
 #include "serving/llm/row_batch.h"
+#include "serving/pipelines/speculative_rounds.h"
 #include "serving/pipelines/text_call.h"
 
 namespace inflight::serving {
@@ -52,12 +53,26 @@ Status CheckOnlyOne(const Tensor& tensor) {
                                         ", which is not supported; leave it out or send 1");
 }
 
-Status CheckNoDraft(const Tensor& tensor) {
-  const bool is_off = std::all_of(tensor.data.begin(), tensor.data.end(),
-                                  [](std::byte b) { return b == std::byte{0}; });
-  if (is_off) return Status::Ok();
-  return Unimplemented("cannot perform speculative decoding without draft model (" + tensor.name +
-                       " is not supported; leave it out or send zeros)");
+Status ReadSpeculation(const Tensor& tensor, SpeculativeRounds::Options* options) {
+  if (tensor.name == "use_draft_logits") {
+    ASSIGN_OR_RETURN(options->use_draft_logits, contract::ReadBool(tensor));
+    return Status::Ok();
+  }
+  ASSIGN_OR_RETURN(options->num_draft_tokens, contract::ReadInt32(tensor));
+  if (options->num_draft_tokens >= 0) return Status::Ok();
+  return InvalidArgument(tensor.name, "got " + std::to_string(options->num_draft_tokens) +
+                                          ", must be at least 0 (0 for none)");
+}
+
+// Drafts are proposed by a model that the BLS names.
+Status CheckDraftModel(const PipelineMembers& members, int num_draft_tokens) {
+  if (members.draft != nullptr) return Status::Ok();
+  if (!members.draft_status.ok()) return members.draft_status;
+  return InvalidArgument(
+      "cannot perform speculative decoding without draft model "
+      "(num_draft_tokens is " +
+      std::to_string(num_draft_tokens) +
+      "; set tensorrt_llm_draft_model_name of the BLS model, or leave it out)");
 }
 
 }  // namespace
@@ -73,6 +88,7 @@ struct PipelineModel::Inputs {
   std::vector<float> bias;                // [vocab_size], or empty
   std::vector<contract::NamedInput> llm;  // those that the LLM takes as they are
   bool has_end_id = false;                // among them
+  SpeculativeRounds::Options speculation;
   const Tensor* query = nullptr;
   const Tensor* bias_words = nullptr;
   const Tensor* bias_weights = nullptr;
@@ -96,6 +112,9 @@ class PipelineModel::Call final : public LlmCall {
   TokenId pad_id = -1;
   int prompt_len = 0;
   bool with_sequence_index = false;
+  SpeculativeRounds::Options speculation;
+
+  bool goes_on() const override { return !is_ended_; }
 
  protected:
   bool Fill(const inflight::Response& response, Response& out) override;
@@ -342,7 +361,12 @@ void PipelineModel::Run(const std::shared_ptr<Call>& call) {
   auto prepared = Prepare(*call);
   Status status = prepared.status();
   const std::shared_ptr<LlmModel> llm = call->members.llm;  // the answer may come before Start does
-  if (status.ok()) status = llm->Start(std::move(prepared->request), call);
+  if (status.ok() && call->speculation.num_draft_tokens > 0) {
+    status = SpeculativeRounds::Start(std::move(prepared->request), call, llm, call->members.draft,
+                                      call->speculation);
+  } else if (status.ok()) {
+    status = llm->Start(std::move(prepared->request), call);
+  }
   if (!status.ok()) call->Fail(status);
 }
 
@@ -379,7 +403,7 @@ Status PipelineModel::ReadInput(const PipelineMembers& members, const Tensor& in
     case InputRole::kOnlyOne:
       return CheckOnlyOne(input);
     case InputRole::kSpeculation:
-      return CheckNoDraft(input);
+      return ReadSpeculation(input, &inputs.speculation);
     case InputRole::kLlm:
       if (kind_ == Kind::kBls && route.llm_name == "request_output_len") {
         RETURN_IF_ERROR(CheckMaxTokens(input));
@@ -454,6 +478,9 @@ Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
   call.preprocessing_ended_ns = call.llm_started_ns = clock.NowNs();
   ASSIGN_OR_RETURN(auto parsed, ParseForLlm(members, inputs));
   const inflight::Request& request = parsed.request;
+  call.speculation = inputs.speculation;
+  if (const int num_drafts = call.speculation.num_draft_tokens; num_drafts > 0)
+    RETURN_IF_ERROR(CheckDraftModel(members, num_drafts));
   call.streaming = request.streaming;
   call.ends_apart = kind_ == Kind::kBls && decoupled();
   call.returns = Returns::Of(parsed);

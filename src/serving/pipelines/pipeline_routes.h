@@ -19,6 +19,8 @@ struct PipelineMembers {
   std::shared_ptr<PreprocessingModel> preprocessing;
   std::shared_ptr<LlmModel> llm;
   std::shared_ptr<PostprocessingModel> postprocessing;
+  std::shared_ptr<LlmModel> draft = {};  // proposes tokens to `llm`; null: none
+  Status draft_status = {};              // why there is none, where one is named
   // Stop words end texts, else only sequences of their tokens; also where a request says whether
   // they are to stay in the text.
   bool matches_stop_texts = true;

@@ -50,6 +50,11 @@ Result<PipelineMembers> BlsMembers::Find() const {
       .preprocessing = NamedOrOnly<PreprocessingModel>(table, names_.preprocessing, names_.llm),
       .llm = Named<LlmModel>(table->entries(), names_.llm),
       .postprocessing = NamedOrOnly<PostprocessingModel>(table, names_.postprocessing, names_.llm)};
+  if (!names_.draft_llm.empty()) {
+    members.draft = Named<LlmModel>(table->entries(), names_.draft_llm);
+    if (!members.draft)
+      members.draft_status = NotReady("tensorrt_llm_draft_model_name", names_.draft_llm);
+  }
   if (!members.preprocessing) return NotReady("preprocessing_model_name", names_.preprocessing);
   if (!members.llm) return NotReady("tensorrt_llm_model_name", names_.llm);
   if (!members.postprocessing) return NotReady("postprocessing_model_name", names_.postprocessing);

@@ -38,7 +38,9 @@ std::vector<std::string> MembersOf(const ModelConfig& config) {
   }
   if (KindOf(config) != ModelKind::kBls) return members;
   const auto names = contract::ParseBlsParameters(AllParameters(config));
-  if (names.ok()) members = {names->preprocessing, names->llm, names->postprocessing};
+  if (!names.ok()) return members;
+  members = {names->preprocessing, names->llm, names->postprocessing};
+  if (!names->draft_llm.empty()) members.push_back(names->draft_llm);
   return members;
 }
 

@@ -113,11 +113,12 @@ ModelTable::ModelTable(const std::vector<ModelEntry>& entries) {
 void ModelTable::FindPartners() {
   for (const auto& model : models_) {
     const std::vector<std::string> members = MembersOf(model->config());
-    for (const auto& llm : llms_) {
-      if (std::ranges::find(members, llm->name()) == members.end()) continue;
-      for (const std::string& member : members) partners_.emplace(member, llm->name());
-      break;
-    }
+    const auto is_llm = [this](const std::string& name) {
+      return std::ranges::any_of(llms_, [&](const auto& llm) { return llm->name() == name; });
+    };
+    const auto llm = std::ranges::find_if(members, is_llm);  // a draft model comes after it
+    if (llm == members.end()) continue;
+    for (const std::string& member : members) partners_.emplace(member, *llm);
   }
 }
 

@@ -139,20 +139,21 @@ TEST_F(RepositoryTest, BlsChecksItsRequestInUpstreamsWords) {
   EXPECT_EQ(error("ab", 0), "max_tokens must be a single value > 0");
   EXPECT_THAT(error("ab", 3, {Int("num_draft_tokens", 4)}),
               HasSubstr("cannot perform speculative decoding without draft model"));
-  EXPECT_THAT(error("ab", 3, {Bool("use_draft_logits", true)}), HasSubstr("use_draft_logits"));
+  EXPECT_EQ(error("ab", 3, {Int("num_draft_tokens", -1)}),
+            "num_draft_tokens: got -1, must be at least 0 (0 for none)");
   EXPECT_EQ(Ask(*server, "tensorrt_llm_bls",
-                {Int("num_draft_tokens", 0), Bool("use_draft_logits", false)}),
+                {Int("num_draft_tokens", 0), Bool("use_draft_logits", true)}),
             "ababa");
 }
 
 TEST_F(RepositoryTest, WhatBlsCannotDoIsRefusedAndTheOthersAreServed) {
   WriteServable("repo");
-  WriteBls("repo", Parameter("tensorrt_llm_draft_model_name", "draft"));
+  WriteBls("repo", Parameter("multimodal_encoders_name", "vision"));
   const auto server = Serve({.model_repositories = {Path("repo")}});
   ASSERT_NE(server, nullptr);
   EXPECT_TRUE(server->ready());
   EXPECT_THAT(StateOf(*server, "tensorrt_llm_bls"), HasSubstr("UNAVAILABLE"));
-  EXPECT_THAT(StateOf(*server, "tensorrt_llm_bls"), HasSubstr("tensorrt_llm_draft_model_name"));
+  EXPECT_THAT(StateOf(*server, "tensorrt_llm_bls"), HasSubstr("multimodal_encoders_name"));
   EXPECT_EQ(server->Index(true).size(), 4U);
 }
 
