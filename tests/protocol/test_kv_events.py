@@ -2,6 +2,7 @@
 """Events of KV blocks over ZeroMQ, read by pyzmq and by msgspec with the types that vLLM publishes
 (vllm-project/vllm/examples/online_serving/kv_events_subscriber.py)."""
 
+import itertools
 import os
 import pathlib
 import threading
@@ -137,7 +138,7 @@ def test_a_prompts_blocks_are_told_once_with_its_tokens(tmp_path, context):
     hashes = [value for event in told for value in event.block_hashes]
     assert len(set(hashes)) == count
     assert told[0].parent_block_hash is None
-    for one, other in zip(told, told[1:], strict=False):
+    for one, other in itertools.pairwise(told):
         assert other.parent_block_hash == one.block_hashes[-1], "a chain"
     assert {(event.block_size, event.medium, event.lora_id, event.lora_name, event.extra_keys) for event in told} == {
         (BLOCK_TOKENS, "CPU", None, None, None)
