@@ -176,8 +176,9 @@ Result<Key> ParseKey(const std::string& tensor, const std::string& where) {
   for (const std::string_view prefix : {"base_model.model.", "base_model."})
     if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
   key.module_name = name;
-  std::string_view linear;
-  if (!SplitLayer("." + key.module_name, &key.layer, &linear))
+  const std::string path = "." + key.module_name;
+  std::string_view linear;  // in it
+  if (!SplitLayer(path, &key.layer, &linear))
     return unsupported("has no layer in its name; adapters of layers' linears are supported");
   for (const Linear& known : kLinears)
     if (linear == known.name) {
