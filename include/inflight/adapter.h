@@ -7,8 +7,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
+
+#include "inflight/status.h"
 
 namespace inflight {
 
@@ -32,11 +35,13 @@ struct LoraTensors {
 // Which adapter a request wants. The executor keeps those that came, by id, and forgets the one
 // that was not used for the longest time when it has no room.
 struct LoraUse {
+  // Of Request::client_id: an id that another client sent is another adapter.
   uint64_t id = 0;
-  // Ids that the program gave itself are told apart from those of its clients.
-  bool is_own = false;
+  bool is_own = false;  // the program gave the id: it is the same for all its clients
   // Null: an earlier request brought them. Where the executor has the adapter, they are ignored.
   std::shared_ptr<const LoraTensors> tensors = {};
+  // Called by Enqueue, where the executor has not the adapter and there are no `tensors`.
+  std::function<Result<std::shared_ptr<const LoraTensors>>()> read = {};
 };
 
 }  // namespace inflight

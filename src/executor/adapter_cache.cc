@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
 
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -11,22 +13,67 @@
 namespace inflight::executor {
 namespace {
 
-constexpr const char* kShare = "adapters";
+uint64_t PartsBytes(const model::ModelConfig& config) {
+  return uint64_t{AdapterCache::kMaxAdapters} * static_cast<uint64_t>(config.num_layers) *
+         ops::kNumLoraSites * ops::kMaxLoraParts * sizeof(ops::LoraDevicePart);
+}
+
+// Room for the ranks of all parts of a site, and of the two sites that are computed together.
+uint64_t SumsStride(const model::LoraLimits& limits) {
+  return static_cast<uint64_t>(limits.max_rank) * ops::kMaxLoraParts;
+}
 
 }  // namespace
 
+AdapterCache::AdapterCache(std::shared_ptr<const model::Engine> engine, Device& device,
+                           const AdapterCacheOptions& options)
+    : engine_(std::move(engine)),
+      device_(device),
+      max_bytes_(options.num_bytes),
+      is_cuda_(device.kind() == DeviceKind::kCuda),
+      max_num_tokens_(options.max_num_tokens),
+      free_(options.num_bytes) {
+  for (int i = kMaxAdapters; i-- > 0;) free_indices_.push_back(i);
+}
+
 Result<std::unique_ptr<AdapterCache>> AdapterCache::Create(
-    std::shared_ptr<const model::Engine> engine, Device& device, uint64_t num_bytes,
-    bool is_booked) {
-  std::unique_ptr<AdapterCache> cache(new AdapterCache(std::move(engine), device, num_bytes));
-  if (is_booked) {
-    ASSIGN_OR_RETURN(cache->memory_, Buffer::Allocate(device, kShare, num_bytes));
-  }
+    std::shared_ptr<const model::Engine> engine, Device& device,
+    const AdapterCacheOptions& options) {
+  std::unique_ptr<AdapterCache> cache(new AdapterCache(std::move(engine), device, options));
+  if (options.is_booked) RETURN_IF_ERROR(cache->TakeMemory());
   return cache;
 }
 
-Result<std::shared_ptr<const model::Adapter>> AdapterCache::Get(const LoraUse& use) {
-  const Key key = {use.is_own, use.id};
+uint64_t AdapterCache::TableBytes(const model::ModelConfig& config, const model::LoraLimits& limits,
+                                  int max_num_tokens) {
+  return PartsBytes(config) +
+         static_cast<uint64_t>(max_num_tokens) * SumsStride(limits) * sizeof(float);
+}
+
+ops::LoraDevice AdapterCache::tables() const {
+  const std::lock_guard lock(mutex_);
+  if (tables_.size() == 0) return {.num_layers = engine_->config.num_layers};
+  return {.parts = reinterpret_cast<const ops::LoraDevicePart*>(tables_.data()),
+          .num_layers = engine_->config.num_layers,
+          .sums = reinterpret_cast<float*>(tables_.data() + PartsBytes(engine_->config)),
+          .sums_stride = static_cast<int64_t>(SumsStride(engine_->limits.lora))};
+}
+
+Status AdapterCache::TakeMemory() {
+  if (memory_.size() > 0) return Status::Ok();
+  if (is_cuda_) {
+    ASSIGN_OR_RETURN(tables_, Buffer::Allocate(device_, "adapters' tables",
+                                               TableBytes(engine_->config, engine_->limits.lora,
+                                                          max_num_tokens_)));
+    ASSIGN_OR_RETURN(lane_, UploadLane::Create(device_));
+  }
+  ASSIGN_OR_RETURN(memory_, Buffer::Allocate(device_, "adapters", max_bytes_));
+  return Status::Ok();
+}
+
+Result<std::shared_ptr<const model::Adapter>> AdapterCache::Get(const LoraUse& use,
+                                                                uint64_t client_id) {
+  const Key key = {use.is_own, use.is_own ? 0 : client_id, use.id};
   {
     const std::lock_guard lock(mutex_);
     if (auto found = Find(key)) {
@@ -35,41 +82,86 @@ Result<std::shared_ptr<const model::Adapter>> AdapterCache::Get(const LoraUse& u
       return found;
     }
   }
-  if (use.tensors == nullptr)
+  if (use.tensors != nullptr) return Make(*use.tensors, key);
+  if (!use.read)
     return NotFound(fmt::format("LoRA task {} not found in cache. Please send LoRA weights with "
                                 "request",
                                 use.id))
         .WithField("lora_task_id");
-  return Make(use, key);
+  ASSIGN_OR_RETURN(const std::shared_ptr<const LoraTensors> tensors, use.read());
+  return Make(*tensors, key);
 }
 
-// The numbers are written without the lock: a range belongs to who took it.
-Result<std::shared_ptr<const model::Adapter>> AdapterCache::Make(const LoraUse& use,
+// The numbers are written without the lock: a place belongs to who took it.
+Result<std::shared_ptr<const model::Adapter>> AdapterCache::Make(const LoraTensors& tensors,
                                                                  const Key& key) {
   ASSIGN_OR_RETURN(const uint64_t size,
-                   model::AdapterBytes(engine_->config, engine_->limits.lora, *use.tensors));
-  size_t offset = 0;
+                   model::AdapterBytes(engine_->config, engine_->limits.lora, tensors));
+  Place place;
   {
     const std::lock_guard lock(mutex_);
-    ASSIGN_OR_RETURN(offset, TakeRange(size, use.id));
+    ASSIGN_OR_RETURN(place, TakePlace(size, key.id));
   }
-  std::byte* const target = memory_.data() + offset;
-  Result<model::Adapter> made =
-      model::MakeAdapter(engine_->config, *use.tensors, target, /*device=*/target);
+  Result<model::Adapter> made = Write(tensors, place, size);
   const std::lock_guard lock(mutex_);
   auto found = made.ok() ? Find(key) : nullptr;  // another request brought it meanwhile
   if (!made.ok() || found != nullptr) {
-    free_.Give(offset, size);
-    used_bytes_ -= size;
+    GivePlace(place, size);
     if (found != nullptr) return found;
     return made.status();
   }
-  made->offset = offset;
   entries_.push_front({.key = key,
                        .adapter = std::make_shared<const model::Adapter>(*std::move(made)),
                        .size = size});
   by_key_[key] = entries_.begin();
   return entries_.front().adapter;
+}
+
+Result<model::Adapter> AdapterCache::Write(const LoraTensors& tensors, const Place& place,
+                                           size_t size) {
+  std::byte* const target = memory_.data() + place.offset;
+  std::vector<std::byte> host(is_cuda_ ? size : 0);
+  ASSIGN_OR_RETURN(model::Adapter adapter,
+                   model::MakeAdapter(engine_->config, tensors, is_cuda_ ? host.data() : target,
+                                      /*device=*/target));
+  adapter.offset = place.offset;
+  adapter.index = place.index;
+  if (!is_cuda_) return adapter;
+  const std::lock_guard lock(upload_mutex_);
+  RETURN_IF_ERROR(Upload(host, target));
+  RETURN_IF_ERROR(UploadParts(adapter));
+  RETURN_IF_ERROR(lane_->Wait());
+  return adapter;
+}
+
+Status AdapterCache::Upload(std::span<const std::byte> from, std::byte* to) {
+  while (!from.empty()) {
+    const size_t size = std::min(from.size(), UploadLane::kPieceBytes);
+    ASSIGN_OR_RETURN(std::byte* const piece, lane_->NextPiece());
+    std::memcpy(piece, from.data(), size);
+    RETURN_IF_ERROR(lane_->Send(to, size));
+    from = from.subspan(size);
+    to += size;
+  }
+  return Status::Ok();
+}
+
+Status AdapterCache::UploadParts(const model::Adapter& adapter) {
+  const int num_layers = engine_->config.num_layers;
+  std::vector<ops::LoraDevicePart> parts;
+  for (int layer = 0; layer < num_layers; ++layer)
+    for (int site = 0; site < ops::kNumLoraSites; ++site) {
+      const size_t end = parts.size() + ops::kMaxLoraParts;
+      for (const ops::LoraPart& part : adapter.table.Of(layer, static_cast<ops::LoraSite>(site)))
+        parts.push_back({.a = part.a,
+                         .b = part.b,
+                         .rank = part.rank,
+                         .first_feature = static_cast<int32_t>(part.first_feature),
+                         .num_features = static_cast<int32_t>(part.num_features)});
+      parts.resize(end);
+    }
+  const auto bytes = std::as_bytes(std::span(parts));
+  return Upload(bytes, tables_.data() + static_cast<size_t>(adapter.index) * bytes.size());
 }
 
 std::shared_ptr<const model::Adapter> AdapterCache::Find(const Key& key) {
@@ -79,27 +171,36 @@ std::shared_ptr<const model::Adapter> AdapterCache::Find(const Key& key) {
   return found->second->adapter;
 }
 
-Result<size_t> AdapterCache::TakeRange(size_t size, uint64_t id) {
+Result<AdapterCache::Place> AdapterCache::TakePlace(size_t size, uint64_t id) {
   if (size > max_bytes_)
     return InvalidArgument(
         "lora_weights",
         fmt::format("the adapter takes {} bytes, the cache of adapters has {} (load the model with "
                     "a larger lora_cache_host_memory_bytes or lora_cache_gpu_memory_fraction)",
                     size, max_bytes_));
-  if (memory_.size() == 0) {
-    Result<Buffer> memory = Buffer::Allocate(device_, kShare, max_bytes_);
-    if (!memory.ok()) return memory.status().WithPrefix("lora_weights");
-    memory_ = *std::move(memory);
-  }
-  std::optional<size_t> offset = free_.Take(size);
-  while (!offset && GiveUpOne()) offset = free_.Take(size);
+  if (const Status taken = TakeMemory(); !taken.ok()) return taken.WithPrefix("lora_weights");
+  std::optional<size_t> offset;
+  do {
+    if (!free_indices_.empty() || !is_cuda_) offset = free_.Take(size);
+  } while (!offset && GiveUpOne());
   if (!offset)
     return ResourceExhausted(fmt::format(
         "PEFT Cache is full. Could not store taskId={}: its {} bytes have no room beside adapters "
         "of requests that run or wait (try again later)",
         id, size));
   used_bytes_ += size;
-  return *offset;
+  Place place = {.offset = *offset};
+  if (is_cuda_) {
+    place.index = free_indices_.back();
+    free_indices_.pop_back();
+  }
+  return place;
+}
+
+void AdapterCache::GivePlace(const Place& place, size_t size) {
+  free_.Give(place.offset, size);
+  used_bytes_ -= size;
+  if (is_cuda_) free_indices_.push_back(place.index);
 }
 
 // The last one that no request has: only this list holds it, and only this class hands it out.
@@ -108,8 +209,7 @@ bool AdapterCache::GiveUpOne() {
                                  [](const Entry& entry) { return entry.adapter.use_count() == 1; });
   if (last == entries_.rend()) return false;
   const auto entry = std::prev(last.base());
-  free_.Give(entry->adapter->offset, entry->size);
-  used_bytes_ -= entry->size;
+  GivePlace({entry->adapter->offset, entry->adapter->index}, entry->size);
   by_key_.erase(entry->key);
   entries_.erase(entry);
   return true;

@@ -5,15 +5,20 @@
 //
 // Memory: one piece of the device's, booked as "adapters" when the executor is made or, where
 // nobody asked for it, when the first adapter comes. It is given out in ranges of bytes.
+// On a GPU factors are made on the host and copied beside the steps that run, and a table there
+// says where each adapter's parts are.
 // Threads: any.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <list>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "executor/free_ranges.h"
 #include "inflight/adapter.h"
@@ -21,28 +26,48 @@
 #include "model/adapter.h"
 #include "model/engine.h"
 #include "tensor/buffer.h"
+#include "tensor/upload_lane.h"
 
 namespace inflight::executor {
 
+struct AdapterCacheOptions {
+  uint64_t num_bytes = 0;  // the most that factors take together
+  bool is_booked = false;  // taken when the cache is made
+  int max_num_tokens = 0;  // CUDA: of a step
+};
+
 class AdapterCache {
  public:
-  // `num_bytes` are the most that the adapters take together, and with `is_booked` taken now.
+  static constexpr int kMaxAdapters = 256;  // on a GPU
+
   static Result<std::unique_ptr<AdapterCache>> Create(std::shared_ptr<const model::Engine> engine,
-                                                      Device& device, uint64_t num_bytes,
-                                                      bool is_booked);
+                                                      Device& device,
+                                                      const AdapterCacheOptions& options);
+
+  // On a GPU: bytes of the table, and of what kernels keep between shrink and expand.
+  static uint64_t TableBytes(const model::ModelConfig& config, const model::LoraLimits& limits,
+                             int max_num_tokens);
+
+  // On a GPU: both, and nothing else. There once Get has given an adapter.
+  ops::LoraDevice tables() const;
 
   // The adapter that the request is to run with. kNotFound where nobody brought it ("LoRA task 7
   // not found in cache. Please send LoRA weights with request"), kResourceExhausted where all
   // others are in use ("PEFT Cache is full. Could not store taskId=7"), kInvalidArgument as of
   // model::MakeAdapter. Tensors of an adapter that is here are ignored.
-  Result<std::shared_ptr<const model::Adapter>> Get(const LoraUse& use);
+  Result<std::shared_ptr<const model::Adapter>> Get(const LoraUse& use, uint64_t client_id = 0);
 
   int num_adapters() const;
   uint64_t used_bytes() const;
   uint64_t max_bytes() const { return max_bytes_; }
 
  private:
-  using Key = std::pair<bool, uint64_t>;  // is_own, id
+  struct Key {
+    bool is_own = false;
+    uint64_t client_id = 0;  // 0 where is_own
+    uint64_t id = 0;
+    auto operator<=>(const Key&) const = default;
+  };
   struct Entry {
     Key key;
     std::shared_ptr<const model::Adapter> adapter;
@@ -50,23 +75,39 @@ class AdapterCache {
   };
   using Entries = std::list<Entry>;  // the newest use first
 
-  AdapterCache(std::shared_ptr<const model::Engine> engine, Device& device, uint64_t num_bytes)
-      : engine_(std::move(engine)), device_(device), max_bytes_(num_bytes), free_(num_bytes) {}
+  AdapterCache(std::shared_ptr<const model::Engine> engine, Device& device,
+               const AdapterCacheOptions& options);
 
-  Result<std::shared_ptr<const model::Adapter>> Make(const LoraUse& use, const Key& key);
+  Result<std::shared_ptr<const model::Adapter>> Make(const LoraTensors& tensors, const Key& key);
   std::shared_ptr<const model::Adapter> Find(const Key& key);
-  Result<size_t> TakeRange(size_t size, uint64_t id);
+  // Where an adapter's factors and its parts are to be.
+  struct Place {
+    size_t offset = 0;
+    int index = 0;
+  };
+  Status TakeMemory();
+  Result<Place> TakePlace(size_t size, uint64_t id);
+  void GivePlace(const Place& place, size_t size);
   bool GiveUpOne();
+  Result<model::Adapter> Write(const LoraTensors& tensors, const Place& place, size_t size);
+  Status Upload(std::span<const std::byte> from, std::byte* to);
+  Status UploadParts(const model::Adapter& adapter);
 
   const std::shared_ptr<const model::Engine> engine_;
   Device& device_;
   const uint64_t max_bytes_;
+  const bool is_cuda_;
+  const int max_num_tokens_;
   mutable std::mutex mutex_;  // of all below
   Buffer memory_;
+  Buffer tables_;
   FreeRanges free_;
+  std::vector<int> free_indices_;
   Entries entries_;
   std::map<Key, Entries::iterator> by_key_;
   uint64_t used_bytes_ = 0;
+  std::mutex upload_mutex_;  // of the lane
+  std::unique_ptr<UploadLane> lane_;
 };
 
 }  // namespace inflight::executor

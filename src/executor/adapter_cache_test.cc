@@ -54,7 +54,8 @@ constexpr uint64_t kDenseBytes = 2 * (32 + 16) * sizeof(float);
 class AdapterCacheTest : public testing::Test {
  protected:
   std::unique_ptr<AdapterCache> Make(uint64_t num_bytes, model::LoraLimits limits = {}) {
-    auto cache = AdapterCache::Create(EngineOf(limits), *device_, num_bytes, /*is_booked=*/true);
+    auto cache = AdapterCache::Create(EngineOf(limits), *device_,
+                                      {.num_bytes = num_bytes, .is_booked = true});
     EXPECT_TRUE(cache.ok()) << cache.status().ToString();
     return *std::move(cache);
   }
@@ -93,6 +94,30 @@ TEST_F(AdapterCacheTest, AnIdAloneNamesWhatCameBeforeAndLaterWeightsAreIgnored) 
   EXPECT_EQ(*cache->Get(UseOf(0, Dense(1000))), *first);
   EXPECT_EQ(cache->num_adapters(), 1);
   EXPECT_EQ(cache->Get({.id = 0, .is_own = true}).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(AdapterCacheTest, AnIdIsOfTheClientThatSentIt) {
+  const auto cache = Make(4096);
+  const auto first = *cache->Get(UseOf(1, Dense(1)), /*client_id=*/5);
+  EXPECT_EQ(cache->Get({.id = 1}, /*client_id=*/6).status().code(), StatusCode::kNotFound);
+  const auto second = *cache->Get(UseOf(1, Dense(2)), /*client_id=*/6);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(*cache->Get({.id = 1}, /*client_id=*/5), first);
+}
+
+TEST_F(AdapterCacheTest, WhatIsReadIsReadOnceForAllClients) {
+  const auto cache = Make(4096);
+  int num_reads = 0;
+  const LoraUse use = {.id = 1, .is_own = true, .read = [&] {
+                         ++num_reads;
+                         return Result(std::make_shared<const LoraTensors>(Dense()));
+                       }};
+  EXPECT_EQ(*cache->Get(use, 5), *cache->Get(use, 6));
+  EXPECT_EQ(num_reads, 1);
+  const LoraUse bad = {.id = 2, .is_own = true, .read = [] {
+                         return Result<std::shared_ptr<const LoraTensors>>(NotFound("gone"));
+                       }};
+  EXPECT_EQ(cache->Get(bad).status().message(), "gone");
 }
 
 TEST_F(AdapterCacheTest, TheLeastRecentlyUsedThatNobodyHasGoesFirst) {

@@ -36,8 +36,9 @@ class CpuBackend : public Backend {
                                                       plan.max_logits(), plan.windows));
     ASSIGN_OR_RETURN(inputs_, StepInputs::Create(plan, info_.max_slots, device));
     ASSIGN_OR_RETURN(sampler_share_, device.ledger().Take("sampler", plan.sampler_bytes));
-    ASSIGN_OR_RETURN(
-        adapters_, AdapterCache::Create(engine_, device, plan.adapter_bytes, plan.books_adapters));
+    ASSIGN_OR_RETURN(adapters_, AdapterCache::Create(engine_, device,
+                                                     {.num_bytes = plan.adapter_bytes,
+                                                      .is_booked = plan.books_adapters}));
     ASSIGN_OR_RETURN(kv_, KvStorage::Create(KvShape(engine_->config, plan.block_size),
                                             plan.num_blocks + plan.num_host_blocks, device));
     return Status::Ok();

@@ -182,7 +182,7 @@ class ExecutorImpl : public SteppedExecutor {
   size_t Deliver() override { return streams_.Pump(); }
 
  private:
-  Result<std::shared_ptr<const model::Adapter>> AdapterOf(const LoraUse& use);
+  Result<std::shared_ptr<const model::Adapter>> AdapterOf(const Request& request);
   bool has_threads() const { return thread_.joinable(); }
   void Run();
   static RequestId NextId() {  // ids are never reused in a process
@@ -219,7 +219,7 @@ Result<RequestId> ExecutorImpl::Enqueue(Request request, std::shared_ptr<Respons
   }
   std::shared_ptr<const model::Adapter> adapter;
   if (request.lora) {
-    ASSIGN_OR_RETURN(adapter, AdapterOf(*request.lora));
+    ASSIGN_OR_RETURN(adapter, AdapterOf(request));
   }
   // Open first: either we see that Shutdown began, or Shutdown waits for this request.
   streams_.Open();
@@ -247,9 +247,9 @@ Result<RequestId> ExecutorImpl::Enqueue(Request request, std::shared_ptr<Respons
   return id;
 }
 
-Result<std::shared_ptr<const model::Adapter>> ExecutorImpl::AdapterOf(const LoraUse& use) {
+Result<std::shared_ptr<const model::Adapter>> ExecutorImpl::AdapterOf(const Request& request) {
   AdapterCache* const cache = backend_->adapters();
-  if (cache != nullptr) return cache->Get(use);
+  if (cache != nullptr) return cache->Get(*request.lora, request.client_id);
   return Unimplemented("lora_task_id: this device does not run adapters; use --device cpu")
       .WithField("lora_task_id");
 }

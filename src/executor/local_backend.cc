@@ -53,7 +53,7 @@ Result<LocalBackend> CreateLocalBackend(std::shared_ptr<const model::Engine> eng
                                    {"graph_bytes", plan.graph_bytes},
                                    {"step_input_bytes", plan.step_input_bytes},
                                    {"sampler_bytes", plan.sampler_bytes},
-                                   {"adapter_bytes", plan.books_adapters ? plan.adapter_bytes : 0},
+                                   {"adapter_bytes", plan.booked_adapter_bytes()},
                                    {"kv_bytes", plan.kv_bytes()},
                                    {"kv_blocks", plan.num_blocks},
                                    {"kv_tokens", plan.kv_tokens()},

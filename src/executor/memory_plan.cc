@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "decoding/cuda/device_sampler.h"
 #include "decoding/sampler.h"
+#include "executor/adapter_cache.h"
 #include "executor/cuda_backend.h"
 #include "executor/kv_storage.h"
 #include "executor/step_inputs.h"
@@ -162,30 +163,35 @@ void PlanSlots(const model::ModelConfig& config, MemoryPlan* plan) {
 }
 
 // Of `left` bytes, which the KV cache gets otherwise.
-Status PlanAdapters(const model::ModelConfig& config, const ExecutorOptions& options, uint64_t left,
-                    MemoryPlan* plan) {
+Status PlanAdapters(const model::ModelConfig& config, const model::LoraLimits& limits,
+                    const ExecutorOptions& options, uint64_t left, MemoryPlan* plan) {
   if (plan->device == DeviceKind::kCuda) return Status::Ok();  // takes no adapters
   constexpr double kFraction = 0.05;
   constexpr uint64_t kHostBytes = uint64_t{1} << 30;
+  const bool is_cuda = plan->device == DeviceKind::kCuda;
   const std::optional<double>& fraction = options.adapter_memory_fraction;
   if (fraction && !(*fraction >= 0 && *fraction < 1))
     return InvalidArgument("lora_cache_gpu_memory_fraction",
                            fmt::format("got {}, must be in [0, 1)", *fraction));
   const auto share =
       static_cast<uint64_t>(fraction.value_or(kFraction) * static_cast<double>(left));
-  plan->books_adapters = fraction || options.adapter_host_bytes;
-  plan->adapter_bytes =
-      options.adapter_host_bytes.value_or(fraction ? share : std::min(share, kHostBytes));
-  const uint64_t needed = options.max_adapter_rank > 0
-                              ? model::LargestAdapterBytes(config, options.max_adapter_rank)
-                              : 0;
-  if (plan->books_adapters && plan->adapter_bytes < needed)
-    return InvalidArgument(
-        "lora_cache_host_memory_bytes",
-        fmt::format("Not enough space allocated to host LoRA cache to hold 1 max sized LoRA: got "
-                    "{}, rank {} takes {} (raise it, or lower lora_cache_max_adapter_size)",
-                    Bytes(plan->adapter_bytes), options.max_adapter_rank, Bytes(needed)));
-  return Status::Ok();
+  if (is_cuda) {
+    plan->books_adapters = fraction.has_value();
+    plan->adapter_table_bytes = AdapterCache::TableBytes(config, limits, plan->max_num_tokens);
+    plan->adapter_bytes = share > plan->adapter_table_bytes ? share - plan->adapter_table_bytes : 0;
+  } else {
+    plan->books_adapters = fraction || options.adapter_host_bytes;
+    plan->adapter_bytes =
+        options.adapter_host_bytes.value_or(fraction ? share : std::min(share, kHostBytes));
+  }
+  const int rank = std::min(options.max_adapter_rank, limits.max_rank);
+  const uint64_t needed = rank > 0 ? model::LargestAdapterBytes(config, rank) : 0;
+  if (!plan->books_adapters || plan->adapter_bytes >= needed) return Status::Ok();
+  return InvalidArgument(
+      is_cuda ? "lora_cache_gpu_memory_fraction" : "lora_cache_host_memory_bytes",
+      fmt::format("Not enough space allocated to {} LoRA cache to hold 1 max sized LoRA: it has "
+                  "{}, rank {} takes {} (raise it, or lower lora_cache_max_adapter_size)",
+                  is_cuda ? "device" : "host", Bytes(plan->adapter_bytes), rank, Bytes(needed)));
 }
 
 // Not one block fits: the plan, and what to change.
@@ -238,9 +244,9 @@ std::string MemoryPlan::ToString() const {
           : fmt::format("host pool  {}: {} blocks for what the KV cache gives up, {}\n",
                         Bytes(host_pool_bytes()), num_host_blocks,
                         device == DeviceKind::kCpu ? "in the same" : "in pinned host memory");
-  const std::string adapters =
-      books_adapters ? fmt::format("adapters   {} for those of requests\n", Bytes(adapter_bytes))
-                     : "";
+  const std::string adapters = books_adapters ? fmt::format("adapters   {} for those of requests\n",
+                                                            Bytes(booked_adapter_bytes()))
+                                              : "";
   return lowered + fmt::format(
                        "weights    {}\n"
                        "workspace  {} for steps of {} tokens and {} sequences\n"
@@ -295,8 +301,8 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   // So far without blocks but the scratch one.
   const uint64_t needed = plan.total_bytes() - (weights_are_taken ? weight_bytes : 0);
   uint64_t left = free_bytes > needed ? free_bytes - needed : 0;
-  RETURN_IF_ERROR(PlanAdapters(config, options, left, &plan));
-  if (plan.books_adapters) left -= std::min(left, plan.adapter_bytes);
+  RETURN_IF_ERROR(PlanAdapters(config, limits.lora, options, left, &plan));
+  left -= std::min(left, plan.booked_adapter_bytes());
   const int64_t tokens_by_memory = TokensIn(left, options.kv_cache_free_memory_fraction, plan);
   const int64_t tokens = std::min(tokens_by_memory, options.max_kv_tokens.value_or(INT64_MAX));
   plan.max_kv_tokens_exceed_memory = options.max_kv_tokens.value_or(0) > tokens_by_memory;

@@ -20,9 +20,10 @@ struct MemoryPlan {
   uint64_t kernel_bytes = 0;  // CUDA: what the operators share (ops::MakeStream)
   uint64_t graph_bytes = 0;   // CUDA: kept free for recorded steps and the kernels' code
   uint64_t step_input_bytes = 0;
-  uint64_t sampler_bytes = 0;   // CPU: taken from the system as penalties are first asked for
-  uint64_t adapter_bytes = 0;   // the most that adapters of requests take together
-  bool books_adapters = false;  // at load; else with the first adapter, of what is then left
+  uint64_t sampler_bytes = 0;        // CPU: taken from the system as penalties are first asked for
+  uint64_t adapter_bytes = 0;        // the most that adapters of requests take together
+  uint64_t adapter_table_bytes = 0;  // CUDA: what tells kernels of them
+  bool books_adapters = false;       // at load; else with the first adapter, of what is then left
   uint64_t kv_bytes_per_block = 0;
   int64_t num_blocks = 0;       // for sequences
   int num_scratch_blocks = 0;   // CUDA: where rows without a sequence write
@@ -39,6 +40,9 @@ struct MemoryPlan {
   int full_length_blocks = 0;       // that a sequence of full length holds at most at once
   int engine_max_seq_len = 0;  // not 0: max_seq_len was lowered from this to what the blocks hold
 
+  uint64_t booked_adapter_bytes() const {
+    return books_adapters ? adapter_bytes + adapter_table_bytes : 0;
+  }
   uint64_t host_pool_bytes() const {
     return kv_bytes_per_block * static_cast<uint64_t>(num_host_blocks);
   }
@@ -48,7 +52,7 @@ struct MemoryPlan {
   }
   uint64_t total_bytes() const {
     return weight_bytes + workspace_bytes + kernel_bytes + graph_bytes + step_input_bytes +
-           sampler_bytes + (books_adapters ? adapter_bytes : 0) + kv_bytes();
+           sampler_bytes + booked_adapter_bytes() + kv_bytes();
   }
   int64_t kv_tokens() const { return num_blocks * block_size; }
   int64_t full_length_sequences() const {

@@ -38,6 +38,50 @@ uint64_t Others(const MemoryPlan& plan) {
   return plan.workspace_bytes + plan.step_input_bytes + plan.sampler_bytes;
 }
 
+// Asked for, it is taken before the KV cache gets its fraction; else the plan is as without.
+TEST(MemoryPlanTest, MemoryOfAdaptersIsSetAsideWhereItIsAskedFor) {
+  const auto none = Plan({});
+  EXPECT_FALSE(none->books_adapters);
+  EXPECT_GT(none->adapter_bytes, uint64_t{1} << 29);
+  EXPECT_LT(none->adapter_bytes, uint64_t{1} << 30) << "a twentieth of 16 GiB";
+  const uint64_t left = 40 * 64 * kBytesPerToken;
+  ExecutorOptions options;
+  options.kv_cache_free_memory_fraction = 0.5;
+  options.adapter_host_bytes = left / 2;
+  const auto some = Plan(options, Others(*none) + left);
+  ASSERT_TRUE(some.ok()) << some.status().ToString();
+  EXPECT_TRUE(some->books_adapters);
+  EXPECT_EQ(some->adapter_bytes, left / 2);
+  EXPECT_EQ(some->num_blocks, 10);
+  EXPECT_THAT(some->ToString(), HasSubstr("adapters   1.2 MiB for those of requests"));
+  options.adapter_host_bytes.reset();
+  options.adapter_memory_fraction = 0.25;
+  const auto share = Plan(options, Others(*none) + left);
+  EXPECT_EQ(share->adapter_bytes, left / 4);
+  EXPECT_EQ(share->num_blocks, 15);
+}
+
+// Rank 8 of 64 -> 192 for q, k, v together, the same apart, 64 -> 64, and three of 64 and 128: each
+// factor has 16 numbers more.
+TEST(MemoryPlanTest, ACacheOfLessThanOneAdapterIsRefused) {
+  ExecutorOptions options;
+  options.max_adapter_rank = 8;
+  options.adapter_host_bytes = 1000;
+  const Status status = Plan(options).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(),
+              HasSubstr("lora_cache_host_memory_bytes: Not enough space allocated to host LoRA "
+                        "cache to hold 1 max sized LoRA"));
+  const uint64_t factors = (64 + 192) + 3 * (64 + 64) + (64 + 64) + 3 * (64 + 128);
+  options.adapter_host_bytes = 2 * (8 * factors + 16 * 16) * sizeof(float);
+  EXPECT_TRUE(Plan(options).ok());
+  --*options.adapter_host_bytes;
+  EXPECT_FALSE(Plan(options).ok());
+  options.adapter_memory_fraction = 1.0;
+  EXPECT_EQ(Plan(options).status().message(),
+            "lora_cache_gpu_memory_fraction: got 1, must be in [0, 1)");
+}
+
 TEST(MemoryPlanTest, FractionOfWhatIsLeftAfterTheWorkspaceBecomesBlocks) {
   const auto roomy = Plan({});
   ASSERT_TRUE(roomy.ok()) << roomy.status().ToString();

@@ -44,7 +44,7 @@ std::unique_ptr<ActiveRequest> MakeActiveRequest(RequestId id, Request request,
   active->num_unfinished = active->num_unreleased = num_sequences;
   active->sequences = std::vector<Sequence>(static_cast<size_t>(num_sequences));
   active->params = std::move(request);
-  if (active->params.lora) active->params.lora->tensors = nullptr;  // the adapter has them
+  active->params.lora.reset();  // the adapter has what it brought
   active->adapter = std::move(adapter);
   const Request& params = active->params;
   for (int i = 0; i < num_sequences; ++i) {

@@ -50,7 +50,7 @@ struct ActiveRequest {
 
   RequestId id = 0;
   Request params;
-  std::shared_ptr<const model::Adapter> adapter;  // of params.lora; null = none
+  std::shared_ptr<const model::Adapter> adapter;  // that params.lora asked for; null = none
   RequestTimes times;
   int num_draft_tokens = 0, num_accepted_draft_tokens = 0;  // written by Collect
   void NoteToken(int64_t now_ns);  // the first of the request, or a later one

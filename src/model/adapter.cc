@@ -82,33 +82,56 @@ Status CheckRow(const ModelConfig& config, const LoraLimits& limits, const LoraT
   return Status::Ok();
 }
 
-// Rounds numbers to the model's dtype, and finds those that are none.
-class Writer {
- public:
-  Writer(DType from, DType to) : from_(from), to_(to) {}
-
-  // False where the number is not finite in either dtype.
-  bool Write(const std::byte* source, int64_t from, std::byte* target, int64_t to) const {
-    const float value = LoadFloat(source, from_, from);
-    StoreFloat(target, to_, to, value);
-    return std::isfinite(LoadFloat(target, to_, to));
+// Element i of a factor from `source` to `target`; false where it is not finite in both dtypes.
+struct ByConversion {
+  DType from, to;
+  bool operator()(const std::byte* source, int64_t i, std::byte* target, int64_t at) const {
+    StoreFloat(target, to, at, LoadFloat(source, from, i));
+    return std::isfinite(LoadFloat(target, to, at));
   }
-
- private:
-  DType from_, to_;
+};
+// Of two bytes, and of one dtype: its exponent is all ones in what is not finite.
+struct AsItIs {
+  uint16_t exponent;
+  bool operator()(const std::byte* source, int64_t i, std::byte* target, int64_t at) const {
+    const auto bits = LoadAs<uint16_t>(source, i);
+    StoreAs(target, at, bits);
+    return (bits & exponent) != exponent;
+  }
 };
 
 // Of [rows, width] at element `first` of `source`, rows as they are; or, transposed, columns as
-// rows.
-bool CopyFactor(const Writer& writer, const std::byte* source, int64_t first, int64_t rows,
+// rows. False where a number is not finite.
+template <typename Copy>
+bool CopyFactor(const Copy& copy, const std::byte* source, int64_t first, int64_t rows,
                 int64_t width, bool transposed, std::byte* target) {
   bool all_finite = true;
   const int64_t stride = ops::LoraStride(transposed ? rows : width);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t k = 0; k < width; ++k)
-      all_finite &= writer.Write(source, first + i * width + k, target,
-                                 transposed ? k * stride + i : i * stride + k);
+      all_finite &=
+          copy(source, first + i * width + k, target, transposed ? k * stride + i : i * stride + k);
   return all_finite;
+}
+
+// Both factors of a row of the tensors.
+template <typename Copy>
+bool CopyFactors(const Copy& copy, const std::byte* source, int64_t first, const LoraPlace& place,
+                 int rank, std::byte* a, std::byte* b) {
+  const bool a_is_finite =
+      CopyFactor(copy, source, first, rank, place.in_features, /*transposed=*/false, a);
+  return CopyFactor(copy, source, first + rank * place.in_features, place.num_features, rank,
+                    /*transposed=*/true, b) &&
+         a_is_finite;
+}
+
+bool CopyRow(DType from, DType to, const std::byte* source, int64_t first, const LoraPlace& place,
+             int rank, std::byte* a, std::byte* b) {
+  if (from != to || SizeOf(from) != sizeof(uint16_t))
+    return CopyFactors(ByConversion{from, to}, source, first, place, rank, a, b);
+  constexpr uint16_t kF16 = 0x7c00;
+  constexpr uint16_t kBF16 = 0x7f80;
+  return CopyFactors(AsItIs{from == DType::kF16 ? kF16 : kBF16}, source, first, place, rank, a, b);
 }
 
 uint64_t NextSerial() {
@@ -117,6 +140,10 @@ uint64_t NextSerial() {
 }
 
 }  // namespace
+
+bool TakesAdapters(const ModelConfig& config) {
+  return config.quant_algo != QuantAlgo::kFp8PerChannelPerToken;
+}
 
 LoraPlace PlaceOf(const ModelConfig& config, int module) {
   const int64_t hidden = config.hidden_size;
@@ -145,7 +172,7 @@ LoraPlace PlaceOf(const ModelConfig& config, int module) {
 
 Result<uint64_t> AdapterBytes(const ModelConfig& config, const LoraLimits& limits,
                               const LoraTensors& tensors) {
-  if (config.quant_algo == QuantAlgo::kFp8PerChannelPerToken)
+  if (!TakesAdapters(config))
     return Unimplemented(
                "lora_weights: adapters are not supported beside FP8 weights; open the model with "
                "other weights (quant_algo none)")
@@ -180,8 +207,6 @@ uint64_t LargestAdapterBytes(const ModelConfig& config, int rank) {
 
 Result<Adapter> MakeAdapter(const ModelConfig& config, const LoraTensors& tensors,
                             std::byte* target, const std::byte* device) {
-  const DType dtype = DTypeOf(tensors.dtype);
-  const Writer writer(dtype, config.dtype);
   Adapter adapter = {.serial = NextSerial(), .table = ops::LoraTable(config.num_layers)};
   uint64_t offset = 0;
   for (size_t i = 0; i < tensors.rows.size(); ++i) {
@@ -191,13 +216,8 @@ Result<Adapter> MakeAdapter(const ModelConfig& config, const LoraTensors& tensor
     const uint64_t b_offset = offset + FactorBytes(config, row.rank, place.in_features);
     const uint64_t end = b_offset + FactorBytes(config, row.rank, place.num_features);
     std::memset(target + offset, 0, end - offset);
-    const std::byte* source = tensors.weights.data();
-    const bool a_is_finite = CopyFactor(writer, source, first, row.rank, place.in_features,
-                                        /*transposed=*/false, target + offset);
-    const bool b_is_finite =
-        CopyFactor(writer, source, first + row.rank * place.in_features, place.num_features,
-                   row.rank, /*transposed=*/true, target + b_offset);
-    if (!a_is_finite || !b_is_finite)
+    if (!CopyRow(DTypeOf(tensors.dtype), config.dtype, tensors.weights.data(), first, place,
+                 row.rank, target + offset, target + b_offset))
       return InvalidArgument("lora_weights",
                              fmt::format("row {}: got a value that is not finite in {}, the "
                                          "model's dtype",

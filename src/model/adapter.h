@@ -31,6 +31,9 @@ struct LoraLimits {
   bool operator==(const LoraLimits&) const = default;
 };
 
+// False beside FP8 weights, whose activations are rounded before adapters could read them.
+bool TakesAdapters(const ModelConfig& config);
+
 // Where a module stands in a model.
 struct LoraPlace {
   ops::LoraSite site = ops::LoraSite::kQkv;
@@ -53,6 +56,7 @@ struct Adapter {
   ops::LoraTable table;
   uint64_t num_bytes = 0;
   size_t offset = 0;  // in its owner's memory
+  int index = 0;      // CUDA: in the owner's table of parts
 };
 
 // Writes the factors to `target`, 64-byte aligned and of AdapterBytes bytes, rounded to the model's

@@ -65,24 +65,75 @@ Result<EngineLimits> ResolveLimits(const ModelConfig& config, EngineLimits limit
   return limits;
 }
 
+namespace {
+
+constexpr const char* kTargetModules = "lora_target_modules";
+constexpr const char* kMaxLoraRank = "max_lora_rank";
+
+// Empty where an engine takes all.
+nlohmann::json LoraToJson(const LoraLimits& lora) {
+  nlohmann::json json = nlohmann::json::object();
+  if (lora == LoraLimits{}) return json;
+  json["lora_dir"] = nlohmann::json::array();
+  json["lora_ckpt_source"] = "hf";
+  json[kMaxLoraRank] = lora.max_rank;
+  json[kTargetModules] = nlohmann::json::array();
+  for (size_t i = 0; i < size_t{kNumLoraModules}; ++i)
+    if ((lora.modules >> i & 1U) != 0) json[kTargetModules].push_back(kLoraModuleNames[i]);
+  return json;
+}
+
+Result<LoraLimits> LoraFromJson(const nlohmann::json& json, const std::string& where) {
+  artifact::JsonFields fields(where, json);
+  LoraLimits lora;
+  lora.max_rank =
+      static_cast<int>(fields.IntOr(kMaxLoraRank, ops::kMaxLoraRank, 1, ops::kMaxLoraRank));
+  const nlohmann::json* const names = fields.Find(kTargetModules);
+  if (names != nullptr && !names->is_array())
+    fields.Fail(kTargetModules, "must be a list of names");
+  RETURN_IF_ERROR(fields.status());
+  if (names != nullptr && !names->empty()) {
+    lora.modules = 0;
+    for (const nlohmann::json& name : *names) {
+      const auto end = kLoraModuleNames.begin() + kNumLoraModules;
+      const auto found = name.is_string()
+                             ? std::find(kLoraModuleNames.begin(), end, name.get<std::string>())
+                             : end;
+      if (found == end) {
+        fields.Fail(kTargetModules, "got " + artifact::Abbreviate(name) +
+                                        ", which is no module that adapters are supported for");
+        break;
+      }
+      lora.modules |= 1U << (found - kLoraModuleNames.begin());
+    }
+  }
+  RETURN_IF_ERROR(fields.status());
+  return lora;
+}
+
+}  // namespace
+
 nlohmann::json LimitsToJson(const ModelConfig& config, const EngineLimits& limits) {
-  return {{"max_input_len", limits.max_input_len},
-          {"max_seq_len", limits.max_seq_len},
-          {"max_batch_size", limits.max_batch_size},
-          {"max_beam_width", limits.max_beam_width},
-          {"max_num_tokens", limits.max_num_tokens},
-          {"max_prompt_embedding_table_size", 0},
-          {"max_draft_len", limits.max_draft_len},
-          {"speculative_decoding_mode", limits.max_draft_len > 0 ? kDraftTokensExternal : kNone},
-          {"gather_context_logits", false},
-          {"gather_generation_logits", false},
-          {"lora_config", nlohmann::json::object()},
-          {"plugin_config",
-           {{"dtype", DTypeName(config.dtype)},
-            {"paged_kv_cache", true},
-            {"remove_input_padding", true},
-            {"use_paged_context_fmha", true},
-            {"tokens_per_block", 64}}}};
+  return {
+      {"max_input_len", limits.max_input_len},
+      {"max_seq_len", limits.max_seq_len},
+      {"max_batch_size", limits.max_batch_size},
+      {"max_beam_width", limits.max_beam_width},
+      {"max_num_tokens", limits.max_num_tokens},
+      {"max_prompt_embedding_table_size", 0},
+      {"max_draft_len", limits.max_draft_len},
+      {"speculative_decoding_mode", limits.max_draft_len > 0 ? kDraftTokensExternal : kNone},
+      {"gather_context_logits", false},
+      {"gather_generation_logits", false},
+      {"lora_config", LoraToJson(limits.lora)},
+      {"plugin_config",
+       {{"dtype", DTypeName(config.dtype)},
+        {"paged_kv_cache", true},
+        {"remove_input_padding", true},
+        {"use_paged_context_fmha", true},
+        {"tokens_per_block", 64},
+        {"lora_plugin", limits.lora == LoraLimits{} ? nlohmann::json()
+                                                    : nlohmann::json(DTypeName(config.dtype))}}}};
 }
 
 Result<EngineLimits> LimitsFromJson(const nlohmann::json& json, const std::string& where) {
@@ -94,7 +145,11 @@ Result<EngineLimits> LimitsFromJson(const nlohmann::json& json, const std::strin
   limits.max_input_len = static_cast<int>(fields.Int("max_input_len", 1, kMaxSeqLen));
   limits.max_beam_width = static_cast<int>(fields.IntOr("max_beam_width", 1, 1, kMaxBeamWidth));
   limits.max_draft_len = static_cast<int>(fields.IntOr("max_draft_len", 0, 0, kMaxDraftLen));
+  const nlohmann::json* const lora = fields.FindObject("lora_config");
   RETURN_IF_ERROR(fields.status());
+  if (lora != nullptr) {
+    ASSIGN_OR_RETURN(limits.lora, LoraFromJson(*lora, where + ": build_config: lora_config"));
+  }
   return limits;
 }
 

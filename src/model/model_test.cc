@@ -315,6 +315,21 @@ TEST(Limits, RoundTripThroughBuildConfig) {
   EXPECT_EQ(read->max_seq_len, 60);
   EXPECT_EQ(read->max_input_len, 50);
   EXPECT_EQ(read->max_beam_width, 4);
+  EXPECT_EQ(read->lora, LoraLimits{});
+}
+
+TEST(Limits, ModulesAndRankOfAdaptersStandInBuildConfig) {
+  EngineLimits limits = {.max_seq_len = 60, .max_input_len = 50};
+  limits.lora = {.modules = 0b10010, .max_rank = 8};
+  nlohmann::json json = LimitsToJson(TinyLlama(), limits);
+  EXPECT_EQ(json["lora_config"]["lora_target_modules"], nlohmann::json({"attn_q", "attn_dense"}));
+  EXPECT_EQ(json["lora_config"]["max_lora_rank"], 8);
+  EXPECT_EQ(LimitsFromJson(json, "f")->lora, limits.lora);
+  json["lora_config"]["lora_target_modules"] = nlohmann::json::array();
+  EXPECT_EQ(LimitsFromJson(json, "f")->lora.modules, LoraLimits{}.modules) << "none named";
+  json["lora_config"]["lora_target_modules"] = {"attn_q", "moe_gate"};
+  EXPECT_THAT(LimitsFromJson(json, "f").status().message(),
+              HasSubstr("lora_target_modules: got \"moe_gate\", which is no module"));
 }
 
 // head_dim 4 and theta 100: 100^(-0/4) = 1 and 100^(-2/4) = 1/10.

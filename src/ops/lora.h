@@ -42,6 +42,27 @@ struct LoraPart {
   int64_t num_features = 0;
 };
 
+// CUDA: a part in device memory.
+inline constexpr int kMaxLoraParts = 4;  // of a site
+struct LoraDevicePart {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  int32_t rank = 0;  // 0: there is none
+  int32_t first_feature = 0;
+  int32_t num_features = 0;
+  int32_t unused = 0;
+};
+
+// CUDA: what a step's kernels read, all in device memory at fixed addresses.
+struct LoraDevice {
+  const LoraDevicePart* parts = nullptr;  // [adapters, num_layers, kNumLoraSites, kMaxLoraParts]
+  int num_layers = 0;
+  int32_t* token_adapters = nullptr;  // [max_num_tokens] adapter i as i + 1; 0 = none
+  int32_t* order = nullptr;           // [max_num_tokens] tokens by their adapters
+  float* sums = nullptr;              // [max_num_tokens, sums_stride]
+  int64_t sums_stride = 0;            // at least the ranks of two sites of an adapter
+};
+
 // One adapter as kernels read it. Owns the list, not the factors.
 class LoraTable {
  public:
@@ -89,6 +110,8 @@ class LoraBatch {
   // The place of a token in tokens(); -1 = it has no adapter.
   int EntryOf(int64_t token) const { return entries_[static_cast<size_t>(token)]; }
   const LoraTable& AdapterOf(int entry) const { return *adapters_[static_cast<size_t>(entry)]; }
+
+  LoraDevice device;  // CUDA: all that there is; the rest is of the CPU
 
   // x A^T of one linear, [tokens().size(), stride]; two, since gated linears have two weights.
   std::array<std::vector<float>, 2> sums;

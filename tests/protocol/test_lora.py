@@ -7,6 +7,10 @@ files with numpy, as clients of TensorRT-LLM's backend send them.
 
 import concurrent.futures
 import json
+import os
+import pathlib
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -281,3 +285,141 @@ def test_an_adapter_larger_than_the_cache_is_told_so(demo):
     with pytest.raises(http.InferenceServerException, match="the cache of adapters has") as caught:
         send(demo, "ensemble", 6000, 1, rank=64)
     assert caught.value.status() == "400"
+
+
+# --- by name ---
+
+
+@pytest.fixture
+def named(tmp_path):
+    """llama_gqa2 with an adapter by --lora-modules and a folder of others."""
+    folder = tmp_path / "adapters"
+    shutil.copytree(GOLDEN / "lora/llama_gqa2/mlp_4", folder / "mlp_4")
+    (folder / "broken").mkdir()
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (folder / "broken" / name).write_text("{")
+    options = ["--lora-modules", f"first={GOLDEN / 'lora/llama_gqa2/all_16'}", "--lora-dir", folder, "--sandbox", "best-effort"]
+    server = start_server(tmp_path, GOLDEN / "data/llama_gqa2", *options, max_kv_tokens=8192)
+    yield server, folder
+    assert server.stop() == 0
+
+
+def by_name(server, case, name, kind=http, **more):
+    with kind.InferenceServerClient(server.http if kind is http else server.grpc) as client:
+        result = client.infer("tensorrt_llm", tensors(kind, **request_of(case, **more)), parameters={"lora_name": name})
+    length = result.as_numpy("sequence_length").reshape(-1)[0]
+    return result.as_numpy("output_ids").reshape(-1)[:length].tolist()[-len(case["greedy"]) :], result.get_response()
+
+
+def test_adapters_have_names_and_answers_say_them(named):
+    server, _ = named
+    for name, adapter_name in (("first", "all_16"), ("mlp_4", "mlp_4"), ("first", "all_16")):
+        ids, response = by_name(server, CASES[adapter_name], name)
+        assert ids == CASES[adapter_name]["greedy"]
+        assert response["parameters"]["lora_name"] == name
+        ids, response = by_name(server, CASES[adapter_name], name, grpc)
+        assert ids == CASES[adapter_name]["greedy"]
+        assert response.parameters["lora_name"].string_param == name
+
+
+def test_a_folder_whose_files_change_is_read_again(named):
+    server, folder = named
+    assert by_name(server, CASES["mlp_4"], "mlp_4")[0] == CASES["mlp_4"]["greedy"]
+    for file in (GOLDEN / "lora/llama_gqa2/gate_2").iterdir():
+        shutil.copy(file, folder / "mlp_4" / file.name)
+    assert by_name(server, CASES["gate_2"], "mlp_4")[0] == CASES["gate_2"]["greedy"]
+    shutil.copytree(GOLDEN / "lora/llama_gqa2/k_64", folder / "late")
+    assert by_name(server, CASES["k_64"], "late")[0] == CASES["k_64"]["greedy"]
+
+
+@pytest.mark.parametrize("name", ["nobody", "..", "../adapters/mlp_4", "/etc", "mlp_4/"])
+def test_an_unknown_name_tells_nothing_of_the_file_system(named, name):
+    server, _ = named
+    with pytest.raises(http.InferenceServerException) as caught:
+        by_name(server, CASES["mlp_4"], name)
+    assert caught.value.message() == f"lora_name: the model has no adapter '{name}'"
+    assert caught.value.status() == "404"
+
+
+def test_what_cannot_be_read_is_in_the_log_alone(named):
+    server, folder = named
+    with pytest.raises(http.InferenceServerException) as caught:
+        by_name(server, CASES["mlp_4"], "broken")
+    assert str(folder) not in caught.value.message()
+    assert caught.value.message() == "lora_name: adapter 'broken' cannot be read (the server's log says why)"
+    assert str(folder / "broken") in server.log.read_text()
+
+
+def test_a_name_beside_an_id_is_refused(named):
+    server, _ = named
+    with pytest.raises(http.InferenceServerException, match="lora_name: got beside lora_task_id"):
+        by_name(server, CASES["mlp_4"], "mlp_4", task_id=3)
+
+
+def test_without_names_a_name_is_refused(server):
+    with pytest.raises(http.InferenceServerException, match="--lora-modules or --lora-dir"):
+        by_name(server, CASES["mlp_4"], "mlp_4")
+
+
+# --- the converter, and engines that take some modules alone ---
+
+
+def inflight(*words):
+    program = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
+    return subprocess.run([program, *map(str, words)], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", ["all_16", "mlp_4", "patterns"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_the_converter_writes_what_requests_send(tmp_path, name, dtype):
+    done = inflight("adapter", "-i", GOLDEN / "lora/llama_gqa2" / name, "-o", tmp_path, "--storage-type", dtype)
+    assert done.returncode == 0, done.stderr
+    weights, config = np.load(tmp_path / "model.lora_weights.npy"), np.load(tmp_path / "model.lora_config.npy")
+    assert weights.dtype == dtype and config.dtype == np.int32
+    expected, rows = adapter(name)
+    order = np.lexsort((rows[:, 0], rows[:, 1]))  # by layer, then module
+    assert (config[0] == rows[order]).all()
+    assert weights.shape == (1, *expected.shape)
+    assert np.allclose(weights[0].astype(np.float32), expected[order], atol=2e-3 if dtype == "float16" else 1e-7)
+
+
+def test_the_converter_refuses_by_name_what_it_cannot_say(tmp_path):
+    source = GOLDEN / "lora/llama_gqa2/q_v_1"
+    for change, message in (
+        ({"use_dora": True}, "use_dora: adapters with magnitudes (DoRA) are not supported"),
+        ({"bias": "all"}, "bias: got all, biases of adapters are not supported"),
+        ({"peft_type": "IA3"}, "peft_type: got IA3, only LORA is supported"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save: adapters that replace modules"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights: got pissa"),
+        ({"alpha_pattern": {"q_.*": 3}}, "alpha_pattern: q_.* is a regular expression"),
+        ({"r": 0}, "r: "),
+    ):
+        folder = tmp_path / "changed"
+        shutil.copytree(source, folder, dirs_exist_ok=True)
+        settings = json.loads((source / "adapter_config.json").read_text())
+        (folder / "adapter_config.json").write_text(json.dumps({**settings, **change}))
+        done = inflight("adapter", "-i", folder, "-o", tmp_path / "out")
+        assert done.returncode == 1 and message in done.stderr, (change, done.stderr)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_engine_takes_the_modules_that_it_was_built_for(tmp_path):
+    done = inflight(
+        "build", "--checkpoint_dir", GOLDEN / "data/llama_gqa2", "--output_dir", tmp_path / "engine", "--lora_plugin", "float16",
+        "--lora_target_modules", "attn_q", "attn_v", "--max_lora_rank", 8,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    config = json.loads((tmp_path / "engine/config.json").read_text())["build_config"]
+    assert config["lora_config"]["lora_target_modules"] == ["attn_q", "attn_v"]
+    assert config["lora_config"]["max_lora_rank"] == 8
+    server = start_server(tmp_path, tmp_path / "engine", max_kv_tokens=8192)
+    try:
+        client = Client(server, http)
+        assert client.ask(CASES["q_v_1"], 1, adapter("q_v_1")) == CASES["q_v_1"]["greedy"]
+        assert "lora module attn_k not enabled for this model" in client.error(CASES["k_64"], 2, adapter("k_64"))
+        weights, settings = adapter("q_v_1")
+        wide = np.pad(weights, ((0, 0), (0, 8 * weights.shape[1]))), settings * [1, 1, 0] + [0, 0, 9]
+        error = client.error(CASES["q_v_1"], 3, (wide[0], wide[1].astype(np.int32)))
+        assert "Invalid low_rank (9). low_rank must be at most max_lora_rank (8)" in error
+    finally:
+        assert server.stop() == 0

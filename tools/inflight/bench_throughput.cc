@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "bench/limits/gpu_limits.h"
 #include "bench/limits/limits.h"
+#include "bench_adapters.h"
 #include "bench_cost.h"
 #include "bench_runs.h"
 #include "builder/builder.h"
@@ -48,6 +49,8 @@ struct Options {
   int max_batch_size = 1024;
   int max_num_tokens = 8192;
   bool profile = false;
+  int adapters = 0;
+  int adapter_rank = 16;
 };
 
 config::Schema<Options> MakeSchema() {
@@ -66,6 +69,13 @@ config::Schema<Options> MakeSchema() {
       "operator without graphs; then, of decode steps without that, the whole step, the host's "
       "work that the device hides, and how long the device waits for the host. CUDA only.",
       config::Switch());
+  schema.Add(
+      "adapters", [](Options& o) -> auto& { return o.adapters; },
+      "Adapters (LoRA) of random factors of all modules, which the requests have in turn.",
+      config::Range(0, 1024));
+  schema.Add(
+      "adapter_rank", [](Options& o) -> auto& { return o.adapter_rank; }, "Their rank.",
+      config::Range(1, 256));
   schema.Section("Engine");
   AddModel(schema);
   schema.Add(
@@ -130,9 +140,15 @@ struct Bench {
   const Limits& limits;
   StepLog& log;
   const ModelCost cost{model.engine->config};
+  const std::shared_ptr<const LoraTensors> adapter = options.adapters > 0
+                                                         ? RandomAdapter(model.engine->config,
+                                                                         options.adapter_rank)
+                                                         : nullptr;
 
+  // Each adapter comes once.
   Status WarmUp(const Scenario& first) const {
-    return RunOnce({std::min(first.requests, 8), first.input_len, 4}, 0).status();
+    const int requests = std::max(std::min(first.requests, 8), options.adapters);
+    return RunOnce({requests, first.input_len, 4}, 0).status();
   }
   Result<Sample> RunOnce(const Scenario& scenario, uint32_t seed) const;
   Status Throughput(const Scenario& scenario) const;
@@ -144,7 +160,11 @@ Result<Sample> Bench::RunOnce(const Scenario& s, uint32_t seed) const {
   const auto vocab_size = static_cast<uint32_t>(model.engine->config.vocab_size);
   std::mt19937 random(seed);
   std::vector<Request> requests(static_cast<size_t>(s.requests));
+  uint64_t next_adapter = 0;
   for (Request& request : requests) {
+    if (adapter != nullptr)
+      request.lora = LoraUse{.id = next_adapter++ % static_cast<uint64_t>(options.adapters),
+                             .tensors = adapter};
     request.input_ids.resize(static_cast<size_t>(s.input_len));
     for (TokenId& id : request.input_ids) id = static_cast<TokenId>(random() % vocab_size);
     request.max_tokens = s.output_len;
@@ -307,6 +327,8 @@ Status Run(Options& options, std::span<const std::string> positionals, Measure m
   StepLog log;
   options.model.executor.step_observer = &log;
   options.model.executor.max_queue_size = 1 << 16;
+  constexpr double kAdapterShare = 0.25;  // of the memory beside weights: room for many
+  if (options.adapters > 0) options.model.executor.adapter_memory_fraction = kAdapterShare;
   Limits limits;
   const auto open = [&] {
     return options.shape.empty() ? OpenDirectory(options, positionals[0], limits)

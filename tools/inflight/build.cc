@@ -7,6 +7,7 @@
 #include "builder/builder.h"
 #include "command_line.h"
 #include "commands.h"
+#include "lora_options.h"
 #include "model_directory.h"
 #include "model_options.h"
 #include "model_sizes.h"
@@ -30,6 +31,7 @@ struct Options {
   std::string dtype = "auto";
   std::string target = "cpu";
   QuantizationOptions quantization;
+  LoraOptions lora;
   ModelSizes sizes;
   std::optional<std::string> architecture;
   bool report = false;
@@ -112,6 +114,7 @@ config::Schema<Options> MakeSchema() {
   schema.Add(
       "max_output_len", [](Options& o) -> auto& { return o.max_output_len; },
       "Releases up to 0.11: max_seq_len is max_input_len and this.", config::AtLeast(1));
+  AddLoraOptions(schema, [](Options& o) -> auto& { return o.lora; });
   schema.Section("Ranks");
   for (const auto& [name, what] : {std::pair{"tp_size", "Tensor-parallel ranks"},
                                    {"pp_size", "Pipeline stages"},
@@ -214,8 +217,9 @@ Status BuildFromSizes(Options& options) {
 }
 
 Status Run(Options& options, std::span<const std::string> positionals) {
-  RETURN_IF_ERROR(NoPositionals(kUsage, positionals));
   builder::BuildOptions& build = options.build;
+  if (options.lora.target_modules.empty()) RETURN_IF_ERROR(NoPositionals(kUsage, positionals));
+  ASSIGN_OR_RETURN(build.limits.lora, options.lora.Limits(positionals));
   if (build.checkpoint_dir.empty() && SaysSizes(options)) return BuildFromSizes(options);
   if (build.checkpoint_dir.empty()) return UsageError(kUsage, "--checkpoint-dir is needed");
   const auto checkpoint_dir = ModelDirectory(build.checkpoint_dir);

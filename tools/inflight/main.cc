@@ -27,6 +27,8 @@ constexpr Command kCommands[] = {
     {"tokenize", "text to token ids and back", TokenizeMain, TokenizeOptionInfos},
     {"convert", "Hugging Face directory to checkpoint", ConvertMain, ConvertOptionInfos},
     {"build", "checkpoint or Hugging Face directory to engine", BuildMain, BuildOptionInfos},
+    {"adapter", "adapter (LoRA) of peft to the arrays that requests send", AdapterMain,
+     AdapterOptionInfos},
     {"inspect", "what is in a model, checkpoint, engine or repository, and its memory plan",
      InspectMain, InspectOptionInfos},
     {"migrate", "what of a deployment of the TensorRT-LLM back-end runs as it is, and what to do",

@@ -18,6 +18,7 @@
 #include "base/log_settings.h"
 #include "base/memory_account.h"
 #include "base/status_macros.h"
+#include "builder/peft_adapter.h"
 #include "command_line.h"
 #include "commands.h"
 #include "grpc_front_end.h"
@@ -33,6 +34,7 @@
 #include "serve_upstream_flags.h"
 #include "serving/core/response_cache.h"
 #include "serving/instances/rate_limiter.h"
+#include "serving/llm/named_adapters.h"
 #include "serving/server/create_server.h"
 #include "start_tables.h"
 #include "tensor/device.h"
@@ -215,6 +217,14 @@ Status SetKept(ServeOptions& options) {
   return Status::Ok();
 }
 
+Status SetAdapters(ServeOptions& options) {
+  if (options.lora_modules.empty() && options.lora_dir.empty()) return Status::Ok();
+  ASSIGN_OR_RETURN(options.server.adapters,
+                   serving::NamedAdapters::Make(options.lora_modules, options.lora_dir,
+                                                builder::ReadPeftAdapter));
+  return Status::Ok();
+}
+
 Status SetRateLimiter(ServeOptions& options) {
   ASSIGN_OR_RETURN(auto limiter, serving::RateLimiter::Make(options.rate_limit_resource));
   if (options.rate_limit == "execution_count") {
@@ -247,6 +257,7 @@ Status Serve(ServeOptions& options) {
     WaitAsRank(*rank, signals);
     return Status::Ok();
   }
+  RETURN_IF_ERROR(SetAdapters(options));
   RETURN_IF_ERROR(EnterSandbox(options));  // before what follows starts threads
   if (const Status kept = SetKept(options); !kept.ok()) return UsageError(kUsage, kept.message());
   if (const Status limited = SetRateLimiter(options); !limited.ok()) {

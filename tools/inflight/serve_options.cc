@@ -27,6 +27,13 @@ void AddModels(Schema& schema) {
       "Folder for copies of objects in stores, of its owner alone; empty is "
       "$XDG_CACHE_HOME/inflight/objects or ~/.cache/inflight/objects.");
   schema.Add(
+      "lora_modules", [](ServeOptions& o) -> auto& { return o.lora_modules; },
+      "Adapter (LoRA) of the models by name, NAME=FOLDER, as peft saves it; requests choose it by "
+      "the parameter lora_name.");
+  schema.Add(
+      "lora_dir", [](ServeOptions& o) -> auto& { return o.lora_dir; },
+      "Folder of such folders: each is an adapter under its own name, also one that comes later.");
+  schema.Add(
       "model_namespacing", [](ServeOptions& o) -> auto& { return o.server.model_namespacing; },
       "Each model repository is a namespace: its models may have names that others have.");
   schema.Add(

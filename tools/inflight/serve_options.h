@@ -34,6 +34,8 @@ struct ServeOptions {
   QuantizationOptions quantization;
   std::string model_control_mode = "none";
   std::string ranks = "wait";
+  std::vector<std::string> lora_modules;
+  std::string lora_dir;
   bool disable_auto_complete_config = false;
   std::optional<bool> strict_model_config;  // former flag of the same
 

@@ -74,6 +74,9 @@ std::vector<fs::path> FilesToRead(const ServeOptions& options) {
   for (const std::string& dir : options.server.model_repositories)
     if (!object_store::IsAddress(dir)) read.emplace_back(dir);
   for (const std::string& path : options.sandbox_read) read.emplace_back(path);
+  if (!options.lora_dir.empty()) read.emplace_back(options.lora_dir);
+  for (const std::string& module : options.lora_modules)
+    read.emplace_back(module.substr(module.find('=') + 1));
   for (const std::string& file : {options.access.keys.access, options.access.keys.api_keys})
     if (!file.empty()) read.push_back(FolderOf(file));
   for (const tls::PortTlsOptions* tls :

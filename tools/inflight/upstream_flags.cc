@@ -30,7 +30,9 @@ constexpr char kTensorRt[] = "steers TensorRT, which is not used";
 constexpr char kAlwaysOn[] = "is always on";
 constexpr char kAttention[] =
     "attention is always tiled, paged and accumulated in float32, prompts in chunks";
-constexpr char kLora[] = "adapters (LoRA) are not supported; leave it out";
+constexpr char kLora[] =
+    "requests bring adapters (LoRA), or inflight serve --lora-dir names them; an engine has none";
+constexpr char kDora[] = "adapters with magnitudes (DoRA) are not supported; leave it out";
 constexpr char kFp8Path[] =
     "calibrated scales are not read: FP8 scales are made with the weights; give --use-fp8-rowwise";
 constexpr char kLogits[] = "logits are returned to each request that asks for them";
@@ -165,11 +167,7 @@ constexpr UpstreamFlag kBuildFlags[] = {
     {kRefused, "lora_dir", kLora},
     {kRefused, "hf_lora_dir", kLora},
     {kRefused, "lora_ckpt_source", kLora, "hf"},
-    {kRefused, "lora_target_modules", kLora},
-    {kRefused, "max_lora_rank", kLora, "64"},
-    {kRefused, "lora_plugin", kLora, "disable"},
-    {kRefused, "use_lora_plugin", kLora, "disable"},
-    {kRefused, "dora_plugin", kLora, "disable"},
+    {kRefused, "dora_plugin", kDora, "disable"},
     {kRefused, "max_encoder_input_len", kEncoder, "1024"},
     {kRefused, "weight_streaming", kStreaming, "disable"},
     {kRefused, "model_config", kModelConfig},

@@ -49,6 +49,12 @@ ResponseHandler Inserting(Model& model, std::string key, int64_t lookup_ns,
   };
 }
 
+// An adapter is another thing once its files or the weights of its id have changed, which neither
+// inputs nor parameters tell.
+bool HasAdapter(const Request& request) {
+  return request.parameters.contains("lora_name") || request.FindInput("lora_task_id") != nullptr;
+}
+
 // Answers from the cache, or gives back the handler to run the model with.
 ResponseHandler Cached(Model& model, const Request& request, ResponseHandler handler) {
   const int64_t started_ns = NowNs();
@@ -77,7 +83,7 @@ void RunModel(Model& model, Request request, ResponseHandler handler) {
     handler = ObservingFirstResponse(model, request.received_ns, std::move(handler));
   }
   if (request.trace) handler = Traced(model, request, std::move(handler));
-  if (model.response_cache() != nullptr) {
+  if (model.response_cache() != nullptr && !HasAdapter(request)) {
     handler = Cached(model, request, std::move(handler));
     if (handler == nullptr) return;
   }

@@ -52,7 +52,8 @@ class LlmCall : public ResponseSink {
   int64_t llm_started_ns = 0;  // the LLM's share of the request began
   int64_t enqueued_ns = 0;
   int64_t num_prompt_tokens = 0;
-  ClientTokens tokens;  // that its client may take; settled at the end
+  std::string lora_name;  // of the adapter, where it has one: each answer says it
+  ClientTokens tokens;    // that its client may take; settled at the end
   void ExpectSequences(const SamplingParams& sampling);
   mutable bool finished = false;  // guarded by ActiveRequests
 

@@ -243,6 +243,7 @@ Status LlmModel::Admit(LlmCall& call, inflight::Request* request) {
   request->timeout_ms = TimeoutOf(from);
   SetTurns(from.client, *request);
   ASSIGN_OR_RETURN(request->cache_salt, CacheSaltOf(from));
+  RETURN_IF_ERROR(ChooseAdapter(from, *request, &call.lora_name));
   call.num_prompt_tokens = static_cast<int64_t>(request->input_ids.size());
   call.ExpectSequences(request->sampling);
   call.enqueued_ns = clock_.NowNs();
@@ -275,6 +276,22 @@ Status LlmModel::Enqueue(inflight::Request request, const std::shared_ptr<Respon
     backend_.executor->Cancel(*id);
     throw;
   }
+  return Status::Ok();
+}
+
+// By its name, which the answers then have.
+Status LlmModel::ChooseAdapter(const Request& asked, inflight::Request& request,
+                               std::string* name) const {
+  ASSIGN_OR_RETURN(*name, LoraNameOf(asked));
+  if (name->empty()) return Status::Ok();
+  if (request.lora)
+    return InvalidArgument(kLoraName, "got beside lora_task_id; one of them names the adapter");
+  if (backend_.adapters == nullptr)
+    return NotFound(std::string(kLoraName) +
+                    ": this model has no adapters with names (start the server with "
+                    "--lora-modules or --lora-dir)")
+        .WithField(std::string(kLoraName));
+  ASSIGN_OR_RETURN(request.lora, backend_.adapters->Find(*name));
   return Status::Ok();
 }
 

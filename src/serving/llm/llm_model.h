@@ -16,6 +16,7 @@
 #include "inflight/executor.h"
 #include "serving/core/model.h"
 #include "serving/llm/logits_types.h"
+#include "serving/llm/named_adapters.h"
 #include "serving/statistics/iteration_reporter.h"
 
 namespace inflight::serving {
@@ -41,6 +42,7 @@ struct LlmBackend {
   std::vector<TokenId> end_ids;  // the model's own
   int64_t gpu = 0;               // the index of the one that it runs on, if any
   IterationReporterOptions iterations = {};
+  std::shared_ptr<NamedAdapters> adapters = {};  // null: none has a name
 };
 
 // Executor requests by the client's request id, for the `stop` tensor. Several requests may share
@@ -104,6 +106,7 @@ class LlmModel : public Model {
                  const LlmCall& call);
 
  private:
+  Status ChooseAdapter(const Request& asked, inflight::Request& request, std::string* name) const;
   void InferBatch(Request request, ResponseHandler handler);
   void Stop(const Request& request, const ResponseHandler& handler);
   float PriorityOf(uint64_t level) const;

@@ -94,6 +94,7 @@ Status SpeculativeRounds::Propose() {
   if (most < 1 || length > limits.max_input_len) return Judge({});
   inflight::Request ask = Ask();
   ask.max_tokens = most;
+  ask.lora.reset();  // is of the other model, which judges with it
   ask.output = {.return_generation_logits = options_.use_draft_logits};
   is_proposing_ = true;
   return draft_->Enqueue(std::move(ask), shared_from_this(), *call_);

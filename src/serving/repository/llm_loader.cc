@@ -118,6 +118,7 @@ Result<LoadedLlmModel> LoadLlmModel(const Candidate& candidate, const std::strin
       .period_ms = parameters.stats_check_period_ms,
       .has_records = parameters.executor.iter_stats_max_iterations > 0,
       .has_request_records = parameters.executor.request_stats_max_iterations > 0};
+  engine.backend.adapters = std::move(options.adapters);
   return LoadedLlmModel{
       .model = std::make_shared<LlmModel>(std::move(config), version, std::move(engine.backend),
                                           defaults, logits_types),

@@ -16,6 +16,7 @@
 
 namespace inflight::serving {
 
+class NamedAdapters;
 class RateLimiter;
 class ResponseCache;
 
@@ -48,8 +49,9 @@ struct ServerOptions {
   std::shared_ptr<RateLimiter> rate_limiter;      // of models on instances; null = off
   bool strict_readiness = true;
   StopWordMatch stop_words = StopWordMatch::kByRelease;
-  bool exit_on_error = true;  // a model that fails to load ends the start
-  OpenOptions open;           // of every LLM; config.pbtxt changes the executor's
+  bool exit_on_error = true;                // a model that fails to load ends the start
+  std::shared_ptr<NamedAdapters> adapters;  // (LoRA) of every LLM, by name; null = none
+  OpenOptions open;                         // of every LLM; config.pbtxt changes the executor's
   // Of model_dirs only; a repository says both in its files.
   bool decoupled = true;                 // requests may stream
   bool include_input_in_output = false;  // non-streaming answers begin with the prompt

@@ -170,9 +170,11 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadLlm(const Candidate& candidate
     return load_(dir, owner, options, gpu);
   };
   const auto fetch = [this](const fs::path& path) { return Fetch(path, "gpt_model_path"); };
-  ASSIGN_OR_RETURN(LoadedLlmModel loaded,
-                   LoadLlmModel(candidate, version,
-                                {.executor = options_.open.executor, .fetch = fetch}, load, keys));
+  ASSIGN_OR_RETURN(LoadedLlmModel loaded, LoadLlmModel(candidate, version,
+                                                       {.executor = options_.open.executor,
+                                                        .adapters = options_.adapters,
+                                                        .fetch = fetch},
+                                                       load, keys));
   LlmModel& model = *loaded.model;
   loaded_llms_[model.name()] = {.max_batch_size = model.config().max_batch_size(),
                                 .vocab_size = model.executor().limits().vocab_size,

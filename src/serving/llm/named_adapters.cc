@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/llm/named_adapters.h"
+
+#include <array>
+#include <system_error>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+
+namespace inflight::serving {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kFiles = std::to_array<const char*>(
+    {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"});
+constexpr size_t kMaxNameBytes = 256;
+
+// One folder's name: no way out of the folder that it is looked for in.
+bool IsName(std::string_view name) {
+  return !name.empty() && name.size() <= kMaxNameBytes && name.front() != '.' &&
+         name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
+}
+
+// The files that are there, as they are now; empty where none is.
+std::vector<std::pair<int64_t, uint64_t>> FilesOf(const fs::path& folder) {
+  std::vector<std::pair<int64_t, uint64_t>> found;
+  for (const char* name : kFiles) {
+    std::error_code error;
+    const auto written = fs::last_write_time(folder / name, error);
+    if (error) continue;
+    const uint64_t size = fs::file_size(folder / name, error);
+    if (!error) found.emplace_back(written.time_since_epoch().count(), size);
+  }
+  return found;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<NamedAdapters>> NamedAdapters::Make(const std::vector<std::string>& modules,
+                                                           const std::string& dir, Reader reader) {
+  std::shared_ptr<NamedAdapters> adapters(new NamedAdapters(dir, std::move(reader)));
+  std::error_code error;
+  if (!dir.empty() && !fs::is_directory(dir, error))
+    return InvalidArgument("--lora-dir", "got '" + dir + "', which is no folder");
+  for (const std::string& module : modules) {
+    const size_t equals = module.find('=');
+    const std::string name = module.substr(0, equals);
+    if (equals == std::string::npos || !IsName(name))
+      return InvalidArgument("--lora-modules",
+                             "got '" + module + "', must be a name, '=' and a folder");
+    const fs::path folder = module.substr(equals + 1);
+    if (FilesOf(folder).size() < 2)
+      return NotFound("--lora-modules: " + folder.string() +
+                      " is no adapter: it has no adapter_config.json, or no weights beside it");
+    if (!adapters->modules_.emplace(name, folder).second)
+      return InvalidArgument("--lora-modules", "got '" + name + "' twice");
+  }
+  return adapters;
+}
+
+fs::path NamedAdapters::FolderOf(const std::string& name) const {
+  if (const auto module = modules_.find(name); module != modules_.end()) return module->second;
+  return dir_.empty() || !IsName(name) ? fs::path() : dir_ / name;
+}
+
+Result<LoraUse> NamedAdapters::Find(const std::string& name) {
+  const fs::path folder = FolderOf(name);
+  Files files;
+  if (!folder.empty()) files = FilesOf(folder);
+  if (files.size() < 2)  // the settings, and weights
+    return NotFound(std::string(kLoraName) + ": the model has no adapter '" +
+                    name.substr(0, kMaxNameBytes) + "'")
+        .WithField(std::string(kLoraName));
+  LoraUse use = {.is_own = true};
+  {
+    const std::lock_guard lock(mutex_);
+    Version& version = versions_[name];
+    if (version.files != files) version = {.id = ++last_id_, .files = std::move(files)};
+    use.id = version.id;
+  }
+  use.read = [reader = reader_, folder, name]() -> Result<std::shared_ptr<const LoraTensors>> {
+    Result<LoraTensors> tensors = reader(folder);
+    if (tensors.ok()) return std::make_shared<const LoraTensors>(*std::move(tensors));
+    logging::Error("an adapter cannot be read",
+                   {{"lora_name", name}, {"error", tensors.status().message()}});
+    return FailedPrecondition(std::string(kLoraName) + ": adapter '" + name +
+                              "' cannot be read (the server's log says why)")
+        .WithField(std::string(kLoraName));
+  };
+  return use;
+}
+
+Result<std::string> LoraNameOf(const Request& request) {
+  const auto found = request.parameters.find(kLoraName);
+  if (found == request.parameters.end()) return std::string();
+  if (const auto* text = std::get_if<std::string>(&found->second)) return *text;
+  return InvalidArgument(kLoraName, "the parameter has another type, must be a string");
+}
+
+}  // namespace inflight::serving

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adapters (LoRA) by name: folders that peft made, which requests choose by the parameter
+// `lora_name` (docs/reference/adapters.md, "By name"). A folder is read when a request first names
+// it, and again when its files have changed.
+//
+// Threads: all methods are thread-safe. Errors of requests name no path; the log does.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "inflight/adapter.h"
+#include "serving/core/request.h"
+
+namespace inflight::serving {
+
+// The request parameter, and that of its responses.
+inline constexpr std::string_view kLoraName = "lora_name";
+
+class NamedAdapters {
+ public:
+  using Reader = std::function<Result<LoraTensors>(const std::filesystem::path&)>;
+
+  // `modules` are "name=folder", which must be there; each folder in `dir` is one under its own
+  // name, also those that come later; "" is none.
+  static Result<std::shared_ptr<NamedAdapters>> Make(const std::vector<std::string>& modules,
+                                                     const std::string& dir, Reader reader);
+
+  // What to run a request with that names `name`: kNotFound where nobody has the name.
+  Result<LoraUse> Find(const std::string& name);
+
+ private:
+  using Files = std::vector<std::pair<int64_t, uint64_t>>;  // when written, size
+  struct Version {
+    uint64_t id = 0;
+    Files files;
+  };
+
+  NamedAdapters(std::filesystem::path dir, Reader reader)
+      : dir_(std::move(dir)), reader_(std::move(reader)) {}
+  std::filesystem::path FolderOf(const std::string& name) const;
+
+  const std::filesystem::path dir_;
+  const Reader reader_;
+  std::map<std::string, std::filesystem::path, std::less<>> modules_;
+  std::mutex mutex_;  // of what is below
+  std::map<std::string, Version, std::less<>> versions_;
+  uint64_t last_id_ = 0;
+};
+
+// The name that a request gives; "" where it gives none. kInvalidArgument where it is no text.
+Result<std::string> LoraNameOf(const Request& request);
+
+}  // namespace inflight::serving

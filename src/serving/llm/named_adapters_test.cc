@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/llm/named_adapters.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+namespace inflight::serving {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+class NamedAdaptersTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ =
+        fs::path(testing::TempDir()) /
+        ("adapters_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+    fs::remove_all(dir_);
+    for (const char* name : {"a", "b"}) Write(name, "1");
+    fs::create_directories(dir_ / "empty");
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  void Write(const std::string& name, const std::string& weights) const {
+    fs::create_directories(dir_ / name);
+    std::ofstream(dir_ / name / "adapter_config.json") << "{}";
+    std::ofstream(dir_ / name / "adapter_model.safetensors") << weights;
+  }
+  std::shared_ptr<NamedAdapters> Make(const std::vector<std::string>& modules,
+                                      const std::string& dir) {
+    auto adapters = NamedAdapters::Make(modules, dir, [this](const fs::path& folder) {
+      read_.push_back(folder.filename());
+      return Result<LoraTensors>(LoraTensors{.width = 7});
+    });
+    EXPECT_TRUE(adapters.ok()) << adapters.status().ToString();
+    return *adapters;
+  }
+
+  fs::path dir_;
+  std::vector<std::string> read_;
+};
+
+TEST_F(NamedAdaptersTest, AFolderIsReadWhenTheExecutorAsks) {
+  const auto adapters = Make({"first=" + (dir_ / "a").string()}, dir_.string());
+  const auto use = adapters->Find("first");
+  ASSERT_TRUE(use.ok()) << use.status().ToString();
+  EXPECT_TRUE(use->is_own);
+  EXPECT_TRUE(read_.empty());
+  EXPECT_EQ((*use->read())->width, 7);
+  EXPECT_EQ(read_, std::vector<std::string>{"a"});
+  EXPECT_EQ(adapters->Find("first")->id, use->id);
+  EXPECT_NE(adapters->Find("b")->id, use->id);
+}
+
+TEST_F(NamedAdaptersTest, ChangedFilesAreAnotherAdapter) {
+  const auto adapters = Make({}, dir_.string());
+  const uint64_t id = adapters->Find("a")->id;
+  Write("a", "longer");
+  EXPECT_NE(adapters->Find("a")->id, id);
+}
+
+TEST_F(NamedAdaptersTest, AFolderThatComesLaterIsFound) {
+  const auto adapters = Make({}, dir_.string());
+  EXPECT_FALSE(adapters->Find("late").ok());
+  Write("late", "1");
+  EXPECT_TRUE(adapters->Find("late").ok());
+}
+
+TEST_F(NamedAdaptersTest, WhatIsNoNameOfThemIsNotFoundAndTellsNoPath) {
+  const auto adapters = Make({}, (dir_ / "a").parent_path().string());
+  const std::vector<std::string> names = {"c",
+                                          "",
+                                          ".",
+                                          "..",
+                                          "../" + dir_.filename().string() + "/a",
+                                          "a/",
+                                          "/etc",
+                                          "empty",
+                                          std::string("a\0", 2)};
+  for (const std::string& name : names) {
+    const Status status = adapters->Find(name).status();
+    EXPECT_EQ(status.code(), StatusCode::kNotFound) << name;
+    EXPECT_THAT(status.message(), HasSubstr("lora_name: the model has no adapter"));
+    EXPECT_THAT(status.message(), Not(HasSubstr(dir_.parent_path().string() + "/")));
+  }
+}
+
+TEST_F(NamedAdaptersTest, AFolderThatCannotBeReadTellsNoPath) {
+  auto adapters = NamedAdapters::Make({}, dir_.string(), [](const fs::path& folder) {
+    return Result<LoraTensors>(InvalidArgument(folder.string() + ": bad"));
+  });
+  const Status status = (*adapters)->Find("a")->read().status();
+  EXPECT_EQ(status.message(), "lora_name: adapter 'a' cannot be read (the server's log says why)");
+}
+
+TEST_F(NamedAdaptersTest, OptionsNameWhatIsWrong) {
+  const auto error = [&](const std::vector<std::string>& modules, const std::string& dir) {
+    return NamedAdapters::Make(modules, dir, nullptr).status().message();
+  };
+  EXPECT_THAT(error({"a"}, ""), HasSubstr("--lora-modules: got 'a', must be a name, '='"));
+  EXPECT_THAT(error({"x=" + (dir_ / "empty").string()}, ""), HasSubstr("is no adapter"));
+  EXPECT_THAT(error({}, "/no/such"), HasSubstr("--lora-dir: got '/no/such', which is no folder"));
+  const std::string a = "x=" + (dir_ / "a").string();
+  EXPECT_THAT(error({a, a}, ""), HasSubstr("--lora-modules: got 'x' twice"));
+}
+
+}  // namespace
+}  // namespace inflight::serving
