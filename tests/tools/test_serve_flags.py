@@ -6,6 +6,7 @@ Those of SageMaker and Vertex AI are asked for where these front ends are tested
 
 import json
 import pathlib
+import socket
 import subprocess
 import sys
 
@@ -148,3 +149,39 @@ def test_wrong_addresses_of_repositories_end_the_start(repository, remote):
 def test_a_log_file_that_cannot_be_written_ends_the_start(repository, tmp_path):
     error = error_of(repository, "--log-file", tmp_path)  # a directory
     assert error.startswith("inflight: --log-file: ") and str(tmp_path) in error
+
+
+@pytest.mark.parametrize(
+    ("flags", "who"),
+    [
+        (["--http-port=8000", "--grpc-port=8000"], "HTTP requests and GRPC requests"),
+        (["--http-port=8000", "--metrics-port=8000"], "HTTP requests and metrics requests"),
+        (["--http-port=1", "--grpc-port=8000", "--metrics-port=8000"], "GRPC requests and metrics requests"),
+        (["--http-address=0.0.0.0", "--http-port=8080", "--allow-sagemaker=true"], "HTTP requests and SageMaker requests"),
+    ],
+)
+def test_two_front_ends_at_one_place_end_the_start_before_models_are_loaded(repository, flags, who):
+    """In the words of tritonserver 2.51.0."""
+    address = "0.0.0.0:8080" if "SageMaker" in who else "127.0.0.1:8000"
+    error = error_of(repository, *flags)
+    assert error == f"inflight: The server cannot listen to {who} at the same address and port {address}"
+
+
+def test_a_port_that_is_off_is_at_no_place(tmp_path, repository):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    flags = ("--model-repository", repository, f"--http-port={port}", f"--grpc-port={port}", "--allow-grpc=false")
+    server = start_server(tmp_path, None, *flags, max_kv_tokens=None)
+    assert server.http == f"127.0.0.1:{port}" and server.grpc is None
+    assert server.stop() == 0
+
+
+def test_a_pattern_of_headers_ends_the_start_by_its_flag(repository):
+    for flag in ("--http-header-forward-pattern", "--grpc-header-forward-pattern"):
+        assert error_of(repository, f"{flag}=(").startswith(f"inflight: {flag}: header forward pattern '('")
+
+
+def test_a_flag_without_its_value_takes_none_of_what_follows(repository):
+    assert error_of(repository, "--http-port=", "--allow-grpc=false").startswith("inflight: --http-port: got ''")
+    assert error_of(repository, "--log-info=", "--allow-grpc=false").startswith("inflight: --log-info: got ''")
+    assert error_of("", f"--id={repository}") == "inflight: creating server: failed to stat file"

@@ -91,6 +91,23 @@ Result<std::vector<std::string>> ExpandPrefixes(std::span<char* const> args,
 
 namespace {
 
+// What stands for an empty argument, and for the value of "--flag=", which the parser would take
+// from the next argument: to it an empty value is one that is left out.
+constexpr char kEmptyValue[] = "\x1f";
+
+// "--flag=" as two arguments.
+std::vector<std::string> WithEmptyValues(std::span<char* const> args, const Aliases& aliases) {
+  std::vector<std::string> words;
+  for (const char* const arg : args) {
+    std::string word = WithoutShortAlias(arg, aliases);
+    const bool lacks_value = word.starts_with("--") && word.find('=') == word.size() - 1;
+    if (lacks_value) word.pop_back();
+    words.push_back(word.empty() ? kEmptyValue : std::move(word));
+    if (lacks_value) words.emplace_back(kEmptyValue);
+  }
+  return words;
+}
+
 // The parser counts a switch, and throws something of its own where that is given another word.
 Status CheckSwitches(std::span<char* const> args, const std::vector<config::OptionInfo>& infos) {
   constexpr std::array<std::string_view, 8> kWords = {"true",  "on",  "enable",  "1",
@@ -124,8 +141,10 @@ Result<Arguments> ParseArguments(std::span<char* const> args,
     app.add_option_function<std::vector<std::string>>(
            Spellings(name),
            [&result, name](const std::vector<std::string>& values) {
-             for (const std::string& value : values)
-               result.options.emplace_back(name, value.empty() ? "true" : value);
+             for (const std::string& value : values) {
+               const std::string given = value == kEmptyValue ? "" : value;
+               result.options.emplace_back(name, value.empty() ? "true" : given);
+             }
            })
         ->expected(is_value_optional ? 0 : 1, 1)
         ->allow_extra_args(false)  // what follows the value is a positional argument
@@ -145,18 +164,17 @@ Result<Arguments> ParseArguments(std::span<char* const> args,
     if (!alias.starts_with('-')) add(alias, IsValueOptional(infos, target));
   add("config", /*is_value_optional=*/false);
 
-  std::vector<std::string> reversed;
-  for (auto arg = args.rbegin(); arg != args.rend(); ++arg)
-    reversed.push_back(WithoutShortAlias(*arg, aliases));
+  std::vector<std::string> words = WithEmptyValues(args, aliases);
+  std::ranges::reverse(words);  // as the parser takes them
   try {
-    app.parse(std::move(reversed));
+    app.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
     return InvalidArgument(std::string(error.what()) + " (--help lists the options)");
   }
   for (const std::string& extra : app.remaining()) {
     if (extra.size() > 1 && extra.starts_with("-"))
       return UnknownOption(extra.substr(0, extra.find('=')), infos);
-    result.positionals.push_back(extra);
+    result.positionals.push_back(extra == kEmptyValue ? "" : extra);
   }
   return result;
 }

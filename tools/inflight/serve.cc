@@ -19,6 +19,7 @@
 #include "base/memory_account.h"
 #include "base/status_macros.h"
 #include "builder/peft_adapter.h"
+#include "check_ports.h"
 #include "command_line.h"
 #include "commands.h"
 #include "grpc_front_end.h"
@@ -337,6 +338,7 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   options.server.auto_complete =
       !options.disable_auto_complete_config && !options.strict_model_config.value_or(false);
   RETURN_IF_ERROR(SetControlMode(options));
+  RETURN_IF_ERROR(CheckPorts(options));
   RETURN_IF_ERROR(options.quantization.SetIn(options.server.open));
   return Serve(options);
 }
