@@ -67,6 +67,7 @@ ARROWS = {
     "protocol/http_listener": ["protocol/tcp_listener", "protocol/tls"],
     "protocol/tls": [],
     "protocol/grpc_listener": ["protocol/tcp_listener", "protocol/tls"],
+    "protocol/grpc_client": ["protocol/grpc_listener"],
     "protocol/kserve/access": [],
     "protocol/kserve/http": ["protocol/http_listener", "protocol/kserve/access", "serving/server", "serving/core",
                              "serving/statistics", "serving/memory", "serving/tensors", "json", "proto"],
@@ -80,7 +81,7 @@ ARROWS = {
     "protocol/cog": ["protocol/kserve/http", "protocol/http_listener", "protocol/http_client", "serving/server", "serving/core",
                      "json", "proto"],
     "protocol/vertex_ai": ["protocol/kserve/http", "protocol/http_listener", "serving/server"],
-    "shadow": ["protocol/http_client", "protocol/http_listener", "json"],
+    "shadow": ["protocol/grpc_client", "protocol/http_client", "protocol/http_listener", "json", "proto"],
     "protocol/triton_backend": ["serving/repository", "serving/llm", "serving/core", "serving/configuration", "contract",
                                 "tensor"],
 }

@@ -4,14 +4,17 @@
 #include <unordered_map>
 #include <utility>
 
-#include "bench/grpc_client/grpc_client.h"
 #include "bench/load/load.h"
 #include "bench/load/requests.h"
 #include "grpc_service.pb.h"
+#include "protocol/grpc_client/grpc_client.h"
 
 namespace inflight::bench {
 namespace {
 
+using grpc_client::GrpcClient;
+using grpc_client::GrpcEnd;
+using grpc_client::GrpcListener;
 using inference::ModelInferRequest;
 using inference::ModelStreamInferResponse;
 

@@ -2,13 +2,16 @@
 #include <google/protobuf/util/json_util.h>
 
 #include "base/status_macros.h"
-#include "bench/grpc_client/grpc_client.h"
 #include "bench/tensors/server_calls.h"
 #include "grpc_service.pb.h"
+#include "protocol/grpc_client/grpc_client.h"
 
 namespace inflight::bench {
 namespace {
 
+using grpc_client::CallOnce;
+using grpc_client::GrpcAnswer;
+using grpc_client::GrpcClient;
 constexpr int64_t kTimeoutMs = 30'000;
 
 class GrpcCalls : public ServerCalls {

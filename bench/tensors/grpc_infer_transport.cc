@@ -5,14 +5,17 @@
 #include <memory>
 #include <utility>
 
-#include "bench/grpc_client/grpc_client.h"
 #include "bench/load/requests.h"
 #include "bench/tensors/infer_requests.h"
 #include "grpc_service.pb.h"
+#include "protocol/grpc_client/grpc_client.h"
 
 namespace inflight::bench {
 namespace {
 
+using grpc_client::GrpcClient;
+using grpc_client::GrpcEnd;
+using grpc_client::GrpcListener;
 using inference::ModelInferRequest;
 using inference::ModelInferResponse;
 using inference::ModelStreamInferResponse;

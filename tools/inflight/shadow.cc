@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "command_line.h"
 #include "commands.h"
+#include "shadow/grpc_call.h"
 #include "shadow/proxy.h"
 #include "shadow/report.h"
 
@@ -22,13 +23,14 @@ namespace inflight::tool {
 namespace {
 
 using shadow::Outcome;
+using shadow::RecordedCall;
 using shadow::RecordedRequest;
 
 const Usage kUsage = {
     "inflight shadow --old URL --new URL (--requests FILE | --port PORT [--record FILE])",
-    "Sends requests to two servers over HTTP and tells in what their answers differ: those of a "
-    "file, or those of clients of a port,\nwhich get the old server's answers. The exit status is "
-    "1 where answers differ."};
+    "Sends requests to two servers and tells in what their answers differ: those of a file, over "
+    "HTTP or gRPC, or over HTTP those of\nclients of a port, which get the old server's answers. "
+    "The exit status is 1 where answers differ."};
 
 struct Options {
   std::string old_url, new_url;
@@ -48,7 +50,7 @@ config::Schema<Options> MakeSchema() {
   schema.Section("Servers");
   schema.Add(
       "old", [](Options& o) -> auto& { return o.old_url; },
-      "URL of the server that is trusted, such as http://localhost:8000.");
+      "URL of the server that is trusted, such as http://localhost:8000 or grpc://localhost:8001.");
   schema.Add(
       "new", [](Options& o) -> auto& { return o.new_url; }, "URL of the server to compare.");
   schema.Add(
@@ -92,32 +94,35 @@ Result<File> OpenToWrite(const std::string& option, const std::string& path, con
   return file;
 }
 
-// Lines of the file in turn, for several threads.
+// What lines of the file say, in turn, for several threads.
+template <typename Recorded>
 class RequestFile {
  public:
-  explicit RequestFile(std::istream& in) : in_(in) {}
+  using Parse = Result<Recorded> (*)(const std::string& line);
+  RequestFile(std::istream& in, Parse parse) : in_(in), parse_(parse) {}
 
   // Unset at the end.
-  Result<std::optional<RecordedRequest>> Next() {
+  Result<std::optional<Recorded>> Next() {
     const std::lock_guard lock(mutex_);
     std::string line;
     while (std::getline(in_, line)) {
       ++number_;
       if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-      auto request = shadow::ParseRecordedRequest(line);
+      auto request = parse_(line);
       if (!request.ok()) return request.status().WithPrefix("line " + std::to_string(number_));
       return std::optional(*std::move(request));
     }
-    return std::optional<RecordedRequest>();
+    return std::optional<Recorded>();
   }
 
  private:
   std::istream& in_;
+  const Parse parse_;
   std::mutex mutex_;
   int64_t number_ = 0;
 };
 
-Status ReplayInTurn(RequestFile& requests, const shadow::ShadowOptions& options,
+Status ReplayInTurn(RequestFile<RecordedRequest>& requests, const shadow::ShadowOptions& options,
                     shadow::Report& report) {
   boost::asio::io_context io{1};
   while (true) {
@@ -130,18 +135,35 @@ Status ReplayInTurn(RequestFile& requests, const shadow::ShadowOptions& options,
   }
 }
 
-Status Replay(const Options& options, const shadow::ShadowOptions& servers,
-              shadow::Report& report) {
+struct GrpcServers {
+  shadow::GrpcAddress old_server;
+  shadow::GrpcAddress new_server;
+};
+
+Status CallInTurn(RequestFile<RecordedCall>& calls, const GrpcServers& servers,
+                  const shadow::ShadowOptions& options, shadow::Report& report) {
+  grpc_client::GrpcClient old_server(servers.old_server.host, servers.old_server.port);
+  grpc_client::GrpcClient new_server(servers.new_server.host, servers.new_server.port);
+  while (true) {
+    ASSIGN_OR_RETURN(const auto call, calls.Next());
+    if (!call) return Status::Ok();
+    report.Add(shadow::CallBoth(old_server, new_server, *call, options));
+  }
+}
+
+// `in_turn` takes requests of the file until there are none, on several threads.
+template <typename Recorded, typename InTurn>
+Status Replay(const Options& options, Result<Recorded> (*parse)(const std::string& line),
+              const InTurn& in_turn) {
   std::ifstream file;
   if (options.requests != "-") {
     file.open(options.requests);
     if (!file) return NotFound("--requests: cannot open '" + options.requests + "'");
   }
-  RequestFile requests(options.requests == "-" ? std::cin : file);
+  RequestFile<Recorded> requests(options.requests == "-" ? std::cin : file, parse);
   std::vector<Status> ends(static_cast<size_t>(options.concurrency));
   std::vector<std::thread> threads;
-  for (Status& end : ends)
-    threads.emplace_back([&] { end = ReplayInTurn(requests, servers, report); });
+  for (Status& end : ends) threads.emplace_back([&] { end = in_turn(requests); });
   for (std::thread& thread : threads) thread.join();
   for (const Status& end : ends) RETURN_IF_ERROR(end.WithPrefix("--requests"));
   return Status::Ok();
@@ -169,6 +191,22 @@ Status ServeClients(const Options& options, const shadow::ShadowOptions& servers
   return Status::Ok();
 }
 
+Result<GrpcServers> GrpcServersOf(const Options& options) {
+  GrpcServers servers;
+  if (!shadow::IsGrpcUrl(options.old_url) || !shadow::IsGrpcUrl(options.new_url))
+    return UsageError(kUsage, "--old and --new: both are of one protocol, http or grpc");
+  if (options.port)
+    return UsageError(kUsage,
+                      "--port listens to clients over HTTP, and --old is a server over gRPC");
+  auto address = shadow::ParseGrpcUrl(options.old_url);
+  if (!address.ok()) return address.status().WithPrefix("--old");
+  servers.old_server = *std::move(address);
+  address = shadow::ParseGrpcUrl(options.new_url);
+  if (!address.ok()) return address.status().WithPrefix("--new");
+  servers.new_server = *std::move(address);
+  return servers;
+}
+
 Result<http_client::Url> ServerAt(const char* option, const std::string& url) {
   if (url.empty()) return UsageError(kUsage, std::string(option) + " is needed");
   auto parsed = http_client::ParseUrl(url);
@@ -179,8 +217,14 @@ Result<http_client::Url> ServerAt(const char* option, const std::string& url) {
 Status Run(const Options& options, std::span<const std::string> positionals) {
   RETURN_IF_ERROR(NoPositionals(kUsage, positionals));
   shadow::ShadowOptions servers;
-  ASSIGN_OR_RETURN(servers.old_server, ServerAt("--old", options.old_url));
-  ASSIGN_OR_RETURN(servers.new_server, ServerAt("--new", options.new_url));
+  GrpcServers grpc_servers;
+  const bool is_grpc = shadow::IsGrpcUrl(options.old_url) || shadow::IsGrpcUrl(options.new_url);
+  if (is_grpc) {
+    ASSIGN_OR_RETURN(grpc_servers, GrpcServersOf(options));
+  } else {
+    ASSIGN_OR_RETURN(servers.old_server, ServerAt("--old", options.old_url));
+    ASSIGN_OR_RETURN(servers.new_server, ServerAt("--new", options.new_url));
+  }
   servers.timeout = std::chrono::seconds(options.timeout_secs);
   servers.rules = {.tolerance = options.tolerance, .ignored = options.ignore};
   if (options.requests.empty() != options.port.has_value())
@@ -189,8 +233,17 @@ Status Run(const Options& options, std::span<const std::string> positionals) {
     return UsageError(kUsage, "--record is for requests of --port");
   ASSIGN_OR_RETURN(const File file, OpenToWrite("--report", options.report, "w"));
   shadow::Report report(stdout, file.get());
-  RETURN_IF_ERROR(options.port ? ServeClients(options, servers, report)
-                               : Replay(options, servers, report));
+  if (options.port) {
+    RETURN_IF_ERROR(ServeClients(options, servers, report));
+  } else if (is_grpc) {
+    RETURN_IF_ERROR(Replay(options, shadow::ParseRecordedCall, [&](auto& calls) {
+      return CallInTurn(calls, grpc_servers, servers, report);
+    }));
+  } else {
+    RETURN_IF_ERROR(Replay(options, shadow::ParseRecordedRequest, [&](auto& requests) {
+      return ReplayInTurn(requests, servers, report);
+    }));
+  }
   report.PrintSummary();
   if (report.num_unequal() == 0) return Status::Ok();
   return FailedPrecondition(std::to_string(report.num_unequal()) + " of " +

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "bench/grpc_client/grpc_client.h"
+#include "protocol/grpc_client/grpc_client.h"
 
 namespace inflight::testing {
 namespace {
@@ -78,7 +78,7 @@ void AppendIds(const ::inference::ModelInferResponse& response, std::vector<Toke
 }
 
 // The connection has gone, or the call was reset without a status.
-bool IsClosed(const bench::GrpcEnd& end) {
+bool IsClosed(const grpc_client::GrpcEnd& end) {
   return end.message == "the connection was lost" || end.message.starts_with("HTTP ");
 }
 
@@ -128,7 +128,7 @@ class CallSide final : public SimulatedClient {
   }
 
  private:
-  struct Call : bench::GrpcListener {
+  struct Call : grpc_client::GrpcListener {
     Call(CallSide& side, AskedRequest request) : owner(side), asked(std::move(request)) {}
     void OnMessage(std::string_view bytes) override {
       ::inference::ModelInferResponse response;
@@ -137,23 +137,23 @@ class CallSide final : public SimulatedClient {
       has_message = true;
       AppendIds(response, ids);
     }
-    void OnEnd(const bench::GrpcEnd& end) override { owner.OnCallEnd(*this, end); }
+    void OnEnd(const grpc_client::GrpcEnd& end) override { owner.OnCallEnd(*this, end); }
 
     CallSide& owner;
     const AskedRequest asked;
-    bench::GrpcClient::CallId id = 0;
+    grpc_client::GrpcClient::CallId id = 0;
     std::vector<TokenId> ids;
     bool has_message = false, is_wrong = false, is_cancelled = false;
   };
 
-  void OnCallEnd(Call& call, const bench::GrpcEnd& end) {
+  void OnCallEnd(Call& call, const grpc_client::GrpcEnd& end) {
     auto node = calls_.extract(call.asked.seed);
     if (node.empty()) return;
     finished_.push_back(std::move(node.mapped()));  // it is still on the stack
     is_lost_ |= end.message == "the connection was lost";
     on_end_(call.asked, EndOfCall(call, end, IsClosed(end)));
   }
-  End EndOfCall(const Call& call, const bench::GrpcEnd& end, bool is_lost) const {
+  End EndOfCall(const Call& call, const grpc_client::GrpcEnd& end, bool is_lost) const {
     if (call.is_wrong) return End::kWrong;
     if (call.is_cancelled) return End::kGone;
     if (is_lost) return End::kClosed;
@@ -165,14 +165,14 @@ class CallSide final : public SimulatedClient {
 
   const Judge& judge_;
   const EndSink on_end_;
-  bench::GrpcClient grpc_;
+  grpc_client::GrpcClient grpc_;
   std::map<uint64_t, std::unique_ptr<Call>> calls_;
   std::vector<std::unique_ptr<Call>> finished_;
   bool is_lost_ = false;
 };
 
 // All requests go over one call.
-class StreamSide final : public SimulatedClient, private bench::GrpcListener {
+class StreamSide final : public SimulatedClient, private grpc_client::GrpcListener {
  public:
   StreamSide(const Judge& judge, EndSink on_end)
       : judge_(judge), on_end_(std::move(on_end)), grpc_(wire_.TakeClientEnd()) {}
@@ -226,7 +226,7 @@ class StreamSide final : public SimulatedClient, private bench::GrpcListener {
     const bool must_fail = request.asked.kind == Kind::kNoModel;
     Finish(found, must_fail ? End::kWrong : EndOf(judge_.OfIds(request.asked, request.ids)));
   }
-  void OnEnd(const bench::GrpcEnd& end) override {
+  void OnEnd(const grpc_client::GrpcEnd& end) override {
     has_ended_ = true;
     EndAll(IsClosed(end) ? End::kClosed : IsCodeOfRefusal(end.code) ? End::kRefused : End::kWrong);
   }
@@ -241,8 +241,8 @@ class StreamSide final : public SimulatedClient, private bench::GrpcListener {
 
   const Judge& judge_;
   const EndSink on_end_;
-  bench::GrpcClient grpc_;
-  bench::GrpcClient::CallId call_ = 0;
+  grpc_client::GrpcClient grpc_;
+  grpc_client::GrpcClient::CallId call_ = 0;
   std::map<std::string, Pended> requests_;
   bool has_ended_ = false;
 };

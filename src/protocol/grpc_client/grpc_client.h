@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client of gRPC for loads: plain HTTP/2 by nghttp2 on one connection, in the thread that polls.
+// A client of gRPC: plain HTTP/2 by nghttp2 on one connection, in the thread that polls.
 #pragma once
 
 #include <nghttp2/nghttp2.h>
@@ -14,16 +14,20 @@
 
 #include "base/descriptor.h"
 
-namespace inflight::bench {
+namespace inflight::grpc_client {
 
 // How a call ended: a status of gRPC (0 = OK, 4 = DEADLINE_EXCEEDED, 14 = UNAVAILABLE) and its
 // text.
 struct GrpcEnd {
   int code = 0;
   std::string message;
+  bool is_from_server = false;  // not of a connection that was lost, or of a deadline here
 
   std::string ToString() const { return "gRPC " + std::to_string(code) + ": " + message; }
 };
+
+// Names are in lower case.
+using Metadata = std::vector<std::pair<std::string, std::string>>;
 
 // Of one call; its methods are called within Poll.
 class GrpcListener {
@@ -45,12 +49,14 @@ class GrpcClient {
   using CallId = uint64_t;
 
   // Begins a call with its first message; `is_only`: there is no further one. Connects where there
-  // is no connection; where that fails, the call ends with UNAVAILABLE. `deadline_ns` as LoadNowNs,
-  // 0 = none.
+  // is no connection; where that fails, the call ends with UNAVAILABLE. `deadline_ns` of the
+  // system's clock (base/clock.h), 0 = none.
   CallId Start(const std::string& path, std::string_view message, bool is_only,
-               GrpcListener& listener, int64_t deadline_ns);
+               GrpcListener& listener, int64_t deadline_ns, const Metadata& metadata = {});
   // A further message; not after the end.
   void Write(CallId id, std::string_view message);
+  // Of a call that is not its only message's: no further one follows.
+  void EndWrites(CallId id);
   // Ends the call with CANCELLED (1).
   void Cancel(CallId id);
 
@@ -94,4 +100,4 @@ struct GrpcAnswer {
 GrpcAnswer CallOnce(GrpcClient& client, const std::string& path, std::string_view message,
                     int64_t timeout_ms);
 
-}  // namespace inflight::bench
+}  // namespace inflight::grpc_client

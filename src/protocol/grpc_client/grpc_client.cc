@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/grpc_client/grpc_client.h"
+#include "protocol/grpc_client/grpc_client.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -16,7 +16,7 @@
 #include "inflight/status.h"
 #include "protocol/grpc_listener/wire.h"
 
-namespace inflight::bench {
+namespace inflight::grpc_client {
 namespace {
 
 using grpc_listener::kPrefixBytes;
@@ -29,7 +29,7 @@ constexpr int kUnknown = static_cast<int>(StatusCode::kUnknown);
 constexpr int kDeadlineExceeded = static_cast<int>(StatusCode::kDeadlineExceeded);
 constexpr int kUnavailable = static_cast<int>(StatusCode::kUnavailable);
 
-int64_t NowNs() { return Clock::System().NowNs(); }  // as LoadNowNs
+int64_t NowNs() { return Clock::System().NowNs(); }
 
 nghttp2_nv Field(std::string_view name, std::string_view value) {
   return {reinterpret_cast<uint8_t*>(const_cast<char*>(name.data())),
@@ -111,7 +111,9 @@ struct GrpcClient::Callbacks {
     Call* call = Of(session, stream_id);
     if (call == nullptr) return 0;
     call->is_closed = true;
-    GrpcEnd end = {call->code.value_or(kUnknown), call->message};
+    GrpcEnd end = {.code = call->code.value_or(kUnknown),
+                   .message = call->message,
+                   .is_from_server = call->code.has_value()};
     if (!call->code) {
       end.message = "HTTP " + call->http_status + ", " + nghttp2_http2_strerror(error);
     }
@@ -189,7 +191,8 @@ void GrpcClient::Disconnect(const std::string& why) {
 }
 
 GrpcClient::CallId GrpcClient::Start(const std::string& path, std::string_view message,
-                                     bool is_only, GrpcListener& listener, int64_t deadline_ns) {
+                                     bool is_only, GrpcListener& listener, int64_t deadline_ns,
+                                     const Metadata& metadata) {
   const CallId id = ++last_id_;
   auto& call = *calls_.emplace(id, std::make_unique<Call>()).first->second;
   call = {.id = id,
@@ -204,13 +207,12 @@ GrpcClient::CallId GrpcClient::Start(const std::string& path, std::string_view m
   }
   AppendFramed(call.out, message);
   const std::string authority = host_ + ":" + std::to_string(port_);
-  const std::array fields = {Field(":method", "POST"),
-                             Field(":scheme", "http"),
-                             Field(":path", path),
-                             Field(":authority", authority),
-                             Field("te", "trailers"),
-                             Field("content-type", "application/grpc"),
-                             Field("user-agent", "inflight-bench")};
+  std::vector<nghttp2_nv> fields = {
+      Field(":method", "POST"),       Field(":scheme", "http"),
+      Field(":path", path),           Field(":authority", authority),
+      Field("te", "trailers"),        Field("content-type", "application/grpc"),
+      Field("user-agent", "inflight")};
+  for (const auto& [name, value] : metadata) fields.push_back(Field(name, value));
   const nghttp2_data_provider data = {.source = {.ptr = nullptr}, .read_callback = Callbacks::Fill};
   call.stream_id =
       nghttp2_submit_request(session_, nullptr, fields.data(), fields.size(), &data, &call);
@@ -222,6 +224,15 @@ void GrpcClient::Write(CallId id, std::string_view message) {
   Call* call = Find(id);
   if (call == nullptr || session_ == nullptr) return;
   AppendFramed(call->out, message);
+  if (std::exchange(call->is_deferred, false)) {
+    nghttp2_session_resume_data(session_, call->stream_id);
+  }
+}
+
+void GrpcClient::EndWrites(CallId id) {
+  Call* call = Find(id);
+  if (call == nullptr || session_ == nullptr) return;
+  call->has_ended = true;
   if (std::exchange(call->is_deferred, false)) {
     nghttp2_session_resume_data(session_, call->stream_id);
   }
@@ -343,4 +354,4 @@ GrpcAnswer CallOnce(GrpcClient& client, const std::string& path, std::string_vie
   return std::move(waiter.answer);
 }
 
-}  // namespace inflight::bench
+}  // namespace inflight::grpc_client
