@@ -66,6 +66,7 @@ enum class ChunkingPolicy : uint8_t {
 enum class DraftSource : uint8_t {
   kNone = 0,
   kNgram = 1,  // the text itself: what followed its last tokens when they stood there before
+  kModel = 2,  // a smaller model (OpenOptions::draft_model)
 };
 
 // Gauges and counters as of the last completed step. Counters grow from load.

@@ -66,6 +66,10 @@ struct OpenOptions {
   // Called on Open's thread with the part of the work that is done, [0, 1], and what is being done.
   std::function<void(double fraction, std::string_view what)> progress = nullptr;
 
+  // A smaller model of the same vocabulary that proposes tokens, as directories are given to Open;
+  // empty: none. On a CPU alone, and not beside other `executor.drafts`.
+  std::filesystem::path draft_model = {};
+
   ExecutorOptions executor = {};
 };
 

@@ -19,8 +19,10 @@ namespace {
 
 class CpuBackend : public Backend {
  public:
-  CpuBackend(std::shared_ptr<const model::Engine> engine, Device& device, const MemoryPlan& plan)
+  CpuBackend(std::shared_ptr<const model::Engine> engine, Device& device, const MemoryPlan& plan,
+             std::unique_ptr<ModelDrafts> drafts)
       : engine_(std::move(engine)),
+        drafts_(std::move(drafts)),
         stream_(device),
         rows_(plan.max_batch_size, engine_->config.vocab_size, /*device_draws=*/false,
               device.cpu_pool().num_threads()) {
@@ -66,7 +68,8 @@ class CpuBackend : public Backend {
 
   Result<Ticket> Launch(const StepPlan& planned) override {
     CHECK_EQ(outstanding_, 0);
-    const StepPlan& plan = Draft(planned);
+    ASSIGN_OR_RETURN(const StepPlan* const drafted, Draft(planned));
+    const StepPlan& plan = *drafted;
     kv_.CopyBlocks(std::span(plan.copies).first(static_cast<size_t>(plan.num_copies)),
                    stream_.cpu_pool());
     inputs_->tables().Apply(plan);
@@ -126,15 +129,15 @@ class CpuBackend : public Backend {
   }
 
   // The plan with the drafts that its decode rows really have, which may be fewer than it allows.
-  const StepPlan& Draft(const StepPlan& planned) {
+  Result<const StepPlan*> Draft(const StepPlan& planned) {
     const auto rows = std::span(planned.rows).first(static_cast<size_t>(planned.num_decode_rows));
     const auto has_drafts = [](const scheduler::PlanRow& row) { return row.num_draft_tokens > 0; };
-    if (!info_.makes_drafts || std::ranges::none_of(rows, has_drafts)) return planned;
-    stream_.cpu_pool().ParallelFor(std::ssize(rows), [&](int64_t r) {
-      const scheduler::PlanRow& row = rows[static_cast<size_t>(r)];
-      decoding::DraftByLookup(rows_.tokens()[static_cast<size_t>(row.slot)].tokens,
-                              row.num_draft_tokens, &rows_.drafts(row.slot));
-    });
+    if (!info_.makes_drafts || std::ranges::none_of(rows, has_drafts)) return &planned;
+    if (drafts_ != nullptr) {
+      RETURN_IF_ERROR(DraftByModel(rows));
+    } else {
+      DraftByText(rows);
+    }
     *plan_ = planned;
     for (scheduler::PlanRow& row :
          std::span(plan_->rows).first(static_cast<size_t>(planned.num_decode_rows))) {
@@ -145,7 +148,31 @@ class CpuBackend : public Backend {
       row.num_query_tokens -= num_missing;
       plan_->num_tokens -= num_missing;
     }
-    return *plan_;
+    return plan_.get();
+  }
+
+  // Up to the first id that is none of the vocabulary.
+  void DraftByText(std::span<const scheduler::PlanRow> rows) {
+    stream_.cpu_pool().ParallelFor(std::ssize(rows), [&](int64_t r) {
+      const scheduler::PlanRow& row = rows[static_cast<size_t>(r)];
+      std::vector<TokenId>& drafts = rows_.drafts(row.slot);
+      decoding::DraftByLookup(rows_.tokens()[static_cast<size_t>(row.slot)].tokens,
+                              row.num_draft_tokens, &drafts);
+      const auto is_foreign = [&](TokenId id) { return id < 0 || id >= info_.vocab_size; };
+      drafts.erase(std::ranges::find_if(drafts, is_foreign), drafts.end());
+    });
+  }
+
+  Status DraftByModel(std::span<const scheduler::PlanRow> rows) {
+    asks_.clear();
+    for (const scheduler::PlanRow& row : rows) {
+      if (row.num_draft_tokens == 0) continue;
+      asks_.push_back({.slot = row.slot,
+                       .max_drafts = row.num_draft_tokens,
+                       .tokens = &rows_.tokens()[static_cast<size_t>(row.slot)].tokens,
+                       .drafts = &rows_.drafts(row.slot)});
+    }
+    return drafts_->Draft(asks_, rows_.sampler(), stream_);
   }
 
   // Draws the tokens of each row that yields, appends them to its slot, and judges whether the
@@ -241,6 +268,7 @@ class CpuBackend : public Backend {
   }
 
   std::shared_ptr<const model::Engine> engine_;
+  const std::unique_ptr<ModelDrafts> drafts_;  // null: out of the text
   Stream stream_;
   BackendInfo info_;
   std::unique_ptr<model::Decoder> decoder_;
@@ -255,6 +283,7 @@ class CpuBackend : public Backend {
   std::vector<HostRows::Row> found_rows_;
   std::vector<HostRows::Context> context_;
   std::vector<kv_cache::BlockCopy> copies_;
+  std::vector<ModelDrafts::Ask> asks_;
   std::unique_ptr<StepPlan> plan_;  // with its drafts; where there are any
   StepResult result_;
   Ticket outstanding_ = 0;
@@ -264,8 +293,9 @@ class CpuBackend : public Backend {
 
 Result<std::unique_ptr<Backend>> CreateCpuBackend(std::shared_ptr<const model::Engine> engine,
                                                   Device& device, const MemoryPlan& plan,
-                                                  const ops::OpTable& ops) {
-  auto backend = std::make_unique<CpuBackend>(std::move(engine), device, plan);
+                                                  const ops::OpTable& ops,
+                                                  std::unique_ptr<ModelDrafts> drafts) {
+  auto backend = std::make_unique<CpuBackend>(std::move(engine), device, plan, std::move(drafts));
   RETURN_IF_ERROR(backend->Load(ops, plan, device));
   return std::unique_ptr<Backend>(std::move(backend));
 }

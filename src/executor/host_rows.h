@@ -72,6 +72,7 @@ class HostRows {
 
   // Of slots that are set up.
   std::span<const SlotTokens> tokens() const { return tokens_; }  // [max_slots]
+  decoding::Sampler& sampler() { return sampler_; }
   std::vector<TokenId>& drafts(SlotId slot) { return tokens_[static_cast<size_t>(slot)].drafts; }
   std::vector<Beam> BestBeams(SlotId slot, bool is_last) const;
 

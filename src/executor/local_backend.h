@@ -20,9 +20,10 @@ struct LocalBackend {
 };
 
 // Takes workspace and KV cache from the device's ledger, sized by PlanMemory, and logs the plan.
-// `force_ops` names an operator table (ops/backend.h); empty = the best one.
-Result<LocalBackend> CreateLocalBackend(std::shared_ptr<const model::Engine> engine, Device& device,
-                                        const ExecutorOptions& options,
-                                        const std::string& force_ops = {});
+// `force_ops` names an operator table (ops/backend.h); empty = the best one. `draft` is the model
+// of DraftSource::kModel, null without.
+Result<LocalBackend> CreateLocalBackend(
+    std::shared_ptr<const model::Engine> engine, Device& device, const ExecutorOptions& options,
+    const std::string& force_ops = {}, const std::shared_ptr<const model::Engine>& draft = nullptr);
 
 }  // namespace inflight::executor

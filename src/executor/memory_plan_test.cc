@@ -204,6 +204,40 @@ TEST(MemoryPlanTest, AModelsOwnWindowsAreThereWithoutAnOption) {
   EXPECT_THAT(windows_of({}), ElementsAre(ops::SlidingWindow{}, ops::SlidingWindow{}));
 }
 
+TEST(MemoryPlanTest, DraftsNeedRowsOfLogits) {
+  EXPECT_EQ(Plan({})->max_draft_len, 0);
+  EXPECT_EQ(Plan({})->max_logits(), 4);
+  EXPECT_EQ(Plan({.drafts = DraftSource::kNgram})->max_draft_len, 4) << "where nobody says";
+  const auto own = Plan({.drafts = DraftSource::kNgram, .max_draft_len = 7});
+  EXPECT_EQ(own->max_logits(), 4 * 8);
+  // Of 100 float32, in lines of 64 bytes.
+  EXPECT_EQ(own->workspace_bytes - Plan({})->workspace_bytes, (4 * 8 - 4) * 100 * sizeof(float));
+  EXPECT_EQ(BackendInfoOf(*own, 100, 1).max_tokens_per_row, 8);
+  EXPECT_TRUE(BackendInfoOf(*own, 100, 1).makes_drafts);
+  const auto clients = Plan({.max_draft_len = 7});
+  EXPECT_EQ(clients->max_draft_len, 7);
+  EXPECT_FALSE(BackendInfoOf(*clients, 100, 1).makes_drafts);
+  EXPECT_EQ(Plan({.max_num_tokens = 10, .max_draft_len = 7})->max_logits(), 10);
+
+  EXPECT_EQ(Plan({.block_size = 16, .max_draft_len = 16}).status().message(),
+            "max_draft_len: got 16, must be in [0, 16), below the block size");
+  EXPECT_EQ(Plan({.drafts = DraftSource::kNgram, .max_draft_len = 0}).status().message(),
+            "max_draft_len: got 0, must be in [1, 64), below the block size");
+}
+
+TEST(MemoryPlanTest, AGpuVerifiesNoDrafts) {
+  const auto plan = [](const ExecutorOptions& options) {
+    model::ModelConfig config = Config();
+    config.dtype = DType::kBF16;
+    return PlanMemory(config, kLimits, DeviceKind::kCuda, 0, true, options, uint64_t{1} << 34)
+        .status();
+  };
+  EXPECT_EQ(plan({.drafts = DraftSource::kNgram}).code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(plan({.drafts = DraftSource::kNgram}).message(),
+              HasSubstr("speculation: a GPU does not verify draft tokens"));
+  EXPECT_THAT(plan({.max_draft_len = 3}).message(), HasSubstr("max_draft_len: got 3, a GPU"));
+}
+
 TEST(MemoryPlanTest, NotOneBlockIsAnError) {
   const Status status = Plan({}, Others(*Plan({})) + 1000).status();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);

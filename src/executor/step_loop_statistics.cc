@@ -55,6 +55,7 @@ void StepLoop::CountStep(const StepInFlight& step, const StepResult& result, int
   last_collect_ns_ = now_ns;
   if (step_ns > longest_step_ns()) longest_step_ns_.store(step_ns, std::memory_order_relaxed);
   pace_.Observe(step_ns, step.num_decode_rows, step.num_prefill_tokens);
+  draft_pace_.CountStep();
   if (step.num_prefill_tokens == 0 && backend_.info().makes_drafts) {
     const int num_drafted =
         std::accumulate(result.num_drafted.begin(), result.num_drafted.end(), 0);

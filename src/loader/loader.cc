@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "artifact/hub_cache.h"
@@ -11,6 +12,7 @@
 #include "builder/engine_memory.h"
 #include "executor/executor.h"
 #include "executor/local_backend.h"
+#include "executor/model_drafts.h"
 #include "kv_events/publisher.h"
 #include "loader/devices.h"
 #include "model/supported.h"
@@ -113,6 +115,19 @@ Result<ExecutorLimits> LimitsOf(const executor::MemoryPlan& memory,
       executor::BackendInfoOf(memory, config.vocab_size, limits.max_beam_width), options);
 }
 
+namespace {
+
+Status CheckDraftModel(const OpenOptions& options, const Device& device) {
+  if (options.executor.drafts == DraftSource::kNgram)
+    return InvalidArgument("draft_model", "n-grams propose tokens already; leave one of them out");
+  if (device.kind() == DeviceKind::kCuda)
+    return Unimplemented("draft_model",
+                         "a GPU does not verify draft tokens; leave it out, or use --device cpu");
+  return Status::Ok();
+}
+
+}  // namespace
+
 Result<Plan> MakePlan(const fs::path& directory, const OpenOptions& options) {
   ASSIGN_OR_RETURN(const fs::path dir, artifact::ResolveModelDir(directory));
   Plan plan;
@@ -123,15 +138,27 @@ Result<Plan> MakePlan(const fs::path& directory, const OpenOptions& options) {
   const builder::Description& model = plan.description;
   RETURN_IF_ERROR(builder::CheckOpensOn(open.target, dir, model));
   RETURN_IF_ERROR(model::CheckRuns(model.config, *plan.device));
+  ExecutorOptions executor_options = options.executor;
+  uint64_t free_bytes = plan.device->FreeBytes();
+  if (!options.draft_model.empty()) {
+    RETURN_IF_ERROR(CheckDraftModel(options, *plan.device));
+    ASSIGN_OR_RETURN(const fs::path draft_dir, artifact::ResolveModelDir(options.draft_model));
+    const auto draft = builder::Describe(draft_dir, open);
+    if (!draft.ok()) return draft.status().WithPrefix("draft_model");
+    const uint64_t draft_bytes =
+        draft->weight_bytes +
+        executor::ModelDrafts::Bytes(draft->config, draft->limits, model.limits);
+    free_bytes -= std::min(free_bytes, draft_bytes);
+    executor_options.drafts = DraftSource::kModel;
+  }
   ASSIGN_OR_RETURN(plan.memory,
                    executor::PlanMemory(model.config, model.limits, open.target, model.weight_bytes,
-                                        /*weights_are_taken=*/false, options.executor,
-                                        plan.device->FreeBytes()));
+                                        /*weights_are_taken=*/false, executor_options, free_bytes));
   plan.info = InfoOf(model.config, *plan.device, plan.memory);
   plan.info.directory = dir;
   plan.info.tokenizer_dir = model.tokenizer_dir;
   ASSIGN_OR_RETURN(plan.info.limits,
-                   LimitsOf(plan.memory, model.config, model.limits, options.executor));
+                   LimitsOf(plan.memory, model.config, model.limits, executor_options));
   return plan;
 }
 
@@ -145,6 +172,30 @@ std::string Plan::ToString() const {
              limits.max_beam_width);
 }
 
+namespace {
+
+Result<Loaded> StartWith(const std::shared_ptr<const model::Engine>& engine,
+                         const std::shared_ptr<Device>& device, const OpenOptions& options,
+                         const std::shared_ptr<const model::Engine>& draft);
+
+// The draft model is quantised as its own directory says.
+Result<Loaded> StartWithDrafts(const std::shared_ptr<const model::Engine>& engine,
+                               const std::shared_ptr<Device>& device, const OpenOptions& options) {
+  if (options.draft_model.empty()) return StartWith(engine, device, options, nullptr);
+  RETURN_IF_ERROR(CheckDraftModel(options, *device));
+  ASSIGN_OR_RETURN(const fs::path dir, artifact::ResolveModelDir(options.draft_model));
+  OpenOptions of_draft = options;
+  of_draft.quant_algo = "auto";
+  ASSIGN_OR_RETURN(const builder::OpenOptions open, BuilderOptions(of_draft));
+  auto draft = builder::Open(dir, *device, open);
+  if (!draft.ok()) return draft.status().WithPrefix("draft_model");
+  OpenOptions with = options;
+  with.executor.drafts = DraftSource::kModel;
+  return StartWith(engine, device, with, *draft);
+}
+
+}  // namespace
+
 Result<Loaded> Load(const fs::path& directory, const OpenOptions& options) {
   ASSIGN_OR_RETURN(const fs::path dir, artifact::ResolveModelDir(directory));
   ASSIGN_OR_RETURN(const builder::OpenOptions open, BuilderOptions(options));
@@ -153,7 +204,7 @@ Result<Loaded> Load(const fs::path& directory, const OpenOptions& options) {
   const MemoryLedger::OwnerScope scope(device->ledger(), options.owner);
   ASSIGN_OR_RETURN(const std::shared_ptr<const model::Engine> engine,
                    builder::Open(dir, *device, open, options.progress));
-  ASSIGN_OR_RETURN(Loaded loaded, Start(engine, device, options));
+  ASSIGN_OR_RETURN(Loaded loaded, StartWithDrafts(engine, device, options));
   loaded.info.directory = dir;
   LogShares(options.owner, *loaded.device);
   return loaded;
@@ -161,10 +212,19 @@ Result<Loaded> Load(const fs::path& directory, const OpenOptions& options) {
 
 Result<Loaded> Start(const std::shared_ptr<const model::Engine>& engine,
                      const std::shared_ptr<Device>& device, const OpenOptions& options) {
+  return StartWith(engine, device, options, nullptr);
+}
+
+namespace {
+
+Result<Loaded> StartWith(const std::shared_ptr<const model::Engine>& engine,
+                         const std::shared_ptr<Device>& device, const OpenOptions& options,
+                         const std::shared_ptr<const model::Engine>& draft) {
   ExecutorOptions executor_options = options.executor;
   ASSIGN_OR_RETURN(executor_options.kv_observer, KvObserverOf(options, *device));
-  ASSIGN_OR_RETURN(executor::LocalBackend local,
-                   executor::CreateLocalBackend(engine, *device, executor_options, options.ops));
+  ASSIGN_OR_RETURN(
+      executor::LocalBackend local,
+      executor::CreateLocalBackend(engine, *device, executor_options, options.ops, draft));
   ASSIGN_OR_RETURN(auto executor,
                    executor::CreateExecutor(std::move(local.backend), executor_options));
   Loaded loaded{.device = device,
@@ -177,5 +237,7 @@ Result<Loaded> Start(const std::shared_ptr<const model::Engine>& engine,
   loaded.info.limits = loaded.executor->limits();
   return loaded;
 }
+
+}  // namespace
 
 }  // namespace inflight::loader

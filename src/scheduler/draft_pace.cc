@@ -11,10 +11,10 @@ constexpr double kDecay = 0.98;        // of sums over steps, at each step
 constexpr double kNewestOfOne = 0.2;   // weight of a judged draft in its sequence's share
 constexpr double kNewestOfAll = 0.02;  // and in that of all
 
-// As long as all steps had about equally many tokens, nothing is known of what one costs.
-constexpr double kUnknownPrice = 0.25;
-constexpr double kLeastVariance = 0.1;
-constexpr double kLowestPrice = 0.02, kHighestPrice = 0.95;
+// As long as steps had about equally many tokens, nothing new is known of what one costs. One token
+// more in one of kTryEvery is enough.
+constexpr double kLeastVariance = 0.02;
+constexpr double kLowestPrice = 0.02, kHighestPrice = 2;
 
 // A new sequence may be another kind of text than those before it.
 constexpr double kLeastAtStart = 0.3;
@@ -33,15 +33,16 @@ void DraftPace::Observe(int64_t step_ns, int num_tokens, int num_yielded) {
   ns_ += ns;
   products_ += tokens * ns;
   yielded_ += num_yielded;
+  SetPrice();
 }
 
 // The slope of the line of least squares through (tokens, time), times what a nanosecond yields.
-double DraftPace::price() const {
-  if (steps_ == 0 || ns_ <= 0) return kUnknownPrice;
+void DraftPace::SetPrice() {
+  if (ns_ <= 0) return;
   const double variance = squares_ / steps_ - (tokens_ / steps_) * (tokens_ / steps_);
-  if (variance < kLeastVariance) return kUnknownPrice;
+  if (variance < kLeastVariance) return;
   const double cost = (products_ / steps_ - (tokens_ / steps_) * (ns_ / steps_)) / variance;
-  return std::clamp(cost * yielded_ / ns_, kLowestPrice, kHighestPrice);
+  price_ = std::clamp(cost * yielded_ / ns_, kLowestPrice, kHighestPrice);
 }
 
 double DraftPace::Accepted(const DraftRecord& record) const {
@@ -72,7 +73,8 @@ int DraftPace::Length(const DraftRecord& record) const {
   const double limit = price();
   int length = 0;
   for (double all = accepted; length < max_ && all > limit; all *= accepted) ++length;
-  return length == 0 && record.num_skipped >= record.num_to_skip ? 1 : length;
+  const bool tries = record.num_skipped >= record.num_to_skip && num_steps_ % kTryEvery == 0;
+  return length == 0 && tries ? 1 : length;
 }
 
 }  // namespace inflight::scheduler

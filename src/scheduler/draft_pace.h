@@ -7,7 +7,8 @@
 // In the time of one more token the steps seen yield `price` = cost * (tokens yielded / time)
 // tokens. Where a draft is accepted with probability p, the j-th of a row is with p^j: it pays as
 // long as p^j > price. So a step that waits for memory drafts far, one that computes all the time
-// drafts nothing, and a text that nobody foresees is tried again more and more seldom.
+// drafts nothing, and a text that nobody foresees is tried again more and more seldom. A step may
+// cost far more for one token more, so all that try do so in the same step, one of kTryEvery.
 //
 // Only times depend on it: drafts never change what is drawn.
 #pragma once
@@ -28,7 +29,11 @@ struct DraftRecord {
 
 class DraftPace {
  public:
+  static constexpr int kTryEvery = 32;
+
   explicit DraftPace(int max_draft_len) : max_(max_draft_len) {}
+
+  void CountStep() { ++num_steps_; }  // each of them
 
   // Of a step without prefill: its tokens with drafts, and the tokens that it yielded.
   void Observe(int64_t step_ns, int num_tokens, int num_yielded);
@@ -40,12 +45,15 @@ class DraftPace {
   // Drafts of the sequence's next row, at most.
   int Length(const DraftRecord& record) const;
 
-  double price() const;  // in tokens, of one more token in a step; in (0, 1)
+  double price() const { return price_; }  // in tokens, of one more token in a step
 
  private:
+  void SetPrice();
   double Accepted(const DraftRecord& record) const;
 
   const int max_;
+  int64_t num_steps_ = 0;
+  double price_ = 0.25;    // a guess, until steps differ
   double accepted_ = 0.6;  // of all sequences
   // Sums over steps, of which older ones count less.
   double steps_ = 0, tokens_ = 0, squares_ = 0, ns_ = 0, products_ = 0, yielded_ = 0;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace inflight::scheduler {
 namespace {
 
@@ -28,6 +30,10 @@ TEST(DraftPaceTest, PriceIsGuessedUntilStepsDiffer) {
   EXPECT_EQ(pace.price(), 0.25);
   for (int i = 0; i < 9; ++i) pace.Observe(1000, 1, 1);
   EXPECT_EQ(pace.price(), 0.25);
+  pace.Observe(1500, 2, 1);
+  EXPECT_NEAR(pace.price(), 500.0 / 1050, 0.06);
+  for (int i = 0; i < 1000; ++i) pace.Observe(1000, 1, 1);
+  EXPECT_NEAR(pace.price(), 500.0 / 1050, 0.06) << "what was known last";
 }
 
 // 0.5, 0.25 and 0.125 lie above the price of 1/12, 0.0625 does not.
@@ -46,29 +52,40 @@ TEST(DraftPaceTest, DraftsThatFailAreTriedMoreAndMoreSeldom) {
   int num_rows = 0;
   int last_try = 0;
   int longest_pause = 0;
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 4000; ++i) {
     const int length = pace.Length(record);
     pace.Note(&record, length, 0);
+    pace.CountStep();
     if (length == 0) continue;
     ++num_rows;
-    EXPECT_GE(i - last_try, longest_pause) << "a pause is never shorter than the one before";
-    longest_pause = i - last_try;
+    longest_pause = std::max(longest_pause, i - last_try);
     last_try = i;
   }
-  EXPECT_LT(num_rows, 25);
+  EXPECT_LT(num_rows, 30);
   EXPECT_GT(longest_pause, 200);
 }
 
 TEST(DraftPaceTest, DraftsThatAreAcceptedGrow) {
   DraftPace pace = PaceOf(900);
   DraftRecord record;
-  for (int i = 0; i < 100; ++i) pace.Note(&record, pace.Length(record), 0);
-  while (pace.Length(record) == 0) pace.Note(&record, 0, 0);
-  for (int i = 0; i < 20; ++i) {
-    while (pace.Length(record) == 0) pace.Note(&record, 0, 0);
-    pace.Note(&record, pace.Length(record), pace.Length(record));
-  }
+  const auto step = [&](int num_accepted_of_each) {
+    const int length = pace.Length(record);
+    pace.Note(&record, length, std::min(length, num_accepted_of_each));
+    pace.CountStep();
+  };
+  for (int i = 0; i < 100; ++i) step(0);
+  EXPECT_EQ(pace.Length({.accepted = record.accepted, .has_any = true}), 0);
+  for (int i = 0; i < 1000; ++i) step(4);
   EXPECT_EQ(pace.Length(record), 4);
+}
+
+TEST(DraftPaceTest, ThoseThatTryDoSoInTheSameStep) {
+  DraftPace pace = PaceOf(900);
+  const DraftRecord hopeless{.accepted = 0, .has_any = true, .num_skipped = 500};
+  for (int i = 0; i < 3 * DraftPace::kTryEvery; ++i) {
+    EXPECT_EQ(pace.Length(hopeless), i % DraftPace::kTryEvery == 0 ? 1 : 0);
+    pace.CountStep();
+  }
 }
 
 TEST(DraftPaceTest, ANewSequenceBeginsWithWhatOthersSaw) {

@@ -17,10 +17,11 @@
 
 namespace inflight {
 
-inline std::unique_ptr<Executor> MakeExecutor(const std::shared_ptr<const model::Engine>& engine,
-                                              Device& device, const ExecutorOptions& options,
-                                              const std::string& force_ops = {}) {
-  auto backend = executor::CreateLocalBackend(engine, device, options, force_ops);
+inline std::unique_ptr<Executor> MakeExecutor(
+    const std::shared_ptr<const model::Engine>& engine, Device& device,
+    const ExecutorOptions& options, const std::string& force_ops = {},
+    const std::shared_ptr<const model::Engine>& draft = nullptr) {
+  auto backend = executor::CreateLocalBackend(engine, device, options, force_ops, draft);
   EXPECT_TRUE(backend.ok()) << backend.status().ToString();
   CHECK(backend.ok());
   auto executor = executor::CreateExecutor(std::move(backend->backend), options);

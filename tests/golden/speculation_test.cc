@@ -154,7 +154,7 @@ struct SpeculationTest : testing::Test {
   }
 
   Sinks Run(const ExecutorOptions& with, const std::vector<Request>& requests) {
-    const auto executor = MakeExecutor(engine, *device, with);
+    const auto executor = MakeExecutor(engine, *device, with, {}, draft);
     Sinks sinks = RunAll<RowsSink>(*executor, requests);
     executor->Shutdown(0);
     stats = executor->stats();
@@ -192,6 +192,7 @@ struct SpeculationTest : testing::Test {
 
   std::shared_ptr<Device> device = Device::Cpu();
   std::shared_ptr<const model::Engine> engine;
+  std::shared_ptr<const model::Engine> draft;  // the model that proposes, if one does
   ExecutorOptions options;
   ExecutorStats stats;
 };
@@ -257,6 +258,54 @@ TEST_F(SpeculationTest, SlidingWindowsHoldNoDraftBack) {
   const Sinks expected = Run(options, requests);
   options.drafts = DraftSource::kNgram;
   ExpectSame(options, requests, expected);
+}
+
+// The model itself proposes what it then says; one of random weights knows nothing.
+TEST_F(SpeculationTest, AModelProposesWhatAnotherJudges) {
+  const auto requests = RequestsOfAllKinds(engine->config.vocab_size);
+  const Sinks expected = Run(options, requests);
+  auto random = builder::Random(engine->config, engine->limits, /*seed=*/3, *device, false);
+  ASSERT_TRUE(random.ok()) << random.status().ToString();
+  options.drafts = DraftSource::kModel;
+  for (const bool knows : {true, false}) {
+    SCOPED_TRACE(knows ? "the model itself" : "random weights");
+    draft = knows ? engine : *random;
+    for (const int batch_size : {3, 20}) {  // more sequences than the draft model has room for
+      options.max_batch_size = batch_size;
+      const Sinks actual = Run(options, requests);
+      EXPECT_GT(stats.tokens_drafted, 0);
+      if (knows) {
+        EXPECT_GT(stats.drafts_accepted, stats.tokens_drafted * 3 / 4);
+      } else {
+        EXPECT_LT(stats.drafts_accepted, stats.tokens_drafted / 4);
+      }
+      for (size_t i = 0; i < requests.size(); ++i)
+        if (requests[i].sampling.num_return_sequences.value_or(1) == 1)
+          ExpectEqual(*actual[i], *expected[i], i);
+    }
+  }
+  options.max_num_tokens = 24;
+  options.max_kv_tokens = 256;
+  options.scheduler_policy = SchedulerPolicy::kMaxUtilization;
+  draft = engine;
+  const Sinks actual = Run(options, requests);
+  EXPECT_GT(stats.num_pauses, 0);
+  for (size_t i = 0; i < requests.size(); ++i)
+    if (requests[i].sampling.num_return_sequences.value_or(1) == 1)
+      ExpectEqual(*actual[i], *expected[i], i);
+}
+
+TEST_F(SpeculationTest, AModelOfAnotherVocabularyIsRefused) {
+  model::ModelConfig config = engine->config;
+  config.vocab_size = 1000;
+  auto random = builder::Random(config, engine->limits, /*seed=*/3, *device, false);
+  ASSERT_TRUE(random.ok()) << random.status().ToString();
+  options.drafts = DraftSource::kModel;
+  const auto made = executor::CreateLocalBackend(engine, *device, options, {}, *random);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(
+      made.status().message(),
+      "draft_model: its vocabulary has 1000 tokens, the model's 2048; both need one tokenizer");
 }
 
 // --- drafts that come with the request ---

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as triton
-from live_server import DEMO, DEVICE, start_server
+from live_server import DEMO, DEVICE, ROOT, start_error, start_server
 from llm_client import Stream
-from test_repositories import generate, generate_stream, typed_inputs
+from test_repositories import INFLIGHT, generate, generate_stream, typed_inputs
 from tritonclient.utils import InferenceServerException
 
 pytestmark = pytest.mark.skipif(DEVICE == "cuda", reason="a GPU verifies no drafts")
 
 LIST = "apples, pears, plums, apples, pears, plums, apples, pears,"
+OTHER = ROOT / "tests/golden/data/llama_gqa4"  # of another vocabulary
 PROMPTS = [
     LIST,
     "Once upon a time, there was a cat. Once upon a time, there was a dog. Once upon a time, there was",
@@ -47,6 +48,13 @@ def speculating(tmp_path_factory):
     assert server.stop() == 0, server.log.read_text()[-4000:]
 
 
+@pytest.fixture(scope="module")
+def two_models(tmp_path_factory):
+    server = start_server(tmp_path_factory.mktemp("two_models"), DEMO, "--draft-model", DEMO)
+    yield server
+    assert server.stop() == 0, server.log.read_text()[-4000:]
+
+
 def counted(server):
     """Draft tokens so far, and those accepted."""
     page = requests.get(f"http://{server.metrics}/metrics", timeout=30).text
@@ -68,8 +76,31 @@ def test_answers_are_the_same(plain, speculating, at_once):
     assert answers == expected
     drafted, accepted = (after - earlier for after, earlier in zip(counted(speculating), before, strict=True))
     assert drafted >= accepted
-    assert drafted > 0, "how many depends on what steps cost; of each sequence one is tried"
+    assert drafted > 0 or at_once > 1, "the first ones of a server are tried; later how many depends on what steps cost"
     assert counted(plain) == [0, 0]
+
+
+def test_a_draft_model_changes_no_answer(plain, two_models):
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        expected = list(pool.map(lambda question: ask(plain, question), QUESTIONS))
+        answers = list(pool.map(lambda question: ask(two_models, question), QUESTIONS))
+    assert answers == expected
+    drafted, accepted = counted(two_models)
+    assert 0 < drafted / 2 < accepted <= drafted, "the model itself proposes"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--draft-model", DEMO, "--speculation", "ngram"], "draft_model: n-grams propose tokens already"),
+        (["--draft-model", OTHER], "draft_model: its vocabulary has "),
+        (["--draft-model", "/nowhere"], "draft_model"),
+        (["--speculation", "ngram", "--max-draft-len", 64], "max_draft_len: got 64, must be in [1, 64)"),
+    ],
+)
+def test_what_cannot_propose_is_refused_at_the_start(options, message):
+    command = [INFLIGHT, "run", DEMO, "--device", "cpu", "--prompt", "a", *options]
+    assert message in start_error(command)
 
 
 def test_streams_are_the_same_text(plain, speculating):

@@ -12,6 +12,7 @@ Result<OpenOptions> ModelOptions::ToOpenOptions() const {
                    .num_threads = num_threads.value_or(0),
                    .dtype = dtype,
                    .ops = ops,
+                   .draft_model = draft_model,
                    .executor = executor};
   RETURN_IF_ERROR(quantization.SetIn(open));
   return open;

@@ -19,6 +19,7 @@ struct ModelOptions {
   QuantizationOptions quantization;
   std::optional<int> num_threads;
   std::string ops;
+  std::filesystem::path draft_model;
   ExecutorOptions executor;
 
   // kInvalidArgument where the spellings of quantisation contradict each other.
@@ -55,18 +56,23 @@ void AddDeterministic(config::Schema<Options>& schema, const Field& field) {
       config::Switch());
 }
 
-// Declares --speculation and --max-draft-len in `schema`; `field` gives the ExecutorOptions.
-template <typename Options, typename Field>
-void AddSpeculation(config::Schema<Options>& schema, const Field& field) {
+// Declares --speculation, --draft-model and --max-draft-len in `schema`; `field` gives the
+// ExecutorOptions, `draft_model` the path.
+template <typename Options, typename Field, typename DraftField>
+void AddSpeculation(config::Schema<Options>& schema, const Field& field,
+                    const DraftField& draft_model) {
   schema.Add(
       "speculation", [field](Options& o) -> auto& { return field(o).drafts; },
       "Draft tokens that a step verifies beside the newest one, which changes no token: none, or "
       "what followed the last tokens where they stood before. Only as many as pay.",
       config::OneOf({"none", "ngram"}));
+  schema.Add("draft_model", draft_model,
+             "A smaller model of the same vocabulary that proposes draft tokens in place of that; "
+             "on a CPU.");
   schema.Add(
       "max_draft_len", [field](Options& o) -> auto& { return field(o).max_draft_len; },
       "Draft tokens of a sequence in a step, those that clients send too, below the block size; "
-      "default: the engine's, or 4 with --speculation where that is 0.",
+      "default: the engine's, or 4 where that is 0 and --speculation or --draft-model is given.",
       config::Range(0, 127));
 }
 
@@ -84,7 +90,9 @@ void AddEngineOptions(config::Schema<Options>& schema, const Field& field) {
       "ops", [field](Options& o) -> auto& { return field(o).ops; },
       "Operator table by name, such as reference, cpu/avx2 or cuda.");
   AddDeterministic(schema, [field](Options& o) -> auto& { return field(o).executor; });
-  AddSpeculation(schema, [field](Options& o) -> auto& { return field(o).executor; });
+  AddSpeculation(
+      schema, [field](Options& o) -> auto& { return field(o).executor; },
+      [field](Options& o) -> auto& { return field(o).draft_model; });
   schema.Add(
       "kv_cache_free_memory_fraction",
       [field](Options& o) -> auto& { return field(o).executor.kv_cache_free_memory_fraction; },

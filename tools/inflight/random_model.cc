@@ -48,6 +48,9 @@ Result<loader::Loaded> OpenRandom(const std::shared_ptr<Device>& device,
                                   const model::ModelConfig& config,
                                   const model::EngineLimits& limits, bool tune,
                                   const ModelOptions& options) {
+  if (!options.draft_model.empty())
+    return InvalidArgument(
+        "--draft-model: a model of random weights has no use for it; leave it out");
   tune &= !options.executor.deterministic;  // it would not be looked at
   ASSIGN_OR_RETURN(auto engine, builder::Random(config, limits, /*seed=*/1, *device, tune));
   ASSIGN_OR_RETURN(const OpenOptions open, options.ToOpenOptions());

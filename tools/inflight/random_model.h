@@ -37,7 +37,9 @@ void AddModel(config::Schema<Options>& schema) {
   schema.Add(
       "ops", [](Options& o) -> auto& { return o.model.ops; }, "Operator table by name.");
   AddDeterministic(schema, [](Options& o) -> auto& { return o.model.executor; });
-  AddSpeculation(schema, [](Options& o) -> auto& { return o.model.executor; });
+  AddSpeculation(
+      schema, [](Options& o) -> auto& { return o.model.executor; },
+      [](Options& o) -> auto& { return o.model.draft_model; });
 }
 
 // The shape of that name (not ""), in the dtype and quantisation that `options` ask for.

@@ -162,7 +162,9 @@ void AddEngine(Schema& schema) {
       [](ServeOptions& o) -> auto& { return o.server.open.executor.max_queue_delay_us; },
       "Microseconds that a request may wait for others to start with it.", Range(0, 3.6e9));
   AddDeterministic(schema, [](ServeOptions& o) -> auto& { return o.server.open.executor; });
-  AddSpeculation(schema, [](ServeOptions& o) -> auto& { return o.server.open.executor; });
+  AddSpeculation(
+      schema, [](ServeOptions& o) -> auto& { return o.server.open.executor; },
+      [](ServeOptions& o) -> auto& { return o.server.open.draft_model; });
   schema.Add(
       "stop_words", [](ServeOptions& o) -> auto& { return o.server.stop_words; },
       "What stop words of ensembles and BLS match: the text, or the tokens that they are cut into; "
