@@ -82,22 +82,36 @@ TEST(WebPages, ABrowserThatNamesNoOriginNamesTheSite) {
   EXPECT_THAT(Ask(rule, Api::kInference, {{"Sec-Fetch-Site", "same-origin"}}), IsEmpty());
 }
 
-TEST(WebPages, WhatChangesTheServerComesAsJson) {
+// A page of the server's own too.
+TEST(WebPages, WhatAPageChangesComesAsJson) {
   const WebPageRule rule;
+  const auto ask = [&](Api api, http_listener::Headers headers) {
+    return Ask(rule, api, From("http://127.0.0.1:8000", std::move(headers)), "POST",
+               "127.0.0.1:8000");
+  };
   for (const Api api : {Api::kModelRepository, Api::kLogging, Api::kSharedMemory}) {
     for (const char* type : kSimpleTypes) {
-      const std::string error = Ask(rule, api, {{"Content-Type", type}});
+      const std::string error = ask(api, {{"Content-Type", type}});
       EXPECT_THAT(error, StartsWith("Content-Type: got '" + std::string(type) + "'"));
       EXPECT_THAT(error, HasSubstr("needs 'application/json'"));
+      EXPECT_THAT(Ask(rule, api, {{"Content-Type", type}, {"Sec-Fetch-Site", "same-origin"}}),
+                  StartsWith("Content-Type: got '" + std::string(type) + "'"));
     }
-    EXPECT_THAT(Ask(rule, api, {{"Content-Type", "application/jsonp"}}), HasSubstr("Content-Type"));
+    EXPECT_THAT(ask(api, {{"Content-Type", "application/jsonp"}}), HasSubstr("Content-Type"));
     for (const char* type :
          {"application/json", "Application/JSON; charset=utf-8", "application/octet-stream"})
-      EXPECT_THAT(Ask(rule, api, {{"Content-Type", type}}), IsEmpty());
-    // As tritonclient and `curl -X POST` do; a browser has to say what it is.
-    EXPECT_THAT(Ask(rule, api, {}), IsEmpty());
-    EXPECT_THAT(Ask(rule, api, From("http://127.0.0.1:8000", {})), HasSubstr("Content-Type"));
+      EXPECT_THAT(ask(api, {{"Content-Type", type}}), IsEmpty());
+    EXPECT_THAT(ask(api, {}), HasSubstr("Content-Type"));
     EXPECT_THAT(Ask(rule, api, {{"Sec-Fetch-Site", "same-origin"}}), HasSubstr("Content-Type"));
+  }
+}
+
+// tritonclient, `curl -X POST`, and `curl -d`, which says that it sends a form.
+TEST(WebPages, WhatNoPageAsksComesAsAnything) {
+  for (const Api api : {Api::kModelRepository, Api::kLogging, Api::kSharedMemory}) {
+    EXPECT_THAT(Ask({}, api, {}), IsEmpty());
+    for (const char* type : kSimpleTypes)
+      EXPECT_THAT(Ask({}, api, {{"Content-Type", type}}), IsEmpty());
   }
 }
 
