@@ -52,7 +52,7 @@ ARROWS = {
     "serving/instances": ["serving/sequences", "serving/core", "serving/configuration", "serving/tensors", "proto"],
     "serving/conformance": ["serving/core", "serving/configuration", "serving/tensors", "proto"],
     "serving/llm": ["serving/core", "serving/statistics", "serving/configuration", "serving/tensors", "contract",
-                    "proto"],
+                    "artifact", "tensor", "proto"],
     "serving/pipelines": ["serving/llm", "serving/core", "serving/configuration", "contract"],
     "serving/ensemble": ["serving/core", "serving/tensors", "proto"],
     "serving/repository": ["serving/memory", "serving/ensemble", "serving/pipelines", "serving/llm", "serving/conformance",

@@ -16,10 +16,11 @@ SAME_NAME = (
     "temperature", "repetition_penalty", "min_length", "presence_penalty", "frequency_penalty", "random_seed",
     "return_log_probs", "return_context_logits", "return_generation_logits", "beam_width", "num_return_sequences",
     "early_stopping", "beam_search_diversity_rate", "lora_task_id", "lora_weights", "lora_config",
+    "prompt_embedding_table", "prompt_vocab_size",
 )  # fmt: skip
 RENAMED = {
     "top_k": "runtime_top_k", "top_p": "runtime_top_p", "length_penalty": "len_penalty", "stream": "streaming",
-    "max_tokens": "request_output_len",
+    "max_tokens": "request_output_len", "prompt_table_extra_id": "prompt_table_extra_ids",
 }  # fmt: skip
 PREPROCESSED = {
     "INPUT_ID": "input_ids", "REQUEST_INPUT_LEN": "input_lengths", "BAD_WORDS_IDS": "bad_words_list",
@@ -30,7 +31,7 @@ TO_PREPROCESSING = {
     "embedding_bias_words": "EMBEDDING_BIAS_WORDS", "embedding_bias_weights": "EMBEDDING_BIAS_WEIGHTS", "end_id": "END_ID",
     "pad_id": "PAD_ID",
 }  # fmt: skip
-REFUSED = ("num_draft_tokens", "prompt_embedding_table", "image_input", "image_url_input")
+REFUSED = ("num_draft_tokens", "image_input", "image_url_input")
 
 
 def parameter(config, key, default=""):

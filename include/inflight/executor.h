@@ -44,8 +44,10 @@ struct ExecutorLimits {
   int max_draft_len = 0;  // draft tokens of a row of a step
   // OutputOptions::return_context_logits, return_generation_logits, num_top_log_probs
   bool returns_logits = false;
-  int block_size = 0;      // tokens per KV block
-  int64_t num_blocks = 0;  // KV blocks in the pool
+  int hidden_size = 0;                      // of the rows of Request::prompt_table
+  int max_prompt_embedding_table_size = 0;  // rows of it; 0: no prompt tuning
+  int block_size = 0;                       // tokens per KV block
+  int64_t num_blocks = 0;                   // KV blocks in the pool
 };
 
 // Who may hold KV blocks (docs/reference/scheduling.md, "Who runs").

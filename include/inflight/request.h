@@ -19,6 +19,7 @@ namespace inflight {
 
 using TokenId = int32_t;
 struct BadTexts;             // bad_texts.h
+struct PromptTable;          // prompt_table.h
 using RequestId = uint64_t;  // assigned by Executor::Enqueue, increasing, never reused in a process
 
 // How the next token is drawn. An unset optional leaves that rule out.
@@ -68,7 +69,13 @@ struct OutputOptions {
 };
 
 struct Request {
-  std::vector<TokenId> input_ids = {};  // [prompt_len] non-empty, ids below the vocabulary size
+  // [prompt_len] non-empty; ids below the vocabulary size, or with a prompt_table from there on its
+  // rows: id vocab_size + r is row r.
+  std::vector<TokenId> input_ids = {};
+  std::shared_ptr<const PromptTable> prompt_table = {};  // null = none
+  // Whether cache_salt tells prompt_table from every other table. Where it does not, the request
+  // shares blocks with no other.
+  bool salt_covers_prompt_table = false;
   // > 0. Shortened to what the engine's max_seq_len leaves after the prompt, as upstream does; the
   // sequence then ends with kLength. A prompt that leaves no room for one token is refused.
   int max_tokens = 0;

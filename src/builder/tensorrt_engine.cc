@@ -58,7 +58,8 @@ TensorRtEngine FromConfig(const json& config) {
                         .max_batch_size = IntIn(build, "max_batch_size"),
                         .max_input_len = IntIn(build, "max_input_len"),
                         .max_seq_len = IntIn(build, "max_seq_len"),
-                        .max_beam_width = IntIn(build, "max_beam_width")};
+                        .max_beam_width = IntIn(build, "max_beam_width"),
+                        .max_prompt_rows = IntIn(build, "max_prompt_embedding_table_size")};
   const int max_output_len = IntIn(build, "max_output_len");  // up to 0.10
   if (engine.max_seq_len == 0 && max_output_len > 0)
     engine.max_seq_len = engine.max_input_len + max_output_len;
@@ -75,6 +76,7 @@ TensorRtEngine FromBuilderConfig(const json& build) {
       .max_batch_size = IntIn(build, "max_batch_size"),
       .max_input_len = IntIn(build, "max_input_len"),
       .max_beam_width = IntIn(build, "max_beam_width"),
+      .max_prompt_rows = IntIn(build, "max_prompt_embedding_table_size"),
   };
   const int max_output_len = IntIn(build, "max_output_len");
   if (max_output_len > 0) engine.max_seq_len = engine.max_input_len + max_output_len;
@@ -94,7 +96,8 @@ std::string TensorRtEngine::RebuildCommand() const {
   for (const auto& [flag, value] : {std::pair{"--max-batch-size", max_batch_size},
                                     {"--max-input-len", max_input_len},
                                     {"--max-seq-len", max_seq_len},
-                                    {"--max-beam-width", max_beam_width}}) {
+                                    {"--max-beam-width", max_beam_width},
+                                    {"--max-prompt-embedding-table-size", max_prompt_rows}}) {
     if (value > 0) command += fmt::format(" {} {}", flag, value);
   }
   return command;

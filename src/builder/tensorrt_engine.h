@@ -21,6 +21,7 @@ struct TensorRtEngine {
   int max_input_len = 0;
   int max_seq_len = 0;
   int max_beam_width = 0;
+  int max_prompt_rows = 0;  // max_prompt_embedding_table_size
 
   // "engine of TensorRT-LLM 0.10.0, LlamaForCausalLM float16, 4 ranks"
   std::string Name() const;

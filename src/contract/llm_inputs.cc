@@ -45,13 +45,6 @@ Status RefuseUnlessZero(const Tensor& tensor, const LlmInput&, LlmParse&) {
   return value == 0 ? Status::Ok() : NotSupported(tensor, std::to_string(value));
 }
 
-// Every byte zero: an id of 0 for each token means "ordinary text".
-Status RefuseUnlessAllZero(const Tensor& tensor, const LlmInput&, LlmParse&) {
-  const bool all_zero = std::all_of(tensor.data.begin(), tensor.data.end(),
-                                    [](std::byte b) { return b == std::byte{0}; });
-  return all_zero ? Status::Ok() : NotSupported(tensor);
-}
-
 // Has a meaning only in encoder-decoder models, so that any readable value is true to what a
 // decoder does.
 Status NoEffectInt32(const Tensor& tensor, const LlmInput&, LlmParse&) {
@@ -147,6 +140,24 @@ Status DraftAcceptanceThreshold(const Tensor& tensor, const LlmInput&, LlmParse&
     return InvalidArgument(tensor.name,
                            fmt::format("got {}, must be in (0, 1], or 0 for none", value));
   parse.out.request.draft_acceptance_threshold = value;
+  return Status::Ok();
+}
+
+// Read when the number of rows that count is known.
+Status PromptEmbeddingTable(const Tensor& tensor, const LlmInput&, LlmParse& parse) {
+  if (!tensor.data.empty()) parse.prompt_table = &tensor;
+  return Status::Ok();
+}
+
+Status PromptVocabSize(const Tensor& tensor, const LlmInput&, LlmParse& parse) {
+  ASSIGN_OR_RETURN(parse.prompt_vocab_size, ReadInt32(tensor));
+  if (parse.prompt_vocab_size < 0)
+    return OutOfRange(tensor, parse.prompt_vocab_size, "the number of the table's rows");
+  return Status::Ok();
+}
+
+Status PromptTableExtraIds(const Tensor& tensor, const LlmInput&, LlmParse& parse) {
+  ASSIGN_OR_RETURN(parse.out.prompt_tuning.extra_ids, ReadUint64s(tensor));
   return Status::Ok();
 }
 
@@ -274,8 +285,8 @@ constexpr auto kAfterParameters = std::to_array<LlmInput>({
     Fact("return_finish_reason", &FactsAsked::finish_reason),
     {"stop", kBool, Form::kOne, NoEffectBool},  // true was handled before
     {"streaming", kBool, Form::kOne, Streaming},
-    {"prompt_embedding_table", kFp16, Form::kMatrix, RefuseUnlessEmpty},
-    {"prompt_vocab_size", kInt32, Form::kScalar, RefuseUnlessZero},
+    {"prompt_embedding_table", kFp16, Form::kMatrix, PromptEmbeddingTable},
+    {"prompt_vocab_size", kInt32, Form::kScalar, PromptVocabSize},
     {"lora_task_id", kUint64, Form::kScalar, LoraTaskId},
     {"lora_weights", kFp16, Form::kMatrix, LoraWeights},
     {"lora_config", kInt32, Form::kTriples, LoraConfig},
@@ -292,7 +303,7 @@ constexpr auto kAfterParameters = std::to_array<LlmInput>({
     {"lookahead_window_size", kInt32, Form::kUndeclared, RefuseUnlessZero},
     {"mrope_position_deltas", kInt64, Form::kUndeclared, RefuseUnlessEmpty},
     {"mrope_rotary_cos_sin", kFp32, Form::kUndeclared, RefuseUnlessEmpty},
-    {"prompt_table_extra_ids", kUint64, Form::kUndeclared, RefuseUnlessAllZero},
+    {"prompt_table_extra_ids", kUint64, Form::kUndeclared, PromptTableExtraIds},
     {"retention_decode_duration_ms", kInt32, Form::kUndeclared, RefuseUnlessEmpty},
     {"retention_decode_priority", kInt32, Form::kUndeclared, RefuseUnlessEmpty},
     {"retention_token_range_durations_ms", kInt32, Form::kUndeclared, RefuseUnlessEmpty},
@@ -351,7 +362,7 @@ const LlmInput* FindLlmInput(std::string_view name) {
 
 bool IsRefusedWhereUsed(const LlmInput& input) {
   return input.read == RefuseUnlessEmpty || input.read == RefuseIfTrue ||
-         input.read == RefuseUnlessZero || input.read == RefuseUnlessAllZero;
+         input.read == RefuseUnlessZero;
 }
 
 bool IsOurs(std::string_view name) {

@@ -39,6 +39,8 @@ struct LlmParse {
   std::optional<uint64_t> lora_task_id{};
   const Tensor* lora_weights = nullptr;  // with anything in them
   const Tensor* lora_config = nullptr;
+  const Tensor* prompt_table = nullptr;  // with a table in it
+  int prompt_vocab_size = 0;             // 0 = not given
 };
 
 struct LlmInput {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -71,15 +72,42 @@ Status TakeAdapter(LlmParse& parse) {
   return Status::Ok();
 }
 
+// The table, now that the number of its rows and that of the prompt's ids are known.
+Status FinishPromptTuning(const LlmParse& parse, std::span<const NamedInput> inputs,
+                          const std::shared_ptr<AccountShare>& memory) {
+  const size_t num_extra_ids = parse.out.prompt_tuning.extra_ids.size();
+  const size_t num_ids = parse.out.request.input_ids.size();
+  if (num_extra_ids > 1 && num_extra_ids != num_ids)
+    return InvalidArgument(NameOf(inputs, "prompt_table_extra_ids"),
+                           "got " + std::to_string(num_extra_ids) +
+                               ", must be one for each id of the prompt, " +
+                               std::to_string(num_ids) + ", or one for all rows");
+  if (parse.prompt_table == nullptr) {
+    if (parse.prompt_vocab_size == 0) return Status::Ok();
+    return InvalidArgument(
+               "Prompt embedding table and prompt vocab size tensors must both be provided for "
+               "requests with prompt tuning enabled. (" +
+               NameOf(inputs, "prompt_vocab_size") + " is " +
+               std::to_string(parse.prompt_vocab_size) + " without a table)")
+        .WithField(NameOf(inputs, "prompt_vocab_size"));
+  }
+  ASSIGN_OR_RETURN(KnownTable known,
+                   ReadPromptTable(*parse.prompt_table, parse.prompt_vocab_size, memory));
+  parse.out.request.prompt_table = std::move(known.table);
+  parse.out.prompt_tuning.digest = std::move(known.digest);
+  return Status::Ok();
+}
+
 bool IsInVocabulary(const ExecutorLimits& limits, TokenId id) {
   return id >= 0 && id < limits.vocab_size;
 }
 
 // Benchmarks of the first releases send ids that no vocabulary has.
-void ClampIds(const ExecutorLimits& limits, std::vector<TokenId>& ids) {
+void ClampIds(const ExecutorLimits& limits, Request& request) {
+  const TokenId end = parameters::PromptIdEnd(limits, request);
   int num_clamped = 0;
-  for (TokenId& id : ids) {
-    if (IsInVocabulary(limits, id)) continue;
+  for (TokenId& id : request.input_ids) {
+    if (id >= 0 && id < end) continue;
     id = std::clamp(id, 0, limits.vocab_size - 1);
     ++num_clamped;
   }
@@ -92,7 +120,8 @@ void ClampIds(const ExecutorLimits& limits, std::vector<TokenId>& ids) {
 }  // namespace
 
 Result<LlmRequest> ParseLlmRequest(std::span<const NamedInput> inputs,
-                                   const LlmRequestDefaults& defaults) {
+                                   const LlmRequestDefaults& defaults,
+                                   const std::shared_ptr<AccountShare>& memory) {
   LlmRequest out;
   out.exclude_input = defaults.exclude_input_in_output;
   out.request.output.normalize_log_probs = defaults.normalize_log_probs;
@@ -116,6 +145,7 @@ Result<LlmRequest> ParseLlmRequest(std::span<const NamedInput> inputs,
   RETURN_IF_ERROR(
       CheckDecodingMode(defaults.decoding_mode, out.request.sampling,
                         [inputs](std::string_view name) { return NameOf(inputs, name); }));
+  RETURN_IF_ERROR(FinishPromptTuning(parse, inputs, memory));
   auto& ids = out.request.input_ids;
   if (parse.input_length >= 0 && !ids.empty()) {
     if (static_cast<size_t>(parse.input_length) > ids.size()) {
@@ -124,6 +154,8 @@ Result<LlmRequest> ParseLlmRequest(std::span<const NamedInput> inputs,
                              std::to_string(ids.size()) + ", the number of input ids");
     }
     ids.resize(static_cast<size_t>(parse.input_length));  // the rest is padding
+    auto& extra_ids = out.prompt_tuning.extra_ids;
+    if (extra_ids.size() > ids.size() && extra_ids.size() > 1) extra_ids.resize(ids.size());
   }
   return out;
 }
@@ -140,13 +172,17 @@ Status FitToEngine(Request& request, const ExecutorLimits& limits,
                            std::to_string(limits.max_input_len) + ").")
         .WithReason(Reason::kPromptTooLong);
   }
-  if (defaults.clamps_input_ids) ClampIds(limits, request.input_ids);
+  if (defaults.clamps_input_ids) ClampIds(limits, request);
   if (defaults.takes_any_end_id)
     std::erase_if(request.end_ids, [&](TokenId id) { return !IsInVocabulary(limits, id); });
-  if (const auto bad = parameters::FindOutsideVocabulary(limits, request.input_ids)) {
-    return InvalidArgument("input_ids", "got token id " + std::to_string(request.input_ids[*bad]) +
-                                            ", must be in [0, " +
-                                            std::to_string(limits.vocab_size) + ")");
+  if (const auto bad = parameters::FindOutsidePrompt(limits, request)) {
+    const TokenId end = parameters::PromptIdEnd(limits, request);
+    std::string what = "got token id " + std::to_string(request.input_ids[*bad]) +
+                       ", must be in [0, " + std::to_string(end) + ")";
+    if (end > limits.vocab_size)
+      what += ": ids from " + std::to_string(limits.vocab_size) + " on are the " +
+              std::to_string(end - limits.vocab_size) + " rows of prompt_embedding_table";
+    return InvalidArgument("input_ids", what);
   }
   if (const auto bad = parameters::FindOutsideVocabulary(limits, request.end_ids)) {
     return InvalidArgument("EndId (" + std::to_string(request.end_ids[*bad]) +

@@ -10,7 +10,9 @@
 #include <span>
 #include <string_view>
 
+#include "base/memory_account.h"
 #include "contract/decoding_mode.h"
+#include "contract/prompt_table.h"
 #include "contract/request_facts.h"
 #include "contract/tensor.h"
 #include "inflight/executor.h"
@@ -31,6 +33,7 @@ struct LlmRequest {
   bool exclude_input = false;  // keep the prompt out of a non-streaming answer
   FactsAsked facts;
   std::optional<TokenId> pad_id;
+  PromptTuning prompt_tuning;  // for PlacePromptTable
 
   // What stands behind the shorter beams: the end id where no pad id was sent, -1 where neither
   // was.
@@ -57,9 +60,11 @@ struct LlmRequestDefaults {
   bool repeats_context_logits = false;  // in each streamed response
 };
 
-// Fills a request from the tensors present, without looking at what is missing.
+// Fills a request from the tensors present, without looking at what is missing. A prompt table is
+// charged to `memory`.
 Result<LlmRequest> ParseLlmRequest(std::span<const NamedInput> inputs,
-                                   const LlmRequestDefaults& defaults);
+                                   const LlmRequestDefaults& defaults,
+                                   const std::shared_ptr<AccountShare>& memory = {});
 
 // Checks what the tensors alone do not tell: required ones are there, the prompt fits the engine
 // ("Prompt length (9) exceeds maximum input length (8)."), ids are in the vocabulary. Like upstream

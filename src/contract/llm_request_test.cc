@@ -303,7 +303,7 @@ TEST(LlmRequest, WhatIsNotSupportedIsRefusedByName) {
   const std::vector<Inputs> cases = [] {
     std::vector<Inputs> list;
     list.push_back(
-        Minimal().Add<uint16_t>("prompt_embedding_table", DataType::kFp16, {1, 1, 1}, {0}));
+        Minimal().Add<uint16_t>("encoder_input_features", DataType::kFp16, {1, 1, 1}, {0}));
     return list;
   }();
   for (const Inputs& inputs : cases) {

@@ -76,6 +76,13 @@ Result<std::vector<int32_t>> ReadInt32s(const Tensor& tensor) {
   return ReadAll<int32_t>(tensor);
 }
 
+Result<std::vector<uint64_t>> ReadUint64s(const Tensor& tensor) {
+  if (tensor.datatype != DataType::kUint64 && tensor.datatype != DataType::kInt64) {
+    return WrongType(tensor, "UINT64");
+  }
+  return ReadAll<uint64_t>(tensor);
+}
+
 Result<std::vector<float>> ReadFloats(const Tensor& tensor) {
   if (tensor.datatype != DataType::kFp32) return WrongType(tensor, "FP32");
   return ReadAll<float>(tensor);

@@ -18,6 +18,7 @@ Result<float> ReadFloat(const Tensor& tensor);
 Result<bool> ReadBool(const Tensor& tensor);  // BOOL or INT32
 
 Result<std::vector<int32_t>> ReadInt32s(const Tensor& tensor);
+Result<std::vector<uint64_t>> ReadUint64s(const Tensor& tensor);
 Result<std::vector<float>> ReadFloats(const Tensor& tensor);
 
 }  // namespace inflight::contract

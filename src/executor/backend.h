@@ -62,6 +62,8 @@ struct BackendInfo {
   int max_input_len = 0;
   int vocab_size = 0;
   bool returns_logits = false;
+  int hidden_size = 0;
+  int max_prompt_embedding_table_size = 0;  // rows of a request's table; 0: takes none
   std::vector<KvGroup> kv_groups;
   // Held while the backend lives: all that its memory plan lists.
   int64_t cpu_memory_bytes = 0, gpu_memory_bytes = 0, pinned_memory_bytes = 0;
@@ -79,7 +81,7 @@ struct SlotSetup {
   int num_prompt_tokens = 0;
   // Prompt + max_tokens: the sequence ends with kLength when it holds that many.
   int max_seq_len = 0;
-  // Sampling, output, end_ids, stop_words; valid during the call only.
+  // Sampling, output, end_ids, stop_words, prompt_table; valid during the call only.
   const Request* request = nullptr;
   // Logits of prompt tokens [*context_logits_from, num_prompt_tokens) are to be returned.
   std::optional<int> context_logits_from = std::nullopt;

@@ -11,6 +11,7 @@
 #include "executor/adapter_cache.h"
 #include "executor/host_rows.h"
 #include "executor/kv_storage.h"
+#include "executor/prompt_tables.h"
 #include "executor/step_inputs.h"
 #include "model/decoder.h"
 
@@ -25,7 +26,8 @@ class CpuBackend : public Backend {
         drafts_(std::move(drafts)),
         stream_(device),
         rows_(plan.max_batch_size, engine_->config.vocab_size, /*device_draws=*/false,
-              device.cpu_pool().num_threads()) {
+              device.cpu_pool().num_threads()),
+        tables_(device, plan.prompt_rows, plan.max_slots) {
     info_ = BackendInfoOf(plan, engine_->config.vocab_size, engine_->limits.max_beam_width);
     slots_.resize(static_cast<size_t>(info_.max_slots));
     logit_tokens_.resize(static_cast<size_t>(info_.max_batch_size));
@@ -59,7 +61,7 @@ class CpuBackend : public Backend {
     SetAdapter(setup.slot, setup);
     for (const SlotId beam : setup.beam_slots) SetAdapter(beam, setup);
     rows_.SetUp(setup);
-    return Status::Ok();
+    return tables_.SetUp(setup);
   }
 
   std::vector<Beam> BestBeams(SlotId slot, bool is_last) const override {
@@ -73,9 +75,11 @@ class CpuBackend : public Backend {
     kv_.CopyBlocks(std::span(plan.copies).first(static_cast<size_t>(plan.num_copies)),
                    stream_.cpu_pool());
     inputs_->tables().Apply(plan);
-    ASSIGN_OR_RETURN(model::Batch batch, inputs_->Prepare(plan, rows_.tokens()));
+    ASSIGN_OR_RETURN(model::Batch batch, inputs_->Prepare(plan, rows_.tokens(), tables_));
     batch.adapters = FindAdapters(plan);
     ASSIGN_OR_RETURN(const TensorView logits, decoder_->Forward(batch, kv_.view(), stream_));
+    for (const scheduler::PlanRow& row : std::span(plan.rows).first(plan.num_rows))
+      if (row.is_prefill != 0 && row.yields != 0) tables_.Release(row.slot);  // its prompt is done
     result_.Clear(plan.num_rows);
     Decode(plan, logits);
     RETURN_IF_ERROR(KeepContextLogits(plan));
@@ -277,6 +281,7 @@ class CpuBackend : public Backend {
   std::unique_ptr<AdapterCache> adapters_;
   ops::LoraBatch step_adapters_;
   HostRows rows_;
+  PromptTables tables_;
   MemoryShare sampler_share_;
   std::vector<Slot> slots_;            // [max_slots]
   std::vector<int32_t> logit_tokens_;  // [max_batch_size]

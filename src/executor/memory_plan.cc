@@ -281,6 +281,10 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   plan.max_num_tokens = std::max(plan.max_num_tokens, plan.max_batch_size);
   plan.drafts = options.drafts;
   ASSIGN_OR_RETURN(plan.max_draft_len, DraftLength(limits, device, options));
+  plan.prompt_rows = {.max_rows = limits.max_prompt_embedding_table_size,
+                      .vocab_size = config.vocab_size,
+                      .hidden_size = config.hidden_size,
+                      .dtype = config.dtype};
   plan.workspace_bytes = model::Decoder::WorkspaceBytes(config, device, plan.max_seq_len,
                                                         plan.max_num_tokens, plan.max_logits());
   ASSIGN_OR_RETURN(plan.windows, WindowsOf(config, options, plan.max_seq_len));
@@ -334,6 +338,8 @@ BackendInfo BackendInfoOf(const MemoryPlan& plan, int vocab_size, int max_beam_w
           .max_input_len = plan.max_input_len,
           .vocab_size = vocab_size,
           .returns_logits = true,
+          .hidden_size = plan.prompt_rows.hidden_size,
+          .max_prompt_embedding_table_size = plan.prompt_rows.max_rows,
           .kv_groups = {{.block_size = plan.block_size,
                          .num_blocks = plan.num_blocks,
                          .window = plan.window(),

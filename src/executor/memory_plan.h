@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "executor/backend.h"
@@ -12,6 +13,20 @@
 #include "model/decoder.h"
 
 namespace inflight::executor {
+
+// What a step needs to find rows of requests' own tables (inflight/prompt_table.h).
+struct PromptRows {
+  int max_rows = 0;  // of a request's table; 0: no request has one
+  int vocab_size = 0;
+  int hidden_size = 0;
+  DType dtype = DType::kF32;  // the model's
+
+  size_t row_bytes() const { return BytesOf(dtype, hidden_size); }
+  // Ids from here on are rows.
+  TokenId first_id() const {
+    return max_rows > 0 ? vocab_size : std::numeric_limits<TokenId>::max();
+  }
+};
 
 struct MemoryPlan {
   DeviceKind device = DeviceKind::kCpu;
@@ -36,6 +51,7 @@ struct MemoryPlan {
   int max_draft_len = 0;  // of a row
   int max_seq_len = 0;
   int max_input_len = 0;
+  PromptRows prompt_rows;
   model::AttentionWindows windows;  // those that hide anything
   int full_length_blocks = 0;       // that a sequence of full length holds at most at once
   int engine_max_seq_len = 0;  // not 0: max_seq_len was lowered from this to what the blocks hold

@@ -2,6 +2,7 @@
 #include "executor/sequence.h"
 
 #include <optional>
+#include <random>
 #include <utility>
 
 namespace inflight::executor {
@@ -10,6 +11,17 @@ namespace {
 int64_t After(int64_t now_ns, const std::optional<int64_t>& timeout, int64_t unit_ns) {
   const bool is_bound = timeout && *timeout < (kNever - now_ns) / unit_ns;
   return is_bound ? now_ns + *timeout * unit_ns : kNever;
+}
+
+// Of the request's blocks: its own; of a table that its own does not cover one that no other has.
+uint64_t SaltOf(const Request& request, RequestId id) {
+  if (request.prompt_table == nullptr || request.salt_covers_prompt_table)
+    return request.cache_salt;
+  static const uint64_t secret = [] {
+    std::random_device random;
+    return uint64_t{random()} << 32 | random();
+  }();
+  return secret ^ id;
 }
 
 }  // namespace
@@ -47,6 +59,7 @@ std::unique_ptr<ActiveRequest> MakeActiveRequest(RequestId id, Request request,
   active->params.lora.reset();  // the adapter has what it brought
   active->adapter = std::move(adapter);
   const Request& params = active->params;
+  const uint64_t salt = SaltOf(params, id);
   for (int i = 0; i < num_sequences; ++i) {
     Sequence& sequence = active->sequences[static_cast<size_t>(i)];
     sequence.request = active.get();
@@ -54,7 +67,7 @@ std::unique_ptr<ActiveRequest> MakeActiveRequest(RequestId id, Request request,
     sequence.num_prompt_tokens = static_cast<int>(params.input_ids.size());
     sequence.seed = params.sampling.seed.value_or(0) + static_cast<uint64_t>(i);
     sequence.tokens = &params.input_ids;
-    sequence.cache_salt = PrefixSalt(params.cache_salt, active->adapter.get());
+    sequence.cache_salt = PrefixSalt(salt, active->adapter.get());
     sequence.wants_context_logits = params.output.return_context_logits && i == 0;
     sequence.reuses_blocks = !sequence.wants_context_logits;
     sequence.priority = params.priority;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/status_macros.h"
 
@@ -23,8 +24,8 @@ struct Layout {
 };
 
 struct Offsets {
-  size_t ids, positions, slot_mapping, cu_seqlens_q, seq_lens_kv, logit_rows, row_tables,
-      slot_tables, spares, total;
+  size_t ids, positions, prompt_rows, slot_mapping, cu_seqlens_q, seq_lens_kv, logit_rows,
+      row_tables, slot_tables, spares, total;
 };
 
 Offsets ComputeOffsets(const MemoryPlan& plan, int max_slots) {
@@ -35,6 +36,7 @@ Offsets ComputeOffsets(const MemoryPlan& plan, int max_slots) {
   Offsets at{};
   at.ids = layout.Add(tokens, sizeof(int32_t));
   at.positions = layout.Add(tokens, sizeof(int32_t));
+  at.prompt_rows = layout.Add(plan.prompt_rows.max_rows > 0 ? tokens : 0, sizeof(void*));
   at.slot_mapping = layout.Add(tokens, sizeof(int64_t));
   at.cu_seqlens_q = layout.Add(rows + 1, sizeof(int32_t));
   at.seq_lens_kv = layout.Add(rows, sizeof(int32_t));
@@ -60,6 +62,7 @@ Result<std::unique_ptr<StepInputs>> StepInputs::Create(const MemoryPlan& plan, i
   std::byte* base = inputs->buffer_.data();
   inputs->ids_ = reinterpret_cast<int32_t*>(base + at.ids);
   inputs->positions_ = reinterpret_cast<int32_t*>(base + at.positions);
+  inputs->prompt_rows_ = reinterpret_cast<const void**>(base + at.prompt_rows);
   inputs->slot_mapping_ = reinterpret_cast<int64_t*>(base + at.slot_mapping);
   inputs->cu_seqlens_q_ = reinterpret_cast<int32_t*>(base + at.cu_seqlens_q);
   inputs->seq_lens_kv_ = reinterpret_cast<int32_t*>(base + at.seq_lens_kv);
@@ -73,11 +76,14 @@ Result<std::unique_ptr<StepInputs>> StepInputs::Create(const MemoryPlan& plan, i
 }
 
 Result<model::Batch> StepInputs::Prepare(const scheduler::StepPlan& plan,
-                                         std::span<const SlotTokens> slots) {
+                                         std::span<const SlotTokens> slots,
+                                         const PromptTables& tables) {
   const int width = plan_.max_blocks_per_seq();
   const int block_size = plan_.block_size;
   int num_tokens = 0;
   int num_logits = 0;
+  bool has_prompt_rows = false;
+  const TokenId first_row_id = plan_.prompt_rows.first_id();
   cu_seqlens_q_[0] = 0;
   for (int r = 0; r < plan.num_rows; ++r) {
     const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
@@ -94,8 +100,14 @@ Result<model::Batch> StepInputs::Prepare(const scheduler::StepPlan& plan,
                       plan.step_id, r, first, end, row.slot, known));
     const int32_t* table = tables_.Of(row.slot);
     for (int position = first; position < end; ++position, ++num_tokens) {
-      ids_[num_tokens] = position < known ? tokens[static_cast<size_t>(position)]
+      const TokenId id = position < known ? tokens[static_cast<size_t>(position)]
                                           : drafts[static_cast<size_t>(position - known)];
+      ids_[num_tokens] = id;
+      if (id >= first_row_id) {
+        if (!std::exchange(has_prompt_rows, true))
+          std::fill_n(prompt_rows_, plan_.max_num_tokens, nullptr);
+        prompt_rows_[num_tokens] = tables.RowOf(row.slot, id);
+      }
       positions_[num_tokens] = position;
       slot_mapping_[num_tokens] =
           int64_t{table[position / block_size]} * block_size + position % block_size;
@@ -117,6 +129,7 @@ Result<model::Batch> StepInputs::Prepare(const scheduler::StepPlan& plan,
                 .slot_mapping = {slot_mapping_, DType::kI64, {num_tokens}},
                 .block_tables = {row_tables_, DType::kI32, {plan.num_rows, width}}},
       .logit_rows = {logit_rows_, DType::kI32, {num_logits}},
+      .prompt_rows = has_prompt_rows ? prompt_rows_ : nullptr,
   };
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "executor/memory_plan.h"
+#include "executor/prompt_tables.h"
 #include "executor/slot_tables.h"
 #include "model/decoder.h"
 #include "scheduler/step_plan.h"
@@ -31,7 +32,8 @@ class StepInputs {
   // a row that yields are those of its newest known token and of its drafts. Of decode rows, ids,
   // positions, lengths and slot mapping come from the slot's own tokens. kInternal when a row does
   // not fit its slot: a defect of the planner, reported as a device fault.
-  Result<model::Batch> Prepare(const scheduler::StepPlan& plan, std::span<const SlotTokens> slots);
+  Result<model::Batch> Prepare(const scheduler::StepPlan& plan, std::span<const SlotTokens> slots,
+                               const PromptTables& tables);
 
   static uint64_t Bytes(const MemoryPlan& plan, int max_slots);
 
@@ -40,13 +42,14 @@ class StepInputs {
 
   MemoryPlan plan_;
   Buffer buffer_;
-  int32_t* ids_ = nullptr;           // [max_num_tokens]
-  int32_t* positions_ = nullptr;     // [max_num_tokens]
-  int64_t* slot_mapping_ = nullptr;  // [max_num_tokens]
-  int32_t* cu_seqlens_q_ = nullptr;  // [max_batch_size + 1]
-  int32_t* seq_lens_kv_ = nullptr;   // [max_batch_size]
-  int32_t* logit_rows_ = nullptr;    // [max_logits]
-  int32_t* row_tables_ = nullptr;    // [max_batch_size, max_blocks_per_seq], this step's rows
+  int32_t* ids_ = nullptr;              // [max_num_tokens]
+  int32_t* positions_ = nullptr;        // [max_num_tokens]
+  const void** prompt_rows_ = nullptr;  // [max_num_tokens] where requests may have tables
+  int64_t* slot_mapping_ = nullptr;     // [max_num_tokens]
+  int32_t* cu_seqlens_q_ = nullptr;     // [max_batch_size + 1]
+  int32_t* seq_lens_kv_ = nullptr;      // [max_batch_size]
+  int32_t* logit_rows_ = nullptr;       // [max_logits]
+  int32_t* row_tables_ = nullptr;       // [max_batch_size, max_blocks_per_seq], this step's rows
   SlotTables tables_;
 };
 

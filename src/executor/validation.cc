@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string_view>
 
 #include "base/status_macros.h"
 #include "decoding/sampling_rule.h"
 #include "decoding/top_log_probs.h"
+#include "inflight/prompt_table.h"
 #include "kv_cache/kv_cache.h"
 #include "parameters/engine_limits.h"
 #include "parameters/parameters.h"
@@ -28,6 +30,18 @@ template <typename... Args>
 Status BadSampling(fmt::format_string<Args...> format, Args&&... args) {
   return InvalidArgument("Incorrect sampling config: " +
                          fmt::format(format, std::forward<Args>(args)...));
+}
+
+Status ValidateTable(const ExecutorLimits& limits, const Request& request) {
+  if (request.prompt_table == nullptr) return Status::Ok();
+  RETURN_IF_ERROR(parameters::CheckPromptTable(limits, request));
+  const std::vector<float>& values = request.prompt_table->values;
+  const auto bad = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
+  if (bad == values.end()) return Status::Ok();
+  const auto at = bad - values.begin();
+  return Invalid("prompt_embedding_table: got {} at row {}, place {}; must be finite", *bad,
+                 at / limits.hidden_size, at % limits.hidden_size)
+      .WithField("prompt_embedding_table");
 }
 
 Status ValidatePrompt(const ExecutorLimits& limits, const Request& request) {
@@ -52,9 +66,18 @@ Status ValidatePrompt(const ExecutorLimits& limits, const Request& request) {
                request.input_ids.size(), limits.max_input_len)
         .WithReason(Reason::kPromptTooLong);
   }
-  if (const auto bad = parameters::FindOutsideVocabulary(limits, request.input_ids)) {
-    return Invalid("input_ids[{}]: got {}, the engine's vocabulary is [0, {})", *bad,
-                   request.input_ids[*bad], limits.vocab_size);
+  RETURN_IF_ERROR(ValidateTable(limits, request));
+  if (const auto bad = parameters::FindOutsidePrompt(limits, request)) {
+    const TokenId id = request.input_ids[*bad];
+    if (request.prompt_table == nullptr) {
+      return Invalid("input_ids[{}]: got {}, the engine's vocabulary is [0, {})", *bad, id,
+                     limits.vocab_size);
+    }
+    return Invalid(
+        "input_ids[{}]: got {}, must be in [0, {}): the vocabulary has {} ids, "
+        "prompt_embedding_table {} rows",
+        *bad, id, parameters::PromptIdEnd(limits, request), limits.vocab_size,
+        parameters::PromptIdEnd(limits, request) - limits.vocab_size);
   }
   return Status::Ok();
 }

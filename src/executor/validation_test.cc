@@ -6,6 +6,8 @@
 #include <functional>
 #include <limits>
 
+#include "inflight/prompt_table.h"
+
 namespace inflight::executor {
 namespace {
 
@@ -53,6 +55,38 @@ TEST(ValidationTest, PromptThatTheKvCacheCannotHoldIsToldSo) {
   EXPECT_EQ(ValidateRequest(limits, &request, &was_shortened).message(),
             "Prompt length (21) exceeds maximum input length (20). The KV cache holds 32 tokens: "
             "shorten input_ids, or load the model with more KV cache memory");
+}
+
+TEST(ValidationTest, PromptTablesHaveTheEnginesShape) {
+  ExecutorLimits limits = kLimits;
+  limits.hidden_size = 2;
+  limits.max_prompt_embedding_table_size = 3;
+  const auto message = [&](int num_rows, int hidden_size, std::vector<float> values,
+                           std::vector<TokenId> ids) {
+    Request request = Good();
+    request.input_ids = std::move(ids);
+    request.prompt_table = std::make_shared<PromptTable>(
+        PromptTable{.num_rows = num_rows, .hidden_size = hidden_size, .values = std::move(values)});
+    bool was_shortened = false;
+    const Status status = ValidateRequest(limits, &request, &was_shortened);
+    if (!status.ok()) {
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    }
+    return status.message();
+  };
+  EXPECT_EQ(message(2, 2, {1, 2, 3, 4}, {1, 100, 101, 99}), "");
+  EXPECT_EQ(message(2, 2, {1, 2, 3, 4}, {1, 102}),
+            "input_ids[1]: got 102, must be in [0, 102): the vocabulary has 100 ids, "
+            "prompt_embedding_table 2 rows");
+  EXPECT_EQ(message(2, 2, {1, 2, 3}, {1}), "prompt_embedding_table: got 3 values for 2 rows of 2");
+  EXPECT_EQ(message(1, 4, {1, 2, 3, 4}, {1}),
+            "prompt_embedding_table: got rows of 4 values, the model's have 2");
+  EXPECT_EQ(message(4, 2, std::vector<float>(8), {1}),
+            "prompt_embedding_table: got 4 rows, must be 1 to 3 (the engine's "
+            "max_prompt_embedding_table_size)");
+  EXPECT_EQ(message(0, 2, {}, {1}).substr(0, 34), "prompt_embedding_table: got 0 rows");
+  EXPECT_EQ(message(2, 2, {1, 2, 3, std::numeric_limits<float>::quiet_NaN()}, {1}),
+            "prompt_embedding_table: got nan at row 1, place 1; must be finite");
 }
 
 TEST(ValidationTest, PromptNeedsTokensOfTheVocabulary) {

@@ -266,6 +266,8 @@ Result<TensorView> Decoder::Forward(const Batch& batch, const ops::KvCacheView& 
                                .positions = batch.paged.positions,
                                .table = weights.vocab_embedding,
                                .position_table = weights.position_embedding,
+                               .prompt_rows = batch.prompt_rows,
+                               .prompt_dtype = m.config().dtype,
                                .y = w.residual},
                               stream));
   RETURN_IF_ERROR(m.ops.add_norm({.residual = w.residual,

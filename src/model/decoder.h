@@ -23,6 +23,9 @@ struct Batch {
   ops::PagedBatch paged;  // rows, positions, slot mapping, block tables
   TensorView logit_rows;  // [num_logits] int32: indices of tokens whose logits are wanted
   ops::LoraBatch* adapters = nullptr;  // of the tokens that have one; null: none has
+  // [num_tokens] rows of requests' own tables, in the model's dtype, or null (ops/embed.h); null
+  // where no token has any.
+  const void* const* prompt_rows = nullptr;
 };
 
 // What each layer attends to.

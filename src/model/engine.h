@@ -55,10 +55,15 @@ struct EngineLimits {
   int max_beam_width = 1;
   LoraLimits lora;        // of the adapters that it takes
   int max_draft_len = 0;  // draft tokens that one step verifies of a sequence
+  // Rows that the table of a request may have (inflight/prompt_table.h); 0 = no prompt tuning.
+  int max_prompt_embedding_table_size = 0;
 };
 
-// Of a model that nobody built an engine from: nothing is set aside for beams that nobody asks for.
-inline EngineLimits ServedAsItIs() { return {.max_beam_width = 16}; }
+// Of a model that nobody built an engine from: nothing is set aside for beams and tables that
+// nobody asks for.
+inline EngineLimits ServedAsItIs() {
+  return {.max_beam_width = 16, .max_prompt_embedding_table_size = 8192};
+}
 
 // Immutable after building; shared by executors. Owns the memory that its views point into.
 struct Engine {

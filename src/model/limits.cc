@@ -18,6 +18,7 @@ constexpr int kMaxNumTokens = 1 << 20;
 constexpr int kMaxSeqLen = 1 << 24;
 constexpr int kMaxBeamWidth = 256;
 constexpr int kMaxDraftLen = 127;  // below the largest block of the KV cache
+constexpr int kMaxPromptRows = 1 << 20;
 
 // Of upstream's modes, NVIDIA/TensorRT-LLM/tensorrt_llm/models/modeling_utils.py,
 // SpeculativeDecodingMode.
@@ -40,6 +41,8 @@ Result<EngineLimits> ResolveLimits(const ModelConfig& config, EngineLimits limit
   RETURN_IF_ERROR(CheckRange("max_input_len", limits.max_input_len, 0, kMaxSeqLen));
   RETURN_IF_ERROR(CheckRange("max_beam_width", limits.max_beam_width, 1, kMaxBeamWidth));
   RETURN_IF_ERROR(CheckRange("max_draft_len", limits.max_draft_len, 0, kMaxDraftLen));
+  RETURN_IF_ERROR(CheckRange("max_prompt_embedding_table_size",
+                             limits.max_prompt_embedding_table_size, 0, kMaxPromptRows));
   if (limits.max_seq_len == 0) limits.max_seq_len = config.max_position_embeddings;
   if (limits.max_seq_len > config.max_position_embeddings) {
     if (config.position == PositionKind::kLearnedAbsolute)
@@ -120,7 +123,7 @@ nlohmann::json LimitsToJson(const ModelConfig& config, const EngineLimits& limit
       {"max_batch_size", limits.max_batch_size},
       {"max_beam_width", limits.max_beam_width},
       {"max_num_tokens", limits.max_num_tokens},
-      {"max_prompt_embedding_table_size", 0},
+      {"max_prompt_embedding_table_size", limits.max_prompt_embedding_table_size},
       {"max_draft_len", limits.max_draft_len},
       {"speculative_decoding_mode", limits.max_draft_len > 0 ? kDraftTokensExternal : kNone},
       {"gather_context_logits", false},
@@ -145,6 +148,8 @@ Result<EngineLimits> LimitsFromJson(const nlohmann::json& json, const std::strin
   limits.max_input_len = static_cast<int>(fields.Int("max_input_len", 1, kMaxSeqLen));
   limits.max_beam_width = static_cast<int>(fields.IntOr("max_beam_width", 1, 1, kMaxBeamWidth));
   limits.max_draft_len = static_cast<int>(fields.IntOr("max_draft_len", 0, 0, kMaxDraftLen));
+  limits.max_prompt_embedding_table_size =
+      static_cast<int>(fields.IntOr("max_prompt_embedding_table_size", 0, 0, kMaxPromptRows));
   const nlohmann::json* const lora = fields.FindObject("lora_config");
   RETURN_IF_ERROR(fields.status());
   if (lora != nullptr) {

@@ -7,14 +7,23 @@
 namespace inflight::ops {
 
 // Token (and learned position) embedding:  y[t] = table[ids[t]] + position_table[positions[t]]
+//
+// A token that names a row of its request's own table (inflight/prompt_table.h) has that row in
+// place of table[ids[t]].
 struct EmbedParams {
-  TensorView ids;        // [num_tokens] int32, each in [0, vocab_size)
+  // [num_tokens] int32, each in [0, vocab_size) but for those that have a row in prompt_rows
+  TensorView ids;
   TensorView positions;  // [num_tokens] int32; read only with a position table
   // [vocab_size, hidden_size] any layout: a tied table is the lm_head's packed weight
   Weight table;
   TensorView position_table;  // [max_positions, hidden_size] same dtype as table, row-major; empty
                               // unless learned_absolute
-  TensorView y;               // [num_tokens, hidden_size] float32: the residual stream
+  // [num_tokens] where the tensors are, null where no token has any: token t's own row,
+  // [hidden_size] prompt_dtype at a multiple of 16 bytes, or null. On CUDA the dtype is that of the
+  // table, and the row may lie in pinned host memory, which is read once.
+  const void* const* prompt_rows = nullptr;
+  DType prompt_dtype = DType::kF32;
+  TensorView y;  // [num_tokens, hidden_size] float32: the residual stream
 };
 
 }  // namespace inflight::ops

@@ -163,6 +163,22 @@ Status ExpectRope(const Rope& rope, const PagedBatch& batch, int head_dim) {
   return ExpectIndices("batch.positions", batch.positions, max_seq_len);
 }
 
+// Ids of tokens without a row of their own.
+Status ExpectOwnRows(const EmbedParams& p) {
+  if (p.prompt_dtype != DType::kF32 && p.prompt_dtype != DType::kBF16 &&
+      p.prompt_dtype != DType::kF16)
+    return InvalidArgument(fmt::format("prompt_dtype: got {}, needed float32, bfloat16 or float16",
+                                       DTypeName(p.prompt_dtype)));
+  for (int64_t t = 0; t < p.ids.num_elements(); ++t) {
+    const int32_t id = p.ids.as<const int32_t>()[t];
+    const bool has_row = p.prompt_rows[t] != nullptr;
+    if (!has_row && (id < 0 || id >= p.table.out_features))
+      return InvalidArgument(fmt::format("ids[{}]: got {}, needed [0, {}) or a row of prompt_rows",
+                                         t, id, p.table.out_features));
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Status Validate(const EmbedParams& p) {
@@ -171,7 +187,8 @@ Status Validate(const EmbedParams& p) {
   const int64_t hidden_size = p.table.in_features;
   RETURN_IF_ERROR(Expect("ids", p.ids, kInt32, {num_tokens}));
   RETURN_IF_ERROR(Expect("y", p.y, kFloat32, {num_tokens, hidden_size}));
-  RETURN_IF_ERROR(ExpectIndices("ids", p.ids, p.table.out_features));
+  RETURN_IF_ERROR(p.prompt_rows == nullptr ? ExpectIndices("ids", p.ids, p.table.out_features)
+                                           : ExpectOwnRows(p));
   if (p.position_table.empty()) return Status::Ok();
   const int64_t max_positions = p.position_table.shape[0];
   RETURN_IF_ERROR(

@@ -17,6 +17,17 @@ bool IsPromptTooLong(const ExecutorLimits& limits, const Request& request);
 std::optional<size_t> FindOutsideVocabulary(const ExecutorLimits& limits,
                                             std::span<const TokenId> ids, TokenId lowest = 0);
 
+// One past the largest id that the prompt may have: the vocabulary's ids, and behind them one for
+// each row of the request's table.
+TokenId PromptIdEnd(const ExecutorLimits& limits, const Request& request);
+
+// The place of the first id of the prompt that is neither in the vocabulary nor a row.
+std::optional<size_t> FindOutsidePrompt(const ExecutorLimits& limits, const Request& request);
+
+// Whether the shape of the request's table is one that the engine takes, if it has one.
+// kUnimplemented where it takes none; kInvalidArgument names the field and the bound.
+Status CheckPromptTable(const ExecutorLimits& limits, const Request& request);
+
 // Shortens max_tokens to what max_seq_len leaves after a prompt that is not too long, as upstream
 // does. Whether it was longer.
 bool ShortenToSequence(const ExecutorLimits& limits, Request& request);

@@ -57,7 +57,7 @@ class StepStateTest : public gpu::GpuTest {
   void SetUpSlot(int slot, int known) {
     const auto tokens = state_->host_tokens(slot);
     for (int p = 0; p < known; ++p) tokens[static_cast<size_t>(p)] = 1000 * slot + p;
-    gpu::Must(state_->SetUpSlot(slot, known, stream_));
+    gpu::Must(state_->SetUpSlot(slot, known, /*prompt_table=*/nullptr, stream_));
   }
 
   std::unique_ptr<StepState> state_;
@@ -327,7 +327,7 @@ TEST_F(StepStateTest, TimesOfEmptySteps) {
   cudaDeviceSynchronize();
   for (int slot = 0; slot < 1024; ++slot) {
     state->host_tokens(slot)[0] = 1;
-    gpu::Must(state->SetUpSlot(slot, 1, stream_));
+    gpu::Must(state->SetUpSlot(slot, 1, /*prompt_table=*/nullptr, stream_));
   }
   using Clock = std::chrono::steady_clock;
   const auto us = [](Clock::duration d) {

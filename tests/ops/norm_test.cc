@@ -168,6 +168,50 @@ TEST_F(EmbedTest, RowsOfPackedTablesAndPositionsAreExact) {
     }
 }
 
+TEST_F(EmbedTest, TokensWithARowOfTheirOwnHaveThatRow) {
+  constexpr int kVocabSize = 70;
+  constexpr int kHiddenSize = 40;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const Tensor rows = Tensor::Random(dtype, {kVocabSize, kHiddenSize}, 1);
+    const Tensor own = Tensor::Random(dtype, {3, kHiddenSize}, 2);
+    const Tensor positions = Tensor::Random(dtype, {9, kHiddenSize}, 3);
+    const std::vector<int> ids = {5, kVocabSize + 2, 69, kVocabSize};
+    const std::vector<int> own_rows = {-1, 2, -1, 0};
+    const std::vector<int> at = {8, 0, 3, 1};
+    std::vector<const void*> addresses;
+    std::vector<float> want;
+    for (size_t t = 0; t < ids.size(); ++t) {
+      const int64_t offset = int64_t{own_rows[t]} * kHiddenSize;
+      addresses.push_back(own_rows[t] < 0 ? nullptr
+                                          : own.view().as<std::byte>() +
+                                                static_cast<size_t>(offset) * SizeOf(dtype));
+      for (int i = 0; i < kHiddenSize; ++i)
+        want.push_back(
+            (own_rows[t] < 0 ? rows.Get(ids[t] * kHiddenSize + i) : own.Get(offset + i)) +
+            positions.Get(at[t] * kHiddenSize + i));
+    }
+    const Tensor id_tensor = Tensor::Int32(ids);
+    const Tensor at_tensor = Tensor::Int32(at);
+    const PackedWeight table(dtype, CpuWeightLayout(dtype), rows);
+    for (const OpTable& ops : CpuOpTables({.weight_dtype = dtype})) {
+      Tensor y(DType::kF32, {4, kHiddenSize});
+      EmbedParams params = {.ids = id_tensor.view(),
+                            .positions = at_tensor.view(),
+                            .table = table.weight(),
+                            .position_table = positions.view(),
+                            .prompt_rows = addresses.data(),
+                            .prompt_dtype = dtype,
+                            .y = y.view()};
+      ASSERT_EQ(ops.embed(params, stream_), Status::Ok());
+      EXPECT_TRUE(SameBits(y.ToFloats(), want)) << ops.name << " " << DTypeName(dtype);
+      const std::vector<const void*> none = {nullptr, addresses[1], nullptr, nullptr};
+      params.prompt_rows = none.data();
+      EXPECT_EQ(ops.embed(params, stream_).message(),
+                "ids[3]: got 70, needed [0, 70) or a row of prompt_rows");
+    }
+  }
+}
+
 TEST_F(EmbedTest, AnIdOutsideTheVocabularyIsRefused) {
   const PackedWeight table(DType::kF32, WeightLayout::kPanel64,
                            Tensor::Random(DType::kF32, {10, 4}, 1));

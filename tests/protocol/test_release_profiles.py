@@ -54,15 +54,13 @@ def rewrite(repository, model, *pairs):
 @pytest.mark.parametrize(
     ("release", "model", "tensor"),
     [
-        (13, "ensemble", {"name": "prompt_table_extra_id", "shape": [1, 1], "datatype": "UINT64", "data": [7]}),
-        (13, "preprocessing", {"name": "PROMPT_TABLE_EXTRA_ID", "shape": [1, 1], "datatype": "UINT64", "data": [7]}),
         (16, "preprocessing", {"name": "IMAGE_URL", "shape": [1, 1], "datatype": "BYTES", "data": ["a.png"]}),
         (16, "preprocessing", {"name": "IMAGE_BYTES", "shape": [1, 1, 1, 1, 1], "datatype": "UINT8", "data": [1]}),
         (16, "tensorrt_llm_bls", {"name": "image_url_input", "shape": [1, 1], "datatype": "BYTES", "data": ["a.png"]}),
     ],
     ids=lambda value: value["name"] if isinstance(value, dict) else str(value),
 )
-def test_pictures_and_tables_are_refused_where_they_are_used(repositories, release, model, tensor):
+def test_pictures_are_refused_where_they_are_used(repositories, release, model, tensor):
     server = repositories(release)
     names = ("QUERY", "REQUEST_OUTPUT_LEN") if model == "preprocessing" else ("text_input", "max_tokens")
     inputs = [

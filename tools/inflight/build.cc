@@ -112,6 +112,11 @@ config::Schema<Options> MakeSchema() {
       "max_draft_len.",
       config::OneOf({"none", "draft_tokens_external"}));
   schema.Add(
+      "max_prompt_embedding_table_size",
+      [](Options& o) -> auto& { return o.build.limits.max_prompt_embedding_table_size; },
+      "Rows of a request's prompt table, at most; 0 refuses such tables.",
+      config::Range(0, 1048576));
+  schema.Add(
       "max_output_len", [](Options& o) -> auto& { return o.max_output_len; },
       "Releases up to 0.11: max_seq_len is max_input_len and this.", config::AtLeast(1));
   AddLoraOptions(schema, [](Options& o) -> auto& { return o.lora; });

@@ -36,6 +36,7 @@
 #include "serving/core/response_cache.h"
 #include "serving/instances/rate_limiter.h"
 #include "serving/llm/named_adapters.h"
+#include "serving/llm/prompt_table_dir.h"
 #include "serving/server/create_server.h"
 #include "start_tables.h"
 #include "tensor/device.h"
@@ -226,6 +227,13 @@ Status SetAdapters(ServeOptions& options) {
   return Status::Ok();
 }
 
+Status SetPromptTables(ServeOptions& options) {
+  if (options.prompt_table_dir.empty()) return Status::Ok();
+  ASSIGN_OR_RETURN(options.server.prompt_tables,
+                   serving::PromptTableDir::Open(options.prompt_table_dir));
+  return Status::Ok();
+}
+
 Status SetRateLimiter(ServeOptions& options) {
   ASSIGN_OR_RETURN(auto limiter, serving::RateLimiter::Make(options.rate_limit_resource));
   if (options.rate_limit == "execution_count") {
@@ -261,6 +269,8 @@ Status Serve(ServeOptions& options) {
   RETURN_IF_ERROR(SetAdapters(options));
   RETURN_IF_ERROR(EnterSandbox(options));  // before what follows starts threads
   if (const Status kept = SetKept(options); !kept.ok()) return UsageError(kUsage, kept.message());
+  if (const Status tables = SetPromptTables(options); !tables.ok())
+    return UsageError(kUsage, tables.message());
   if (const Status limited = SetRateLimiter(options); !limited.ok()) {
     return UsageError(kUsage, limited.message());
   }

@@ -171,6 +171,10 @@ void AddEngine(Schema& schema) {
       "by release: tokens in repositories written for one of upstream's (text in BLS from 0.19), "
       "else text.",
       OneOf({"release", "text", "tokens"}));
+  schema.Add(
+      "prompt_table_dir", [](ServeOptions& o) -> auto& { return o.prompt_table_dir; },
+      "Directory of prompt tables, NAME.npy or NAME.safetensors, which requests name by their "
+      "parameter prompt_task; read again when they change.");
 }
 
 void AddAccess(Schema& schema) {

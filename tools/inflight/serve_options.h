@@ -83,6 +83,7 @@ struct ServeOptions {
 
   std::vector<std::string> metrics_config;
   std::vector<std::string> cache_config;
+  std::string prompt_table_dir;
   int64_t response_cache_byte_size = 0;
   int64_t request_memory_byte_size = 0;
   std::vector<std::string> trace_config;

@@ -45,7 +45,6 @@ constexpr char kPaged[] =
     "the KV cache is always paged and batches are always packed; leave it out";
 constexpr char kBlocks[] = "blocks are sized when serving: inflight serve --kv-block-size";
 constexpr char kLogitsDType[] = "logits are always float32; leave it out";
-constexpr char kPromptTuning[] = "prompt tuning is not supported; leave it out";
 constexpr char kEncoder[] = "encoder-decoder models are not supported; leave it out";
 constexpr char kStreaming[] = "weights stay in memory; leave it out";
 constexpr char kSink[] =
@@ -163,7 +162,6 @@ constexpr UpstreamFlag kBuildFlags[] = {
     {kRefused, "auto_parallel", kOneRank, "1"},
     {kRefused, "cp_size", kOneRank, "1"},
     {kRefused, "logits_dtype", kLogitsDType, "float32"},
-    {kRefused, "max_prompt_embedding_table_size", kPromptTuning, "0"},
     {kRefused, "lora_dir", kLora},
     {kRefused, "hf_lora_dir", kLora},
     {kRefused, "lora_ckpt_source", kLora, "hf"},

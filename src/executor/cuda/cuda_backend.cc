@@ -21,6 +21,7 @@
 #include "executor/cuda/step_state.h"
 #include "executor/cuda/step_times.h"
 #include "executor/kv_storage.h"
+#include "executor/prompt_tables.h"
 #include "model/decoder.h"
 #include "ops/cuda/cuda_stream.h"
 
@@ -74,6 +75,7 @@ struct Held {
   PinnedBuffer host_pool_memory;
   cuda::HostPool host_pool;
   std::unique_ptr<DeviceSampler> sampler;
+  std::unique_ptr<PromptTables> prompt_tables;
   std::unique_ptr<LogitsToHost> to_host;
   std::array<LogitsToHost::Step, kDepth> to_host_steps;
   std::unique_ptr<StepGraphs> graphs;
@@ -134,6 +136,7 @@ class CudaBackend : public Backend {
   struct Row {
     SlotId slot = 0;
     int logit = -1;
+    bool ends_prompt = false;
   };
   struct StepInFlight {
     Ticket ticket = 0;
@@ -204,6 +207,7 @@ Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, const Me
                                                 plan.num_blocks + plan.num_scratch_blocks, device));
   RETURN_IF_ERROR(MakeHostPool(plan, device));
   held_->to_host = std::make_unique<LogitsToHost>(device, info_);
+  held_->prompt_tables = std::make_unique<PromptTables>(device, plan.prompt_rows, info_.max_slots);
   CountPinned();
   held_->graphs = std::make_unique<StepGraphs>(
       cuda::GraphShapes(info_.max_batch_size, std::min(info_.max_num_tokens, info_.max_seq_len)),
@@ -236,7 +240,8 @@ Status CudaBackend::MakeHostPool(const MemoryPlan& plan, Device& device) {
 void CudaBackend::CountPinned() {
   info_.pinned_memory_bytes =
       static_cast<int64_t>(held_->state->pinned_bytes() + held_->sampler->pinned_bytes() +
-                           held_->to_host->pinned_bytes() + held_->host_pool_memory.size());
+                           held_->to_host->pinned_bytes() + held_->prompt_tables->pinned_bytes() +
+                           held_->host_pool_memory.size());
 }
 
 // One step, kernel by kernel. What is recorded into a graph is the same.
@@ -297,7 +302,8 @@ Status CudaBackend::WarmUp(const MemoryPlan& plan) {
   const int64_t start_ns = NowNs();
   for (int num_tokens = plan.max_num_tokens; num_tokens > kLeastWarmUpTokens; num_tokens /= 2)
     RETURN_IF_ERROR(RunOnScratch(num_tokens, StepShape{}, StepVariant::kGreedy));
-  RETURN_IF_ERROR(held_->state->SetUpSlot(/*slot=*/0, /*num_tokens=*/1, handle()));
+  RETURN_IF_ERROR(held_->state->SetUpSlot(/*slot=*/0, /*num_tokens=*/1,
+                                          /*prompt_table=*/nullptr, handle()));
   RETURN_IF_ERROR(held_->sampler->Setup(/*slot=*/0, /*rule=*/{}, /*tokens=*/{}, *held_->stream));
   for (const StepShape& shape : held_->graphs->shapes()) {
     const int num_prefill_tokens = shape.has_prefill() ? shape.num_tokens : 0;
@@ -359,7 +365,9 @@ Status CudaBackend::SetupSlot(const SlotSetup& setup) {
   slot.cum_log_prob = setup.cum_log_prob;
   slot.num_tokens = static_cast<int>(setup.tokens.size());
   RETURN_IF_ERROR(held_->to_host->SetUp(setup));
-  RETURN_IF_ERROR(held_->state->SetUpSlot(setup.slot, slot.num_tokens, handle()));
+  RETURN_IF_ERROR(held_->prompt_tables->SetUp(setup));
+  RETURN_IF_ERROR(held_->state->SetUpSlot(setup.slot, slot.num_tokens,
+                                          held_->prompt_tables->Of(setup.slot), handle()));
   RETURN_IF_ERROR(SetUpRule(setup));
   CountPinned();
   return Status::Ok();
@@ -400,7 +408,9 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
     const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
     const bool yields = row.yields != 0;
     if (yields && !slots_[static_cast<size_t>(row.slot)].is_greedy) variant = StepVariant::kSampled;
-    step.rows.push_back({.slot = row.slot, .logit = yields ? num_logits++ : -1});
+    step.rows.push_back({.slot = row.slot,
+                         .logit = yields ? num_logits++ : -1,
+                         .ends_prompt = yields && row.is_prefill != 0});
     is_wanted |= held_->to_host->IsWanted(row.slot);
   }
   step.to_host = nullptr;
@@ -516,6 +526,7 @@ Status CudaBackend::Take(const StepInFlight& step) {
     const Row& row = step.rows[r];
     const bool is_read = !read.empty() && read[0].plan_row == static_cast<int>(r);
     const bool is_beam = is_read && read[0].search != nullptr;
+    if (row.ends_prompt) held_->prompt_tables->Release(row.slot);
     if (is_beam && read[0].beam == 0) RETURN_IF_ERROR(Advance(read));
     if (row.logit >= 0 && !is_beam) Append(static_cast<int>(r), row, outputs);
     if (is_read && !is_beam) {

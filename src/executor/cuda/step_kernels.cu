@@ -96,6 +96,7 @@ __global__ void __launch_bounds__(kBeginThreads)
   const int64_t table = static_cast<int64_t>(slot) * slots.max_blocks;
   const int block = slots.block_tables[table + position / slots.block_size];
   out.ids[r] = slots.tokens[static_cast<int64_t>(slot) * slots.max_tokens + position];
+  if (out.prompt_rows != nullptr) out.prompt_rows[r] = nullptr;
   out.positions[r] = position;
   out.slot_mapping[r] =
       static_cast<int64_t>(block) * slots.block_size + position % slots.block_size;
@@ -124,17 +125,25 @@ __global__ void __launch_bounds__(kExpandThreads)
   const int position = out.first_positions[low] + t - out.cu_seqlens_q[low];
   const int64_t slot = out.table_rows[low];
   const int block = slots.block_tables[slot * slots.max_blocks + position / slots.block_size];
-  out.ids[t] = slots.tokens[slot * slots.max_tokens + position];
+  const int32_t id = slots.tokens[slot * slots.max_tokens + position];
+  out.ids[t] = id;
+  if (out.prompt_rows != nullptr) {
+    const bool is_row = id >= slots.first_row_id;
+    out.prompt_rows[t] =
+        is_row ? slots.prompt_tables[slot] + (id - slots.first_row_id) * slots.row_bytes : nullptr;
+  }
   out.positions[t] = position;
   out.slot_mapping[t] =
       static_cast<int64_t>(block) * slots.block_size + position % slots.block_size;
 }
 
 __global__ void __launch_bounds__(kSetUpThreads)
-    SetUpSlotKernel(SlotState slots, int slot, const int32_t* tokens, int num_tokens) {
+    SetUpSlotKernel(SlotState slots, int slot, const int32_t* tokens, int num_tokens,
+                    const std::byte* prompt_table) {
   const auto thread = static_cast<int>(blockIdx.x * kSetUpThreads + threadIdx.x);
   const auto stride = static_cast<int>(gridDim.x * kSetUpThreads);
   if (thread == 0) slots.num_tokens[slot] = num_tokens;
+  if (thread == 0 && slots.prompt_tables != nullptr) slots.prompt_tables[slot] = prompt_table;
   int32_t* const to = slots.tokens + static_cast<int64_t>(slot) * slots.max_tokens;
   for (int i = thread; i < num_tokens; i += stride) to[i] = __ldcv(tokens + i);
   int32_t* const table = slots.block_tables + static_cast<int64_t>(slot) * slots.max_blocks;
@@ -205,11 +214,12 @@ __global__ void SpinKernel(uint64_t duration_ns) {
 }  // namespace
 
 Status SetUpSlot(const SlotState& slots, int slot, const int32_t* tokens, int num_tokens,
-                 cudaStream_t stream) {
+                 const std::byte* prompt_table, cudaStream_t stream) {
   const int work = std::max(num_tokens, slots.max_blocks);
   const int blocks =
       std::min((work + 4 * kSetUpThreads - 1) / (4 * kSetUpThreads), kMaxSetUpBlocks);
-  SetUpSlotKernel<<<blocks, kSetUpThreads, 0, stream>>>(slots, slot, tokens, num_tokens);
+  SetUpSlotKernel<<<blocks, kSetUpThreads, 0, stream>>>(slots, slot, tokens, num_tokens,
+                                                        prompt_table);
   return LaunchStatus("set_up_slot");
 }
 

@@ -78,6 +78,11 @@ struct SlotState {
   int32_t* block_tables = nullptr;  // [num_slots, max_blocks]
   uint64_t* num_steps = nullptr;    // [1] steps ended since the start
   uint64_t* begin_ns = nullptr;     // [1] when the current one began
+  // Of slots whose requests have tables of their own (executor/prompt_tables.h): where the rows of
+  // the table begin. Null where no request may have one.
+  const std::byte** prompt_tables = nullptr;  // [num_slots]
+  int32_t first_row_id = 0;                   // ids from here on are rows
+  int64_t row_bytes = 0;
 
   constexpr int scratch_slot() const { return num_slots - 1; }
 };
@@ -86,6 +91,7 @@ struct SlotState {
 struct StepTensors {
   int32_t* ids = nullptr;              // [max_num_tokens]
   int32_t* positions = nullptr;        // [max_num_tokens]
+  const void** prompt_rows = nullptr;  // [max_num_tokens] null as SlotState::prompt_tables
   int64_t* slot_mapping = nullptr;     // [max_num_tokens]
   int32_t* cu_seqlens_q = nullptr;     // [max_rows + 1]
   int32_t* seq_lens_kv = nullptr;      // [max_rows]
@@ -98,9 +104,10 @@ struct StepTensors {
   float* log_probs_all = nullptr;  // [max_rows]
 };
 
-// `tokens` is pinned memory, [num_tokens]. Slots are set up while no step in flight holds them.
+// `tokens` is pinned memory, [num_tokens], `prompt_table` of the sequence's request or null. Slots
+// are set up while no step in flight holds them.
 Status SetUpSlot(const SlotState& slots, int slot, const int32_t* tokens, int num_tokens,
-                 cudaStream_t stream);
+                 const std::byte* prompt_table, cudaStream_t stream);
 
 // Where the beams of a search are after a step of it; a kernel's argument.
 struct BeamPlaces {

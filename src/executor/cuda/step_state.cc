@@ -30,6 +30,12 @@ uint64_t LayOut(const MemoryPlan& plan, std::byte* base, SlotState& slots, StepT
   place(slots.block_tables, num_slots * slots.max_blocks);
   place(slots.num_steps, 1);
   place(slots.begin_ns, 1);
+  if (plan.prompt_rows.max_rows > 0) {
+    slots.first_row_id = plan.prompt_rows.first_id();
+    slots.row_bytes = static_cast<int64_t>(plan.prompt_rows.row_bytes());
+    place(slots.prompt_tables, num_slots);
+    place(tensors.prompt_rows, plan.max_num_tokens);
+  }
   place(tensors.ids, plan.max_num_tokens);
   place(tensors.positions, plan.max_num_tokens);
   place(tensors.slot_mapping, plan.max_num_tokens);
@@ -155,7 +161,9 @@ model::Batch StepState::BatchOf(const StepShape& shape) const {
                                      {slots_.num_slots, slots_.max_blocks}},
                     .num_decode_rows = shape.num_decode_rows,
                     .table_rows = {tensors_.table_rows, DType::kI32, {rows}}},
-          .logit_rows = {tensors_.logit_rows, DType::kI32, {shape.num_logits}}};
+          .logit_rows = {tensors_.logit_rows, DType::kI32, {shape.num_logits}},
+          // A decode row computes what was generated, which is no row of a table.
+          .prompt_rows = shape.has_prefill() ? tensors_.prompt_rows : nullptr};
 }
 
 }  // namespace inflight::executor::cuda

@@ -38,8 +38,11 @@ class StepState {
   }
 
   // Enqueues the upload of the first `num_tokens` of host_tokens(slot) and empties its block table.
-  Status SetUpSlot(int slot, int num_tokens, cudaStream_t stream) const {
-    return cuda::SetUpSlot(slots_, slot, host_tokens(slot).data(), num_tokens, stream);
+  // `prompt_table` is the sequence's own (executor/prompt_tables.h), or null.
+  Status SetUpSlot(int slot, int num_tokens, const std::byte* prompt_table,
+                   cudaStream_t stream) const {
+    return cuda::SetUpSlot(slots_, slot, host_tokens(slot).data(), num_tokens, prompt_table,
+                           stream);
   }
 
   // The block tables that the device has after the steps packed so far, with its block ids: what

@@ -14,7 +14,17 @@ Status Embed(const EmbedParams& p, Stream& stream) {
   const int64_t hidden_size = p.table.in_features;
   stream.cpu_pool().ParallelFor(p.ids.num_elements(), [&](int64_t t) {
     float* y = p.y.as<float>() + t * hidden_size;
-    UnpackWeightRow(p.table, p.ids.as<const int32_t>()[t], y);
+    const void* const own_row = p.prompt_rows == nullptr ? nullptr : p.prompt_rows[t];
+    if (own_row == nullptr) {
+      UnpackWeightRow(p.table, p.ids.as<const int32_t>()[t], y);
+    } else {
+      const Weight row = {.data = own_row,
+                          .dtype = p.prompt_dtype,
+                          .layout = WeightLayout::kRowMajor,
+                          .out_features = 1,
+                          .in_features = hidden_size};
+      UnpackWeightRow(row, 0, y);
+    }
     if (p.position_table.empty()) return;
     const Weight positions = {.data = p.position_table.data,
                               .dtype = p.position_table.dtype,

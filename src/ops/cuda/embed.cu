@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One CTA per token; 2 * hidden_size * 2 bytes per token, so a matter of latency.
 #include <algorithm>
+#include <string>
 
 #include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
@@ -17,9 +18,10 @@ constexpr int kMaxThreads = 512;
 struct EmbedArgs {
   const int32_t* ids;
   const int32_t* positions;
-  const void* table;           // [vocab_size, hidden_size]
-  const void* position_table;  // [max_positions, hidden_size] or null
-  void* y;                     // [num_tokens, hidden_size]
+  const void* table;               // [vocab_size, hidden_size]
+  const void* position_table;      // [max_positions, hidden_size] or null
+  const void* const* prompt_rows;  // [num_tokens] or null
+  void* y;                         // [num_tokens, hidden_size]
   int64_t hidden_size;
 };
 
@@ -28,7 +30,10 @@ template <typename T, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads) EmbedKernel(const EmbedArgs args) {
   BeginOverlapped();
   const int64_t t = blockIdx.x;
-  const T* row = static_cast<const T*>(args.table) + args.ids[t] * args.hidden_size;
+  const void* const own_row = args.prompt_rows == nullptr ? nullptr : args.prompt_rows[t];
+  const T* row = own_row != nullptr
+                     ? static_cast<const T*>(own_row)
+                     : static_cast<const T*>(args.table) + args.ids[t] * args.hidden_size;
   const T* position_row =
       args.position_table == nullptr
           ? nullptr
@@ -70,6 +75,9 @@ Status Check(const EmbedParams& p) {
     return InvalidArgument("table: got a packed or empty weight, needed row-major as of CUDA");
   RETURN_IF_ERROR(Expect("ids", p.ids, {DType::kI32}, {num_tokens}));
   RETURN_IF_ERROR(Expect("y", p.y, {p.table.dtype}, {num_tokens, hidden_size}));
+  if (p.prompt_rows != nullptr && p.prompt_dtype != p.table.dtype)
+    return InvalidArgument("prompt_dtype: got " + std::string(DTypeName(p.prompt_dtype)) +
+                           ", needed " + std::string(DTypeName(p.table.dtype)) + " as the table");
   if (p.position_table.empty()) return Status::Ok();
   RETURN_IF_ERROR(ExpectMatrix("position_table", p.position_table, {p.table.dtype}));
   RETURN_IF_ERROR(Expect("position_table", p.position_table, {p.table.dtype},
@@ -87,6 +95,7 @@ Status Embed(const EmbedParams& p, Stream& stream) {
                           .positions = p.positions.as<const int32_t>(),
                           .table = p.table.data,
                           .position_table = p.position_table.data,
+                          .prompt_rows = p.prompt_rows,
                           .y = p.y.data,
                           .hidden_size = p.table.in_features};
   const bool is_aligned = args.hidden_size % kVector == 0 && IsAligned(args.table) &&

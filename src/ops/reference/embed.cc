@@ -15,7 +15,10 @@ Status Embed(const EmbedParams& p, Stream& stream) {
   stream.cpu_pool().ParallelFor(p.ids.num_elements(), [&](int64_t t) {
     float* y = p.y.as<float>() + t * hidden_size;
     const int64_t id = p.ids.as<const int32_t>()[t];
-    for (int64_t i = 0; i < hidden_size; ++i) y[i] = ElementAt(p.table, id, i);
+    const void* const own_row = p.prompt_rows == nullptr ? nullptr : p.prompt_rows[t];
+    for (int64_t i = 0; i < hidden_size; ++i) {
+      y[i] = own_row == nullptr ? ElementAt(p.table, id, i) : LoadFloat(own_row, p.prompt_dtype, i);
+    }
     if (p.position_table.empty()) return;
     const int64_t position = p.positions.as<const int32_t>()[t];
     for (int64_t i = 0; i < hidden_size; ++i)

@@ -18,7 +18,8 @@ std::string_view SaltText(const Request& request);  // "" where it is no text
 
 // The executor's salt: 0 without identity and parameter, else 64 bits of a SHA-256 of both, so that
 // nobody finds a text that leads to the blocks of another. kInvalidArgument where the parameter is
-// no text, or one of more than 1024 bytes.
-Result<uint64_t> CacheSaltOf(const Request& request);
+// no text, or one of more than 1024 bytes. `contents` is what tells equal ids apart beside both, 32
+// bytes of a hash, or empty (contract::PlacePromptTable).
+Result<uint64_t> CacheSaltOf(const Request& request, std::string_view contents = {});
 
 }  // namespace inflight::serving

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "serving/core/prompt_task.h"
 #include "serving/core/response_cache.h"
 
 namespace inflight::serving {
@@ -83,7 +84,8 @@ void RunModel(Model& model, Request request, ResponseHandler handler) {
     handler = ObservingFirstResponse(model, request.received_ns, std::move(handler));
   }
   if (request.trace) handler = Traced(model, request, std::move(handler));
-  if (model.response_cache() != nullptr && !HasAdapter(request)) {
+  if (model.response_cache() != nullptr && !HasAdapter(request) &&
+      !request.parameters.contains(kPromptTask)) {
     handler = Cached(model, request, std::move(handler));
     if (handler == nullptr) return;
   }

@@ -52,8 +52,9 @@ class LlmCall : public ResponseSink {
   int64_t llm_started_ns = 0;  // the LLM's share of the request began
   int64_t enqueued_ns = 0;
   int64_t num_prompt_tokens = 0;
-  std::string lora_name;  // of the adapter, where it has one: each answer says it
-  ClientTokens tokens;    // that its client may take; settled at the end
+  std::string prompt_contents;  // of contract::PlacePromptTable
+  std::string lora_name;        // of the adapter, where it has one: each answer says it
+  ClientTokens tokens;          // that its client may take; settled at the end
   void ExpectSequences(const SamplingParams& sampling);
   mutable bool finished = false;  // guarded by ActiveRequests
 

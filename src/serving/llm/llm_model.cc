@@ -11,6 +11,7 @@
 #include "contract/tensor_values.h"
 #include "serving/configuration/model_config.h"
 #include "serving/core/cache_salt.h"
+#include "serving/core/prompt_task.h"
 #include "serving/llm/answer_text.h"
 #include "serving/llm/llm_call.h"
 #include "serving/llm/row_batch.h"
@@ -103,6 +104,20 @@ Result<bool> IsBatchStop(const Request& request, int num_rows) {
                          " rows, must be the same for all (a stop ends all rows of its id)");
 }
 
+// The name of one of the server's tables: a text, or a number as task ids are. None: "" too.
+Result<std::optional<std::string>> PromptTaskOf(const Request& request) {
+  const auto found = request.parameters.find(kPromptTask);
+  if (found == request.parameters.end()) return std::optional<std::string>();
+  if (const auto* text = std::get_if<std::string>(&found->second))
+    return text->empty() ? std::optional<std::string>() : std::optional(*text);
+  if (const auto* number = std::get_if<int64_t>(&found->second); number != nullptr && *number >= 0)
+    return std::optional(std::to_string(*number));
+  if (const auto* number = std::get_if<uint64_t>(&found->second))
+    return std::optional(std::to_string(*number));
+  return InvalidArgument(kPromptTask,
+                         "the parameter has another type, must be a string or a number");
+}
+
 }  // namespace
 
 void StepRecorder::OnStep(int64_t step_ns, int num_rows, int /*num_tokens*/) {
@@ -177,7 +192,7 @@ void LlmModel::Infer(Request request, ResponseHandler handler) {
   std::vector<contract::NamedInput> inputs;
   inputs.reserve(request.inputs.size());
   for (const Tensor& input : request.inputs) inputs.push_back({input.name, &input});
-  auto parsed = contract::ParseLlmRequest(inputs, defaults_);
+  auto parsed = contract::ParseLlmRequest(inputs, defaults_, request.memory);
   if (parsed.ok() && parsed->is_stop) return Stop(request, handler);
   request.trace.AddTensors("TENSOR_BACKEND_INPUT", request.inputs);
 
@@ -190,10 +205,9 @@ void LlmModel::Infer(Request request, ResponseHandler handler) {
                         ": this model answers with ids, not with text; send it to the "
                         "ensemble or to tensorrt_llm_bls"));
   }
-  if (const Status fits = contract::FitToEngine(parsed->request, executor().limits(), defaults_);
-      !fits.ok()) {
-    return call->Fail(fits);
-  }
+  Status fits = PlacePrompt(*call, *parsed);
+  if (fits.ok()) fits = contract::FitToEngine(parsed->request, executor().limits(), defaults_);
+  if (!fits.ok()) return call->Fail(fits);
   call->streaming = parsed->request.streaming;
   call->returns = Returns::Of(*parsed);
   call->with_sequence_index = SendsSequenceIndex(*parsed);
@@ -228,6 +242,25 @@ void LlmModel::InferBatch(Request request, ResponseHandler handler) {
   handler(FinalResponse(*this, request, std::move(status)));
 }
 
+Status LlmModel::PlacePrompt(LlmCall& call, contract::LlmRequest& parsed) {
+  ASSIGN_OR_RETURN(const auto task, PromptTaskOf(call.request()));
+  if (task) {
+    if (parsed.request.prompt_table != nullptr)
+      return InvalidArgument(kPromptTask,
+                             "the request has a prompt_embedding_table too; send one of them");
+    if (backend_.prompt_tables == nullptr)
+      return InvalidArgument(kPromptTask,
+                             "the server has no tables; start it with --prompt-table-dir");
+    ASSIGN_OR_RETURN(contract::KnownTable known, backend_.prompt_tables->Get(*task));
+    parsed.request.prompt_table = std::move(known.table);
+    parsed.prompt_tuning.digest = std::move(known.digest);
+  }
+  ASSIGN_OR_RETURN(
+      call.prompt_contents,
+      contract::PlacePromptTable(executor().limits(), parsed.prompt_tuning, parsed.request));
+  return Status::Ok();
+}
+
 Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>& call) {
   if (call->request().cancel->cancelled()) return Cancelled("request was cancelled");
   RETURN_IF_ERROR(Admit(*call, &request));
@@ -242,7 +275,8 @@ Status LlmModel::Admit(LlmCall& call, inflight::Request* request) {
   request->queue_timeout_us = QueueTimeoutOf(from.timeout_us);
   request->timeout_ms = TimeoutOf(from);
   SetTurns(from.client, *request);
-  ASSIGN_OR_RETURN(request->cache_salt, CacheSaltOf(from));
+  ASSIGN_OR_RETURN(request->cache_salt, CacheSaltOf(from, call.prompt_contents));
+  request->salt_covers_prompt_table = !call.prompt_contents.empty();
   RETURN_IF_ERROR(ChooseAdapter(from, *request, &call.lora_name));
   call.num_prompt_tokens = static_cast<int64_t>(request->input_ids.size());
   call.ExpectSequences(request->sampling);

@@ -17,6 +17,7 @@
 #include "serving/core/model.h"
 #include "serving/llm/logits_types.h"
 #include "serving/llm/named_adapters.h"
+#include "serving/llm/prompt_table_dir.h"
 #include "serving/statistics/iteration_reporter.h"
 
 namespace inflight::serving {
@@ -41,6 +42,7 @@ struct LlmBackend {
   std::shared_ptr<Executor> executor;
   std::vector<TokenId> end_ids;  // the model's own
   int64_t gpu = 0;               // the index of the one that it runs on, if any
+  std::shared_ptr<PromptTableDir> prompt_tables = {};  // null: the server has none
   IterationReporterOptions iterations = {};
   std::shared_ptr<NamedAdapters> adapters = {};  // null: none has a name
 };
@@ -95,6 +97,10 @@ class LlmModel : public Model {
   // go on failing until the process is restarted.
   bool has_fault() const { return has_fault_.load(std::memory_order_acquire); }
   void NoteExecutorError();  // a request failed in the executor, or was not accepted
+
+  // What the prompt has besides ids: the table that the request brings, or names by its parameter
+  // (prompt_task.h), and its rows among the ids. Before contract::FitToEngine.
+  Status PlacePrompt(LlmCall& call, contract::LlmRequest& parsed);
 
   // Enqueues the request of a call, connects its cancel token, and registers it. Errors are the
   // call's to report.

@@ -436,11 +436,12 @@ Result<PipelineModel::Inputs> PipelineModel::ReadInputs(const PipelineMembers& m
 }
 
 // What the LLM is asked for.
-Result<contract::LlmRequest> PipelineModel::ParseForLlm(const PipelineMembers& members,
-                                                        Inputs& inputs) const {
+Result<contract::LlmRequest> PipelineModel::ParseForLlm(Call& call, Inputs& inputs) const {
+  const PipelineMembers& members = call.members;
   contract::LlmRequestDefaults defaults = members.llm->defaults();
   defaults.decoupled = defaults.decoupled && decoupled();
-  ASSIGN_OR_RETURN(auto parsed, contract::ParseLlmRequest(inputs.llm, defaults));
+  ASSIGN_OR_RETURN(auto parsed,
+                   contract::ParseLlmRequest(inputs.llm, defaults, call.request().memory));
   if (parsed.is_stop) return Unimplemented("stop is supported by the tensorrt_llm model only");
   const ExecutorLimits& limits = members.llm->executor().limits();
   inflight::Request& request = parsed.request;
@@ -458,6 +459,7 @@ Result<contract::LlmRequest> PipelineModel::ParseForLlm(const PipelineMembers& m
   }
   if (kind_ == Kind::kLlmApi && request.max_tokens == 0)
     request.max_tokens = contract::kLlmApiMaxTokens;
+  RETURN_IF_ERROR(members.llm->PlacePrompt(call, parsed));
   RETURN_IF_ERROR(contract::FitToEngine(request, limits, defaults));
   if (options_.accumulate_tokens && request.streaming && request.sampling.beam_width > 1) {
     return InvalidArgument("Accumulation of tokens is only implemented for beam width = 1");
@@ -476,7 +478,7 @@ Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
   call.preprocessing_started_ns = clock.NowNs();
   ASSIGN_OR_RETURN(Inputs inputs, ReadInputs(members, call.request()));
   call.preprocessing_ended_ns = call.llm_started_ns = clock.NowNs();
-  ASSIGN_OR_RETURN(auto parsed, ParseForLlm(members, inputs));
+  ASSIGN_OR_RETURN(auto parsed, ParseForLlm(call, inputs));
   const inflight::Request& request = parsed.request;
   call.speculation = inputs.speculation;
   if (const int num_drafts = call.speculation.num_draft_tokens; num_drafts > 0)

@@ -61,7 +61,7 @@ class PipelineModel : public Model {
   Status ReadInput(const PipelineMembers& members, const Tensor& input, const InputRoute& route,
                    Inputs& inputs) const;
   Result<Inputs> ReadInputs(const PipelineMembers& members, const Request& request) const;
-  Result<contract::LlmRequest> ParseForLlm(const PipelineMembers& members, Inputs& inputs) const;
+  Result<contract::LlmRequest> ParseForLlm(Call& call, Inputs& inputs) const;
   bool MatchesStopTexts(const PipelineMembers& members, const Request& request) const;
   Result<contract::LlmRequest> Prepare(Call& call);
 

@@ -20,7 +20,8 @@ constexpr TokenId kNoToken = -1;
 // Inputs that any value of which has its meaning; of others only what asks for nothing.
 constexpr auto kHonoured = std::to_array<std::string_view>(
     {"QUERY", "REQUEST_OUTPUT_LEN", "BAD_WORDS_DICT", "STOP_WORDS_DICT", "END_ID", "PAD_ID",
-     "EMBEDDING_BIAS_WORDS", "EMBEDDING_BIAS_WEIGHTS"});
+     "EMBEDDING_BIAS_WORDS", "EMBEDDING_BIAS_WEIGHTS", "PROMPT_EMBEDDING_TABLE",
+     "PROMPT_TABLE_EXTRA_ID"});
 constexpr size_t kMaxQuotedBytes = 64;  // of a client's word in an error
 constexpr size_t kMaxPaddedBytes = size_t{256} << 20;
 
@@ -109,10 +110,17 @@ bool AllZero(const Tensor& tensor) {
 }
 
 // [B, longest]: every token is ordinary text, none of a prompt table.
-Tensor NoExtraIds(std::string name, const std::vector<int64_t>& shape) {
-  size_t num_bytes = sizeof(uint64_t);
-  for (const int64_t size : shape) num_bytes *= static_cast<size_t>(size);
-  return Tensor::FromBytes(std::move(name), DataType::kUint64, shape, std::string(num_bytes, '\0'));
+// [B, width] a row's extra id for each of its ids that no vocabulary has, else 0.
+Tensor ExtraIds(std::string name, const std::vector<std::vector<TokenId>>& ids,
+                const std::vector<uint64_t>& extra_ids, int vocab_size, int64_t width) {
+  std::vector<uint64_t> values(ids.size() * static_cast<size_t>(width));
+  for (size_t row = 0; row < ids.size(); ++row) {
+    uint64_t* const to = values.data() + row * static_cast<size_t>(width);
+    for (size_t i = 0; i < ids[row].size(); ++i)
+      to[i] = ids[row][i] >= vocab_size ? extra_ids[row] : 0;
+  }
+  return Tensor::FromValues<uint64_t>(std::move(name), DataType::kUint64, {std::ssize(ids), width},
+                                      values);
 }
 
 size_t TextBytes(const Request& request) {
@@ -217,8 +225,7 @@ Result<std::vector<float>> PreprocessingModel::EncodeBias(const Tensor* words,
 Status PreprocessingModel::CheckUnsupported(const Tensor& tensor) const {
   if (tensor.datatype != DataType::kBytes) {
     const bool asks_for_nothing =
-        tensor.data.empty() || (AllZero(tensor) && (tensor.name == "PROMPT_TABLE_EXTRA_ID" ||
-                                                    tensor.datatype == DataType::kBool));
+        tensor.data.empty() || (AllZero(tensor) && tensor.datatype == DataType::kBool);
     return asks_for_nothing ? Status::Ok()
                             : Unimplemented(tensor.name + " is not supported; leave it out");
   }
@@ -242,6 +249,7 @@ TokenId PreprocessingModel::default_pad_id() const {
 Status PreprocessingModel::EncodeRow(const std::vector<Tensor>& inputs, Batch& batch) const {
   TokenId end_id = default_end_id();
   TokenId pad_id = default_pad_id();
+  uint64_t extra_id = 0;
   const Tensor* bias_words = nullptr;
   const Tensor* bias_weights = nullptr;
   for (const Tensor& input : inputs) {
@@ -257,6 +265,8 @@ Status PreprocessingModel::EncodeRow(const std::vector<Tensor>& inputs, Batch& b
       ASSIGN_OR_RETURN(end_id, contract::ReadInt32(input));
     } else if (input.name == "PAD_ID") {
       ASSIGN_OR_RETURN(pad_id, contract::ReadInt32(input));
+    } else if (input.name == "PROMPT_TABLE_EXTRA_ID") {
+      ASSIGN_OR_RETURN(extra_id, contract::ReadUint64(input));
     } else if (input.name == "EMBEDDING_BIAS_WORDS") {
       bias_words = &input;
     } else if (input.name == "EMBEDDING_BIAS_WEIGHTS") {
@@ -265,6 +275,7 @@ Status PreprocessingModel::EncodeRow(const std::vector<Tensor>& inputs, Batch& b
   }
   ASSIGN_OR_RETURN(batch.biases.emplace_back(),
                    EncodeBias(bias_words, bias_weights, options_.vocab_size));
+  batch.extra_ids.push_back(extra_id);
   batch.end_ids.push_back(end_id);
   batch.pad_ids.push_back(pad_id);
   return Status::Ok();
@@ -318,7 +329,12 @@ Result<std::vector<Tensor>> PreprocessingModel::Run(const Request& request) cons
     const std::vector<int64_t> shape = all.front().shape;
     RETURN_IF_ERROR(charge.Resize(charge.bytes() +
                                   sizeof(uint64_t) * static_cast<size_t>(shape[0] * shape[1])));
-    all.push_back(NoExtraIds("OUT_PROMPT_TABLE_EXTRA_IDS", shape));
+    all.push_back(ExtraIds("OUT_PROMPT_TABLE_EXTRA_IDS", batch.ids, batch.extra_ids,
+                           options_.vocab_size, shape[1]));
+  }
+  if (const Tensor* table = request.FindInput("PROMPT_EMBEDDING_TABLE")) {
+    all.push_back(*table);
+    all.back().name = "OUT_PROMPT_EMBEDDING_TABLE";
   }
   std::vector<Tensor> outputs;  // what this release's configuration declares, and the client wants
   for (const auto& declared : config().output()) {

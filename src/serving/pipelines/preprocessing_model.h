@@ -64,6 +64,7 @@ class PreprocessingModel : public Model {
     std::vector<int32_t> lengths, end_ids, pad_ids;
     std::vector<contract::Words> bad_words, stop_words;
     std::vector<std::vector<float>> biases;  // empty = none
+    std::vector<uint64_t> extra_ids;         // of rows of prompt tables
   };
 
   Result<std::vector<TokenId>> EncodeBiasWord(std::string_view word, int vocab_size) const;

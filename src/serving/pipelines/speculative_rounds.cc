@@ -28,6 +28,9 @@ Status Check(const inflight::Request& request, LlmModel& llm, LlmModel& draft) {
     return InvalidArgument("context logits are not supported with speculative decoding");
   if (sampling.top_p_decay)
     return Unimplemented("top_p_decay", "is not supported with num_draft_tokens; leave one out");
+  if (request.prompt_table != nullptr)  // of one model's embeddings
+    return Unimplemented("prompt_embedding_table",
+                         "is not supported with num_draft_tokens; leave one out");
   const int vocab_size = llm.executor().limits().vocab_size;
   const int of_draft = draft.executor().limits().vocab_size;
   if (vocab_size != of_draft)

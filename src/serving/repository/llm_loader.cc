@@ -114,6 +114,7 @@ Result<LoadedLlmModel> LoadLlmModel(const Candidate& candidate, const std::strin
       .clamps_input_ids = is_upstreams && release < 16,
       .takes_any_end_id = release < 18,
       .repeats_context_logits = is_upstreams};
+  engine.backend.prompt_tables = options.prompt_tables;
   engine.backend.iterations = {
       .period_ms = parameters.stats_check_period_ms,
       .has_records = parameters.executor.iter_stats_max_iterations > 0,

@@ -27,7 +27,8 @@ struct LlmLoadOptions {
   ExecutorOptions executor;
   // Whether a request that names one of the model's end ids ends at each of them.
   bool end_ids_are_alike = false;
-  std::shared_ptr<NamedAdapters> adapters{};  // of requests that name one; null: none
+  std::shared_ptr<NamedAdapters> adapters{};           // of requests that name one; null: none
+  std::shared_ptr<PromptTableDir> prompt_tables = {};  // of the server, or null
   // Makes a path that may be an address of an object store a local one; null: all are local.
   std::function<Result<std::filesystem::path>(const std::filesystem::path&)> fetch{};
 };

@@ -17,6 +17,7 @@
 namespace inflight::serving {
 
 class NamedAdapters;
+class PromptTableDir;
 class RateLimiter;
 class ResponseCache;
 
@@ -47,6 +48,7 @@ struct ServerOptions {
   StatisticsOptions statistics;                   // of each model
   std::shared_ptr<ResponseCache> response_cache;  // of the models that ask for it; null = none
   std::shared_ptr<RateLimiter> rate_limiter;      // of models on instances; null = off
+  std::shared_ptr<PromptTableDir> prompt_tables;  // that requests may name; null = none
   bool strict_readiness = true;
   StopWordMatch stop_words = StopWordMatch::kByRelease;
   bool exit_on_error = true;                // a model that fails to load ends the start

@@ -173,6 +173,7 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadLlm(const Candidate& candidate
   ASSIGN_OR_RETURN(LoadedLlmModel loaded, LoadLlmModel(candidate, version,
                                                        {.executor = options_.open.executor,
                                                         .adapters = options_.adapters,
+                                                        .prompt_tables = options_.prompt_tables,
                                                         .fetch = fetch},
                                                        load, keys));
   LlmModel& model = *loaded.model;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+
 #include "cuda_test.h"
+#include "tensor/buffer.h"
 #include "tensor/element.h"
 
 namespace inflight::ops {
@@ -74,6 +77,48 @@ TEST_F(CudaEmbedTest, RowsAreExactAndPositionsAreRoundedOnce) {
 TEST_F(CudaEmbedTest, TensorsMayLieAtAnyAddress) {
   Check(DType::kBF16, 64, 5, /*has_positions=*/false, /*offset=*/1);
   Check(DType::kF16, 64, 5, /*has_positions=*/true, /*offset=*/3);
+}
+
+// Rows on the device and in pinned host memory, whole vectors and not.
+TEST_F(CudaEmbedTest, TokensWithARowOfTheirOwnHaveThatRow) {
+  constexpr int kVocabSize = 16;
+  for (const DType dtype : {DType::kF16, DType::kBF16})
+    for (const int hidden_size : {8, 37, 4096}) {
+      const Tensor table = Tensor::Random(dtype, {kVocabSize, hidden_size}, 1);
+      const Tensor own = Tensor::Random(dtype, {2, hidden_size}, 2);
+      const size_t row_bytes = static_cast<size_t>(hidden_size) * SizeOf(dtype);
+      const DeviceTensor device_table = ToDevice(table);
+      const DeviceTensor device_own = ToDevice(own);
+      auto pinned = PinnedBuffer::Allocate(device(), 2 * row_bytes);
+      ASSERT_TRUE(pinned.ok());
+      std::memcpy(pinned->data(), own.view().data, 2 * row_bytes);
+      const DeviceTensor ids = ToDevice(Tensor::Int32({3, kVocabSize + 1, kVocabSize, 15}));
+      const std::vector<const void*> addresses = {nullptr, pinned->data() + row_bytes,
+                                                  device_own.view().data, nullptr};
+      auto on_device = PinnedBuffer::Allocate(device(), sizeof(void*) * addresses.size());
+      ASSERT_TRUE(on_device.ok());
+      std::memcpy(on_device->data(), addresses.data(), sizeof(void*) * addresses.size());
+      const DeviceTensor y = Output(dtype, {4, hidden_size});
+      EmbedParams params = {.ids = ids.view(),
+                            .table = {.data = device_table.view().data,
+                                      .dtype = dtype,
+                                      .out_features = kVocabSize,
+                                      .in_features = hidden_size},
+                            .prompt_rows = reinterpret_cast<const void* const*>(on_device->data()),
+                            .prompt_dtype = dtype,
+                            .y = y.view()};
+      ASSERT_EQ(cuda::Embed(params, stream()), Status::Ok());
+      const std::vector<float> got = y.ToHost().ToFloats();
+      for (int i = 0; i < hidden_size; ++i) {
+        ASSERT_EQ(got[static_cast<size_t>(i)], table.Get(3 * hidden_size + i));
+        ASSERT_EQ(got[static_cast<size_t>(hidden_size + i)], own.Get(hidden_size + i));
+        ASSERT_EQ(got[static_cast<size_t>(2 * hidden_size + i)], own.Get(i));
+        ASSERT_EQ(got[static_cast<size_t>(3 * hidden_size + i)], table.Get(15 * hidden_size + i));
+      }
+      EXPECT_TRUE(Intact(y));
+      params.prompt_dtype = DType::kF32;
+      EXPECT_FALSE(cuda::Embed(params, stream()).ok());
+    }
 }
 
 TEST_F(CudaEmbedTest, NoTokensAreNoWork) {
