@@ -56,7 +56,7 @@ def servers(tmp_path_factory):
                 *(first, pathlib.Path(ROOT / "models/demo"), "--model-repository", first / "models"),
                 *("--allow-http=true", "--allow-grpc=true", "--allow-sagemaker=true", "--sagemaker-port=0", "--admin-port=0"),
                 *("--vertex-ai-default-model=queued", "--trace-config", f"triton,file={first / 'trace'}"),
-                *("--trace-config", "level=TIMESTAMPS", "--cog-port=0"),
+                *("--trace-config", "level=TIMESTAMPS", "--cog-port=0", f"--kv-events-endpoint=ipc://{first / 'events'}"),
             )
         ]
     try:
