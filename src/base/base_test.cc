@@ -201,6 +201,17 @@ TEST(FileTest, WrittenContentIsReadAndMappedBack) {
   EXPECT_EQ(ReadFile("/").status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST(WorkerPoolTest, ATaskMayLetGoOfTheLastReference) {
+  std::promise<void> may_end;
+  std::promise<void> has_ended;
+  auto pool = WorkerPool::MakeShared(1, "pool");
+  pool->Post([pool, end = may_end.get_future().share()] { end.wait(); });
+  pool->Post([&has_ended] { has_ended.set_value(); });
+  pool.reset();
+  may_end.set_value();
+  EXPECT_EQ(has_ended.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+}
+
 TEST(WorkerPoolTest, ShortTasksDoNotWaitForLongOnes) {
   std::promise<void> opened;
   const std::shared_future<void> gate(opened.get_future());

@@ -49,6 +49,23 @@ WorkerPool::~WorkerPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+std::shared_ptr<WorkerPool> WorkerPool::MakeShared(int num_threads,
+                                                   const std::string& thread_name) {
+  return {new WorkerPool(num_threads, thread_name), [](WorkerPool* pool) {
+            if (pool->IsOwnThread()) {
+              std::thread([pool] { delete pool; }).detach();
+            } else {
+              delete pool;
+            }
+          }};
+}
+
+bool WorkerPool::IsOwnThread() const {
+  return std::ranges::any_of(threads_, [](const std::thread& thread) {
+    return thread.get_id() == std::this_thread::get_id();
+  });
+}
+
 void WorkerPool::Post(Task task, Length length, const void* owner) {
   {
     const std::lock_guard lock(mutex_);

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -29,6 +30,9 @@ class WorkerPool {
   // Without threads where a PoolPump stands in for them.
   WorkerPool(int num_threads, const std::string& thread_name);
   ~WorkerPool();
+  // Shared by what posts to it: where a task of the pool has the last reference, and lets go of it
+  // on a thread of the pool, that thread is joined by another.
+  static std::shared_ptr<WorkerPool> MakeShared(int num_threads, const std::string& thread_name);
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
@@ -48,6 +52,7 @@ class WorkerPool {
     std::deque<Task> tasks;  // never empty
   };
 
+  bool IsOwnThread() const;
   void Run();
   void RunNext(std::unique_lock<std::mutex>& lock);  // HasNext()
   bool HasNext() const { return !tasks_.empty() || MayTakeLong(); }

@@ -177,7 +177,7 @@ struct SpeculationTest : testing::Test {
       num_drafted = stats.tokens_drafted, num_accepted = stats.drafts_accepted;
     }
     EXPECT_GT(num_accepted, 0);
-    EXPECT_GT(num_drafted, num_accepted);
+    EXPECT_GE(num_drafted, num_accepted);  // how many are tried depends on what steps take
     int told_drafted = 0;
     int told_accepted = 0;
     for (size_t i = 0; i < requests.size(); ++i) {

@@ -76,7 +76,7 @@ Result<PlannedRepository> PlanRepository(const fs::path& dir, const OpenOptions&
   serving::ServerOptions server;
   server.open = base;
   auto repository =
-      std::make_unique<serving::Repository>(server, load, std::make_shared<WorkerPool>(1, "text"));
+      std::make_unique<serving::Repository>(server, load, WorkerPool::MakeShared(1, "text"));
   repository->LoadRepository(dir);
   return PlannedRepository{std::move(repository), std::move(plans)};
 }

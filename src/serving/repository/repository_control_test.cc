@@ -413,7 +413,7 @@ TEST_F(RepositoryControlTest, GaugesAreReadWhileModelsComeAndGo) {
 // --- polling ---
 
 TEST_F(RepositoryControlTest, PollingLeavesModelsOfADirectoryAlone) {
-  Repository repository({}, Loader(), std::make_shared<WorkerPool>(1, "text"));
+  Repository repository({}, Loader(), WorkerPool::MakeShared(1, "text"));
   repository.LoadModelDir(ModelDir());
   repository.Rescan();
   const HeldTable table = repository.table();
@@ -430,7 +430,7 @@ TEST_F(RepositoryControlTest, PollingTriesWhatFailedAgainOnlyAfterAChange) {
         ++num_tries;
         return Internal("broken engine");
       },
-      std::make_shared<WorkerPool>(1, "text"));
+      WorkerPool::MakeShared(1, "text"));
   repository.LoadRepository(Path("repo"));
   EXPECT_EQ(num_tries, 1);
   repository.Rescan();

@@ -116,7 +116,7 @@ TEST_F(RepositoryInstancesTest, AConfigurationOfTheLoadDoesSoToo) {
 TEST_F(RepositoryInstancesTest, PollingDoesSoToo) {
   Write("repo/m/config.pbtxt", AddSub("instance_group { count: 1 }"));
   fs::create_directories(root_ / "repo/m/1");
-  Repository repository({}, Loader(), std::make_shared<WorkerPool>(1, "text"));
+  Repository repository({}, Loader(), WorkerPool::MakeShared(1, "text"));
   repository.LoadRepository(Path("repo"));
   const HeldTable before = repository.table();
   const auto model = *before->Find("m", "");

@@ -29,7 +29,7 @@ class RepositoryTest : public ServerTest {
  protected:
   std::vector<ModelReport> Reports(const std::string& repo) {
     const ServerOptions options;
-    Repository repository(options, Loader(), std::make_shared<WorkerPool>(1, "text"));
+    Repository repository(options, Loader(), WorkerPool::MakeShared(1, "text"));
     repository.LoadRepository(Path(repo));
     return repository.reports();
   }

@@ -459,7 +459,7 @@ void ServerImpl::Shutdown(int64_t drain_ms) {
 }  // namespace
 
 Result<std::unique_ptr<Server>> CreateServerWith(const ServerOptions& options, EngineLoader load) {
-  auto text_pool = std::make_shared<WorkerPool>(NumTextThreads(), "text");
+  auto text_pool = WorkerPool::MakeShared(NumTextThreads(), "text");
   auto repositories =
       std::make_unique<Repositories>(options, std::move(load), std::move(text_pool));
   RETURN_IF_ERROR(repositories->LoadAtStart());

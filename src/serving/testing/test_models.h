@@ -18,7 +18,7 @@ namespace inflight::serving {
 // The models as `inflight serve DIR` makes them.
 struct TestModels {
   std::shared_ptr<FakeExecutor> executor;
-  std::shared_ptr<WorkerPool> text_pool = std::make_shared<WorkerPool>(1, "text");
+  std::shared_ptr<WorkerPool> text_pool = WorkerPool::MakeShared(1, "text");
   std::shared_ptr<PreprocessingModel> preprocessing;
   std::shared_ptr<LlmModel> llm;
   std::shared_ptr<PostprocessingModel> postprocessing;
