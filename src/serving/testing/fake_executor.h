@@ -38,7 +38,10 @@ class FakeExecutor : public Executor {
       : limits_(limits) {
     if (threaded) thread_ = std::thread([this] { Loop(); });
   }
-  ~FakeExecutor() override {
+  ~FakeExecutor() override { Stop(); }
+
+  // No sink is held any more. Who may be held by one calls it before it lets go of the executor.
+  void Stop() {
     Shutdown(0);
     if (thread_.joinable()) thread_.join();
   }

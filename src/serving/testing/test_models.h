@@ -26,6 +26,9 @@ struct TestModels {
 
   explicit TestModels(const GeneratedConfigOptions& options = {.max_batch_size = 8},
                       bool threaded = false, ExecutorLimits limits = FakeExecutor::SmallLimits());
+  ~TestModels() { executor->Stop(); }  // its sinks hold the models, and they hold it
+  TestModels(const TestModels&) = delete;
+  TestModels& operator=(const TestModels&) = delete;
 };
 
 }  // namespace inflight::serving
