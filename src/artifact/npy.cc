@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "artifact/sizes.h"
 #include "base/status_macros.h"
 
 namespace inflight::artifact {
@@ -63,21 +64,6 @@ std::optional<std::vector<int64_t>> NpyDims(std::string_view text) {
   return shape;
 }
 
-std::optional<Shape> NpyShape(const std::vector<int64_t>& dims) {
-  switch (dims.size()) {
-    case 1:
-      return Shape{dims[0]};
-    case 2:
-      return Shape{dims[0], dims[1]};
-    case 3:
-      return Shape{dims[0], dims[1], dims[2]};
-    case 4:
-      return Shape{dims[0], dims[1], dims[2], dims[3]};
-    default:
-      return std::nullopt;
-  }
-}
-
 }  // namespace
 
 Result<StoredTensor> ParseNpy(std::span<const std::byte> bytes, std::string_view file) {
@@ -110,17 +96,18 @@ Result<StoredTensor> ParseNpy(std::span<const std::byte> bytes, std::string_view
   if (!dtype) return wrong(fmt::format("descr: got {}, '<f2', '<f4' and '<f8' are read", *descr));
   if (*order != "False") return wrong("fortran_order: only arrays in C order are read");
   const auto dims = NpyDims(*shape_text);
-  const auto shape = dims ? NpyShape(*dims) : std::nullopt;
-  if (!shape)
+  if (!dims || dims->empty())
     return wrong(
         fmt::format("shape: got {}), 1 to {} dimensions are read", *shape_text, kMaxNpyRank));
   tensor.dtype = *dtype;
+  const Result<Shape> shape = MakeShape(*dims);
+  if (!shape.ok()) return wrong(shape.status().message());
   tensor.shape = *shape;
   const std::span<const std::byte> data = bytes.subspan(header_at + length);
-  unsigned __int128 needed = SizeOf(tensor.dtype);
-  for (const int64_t dim : *dims) needed *= static_cast<uint64_t>(dim);
-  if (needed > data.size()) return truncated();
-  if (needed < data.size()) return wrong("has more bytes than its shape");
+  const Result<uint64_t> needed = ByteSize(tensor.dtype, tensor.shape);
+  if (!needed.ok()) return wrong(needed.status().message());
+  if (*needed > data.size()) return truncated();
+  if (*needed < data.size()) return wrong("has more bytes than its shape");
   tensor.data = data;
   return tensor;
 }
