@@ -27,17 +27,6 @@ class BlsMembersTest : public ServerTest {
                   .control_mode = ControlMode::kExplicit,
                   .load_models = {"*"}});
   }
-  static std::string StateOf(const Server& server, const std::string& model) {
-    for (const IndexEntry& entry : server.Index(false)) {
-      if (entry.name == model) return entry.state;
-    }
-    return "absent";
-  }
-  // Models end on a thread of their own.
-  static void WaitUntilUnloaded(const Server& server, const std::string& model) {
-    while (StateOf(server, model) == "UNLOADING") std::this_thread::yield();
-    EXPECT_EQ(StateOf(server, model), "UNAVAILABLE");
-  }
 };
 
 // A request to the BLS, which the executor then runs.

@@ -47,17 +47,6 @@ class RepositoryControlTest : public ServerTest {
   void Touch(const std::string& path) const {
     fs::last_write_time(root_ / path, fs::file_time_type::clock::now() + std::chrono::hours(1));
   }
-  static std::string StateOf(const Server& server, const std::string& model) {
-    for (const IndexEntry& entry : server.Index(false)) {
-      if (entry.name == model) return entry.state;
-    }
-    return "absent";
-  }
-  // Models end on a thread of their own.
-  static void WaitUntilUnloaded(const Server& server, const std::string& model) {
-    while (StateOf(server, model) == "UNLOADING") std::this_thread::yield();
-    EXPECT_EQ(StateOf(server, model), "UNAVAILABLE");
-  }
 };
 
 // --- requests that run while their model goes ---

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <thread>
 #include <utility>
 
 #include "base/file.h"
@@ -66,6 +67,18 @@ std::unique_ptr<Server> ServerTest::Serve(const ServerOptions& options, bool thr
   auto server = CreateServerWith(options, Loader(threaded));
   EXPECT_TRUE(server.ok()) << server.status().ToString();
   return server.ok() ? std::move(*server) : nullptr;
+}
+
+std::string ServerTest::StateOf(const Server& server, const std::string& model) {
+  for (const IndexEntry& entry : server.Index(false)) {
+    if (entry.name == model) return entry.state;
+  }
+  return "absent";
+}
+
+void ServerTest::WaitUntilUnloaded(const Server& server, const std::string& model) {
+  while (StateOf(server, model) == "UNLOADING") std::this_thread::yield();
+  EXPECT_EQ(StateOf(server, model), "UNAVAILABLE");
 }
 
 void ServerTest::WriteServable(const std::string& repo, const std::string& llm_parameters,

@@ -42,6 +42,11 @@ class ServerTest : public ::testing::Test {
   void WriteEngine(const std::string& dir) const;
   void WriteBls(const std::string& repo, const std::string& parameters = "") const;
 
+  // As the index has it; "absent" where it has none of that name.
+  static std::string StateOf(const Server& server, const std::string& model);
+  // Models end on a thread of their own.
+  static void WaitUntilUnloaded(const Server& server, const std::string& model);
+
   std::filesystem::path root_;
   std::shared_ptr<FakeExecutor> executor_;  // of the engine loaded last
   ExecutorOptions options_;
