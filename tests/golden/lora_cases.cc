@@ -16,13 +16,8 @@ std::vector<LoraCase> ReadLoraCases() {
   std::vector<LoraCase> cases;
   for (const auto& entry : json.at("cases")) {
     LoraCase& c = cases.emplace_back();
-    c.model = entry.at("model");
+    ReadCase(entry, &c);
     c.adapter = entry.at("adapter");
-    c.prompt = entry.at("prompt").get<std::vector<TokenId>>();
-    c.greedy = entry.at("greedy").get<std::vector<TokenId>>();
-    c.positions = entry.at("positions").get<std::vector<int>>();
-    c.logits = entry.at("logits").get<std::vector<std::vector<float>>>();
-    c.noise_gain = entry.value("noise_gain", 0.0F);
   }
   return cases;
 }

@@ -6,18 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "golden_case.h"
 #include "inflight/adapter.h"
 #include "inflight/request.h"
 
 namespace inflight::golden {
 
-struct LoraCase {
-  std::string model;
+struct LoraCase : GoldenCase {
   std::string adapter;  // empty: none
-  std::vector<TokenId> prompt, greedy;
-  std::vector<int> positions;
-  std::vector<std::vector<float>> logits;  // [positions][vocab_size]
-  float noise_gain = 0;                    // as of Expected; 0 = not measured
 
   std::string Name() const { return model + " " + (adapter.empty() ? "alone" : adapter); }
 };

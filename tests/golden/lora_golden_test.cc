@@ -4,8 +4,6 @@
 // other out of one prefix cache.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "builder/builder.h"
 #include "constants.h"
 #include "golden_reference.h"
@@ -14,16 +12,6 @@
 
 namespace inflight::golden {
 namespace {
-
-struct LoraAnswer : CollectingSink {
-  void OnResponse(Response response) override {
-    for (const LogitsRows* rows : {&response.context_logits, &response.generation_logits}) {
-      logits.insert(logits.end(), rows->values.begin(), rows->values.end());
-    }
-    CollectingSink::OnResponse(std::move(response));
-  }
-  std::vector<float> logits;  // of the prompt, then of what was generated
-};
 
 class LoraGoldenTest : public testing::Test {
  protected:
@@ -37,24 +25,11 @@ class LoraGoldenTest : public testing::Test {
     return MakeExecutor(*engine, *device_, options, ops);
   }
 
-  static void ExpectAnswer(const LoraCase& c, const LoraAnswer& answer) {
+  static void ExpectAnswer(const LoraCase& c, const LogitsSink& answer) {
     SCOPED_TRACE(c.Name());
     ASSERT_TRUE(answer.last.status.ok()) << answer.last.status.ToString();
     EXPECT_EQ(answer.ids, c.greedy);
-    const size_t vocab_size = c.logits[0].size();
-    // The prompt's last row and the first generated one are the same.
-    const size_t prompt_len = c.prompt.size();
-    ASSERT_EQ(answer.logits.size(), (prompt_len + c.greedy.size()) * vocab_size);
-    float worst = 0;
-    for (size_t i = 0; i < c.positions.size(); ++i) {
-      const auto position = static_cast<size_t>(c.positions[i]);
-      const size_t row = position < prompt_len ? position : position + 1;
-      for (size_t v = 0; v < vocab_size; ++v) {
-        const float difference = std::fabs(answer.logits[row * vocab_size + v] - c.logits[i][v]);
-        if (!(difference <= worst)) worst = difference;
-      }
-    }
-    EXPECT_LE(worst, kTolerance);
+    EXPECT_LE(WorstLogit(c, answer.logits), kTolerance);
   }
 
   std::unique_ptr<Device> device_ = Device::Cpu(2);
@@ -71,7 +46,7 @@ TEST_F(LoraGoldenTest, EachAdapterEqualsMergedWeights) {
     for (const LoraCase& c : ReadLoraCases()) {
       if (ops == "reference" && c.model == "llama_head64") continue;  // takes long
       const auto executor = Start(c.model, ops);
-      ExpectAnswer(c, *RunAll<LoraAnswer>(*executor, {RequestOf(c, 7)}).front());
+      ExpectAnswer(c, *RunAll<LogitsSink>(*executor, {RequestOf(c, 7)}).front());
     }
 }
 
@@ -82,7 +57,7 @@ TEST_F(LoraGoldenTest, AMixedBatchEqualsMergedWeights) {
     std::vector<Request> requests;
     for (size_t i = 0; i < cases.size(); ++i) requests.push_back(RequestOf(cases[i], i));
     const auto executor = Start(model);
-    const auto answers = RunAll<LoraAnswer>(*executor, requests);
+    const auto answers = RunAll<LogitsSink>(*executor, requests);
     for (size_t i = 0; i < cases.size(); ++i) ExpectAnswer(cases[i], *answers[i]);
   }
 }
@@ -92,10 +67,10 @@ TEST_F(LoraGoldenTest, ARequestWithoutAnAdapterHasTheBitsThatItHasAlone) {
   const std::vector<LoraCase> cases = CasesOf("llama_gqa2");
   const LoraCase& plain = cases.front();
   ASSERT_TRUE(plain.adapter.empty());
-  const auto alone = RunAll<LoraAnswer>(*Start("llama_gqa2"), {RequestOf(plain, 0)}).front();
+  const auto alone = RunAll<LogitsSink>(*Start("llama_gqa2"), {RequestOf(plain, 0)}).front();
   std::vector<Request> requests;
   for (size_t i = 0; i < cases.size(); ++i) requests.push_back(RequestOf(cases[i], i));
-  const auto together = RunAll<LoraAnswer>(*Start("llama_gqa2"), requests).front();
+  const auto together = RunAll<LogitsSink>(*Start("llama_gqa2"), requests).front();
   EXPECT_EQ(alone->logits, together->logits);
 }
 
@@ -110,10 +85,10 @@ TEST_F(LoraGoldenTest, PrefixReuseDoesNotMixAdapters) {
       request.input_ids = cases[0].prompt;
       request.output = {.return_log_probs = true};
       if (request.lora && round == 1) request.lora->tensors = nullptr;
-      const auto shared = RunAll<LoraAnswer>(*executor, {request}).front();
+      const auto shared = RunAll<LogitsSink>(*executor, {request}).front();
       EXPECT_EQ(shared->last.num_cached_tokens, round == 0 ? 0 : kBlockSize) << cases[i].Name();
       request.lora = RequestOf(cases[i], i).lora;
-      const auto alone = RunAll<LoraAnswer>(*Start("llama_gqa2"), {request}).front();
+      const auto alone = RunAll<LogitsSink>(*Start("llama_gqa2"), {request}).front();
       EXPECT_EQ(shared->ids, alone->ids) << cases[i].Name();
       EXPECT_EQ(shared->log_probs, alone->log_probs) << cases[i].Name();
     }
@@ -125,19 +100,19 @@ TEST_F(LoraGoldenTest, BeamsAndStreamsHaveTheAdapterToo) {
   Request request = RequestOf(c, 1);
   request.output = {.return_log_probs = true};
   request.streaming = true;
-  const auto stream = RunAll<LoraAnswer>(*executor, {request}).front();
+  const auto stream = RunAll<LogitsSink>(*executor, {request}).front();
   EXPECT_EQ(stream->ids, c.greedy);
   EXPECT_GT(stream->num_responses, 10);
   request.streaming = false;
   request.sampling.beam_width = 3;
-  const auto beams = RunAll<LoraAnswer>(*executor, {request}).front();
+  const auto beams = RunAll<LogitsSink>(*executor, {request}).front();
   ASSERT_EQ(beams->last.beams.size(), 3U);
   // The tokens of a beam as a prompt with the adapter: the sum of their log-probs is the beam's.
   for (const Beam& beam : beams->last.beams) {
     Request forced = RequestOf(c, 1);
     forced.input_ids.insert(forced.input_ids.end(), beam.output_ids.begin(), beam.output_ids.end());
     forced.max_tokens = 1;
-    const auto rows = RunAll<LoraAnswer>(*executor, {forced}).front();
+    const auto rows = RunAll<LogitsSink>(*executor, {forced}).front();
     const size_t vocab_size = c.logits[0].size();
     double sum = 0;
     for (size_t i = 0; i < beam.output_ids.size(); ++i) {
@@ -165,7 +140,7 @@ TEST_F(LoraGoldenTest, APausedRequestResumesWithItsAdapter) {
       requests.push_back(RequestOf(cases[i], i));
       requests.back().output = {};
     }
-  const auto answers = RunAll<LoraAnswer>(*executor, requests);
+  const auto answers = RunAll<LogitsSink>(*executor, requests);
   for (size_t i = 0; i < requests.size(); ++i)
     EXPECT_EQ(answers[i]->ids, cases[i % cases.size()].greedy) << i;
   EXPECT_GT(executor->stats().num_pauses, 0);

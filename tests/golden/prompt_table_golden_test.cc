@@ -15,14 +15,11 @@
 namespace inflight::golden {
 namespace {
 
-struct TableAnswer : CollectingSink {
+struct TableAnswer : LogitsSink {
   void OnResponse(Response response) override {
-    for (const LogitsRows* rows : {&response.context_logits, &response.generation_logits})
-      logits.insert(logits.end(), rows->values.begin(), rows->values.end());
     num_cached_tokens = std::max(num_cached_tokens, response.num_cached_tokens);
-    CollectingSink::OnResponse(std::move(response));
+    LogitsSink::OnResponse(std::move(response));
   }
-  std::vector<float> logits;  // of the prompt, then of what was generated
   int num_cached_tokens = 0;
 };
 

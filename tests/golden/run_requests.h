@@ -30,6 +30,16 @@ inline std::unique_ptr<Executor> MakeExecutor(
   return std::move(*executor);
 }
 
+// Of a request that has its logits returned.
+struct LogitsSink : CollectingSink {
+  void OnResponse(Response response) override {
+    for (const LogitsRows* rows : {&response.context_logits, &response.generation_logits})
+      logits.insert(logits.end(), rows->values.begin(), rows->values.end());
+    CollectingSink::OnResponse(std::move(response));
+  }
+  std::vector<float> logits;  // of the prompt, then of what was generated
+};
+
 template <class Sink = CollectingSink>
 std::vector<std::shared_ptr<Sink>> EnqueueAll(Executor& executor,
                                               const std::vector<Request>& requests) {

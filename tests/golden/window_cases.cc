@@ -19,14 +19,9 @@ std::vector<WindowCase> ReadWindowCases() {
   std::vector<WindowCase> cases;
   for (const auto& entry : json.at("cases")) {
     WindowCase& c = cases.emplace_back();
-    c.model = entry.at("model");
+    ReadCase(entry, &c);
     c.options.attention_windows = entry.at("windows").get<std::vector<int>>();
     c.options.sink_tokens = entry.at("sinks");
-    c.prompt = entry.at("prompt").get<std::vector<TokenId>>();
-    c.greedy = entry.at("greedy").get<std::vector<TokenId>>();
-    c.positions = entry.at("positions").get<std::vector<int>>();
-    c.logits = entry.at("logits").get<std::vector<std::vector<float>>>();
-    c.noise_gain = entry.value("noise_gain", 0.0F);
   }
   return cases;
 }

@@ -5,18 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "golden_case.h"
 #include "inflight/executor.h"
 #include "inflight/request.h"
 
 namespace inflight::golden {
 
-struct WindowCase {
-  std::string model;
+struct WindowCase : GoldenCase {
   ExecutorOptions options;  // windows and sinks
-  std::vector<TokenId> prompt, greedy;
-  std::vector<int> positions;
-  std::vector<std::vector<float>> logits;  // [positions][vocab_size]
-  float noise_gain = 0;                    // as of Expected; 0 = not measured
 
   std::string Name() const;
 };

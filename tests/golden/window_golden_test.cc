@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "builder/builder.h"
 #include "constants.h"
@@ -15,16 +14,6 @@
 
 namespace inflight::golden {
 namespace {
-
-struct WindowAnswer : CollectingSink {
-  void OnResponse(Response response) override {
-    for (const LogitsRows* rows : {&response.context_logits, &response.generation_logits}) {
-      logits.insert(logits.end(), rows->values.begin(), rows->values.end());
-    }
-    CollectingSink::OnResponse(std::move(response));
-  }
-  std::vector<float> logits;  // of the prompt, then of what was generated
-};
 
 class WindowGoldenTest : public testing::Test {
  protected:
@@ -36,8 +25,8 @@ class WindowGoldenTest : public testing::Test {
     return MakeExecutor(*engine, *device_, options);
   }
 
-  static std::shared_ptr<WindowAnswer> Run(Executor& executor, const Request& request) {
-    return RunAll<WindowAnswer>(executor, {request}).front();
+  static std::shared_ptr<LogitsSink> Run(Executor& executor, const Request& request) {
+    return RunAll<LogitsSink>(executor, {request}).front();
   }
 
   std::unique_ptr<Device> device_ = Device::Cpu(2);
@@ -72,20 +61,7 @@ TEST_F(WindowGoldenTest, EqualsMaskedFullAttention) {
       const auto answer = Run(*executor, request);
       ASSERT_TRUE(answer->last.status.ok()) << answer->last.status.ToString();
       EXPECT_EQ(answer->ids, c.greedy);
-      const size_t vocab_size = c.logits[0].size();
-      // The prompt's last row and the first generated one are the same.
-      const size_t prompt_len = c.prompt.size();
-      ASSERT_EQ(answer->logits.size(), (prompt_len + c.greedy.size()) * vocab_size);
-      float worst = 0;
-      for (size_t i = 0; i < c.positions.size(); ++i) {
-        const auto position = static_cast<size_t>(c.positions[i]);
-        const size_t row = position < prompt_len ? position : position + 1;
-        for (size_t v = 0; v < vocab_size; ++v) {
-          const float difference = std::fabs(answer->logits[row * vocab_size + v] - c.logits[i][v]);
-          if (!(difference <= worst)) worst = difference;
-        }
-      }
-      EXPECT_LE(worst, kTolerance);
+      EXPECT_LE(WorstLogit(c, answer->logits), kTolerance);
       executor->Shutdown(0);
       EXPECT_EQ(executor->stats().kv_blocks_used, 0);
     }
@@ -123,9 +99,9 @@ TEST_F(WindowGoldenTest, SeveralSequencesShareASmallPool) {
        {SchedulerPolicy::kGuaranteedNoEvict, SchedulerPolicy::kMaxUtilization}) {
     options.scheduler_policy = policy;
     const auto executor = Start(c.model, options);
-    std::vector<std::shared_ptr<WindowAnswer>> answers;
+    std::vector<std::shared_ptr<LogitsSink>> answers;
     for (int i = 0; i < 6; ++i) {
-      answers.push_back(std::make_shared<WindowAnswer>());
+      answers.push_back(std::make_shared<LogitsSink>());
       ASSERT_TRUE(executor->Enqueue(RequestOf(c), answers.back()).ok());
     }
     for (const auto& answer : answers) {
