@@ -170,8 +170,8 @@ struct ExecutorOptions {
   int request_stats_max_iterations = 0;
   StepObserver* step_observer = nullptr;  // not owned; outlives the executor
   KvEventsOptions kv_events = {};
-  std::shared_ptr<KvObserver> kv_observer =
-      nullptr;  // in place of kv_events, for embedding programs
+  // In place of kv_events, for embedding programs.
+  std::shared_ptr<KvObserver> kv_observer = nullptr;
 };
 
 class Executor {

@@ -20,10 +20,8 @@ struct KvEventsOptions {
   int buffer_steps = 10'000;    // batches that are kept to be sent again
 };
 
-enum class KvMedium : uint8_t {
-  kDevice,
-  kHost
-};  // the model's device, or the host's pool beside it
+// The model's device, or the host's pool beside it.
+enum class KvMedium : uint8_t { kDevice, kHost };
 
 // A full block whose K and V other requests may reuse from now on.
 struct StoredKvBlock {

@@ -90,6 +90,7 @@ void Scheduler::PlanDecodeRows(PlannedStep* step) {
 
 // What one token of each row leaves, and a block for prompts where there are any.
 int Scheduler::RoomForDrafts() const {
+  if (options_.max_tokens_per_row == 1) return 0;
   const bool has_prompts = num_waiting() > 0 || std::ranges::any_of(running_, [](const auto* s) {
                              return s->phase == Phase::kPrefill;
                            });

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "base/percent_encoding.h"
 #include "inflight/status.h"
 #include "protocol/grpc_listener/wire.h"
 
@@ -48,20 +49,6 @@ size_t LengthOf(std::string_view bytes) {
   grpc_listener::Prefix prefix;
   std::copy_n(bytes.begin(), prefix.size(), prefix.begin());
   return grpc_listener::LengthOf(prefix);
-}
-
-// "%C3%A9" -> "é"
-std::string PercentDecode(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size()) {
-      out += static_cast<char>(std::stoi(std::string(text.substr(i + 1, 2)), nullptr, 16));
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
 }
 
 }  // namespace
