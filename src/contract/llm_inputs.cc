@@ -127,8 +127,12 @@ Status DraftIds(const Tensor& tensor, const LlmInput&, LlmParse& parse) {
 
 Status DraftLogits(const Tensor& tensor, const LlmInput&, LlmParse& parse) {
   if (tensor.data.empty()) return Status::Ok();
+  MemoryCharge charge(parse.memory);
+  const auto num_bytes = static_cast<size_t>(tensor.num_elements()) * sizeof(float);
+  if (const Status charged = charge.Resize(num_bytes); !charged.ok())
+    return charged.WithPrefix(tensor.name);
   ASSIGN_OR_RETURN(auto logits, ReadFloats(tensor));
-  parse.out.request.draft_logits = std::make_shared<std::vector<float>>(std::move(logits));
+  parse.out.request.draft_logits = Charged(std::move(logits), std::move(charge));
   return Status::Ok();
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/memory_account.h"
 #include "contract/llm_request.h"
 #include "contract/tensor.h"
 #include "parameters/parameters.h"
@@ -34,6 +35,8 @@ enum class Form : uint8_t {
 struct LlmParse {
   LlmRequest& out;
   const LlmRequestDefaults& defaults;
+  // The client's, of which what is made of its tensors takes its size first.
+  std::shared_ptr<AccountShare> memory = {};
   int input_length = -1;             // of input_lengths, -1 = not given
   std::string input_lengths_name{};  // as the client calls it
   std::optional<uint64_t> lora_task_id{};

@@ -68,13 +68,12 @@ Status TakeAdapter(LlmParse& parse) {
                name + " alone")
         .WithField(name);
   }
-  ASSIGN_OR_RETURN(use.tensors, ReadLoraTensors(*weights, *config));
+  ASSIGN_OR_RETURN(use.tensors, ReadLoraTensors(*weights, *config, parse.memory));
   return Status::Ok();
 }
 
 // The table, now that the number of its rows and that of the prompt's ids are known.
-Status FinishPromptTuning(const LlmParse& parse, std::span<const NamedInput> inputs,
-                          const std::shared_ptr<AccountShare>& memory) {
+Status FinishPromptTuning(const LlmParse& parse, std::span<const NamedInput> inputs) {
   const size_t num_extra_ids = parse.out.prompt_tuning.extra_ids.size();
   const size_t num_ids = parse.out.request.input_ids.size();
   if (num_extra_ids > 1 && num_extra_ids != num_ids)
@@ -92,7 +91,7 @@ Status FinishPromptTuning(const LlmParse& parse, std::span<const NamedInput> inp
         .WithField(NameOf(inputs, "prompt_vocab_size"));
   }
   ASSIGN_OR_RETURN(KnownTable known,
-                   ReadPromptTable(*parse.prompt_table, parse.prompt_vocab_size, memory));
+                   ReadPromptTable(*parse.prompt_table, parse.prompt_vocab_size, parse.memory));
   parse.out.request.prompt_table = std::move(known.table);
   parse.out.prompt_tuning.digest = std::move(known.digest);
   return Status::Ok();
@@ -130,7 +129,7 @@ Result<LlmRequest> ParseLlmRequest(std::span<const NamedInput> inputs,
     ASSIGN_OR_RETURN(out.is_stop, ReadBool(*input.tensor));
     if (out.is_stop) return out;
   }
-  LlmParse parse{.out = out, .defaults = defaults};
+  LlmParse parse{.out = out, .defaults = defaults, .memory = memory};
   for (const NamedInput& input : inputs) {
     const LlmInput* known = FindLlmInput(input.name);
     if (known == nullptr) {
@@ -145,7 +144,7 @@ Result<LlmRequest> ParseLlmRequest(std::span<const NamedInput> inputs,
   RETURN_IF_ERROR(
       CheckDecodingMode(defaults.decoding_mode, out.request.sampling,
                         [inputs](std::string_view name) { return NameOf(inputs, name); }));
-  RETURN_IF_ERROR(FinishPromptTuning(parse, inputs, memory));
+  RETURN_IF_ERROR(FinishPromptTuning(parse, inputs));
   auto& ids = out.request.input_ids;
   if (parse.input_length >= 0 && !ids.empty()) {
     if (static_cast<size_t>(parse.input_length) > ids.size()) {

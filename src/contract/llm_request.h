@@ -60,8 +60,8 @@ struct LlmRequestDefaults {
   bool repeats_context_logits = false;  // in each streamed response
 };
 
-// Fills a request from the tensors present, without looking at what is missing. A prompt table is
-// charged to `memory`.
+// Fills a request from the tensors present, without looking at what is missing. A prompt
+// table, an adapter and the logits of drafts are charged to `memory`.
 Result<LlmRequest> ParseLlmRequest(std::span<const NamedInput> inputs,
                                    const LlmRequestDefaults& defaults,
                                    const std::shared_ptr<AccountShare>& memory = {});

@@ -39,10 +39,11 @@ class Inputs {
     return Add<int32_t>(name, DataType::kInt32, {1, size}, std::move(ids));
   }
 
-  Result<LlmRequest> Parse(const LlmRequestDefaults& defaults = {.decoupled = true}) const {
+  Result<LlmRequest> Parse(const LlmRequestDefaults& defaults = {.decoupled = true},
+                           const std::shared_ptr<AccountShare>& memory = {}) const {
     std::vector<NamedInput> named;
     for (const Tensor& tensor : tensors_) named.push_back({tensor.name, &tensor});
-    return ParseLlmRequest(named, defaults);
+    return ParseLlmRequest(named, defaults, memory);
   }
   Status Error() const { return Parse().status(); }
 
@@ -323,6 +324,34 @@ Inputs WithAdapter(std::vector<int64_t> weights_shape, std::vector<int64_t> conf
                        std::vector<uint16_t>(static_cast<size_t>(num_values), 0x3f80));
   inputs.Add<int32_t>("lora_config", DataType::kInt32, std::move(config_shape), std::move(config));
   return inputs;
+}
+
+TEST(LlmRequest, WhatIsMadeOfLargeTensorsIsChargedBeforeItIsTaken) {
+  const auto account = MemoryAccount::Make(MemoryLimits::Of(1 << 20));
+  const auto share = account->NewConnection("client", [] {});
+  const auto with_logits = [](int64_t num_logits) {
+    Inputs inputs = Minimal();
+    inputs.Ids("draft_input_ids", {1})
+        .Add<float>("draft_logits", DataType::kFp32, {1, num_logits},
+                    std::vector<float>(static_cast<size_t>(num_logits)));
+    return inputs;
+  };
+  {
+    const auto adapter = WithAdapter({2, 5}, {2, 3}, {1, 0, 8, 5, 1, 4}).Parse({}, share);
+    ASSERT_TRUE(adapter.ok()) << adapter.status().ToString();
+    EXPECT_EQ(account->used_bytes(), 20U);
+    const auto logits = with_logits(100).Parse({}, share);
+    ASSERT_TRUE(logits.ok()) << logits.status().ToString();
+    EXPECT_EQ(account->used_bytes(), 20U + 400U);
+  }
+  EXPECT_EQ(account->used_bytes(), 0U);
+  for (const auto& refused :
+       {WithAdapter({2, 1 << 20}, {2, 3}, {1, 0, 8, 5, 1, 4}).Parse({}, share),
+        with_logits(1 << 20).Parse({}, share)}) {
+    EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+    EXPECT_THAT(refused.status().message(),
+                testing::AnyOf(HasSubstr("lora_weights"), HasSubstr("draft_logits")));
+  }
 }
 
 TEST(LlmRequest, AdapterTensorsReachTheRequest) {

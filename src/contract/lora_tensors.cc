@@ -55,9 +55,10 @@ Result<LoraDType> DTypeOf(const Tensor& weights) {
 }  // namespace
 
 Result<std::shared_ptr<const LoraTensors>> ReadLoraTensors(const Tensor& weights,
-                                                           const Tensor& config) {
-  auto out = std::make_shared<LoraTensors>();
-  ASSIGN_OR_RETURN(out->dtype, DTypeOf(weights));
+                                                           const Tensor& config,
+                                                           std::shared_ptr<AccountShare> memory) {
+  LoraTensors out;
+  ASSIGN_OR_RETURN(out.dtype, DTypeOf(weights));
   ASSIGN_OR_RETURN(const Matrix numbers, MatrixOf(weights));
   ASSIGN_OR_RETURN(const Matrix rows, MatrixOf(config));
   if (rows.columns != 3 && rows.columns != 4)
@@ -77,11 +78,14 @@ Result<std::shared_ptr<const LoraTensors>> ReadLoraTensors(const Tensor& weights
       return Unimplemented(config.name + ": row " + std::to_string(row) +
                            ": adapters with magnitudes (DoRA) are not supported")
           .WithField(config.name);
-    out->rows.push_back({.module = at[0], .layer = at[1], .rank = at[2]});
+    out.rows.push_back({.module = at[0], .layer = at[1], .rank = at[2]});
   }
-  out->width = numbers.columns;
-  out->weights.assign(weights.data.begin(), weights.data.end());
-  return std::shared_ptr<const LoraTensors>(std::move(out));
+  out.width = numbers.columns;
+  MemoryCharge charge(std::move(memory));
+  if (const Status charged = charge.Resize(weights.data.size()); !charged.ok())
+    return charged.WithPrefix(weights.name);
+  out.weights.assign(weights.data.begin(), weights.data.end());
+  return std::shared_ptr<const LoraTensors>(Charged(std::move(out), std::move(charge)));
 }
 
 }  // namespace inflight::contract
