@@ -38,6 +38,8 @@ class WorkerPool {
 
   static constexpr int kShortInARow = 16;
 
+  bool has_threads() const { return pump_ == nullptr; }
+
   enum class Length { kShort, kLong };
   // `owner` is compared alone: long tasks of one are in line behind each other.
   void Post(std::function<void()> task, Length length = Length::kShort,
