@@ -99,6 +99,52 @@ def gpt2(heads, head_dim, *, layers=2, vocab=257, inner=None, prompts=(1, 17, 70
     return {"class": GPT2LMHeadModel, "config": config, "prompts": prompts, "form": "new", "prefix": prefix, "shards": shards}
 
 
+def gemma(
+    family,
+    heads,
+    kv_heads,
+    head_dim,
+    *,
+    hidden,
+    layers=3,
+    vocab=131,
+    inner=72,
+    prompts=(1, 17, 70),
+    form="new",
+    composite=False,
+    **flags,
+):
+    """A model of Gemma 1, 2 or 3, whose norms are centered on weights of 0."""
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=vocab,
+        hidden_size=hidden,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        max_position_embeddings=512,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+        **flags,
+    )
+    model = getattr(transformers, f"{family.removesuffix('Text')}ForCausalLM")
+    if composite:  # with a part that sees images
+        vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        vision |= {"image_size": 28, "patch_size": 14}
+        config = transformers.Gemma3Config(text_config=config, vision_config=vision, mm_tokens_per_image=4)
+        model = transformers.Gemma3ForConditionalGeneration
+    return {"class": model, "config": config, "prompts": prompts, "form": form, "shards": 1, "one_centered": True}
+
+
+def gemma3(*shape, window, pattern=3, scaling=None, **flags):
+    """The full layers are every `pattern`th one."""
+    full = {"rope_type": "default", "rope_theta": 1e6, **(scaling or {})}
+    ropes = {"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0}}
+    return gemma("Gemma3Text", *shape, sliding_window=window, sliding_window_pattern=pattern, rope_parameters=ropes, **flags)
+
+
 MODELS = {
     "llama_mha": lambda: llama(4, 4, 16, vocab=257),
     "llama_gqa2": lambda: llama(4, 2, 16, vocab=211, form="old", tie_word_embeddings=True),
@@ -142,6 +188,104 @@ MODELS = {
     ),
     "mistral_full": lambda: llama(4, 1, 16, family="Mistral", vocab=101, sliding_window=None),
     "qwen3_gqa2": lambda: llama(4, 2, 24, family="Qwen3", hidden=40, vocab=113, form="old"),
+    # Hugging Face wants hidden sizes that are multiples of the heads; head_dim is not what they give.
+    "gemma3_rope": lambda: gemma3(
+        4, 2, 24, hidden=40, window=19, query_pre_attn_scalar=20, scaling={"rope_type": "linear", "factor": 8.0}
+    ),
+    "gemma3_old_cap": lambda: gemma3(
+        2, 1, 16, hidden=34, window=37, pattern=2, form="old", final_logit_softcapping=6.0, attention_bias=True, layers=4
+    ),
+    "gemma3_head64": lambda: gemma3(
+        2, 1, 64, hidden=64, vocab=112, inner=48, window=24, query_pre_attn_scalar=50, prompts=(1, 36, 130), composite=True
+    ),
+    "gemma_old": lambda: gemma("Gemma", 4, 2, 24, hidden=40, vocab=113, form="old", layers=2),
+    "gemma_head64": lambda: gemma(
+        "Gemma", 2, 1, 64, hidden=48, vocab=112, inner=80, layers=2, attention_bias=True, tie_word_embeddings=False
+    ),
+    "gemma2_caps": lambda: gemma(
+        "Gemma2",
+        4,
+        2,
+        16,
+        hidden=36,
+        sliding_window=19,
+        query_pre_attn_scalar=9,
+        attn_logit_softcapping=3.0,
+        final_logit_softcapping=6.0,
+    ),
+    "gemma2_head64": lambda: gemma(
+        "Gemma2",
+        2,
+        1,
+        64,
+        hidden=64,
+        vocab=112,
+        inner=48,
+        sliding_window=37,
+        form="old",
+        final_logit_softcapping=None,
+        attn_logit_softcapping=4.0,
+        prompts=(1, 36, 130),
+    ),
+    "olmo2_wide_norms": lambda: llama(4, 2, 16, family="Olmo2", vocab=113),
+    "olmo2_head64": lambda: llama(2, 1, 64, family="Olmo2", vocab=112, inner=48, attention_bias=True),
+    "granite_factors": lambda: llama(
+        4,
+        2,
+        16,
+        family="Granite",
+        vocab=113,
+        embedding_multiplier=3.0,
+        residual_multiplier=0.4,
+        attention_multiplier=0.35,
+        logits_scaling=1.7,
+    ),
+    "granite_head64": lambda: llama(
+        2,
+        1,
+        64,
+        family="Granite",
+        vocab=112,
+        inner=48,
+        embedding_multiplier=2.0,
+        residual_multiplier=0.6,
+        attention_multiplier=0.08,
+        logits_scaling=0.5,
+        attention_bias=True,
+        mlp_bias=True,
+        form="old",
+    ),
+    "smollm3_layers": lambda: llama(
+        4, 2, 16, family="SmolLM3", vocab=113, layers=3, no_rope_layers=[1, 0, 1], pad_token_id=0, tie_word_embeddings=False
+    ),
+    "smollm3_head64": lambda: llama(
+        2,
+        1,
+        64,
+        family="SmolLM3",
+        vocab=112,
+        inner=48,
+        no_rope_layer_interval=2,
+        form="old",
+        theta=5e5,
+        pad_token_id=0,
+        tie_word_embeddings=False,
+    ),
+    "starcoder2_window": lambda: llama(4, 2, 16, family="Starcoder2", vocab=113, sliding_window=24, norm_epsilon=1e-4),
+    "starcoder2_head64": lambda: llama(
+        2, 1, 64, family="Starcoder2", vocab=112, inner=48, use_bias=False, tie_word_embeddings=False
+    ),
+    "phi3_part": lambda: llama(
+        4,
+        2,
+        16,
+        family="Phi3",
+        vocab=113,
+        sliding_window=24,
+        pad_token_id=0,
+        rope={"rope_type": "default", "partial_rotary_factor": 0.5},
+    ),
+    "phi3_head64": lambda: llama(2, 1, 64, family="Phi3", vocab=112, inner=48, form="old", pad_token_id=0),
 }
 
 
@@ -153,10 +297,14 @@ def build(spec, seed):
         for name, parameter in model.named_parameters():
             is_norm = "norm" in name or "ln_" in name
             if parameter.dim() == 1:
-                parameter.normal_(1.0 if is_norm and name.endswith("weight") else 0.0, 0.2)
+                center = 1.0 if is_norm and name.endswith("weight") else 0.0
+                if spec.get("one_centered"):  # and what layers add outweighs the embedding
+                    center = 1.0 if "post_" in name or name.endswith("model.norm.weight") else 0.0
+                parameter.normal_(center, 0.2)
             elif "embed" in name or "wte" in name or "wpe" in name or "lm_head" in name:
-                tied = spec["config"].tie_word_embeddings
-                scale = 2.5 / parameter.shape[-1] ** 0.5 if "lm_head" in name or tied else 1.0
+                tied = spec["config"].get_text_config().tie_word_embeddings
+                size = 1.0 if spec.get("one_centered") else 2.5
+                scale = size / parameter.shape[-1] ** 0.5 if "lm_head" in name or tied else 1.0
                 parameter.normal_(0.0, scale)
             else:
                 fan_in = parameter.shape[0] if "c_" in name else parameter.shape[1]
@@ -198,7 +346,7 @@ def noise_gain(spec, seed, whole, positions, exact):
 def reference(spec, seed):
     """Tensors to keep and figures about them, or None if this seed is no fair test."""
     model = build(spec, seed)
-    vocab = spec["config"].vocab_size
+    vocab = spec["config"].get_text_config().vocab_size
     generator = torch.Generator().manual_seed(seed + 1)
     tensors, min_gap, worst = {}, float("inf"), 0.0
     distinct = 0
@@ -240,6 +388,15 @@ def reference(spec, seed):
 def old_form(config):
     """The spelling of config.json before rope_parameters and dtype."""
     rope = config.pop("rope_parameters")
+    if "sliding_attention" in rope:
+        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        config["sliding_window_pattern"] = config["layer_types"].index("full_attention") + 1
+        rope = rope["full_attention"]
+    config.pop("layer_types", None)
+    if config.get("no_rope_layer_interval", 4) != 4:
+        config.pop("no_rope_layers")  # as the interval says
+    if config["model_type"] == "gemma":
+        config["hidden_act"] = "gelu"  # means its tanh form
     config["rope_theta"] = rope.pop("rope_theta")
     kind = rope.pop("rope_type")
     key = "type" if kind == "linear" else "rope_type"
